@@ -20,7 +20,7 @@ GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || fi
 # What packages embed; the files of others among it are listed.
 THIRD_PARTY := extension/consoleextension/internal/web/static/third_party/THIRD_PARTY
 EMBEDDED := $(shell find extension/*/templates extension/consoleextension/internal/web/static extension/consoleextension/internal/web/templates -type f)
-COMPONENTS := receiver/cpuprofilerreceiver receiver/hotunitsreceiver processor/cputriggerprocessor exporter/consoleexporter exporter/pprofexporter extension/consoleextension extension/hotunitsextension extension/inlineattributesextension
+COMPONENTS := receiver/cpuprofilerreceiver receiver/hotunitsreceiver processor/cputriggerprocessor exporter/consoleexporter exporter/pprofexporter extension/consoleextension extension/hotunitsextension extension/inlineattributesextension extension/languagesextension
 FUZZTIME ?= 20s
 BENCH_MINUTES ?= 1
 BENCH_FLAGS ?=
@@ -61,7 +61,9 @@ bin/src/main.go: builder-config.yaml
 bin/src-kubernetes/main.go: bin/builder-config.kubernetes.yaml
 bin/src/main.go bin/src-kubernetes/main.go: go.mod go.sum $(wildcard internal/tools/noeks/*) $(filter-out %_test.go test/% internal/tools/%,$(GO_FILES)) $(EMBEDDED)
 	$(call step,"compile the OpenTelemetry Collector Builder (half a minute the first time)",$(LEAN) $(TOOL) builder version)
-	$(call step,"generate $(@D) and download its modules (half a minute the first time)",$(LEAN) $(TOOL) builder --config $(filter %.yaml,$^) --skip-compilation)
+	@rm -f $(@D)/go.mod
+	$(call step,"generate $(@D)",$(LEAN) $(TOOL) builder --config $(filter %.yaml,$^) --skip-compilation || test -f $(@D)/go.mod)
+	$(call step,"download its modules (half a minute the first time)",cd $(@D) && test -f go.mod && $(LEAN) go mod tidy -e)
 	@touch $@ # the builder writes only what changed
 
 # The distribution for nodes, with what builder-config.yaml has in comments.
@@ -99,6 +101,7 @@ test: unit e2e ## run the tests that pass on any machine, busy or not: unit test
 unit: ## run the unit and integration tests under the race detector
 	go test -race -p $(WAITING) -timeout 20m -skip '$(KERNEL_TESTS)' $$(go list ./... | grep -v /test/e2e)
 	go test -C internal/tools/release ./...
+	go test -race -C extension/languagesextension ./...
 
 .PHONY: test-kernel
 test-kernel: ## run the comparisons with the kernel's own figures, one package at a time; they need a machine that does nothing else

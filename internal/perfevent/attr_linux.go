@@ -23,6 +23,8 @@ type attributes struct {
 	maxStack int
 	// userStack is Options.UserStack, registers what is sampled with it.
 	userStack uint32
+	// prompt reports whether each sample wakes the reader.
+	prompt    bool
 	registers record.RegisterSet
 	// switches reports whether the session samples context switches, tracepoints which ones
 	// it samples instead of time.
@@ -85,6 +87,10 @@ func (a attributes) sampling(period int64) *unix.PerfEventAttr {
 	}
 	attr := a.attr(config, bits)
 	attr.Sample = uint64(period)
+	if a.prompt {
+		attr.Bits &^= unix.PerfBitWatermark
+		attr.Wakeup = 1
+	}
 	a.withStacks(attr)
 	return attr
 }

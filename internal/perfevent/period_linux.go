@@ -119,6 +119,27 @@ func (s *Session) SetUserStack(bytes int) (int, error) {
 	return bytes, errors.Join(errs...)
 }
 
+// SetPrompt makes each sample wake the reader at once, or not until a ring is a quarter
+// full. Samples of processes in a session that is not host-wide always do. As with
+// SetUserStack, no time is missed.
+func (s *Session) SetPrompt(prompt bool) error {
+	s.rings.SetPrompt(prompt)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.prompt == prompt {
+		return nil
+	}
+	s.prompt = prompt
+	if !s.hostWide {
+		return nil
+	}
+	var errs []error
+	for a := range maps.Clone(s.attachments) {
+		errs = append(errs, s.renew(a))
+	}
+	return errors.Join(errs...)
+}
+
 // renew replaces the events of a by new ones. Where those cannot be opened, a keeps
 // the old ones, with their period.
 func (s *Session) renew(a *Attachment) error {

@@ -50,6 +50,9 @@ func (*Session) SetHits(*Attachment, []int, func(int) int) error { return rights
 // SetUserStack fails.
 func (*Session) SetUserStack(int) (int, error) { return 0, rights.Unsupported }
 
+// SetPrompt fails.
+func (*Session) SetPrompt(bool) error { return rights.Unsupported }
+
 // DetachAll fails.
 func (*Session) DetachAll() error { return rights.Unsupported }
 

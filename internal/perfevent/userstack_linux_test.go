@@ -121,3 +121,39 @@ func TestUserStackFitsItsRing(t *testing.T) {
 	_, err = none.SetUserStack(1024)
 	require.ErrorContains(t, err, "the session copies 0")
 }
+
+// TestPromptSamplesAreReadOneByOne has samples that would wake the reader after some
+// hundred.
+func TestPromptSamplesAreReadOneByOne(t *testing.T) {
+	cmd := exec.Command(perftest.Binary(t))
+	cmd.Env = perftest.Env("spin")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	s, err := Open(Options{Period: 10 * time.Millisecond, HostWide: true, Kernel: KernelTime})
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	defer func() { require.NoError(t, s.Close()) }()
+	_, err = s.AttachHost()
+	require.NoError(t, err)
+	require.NoError(t, s.SetPrompt(true))
+	require.NoError(t, s.SetPrompt(true))
+	var rec Record
+	rounds, samples := 0, 0
+	for end := time.Now().Add(perftest.Deadline); samples < 40 && time.Now().Before(end); {
+		require.NoError(t, s.Wait(perftest.Deadline))
+		before := samples
+		for s.Read(&rec) {
+			if rec.Type == TypeSample {
+				samples++
+			}
+		}
+		if samples > before {
+			rounds++
+		}
+	}
+	require.GreaterOrEqual(t, samples, 40)
+	require.Greater(t, rounds, 5)
+	require.NoError(t, s.SetPrompt(false))
+	require.False(t, s.prompt)
+}

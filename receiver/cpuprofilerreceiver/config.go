@@ -21,6 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
@@ -59,6 +60,9 @@ type Config struct {
 	// ThreadAttributes are the attributes that distinguish threads: thread.name,
 	// thread.id. Default [thread.name]; if empty, threads are not distinguished.
 	ThreadAttributes []string `mapstructure:"thread_attributes"`
+	// Languages are the languages whose own functions are found in stacks of hot units. All
+	// are true by default.
+	Languages languages.Enabled `mapstructure:"languages"`
 	// MaxMemory bounds what is remembered of processes, files and names, with the
 	// garbage that it leaves: half of it is held. Default 128MiB.
 	MaxMemory bytesize.Size `mapstructure:"max_memory"`
@@ -132,6 +136,7 @@ func createDefaultConfig() *Config {
 		Unwind:            UnwindAuto,
 		StackBytes:        16384,
 		ThreadAttributes:  []string{attr.ThreadName},
+		Languages:         languages.Enabled{Python: true, Java: true},
 		MaxMemory:         128 * bytesize.MiB,
 		CPU:               oncpu.DefaultConfig(),
 		OffCPU:            configoptional.Default(offcpu.DefaultConfig()),
@@ -230,6 +235,7 @@ func (cfg *Config) perf() sampler.PerfConfig {
 	}
 	return sampler.PerfConfig{
 		MaxEvents: cfg.MaxPerfEvents, Kernel: cfg.KernelStacks, Unwind: mode[cfg.Unwind], StackBytes: cfg.StackBytes,
+		Languages: cfg.Languages,
 		MaxMemory: int64(cfg.MaxMemory),
 		// A third of max_overhead, of all CPUs together.
 		FileShare: float64(cfg.MaxOverhead) / 100 / 3 * float64(runtime.NumCPU()),

@@ -17,12 +17,14 @@ type Registers struct {
 	PC, SP, FP uint64
 	// LR is the link register; 0 where the processor has none.
 	LR uint64
+	// BCP is the register that HotSpot's interpreter has its place in the bytecode in.
+	BCP uint64
 }
 
 // RegisterSet names the registers of user mode that are sampled, by their bits in
 // sample_regs_user. The words of a sample are in the order of these bits.
 type RegisterSet struct {
-	pc, sp, fp, lr uint // lr is 0 where the processor has none
+	pc, sp, fp, bcp, lr uint // lr is 0 where the processor has none
 }
 
 // MaxUserStack is the most that can be copied of a user's stack, in bytes.
@@ -46,16 +48,16 @@ func RegistersFor(bytes int) (RegisterSet, error) {
 func registersOf(goarch string) (RegisterSet, bool) {
 	switch goarch {
 	case "amd64": // enum perf_event_x86_regs
-		return RegisterSet{pc: 8, sp: 7, fp: 6}, true
+		return RegisterSet{pc: 8, sp: 7, fp: 6, bcp: 21}, true
 	case "arm64": // enum perf_event_arm_regs
-		return RegisterSet{pc: 32, sp: 31, fp: 29, lr: 30}, true
+		return RegisterSet{pc: 32, sp: 31, fp: 29, bcp: 22, lr: 30}, true
 	}
 	return RegisterSet{}, false
 }
 
 // Mask returns the registers as sample_regs_user.
 func (s RegisterSet) Mask() uint64 {
-	m := uint64(1)<<s.pc | 1<<s.sp | 1<<s.fp
+	m := uint64(1)<<s.pc | 1<<s.sp | 1<<s.fp | 1<<s.bcp
 	if s.lr != 0 {
 		m |= 1 << s.lr
 	}
@@ -68,7 +70,7 @@ func (s RegisterSet) count() int { return bits.OnesCount64(s.Mask()) }
 // read returns the registers in words.
 func (s RegisterSet) read(words []uint64) Registers {
 	at := func(bit uint) uint64 { return words[bits.OnesCount64(s.Mask()&(1<<bit-1))] }
-	r := Registers{PC: at(s.pc), SP: at(s.sp), FP: at(s.fp)}
+	r := Registers{PC: at(s.pc), SP: at(s.sp), FP: at(s.fp), BCP: at(s.bcp)}
 	if s.lr != 0 {
 		r.LR = at(s.lr)
 	}

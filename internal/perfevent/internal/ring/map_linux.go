@@ -79,9 +79,10 @@ func (r *Mapped) ended() bool {
 }
 
 // ready reports whether the ring has as many bytes as the kernel wakes the reader
-// for.
-func (r *Mapped) ready() bool {
-	return atomic.LoadUint64(r.head)-atomic.LoadUint64(r.tail) >= r.wakeup
+// for; with prompt, whether it has any.
+func (r *Mapped) ready(prompt bool) bool {
+	unread := atomic.LoadUint64(r.head) - atomic.LoadUint64(r.tail)
+	return unread >= r.wakeup || prompt && unread > 0
 }
 
 func (r *Mapped) close() error {

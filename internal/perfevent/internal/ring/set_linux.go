@@ -144,6 +144,13 @@ func (w Waiter) Wait(timeout time.Duration) error {
 	return nil
 }
 
+// SetPrompt makes Wait return as soon as a ring has something to read.
+func (s *Set) SetPrompt(prompt bool) {
+	s.Reading.Lock()
+	defer s.Reading.Unlock()
+	s.waker.prompt = prompt
+}
+
 // Wake makes the Wait under way return, or else the next one.
 func (w Waiter) Wake() { w.set.waker.wake() }
 
@@ -180,6 +187,9 @@ func (s *Set) unmap(first int) error {
 // second, and a process of 20 ms is still seen while it lives.
 const wakeSpacing = 4 * time.Millisecond
 
+// promptSpacing is the same where samples have to be read at once.
+const promptSpacing = 200 * time.Microsecond
+
 // waker waits until a ring is ready or wake is called.
 //
 // It never blocks in a system call: while one blocks, the runtime's monitor thread
@@ -196,7 +206,9 @@ type waker struct {
 	inner int
 	rings []*Mapped
 	last  time.Time // of the last return of wait that found data
-	ended []unix.EpollEvent
+	// prompt reports whether a ring is ready as soon as it has something to read.
+	prompt bool
+	ended  []unix.EpollEvent
 	// timer is used by pause.
 	timer *time.Timer
 	// woken holds a wake until a wait has seen it.
@@ -284,7 +296,11 @@ func (w *waker) wait(timeout time.Duration, unfinished bool) error {
 			return err
 		}
 	}
-	if spacing := wakeSpacing - time.Since(w.last); spacing > 0 {
+	spacing := wakeSpacing
+	if w.prompt {
+		spacing = promptSpacing
+	}
+	if spacing -= time.Since(w.last); spacing > 0 {
 		if timeout >= 0 {
 			spacing = min(spacing, timeout)
 		}
@@ -344,7 +360,9 @@ func (w *waker) attempt(outer uintptr) (done bool) {
 	return false
 }
 
-func (w *waker) anyReady() bool { return slices.ContainsFunc(w.rings, (*Mapped).ready) }
+func (w *waker) anyReady() bool {
+	return slices.ContainsFunc(w.rings, func(r *Mapped) bool { return r.ready(w.prompt) })
+}
 
 // arm makes the outer epoll report when a ring becomes ready.
 func (w *waker) arm(outer uintptr) { w.change(outer, true) }

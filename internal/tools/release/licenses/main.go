@@ -64,7 +64,7 @@ func run(in io.Reader, out io.Writer) error {
 		}
 		name, root := "Go "+runtime.Version(), runtime.GOROOT()
 		if m := p.Module; m != nil {
-			if m.Main || m.Path == "github.com/hotprofile/hotprofile" {
+			if m.Main || strings.HasPrefix(m.Path+"/", "github.com/hotprofile/hotprofile/") {
 				if err := addEmbedded(embedded, p.Dir); err != nil {
 					return err
 				}

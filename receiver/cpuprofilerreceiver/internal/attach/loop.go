@@ -25,6 +25,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -48,6 +50,10 @@ type Config struct {
 	// Stacks finds the stacks of samples, on the reading goroutine alone; by frame
 	// pointers if it is nil.
 	Stacks *unwind.Stacks
+	// Languages walks interpreted frames; nil if they are not walked. Runner watches the
+	// reading goroutine then, which may wait for the memory of a process.
+	Languages *languages.Walker
+	Runner    *deadline.Runner
 	// ThreadName and ThreadID report which attributes tell threads apart.
 	ThreadName, ThreadID bool
 	// Refused returns why nothing may be sampled; nil if something may.
@@ -139,7 +145,18 @@ func (l *Loop) Begin(rights perfevent.Rights) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
 	l.done.Go(func() { l.discover(ctx, rights) })
-	l.done.Go(func() { l.read(ctx) })
+	l.done.Go(func() {
+		if l.cfg.Languages == nil {
+			l.read(ctx)
+		} else {
+			for l.cfg.Runner.Take(deadline.ReadLimit, func(c *deadline.Call) {
+				l.cfg.Languages.Begin(c)
+				l.read(ctx)
+			}) != nil { // a process's memory does not answer, and the goroutine that reads it is left
+			}
+		}
+		l.close()
+	})
 }
 
 // Stop ends sampling, after a last read of the rings, and waits for the loop's
@@ -238,7 +255,6 @@ func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
 
 // read attaches and reads until ctx is done.
 func (l *Loop) read(ctx context.Context) {
-	defer l.close()
 	for ctx.Err() == nil {
 		select {
 		case f := <-l.found:

@@ -25,30 +25,31 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                       metric.Meter
-	mu                          sync.Mutex
-	registrations               []metric.Registration
-	CPUProfilerBufferUsage      metric.Int64ObservableGauge
-	CPUProfilerCPUTime          metric.Float64Counter
-	CPUProfilerDebugFiles       metric.Int64Counter
-	CPUProfilerExportDuration   metric.Float64Histogram
-	CPUProfilerFrequency        metric.Float64ObservableGauge
-	CPUProfilerFrequencyChanges metric.Int64Counter
-	CPUProfilerLimitsHit        metric.Int64Counter
-	CPUProfilerMemory           metric.Int64UpDownCounter
-	CPUProfilerNetworkPaused    metric.Float64Counter
-	CPUProfilerOffCPUHidden     metric.Int64Counter
-	CPUProfilerOffCPUPaused     metric.Float64Counter
-	CPUProfilerOffCPUUnshared   metric.Float64Counter
-	CPUProfilerPeriodsSkipped   metric.Int64Counter
-	CPUProfilerPprofPulls       metric.Int64Counter
-	CPUProfilerReadsWaiting     metric.Int64ObservableGauge
-	CPUProfilerRecordsLost      metric.Int64Counter
-	CPUProfilerSamples          metric.Int64Counter
-	CPUProfilerSamplesLost      metric.Int64Counter
-	CPUProfilerStacks           metric.Int64Counter
-	CPUProfilerSymbols          metric.Int64Counter
-	CPUProfilerTargets          metric.Int64ObservableGauge
+	meter                        metric.Meter
+	mu                           sync.Mutex
+	registrations                []metric.Registration
+	CPUProfilerBufferUsage       metric.Int64ObservableGauge
+	CPUProfilerCPUTime           metric.Float64Counter
+	CPUProfilerDebugFiles        metric.Int64Counter
+	CPUProfilerExportDuration    metric.Float64Histogram
+	CPUProfilerFrequency         metric.Float64ObservableGauge
+	CPUProfilerFrequencyChanges  metric.Int64Counter
+	CPUProfilerInterpretedStacks metric.Int64Counter
+	CPUProfilerLimitsHit         metric.Int64Counter
+	CPUProfilerMemory            metric.Int64UpDownCounter
+	CPUProfilerNetworkPaused     metric.Float64Counter
+	CPUProfilerOffCPUHidden      metric.Int64Counter
+	CPUProfilerOffCPUPaused      metric.Float64Counter
+	CPUProfilerOffCPUUnshared    metric.Float64Counter
+	CPUProfilerPeriodsSkipped    metric.Int64Counter
+	CPUProfilerPprofPulls        metric.Int64Counter
+	CPUProfilerReadsWaiting      metric.Int64ObservableGauge
+	CPUProfilerRecordsLost       metric.Int64Counter
+	CPUProfilerSamples           metric.Int64Counter
+	CPUProfilerSamplesLost       metric.Int64Counter
+	CPUProfilerStacks            metric.Int64Counter
+	CPUProfilerSymbols           metric.Int64Counter
+	CPUProfilerTargets           metric.Int64ObservableGauge
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -195,6 +196,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_profiler.frequency.changes",
 		metric.WithDescription("Times the frequency was halved because sampling cost more than max_overhead, or doubled again. [Alpha]"),
 		metric.WithUnit("{change}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUProfilerInterpretedStacks, err = builder.meter.Int64Counter(
+		"otelcol_cpu_profiler.interpreted.stacks",
+		metric.WithDescription("Stacks of interpreted programs of hot units. Only one that was walked shows the program's own functions, all others the interpreter's. [Alpha]"),
+		metric.WithUnit("{stack}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerLimitsHit, err = builder.meter.Int64Counter(

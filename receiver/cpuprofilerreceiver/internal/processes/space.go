@@ -157,7 +157,7 @@ func (p *Process) intern(h uint64, sample *perfevent.Sample, whole bool) *sample
 		// The first address is exact, also where user code entered the kernel: it is
 		// after the system call, still in the function that made it, or at the
 		// instruction that faulted.
-		in.stack.Locations = append(in.stack.Locations, s.location(locationKey{a, i == 0}))
+		in.stack.Locations = append(in.stack.Locations, p.location(locationKey{a, i == 0}))
 	}
 	if _, collides := s.stacks[h]; !collides {
 		t.stats.Stacks++
@@ -179,6 +179,16 @@ func (t *Table) kernelLocation(k locationKey) *samples.Location {
 	l := &samples.Location{Type: samples.FrameKernel, Mapping: t.kernel, Address: k.address, Leaf: k.leaf}
 	t.kernelLocations[k] = l
 	return l
+}
+
+// location returns the location of an address in the process.
+func (p *Process) location(k locationKey) *samples.Location {
+	if interpreted := p.table.cfg.Interpreted; k.address >= 1<<63 && interpreted != nil {
+		if l := interpreted(p.PID, k.address); l != nil {
+			return l
+		}
+	}
+	return p.space.location(k)
 }
 
 func (s *space) location(k locationKey) *samples.Location {

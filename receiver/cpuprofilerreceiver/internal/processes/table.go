@@ -41,6 +41,10 @@ type Config struct {
 	// Hot returns a function that reports whether a process is of a hot unit, at that
 	// moment. It is called when memory is short. It may be nil.
 	Hot func() func(*Process) bool
+	// Interpreted returns the location of an address in the upper half of the address space,
+	// which stands for an interpreted frame of a process; nil if it is not known. It may be
+	// nil.
+	Interpreted func(pid int, address uint64) *samples.Location
 	// Limits bounds memory; zero fields have defaults.
 	Limits Limits
 	// Now is the clock for programs that are being started; nil is time.Now.

@@ -18,6 +18,9 @@ func (p *Process) Mapping(address uint64) *samples.Mapping { return p.space.mapp
 // them.
 func (p *Process) Mapped() []*samples.Mapping { return p.space.mappings }
 
+// Program returns a number that no other program of the table has had.
+func (p *Process) Program() uint64 { return p.program }
+
 // ContainerID returns the id of the process's container; empty if it has none.
 func (p *Process) ContainerID() string { return p.facts.group.ContainerID }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
@@ -47,6 +48,8 @@ type PerfConfig struct {
 	Unwind    unwind.Mode
 	// StackBytes is the size of a stack's copy.
 	StackBytes int
+	// Languages are those whose functions are found in samples of hot units.
+	Languages languages.Enabled
 	// MaxMemory bounds what is remembered of processes, files and names, with the
 	// garbage that it leaves. FileShare bounds the CPU time for reading files, as a
 	// share of a core; 0 is no bound.
@@ -63,6 +66,7 @@ type Perf struct {
 	// Meters measure the CPU time that profiling costs.
 	Meters *Meters
 
+	root     string
 	logger   *zap.Logger
 	counters *Counters
 	shares   shares
@@ -81,7 +85,7 @@ type Perf struct {
 // NewPerf returns what samplers on perf events share. Stop it after them.
 func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, counters *Counters, status *Status, meters *Meters, logger *zap.Logger) (*Perf, error) {
 	p := &Perf{
-		PerfConfig: cfg, Meters: meters, logger: logger, counters: counters, hotUnits: hot,
+		PerfConfig: cfg, root: at.Root, Meters: meters, logger: logger, counters: counters, hotUnits: hot,
 		shares: shareOut(cfg.MaxMemory), budget: cputime.NewBudget(cfg.FileShare, logger, time.Now),
 	}
 	p.runner = deadline.New(logger, func(waiting int) {
@@ -314,6 +318,29 @@ func (p *Perf) stacks(of *samples.Type) *unwind.Stacks {
 	})
 }
 
+// walker returns what walks the interpreted frames of the samples of a type; nil if they
+// are not walked.
+func (p *Perf) walker(of *samples.Type) *languages.Walker {
+	if of != samples.OnCPU || p.hotUnits == nil || p.Unwind == unwind.FramePointers {
+		return nil
+	}
+	return languages.NewWalker(languages.Config{
+		Enabled: p.Languages,
+		Root:    p.root,
+		Driver:  p.Languages.Driver(),
+		Hot:     p.hot,
+		Open: func(m *samples.Mapping) (*os.File, error) {
+			f, _, err := mapped.Open(nil, p.root, m)
+			return f, err
+		},
+		Runner: p.runner,
+		Budget: p.budget,
+		Meter:  &p.Meters.Files,
+		Logger: p.logger,
+		Now:    buffer.SystemClock{}.Monotonic,
+	})
+}
+
 // Processes returns what a sampler on perf events needs to know about processes.
 //
 // Each sampler has a table of processes of its own, made from this: a table
@@ -352,7 +379,13 @@ func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, unwatch 
 	if err != nil {
 		return cfg, unwatch, err
 	}
+	walker := s.Perf.walker(of)
+	if walker != nil {
+		known.Interpreted = walker.Interpreted
+	}
 	cfg = attach.Config{
+		Languages:         walker,
+		Runner:            s.Perf.runner,
 		Type:              of,
 		Finder:            targets,
 		DiscoveryInterval: s.DiscoveryInterval,

@@ -17,11 +17,12 @@ type Memory interface {
 
 // Sample replaces the stack of a sample, which must have registers, by the one that
 // unwinding finds, and returns how that ends. The stack is valid until the next call.
-func (u *unwinder) Sample(s *perfevent.Sample, p Memory) End {
+func (u *unwinder) Sample(s *perfevent.Sample, p Memory, generated Generated) End {
 	in := Input{
 		Registers: Registers(s.Registers),
 		Stack:     s.Stack,
 		Chain:     s.User,
+		Generated: generated,
 	}
 	pcs, end := u.Unwind(&in, p)
 	if end == Unready {

@@ -38,12 +38,12 @@ func TestSampleHasTheStackOfItsCopy(t *testing.T) {
 		Registers:    perfevent.Registers{PC: functionAt(1), SP: stackAt},
 		Stack:        words(0, functionAt(0)+1),
 	}
-	require.Equal(t, Whole, newUnwinder(p).Sample(&s, p))
+	require.Equal(t, Whole, newUnwinder(p).Sample(&s, p, nil))
 	require.Equal(t, []uint64{functionAt(1), functionAt(0) + 1}, s.User)
 	require.False(t, s.Truncated)
 
 	s.Stack = s.Stack[:8]
-	require.Equal(t, CutOff, newUnwinder(p).Sample(&s, p))
+	require.Equal(t, CutOff, newUnwinder(p).Sample(&s, p, nil))
 	require.Equal(t, []uint64{functionAt(1)}, s.User)
 	require.True(t, s.Truncated)
 }
@@ -51,7 +51,7 @@ func TestSampleHasTheStackOfItsCopy(t *testing.T) {
 func TestFirstSampleOfAProcessRequestsAllItsFiles(t *testing.T) {
 	p := &process{only: *onlyOf(nil)}
 	s := perfevent.Sample{Registers: perfevent.Registers{PC: codeAt, SP: stackAt}}
-	require.Equal(t, Unready, newUnwinder(p).Sample(&s, p))
+	require.Equal(t, Unready, newUnwinder(p).Sample(&s, p, nil))
 	require.Contains(t, p.asked, p.mapping)
 	require.Len(t, p.asked, 3)
 }
@@ -61,5 +61,5 @@ func TestSamplesAllocateNothing(t *testing.T) {
 	p := &process{only: *o}
 	s := perfevent.Sample{Registers: perfevent.Registers{PC: functionAt(1), SP: stackAt}, Stack: words(0, functionAt(0)+1)}
 	u := newUnwinder(o)
-	require.Zero(t, testing.AllocsPerRun(100, func() { u.Sample(&s, p) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { u.Sample(&s, p, nil) }))
 }

@@ -141,14 +141,27 @@ func (s *Stacks) Prepare(p Process) {
 // Of returns the stack of a sample; nil where there is none. For a known stack it
 // allocates nothing.
 func (s *Stacks) Of(p Process, sample *perfevent.Sample) *samples.Stack {
+	return Intern(p, sample, s.Unwind(p, sample, nil))
+}
+
+// Unwind replaces the stack of a sample by the one that unwinding finds. It reports whether
+// that is known to reach the thread's entry. generated may be nil.
+func (s *Stacks) Unwind(p Process, sample *perfevent.Sample, generated Generated) (whole bool) {
 	sample.User = reached(sample.User)
 	switch {
 	case sample.HasRegisters:
-		if s.unwind(p, sample) == Whole {
-			return p.WholeStack(sample)
-		}
+		return s.unwind(p, sample, generated) == Whole
 	case s.cfg.Mode == CopiesWhereNeeded && !s.needed:
 		s.look(p)
+	}
+	return false
+}
+
+// Intern returns the stack of a sample, which is known to reach the thread's entry if it is
+// whole; nil where there is none.
+func Intern(p Process, sample *perfevent.Sample, whole bool) *samples.Stack {
+	if whole {
+		return p.WholeStack(sample)
 	}
 	return p.Stack(sample)
 }
@@ -160,13 +173,13 @@ func (s *Stacks) Flat(p Process, sample *perfevent.Sample) *samples.Stack {
 }
 
 // unwind unwinds the copy of a sample. Where a table is being made for it, it waits.
-func (s *Stacks) unwind(p Process, sample *perfevent.Sample) End {
+func (s *Stacks) unwind(p Process, sample *perfevent.Sample, generated Generated) End {
 	chain := sample.User
-	end := s.unwinder.Sample(sample, p)
+	end := s.unwinder.Sample(sample, p, generated)
 	if end == Unready && s.patience > 0 {
 		s.patience -= s.cfg.Tables.Settle(s.patience)
 		sample.User = chain
-		end = s.unwinder.Sample(sample, p)
+		end = s.unwinder.Sample(sample, p, generated)
 	}
 	if s.sizes != nil && (end == Whole || end == CutOff && len(sample.Stack) >= s.sizes.bytes) {
 		s.sizes.add(programOf(p), s.unwinder.needed, end == CutOff)

@@ -18,6 +18,33 @@ type Registers struct {
 	PC, SP, FP uint64
 	// LR is the link register; 0 where the processor has none.
 	LR uint64
+	// BCP is the register that HotSpot's interpreter has its place in the bytecode in.
+	BCP uint64
+}
+
+// Frame is a frame of generated code.
+type Frame struct {
+	PC, SP, FP uint64
+	// BCP is that of Registers in the innermost frame, else 0.
+	BCP uint64
+	// Exact reports whether PC is the next instruction, not a return address.
+	Exact bool
+	// Stack is the copied memory from the address Start on.
+	Stack []byte
+	Start uint64
+}
+
+// Load reads a word of the stack.
+func (f *Frame) Load(address uint64) (uint64, bool) {
+	w := walk{copy: f.Stack, start: f.Start}
+	return w.load(address)
+}
+
+// Generated finds the callers of code that no file has.
+type Generated interface {
+	// Step makes a frame of such code its caller's, and returns the address that stands for
+	// it. It reports false if it does not know the code.
+	Step(f *Frame) (name uint64, ok bool)
 }
 
 // Input holds what one sample has of a thread's stack.
@@ -28,6 +55,8 @@ type Input struct {
 	// Chain is the stack that the kernel found by frame pointers, which may be deeper
 	// than the copy. It may be empty.
 	Chain []uint64
+	// Generated finds the callers of code that no file has; nil if there is none.
+	Generated Generated
 }
 
 // End is the way a stack ends.
@@ -76,6 +105,8 @@ type unwinder struct {
 	// needed is the number of bytes of the last stack's copy up to the outermost frame that
 	// was found.
 	needed int
+	// generated is the last frame of generated code.
+	generated Frame
 
 	// These are the last lookup: consecutive frames are often of one file.
 	mapping *samples.Mapping
@@ -125,10 +156,24 @@ func (u *unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 		start: in.Registers.SP, copy: in.Stack,
 	}
 	n := 0
+	bcp := in.Registers.BCP
 	for {
 		u.frames[n] = w.pc
 		n++
 		u.needed = int(w.sp - w.start)
+		if in.Generated != nil && n < MaxDepth && mappings.Mapping(w.pc) == nil {
+			u.generated = Frame{PC: w.pc, SP: w.sp, FP: w.fp, BCP: bcp, Exact: w.exact, Stack: in.Stack, Start: w.start}
+			if name, ok := in.Generated.Step(&u.generated); ok {
+				f := &u.generated
+				bcp = 0
+				u.frames[n-1] = name
+				if end := w.enter(f.PC, f.SP, f.FP, true, false); end != Whole {
+					return u.frames[:n], end
+				}
+				continue
+			}
+		}
+		bcp = 0
 		rule, ready := u.rule(&w, mappings)
 		if rule.flags&flagRoot != 0 {
 			return u.frames[:n], Whole

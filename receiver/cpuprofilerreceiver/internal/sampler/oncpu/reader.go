@@ -16,6 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 const (
@@ -56,6 +57,9 @@ type reader struct {
 	spared atomic.Uint64
 	table  atomic.Pointer[processes.Stats]
 
+	// prompt reports whether each sample wakes the reader.
+	prompt bool
+
 	paused bool
 	// pausedSince is the start of the pause; periodsBefore is the number of periods of
 	// all pauses before it.
@@ -73,6 +77,7 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 
 // Begin begins with a session.
 func (r *reader) Begin(session *perfevent.Session) {
+	r.prompt = false
 	r.pace.restart(r.cfg.Now(), r.spent())
 	if r.pace.halvings > 0 {
 		// The rings are sized for the full frequency, which may come again.
@@ -88,7 +93,7 @@ func (r *reader) Attached(*attach.Found, []*perfevent.Attachment) {}
 // Turn waits for records and reads them.
 func (r *reader) Turn(ctx context.Context, session *perfevent.Session) error {
 	r.follow(session)
-	if !r.loop.Current().HostWide {
+	if !r.loop.Current().HostWide && !r.prompt {
 		// Samples share a ring with records that wake the reader at once. These can
 		// wait here: children that live for milliseconds are not sampled anyway.
 		r.gather(ctx)
@@ -99,6 +104,12 @@ func (r *reader) Turn(ctx context.Context, session *perfevent.Session) error {
 	r.cfg.Meter.Do(func() { r.wait = r.drain(session) })
 	if n := r.cfg.Stacks.Copied(); n != r.loop.Current().UserStack {
 		r.cfg.Stacks.Copies(r.loop.Copy(session, n))
+	}
+	if prompt := r.cfg.Languages.Prompt(); prompt != r.prompt {
+		r.prompt = prompt
+		if err := session.SetPrompt(prompt); err != nil {
+			r.cfg.Logger.Debug("some samples are read late: changing when they are read failed", zap.Error(err))
+		}
 	}
 	return r.adjust(session)
 }
@@ -119,6 +130,7 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	if r.loop.NextBatch() {
 		r.publishTable()
 		r.cfg.Stacks.NextBatch()
+		r.cfg.Languages.NextBatch()
 	}
 	r.cfg.Stacks.Wait(tablesWait)
 	r.hot = nil
@@ -138,7 +150,7 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	case r.paused || r.cfg.Table.Starting():
 		return watchWait
 	}
-	return idleWait
+	return min(idleWait, r.cfg.Languages.Wait())
 }
 
 // publishTable makes the counters of the table, which only the reader may use,
@@ -236,7 +248,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		return
 	}
 	r.read.Add(1)
-	stack := r.stack(p, &rec.Sample)
+	stack := r.stack(p, rec)
 	if stack == nil {
 		r.unreadable.Add(1)
 		return
@@ -251,12 +263,18 @@ func (r *reader) sample(rec *perfevent.Record) {
 }
 
 // stack returns the stack of a sample, unwound unless that is spared.
-func (r *reader) stack(p *processes.Process, s *perfevent.Sample) *samples.Stack {
+func (r *reader) stack(p *processes.Process, rec *perfevent.Record) *samples.Stack {
+	s := &rec.Sample
+	walked := r.cfg.Languages.Walk(p, rec) // first: the thread goes on
 	if r.hot != nil && !r.hot(p) {
 		r.spared.Add(1)
 		return r.cfg.Stacks.Flat(p, s)
 	}
-	return r.cfg.Stacks.Of(p, s)
+	whole := r.cfg.Stacks.Unwind(p, s, r.cfg.Languages.Generated(p, s))
+	if walked {
+		whole = r.cfg.Languages.Merge(p, s, whole)
+	}
+	return unwind.Intern(p, s, whole)
 }
 
 // End reads what is left in the rings.

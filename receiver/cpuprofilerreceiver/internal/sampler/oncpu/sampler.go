@@ -17,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
@@ -90,7 +91,9 @@ type Sampler struct {
 	loop     *attach.Loop
 	reader   reader
 	counters *sampler.Counters
-	seen     Stats // by the last Record
+	// seen and walked are the counters at the last Record.
+	seen   Stats
+	walked [languages.Outcomes]uint64
 }
 
 // New returns a sampler that does nothing yet.
@@ -208,6 +211,12 @@ func (s *Sampler) Record(ctx context.Context) {
 	c.LimitHit(ctx, "unwound_stacks", now.Spared-seen.Spared)
 	c.CPUProfilerPeriodsSkipped.Add(ctx, int64(now.PeriodsSkipped-seen.PeriodsSkipped))
 	s.seen = now
+	for o := range languages.Outcomes {
+		if n := s.reader.cfg.Languages.Count(o) - s.walked[o]; n > 0 {
+			c.CPUProfilerInterpretedStacks.Add(ctx, int64(n), sampler.With("outcome", o.String()))
+			s.walked[o] += n
+		}
+	}
 }
 
 var errNothingPermitted = errors.New("nothing can be sampled")

@@ -1,0 +1,226 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package languagesextension
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"unsafe"
+
+	"go.opentelemetry.io/ebpf-profiler/host"
+	ebpfinterpreter "go.opentelemetry.io/ebpf-profiler/interpreter"
+	"go.opentelemetry.io/ebpf-profiler/libc"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
+	ebpflog "go.opentelemetry.io/ebpf-profiler/log"
+	"go.opentelemetry.io/ebpf-profiler/lpm"
+	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
+	"go.opentelemetry.io/ebpf-profiler/remotememory"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"go.opentelemetry.io/ebpf-profiler/util"
+
+	"github.com/hotprofile/hotprofile/internal/interpreter"
+)
+
+func init() {
+	// What matters of its log is in the errors that it returns.
+	ebpflog.SetLogger(*slog.New(slog.DiscardHandler))
+	interpreter.Register(driver{})
+}
+
+// driver implements interpreter.Driver.
+type driver struct{}
+
+// Knows implements interpreter.Driver. The way to a thread's state is known on amd64 alone.
+func (driver) Knows(path string) bool {
+	return runtime.GOARCH == "amd64" && (isPython(path) || isHotSpot(path))
+}
+
+// Attach implements interpreter.Driver. The library trusts the files and the memory that
+// it reads, so a panic is an error.
+func (driver) Attach(p interpreter.Process) (layout interpreter.Layout, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("finding the interpreter of process %d: %v", p.PID, r)
+		}
+	}()
+	for i := range p.Mappings {
+		switch path := p.Mappings[i].Path; {
+		case isPython(path):
+			layout.Python, err = attachPython(p, i)
+		case isHotSpot(path):
+			layout.HotSpot, err = attachHotSpot(p, i)
+		}
+		if err != nil {
+			return layout, fmt.Errorf("reading %s of process %d: %w", p.Mappings[i].Path, p.PID, err)
+		}
+		if layout.Python != nil || layout.HotSpot != nil {
+			return layout, nil
+		}
+	}
+	return layout, nil
+}
+
+var (
+	errNoLoop  = errors.New("the interpreter's loop was not found")
+	errNoProgs = errors.New("the file has no segment for the mapping")
+)
+
+// object is an open object file and where the process has it.
+type object struct {
+	*pfelf.File
+	bias uint64
+}
+
+// open opens the file of a mapping.
+func open(p interpreter.Process, i int) (*object, error) {
+	file, err := p.Open(i)
+	if err != nil {
+		return nil, err
+	}
+	ef, err := pfelf.NewFileOwned(file)
+	if err != nil {
+		return nil, err
+	}
+	m := p.Mappings[i]
+	for j := range ef.Progs {
+		if prog := &ef.Progs[j]; m.FileOffset+m.Limit-m.Start > prog.Off && m.FileOffset < prog.Off+prog.Filesz && prog.Flags&elf.PF_X != 0 {
+			return &object{File: ef, bias: m.Start - m.FileOffset + prog.Off - prog.Vaddr}, nil
+		}
+	}
+	_ = ef.Close()
+	return nil, errNoProgs
+}
+
+// noFiles opens no further files, such as debug files.
+type noFiles struct{}
+
+func (noFiles) OpenELF(string) (*pfelf.File, error) {
+	return nil, errors.New("no other files are read")
+}
+
+// load runs a loader of the library on an object. The data is nil if the file is of no
+// interpreter that the loader knows.
+func load(loader ebpfinterpreter.Loader, o *object, path string, to *tables) (ebpfinterpreter.Data, error) {
+	ref := pfelf.NewReferenceWithOpenFunc(path, noFiles{}, func() (*pfelf.File, error) { return o.File, nil })
+	return loader(to, ebpfinterpreter.NewLoaderInfo(host.FileID(1), ref, functions(o)))
+}
+
+// functions returns the ranges of an object's functions, and of the parts that compilers
+// move out of them, by the index of its unwind table: a sorted table of their addresses.
+func functions(o *object) *stackdeltatypes.IntervalData {
+	const header, pair, encoding = 12, 8, 0x3b // pairs of 4 bytes, relative to the header
+	all := new(stackdeltatypes.IntervalData)
+	prog := o.ProgByType(elf.PT_GNU_EH_FRAME)
+	if prog == nil {
+		return all
+	}
+	b, err := prog.Data(16 << 20)
+	if err != nil || len(b) < header || b[3] != encoding {
+		return all
+	}
+	for b = b[header:]; len(b) >= pair; b = b[pair:] {
+		start := prog.Vaddr + uint64(int64(int32(binary.LittleEndian.Uint32(b))))
+		if n := len(all.Blocks); n > 0 {
+			all.Blocks[n-1].End = start
+		}
+		all.Blocks = append(all.Blocks, &stackdeltatypes.BasicBlock{Start: start, End: start})
+	}
+	return all
+}
+
+// tables takes what the library would write to the tables of its eBPF programs.
+type tables struct {
+	ranges []util.Range
+	// heaps are the heaps of generated code.
+	heaps []interpreter.CodeHeap
+	// data is called with the layout of an interpreter.
+	data func(libpf.InterpreterType, unsafe.Pointer)
+}
+
+// UpdateInterpreterOffsets implements the library's EbpfHandler, as do all others.
+func (t *tables) UpdateInterpreterOffsets(_ uint16, _ host.FileID, ranges []util.Range) error {
+	t.ranges = append(t.ranges, ranges...)
+	return nil
+}
+
+func (t *tables) UpdateProcData(kind libpf.InterpreterType, _ libpf.PID, data unsafe.Pointer) error {
+	t.data(kind, data)
+	return nil
+}
+
+func (*tables) DeleteProcData(libpf.InterpreterType, libpf.PID) error { return nil }
+
+// UpdatePidInterpreterMapping is called with each part of a heap of code.
+func (t *tables) UpdatePidInterpreterMapping(_ libpf.PID, part lpm.Prefix, _ uint8, segments host.FileID, start uint64) error {
+	limit := part.Key + 1<<(64-part.Length)
+	if n := len(t.heaps); n > 0 && t.heaps[n-1].Start == start {
+		t.heaps[n-1].Limit = max(t.heaps[n-1].Limit, limit)
+		return nil
+	}
+	t.heaps = append(t.heaps, interpreter.CodeHeap{
+		Range: interpreter.Range{Start: start, Limit: limit}, Segments: uint64(segments) & support.HSTSIDSegMapMask,
+	})
+	return nil
+}
+
+func (*tables) DeletePidInterpreterMapping(libpf.PID, lpm.Prefix) error { return nil }
+
+// threads has what a C library tells about its threads.
+type threads struct {
+	libc.LibcInfo
+	// id is the offset of a thread's id from the thread pointer.
+	id uint64
+}
+
+// findThreads reads the C library of a process, which may have a file of its own for
+// threads.
+func findThreads(p interpreter.Process) (found threads, err error) {
+	err = errors.New("the process maps no C library that is known")
+	for i := range p.Mappings {
+		if !libc.IsPotentialLibcDSO(p.Mappings[i].Path) {
+			continue
+		}
+		o, openErr := open(p, i)
+		if openErr != nil {
+			err = openErr
+			continue
+		}
+		info, infoErr := libc.ExtractLibcInfo(o.File)
+		id, idErr := threadID(o)
+		_ = o.Close()
+		if infoErr != nil || idErr != nil || !info.HasTSDInfo() {
+			continue
+		}
+		return threads{*info, id}, nil
+	}
+	return found, err
+}
+
+// threadID reads what glibc tells debuggers about the thread's id: its size in bits, the
+// number of elements, and its offset.
+func threadID(o *object) (uint64, error) {
+	at, err := o.LookupSymbolAddress("_thread_db_pthread_tid")
+	if err != nil {
+		return 0, err
+	}
+	var b [12]byte
+	if _, err := o.ReadAt(b[:], int64(at)); err != nil {
+		return 0, err
+	}
+	if size := binary.LittleEndian.Uint32(b[:]); size != 32 {
+		return 0, fmt.Errorf("a thread's id has %d bits", size)
+	}
+	return uint64(binary.LittleEndian.Uint32(b[8:])), nil
+}
+
+func memory(p interpreter.Process) remotememory.RemoteMemory {
+	return remotememory.RemoteMemory{ReaderAt: p.Memory}
+}

@@ -1,0 +1,100 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package languagesextension
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/remotememory"
+
+	"github.com/hotprofile/hotprofile/internal/interpreter"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+// processOf returns a running process to attach to.
+func processOf(t *testing.T, pid int) interpreter.Process {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/maps")
+	require.NoError(t, err)
+	p := interpreter.Process{PID: pid, Memory: remotememory.NewProcessVirtualMemory(libpf.PID(pid))}
+	for line := range strings.Lines(string(maps)) {
+		if m, ok := procfs.ParseExecutable([]byte(line)); ok && strings.HasPrefix(string(m.Path), "/") {
+			p.Mappings = append(p.Mappings, interpreter.Mapping{Start: m.Start, Limit: m.Limit, FileOffset: m.Offset, Path: string(m.Path)})
+		}
+	}
+	p.Open = func(i int) (interpreter.File, error) { return os.Open(p.Mappings[i].Path) }
+	return p
+}
+
+// start starts a program and waits until it printed a line.
+func start(t *testing.T, name string, args ...string) int {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	_, err = out.Read(make([]byte, 1))
+	require.NoError(t, err)
+	return cmd.Process.Pid
+}
+
+// TestPythonsOfThisMachine attaches to each version of Python that is installed.
+func TestPythonsOfThisMachine(t *testing.T) {
+	pythons, err := filepath.Glob("/usr/bin/python3.[0-9]*[0-9]")
+	require.NoError(t, err)
+	home, err := os.UserHomeDir()
+	require.NoError(t, err)
+	more, err := filepath.Glob(filepath.Join(home, ".pyenv/versions/3.*/bin/python3.[0-9]*[0-9]"))
+	require.NoError(t, err)
+	for _, python := range append(pythons, more...) {
+		version := strings.TrimPrefix(filepath.Base(python), "python3.")
+		minor, err := strconv.Atoi(version)
+		if err != nil {
+			continue
+		}
+		t.Run(python, func(t *testing.T) {
+			pid := start(t, python, "-c", "import time\nprint(1, flush=True)\ntime.sleep(1000)")
+			l, err := driver{}.Attach(processOf(t, pid))
+			if minor < oldestPython || minor > newestPython {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			require.NotNil(t, l.Python)
+			require.Equal(t, minor, l.Python.Minor)
+			require.NotEmpty(t, l.Python.Loop)
+			require.True(t, driver{}.Knows(python))
+		})
+	}
+}
+
+func TestOtherProgramsHaveNoInterpreter(t *testing.T) {
+	l, err := driver{}.Attach(processOf(t, os.Getpid()))
+	require.NoError(t, err)
+	require.Equal(t, interpreter.Layout{}, l)
+}
+
+// A file that is no interpreter, by the name of one, is refused.
+func TestForgedFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "python3.12")
+	text, err := os.ReadFile("/bin/sleep")
+	require.NoError(t, err)
+	for name, content := range map[string][]byte{"empty": nil, "no ELF": []byte("#!/bin/sh\n"), "another program": text, "cut": text[:len(text)/2]} {
+		require.NoError(t, os.WriteFile(file, content, 0o755))
+		_, err := driver{}.Attach(interpreter.Process{
+			PID: os.Getpid(), Memory: remotememory.NewProcessVirtualMemory(libpf.PID(os.Getpid())),
+			Mappings: []interpreter.Mapping{{Start: 0x400000, Limit: 0x500000, Path: file}},
+			Open:     func(int) (interpreter.File, error) { return os.Open(file) },
+		})
+		require.Error(t, err, name)
+	}
+}

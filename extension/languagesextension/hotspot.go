@@ -1,0 +1,113 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package languagesextension
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"unsafe"
+
+	ebpfinterpreter "go.opentelemetry.io/ebpf-profiler/interpreter"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/hotspot"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/support"
+
+	"github.com/hotprofile/hotprofile/internal/interpreter"
+)
+
+// oldestHotSpot is the oldest version of Java that is read.
+const oldestHotSpot = 11
+
+func isHotSpot(file string) bool { return path.Base(file) == "libjvm.so" }
+
+// onlyPID is a process of which the library asks the pid alone.
+type onlyPID struct {
+	process.Process
+	pid libpf.PID
+}
+
+func (p onlyPID) PID() libpf.PID { return p.pid }
+
+// attachHotSpot reads the layout of a JVM.
+func attachHotSpot(p interpreter.Process, i int) (*interpreter.HotSpot, error) {
+	o, err := open(p, i)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	var info *support.HotspotProcInfo
+	to := &tables{data: func(kind libpf.InterpreterType, data unsafe.Pointer) {
+		if kind == libpf.HotSpot {
+			is := *(*support.HotspotProcInfo)(data)
+			info = &is
+		}
+	}}
+	data, err := load(hotspot.GetLoader(hotspot.Config{}), o, p.Mappings[i].Path, to)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	instance, err := data.Attach(to, libpf.PID(p.PID), libpf.Address(o.bias), memory(p))
+	if err != nil {
+		return nil, err
+	}
+	if err := instance.SynchronizeMappings(to, nil, onlyPID{pid: libpf.PID(p.PID)}, nil); err != nil {
+		return nil, err
+	}
+	switch {
+	case info == nil || len(to.heaps) == 0:
+		return nil, errors.New("it is not initialized yet")
+	case info.Jvm_version < oldestHotSpot:
+		return nil, fmt.Errorf("Java %d is not known: %d and later are", info.Jvm_version, oldestHotSpot)
+	case info.Segment_shift > 16:
+		return nil, errors.New("its code heaps have an unknown layout")
+	}
+	return &interpreter.HotSpot{
+		Version: int(info.Jvm_version), Heaps: to.heaps, SegmentShift: uint(info.Segment_shift), HeapBlock: uint64(info.Heapblock_size),
+		BlobName: uint64(info.Codeblob_name), BlobCode: uint64(info.Codeblob_codestart),
+		BlobComplete: uint64(info.Codeblob_framecomplete), BlobFrame: uint64(info.Codeblob_framesize), CodeOffsets: info.Nmethod_uses_offsets != 0,
+		CompileID: uint64(info.Nmethod_compileid), Deoptimize: uint64(info.Nmethod_deopt_offset), OriginalPC: uint64(info.Nmethod_orig_pc_offset),
+		MethodConst: uint64(info.Method_constmethod), ConstSize: uint64(info.Cmethod_size), Bytecode: -8,
+		Names: func(at interpreter.Code) ([]interpreter.Function, error) { return javaNames(instance, at) },
+	}, nil
+}
+
+// javaNames returns the functions at a place of a Java program, with those that were
+// inlined.
+func javaNames(instance ebpfinterpreter.Instance, at interpreter.Code) (functions []interpreter.Function, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("reading the names of a Java program: %v", r)
+		}
+	}()
+	const bits = 1<<28 - 1
+	kind := uint64(support.FrameHotspotNative)
+	if at.Interpreted {
+		kind = support.FrameHotspotInterpreter
+	}
+	frame := libpf.EbpfFrame(libpf.NewEbpfFrame(libpf.HotSpotFrame, 0, 3, 0))
+	frame[1] = at.Address
+	frame[2] = kind<<60 | (uint64(at.Position)&bits)<<32 | uint64(at.Check)
+	var frames libpf.Frames
+	if err := instance.Symbolize(frame, &frames, libpf.FrameMapping{}); err != nil {
+		return nil, err
+	}
+	for _, f := range frames {
+		v := f.Value()
+		// Without the type that it returns.
+		name := v.FunctionName.String()
+		if before, after, ok := strings.Cut(name, " "); ok && !strings.Contains(before, "(") {
+			name = after
+		}
+		functions = append(functions, interpreter.Function{
+			Name: name, File: v.SourceFile.String(),
+			Line: int64(v.SourceLine), StartLine: max(0, int64(v.SourceLine)-int64(v.FunctionOffset)),
+		})
+	}
+	return functions, nil
+}

@@ -1,0 +1,146 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package languages
+
+import (
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/interpreter"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// find returns the process of a sample if its stacks are walked. It begins to search
+// for the interpreter of one that turned hot.
+func (w *Walker) find(of *processes.Process) *process {
+	p := w.processes[of.PID]
+	if p == nil || p.program != of.Program() {
+		if p != nil {
+			w.detach(p)
+		}
+		p = &process{pid: of.PID, program: of.Program()}
+		p.subject.Key, p.subject.Name = deadline.Key{PID: of.PID, Cgroup: of.Cgroup}, "the memory of an interpreted program"
+		w.processes[of.PID] = p
+	}
+	p.used = w.now
+	if w.now-p.checked > int64(hotInterval) || p.checked == 0 || p.found != nil {
+		w.check(p, of)
+	}
+	if !p.attached() {
+		return nil
+	}
+	return p
+}
+
+// check finds out whether a process is of a hot unit, and has an interpreter.
+func (w *Walker) check(p *process, of *processes.Process) {
+	p.checked = w.now
+	if w.hot == nil || w.now-w.checked > int64(hotInterval) {
+		w.hot, w.checked = w.cfg.Hot(), w.now
+	}
+	hot := w.hot(of)
+	select {
+	case l := <-p.found:
+		p.found = nil
+		w.attach(p, l)
+	default:
+	}
+	switch {
+	case !hot:
+		w.detach(p)
+		p.mapped = 0
+	case p.stuck || p.found != nil || p.attached() || w.now < p.retry:
+	case p.mapped != len(of.Mapped()) || p.retry != 0:
+		p.mapped, p.retry = len(of.Mapped()), 0
+		w.search(p, of)
+	}
+}
+
+// attach begins to walk the stacks of a process.
+func (w *Walker) attach(p *process, l interpreter.Layout) {
+	switch {
+	case l.Python != nil && w.cfg.Python:
+		p.python = l.Python
+		p.threads = make(map[int]*thread)
+		p.codes = make(map[uint64]*pythonCode)
+		w.attached++
+	case l.HotSpot != nil && w.cfg.Java:
+		p.java = &java{
+			HotSpot: l.HotSpot, blobs: make(map[uint64]*blob),
+			named: make(map[interpreter.Code]uint64), constants: make(map[uint64]uint64),
+		}
+	default:
+		return
+	}
+	p.names = make(map[uint64]*samples.Location)
+}
+
+func (p *process) attached() bool { return p.python != nil || p.java != nil }
+
+// detach ends it.
+func (w *Walker) detach(p *process) {
+	if p.python != nil {
+		w.attached--
+	}
+	p.python, p.java, p.threads, p.codes, p.names, p.held = nil, nil, nil, nil, nil, 0
+}
+
+// search searches for the interpreter of a process, on another goroutine.
+func (w *Walker) search(p *process, of *processes.Process) {
+	mapped := of.Mapped()
+	if !slices.ContainsFunc(mapped, func(m *samples.Mapping) bool { return w.cfg.Driver.Knows(m.Path) }) {
+		return
+	}
+	if w.now < w.searchFrom {
+		p.retry = w.now // with the next check
+		return
+	}
+	w.searchFrom = w.now + int64(searchInterval)
+	to := interpreter.Process{PID: p.pid, Memory: remote{p.pid}}
+	for _, m := range mapped {
+		to.Mappings = append(to.Mappings, interpreter.Mapping{Start: m.Start, Limit: m.Limit, FileOffset: m.FileOffset, Path: m.Path})
+	}
+	found := make(chan interpreter.Layout, 1)
+	w.searches.Add(1)
+	p.found, p.retry = found, w.now+int64(retryInterval)
+	cfg, pid, key := w.cfg, p.pid, p.subject.Key
+	go func() {
+		var layout interpreter.Layout
+		var err error
+		late := cfg.Runner.Run(key, "the interpreter's files and memory", attachLimit, func(c *deadline.Call) {
+			to.Open = func(i int) (interpreter.File, error) { return cfg.Open(mapped[i]) }
+			c.Wait(nil, func() {
+				cfg.Budget.Spend(pid, cfg.Meter.Do(func() { layout, err = cfg.Driver.Attach(to) }))
+			})
+			if err != nil {
+				cfg.Logger.Info("stacks keep the interpreter's own functions: its layout is not known", zap.Int("pid", pid), zap.Error(err))
+			}
+			offer(found, layout)
+		})
+		w.searches.Add(-1)
+		if late != nil {
+			offer(found, interpreter.Layout{}) // the runner has logged it
+		}
+	}()
+}
+
+// offer sends a layout, unless there is one already.
+func offer(to chan<- interpreter.Layout, l interpreter.Layout) {
+	select {
+	case to <- l:
+	default:
+	}
+}
+
+// Interpreted returns the location of an address that stands for a frame of the last
+// process that was walked.
+func (w *Walker) Interpreted(pid int, address uint64) *samples.Location {
+	if p := w.processes[pid]; p != nil {
+		return p.names[address]
+	}
+	return nil
+}

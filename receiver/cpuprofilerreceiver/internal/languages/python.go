@@ -1,0 +1,248 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package languages
+
+import (
+	"encoding/binary"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/hotprofile/hotprofile/internal/interpreter"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+const (
+	// tries is the number of times that frames are read until they make sense.
+	tries = 8
+	// maxFrames bounds the frames of a stack: backends cut deeper ones at their leaf.
+	maxFrames = 1000
+	// maxLines bounds the table of lines of a function, in bytes. maxText bounds a name, in
+	// characters.
+	maxLines = 64 << 10
+	maxText  = 1024
+)
+
+// pythonCode is a code object, and what its memory was when it was read: another one
+// may be at its address later.
+type pythonCode struct {
+	identity  [5]uint64
+	checked   int64
+	name      string
+	file      string
+	first     int64
+	lines     []byte
+	addresses map[int64]uint64 // of frames, by offset
+}
+
+// walkPython walks the frames of a thread.
+func (w *walk) walkPython(p *process, t *thread) Outcome {
+	l := p.python
+	slot, ok := w.stateSlot(l, t)
+	if !ok {
+		return Unreadable
+	}
+	state, ok := w.memory.word(slot)
+	if !ok {
+		return Unreadable
+	}
+	if state == 0 {
+		return Walked // the thread runs no Python
+	}
+	current := state + l.StateFrame
+	for try := 1; ; try++ {
+		at := current
+		if l.CFrame {
+			if at, ok = w.memory.word(current); !ok {
+				return Unreadable
+			}
+			at += l.CFrameCurrent
+		}
+		frame, ok := w.memory.word(at)
+		if !ok {
+			return Unreadable
+		}
+		w.memory.word(frame + l.FrameLast)
+		w.memory.again(at)
+		now, ok := w.memory.word(at)
+		w.changed = !ok || now != frame
+		valid := w.pythonFrames(p, frame)
+		switch {
+		case valid && (!w.changed || w.outermost == t.outermost):
+			t.outermost = w.outermost
+			return Walked
+		case try < tries:
+		case valid:
+			return Walked
+		default:
+			return Torn
+		}
+		w.frames, w.ends, w.cut = w.frames[:0], w.ends[:0], false
+		w.memory.begin(p.pid)
+	}
+}
+
+// stateSlot returns the address of the pointer to the thread's state.
+func (w *walk) stateSlot(l *interpreter.Python, t *thread) (uint64, bool) {
+	if l.StateTLS != 0 {
+		return t.pointer + uint64(l.StateTLS), true
+	}
+	b := w.memory.bytes(l.StateKey, 4)
+	if b == nil {
+		return 0, false
+	}
+	const maxKey = 32 // the thread's control block has the values of these keys
+	key := uint64(binary.LittleEndian.Uint32(b))
+	at, ok := t.pointer+uint64(l.TSD), key < maxKey
+	if l.TSDIndirect {
+		at, ok = w.memory.word(at)
+	}
+	return at + key*l.TSDSize, ok
+}
+
+// pythonFrames appends the frames from the innermost one on. It returns false if one of
+// them is none.
+func (w *walk) pythonFrames(p *process, frame uint64) bool {
+	const onCStack = 3 // the owner of a frame that begins a call of the loop
+	l := p.python
+	for frame != 0 {
+		if len(w.frames) >= maxFrames || len(w.ends) >= maxFrames {
+			w.cut = true
+			break
+		}
+		code, ok1 := w.memory.word(frame + l.FrameCode)
+		last, ok2 := w.memory.word(frame + l.FrameLast)
+		back, ok3 := w.memory.word(frame + l.FrameBack)
+		ends := l.FrameEntry == 0
+		if !ends {
+			b := w.memory.bytes(frame+l.FrameEntry, 1)
+			ok3 = ok3 && b != nil
+			ends = b != nil && b[0] == l.FrameEntryIs
+		}
+		if !ok1 || !ok2 || !ok3 {
+			return false
+		}
+		w.outermost = frame
+		if !ends || l.FrameEntryIs != onCStack {
+			c := w.pythonCode(p, code&^7)
+			if c == nil {
+				return false
+			}
+			w.frames = append(w.frames, w.pythonFrame(p, c, offset(l, code&^7, last)))
+		}
+		if ends {
+			w.ends = append(w.ends, len(w.frames))
+		}
+		frame = back
+	}
+	if n := len(w.frames); n > 0 && (len(w.ends) == 0 || w.ends[len(w.ends)-1] < n) {
+		w.ends = append(w.ends, n)
+	}
+	return true
+}
+
+// offset returns the offset in bytes of a frame's instruction in its code.
+func offset(l *interpreter.Python, code, last uint64) int64 {
+	switch {
+	case l.Minor >= 11:
+		return int64(last - code - l.CodeSize)
+	case l.Minor == 10:
+		return 2 * int64(int32(last))
+	}
+	return int64(int32(last))
+}
+
+// pythonFrame returns the address that stands for an instruction of a function.
+func (w *walk) pythonFrame(p *process, c *pythonCode, offset int64) uint64 {
+	if a, ok := c.addresses[offset]; ok {
+		return a
+	}
+	line := pythonLine(p.python.Minor, c.lines, c.first, offset)
+	a := w.name(p, samples.FramePython, samples.Line{Function: c.name, File: c.file, StartLine: c.first, Line: line})
+	c.addresses[offset] = a
+	return a
+}
+
+// pythonCode returns the code object at an address; nil if there is none.
+func (w *walk) pythonCode(p *process, at uint64) *pythonCode {
+	c := p.codes[at]
+	if c != nil && w.now-c.checked < int64(checkInterval) {
+		return c
+	}
+	l := p.python
+	b := w.memory.bytes(at, int(l.CodeSize))
+	if b == nil || at == 0 || p.held > 2*maxHeld {
+		return nil
+	}
+	word := func(offset uint64) uint64 { return binary.LittleEndian.Uint64(b[offset:]) }
+	if word(8) != l.CodeType {
+		return nil
+	}
+	identity := [...]uint64{uint64(binary.LittleEndian.Uint32(b[l.CodeFirstLine:])), word(l.CodeFile), word(l.CodeName), word(l.CodeLines), 0}
+	if l.CodeQualifiedName != 0 {
+		identity[4] = word(l.CodeQualifiedName)
+	}
+	if c != nil && c.identity == identity {
+		c.checked = w.now
+		return c
+	}
+	c = &pythonCode{identity: identity, checked: w.now, first: int64(int32(identity[0])), addresses: make(map[int64]uint64)}
+	name := identity[4]
+	if name == 0 {
+		name = identity[2]
+	}
+	var ok1, ok2 bool
+	c.name, ok1 = w.pythonText(l, name)
+	c.file, ok2 = w.pythonText(l, identity[1])
+	size, ok3 := w.memory.word(identity[3] + 16)
+	if !ok1 || !ok2 || !ok3 || c.name == "" {
+		return nil
+	}
+	c.lines = slices.Clone(w.memory.block(identity[3]+32, int(min(size, maxLines))))
+	p.held += int64(len(c.lines)+len(c.name)+len(c.file)) + codeBytes
+	p.codes[at] = c
+	return c
+}
+
+// pythonText reads a string, at most maxText characters of it.
+func (w *walk) pythonText(l *interpreter.Python, at uint64) (string, bool) {
+	const lengthAt, stateAt, compactASCII, compact = 16, 32, 3 << 5, 1 << 5
+	b := w.memory.bytes(at, 40)
+	if b == nil || at == 0 {
+		return "", false
+	}
+	n := min(binary.LittleEndian.Uint64(b[lengthAt:]), maxText)
+	state := binary.LittleEndian.Uint32(b[stateAt:])
+	width := int(state >> 2 & 7)
+	data := at + 40 // after the header
+	if l.Minor < 12 {
+		data += 8
+	}
+	switch {
+	case width != 1 && width != 2 && width != 4, state&compact == 0:
+		return "", false
+	case state&compactASCII != compactASCII:
+		data += 16
+		if l.Minor < 12 {
+			data += 8
+		}
+	}
+	raw := w.memory.block(data, int(n)*width)
+	if len(raw) < int(n)*width {
+		return "", false
+	}
+	text := make([]byte, 0, len(raw))
+	for ; len(raw) >= width; raw = raw[width:] {
+		var r rune
+		switch width {
+		case 1:
+			r = rune(raw[0])
+		case 2:
+			r = rune(binary.LittleEndian.Uint16(raw))
+		case 4:
+			r = rune(min(binary.LittleEndian.Uint32(raw), utf8.MaxRune+1))
+		}
+		text = utf8.AppendRune(text, r)
+	}
+	return string(text), true
+}

@@ -1,0 +1,98 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package languages
+
+// pythonLine returns the line of an instruction of a code object, whose first line and
+// table of lines are given; 0 if the instruction has none. The offset is in bytes from the
+// first instruction, and below 0 before that ran. The tables are described in CPython's
+// Objects/lnotab_notes.txt and Objects/locations.md.
+func pythonLine(minor int, table []byte, first, offset int64) int64 {
+	switch {
+	case offset < 0:
+		return first
+	case minor <= 9:
+		return lineOfPairs(table, first, offset)
+	case minor == 10:
+		return lineOfRanges(table, first, offset)
+	}
+	return lineOfLocations(table, first, offset)
+}
+
+// lineOfPairs is for 3.9 and older: pairs of the bytes to the next line's first
+// instruction, and the lines to it.
+func lineOfPairs(table []byte, line, offset int64) int64 {
+	at := int64(0)
+	for ; len(table) >= 2; table = table[2:] {
+		if at += int64(table[0]); at > offset {
+			break
+		}
+		line += int64(int8(table[1]))
+	}
+	return line
+}
+
+// lineOfRanges is for 3.10: pairs of the bytes of a range, and the lines to it from the one
+// before. A range with noLine has none.
+func lineOfRanges(table []byte, line, offset int64) int64 {
+	const noLine = -128
+	limit := int64(0)
+	for ; len(table) >= 2; table = table[2:] {
+		limit += int64(table[0])
+		delta := int64(int8(table[1]))
+		if delta != noLine {
+			line += delta
+		}
+		if offset < limit {
+			if delta == noLine {
+				return 0
+			}
+			return line
+		}
+	}
+	return 0
+}
+
+// lineOfLocations is for 3.11 and newer: entries that begin with a byte that has the top
+// bit, a kind and the number of code units less one.
+func lineOfLocations(table []byte, line, offset int64) int64 {
+	const noColumns, long, none, oneLine = 13, 14, 15, 10
+	unit, limit := offset/2, int64(0)
+	for i := 0; i < len(table); {
+		kind := table[i] >> 3 & 15
+		limit += int64(table[i]&7) + 1
+		i++
+		switch {
+		case kind == noColumns, kind == long:
+			line += signedVarint(table[i:])
+		case kind >= oneLine && kind < noColumns:
+			line += int64(kind - oneLine)
+		}
+		if unit < limit {
+			if kind == none {
+				return 0
+			}
+			return line
+		}
+		for i < len(table) && table[i]&0x80 == 0 {
+			i++
+		}
+	}
+	return 0
+}
+
+// signedVarint reads a number of 6 bits per byte, the lowest first; bit 6 says that more
+// follow. The lowest bit of the number is its sign.
+func signedVarint(b []byte) int64 {
+	n := uint64(0)
+	for i, c := range b[:min(len(b), 6)] {
+		n |= uint64(c&63) << (6 * i)
+		if c&64 == 0 {
+			break
+		}
+	}
+	if n&1 != 0 {
+		return -int64(n >> 1)
+	}
+	return int64(n >> 1)
+}

@@ -1,0 +1,102 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package languages
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strconv"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+const (
+	// maxStack bounds the distance from the stack pointer to the thread's control block,
+	// maxSearched the memory that is searched for that of the first thread.
+	maxStack    = 64 << 20
+	maxSearched = 16 << 20
+	searched    = 64 << 10
+	// blockAlign is the least alignment of a control block.
+	blockAlign = 16
+)
+
+// findThread finds the thread pointer of the current thread, which no sample has. With
+// glibc on amd64 it is the address of the thread's control block. The first and the third
+// word of that are its own address, and at an offset it has the thread's id. It lies at the
+// top of the thread's stack; that of the first thread is in a small mapping near the
+// loader.
+func (w *walk) findThread(offset uint64) *thread {
+	p := w.process
+	t := &thread{id: uint32(w.tid), checked: w.now}
+	if p.own == 0 {
+		p.own = p.pid
+		if s, err := procfs.At(w.root).Status(p.pid); err == nil {
+			p.own = s.PID
+		}
+	}
+	if p.own != p.pid {
+		if s, err := procfs.At(w.root).Status(w.tid); err == nil {
+			t.id = uint32(s.PID)
+		}
+	}
+	if w.tid != p.pid {
+		at, n := w.sp&^(pageSize-1), 2*pageSize
+		for to := at + maxStack; at < to && t.pointer == 0; n = min(2*n, searched) {
+			b := w.memory.block(at, n)
+			w.searchBlock(t, b, at, offset)
+			if len(b) < n {
+				break
+			}
+			at += uint64(n) - blockAlign*2 // a block may lie across
+		}
+		return t
+	}
+	maps, err := procfs.ReadFile(procfs.At(w.root).File(p.pid, "maps"), procfs.MaxMaps)
+	if err != nil {
+		return t
+	}
+	left := uint64(maxSearched)
+	for line := range bytes.Lines(maps) {
+		start, limit, ok := anonymous(line)
+		if !ok || limit-start > min(left, 1<<20) || t.pointer != 0 {
+			continue
+		}
+		left -= limit - start
+		w.searchBlock(t, w.memory.block(start, int(limit-start)), start, offset)
+	}
+	return t
+}
+
+// searchBlock searches memory for a thread's control block.
+func (w *walk) searchBlock(t *thread, b []byte, at, offset uint64) {
+	for i := 0; i+24 <= len(b) && t.pointer == 0; i += blockAlign {
+		self := at + uint64(i)
+		if binary.LittleEndian.Uint64(b[i:]) != self || binary.LittleEndian.Uint64(b[i+16:]) != self {
+			continue
+		}
+		if t.pointer = self; !w.isThread(t, offset) {
+			t.pointer = 0
+		}
+	}
+}
+
+// isThread reports whether a thread's pointer is the one of its control block.
+func (w *walk) isThread(t *thread, offset uint64) bool {
+	self, ok := w.memory.word(t.pointer)
+	b := w.memory.bytes(t.pointer+offset, 4)
+	return ok && self == t.pointer && b != nil && binary.LittleEndian.Uint32(b) == t.id
+}
+
+// anonymous parses a line of a maps file, and reports whether it is of private memory of
+// no file that can be read and written.
+func anonymous(line []byte) (start, limit uint64, ok bool) {
+	f := bytes.Fields(line)
+	if len(f) != 5 || !bytes.HasPrefix(f[1], []byte("rw-p")) {
+		return 0, 0, false
+	}
+	from, to, _ := bytes.Cut(f[0], []byte("-"))
+	start, err1 := strconv.ParseUint(string(from), 16, 64)
+	limit, err2 := strconv.ParseUint(string(to), 16, 64)
+	return start, limit, err1 == nil && err2 == nil && start < limit
+}

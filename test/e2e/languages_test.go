@@ -1,0 +1,97 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+)
+
+// interpreted is a program with three functions that use 60, 30 and 10 percent of its CPU
+// time. Those of the C library or of a module of C are below them.
+type interpreted struct {
+	command []string
+	// sixty, thirty and ten are the names of the functions, main that of their caller.
+	sixty, thirty, ten, main string
+}
+
+func TestPythonHasItsFunctionsByDefault(t *testing.T) {
+	t.Parallel()
+	hasItsFunctions(t, interpreted{
+		command: []string{hosttest.Tool(t, "/usr/bin/python3"), "testdata/languages/shares.py"},
+		sixty:   "Work.sixty", thirty: "Work.thirty", ten: "Work.ten", main: "main",
+	})
+}
+
+func TestJavaHasItsFunctionsByDefault(t *testing.T) {
+	t.Parallel()
+	hasItsFunctions(t, interpreted{
+		command: []string{hosttest.Tool(t, "java"), "testdata/languages/Shares.java"},
+		sixty:   "Shares.sixty()", thirty: "Shares.thirty()", ten: "Shares.ten()", main: "Shares.main(java.lang.String[])",
+	})
+}
+
+// hasItsFunctions runs a program until its gate has closed, with the defaults of
+// cpu_profiler, and compares the shares of its functions.
+func hasItsFunctions(t *testing.T, p interpreted) {
+	peer := startPeer(t)
+	c := pipeline{
+		extensions: []string{"hot_units:"},
+		receiver:   "{}",
+		trigger: fmt.Sprintf(`
+    pre_trigger: 0
+    policies:
+      - name: cpu
+        match: {cgroup: %q}
+        any_of: [{monitor: cpu_usage, threshold: 0.1, average_over: 8s}]
+        duration: 20s
+        cooldown: 1h`, ofThisTest(t)),
+		exporters: []string{peer.exporter()},
+	}.start(t, freePort(t))
+	g := newCgroup(t, "interpreted")
+	g.SetQuota(t, 2*cores)
+	startLoad(t, g.Command(p.command[0], p.command[1:]...), "e2e-interpreted")
+	c.wait(startTimeout, "gate closed", nil)
+	c.stop()
+	peer.stop()
+	var all, whole, main int
+	shares := map[string]int{}
+	for _, profile := range flatten(readProfiles(t, peer.grpcFile)) {
+		if profile.service() != "e2e-interpreted" || profile.sampleType != "samples" {
+			continue
+		}
+		for _, s := range profile.samples {
+			all += s.events
+			if !s.truncated {
+				whole += s.events
+			}
+			if slices.Contains(s.functions, p.main) {
+				main += s.events
+			}
+			for _, f := range []string{p.sixty, p.thirty, p.ten} {
+				if slices.Contains(s.functions, f) {
+					shares[f] += s.events
+				}
+			}
+		}
+	}
+	t.Logf("%d samples, %d whole, %d with %s: %v", all, whole, main, p.main, shares)
+	require.Greater(t, all, 300)
+	require.GreaterOrEqual(t, whole*100, all*95)
+	// On a busy machine some samples are read too late.
+	require.GreaterOrEqual(t, main*100, all*60)
+	total := shares[p.sixty] + shares[p.thirty] + shares[p.ten]
+	for f, want := range map[string]float64{p.sixty: 0.6, p.thirty: 0.3, p.ten: 0.1} {
+		bound := 0.03 + 4*math.Sqrt(want*(1-want)/float64(total))
+		require.InDelta(t, want, float64(shares[f])/float64(total), bound, f)
+	}
+}
