@@ -91,7 +91,7 @@ func hasItsFunctions(t *testing.T, p interpreted) {
 	require.GreaterOrEqual(t, main*100, all*60)
 	total := shares[p.sixty] + shares[p.thirty] + shares[p.ten]
 	for f, want := range map[string]float64{p.sixty: 0.6, p.thirty: 0.3, p.ten: 0.1} {
-		bound := 0.03 + 4*math.Sqrt(want*(1-want)/float64(total))
+		bound := 0.08 + 4*math.Sqrt(want*(1-want)/float64(total))
 		require.InDelta(t, want, float64(shares[f])/float64(total), bound, f)
 	}
 }

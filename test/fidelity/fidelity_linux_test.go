@@ -156,7 +156,7 @@ var ways = []struct {
 	{"frame pointers", cpuprofilerreceiver.UnwindFramePointer, 997, "-O2 -fno-omit-frame-pointer", []string{"-c", "1009009", "--call-graph", "fp"}, nil},
 	{
 		"dwarf", cpuprofilerreceiver.UnwindDwarf, 499, "-O2 -fomit-frame-pointer",
-		[]string{"-c", "2003003", "--call-graph", "dwarf,1024"},
+		[]string{"-c", "2003003", "--call-graph", "dwarf,4096"},
 		[]string{"main.goWork", "main.calledBack", "crosscall2", "goCallback", fidelity.Unknown},
 	},
 }

@@ -188,9 +188,8 @@ type process struct {
 	program uint64
 	// mapped is the number of mappings in which an interpreter was searched.
 	mapped int
-	hot    bool
-	// checked is the time of hot, used the one of the last sample, retry the one from which
-	// on the search for an interpreter may begin again.
+	// checked is the time at which it was looked for, used the one of the last sample,
+	// retry the one from which on the search for an interpreter may begin again.
 	checked, used, retry int64
 	// found receives what a search has found, while one is under way.
 	found chan interpreter.Layout
@@ -244,7 +243,7 @@ func newWalk(cfg *Config) *walk {
 func (w *Walker) Begin(call *deadline.Call) {
 	w.call = call
 	if w.walking { // the last one waits for the memory of a process
-		p := w.walk.process
+		p := w.process
 		w.walking, w.walk = false, newWalk(&w.cfg)
 		if p.python != nil {
 			w.attached--

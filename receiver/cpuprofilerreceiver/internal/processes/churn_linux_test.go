@@ -38,16 +38,28 @@ func TestKernelShortProcessesAreSampled(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			group, sampler, to, _ := churnSetup(t, program, mode)
 			spawn(t, group, program, 200)
-			to.forget()
-			used := cpuUsed(t, group.Path)
-			cost := selfCPU(t)
-			started, took := spawn(t, group, program, 3000)
-			used, cost = cpuUsed(t, group.Path)-used, selfCPU(t)-cost
 			lost := func() time.Duration {
 				st := sampler.Stats()
 				return time.Duration(st.Lost+st.Unreadable) * time.Second / 997
 			}
-			eventually(t, func() bool { return to.of(group.Path).time+lost() >= used*94/100 }) // what is left in the rings is read
+			var used, cost, took time.Duration
+			var started int
+			for try := range 3 { // now and then the virtual machine stands still
+				to.forget()
+				before, own := cpuUsed(t, group.Path), selfCPU(t)
+				started, took = spawn(t, group, program, 3000)
+				used, cost = cpuUsed(t, group.Path)-before, selfCPU(t)-own
+				sampled := func() bool { return to.of(group.Path).time+lost() >= used*94/100 }
+				if try == 2 {
+					eventually(t, sampled)
+				}
+				for wait := 0; wait < 500 && !sampled(); wait++ { // what is left in the rings is read
+					time.Sleep(10 * time.Millisecond)
+				}
+				if sampled() {
+					break
+				}
+			}
 			got, st := to.of(group.Path), sampler.Stats()
 			t.Logf("%d processes at %.0f/s; %v of %v of CPU time sampled, %d samples of %d processes; lost %d, unreadable %d; at a cost of %v each; %+v",
 				started, float64(started)/took.Seconds(), got.time, used, got.samples, len(got.pids), st.Lost, st.Unreadable, cost/time.Duration(started), st.Table)
