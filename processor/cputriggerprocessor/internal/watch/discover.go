@@ -38,10 +38,11 @@ type Discoverer struct {
 	// SetClaims receives the cgroups that carry the id of a container that runs elsewhere.
 	SetClaims func([]cgroup.Claim)
 
-	scanner *cgroup.Scanner // nil before the first scan
-	logged  string          // the last fault
-	full    bool            // the last scan found more than can be watched
-	claims  map[cgroup.Claim]bool
+	scanner   *cgroup.Scanner // nil before the first scan
+	logged    string          // the last fault
+	full      bool            // the last scan found more than can be watched
+	claims    map[cgroup.Claim]bool
+	sandboxes sandboxes
 }
 
 // maxLoggedClaims bounds the claims that are logged, and remembered for that; all
@@ -86,13 +87,21 @@ func (d *Discoverer) scan() {
 func (d *Discoverer) scanCgroups() error {
 	if d.scanner == nil {
 		d.scanner = d.Tree.NewScanner()
+		d.sandboxes.tree = d.Tree
 	}
+	d.sandboxes.begin()
 	found, err := d.scanner.Groups()
 	claims := d.scanner.Claims()
 	d.SetClaims(claims)
 	now := d.Now()
 	tooMany := 0
 	for _, g := range found {
+		if d.sandboxes.has(g) {
+			if u, ok := d.Units.Lookup(g.ID); ok { // a profile named it
+				d.Units.Remove(u, now)
+			}
+			continue
+		}
 		if !d.Units.Add(identify.Identity{Name: g.ID, Group: g}, now) {
 			tooMany++
 		}
