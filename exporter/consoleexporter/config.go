@@ -10,9 +10,11 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 )
 
 // Config is the configuration of the exporter `console`.
@@ -46,6 +48,14 @@ func createDefaultConfig() component.Config {
 		Timeout:   5 * time.Second,
 		Queue:     configoptional.Some(queue),
 	}
+}
+
+// Unmarshal refuses durations without a unit.
+func (c *Config) Unmarshal(conf *confmap.Conf) error {
+	if err := configlog.CheckDurations(conf, *c); err != nil {
+		return err
+	}
+	return conf.Unmarshal(c)
 }
 
 // Validate returns every fault, each with its key and what is allowed.

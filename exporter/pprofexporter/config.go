@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 )
 
 // Config is the configuration of `pprof`.
@@ -47,6 +49,14 @@ func createDefaultConfig(getenv func(string) string) component.Config {
 		MaxFiles:    100,
 		MaxBytes:    256 * bytesize.MiB,
 	}
+}
+
+// Unmarshal refuses durations without a unit.
+func (c *Config) Unmarshal(conf *confmap.Conf) error {
+	if err := configlog.CheckDurations(conf, *c); err != nil {
+		return err
+	}
+	return conf.Unmarshal(c)
 }
 
 // Validate returns all faults joined, each with its key and the allowed values.

@@ -101,6 +101,9 @@ func createDefaultConfig(getenv func(string) string) component.Config {
 
 // Unmarshal refuses unknown keys, which confighttp ignores.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
+	if err := configlog.CheckDurations(conf, *c); err != nil {
+		return err
+	}
 	type server confighttp.ServerConfig
 	if err := configlog.CheckKeys(conf, &server{}, Config{}); err != nil {
 		return err

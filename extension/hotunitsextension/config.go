@@ -81,6 +81,9 @@ func defaultWebhook() WebhookConfig {
 // Unmarshal gives missing keys their defaults. It refuses unknown keys, which
 // confighttp's client ignores.
 func (w *WebhookConfig) Unmarshal(conf *confmap.Conf) error {
+	if err := configlog.CheckDurations(conf, *w); err != nil {
+		return err
+	}
 	type plain confighttp.ClientConfig
 	if err := configlog.CheckKeys(conf, &plain{}, *w); err != nil {
 		return err

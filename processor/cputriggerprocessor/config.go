@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -361,6 +362,9 @@ func defaultPolicy() PolicyConfig {
 // ones. It refuses unknown keys of manual and of the client of policies_from, which
 // confighttp ignores.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
+	if err := configlog.CheckDurations(conf, *cfg); err != nil {
+		return err
+	}
 	type server confighttp.ServerConfig
 	if err := checkKeys(conf, "manual", &server{}, manual.Config{}); err != nil {
 		return err
@@ -411,11 +415,23 @@ func namePolicies(policies []PolicyConfig) {
 // the same place of the list.
 func (p *PolicyConfig) Unmarshal(conf *confmap.Conf) error {
 	*p = defaultPolicy()
+	if err := configlog.CheckDurations(conf, *p); err != nil {
+		return err
+	}
 	return conf.Unmarshal(p)
 }
 
-// Unmarshal sets the default window of a condition that has none.
+// Unmarshal sets the default window of a condition that has none. Values may be written
+// as "80" and 80%.
 func (i *ItemConfig) Unmarshal(conf *confmap.Conf) error {
+	for _, key := range []string{"threshold", "release_below"} {
+		text, _ := conf.Get(key).(string)
+		if v, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(text), "%"), 64); err == nil {
+			if err := conf.Merge(confmap.NewFromStringMap(map[string]any{key: v})); err != nil {
+				return err
+			}
+		}
+	}
 	if !conf.IsSet("average_over") && !conf.IsSet("period") && !conf.IsSet("count") {
 		i.AverageOver = defaultWindow
 	}

@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -217,6 +219,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 	}
 	if p.reloader == nil {
 		p.warnUnfed(p.cfg)
+		p.warnDoubtful(p.cfg)
 	}
 	tree, err := cgroup.Open(p.cfg.RootPath)
 	if err == nil {
@@ -252,6 +255,29 @@ func (p *cpuTrigger) warnUnfed(cfg *Config) {
 	}
 }
 
+// warnDoubtful warns of thresholds that are almost certainly mistakes.
+func (p *cpuTrigger) warnDoubtful(cfg *Config) {
+	ofLimit := []string{monitor.CPUUtilization, monitor.CPUBottleneck, monitor.CPUBusiestThread, monitor.CPURequestUtilization, monitor.HostCPUUtilization, monitor.MemoryUtilization}
+	for _, policy := range cfg.Policies {
+		for _, item := range policy.AnyOf {
+			if item.Threshold == nil || !policy.Enabled {
+				continue
+			}
+			why, t := "", *item.Threshold
+			switch cpus := runtime.NumCPU(); {
+			case item.Monitor == monitor.CPUUsage && t >= float64(cpus):
+				why = fmt.Sprintf("it is in cores, and this host has %d, so no unit exceeds it", cpus)
+			case slices.Contains(ofLimit, item.Monitor) && t > 0 && t < 1:
+				why = fmt.Sprintf("it is in percent, so nearly every unit exceeds it: did you mean %v?", 100*t)
+			default:
+				continue
+			}
+			p.log.Warn("a threshold is probably a mistake", zap.String("policy", policy.Name),
+				zap.String("monitor", item.Monitor), zap.Float64("threshold", t), zap.String("why", why))
+		}
+	}
+}
+
 // setPolicies puts the policies of a configuration in force, all of them or, with an
 // error, none.
 func (p *cpuTrigger) setPolicies(next *Config, version string) error {
@@ -274,6 +300,7 @@ func (p *cpuTrigger) setPolicies(next *Config, version string) error {
 		}
 		p.hot.Publish()
 		p.warnUnfed(next)
+		p.warnDoubtful(next)
 	}
 	p.inForce.Store(&inForce{cfg: next, version: version})
 	if !changes.none() {

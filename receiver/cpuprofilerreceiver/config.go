@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
@@ -154,6 +155,9 @@ func createDefaultConfig() *Config {
 // silently. And it turns off the sampler of running threads in a configuration that
 // has only .NET services or pprof endpoints.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
+	if err := configlog.CheckDurations(conf, *cfg); err != nil {
+		return err
+	}
 	if b, ok := conf.Get("kernel_stacks").(bool); ok {
 		err := conf.Merge(confmap.NewFromStringMap(map[string]any{"kernel_stacks": strconv.FormatBool(b)}))
 		if err != nil {

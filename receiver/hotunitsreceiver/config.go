@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver/internal/metadata"
 )
 
@@ -56,6 +57,9 @@ func createDefaultConfig() *Config {
 // Unmarshal replaces the default list of events, whose items would stay where the list
 // has fewer.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
+	if err := configlog.CheckDurations(conf, *cfg); err != nil {
+		return err
+	}
 	if conf.IsSet("events") {
 		cfg.Events = nil
 	}

@@ -405,6 +405,7 @@ func damages() []damage {
 			p.Dictionary().AttributeTable().At(2).Value().SetStr("")
 		}},
 		{"two profiles of a series that begin at the same time", conformancetest.DistinctTimes, "profile 1 begins", func(p pprofile.Profiles) {
+			resource(p).Remove("process.pid")
 			second := p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().AppendEmpty()
 			profile(p).CopyTo(second)
 		}},

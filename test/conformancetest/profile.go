@@ -33,8 +33,8 @@ func (c *checker) resourceProfiles(where string, rp pprofile.ResourceProfiles) {
 
 // begin checks that no other profile of the series begins at the same time.
 func (c *checker) begin(where string, resource pcommon.Map, p pprofile.Profile) {
-	if !c.opts.Triggered {
-		return
+	if _, before := resource.Get(attr.PID); before || !c.opts.Triggered {
+		return // cpu_trigger sees to it, and removes the pid
 	}
 	labels := labelsOf(nil, resource)
 	slices.Sort(labels)

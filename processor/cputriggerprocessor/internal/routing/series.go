@@ -48,14 +48,18 @@ func (p *plan) separate(out pprofile.Profiles) {
 	}
 }
 
-// hashOf returns a number that is the same for the same attributes in any order.
+// hashOf returns a number that is the same for the same attributes in any order. Those
+// that are no text are no labels in Pyroscope.
 func hashOf(attributes pcommon.Map) (sum uint64) {
 	for key, value := range attributes.All() {
+		if value.Type() != pcommon.ValueTypeStr {
+			continue
+		}
 		var h maphash.Hash
 		h.SetSeed(seed)
 		_, _ = h.WriteString(key)
 		_ = h.WriteByte(0)
-		_, _ = h.WriteString(value.AsString())
+		_, _ = h.WriteString(value.Str())
 		sum += h.Sum64()
 	}
 	return sum
