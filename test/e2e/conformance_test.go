@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	"google.golang.org/grpc"
@@ -391,6 +392,20 @@ func TestWhatExportersSplitKeepsTheRules(t *testing.T) {
 	}
 }
 
+// beginApart lets the profiles of a request begin at different times, as cpu_trigger does.
+func beginApart(p pprofile.Profiles) {
+	earlier := 0
+	for _, rp := range p.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, profile := range sp.Profiles().All() {
+				profile.SetTime(profile.Time() - pcommon.Timestamp(earlier))
+				profile.SetDurationNano(profile.DurationNano() + uint64(earlier))
+				earlier++
+			}
+		}
+	}
+}
+
 func throughExporters(t *testing.T, n, size int, split bool) {
 	x, in := startTap(t), freePort(t)
 	c := startCollector(t, "gateway", fmt.Sprintf(`
@@ -415,6 +430,7 @@ service:
 	client := dial(t, in)
 	var sizes []int
 	for _, p := range requests {
+		beginApart(p)
 		r := pprofileotlp.NewExportRequestFromProfiles(p)
 		body, err := r.MarshalProto()
 		require.NoError(t, err)
