@@ -8,6 +8,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // start is the begin of a profile in a series. Types are indices into the dictionary.
@@ -30,6 +32,9 @@ func (p *plan) separate(out pprofile.Profiles) {
 	}
 	clear(p.starts)
 	for _, rp := range out.ResourceProfiles().All() {
+		if _, labelled := rp.Resource().Attributes().Get(attr.TriggerPolicy); !labelled {
+			continue // it matches no unit, and passes as it is
+		}
 		resource := hashOf(rp.Resource().Attributes())
 		for _, sp := range rp.ScopeProfiles().All() {
 			for _, profile := range sp.Profiles().All() {

@@ -9,13 +9,19 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // The workers of a unit are one series once process.pid is removed.
 func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
 	out := pprofile.NewProfiles()
+	policy := "cpu"
 	add := func(service string, typ int32) pprofile.Profile {
 		rp := out.ResourceProfiles().AppendEmpty()
+		if policy != "" {
+			rp.Resource().Attributes().PutStr(attr.TriggerPolicy, policy)
+		}
 		rp.Resource().Attributes().PutStr("host.name", "node-1")
 		rp.Resource().Attributes().PutStr("service.name", service)
 		p := rp.ScopeProfiles().AppendEmpty().Profiles().AppendEmpty()
@@ -26,6 +32,8 @@ func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
 	}
 	workers := []pprofile.Profile{add("shop", 1), add("shop", 1), add("shop", 1)}
 	others := []pprofile.Profile{add("shop", 2), add("cart", 1)}
+	policy = "" // unmatched ones pass as they are
+	others = append(others, add("shop", 1), add("shop", 1))
 	p := &plan{starts: map[start]bool{}}
 	p.separate(out)
 	seen := map[pcommon.Timestamp]bool{}
