@@ -284,7 +284,13 @@ policies:
 		}})))
 		return r.sink.ProfileCount() - before
 	}
-	require.Zero(t, send(), "it is watched from its first profile on")
+	// It is watched from its first profile on. On a busy machine a process that has just
+	// started seems to have started a moment later.
+	require.Eventually(t, func() bool {
+		require.Zero(t, send())
+		_, known := r.p.units.Lookup(p.Name)
+		return known
+	}, 30*time.Second, 10*time.Millisecond)
 	r.wait("gate opened", p.Name)
 	require.Equal(t, 1, send())
 	require.Equal(t, p.Name, allProfiles(r.sink.AllProfiles()[0])[0].attributes["hotprofile.unit"])
