@@ -127,8 +127,9 @@ func newRenderer(name string, isJSON bool) (renderer, error) {
 	if err != nil {
 		return renderer{}, fmt.Errorf("parse the template: %w", err)
 	}
+	step := aStep()
 	for _, t := range r.template.Templates() {
-		countSteps(t.Root)
+		countSteps(t.Root, step)
 	}
 	body, err := r.render(example())
 	if err == nil && isJSON && !json.Valid(body) {
@@ -152,25 +153,27 @@ func (r renderer) step() (string, error) {
 	return "", nil
 }
 
-// countSteps makes the blocks of a template call stepFunction.
-func countSteps(block *parse.ListNode) {
+// countSteps puts a step at the begin of each block of a template.
+func countSteps(block *parse.ListNode, step parse.Node) {
 	if block == nil {
 		return
 	}
 	for _, node := range block.Nodes {
+		var branch *parse.BranchNode
 		switch node := node.(type) {
 		case *parse.RangeNode:
-			countSteps(node.List)
-			countSteps(node.ElseList)
+			branch = &node.BranchNode
 		case *parse.IfNode:
-			countSteps(node.List)
-			countSteps(node.ElseList)
+			branch = &node.BranchNode
 		case *parse.WithNode:
-			countSteps(node.List)
-			countSteps(node.ElseList)
+			branch = &node.BranchNode
+		default:
+			continue
 		}
+		countSteps(branch.List, step)
+		countSteps(branch.ElseList, step)
 	}
-	block.Nodes = slices.Insert(block.Nodes, 0, aStep())
+	block.Nodes = slices.Insert(block.Nodes, 0, step)
 }
 
 // aStep returns the node of a template that calls stepFunction.

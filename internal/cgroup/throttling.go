@@ -73,7 +73,8 @@ func (r *Reader) OpenThrottling(p Paths) (*Throttling, error) {
 	return t, nil
 }
 
-// ThrottledPeriods are CFS periods, and those of them in which a group was throttled.
+// ThrottledPeriods counts all CFS periods of a time, and the periods in which a group was
+// throttled.
 type ThrottledPeriods struct{ Total, Throttled float64 }
 
 // Read returns the periods since the last reading of the level that was throttled

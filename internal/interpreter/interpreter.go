@@ -135,9 +135,10 @@ type CodeHeap struct {
 
 // Code is a place in the code of a Java program.
 type Code struct {
-	// Interpreted reports whether Address is that of a method, and Position the number of
-	// a bytecode. Else Address is that of a blob with a compiled method, Position the number
-	// of bytes of its code before the instruction, and Check its CompileID.
+	// Interpreted reports whether the code is interpreted: then Address is the address of a
+	// method, and Position the number of a bytecode. Otherwise the code is compiled: Address
+	// is the address of a method's blob, Position the number of bytes of code before the
+	// instruction, and Check the CompileID of the blob.
 	Interpreted     bool
 	Address         uint64
 	Position, Check uint32

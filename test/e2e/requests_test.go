@@ -44,8 +44,7 @@ type instrumented struct {
 
 var goService = instrumented{prepare: buildOtelHTTP, cores: 0.3, function: "main.work"}
 
-// otherServices are instrumented from outside: their code knows nothing of it. Neither
-// CPython 3.11 nor OpenJDK names its functions by default: theirs are those of the runtime.
+// otherServices are instrumented from outside: their code knows nothing of it.
 var otherServices = map[string]instrumented{
 	"Python, Flask": {prepare: installPython, cores: 0.6, function: "_PyEval_EvalFrameDefault"},
 	"Node.js, Express": {

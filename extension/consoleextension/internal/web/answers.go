@@ -42,7 +42,7 @@ func newAnswers() *answers {
 	}
 }
 
-// answer is what a handler wrote. It implements http.ResponseWriter.
+// answer holds the answer of a handler. It implements http.ResponseWriter.
 type answer struct {
 	ctx    context.Context
 	header http.Header
@@ -99,7 +99,8 @@ func (s *answers) get(ctx context.Context, key string, timeout time.Duration, co
 	return a, nil
 }
 
-// compute fills an answer. The deadline of a reader that leaves is not that of the others.
+// compute fills an answer within timeout. A reader that leaves earlier does not end the
+// computation, since others may wait for the answer.
 func (s *answers) compute(key string, a *answer, timeout time.Duration, compute func(context.Context, http.ResponseWriter)) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -119,6 +120,7 @@ func (s *answers) compute(key string, a *answer, timeout time.Duration, compute 
 	}
 	a.ctx = ctx
 	compute(ctx, a)
+	a.finish()
 	weight := min(int64(a.body.Cap()), answerBytes)
 	if a.err = s.held.Acquire(ctx, weight); a.err != nil {
 		a.body = bytes.Buffer{}
@@ -138,22 +140,21 @@ func (s *answers) release(a *answer) {
 	}
 }
 
-// content returns the body. In a page, control characters, and characters that change the
-// order of others, become visible: names and attributes come from strangers.
-func (a *answer) content() []byte {
-	body := a.body.Bytes()
-	if !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") || bytes.IndexFunc(body, isHidden) < 0 {
-		return body
+// finish makes control characters of a page visible, and characters that change the order
+// of others: names and attributes come from strangers.
+func (a *answer) finish() {
+	if !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") || bytes.IndexFunc(a.body.Bytes(), isHidden) < 0 {
+		return
 	}
 	var b bytes.Buffer
-	for _, r := range string(body) {
+	for _, r := range a.body.String() {
 		if isHidden(r) {
 			b.WriteString(escaped(r))
 		} else {
 			b.WriteRune(r)
 		}
 	}
-	return b.Bytes()
+	a.body = b
 }
 
 func isHidden(r rune) bool {
@@ -167,5 +168,5 @@ func (a *answer) writeTo(w http.ResponseWriter) {
 		w.Header()[name] = values
 	}
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.content()) // an error means that the browser is gone
+	_, _ = w.Write(a.body.Bytes()) // an error means that the browser is gone
 }

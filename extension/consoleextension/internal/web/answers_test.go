@@ -120,14 +120,15 @@ func TestAnAnswerThatIsLateEnds(t *testing.T) {
 }
 
 func TestPagesHaveNoCharactersThatHideOthers(t *testing.T) {
-	a := newAnswer(t.Context())
-	a.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = a.Write([]byte("<p title=\"\x1b[31m\">é\u202egpj\u2066.exe\n\t\x00</p>"))
-	w := httptest.NewRecorder()
-	a.writeTo(w)
-	require.Equal(t, `<p title="\x1b[31m">é\u202egpj\u2066.exe`+"\n\t"+`\x00</p>`, w.Body.String())
-	a.Header().Set("Content-Type", "application/octet-stream")
-	w = httptest.NewRecorder()
-	a.writeTo(w)
-	require.Contains(t, w.Body.String(), "\x1b")
+	written := func(contentType string) string {
+		a := newAnswer(t.Context())
+		a.Header().Set("Content-Type", contentType)
+		_, _ = a.Write([]byte("<p title=\"\x1b[31m\">é\u202egpj\u2066.exe\n\t\x00</p>"))
+		a.finish()
+		w := httptest.NewRecorder()
+		a.writeTo(w)
+		return w.Body.String()
+	}
+	require.Equal(t, `<p title="\x1b[31m">é\u202egpj\u2066.exe`+"\n\t"+`\x00</p>`, written("text/html; charset=utf-8"))
+	require.Contains(t, written("application/octet-stream"), "\x1b")
 }

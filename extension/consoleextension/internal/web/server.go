@@ -234,6 +234,7 @@ func (s *Server) answer(h handler) http.Handler {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			a := newAnswer(ctx)
 			s.serve(h, a, r.WithContext(ctx))
+			a.finish()
 			a.writeTo(w)
 			return
 		}

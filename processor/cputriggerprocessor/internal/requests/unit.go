@@ -57,7 +57,6 @@ func (u *unit) adopt(p *plan) {
 	u.spans = map[string]Span{}
 }
 
-// add adds a source. It reports false at the bound.
 // add adds a source. At the bound the oldest gives way: anyone may claim to be of the unit.
 func (u *unit) add(s *source) {
 	u.mu.Lock()

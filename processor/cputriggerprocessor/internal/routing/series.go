@@ -39,11 +39,12 @@ func (p *plan) separate(out pprofile.Profiles) {
 		for _, sp := range rp.ScopeProfiles().All() {
 			for _, profile := range sp.Profiles().All() {
 				of, by := profile.SampleType(), profile.PeriodType()
-				s := start{resource, of.TypeStrindex(), of.UnitStrindex(), by.TypeStrindex(), by.UnitStrindex(), profile.Time()}
-				for p.starts[s] {
-					s.at--
+				first := start{resource, of.TypeStrindex(), of.UnitStrindex(), by.TypeStrindex(), by.UnitStrindex(), profile.Time()}
+				s := first
+				for next, taken := p.starts[s]; taken; next, taken = p.starts[s] {
+					s.at = next
 				}
-				p.starts[s] = true
+				p.starts[s], p.starts[first] = s.at-1, s.at-1
 				if earlier := profile.Time() - s.at; earlier > 0 {
 					profile.SetTime(s.at)
 					profile.SetDurationNano(profile.DurationNano() + uint64(earlier))

@@ -34,7 +34,7 @@ func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
 	others := []pprofile.Profile{add("shop", 2), add("cart", 1)}
 	policy = "" // unmatched ones pass as they are
 	others = append(others, add("shop", 1), add("shop", 1))
-	p := &plan{starts: map[start]bool{}}
+	p := &plan{starts: map[start]pcommon.Timestamp{}}
 	p.separate(out)
 	seen := map[pcommon.Timestamp]bool{}
 	for _, w := range workers {

@@ -22,7 +22,7 @@ type sandboxes struct {
 	containers map[string]container // those of the last scan, by id
 }
 
-// container is what is known of a container.
+// container remembers what the scans found about a container.
 type container struct {
 	scans   int // in which it was looked at
 	scan    int // the last one

@@ -6,6 +6,8 @@ package languages
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
+	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/interpreter"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -19,7 +21,7 @@ type java struct {
 	blobs map[uint64]*blob
 	// named are the addresses that stand for frames, by their places.
 	named map[interpreter.Code]uint64
-	// codeSize is the size of the bytecodes by method.
+	// constants are the addresses of the first bytecodes, by method.
 	constants map[uint64]uint64
 }
 
@@ -177,12 +179,7 @@ func (w *walk) blob(j *java, start uint64) *blob {
 // kindOf returns the kind of a blob by its name.
 func kindOf(b *blob) blobKind {
 	is := func(names ...string) bool {
-		for _, n := range names {
-			if len(b.name) >= len(n) && b.name[:len(n)] == n {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(b.name, n) })
 	}
 	switch {
 	case is("nmethod", "native nmethod"):

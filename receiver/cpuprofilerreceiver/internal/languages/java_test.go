@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/interpreter"
-	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -143,7 +142,7 @@ func TestStepsOfJava(t *testing.T) {
 			for at, v := range test.stack {
 				binary.LittleEndian.PutUint64(f.Stack[at:], v)
 			}
-			g := w.Generated(of, &perfevent.Sample{HasRegisters: true})
+			g := generated(w, of, true)
 			require.NotNil(t, g)
 			stand, ok := g.Step(&f)
 			require.True(t, ok)
@@ -161,13 +160,20 @@ func TestStepsOfJava(t *testing.T) {
 	}
 }
 
+func generated(w *Walker, of *processes.Process, hasRegisters bool) unwind.Generated {
+	rec := sample(w.now)
+	rec.Sample.HasRegisters = hasRegisters
+	w.Walk(of, rec)
+	return w.Generated(&rec.Sample)
+}
+
 func TestUnknownGeneratedCode(t *testing.T) {
 	w, of := newJavaWalker(t, newJVM("nmethod"))
 	for _, pc := range []uint64{0, 1 << 63, codeHeap - 1, in(1, 0), codeHeap + 0x10000} {
-		_, ok := w.Generated(of, &perfevent.Sample{HasRegisters: true}).Step(&unwind.Frame{PC: pc, Exact: true})
+		_, ok := generated(w, of, true).Step(&unwind.Frame{PC: pc, Exact: true})
 		require.False(t, ok)
 	}
-	require.Nil(t, w.Generated(of, new(perfevent.Sample)))
+	require.Nil(t, generated(w, of, false))
 	require.EqualValues(t, 5, w.Count(Unreadable))
 }
 
@@ -177,7 +183,7 @@ func TestBlobsAreReadAgain(t *testing.T) {
 	w, of := newJavaWalker(t, m)
 	name := func() uint64 {
 		f := unwind.Frame{PC: in(0, 200), SP: stackAt, Start: stackAt, Stack: make([]byte, 256)}
-		stand, ok := w.Generated(of, &perfevent.Sample{HasRegisters: true}).Step(&f)
+		stand, ok := generated(w, of, true).Step(&f)
 		require.True(t, ok)
 		return stand
 	}
@@ -198,7 +204,7 @@ func FuzzStepsOfJava(f *testing.F) {
 		w, of := newJavaWalker(t, m)
 		frame := unwind.Frame{PC: pc, SP: stackAt, FP: fp, BCP: value, Exact: kind&1 != 0, Start: stackAt, Stack: m.bytes[stackAt : stackAt+4096]}
 		for range 10 {
-			if _, ok := w.Generated(of, &perfevent.Sample{HasRegisters: true}).Step(&frame); !ok {
+			if _, ok := generated(w, of, true).Step(&frame); !ok {
 				break
 			}
 		}

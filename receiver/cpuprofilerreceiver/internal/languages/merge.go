@@ -11,16 +11,17 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// Merge puts the frames of the last walk into the native stack of its sample: those of each
-// call of the interpreter's loop in the place of the loop's function. whole reports whether
-// the native stack reaches the thread's entry; Merge returns the same of the new stack.
+// Merge puts the frames of the last walk into the native stack of its sample. Each call of
+// the interpreter's loop is a function of that stack, and the frames of the call replace it.
+// whole reports whether the native stack reaches the thread's entry; Merge reports whether
+// the new stack does.
 //
 // Outer frames last longer than inner ones, so where the numbers of calls differ, because
 // the thread went on after the sample, calls are matched from the outermost one. Where the
 // native stack is cut off, they are matched from the innermost one, and the walk has the
 // rest.
 func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) bool {
-	loop := w.processes[of.PID].python.Loop
+	loop := w.process.python.Loop
 	calls := 0
 	for i, a := range s.User {
 		if inLoop(loop, a, i) {

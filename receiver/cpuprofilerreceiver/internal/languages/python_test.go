@@ -20,8 +20,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// layouts are those of two versions of CPython: of 3.9, each frame has a call of the
-// interpreter's loop; of 3.12, a frame on the C stack begins one.
+// layouts has two versions of CPython. In 3.9 each frame has its own call of the
+// interpreter's loop. In 3.12 a frame on the C stack begins a call, which may have several
+// frames.
 var layouts = map[string]*interpreter.Python{
 	"3.9": {
 		Minor: 9, ThreadID: 0x2d0, StateKey: stateKey, TSD: 0x318, TSDSize: 16, StateFrame: 24,
@@ -176,7 +177,7 @@ func newTestWalker(t testing.TB, l *interpreter.Python, read func(int, uint64, [
 	of := processes.NewTable(processes.Config{}).Lookup(os.Getpid(), 0)
 	w.now = now
 	p := &process{pid: of.PID, program: of.Program(), checked: now}
-	w.processes[of.PID] = p
+	w.processes[of.PID], w.process = p, p
 	w.attach(p, interpreter.Layout{Python: l})
 	p.threads[tid] = &thread{id: tid, pointer: control}
 	return w, of

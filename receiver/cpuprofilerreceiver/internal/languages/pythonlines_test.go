@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The lines are those of each Python's own dis, recorded by testdata/record_lines.py.
+// Each version of Python wrote the lines of its test data with its own module dis:
+// testdata/record_lines.py.
 func TestLinesOfPython(t *testing.T) {
 	for minor := 8; minor <= 13; minor++ {
 		t.Run(strconv.Itoa(minor), func(t *testing.T) {

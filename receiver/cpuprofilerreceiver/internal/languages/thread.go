@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// maxStack bounds the distance from the stack pointer to the thread's control block,
-	// maxSearched the memory that is searched for that of the first thread.
+	// maxStack bounds the distance from the stack pointer to the thread's control block.
+	// maxSearched bounds the memory that is searched for the control block of a process's
+	// first thread.
 	maxStack    = 64 << 20
 	maxSearched = 16 << 20
 	searched    = 64 << 10
@@ -24,8 +25,8 @@ const (
 // findThread finds the thread pointer of the current thread, which no sample has. With
 // glibc on amd64 it is the address of the thread's control block. The first and the third
 // word of that are its own address, and at an offset it has the thread's id. It lies at the
-// top of the thread's stack; that of the first thread is in a small mapping near the
-// loader.
+// top of the thread's stack. The first thread has its control block in a small mapping near
+// the loader instead.
 func (w *walk) findThread(offset uint64) *thread {
 	p := w.process
 	t := &thread{id: uint32(w.tid), checked: w.now}

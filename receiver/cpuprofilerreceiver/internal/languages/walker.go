@@ -150,8 +150,8 @@ type Walker struct {
 type walk struct {
 	root   string // Config.Root
 	memory *memory
-	// process is the one that is walked. tid and sp are its thread and the thread's stack
-	// pointer, now the time of the walk.
+	// process is the process of the last sample; nil if its stacks are not walked. tid and sp
+	// are the thread and the thread's stack pointer, now the time of the walk.
 	process *process
 	tid     int
 	sp      uint64
@@ -289,24 +289,8 @@ func (w *Walker) NextBatch() {
 	}
 }
 
-// Generated returns what finds the callers of generated code in the sample of a process;
-// nil if that is not known.
-func (w *Walker) Generated(of *processes.Process, s *perfevent.Sample) unwind.Generated {
-	if w == nil || !s.HasRegisters {
-		return nil
-	}
-	w.now = w.cfg.Now()
-	p := w.find(of)
-	if p == nil || p.java == nil {
-		return nil
-	}
-	w.process, w.counted = p, false
-	w.begin(p)
-	return w
-}
-
 // Walk walks the frames of the thread of a sample, for Merge. It reports whether there are
-// any.
+// any. Generated and Merge are for the sample of the last Walk.
 func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 	if w == nil {
 		return false
@@ -314,12 +298,13 @@ func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 	w.frames, w.ends, w.cut = w.frames[:0], w.ends[:0], false
 	w.now = w.cfg.Now()
 	p := w.find(of)
+	w.process = p
 	if p == nil || p.python == nil || !rec.Sample.HasRegisters {
 		return false
 	}
 	w.outcome = Late
 	if w.now-rec.Time <= int64(maxDelay) {
-		w.process, w.tid, w.sp = p, rec.TID, rec.Sample.Registers.SP
+		w.tid, w.sp = rec.TID, rec.Sample.Registers.SP
 		w.walking = true
 		w.call.Wait(&p.subject, w.run)
 		w.walking = false
@@ -329,6 +314,17 @@ func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 	}
 	w.counts[w.outcome].Add(1)
 	return false
+}
+
+// Generated returns what finds the callers of generated code in the sample; nil if its
+// process has no code that is known.
+func (w *Walker) Generated(s *perfevent.Sample) unwind.Generated {
+	if w == nil || w.process == nil || w.process.java == nil || !s.HasRegisters {
+		return nil
+	}
+	w.counted = false
+	w.begin(w.process)
+	return w
 }
 
 // begin begins to read the memory of a process.

@@ -121,7 +121,7 @@ func (b *tableBuilder) gaps() (gaps []addressRange) {
 				break
 			}
 			add(start)
-			at = limit
+			at = max(at, limit)
 		}
 		if at < end {
 			add(end)

@@ -270,7 +270,7 @@ func (r *reader) stack(p *processes.Process, rec *perfevent.Record) *samples.Sta
 		r.spared.Add(1)
 		return r.cfg.Stacks.Flat(p, s)
 	}
-	whole := r.cfg.Stacks.Unwind(p, s, r.cfg.Languages.Generated(p, s))
+	whole := r.cfg.Stacks.Unwind(p, s, r.cfg.Languages.Generated(s))
 	if walked {
 		whole = r.cfg.Languages.Merge(p, s, whole)
 	}
