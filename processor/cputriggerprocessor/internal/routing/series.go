@@ -25,7 +25,7 @@ var seed = maphash.MakeSeed()
 // separate lets profiles of one series begin at different times: Pyroscope's compaction
 // keeps one of several that begin at the same nanosecond. The processes of a unit are one
 // series once the attributes that identify them are removed. A profile begins earlier by
-// the nanoseconds that it takes, and ends when it did.
+// the nanoseconds that it takes, and ends when it did. A profile without a time gets none.
 func (p *plan) separate(out pprofile.Profiles) {
 	if out.ResourceProfiles().Len() < 2 {
 		return
@@ -38,6 +38,9 @@ func (p *plan) separate(out pprofile.Profiles) {
 		resource := hashOf(rp.Resource().Attributes())
 		for _, sp := range rp.ScopeProfiles().All() {
 			for _, profile := range sp.Profiles().All() {
+				if profile.Time() == 0 {
+					continue
+				}
 				of, by := profile.SampleType(), profile.PeriodType()
 				first := start{resource, of.TypeStrindex(), of.UnitStrindex(), by.TypeStrindex(), by.UnitStrindex(), profile.Time()}
 				s := first

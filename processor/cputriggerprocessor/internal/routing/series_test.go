@@ -49,3 +49,19 @@ func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
 	}
 	require.Zero(t, testing.AllocsPerRun(10, func() { p.separate(out) }))
 }
+
+func TestProfilesWithoutATimeGetNone(t *testing.T) {
+	out := pprofile.NewProfiles()
+	for range 3 {
+		rp := out.ResourceProfiles().AppendEmpty()
+		rp.Resource().Attributes().PutStr(attr.TriggerPolicy, "cpu")
+		rp.ScopeProfiles().AppendEmpty().Profiles().AppendEmpty()
+	}
+	p := &plan{starts: map[start]pcommon.Timestamp{}}
+	p.separate(out)
+	for _, rp := range out.ResourceProfiles().All() {
+		profile := rp.ScopeProfiles().At(0).Profiles().At(0)
+		require.Zero(t, profile.Time())
+		require.Zero(t, profile.DurationNano())
+	}
+}
