@@ -44,7 +44,8 @@ type instrumented struct {
 
 var goService = instrumented{prepare: buildOtelHTTP, cores: 0.3, function: "main.work"}
 
-// otherServices are instrumented from outside: their code knows nothing of it.
+// otherServices are instrumented from outside: their code knows nothing of it. Without a
+// hot_units extension, samples of Python and Java have functions of the interpreter.
 var otherServices = map[string]instrumented{
 	"Python, Flask": {prepare: installPython, cores: 0.6, function: "_PyEval_EvalFrameDefault"},
 	"Node.js, Express": {
