@@ -117,6 +117,10 @@ $(PEER): test/e2e/testdata/peer/builder-config.yaml
 e2e: build build-kubernetes $(PEER) ## run the built distributions against real processes and cgroups; after build-ebpf that collector, too
 	HOTPROFILE_EBPF_COLLECTOR=$(abspath $(wildcard $(BIN)-ebpf)) HOTPROFILE_PEER=$(CURDIR)/$(PEER) HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) HOTPROFILE_COLLECTOR_KUBERNETES=$(CURDIR)/$(BIN_KUBERNETES) go test -count=1 -timeout 25m -parallel 3 -v ./test/e2e/...
 
+.PHONY: peers
+peers: build ## send profiles to a real Pyroscope 2 through a compaction, and compare the sums; as root, with PYROSCOPE=PATH of its program
+	HOTPROFILE_PYROSCOPE=$(abspath $(PYROSCOPE)) HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) go test -count=1 -timeout 12m -v -run TestPyroscopeKeepsAllSamples ./test/e2e/
+
 .PHONY: pictures
 pictures: build ## take the pictures of the console in docs/images/console again; as root, with Chromium and Node.js
 	HOTPROFILE_PICTURES=$(CURDIR)/docs/images/console HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) go test -count=1 -v -run TestTheConsoleInABrowser ./test/e2e/

@@ -147,7 +147,7 @@ var (
 	// AttributeType: Splunk accepts strings, integers and booleans, Parca rejects a
 	// missing value.
 	AttributeType = rule("attribute-type", Splunk, Parca)
-	// TextAttribute: Pyroscope makes labels of text alone, and Parca drops the others
+	// TextAttribute: Pyroscope makes labels of text and, since April 2026, of integers, and Parca drops the others
 	// of samples and profiles, so attributes of ours are text, numbers too.
 	TextAttribute = rule("text-attribute", Pyroscope, Parca)
 	// DistinctTimes: of several profiles of one series that begin at the same nanosecond,
