@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/switches"
 	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/test/hosttest"
+	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
 // A CPU that is offline, even for less time than between two looks at the list of
@@ -35,7 +35,7 @@ func TestCPUThatWasOffline(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, probes.Close()) })
 	all := map[string]interface{ Stale([]int) bool }{"host": wide, "own": own, "switches": contextSwitches, "probes": probes}
 
-	h := perftest.Start(t)
+	h := programtest.Start(t)
 	for range 2 {
 		h.Order("thread")
 	}
@@ -110,9 +110,9 @@ func opened(t *testing.T, kind string) []int {
 }
 
 // startPinned starts a program that spins on one CPU while that is online.
-func startPinned(t *testing.T, cpu int) *perftest.Program {
+func startPinned(t *testing.T, cpu int) *programtest.Program {
 	t.Helper()
-	h := perftest.Start(t)
+	h := programtest.Start(t)
 	var set unix.CPUSet
 	set.Set(cpu)
 	tids, err := procfs.At("").Threads(h.PID())

@@ -12,11 +12,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
+	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
 func TestMain(m *testing.M) {
-	perftest.Main(m, map[string]func() int{"unprivileged": unprivileged, "sender": sender})
+	programtest.Main(m, map[string]func() int{"unprivileged": unprivileged, "sender": sender})
 }
 
 // unprivileged is a program that prints what a process without any right may do, in
@@ -44,7 +44,7 @@ func unprivileged() int {
 	if err != nil {
 		return 0
 	}
-	go perftest.Spin()
+	go programtest.Spin()
 	var rec Record
 	for n := 0; n < 20; {
 		if err := s.Wait(time.Second); err != nil {
@@ -65,7 +65,7 @@ func unprivileged() int {
 // exposedBinary returns a copy of the test binary that every user may run.
 func exposedBinary(t *testing.T) string {
 	t.Helper()
-	data, err := os.ReadFile(perftest.Binary(t))
+	data, err := os.ReadFile(programtest.Binary(t))
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp("", "perfevent")
 	require.NoError(t, err)

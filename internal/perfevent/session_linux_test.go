@@ -19,10 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/test/hosttest"
+	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
 // open opens a session that is closed when the test ends, and skips the test
@@ -59,7 +59,7 @@ func attached(t testing.TB) func(*Attachment, error) *Attachment {
 func readUntil(t testing.TB, s *Session, what string, done func(*Record) bool) {
 	t.Helper()
 	var rec Record
-	for end := time.Now().Add(perftest.Deadline); ; {
+	for end := time.Now().Add(programtest.Deadline); ; {
 		require.NoError(t, s.Wait(50*time.Millisecond))
 		for s.Read(&rec) {
 			if done(&rec) {
@@ -96,7 +96,7 @@ func samplesOf(pid, n int) func(*Record) bool {
 
 func TestHostIsSampled(t *testing.T) {
 	s := open(t, Options{HostWide: true, Kernel: KernelStacks})
-	h := perftest.Start(t)
+	h := programtest.Start(t)
 	begin := sys.Monotonic()
 	attachment := attached(t)(s.AttachHost())
 	h.Order("thread")
@@ -146,7 +146,7 @@ func TestClockOffsetLeadsToTheWallClock(t *testing.T) {
 
 func TestTimeInTheKernelWithoutKernelStacks(t *testing.T) {
 	s := open(t, Options{Kernel: KernelTime})
-	h := perftest.Start(t)
+	h := programtest.Start(t)
 	attached(t)(s.AttachProcess(h.PID()))
 	h.Order("kernel")
 	inKernel := 0
@@ -173,7 +173,7 @@ func TestKernelSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, Options{Period: time.Millisecond, HostWide: test.hostWide, Kernel: kernelPermitted()})
-			h := perftest.Start(t)
+			h := programtest.Start(t)
 			for range 3 {
 				h.Order("thread")
 			}
@@ -226,7 +226,7 @@ func TestKernelSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 // startThread makes the program start a thread and waits until it is listed, since
 // the Go runtime starts it when it likes. Where the runtime uses a thread that it
 // has, the order is repeated.
-func startThread(t *testing.T, h *perftest.Program, pid int) {
+func startThread(t *testing.T, h *programtest.Program, pid int) {
 	t.Helper()
 	before, err := procfs.At("").Threads(pid)
 	require.NoError(t, err)
@@ -256,7 +256,7 @@ func TestProcessIsFollowed(t *testing.T) {
 	for _, hostWide := range []bool{false, true} {
 		t.Run("host-wide "+strconv.FormatBool(hostWide), func(t *testing.T) {
 			s := open(t, Options{HostWide: hostWide})
-			h := perftest.Start(t)
+			h := programtest.Start(t)
 			attachment := attached(t)(s.AttachProcess(h.PID()))
 			require.Equal(t, h.PID(), attachment.pid)
 
@@ -298,12 +298,12 @@ func TestProcessIsFollowed(t *testing.T) {
 func TestProcessBeforeInheritThread(t *testing.T) {
 	s := open(t, Options{})
 	s.inheritThread = false
-	h := perftest.Start(t)
+	h := programtest.Start(t)
 	attached(t)(s.AttachProcess(h.PID()))
 	h.Order("thread")
 	h.Order("fork")
 	var rec Record
-	for end := time.Now().Add(perftest.Deadline); s.Stats().Foreign < 5; {
+	for end := time.Now().Add(programtest.Deadline); s.Stats().Foreign < 5; {
 		require.True(t, time.Now().Before(end), "no sample of a child was dropped")
 		require.NoError(t, s.Wait(50*time.Millisecond))
 		for s.Read(&rec) {
@@ -325,7 +325,7 @@ func TestAttachProcessThatHasEnded(t *testing.T) {
 		require.ErrorContains(t, err, "no such process")
 	}
 
-	h := perftest.Start(t)
+	h := programtest.Start(t)
 	attachment := attached(t)(s.AttachProcess(h.PID()))
 	_, err = s.AttachProcess(h.PID())
 	require.ErrorContains(t, err, "attached already")
@@ -345,8 +345,8 @@ func TestCgroupIsSampled(t *testing.T) {
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("the hierarchy that owns perf_event has no such cgroup: %v", err)
 	}
-	inside := perftest.StartCommand(t, group.Command(perftest.Binary(t)))
-	outside := perftest.Start(t)
+	inside := programtest.StartCommand(t, group.Command(programtest.Binary(t)))
+	outside := programtest.Start(t)
 	attachment := attached(t)(s.AttachCgroup(dir))
 	inside.Order("thread")
 	outside.Order("thread")
@@ -418,7 +418,7 @@ func TestHostNeedsAHostWideSession(t *testing.T) {
 
 func TestPauseStopsSamplesAndNotRecords(t *testing.T) {
 	s := open(t, Options{HostWide: true})
-	busy := perftest.Start(t)
+	busy := programtest.Start(t)
 	busy.Order("thread")
 	attached(t)(s.AttachHost())
 	readUntil(t, s, "samples", samplesOf(busy.PID(), 3))
@@ -426,7 +426,7 @@ func TestPauseStopsSamplesAndNotRecords(t *testing.T) {
 	require.NoError(t, s.Pause())
 	require.NoError(t, s.Pause())
 	drain(t, s, func(*Record) {})
-	late := perftest.Start(t)
+	late := programtest.Start(t)
 	process := attached(t)(s.AttachProcess(busy.PID()))
 	began := sys.Monotonic()
 	var forked, executed, mapped bool
@@ -455,7 +455,7 @@ func TestPauseStopsSamplesAndNotRecords(t *testing.T) {
 
 func TestPeriodIsChanged(t *testing.T) {
 	s := open(t, Options{HostWide: true})
-	h := perftest.Start(t)
+	h := programtest.Start(t)
 	h.Order("thread")
 	attached(t)(s.AttachHost())
 	process := attached(t)(s.AttachProcess(h.PID()))
@@ -473,11 +473,11 @@ func TestPeriodIsChanged(t *testing.T) {
 
 func TestLostRecordsAreReported(t *testing.T) {
 	s := open(t, Options{HostWide: true, Period: 100 * time.Microsecond, SampleRing: 1, Kernel: KernelStacks})
-	h := perftest.Start(t)
+	h := programtest.Start(t)
 	h.Order("thread")
 	attached(t)(s.AttachHost())
 	before := cpuTime(t, h.PID())
-	for end := time.Now().Add(perftest.Deadline); cpuTime(t, h.PID())-before < 300*time.Millisecond; {
+	for end := time.Now().Add(programtest.Deadline); cpuTime(t, h.PID())-before < 300*time.Millisecond; {
 		require.True(t, time.Now().Before(end))
 		time.Sleep(time.Millisecond) // the process uses CPU time meanwhile
 	}
@@ -521,13 +521,13 @@ func TestRecordsWakeTheReader(t *testing.T) {
 			s := open(t, Options{HostWide: hostWide})
 			s.Wake()
 			require.NoError(t, s.Wait(-1))
-			h := perftest.Start(t)
+			h := programtest.Start(t)
 			if !hostWide {
 				attached(t)(s.AttachProcess(h.PID()))
 			}
 			child, err := strconv.Atoi(h.Order("fork"))
 			require.NoError(t, err)
-			stuck := time.AfterFunc(perftest.Deadline, func() { _ = s.Close() })
+			stuck := time.AfterFunc(programtest.Deadline, func() { _ = s.Close() })
 			defer stuck.Stop()
 			var rec Record
 			for seen := false; !seen; {
@@ -544,9 +544,9 @@ func TestRecordsWakeTheReader(t *testing.T) {
 // were read between two waits.
 func TestRecordsWakeTheReaderAfterATimeout(t *testing.T) {
 	s := open(t, Options{})
-	h := perftest.Start(t)
+	h := programtest.Start(t)
 	attached(t)(s.AttachProcess(h.PID()))
-	stuck := time.AfterFunc(perftest.Deadline, func() { _ = s.Close() })
+	stuck := time.AfterFunc(programtest.Deadline, func() { _ = s.Close() })
 	defer stuck.Stop()
 	fork := func(wait time.Duration) {
 		_, err := fmt.Fprintln(h.Stdin, "fork")
@@ -573,12 +573,12 @@ func TestRecordsWakeTheReaderAfterATimeout(t *testing.T) {
 
 func TestWaitAndReadAllocateNothing(t *testing.T) {
 	s := open(t, Options{Period: time.Millisecond})
-	h := perftest.Start(t)
+	h := programtest.Start(t)
 	h.Order("thread")
 	attached(t)(s.AttachProcess(h.PID()))
 	var rec Record
 	n := 0
-	for end := time.Now().Add(perftest.Deadline); n < 200; {
+	for end := time.Now().Add(programtest.Deadline); n < 200; {
 		require.True(t, time.Now().Before(end))
 		// The first waits of a goroutine fill caches of the runtime.
 		require.Zero(t, testing.AllocsPerRun(50, func() {
@@ -598,7 +598,7 @@ func TestCloseEndsTheReader(t *testing.T) {
 	for range 3 {
 		s, err := Open(Options{})
 		require.NoError(t, err)
-		h := perftest.Start(t)
+		h := programtest.Start(t)
 		attachment := attached(t)(s.AttachProcess(h.PID()))
 		done := make(chan error)
 		go func() {
@@ -639,7 +639,7 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	cpus, err := OnlineCPUs()
 	require.NoError(t, err)
 	s := open(t, Options{MaxDescriptors: 2 * len(cpus)}) // rings and one thread
-	h := perftest.Start(t)
+	h := programtest.Start(t)
 	before, files := s.used(), openFiles(t)
 	require.Equal(t, len(cpus), before)
 	h.Order("thread")
@@ -660,7 +660,7 @@ func TestWithoutAnyRight(t *testing.T) {
 		hosttest.SkipUnprivileged(t, "only root can become a user without rights")
 	}
 	cmd := exec.Command(exposedBinary(t))
-	cmd.Env = perftest.Env("unprivileged")
+	cmd.Env = programtest.Env("unprivileged")
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.Output()

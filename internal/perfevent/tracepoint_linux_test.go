@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/tracefs"
 	"github.com/hotprofile/hotprofile/test/hosttest"
+	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
 // sends is the tracepoint of what sockets send, and its fields.
@@ -38,7 +38,7 @@ func sender() int {
 	if err != nil {
 		return 1
 	}
-	perftest.Answer(func(line string) string {
+	programtest.Answer(func(line string) string {
 		count, size, _ := strings.Cut(line, " ")
 		n, _ := strconv.Atoi(count)
 		bytes, _ := strconv.Atoi(size)
@@ -52,13 +52,13 @@ func sender() int {
 	return 0
 }
 
-func startSender(t *testing.T, command func(string, ...string) *exec.Cmd) *perftest.Program {
+func startSender(t *testing.T, command func(string, ...string) *exec.Cmd) *programtest.Program {
 	t.Helper()
 	to, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { to.Close() })
 	t.Setenv("SEND_TO", to.LocalAddr().String())
-	return perftest.StartMode(t, command(perftest.Binary(t)), "sender")
+	return programtest.StartMode(t, command(programtest.Binary(t)), "sender")
 }
 
 // TestHitsOfATracepointAreCountedAndSampled has a program in a cgroup send datagrams,
@@ -137,7 +137,7 @@ func TestLostHitsAreCountedOnce(t *testing.T) {
 		t.Skip("this kernel does not count lost samples by event")
 	}
 	group := hosttest.NewCgroup(t, "hotprofile-tracepoint")
-	perftest.OnOneCPU(t) // the kernel reports lost hits with the next sample of the same CPU
+	programtest.OnOneCPU(t) // the kernel reports lost hits with the next sample of the same CPU
 	program := startSender(t, group.Command)
 	attached(t)(s.AttachCgroup(perfEventRoot(t) + group.Path))
 	var samples, hits, lost uint64

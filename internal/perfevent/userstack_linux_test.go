@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/test/hosttest"
+	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
 func TestSampleHasTheUsersStack(t *testing.T) {
@@ -21,17 +21,17 @@ func TestSampleHasTheUsersStack(t *testing.T) {
 		if err != nil {
 			hosttest.SkipUnprivileged(t, "%v", err)
 		}
-		cmd := exec.Command(perftest.Binary(t))
-		cmd.Env = perftest.Env("spin")
+		cmd := exec.Command(programtest.Binary(t))
+		cmd.Env = programtest.Env("spin")
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 		require.Eventually(t, func() bool {
 			_, err = s.AttachProcess(cmd.Process.Pid)
 			return err == nil
-		}, perftest.Deadline, time.Millisecond)
+		}, programtest.Deadline, time.Millisecond)
 		var rec Record
 		n, checked := 0, 0
-		for end := time.Now().Add(perftest.Deadline); n < 100 && time.Now().Before(end); {
+		for end := time.Now().Add(programtest.Deadline); n < 100 && time.Now().Before(end); {
 			require.NoError(t, s.Wait(20*time.Millisecond))
 			for s.Read(&rec) {
 				if rec.Type != TypeSample || !rec.Sample.HasRegisters || len(rec.Sample.User) < 2 {
@@ -58,8 +58,8 @@ func TestSampleHasTheUsersStack(t *testing.T) {
 // Samples before, during and after a change of size are read, none twice, and each with
 // its attachment.
 func TestUserStackChangesWithoutMissingTime(t *testing.T) {
-	cmd := exec.Command(perftest.Binary(t))
-	cmd.Env = perftest.Env("spin")
+	cmd := exec.Command(programtest.Binary(t))
+	cmd.Env = programtest.Env("spin")
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	for name, hostWide := range map[string]bool{"process": false, "host": true} {
@@ -83,7 +83,7 @@ func TestUserStackChangesWithoutMissingTime(t *testing.T) {
 				require.Equal(t, size, got)
 				n, largest := 0, 0
 				last := int64(0)
-				for end := time.Now().Add(perftest.Deadline); n < 200 && time.Now().Before(end); {
+				for end := time.Now().Add(programtest.Deadline); n < 200 && time.Now().Before(end); {
 					require.NoError(t, s.Wait(20*time.Millisecond))
 					for s.Read(&rec) {
 						if rec.Type != TypeSample || rec.PID != cmd.Process.Pid {
@@ -125,8 +125,8 @@ func TestUserStackFitsItsRing(t *testing.T) {
 // TestPromptSamplesAreReadOneByOne has samples that would wake the reader after some
 // hundred.
 func TestPromptSamplesAreReadOneByOne(t *testing.T) {
-	cmd := exec.Command(perftest.Binary(t))
-	cmd.Env = perftest.Env("spin")
+	cmd := exec.Command(programtest.Binary(t))
+	cmd.Env = programtest.Env("spin")
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	s, err := Open(Options{Period: 10 * time.Millisecond, HostWide: true, Kernel: KernelTime})
@@ -140,8 +140,8 @@ func TestPromptSamplesAreReadOneByOne(t *testing.T) {
 	require.NoError(t, s.SetPrompt(true))
 	var rec Record
 	rounds, samples := 0, 0
-	for end := time.Now().Add(perftest.Deadline); samples < 40 && time.Now().Before(end); {
-		require.NoError(t, s.Wait(perftest.Deadline))
+	for end := time.Now().Add(programtest.Deadline); samples < 40 && time.Now().Before(end); {
+		require.NoError(t, s.Wait(programtest.Deadline))
 		before := samples
 		for s.Read(&rec) {
 			if rec.Type == TypeSample {

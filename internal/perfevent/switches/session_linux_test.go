@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
-	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 	"github.com/hotprofile/hotprofile/test/hosttest"
+	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
 // needHostWide skips the test where the host may not be sampled.
@@ -38,7 +38,7 @@ func open(t testing.TB, o Options) *Session {
 func readUntil(t testing.TB, s *Session, what string, done func(*Record) bool) {
 	t.Helper()
 	var rec Record
-	for end := time.Now().Add(perftest.Deadline); ; {
+	for end := time.Now().Add(programtest.Deadline); ; {
 		require.NoError(t, s.Wait(20*time.Millisecond))
 		for s.Read(&rec) {
 			require.LessOrEqual(t, rec.Time, s.Through())
@@ -50,7 +50,7 @@ func readUntil(t testing.TB, s *Session, what string, done func(*Record) bool) {
 	}
 }
 
-func TestMain(m *testing.M) { perftest.Main(m, nil) }
+func TestMain(m *testing.M) { programtest.Main(m, nil) }
 
 func TestEverySwitchIsRecorded(t *testing.T) {
 	s := open(t, Options{})
@@ -60,7 +60,7 @@ func TestEverySwitchIsRecorded(t *testing.T) {
 	for i := range running {
 		running[i] = -1
 	}
-	h := perftest.Start(t)
+	h := programtest.Start(t)
 	tid, err := strconv.Atoi(h.Order("thread"))
 	require.NoError(t, err)
 	last, seen, forked, switches := int64(0), 0, false, 0
@@ -112,7 +112,7 @@ func TestSnapshotRecordsWhatRuns(t *testing.T) {
 
 func TestExecAndExitAreRecorded(t *testing.T) {
 	s := open(t, Options{})
-	h := perftest.Start(t)
+	h := programtest.Start(t)
 	h.Order("exec")
 	readUntil(t, s, "an exec", func(r *Record) bool { return r.Kind == Exec && r.PID == h.PID() })
 	h.Kill()

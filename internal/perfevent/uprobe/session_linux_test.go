@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/rights"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 	"github.com/hotprofile/hotprofile/test/hosttest"
+	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
 // probed is the function that the tests probe.
@@ -83,7 +83,7 @@ func hits(u *Session, from *Probe) (values []uint64) {
 	return values
 }
 
-func TestMain(m *testing.M) { perftest.Main(m, nil) }
+func TestMain(m *testing.M) { programtest.Main(m, nil) }
 
 func TestRecordHasTheRegistersValue(t *testing.T) {
 	u := open(t, Options{})
@@ -95,7 +95,7 @@ func TestRecordHasTheRegistersValue(t *testing.T) {
 	require.Eventually(t, func() bool {
 		got = append(got, hits(u, p)...)
 		return len(got) == 100
-	}, perftest.Deadline, time.Millisecond)
+	}, programtest.Deadline, time.Millisecond)
 	for i, v := range got {
 		require.EqualValues(t, i+1000, v)
 	}
@@ -116,7 +116,7 @@ func TestStackOfAHitStartsAtTheProbe(t *testing.T) {
 			}
 		}
 		return found
-	}, perftest.Deadline, time.Millisecond)
+	}, programtest.Deadline, time.Millisecond)
 	require.Empty(t, rec.Sample.Kernel)
 	require.Equal(t, "github.com/hotprofile/hotprofile/internal/perfevent/uprobe.probed", runtime.FuncForPC(uintptr(rec.Sample.User[0])).Name())
 	names := ""
@@ -142,7 +142,7 @@ func TestDetachedProbeIsNotHit(t *testing.T) {
 	require.Eventually(t, func() bool {
 		values = append(values, hits(u, q)...)
 		return len(values) >= 2
-	}, perftest.Deadline, time.Millisecond)
+	}, programtest.Deadline, time.Millisecond)
 	require.Equal(t, []uint64{3, 4}, values)
 	require.NoError(t, u.Close())
 	_, err := u.Attach(os.Stdin, 0, thirdArgument)
@@ -179,12 +179,12 @@ func TestProbeThatCannotBePlacedLeavesNothing(t *testing.T) {
 func TestLostRecordsAreCounted(t *testing.T) {
 	u := open(t, Options{Ring: os.Getpagesize()})
 	p := attachProbed(t, u)
-	perftest.OnOneCPU(t) // the kernel reports a loss with the next record of that CPU
+	programtest.OnOneCPU(t) // the kernel reports a loss with the next record of that CPU
 	for range 1000 {
 		_ = probed(1, 2, 3)
 	}
 	read := len(hits(u, p))
-	for end := time.Now().Add(perftest.Deadline); u.Stats().Lost == 0; {
+	for end := time.Now().Add(programtest.Deadline); u.Stats().Lost == 0; {
 		require.True(t, time.Now().Before(end), "no loss is reported")
 		_ = probed(1, 2, 3)
 		read += len(hits(u, p))

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
-	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store/storetest"
 )
 
 const testToken = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -32,7 +31,7 @@ type manual struct {
 func (m *manual) options(o *Options) {
 	withToken(o)
 	m.refused = map[string]int{}
-	o.CanProfile = func(u store.Unit) bool { return u.Host == storetest.CheckoutHost }
+	o.CanProfile = func(u store.Unit) bool { return u.Host == CheckoutHost }
 	o.Profile = func(_ context.Context, u store.Unit) (Opened, error) {
 		m.opened = append(m.opened, u)
 		return Opened{ID: "0badcafe"}, m.err
@@ -53,12 +52,12 @@ func post(t testing.TB, h http.Handler, path string, form url.Values, headers ..
 	return w
 }
 
-var profileCheckout = "/units/" + string(storetest.CheckoutID) + "/profile"
+var profileCheckout = "/units/" + string(CheckoutID) + "/profile"
 
 func TestAGateIsOpenedFromThePage(t *testing.T) {
 	var m manual
-	h := newTestServer(t, storetest.Demo(testNow), m.options)
-	page := getPage(t, h, "/units/"+string(storetest.CheckoutID))
+	h := newTestServer(t, Demo(testNow), m.options)
+	page := getPage(t, h, "/units/"+string(CheckoutID))
 	form := find(page, "form", with("action", profileCheckout))
 	require.Len(t, form, 1)
 	require.Equal(t, "post", attributeOf(form[0], "method"))
@@ -67,9 +66,9 @@ func TestAGateIsOpenedFromThePage(t *testing.T) {
 
 	w := post(t, h, profileCheckout, url.Values{"token": {testToken}}, "Sec-Fetch-Site", "same-origin", "Origin", "http://example.com")
 	require.Equal(t, http.StatusSeeOther, w.Code, w.Body)
-	require.Equal(t, "/units/"+string(storetest.CheckoutID)+"?range=1h", w.Header().Get("Location"))
+	require.Equal(t, "/units/"+string(CheckoutID)+"?range=1h", w.Header().Get("Location"))
 	require.Len(t, m.opened, 1)
-	require.Equal(t, storetest.CheckoutID, m.opened[0].ID)
+	require.Equal(t, CheckoutID, m.opened[0].ID)
 
 	m.err = errors.New("over budget: max_concurrent_units <script>")
 	w = post(t, h, profileCheckout, url.Values{"token": {testToken}})
@@ -79,10 +78,10 @@ func TestAGateIsOpenedFromThePage(t *testing.T) {
 
 func TestAUnitOfAnotherHostIsNotProfiledFromHere(t *testing.T) {
 	var m manual
-	demo := storetest.Demo(testNow)
+	demo := Demo(testNow)
 	h := newTestServer(t, demo, m.options)
 	for _, u := range demo.AllUnits {
-		if u.Host == storetest.CheckoutHost {
+		if u.Host == CheckoutHost {
 			continue
 		}
 		require.Empty(t, find(getPage(t, h, "/units/"+string(u.ID)), "input", with("name", "token")))
@@ -94,7 +93,7 @@ func TestAUnitOfAnotherHostIsNotProfiledFromHere(t *testing.T) {
 
 func TestWhatDoesNotComeFromAPageChangesNothing(t *testing.T) {
 	var m manual
-	h := newTestServer(t, storetest.Demo(testNow), m.options)
+	h := newTestServer(t, Demo(testNow), m.options)
 	good := url.Values{"token": {testToken}}
 	for name, tc := range map[string]struct {
 		form    url.Values
@@ -128,8 +127,8 @@ func TestWhatDoesNotComeFromAPageChangesNothing(t *testing.T) {
 }
 
 func TestNothingChangesUnlessItIsAllowed(t *testing.T) {
-	h := newTestServer(t, storetest.Demo(testNow))
-	require.Empty(t, find(getPage(t, h, "/units/"+string(storetest.CheckoutID)), "form", with("method", "post")))
+	h := newTestServer(t, Demo(testNow))
+	require.Empty(t, find(getPage(t, h, "/units/"+string(CheckoutID)), "form", with("method", "post")))
 	for _, path := range []string{profileCheckout, "/policies"} {
 		require.Equal(t, http.StatusForbidden, post(t, h, path, url.Values{"token": {""}}).Code, path)
 		require.Equal(t, http.StatusForbidden, post(t, h, path, url.Values{"token": {testToken}}).Code, path)
@@ -137,7 +136,7 @@ func TestNothingChangesUnlessItIsAllowed(t *testing.T) {
 }
 
 func TestPathsLeadNowhereElse(t *testing.T) {
-	h := newTestServer(t, storetest.Demo(testNow), withToken)
+	h := newTestServer(t, Demo(testNow), withToken)
 	for _, path := range []string{
 		"/static/../server.go", "/static/..%2fserver.go", "/static/%2e%2e/server.go", "/static//etc/passwd", "/static/", "/static/../../../../etc/passwd",
 		"/units/..%2f..%2fetc%2fpasswd", "/units/%00", "/openings/../units", "/openings/..%2f..%2fconsole.db/profile.pb.gz",

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
-	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store/storetest"
 )
 
 // collector returns the own metrics and logs of a collector of a node.
@@ -45,7 +44,7 @@ func collector() store.Instance {
 }
 
 func TestTheHealthPage(t *testing.T) {
-	m := &storetest.Memory{
+	m := &Memory{
 		AllInstances: []store.Instance{collector()},
 		UsageNow:     store.Usage{Bytes: 30 << 20, MaxBytes: 300 << 20, MaxAge: 48 * time.Hour, Dropped: map[string]int64{"openings": 3, "units": 0}},
 	}
@@ -81,7 +80,7 @@ func TestTheHealthPage(t *testing.T) {
 func TestACollectorThatIsSilentIsMarked(t *testing.T) {
 	i := collector()
 	i.Last = testNow.Add(-time.Hour)
-	page := getPage(t, newTestServer(t, &storetest.Memory{AllInstances: []store.Instance{i}}), "/health")
+	page := getPage(t, newTestServer(t, &Memory{AllInstances: []store.Instance{i}}), "/health")
 	require.Contains(t, textOf(page), "last heard 1 h ago")
 }
 
@@ -89,14 +88,14 @@ func TestEarlierRunsOfACollectorAreWithIt(t *testing.T) {
 	now, before, other := collector(), collector(), collector()
 	before.ID, before.First, before.Last = "earlier", now.First.Add(-2*time.Hour), now.First.Add(-time.Hour)
 	other.ID = "other" // on the same host, at the same time
-	page := getPage(t, newTestServer(t, &storetest.Memory{AllInstances: []store.Instance{before, now, other}}), "/health")
+	page := getPage(t, newTestServer(t, &Memory{AllInstances: []store.Instance{before, now, other}}), "/health")
 	require.Contains(t, textOf(page), "2 collectors send their own metrics and logs here")
 	require.Len(t, find(page, "details"), 1)
 	require.Contains(t, textOf(find(page, "details")[0]), "An earlier run, last heard 2 h ago")
 }
 
 func TestTheHealthPageSaysHowToTurnItOn(t *testing.T) {
-	page := getPage(t, newTestServer(t, &storetest.Memory{}), "/health")
+	page := getPage(t, newTestServer(t, &Memory{}), "/health")
 	require.Contains(t, textOf(page), "No collector sends its own metrics and logs here yet")
 	require.Contains(t, find(page, "pre")[0].FirstChild.Data, "periodic:")
 }

@@ -28,10 +28,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
-	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store/storetest"
 )
 
-const hotURL = "/openings/" + storetest.HotOpening
+const hotURL = "/openings/" + HotOpening
 
 func class(name string) func(*html.Node) bool {
 	return func(n *html.Node) bool {
@@ -65,7 +64,7 @@ func tableRows(table *html.Node) (out [][]string) {
 }
 
 func TestOpeningPage(t *testing.T) {
-	h := newTestServer(t, storetest.Demo(testNow), func(o *Options) { o.TraceURL = "https://traces.example/{trace_id}?span={span_id}" })
+	h := newTestServer(t, Demo(testNow), func(o *Options) { o.TraceURL = "https://traces.example/{trace_id}?span={span_id}" })
 	page := getPage(t, h, hotURL)
 	assert.Equal(t, "Policy cpu opened the gate of checkout at 2026-01-02 14:39:05 UTC , because cpu_utilization was 97.2 % "+
 		", over the threshold of 80 % ( 30s average ). It closed after 30 s: the duration of its policy was over . "+
@@ -115,7 +114,7 @@ func TestOpeningPage(t *testing.T) {
 }
 
 func TestOpeningsWithoutProfiles(t *testing.T) {
-	m := storetest.Demo(testNow)
+	m := Demo(testNow)
 	h := newTestServer(t, m)
 	for id, want := range map[string]string{
 		"d00d000000000003":  "The gate of checkout was opened by hand at 2026-01-02 10:04:05 UTC . It closed after 30 s: the duration of its policy was over .",
@@ -130,7 +129,7 @@ func TestOpeningsWithoutProfiles(t *testing.T) {
 	}
 
 	// While another policy has the gate open too, its opening has the profiles.
-	both, err := m.Opening(t.Context(), storetest.HotOpening)
+	both, err := m.Opening(t.Context(), HotOpening)
 	require.NoError(t, err)
 	both.ID, both.Policy, both.Profiles, both.Triggered = "second", "throttled", nil, both.Triggered.Add(5*time.Second)
 	m.AllOpenings = append(m.AllOpenings, both)
@@ -139,11 +138,11 @@ func TestOpeningsWithoutProfiles(t *testing.T) {
 	one(t, first, "a", with("href", hotURL))
 
 	assert.Contains(t, textOf(getPage(t, h, "/openings/77aa31c0de5f0001")), "It is open , until 2026-01-02 15:04:23 UTC .")
-	assert.Contains(t, textOf(getPage(t, h, "/openings/"+storetest.BaselineOpening)), "A baseline of checkout , a time that was not hot, to compare with")
+	assert.Contains(t, textOf(getPage(t, h, "/openings/"+BaselineOpening)), "A baseline of checkout , a time that was not hot, to compare with")
 }
 
 func TestOpeningErrors(t *testing.T) {
-	h := newTestServer(t, storetest.Demo(testNow))
+	h := newTestServer(t, Demo(testNow))
 	for url, status := range map[string]int{
 		"/openings/nothing":               http.StatusNotFound,
 		"/openings/nothing/flame.json":    http.StatusNotFound,
@@ -161,14 +160,14 @@ func TestOpeningErrors(t *testing.T) {
 // TestComparesWithBaseline: the newest baseline before the opening, of the same policy if
 // there is one.
 func TestComparesWithBaseline(t *testing.T) {
-	m := storetest.Demo(testNow)
-	original, err := m.Opening(t.Context(), storetest.BaselineOpening)
+	m := Demo(testNow)
+	original, err := m.Opening(t.Context(), BaselineOpening)
 	require.NoError(t, err)
 	add := func(id, policy string, before time.Duration) {
 		o := original
 		o.ID, o.Policy, o.Triggered = id, policy, original.Triggered.Add(-before)
 		m.AllOpenings = append(m.AllOpenings, o)
-		m.AllProfiles[id] = m.AllProfiles[storetest.BaselineOpening]
+		m.AllProfiles[id] = m.AllProfiles[BaselineOpening]
 	}
 	against := func(query string) string {
 		page := getPage(t, newTestServer(t, m), hotURL+query)
@@ -185,7 +184,7 @@ func TestComparesWithBaseline(t *testing.T) {
 	}
 	add("later", "cpu", -time.Hour) // after the opening
 	add("other", "throttled", -time.Minute)
-	assert.Equal(t, storetest.BaselineOpening, against(""))
+	assert.Equal(t, BaselineOpening, against(""))
 	add("newer", "cpu", -2*time.Minute)
 	assert.Equal(t, "newer", against(""))
 	for i, o := range m.AllOpenings {
@@ -211,7 +210,7 @@ func TestComparesWithBaseline(t *testing.T) {
 }
 
 func TestFlameJSON(t *testing.T) {
-	h := newTestServer(t, storetest.Demo(testNow))
+	h := newTestServer(t, Demo(testNow))
 	read := func(query string) (tree struct {
 		Unit       string
 		Names      []string
@@ -241,7 +240,7 @@ func TestFlameJSON(t *testing.T) {
 }
 
 func TestProfileFile(t *testing.T) {
-	m := storetest.Demo(testNow)
+	m := Demo(testNow)
 	h := newTestServer(t, m)
 	w := get(t, h, hotURL+"/profile.pb.gz?type=off_cpu")
 	require.Equal(t, http.StatusOK, w.Code)
@@ -255,7 +254,7 @@ func TestProfileFile(t *testing.T) {
 
 // TestCommands runs the commands that the page offers.
 func TestCommands(t *testing.T) {
-	h := newTestServer(t, storetest.Demo(testNow))
+	h := newTestServer(t, Demo(testNow))
 	server := httptest.NewServer(h)
 	defer server.Close()
 	for query, want := range map[string]string{
@@ -281,7 +280,7 @@ func TestCommands(t *testing.T) {
 
 // TestReport: the report consists of itself, and its policy allows exactly that.
 func TestReport(t *testing.T) {
-	h := newTestServer(t, storetest.Demo(testNow))
+	h := newTestServer(t, Demo(testNow))
 	w := get(t, h, hotURL+"/report.html")
 	require.Equal(t, http.StatusOK, w.Code)
 	assert.Equal(t, `attachment; filename="checkout_20260102T143905Z_cpu_report.html"`, w.Header().Get("Content-Disposition"))
@@ -322,9 +321,9 @@ func TestReport(t *testing.T) {
 
 // TestReportIsBounded: what does not fit is named.
 func TestReportIsBounded(t *testing.T) {
-	m := storetest.Demo(testNow)
+	m := Demo(testNow)
 	i := 1 // the hot opening
-	require.Equal(t, storetest.HotOpening, m.AllOpenings[i].ID)
+	require.Equal(t, HotOpening, m.AllOpenings[i].ID)
 	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "x", Unit: "count"}}}
 	for j := range 900 {
 		f := &profile.Function{ID: uint64(j + 1), Name: fmt.Sprint(j) + strings.Repeat("<", 400), Filename: strings.Repeat("&", 400)}
@@ -336,7 +335,7 @@ func TestReportIsBounded(t *testing.T) {
 	for j := range 6 {
 		key := store.ProfileKey{Type: fmt.Sprintf("type_%02d", j)}
 		m.AllOpenings[i].Profiles = append(m.AllOpenings[i].Profiles, store.ProfileInfo{ProfileKey: key, Unit: "count"})
-		m.AllProfiles[storetest.HotOpening][key] = p
+		m.AllProfiles[HotOpening][key] = p
 	}
 	w := get(t, newTestServer(t, m), hotURL+"/report.html")
 	require.Equal(t, http.StatusOK, w.Code)
@@ -366,7 +365,7 @@ func TestTraceURL(t *testing.T) {
 	assert.NoError(t, CheckTraceURL(""))
 	for _, bad := range []string{"javascript:alert({trace_id})", "data:text/html,{trace_id}", "//host/{trace_id}", "traces/{trace_id}", "https://host/{trace}", "https://ho st/{trace_id}", "https://me@host/{trace_id}"} {
 		assert.Error(t, CheckTraceURL(bad), bad)
-		_, err := New(Options{Store: &storetest.Memory{}, TraceURL: bad})
+		_, err := New(Options{Store: &Memory{}, TraceURL: bad})
 		assert.Error(t, err)
 	}
 }
@@ -402,7 +401,7 @@ func TestShortKey(t *testing.T) {
 
 // damagedStore cannot read the profiles of one opening.
 type damagedStore struct {
-	*storetest.Memory
+	*Memory
 	opening string
 	err     error
 }
@@ -416,7 +415,7 @@ func (s damagedStore) Profile(ctx context.Context, opening string, of store.Prof
 
 func TestLostProfiles(t *testing.T) {
 	for err, why := range map[error]string{store.ErrDamaged: "its files are damaged", store.ErrNotFound: "it is no longer kept"} {
-		s := damagedStore{storetest.Demo(testNow), storetest.HotOpening, err}
+		s := damagedStore{Demo(testNow), HotOpening, err}
 		h := newTestServer(t, s.Memory, func(o *Options) { o.Store = s })
 		page := getPage(t, h, hotURL)
 		assert.Contains(t, textOf(page), "This profile cannot be shown: "+why+".")
@@ -428,12 +427,12 @@ func TestLostProfiles(t *testing.T) {
 		assert.Contains(t, textOf(parse(t, get(t, h, hotURL+"/report.html").Body)), "Not in this file, for lack of room or because it is lost: CPU.")
 
 		// The page names the profile that cannot be compared with, and shows the rest.
-		s.opening = storetest.BaselineOpening
+		s.opening = BaselineOpening
 		page = getPage(t, newTestServer(t, s.Memory, func(o *Options) { o.Store = s }), hotURL)
 		assert.Contains(t, textOf(page), "The other profile cannot be compared with: "+why+".")
 		assert.NotEmpty(t, find(page, "section", class("flame")))
 	}
-	s := damagedStore{storetest.Demo(testNow), storetest.HotOpening, fmt.Errorf("no such device")}
+	s := damagedStore{Demo(testNow), HotOpening, fmt.Errorf("no such device")}
 	w := get(t, newTestServer(t, s.Memory, func(o *Options) { o.Store = s }), hotURL)
 	assert.Equal(t, http.StatusInternalServerError, w.Code)
 }
@@ -449,7 +448,7 @@ func TestFileName(t *testing.T) {
 }
 
 // hostileOpening is an opening in which every text tries to be markup, a script, or very long.
-func hostileOpening(m *storetest.Memory) string {
+func hostileOpening(m *Memory) string {
 	evil := `"'><script>alert(1)</script><img src=x onerror=alert(1)>` + "\u202e\x00\n" + `</script></style>{{.}}`
 	long := strings.Repeat("x<", 1<<20)
 	i := 1
@@ -497,7 +496,7 @@ func keepsToPolicy(t testing.TB, page *html.Node) {
 }
 
 func TestHostileOpening(t *testing.T) {
-	m := storetest.Demo(testNow)
+	m := Demo(testNow)
 	evil := hostileOpening(m)
 	h := newTestServer(t, m, func(o *Options) { o.TraceURL = "https://traces.example/{trace_id}" })
 	for _, query := range []string{"", "?against=before&phase=before", "?function=" + url.QueryEscape(evil) + "&q=" + url.QueryEscape(evil)} {
@@ -526,10 +525,10 @@ func TestHostileOpening(t *testing.T) {
 }
 
 func FuzzOpeningQuery(f *testing.F) {
-	m := storetest.Demo(testNow)
+	m := Demo(testNow)
 	h := newTestServer(f, m)
 	for _, query := range []string{
-		"", "type=cpu&phase=before&thread=gc", "against=before&sort=total_diff&rows=9999999999999999999", "against=" + storetest.BaselineOpening,
+		"", "type=cpu&phase=before&thread=gc", "against=before&sort=total_diff&rows=9999999999999999999", "against=" + BaselineOpening,
 		"function=%3Cscript%3E&q=%00%ff", "moment=-1&type=goroutine", "rows=-5&sort=zzz&wait=-", "%zz=1;a=b&q=" + strings.Repeat("a", 5000),
 	} {
 		f.Add(query)
@@ -630,7 +629,7 @@ func TestStacksCache(t *testing.T) {
 }
 
 func BenchmarkOpeningPage(b *testing.B) {
-	h := newTestServer(b, storetest.Demo(testNow))
+	h := newTestServer(b, Demo(testNow))
 	for _, path := range []string{"", "/flame.json", "/report.html"} {
 		b.Run("page"+path, func(b *testing.B) {
 			b.ReportAllocs()

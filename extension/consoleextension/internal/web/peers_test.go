@@ -15,11 +15,10 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
-	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store/storetest"
 )
 
 func TestPeersOfAnOpening(t *testing.T) {
-	m := storetest.Demo(testNow)
+	m := Demo(testNow)
 	h := newTestServer(t, m)
 	page := getPage(t, h, hotURL)
 	assert.Equal(t, "Network: 142 MiB with 8 peers; 10.0.9.4:443 slow: 84 ms there and back, reads slowly , "+
@@ -67,7 +66,7 @@ func TestPeersOfAnOpening(t *testing.T) {
 
 	// A gate that opened for the network has its peers first, with the policy's threshold.
 	for i := range m.AllOpenings {
-		if o := &m.AllOpenings[i]; o.ID == storetest.HotOpening {
+		if o := &m.AllOpenings[i]; o.ID == HotOpening {
 			o.Monitor, o.Threshold = "tcp_rtt", 20
 		}
 	}
@@ -79,12 +78,12 @@ func TestPeersOfAnOpening(t *testing.T) {
 	report := getPage(t, h, hotURL+"/report.html")
 	assert.Len(t, tableRows(one(t, report, "table", class("peers-table"))), 10)
 	assert.Empty(t, find(one(t, report, "section", class("peers")), "a"))
-	assert.Len(t, find(getPage(t, h, checkoutPage+string(storetest.CheckoutID)), "svg", class("peers-picture")), 1)
+	assert.Len(t, find(getPage(t, h, checkoutPage+string(CheckoutID)), "svg", class("peers-picture")), 1)
 
 	// Without peers, the page of an opening explains how to get them, and that of a baseline does not.
 	m.AllPeers = nil
 	assert.Contains(t, textOf(one(t, getPage(t, h, hotURL), "section", class("peers"))), "None are known for this time.")
-	assert.Empty(t, find(getPage(t, h, "/openings/"+storetest.BaselineOpening), "section", class("peers")))
+	assert.Empty(t, find(getPage(t, h, "/openings/"+BaselineOpening), "section", class("peers")))
 	assert.Empty(t, find(getPage(t, h, hotURL+"/report.html"), "section", class("peers")))
 }
 
@@ -93,7 +92,7 @@ func spaced(s string) string { return strings.ReplaceAll(s, "\u00a0", " ") }
 
 // TestManyHostilePeers has more peers than are shown, with hostile names.
 func TestManyHostilePeers(t *testing.T) {
-	m := storetest.Demo(testNow)
+	m := Demo(testNow)
 	var all []store.Peer
 	for i := range 500 {
 		p := store.Peer{PeerKey: store.PeerKey{
@@ -101,9 +100,9 @@ func TestManyHostilePeers(t *testing.T) {
 		}, PeerName: store.PeerName{Service: strings.Repeat("<script>\u202e", i), Name: "\x00"}, Sent: int64(i), RTT: time.Duration(i) * time.Second, Segments: 1, Retransmits: int64(i)}
 		all = append(all, p)
 	}
-	m.AllPeers[storetest.CheckoutID] = all
+	m.AllPeers[CheckoutID] = all
 	h := newTestServer(t, m)
-	for _, path := range []string{hotURL, hotURL + "/report.html", checkoutPage + string(storetest.CheckoutID)} {
+	for _, path := range []string{hotURL, hotURL + "/report.html", checkoutPage + string(CheckoutID)} {
 		w := get(t, h, path)
 		require.Equal(t, http.StatusOK, w.Code)
 		assert.Less(t, w.Body.Len(), 1<<20)

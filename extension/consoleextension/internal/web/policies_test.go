@@ -18,11 +18,10 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/policyfile"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
-	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store/storetest"
 )
 
 func TestThePoliciesPage(t *testing.T) {
-	page := getPage(t, newTestServer(t, storetest.Demo(testNow)), "/policies")
+	page := getPage(t, newTestServer(t, Demo(testNow)), "/policies")
 	rows := find(find(page, "div", with("id", "policies"))[0], "tr")
 	require.Len(t, rows, 6)
 	cells := func(row int) (texts []string) {
@@ -42,7 +41,7 @@ func TestThePoliciesPage(t *testing.T) {
 	require.Contains(t, changes, "3f2a9c10be77")
 	require.Contains(t, changes, "/etc/hotprofile/policies.yaml")
 	require.Empty(t, find(page, "textarea"))
-	require.Contains(t, textOf(page), storetest.CheckoutHost+" : version 3f2a9c10be77")
+	require.Contains(t, textOf(page), CheckoutHost+" : version 3f2a9c10be77")
 	require.Equal(t, "opened by hand or by alert", cells(3)[1])
 }
 
@@ -75,7 +74,7 @@ func edited(t *testing.T, edit bool) (h http.Handler, path string) {
 			return nil
 		}}}
 	}
-	return newTestServer(t, storetest.Demo(testNow), withToken, func(o *Options) { o.Policies = policyfile.New(path, edit, readers) }), path
+	return newTestServer(t, Demo(testNow), withToken, func(o *Options) { o.Policies = policyfile.New(path, edit, readers) }), path
 }
 
 func requireFile(t *testing.T, path, want string) {
@@ -176,7 +175,7 @@ func TestAPolicyFileThatIsTooLargeIsRefused(t *testing.T) {
 }
 
 func TestThePoliciesPageOfAnEmptyStore(t *testing.T) {
-	m := &storetest.Memory{UsageNow: store.Usage{MaxAge: 1}}
+	m := &Memory{UsageNow: store.Usage{MaxAge: 1}}
 	require.Contains(t, textOf(getPage(t, newTestServer(t, m), "/policies")), "No policy is known yet")
 	m.Err = errors.New("disk on fire")
 	require.Equal(t, http.StatusInternalServerError, get(t, newTestServer(t, m), "/policies").Code)

@@ -16,13 +16,12 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
-	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store/storetest"
 )
 
 var testNow = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 
 // newTestServer returns the pages of a store, at testNow.
-func newTestServer(t testing.TB, m *storetest.Memory, change ...func(*Options)) http.Handler {
+func newTestServer(t testing.TB, m *Memory, change ...func(*Options)) http.Handler {
 	t.Helper()
 	o := Options{Store: m, Now: func() time.Time { return testNow }, Version: "0.0.1", readTimeout: time.Hour}
 	for _, c := range change {
@@ -104,8 +103,8 @@ func textOf(n *html.Node) string {
 // TestSecurityHeaders: whatever is answered, the browser may run and load only what is
 // served here.
 func TestSecurityHeaders(t *testing.T) {
-	h := newTestServer(t, storetest.Demo(testNow))
-	for _, url := range []string{"/", "/units/" + string(storetest.CheckoutID), "/static/console.css", "/nothing", "/units/0000000000000000"} {
+	h := newTestServer(t, Demo(testNow))
+	for _, url := range []string{"/", "/units/" + string(CheckoutID), "/static/console.css", "/nothing", "/units/0000000000000000"} {
 		header := get(t, h, url).Header()
 		require.Equal(t, "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
 			"form-action 'self'; base-uri 'none'; frame-ancestors 'none'", header.Get("Content-Security-Policy"), url)
@@ -117,8 +116,8 @@ func TestSecurityHeaders(t *testing.T) {
 // TestPagesKeepToTheirPolicy: no page has what the policy refuses: inline scripts,
 // styles and handlers, or files of other hosts.
 func TestPagesKeepToTheirPolicy(t *testing.T) {
-	h := newTestServer(t, storetest.Demo(testNow))
-	for _, url := range []string{"/", "/units/" + string(storetest.CheckoutID), "/policies", "/health", "/nothing"} {
+	h := newTestServer(t, Demo(testNow))
+	for _, url := range []string{"/", "/units/" + string(CheckoutID), "/policies", "/health", "/nothing"} {
 		page := parse(t, get(t, h, url).Body)
 		require.Empty(t, find(page, "style"), url)
 		for _, n := range find(page, "*") {
@@ -143,17 +142,17 @@ func TestPagesKeepToTheirPolicy(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	m := storetest.Demo(testNow)
+	m := Demo(testNow)
 	h := newTestServer(t, m)
 	for url, status := range map[string]int{
 		"/nothing":                http.StatusNotFound,
 		"/units/0000000000000000": http.StatusNotFound,
-		"/units/" + string(storetest.CheckoutID) + "?range=forever":           http.StatusBadRequest,
-		"/units/" + string(storetest.CheckoutID) + "?from=yesterday&to=today": http.StatusBadRequest,
-		"/units/" + string(storetest.CheckoutID) + "/trends.json?range=-1h":   http.StatusBadRequest,
-		"/units/0000000000000000/trends.json":                                 http.StatusNotFound,
-		"/static/../server.go":                                                http.StatusTemporaryRedirect,
-		"/static/nothing.js":                                                  http.StatusNotFound,
+		"/units/" + string(CheckoutID) + "?range=forever":           http.StatusBadRequest,
+		"/units/" + string(CheckoutID) + "?from=yesterday&to=today": http.StatusBadRequest,
+		"/units/" + string(CheckoutID) + "/trends.json?range=-1h":   http.StatusBadRequest,
+		"/units/0000000000000000/trends.json":                       http.StatusNotFound,
+		"/static/../server.go":                                      http.StatusTemporaryRedirect,
+		"/static/nothing.js":                                        http.StatusNotFound,
 	} {
 		require.Equal(t, status, get(t, h, url).Code, url)
 	}
@@ -167,7 +166,7 @@ func TestErrors(t *testing.T) {
 }
 
 func TestStaticFiles(t *testing.T) {
-	h := newTestServer(t, &storetest.Memory{})
+	h := newTestServer(t, &Memory{})
 	w := get(t, h, "/static/console.js")
 	require.Equal(t, "text/javascript; charset=utf-8", w.Header().Get("Content-Type"))
 	require.Equal(t, "no-cache", w.Header().Get("Cache-Control"), "without its version it may be another one tomorrow")
@@ -178,4 +177,4 @@ func TestStaticFiles(t *testing.T) {
 	require.Equal(t, http.StatusNotModified, again.Code)
 }
 
-var _ store.Reader = (*storetest.Memory)(nil)
+var _ store.Reader = (*Memory)(nil)

@@ -14,14 +14,13 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
-	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store/storetest"
 )
 
 const checkoutPage = "/units/"
 
 func TestUnit(t *testing.T) {
-	h := newTestServer(t, storetest.Demo(testNow))
-	page := getPage(t, h, checkoutPage+string(storetest.CheckoutID))
+	h := newTestServer(t, Demo(testNow))
+	page := getPage(t, h, checkoutPage+string(CheckoutID))
 	require.Equal(t, "checkout", textOf(find(page, "h1")[0]))
 	bodies := find(page, "tbody")
 	require.Len(t, bodies, 5)
@@ -51,24 +50,24 @@ func TestUnit(t *testing.T) {
 
 	bands := find(find(page, "svg", with("class", "strip"))[0], "a")
 	require.Len(t, bands, 4, "the openings of the last six hours")
-	require.Equal(t, "/openings/"+storetest.HotOpening, attributeOf(bands[1], "href"))
+	require.Equal(t, "/openings/"+HotOpening, attributeOf(bands[1], "href"))
 	require.Len(t, find(page, "a", with("aria-current", "true")), 1)
-	require.Len(t, find(getPage(t, h, checkoutPage+string(storetest.CheckoutID)+"?range=48h"), "rect", with("height", "16")), 6)
+	require.Len(t, find(getPage(t, h, checkoutPage+string(CheckoutID)+"?range=48h"), "rect", with("height", "16")), 6)
 
-	refused := getPage(t, h, checkoutPage+string(storetest.ID("node-2.example", "0c9d8e7f6a5b4c3d2e1f0a9b8c7d6e5f4a3b2c1d0e9f8a7b9a7b6c5d4e3f2a1b")))
+	refused := getPage(t, h, checkoutPage+string(ID("node-2.example", "0c9d8e7f6a5b4c3d2e1f0a9b8c7d6e5f4a3b2c1d0e9f8a7b9a7b6c5d4e3f2a1b")))
 	require.Contains(t, textOf(refused), "budget : max_concurrent_units")
-	nginx := getPage(t, h, checkoutPage+string(storetest.ID("node-1.example", "/system.slice/nginx.service")))
+	nginx := getPage(t, h, checkoutPage+string(ID("node-1.example", "/system.slice/nginx.service")))
 	require.Contains(t, textOf(nginx), "Without readings: throttled watching")
 	require.Contains(t, textOf(refused), "No gate of this unit opened in 48 h.")
 }
 
 func TestProfileNow(t *testing.T) {
 	may := true
-	h := newTestServer(t, storetest.Demo(testNow), func(o *Options) {
+	h := newTestServer(t, Demo(testNow), func(o *Options) {
 		o.Token = func(*http.Request) string { return `t"<>` }
-		o.CanProfile = func(u store.Unit) bool { return may && u.ID == storetest.CheckoutID }
+		o.CanProfile = func(u store.Unit) bool { return may && u.ID == CheckoutID }
 	})
-	path := checkoutPage + string(storetest.CheckoutID)
+	path := checkoutPage + string(CheckoutID)
 	forms := find(getPage(t, h, path), "form")
 	require.Len(t, forms, 1)
 	require.Equal(t, "post", attributeOf(forms[0], "method"))
@@ -80,10 +79,10 @@ func TestProfileNow(t *testing.T) {
 
 // TestQuietUnit: of a unit that is gone, the page shows since when.
 func TestQuietUnit(t *testing.T) {
-	m := storetest.Demo(testNow.Add(-3 * time.Hour))
+	m := Demo(testNow.Add(-3 * time.Hour))
 	h := newTestServer(t, m)
 	require.Contains(t, textOf(getPage(t, h, "/")), "last seen 3 h ago")
-	page := textOf(getPage(t, h, checkoutPage+string(storetest.CheckoutID)))
+	page := textOf(getPage(t, h, checkoutPage+string(CheckoutID)))
 	require.Contains(t, page, "last seen 3 h ago")
 	require.Contains(t, page, "Last readings")
 	require.NotContains(t, page, "profiling", "it is in no state")
@@ -96,7 +95,7 @@ func TestQuietUnit(t *testing.T) {
 // TestUnitGone: a unit whose gate closed because it is gone is not hot any more, until it
 // is read again.
 func TestUnitGone(t *testing.T) {
-	m := storetest.Demo(testNow)
+	m := Demo(testNow)
 	u := &m.AllUnits[0]
 	u.Newest.Closed, u.Newest.Why = u.Last.Add(time.Second), "unit gone"
 	h := newTestServer(t, m)
@@ -110,19 +109,19 @@ func TestUnitGone(t *testing.T) {
 // TestProfilesOfAnotherPolicy: while two policies hold a gate open, the opening that fired
 // first has the profiles; the other one links to it.
 func TestProfilesOfAnotherPolicy(t *testing.T) {
-	m := storetest.Demo(testNow)
+	m := Demo(testNow)
 	second := m.AllOpenings[1]
 	second.ID, second.Policy, second.Profiles = "5ec0d00000000000", "throttled", nil
 	second.Triggered = second.Triggered.Add(3 * time.Second)
 	m.AllOpenings = append(m.AllOpenings, second)
-	page := getPage(t, newTestServer(t, m), checkoutPage+string(storetest.CheckoutID))
+	page := getPage(t, newTestServer(t, m), checkoutPage+string(CheckoutID))
 	links := find(page, "a", func(n *html.Node) bool { return textOf(n) == "with cpu" })
 	require.Len(t, links, 1)
-	require.Equal(t, "/openings/"+storetest.HotOpening, attributeOf(links[0], "href"))
+	require.Equal(t, "/openings/"+HotOpening, attributeOf(links[0], "href"))
 }
 
 func TestBoundsOfUnit(t *testing.T) {
-	m := storetest.Demo(testNow)
+	m := Demo(testNow)
 	u := &m.AllUnits[0]
 	for i := range 300 {
 		m.AllOpenings = append(m.AllOpenings, store.Opening{
@@ -146,7 +145,7 @@ func TestBoundsOfUnit(t *testing.T) {
 
 func trendsOf(t *testing.T, h http.Handler, query string) (a trendsAnswer) {
 	t.Helper()
-	w := get(t, h, checkoutPage+string(storetest.CheckoutID)+"/trends.json"+query)
+	w := get(t, h, checkoutPage+string(CheckoutID)+"/trends.json"+query)
 	require.Equal(t, http.StatusOK, w.Code, w.Body)
 	var raw struct {
 		trendsAnswer
@@ -178,7 +177,7 @@ func trendsOf(t *testing.T, h http.Handler, query string) (a trendsAnswer) {
 }
 
 func TestTrends(t *testing.T) {
-	h := newTestServer(t, storetest.Demo(testNow))
+	h := newTestServer(t, Demo(testNow))
 	a := trendsOf(t, h, "")
 	require.InDelta(t, seconds(testNow), a.To, 0)
 	require.InDelta(t, 6*3600, a.To-a.From, 0)
@@ -188,7 +187,7 @@ func TestTrends(t *testing.T) {
 	require.LessOrEqual(t, len(a.Trends[0].At), trendPoints)
 	require.Greater(t, len(a.Trends[0].At), trendPoints/2)
 	require.Len(t, a.Openings, 4)
-	require.Equal(t, storetest.HotOpening, a.Openings[1].ID)
+	require.Equal(t, HotOpening, a.Openings[1].ID)
 	require.InDelta(t, 30, a.Openings[1].To-a.Openings[1].From, 0)
 	require.InDelta(t, seconds(testNow), a.Openings[0].To, 0, "an open gate ends now")
 	require.Equal(t, jsonNumber(-1), a.Trends[1].Mean[0], "no reading is null")
@@ -200,7 +199,7 @@ func TestTrends(t *testing.T) {
 
 // TestRangeOfYoungUnit: charts begin with the unit, so that its first minutes fill them.
 func TestRangeOfYoungUnit(t *testing.T) {
-	m := storetest.Demo(testNow)
+	m := Demo(testNow)
 	m.AllUnits[0].First = testNow.Add(-20 * time.Minute)
 	h := newTestServer(t, m)
 	a := trendsOf(t, h, "?range=48h")
@@ -214,5 +213,5 @@ func TestRangeOfYoungUnit(t *testing.T) {
 	m.AllUnits[0].First = testNow.Add(-20 * time.Second)
 	a = trendsOf(t, h, "?range=48h")
 	require.InDelta(t, shortestRange.Seconds(), a.To-a.From, 0)
-	require.Contains(t, textOf(getPage(t, h, checkoutPage+string(storetest.CheckoutID))), "2026-01-02 15:02:05 UTC to 2026-01-02 15:04:05 UTC")
+	require.Contains(t, textOf(getPage(t, h, checkoutPage+string(CheckoutID))), "2026-01-02 15:02:05 UTC to 2026-01-02 15:04:05 UTC")
 }

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
-	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store/storetest"
 )
 
 // rows returns the text of each row of the first table of a page, without its head.
@@ -43,7 +42,7 @@ func names(texts []string) []string {
 }
 
 func TestUnits(t *testing.T) {
-	h := newTestServer(t, storetest.Demo(testNow))
+	h := newTestServer(t, Demo(testNow))
 	page := getPage(t, h, "/")
 	got := rows(t, page)
 	require.Equal(t, []string{"checkout", "recommend", "payments", "cart", "postgresql.service", "nginx", "cron.service"}, names(got),
@@ -60,12 +59,12 @@ func TestUnits(t *testing.T) {
 	link := find(page, "a", with("href", "/openings/77aa31c0de5f0001"))
 	require.Len(t, link, 1, "the last trigger")
 	require.Equal(t, "cpu_utilization 93.5\u00a0%, threshold 80\u00a0%, 30s average", attributeOf(link[0], "title"))
-	require.Len(t, find(page, "a", with("href", "/units/"+string(storetest.CheckoutID))), 1)
+	require.Len(t, find(page, "a", with("href", "/units/"+string(CheckoutID))), 1)
 	require.Len(t, find(page, "a", with("href", "/?q=node-1.example")), 4, "the units of a host")
 }
 
 func TestUnitsAreSortedAndSearched(t *testing.T) {
-	h := newTestServer(t, storetest.Demo(testNow))
+	h := newTestServer(t, Demo(testNow))
 	for query, want := range map[string][]string{
 		"sort=name":              {"cart", "checkout", "cron.service", "nginx", "payments", "postgresql.service", "recommend"},
 		"sort=near":              {"payments", "checkout", "cart", "postgresql.service", "recommend", "nginx", "cron.service"},
@@ -92,12 +91,12 @@ func TestUnitsAreSortedAndSearched(t *testing.T) {
 }
 
 func TestNoUnits(t *testing.T) {
-	require.Contains(t, textOf(getPage(t, newTestServer(t, &storetest.Memory{}), "/")), "No units yet")
+	require.Contains(t, textOf(getPage(t, newTestServer(t, &Memory{}), "/")), "No units yet")
 }
 
 // TestManyUnits: a page has a bounded part of them, and their number.
 func TestManyUnits(t *testing.T) {
-	h := newTestServer(t, storetest.Many(testNow, 1000))
+	h := newTestServer(t, Many(testNow, 1000))
 	page := getPage(t, h, "/")
 	require.Len(t, rows(t, page), unitsPerPage)
 	require.Contains(t, textOf(page), "100 of 1,000 units, page 1 of 10")
@@ -123,9 +122,9 @@ func TestManyUnits(t *testing.T) {
 }
 
 // hostile returns a store in which every text is a stranger's.
-func hostile(text string) *storetest.Memory {
+func hostile(text string) *Memory {
 	unit := store.Unit{
-		ID: storetest.CheckoutID, Host: text, Name: text, First: testNow.Add(-time.Hour), Last: testNow,
+		ID: CheckoutID, Host: text, Name: text, First: testNow.Add(-time.Hour), Last: testNow,
 		Resource: map[string]string{"service.name": text, "k8s.pod.name": text, "k8s.namespace.name": text, text: text},
 	}
 	condition := store.Condition{Policy: text, Monitor: text, Window: text}
@@ -134,7 +133,7 @@ func hostile(text string) *storetest.Memory {
 		Value: math.Inf(1), Threshold: math.NaN(), Triggered: testNow.Add(-time.Minute), Until: testNow, Closed: testNow.Add(-time.Second),
 		Profiles: []store.ProfileInfo{{ProfileKey: store.ProfileKey{Type: text}}},
 	}
-	return &storetest.Memory{
+	return &Memory{
 		AllUnits: []store.UnitSummary{{
 			Unit: unit, Readings: []store.Reading{{Condition: condition, At: testNow, Value: 1, Threshold: 2}},
 			States: map[string]string{text: text}, Openings: 1, Newest: opening, Refusals: map[string]int{text: 1},
@@ -165,7 +164,7 @@ func TestStrangersTexts(t *testing.T) {
 		}
 		return elements
 	}
-	paths := []string{"/", "/units/" + string(storetest.CheckoutID)}
+	paths := []string{"/", "/units/" + string(CheckoutID)}
 	plain := newTestServer(t, hostile("plain"))
 	for name, text := range map[string]string{
 		"element":   `<script>alert(1)</script>`,
@@ -193,7 +192,7 @@ func TestStrangersTexts(t *testing.T) {
 					require.Empty(t, u.Scheme+u.Host)
 				}
 			}
-			w := get(t, h, "/units/"+string(storetest.CheckoutID)+"/trends.json")
+			w := get(t, h, "/units/"+string(CheckoutID)+"/trends.json")
 			require.Equal(t, http.StatusOK, w.Code)
 			require.Equal(t, "application/json", w.Header().Get("Content-Type"))
 			require.Less(t, w.Body.Len(), 20_000)
@@ -207,7 +206,7 @@ func manyInStore(b *testing.B) store.Reader {
 	s, err := store.Open(store.Options{Directory: b.TempDir(), Now: func() time.Time { return testNow }})
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, s.Close()) })
-	storetest.Fill(s, storetest.Many(testNow, 1000))
+	Fill(s, Many(testNow, 1000))
 	require.NoError(b, s.Commit(b.Context()))
 	return s
 }
@@ -220,7 +219,7 @@ func BenchmarkUnits(b *testing.B) {
 }
 
 func BenchmarkUnit(b *testing.B) {
-	m := storetest.Many(testNow, 1000)
+	m := Many(testNow, 1000)
 	id := string(m.AllUnits[3].ID)
 	b.Run("page", func(b *testing.B) { benchmark(b, manyInStore(b), "/units/"+id) })
 	b.Run("trends", func(b *testing.B) { benchmark(b, m, "/units/"+id+"/trends.json?range=48h") })

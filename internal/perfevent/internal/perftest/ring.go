@@ -1,8 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package perftest is for tests of perf events: it plays the kernel's end of a ring,
-// and the programs that are sampled.
+// Package perftest is for tests of perf events: it plays the kernel's end of a ring.
 package perftest
 
 import (

@@ -1,9 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storetest has a store.Reader in memory for tests of the pages: [Demo] has a
-// day of a small shop with an incident, [Many] has as many units as a test asks for.
-package storetest
+package web
 
 import (
 	"context"
@@ -17,6 +15,8 @@ import (
 )
 
 // Memory is a store.Reader that returns its fields. The zero value is an empty store.
+// [Demo] has a day of a small shop with an incident, [Many] has as many units as a test
+// asks for.
 type Memory struct {
 	AllUnits     []store.UnitSummary
 	AllTrends    map[store.UnitID][]store.Trend

@@ -1,7 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package perftest
+// Package programtest runs the binary of a test as the programs that the test samples.
+package programtest
 
 import (
 	"bufio"
