@@ -21,7 +21,7 @@ const (
 
 // bytes returns the memory of a program's facts.
 func (f *facts) bytes() int {
-	n := len(f.path) + len(f.raw) + len(f.group.Cgroup) + len(f.group.ContainerID) + len(f.group.PodUID) +
+	n := len(f.path) + len(f.called) + len(f.raw) + len(f.group.Cgroup) + len(f.group.ContainerID) + len(f.group.PodUID) +
 		len(f.env.serviceName) + len(f.env.serviceNamespace) + len(f.env.serviceVersion) + len(f.env.serviceInstance) + len(f.env.deployment)
 	for _, path := range f.paths {
 		n += len(path)

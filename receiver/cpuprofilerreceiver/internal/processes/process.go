@@ -4,7 +4,10 @@
 package processes
 
 import (
+	"bytes"
 	"errors"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
@@ -110,14 +113,36 @@ func (t *Table) readEnviron(p *Process, starting bool) {
 		}
 	case len(b) == 0 && !t.fs.hasArguments(p.PID, p.facts.raw): // it has ended; its parent's stays
 	default:
-		if env := parseEnviron(b); env != p.facts.env {
+		if env, called := parseEnviron(b), t.called(p); env != p.facts.env || called != p.facts.called {
 			f := *p.facts
-			f.env = env
+			f.env, f.called = env, t.intern(called)
 			p.facts = &f
 			p.Resource = nil
 		}
 	}
 	t.settle(p)
+}
+
+// called returns the name that a program calls itself if its file has another name: several
+// programs may be links to one file. The kernel's name and the first argument must agree,
+// because a program can set either of them to anything.
+func (t *Table) called(p *Process) string {
+	if p.Name == "" || p.Name == path.Base(p.facts.path) {
+		return ""
+	}
+	b, err := t.fs.readMemory(p.PID, "cmdline", p.facts.raw, maxValue)
+	if err != nil {
+		return ""
+	}
+	argument, _, _ := bytes.Cut(b, []byte{0})
+	argument, _, _ = bytes.Cut(argument, []byte{' '}) // redis-server shows its address there
+	const kernelLimit = 15                            // the kernel cuts longer names
+	name := text(argument[bytes.LastIndexByte(argument, '/')+1:], maxComm)
+	agree := name == p.Name || len(p.Name) == kernelLimit && strings.HasPrefix(name, p.Name)
+	if !agree || name == path.Base(p.facts.path) {
+		return ""
+	}
+	return name
 }
 
 // list makes Settle read about a process's program. It returns false at the bound.

@@ -10,6 +10,8 @@ import "github.com/hotprofile/hotprofile/internal/cgroup"
 type facts struct {
 	// path is the executable's as the process sees it; empty if unknown.
 	path string
+	// called is the name that the program calls itself; empty if its file has that name.
+	called string
 	// kernel is set for a kernel thread.
 	kernel bool
 	// root identifies the root directory; 0 if unknown.

@@ -74,6 +74,37 @@ func TestRealProcess(t *testing.T) {
 	})
 }
 
+// One file is several programs, by links to it, as redis-server is one to redis-check-rdb.
+func TestRealProgramThatIsALink(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	sleep, err = filepath.EvalSymlinks(sleep)
+	require.NoError(t, err)
+	for name, test := range map[string]struct{ link, argument, want string }{
+		"a link":                              {link: "key-server", argument: "key-server", want: "key-server"},
+		"with its path":                       {link: "key-server", argument: "/opt/bin/key-server", want: "key-server"},
+		"with its state":                      {link: "key-server", argument: "/opt/bin/key-server 127.0.0.1:6379", want: "key-server"},
+		"longer than the kernel's names":      {link: "key-server-with-a-long-name", argument: "key-server-with-a-long-name", want: "key-server-with-a-long-name"},
+		"an argument that is not its name":    {link: "key-server", argument: "worker", want: filepath.Base(sleep)},
+		"the file's own name, called another": {link: filepath.Base(sleep), argument: "key-server", want: filepath.Base(sleep)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			link := filepath.Join(t.TempDir(), test.link)
+			require.NoError(t, os.Symlink(sleep, link))
+			cmd := exec.Command(link, "600")
+			cmd.Args[0] = test.argument
+			pid := child(t, cmd)
+			require.Eventually(t, func() bool {
+				b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+				return err == nil && len(b) > 0
+			}, 30*time.Second, time.Millisecond)
+			a := attributes(t, NewTable(Config{}).Lookup(pid, 0).Resource)
+			require.Equal(t, test.want, a["process.executable.name"])
+			require.Equal(t, sleep, a["process.executable.path"])
+		})
+	}
+}
+
 func TestRealMappingsHoldOwnCode(t *testing.T) {
 	table := NewTable(Config{})
 	pcs := make([]uintptr, 1)
