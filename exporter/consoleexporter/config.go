@@ -50,9 +50,9 @@ func createDefaultConfig() component.Config {
 	}
 }
 
-// Unmarshal refuses durations without a unit.
+// Unmarshal refuses unknown keys, and durations without a unit.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.CheckDurations(conf, *c); err != nil {
+	if err := configlog.Check(conf, *c); err != nil {
 		return err
 	}
 	return conf.Unmarshal(c)

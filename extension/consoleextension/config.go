@@ -99,24 +99,10 @@ func createDefaultConfig(getenv func(string) string) component.Config {
 	}
 }
 
-// Unmarshal refuses unknown keys, which confighttp ignores.
+// Unmarshal refuses unknown keys, and durations without a unit.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.CheckDurations(conf, *c); err != nil {
+	if err := configlog.Check(conf, *c); err != nil {
 		return err
-	}
-	type server confighttp.ServerConfig
-	if err := configlog.CheckKeys(conf, &server{}, Config{}); err != nil {
-		return err
-	}
-	if conf.IsSet("manual") {
-		sub, err := conf.Sub("manual")
-		if err != nil {
-			return err
-		}
-		type client confighttp.ClientConfig
-		if err := configlog.CheckKeys(sub, &client{}, nil); err != nil {
-			return fmt.Errorf("manual: %w", err)
-		}
 	}
 	return conf.Unmarshal(c)
 }

@@ -78,14 +78,10 @@ func defaultWebhook() WebhookConfig {
 	}
 }
 
-// Unmarshal gives missing keys their defaults. It refuses unknown keys, which
-// confighttp's client ignores.
+// Unmarshal gives missing keys their defaults. It refuses unknown keys, and durations
+// without a unit.
 func (w *WebhookConfig) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.CheckDurations(conf, *w); err != nil {
-		return err
-	}
-	type plain confighttp.ClientConfig
-	if err := configlog.CheckKeys(conf, &plain{}, *w); err != nil {
+	if err := configlog.Check(conf, *w); err != nil {
 		return err
 	}
 	*w = defaultWebhook()

@@ -5,7 +5,9 @@ package cgroup
 
 import (
 	"errors"
+	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/globs"
@@ -91,6 +93,9 @@ func Under(path, parent string) bool {
 // A Glob matches cgroups by path: * within a name, ** across names.
 type Glob struct{ pattern string }
 
+// mountNames are the names below /sys/fs/cgroup that hierarchies of v1 hosts are mounted at.
+var mountNames = []string{"cpu", "cpuacct", "cpu,cpuacct", "cpuset", "memory", "pids", "blkio", "devices", "freezer", "systemd", "unified"}
+
 // ParseGlob checks a pattern. A missing leading slash is added.
 func ParseGlob(pattern string) (*Glob, error) {
 	p := strings.TrimSuffix(pattern, "/")
@@ -102,6 +107,12 @@ func ParseGlob(pattern string) (*Glob, error) {
 	}
 	if err := globs.Check(p); err != nil {
 		return nil, err
+	}
+	if meant, ok := strings.CutPrefix(p, "/sys/fs/cgroup/"); ok {
+		if first, rest, ok := strings.Cut(meant, "/"); ok && slices.Contains(mountNames, first) {
+			meant = rest
+		}
+		return nil, fmt.Errorf("%q is a path of the file system and matches no cgroup: the path of a cgroup begins below the mount point, so write /%s", pattern, meant)
 	}
 	return &Glob{pattern: p}, nil
 }

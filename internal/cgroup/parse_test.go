@@ -111,6 +111,19 @@ func TestGlob(t *testing.T) {
 	}
 }
 
+func TestPathsOfTheFileSystemMatchNoCgroup(t *testing.T) {
+	for path, meant := range map[string]string{
+		"/sys/fs/cgroup/mine/*":                  "write /mine/*",
+		"/sys/fs/cgroup/cpu,cpuacct/docker/*":    "write /docker/*",
+		"/sys/fs/cgroup/unified/a.slice/b.scope": "write /a.slice/b.scope",
+	} {
+		_, err := ParseGlob(path)
+		require.ErrorContains(t, err, meant)
+	}
+	_, err := ParseGlob("/sys/fs/cgroups")
+	require.NoError(t, err, "a cgroup may have this path")
+}
+
 func TestResolve(t *testing.T) {
 	at := func(s string) namespacePath {
 		p, err := parseNamespacePath(s)

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package configlog converts a component's configuration to a log field, which each
-// component logs once, at debug level. It also finds keys that would be ignored.
+// component logs once, at debug level. It also checks the keys of configurations.
 package configlog
 
 import (

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/config/configopaque"
-	"go.opentelemetry.io/collector/confmap"
 )
 
 func TestMap(t *testing.T) {
@@ -31,20 +30,4 @@ func TestMap(t *testing.T) {
 
 	_, err = Map(func() {})
 	require.Error(t, err)
-}
-
-func TestCheckKeys(t *testing.T) {
-	type inherited struct {
-		Endpoint string `mapstructure:"endpoint"`
-	}
-	type config struct {
-		Inherited inherited `mapstructure:",squash"`
-		Socket    string    `mapstructure:"socket"`
-	}
-	check := func(m map[string]any, own any) error {
-		return CheckKeys(confmap.NewFromStringMap(m), &inherited{}, own)
-	}
-	require.NoError(t, check(map[string]any{"endpoint": "a", "socket": "b"}, config{}))
-	require.ErrorContains(t, check(map[string]any{"endpoint": "a", "sockets": "b"}, config{}), "sockets")
-	require.ErrorContains(t, check(map[string]any{"endpoint": "a", "socket": "b"}, nil), "socket")
 }

@@ -359,18 +359,9 @@ func defaultPolicy() PolicyConfig {
 }
 
 // Unmarshal names the policies that have no name. With policies_from there are no default
-// ones. It refuses unknown keys of manual and of the client of policies_from, which
-// confighttp ignores.
+// ones. It refuses unknown keys, and durations without a unit.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.CheckDurations(conf, *cfg); err != nil {
-		return err
-	}
-	type server confighttp.ServerConfig
-	if err := checkKeys(conf, "manual", &server{}, manual.Config{}); err != nil {
-		return err
-	}
-	type client confighttp.ClientConfig
-	if err := checkKeys(conf, "policies_from::http", &client{}, nil); err != nil {
+	if err := configlog.Check(conf, *cfg); err != nil {
 		return err
 	}
 	if conf.IsSet("policies_from") && !conf.IsSet("policies") {
@@ -382,22 +373,6 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	namePolicies(cfg.Policies)
 	if conf.IsSet("policies_from") && !cfg.PoliciesFrom.isSet() {
 		return errors.New("policies_from: set file or http")
-	}
-	return nil
-}
-
-// checkKeys refuses keys below a key that confighttp, whose keys plain has, would ignore
-// and that are not those of own.
-func checkKeys(conf *confmap.Conf, key string, plain, own any) error {
-	if !conf.IsSet(key) {
-		return nil
-	}
-	sub, err := conf.Sub(key)
-	if err != nil {
-		return err
-	}
-	if err := configlog.CheckKeys(sub, plain, own); err != nil {
-		return fmt.Errorf("%s: %w", strings.ReplaceAll(key, "::", "."), err)
 	}
 	return nil
 }
@@ -415,9 +390,6 @@ func namePolicies(policies []PolicyConfig) {
 // the same place of the list.
 func (p *PolicyConfig) Unmarshal(conf *confmap.Conf) error {
 	*p = defaultPolicy()
-	if err := configlog.CheckDurations(conf, *p); err != nil {
-		return err
-	}
 	return conf.Unmarshal(p)
 }
 

@@ -18,6 +18,8 @@ import (
 
 	"go.opentelemetry.io/collector/confmap"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/hotprofile/hotprofile/internal/configlog"
 )
 
 // The bounds of a list of policies that is read while the component runs. Each policy
@@ -125,6 +127,12 @@ func decodePolicies(list *yaml.Node) ([]PolicyConfig, error) {
 	if err := list.Decode(&items); err != nil {
 		return nil, err
 	}
+	type document struct {
+		Policies []PolicyConfig `mapstructure:"policies"`
+	}
+	if err := configlog.Check(confmap.NewFromStringMap(map[string]any{"policies": items}), document{}); err != nil {
+		return nil, atLine(list, flatten([]error{err})[0])
+	}
 	policies := make([]PolicyConfig, len(items))
 	conditions := 0
 	for i, item := range items {
@@ -145,7 +153,7 @@ func decodePolicies(list *yaml.Node) ([]PolicyConfig, error) {
 
 // decodeLevel matches the beginning of an error of confmap: the path of a value below the
 // one of the error around it, and what follows except in the innermost one.
-var decodeLevel = regexp.MustCompile(`^\s*'([^']*)' (decoding failed due to the following error\(s\):|has invalid keys: )?`)
+var decodeLevel = regexp.MustCompile(`^\s*'([^']*)' (decoding failed due to the following error\(s\):)?`)
 
 // decodeFault returns the first error of decoding a policy, with its line and key.
 func decodeFault(policy *yaml.Node, index int, err error) error {
@@ -156,11 +164,6 @@ func decodeFault(policy *yaml.Node, index int, err error) error {
 			path += "." + m[1]
 		}
 		text = text[len(m[0]):]
-		if strings.HasPrefix(m[2], "has") {
-			text, _, _ = strings.Cut(text, "\n")
-			key, _, _ := strings.Cut(text, ", ")
-			return fmt.Errorf("line %d: policies[%d]%s: unknown keys: %s", find(policy, path+"."+key).Line, index, path, text)
-		}
 	}
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	return fmt.Errorf("line %d: policies[%d]%s: %s", find(policy, path).Line, index, path, text)

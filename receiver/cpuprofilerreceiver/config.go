@@ -155,7 +155,7 @@ func createDefaultConfig() *Config {
 // silently. And it turns off the sampler of running threads in a configuration that
 // has only .NET services or pprof endpoints.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.CheckDurations(conf, *cfg); err != nil {
+	if err := configlog.Check(conf, *cfg); err != nil {
 		return err
 	}
 	if b, ok := conf.Get("kernel_stacks").(bool); ok {

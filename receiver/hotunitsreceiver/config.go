@@ -57,7 +57,7 @@ func createDefaultConfig() *Config {
 // Unmarshal replaces the default list of events, whose items would stay where the list
 // has fewer.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.CheckDurations(conf, *cfg); err != nil {
+	if err := configlog.Check(conf, *cfg); err != nil {
 		return err
 	}
 	if conf.IsSet("events") {

@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
-	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/httplisten"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
@@ -37,12 +36,9 @@ type Config struct {
 	_ struct{}
 }
 
-// Unmarshal refuses unknown keys, which confighttp's server ignores.
+// Unmarshal ignores unknown keys, as confighttp's does: the receiver's configuration has
+// refused them.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
-	type plain confighttp.ServerConfig
-	if err := configlog.CheckKeys(conf, &plain{}, *cfg); err != nil {
-		return err
-	}
 	return conf.Unmarshal(cfg, confmap.WithIgnoreUnused())
 }
 

@@ -17,7 +17,6 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
-	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 	"github.com/hotprofile/hotprofile/internal/urls"
@@ -86,13 +85,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// Unmarshal gives missing keys their defaults. It refuses unknown keys, which
-// confighttp's client ignores.
+// Unmarshal gives missing keys their defaults.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
-	type plain confighttp.ClientConfig
-	if err := configlog.CheckKeys(conf, &plain{}, *cfg); err != nil {
-		return err
-	}
 	*cfg = DefaultConfig()
 	if conf.IsSet("profiles") {
 		cfg.Profiles = nil // else its items would replace only some of the default's

@@ -1,0 +1,148 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package configlog
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/confmap"
+)
+
+// Check returns an error for each key of a configuration that is unknown, and for each
+// duration that is a number without a unit, which would be nanoseconds. config is a value
+// of the configuration's type. confighttp's configurations ignore unknown keys, and the
+// errors of confmap have a line for each level and the names of Go types.
+func Check(conf *confmap.Conf, config any) error {
+	return errors.Join(place{}.faults(reflect.TypeOf(config), conf.ToStringMap())...)
+}
+
+// place is a place in a configuration.
+type place struct {
+	key string
+	// name is the name of the innermost item of a list that has one and that the place is
+	// in; empty if there is none.
+	name string
+}
+
+func (p place) below(key string) place {
+	p.key = strings.TrimPrefix(p.key+"."+key, ".")
+	return p
+}
+
+// faults returns the faults of the value that is configured for a type.
+func (p place) faults(t reflect.Type, configured any) (errs []error) {
+	switch configured := configured.(type) {
+	case []any:
+		if t.Kind() == reflect.Slice {
+			for i, item := range configured {
+				at := place{fmt.Sprintf("%s[%d]", p.key, i), p.name}
+				if m, ok := item.(map[string]any); ok {
+					if name, ok := m["name"].(string); ok {
+						at.name = name
+					}
+				}
+				errs = append(errs, at.faults(t.Elem(), item)...)
+			}
+		}
+	case map[string]any:
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		optional := isOptional(t)
+		if optional {
+			inner, _ := t.FieldByName("value")
+			t = inner.Type
+		}
+		if t.Kind() != reflect.Struct {
+			return nil
+		}
+		known := keysOf(t)
+		for _, key := range slices.Sorted(maps.Keys(configured)) {
+			if field, ok := known[key]; ok {
+				errs = append(errs, p.below(key).faults(field, configured[key])...)
+			} else if isStrict(t) && !(optional && key == "enabled") {
+				errs = append(errs, p.unknown(key, known))
+			}
+		}
+	default:
+		v := reflect.ValueOf(configured)
+		if t == reflect.TypeFor[time.Duration]() && (v.CanInt() && v.Int() != 0 || v.CanFloat()) {
+			errs = append(errs, fmt.Errorf("%s: %v has no unit: write %[2]vs for seconds, or another unit such as ms, m or h", p.key, configured))
+		}
+	}
+	return errs
+}
+
+// unknown returns the error of an unknown key.
+func (p place) unknown(key string, known map[string]reflect.Type) error {
+	of := ""
+	if p.name != "" {
+		of = fmt.Sprintf(" of %q", p.name)
+	}
+	keys := slices.Sorted(maps.Keys(known))
+	nearest := slices.MinFunc(keys, func(a, b string) int { return distance(key, a) - distance(key, b) })
+	help := fmt.Sprintf("did you mean %q?", nearest)
+	if distance(key, nearest) > max(2, len(key)/3) {
+		help = "the keys are " + strings.Join(keys, ", ")
+	}
+	return fmt.Errorf("%s: unknown key%s: %s", p.below(key).key, of, help)
+}
+
+// isOptional reports whether a type is a configoptional.Optional.
+func isOptional(t reflect.Type) bool {
+	return strings.HasPrefix(t.Name(), "Optional[") && strings.HasSuffix(t.PkgPath(), "/configoptional")
+}
+
+// isStrict reports whether all keys of a type are fields. Types of others that unmarshal
+// themselves may have further keys.
+func isStrict(t reflect.Type) bool {
+	const own = "github.com/hotprofile/hotprofile/"
+	return strings.HasPrefix(t.PkgPath(), own) || t.PkgPath() == reflect.TypeFor[confighttp.ClientConfig]().PkgPath() ||
+		!reflect.PointerTo(t).Implements(reflect.TypeFor[confmap.Unmarshaler]())
+}
+
+// keysOf returns the keys of a struct with their types.
+func keysOf(t reflect.Type) map[string]reflect.Type {
+	keys := make(map[string]reflect.Type)
+	for i := range t.NumField() {
+		field := t.Field(i)
+		key, options, _ := strings.Cut(field.Tag.Get("mapstructure"), ",")
+		switch {
+		case options == "squash":
+			maps.Copy(keys, keysOf(field.Type))
+		case key != "" && key != "-":
+			keys[key] = field.Type
+		}
+	}
+	return keys
+}
+
+// distance returns the number of bytes that are inserted, deleted or replaced between two
+// texts (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, diagonal+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
