@@ -14,6 +14,8 @@ import (
 
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 // Check returns an error for each key of a configuration that is unknown, and for each
@@ -88,10 +90,9 @@ func (p place) unknown(key string, known map[string]reflect.Type) error {
 		of = fmt.Sprintf(" of %q", p.name)
 	}
 	keys := slices.Sorted(maps.Keys(known))
-	nearest := slices.MinFunc(keys, func(a, b string) int { return distance(key, a) - distance(key, b) })
-	help := fmt.Sprintf("did you mean %q?", nearest)
-	if distance(key, nearest) > max(2, len(key)/3) {
-		help = "the keys are " + strings.Join(keys, ", ")
+	help := "the keys are " + strings.Join(keys, ", ")
+	if nearest, distance := texts.Nearest(key, keys); distance <= max(2, len(key)/3) {
+		help = fmt.Sprintf("did you mean %q?", nearest)
 	}
 	return fmt.Errorf("%s: unknown key%s: %s", p.below(key).key, of, help)
 }
@@ -123,26 +124,4 @@ func keysOf(t reflect.Type) map[string]reflect.Type {
 		}
 	}
 	return keys
-}
-
-// distance returns the number of bytes that are inserted, deleted or replaced between two
-// texts (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, diagonal+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -91,6 +91,8 @@ func TestAnAlertOpensTheGateUnderItsName(t *testing.T) {
 	opened := r.last("gate opened")
 	require.Equal(t, "CheckoutSlow", opened["policy"])
 	require.Equal(t, "CheckoutSlow", opened["monitor"])
+	require.NotContains(t, opened, "value")
+	require.NotContains(t, opened, "threshold")
 	require.Equal(t, got[0]["trigger_id"], opened["trigger_id"])
 	require.Equal(t, map[string]int64{"manual opened": 1}, r.triggers(), "its name is no series of the metric")
 

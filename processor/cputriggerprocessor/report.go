@@ -65,15 +65,17 @@ func (r *reporter) report(ts []units.Transition) {
 }
 
 func reasonFields(t units.Transition) []zap.Field {
-	return []zap.Field{
+	fields := []zap.Field{
 		zap.String("unit", t.Unit.Name()),
 		zap.String("service", t.Service),
 		zap.String("policy", t.Policy),
 		zap.String("monitor", t.Cause.Monitor),
-		zap.Float64("value", round(t.Cause.Value)),
-		zap.Float64("threshold", t.Cause.Threshold),
 		zap.String("window", t.Cause.Window),
 	}
+	if t.Cause.Value == 0 && t.Cause.Threshold == 0 { // opened by hand or by an alert
+		return fields
+	}
+	return append(fields, zap.Float64("value", round(t.Cause.Value)), zap.Float64("threshold", t.Cause.Threshold))
 }
 
 // kindFields returns the fields of a dry run and of a baseline.
@@ -186,6 +188,9 @@ func (e *evaluator) evaluate() {
 	e.reporter.counters.RecordEvaluation(e.now().Sub(now))
 	e.flush()
 	e.logForgotten(now)
+	for _, u := range e.units.TakeUnused(now) {
+		e.reporter.log.Warn("a policy matches no unit", zap.String("policy", u.Policy), zap.String("match", u.Match), zap.String("why", u.Why))
+	}
 	e.hot.Publish()
 	if e.debug.Enabled() {
 		e.reporter.logWindows(e.debug.Statuses(e.units, now), now)

@@ -5,6 +5,7 @@ package cputriggerprocessor
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,4 +164,42 @@ func TestServiceOfAUnit(t *testing.T) {
 	require.Equal(t, 0, hot(of(ids["2"], "shop", "checkout"), "2"), "of the same service")
 	require.Equal(t, 1, hot(of(ids["3"], "other", "checkout"), "3"), "of a service of the same name elsewhere")
 	require.Equal(t, 1, hot(of(ids["4"], "shop", "unknown_service:java"), "4"), "of none")
+}
+
+func TestPoliciesThatMatchNoUnitAreWarnedOf(t *testing.T) {
+	for match, want := range map[string]map[string]string{
+		"{servce.name: checkout}":                           {"match": "servce.name: checkout", "why": "did you mean service.name?"},
+		"{cgroup: /dockr/*}":                                {"match": "cgroup: /dockr/*", "why": "did you mean /docker/" + containerA + "?"},
+		"{service.name: cart}":                              {"match": "", "why": "no unit matches all"},
+		"{cgroup: '/docker/*', service.name: checkout}":     nil,
+		"{container.id: " + containerA + "}":                nil,
+		"{container.id: " + strings.Repeat("e", 64) + "}":   {"match": "container.id: " + strings.Repeat("e", 64), "why": "no unit has such a value"},
+		"{service.name: checkout, cgroup: /system.slice/*}": {"match": "cgroup: /system.slice/*", "why": "no unit has such a value"},
+	} {
+		t.Run(match, func(t *testing.T) {
+			r := newRig(t, selecting(match, "{}"))
+			r.watch(containerA)
+			require.NoError(t, r.send(batch(t, r.now, part{attributes: map[string]any{"container.id": containerA, "service.name": "checkout"}})))
+			r.run(50 * time.Second)
+			require.Empty(t, r.log("a policy matches no unit"))
+			r.run(3 * time.Minute)
+			said := r.log("a policy matches no unit")
+			if want == nil {
+				require.Empty(t, said)
+				return
+			}
+			require.Len(t, said, 1)
+			fields := said[0].ContextMap()
+			require.Equal(t, "cpu", fields["policy"])
+			require.Equal(t, want["match"], fields["match"])
+			require.Contains(t, fields["why"], want["why"])
+		})
+	}
+}
+
+func TestAPolicyThatNeedsAttributesIsWarnedOfWithoutProfiles(t *testing.T) {
+	r := newRig(t, selecting("{service.name: checkout}", "{}"))
+	r.watch(containerA)
+	r.run(2 * time.Minute)
+	require.Equal(t, "no profile of a unit has arrived yet", r.last("a policy matches no unit")["why"])
 }

@@ -9,12 +9,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/globs"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 // cgroupKey is the key of match and exclude that is no resource attribute.
@@ -24,13 +26,16 @@ const cgroupKey = "cgroup"
 // bytes; at the bound all are forgotten, and looked at again.
 const maxSeen = 64
 
+// maxKnown bounds the keys and values among which the nearest to a mistaken one is found.
+const maxKnown = 256
+
 // selector is a policy's match or exclude: a condition per key.
 type selector []condition
 
 // condition is one glob on one fact about a unit.
 type condition struct {
-	key     string
-	matches func(value string) bool
+	key, glob string
+	matches   func(value string) bool
 }
 
 // ValidateGlobs checks the globs of match or exclude. Its error begins with the
@@ -58,15 +63,83 @@ func newCondition(key, glob string) (condition, error) {
 		if err != nil {
 			return condition{}, err
 		}
-		return condition{key: key, matches: func(path string) bool { return path != "" && g.Match(path) }}, nil
+		return condition{key: key, glob: glob, matches: func(path string) bool { return path != "" && g.Match(path) }}, nil
 	}
 	if err := globs.Check(glob); err != nil {
 		return condition{}, err
 	}
 	prefix := key == attr.ContainerID && len(glob) >= cgroup.MinPrefix && !strings.ContainsAny(glob, `*?[{\`)
-	return condition{key: key, matches: func(value string) bool {
+	return condition{key: key, glob: glob, matches: func(value string) bool {
 		return prefix && strings.HasPrefix(value, glob) || globs.Match(glob, value)
 	}}, nil
+}
+
+// unusedAfter is the time after which a policy that matched no unit is reported.
+const unusedAfter = time.Minute
+
+// Unused is a policy that has matched no unit. Match is the key and glob that no unit
+// matches; empty if it is the combination of several.
+type Unused struct{ Policy, Match, Why string }
+
+// TakeUnused returns the policies that have matched no unit, once, some time after these
+// policies came into force.
+func (s *Set) TakeUnused(now time.Time) (out []Unused) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sel := s.cfg.Selectors
+	if sel.policies == nil || sel.taken {
+		return nil
+	}
+	if sel.since.IsZero() {
+		sel.since = now
+	}
+	if now.Sub(sel.since) < unusedAfter {
+		return nil
+	}
+	sel.taken = true
+	for i, globs := range sel.globs {
+		if sel.used[i] {
+			continue
+		}
+		unused := Unused{Policy: globs.Policy, Why: "each of its globs may match a unit, but no unit matches all"}
+		for _, c := range sel.policies[i].match {
+			if why := s.whyUnused(c); why != "" {
+				unused.Match, unused.Why = c.key+": "+c.glob, why
+				break
+			}
+		}
+		out = append(out, unused)
+	}
+	return out
+}
+
+// whyUnused returns why a condition holds for no unit; empty if it may hold for one.
+func (s *Set) whyUnused(c condition) string {
+	if c.key != cgroupKey && c.key != attr.ContainerID {
+		known := s.cfg.Selectors.known
+		nearest, _ := texts.Nearest(c.key, slices.Sorted(maps.Keys(known)))
+		switch _, ok := known[c.key]; {
+		case ok:
+			return ""
+		case nearest == "":
+			return "no profile of a unit has arrived yet"
+		}
+		return fmt.Sprintf("no profile has this attribute: did you mean %s?", nearest)
+	}
+	var values []string
+	for _, u := range s.byName {
+		value := u.fact(c.key)
+		if value != "" && c.matches(value) {
+			return ""
+		}
+		if value != "" && len(values) < maxKnown {
+			values = append(values, value)
+		}
+	}
+	if nearest, _ := texts.Nearest(c.glob, values); nearest != "" {
+		return fmt.Sprintf("no unit has such a value: did you mean %s?", nearest)
+	}
+	return "no unit has such a value"
 }
 
 // facts returns what is known by a key, or nothing.
@@ -111,6 +184,11 @@ type Selectors struct {
 	policies []policySelector // by index; nil: every policy applies to every unit
 	keys     []string         // of attributes, sorted
 	seed     maphash.Seed
+
+	used  []bool              // by policy: a unit matched
+	known map[string]struct{} // keys of attributes that profiles have, at most maxKnown
+	since time.Time           // when TakeUnused was first called
+	taken bool                // TakeUnused has returned what is unused
 }
 
 // NewSelectors compiles the globs of all policies.
@@ -139,6 +217,7 @@ func NewSelectors(policies []PolicyGlobs) (*Selectors, error) {
 		s.policies = nil
 	}
 	s.keys = slices.Sorted(maps.Keys(keys))
+	s.used, s.known = make([]bool, len(policies)), map[string]struct{}{}
 	return s, nil
 }
 
@@ -177,6 +256,7 @@ func (s *Selectors) replace(old *Selectors, u *Unit) {
 			u.decision.SetPolicy(i, true)
 		case n >= 0 && old.policies != nil:
 			u.selection.matched[i], u.selection.excluded[i] = before.matched[n], before.excluded[n]
+			s.used[i] = s.used[i] || before.matched[n]
 			u.decision.SetPolicy(i, before.matched[n] && !before.excluded[n])
 		default:
 			s.decideOne(u, i, u.fact, false)
@@ -209,6 +289,11 @@ func (s *Selectors) see(u *Unit, attributes pcommon.Map) {
 		clear(u.selection.seen)
 	}
 	u.selection.seen[sum] = struct{}{}
+	for key := range attributes.All() {
+		if len(s.known) < maxKnown {
+			s.known[Shorten(key)] = struct{}{}
+		}
+	}
 	s.decide(u, known, true)
 }
 
@@ -225,6 +310,7 @@ func (s *Selectors) decideOne(u *Unit, i int, known facts, attributes bool) {
 		return
 	}
 	u.selection.matched[i] = u.selection.matched[i] || p.match.all(known)
+	s.used[i] = s.used[i] || u.selection.matched[i]
 	u.selection.excluded[i] = u.selection.excluded[i] || p.exclude.any(known)
 	u.decision.SetPolicy(i, u.selection.matched[i] && !u.selection.excluded[i])
 }

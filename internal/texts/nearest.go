@@ -1,0 +1,38 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package texts
+
+// Nearest returns the text that a text was most probably meant to be, and their distance.
+// It returns the largest int as the distance if there is no candidate.
+func Nearest(text string, candidates []string) (nearest string, least int) {
+	least = int(^uint(0) >> 1)
+	for _, c := range candidates {
+		if d := distance(text, c); d < least {
+			nearest, least = c, d
+		}
+	}
+	return nearest, least
+}
+
+// distance returns the number of bytes that are inserted, deleted or replaced between two
+// texts (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, diagonal+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
