@@ -106,7 +106,11 @@ func (f *File) Editable() error {
 	case len(f.readers()) == 0:
 		return ErrNoReader
 	}
-	return writable(filepath.Dir(f.path))
+	path, err := filepath.EvalSymlinks(f.path)
+	if err != nil {
+		return err
+	}
+	return writable(filepath.Dir(path))
 }
 
 // Check returns an InvalidError if a reader of the file would refuse a document.
@@ -123,9 +127,11 @@ func (f *File) Check(document []byte) error {
 	return nil
 }
 
-// Save replaces the version of the file that is known as from. The old one stays beside
-// it, with the suffix .previous; mode and owner stay as they are. A reader of the file
-// sees the old one or the new one, also after a crash.
+// Save replaces the version of the file that is known as from. That version stays beside
+// it, with the suffix .previous. Owner, mode, access control lists and labels stay as they
+// are. A reader of the file sees the old version or the new one, also after a crash. If
+// another writer has replaced the file meanwhile, its version stays, and Save returns
+// ErrChanged.
 func (f *File) Save(ctx context.Context, from string, document []byte) error {
 	if err := f.Editable(); err != nil {
 		return err
@@ -148,11 +154,62 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 		if bytes.Equal(old, document) {
 			return nil
 		}
-		if err := replace(path+previousSuffix, old, info); err != nil {
-			return fmt.Errorf("keep the old version: %w", err)
+		temp, err := writeBeside(path, document, info)
+		if err != nil {
+			return err
 		}
-		return replace(path, document, info)
+		err = swap(temp, path, from, VersionOf(document))
+		if errors.Is(err, errors.ErrUnsupported) {
+			err = replace(temp, path, old, info)
+		}
+		if removeErr := os.Remove(temp); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {
+			err = errors.Join(err, removeErr)
+		}
+		// So that the new names survive a crash of the host, where the system can.
+		if d, openErr := os.Open(filepath.Dir(path)); openErr == nil {
+			_ = d.Sync()
+			_ = d.Close()
+		}
+		return err
 	})
+}
+
+// swap exchanges a file and the one at the path, which must be the version from, and keeps
+// that one as the previous version. new is the version of the file.
+func swap(file, path, from, new string) error {
+	if err := exchange(file, path); err != nil {
+		return err
+	}
+	is := func(version string) bool {
+		text, _, err := boundedread.File(file, hotunitsextension.MaxPolicyFile)
+		return err == nil && VersionOf(text) == version
+	}
+	if is(from) {
+		return os.Rename(file, path+previousSuffix)
+	}
+	// Another writer's version was there, which goes back. In the meantime a further one may
+	// have come: it is the newest.
+	err := exchange(file, path)
+	if err == nil && !is(new) {
+		err = errors.Join(exchange(file, path), os.Rename(file, path+previousSuffix))
+	}
+	return errors.Join(ErrChanged, err)
+}
+
+// replace is swap where files cannot be exchanged: a version that another writer renames
+// to the path in the last moment is lost.
+func replace(file, path string, old []byte, like fs.FileInfo) error {
+	previous, err := writeBeside(path, old, like)
+	if err == nil {
+		err = os.Rename(previous, path+previousSuffix)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the old version: %w", err)
+	}
+	if now, _, err := boundedread.File(path, hotunitsextension.MaxPolicyFile); err == nil && !bytes.Equal(now, old) {
+		return ErrChanged
+	}
+	return os.Rename(file, path)
 }
 
 // do runs one use of the disk at a time on a goroutine of its own, which a file system
@@ -180,12 +237,12 @@ func (f *File) late(ctx context.Context) error {
 	return fmt.Errorf("%s: the disk does not answer: %w", f.path, ctx.Err())
 }
 
-// replace writes a file with the mode and the owner of another one, and renames it.
-func replace(path string, content []byte, like fs.FileInfo) (err error) {
-	dir := filepath.Dir(path)
-	temp, err := os.CreateTemp(dir, ".hotprofile-*.tmp")
+// writeBeside writes a file in the directory of another one, with its owner, mode, access
+// control lists and labels, and returns its name.
+func writeBeside(path string, content []byte, like fs.FileInfo) (name string, err error) {
+	temp, err := os.CreateTemp(filepath.Dir(path), ".hotprofile-*.tmp")
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() {
 		if err != nil {
@@ -193,20 +250,9 @@ func replace(path string, content []byte, like fs.FileInfo) (err error) {
 		}
 	}()
 	_, err = temp.Write(content)
-	err = errors.Join(err, own(temp, like), temp.Chmod(like.Mode().Perm()))
+	err = errors.Join(err, own(temp, like), temp.Chmod(like.Mode().Perm()), copyAttributes(path, temp))
 	if err == nil {
 		err = temp.Sync()
 	}
-	if err = errors.Join(err, temp.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(temp.Name(), path); err != nil {
-		return err
-	}
-	// So that the new name survives a crash of the host, where the system can.
-	if d, openErr := os.Open(dir); openErr == nil {
-		_ = d.Sync()
-		_ = d.Close()
-	}
-	return nil
+	return temp.Name(), errors.Join(err, temp.Close())
 }
