@@ -4,7 +4,9 @@
 package oncpu
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -15,14 +17,19 @@ import (
 // Report logs what is sampled, what is not and why; each once until it changes.
 func (r *reader) Report(f *attach.Found) {
 	r.loop.Report(f, r.reportStatus, func(leftOut []string) {
-		r.cfg.Logger.Info("sampling started",
+		notSampled := slices.Concat(leftOut, missing(f.Rights))
+		level, why := zap.InfoLevel, f.Plan.Why
+		if len(notSampled) > 0 { // less than was configured
+			level, why = zap.WarnLevel, cmp.Or(why, notSampled[0])
+		}
+		r.cfg.Logger.Log(level, "sampling started",
 			zap.String("what", f.What()),
+			zap.String("why", why),
 			zap.Float64("frequency", r.frequency(r.pace.halvings)),
 			zap.Float64("max_overhead_percent", 100*r.cfg.MaxOverhead),
 			zap.Strings("rights", rights(f.Rights)),
-			zap.Strings("not_sampled", attach.Listed(append(leftOut, missing(f.Rights)...))),
+			zap.Strings("not_sampled", attach.Listed(notSampled)),
 			zap.Strings("not_shown", attach.Listed(r.cfg.Notes(f.Rights))),
-			zap.String("why", f.Plan.Why),
 			zap.Int("perf_events", f.Plan.Descriptors))
 	})
 }

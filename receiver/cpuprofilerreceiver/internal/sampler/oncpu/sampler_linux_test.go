@@ -187,7 +187,10 @@ func TestUserWithoutOtherProcessesIsNotAnError(t *testing.T) {
 	for _, err := range st.get() {
 		require.NoError(t, err)
 	}
-	fields := logs.FilterMessage("sampling started").All()[0].ContextMap()
+	line := logs.FilterMessage("sampling started").All()[0]
+	require.Equal(t, zap.WarnLevel, line.Level, "less is sampled than configured")
+	fields := line.ContextMap()
+	require.Contains(t, fields["why"], "CAP_PERFMON")
 	require.Contains(t, fields["what"], "processes of this user")
 	require.Contains(t, fields["not_sampled"].([]any)[0], "CAP_PERFMON")
 }
