@@ -70,7 +70,7 @@ func (p place) faults(t reflect.Type, configured any) (errs []error) {
 		for _, key := range slices.Sorted(maps.Keys(configured)) {
 			if field, ok := known[key]; ok {
 				errs = append(errs, p.below(key).faults(field, configured[key])...)
-			} else if isStrict(t) && !(optional && key == "enabled") {
+			} else if isStrict(t) && (!optional || key != "enabled") {
 				errs = append(errs, p.unknown(key, known))
 			}
 		}

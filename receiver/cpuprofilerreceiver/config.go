@@ -250,8 +250,8 @@ func (cfg *Config) perf() sampler.PerfConfig {
 // sampled of the same programs too. Endpoints that overlap with targets in part are
 // not known at start.
 func (cfg *Config) sampledAndPulled() (profiles []string) {
-	sampled := map[string]bool{"profile": cfg.CPU.Enabled, "allocs": cfg.Allocations.HasValue()}
 	for _, e := range cfg.PprofEndpoints {
+		sampled := map[string]bool{"profile": cfg.CPU.Enabled && e.KeepSampled, "allocs": cfg.Allocations.HasValue()}
 		local := e.Socket != "" || e.Target.HasValue()
 		same := len(cfg.Targets) == 0 || e.Target.HasValue() && slices.Contains(cfg.Targets, *e.Target.Get())
 		if !local || !same {

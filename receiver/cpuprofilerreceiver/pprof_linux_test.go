@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/pem"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -103,13 +104,53 @@ func TestProfilesCarryTheProcessOfTheTarget(t *testing.T) {
 	require.Positive(t, r.pulls("ok"))
 }
 
+// A program whose CPU time is sampled is not pulled as well, so that nobody counts its time
+// twice. Its other profiles are pulled.
+func TestWhatIsSampledIsNotPulled(t *testing.T) {
+	s := httptest.NewServer(pprofHandler())
+	t.Cleanup(s.Close)
+	r := start(t, func(cfg *Config) {
+		endpoint(s.URL+"/debug/pprof", func(e *pprof.Config) { e.Profiles = []string{"profile", "goroutine"} })(cfg)
+		cfg.CPU.Enabled = true
+		cfg.Targets = []TargetConfig{{PID: os.Getpid()}}
+	})
+	require.Empty(t, r.logs.FilterMessageSnippet("programs are sampled and pulled").All())
+	var stop atomic.Bool
+	burning := make(chan struct{})
+	go func() {
+		defer close(burning)
+		for !stop.Load() { //nolint:revive // it burns CPU time until a pull was left out
+		}
+	}()
+	defer func() {
+		stop.Store(true)
+		<-burning
+	}()
+	require.Eventually(t, func() bool { return r.pulls("sampled") >= 2 && r.pulls("ok") > 0 }, patience, 10*time.Millisecond)
+	lines := r.logs.FilterMessageSnippet("not pulling the CPU profile of a program that is sampled").All()
+	require.Len(t, lines, 1, "once")
+	r.stop()
+	types := map[string]bool{}
+	for _, p := range r.sink.AllProfiles() {
+		for _, rp := range p.ResourceProfiles().All() {
+			_, pulled := rp.Resource().Attributes().Get("hotprofile.origin")
+			for _, sp := range rp.ScopeProfiles().All() {
+				for _, profile := range sp.Profiles().All() {
+					types[fmt.Sprint(p.Dictionary().StringTable().At(int(profile.SampleType().TypeStrindex())), pulled)] = true
+				}
+			}
+		}
+	}
+	require.Equal(t, map[string]bool{"samplesfalse": true, "goroutinestrue": true}, types)
+}
+
 // TestSampledAndPulledCPUTimeAreDifferentSeries: this test's own process is sampled,
 // and serves its CPU profile.
 func TestSampledAndPulledCPUTimeAreDifferentSeries(t *testing.T) {
 	s := httptest.NewServer(pprofHandler())
 	t.Cleanup(s.Close)
 	r := start(t, func(cfg *Config) {
-		endpoint(s.URL+"/debug/pprof", func(e *pprof.Config) { e.Profiles = []string{"profile"} })(cfg)
+		endpoint(s.URL+"/debug/pprof", func(e *pprof.Config) { e.Profiles, e.KeepSampled = []string{"profile"}, true })(cfg)
 		cfg.CPU.Enabled = true
 		cfg.Targets = []TargetConfig{{PID: os.Getpid()}}
 		cfg.ThreadAttributes = nil // pulled samples have no thread

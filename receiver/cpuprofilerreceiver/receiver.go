@@ -173,6 +173,9 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 		ThreadID:   slices.Contains(p.cfg.ThreadAttributes, attr.ThreadID),
 		Targets:    p.cfg.Targets,
 	}
+	if p.cfg.CPU.Enabled && len(p.cfg.PprofEndpoints) > 0 {
+		shared.OnCPU = sampler.NewSampled()
+	}
 	for _, f := range enabled {
 		shared.Weights += f.Weight
 	}

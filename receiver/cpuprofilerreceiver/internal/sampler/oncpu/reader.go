@@ -253,6 +253,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		r.unreadable.Add(1)
 		return
 	}
+	r.cfg.Sampled.Mark(p.PID, rec.Time)
 	k := samples.Key{
 		Resource: p.Resource, Type: samples.OnCPU, Stack: stack, Thread: r.loop.Thread(rec),
 		Period: rec.Sample.Period, Capture: r.loop.Capture(rec.Attachment),

@@ -60,6 +60,8 @@ type Settings struct {
 	// Sparing returns a function that reports whether a process is of a hot unit now, for
 	// where not all stacks can be unwound; nil if they always have to be.
 	Sparing func() func(*processes.Process) bool
+	// Sampled is told which processes are sampled; it may be nil.
+	Sampled *sampler.Sampled
 	// Status is called with an error when nothing can be sampled, and with nil when
 	// something can be again.
 	Status func(error)
@@ -124,6 +126,7 @@ func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
 		MaxOverhead:  float64(rate.MaxOverhead) / 100,
 		CostInterval: max(2*s.ExportInterval, minCostInterval),
 		Sparing:      s.Perf.Sparing(),
+		Sampled:      s.OnCPU,
 		Meter:        &s.Perf.Meters.Samples,
 		Names:        &s.Perf.Meters.Names,
 		Status: func(err error) {

@@ -40,6 +40,8 @@ type Config struct {
 	// Profiles lists what to pull: profile (CPU), allocs, heap, goroutine,
 	// threadcreate, block, mutex. Default [profile].
 	Profiles []string `mapstructure:"profiles"`
+	// KeepSampled pulls the CPU profile also of processes that cpu samples. Default false.
+	KeepSampled bool `mapstructure:"keep_sampled"`
 	// Interval is the time from the start of one round of pulls to the start of the
 	// next, 1s to 24h. Default 60s.
 	Interval time.Duration `mapstructure:"interval"`

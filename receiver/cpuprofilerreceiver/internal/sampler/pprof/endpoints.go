@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -84,6 +85,9 @@ func (e *endpoints) settings(ctx context.Context, cfg *Config) (one Settings, er
 		return one, err
 	}
 	one.Find = finder.find
+	if !cfg.KeepSampled {
+		one.Sampled, one.Monotonic = s.OnCPU, buffer.SystemClock{}.Monotonic
+	}
 	if one.Client, err = cfg.client(ctx, s.Host, s.Component); err != nil {
 		return one, fmt.Errorf("make the client of %s: %w", one.URL, err)
 	}

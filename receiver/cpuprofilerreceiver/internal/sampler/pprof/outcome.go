@@ -25,6 +25,7 @@ const (
 	Busy
 	Invalid
 	Refused
+	Sampled
 	Stopped
 	Timeout
 	TooLarge
@@ -42,6 +43,8 @@ var outcomes = [...]struct{ name, help string }{
 	Invalid: {"invalid", "the endpoint has to be that of net/http/pprof, with the profile's name left out: http://HOST:PORT/debug/pprof"},
 	// The endpoint answered with an error.
 	Refused: {"refused", "check that the program serves net/http/pprof at this path, and that auth, headers and tls are what it asks for"},
+	// cpu samples the program, so that backends would add both up.
+	Sampled: {"sampled", "cpu samples this program, and backends would add both up: take profile out of profiles, or set keep_sampled: true"},
 	// The collector stopped meanwhile.
 	Stopped: {"shutdown", ""},
 	// It took too long.
@@ -82,6 +85,9 @@ func refusalOf(resp *http.Response) *refusal {
 // busy is net/http/pprof's response while the runtime takes another CPU profile.
 const busy = "cpu profiling already in use"
 
+// errSampled is the error of a CPU profile of a process that is sampled, too.
+var errSampled = errors.New("the CPU time of this program is sampled")
+
 // errInvalid marks an invalid profile.
 type errInvalid struct{ error }
 
@@ -106,6 +112,8 @@ func outcomeOf(err error, stopped bool) Outcome {
 		return TooLarge
 	case errors.As(err, new(errInvalid)):
 		return Invalid
+	case errors.Is(err, errSampled):
+		return Sampled
 	case errors.Is(err, errRedirected):
 		return Refused
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():

@@ -28,6 +28,8 @@ type Subject struct {
 	Unit processes.Identity
 	// Frames is the type of its frames.
 	Frames samples.FrameType
+	// PIDs are the processes; none if only attributes identify it.
+	PIDs []int
 }
 
 // ErrUnidentified is returned when the process of an endpoint cannot be identified.
@@ -63,6 +65,10 @@ type Settings struct {
 	Heat    Heat
 	Changed <-chan struct{}
 	Look    time.Duration
+	// Sampled knows the processes whose CPU time is sampled, and so not pulled; it may be
+	// nil. Monotonic is its clock.
+	Sampled   *sampler.Sampled
+	Monotonic func() int64
 	// Decoding is locked while a profile is decoded: all pullers share it.
 	Decoding *sync.Mutex
 	Sink     Sink
@@ -168,15 +174,28 @@ func (p *puller) round(ctx context.Context, subject Subject) {
 	var all sync.WaitGroup
 	for _, k := range p.cfg.Kinds {
 		all.Go(func() {
-			err := p.pull(ctx, k, subject)
+			err := p.pullUnsampled(ctx, k, subject)
 			p.ended(k.Name, outcomeOf(err, ctx.Err() != nil), err)
 		})
 	}
 	all.Wait()
 }
 
-// pull pulls one profile and adds its samples.
-func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
+// pullUnsampled pulls one profile, but no CPU profile of a process that was sampled just
+// before.
+func (p *puller) pullUnsampled(ctx context.Context, k Kind, subject Subject) error {
+	if k.Name != nameCPU || p.cfg.Sampled == nil {
+		return p.pull(ctx, k, subject, func() bool { return false })
+	}
+	begin := p.cfg.Monotonic()
+	if p.cfg.Sampled.Since(subject.PIDs, begin-int64(p.cfg.Duration)) {
+		return errSampled
+	}
+	return p.pull(ctx, k, subject, func() bool { return p.cfg.Sampled.Since(subject.PIDs, begin) })
+}
+
+// pull pulls one profile and adds its samples, unless the same is sampled by then.
+func (p *puller) pull(ctx context.Context, k Kind, subject Subject, sampled func() bool) error {
 	timeout := p.cfg.Timeout
 	at := p.cfg.URL.JoinPath(k.Name)
 	if k.Timed {
@@ -201,6 +220,9 @@ func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	body, err := read(resp.Body, p.cfg.MaxSize)
 	if err != nil {
 		return err
+	}
+	if sampled() {
+		return errSampled
 	}
 	return p.convert(k, subject, body, samples.CaptureWindow{Start: begin.UnixNano(), End: p.cfg.Now().UnixNano()})
 }
@@ -253,7 +275,10 @@ func (p *puller) ended(kind string, o Outcome, err error) {
 		return
 	}
 	message := "pulling a pprof endpoint failed"
-	if o == Unidentified && p.cfg.Heat == nil {
+	switch {
+	case o == Sampled:
+		message = "not pulling the CPU profile of a program that is sampled"
+	case o == Unidentified && p.cfg.Heat == nil:
 		message = "pulling a pprof endpoint without its process"
 	}
 	p.cfg.Logger.Warn(message, append(fields, zap.Stringer("outcome", o), zap.Error(err), zap.String("help", outcomes[o].help))...)

@@ -95,7 +95,7 @@ func (f *subjectFinder) look(ctx context.Context) (Subject, error) {
 	for _, key := range slices.Sorted(maps.Keys(attributes)) {
 		out.Attributes = append(out.Attributes, samples.Attribute{Key: key, Value: attributes[key]})
 	}
-	return Subject{Resource: out, Unit: unit, Frames: frameTypeOf(language)}, err
+	return Subject{Resource: out, Unit: unit, Frames: frameTypeOf(language), PIDs: pids}, err
 }
 
 // pids returns the processes whose endpoint it is; none if only the attributes in
