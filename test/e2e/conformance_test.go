@@ -241,6 +241,7 @@ receivers:
         target: {executable: %q}
         when: always
         profiles: [profile, allocs, heap, goroutine, threadcreate, block, mutex]
+        keep_sampled: true
         interval: 3s
         duration: 2s
 processors:

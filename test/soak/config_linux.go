@@ -47,7 +47,7 @@ receivers:
     allocations: {when: hot, max_samples_per_minute: 120, buffer_size: 64KiB}
     {{- end}}
     pprof_endpoints:
-      - {socket: "{{.PprofSocket}}", profiles: [profile, allocs, goroutine], interval: 4s, duration: 2s, resource: {service.name: soak-pprof}}
+      - {socket: "{{.PprofSocket}}", profiles: [profile, allocs, goroutine], keep_sampled: true, interval: 4s, duration: 2s, resource: {service.name: soak-pprof}}
     dotnet: {transport: unix, endpoint: "{{.Dir}}/dotnet.sock"}
 
 processors:
