@@ -104,8 +104,8 @@ func TestProfilesCarryTheProcessOfTheTarget(t *testing.T) {
 	require.Positive(t, r.pulls("ok"))
 }
 
-// A program whose CPU time is sampled is not pulled as well, so that nobody counts its time
-// twice. Its other profiles are pulled.
+// A program whose CPU time is sampled is not pulled as well, so that backends do
+// not count its time twice. Its other profiles are pulled.
 func TestWhatIsSampledIsNotPulled(t *testing.T) {
 	s := httptest.NewServer(pprofHandler())
 	t.Cleanup(s.Close)

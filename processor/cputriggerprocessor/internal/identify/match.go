@@ -232,7 +232,7 @@ func witnessed(h Host, c Claim, end time.Time) (Process, Unmatched) {
 	switch {
 	case !ok:
 		return Process{}, NoProcess
-	case p.Started.After(end):
+	case p.Started.After(end.Add(procfs.Tick)): // both the boot time and the start time are rounded to a tick
 		return Process{}, StartedLater
 	case !agrees(p, c):
 		return Process{}, OtherProcess
