@@ -232,13 +232,17 @@ func witnessed(h Host, c Claim, end time.Time) (Process, Unmatched) {
 	switch {
 	case !ok:
 		return Process{}, NoProcess
-	case p.Started.After(end.Add(procfs.Tick)): // both the boot time and the start time are rounded to a tick
+	case StartedAfter(p.Started, end):
 		return Process{}, StartedLater
 	case !agrees(p, c):
 		return Process{}, OtherProcess
 	}
 	return p, ""
 }
+
+// StartedAfter reports whether a process started after a time, such as the end of a
+// profile. The boot time and the start time of a process are rounded to a tick.
+func StartedAfter(started, t time.Time) bool { return started.After(t.Add(procfs.Tick)) }
 
 // agrees reports whether a claim's attributes confirm a process. The creation
 // time tells processes of one executable apart, so it must agree if it is there;

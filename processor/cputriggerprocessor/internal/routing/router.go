@@ -125,7 +125,7 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 	for _, sp := range rp.ScopeProfiles().All() {
 		for _, profile := range sp.Profiles().All() {
 			a, reason := &p.admissions[i], why
-			if reason == "" && id.Started.After(a.End) {
+			if reason == "" && identify.StartedAfter(id.Started, a.End) {
 				reason, a.Openings = identify.StartedLater, a.Openings[:0]
 			}
 			open := r.filter(a, pd.Dictionary(), profile)
