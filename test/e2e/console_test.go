@@ -129,7 +129,7 @@ service:
 	// checks, what is right is in force soon.
 	p.wait("/policies", `cpu_utilization</bdi> over `+strconv.Itoa(threshold))
 	form := url.Values{"do": {"save"}, "text": {strings.Replace(policy, "monitor: ", "moniter: ", 1)}}
-	require.Contains(t, p.post("/policies", form, http.StatusUnprocessableEntity), "line 1: policies[0].any_of[0]: unknown keys: moniter")
+	require.Contains(t, p.post("/policies", form, http.StatusUnprocessableEntity), "line 1: policies[0].any_of[0].moniter: unknown key of ")
 	form.Set("text", strings.Replace(policy, "name: cpu", "name: edited", 1))
 	p.post("/policies", form, http.StatusSeeOther)
 	c.wait(startTimeout, "policies changed", func(l logLine) bool { return strings.Contains(fmt.Sprint(l["added"]), "edited") })

@@ -101,7 +101,7 @@ func TestPoliciesChangeWithoutARestart(t *testing.T) {
 
 			from.publish(t, policy("comes", "thread_count", 0)+"- name: goes\n  any_of:\n    - {monitor: cpu_usage, treshold: 1}\n")
 			refused := c.wait(startTimeout, "policies refused", nil)
-			require.Contains(t, refused.str("error"), "line 4: policies[1].any_of[0]: unknown keys: treshold")
+			require.Contains(t, refused.str("error"), `line 4: policies[1].any_of[0].treshold: unknown key of "goes": did you mean "threshold"?`)
 			require.Empty(t, c.lines("gate closed"))
 
 			from.publish(t, policy("comes", "thread_count", 0)+policy("stays", "cpu_utilization", 50))

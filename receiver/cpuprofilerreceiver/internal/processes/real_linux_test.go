@@ -105,6 +105,29 @@ func TestRealProgramThatIsALink(t *testing.T) {
 	}
 }
 
+// A program that is begun by a descriptor has the name of the descriptor: runtimes of
+// containers begin themselves by /proc/self/exe.
+func TestRealProgramOfADescriptorHasTheNameOfItsFile(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	sleep, err = filepath.EvalSymlinks(sleep)
+	require.NoError(t, err)
+	f, err := os.Open(sleep)
+	require.NoError(t, err)
+	defer f.Close()
+	cmd := exec.Command("/proc/self/fd/3", "600")
+	cmd.ExtraFiles = []*os.File{f}
+	pid := child(t, cmd)
+	require.Eventually(t, func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		return err == nil && len(b) > 0
+	}, 30*time.Second, time.Millisecond)
+	table := NewTable(Config{})
+	a := attributes(t, table.Lookup(pid, 0).Resource)
+	require.Equal(t, "3", table.ThreadName(pid, pid))
+	require.Equal(t, filepath.Base(sleep), a["process.executable.name"])
+}
+
 func TestRealMappingsHoldOwnCode(t *testing.T) {
 	table := NewTable(Config{})
 	pcs := make([]uintptr, 1)
