@@ -139,7 +139,7 @@ func (t *Table) called(p *Process) string {
 	if bytes.HasPrefix(argument, []byte("/proc/")) || bytes.HasPrefix(argument, []byte("/dev/")) {
 		return "" // the name of a descriptor, such as exe, by which programs begin themselves again
 	}
-	const kernelLimit = 15                            // the kernel cuts longer names
+	const kernelLimit = 15 // the kernel cuts longer names
 	name := text(argument[bytes.LastIndexByte(argument, '/')+1:], maxComm)
 	agree := name == p.Name || len(p.Name) == kernelLimit && strings.HasPrefix(name, p.Name)
 	if !agree || name == path.Base(p.facts.path) {
