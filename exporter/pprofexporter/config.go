@@ -51,7 +51,7 @@ func createDefaultConfig(getenv func(string) string) component.Config {
 	}
 }
 
-// Unmarshal refuses durations without a unit.
+// Unmarshal refuses unknown keys, and durations without a unit.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := configlog.Check(conf, *c); err != nil {
 		return err

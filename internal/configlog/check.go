@@ -46,10 +46,9 @@ func (p place) faults(t reflect.Type, configured any) (errs []error) {
 		if t.Kind() == reflect.Slice {
 			for i, item := range configured {
 				at := place{fmt.Sprintf("%s[%d]", p.key, i), p.name}
-				if m, ok := item.(map[string]any); ok {
-					if name, ok := m["name"].(string); ok {
-						at.name = name
-					}
+				keys, _ := item.(map[string]any)
+				if name, ok := keys["name"].(string); ok {
+					at.name = name
 				}
 				errs = append(errs, at.faults(t.Elem(), item)...)
 			}
@@ -66,11 +65,11 @@ func (p place) faults(t reflect.Type, configured any) (errs []error) {
 		if t.Kind() != reflect.Struct {
 			return nil
 		}
-		known := keysOf(t)
+		known, strict := keysOf(t), isStrict(t)
 		for _, key := range slices.Sorted(maps.Keys(configured)) {
 			if field, ok := known[key]; ok {
 				errs = append(errs, p.below(key).faults(field, configured[key])...)
-			} else if isStrict(t) && (!optional || key != "enabled") {
+			} else if strict && (!optional || key != "enabled") {
 				errs = append(errs, p.unknown(key, known))
 			}
 		}

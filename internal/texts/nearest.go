@@ -3,10 +3,12 @@
 
 package texts
 
+import "math"
+
 // Nearest returns the text that a text was most probably meant to be, and their distance.
 // It returns the largest int as the distance if there is no candidate.
 func Nearest(text string, candidates []string) (nearest string, least int) {
-	least = int(^uint(0) >> 1)
+	least = math.MaxInt
 	for _, c := range candidates {
 		if d := distance(text, c); d < least {
 			nearest, least = c, d

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package texts cuts texts.
+// Package texts cuts texts, and finds the text that another one was meant to be.
 package texts
 
 import (

@@ -104,6 +104,21 @@ func TestProfilesCarryTheProcessOfTheTarget(t *testing.T) {
 	require.Positive(t, r.pulls("ok"))
 }
 
+// burn takes CPU time until the returned function is called.
+func burn() (stop func()) {
+	var stopped atomic.Bool
+	burning := make(chan struct{})
+	go func() {
+		defer close(burning)
+		for !stopped.Load() { //nolint:revive // it burns CPU time
+		}
+	}()
+	return func() {
+		stopped.Store(true)
+		<-burning
+	}
+}
+
 // A program whose CPU time is sampled is not pulled as well, so that backends do
 // not count its time twice. Its other profiles are pulled.
 func TestWhatIsSampledIsNotPulled(t *testing.T) {
@@ -115,17 +130,7 @@ func TestWhatIsSampledIsNotPulled(t *testing.T) {
 		cfg.Targets = []TargetConfig{{PID: os.Getpid()}}
 	})
 	require.Empty(t, r.logs.FilterMessageSnippet("programs are sampled and pulled").All())
-	var stop atomic.Bool
-	burning := make(chan struct{})
-	go func() {
-		defer close(burning)
-		for !stop.Load() { //nolint:revive // it burns CPU time until a pull was left out
-		}
-	}()
-	defer func() {
-		stop.Store(true)
-		<-burning
-	}()
+	defer burn()()
 	require.Eventually(t, func() bool { return r.pulls("sampled") >= 2 && r.pulls("ok") > 0 }, patience, 10*time.Millisecond)
 	lines := r.logs.FilterMessageSnippet("not pulling the CPU profile of a program that is sampled").All()
 	require.Len(t, lines, 1, "once")
@@ -159,17 +164,7 @@ func TestSampledAndPulledCPUTimeAreDifferentSeries(t *testing.T) {
 	require.Len(t, lines, 1)
 	require.Equal(t, []any{"profile"}, lines[0].ContextMap()["profiles"])
 
-	var stop atomic.Bool
-	burning := make(chan struct{})
-	go func() {
-		defer close(burning)
-		for !stop.Load() { //nolint:revive // it burns CPU time until both have seen it
-		}
-	}()
-	defer func() {
-		stop.Store(true)
-		<-burning
-	}()
+	defer burn()()
 	sampled, pulled := make(map[string]struct{}), make(map[string]struct{})
 	for end := time.Now().Add(2 * time.Minute); len(sampled) == 0 || len(pulled) == 0; time.Sleep(10 * time.Millisecond) {
 		require.True(t, time.Now().Before(end), "%d series sampled, %d pulled: %v", len(sampled), len(pulled), r.logs.All())

@@ -173,7 +173,7 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 		ThreadID:   slices.Contains(p.cfg.ThreadAttributes, attr.ThreadID),
 		Targets:    p.cfg.Targets,
 	}
-	if p.cfg.CPU.Enabled && len(p.cfg.PprofEndpoints) > 0 {
+	if p.cfg.CPU.Enabled && slices.ContainsFunc(p.cfg.PprofEndpoints, func(e pprof.Config) bool { return e.LeavesOutSampled() }) {
 		shared.OnCPU = sampler.NewSampled()
 	}
 	for _, f := range enabled {

@@ -147,8 +147,8 @@ var (
 	// AttributeType: Splunk accepts strings, integers and booleans, Parca rejects a
 	// missing value.
 	AttributeType = rule("attribute-type", Splunk, Parca)
-	// TextAttribute: Pyroscope makes labels of text and, since April 2026, of integers, and Parca drops the others
-	// of samples and profiles, so attributes of ours are text, numbers too.
+	// TextAttribute: Pyroscope makes labels of text and, since April 2026, of integers. Parca
+	// drops all but text of samples and profiles. So attributes of ours are text, numbers too.
 	TextAttribute = rule("text-attribute", Pyroscope, Parca)
 	// DistinctTimes: of several profiles of one series that begin at the same nanosecond,
 	// Pyroscope's compaction keeps one.

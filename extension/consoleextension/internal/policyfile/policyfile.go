@@ -201,7 +201,9 @@ func swap(file, path, from, new string) error {
 func replace(file, path string, old []byte, like fs.FileInfo) error {
 	previous, err := writeBeside(path, old, like)
 	if err == nil {
-		err = os.Rename(previous, path+previousSuffix)
+		if err = os.Rename(previous, path+previousSuffix); err != nil {
+			err = errors.Join(err, os.Remove(previous))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("keep the old version: %w", err)

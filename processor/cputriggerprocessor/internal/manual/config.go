@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/config/confighttp"
-	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/httplisten"
 )
@@ -44,9 +43,6 @@ type AlertsConfig struct {
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
-
-// Unmarshal refuses unknown keys, which confighttp's server beside it ignores.
-func (cfg *AlertsConfig) Unmarshal(conf *confmap.Conf) error { return conf.Unmarshal(cfg) }
 
 // maxLabels bounds the labels that have a meaning.
 const maxLabels = 32

@@ -74,7 +74,7 @@ type plan struct {
 	stamper  attributes.Stamper
 	refs     []dictionary.ProfileRef
 	captures []recorder.Capture
-	// starts has the begins of profiles, each with one before it that may be free.
+	// starts has the begins that are taken, each with an earlier begin that may be free.
 	starts map[start]pcommon.Timestamp
 }
 

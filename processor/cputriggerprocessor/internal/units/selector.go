@@ -186,7 +186,7 @@ type Selectors struct {
 	seed     maphash.Seed
 
 	used  []bool              // by policy: a unit matched
-	known map[string]struct{} // keys of attributes that profiles have, at most maxKnown
+	known map[string]struct{} // keys of attributes that profiles have, at most maxKnown, until taken
 	since time.Time           // when TakeUnused was first called
 	taken bool                // TakeUnused has returned what is unused
 }
@@ -289,9 +289,11 @@ func (s *Selectors) see(u *Unit, attributes pcommon.Map) {
 		clear(u.selection.seen)
 	}
 	u.selection.seen[sum] = struct{}{}
-	for key := range attributes.All() {
-		if len(s.known) < maxKnown {
-			s.known[Shorten(key)] = struct{}{}
+	if !s.taken {
+		for key := range attributes.All() {
+			if len(s.known) < maxKnown {
+				s.known[Shorten(key)] = struct{}{}
+			}
 		}
 	}
 	s.decide(u, known, true)

@@ -127,7 +127,8 @@ func (t *Table) readEnviron(p *Process, starting bool) {
 // programs may be links to one file. The kernel's name and the first argument must agree,
 // because a program can set either of them to anything.
 func (t *Table) called(p *Process) string {
-	if p.Name == "" || p.Name == path.Base(p.facts.path) {
+	file := path.Base(p.facts.path)
+	if p.Name == "" || p.Name == file {
 		return ""
 	}
 	b, err := t.fs.readMemory(p.PID, "cmdline", p.facts.raw, maxValue)
@@ -142,7 +143,7 @@ func (t *Table) called(p *Process) string {
 	const kernelLimit = 15 // the kernel cuts longer names
 	name := text(argument[bytes.LastIndexByte(argument, '/')+1:], maxComm)
 	agree := name == p.Name || len(p.Name) == kernelLimit && strings.HasPrefix(name, p.Name)
-	if !agree || name == path.Base(p.facts.path) {
+	if !agree || name == file {
 		return ""
 	}
 	return name

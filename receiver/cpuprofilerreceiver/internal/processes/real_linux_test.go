@@ -35,23 +35,37 @@ func child(t *testing.T, cmd *exec.Cmd) int {
 	return cmd.Process.Pid
 }
 
+// sleepPath returns the path of the file that has the program sleep.
+func sleepPath(t *testing.T) string {
+	t.Helper()
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	sleep, err = filepath.EvalSymlinks(sleep)
+	require.NoError(t, err)
+	return sleep
+}
+
+// hasEnviron waits until a process has its environment, which the kernel copies a moment
+// after it reports the program.
+func hasEnviron(t *testing.T, pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		return err == nil && len(b) > 0
+	}, 30*time.Second, time.Millisecond)
+}
+
 func TestRealProcess(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	if err != nil {
 		hosttest.SkipUnprivileged(t, "no cgroups here: %v", err)
 	}
-	sleep, err := exec.LookPath("sleep")
-	require.NoError(t, err)
-	sleep, err = filepath.EvalSymlinks(sleep)
-	require.NoError(t, err)
+	sleep := sleepPath(t)
 	cmd := exec.Command(sleep, "600")
 	cmd.Env = []string{"OTEL_SERVICE_NAME=nap"}
 	began := time.Now()
 	pid := child(t, cmd)
-	require.Eventually(t, func() bool { // the kernel copies it a moment after it reports the program
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		return err == nil && len(b) > 0
-	}, 30*time.Second, time.Millisecond)
+	hasEnviron(t, pid)
 
 	table := NewTable(Config{Tree: tree})
 	p := table.Lookup(pid, 0)
@@ -76,10 +90,7 @@ func TestRealProcess(t *testing.T) {
 
 // One file is several programs, by links to it, as redis-server is one to redis-check-rdb.
 func TestRealProgramThatIsALink(t *testing.T) {
-	sleep, err := exec.LookPath("sleep")
-	require.NoError(t, err)
-	sleep, err = filepath.EvalSymlinks(sleep)
-	require.NoError(t, err)
+	sleep := sleepPath(t)
 	for name, test := range map[string]struct{ link, argument, want string }{
 		"a link":                              {link: "key-server", argument: "key-server", want: "key-server"},
 		"with its path":                       {link: "key-server", argument: "/opt/bin/key-server", want: "key-server"},
@@ -94,10 +105,7 @@ func TestRealProgramThatIsALink(t *testing.T) {
 			cmd := exec.Command(link, "600")
 			cmd.Args[0] = test.argument
 			pid := child(t, cmd)
-			require.Eventually(t, func() bool {
-				b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-				return err == nil && len(b) > 0
-			}, 30*time.Second, time.Millisecond)
+			hasEnviron(t, pid)
 			a := attributes(t, NewTable(Config{}).Lookup(pid, 0).Resource)
 			require.Equal(t, test.want, a["process.executable.name"])
 			require.Equal(t, sleep, a["process.executable.path"])
@@ -108,20 +116,14 @@ func TestRealProgramThatIsALink(t *testing.T) {
 // A program that is begun by a descriptor has the name of the descriptor: runtimes of
 // containers begin themselves by /proc/self/exe.
 func TestRealProgramOfADescriptorHasTheNameOfItsFile(t *testing.T) {
-	sleep, err := exec.LookPath("sleep")
-	require.NoError(t, err)
-	sleep, err = filepath.EvalSymlinks(sleep)
-	require.NoError(t, err)
+	sleep := sleepPath(t)
 	f, err := os.Open(sleep)
 	require.NoError(t, err)
 	defer f.Close()
 	cmd := exec.Command("/proc/self/fd/3", "600")
 	cmd.ExtraFiles = []*os.File{f}
 	pid := child(t, cmd)
-	require.Eventually(t, func() bool {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		return err == nil && len(b) > 0
-	}, 30*time.Second, time.Millisecond)
+	hasEnviron(t, pid)
 	table := NewTable(Config{})
 	a := attributes(t, table.Lookup(pid, 0).Resource)
 	require.Equal(t, "3", table.ThreadName(pid, pid))

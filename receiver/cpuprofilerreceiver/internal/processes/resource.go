@@ -43,8 +43,8 @@ func (t *Table) resource(p *Process) *samples.Resource {
 }
 
 // executableName returns the name that the program calls itself, else the name of its file,
-// else the process's name in the kernel. Kernel threads have the name of their kind, "kworker" and not
-// "kworker/3:1H-kblockd", since each value is a series in a backend.
+// else the process's name in the kernel. Kernel threads have the name of their kind,
+// "kworker" and not "kworker/3:1H-kblockd", since each value is a series in a backend.
 func executableName(f *facts, comm string) string {
 	if f.called != "" {
 		return f.called

@@ -3,7 +3,13 @@
 
 package sampler
 
-import "sync"
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
+)
 
 // maxSampled bounds the processes that a Sampled remembers. At the bound all are forgotten.
 const maxSampled = 1 << 16
@@ -31,17 +37,16 @@ func (s *Sampled) Mark(pid int, at int64) {
 	s.last[pid] = max(s.last[pid], at)
 }
 
-// Since reports whether any of the processes was sampled after a time.
-func (s *Sampled) Since(pids []int, at int64) bool {
+// Within reports whether any of the processes was sampled in the last d.
+func (s *Sampled) Within(pids []int, d time.Duration) bool {
 	if s == nil {
 		return false
 	}
+	from := buffer.SystemClock{}.Monotonic() - int64(d)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, pid := range pids {
-		if last, ok := s.last[pid]; ok && last > at {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(pids, func(pid int) bool {
+		last, ok := s.last[pid]
+		return ok && last > from
+	})
 }

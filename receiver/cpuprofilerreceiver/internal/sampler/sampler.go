@@ -77,7 +77,8 @@ type Shared struct {
 	ThreadName, ThreadID bool
 	// HotUnits is the hot_units extension; nil without one.
 	HotUnits *hotunitsextension.HotUnits
-	// OnCPU remembers the processes whose running threads are sampled; nil if they are not.
+	// OnCPU remembers the processes whose running threads are sampled. It is nil if no sampler
+	// asks for them.
 	OnCPU *Sampled
 
 	// Weight is the sampler's, Weights the sum of those of the samplers that run.

@@ -60,7 +60,7 @@ type Settings struct {
 	// Sparing returns a function that reports whether a process is of a hot unit now, for
 	// where not all stacks can be unwound; nil if they always have to be.
 	Sparing func() func(*processes.Process) bool
-	// Sampled is told which processes are sampled; it may be nil.
+	// Sampled remembers which processes were sampled. It may be nil.
 	Sampled *sampler.Sampled
 	// Status is called with an error when nothing can be sampled, and with nil when
 	// something can be again.

@@ -87,6 +87,12 @@ func DefaultConfig() Config {
 	}
 }
 
+// LeavesOutSampled reports whether the CPU profile is pulled, but not of processes that cpu
+// samples.
+func (cfg *Config) LeavesOutSampled() bool {
+	return !cfg.KeepSampled && slices.Contains(cfg.Profiles, nameCPU)
+}
+
 // Unmarshal gives missing keys their defaults.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	*cfg = DefaultConfig()

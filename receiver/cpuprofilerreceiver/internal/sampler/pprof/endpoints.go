@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -86,7 +85,7 @@ func (e *endpoints) settings(ctx context.Context, cfg *Config) (one Settings, er
 	}
 	one.Find = finder.find
 	if !cfg.KeepSampled {
-		one.Sampled, one.Monotonic = s.OnCPU, buffer.SystemClock{}.Monotonic
+		one.Sampled = s.OnCPU
 	}
 	if one.Client, err = cfg.client(ctx, s.Host, s.Component); err != nil {
 		return one, fmt.Errorf("make the client of %s: %w", one.URL, err)

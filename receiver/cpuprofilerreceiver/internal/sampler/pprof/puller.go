@@ -65,10 +65,9 @@ type Settings struct {
 	Heat    Heat
 	Changed <-chan struct{}
 	Look    time.Duration
-	// Sampled knows the processes whose CPU time is sampled, and so not pulled; it may be
-	// nil. Monotonic is its clock.
-	Sampled   *sampler.Sampled
-	Monotonic func() int64
+	// Sampled remembers the processes whose CPU time is sampled, and therefore not pulled. It
+	// may be nil.
+	Sampled *sampler.Sampled
 	// Decoding is locked while a profile is decoded: all pullers share it.
 	Decoding *sync.Mutex
 	Sink     Sink
@@ -174,28 +173,24 @@ func (p *puller) round(ctx context.Context, subject Subject) {
 	var all sync.WaitGroup
 	for _, k := range p.cfg.Kinds {
 		all.Go(func() {
-			err := p.pullUnsampled(ctx, k, subject)
+			err := p.pull(ctx, k, subject)
 			p.ended(k.Name, outcomeOf(err, ctx.Err() != nil), err)
 		})
 	}
 	all.Wait()
 }
 
-// pullUnsampled pulls one profile, but no CPU profile of a process that was sampled just
-// before.
-func (p *puller) pullUnsampled(ctx context.Context, k Kind, subject Subject) error {
-	if k.Name != nameCPU || p.cfg.Sampled == nil {
-		return p.pull(ctx, k, subject, func() bool { return false })
-	}
-	begin := p.cfg.Monotonic()
-	if p.cfg.Sampled.Since(subject.PIDs, begin-int64(p.cfg.Duration)) {
-		return errSampled
-	}
-	return p.pull(ctx, k, subject, func() bool { return p.cfg.Sampled.Since(subject.PIDs, begin) })
+// sampled reports whether a profile is of CPU time that was sampled in the last d.
+func (p *puller) sampled(k Kind, subject Subject, d time.Duration) bool {
+	return k.Name == nameCPU && p.cfg.Sampled.Within(subject.PIDs, d)
 }
 
-// pull pulls one profile and adds its samples, unless the same is sampled by then.
-func (p *puller) pull(ctx context.Context, k Kind, subject Subject, sampled func() bool) error {
+// pull pulls one profile and adds its samples. A CPU profile is left out if the process was
+// sampled just before, or meanwhile.
+func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
+	if p.sampled(k, subject, p.cfg.Duration) {
+		return errSampled
+	}
 	timeout := p.cfg.Timeout
 	at := p.cfg.URL.JoinPath(k.Name)
 	if k.Timed {
@@ -221,10 +216,11 @@ func (p *puller) pull(ctx context.Context, k Kind, subject Subject, sampled func
 	if err != nil {
 		return err
 	}
-	if sampled() {
+	end := p.cfg.Now()
+	if p.sampled(k, subject, end.Sub(begin)) {
 		return errSampled
 	}
-	return p.convert(k, subject, body, samples.CaptureWindow{Start: begin.UnixNano(), End: p.cfg.Now().UnixNano()})
+	return p.convert(k, subject, body, samples.CaptureWindow{Start: begin.UnixNano(), End: end.UnixNano()})
 }
 
 // convert decodes a profile and adds its samples. The window is by this host's
