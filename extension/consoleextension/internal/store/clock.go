@@ -24,6 +24,8 @@ type life struct {
 	Wall    int64 `json:"wall"` // seconds since 1970, at that moment
 }
 
+func (l life) record() (UnitID, int64, any) { return "", l.Seconds, l }
+
 func newClock(was life, now time.Time, maxAge time.Duration, uptime func() time.Duration) clock {
 	closed := int64(0)
 	if was.Wall > 0 {

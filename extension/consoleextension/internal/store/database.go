@@ -4,43 +4,98 @@
 package store
 
 import (
-	"bytes"
-	"encoding/binary"
+	"cmp"
+	"context"
+	"database/sql"
 	"errors"
 	"fmt"
-	"hash/crc32"
+	"net/url"
 	"os"
 	"path/filepath"
-	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 	"go.uber.org/zap"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
-const (
-	lockTimeout = time.Second      // for bbolt's own lock
-	closeWait   = 10 * time.Second // for a database that does not close
-
-	compactTransaction = 4 << 20 // bytes that are copied at once
-)
-
-// errDamaged is returned for a database whose file is not what bbolt wrote.
+// errDamaged is returned for a file that SQLite finds damaged, or that is not a database.
 var errDamaged = errors.New("database damaged")
 
-// database is a bbolt database. bbolt trusts its file and maps it into memory: a file
-// that was damaged makes it panic, or touch memory that is not there. So the file is
-// verified before bbolt opens it, and what bbolt does wrong later is errDamaged.
+// schema is the first version of the database. A record is what JSON says about a unit, an
+// opening or the like. A block has the readings, or the peers, of a unit in a span that
+// begins at a second of the store's clock.
+const schema = `
+CREATE TABLE records (kind TEXT, key TEXT, unit TEXT, stored INTEGER, data TEXT, PRIMARY KEY (kind, key));
+CREATE TABLE blocks (tier INTEGER, at INTEGER, unit TEXT, data BLOB);
+CREATE UNIQUE INDEX blocks_by_time ON blocks (tier, at, unit);
+PRAGMA user_version = 1`
+
+// database is a SQLite database that is replaced when it is damaged.
 type database struct {
 	path   string
 	log    *zap.Logger
 	now    func() time.Time
 	noSync bool
 
-	mu   sync.RWMutex // held to use bolt, and alone to replace it
-	bolt *bolt.DB     // nil: it could not be opened anew
+	mu  sync.Mutex // held to use sql
+	sql *sql.DB    // nil: it could not be opened anew
+}
+
+// connect opens a file with one connection, which SQLite makes when it is used.
+func connect(path string, pragmas ...string) (*sql.DB, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	dsn := url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(path), "/"), RawQuery: url.Values{"_pragma": pragmas}.Encode()}
+	db, err := sql.Open("sqlite", dsn.String())
+	if err == nil {
+		db.SetMaxOpenConns(1)
+	}
+	return db, err
+}
+
+// lockDirectory lets one store at a time use a directory, until it is closed or its process
+// ends. The lock has a file of its own, for a damaged database is set aside.
+func lockDirectory(dir string) (*sql.DB, error) {
+	db, err := connect(filepath.Join(dir, "lock"), "locking_mode(EXCLUSIVE)")
+	if err != nil {
+		return nil, err
+	}
+	var version int
+	if err = db.QueryRow("PRAGMA user_version").Scan(&version); err == nil && version == 0 {
+		_, err = db.Exec("PRAGMA user_version = 1") // the lock of an empty file needs room on the disk
+	}
+	if err == nil {
+		_, err = db.Exec("BEGIN EXCLUSIVE")
+	}
+	if err == nil {
+		return db, nil
+	}
+	_ = db.Close()
+	if code(err) == sqlite3.SQLITE_BUSY {
+		return nil, fmt.Errorf("the console's directory %s is used by another collector, or by another console of this one: set directory to another for this one", dir)
+	}
+	return nil, fmt.Errorf("lock the console's directory %s: %w", dir, err)
+}
+
+// code returns SQLite's code of an error; 0 if it has none.
+func code(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code() & 0xFF
+	}
+	return 0
+}
+
+// damage returns an error as errDamaged if it says that the file is damaged.
+func damage(err error) error {
+	if c := code(err); c == sqlite3.SQLITE_CORRUPT || c == sqlite3.SQLITE_NOTADB {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return err
 }
 
 // openDatabase opens a database. If its file is damaged, it is set aside.
@@ -48,73 +103,60 @@ func openDatabase(path string, o Options) (*database, error) {
 	d := &database{path: path, log: o.Logger, now: o.Now, noSync: o.noSync}
 	err := d.open()
 	if errors.Is(err, errDamaged) {
-		err = d.setAside(err)
+		err = d.replace(err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
+	return d, err
 }
 
-// replace sets the database aside and opens a new one.
+// open opens the file, and checks it. A file that is complete is not written, so that a
+// store on a full disk opens.
+func (d *database) open() error {
+	sync := "synchronous(FULL)"
+	if d.noSync {
+		sync = "synchronous(OFF)"
+	}
+	db, err := connect(d.path, "busy_timeout(5000)", "journal_mode(TRUNCATE)", sync)
+	if err != nil {
+		return err
+	}
+	var found string
+	var version int
+	err = db.QueryRow("PRAGMA quick_check(1)").Scan(&found)
+	if err == nil && found != "ok" {
+		err = fmt.Errorf("%w: %s", errDamaged, found)
+	}
+	if err == nil {
+		err = db.QueryRow("PRAGMA user_version").Scan(&version)
+	}
+	switch {
+	case err != nil:
+	case version == 0:
+		_, err = db.Exec("PRAGMA auto_vacuum = INCREMENTAL; BEGIN;" + schema + "; COMMIT")
+	case version != 1:
+		err = fmt.Errorf("%w: it has version %d, and this collector knows version 1", errDamaged, version)
+	}
+	if err != nil {
+		_ = db.Close()
+		return damage(fmt.Errorf("open the console's database %s: %w", d.path, err))
+	}
+	d.sql = db
+	return nil
+}
+
+// replace sets the file aside, and opens a new one. Of files that were set aside only this
+// one stays.
 func (d *database) replace(cause error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.setAside(cause)
-}
-
-// reopen opens a database that could not be opened when it was replaced.
-func (d *database) reopen() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.bolt != nil {
-		return nil
-	}
-	return d.open()
-}
-
-// open verifies the file, if there is one, and opens it.
-func (d *database) open() error {
-	if err := verify(d.path); err != nil {
-		return err
-	}
-	return guard(func() (err error) {
-		d.bolt, err = bolt.Open(d.path, 0o600, &bolt.Options{
-			Timeout:        lockTimeout,
-			NoSync:         d.noSync,
-			NoFreelistSync: true, // a commit writes less, and Open finds free pages itself
-			FreelistType:   bolt.FreelistMapType,
-		})
-		if errors.Is(err, berrors.ErrTimeout) {
-			return inUse(filepath.Dir(d.path))
-		}
-		if err != nil {
-			return fmt.Errorf("open the console's database %s: %w", d.path, err)
-		}
-		return nil
-	})
-}
-
-// setAside renames the file, and opens a new one. Of files that were set aside only
-// this one stays. The caller has the lock, or is alone.
-func (d *database) setAside(cause error) error {
-	if d.bolt != nil {
-		old := d.bolt
-		d.bolt = nil
-		closed := make(chan struct{})
-		go func() {
-			defer close(closed)
-			_ = guard(old.Close)
-		}()
-		select {
-		case <-closed:
-		case <-time.After(closeWait): // it waits for a lock that a panic left; it stays in memory
-		}
+	if d.sql != nil {
+		_ = d.sql.Close()
+		d.sql = nil
 	}
 	for _, f := range d.aside() {
 		_ = os.Remove(f)
 	}
-	name := d.path + ".damaged-" + d.now().UTC().Format("20060102T150405Z")
+	_ = os.Remove(d.path + "-journal") // of the damaged file
+	name := d.path + asideInfix + d.now().UTC().Format("20060102T150405Z")
 	if err := os.Rename(d.path, name); err != nil {
 		return fmt.Errorf("set the console's damaged database aside: %w", err)
 	}
@@ -122,156 +164,107 @@ func (d *database) setAside(cause error) error {
 	return d.open()
 }
 
+const asideInfix = ".damaged-"
+
 // aside returns the files that were set aside.
-func (d *database) aside() []string {
-	names, _ := filepath.Glob(globQuote(d.path) + ".damaged-*")
-	return names
+func (d *database) aside() (files []string) {
+	dir, base := filepath.Split(d.path)
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), base+asideInfix) {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+	return files
 }
 
-func (d *database) view(f func(*bolt.Tx) error) error {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if d.bolt == nil {
-		return berrors.ErrDatabaseNotOpen
+// use calls f with the database, which is opened anew if that failed before.
+func (d *database) use(f func(*sql.DB) error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.sql == nil {
+		if err := d.open(); err != nil {
+			return err
+		}
 	}
-	return guard(func() error { return d.bolt.View(f) })
+	return damage(f(d.sql))
 }
 
-func (d *database) update(f func(*bolt.Tx) error) error {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if d.bolt == nil {
-		return berrors.ErrDatabaseNotOpen
+// update calls f with a transaction, which is committed unless f fails.
+func (d *database) update(f func(*sql.Tx) error) error {
+	return d.use(func(db *sql.DB) error {
+		tx, err := db.Begin()
+		if err != nil {
+			return err
+		}
+		if err := f(tx); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+		return tx.Commit()
+	})
+}
+
+// number returns the number that a query has; a default if there is none.
+func (d *database) number(otherwise int64, query string, args ...any) (n int64, err error) {
+	var is sql.NullInt64
+	err = d.use(func(db *sql.DB) error { return db.QueryRow(query, args...).Scan(&is) })
+	if !is.Valid {
+		return otherwise, err
 	}
-	return guard(func() error { return d.bolt.Update(f) })
+	return is.Int64, err
+}
+
+// each calls f for each row of a query.
+func (d *database) each(ctx context.Context, f func(*sql.Rows) error, query string, args ...any) error {
+	return d.use(func(db *sql.DB) error {
+		rows, err := db.QueryContext(ctx, query, args...)
+		return eachRow(rows, err, f)
+	})
+}
+
+// eachRow calls f for each row of a result.
+func eachRow(rows *sql.Rows, err error, f func(*sql.Rows) error) error {
+	if err != nil {
+		return err
+	}
+	for rows.Next() && err == nil {
+		err = f(rows)
+	}
+	return cmp.Or(err, rows.Err(), rows.Close())
+}
+
+// shrink gives the pages that are free back to the disk: all, or when they are a quarter.
+func (d *database) shrink(all bool) error {
+	pages, err := d.number(0, "PRAGMA page_count")
+	if err != nil {
+		return err
+	}
+	free, err := d.number(0, "PRAGMA freelist_count")
+	if err != nil || free == 0 || !all && free < max(pages/4, 1024) {
+		return err
+	}
+	return d.use(func(db *sql.DB) error {
+		_, err := db.Exec("PRAGMA incremental_vacuum")
+		return err
+	})
 }
 
 func (d *database) close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.bolt == nil {
+	if d.sql == nil {
 		return nil
 	}
-	old := d.bolt
-	d.bolt = nil
-	return guard(old.Close)
+	defer func() { d.sql = nil }()
+	return d.sql.Close()
 }
 
-// size returns the bytes of the file on disk.
-func (d *database) size() int64 {
-	st, err := os.Stat(d.path)
-	if err != nil {
-		return 0
-	}
-	return bytesOnDisk(st)
-}
-
-// used returns the bytes of the file that are not free.
-func (d *database) used() (int64, error) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if d.bolt == nil {
-		return 0, berrors.ErrDatabaseNotOpen
-	}
-	var used int64
-	err := guard(func() error {
-		return d.bolt.View(func(tx *bolt.Tx) error {
-			st := d.bolt.Stats()
-			used = tx.Size() - int64(st.FreePageN+st.PendingPageN)*int64(d.bolt.Info().PageSize)
-			return nil
-		})
-	})
-	return used, err
-}
-
-// compact copies the database into a new file without what is free. Bbolt's files do
-// not shrink otherwise. The new file takes the place of the old one when it is complete
-// on disk.
-func (d *database) compact() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.bolt == nil {
-		return berrors.ErrDatabaseNotOpen
-	}
-	name := d.path + ".compact"
-	_ = os.Remove(name) // of a collector that was killed
-	err := guard(func() error {
-		to, err := bolt.Open(name, 0o600, &bolt.Options{Timeout: lockTimeout, NoSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
-		if err != nil {
-			return err
+// size returns the bytes of the file, and of those that were set aside.
+func (d *database) size() (n int64) {
+	for _, f := range append(d.aside(), d.path) {
+		if st, err := os.Stat(f); err == nil {
+			n += st.Size()
 		}
-		err = bolt.Compact(to, d.bolt, compactTransaction)
-		if err == nil && !d.noSync {
-			err = to.Sync()
-		}
-		return errors.Join(err, to.Close())
-	})
-	if err != nil {
-		_ = os.Remove(name)
-		return fmt.Errorf("compact the console's database: %w", err)
 	}
-	before := d.size()
-	old := d.bolt
-	d.bolt = nil
-	if err := guard(old.Close); err != nil {
-		d.log.Warn("closing the console's database failed", zap.Error(err))
-	}
-	if err := os.Rename(name, d.path); err != nil {
-		return errors.Join(fmt.Errorf("compact the console's database: %w", err), d.open())
-	}
-	syncDirectory(filepath.Dir(d.path))
-	err = d.open()
-	d.log.Debug("console's database compacted", zap.Int64("before", before), zap.Int64("after", d.size()))
-	return err
-}
-
-// syncDirectory makes a rename last. Where directories cannot be synced, it does nothing.
-func syncDirectory(dir string) {
-	if f, err := os.Open(dir); err == nil {
-		_ = f.Sync()
-		_ = f.Close()
-	}
-}
-
-// guard calls f. A panic and a fault of memory are errDamaged.
-func guard(f func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v", errDamaged, p)
-		}
-	}()
-	return f()
-}
-
-// globQuote returns a pattern that matches a path alone.
-func globQuote(path string) string {
-	var b bytes.Buffer
-	for _, c := range []byte(path) {
-		if bytes.IndexByte([]byte(`*?[\`), c) >= 0 {
-			b.WriteByte('\\')
-		}
-		b.WriteByte(c)
-	}
-	return b.String()
-}
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// put stores a value with a checksum of it and its key.
-func put(b *bolt.Bucket, key, value []byte) error {
-	return b.Put(key, binary.LittleEndian.AppendUint32(value[:len(value):len(value)], checksum(key, value)))
-}
-
-// sealed returns the value that put has stored. ok is false if it is not that.
-func sealed(key, stored []byte) (value []byte, ok bool) {
-	n := len(stored) - 4
-	if n < 0 {
-		return nil, false
-	}
-	return stored[:n:n], binary.LittleEndian.Uint32(stored[n:]) == checksum(key, stored[:n])
-}
-
-func checksum(key, value []byte) uint32 {
-	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, value)
+	return n
 }

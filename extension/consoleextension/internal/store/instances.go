@@ -39,7 +39,7 @@ type instance struct {
 
 type instanceRecord struct {
 	Instance        Instance
-	Seen, Began     int64
+	Began           int64
 	Start, Warnings []Log
 }
 
@@ -128,7 +128,7 @@ func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
 			i.start = append(i.start, l)
 			i.startBytes += logBytes(l)
 		}
-		s.touch(bucketInstances, i.ID)
+		s.touch(kindInstance, i.ID, i)
 	}
 }
 
@@ -155,7 +155,7 @@ func (s *Store) instance(of Instance) *instance {
 		i = &instance{metrics: map[string]*Metric{}, began: s.clock.now()}
 		i.ID, i.First = id, s.options.Now()
 		s.instances[id] = i
-		s.touch(bucketInstances, id)
+		s.touch(kindInstance, id, i)
 	}
 	i.Host = cmp.Or(cutText(of.Host, maxName), i.Host)
 	i.Service = cmp.Or(cutText(of.Service, maxName), i.Service)
@@ -170,8 +170,8 @@ func (s *Store) instance(of Instance) *instance {
 func (s *Store) removeInstance(i *instance) {
 	s.metrics -= len(i.metrics)
 	delete(s.instances, i.ID)
-	s.touch(bucketInstances, i.ID)
-	s.touch(bucketMetrics, i.ID)
+	s.touch(kindInstance, i.ID, nil)
+	s.touch(kindMetrics, i.ID, nil)
 }
 
 // ageInstances forgets what is older than MaxAge of collectors.
@@ -206,29 +206,26 @@ func (s *Store) Instances(ctx context.Context) ([]Instance, error) {
 	return out, ctx.Err()
 }
 
-func (i *instance) encode() []byte {
-	b, _ := json.Marshal(instanceRecord{i.Instance, i.seen, i.began, i.start, i.warnings})
-	return b
+func (i *instance) record() (UnitID, int64, any) {
+	return "", i.seen, instanceRecord{i.Instance, i.began, i.start, i.warnings}
 }
 
-func (i *instance) encodeMetrics() []byte {
-	all := make([]Metric, 0, len(i.metrics))
-	for _, m := range i.metrics {
-		all = append(all, *m)
-	}
-	b, _ := json.Marshal(all)
-	return b
+// metricsOf is the record of the metrics of an instance.
+type metricsOf struct{ *instance }
+
+func (i metricsOf) record() (UnitID, int64, any) {
+	return "", i.seen, slices.Collect(maps.Values(i.metrics))
 }
 
-func (s *Store) loadInstance(_, value []byte) error {
+func (s *Store) loadInstance(key string, _ UnitID, seen int64, data []byte) error {
 	var r instanceRecord
-	if err := json.Unmarshal(value, &r); err != nil {
+	if err := json.Unmarshal(data, &r); err != nil {
 		return err
 	}
-	if r.Instance.ID == "" || len(s.instances) >= maxInstances {
+	if r.Instance.ID != key || key == "" || len(s.instances) >= maxInstances {
 		return errRecord
 	}
-	i := &instance{Instance: r.Instance, seen: r.Seen, began: r.Began, start: r.Start, warnings: r.Warnings, metrics: map[string]*Metric{}}
+	i := &instance{Instance: r.Instance, seen: seen, began: r.Began, start: r.Start, warnings: r.Warnings, metrics: map[string]*Metric{}}
 	for _, l := range i.start {
 		i.startBytes += logBytes(l)
 	}
@@ -239,12 +236,12 @@ func (s *Store) loadInstance(_, value []byte) error {
 	return nil
 }
 
-func (s *Store) loadMetrics(key, value []byte) error {
+func (s *Store) loadMetrics(key string, _ UnitID, _ int64, data []byte) error {
 	var all []Metric
-	if err := json.Unmarshal(value, &all); err != nil {
+	if err := json.Unmarshal(data, &all); err != nil {
 		return err
 	}
-	i := s.instances[string(key)]
+	i := s.instances[key]
 	if i == nil {
 		return errRecord
 	}

@@ -6,11 +6,13 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -22,13 +24,6 @@ type opening struct {
 	Opening
 	unit   *unit
 	stored int64 // when it was first heard of, by the clock
-}
-
-// openingRecord is an opening in the database.
-type openingRecord struct {
-	Unit    UnitID
-	Stored  int64
-	Opening Opening
 }
 
 // PutOpening adds an opening, or what is known in addition of one: what is zero in it is
@@ -64,7 +59,7 @@ func (s *Store) PutOpening(o Opening) bool {
 	was := is.Opening
 	is.learn(o, s)
 	if was.Policy == "" || !reflect.DeepEqual(was, is.Opening) {
-		s.touch(bucketOpenings, is.ID)
+		s.touch(kindOpening, is.ID, is)
 	}
 	return true
 }
@@ -149,7 +144,7 @@ func (s *Store) removeOpening(o *opening) {
 	delete(s.openings, o.ID)
 	s.order = deleteOne(s.order, o)
 	o.unit.openings = deleteOne(o.unit.openings, o)
-	s.touch(bucketOpenings, o.ID)
+	s.touch(kindOpening, o.ID, nil)
 	s.removed = append(s.removed, o.ID)
 	if len(s.removed) > maxOpenings {
 		s.poke()
@@ -228,36 +223,26 @@ func (s *Store) Opening(ctx context.Context, id string) (Opening, error) {
 	return out, ctx.Err()
 }
 
-func (o *opening) encode() []byte {
-	b, _ := json.Marshal(openingRecord{o.unit.id, o.stored, o.Opening})
-	return b
-}
+func (o *opening) record() (UnitID, int64, any) { return o.unit.id, o.stored, o.Opening }
 
-func (s *Store) loadOpening(_, value []byte) error {
-	var r openingRecord
-	if err := json.Unmarshal(value, &r); err != nil {
+func (s *Store) loadOpening(key string, unit UnitID, stored int64, data []byte) error {
+	o := &opening{unit: s.units[unit], stored: stored}
+	if err := json.Unmarshal(data, &o.Opening); err != nil {
 		return err
 	}
-	u := s.units[r.Unit]
-	if u == nil || r.Opening.ID == "" || len(s.openings) >= maxOpenings {
+	if o.unit == nil || o.ID != key || key == "" || len(s.openings) >= maxOpenings {
 		return errRecord
 	}
-	s.openings[r.Opening.ID] = &opening{r.Opening, u, r.Stored}
+	s.addOpening(o)
 	return nil
 }
 
 // refusal is a refusal in memory. Unit of Refusal is empty.
 type refusal struct {
 	Refusal
-	id     uint64
+	key    string
 	unit   *unit
 	stored int64
-}
-
-type refusalRecord struct {
-	Unit    UnitID
-	Stored  int64
-	Refusal Refusal
 }
 
 // PutRefusal adds a refusal. Of the unit it takes Host, Name and Resource.
@@ -275,11 +260,9 @@ func (s *Store) PutRefusal(r Refusal) {
 		*text = s.intern(cutText(*text, maxName))
 	}
 	r.Value, r.Threshold = finite(r.Value), finite(r.Threshold)
-	s.sequence++
-	is := &refusal{r, s.sequence, u, s.clock.now()}
-	s.refusals = append(s.refusals, is)
-	u.refusals = append(u.refusals, is)
-	s.touch(bucketRefusals, sequenceKey(is.id))
+	is := &refusal{r, s.nextKey(), u, s.clock.now()}
+	s.addRefusal(is)
+	s.touch(kindRefusal, is.key, is)
 	if len(u.refusals) > maxUnitRefusals {
 		s.removeRefusal(u.refusals[0])
 		s.drop("refusals", 1)
@@ -293,10 +276,26 @@ func (s *Store) PutRefusal(r Refusal) {
 func (s *Store) removeRefusal(r *refusal) {
 	s.refusals = deleteOne(s.refusals, r)
 	r.unit.refusals = deleteOne(r.unit.refusals, r)
-	s.touch(bucketRefusals, sequenceKey(r.id))
+	s.touch(kindRefusal, r.key, nil)
 }
 
-func sequenceKey(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
+func (s *Store) addRefusal(r *refusal) {
+	s.refusals = append(s.refusals, r)
+	r.unit.refusals = append(r.unit.refusals, r)
+}
+
+// nextKey returns the key of a record that has no other name. Keys are in the order of time.
+func (s *Store) nextKey() string {
+	s.sequence++
+	return fmt.Sprintf("%016x", s.sequence)
+}
+
+// usedKey notes a key that the database has.
+func (s *Store) usedKey(key string) error {
+	n, err := strconv.ParseUint(key, 16, 63)
+	s.sequence = max(s.sequence, n)
+	return err
+}
 
 // Refusals implements Reader.
 func (s *Store) Refusals(ctx context.Context, q RefusalQuery) ([]Refusal, error) {
@@ -324,23 +323,16 @@ func (s *Store) Refusals(ctx context.Context, q RefusalQuery) ([]Refusal, error)
 	return out, ctx.Err()
 }
 
-func (r *refusal) encode() []byte {
-	b, _ := json.Marshal(refusalRecord{r.unit.id, r.stored, r.Refusal})
-	return b
-}
+func (r *refusal) record() (UnitID, int64, any) { return r.unit.id, r.stored, r.Refusal }
 
-func (s *Store) loadRefusal(key, value []byte) error {
-	var r refusalRecord
-	if err := json.Unmarshal(value, &r); err != nil {
-		return err
-	}
-	u := s.units[r.Unit]
-	if u == nil || len(key) != 8 || len(s.refusals) >= maxRefusals {
+func (s *Store) loadRefusal(key string, unit UnitID, stored int64, data []byte) error {
+	r := &refusal{key: key, unit: s.units[unit], stored: stored}
+	if r.unit == nil || len(s.refusals) >= maxRefusals {
 		return errRecord
 	}
-	is := &refusal{r.Refusal, binary.BigEndian.Uint64(key), u, r.Stored}
-	s.sequence = max(s.sequence, is.id)
-	s.refusals = append(s.refusals, is)
-	u.refusals = append(u.refusals, is)
+	if err := errors.Join(s.usedKey(key), json.Unmarshal(data, &r.Refusal)); err != nil {
+		return err
+	}
+	s.addRefusal(r)
 	return nil
 }

@@ -15,12 +15,7 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	bolt "go.etcd.io/bbolt"
 )
-
-// peerTier is the bucket of peers: what was exchanged in a minute, for each unit.
-var peerTier = tier{name: []byte("peers.1"), span: 60}
 
 const (
 	// peerFresh is the time after the start of a peer's counters for which what they
@@ -30,8 +25,6 @@ const (
 	peerGone = 600
 	// maxPeerBlock bounds the peers of a unit and a minute, in bytes after decompression.
 	maxPeerBlock = 256 << 10
-	// maxPeerBlocks bounds the minutes that a query reads, the newest.
-	maxPeerBlocks = 4096
 )
 
 // The counters of a peer.
@@ -202,9 +195,9 @@ func (a *peerSums) plus(b peerSums) {
 }
 
 // encodePeers returns what is new of peers, and forgets those that are gone.
-func (s *Store) encodePeers() []operation {
+func (s *Store) encodePeers(at int64) []block {
 	now := s.clock.now()
-	var out []operation
+	var out []block
 	var w *flate.Writer
 	for id, u := range s.units {
 		var sums []peerSums
@@ -233,63 +226,26 @@ func (s *Store) encodePeers() []operation {
 			s.drop("peers", len(sums))
 			continue
 		}
-		part := binary.BigEndian.AppendUint64(nil, uint64(of.From))
-		part = binary.BigEndian.AppendUint64(part, uint64(of.To))
-		part = binary.BigEndian.AppendUint32(part, uint32(b.Len()))
-		out = append(out, operation{peerTier.name, blockKey(now/peerTier.span, id.key()), append(part, b.Bytes()...)})
+		head := binary.BigEndian.AppendUint64(nil, uint64(of.From))
+		head = binary.BigEndian.AppendUint64(head, uint64(of.To))
+		out = append(out, block{peerTier, at, id, append(head, b.Bytes()...)})
 	}
-	slices.SortFunc(out, func(a, b operation) int { return bytes.Compare(a.key, b.key) })
 	return out
 }
 
-// putPeers writes what is new of peers after what is there of the same minute.
-func putPeers(tx *bolt.Tx, ops []operation) error {
-	b, err := peerTier.bucket(tx)
-	if err != nil {
-		return err
-	}
-	for _, op := range ops {
-		value := op.value
-		if is, ok := sealed(op.key, b.Get(op.key)); ok && len(is) <= maxPeerBlock {
-			value = slices.Concat(is, value)
-		}
-		if err := put(b, op.key, value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// peerHeader is the bytes before the peers of a block: the span, in seconds since 1970.
+const peerHeader = 16
 
-// peerHeader is the bytes before each part of a block: its span, and its length.
-const peerHeader = 20
-
-// readPeers reads what was written of a unit in a minute, at once or in parts, but those
-// parts that wanted does not want.
-func readPeers(value []byte, wanted func(from, to int64) bool) (sums []peerSums, err error) {
-	for len(value) > 0 {
-		if len(value) < peerHeader {
-			return nil, io.ErrUnexpectedEOF
-		}
-		from, to := binary.BigEndian.Uint64(value), binary.BigEndian.Uint64(value[8:])
-		n := int(binary.BigEndian.Uint32(value[16:]))
-		value = value[peerHeader:]
-		if n > len(value) {
-			return nil, io.ErrUnexpectedEOF
-		}
-		if wanted(int64(from), int64(to)) {
-			b, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(value[:n])), maxPeerBlock))
-			if err != nil {
-				return nil, err
-			}
-			var part []peerSums
-			if err := json.Unmarshal(b, &part); err != nil {
-				return nil, err
-			}
-			sums = append(sums, part...)
-		}
-		value = value[n:]
+// readPeers reads a block, unless its span is not wanted.
+func readPeers(data []byte, wanted func(from, to int64) bool) (sums []peerSums, err error) {
+	if len(data) < peerHeader {
+		return nil, io.ErrUnexpectedEOF
 	}
-	return sums, nil
+	if !wanted(int64(binary.BigEndian.Uint64(data)), int64(binary.BigEndian.Uint64(data[8:]))) {
+		return nil, nil
+	}
+	err = json.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(data[peerHeader:])), maxPeerBlock)).Decode(&sums)
+	return sums, err
 }
 
 // Peers implements Reader.
@@ -320,7 +276,15 @@ func (s *Store) Peers(ctx context.Context, id UnitID, from, to time.Time) ([]Pee
 		add(p.peerSums)
 	}
 	s.mu.RUnlock()
-	if err := s.writtenPeers(ctx, id, wanted, add); err != nil {
+	if err := s.readBlocks(ctx, peerTier, id, func(data []byte) {
+		sums, err := readPeers(data, wanted)
+		if err != nil {
+			s.drop("damaged", 1)
+		}
+		for _, p := range sums {
+			add(p)
+		}
+	}); err != nil {
 		s.found(err)
 		return nil, fmt.Errorf("read the peers of a unit: %w", err)
 	}
@@ -336,43 +300,6 @@ func (s *Store) Peers(ctx context.Context, id UnitID, from, to time.Time) ([]Pee
 		return cmp.Or(cmp.Compare(b.Sent+b.Received, a.Sent+a.Received), cmp.Compare(b.Connections, a.Connections), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Transport, b.Transport))
 	})
 	return out, nil
-}
-
-// writtenPeers calls add with the wanted peers of a unit in the database.
-func (s *Store) writtenPeers(ctx context.Context, id UnitID, wanted func(from, to int64) bool, add func(peerSums)) error {
-	return s.db.view(func(tx *bolt.Tx) error {
-		b, err := peerTier.bucket(tx)
-		if err != nil {
-			return err
-		}
-		c := b.Cursor()
-		first, _ := c.First()
-		last, _ := c.Last()
-		if first == nil {
-			return nil
-		}
-		newest := min(spanOf(last), s.clock.now()/peerTier.span)
-		for span := max(spanOf(first), newest-maxPeerBlocks+1); span <= newest; span++ {
-			key := blockKey(span, id.key())
-			stored := b.Get(key)
-			if stored == nil {
-				continue
-			}
-			value, ok := sealed(key, stored)
-			sums, err := readPeers(value, wanted)
-			if !ok || err != nil {
-				s.drop("damaged", 1)
-				continue
-			}
-			for _, p := range sums {
-				add(p)
-			}
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 func (s *Store) has(id UnitID) bool {
@@ -397,40 +324,4 @@ func (a *peerSums) public() Peer {
 		Connections: whole(g[PeerConnections]), SendQueue: whole(g[PeerSendQueue]), ReceiveQueue: whole(g[PeerReceiveQueue]),
 		RTT: span(g[PeerRTT] / times), RTTVariation: span(g[PeerRTTVariation] / times),
 	}
-}
-
-// dropPeers deletes the peers of the oldest minutes, if they take more than a bound.
-func (s *Store) dropPeers(limit int64) error {
-	n, err := s.tierBytes(peerTier)
-	if err != nil || n <= limit {
-		return err
-	}
-	var last int64
-	first, err := s.firstSpan(peerTier)
-	if err != nil {
-		return err
-	}
-	if err := s.db.view(func(tx *bolt.Tx) error {
-		b, err := peerTier.bucket(tx)
-		if err != nil {
-			return err
-		}
-		k, _ := b.Cursor().Last()
-		last = spanOf(k)
-		return nil
-	}); err != nil {
-		return err
-	}
-	// The oldest part of the time, in proportion to what is too much, and a tenth.
-	until := first + 1 + int64(float64(last-first)*(1-0.9*float64(limit)/float64(n)))
-	for more := true; more; {
-		if err := s.db.update(func(tx *bolt.Tx) (err error) {
-			more, err = peerTier.deleteBefore(tx, until)
-			return err
-		}); err != nil {
-			return err
-		}
-	}
-	s.drop("blocks of peers", int(until-first))
-	return nil
 }

@@ -6,8 +6,8 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 )
@@ -74,13 +74,8 @@ func (s *Store) Policies(ctx context.Context) ([]PolicySummary, error) {
 // change is a PolicyChange in memory.
 type change struct {
 	PolicyChange
-	id     uint64
+	key    string
 	stored int64
-}
-
-type changeRecord struct {
-	Stored int64
-	Change PolicyChange
 }
 
 // PutPolicyChange adds a change of policies.
@@ -95,10 +90,9 @@ func (s *Store) PutPolicyChange(c PolicyChange) {
 			(*list)[i] = s.intern(cutText(name, maxName))
 		}
 	}
-	s.sequence++
-	is := &change{c, s.sequence, s.clock.now()}
+	is := &change{c, s.nextKey(), s.clock.now()}
 	s.changes = append(s.changes, is)
-	s.touch(bucketChanges, sequenceKey(is.id))
+	s.touch(kindChange, is.key, is)
 	if len(s.changes) > maxChanges {
 		s.removeChange(s.changes[0])
 		s.drop("policy changes", 1)
@@ -107,7 +101,7 @@ func (s *Store) PutPolicyChange(c PolicyChange) {
 
 func (s *Store) removeChange(c *change) {
 	s.changes = deleteOne(s.changes, c)
-	s.touch(bucketChanges, sequenceKey(c.id))
+	s.touch(kindChange, c.key, nil)
 }
 
 // PolicyChanges implements Reader. The newest is the first.
@@ -121,21 +115,16 @@ func (s *Store) PolicyChanges(ctx context.Context) ([]PolicyChange, error) {
 	return out, ctx.Err()
 }
 
-func (c *change) encode() []byte {
-	b, _ := json.Marshal(changeRecord{c.stored, c.PolicyChange})
-	return b
-}
+func (c *change) record() (UnitID, int64, any) { return "", c.stored, c.PolicyChange }
 
-func (s *Store) loadChange(key, value []byte) error {
-	var r changeRecord
-	if err := json.Unmarshal(value, &r); err != nil {
-		return err
-	}
-	if len(key) != 8 || len(s.changes) >= maxChanges {
+func (s *Store) loadChange(key string, _ UnitID, stored int64, data []byte) error {
+	c := &change{key: key, stored: stored}
+	if len(s.changes) >= maxChanges {
 		return errRecord
 	}
-	is := &change{r.Change, binary.BigEndian.Uint64(key), r.Stored}
-	s.sequence = max(s.sequence, is.id)
-	s.changes = append(s.changes, is)
+	if err := errors.Join(s.usedKey(key), json.Unmarshal(data, &c.PolicyChange)); err != nil {
+		return err
+	}
+	s.changes = append(s.changes, c)
 	return nil
 }

@@ -70,7 +70,7 @@ func (s *Store) openProfiles() error {
 		return err
 	}
 	f.put = s.PutOpening
-	f.room = func() { s.found(s.makeRoom(0)) }
+	f.room = func() { s.found(s.makeRoom()) }
 	f.start()
 	return nil
 }

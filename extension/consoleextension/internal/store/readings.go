@@ -6,82 +6,82 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
-	"encoding/hex"
+	"database/sql"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"time"
-
-	bolt "go.etcd.io/bbolt"
 )
 
-// tier is a bucket of blocks of readings. Its keys are the number of a span by the
-// clock, and the unit: what is new is appended, and what is old is at the beginning.
+// tier is the age of blocks. Their spans begin when the clock was a multiple of span, or
+// when they were written.
 type tier struct {
-	name []byte
 	span int64 // seconds of a block
 	step int64 // seconds of a point; 0: each reading
 	keep int64 // seconds after which a block is thinned into the next tier
 }
 
-// tiers are the readings as they came, then those that were thinned.
+// tiers are the readings as they came, then those that were thinned, then peers.
 var tiers = [...]tier{
-	{name: []byte("readings.1"), span: 60, keep: 3600},
-	{name: []byte("readings.1m.1"), span: 1800, step: 60, keep: 6 * 3600},
-	{name: []byte("readings.5m.1"), span: 3 * 3600, step: 300, keep: math.MaxInt64},
+	{span: 60, keep: 3600},
+	{span: 1800, step: 60, keep: 6 * 3600},
+	{span: 3 * 3600, step: 300},
+	peerTier: {span: 60},
 }
 
-const (
-	// maxBlocks bounds the blocks of a tier that a query reads, the newest. There are
-	// more only if they could not be thinned.
-	maxBlocks = 512
-	// unitsAtOnce bounds the units whose readings are thinned in one transaction.
-	unitsAtOnce = 256
-	// appending is the share to which pages are filled that are written once.
-	appending = 0.95
-)
+// peerTier has what was exchanged with peers.
+const peerTier = 3
 
-func blockKey(span int64, unit []byte) []byte {
-	return append(binary.BigEndian.AppendUint64(nil, uint64(span)), unit...)
+// maxBlocks bounds the blocks of a tier that a query reads, the newest.
+const maxBlocks = 4096
+
+// block is a row of the table of blocks.
+type block struct {
+	tier int
+	at   int64
+	unit UnitID
+	data []byte
 }
 
-// spanOf returns the number of the span of a key.
-func spanOf(key []byte) int64 {
-	if len(key) < 8 {
-		return 0
+// putBlocks writes blocks.
+func putBlocks(tx *sql.Tx, all []block) error {
+	write, err := tx.Prepare("INSERT OR REPLACE INTO blocks (tier, at, unit, data) VALUES (?, ?, ?, ?)")
+	for _, b := range all {
+		if err == nil {
+			_, err = write.Exec(b.tier, b.at, b.unit, b.data)
+		}
 	}
-	return int64(binary.BigEndian.Uint64(key))
+	return err
 }
 
-// spans returns all buckets whose keys are spans.
-func spans() []tier { return append(tiers[:len(tiers):len(tiers)], peerTier) }
-
-// bucket returns the bucket of a tier.
-func (t tier) bucket(tx *bolt.Tx) (*bolt.Bucket, error) {
-	b := tx.Bucket(t.name)
-	if b == nil {
-		return nil, fmt.Errorf("%w: no bucket %s", errDamaged, t.name)
-	}
-	b.FillPercent = appending
-	return b, nil
+// readBlocks calls f with the blocks of a unit. It goes from one time of a tier to the one
+// before, for the index has the units of a time together.
+func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(data []byte)) error {
+	return s.db.each(ctx, func(rows *sql.Rows) error {
+		var data []byte
+		err := rows.Scan(&data)
+		if err == nil {
+			f(data)
+		}
+		return err
+	}, `WITH RECURSIVE times(at) AS (
+		SELECT max(at) FROM blocks WHERE tier = ?1
+		UNION ALL SELECT (SELECT max(at) FROM blocks WHERE tier = ?1 AND at < times.at) FROM times WHERE times.at IS NOT NULL
+	) SELECT data FROM times JOIN blocks ON blocks.tier = ?1 AND blocks.at = times.at AND blocks.unit = ?2 LIMIT ?3`, tier, unit, maxBlocks)
 }
 
-// unitHeads are the readings of a unit that are being written.
+// unitHeads counts the readings of a unit that are being written, by their condition.
 type unitHeads struct {
-	unit   *unit
-	key    []byte
-	series []series
-	taken  []int // of each condition, by its index
+	unit  *unit
+	taken []int
 }
 
-// encodeHeads returns the readings that are not on disk.
-func (s *Store) encodeHeads() []unitHeads {
-	var out []unitHeads
-	span := s.clock.now() / tiers[0].span
+// encodeHeads returns the readings that are not on disk, and their blocks.
+func (s *Store) encodeHeads(at int64) (heads []unitHeads, blocks []block) {
 	for id, u := range s.units {
-		h := unitHeads{unit: u, key: blockKey(span, id.key())}
+		h := unitHeads{unit: u}
+		var all []series
 		for i, c := range u.conditions {
 			h.taken = append(h.taken, len(c.head))
 			if len(c.head) == 0 {
@@ -91,14 +91,14 @@ func (s *Store) encodeHeads() []unitHeads {
 			for j, p := range c.head {
 				points[j] = p.point()
 			}
-			h.series = append(h.series, series{i, points})
+			all = append(all, series{i, points})
 		}
-		if len(h.series) > 0 {
-			out = append(out, h)
+		if len(all) > 0 {
+			heads, blocks = append(heads, h), append(blocks, block{0, at, id, appendBlock(nil, all, false)})
 		}
 	}
-	slices.SortFunc(out, func(a, b unitHeads) int { return slices.Compare(a.key, b.key) })
-	return out
+	slices.SortFunc(blocks, func(a, b block) int { return cmp.Compare(a.unit, b.unit) })
+	return heads, blocks
 }
 
 func (h head) point() point {
@@ -107,30 +107,6 @@ func (h head) point() point {
 		p.count = 1
 	}
 	return p
-}
-
-// putHeads writes readings. It adds to blocks that there are.
-func putHeads(tx *bolt.Tx, all []unitHeads) error {
-	b, err := tiers[0].bucket(tx)
-	if err != nil {
-		return err
-	}
-	for _, h := range all {
-		add := h.series
-		if was, ok := sealed(h.key, b.Get(h.key)); ok {
-			points := map[int][]point{}
-			if readBlock(was, collect(points)) == nil {
-				for _, s := range h.series {
-					points[s.condition] = append(points[s.condition], s.points...)
-				}
-				add = inOrder(points)
-			}
-		}
-		if err := put(b, h.key, appendBlock(nil, add, false)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // collect returns a function for readBlock.
@@ -191,38 +167,30 @@ func (s *Store) boundHeads() {
 // loadNewest takes the newest readings of units from the database, and when they were
 // seen last.
 func (s *Store) loadNewest() error {
-	return s.db.view(func(tx *bolt.Tx) error {
-		b, err := tiers[0].bucket(tx)
-		if err != nil {
+	return s.db.each(context.Background(), func(rows *sql.Rows) error {
+		var at int64
+		var id UnitID
+		var data []byte
+		if err := rows.Scan(&at, &id, &data); err != nil {
 			return err
 		}
-		found := map[*unit]bool{}
-		c := b.Cursor()
-		last, _ := c.Last()
-		for k, v := c.Last(); k != nil && len(found) < len(s.units) && spanOf(last)-spanOf(k) < lively/tiers[0].span; k, v = c.Prev() {
-			value, ok := sealed(k, v)
-			if !ok {
-				continue
-			}
-			u := s.units[UnitID(hex.EncodeToString(k[8:]))]
-			if u == nil || found[u] {
-				continue
-			}
-			found[u] = true
-			_ = readBlock(value, func(i int, p point) {
-				if i >= len(u.conditions) || u.conditions[i].seen == 0 {
-					return
-				}
-				n := &u.conditions[i].newest
-				*n = Reading{u.conditions[i].Value(), time.Unix(p.at, 0), float64(p.mean), known(n.Threshold, float64(p.threshold))}
-				if u.seen = max(u.seen, spanOf(k)*tiers[0].span); n.At.After(u.last) {
-					u.last = n.At
-				}
-				u.conditions[i].seen = u.seen
-			})
+		u := s.units[id]
+		if u == nil {
+			return nil
 		}
+		_ = readBlock(data, func(i int, p point) {
+			if i >= len(u.conditions) || u.conditions[i].seen == 0 {
+				return
+			}
+			c := &u.conditions[i]
+			c.newest = Reading{c.Value(), time.Unix(p.at, 0), float64(p.mean), known(c.newest.Threshold, float64(p.threshold))}
+			if u.seen = max(u.seen, at); c.newest.At.After(u.last) {
+				u.last = c.newest.At
+			}
+			c.seen = u.seen
+		})
 		return nil
-	})
+	}, "SELECT at, unit, data FROM blocks WHERE tier = 0 AND at > (SELECT max(at) FROM blocks WHERE tier = 0) - ? ORDER BY at", lively)
 }
 
 // stepped is a point with the step of its tier.
@@ -258,21 +226,15 @@ func (s *Store) Trends(ctx context.Context, id UnitID, from, to time.Time, point
 		}
 	}
 	s.mu.RUnlock()
-	now := s.clock.now()
-	err := s.db.view(func(tx *bolt.Tx) error {
-		for i := range tiers {
-			if err := ctx.Err(); err != nil {
-				return err
+	for i := range tiers[:peerTier] {
+		if err := s.readBlocks(ctx, i, id, func(data []byte) {
+			if readBlock(data, add(i)) != nil {
+				s.drop("damaged", 1)
 			}
-			if err := readTier(tx, i, id.key(), now, add(i), s.drop); err != nil {
-				return err
-			}
+		}); err != nil {
+			s.found(err)
+			return nil, fmt.Errorf("read the trends of a unit: %w", err)
 		}
-		return nil
-	})
-	if err != nil {
-		s.found(err)
-		return nil, fmt.Errorf("read the trends of a unit: %w", err)
 	}
 	var out []Trend
 	for i, name := range names {
@@ -282,44 +244,6 @@ func (s *Store) Trends(ctx context.Context, id UnitID, from, to time.Time, point
 	}
 	slices.SortFunc(out, func(a, b Trend) int { return compareConditions(a.Condition, b.Condition) })
 	return out, nil
-}
-
-// readTier reads the blocks of a unit of a tier, but those that are being deleted for
-// they are thinned already.
-func readTier(tx *bolt.Tx, i int, unit []byte, now int64, add func(int, point), drop func(string, int)) error {
-	t := tiers[i]
-	b, err := t.bucket(tx)
-	if err != nil {
-		return err
-	}
-	thinned := func(int64) bool { return false }
-	if i+1 < len(tiers) {
-		next := tiers[i+1]
-		in, err := next.bucket(tx)
-		if err != nil {
-			return err
-		}
-		thinned = func(span int64) bool { return in.Get(blockKey(span*t.span/next.span, unit)) != nil }
-	}
-	c := b.Cursor()
-	first, _ := c.First()
-	last, _ := c.Last()
-	if first == nil {
-		return nil
-	}
-	newest := min(spanOf(last), now/t.span) // the last key may be damaged
-	for span := max(spanOf(first), newest-maxBlocks+1); span <= newest; span++ {
-		key := blockKey(span, unit)
-		stored := b.Get(key)
-		if stored == nil || thinned(span) {
-			continue
-		}
-		value, ok := sealed(key, stored)
-		if !ok || readBlock(value, add) != nil {
-			drop("damaged", 1)
-		}
-	}
-	return nil
 }
 
 // trend returns at most n points of what was read of a condition.
@@ -358,15 +282,15 @@ func once(list []stepped) []stepped {
 
 // gapsOf returns for each tier the distance of two points, in seconds, beyond which
 // there is a gap between them: three times what is usual.
-func gapsOf(list []stepped) (gaps [len(tiers)]int64) {
-	var distances [len(tiers)][]int64
+func gapsOf(list []stepped) (gaps [peerTier]int64) {
+	var distances [peerTier][]int64
 	for i := 1; i < len(list); i++ {
 		if t := list[i].tier; t == list[i-1].tier {
 			distances[t] = append(distances[t], list[i].at-list[i-1].at)
 		}
 	}
 	usual := int64(10)
-	for t := range tiers {
+	for t := range distances {
 		if d := distances[t]; len(d) > 0 {
 			slices.Sort(d)
 			usual = d[len(d)/2]
@@ -377,7 +301,7 @@ func gapsOf(list []stepped) (gaps [len(tiers)]int64) {
 }
 
 // sketch merges points into n spans of equal length, and marks gaps.
-func sketch(list []stepped, gaps [len(tiers)]int64, from, to time.Time, n int) []Point {
+func sketch(list []stepped, gaps [peerTier]int64, from, to time.Time, n int) []Point {
 	start, end := list[0].at, list[len(list)-1].at
 	if !from.IsZero() {
 		start = max(start, from.Unix())

@@ -6,19 +6,18 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 	"go.uber.org/zap"
 )
 
@@ -69,7 +68,7 @@ type Options struct {
 type Store struct {
 	options Options
 	log     *zap.Logger
-	lock    *lock
+	lock    *sql.DB
 	db      *database
 	drops   drops
 
@@ -85,16 +84,16 @@ type Store struct {
 	changes     []*change  // likewise
 	instances   map[string]*instance
 	names       map[string]string
-	series      int    // conditions of all units
-	heads       int    // readings that are not on disk
-	resources   int    // bytes of the resources of all units
-	metrics     int    // of all instances
-	peers       int    // of all units
-	sequence    uint64 // the last key of a refusal or a change
-	noRoomUntil int64  // by the clock: all units are there until then
-	dirty       map[ref]struct{}
-	removed     []string      // openings whose profiles are to be deleted
-	waiting     chan struct{} // closed when the next write ends
+	series      int            // conditions of all units
+	heads       int            // readings that are not on disk
+	resources   int            // bytes of the resources of all units
+	metrics     int            // of all instances
+	peers       int            // of all units
+	sequence    uint64         // the last key of a refusal or a change
+	noRoomUntil int64          // by the clock: all units are there until then
+	dirty       map[ref]record // nil: to be deleted
+	removed     []string       // openings whose profiles are to be deleted
+	waiting     chan struct{}  // closed when the next write ends
 
 	pokes   chan struct{}
 	stop    chan struct{}
@@ -107,46 +106,29 @@ type Store struct {
 	setAsides      int
 	failing        bool
 	metricsWritten int64
+	blocksWritten  int64 // when, by the clock
 
-	room      sync.Mutex // held to thin, to delete and to compact
-	compacted int64      // by the clock
+	room sync.Mutex // held to thin, and to delete
 }
 
-// bucketID is a bucket of records.
-type bucketID uint8
-
+// The kinds of records, in the order in which they are loaded.
 const (
-	bucketUnits bucketID = iota
-	bucketOpenings
-	bucketRefusals
-	bucketChanges
-	bucketInstances
-	bucketMetrics
+	kindLife     = "life" // of the store: one record
+	kindUnit     = "unit"
+	kindOpening  = "opening"
+	kindRefusal  = "refusal"
+	kindChange   = "policy change"
+	kindInstance = "instance"
+	kindMetrics  = "metrics" // of an instance
 )
 
-// records are the buckets of records, in the order in which they are loaded. The name
-// of a bucket has the version of what is in it.
-var records = [...]struct {
-	name []byte
-	load func(s *Store, key, value []byte) error
-}{
-	bucketUnits:     {[]byte("units.1"), (*Store).loadUnit},
-	bucketOpenings:  {[]byte("openings.1"), (*Store).loadOpening},
-	bucketRefusals:  {[]byte("refusals.1"), (*Store).loadRefusal},
-	bucketChanges:   {[]byte("changes.1"), (*Store).loadChange},
-	bucketInstances: {[]byte("instances.1"), (*Store).loadInstance},
-	bucketMetrics:   {[]byte("metrics.1"), (*Store).loadMetrics},
-}
+// ref names a record.
+type ref struct{ kind, key string }
 
-var (
-	bucketMeta = []byte("meta.1")
-	keyLife    = []byte("life")
-)
-
-// ref names a record: of a unit by its UnitID, else by its key.
-type ref struct {
-	bucket bucketID
-	key    string
+// record is what the database keeps of something: its unit, if it is of one, when it was
+// stored by the clock, and what JSON says of it.
+type record interface {
+	record() (unit UnitID, stored int64, data any)
 }
 
 // Open opens the store of a directory. A file that is damaged is set aside and logged,
@@ -168,7 +150,7 @@ func Open(o Options) (*Store, error) {
 	s := &Store{
 		options: o, log: o.Logger,
 		pokes: make(chan struct{}, 1), stop: make(chan struct{}),
-		waiting: make(chan struct{}), dirty: map[ref]struct{}{},
+		waiting: make(chan struct{}), dirty: map[ref]record{},
 	}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -202,101 +184,63 @@ func (s *Store) open() error {
 	if err := s.openProfiles(); err != nil {
 		return err
 	}
-	if err := s.makeSmall(); err != nil { // on a full disk, for instance
+	if err := s.db.shrink(false); err != nil { // on a full disk, for instance
 		s.found(err)
 		s.log.Warn("console's database not compacted", zap.Error(err))
 	}
+	s.measure()
 	return nil
 }
 
-// load reads the records, and makes the buckets.
+// load reads the records. Those that cannot be used are counted, and deleted.
 func (s *Store) load() error {
 	s.units, s.openings, s.instances = map[UnitID]*unit{}, map[string]*opening{}, map[string]*instance{}
 	s.names = map[string]string{}
 	s.order, s.refusals, s.changes = nil, nil, nil
 	s.series, s.resources, s.metrics, s.peers, s.sequence = 0, 0, 0, 0, 0
-	bad := 0
 	var was life
-	read := func(tx *bolt.Tx) error {
-		if meta := tx.Bucket(bucketMeta); meta != nil {
-			if v, ok := sealed(keyLife, meta.Get(keyLife)); ok {
-				_ = json.Unmarshal(v, &was)
-			}
-		}
-		for id, r := range records {
-			b := tx.Bucket(r.name)
-			if b == nil {
-				continue
-			}
-			if err := b.ForEach(func(k, v []byte) error {
-				if value, ok := sealed(k, v); !ok || r.load(s, k, value) != nil {
-					s.useless(bucketID(id), k)
-					bad++
-				}
-				return nil
-			}); err != nil {
+	newest, bad := int64(0), 0
+	for _, kind := range []struct {
+		name string
+		load func(key string, unit UnitID, stored int64, data []byte) error
+	}{
+		{kindLife, func(_ string, _ UnitID, _ int64, data []byte) error { return json.Unmarshal(data, &was) }},
+		{kindUnit, s.loadUnit},
+		{kindOpening, s.loadOpening},
+		{kindRefusal, s.loadRefusal},
+		{kindChange, s.loadChange},
+		{kindInstance, s.loadInstance},
+		{kindMetrics, s.loadMetrics},
+	} {
+		err := s.db.each(context.Background(), func(rows *sql.Rows) error {
+			var key string
+			var unit UnitID
+			var stored int64
+			var data []byte
+			if err := rows.Scan(&key, &unit, &stored, &data); err != nil {
 				return err
 			}
-		}
-		return nil
-	}
-	// Only a new database is written: a store on a full disk opens.
-	if err := s.db.view(hasBuckets); err != nil {
-		if err := s.db.update(createBuckets); err != nil {
+			if kind.load(key, unit, stored, data) != nil {
+				s.touch(kind.name, key, nil)
+				bad++
+				return nil
+			}
+			newest = max(newest, stored)
+			return nil
+		}, "SELECT key, unit, stored, data FROM records WHERE kind = ? ORDER BY stored, key", kind.name)
+		if err != nil {
 			return err
 		}
 	}
-	if err := s.db.view(read); err != nil {
-		return err
-	}
 	s.drop("damaged", bad)
-	s.link()
 	if err := s.loadNewest(); err != nil {
 		return err
 	}
-	was.Seconds = max(was.Seconds, s.newest())
+	was.Seconds = max(was.Seconds, newest)
 	s.clock = newClock(was, s.options.Now(), s.options.MaxAge, s.options.Uptime)
-	return nil
-}
-
-// useless marks a record that cannot be used, to be deleted.
-func (s *Store) useless(b bucketID, key []byte) {
-	if b == bucketUnits {
-		s.touch(b, hex.EncodeToString(key))
-	} else {
-		s.touch(b, string(key))
-	}
-}
-
-// createBuckets makes the buckets that there are not.
-func createBuckets(tx *bolt.Tx) error {
-	for _, name := range buckets() {
-		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func hasBuckets(tx *bolt.Tx) error {
-	for _, name := range buckets() {
-		if tx.Bucket(name) == nil {
-			return fmt.Errorf("%w: no bucket %s", errDamaged, name)
-		}
-	}
-	return nil
-}
-
-// buckets returns the names of all buckets.
-func buckets() [][]byte {
-	all := [][]byte{bucketMeta}
-	for _, r := range records {
-		all = append(all, r.name)
-	}
-	for _, t := range spans() {
-		all = append(all, t.name)
-	}
-	return all
+	var err error
+	s.blocksWritten, err = s.db.number(0, "SELECT max(at) FROM blocks WHERE at <= ?", s.clock.now())
+	return err
 }
 
 // run writes at each interval and when it is poked, until Close.
@@ -365,7 +309,9 @@ func (s *Store) Close() error {
 	if s.db != nil {
 		err = errors.Join(err, s.db.close())
 	}
-	s.lock.unlock()
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+	}
 	return err
 }
 
@@ -377,28 +323,30 @@ func (s *Store) flush() {
 	s.drops.log(s.log)
 }
 
-// touch marks a record as changed. It is written, or deleted if it is gone.
-func (s *Store) touch(b bucketID, key string) {
-	s.dirty[ref{b, key}] = struct{}{}
-}
+// touch marks a record as changed, to be written; or as gone, if it is nil.
+func (s *Store) touch(kind, key string, r record) { s.dirty[ref{kind, key}] = r }
 
 // touchAll marks all records as changed.
 func (s *Store) touchAll() {
-	for id := range s.units {
-		s.touch(bucketUnits, string(id))
+	for id, u := range s.units {
+		s.touch(kindUnit, string(id), u)
 	}
-	for id := range s.openings {
-		s.touch(bucketOpenings, id)
+	for id, o := range s.openings {
+		s.touch(kindOpening, id, o)
 	}
 	for _, r := range s.refusals {
-		s.touch(bucketRefusals, sequenceKey(r.id))
+		s.touch(kindRefusal, r.key, r)
 	}
 	for _, c := range s.changes {
-		s.touch(bucketChanges, sequenceKey(c.id))
+		s.touch(kindChange, c.key, c)
 	}
-	for id := range s.instances {
-		s.touch(bucketInstances, id)
-		s.touch(bucketMetrics, id)
+	s.touchInstances()
+}
+
+func (s *Store) touchInstances() {
+	for id, i := range s.instances {
+		s.touch(kindInstance, id, i)
+		s.touch(kindMetrics, id, metricsOf{i})
 	}
 }
 
@@ -414,94 +362,6 @@ func (s *Store) intern(name string) string {
 	return name
 }
 
-// operation is a record to write, or to delete if its value is nil.
-type operation struct {
-	bucket []byte
-	key    []byte
-	value  []byte
-}
-
-// maxWritten bounds the encoded records of one transaction, in bytes.
-const maxWritten = 8 << 20
-
-// operations encodes records that changed, up to maxWritten, and removes them from dirty.
-// The lock is held.
-func (s *Store) operations(dirty map[ref]struct{}) (out []operation, encoded []ref) {
-	refusals := map[string]*refusal{}
-	changes := map[string]*change{}
-	for r := range dirty {
-		switch r.bucket {
-		case bucketRefusals:
-			refusals[r.key] = nil
-		case bucketChanges:
-			changes[r.key] = nil
-		}
-	}
-	if len(refusals) > 0 {
-		for _, r := range s.refusals {
-			if k := sequenceKey(r.id); has(refusals, k) {
-				refusals[k] = r
-			}
-		}
-	}
-	if len(changes) > 0 {
-		for _, c := range s.changes {
-			if k := sequenceKey(c.id); has(changes, k) {
-				changes[k] = c
-			}
-		}
-	}
-	size := 0
-	for r := range dirty {
-		if size >= maxWritten {
-			break
-		}
-		op := s.encode(r, refusals[r.key], changes[r.key])
-		out, encoded = append(out, op), append(encoded, r)
-		size += len(op.key) + len(op.value)
-		delete(dirty, r)
-	}
-	return out, encoded
-}
-
-// encode encodes a record, which is the refusal or the change if it is one.
-func (s *Store) encode(r ref, refused *refusal, changed *change) operation {
-	op := operation{bucket: records[r.bucket].name, key: []byte(r.key)}
-	switch r.bucket {
-	case bucketUnits:
-		op.key = UnitID(r.key).key()
-		if u := s.units[UnitID(r.key)]; u != nil {
-			op.value, u.saved = u.encode(), u.seen
-		}
-	case bucketOpenings:
-		if o := s.openings[r.key]; o != nil {
-			op.value = o.encode()
-		}
-	case bucketRefusals:
-		if refused != nil {
-			op.value = refused.encode()
-		}
-	case bucketChanges:
-		if changed != nil {
-			op.value = changed.encode()
-		}
-	case bucketInstances:
-		if i := s.instances[r.key]; i != nil {
-			op.value = i.encode()
-		}
-	case bucketMetrics:
-		if i := s.instances[r.key]; i != nil {
-			op.value = i.encodeMetrics()
-		}
-	}
-	return op
-}
-
-func has[V any](m map[string]V, key string) bool {
-	_, ok := m[key]
-	return ok
-}
-
 // write writes the records that changed; with readings those too, and how old the
 // store is.
 func (s *Store) write(readings bool) error {
@@ -511,9 +371,6 @@ func (s *Store) write(readings bool) error {
 		s.startAnew(fmt.Errorf("%w: found when it was read", errDamaged))
 	}
 	err := s.writeOnce(readings)
-	if errors.Is(err, berrors.ErrDatabaseNotOpen) && s.db.reopen() == nil {
-		err = s.writeOnce(readings)
-	}
 	if errors.Is(err, errDamaged) && s.startAnew(err) {
 		err = s.writeOnce(readings)
 	}
@@ -533,37 +390,34 @@ func (s *Store) writeOnce(readings bool) error {
 	if readings {
 		s.touchSeen()
 	}
+	s.touch(kindLife, "", life{s.clock.now(), s.options.Now().Unix()})
 	dirty, written, removed := s.dirty, s.waiting, s.removed
-	s.dirty, s.waiting, s.removed = map[ref]struct{}{}, make(chan struct{}), nil
+	s.dirty, s.waiting, s.removed = map[ref]record{}, make(chan struct{}), nil
 	var heads []unitHeads
-	var peers []operation
+	var blocks []block
+	peers := 0
 	if readings {
-		heads = s.encodeHeads()
-		peers = s.encodePeers()
+		s.blocksWritten = max(s.clock.now(), s.blocksWritten+1)
+		heads, blocks = s.encodeHeads(s.blocksWritten)
+		of := s.encodePeers(s.blocksWritten)
+		peers, blocks = len(of), append(blocks, of...)
 	}
-	lived, _ := json.Marshal(life{s.clock.now(), s.options.Now().Unix()})
 	s.mu.Unlock()
 	defer close(written)
 
-	err := s.writeRecords(dirty, func(tx *bolt.Tx) error {
-		if err := putPeers(tx, peers); err != nil {
+	err := s.db.update(func(tx *sql.Tx) error {
+		if err := s.putRecords(tx, dirty); err != nil {
 			return err
 		}
-		if err := putHeads(tx, heads); err != nil {
-			return err
-		}
-		meta := tx.Bucket(bucketMeta)
-		if meta == nil {
-			return fmt.Errorf("%w: no bucket %s", errDamaged, bucketMeta)
-		}
-		return put(meta, keyLife, lived)
+		return putBlocks(tx, blocks)
 	})
 	s.mu.Lock()
 	if err != nil {
-		maps.Copy(s.dirty, dirty)
+		maps.Copy(dirty, s.dirty)
+		s.dirty = dirty
 		s.boundDirty()
 		s.boundHeads()
-		s.drop("peers", len(peers))
+		s.drop("peers", peers)
 	} else {
 		s.forgetHeads(heads)
 	}
@@ -574,29 +428,46 @@ func (s *Store) writeOnce(readings bool) error {
 	return err
 }
 
-// writeRecords writes and deletes the records that are dirty, in transactions that take
-// little memory, and the rest in the last one. What is not written stays dirty.
-func (s *Store) writeRecords(dirty map[ref]struct{}, rest func(*bolt.Tx) error) error {
-	for {
+// encodeAtOnce is the number of records that are encoded while the lock is held.
+const encodeAtOnce = 500
+
+// putRecords writes and deletes records, in little memory.
+func (s *Store) putRecords(tx *sql.Tx, dirty map[ref]record) error {
+	write, err := tx.Prepare("INSERT OR REPLACE INTO records (kind, key, unit, stored, data) VALUES (?, ?, ?, ?, ?)")
+	if err != nil {
+		return err
+	}
+	type row struct {
+		ref
+		unit   UnitID
+		stored int64
+		data   []byte // nil: to be deleted
+	}
+	for some := range slices.Chunk(slices.Collect(maps.Keys(dirty)), encodeAtOnce) {
+		var rows []row
 		s.mu.Lock()
-		ops, encoded := s.operations(dirty)
+		for _, of := range some {
+			is := row{ref: of}
+			if r := dirty[of]; r != nil {
+				var data any
+				is.unit, is.stored, data = r.record()
+				is.data, _ = json.Marshal(data) // of texts, times and numbers
+			}
+			rows = append(rows, is)
+		}
 		s.mu.Unlock()
-		last := len(dirty) == 0
-		err := s.db.update(func(tx *bolt.Tx) error {
-			if err := putRecords(tx, ops); err != nil || !last {
+		for _, r := range rows {
+			if r.data == nil {
+				_, err = tx.Exec("DELETE FROM records WHERE kind = ? AND key = ?", r.kind, r.key)
+			} else {
+				_, err = write.Exec(r.kind, r.key, r.unit, r.stored, string(r.data))
+			}
+			if err != nil {
 				return err
 			}
-			return rest(tx)
-		})
-		if err != nil {
-			for _, r := range encoded {
-				dirty[r] = struct{}{}
-			}
-		}
-		if err != nil || last {
-			return err
 		}
 	}
+	return nil
 }
 
 // touchSeen touches the units and collectors whose last data is metricsEvery newer than in
@@ -604,41 +475,20 @@ func (s *Store) writeRecords(dirty map[ref]struct{}, rest func(*bolt.Tx) error) 
 func (s *Store) touchSeen() {
 	for id, u := range s.units {
 		if u.seen-u.saved >= metricsEvery {
-			s.touch(bucketUnits, string(id))
+			s.touch(kindUnit, string(id), u)
 		}
 	}
 	if now := s.clock.now(); now-s.metricsWritten >= metricsEvery {
 		s.metricsWritten = now
-		for id := range s.instances {
-			s.touch(bucketInstances, id)
-			s.touch(bucketMetrics, id)
-		}
+		s.touchInstances()
 	}
-}
-
-// putRecords writes and deletes records.
-func putRecords(tx *bolt.Tx, ops []operation) error {
-	for _, op := range ops {
-		b := tx.Bucket(op.bucket)
-		if b == nil {
-			return fmt.Errorf("%w: no bucket %s", errDamaged, op.bucket)
-		}
-		if op.value == nil {
-			if err := b.Delete(op.key); err != nil {
-				return err
-			}
-		} else if err := put(b, op.key, op.value); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // boundDirty forgets records to delete while the disk is full: they are found and
 // deleted when the store is opened, as records without their unit or as too old.
 func (s *Store) boundDirty() {
 	if len(s.dirty) > 2*(maxUnits+maxOpenings+maxRefusals) {
-		s.dirty = map[ref]struct{}{}
+		s.dirty = map[ref]record{}
 		s.touchAll()
 	}
 }
@@ -653,11 +503,10 @@ func (s *Store) startAnew(cause error) bool {
 		s.log.Error("console has no database any more; what is new is kept in memory, within bounds", zap.Error(err))
 		return false
 	}
-	err := s.db.update(createBuckets)
 	s.mu.Lock()
 	s.touchAll()
 	s.mu.Unlock()
-	return err == nil
+	return true
 }
 
 // Usage implements Reader.

@@ -70,12 +70,6 @@ func IDOf(host, name string) UnitID {
 	return UnitID(hex.EncodeToString(h.Sum(nil)[:8]))
 }
 
-// key returns the key of a unit in the database, 8 bytes.
-func (id UnitID) key() []byte {
-	b, _ := hex.DecodeString(string(id))
-	return b
-}
-
 // PutReadings adds the readings of a unit, and the states of its policies. Of the unit
 // it takes Host, Name and Resource. A value or threshold that is NaN is not known; a
 // reading with the same condition and time as the one before fills in what it lacked.
@@ -167,7 +161,7 @@ func (s *Store) condition(u *unit, of unique.Handle[Condition]) *condition {
 	}
 	s.series++
 	u.conditions[free] = condition{Handle: of, seen: u.seen, newest: Reading{Threshold: math.NaN()}}
-	s.touch(bucketUnits, string(u.id))
+	s.touch(kindUnit, string(u.id), u)
 	return &u.conditions[free]
 }
 
@@ -188,7 +182,7 @@ func (s *Store) unit(of Unit) *unit {
 			first: s.options.Now(), states: map[string]state{},
 		}
 		s.units[id] = u
-		s.touch(bucketUnits, string(id))
+		s.touch(kindUnit, string(id), u)
 	}
 	u.seen, u.last = now, s.options.Now()
 	if len(of.Resource) > 0 && !covers(u.resource, of.Resource) {
@@ -222,7 +216,7 @@ func (s *Store) setResource(u *unit, all map[string]string) {
 	}
 	s.resources += size - u.bytes
 	u.resource, u.bytes = kept, size
-	s.touch(bucketUnits, string(u.id))
+	s.touch(kindUnit, string(u.id), u)
 }
 
 // roomForUnit makes room for a unit: those that are gone give way, the longest gone
@@ -268,7 +262,7 @@ func (s *Store) removeUnit(u *unit) {
 	s.resources -= u.bytes
 	s.peers -= len(u.peers)
 	delete(s.units, u.id)
-	s.touch(bucketUnits, string(u.id))
+	s.touch(kindUnit, string(u.id), nil)
 }
 
 // removeCondition frees the place of a condition that has no more points.
@@ -277,7 +271,7 @@ func (s *Store) removeCondition(u *unit, i int) {
 		s.series--
 		s.heads -= len(c.head)
 		*c = condition{}
-		s.touch(bucketUnits, string(u.id))
+		s.touch(kindUnit, string(u.id), u)
 	}
 }
 
@@ -376,52 +370,47 @@ type unitRecord struct {
 	Resource   map[string]string `json:"resource,omitempty"`
 	First      time.Time         `json:"first"`
 	Last       time.Time         `json:"last"`
-	Seen       int64             `json:"seen"`
 	Conditions []conditionRecord `json:"conditions,omitempty"`
 }
 
 type conditionRecord struct {
-	Policy, Monitor, Window string
-	Seen                    int64 // 0: a free place
+	Condition
+	Seen int64 // 0: a free place
 }
 
-func (u *unit) encode() []byte {
-	r := unitRecord{Host: u.host, Name: u.name, Resource: u.resource, First: u.first.UTC(), Last: u.last.UTC(), Seen: u.seen}
+func (u *unit) record() (UnitID, int64, any) {
+	u.saved = u.seen
+	r := unitRecord{Host: u.host, Name: u.name, Resource: u.resource, First: u.first.UTC(), Last: u.last.UTC()}
 	for _, c := range u.conditions {
 		var of conditionRecord
 		if c.seen != 0 {
-			v := c.Value()
-			of = conditionRecord{v.Policy, v.Monitor, v.Window, c.seen}
+			of = conditionRecord{c.Value(), c.seen}
 		}
 		r.Conditions = append(r.Conditions, of)
 	}
-	b, _ := json.Marshal(r) // of texts, times and numbers
-	return b
+	return u.id, u.seen, r
 }
 
 // loadUnit adds a unit of the database.
-func (s *Store) loadUnit(key, value []byte) error {
+func (s *Store) loadUnit(key string, id UnitID, seen int64, data []byte) error {
 	var r unitRecord
-	if err := json.Unmarshal(value, &r); err != nil {
+	if err := json.Unmarshal(data, &r); err != nil {
 		return err
 	}
-	if len(s.units) >= maxUnits {
-		return nil
+	if len(s.units) >= maxUnits || key != string(id) {
+		return errRecord
 	}
-	u := &unit{
-		id: UnitID(hex.EncodeToString(key)), host: r.Host, name: r.Name, first: r.First, last: r.Last, seen: r.Seen, saved: r.Seen,
-		states: map[string]state{},
-	}
+	u := &unit{id: id, host: r.Host, name: r.Name, first: r.First, last: r.Last, seen: seen, saved: seen, states: map[string]state{}}
 	u.resource, u.bytes, _ = boundAttributes(r.Resource, maxAttributes, maxResource)
 	for _, c := range r.Conditions[:min(len(r.Conditions), maxConditions)] {
 		of := condition{seen: c.Seen, newest: Reading{Threshold: math.NaN()}}
 		if c.Seen != 0 {
-			of.Handle = unique.Make(Condition{Policy: c.Policy, Monitor: c.Monitor, Window: c.Window})
+			of.Handle = unique.Make(c.Condition)
 			s.series++
 		}
 		u.conditions = append(u.conditions, of)
 	}
 	s.resources += u.bytes
-	s.units[u.id] = u
+	s.units[id] = u
 	return nil
 }
