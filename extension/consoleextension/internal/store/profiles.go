@@ -129,8 +129,6 @@ type profileLimits struct {
 	memory int
 	// profile bounds one profile as it is in memory when it is read, as estimated.
 	profile int
-	// cached bounds the profiles that were read last, as estimated.
-	cached int
 	// openingBytes bounds the files of one opening, bytes those of all.
 	openingBytes, bytes int64
 	// profiles bounds the number of profiles of one opening, openings the number of
@@ -139,9 +137,8 @@ type profileLimits struct {
 	// segments is the number of files of a profile at which they are merged.
 	segments int
 	// flush is the time for which samples are in memory alone; idle the time without
-	// samples after which the files of a profile are merged; forget the time without
-	// reads after which a profile leaves the cache.
-	flush, idle, forget time.Duration
+	// samples after which the files of a profile are merged.
+	flush, idle time.Duration
 	// wait bounds the time that a sender waits for the disk, stop the time that the end does.
 	wait, stop time.Duration
 }
@@ -150,7 +147,6 @@ func limitsOfProfiles(maxBytes int64) profileLimits {
 	return profileLimits{
 		memory:       32 << 20,
 		profile:      16 << 20,
-		cached:       32 << 20,
 		openingBytes: min(16<<20, maxBytes/8),
 		bytes:        maxBytes / 4 * 3,
 		profiles:     128,
@@ -159,7 +155,6 @@ func limitsOfProfiles(maxBytes int64) profileLimits {
 		segments:     8,
 		flush:        3 * time.Second,
 		idle:         30 * time.Second,
-		forget:       5 * time.Minute,
 		wait:         time.Second,
 		stop:         10 * time.Second,
 	}
@@ -192,9 +187,9 @@ type profileFiles struct {
 	closed   bool
 	progress chan struct{} // is closed when a file was written
 
-	disk   sync.Mutex // held to change files
-	noGate sync.Once
-	cache  profileCache
+	disk    sync.Mutex    // held to change files
+	reading chan struct{} // is held to read a profile
+	noGate  sync.Once
 
 	kick chan struct{}
 	done chan struct{}
@@ -222,7 +217,6 @@ type profileFile struct {
 	// mergeDue reports that there are segments that a merge may make smaller, and full
 	// that it did not help: no more samples are added.
 	mergeDue, full bool
-	version        int // changes with the segments
 
 	// pending has the samples that are not on disk, with what they add to ProfileInfo.
 	pending      *pprofs.Builder
@@ -254,7 +248,7 @@ func newProfileFiles(dir string, limits profileLimits, log *zap.Logger, uptime f
 		room:     func() {},
 		openings: make(map[string]*openingFiles),
 		progress: make(chan struct{}),
-		cache:    profileCache{max: limits.cached, loading: make(chan struct{}, 1)},
+		reading:  make(chan struct{}, 1),
 		kick:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
 	}
@@ -319,7 +313,6 @@ func (f *profileFiles) run() {
 		}
 		f.flush(false)
 		f.merge()
-		f.cache.forget(f.uptime(), f.limits.forget)
 	}
 }
 
@@ -680,7 +673,6 @@ func (f *profileFiles) write(w batch) {
 // added adds a segment to the index. The lock is held.
 func (f *profileFiles) added(o *openingFiles, p *profileFile, s segment) {
 	p.segments = append(p.segments, s)
-	p.version++
 	p.Bytes += s.Bytes
 	o.bytes += blocks(s.Bytes)
 	f.bytes += blocks(s.Bytes)
@@ -689,7 +681,6 @@ func (f *profileFiles) added(o *openingFiles, p *profileFile, s segment) {
 // subtract removes segments from the index. The lock is held.
 func (f *profileFiles) subtract(o *openingFiles, p *profileFile, gone []segment) {
 	p.segments = slices.DeleteFunc(p.segments, func(s segment) bool { return slices.Contains(gone, s) })
-	p.version++
 	for _, s := range gone {
 		p.Bytes -= s.Bytes
 		o.bytes -= blocks(s.Bytes)

@@ -299,7 +299,6 @@ func (f *profileFiles) remove(ids []string) {
 		}
 		f.mu.Unlock()
 		if o != nil {
-			f.cache.remove(id)
 			if err := os.RemoveAll(o.dir); err != nil {
 				f.log.Warn("console's old profiles not removed", zap.String("directory", o.dir), zap.Error(err))
 			}

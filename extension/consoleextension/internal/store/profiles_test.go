@@ -4,7 +4,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
@@ -596,48 +595,6 @@ func TestReadersAndWritersAtOnce(t *testing.T) {
 	readers.Wait()
 	require.EqualValues(t, 400, byPhase(f.profile("t1", cpuKey(f, "t1")))["main.hot both"])
 	require.Empty(t, f.dropped)
-}
-
-func TestProfilesThatWereReadAreBounded(t *testing.T) {
-	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.cached = 100 << 10 })
-	for i := range 20 {
-		f.send(pprofstest.Input{Profile: phased(fmt.Sprint("t", i), "both"), Stacks: 50})
-	}
-	f.later(f.limits.flush)
-	for i := range 20 {
-		id := fmt.Sprint("t", i)
-		key := cpuKey(f, id)
-		f.now++
-		f.profile(id, key)
-		require.LessOrEqual(t, f.cache.size, f.limits.cached)
-		require.NotNil(t, f.cache.get(profileAt{id, key}, f.now))
-	}
-	require.Greater(t, f.cache.size, f.limits.cached/2)
-	f.cache.forget(f.now+f.limits.forget, f.limits.forget)
-	require.Zero(t, f.cache.size)
-	require.Empty(t, f.cache.entries)
-}
-
-func TestCloneIsACopy(t *testing.T) {
-	in := samplesOf(pprofstest.Input{Profile: phased("t1", "both"), Hot: 3, Cold: 2, Stacks: 5}.Build(t))[0]
-	b := pprofs.NewBuilder(pprofs.TypeOf(in.Dictionary, in.Part.Profile), pprofs.Options{Labels: []string{attr.TriggerPhase}})
-	b.Add(in.Dictionary, in.Part, in.Attributes, 0, 1<<30)
-	p := b.Finish("app")
-	want := p.String()
-	c := clone(p)
-	require.NoError(t, c.CheckValid())
-	require.Equal(t, want, c.String())
-	var a, z bytes.Buffer
-	require.NoError(t, c.WriteUncompressed(&a))
-	require.NoError(t, p.WriteUncompressed(&z))
-	require.Equal(t, z.Bytes(), a.Bytes())
-	c.Scale(-1)
-	c.RemoveLabel(attr.TriggerPhase)
-	c.SetLabel("x", []string{"y"})
-	c.Mapping[0].File, c.Function[0].Name, c.Location[0].Address, c.Comments[0] = "", "", 0, ""
-	c.Location[0].Line[0].Line = 999
-	c.Sample[0].Location[0], c.SampleType[0].Type = nil, ""
-	require.Equal(t, want, p.String())
 }
 
 // addInput adds samples as the intake does, with the attributes of a profile about its opening.
