@@ -9,6 +9,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -44,10 +45,19 @@ type database struct {
 	sql *sql.DB    // nil: it could not be opened anew
 }
 
-// connect opens a file with one connection, which SQLite makes when it is used.
+// connect opens a file, which is its user's alone, with one connection.
 func connect(path string, pragmas ...string) (*sql.DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
+		return nil, err
+	}
+	// SQLite would let others read a new file. One that is there is not opened here: to close
+	// it would end SQLite's locks on it.
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err == nil {
+		err = file.Close()
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	dsn := url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(path), "/"), RawQuery: url.Values{"_pragma": pragmas}.Encode()}
@@ -61,9 +71,9 @@ func connect(path string, pragmas ...string) (*sql.DB, error) {
 // lockDirectory lets one store at a time use a directory, until it is closed or its process
 // ends. The lock has a file of its own, for a damaged database is set aside.
 func lockDirectory(dir string) (*sql.DB, error) {
-	db, err := connect(filepath.Join(dir, "lock"), "locking_mode(EXCLUSIVE)")
+	db, err := connect(filepath.Join(dir, "lock"), "locking_mode(EXCLUSIVE)", "journal_mode(MEMORY)")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("lock the console's directory %s: %w", dir, err)
 	}
 	var version int
 	if err = db.QueryRow("PRAGMA user_version").Scan(&version); err == nil && version == 0 {
