@@ -24,7 +24,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
-	"github.com/hotprofile/hotprofile/internal/dotnetformat"
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
@@ -168,9 +168,9 @@ func BenchmarkDotnetBuffer(b *testing.B) {
 				buffer.Done()
 			}
 		})
-		decoder := dotnetformat.NewDecoder(0)
-		run("baseline=decode", func(c *dotnettest.Capture) { _, _ = decoder.Decode(c.Format, c.Bytes, func(*dotnetformat.Sample) {}) })
-		into := make([]byte, 0, dotnetformat.MaxBuffer)
+		decoder := nativeformat.NewDecoder(0)
+		run("baseline=decode", func(c *dotnettest.Capture) { _, _ = decoder.Decode(c.Format, c.Bytes, func(*nativeformat.Sample) {}) })
+		into := make([]byte, 0, nativeformat.MaxBuffer)
 		run("baseline=copy", func(c *dotnettest.Capture) { into = append(into[:0], c.Bytes...) })
 	}
 }

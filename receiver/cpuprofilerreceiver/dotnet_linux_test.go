@@ -46,8 +46,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/dotnetformat"
 	"github.com/hotprofile/hotprofile/internal/hostid"
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
 	"github.com/hotprofile/hotprofile/test/conformancetest"
@@ -151,7 +151,7 @@ func sentSample(kind, service, thread, trace, span, typ string, selected bool, a
 
 func wanted(c *dotnettest.Capture) (out []string) {
 	for _, s := range c.Samples {
-		if s.Thread == dotnetformat.ExportThreadName || len(s.Frames) == 0 {
+		if s.Thread == nativeformat.ExportThreadName || len(s.Frames) == 0 {
 			continue
 		}
 		var functions []string
@@ -165,15 +165,15 @@ func wanted(c *dotnettest.Capture) (out []string) {
 			out = append(out, sentSample(kind, "checkout", s.Thread, s.TraceID, s.SpanID, s.Type, selected, s.UnixMilli*1e6, value, functions))
 		}
 		switch c.Format.Kind {
-		case dotnetformat.ThreadSamples:
+		case nativeformat.ThreadSamples:
 			if s.Selected { // in place of a selective sample, of which there were some before
 				add("wall/nanoseconds wall/nanoseconds 50000000", true, 50_000_000)
 			} else {
 				add("wall/nanoseconds wall/nanoseconds 500000000", false, 500_000_000)
 			}
-		case dotnetformat.SelectedThreadSamples:
+		case nativeformat.SelectedThreadSamples:
 			add("wall/nanoseconds wall/nanoseconds 50000000", true, 50_000_000)
-		case dotnetformat.AllocationSamples:
+		case nativeformat.AllocationSamples:
 			add("alloc_objects/count space/bytes 1 unscaled", false, 1)
 			add("alloc_space/bytes space/bytes 1 unscaled", false, s.Bytes)
 		}
@@ -257,8 +257,8 @@ func TestDotnetCapturesAreEmittedUnchanged(t *testing.T) {
 				c := r.client(nil)
 				var want []string
 				read := map[string]int64{} // samples that were in the buffers
-				sampler := map[dotnetformat.Kind]string{
-					dotnetformat.ThreadSamples: "dotnet_threads", dotnetformat.AllocationSamples: "dotnet_allocations", dotnetformat.SelectedThreadSamples: "dotnet_selected",
+				sampler := map[nativeformat.Kind]string{
+					nativeformat.ThreadSamples: "dotnet_threads", nativeformat.AllocationSamples: "dotnet_allocations", nativeformat.SelectedThreadSamples: "dotnet_selected",
 				}
 				for _, cap := range all {
 					header := []string{}
@@ -273,7 +273,7 @@ func TestDotnetCapturesAreEmittedUnchanged(t *testing.T) {
 					if cap.Truncated {
 						n++
 					}
-					if cap.Format.Kind == dotnetformat.AllocationSamples {
+					if cap.Format.Kind == nativeformat.AllocationSamples {
 						n *= 2
 					}
 					read[sampler[cap.Format.Kind]] += n

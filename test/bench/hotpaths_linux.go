@@ -29,7 +29,7 @@ var hotPaths = []hotPath{
 	{pkg: "internal/otlpprofiles", shows: "OTLP built and marshalled", ours: "Export/build_and_marshal", baseline: "Export/baseline:_marshal_alone", against: "marshalling alone", per: 5000, unit: "sample"},
 	{pkg: "receiver/cpuprofilerreceiver", shows: "decoded record to marshalled request", ours: "SampleAllIn/all", baseline: "SampleAllIn/baseline=marshal", against: "marshalling alone", per: 970, unit: "sample"},
 	{pkg: "receiver/cpuprofilerreceiver", shows: "a .NET buffer over HTTP", ours: "DotnetIntake/tcp/senders=1", baseline: "DotnetIntake/baseline=read/tcp/senders=1", against: "a handler that reads it"},
-	{pkg: "internal/dotnetformat", shows: "the .NET buffers of a web program decoded", ours: "Decode/web/known", baseline: "Decode/web/baseline=plain", against: "`encoding/binary`"},
+	{pkg: "internal/nativeformat", shows: "the .NET buffers of a web program decoded", ours: "Decode/web/known", baseline: "Decode/web/baseline=plain", against: "`encoding/binary`"},
 	{pkg: "processor/cputriggerprocessor", shows: "a batch through a shut gate", ours: "Gate/shut", baseline: "Gate/baseline:_pass-through", against: "pass-through"},
 	{pkg: "processor/cputriggerprocessor", shows: "a batch through an open gate", ours: "Gate/open_for_all", baseline: "Gate/baseline:_pass-through_with_a_copy", against: "pass-through with a copy"},
 	{pkg: "processor/cputriggerprocessor", shows: "a batch through a gate open for one unit of 50", ours: "Gate/open_for_one_of_50", baseline: "Gate/baseline:_pass-through_with_a_copy", against: "pass-through with a copy"},

@@ -11,13 +11,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/hotprofile/hotprofile/internal/dotnetformat"
-	"github.com/hotprofile/hotprofile/test/dotnetformattest"
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
+	"github.com/hotprofile/hotprofile/test/nativeformattest"
 )
 
 // buffer is one buffer to send again and again.
 type buffer struct {
-	format dotnetformat.Format
+	format nativeformat.Format
 	bytes  []byte
 	// times are the offsets of the times in bytes, newest is the latest time.
 	times  []int
@@ -28,20 +28,20 @@ type buffer struct {
 
 // newBuffer finds the times of a buffer. What it holds after a fault is sent as
 // it is.
-func newBuffer(format dotnetformat.Format, bytes []byte) *buffer {
+func newBuffer(format nativeformat.Format, bytes []byte) *buffer {
 	b := &buffer{format: format, bytes: bytes}
-	d := dotnetformat.NewDecoder(0)
-	if format.Kind == dotnetformat.ThreadSamples {
+	d := nativeformat.NewDecoder(0)
+	if format.Kind == nativeformat.ThreadSamples {
 		_, err := d.Decode(format, bytes, nil)
-		if frequent := (dotnetformat.Format{Kind: format.Kind, FrequentSampling: true}); err != nil {
+		if frequent := (nativeformat.Format{Kind: format.Kind, FrequentSampling: true}); err != nil {
 			if _, err := d.Decode(frequent, bytes, nil); err == nil {
 				b.format = frequent
 			}
 		}
 	}
-	sum, _ := d.Decode(b.format, bytes, func(s *dotnetformat.Sample) {
+	sum, _ := d.Decode(b.format, bytes, func(s *nativeformat.Sample) {
 		at := s.Offset + 1
-		if format.Kind == dotnetformat.ThreadSamples {
+		if format.Kind == nativeformat.ThreadSamples {
 			at = batchTime
 		}
 		if len(b.times) == 0 || b.times[len(b.times)-1] != at {
@@ -76,8 +76,8 @@ func readBuffers(paths []string) (all []*buffer, err error) {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".bin") {
 				return err
 			}
-			kind, ok := map[string]dotnetformat.Kind{
-				".threads": dotnetformat.ThreadSamples, ".allocations": dotnetformat.AllocationSamples, ".selected": dotnetformat.SelectedThreadSamples,
+			kind, ok := map[string]nativeformat.Kind{
+				".threads": nativeformat.ThreadSamples, ".allocations": nativeformat.AllocationSamples, ".selected": nativeformat.SelectedThreadSamples,
 			}[filepath.Ext(strings.TrimSuffix(file, ".bin"))]
 			if !ok {
 				return fmt.Errorf("%s is named neither .threads.bin, .allocations.bin nor .selected.bin", file)
@@ -86,7 +86,7 @@ func readBuffers(paths []string) (all []*buffer, err error) {
 			if err != nil {
 				return err
 			}
-			all = append(all, newBuffer(dotnetformat.Format{Kind: kind}, bytes))
+			all = append(all, newBuffer(nativeformat.Format{Kind: kind}, bytes))
 			return nil
 		})
 		if err != nil {
@@ -108,8 +108,8 @@ func (m madeBuffers) buffers() ([]*buffer, error) {
 	if m.threads < 1 || m.depth < 1 {
 		return nil, fmt.Errorf("make buffers of %d threads with %d frames: both have to be at least 1", m.threads, m.depth)
 	}
-	record := func(thread int) *dotnetformattest.Record {
-		r := &dotnetformattest.Record{
+	record := func(thread int) *nativeformattest.Record {
+		r := &nativeformattest.Record{
 			UnixMilli: int64(thread), // in turn; all are moved to now
 			Thread:    fmt.Sprintf(".NET Worker %d", thread),
 			Type:      "System.Byte[]",
@@ -127,8 +127,8 @@ func (m madeBuffers) buffers() ([]*buffer, error) {
 		return r
 	}
 	var all []*buffer
-	for _, kind := range []dotnetformat.Kind{dotnetformat.ThreadSamples, dotnetformat.AllocationSamples, dotnetformat.SelectedThreadSamples} {
-		e := dotnetformattest.NewEncoder(dotnetformat.Format{Kind: kind})
+	for _, kind := range []nativeformat.Kind{nativeformat.ThreadSamples, nativeformat.AllocationSamples, nativeformat.SelectedThreadSamples} {
+		e := nativeformattest.NewEncoder(nativeformat.Format{Kind: kind})
 		e.StartBatch(0)
 		frames := 0
 		for thread := range m.threads {
@@ -137,8 +137,8 @@ func (m madeBuffers) buffers() ([]*buffer, error) {
 			e.Sample(r)
 		}
 		e.EndBatch()
-		e.Statistics(dotnetformattest.Statistics{SuspendedMicroseconds: 150, Threads: int32(m.threads), Frames: int32(frames)})
-		all = append(all, newBuffer(dotnetformat.Format{Kind: kind}, e.Bytes()))
+		e.Statistics(nativeformattest.Statistics{SuspendedMicroseconds: 150, Threads: int32(m.threads), Frames: int32(frames)})
+		all = append(all, newBuffer(nativeformat.Format{Kind: kind}, e.Bytes()))
 	}
 	return all, nil
 }

@@ -21,7 +21,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/hotprofile/hotprofile/internal/dotnetformat"
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
 )
 
 // config describes what is sent, where and at which rate.
@@ -141,7 +141,7 @@ type sender struct {
 	config
 	number int
 	client *http.Client
-	urls   map[dotnetformat.Format]string
+	urls   map[nativeformat.Format]string
 	header http.Header
 
 	body    []byte
@@ -188,7 +188,7 @@ func newSender(c config, number int) (*sender, error) {
 }
 
 // urls are the targets of the buffers of each format.
-func urls(c config, base *url.URL) map[dotnetformat.Format]string {
+func urls(c config, base *url.URL) map[nativeformat.Format]string {
 	to := func(path string, interval time.Duration, frequent bool) string {
 		u, q := base.JoinPath(path), url.Values{}
 		if interval > 0 {
@@ -200,11 +200,11 @@ func urls(c config, base *url.URL) map[dotnetformat.Format]string {
 		u.RawQuery = q.Encode()
 		return u.String()
 	}
-	return map[dotnetformat.Format]string{
-		{Kind: dotnetformat.ThreadSamples}:                         to("v1/dotnet/thread-samples", c.interval, false),
-		{Kind: dotnetformat.ThreadSamples, FrequentSampling: true}: to("v1/dotnet/thread-samples", c.interval, true),
-		{Kind: dotnetformat.AllocationSamples}:                     to("v1/dotnet/allocation-samples", 0, false),
-		{Kind: dotnetformat.SelectedThreadSamples}:                 to("v1/dotnet/selected-thread-samples", c.selectedInterval, false),
+	return map[nativeformat.Format]string{
+		{Kind: nativeformat.ThreadSamples}:                         to("v1/dotnet/thread-samples", c.interval, false),
+		{Kind: nativeformat.ThreadSamples, FrequentSampling: true}: to("v1/dotnet/thread-samples", c.interval, true),
+		{Kind: nativeformat.AllocationSamples}:                     to("v1/dotnet/allocation-samples", 0, false),
+		{Kind: nativeformat.SelectedThreadSamples}:                 to("v1/dotnet/selected-thread-samples", c.selectedInterval, false),
 	}
 }
 

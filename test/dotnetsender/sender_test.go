@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/hotprofile/hotprofile/internal/dotnetformat"
-	"github.com/hotprofile/hotprofile/test/dotnetformattest"
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
+	"github.com/hotprofile/hotprofile/test/nativeformattest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,7 +39,7 @@ type intake struct {
 type request struct {
 	path, query, remote string
 	header              http.Header
-	samples             []dotnetformattest.Record
+	samples             []nativeformattest.Record
 }
 
 func newIntake(t *testing.T, listener net.Listener) *intake {
@@ -99,20 +99,20 @@ func read(r *http.Request) (got request, err error) {
 	if err != nil {
 		return got, err
 	}
-	kind, ok := map[string]dotnetformat.Kind{
-		"/v1/dotnet/thread-samples":          dotnetformat.ThreadSamples,
-		"/v1/dotnet/allocation-samples":      dotnetformat.AllocationSamples,
-		"/v1/dotnet/selected-thread-samples": dotnetformat.SelectedThreadSamples,
+	kind, ok := map[string]nativeformat.Kind{
+		"/v1/dotnet/thread-samples":          nativeformat.ThreadSamples,
+		"/v1/dotnet/allocation-samples":      nativeformat.AllocationSamples,
+		"/v1/dotnet/selected-thread-samples": nativeformat.SelectedThreadSamples,
 	}[r.URL.Path]
 	if !ok {
 		return got, fmt.Errorf("path %s", r.URL.Path)
 	}
 	got = request{path: r.URL.Path, query: r.URL.RawQuery, remote: r.RemoteAddr, header: r.Header}
-	d := dotnetformat.NewDecoder(0)
-	format := dotnetformat.Format{Kind: kind, FrequentSampling: r.URL.Query().Get("frequent_sampling") == "true"}
-	_, err = d.Decode(format, buf, func(s *dotnetformat.Sample) {
-		var record dotnetformattest.Record
-		dotnetformattest.RecordOf(d, s, &record)
+	d := nativeformat.NewDecoder(0)
+	format := nativeformat.Format{Kind: kind, FrequentSampling: r.URL.Query().Get("frequent_sampling") == "true"}
+	_, err = d.Decode(format, buf, func(s *nativeformat.Sample) {
+		var record nativeformattest.Record
+		nativeformattest.RecordOf(d, s, &record)
 		got.samples = append(got.samples, record)
 	})
 	return got, err
@@ -135,12 +135,12 @@ func recorded(t *testing.T) []*buffer {
 	return all
 }
 
-func decode(t *testing.T, b *buffer) (records []dotnetformattest.Record) {
+func decode(t *testing.T, b *buffer) (records []nativeformattest.Record) {
 	t.Helper()
-	d := dotnetformat.NewDecoder(0)
-	_, err := d.Decode(b.format, b.bytes, func(s *dotnetformat.Sample) {
-		var r dotnetformattest.Record
-		dotnetformattest.RecordOf(d, s, &r)
+	d := nativeformat.NewDecoder(0)
+	_, err := d.Decode(b.format, b.bytes, func(s *nativeformat.Sample) {
+		var r nativeformattest.Record
+		nativeformattest.RecordOf(d, s, &r)
 		records = append(records, r)
 	})
 	require.NoError(t, err)
@@ -192,9 +192,9 @@ func TestRecordedBuffersArriveWholeWithTheirTimesMovedToNow(t *testing.T) {
 					switch {
 					case all[i].format.FrequentSampling:
 						query = "frequent_sampling=true&interval=500"
-					case all[i].format.Kind == dotnetformat.AllocationSamples:
+					case all[i].format.Kind == nativeformat.AllocationSamples:
 						query = ""
-					case all[i].format.Kind == dotnetformat.SelectedThreadSamples:
+					case all[i].format.Kind == nativeformat.SelectedThreadSamples:
 						query = "interval=50"
 					}
 					require.Equal(t, query, got.query)

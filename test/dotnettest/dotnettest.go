@@ -12,14 +12,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hotprofile/hotprofile/internal/dotnetformat"
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
 )
 
 // Capture is a recorded buffer and what it holds.
 type Capture struct {
 	Name   string // as web/000.threads
 	Bytes  []byte
-	Format dotnetformat.Format
+	Format nativeformat.Format
 	// Truncated reports that the buffer ends inside a sample.
 	Truncated bool `json:"truncated"`
 	Kind      string
@@ -43,9 +43,9 @@ type Sample struct {
 // Path returns the path that such a buffer is posted to, with its query.
 func (c *Capture) Path() string {
 	switch c.Format.Kind {
-	case dotnetformat.AllocationSamples:
+	case nativeformat.AllocationSamples:
 		return "/v1/dotnet/allocation-samples"
-	case dotnetformat.SelectedThreadSamples:
+	case nativeformat.SelectedThreadSamples:
 		return "/v1/dotnet/selected-thread-samples?interval=50"
 	}
 	if c.Format.FrequentSampling {
@@ -75,9 +75,9 @@ func Read(t testing.TB, glob string) (all []Capture) {
 		if err := json.Unmarshal(content, &c); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		c.Format = dotnetformat.Format{
-			Kind: map[string]dotnetformat.Kind{
-				"threads": dotnetformat.ThreadSamples, "allocations": dotnetformat.AllocationSamples, "selected": dotnetformat.SelectedThreadSamples,
+		c.Format = nativeformat.Format{
+			Kind: map[string]nativeformat.Kind{
+				"threads": nativeformat.ThreadSamples, "allocations": nativeformat.AllocationSamples, "selected": nativeformat.SelectedThreadSamples,
 			}[c.Kind],
 			FrequentSampling: c.Selected,
 		}

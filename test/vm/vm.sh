@@ -133,7 +133,7 @@ sources() {
 
 VM_PACKAGES=(
 	internal/cgroup internal/cgroup/keptfile internal/monitor internal/perfevent internal/perfevent/switches internal/perfevent/uprobe internal/unixsocket
-	internal/dotnetformat internal/otlpprofiles internal/procfs internal/samples internal/trigger
+	internal/nativeformat internal/otlpprofiles internal/procfs internal/samples internal/trigger
 	processor/cputriggerprocessor
 	receiver/cpuprofilerreceiver
 	receiver/cpuprofilerreceiver/internal/attach

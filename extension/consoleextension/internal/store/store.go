@@ -220,12 +220,12 @@ func (s *Store) load() error {
 			if err := rows.Scan(&key, &unit, &stored, &data); err != nil {
 				return err
 			}
-			if kind.load(key, unit, stored, data) != nil {
+			if kind.load(key, unit, stored, data) == nil {
+				newest = max(newest, stored)
+			} else {
 				s.touch(kind.name, key, nil)
 				bad++
-				return nil
 			}
-			newest = max(newest, stored)
 			return nil
 		}, "SELECT key, unit, stored, data FROM records WHERE kind = ? ORDER BY stored, key", kind.name)
 		if err != nil {

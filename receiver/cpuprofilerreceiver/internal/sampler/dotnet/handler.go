@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/dotnetformat"
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
 	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
@@ -34,14 +34,14 @@ const (
 	maxInterval = time.Hour
 )
 
-func kindOf(path string) (dotnetformat.Kind, bool) {
+func kindOf(path string) (nativeformat.Kind, bool) {
 	switch path {
 	case threadSamplesPath:
-		return dotnetformat.ThreadSamples, true
+		return nativeformat.ThreadSamples, true
 	case allocationSamplesPath:
-		return dotnetformat.AllocationSamples, true
+		return nativeformat.AllocationSamples, true
 	case selectedThreadSamplesPath:
-		return dotnetformat.SelectedThreadSamples, true
+		return nativeformat.SelectedThreadSamples, true
 	}
 	return 0, false
 }
@@ -110,8 +110,8 @@ func (in *Intake) serve(w http.ResponseWriter, r *http.Request) (Result, *proble
 }
 
 // problemWith returns why a buffer is not answered with 202; nil if it is.
-func (in *Intake) problemWith(w http.ResponseWriter, format dotnetformat.Format, result Result, err error) *problem {
-	var fault *dotnetformat.Error
+func (in *Intake) problemWith(w http.ResponseWriter, format nativeformat.Format, result Result, err error) *problem {
+	var fault *nativeformat.Error
 	var p *problem
 	switch {
 	case result.NoRoom > 0:
@@ -135,9 +135,9 @@ func (in *Intake) problemWith(w http.ResponseWriter, format dotnetformat.Format,
 
 // hint names what senders forget: a buffer has no mark for the byte that makes
 // everything after it unreadable.
-func hint(f dotnetformat.Format) string {
+func hint(f nativeformat.Format) string {
 	switch {
-	case f.Kind != dotnetformat.ThreadSamples:
+	case f.Kind != nativeformat.ThreadSamples:
 		return ""
 	case f.FrequentSampling:
 		return "; frequent_sampling=true is for services that run selective sampling beside thread sampling, no others"
@@ -146,9 +146,9 @@ func hint(f dotnetformat.Format) string {
 }
 
 // parametersOf reads the query.
-func parametersOf(kind dotnetformat.Kind, u *url.URL) (f dotnetformat.Format, interval time.Duration, refused *problem) {
-	bad := func(format string, args ...any) (dotnetformat.Format, time.Duration, *problem) {
-		return dotnetformat.Format{}, 0, problemOf(http.StatusBadRequest, format, args...)
+func parametersOf(kind nativeformat.Kind, u *url.URL) (f nativeformat.Format, interval time.Duration, refused *problem) {
+	bad := func(format string, args ...any) (nativeformat.Format, time.Duration, *problem) {
+		return nativeformat.Format{}, 0, problemOf(http.StatusBadRequest, format, args...)
 	}
 	params, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -168,10 +168,10 @@ func parametersOf(kind dotnetformat.Kind, u *url.URL) (f dotnetformat.Format, in
 		if err != nil {
 			return bad("frequent_sampling: %q is not true or false", short(params.Get("frequent_sampling")))
 		}
-		f.FrequentSampling = yes && kind == dotnetformat.ThreadSamples
+		f.FrequentSampling = yes && kind == nativeformat.ThreadSamples
 	}
 	if !params.Has("interval") {
-		if kind == dotnetformat.AllocationSamples {
+		if kind == nativeformat.AllocationSamples {
 			return f, 0, nil
 		}
 		return bad("interval: must be set to the sampling interval in milliseconds, as in ?interval=1000: without it the profile would have no period")
@@ -220,7 +220,7 @@ func (in *Intake) read(w http.ResponseWriter, r *http.Request, into *body) *prob
 	case err == nil:
 		return nil
 	case errors.As(err, &tooLarge):
-		return problemOf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes; a buffer has %d and a little", tooLarge.Limit, dotnetformat.MaxBuffer)
+		return problemOf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes; a buffer has %d and a little", tooLarge.Limit, nativeformat.MaxBuffer)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		w.Header().Set("Connection", "close")
 		return problemOf(http.StatusRequestTimeout, "the body did not arrive in time (read_timeout)")

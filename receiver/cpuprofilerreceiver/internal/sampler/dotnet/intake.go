@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"go.uber.org/zap"
 
-	"github.com/hotprofile/hotprofile/internal/dotnetformat"
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -65,7 +65,7 @@ type Intake struct {
 	memory *memory
 
 	mu        sync.Mutex
-	decoder   *dotnetformat.Decoder
+	decoder   *nativeformat.Decoder
 	stacks    *stacks
 	resources *simplelru.LRU[sender, *resource]
 	full      episode
@@ -121,7 +121,7 @@ func New(cfg Settings) *Intake {
 	if cfg.MaxWait <= 0 {
 		cfg.MaxWait = time.Second
 	}
-	decoder := dotnetformat.NewDecoder(0)
+	decoder := nativeformat.NewDecoder(0)
 	in := &Intake{
 		cfg:     cfg,
 		slots:   make(chan struct{}, cfg.MaxRequests),
@@ -157,11 +157,11 @@ type Result struct {
 }
 
 // add decodes a buffer and adds its samples.
-func (in *Intake) add(format dotnetformat.Format, interval time.Duration, from sender, body []byte) (Result, error) {
+func (in *Intake) add(format nativeformat.Format, interval time.Duration, from sender, body []byte) (Result, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	b := &buffer{in: in, kind: format.Kind, period: interval.Nanoseconds(), from: in.resourceOf(from), now: in.cfg.Now().UnixNano()}
-	if format.Kind == dotnetformat.SelectedThreadSamples {
+	if format.Kind == nativeformat.SelectedThreadSamples {
 		b.from.selected = b.period
 	}
 	summary, err := in.decoder.Decode(format, body, b.sample)
@@ -185,11 +185,11 @@ func (in *Intake) add(format dotnetformat.Format, interval time.Duration, from s
 
 // eventsOf returns the counters of a kind, and the number of events per sample of
 // it.
-func (in *Intake) eventsOf(k dotnetformat.Kind) (counted *Events, each int) {
+func (in *Intake) eventsOf(k nativeformat.Kind) (counted *Events, each int) {
 	switch k {
-	case dotnetformat.AllocationSamples:
+	case nativeformat.AllocationSamples:
 		return &in.stats.Allocations, 2
-	case dotnetformat.SelectedThreadSamples:
+	case nativeformat.SelectedThreadSamples:
 		return &in.stats.Selected, 1
 	}
 	return &in.stats.Threads, 1
@@ -218,7 +218,7 @@ func (in *Intake) resourceOf(from sender) *resource {
 type buffer struct {
 	Result
 	in     *Intake
-	kind   dotnetformat.Kind
+	kind   nativeformat.Kind
 	period int64
 	from   *resource
 	now    int64
@@ -227,12 +227,12 @@ type buffer struct {
 }
 
 // sample adds one sample.
-func (b *buffer) sample(s *dotnetformat.Sample) {
+func (b *buffer) sample(s *nativeformat.Sample) {
 	if !b.begun {
 		b.begun = true
 		b.in.stacks.begin()
 	}
-	if s.Thread == dotnetformat.ExportThread && !b.in.cfg.ExportThread {
+	if s.Thread == nativeformat.ExportThread && !b.in.cfg.ExportThread {
 		b.ExportThread++
 		return
 	}
@@ -260,7 +260,7 @@ func (b *buffer) sample(s *dotnetformat.Sample) {
 	}
 	var lost int
 	switch b.kind {
-	case dotnetformat.ThreadSamples:
+	case nativeformat.ThreadSamples:
 		k.Type, k.Selected = samples.DotnetThreads, s.Selected
 		// When it samples all threads, the profiler makes no selective samples: that
 		// of a selected thread stands in for one, and the others cover the rest of its
@@ -269,10 +269,10 @@ func (b *buffer) sample(s *dotnetformat.Sample) {
 			k.Period = min(k.Period, b.from.selected)
 		}
 		lost = b.addEvent(k, at, k.Period)
-	case dotnetformat.SelectedThreadSamples:
+	case nativeformat.SelectedThreadSamples:
 		k.Type, k.Selected = samples.DotnetSelected, true
 		lost = b.addEvent(k, at, k.Period)
-	case dotnetformat.AllocationSamples:
+	case nativeformat.AllocationSamples:
 		k.AllocType, k.Period = b.in.decoder.Text(s.Type), 1
 		k.Type = samples.DotnetAllocObjects
 		lost = b.addEvent(k, at, 1)
@@ -329,15 +329,15 @@ func (r *resource) service() string {
 // and once when it has ended.
 type episode struct {
 	begun   int64 // 0 without an episode
-	kind    dotnetformat.Kind
+	kind    nativeformat.Kind
 	samples int
 }
 
-func (e *episode) lose(log *zap.Logger, kind dotnetformat.Kind, now int64, samples int) {
+func (e *episode) lose(log *zap.Logger, kind nativeformat.Kind, now int64, samples int) {
 	if e.begun == 0 {
 		e.begun, e.kind = now, kind
 		message := sampler.MsgThreadsFull
-		if kind == dotnetformat.AllocationSamples {
+		if kind == nativeformat.AllocationSamples {
 			message = sampler.MsgAllocationsFull
 		}
 		log.Warn(message, zap.Stringer("of", kind))

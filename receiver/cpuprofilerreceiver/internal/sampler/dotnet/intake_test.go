@@ -22,12 +22,12 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/hotprofile/hotprofile/internal/dotnetformat"
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
-	"github.com/hotprofile/hotprofile/test/dotnetformattest"
 	"github.com/hotprofile/hotprofile/test/dotnettest"
+	"github.com/hotprofile/hotprofile/test/nativeformattest"
 )
 
 // recorded is about the time at which the captures were recorded.
@@ -144,7 +144,7 @@ func (r *rig) post(t testing.TB, path string, body []byte) reply {
 func kept(c *dotnettest.Capture) (out []dotnettest.Sample, frameless, exportThread int) {
 	for _, s := range c.Samples {
 		switch {
-		case s.Thread == dotnetformat.ExportThreadName:
+		case s.Thread == nativeformat.ExportThreadName:
 			exportThread++
 		case len(s.Frames) == 0:
 			frameless++
@@ -183,7 +183,7 @@ func TestTheTimeOfSelectedThreadsIsCountedOnce(t *testing.T) {
 	all := dotnettest.Read(t, "selected/*")
 	for _, c := range all {
 		for _, s := range c.Samples {
-			if c.Format.Kind == dotnetformat.SelectedThreadSamples {
+			if c.Format.Kind == nativeformat.SelectedThreadSamples {
 				selectiveAt[s.UnixMilli] = true
 			}
 		}
@@ -193,7 +193,7 @@ func TestTheTimeOfSelectedThreadsIsCountedOnce(t *testing.T) {
 		samples, _, _ := kept(&c)
 		for _, s := range samples {
 			switch {
-			case c.Format.Kind == dotnetformat.SelectedThreadSamples:
+			case c.Format.Kind == nativeformat.SelectedThreadSamples:
 				want += selective
 			case s.Selected:
 				require.False(t, selectiveAt[s.UnixMilli], "no selective samples at that time")
@@ -218,14 +218,14 @@ func TestASecondOfASelectedThreadIsASecond(t *testing.T) {
 	r := newRig(t, nil)
 	for tick := range 20 {
 		at := recorded.Add(time.Duration(tick) * 50 * time.Millisecond).UnixMilli()
-		format, path := dotnetformat.Format{Kind: dotnetformat.SelectedThreadSamples}, "/v1/dotnet/selected-thread-samples?interval=50"
+		format, path := nativeformat.Format{Kind: nativeformat.SelectedThreadSamples}, "/v1/dotnet/selected-thread-samples?interval=50"
 		if tick%10 == 9 {
-			format = dotnetformat.Format{Kind: dotnetformat.ThreadSamples, FrequentSampling: true}
+			format = nativeformat.Format{Kind: nativeformat.ThreadSamples, FrequentSampling: true}
 			path = "/v1/dotnet/thread-samples?interval=500&frequent_sampling=true"
 		}
-		e := dotnetformattest.NewEncoder(format)
+		e := nativeformattest.NewEncoder(format)
 		e.StartBatch(at)
-		e.Sample(&dotnetformattest.Record{UnixMilli: at, Thread: "worker", Selected: true, Frames: []string{"Shop.Cart.Add()"}})
+		e.Sample(&nativeformattest.Record{UnixMilli: at, Thread: "worker", Selected: true, Frames: []string{"Shop.Cart.Add()"}})
 		e.EndBatch()
 		require.Equal(t, http.StatusAccepted, r.post(t, path, e.Bytes()).code)
 	}
@@ -249,7 +249,7 @@ func TestASelectedThreadWithoutSelectiveSamplesHasTheWholeInterval(t *testing.T)
 // checkEvents compares events with what a capture holds.
 func checkEvents(t *testing.T, c *dotnettest.Capture, want []dotnettest.Sample, got []event) {
 	t.Helper()
-	allocations := c.Format.Kind == dotnetformat.AllocationSamples
+	allocations := c.Format.Kind == nativeformat.AllocationSamples
 	if allocations {
 		require.Len(t, got, 2*len(want))
 	} else {
@@ -262,7 +262,7 @@ func checkEvents(t *testing.T, c *dotnettest.Capture, want []dotnettest.Sample, 
 		switch {
 		case allocations:
 			types, values, period = []*samples.Type{samples.DotnetAllocObjects, samples.DotnetAllocSpace}, []int64{1, w.Bytes}, 1
-		case c.Format.Kind == dotnetformat.SelectedThreadSamples:
+		case c.Format.Kind == nativeformat.SelectedThreadSamples:
 			types, period = []*samples.Type{samples.DotnetSelected}, int64(50*time.Millisecond)
 			values = []int64{period}
 		}
@@ -322,7 +322,7 @@ func TestTheProfilersOwnThreadIsTakenWhereAskedFor(t *testing.T) {
 	require.Positive(t, own)
 	got := 0
 	for _, e := range r.sink.events {
-		if e.Thread.Name == dotnetformat.ExportThreadName {
+		if e.Thread.Name == nativeformat.ExportThreadName {
 			got++
 		}
 	}
@@ -476,7 +476,7 @@ func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 			code = p.Status
 		}
 		each := 1
-		if c.Format.Kind == dotnetformat.AllocationSamples {
+		if c.Format.Kind == nativeformat.AllocationSamples {
 			each = 2
 		}
 		if !slices.Contains(codes, code) || len(r.sink.events) != each*result.Samples {
@@ -599,8 +599,8 @@ func TestSamplesThatFitAreKept(t *testing.T) {
 }
 
 // buffer of one batch made by the writer's own rules.
-func encoded(records ...dotnetformattest.Record) []byte {
-	e := dotnetformattest.NewEncoder(dotnetformat.Format{Kind: dotnetformat.ThreadSamples})
+func encoded(records ...nativeformattest.Record) []byte {
+	e := nativeformattest.NewEncoder(nativeformat.Format{Kind: nativeformat.ThreadSamples})
 	e.StartBatch(recorded.UnixMilli())
 	for i := range records {
 		e.Sample(&records[i])
@@ -612,7 +612,7 @@ func encoded(records ...dotnetformattest.Record) []byte {
 func TestNamesAreShownWithoutControlCharactersAndNothingIsLost(t *testing.T) {
 	r := newRig(t, nil)
 	names := []string{"Shop.Cart.Add(System.Int32)", "a\nb", "nul\x00", "esc\x1b[31m", "Ünïcödé.日本(🙂)", "", "Unknown_Native_Function(unknown)"}
-	got := r.post(t, threadSamplesPath+"?interval=1000", encoded(dotnetformattest.Record{Thread: "t\n\x00", Frames: names}))
+	got := r.post(t, threadSamplesPath+"?interval=1000", encoded(nativeformattest.Record{Thread: "t\n\x00", Frames: names}))
 	require.Equal(t, http.StatusAccepted, got.code)
 	e := r.sink.events[0]
 	require.Equal(t, "t\n\x00", e.Thread.Name)
@@ -636,7 +636,7 @@ func TestDeepStacksAreCutAtTheRootAndMarked(t *testing.T) {
 		deep[i] = fmt.Sprint("F", i%7)
 	}
 	require.Equal(t, http.StatusAccepted, r.post(t, threadSamplesPath+"?interval=1", encoded(
-		dotnetformattest.Record{Frames: deep}, dotnetformattest.Record{Frames: deep[:maxDepth]})).code)
+		nativeformattest.Record{Frames: deep}, nativeformattest.Record{Frames: deep[:maxDepth]})).code)
 	cut, whole := r.sink.events[0].Stack, r.sink.events[1].Stack
 	require.True(t, cut.Truncated)
 	require.False(t, whole.Truncated)
@@ -647,14 +647,14 @@ func TestDeepStacksAreCutAtTheRootAndMarked(t *testing.T) {
 func TestCachesAreBounded(t *testing.T) {
 	r := newRig(t, nil)
 	r.stacks.limit = 1 << 10
-	r.decoder = dotnetformat.NewDecoder(16 << 10)
+	r.decoder = nativeformat.NewDecoder(16 << 10)
 	r.stacks.decoder = r.decoder
 	for i := range 200 {
 		var frames []string
 		for j := range 10 {
 			frames = append(frames, fmt.Sprintf("Name%d_%d", i%50, j))
 		}
-		body := encoded(dotnetformattest.Record{Thread: "worker", Frames: frames})
+		body := encoded(nativeformattest.Record{Thread: "worker", Frames: frames})
 		require.Equal(t, http.StatusAccepted, r.post(t, threadSamplesPath+"?interval=1", body).code)
 		last := r.sink.events[len(r.sink.events)-1]
 		for j, l := range last.Stack.Locations {
@@ -667,7 +667,7 @@ func TestCachesAreBounded(t *testing.T) {
 	require.Positive(t, s.Stacks)
 
 	for i := range maxResources + 5 {
-		_, _ = r.add(dotnetformat.Format{Kind: dotnetformat.ThreadSamples}, time.Second, sender{header: fmt.Sprint("service.name=s", i)}, nil)
+		_, _ = r.add(nativeformat.Format{Kind: nativeformat.ThreadSamples}, time.Second, sender{header: fmt.Sprint("service.name=s", i)}, nil)
 	}
 	require.Equal(t, maxResources, r.resources.Len())
 	require.Positive(t, r.Stats().Resources)
@@ -675,11 +675,11 @@ func TestCachesAreBounded(t *testing.T) {
 
 func TestTenThousandNamesAndOneMore(t *testing.T) {
 	r := newRig(t, nil)
-	e := dotnetformattest.NewEncoder(dotnetformat.Format{Kind: dotnetformat.ThreadSamples})
+	e := nativeformattest.NewEncoder(nativeformat.Format{Kind: nativeformat.ThreadSamples})
 	e.StartBatch(recorded.UnixMilli())
 	n := 0
-	for ; n < dotnetformat.MaxCode+1; n += 1 {
-		e.Sample(&dotnetformattest.Record{Frames: []string{fmt.Sprint("F", n)}})
+	for ; n < nativeformat.MaxCode+1; n += 1 {
+		e.Sample(&nativeformattest.Record{Frames: []string{fmt.Sprint("F", n)}})
 		if e.Full() {
 			break
 		}
@@ -690,10 +690,10 @@ func TestTenThousandNamesAndOneMore(t *testing.T) {
 	var body []byte
 	body = append(body, 1, 0, 0, 0, 1)
 	body = binary.BigEndian.AppendUint64(body, uint64(recorded.UnixMilli()))
-	for i := range dotnetformat.MaxCode + 2 {
+	for i := range nativeformat.MaxCode + 2 {
 		body = append(body, 2, 0, 0)
 		body = append(body, make([]byte, 24)...)
-		code := min(i+1, dotnetformat.MaxCode)
+		code := min(i+1, nativeformat.MaxCode)
 		body = binary.BigEndian.AppendUint16(body, uint16(-int16(code)))
 		name := fmt.Sprint(i)
 		body = binary.BigEndian.AppendUint16(body, uint16(len(name)))
@@ -705,7 +705,7 @@ func TestTenThousandNamesAndOneMore(t *testing.T) {
 	r.sink.free(-1)
 	got = r.post(t, threadSamplesPath+"?interval=1", body)
 	require.Equal(t, http.StatusAccepted, got.code, got.body.Detail)
-	require.Equal(t, dotnetformat.MaxCode+2, got.body.Samples)
+	require.Equal(t, nativeformat.MaxCode+2, got.body.Samples)
 	for i, e := range r.sink.events {
 		require.Equal(t, fmt.Sprint(i), e.Stack.Locations[0].Lines[0].Function)
 	}
@@ -727,7 +727,7 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	r.sink.free(0)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := r.add(dotnetformat.Format{Kind: dotnetformat.ThreadSamples}, time.Second, sender{}, body)
+	_, err := r.add(nativeformat.Format{Kind: nativeformat.ThreadSamples}, time.Second, sender{}, body)
 	runtime.ReadMemStats(&after)
 	require.NoError(t, err)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16*len(body)))
@@ -822,7 +822,7 @@ func FuzzIntake(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, frequent bool, body []byte) {
 		r := newRig(t, nil)
-		format := dotnetformat.Format{Kind: dotnetformat.Kind(kind%3 + 1), FrequentSampling: frequent}
+		format := nativeformat.Format{Kind: nativeformat.Kind(kind%3 + 1), FrequentSampling: frequent}
 		result, err := r.add(format, time.Second, sender{header: "service.name=x"}, body)
 		_ = r.problemWith(httptest.NewRecorder(), format, result, err)
 		for _, e := range r.sink.events {

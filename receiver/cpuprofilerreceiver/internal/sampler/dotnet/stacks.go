@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unsafe"
 
-	"github.com/hotprofile/hotprofile/internal/dotnetformat"
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -26,7 +26,7 @@ const nativeFrame = "Unknown_Native_Function(unknown)"
 
 // stacks makes each stack of names once, so that a known one costs a lookup.
 type stacks struct {
-	decoder *dotnetformat.Decoder
+	decoder *nativeformat.Decoder
 	limit   int
 
 	byHash map[uint64]*samples.Stack
@@ -37,7 +37,7 @@ type stacks struct {
 	resets    uint64
 }
 
-func newStacks(d *dotnetformat.Decoder, limit int) *stacks {
+func newStacks(d *nativeformat.Decoder, limit int) *stacks {
 	return &stacks{decoder: d, limit: limit, byHash: make(map[uint64]*samples.Stack)}
 }
 
@@ -59,7 +59,7 @@ func (s *stacks) forget() {
 }
 
 // of returns the stack of frames, the leaf first.
-func (s *stacks) of(frames []dotnetformat.Name) *samples.Stack {
+func (s *stacks) of(frames []nativeformat.Name) *samples.Stack {
 	truncated := len(frames) > maxDepth
 	if truncated {
 		frames = frames[:maxDepth]
@@ -81,7 +81,7 @@ func (s *stacks) of(frames []dotnetformat.Name) *samples.Stack {
 	return stack
 }
 
-func (s *stacks) same(known *samples.Stack, frames []dotnetformat.Name) bool {
+func (s *stacks) same(known *samples.Stack, frames []nativeformat.Name) bool {
 	if len(known.Locations) != len(frames) {
 		return false
 	}
@@ -93,7 +93,7 @@ func (s *stacks) same(known *samples.Stack, frames []dotnetformat.Name) bool {
 	return true
 }
 
-func (s *stacks) location(n dotnetformat.Name) *samples.Location {
+func (s *stacks) location(n nativeformat.Name) *samples.Location {
 	for int(n) >= len(s.locations) {
 		s.locations = append(s.locations, nil)
 	}

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package dotnetformat_test
+package nativeformat_test
 
 import (
 	"bytes"
@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/hotprofile/hotprofile/internal/dotnetformat"
-	. "github.com/hotprofile/hotprofile/test/dotnetformattest"
+	. "github.com/hotprofile/hotprofile/internal/nativeformat"
+	. "github.com/hotprofile/hotprofile/test/nativeformattest"
 )
 
 // written returns a string as it is after encoding and decoding, computed without the

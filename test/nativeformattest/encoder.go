@@ -1,24 +1,24 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dotnetformattest writes buffers of the .NET profiler, for tests and for
+// Package nativeformattest writes buffers of the .NET profiler, for tests and for
 // generating load.
-package dotnetformattest
+package nativeformattest
 
 import (
 	"encoding/binary"
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/hotprofile/hotprofile/internal/dotnetformat"
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
 )
 
-// Encoder writes buffers as the profiler does: it cuts strings at [dotnetformat.MaxUnits], stops at
-// [dotnetformat.MaxBuffer] bytes (checked before each field of thread samples, each allocation
-// sample, each batch of selected samples), and defines codes up to [dotnetformat.MaxCode]. It is
+// Encoder writes buffers as the profiler does: it cuts strings at [nativeformat.MaxUnits], stops at
+// [nativeformat.MaxBuffer] bytes (checked before each field of thread samples, each allocation
+// sample, each batch of selected samples), and defines codes up to [nativeformat.MaxCode]. It is
 // not safe for concurrent use.
 type Encoder struct {
-	format    dotnetformat.Format
+	format    nativeformat.Format
 	buf       []byte
 	codes     map[string]int16
 	batch     int // offset of the open selected batch
@@ -26,7 +26,7 @@ type Encoder struct {
 }
 
 // NewEncoder returns an encoder with an empty buffer.
-func NewEncoder(f dotnetformat.Format) *Encoder {
+func NewEncoder(f nativeformat.Format) *Encoder {
 	return &Encoder{format: f, codes: make(map[string]int16)}
 }
 
@@ -38,7 +38,7 @@ func (e *Encoder) Bytes() []byte { return e.buf }
 func (e *Encoder) Discarded() int { return e.discarded }
 
 // Full reports whether the buffer has MaxBuffer bytes or more.
-func (e *Encoder) Full() bool { return len(e.buf) >= dotnetformat.MaxBuffer }
+func (e *Encoder) Full() bool { return len(e.buf) >= nativeformat.MaxBuffer }
 
 // Reset starts a new buffer in the same memory.
 func (e *Encoder) Reset() {
@@ -50,28 +50,28 @@ func (e *Encoder) Reset() {
 // StartBatch starts a batch; allocation samples have no batches.
 func (e *Encoder) StartBatch(unixMilli int64) {
 	switch e.format.Kind {
-	case dotnetformat.ThreadSamples:
+	case nativeformat.ThreadSamples:
 		if !e.Full() {
-			e.buf = append(e.buf, dotnetformat.OpThreadStart)
-			e.buf = binary.BigEndian.AppendUint32(e.buf, dotnetformat.Version)
+			e.buf = append(e.buf, nativeformat.OpThreadStart)
+			e.buf = binary.BigEndian.AppendUint32(e.buf, nativeformat.Version)
 			e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(unixMilli))
 		}
-	case dotnetformat.SelectedThreadSamples:
+	case nativeformat.SelectedThreadSamples:
 		clear(e.codes)
 		e.batch = len(e.buf)
-		e.buf = append(e.buf, dotnetformat.OpSelectedStart)
+		e.buf = append(e.buf, nativeformat.OpSelectedStart)
 	}
 }
 
 // Sample writes one sample, or the part of it that fits.
 func (e *Encoder) Sample(r *Record) {
 	switch e.format.Kind {
-	case dotnetformat.ThreadSamples:
+	case nativeformat.ThreadSamples:
 		e.threadSample(r)
-	case dotnetformat.AllocationSamples:
+	case nativeformat.AllocationSamples:
 		clear(e.codes)
 		begin := len(e.buf)
-		e.buf = append(e.buf, dotnetformat.OpAllocation)
+		e.buf = append(e.buf, nativeformat.OpAllocation)
 		e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(r.UnixMilli))
 		e.buf = binary.BigEndian.AppendUint64(e.buf, r.Bytes)
 		e.text(r.Type)
@@ -79,11 +79,11 @@ func (e *Encoder) Sample(r *Record) {
 		e.span(r)
 		e.stack(r, begin)
 		e.keep(begin)
-	case dotnetformat.SelectedThreadSamples:
+	case nativeformat.SelectedThreadSamples:
 		if e.full(e.batch) {
 			return
 		}
-		e.buf = append(e.buf, dotnetformat.OpSelectedSample)
+		e.buf = append(e.buf, nativeformat.OpSelectedSample)
 		e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(r.UnixMilli))
 		e.text(r.Thread)
 		e.span(r)
@@ -94,13 +94,13 @@ func (e *Encoder) Sample(r *Record) {
 // EndBatch ends a batch.
 func (e *Encoder) EndBatch() {
 	switch e.format.Kind {
-	case dotnetformat.ThreadSamples:
+	case nativeformat.ThreadSamples:
 		if !e.Full() {
-			e.buf = append(e.buf, dotnetformat.OpThreadEnd)
+			e.buf = append(e.buf, nativeformat.OpThreadEnd)
 		}
-	case dotnetformat.SelectedThreadSamples:
+	case nativeformat.SelectedThreadSamples:
 		if !e.full(e.batch) {
-			e.buf = append(e.buf, dotnetformat.OpSelectedEnd)
+			e.buf = append(e.buf, nativeformat.OpSelectedEnd)
 		}
 		e.keep(e.batch)
 		e.batch = len(e.buf)
@@ -118,10 +118,10 @@ type Statistics struct {
 
 // Statistics writes the statistics of a batch; only thread samples have them.
 func (e *Encoder) Statistics(s Statistics) {
-	if e.format.Kind != dotnetformat.ThreadSamples || e.Full() {
+	if e.format.Kind != nativeformat.ThreadSamples || e.Full() {
 		return
 	}
-	e.buf = append(e.buf, dotnetformat.OpStatistics)
+	e.buf = append(e.buf, nativeformat.OpStatistics)
 	for _, v := range []int32{s.SuspendedMicroseconds, s.Threads, s.Frames, s.NameCacheMisses} {
 		e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(v))
 	}
@@ -131,7 +131,7 @@ func (e *Encoder) threadSample(r *Record) {
 	if e.Full() {
 		return
 	}
-	e.buf = append(e.buf, dotnetformat.OpThreadSample)
+	e.buf = append(e.buf, nativeformat.OpThreadSample)
 	e.text(r.Thread)
 	e.span(r)
 	if e.format.FrequentSampling && !e.Full() {
@@ -146,11 +146,11 @@ func (e *Encoder) threadSample(r *Record) {
 
 // full reports whether the bytes from begin on have the size of a full buffer: the
 // profiler builds a sample or batch in a buffer of its own before it appends it.
-func (e *Encoder) full(begin int) bool { return len(e.buf)-begin >= dotnetformat.MaxBuffer }
+func (e *Encoder) full(begin int) bool { return len(e.buf)-begin >= nativeformat.MaxBuffer }
 
 // keep removes the bytes from begin on if they do not fit into the buffer.
 func (e *Encoder) keep(begin int) {
-	if len(e.buf) >= dotnetformat.MaxBuffer {
+	if len(e.buf) >= nativeformat.MaxBuffer {
 		e.buf = e.buf[:begin]
 		e.discarded++
 	}
@@ -171,7 +171,7 @@ func (e *Encoder) stack(r *Record, begin int) {
 			continue
 		}
 		code := int16(len(e.codes) + 1)
-		if code < dotnetformat.MaxCode {
+		if code < nativeformat.MaxCode {
 			e.codes[f] = code
 		}
 		e.buf = binary.BigEndian.AppendUint16(e.buf, uint16(-code))
@@ -187,7 +187,7 @@ func (e *Encoder) stack(r *Record, begin int) {
 func (e *Encoder) text(s string) {
 	at := len(e.buf)
 	e.buf = append(e.buf, 0, 0)
-	limit := len(e.buf) + 2*dotnetformat.MaxUnits
+	limit := len(e.buf) + 2*nativeformat.MaxUnits
 	for len(s) > 0 && len(e.buf) < limit {
 		c, size := utf8.DecodeRuneInString(s)
 		s = s[size:]
@@ -209,7 +209,7 @@ type Record struct {
 	// UnixMilli is not written in thread samples: their batch has it.
 	UnixMilli int64
 	Thread    string
-	// Selected is written only with [dotnetformat.Format.FrequentSampling].
+	// Selected is written only with [nativeformat.Format.FrequentSampling].
 	Selected bool
 	TraceID  [16]byte
 	SpanID   [8]byte
@@ -220,7 +220,7 @@ type Record struct {
 }
 
 // RecordOf sets r to a sample, with its names as strings.
-func RecordOf(d *dotnetformat.Decoder, s *dotnetformat.Sample, r *Record) {
+func RecordOf(d *nativeformat.Decoder, s *nativeformat.Sample, r *Record) {
 	r.UnixMilli, r.Selected, r.Bytes = s.UnixMilli, s.Selected, s.Bytes
 	r.TraceID, r.SpanID = s.TraceID, s.SpanID
 	r.Thread, r.Type = d.Text(s.Thread), d.Text(s.Type)

@@ -3,7 +3,7 @@
 
 //go:build race
 
-package dotnetformat_test
+package nativeformat_test
 
 // raceDetector reduces the tests that change every byte: with the race detector they
 // take minutes, and there are no goroutines.

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package dotnetformat
+package nativeformat
 
 // Name is the index of a string that a [Decoder] keeps; [Decoder.Text] returns it.
 // Equal Names are equal strings. Different Names may have equal texts if they differ

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dotnetformat reads the buffers that the profiler of the
+// Package nativeformat reads the buffers that the profiler of the
 // OpenTelemetry .NET Automatic Instrumentation passes to its exporter plugin:
 // thread samples, allocation samples and the selective sampler's samples.
 //
@@ -68,4 +68,4 @@
 // The layout is that of buffers recorded from release 1.16 of the instrumentation,
 // some of which are in testdata, and was checked against its writer,
 // src/OpenTelemetry.AutoInstrumentation.Native/continuous_profiler.cpp.
-package dotnetformat
+package nativeformat
