@@ -25,9 +25,9 @@ import (
 // errDamaged is returned for a file that SQLite finds damaged, or that is not a database.
 var errDamaged = errors.New("database damaged")
 
-// schema is the first version of the database. A record is what JSON says about a unit, an
-// opening or the like. A block has the readings, or the peers, of a unit in a span that
-// begins at a second of the store's clock.
+// schema is the first version of the database. A record describes one unit, opening or the
+// like as JSON. A block has the readings or the peers of one unit in a span of time, which
+// begins at the second at of the store's clock.
 const schema = `
 CREATE TABLE records (kind TEXT, key TEXT, unit TEXT, stored INTEGER, data TEXT, PRIMARY KEY (kind, key));
 CREATE TABLE blocks (tier INTEGER, at INTEGER, unit TEXT, data BLOB);
@@ -72,20 +72,12 @@ func connect(path string, pragmas ...string) (*sql.DB, error) {
 // ends. The lock has a file of its own, for a damaged database is set aside.
 func lockDirectory(dir string) (*sql.DB, error) {
 	db, err := connect(filepath.Join(dir, "lock"), "locking_mode(EXCLUSIVE)", "journal_mode(MEMORY)")
-	if err != nil {
-		return nil, fmt.Errorf("lock the console's directory %s: %w", dir, err)
-	}
-	var version int
-	if err = db.QueryRow("PRAGMA user_version").Scan(&version); err == nil && version == 0 {
-		_, err = db.Exec("PRAGMA user_version = 1") // the lock of an empty file needs room on the disk
-	}
 	if err == nil {
-		_, err = db.Exec("BEGIN EXCLUSIVE")
+		if _, err = db.Exec("PRAGMA user_version = 1"); err == nil { // the lock of a write lasts
+			return db, nil
+		}
+		_ = db.Close()
 	}
-	if err == nil {
-		return db, nil
-	}
-	_ = db.Close()
 	if code(err) == sqlite3.SQLITE_BUSY {
 		return nil, fmt.Errorf("the console's directory %s is used by another collector, or by another console of this one: set directory to another for this one", dir)
 	}

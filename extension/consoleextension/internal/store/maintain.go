@@ -28,10 +28,11 @@ func (s *Store) maintain() {
 		err = s.db.shrink(false)
 	}
 	s.room.Unlock()
-	s.measure()
+	s.total()
 	if err == nil {
 		err = s.makeRoom()
 	}
+	s.measure()
 	if err != nil {
 		s.found(err)
 		s.log.Error("console cannot thin or delete what it keeps", zap.Error(err))
@@ -49,9 +50,7 @@ func (s *Store) found(err error) {
 
 // thin merges the readings of spans that are old enough.
 func (s *Store) thin() error {
-	s.mu.RLock()
 	now := s.clock.now()
-	s.mu.RUnlock()
 	for i := range peerTier - 1 {
 		for {
 			first, err := s.db.number(now, "SELECT min(at) FROM blocks WHERE tier = ?", i)
@@ -70,8 +69,8 @@ func (s *Store) thin() error {
 	return nil
 }
 
-// thinSpan makes one block of those of each unit in a span, and of the next tier. It takes
-// a sixteenth of the units at once: those whose ID begins with the same digit.
+// thinSpan merges the blocks of a span: each unit gets one block of the next tier for them.
+// A transaction has the units whose ID begins with the same digit.
 func (s *Store) thinSpan(tier int, start int64) error {
 	var times []int64
 	if err := s.db.each(context.Background(), func(rows *sql.Rows) error {
@@ -159,13 +158,12 @@ func (s *Store) age() error {
 // profiles, old baselines first, then the oldest; the oldest records.
 func (s *Store) makeRoom() error {
 	limit := s.options.MaxBytes
-	total := func() int64 { return s.measure() + s.profileBytes() }
 	if s.bytes.Load()+s.profileBytes() <= limit {
 		return nil
 	}
 	s.room.Lock()
 	defer s.room.Unlock()
-	if total() <= limit {
+	if s.total() <= limit {
 		return nil
 	}
 	for _, f := range s.db.aside() {
@@ -179,7 +177,7 @@ func (s *Store) makeRoom() error {
 	if err := s.db.shrink(true); err != nil {
 		return err
 	}
-	for total() > limit && s.profileBytes() > 0 {
+	for s.total() > limit && s.profileBytes() > 0 {
 		s.mu.Lock()
 		s.evictOpenings(max(1, len(s.order)/evictAtOnce))
 		removed := s.removed
@@ -190,7 +188,7 @@ func (s *Store) makeRoom() error {
 		}
 		s.removeProfiles(removed)
 	}
-	for total() > limit && s.forget() {
+	for s.total() > limit && s.forget() {
 		if err := s.write(false); err != nil {
 			return err
 		}
@@ -259,10 +257,16 @@ func (s *Store) dropBlocks(what string, limit int64, of ...int) error {
 	})
 }
 
-// measure notes what the database takes on disk, and how old the oldest record is.
-func (s *Store) measure() int64 {
+// total notes what the database takes on disk, and returns what everything takes.
+func (s *Store) total() int64 {
 	n := s.db.size()
 	s.bytes.Store(n)
+	return n + s.profileBytes()
+}
+
+// measure notes what the database takes on disk, and how old the oldest record is.
+func (s *Store) measure() {
+	s.total()
 	oldest := s.clock.now()
 	for i := range tiers[:peerTier] {
 		if at, err := s.db.number(oldest, "SELECT min(at) FROM blocks WHERE tier = ?", i); err == nil {
@@ -278,5 +282,4 @@ func (s *Store) measure() int64 {
 		oldest = min(oldest, s.refusals[0].stored)
 	}
 	s.oldest.Store(oldest)
-	return n
 }

@@ -30,7 +30,7 @@ var tiers = [...]tier{
 	peerTier: {span: 60},
 }
 
-// peerTier has what was exchanged with peers.
+// peerTier is the tier of the blocks of peers.
 const peerTier = 3
 
 // maxBlocks bounds the blocks of a tier that a query reads, the newest.

@@ -125,8 +125,8 @@ const (
 // ref names a record.
 type ref struct{ kind, key string }
 
-// record is what the database keeps of something: its unit, if it is of one, when it was
-// stored by the clock, and what JSON says of it.
+// record is something that the database keeps. Its method returns the unit that it belongs
+// to, if any, the second of the clock at which it was stored, and its JSON.
 type record interface {
 	record() (unit UnitID, stored int64, data any)
 }
@@ -196,7 +196,7 @@ func (s *Store) open() error {
 func (s *Store) load() error {
 	s.units, s.openings, s.instances = map[UnitID]*unit{}, map[string]*opening{}, map[string]*instance{}
 	s.names = map[string]string{}
-	s.order, s.refusals, s.changes = nil, nil, nil
+	s.order, s.refusals, s.changes, s.blocksWritten = nil, nil, nil, 0
 	s.series, s.resources, s.metrics, s.peers, s.sequence = 0, 0, 0, 0, 0
 	var was life
 	newest, bad := int64(0), 0
@@ -238,9 +238,14 @@ func (s *Store) load() error {
 	}
 	was.Seconds = max(was.Seconds, newest)
 	s.clock = newClock(was, s.options.Now(), s.options.MaxAge, s.options.Uptime)
-	var err error
-	s.blocksWritten, err = s.db.number(0, "SELECT max(at) FROM blocks WHERE at <= ?", s.clock.now())
-	return err
+	for _, tier := range [...]int{0, peerTier} { // in which blocks have the time of their write
+		at, err := s.db.number(0, "SELECT max(at) FROM blocks WHERE tier = ? AND at <= ?", tier, s.clock.now())
+		if err != nil {
+			return err
+		}
+		s.blocksWritten = max(s.blocksWritten, at)
+	}
+	return nil
 }
 
 // run writes at each interval and when it is poked, until Close.
@@ -428,34 +433,26 @@ func (s *Store) writeOnce(readings bool) error {
 	return err
 }
 
-// encodeAtOnce is the number of records that are encoded while the lock is held.
-const encodeAtOnce = 500
+// maxWritten bounds the records that are encoded at once, in bytes.
+const maxWritten = 8 << 20
 
-// putRecords writes and deletes records, in little memory.
+// row is a record to write.
+type row struct {
+	ref
+	unit   UnitID
+	stored int64
+	data   []byte // nil: to be deleted
+}
+
+// putRecords writes and deletes records.
 func (s *Store) putRecords(tx *sql.Tx, dirty map[ref]record) error {
 	write, err := tx.Prepare("INSERT OR REPLACE INTO records (kind, key, unit, stored, data) VALUES (?, ?, ?, ?, ?)")
 	if err != nil {
 		return err
 	}
-	type row struct {
-		ref
-		unit   UnitID
-		stored int64
-		data   []byte // nil: to be deleted
-	}
-	for some := range slices.Chunk(slices.Collect(maps.Keys(dirty)), encodeAtOnce) {
-		var rows []row
-		s.mu.Lock()
-		for _, of := range some {
-			is := row{ref: of}
-			if r := dirty[of]; r != nil {
-				var data any
-				is.unit, is.stored, data = r.record()
-				is.data, _ = json.Marshal(data) // of texts, times and numbers
-			}
-			rows = append(rows, is)
-		}
-		s.mu.Unlock()
+	var rows []row
+	for rest := slices.Collect(maps.Keys(dirty)); len(rest) > 0; {
+		rows, rest = s.encode(rest, dirty)
 		for _, r := range rows {
 			if r.data == nil {
 				_, err = tx.Exec("DELETE FROM records WHERE kind = ? AND key = ?", r.kind, r.key)
@@ -468,6 +465,23 @@ func (s *Store) putRecords(tx *sql.Tx, dirty map[ref]record) error {
 		}
 	}
 	return nil
+}
+
+// encode encodes records up to maxWritten, and returns those that are left.
+func (s *Store) encode(all []ref, dirty map[ref]record) (rows []row, rest []ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for size := 0; len(all) > 0 && size < maxWritten; all = all[1:] {
+		r := row{ref: all[0]}
+		if is := dirty[r.ref]; is != nil {
+			var data any
+			r.unit, r.stored, data = is.record()
+			r.data, _ = json.Marshal(data) // of texts, times and numbers
+		}
+		rows = append(rows, r)
+		size += len(r.key) + len(r.data)
+	}
+	return rows, all
 }
 
 // touchSeen touches the units and collectors whose last data is metricsEvery newer than in
