@@ -226,7 +226,7 @@ func TestWhatComesAsOTLPIsOnThePages(t *testing.T) {
 	require.Len(t, r.logs.FilterMessage("console at "+strings.Replace(r.base, "127.0.0.1", "localhost", 1)).All(), 1)
 	status, page := r.get("/")
 	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, page, "No units yet")
+	require.Contains(t, page, "No gate opened in this time")
 
 	require.NoError(t, r.ConsumeLogs(t.Context(), opened("4f1c0c6b8a2e")))
 	require.NoError(t, r.ConsumeMetrics(t.Context(), pmetric.NewMetrics()))

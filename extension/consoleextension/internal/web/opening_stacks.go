@@ -141,10 +141,14 @@ func (c *stacksCache) evict(now time.Time) {
 	}
 }
 
+// keyOf returns the key of a profile as it is now.
+func keyOf(o store.Opening, p store.ProfileInfo) stacksKey {
+	return stacksKey{o.ID, p.ProfileKey, p.Samples, p.Bytes, p.End.UnixNano()}
+}
+
 // stacksOf returns a profile of an opening, prepared.
 func (s *Server) stacksOf(ctx context.Context, o store.Opening, p store.ProfileInfo) (*flame.Stacks, error) {
-	key := stacksKey{o.ID, p.ProfileKey, p.Samples, p.Bytes, p.End.UnixNano()}
-	return s.stacks.get(ctx, key, func() (*flame.Stacks, error) {
+	return s.stacks.get(ctx, keyOf(o, p), func() (*flame.Stacks, error) {
 		in, err := s.Store.Profile(ctx, o.ID, p.ProfileKey)
 		if err != nil {
 			return nil, err

@@ -72,6 +72,7 @@ type Server struct {
 	Options
 	static    *staticFiles
 	stacks    *stacksCache
+	hot       hottestCache
 	answers   *answers
 	templates map[string]*template.Template // by the name of the file, without .html
 }
@@ -89,7 +90,8 @@ type route struct {
 // routes lists everything that is answered, except static files.
 func (s *Server) routes() []route {
 	return []route{
-		{"GET /{$}", s.units},
+		{"GET /{$}", s.openings},
+		{"GET /units", s.units},
 		{"GET /units/{id}", s.unit},
 		{"GET /units/{id}/trends.json", s.trends},
 		{"POST /units/{id}/profile", s.form(maxForm, s.profileNow)},
@@ -106,7 +108,8 @@ func (s *Server) routes() []route {
 // navigation lists the pages that every page links to.
 func navigation() []navigationLink {
 	return []navigationLink{
-		{"/", "Units"},
+		{"/", "Openings"},
+		{"/units", "Units"},
 		{"/policies", "Policies"},
 		{"/health", "Health"},
 	}
@@ -170,6 +173,7 @@ func New(options Options) (http.Handler, error) {
 		return nil, fmt.Errorf("web: URL of traces: %w", err)
 	}
 	s := &Server{Options: options, static: static, stacks: newStacksCache(), answers: newAnswers()}
+	s.hot.of = map[stacksKey]hottest{}
 	if s.templates, err = parseTemplates(templateFiles, s.functions()); err != nil {
 		return nil, err
 	}

@@ -35,15 +35,24 @@ type timeRange struct {
 	Last     time.Duration // 0: from From to To
 }
 
-// usualRange is the range of a URL without one.
-const usualRange = 6 * time.Hour
+// usualRange is the range of the page of a unit whose URL has none, longestRange that of the
+// page of all openings.
+const usualRange, longestRange = 6 * time.Hour, 48 * time.Hour
 
 // rangeHours are the choices of the last hours.
 var rangeHours = [...]int{1, 6, 24, 48}
 
-// rangeOf returns the range that a URL asks for. The last hours of a unit that is gone
-// end with it.
-func rangeOf(q url.Values, u store.UnitSummary, now time.Time) (timeRange, error) {
+// rangeLinks returns the links to the last hours, with the filters of a query.
+func rangeLinks(q url.Values, span timeRange) (links []rangeLink) {
+	for _, hours := range rangeHours {
+		n := strconv.Itoa(hours)
+		links = append(links, rangeLink{n + " h", linkTo(q, "range", n+"h"), span.Last == time.Duration(hours)*time.Hour})
+	}
+	return links
+}
+
+// rangeOf returns the range that a URL asks for: by default the usual time until end.
+func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error) {
 	if q.Has("from") || q.Has("to") {
 		from, err := time.Parse(time.RFC3339, q.Get("from"))
 		if err != nil {
@@ -55,7 +64,7 @@ func rangeOf(q url.Values, u store.UnitSummary, now time.Time) (timeRange, error
 		}
 		return timeRange{From: from, To: to}, nil
 	}
-	last := usualRange
+	last := usual
 	if q.Has("range") {
 		d, err := time.ParseDuration(q.Get("range"))
 		if err != nil || d < time.Minute || d > 10_000*time.Hour {
@@ -63,10 +72,7 @@ func rangeOf(q url.Values, u store.UnitSummary, now time.Time) (timeRange, error
 		}
 		last = d
 	}
-	if quiet(u, now) {
-		now = u.Last.Add(time.Minute)
-	}
-	return timeRange{From: now.Add(-last), To: now, Last: last}, nil
+	return timeRange{From: end.Add(-last), To: end, Last: last}, nil
 }
 
 // unitPage has the data of unit.html.
@@ -107,7 +113,8 @@ type openingRow struct {
 	Near   string // the URL that shows it in the charts
 	Types  []string
 	// With is the opening of another policy at the same time that has the profiles.
-	With *store.Opening
+	With    *store.Opening
+	Hottest hottest // on the page of all openings
 }
 
 // band is an opening in the strip above the charts, in thousandths of the range.
@@ -116,11 +123,17 @@ type band struct {
 	X, Width float64
 }
 
-// unitIn returns the unit that a request names, and the range that it asks for.
+// unitIn returns the unit that a request names, and the range that it asks for. The last
+// hours of a unit that is gone end with it.
 func (s *Server) unitIn(r *http.Request) (u store.UnitSummary, span timeRange, err error) {
-	if u, err = s.Store.Unit(r.Context(), store.UnitID(r.PathValue("id"))); err == nil {
-		span, err = rangeOf(r.URL.Query(), u, s.Now())
+	if u, err = s.Store.Unit(r.Context(), store.UnitID(r.PathValue("id"))); err != nil {
+		return u, span, err
 	}
+	end := s.Now()
+	if quiet(u, end) {
+		end = u.Last.Add(time.Minute)
+	}
+	span, err = rangeOf(r.URL.Query(), usualRange, end)
 	return u, span, err
 }
 
@@ -142,7 +155,7 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	}
 
 	p := unitPage{
-		UnitSummary: u, Range: span, Readings: readingCells(u), Refusals: refusals,
+		UnitSummary: u, Range: span, Ranges: rangeLinks(r.URL.Query(), span), Readings: readingCells(u), Refusals: refusals,
 		MoreRefusals: max(0, sum(u.Refusals)-len(refusals)), Kept: s.Store.Usage().MaxAge, Quiet: quiet(u, now),
 		Profile:   !quiet(u, now) && s.Token != nil && s.CanProfile != nil && s.CanProfile(u.Unit),
 		TrendsURL: "/units/" + url.PathEscape(string(id)) + "/trends.json",
@@ -159,17 +172,13 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 			p.States = append(p.States, stateCell{policy, u.States[policy]})
 		}
 	}
-	for _, hours := range rangeHours {
-		n := strconv.Itoa(hours)
-		p.Ranges = append(p.Ranges, rangeLink{n + " h", "?range=" + n + "h", span.Last == time.Duration(hours)*time.Hour})
-	}
 	if p.Peers, err = s.unitPeers(r, u.Unit, span); err != nil {
 		return err
 	}
 	p.attributes(u.Resource)
 	p.Announcement = plural(len(openings), "opening", "openings")
 	return s.render(w, r, page{
-		Template: "unit", Title: unitName(u.Unit), Section: "/", Refresh: true, Data: p,
+		Template: "unit", Title: unitName(u.Unit), Section: "/units", Refresh: true, Data: p,
 		Scripts: []string{"third_party/uplot/uPlot.iife.min.js", "trends.js"},
 		Styles:  []string{"third_party/uplot/uPlot.min.css", "peers.css"},
 	})
@@ -179,9 +188,7 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 func (p *unitPage) timeline(openings []store.Opening, now time.Time) {
 	for i, o := range openings {
 		p.Openings = append(p.Openings, newOpeningRow(o, now))
-		if o.Samples > 0 && len(o.Profiles) == 0 {
-			p.Openings[i].With = profiledWith(o, openings, now)
-		}
+		p.Openings[i].share(openings, now)
 		if b, ok := bandOf(o, p.Range, now); ok {
 			p.Bands = append(p.Bands, b)
 		}
@@ -235,15 +242,26 @@ func newOpeningRow(o store.Opening, now time.Time) openingRow {
 	return row
 }
 
-// profiledWith returns the opening that has the profiles of o, if there is one: while
-// several policies hold a gate open, profiles have the id of the one that fired first.
-func profiledWith(o store.Opening, all []store.Opening, now time.Time) *store.Opening {
+// share fills in With, if the opening has no profiles: while several policies hold a gate
+// open, profiles have the id of the one that fired first.
+func (row *openingRow) share(all []store.Opening, now time.Time) {
+	if len(row.Profiles) > 0 || row.Samples == 0 && !row.Open {
+		return
+	}
 	for i, other := range all {
-		if len(other.Profiles) > 0 && !other.Triggered.After(o.Triggered) && !endOf(other, now).Before(o.Triggered) {
-			return &all[i]
+		if other.Unit.ID == row.Unit.ID && len(other.Profiles) > 0 && !other.Triggered.After(row.Triggered) && !endOf(other, now).Before(row.Triggered) {
+			row.With = &all[i]
+			return
 		}
 	}
-	return nil
+}
+
+// profiled returns the opening that has the profiles.
+func (row *openingRow) profiled() store.Opening {
+	if row.With != nil {
+		return *row.With
+	}
+	return row.Opening
 }
 
 // endOf returns when an opening ended: when it was due to, if the event of its end never

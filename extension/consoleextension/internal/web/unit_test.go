@@ -81,7 +81,7 @@ func TestProfileNow(t *testing.T) {
 func TestQuietUnit(t *testing.T) {
 	m := Demo(testNow.Add(-3 * time.Hour))
 	h := newTestServer(t, m)
-	require.Contains(t, textOf(getPage(t, h, "/")), "last seen 3 h ago")
+	require.Contains(t, textOf(getPage(t, h, "/units")), "last seen 3 h ago")
 	page := textOf(getPage(t, h, checkoutPage+string(CheckoutID)))
 	require.Contains(t, page, "last seen 3 h ago")
 	require.Contains(t, page, "Last readings")
@@ -99,10 +99,10 @@ func TestUnitGone(t *testing.T) {
 	u := &m.AllUnits[0]
 	u.Newest.Closed, u.Newest.Why = u.Last.Add(time.Second), "unit gone"
 	h := newTestServer(t, m)
-	require.Contains(t, textOf(getPage(t, h, "/")), "no gate open")
+	require.Contains(t, textOf(getPage(t, h, "/units")), "no gate open")
 	require.Contains(t, textOf(getPage(t, h, checkoutPage+string(u.ID))), "Last readings")
 	u.Readings[0].At = u.Newest.Closed.Add(time.Second)
-	require.Contains(t, textOf(getPage(t, h, "/")), "1 gate open")
+	require.Contains(t, textOf(getPage(t, h, "/units")), "1 gate open")
 	require.NotContains(t, textOf(getPage(t, h, checkoutPage+string(u.ID))), "Last readings")
 }
 

@@ -36,10 +36,29 @@ type unitsPage struct {
 	// Known, Hosts, Open, Openings and Refusals are of all units; Found of those that
 	// the search selects.
 	Known, Found, Hosts, Open, Openings, Refusals int
-	First, Page, Pages                            int
-	Previous, Next                                string
 	Kept                                          time.Duration
 	Announcement                                  string
+	pager
+}
+
+// pager has the links of a list that is shown in parts.
+type pager struct {
+	Page, Pages    int
+	Previous, Next string
+}
+
+// turn returns the rows of the page with a number, or of the nearest one.
+func turn[T any](all []T, perPage, number int, url func(int) string) (rows []T, p pager) {
+	p.Pages = max(1, (len(all)+perPage-1)/perPage)
+	p.Page = min(max(number, 1), p.Pages)
+	if p.Page > 1 {
+		p.Previous = url(p.Page - 1)
+	}
+	if p.Page < p.Pages {
+		p.Next = url(p.Page + 1)
+	}
+	first := (p.Page - 1) * perPage
+	return all[first:min(first+perPage, len(all))], p
 }
 
 // unitsColumn is a column that the list can be sorted by.
@@ -95,11 +114,14 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 	slices.SortStableFunc(found, func(a, b unitRow) int {
 		return cmp.Or(order(a, b), cmp.Compare(unitName(a.Unit), unitName(b.Unit)), cmp.Compare(a.ID, b.ID))
 	})
-	p.Page, _ = strconv.Atoi(q.Get("page"))
-	p.turnTo(found)
+	number, _ := strconv.Atoi(q.Get("page"))
+	p.Rows, p.pager = turn(found, unitsPerPage, number, func(number int) string { return p.url(p.Sort, number) })
+	for i := range p.Rows {
+		p.Rows[i].fill()
+	}
 	p.columns()
 	p.Announcement = plural(p.Open, "gate is open", "gates are open") + ", " + plural(p.Openings, "trigger", "triggers")
-	return s.render(w, r, page{Template: "units", Title: "Units", Section: "/", Refresh: true, Data: p})
+	return s.render(w, r, page{Template: "units", Title: "Units", Section: "/units", Refresh: true, Data: p})
 }
 
 // find returns the units that the query matches, and counts all.
@@ -130,23 +152,6 @@ func (p *unitsPage) find(all []store.UnitSummary, now time.Time) []unitRow {
 	}
 	p.Hosts, p.Found = len(hosts), len(found)
 	return found
-}
-
-// turnTo fills in the rows of the page with the number Page, or of the nearest one.
-func (p *unitsPage) turnTo(found []unitRow) {
-	p.Pages = max(1, (len(found)+unitsPerPage-1)/unitsPerPage)
-	p.Page = min(max(p.Page, 1), p.Pages)
-	p.First = (p.Page - 1) * unitsPerPage
-	p.Rows = found[p.First:min(p.First+unitsPerPage, len(found))]
-	for i := range p.Rows {
-		p.Rows[i].fill()
-	}
-	if p.Page > 1 {
-		p.Previous = p.url(p.Sort, p.Page-1)
-	}
-	if p.Page < p.Pages {
-		p.Next = p.url(p.Sort, p.Page+1)
-	}
 }
 
 // columns fills in the heads of the columns.
@@ -188,9 +193,9 @@ func (p unitsPage) url(sort string, number int) string {
 		q.Set("page", strconv.Itoa(number))
 	}
 	if len(q) == 0 {
-		return "/"
+		return "/units"
 	}
-	return "/?" + q.Encode()
+	return "/units?" + q.Encode()
 }
 
 // unitOrders are the orders of the list, by the value of sort in the URL.

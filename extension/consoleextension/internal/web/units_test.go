@@ -43,7 +43,7 @@ func names(texts []string) []string {
 
 func TestUnits(t *testing.T) {
 	h := newTestServer(t, Demo(testNow))
-	page := getPage(t, h, "/")
+	page := getPage(t, h, "/units")
 	got := rows(t, page)
 	require.Equal(t, []string{"checkout", "recommend", "payments", "cart", "postgresql.service", "nginx", "cron.service"}, names(got),
 		"by triggers, then by how near to a threshold")
@@ -60,7 +60,7 @@ func TestUnits(t *testing.T) {
 	require.Len(t, link, 1, "the last trigger")
 	require.Equal(t, "cpu_utilization 93.5\u00a0%, threshold 80\u00a0%, 30s average", attributeOf(link[0], "title"))
 	require.Len(t, find(page, "a", with("href", "/units/"+string(CheckoutID))), 1)
-	require.Len(t, find(page, "a", with("href", "/?q=node-1.example")), 4, "the units of a host")
+	require.Len(t, find(page, "a", with("href", "/units?q=node-1.example")), 4, "the units of a host")
 }
 
 func TestUnitsAreSortedAndSearched(t *testing.T) {
@@ -78,32 +78,32 @@ func TestUnitsAreSortedAndSearched(t *testing.T) {
 		"page=99":                {"checkout", "recommend", "payments", "cart", "postgresql.service", "nginx", "cron.service"},
 		"page=-1&q=dotnet":       {"payments"},
 	} {
-		require.Equal(t, want, names(rows(t, getPage(t, h, "/?"+query))), query)
+		require.Equal(t, want, names(rows(t, getPage(t, h, "/units?"+query))), query)
 	}
 
-	page := getPage(t, h, "/?sort=host&q=node")
+	page := getPage(t, h, "/units?sort=host&q=node")
 	sorted := find(page, "th", func(n *html.Node) bool { return attributeOf(n, "aria-sort") != "" })
 	require.Len(t, sorted, 1)
 	require.Equal(t, "Host ↑", textOf(sorted[0]))
-	require.Len(t, find(page, "a", with("href", "/?q=node&sort=near")), 1, "a link keeps what is searched for")
+	require.Len(t, find(page, "a", with("href", "/units?q=node&sort=near")), 1, "a link keeps what is searched for")
 	require.Equal(t, "node", attributeOf(find(page, "input", with("id", "q"))[0], "value"))
-	require.Contains(t, textOf(getPage(t, h, "/?q=%3Cb%3E")), "No unit matches “<b>”.")
+	require.Contains(t, textOf(getPage(t, h, "/units?q=%3Cb%3E")), "No unit matches “<b>”.")
 }
 
 func TestNoUnits(t *testing.T) {
-	require.Contains(t, textOf(getPage(t, newTestServer(t, &Memory{}), "/")), "No units yet")
+	require.Contains(t, textOf(getPage(t, newTestServer(t, &Memory{}), "/units")), "No units yet")
 }
 
 // TestManyUnits: a page has a bounded part of them, and their number.
 func TestManyUnits(t *testing.T) {
 	h := newTestServer(t, Many(testNow, 1000))
-	page := getPage(t, h, "/")
+	page := getPage(t, h, "/units")
 	require.Len(t, rows(t, page), unitsPerPage)
 	require.Contains(t, textOf(page), "100 of 1,000 units, page 1 of 10")
 	next := find(page, "a", with("rel", "next"))
 	require.Len(t, next, 1)
 	seen := map[string]bool{}
-	url := "/"
+	url := "/units"
 	for pages := 0; url != ""; pages++ {
 		require.Less(t, pages, 10)
 		w := get(t, h, url)
@@ -164,7 +164,7 @@ func TestStrangersTexts(t *testing.T) {
 		}
 		return elements
 	}
-	paths := []string{"/", "/units/" + string(CheckoutID)}
+	paths := []string{"/", "/units", "/units/" + string(CheckoutID)}
 	plain := newTestServer(t, hostile("plain"))
 	for name, text := range map[string]string{
 		"element":   `<script>alert(1)</script>`,
@@ -213,7 +213,7 @@ func manyInStore(b *testing.B) store.Reader {
 
 func BenchmarkUnits(b *testing.B) {
 	s := manyInStore(b)
-	for name, query := range map[string]string{"all": "/", "search": "/?q=service-1", "last": "/?sort=near&page=10"} {
+	for name, query := range map[string]string{"openings": "/", "all": "/units", "search": "/units?q=service-1", "last": "/units?sort=near&page=10"} {
 		b.Run(name, func(b *testing.B) { benchmark(b, s, query) })
 	}
 }

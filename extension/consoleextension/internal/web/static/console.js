@@ -1,8 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What every page does: times in the zone of the reader, and a refresh every 10 seconds
-// while the page is seen. Pages that draw listen for "console:refreshed" on document.
+// What every page does: times in the zone of the reader with UTC beside them, and a refresh
+// every 10 seconds while the page is seen. Pages that draw listen for "console:refreshed"
+// on document, and call consoleTime.
 "use strict";
 
 (() => {
@@ -11,20 +12,32 @@
 
   const today = new Intl.DateTimeFormat("en-CA", { year: "numeric", month: "2-digit", day: "2-digit" });
   const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-  const zone = new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" });
-  const zoneName = (t) => zone.formatToParts(t).find((p) => p.type === "timeZoneName")?.value ?? "";
+
+  // consoleTime returns a time in the zone of the reader, and in UTC: without the day if it
+  // is the same, and empty if all of it is.
+  globalThis.consoleTime = (t) => {
+    const [day, time] = [today.format(t), clock.format(t)];
+    const [utcDay, utcTime] = t.toISOString().slice(0, 19).split("T");
+    if (day === utcDay && time === utcTime) return [`${day} ${time} UTC`, ""];
+    return [`${day} ${time}`, `(${day === utcDay ? "" : `${utcDay} `}${utcTime} UTC)`];
+  };
 
   // local replaces the UTC times of a part of the page.
   function local(root) {
     for (const e of root.querySelectorAll("time[datetime]")) {
       const t = new Date(e.dateTime);
       if (Number.isNaN(t.getTime())) continue;
-      const full = `${today.format(t)} ${clock.format(t)}`;
+      const [here, utc] = consoleTime(t);
       if (e.classList.contains("ago")) {
-        e.title = `${full} ${zoneName(t)}`;
+        e.title = `${here} ${utc}`;
       } else {
-        e.textContent = full;
-        e.title = `${zoneName(t)}, ${e.dateTime}`;
+        e.textContent = here;
+        if (utc) {
+          const beside = document.createElement("span");
+          beside.className = "utc";
+          beside.textContent = utc;
+          e.append(" ", beside);
+        }
       }
     }
   }
@@ -117,7 +130,7 @@
   }
 
   local(document);
-  for (const e of document.querySelectorAll("[data-zone]")) e.textContent = `times are in ${Intl.DateTimeFormat().resolvedOptions().timeZone}`;
+  for (const e of document.querySelectorAll("[data-zone]")) e.textContent = `times are in ${Intl.DateTimeFormat().resolvedOptions().timeZone}, with UTC beside them`;
   const box = document.querySelector("[data-refresh]");
   if (box) refresh(box);
 })();

@@ -194,8 +194,7 @@
     });
   }
 
-  const local = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" });
   for (const option of document.querySelectorAll("option[data-time]")) {
-    option.textContent = option.textContent.replace(/^[\d-]+ [\d:]+ UTC/, local.format(new Date(option.dataset.time)));
+    option.textContent = option.textContent.replace(/^[\d-]+ [\d:]+ UTC/, consoleTime(new Date(option.dataset.time)).join(" ").trim());
   }
 })();

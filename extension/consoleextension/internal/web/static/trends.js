@@ -151,7 +151,7 @@
       if (hovered && v !== null && t.min[index] !== t.max[index]) s += ` (${number(t.min[index])} to ${number(t.max[index])})`;
       parts.push(s);
       if (t.threshold[index] !== null) parts.push(`threshold ${measure(t.threshold[index], t.unit)}`);
-      time = `${date.format(at(t.at[index]))} ${clock.format(at(t.at[index]))}`;
+      time = consoleTime(at(t.at[index])).join(" ").trim();
       chart.readout.classList.toggle("over", v !== null && t.threshold[index] !== null && v > t.threshold[index]);
     }
     const o = hovered && chart.plot ? openingAt(chart.plot, left) : null;

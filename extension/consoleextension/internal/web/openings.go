@@ -1,0 +1,197 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+)
+
+const (
+	// openingsPerPage bounds the list of openings, and choicesPerFilter each of its filters.
+	openingsPerPage, choicesPerFilter = 50, 200
+	// filterText is the number of characters of a name that a filter compares.
+	filterText = 60
+	// hottestTime is the time in which an answer reads profiles for their hottest functions.
+	// The next refresh reads the others.
+	hottestTime = 2 * time.Second
+	// hottestKept bounds the hottest functions that are remembered.
+	hottestKept = 10_000
+)
+
+// openingsPage has the data of openings.html.
+type openingsPage struct {
+	Range    timeRange
+	RangeKey string // the range in the URL
+	Ranges   []rangeLink
+	Filters  []openingFilter
+	Rows     []openingRow
+	// Open counts the units whose gate is open now, Found the openings that the filters select.
+	Open, Found  int
+	Filtered     bool
+	Announcement string
+	pager
+}
+
+// openingFilter is a choice of the openings with one service, policy or reason.
+type openingFilter struct {
+	Name, All, Current string
+	Choices            []string
+	of                 func(store.Opening) string
+}
+
+// openingFilters are the filters, each by its parameter in the URL.
+func openingFilters() []openingFilter {
+	return []openingFilter{
+		{Name: "service", All: "all services", of: func(o store.Opening) string { return unitName(o.Unit) }},
+		{Name: "policy", All: "all policies", of: func(o store.Opening) string { return o.Policy }},
+		{Name: "reason", All: "all reasons", of: reasonKind},
+	}
+}
+
+// reasonKind returns the kind of an opening that no condition opened, else its monitor.
+func reasonKind(o store.Opening) string {
+	if o.Kind == "hot" || o.Kind == "" {
+		return o.Monitor
+	}
+	return o.Kind
+}
+
+// openings answers with the page of the openings of all units.
+func (s *Server) openings(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	if q.Has("q") || q.Has("sort") || q.Has("page") { // the list of units was here
+		http.Redirect(w, r, "/units?"+r.URL.RawQuery, http.StatusMovedPermanently)
+		return nil
+	}
+	now := s.Now()
+	span, err := rangeOf(q, longestRange, now)
+	if err != nil {
+		return err
+	}
+	all, err := s.Store.Openings(r.Context(), store.OpeningQuery{From: span.From, To: span.To, All: true})
+	if err != nil {
+		return err
+	}
+	p := openingsPage{Range: span, RangeKey: q.Get("range"), Ranges: rangeLinks(q, span)}
+	rows := p.find(all, q, now)
+	number, _ := strconv.Atoi(q.Get("part"))
+	p.Rows, p.pager = turn(rows, openingsPerPage, number, func(number int) string {
+		return linkTo(q, "part", strconv.Itoa(number))
+	})
+	ctx, cancel := context.WithTimeout(r.Context(), hottestTime)
+	defer cancel()
+	for i := range p.Rows {
+		row := &p.Rows[i]
+		row.share(all, now)
+		row.Hottest = s.hottest(ctx, row.profiled())
+	}
+	p.Announcement = plural(p.Open, "gate is open", "gates are open") + ", " + plural(p.Found, "opening", "openings")
+	return s.render(w, r, page{Template: "openings", Title: "Openings", Section: "/", Refresh: true, Data: p})
+}
+
+// find returns the openings that the filters select. Baselines are selected by their reason
+// alone.
+func (p *openingsPage) find(all []store.Opening, q url.Values, now time.Time) (found []openingRow) {
+	p.Filters = openingFilters()
+	for i := range p.Filters {
+		f := &p.Filters[i]
+		f.Current = cutText(filterText, q.Get(f.Name))
+		p.Filtered = p.Filtered || f.Current != ""
+		names := map[string]bool{f.Current: true}
+		for _, o := range all {
+			if len(names) <= choicesPerFilter {
+				names[cutText(filterText, f.of(o))] = true
+			}
+		}
+		delete(names, "")
+		f.Choices = sortedKeys(names)
+	}
+	open := map[store.UnitID]bool{}
+	for _, o := range all {
+		row := newOpeningRow(o, now)
+		if row.Open && o.Kind != "baseline" {
+			open[o.Unit.ID] = true
+		}
+		left := slices.ContainsFunc(p.Filters, func(f openingFilter) bool {
+			return f.Current != "" && f.Current != cutText(filterText, f.of(o))
+		})
+		if !left && (o.Kind != "baseline" || p.Filters[2].Current != "") {
+			found = append(found, row)
+		}
+	}
+	p.Open, p.Found = len(open), len(found)
+	return found
+}
+
+// linkTo returns the query of another part of a list, or of another range.
+func linkTo(q url.Values, key, value string) string {
+	link := url.Values{key: {value}}
+	kept := []string{"service", "policy", "reason"}
+	if key != "range" {
+		kept = append(kept, "range", "from", "to")
+	}
+	for _, k := range kept {
+		if v := q.Get(k); v != "" {
+			link.Set(k, cutText(queryText, v))
+		}
+	}
+	return "?" + link.Encode()
+}
+
+// hottest is the function with the most self time in an opening.
+type hottest struct {
+	Name, Share, What, URL string
+	Later                  bool // it is not read yet
+}
+
+// hottestCache has the hottest functions of openings that pages showed.
+type hottestCache struct {
+	sync.Mutex
+	of map[stacksKey]hottest
+}
+
+// hottest returns the hottest function of an opening, in its first profile whose stacks do
+// not all end in the kernel.
+func (s *Server) hottest(ctx context.Context, o store.Opening) (h hottest) {
+	profiles := sortProfiles(o.Profiles)
+	i := slices.IndexFunc(profiles, func(p store.ProfileInfo) bool { return !typeOf(p.Type).inKernel() })
+	if i < 0 {
+		return h
+	}
+	key := keyOf(o, profiles[i])
+	s.hot.Lock()
+	h, known := s.hot.of[key]
+	s.hot.Unlock()
+	if known {
+		return h
+	}
+	stacks, err := s.stacksOf(ctx, o, profiles[i])
+	if err != nil && lost(err) == "" {
+		return hottest{Later: true}
+	}
+	if err == nil {
+		t := flame.Query{Of: stacks}.Table(flame.BySelf, "", 1)
+		for _, f := range t.Rows {
+			share, _ := f.Self.Share(t.Total)
+			link := openingQuery{Profile: shortKey(o, profiles[i].ProfileKey), Function: f.Name}
+			h = hottest{Name: f.Name, Share: percent(share), What: typeOf(profiles[i].Type).What, URL: link.url(o.ID, "")}
+		}
+	}
+	s.hot.Lock()
+	defer s.hot.Unlock()
+	if len(s.hot.of) >= hottestKept {
+		clear(s.hot.of)
+	}
+	s.hot.of[key] = h
+	return h
+}
