@@ -81,7 +81,7 @@ func TestProfileNow(t *testing.T) {
 func TestQuietUnit(t *testing.T) {
 	m := Demo(testNow.Add(-3 * time.Hour))
 	h := newTestServer(t, m)
-	require.Contains(t, textOf(getPage(t, h, "/units")), "last seen 3 h ago")
+	require.Contains(t, textOf(getPage(t, h, "/units?all=1")), "last seen 3 h ago")
 	page := textOf(getPage(t, h, checkoutPage+string(CheckoutID)))
 	require.Contains(t, page, "last seen 3 h ago")
 	require.Contains(t, page, "Last readings")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 const (
@@ -26,16 +27,20 @@ const (
 	// quietAfter is the time without data after which a unit is shown as quiet. Readings
 	// come every collection_interval of the receiver, by default 10 seconds.
 	quietAfter = 2 * time.Minute
+	// idleBelow is the part of its thresholds below which a unit without a trigger is idle.
+	idleBelow = 0.1
 )
 
 // unitsPage has the data of units.html.
 type unitsPage struct {
 	Query, Sort string
+	All         bool // nothing is left out
 	Columns     []unitsColumn
 	Rows        []unitRow
-	// Known, Hosts, Open, Openings and Refusals are of all units; Found of those that
-	// the search selects.
+	// Known, Hosts, Open, Openings and Refusals are of all units, and Found is the number
+	// of rows.
 	Known, Found, Hosts, Open, Openings, Refusals int
+	Folded                                        []string // how many units are left out, by why
 	Kept                                          time.Duration
 	Announcement                                  string
 	pager
@@ -67,10 +72,13 @@ type unitsColumn struct {
 	Sorted                  string // ascending, descending or empty
 }
 
-// unitRow is a unit in the list.
+// unitRow is a unit in the list, or the hottest of several with the same name. Openings,
+// Newest and Refusals are of all of them.
 type unitRow struct {
 	store.UnitSummary
-	near     float64
+	Members  int
+	Hosts    map[string]bool // nil if it is one unit
+	near     float64         // infinite while a gate is open
 	Readings []readingCell
 	More     int         // readings that are not shown
 	States   []stateCell // of policies whose readings are not shown
@@ -105,12 +113,16 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
-	p := unitsPage{Query: cutText(200, strings.TrimSpace(q.Get("q"))), Sort: q.Get("sort"), Known: len(all), Kept: s.Store.Usage().MaxAge}
+	p := unitsPage{Query: cutText(200, strings.TrimSpace(q.Get("q"))), Sort: q.Get("sort"), All: q.Has("all"), Known: len(all), Kept: s.Store.Usage().MaxAge}
 	order, ok := unitOrders[p.Sort]
 	if !ok {
-		p.Sort, order = "triggers", unitOrders["triggers"]
+		p.Sort, order = "near", unitOrders["near"]
 	}
 	found := p.find(all, s.Now())
+	if p.Query == "" {
+		found = grouped(p.fold(found))
+	}
+	p.Found = len(found)
 	slices.SortStableFunc(found, func(a, b unitRow) int {
 		return cmp.Or(order(a, b), cmp.Compare(unitName(a.Unit), unitName(b.Unit)), cmp.Compare(a.ID, b.ID))
 	})
@@ -135,23 +147,106 @@ func (p *unitsPage) find(all []store.UnitSummary, now time.Time) []unitRow {
 		for _, n := range u.Refusals {
 			p.Refusals += n
 		}
-		for _, state := range u.States {
-			if state == "profiling" && !quiet(u, now) {
-				p.Open++
-				break
-			}
+		row := unitRow{UnitSummary: u, Members: 1, near: -1, Quiet: quiet(u, now)}
+		if !row.Quiet {
+			row.near = howHot(u)
 		}
-		if !matches(u, words) {
+		if math.IsInf(row.near, 1) {
+			p.Open++
+		}
+		if matches(u, words) {
+			found = append(found, row)
+		}
+	}
+	p.Hosts = len(hosts)
+	return found
+}
+
+// howHot returns how near the nearest reading of a unit is to its threshold: infinite while
+// a gate is open, -1 if that is not known.
+func howHot(u store.UnitSummary) float64 {
+	near := -1.0
+	for _, reading := range u.Readings {
+		near = math.Max(near, math.Min(nearness(reading), math.MaxFloat64))
+	}
+	for _, state := range u.States {
+		if state == "profiling" {
+			near = math.Inf(1)
+		}
+	}
+	return near
+}
+
+// fold leaves out and counts what is not hot and only a search or All shows: units that
+// are gone, processes without a service or container, and units that do next to nothing.
+func (p *unitsPage) fold(found []unitRow) []unitRow {
+	if p.All {
+		return found
+	}
+	var ended, processes, idle int
+	found = slices.DeleteFunc(found, func(row unitRow) bool {
+		service := row.Resource[attr.ServiceName]
+		switch {
+		case row.near >= 1:
+			return false
+		case row.Quiet:
+			ended++
+		case processOf(row.Unit) != "" && (service == "" || strings.HasPrefix(service, "unknown_service")):
+			processes++
+		case row.near < idleBelow && row.Openings == 0:
+			idle++
+		default:
+			return false
+		}
+		return true
+	})
+	for text, n := range map[string]int{
+		"ended or silent": ended,
+		"processes and kernel threads without a container":              processes,
+		"idle, below a tenth of their thresholds and without a trigger": idle,
+	} {
+		if n > 0 {
+			p.Folded = append(p.Folded, count(n)+" "+text)
+		}
+	}
+	slices.Sort(p.Folded)
+	return found
+}
+
+// grouped returns a row for all units of a service or container.
+func grouped(found []unitRow) (rows []unitRow) {
+	at := map[[2]string]int{}
+	for _, u := range found {
+		key := [2]string{unitName(u.Unit), u.Resource[attr.NamespaceName]}
+		i, ok := at[key]
+		if !ok {
+			i = len(rows)
+			at[key], rows = i, append(rows, u)
 			continue
 		}
-		row := unitRow{UnitSummary: u, near: -1, Quiet: quiet(u, now)}
-		for _, reading := range u.Readings {
-			row.near = math.Max(row.near, nearness(reading))
+		hotter, other := rows[i], u
+		if u.near > hotter.near {
+			hotter, other = u, rows[i]
 		}
-		found = append(found, row)
+		hotter.Members = rows[i].Members + 1
+		if hotter.Hosts = rows[i].Hosts; hotter.Hosts == nil {
+			hotter.Hosts = map[string]bool{rows[i].Host: true}
+		}
+		hotter.Hosts[u.Host] = true
+		hotter.Openings += other.Openings
+		if other.Newest.Triggered.After(hotter.Newest.Triggered) {
+			hotter.Newest = other.Newest
+		}
+		refusals := map[string]int{}
+		for _, of := range []unitRow{hotter, other} {
+			for why, n := range of.Refusals {
+				refusals[why] += n
+			}
+		}
+		hotter.Refusals = refusals
+		rows[i] = hotter
 	}
-	p.Hosts, p.Found = len(hosts), len(found)
-	return found
+	return rows
 }
 
 // columns fills in the heads of the columns.
@@ -159,7 +254,7 @@ func (p *unitsPage) columns() {
 	for _, c := range []struct{ key, text, title, class, direction string }{
 		{"name", "Unit", "", "", "ascending"},
 		{"host", "Host", "", "", "ascending"},
-		{"near", "Readings", "sort by how near the nearest is to its threshold", "", "descending"},
+		{"near", "Readings", "sort by open gates, then by how near the nearest is to its threshold", "", "descending"},
 		{"triggers", "Triggers", "openings, without baselines", "number", "descending"},
 		{"last", "Last trigger", "", "", "descending"},
 		{"refused", "Not opened", "a condition held, and the gate stayed shut", "", "descending"},
@@ -186,7 +281,10 @@ func (p unitsPage) url(sort string, number int) string {
 	if p.Query != "" {
 		q.Set("q", p.Query)
 	}
-	if sort != "triggers" {
+	if p.All {
+		q.Set("all", "1")
+	}
+	if sort != "near" {
 		q.Set("sort", sort)
 	}
 	if number > 1 {
@@ -203,7 +301,9 @@ var unitOrders = map[string]func(a, b unitRow) int{
 	"triggers": func(a, b unitRow) int {
 		return cmp.Or(cmp.Compare(b.Openings, a.Openings), cmp.Compare(b.near, a.near))
 	},
-	"near": func(a, b unitRow) int { return cmp.Compare(b.near, a.near) },
+	"near": func(a, b unitRow) int {
+		return cmp.Or(cmp.Compare(b.near, a.near), cmp.Compare(b.Openings, a.Openings))
+	},
 	"name": func(a, b unitRow) int { return cmp.Compare(unitName(a.Unit), unitName(b.Unit)) },
 	"host": func(a, b unitRow) int { return cmp.Compare(a.Host, b.Host) },
 	"last": func(a, b unitRow) int { return b.Newest.Triggered.Compare(a.Newest.Triggered) },

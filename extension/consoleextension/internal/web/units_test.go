@@ -5,6 +5,7 @@ package web
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -45,14 +46,14 @@ func TestUnits(t *testing.T) {
 	h := newTestServer(t, Demo(testNow))
 	page := getPage(t, h, "/units")
 	got := rows(t, page)
-	require.Equal(t, []string{"checkout", "recommend", "payments", "cart", "postgresql.service", "nginx", "cron.service"}, names(got),
-		"by triggers, then by how near to a threshold")
+	require.Equal(t, []string{"checkout", "payments", "cart", "postgresql.service", "recommend", "nginx"}, names(got),
+		"open gates, then by how near to a threshold")
 	require.Equal(t, "checkout shop/checkout-5d9f8b7c6-jq4kz node-1.example "+
 		"93.5 / 80 % , over the threshold cpu_utilization cpu profiling "+
 		"18.1 / 25 % cpu_throttling throttled cooling down 184 / 500 ms http_response_time slow watching "+
 		"– / 5 % http_error_rate errors watching 5 12 s ago cpu 3 cooldown 2, dry run 1", got[0])
-	require.Contains(t, got[2], "84.9 / 80 %")
-	require.Contains(t, got[2], "3 budget 2, min_age 1", "what was dropped for a budget")
+	require.Contains(t, got[1], "84.9 / 80 %")
+	require.Contains(t, got[1], "3 budget 2, min_age 1", "what was dropped for a budget")
 	require.Contains(t, got[5], "throttled watching", "a policy without readings has a state too")
 	require.Equal(t, "7 units on 2 hosts · 1 gate open · 6 triggers in 48 h · 9 not opened", textOf(find(page, "p", with("id", "summary"))[0]))
 
@@ -66,16 +67,18 @@ func TestUnits(t *testing.T) {
 func TestUnitsAreSortedAndSearched(t *testing.T) {
 	h := newTestServer(t, Demo(testNow))
 	for query, want := range map[string][]string{
-		"sort=name":              {"cart", "checkout", "cron.service", "nginx", "payments", "postgresql.service", "recommend"},
-		"sort=near":              {"payments", "checkout", "cart", "postgresql.service", "recommend", "nginx", "cron.service"},
-		"sort=last":              {"checkout", "recommend", "cart", "cron.service", "nginx", "payments", "postgresql.service"},
+		"all=1&sort=name":        {"cart", "checkout", "cron.service", "nginx", "payments", "postgresql.service", "recommend"},
+		"all=1&sort=near":        {"checkout", "payments", "cart", "postgresql.service", "recommend", "nginx", "cron.service"},
+		"sort=triggers":          {"checkout", "recommend", "payments", "cart", "postgresql.service", "nginx"},
+		"sort=last":              {"checkout", "recommend", "cart", "nginx", "payments", "postgresql.service"},
 		"sort=nonsense&q=shop":   {"checkout", "payments", "cart"},
 		"q=NGINX":                {"nginx"},
+		"q=cron":                 {"cron.service"},
 		"q=cooling+down":         {"checkout", "recommend"},
 		"q=shop+node-2":          {"payments"},
 		"q=http_error_rate":      {"checkout"},
 		"q=nothing+of+that+kind": nil,
-		"page=99":                {"checkout", "recommend", "payments", "cart", "postgresql.service", "nginx", "cron.service"},
+		"page=99":                {"checkout", "payments", "cart", "postgresql.service", "recommend", "nginx"},
 		"page=-1&q=dotnet":       {"payments"},
 	} {
 		require.Equal(t, want, names(rows(t, getPage(t, h, "/units?"+query))), query)
@@ -85,7 +88,7 @@ func TestUnitsAreSortedAndSearched(t *testing.T) {
 	sorted := find(page, "th", func(n *html.Node) bool { return attributeOf(n, "aria-sort") != "" })
 	require.Len(t, sorted, 1)
 	require.Equal(t, "Host ↑", textOf(sorted[0]))
-	require.Len(t, find(page, "a", with("href", "/units?q=node&sort=near")), 1, "a link keeps what is searched for")
+	require.Len(t, find(page, "a", with("href", "/units?q=node&sort=triggers")), 1, "a link keeps what is searched for")
 	require.Equal(t, "node", attributeOf(find(page, "input", with("id", "q"))[0], "value"))
 	require.Contains(t, textOf(getPage(t, h, "/units?q=%3Cb%3E")), "No unit matches “<b>”.")
 }
@@ -97,13 +100,13 @@ func TestNoUnits(t *testing.T) {
 // TestManyUnits: a page has a bounded part of them, and their number.
 func TestManyUnits(t *testing.T) {
 	h := newTestServer(t, Many(testNow, 1000))
-	page := getPage(t, h, "/units")
+	page := getPage(t, h, "/units?q=shop")
 	require.Len(t, rows(t, page), unitsPerPage)
-	require.Contains(t, textOf(page), "100 of 1,000 units, page 1 of 10")
+	require.Contains(t, textOf(page), "100 of 1,000 units found, page 1 of 10")
 	next := find(page, "a", with("rel", "next"))
 	require.Len(t, next, 1)
 	seen := map[string]bool{}
-	url := "/units"
+	url := "/units?q=shop"
 	for pages := 0; url != ""; pages++ {
 		require.Less(t, pages, 10)
 		w := get(t, h, url)
@@ -119,6 +122,54 @@ func TestManyUnits(t *testing.T) {
 		}
 	}
 	require.Len(t, seen, 1000, "the pages have each unit once")
+}
+
+// TestUnitsAreGrouped: a service or container is one row, with the figures of all its units,
+// and what is not hot or busy is counted in one line.
+func TestUnitsAreGrouped(t *testing.T) {
+	m := Demo(testNow)
+	add := func(host, name string, value float64, resource map[string]string) *store.UnitSummary {
+		u := store.UnitSummary{
+			Unit: store.Unit{ID: ID(host, name), Host: host, Name: name, Resource: resource, First: testNow.Add(-time.Hour), Last: testNow},
+			Readings: []store.Reading{{
+				Condition: store.Condition{Policy: "cpu", Monitor: "cpu_utilization"}, At: testNow, Value: value, Threshold: 80,
+			}},
+		}
+		m.AllUnits = append(m.AllUnits, u)
+		return &m.AllUnits[len(m.AllUnits)-1]
+	}
+	second := add("node-2.example", strings.Repeat("ab", 32), 88, pod("shop", "checkout", "checkout-5d9f8b7c6-zzzzz", "go"))
+	second.Openings, second.Refusals = 2, map[string]int{"cooldown": 1}
+	second.Newest = hot("aa00000000000001", second.Unit, testNow.Add(-5*time.Second), 88)
+	add("node-2.example", strings.Repeat("cd", 32), 4, pod("prod", "checkout", "checkout-1-aaaaa", "go")).Openings = 1
+	process := map[string]string{"process.executable.name": "cc1", "service.name": "unknown_service:cc1"}
+	for i := range 300 {
+		add("node-1.example", fmt.Sprintf("%d:2026-01-02T14:00:00Z", 1000+i), 40, process).Last = testNow.Add(-time.Hour)
+	}
+	for i := range 20 {
+		add("node-1.example", fmt.Sprintf("%d:2026-01-02T15:00:00Z", 2000+i), 40, process)
+	}
+	add("node-1.example", "3000:2026-01-02T15:00:00Z", 95, map[string]string{"process.executable.name": "ld"})
+	add("node-1.example", "3001:2026-01-02T15:00:00Z", 50, map[string]string{"service.name": "batch"})
+	h := newTestServer(t, m)
+
+	page := getPage(t, h, "/units")
+	got := rows(t, page)
+	require.Equal(t, []string{"checkout", "payments", "ld", "cart", "batch", "postgresql.service", "recommend", "nginx", "checkout"}, names(got))
+	require.True(t, strings.HasPrefix(got[0], "checkout 2 units, the hottest: shop/checkout-5d9f8b7c6-jq4kz 2 hosts 93.5 / 80 %"), got[0])
+	require.True(t, strings.HasSuffix(got[0], "7 5 s ago cpu 4 cooldown 3, dry run 1"), got[0])
+	require.Len(t, find(page, "a", with("href", "/units?q=checkout")), 2)
+	require.Contains(t, textOf(page), "Not shown: 1 idle, below a tenth of their thresholds and without a trigger; "+
+		"20 processes and kernel threads without a container; 300 ended or silent. A search finds them.")
+
+	page = getPage(t, h, "/units?all=1")
+	require.Contains(t, strings.Join(rows(t, page), "\n"), "cc1 320 units, the hottest: process 20")
+	require.NotContains(t, textOf(page), "Not shown")
+	require.Len(t, rows(t, getPage(t, h, "/units?q=checkout")), 3, "a search has each unit")
+	require.Contains(t, textOf(getPage(t, h, "/units?q=cc1")), "100 of 320 units found")
+
+	m.AllUnits = m.AllUnits[len(m.AllUnits)-12 : len(m.AllUnits)-2]
+	require.Contains(t, textOf(getPage(t, h, "/units")), "No unit is hot or busy. Not shown: 10 processes")
 }
 
 // hostile returns a store in which every text is a stranger's.
