@@ -23,6 +23,8 @@ type converter struct {
 	scratch   []*profile.Location
 	common    []int // labels of every sample
 	ids       []int // of the sample's labels
+
+	incomplete bool // the stack of the last sample is
 }
 
 // sample adds a sample with its value, and reports whether it was well-formed.
@@ -38,12 +40,14 @@ func (c *converter) sample(s pprofile.Sample, value, period int64) bool {
 	}
 	// No location has the id 0, which separates the stack from the labels.
 	key = append(key, 0)
+	c.incomplete = false
 	c.ids = append(c.ids[:0], c.common...)
 	for _, id := range c.common {
 		key = binary.AppendUvarint(key, uint64(id))
 	}
 	for _, i := range s.AttributeIndices().All() {
 		if id := c.label(i); id != 0 && len(c.ids) < maxLabels {
+			c.incomplete = c.incomplete || b.labelTable[id-1].key == attr.StackTruncated
 			c.ids = append(c.ids, id)
 			key = binary.AppendUvarint(key, uint64(id))
 		}

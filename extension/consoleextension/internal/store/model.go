@@ -114,6 +114,10 @@ type ProfileInfo struct {
 	Bytes      int64 // on disk
 	Start, End time.Time
 	Phases     []string // before, both, after, baseline: those that have samples
+	// Incomplete samples have stacks that do not reach the thread's entry. The last was
+	// taken at LastIncomplete.
+	Incomplete     int64
+	LastIncomplete time.Time
 	// Truncated samples were dropped because the opening, or the store, was full.
 	Truncated int64
 	// Damaged is the number of files of it that could not be read: their samples are lost.

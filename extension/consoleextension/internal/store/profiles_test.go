@@ -150,6 +150,44 @@ func byPhase(p *profile.Profile) map[string]int64 {
 	return got
 }
 
+// TestIncompleteStacks: a profile counts them, and has the time of the last.
+func TestIncompleteStacks(t *testing.T) {
+	dir := t.TempDir()
+	f := openFiles(t, dir, nil)
+	send := func(later time.Duration, incomplete bool) {
+		in := pprofile.NewProfiles()
+		pprofstest.Input{Profile: phased("t1", "both"), Hot: 5, Cold: 2, Later: later}.Build(t).CopyTo(in)
+		if incomplete {
+			d := in.Dictionary()
+			d.StringTable().Append(attr.StackTruncated)
+			a := d.AttributeTable().AppendEmpty()
+			a.SetKeyStrindex(int32(d.StringTable().Len() - 1))
+			a.Value().SetStr("true")
+			hot := in.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).Samples().At(0)
+			hot.AttributeIndices().Append(int32(d.AttributeTable().Len() - 1))
+			hot.TimestampsUnixNano().FromRaw([]uint64{uint64(pprofstest.WindowStart), uint64(pprofstest.WindowStart + later.Nanoseconds() + 3), uint64(pprofstest.WindowStart + 1)})
+		}
+		for _, s := range samplesOf(in) {
+			f.add(s)
+		}
+		f.later(f.limits.flush)
+	}
+	send(0, false)
+	require.Zero(t, f.infos("t1")[0].Incomplete)
+	send(time.Second, true)
+	send(0, true)
+	send(2*time.Second, false)
+	want := func() {
+		t.Helper()
+		i := f.infos("t1")[0]
+		require.EqualValues(t, 6, i.Incomplete)
+		require.EqualValues(t, pprofstest.WindowStart+time.Second.Nanoseconds()+3, i.LastIncomplete.UnixNano())
+	}
+	want()
+	f = openFiles(t, dir, nil)
+	want()
+}
+
 func TestProfileOfAnOpeningIsOne(t *testing.T) {
 	f := openFiles(t, t.TempDir(), nil)
 	f.send(pprofstest.Input{Profile: phased("t1", "before"), Hot: 5, Cold: 2})

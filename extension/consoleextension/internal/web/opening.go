@@ -120,14 +120,11 @@ type openingPage struct {
 	Trace    string // the URL of the span; empty if there is none
 	Profiles []profileTab
 	Moments  []profileTab
-	View     *profileView // nil if there is no profile, or it is lost
-	Lost     string       // why it is
-	// Elsewhere are the openings of the unit that were open at the same time and have
-	// profiles, if this one has none: while several policies are open, profiles have the
-	// id of the first.
-	Elsewhere []store.Opening
-	Report    string
-	Peers     *peersView // nil: none are known
+	View     *profileView   // nil if there is no profile, or it is lost
+	Lost     string         // why it is
+	With     *store.Opening // as in openingRow
+	Report   string
+	Peers    *peersView // nil: none are known
 }
 
 // profileTab is a link to another profile of the opening.
@@ -148,13 +145,14 @@ type profileView struct {
 	JSON     string
 	Embedded template.JS
 
-	Total   string
-	Rate    string // such as 0.7 cores; empty if it means nothing
-	Phases  []partRow
-	Threads []partRow
-	Waits   []partRow
-	More    int // threads that are not listed
-	Cut     int
+	Total     string
+	WholeFrom time.Time // when the stacks are whole; zero if some are incomplete at the end
+	Rate      string    // such as 0.7 cores; empty if it means nothing
+	Phases    []partRow
+	Threads   []partRow
+	Waits     []partRow
+	More      int // threads that are not listed
+	Cut       int
 
 	Compared   bool
 	AgainstURL string // of the other opening; empty if it is this one
@@ -214,9 +212,10 @@ func (s *Server) opening(w http.ResponseWriter, r *http.Request) error {
 // openingPage returns what the page shows.
 func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuery) (openingPage, error) {
 	now := s.Now()
+	row := newOpeningRow(o, now)
 	p := openingPage{
-		Opening: o, Open: o.Closed.IsZero() && now.Before(o.Until.Add(time.Minute)), End: endOf(o, now),
-		Why: closedBecause(o.Why), Trace: traceURL(s.TraceURL, o.TraceID, o.SpanID),
+		Opening: o, Open: row.Open, End: endOf(o, now),
+		Why: closedBecause(o), Trace: traceURL(s.TraceURL, o.TraceID, o.SpanID),
 	}
 	p.Duration = p.End.Sub(o.Triggered).Round(time.Second)
 	var err error
@@ -225,7 +224,9 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 	}
 	shown, err := findProfile(o, q.Profile)
 	if errors.Is(err, errNoProfile) {
-		p.Elsewhere, err = s.elsewhere(ctx, o, now)
+		others, err := s.Store.Openings(ctx, store.OpeningQuery{Unit: o.Unit.ID, To: p.End, All: true, Limit: choicesPerUnit})
+		row.share(others, now)
+		p.With = row.With
 		return p, err
 	}
 	if err != nil {
@@ -287,18 +288,6 @@ func (p *openingPage) tabs(q openingQuery, shown store.ProfileKey) {
 	}
 }
 
-// elsewhere returns openings of the same unit and time that have profiles.
-func (s *Server) elsewhere(ctx context.Context, o store.Opening, now time.Time) ([]store.Opening, error) {
-	others, err := s.Store.Openings(ctx, store.OpeningQuery{Unit: o.Unit.ID, To: endOf(o, now), All: true, Limit: choicesPerUnit})
-	if err != nil {
-		return nil, err
-	}
-	others = slices.DeleteFunc(slices.Clone(others), func(other store.Opening) bool {
-		return other.ID == o.ID || len(other.Profiles) == 0 || endOf(other, now).Before(o.Triggered)
-	})
-	return others[:min(len(others), 5)], nil
-}
-
 // errNoProfile is returned for an opening without profiles.
 var errNoProfile = errors.New("no profile")
 
@@ -326,6 +315,9 @@ func (s *Server) read(ctx context.Context, o store.Opening, q openingQuery) (*pr
 		return nil, err
 	}
 	v.Cut = v.query.Of.Cut
+	if info.LastIncomplete.Before(info.End.Add(-time.Second)) {
+		v.WholeFrom = info.LastIncomplete
+	}
 	if err := s.compare(ctx, o, v); err != nil {
 		return nil, err
 	}
@@ -491,10 +483,16 @@ func phaseName(phase string) string {
 }
 
 // closedBecause returns why a gate closed, as part of a sentence.
-func closedBecause(why string) string {
-	switch why {
+func closedBecause(o store.Opening) string {
+	switch why := o.Why; why {
 	case "duration":
-		return "the duration of its policy was over"
+		switch o.Kind {
+		case "alert":
+			return "the duration for alerts"
+		case "manual":
+			return "the duration for gates that are opened by hand"
+		}
+		return "the duration of its policy"
 	case "released":
 		return "the condition no longer held"
 	case "unit gone":
@@ -512,7 +510,7 @@ func closedBecause(why string) string {
 	case "policy changed":
 		return "its policy was changed"
 	}
-	return cutText(60, why)
+	return cutText(60, o.Why)
 }
 
 // traceURL returns the link to a span, of a URL that CheckTraceURL accepted. Ids

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -67,7 +68,7 @@ func TestOpeningPage(t *testing.T) {
 	h := newTestServer(t, Demo(testNow), func(o *Options) { o.TraceURL = "https://traces.example/{trace_id}?span={span_id}" })
 	page := getPage(t, h, hotURL)
 	assert.Equal(t, "Policy cpu opened the gate of checkout at 2026-01-02 14:39:05 UTC , because cpu_utilization was 97.2 % "+
-		", over the threshold of 80 % ( 30s average ). It closed after 30 s: the duration of its policy was over . "+
+		", over the threshold of 80 % ( 30s average ). It closed after 30 s: the duration of its policy . "+
 		"shop/checkout-5d9f8b7c6-jq4kz · node-1.example · 11,862 samples, 1.41 MiB · trace of the request",
 		textOf(one(t, page, "p", class("why"))))
 	trace := one(t, page, "a", with("rel", "noopener noreferrer"))
@@ -117,7 +118,7 @@ func TestOpeningsWithoutProfiles(t *testing.T) {
 	m := Demo(testNow)
 	h := newTestServer(t, m)
 	for id, want := range map[string]string{
-		"d00d000000000003":  "The gate of checkout was opened by hand at 2026-01-02 10:04:05 UTC . It closed after 30 s: the duration of its policy was over .",
+		"d00d000000000003":  "The gate of checkout was opened by hand at 2026-01-02 10:04:05 UTC . It closed after 30 s: the duration for gates that are opened by hand .",
 		"0ff0000000000004":  "It is not known when it closed: the event did not arrive.",
 		"recommend00000001": "Nothing was exported: no profiles arrived .",
 	} {
@@ -134,11 +135,38 @@ func TestOpeningsWithoutProfiles(t *testing.T) {
 	both.ID, both.Policy, both.Profiles, both.Triggered = "second", "throttled", nil, both.Triggered.Add(5*time.Second)
 	m.AllOpenings = append(m.AllOpenings, both)
 	first := one(t, getPage(t, h, "/openings/second"), "main")
-	assert.Contains(t, textOf(first), "the profiles are kept with the first: cpu , 2026-01-02 14:39:05 UTC .")
+	assert.Contains(t, textOf(first), "Its samples are in the opening by cpu , 2026-01-02 14:39:05 UTC , which had the gate open already.")
+	assert.NotContains(t, textOf(first), "no longer kept")
 	one(t, first, "a", with("href", hotURL))
 
 	assert.Contains(t, textOf(getPage(t, h, "/openings/77aa31c0de5f0001")), "It is open , until 2026-01-02 15:04:23 UTC .")
 	assert.Contains(t, textOf(getPage(t, h, "/openings/"+BaselineOpening)), "A baseline of checkout , a time that was not hot, to compare with")
+}
+
+// TestAlert: what an alert opened names the alert, and no policy.
+func TestAlert(t *testing.T) {
+	m := Demo(testNow)
+	o := hot("a1e7700000000001", m.AllUnits[0].Unit, testNow.Add(-time.Hour), 0)
+	o.Kind, o.Policy, o.Monitor, o.Window, o.Threshold = "alert", "HighLatency", "HighLatency", "alert", 0
+	o.Closed, o.Why = o.Until, "duration"
+	m.AllOpenings = append(m.AllOpenings, o)
+	page := textOf(one(t, getPage(t, newTestServer(t, m), "/openings/"+o.ID), "p", class("why")))
+	assert.True(t, strings.HasPrefix(page, "The alert HighLatency opened the gate of checkout at 2026-01-02 14:04:05 UTC . It closed after 30 s: the duration for alerts ."), page)
+}
+
+// TestIncompleteStacks: the page has how many stacks are incomplete, and from when all are whole.
+func TestIncompleteStacks(t *testing.T) {
+	m := Demo(testNow)
+	i := slices.IndexFunc(m.AllOpenings, func(o store.Opening) bool { return o.ID == HotOpening })
+	info := &m.AllOpenings[i].Profiles[0]
+	numbers := func() string {
+		return textOf(one(t, getPage(t, newTestServer(t, m), hotURL), "p", class("total")))
+	}
+	assert.NotContains(t, numbers(), "incomplete")
+	info.Incomplete, info.LastIncomplete = 7, info.Start.Add(3*time.Second)
+	assert.Contains(t, numbers(), "7 of 18 stacks are incomplete; after 2026-01-02 14:38:58 UTC all are whole.")
+	info.LastIncomplete = info.End.Add(-time.Millisecond)
+	assert.Contains(t, numbers(), "7 of 18 stacks are incomplete, up to the end.")
 }
 
 func TestOpeningErrors(t *testing.T) {

@@ -123,23 +123,29 @@ type band struct {
 	X, Width float64
 }
 
-// unitIn returns the unit that a request names, and the range that it asks for. The last
-// hours of a unit that is gone end with it.
-func (s *Server) unitIn(r *http.Request) (u store.UnitSummary, span timeRange, err error) {
+// unitIn returns the unit that a request names, the range that it asks for, and its trends
+// in that range. The last hours begin where readings begin, and those of a unit that is
+// gone end with it.
+func (s *Server) unitIn(r *http.Request) (u store.UnitSummary, span timeRange, trends []store.Trend, err error) {
 	if u, err = s.Store.Unit(r.Context(), store.UnitID(r.PathValue("id"))); err != nil {
-		return u, span, err
+		return u, span, nil, err
 	}
 	end := s.Now()
 	if quiet(u, end) {
 		end = u.Last.Add(time.Minute)
 	}
-	span, err = rangeOf(r.URL.Query(), usualRange, end)
-	return u, span, err
+	if span, err = rangeOf(r.URL.Query(), usualRange, end); err != nil {
+		return u, span, nil, err
+	}
+	if trends, err = s.Store.Trends(r.Context(), u.ID, span.From, span.To, trendPoints); err == nil {
+		span.clip(trends)
+	}
+	return u, span, trends, err
 }
 
 // unit answers with the page of a unit.
 func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
-	u, span, err := s.unitIn(r)
+	u, span, _, err := s.unitIn(r)
 	if err != nil {
 		return err
 	}
@@ -148,7 +154,6 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	span.clip(u, openings)
 	refusals, err := s.Store.Refusals(r.Context(), store.RefusalQuery{Unit: id, Limit: refusalsPerUnit})
 	if err != nil {
 		return err
@@ -207,25 +212,22 @@ func (p *unitPage) attributes(resource map[string]string) {
 	}
 }
 
-// clip makes the range begin where what is known of the unit does, if that is later. What
-// waited in a queue of a collector is older than the unit is here.
-func (t *timeRange) clip(u store.UnitSummary, openings []store.Opening) {
-	first := u.First
-	for _, r := range u.Readings {
-		if r.At.Before(first) {
-			first = r.At
+// clip makes the last hours begin with the first reading in them, unless that is about their
+// beginning.
+func (t *timeRange) clip(trends []store.Trend) {
+	first := t.To
+	for _, trend := range trends {
+		i := slices.IndexFunc(trend.Points, func(p store.Point) bool { return !math.IsNaN(p.Mean) })
+		if i >= 0 && trend.Points[i].At.Before(first) {
+			first = trend.Points[i].At
 		}
 	}
-	for _, o := range openings {
-		if before := o.Triggered.Add(-time.Minute); before.Before(first) {
-			first = before
-		}
-	}
-	if t.Last == 0 || first.Before(t.From) {
+	if t.Last == 0 || first.Equal(t.To) || first.Sub(t.From) < t.Last/100 {
 		return
 	}
-	if t.From = first; t.To.Sub(t.From) < shortestRange {
-		t.From = t.To.Add(-shortestRange)
+	t.From = first
+	if shortest := t.To.Add(-shortestRange); shortest.Before(first) {
+		t.From = shortest
 	}
 }
 
@@ -245,7 +247,7 @@ func newOpeningRow(o store.Opening, now time.Time) openingRow {
 // share fills in With, if the opening has no profiles: while several policies hold a gate
 // open, profiles have the id of the one that fired first.
 func (row *openingRow) share(all []store.Opening, now time.Time) {
-	if len(row.Profiles) > 0 || row.Samples == 0 && !row.Open {
+	if len(row.Profiles) > 0 || row.NothingExported != "" {
 		return
 	}
 	for i, other := range all {
@@ -325,17 +327,12 @@ type bandAnswer struct {
 
 // trends answers with the trends of a unit as JSON.
 func (s *Server) trends(w http.ResponseWriter, r *http.Request) error {
-	u, span, err := s.unitIn(r)
+	u, span, trends, err := s.unitIn(r)
 	if err != nil {
 		return err
 	}
-	id, now := u.ID, s.Now()
-	openings, err := s.Store.Openings(r.Context(), store.OpeningQuery{Unit: id, All: true, To: span.To, Limit: bandsPerUnit})
-	if err != nil {
-		return err
-	}
-	span.clip(u, openings)
-	trends, err := s.Store.Trends(r.Context(), id, span.From, span.To, trendPoints)
+	now := s.Now()
+	openings, err := s.Store.Openings(r.Context(), store.OpeningQuery{Unit: u.ID, All: true, To: span.To, Limit: bandsPerUnit})
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,9 @@ package web
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -197,21 +199,31 @@ func TestTrends(t *testing.T) {
 	require.Len(t, a.Openings, 1)
 }
 
-// TestRangeOfYoungUnit: charts begin with the unit, so that its first minutes fill them.
-func TestRangeOfYoungUnit(t *testing.T) {
+// TestRangeBeginsWithReadings: charts begin with the first reading, so that the first minutes
+// of a unit fill them.
+func TestRangeBeginsWithReadings(t *testing.T) {
 	m := Demo(testNow)
-	m.AllUnits[0].First = testNow.Add(-20 * time.Minute)
 	h := newTestServer(t, m)
+	begin := func(ago time.Duration) {
+		for i, trend := range m.AllTrends[CheckoutID] {
+			m.AllTrends[CheckoutID][i].Points = slices.DeleteFunc(trend.Points, func(p store.Point) bool {
+				return p.At.Before(testNow.Add(-ago))
+			})
+		}
+	}
+	begin(26 * time.Minute)
 	a := trendsOf(t, h, "?range=48h")
-	require.InDelta(t, 31*3600+60, a.To-a.From, 0, "an opening was before the unit was seen here")
-	m.AllOpenings = m.AllOpenings[:2]
+	require.InDelta(t, 26*60, a.To-a.From, 10, "an opening, and the unit, are older")
+	require.Len(t, a.Openings, 2)
+	require.Len(t, find(find(getPage(t, h, checkoutPage+string(CheckoutID)), "svg", with("class", "strip"))[0], "a"), 2, "the strip has the same range")
+	a = trendsOf(t, h, "?from=2026-01-02T14:00:00Z&to=2026-01-02T15:00:00Z")
+	require.InDelta(t, 3600, a.To-a.From, 0, "what was asked for")
+	m.AllTrends[CheckoutID][1].Points = []store.Point{{At: testNow.Add(-2 * time.Hour), Mean: math.NaN()}}
 	a = trendsOf(t, h, "")
-	require.InDelta(t, 26*60, a.To-a.From, 0)
-	m.AllOpenings = nil
-	a = trendsOf(t, h, "")
-	require.InDelta(t, 20*60, a.To-a.From, 0)
-	m.AllUnits[0].First = testNow.Add(-20 * time.Second)
-	a = trendsOf(t, h, "?range=48h")
-	require.InDelta(t, shortestRange.Seconds(), a.To-a.From, 0)
+	require.InDelta(t, 26*60, a.To-a.From, 10, "no value is no reading")
+	begin(20 * time.Second)
 	require.Contains(t, textOf(getPage(t, h, checkoutPage+string(CheckoutID))), "2026-01-02 15:02:05 UTC to 2026-01-02 15:04:05 UTC")
+	m.AllTrends[CheckoutID] = nil
+	a = trendsOf(t, h, "")
+	require.InDelta(t, 6*3600, a.To-a.From, 0, "there are no readings")
 }

@@ -171,12 +171,35 @@
         const f = family(name, data.files[i]);
         return f === "kernel" ? "f-kernel" : `f${hash(f) % 8}`;
       });
+      this.legend(data);
       this.lower = data.names.map((name) => name.toLowerCase());
       this.matches = null;
       const pruned = this.section.querySelector("[data-pruned]");
       pruned.textContent = data.pruned > 0
         ? `${digits(data.pruned, 0)} frames below ${percent(data.min_share)} are not drawn, ${percent(this.share(data.pruned_self))} together.` : "";
       this.use(data);
+    }
+
+    // legend names the packages of each colour, those with the largest share first.
+    legend(data) {
+      const list = this.section.querySelector("[data-legend]");
+      if (!list) return;
+      const colours = new Map(); // of the class: the sum of its families
+      for (let i = 1; i < data.depth.length; i++) {
+        const f = data.function[i], colour = this.classes[f], name = family(data.names[f], data.files[f]) || "unknown";
+        if (!colours.has(colour)) colours.set(colour, { self: 0, families: new Map() });
+        const sum = colours.get(colour);
+        sum.self += data.self[i];
+        sum.families.set(name, (sum.families.get(name) ?? 0) + data.self[i]);
+      }
+      list.replaceChildren(...[...colours].sort(([, a], [, b]) => b.self - a.self).map(([colour, sum]) => {
+        const item = document.createElement("li");
+        const names = [...sum.families].sort(([, a], [, b]) => b - a).map(([name]) => name);
+        item.className = colour;
+        item.textContent = names.slice(0, 2).map((n) => n.slice(-40)).join(", ") + (names.length > 2 ? ", …" : "");
+        item.title = `${percent(this.share(sum.self))}: ${names.slice(0, 20).join(", ")}`;
+        return item;
+      }));
     }
 
     // use prepares the arrays of a tree, or of a part of it, which are in preorder.
