@@ -5,6 +5,7 @@ package web
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -53,7 +54,12 @@ func Fill(s *store.Store, m *Memory) {
 
 // Units implements store.Reader.
 func (m *Memory) Units(context.Context) ([]store.UnitSummary, error) {
-	return slices.Clone(m.AllUnits), m.Err
+	units := slices.Clone(m.AllUnits)
+	for i, u := range units {
+		units[i].Refusals = map[string]int{}
+		maps.Copy(units[i].Refusals, u.Refusals)
+	}
+	return units, m.Err
 }
 
 // Unit implements store.Reader.

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"html/template"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,7 +29,6 @@ func (s *Server) functions() template.FuncMap {
 		"cut":      cutText,        // cut 40 TEXT: the text alone, for titles and labels
 		"number":   number,         // number 93.456: 93.5
 		"measure":  measure,        // measure MONITOR 93.456: 93.5 %
-		"unitof":   unitOf,         // unitof MONITOR: %
 		"count":    count[int],     // count 1234567: 1,234,567
 		"count64":  count[int64],   // the same
 		"bytes":    formatBytes,    // bytes 1234567: 1.18 MiB
@@ -40,7 +38,6 @@ func (s *Server) functions() template.FuncMap {
 		"state":    func(state string) string { return strings.ReplaceAll(state, "_", " ") },
 		"name":     unitName,  // name UNIT: what people call it
 		"place":    unitPlace, // place UNIT: its pod, container, cgroup or process
-		"near":     nearness,  // near READING: value / threshold
 		"reason":   reason,    // reason OPENING: cpu_utilization 93.5 %, threshold 80 %, 30s average
 		"plural":   plural,    // plural 2 "gate" "gates": 2 gates
 		"list":     func(v ...any) []any { return v },
@@ -376,16 +373,6 @@ func reason(o store.Opening) string {
 		s += ", " + cutText(80, o.Window)
 	}
 	return s
-}
-
-// sortedKeys returns the keys of a map in order.
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // jsonNumber is a number of JSON with six digits, enough to draw it. JSON has none that

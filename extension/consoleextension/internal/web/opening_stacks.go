@@ -42,6 +42,7 @@ type stacksCache struct {
 	entries map[stacksKey]*stacksEntry
 	bytes   int64
 	purge   *time.Timer
+	hottest map[stacksKey]hottest // of the page of all openings
 }
 
 type stacksEntry struct {
@@ -52,7 +53,7 @@ type stacksEntry struct {
 }
 
 func newStacksCache() *stacksCache {
-	return &stacksCache{loading: make(chan struct{}, stacksLoading), entries: make(map[stacksKey]*stacksEntry)}
+	return &stacksCache{loading: make(chan struct{}, stacksLoading), entries: make(map[stacksKey]*stacksEntry), hottest: make(map[stacksKey]hottest)}
 }
 
 // get returns a profile, which load reads unless it is kept. Requests for the same

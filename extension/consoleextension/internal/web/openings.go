@@ -5,11 +5,11 @@ package web
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
@@ -114,7 +114,7 @@ func (p *openingsPage) find(all []store.Opening, q url.Values, now time.Time) (f
 			}
 		}
 		delete(names, "")
-		f.Choices = sortedKeys(names)
+		f.Choices = slices.Sorted(maps.Keys(names))
 	}
 	open := map[store.UnitID]bool{}
 	for _, o := range all {
@@ -154,12 +154,6 @@ type hottest struct {
 	Later                  bool // it is not read yet
 }
 
-// hottestCache has the hottest functions of openings that pages showed.
-type hottestCache struct {
-	sync.Mutex
-	of map[stacksKey]hottest
-}
-
 // hottest returns the hottest function of an opening, in its first profile whose stacks do
 // not all end in the kernel.
 func (s *Server) hottest(ctx context.Context, o store.Opening) (h hottest) {
@@ -169,9 +163,9 @@ func (s *Server) hottest(ctx context.Context, o store.Opening) (h hottest) {
 		return h
 	}
 	key := keyOf(o, profiles[i])
-	s.hot.Lock()
-	h, known := s.hot.of[key]
-	s.hot.Unlock()
+	s.stacks.mu.Lock()
+	h, known := s.stacks.hottest[key]
+	s.stacks.mu.Unlock()
 	if known {
 		return h
 	}
@@ -187,11 +181,11 @@ func (s *Server) hottest(ctx context.Context, o store.Opening) (h hottest) {
 			h = hottest{Name: f.Name, Share: percent(share), What: typeOf(profiles[i].Type).What, URL: link.url(o.ID, "")}
 		}
 	}
-	s.hot.Lock()
-	defer s.hot.Unlock()
-	if len(s.hot.of) >= hottestKept {
-		clear(s.hot.of)
+	s.stacks.mu.Lock()
+	defer s.stacks.mu.Unlock()
+	if len(s.stacks.hottest) >= hottestKept {
+		clear(s.stacks.hottest)
 	}
-	s.hot.of[key] = h
+	s.stacks.hottest[key] = h
 	return h
 }

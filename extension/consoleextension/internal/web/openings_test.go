@@ -118,12 +118,11 @@ func (r *reads) Profile(ctx context.Context, opening string, of store.ProfileKey
 func TestHottestIsReadOnce(t *testing.T) {
 	m := &reads{Memory: Demo(testNow)}
 	s := &Server{Options: Options{Store: m, Now: func() time.Time { return testNow }}, stacks: newStacksCache()}
-	s.hot.of = map[stacksKey]hottest{}
 	o, err := m.Opening(t.Context(), HotOpening)
 	require.NoError(t, err)
 	first := s.hottest(t.Context(), o)
 	require.Equal(t, "crypto/sha256.block", first.Name)
-	s.stacks = newStacksCache()
+	clear(s.stacks.entries)
 	require.Equal(t, first, s.hottest(t.Context(), o))
 	require.Equal(t, 1, m.n)
 	for i := range o.Profiles {
@@ -135,7 +134,7 @@ func TestHottestIsReadOnce(t *testing.T) {
 	o.Profiles[0].Samples++
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	s.stacks = newStacksCache()
+	clear(s.stacks.entries)
 	s.stacks.loading = make(chan struct{})
 	require.True(t, s.hottest(ended, o).Later, "what there was no time for comes later")
 }

@@ -228,17 +228,12 @@ func newPeerRow(p store.Peer) peerRow {
 	}
 	if all := p.ReceiverWindow + p.SendBuffer + p.Path; all > 0 {
 		r.window = 100 * float64(p.ReceiverWindow) / float64(all)
-		limits := []struct {
+		type limit struct {
 			is   time.Duration
 			text string
-		}{{p.Path, "network"}, {p.ReceiverWindow, "receiver window"}, {p.SendBuffer, "send buffer"}}
-		slices.SortStableFunc(limits, func(a, b struct {
-			is   time.Duration
-			text string
-		},
-		) int {
-			return cmp.Compare(b.is, a.is)
-		})
+		}
+		limits := []limit{{p.Path, "network"}, {p.ReceiverWindow, "receiver window"}, {p.SendBuffer, "send buffer"}}
+		slices.SortStableFunc(limits, func(a, b limit) int { return cmp.Compare(b.is, a.is) })
 		for _, l := range limits {
 			if share := 100 * float64(l.is) / float64(all); share >= 0.5 {
 				r.Limits = append(r.Limits, l.text+" "+number(math.Round(share))+"\u00a0%")
@@ -384,28 +379,16 @@ func (v *peersView) detach() {
 			rows[i].URL = ""
 		}
 	}
-	for _, lines := range [][]peerLine{v.Picture.left(), v.Picture.right()} {
-		for i := range lines {
-			lines[i].URL = ""
+	if v.Picture != nil {
+		for _, lines := range [][]peerLine{v.Picture.Left, v.Picture.Right} {
+			for i := range lines {
+				lines[i].URL = ""
+			}
 		}
 	}
 	for i := range v.Columns {
 		v.Columns[i].URL = ""
 	}
-}
-
-func (p *peersPicture) left() []peerLine {
-	if p == nil {
-		return nil
-	}
-	return p.Left
-}
-
-func (p *peersPicture) right() []peerLine {
-	if p == nil {
-		return nil
-	}
-	return p.Right
 }
 
 // NetworkFirst reports whether peers are shown before profiles.

@@ -45,20 +45,13 @@ type policiesPage struct {
 // policyRow is a policy in the table.
 type policyRow struct {
 	store.PolicySummary
-	Conditions     []conditionCell
 	Fired, DryRun  int
 	Others         []counted // openings of other kinds
 	NotOpened      []counted // by reason, without dry run
-	NotOpenedInAll int
 	Watching, Open int
 	Cooling        int
 	HasConditions  bool
 	ByHand         bool // no condition opens it
-}
-
-type conditionCell struct {
-	Monitor, Window string
-	Thresholds      []float64
 }
 
 type counted struct {
@@ -195,22 +188,20 @@ func newPolicyRow(of store.PolicySummary) policyRow {
 		PolicySummary: of, Fired: of.Opened["hot"], DryRun: of.Refused["dry run"], HasConditions: len(of.Conditions) > 0,
 		Watching: of.Units["watching"], Open: of.Units["profiling"], Cooling: of.Units["cooling_down"],
 	}
-	for _, c := range of.Conditions {
-		row.Conditions = append(row.Conditions, conditionCell{c.Monitor, c.Window, c.Thresholds})
-	}
-	for _, kind := range slices.Sorted(maps.Keys(of.Opened)) {
-		if n := of.Opened[kind]; kind != "hot" && n > 0 {
-			row.Others = append(row.Others, counted{kind, n})
-		}
-	}
-	for _, why := range slices.Sorted(maps.Keys(of.Refused)) {
-		if n := of.Refused[why]; why != "dry run" && n > 0 {
-			row.NotOpened = append(row.NotOpened, counted{why, n})
-			row.NotOpenedInAll += n
-		}
-	}
-	row.ByHand = !row.HasConditions && row.Fired == 0 && row.NotOpenedInAll == 0 && len(row.Others) > 0 && of.Opened["baseline"] == 0
+	row.Others, row.NotOpened = countedIn(of.Opened, "hot"), countedIn(of.Refused, "dry run")
+	row.ByHand = !row.HasConditions && row.Fired == 0 && len(row.NotOpened) == 0 && len(row.Others) > 0 && of.Opened["baseline"] == 0
 	return row
+}
+
+// countedIn returns the counts that are not 0, the largest first, without one.
+func countedIn(counts map[string]int, except string) (found []counted) {
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[what]; n > 0 && what != except {
+			found = append(found, counted{what, n})
+		}
+	}
+	slices.SortStableFunc(found, func(a, b counted) int { return cmp.Compare(b.Count, a.Count) })
+	return found
 }
 
 // versions returns the version in force on each host, by host: that of the newest change,

@@ -33,7 +33,7 @@ func TestThePoliciesPage(t *testing.T) {
 		return texts
 	}
 	require.Equal(t, []string{
-		"cpu 1 gate open 1 cooling down", "cpu_utilization over 80 %, 30s average", "5", "4 baseline 1", "–", "budget : 2 cooldown : 5 min_age : 1", "12 s ago",
+		"cpu 1 gate open 1 cooling down", "cpu_utilization over 80 %, 30s average", "5", "4 baseline 1", "–", "cooldown : 5 budget : 2 min_age : 1", "12 s ago",
 	}, cells(1))
 	require.Equal(t, "http_response_time over 500 ms or 750 ms, 1m average", cells(4)[1], "hosts differ")
 	require.Equal(t, "1 dry run", cells(4)[4])

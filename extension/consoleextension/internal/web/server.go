@@ -72,7 +72,6 @@ type Server struct {
 	Options
 	static    *staticFiles
 	stacks    *stacksCache
-	hot       hottestCache
 	answers   *answers
 	templates map[string]*template.Template // by the name of the file, without .html
 }
@@ -105,18 +104,6 @@ func (s *Server) routes() []route {
 	}
 }
 
-// navigation lists the pages that every page links to.
-func navigation() []navigationLink {
-	return []navigationLink{
-		{"/", "Openings"},
-		{"/units", "Units"},
-		{"/policies", "Policies"},
-		{"/health", "Health"},
-	}
-}
-
-type navigationLink struct{ URL, Text string }
-
 // page has the data of a page for [Server.render].
 type page struct {
 	Template string // the file in templates, without .html
@@ -137,10 +124,9 @@ type page struct {
 // view has the data of every template.
 type view struct {
 	page
-	Navigation []navigationLink
-	Version    string
-	Token      string
-	Now        time.Time
+	Version string
+	Token   string
+	Now     time.Time
 }
 
 // failure is an error with the status and the sentence that the browser gets.
@@ -173,7 +159,6 @@ func New(options Options) (http.Handler, error) {
 		return nil, fmt.Errorf("web: URL of traces: %w", err)
 	}
 	s := &Server{Options: options, static: static, stacks: newStacksCache(), answers: newAnswers()}
-	s.hot.of = map[stacksKey]hottest{}
 	if s.templates, err = parseTemplates(templateFiles, s.functions()); err != nil {
 		return nil, err
 	}
@@ -293,7 +278,7 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, p page) error {
 	if !ok {
 		return fmt.Errorf("web: no template %q", p.Template)
 	}
-	v := view{page: p, Navigation: navigation(), Version: s.Version, Now: s.Now()}
+	v := view{page: p, Version: s.Version, Now: s.Now()}
 	if s.Token != nil {
 		v.Token = s.Token(r)
 	}

@@ -20,12 +20,10 @@ const (
 	openingsPerUnit, refusalsPerUnit = 200, 100
 	// trendsPerUnit bounds its charts, and trendPoints each chart.
 	trendsPerUnit, trendPoints = 24, 500
-	// attributesPerUnit bounds the table of its attributes.
-	attributesPerUnit = 64
 	// bandsPerUnit bounds the openings that charts show.
 	bandsPerUnit = 500
 	// shortestRange is the least time that a chart shows.
-	shortestRange = 2 * time.Minute
+	shortestRange = 30 * time.Second
 )
 
 // timeRange is the time that charts show. It is in the URL: range=6h for the last hours
@@ -55,11 +53,8 @@ func rangeLinks(q url.Values, span timeRange) (links []rangeLink) {
 func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error) {
 	if q.Has("from") || q.Has("to") {
 		from, err := time.Parse(time.RFC3339, q.Get("from"))
-		if err != nil {
-			return timeRange{}, failure{http.StatusBadRequest, "from and to must be times such as 2026-01-02T15:04:05Z."}
-		}
-		to, err := time.Parse(time.RFC3339, q.Get("to"))
-		if err != nil || !to.After(from) {
+		to, err2 := time.Parse(time.RFC3339, q.Get("to"))
+		if err != nil || err2 != nil || !to.After(from) {
 			return timeRange{}, failure{http.StatusBadRequest, "from and to must be times such as 2026-01-02T15:04:05Z, from before to."}
 		}
 		return timeRange{From: from, To: to}, nil
@@ -81,10 +76,9 @@ type unitPage struct {
 	Range        timeRange
 	Ranges       []rangeLink
 	Readings     []readingCell
-	States       []stateCell // of policies without a reading
+	States       []readingCell // of policies without a reading
 	Openings     []openingRow
 	MoreOpenings bool
-	Bands        []band
 	Refusals     []store.Refusal
 	MoreRefusals int
 	Profile      bool // the gate can be opened from here
@@ -93,17 +87,12 @@ type unitPage struct {
 	Announcement string
 	TrendsURL    string
 	Peers        *peersView // nil: none are known
-	Attributes   []attribute
-	// AllAttributes counts those that are not shown too.
-	AllAttributes, MoreAttributes int
 }
 
 type rangeLink struct {
 	Text, URL string
 	Current   bool
 }
-
-type attribute struct{ Key, Value string }
 
 // openingRow is an opening in the timeline.
 type openingRow struct {
@@ -117,35 +106,23 @@ type openingRow struct {
 	Hottest hottest // on the page of all openings
 }
 
-// band is an opening in the strip above the charts, in thousandths of the range.
-type band struct {
-	store.Opening
-	X, Width float64
-}
-
-// unitIn returns the unit that a request names, the range that it asks for, and its trends
-// in that range. The last hours begin where readings begin, and those of a unit that is
-// gone end with it.
-func (s *Server) unitIn(r *http.Request) (u store.UnitSummary, span timeRange, trends []store.Trend, err error) {
+// unitIn returns the unit that a request names, and the range that it asks for. The last
+// hours of a unit that is gone end with it.
+func (s *Server) unitIn(r *http.Request) (u store.UnitSummary, span timeRange, err error) {
 	if u, err = s.Store.Unit(r.Context(), store.UnitID(r.PathValue("id"))); err != nil {
-		return u, span, nil, err
+		return u, span, err
 	}
 	end := s.Now()
 	if quiet(u, end) {
 		end = u.Last.Add(time.Minute)
 	}
-	if span, err = rangeOf(r.URL.Query(), usualRange, end); err != nil {
-		return u, span, nil, err
-	}
-	if trends, err = s.Store.Trends(r.Context(), u.ID, span.From, span.To, trendPoints); err == nil {
-		span.clip(trends)
-	}
-	return u, span, trends, err
+	span, err = rangeOf(r.URL.Query(), usualRange, end)
+	return u, span, err
 }
 
 // unit answers with the page of a unit.
 func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
-	u, span, _, err := s.unitIn(r)
+	u, span, err := s.unitIn(r)
 	if err != nil {
 		return err
 	}
@@ -160,27 +137,19 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	}
 
 	p := unitPage{
-		UnitSummary: u, Range: span, Ranges: rangeLinks(r.URL.Query(), span), Readings: readingCells(u), Refusals: refusals,
+		UnitSummary: u, Range: span, Ranges: rangeLinks(r.URL.Query(), span), Readings: readingCells(u, quiet(u, now)), Refusals: refusals,
 		MoreRefusals: max(0, sum(u.Refusals)-len(refusals)), Kept: s.Store.Usage().MaxAge, Quiet: quiet(u, now),
 		Profile:   !quiet(u, now) && s.Token != nil && s.CanProfile != nil && s.CanProfile(u.Unit),
 		TrendsURL: "/units/" + url.PathEscape(string(id)) + "/trends.json",
 	}
-	if p.Quiet {
-		forgetStates(p.Readings)
-	}
+	p.States = otherStates(p.UnitSummary, p.Quiet, p.Readings)
 	if len(openings) > openingsPerUnit {
 		openings, p.MoreOpenings = openings[:openingsPerUnit], true
 	}
 	p.timeline(openings, now)
-	for _, policy := range sortedKeys(u.States) {
-		if !p.Quiet && !slices.ContainsFunc(u.Readings, func(r store.Reading) bool { return r.Policy == policy }) {
-			p.States = append(p.States, stateCell{policy, u.States[policy]})
-		}
-	}
 	if p.Peers, err = s.unitPeers(r, u.Unit, span); err != nil {
 		return err
 	}
-	p.attributes(u.Resource)
 	p.Announcement = plural(len(openings), "opening", "openings")
 	return s.render(w, r, page{
 		Template: "unit", Title: unitName(u.Unit), Section: "/units", Refresh: true, Data: p,
@@ -189,26 +158,11 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// timeline fills in the openings, and the bands of those within the range.
+// timeline fills in the openings.
 func (p *unitPage) timeline(openings []store.Opening, now time.Time) {
 	for i, o := range openings {
 		p.Openings = append(p.Openings, newOpeningRow(o, now))
 		p.Openings[i].share(openings, now)
-		if b, ok := bandOf(o, p.Range, now); ok {
-			p.Bands = append(p.Bands, b)
-		}
-	}
-}
-
-// attributes fills in the attributes of the resource, within a bound.
-func (p *unitPage) attributes(resource map[string]string) {
-	p.AllAttributes = len(resource)
-	for _, key := range sortedKeys(resource) {
-		if len(p.Attributes) == attributesPerUnit {
-			p.MoreAttributes = p.AllAttributes - attributesPerUnit
-			break
-		}
-		p.Attributes = append(p.Attributes, attribute{key, resource[key]})
 	}
 }
 
@@ -282,19 +236,6 @@ func endOf(o store.Opening, now time.Time) time.Time {
 	return end
 }
 
-// bandOf returns where an opening is in a range, if it is.
-func bandOf(o store.Opening, span timeRange, now time.Time) (band, bool) {
-	end := endOf(o, now)
-	if end.Before(span.From) || o.Triggered.After(span.To) {
-		return band{}, false
-	}
-	scale := 1000 / span.To.Sub(span.From).Seconds()
-	from := math.Max(0, o.Triggered.Sub(span.From).Seconds()*scale)
-	to := math.Min(1000, end.Sub(span.From).Seconds()*scale)
-	round := func(v float64) float64 { return math.Round(v*10) / 10 }
-	return band{o, round(math.Min(from, 997)), round(math.Max(to-from, 3))}, true
-}
-
 // trendsAnswer has the data that trends.js draws. Times are in seconds since 1970.
 type trendsAnswer struct {
 	From     float64       `json:"from"`
@@ -327,10 +268,15 @@ type bandAnswer struct {
 
 // trends answers with the trends of a unit as JSON.
 func (s *Server) trends(w http.ResponseWriter, r *http.Request) error {
-	u, span, trends, err := s.unitIn(r)
+	u, span, err := s.unitIn(r)
 	if err != nil {
 		return err
 	}
+	trends, err := s.Store.Trends(r.Context(), u.ID, span.From, span.To, trendPoints)
+	if err != nil {
+		return err
+	}
+	span.clip(trends)
 	now := s.Now()
 	openings, err := s.Store.Openings(r.Context(), store.OpeningQuery{Unit: u.ID, All: true, To: span.To, Limit: bandsPerUnit})
 	if err != nil {

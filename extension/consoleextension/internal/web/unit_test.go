@@ -50,11 +50,7 @@ func TestUnit(t *testing.T) {
 	require.Equal(t, "2026-01-02 14:45:05 UTC cpu cpu_utilization 91 %, threshold 80 %, 30s average cooldown", text(2)[0])
 	require.Len(t, find(page, "form"), 0, "nothing can be changed unless that is allowed")
 
-	bands := find(find(page, "svg", with("class", "strip"))[0], "a")
-	require.Len(t, bands, 4, "the openings of the last six hours")
-	require.Equal(t, "/openings/"+HotOpening, attributeOf(bands[1], "href"))
 	require.Len(t, find(page, "a", with("aria-current", "true")), 1)
-	require.Len(t, find(getPage(t, h, checkoutPage+string(CheckoutID)+"?range=48h"), "rect", with("height", "16")), 6)
 
 	refused := getPage(t, h, checkoutPage+string(ID("node-2.example", "0c9d8e7f6a5b4c3d2e1f0a9b8c7d6e5f4a3b2c1d0e9f8a7b9a7b6c5d4e3f2a1b")))
 	require.Contains(t, textOf(refused), "budget : max_concurrent_units")
@@ -139,7 +135,6 @@ func TestBoundsOfUnit(t *testing.T) {
 	require.Contains(t, page, "The newest 200 are shown; there are more.")
 	require.Contains(t, page, "And 203 older.")
 	require.Contains(t, page, "Attributes (309)")
-	require.Contains(t, page, "And 245 more.")
 	a := trendsOf(t, h, "")
 	require.Len(t, a.Trends, trendsPerUnit)
 	require.Equal(t, 280, a.Left)
@@ -215,14 +210,14 @@ func TestRangeBeginsWithReadings(t *testing.T) {
 	a := trendsOf(t, h, "?range=48h")
 	require.InDelta(t, 26*60, a.To-a.From, 10, "an opening, and the unit, are older")
 	require.Len(t, a.Openings, 2)
-	require.Len(t, find(find(getPage(t, h, checkoutPage+string(CheckoutID)), "svg", with("class", "strip"))[0], "a"), 2, "the strip has the same range")
 	a = trendsOf(t, h, "?from=2026-01-02T14:00:00Z&to=2026-01-02T15:00:00Z")
 	require.InDelta(t, 3600, a.To-a.From, 0, "what was asked for")
 	m.AllTrends[CheckoutID][1].Points = []store.Point{{At: testNow.Add(-2 * time.Hour), Mean: math.NaN()}}
 	a = trendsOf(t, h, "")
 	require.InDelta(t, 26*60, a.To-a.From, 10, "no value is no reading")
 	begin(20 * time.Second)
-	require.Contains(t, textOf(getPage(t, h, checkoutPage+string(CheckoutID))), "2026-01-02 15:02:05 UTC to 2026-01-02 15:04:05 UTC")
+	a = trendsOf(t, h, "")
+	require.InDelta(t, shortestRange.Seconds(), a.To-a.From, 0)
 	m.AllTrends[CheckoutID] = nil
 	a = trendsOf(t, h, "")
 	require.InDelta(t, 6*3600, a.To-a.From, 0, "there are no readings")

@@ -5,6 +5,7 @@ package web
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -35,7 +36,6 @@ const (
 type unitsPage struct {
 	Query, Sort string
 	All         bool // nothing is left out
-	Columns     []unitsColumn
 	Rows        []unitRow
 	// Known, Hosts, Open, Openings and Refusals are of all units, and Found is the number
 	// of rows.
@@ -66,23 +66,16 @@ func turn[T any](all []T, perPage, number int, url func(int) string) (rows []T, 
 	return all[first:min(first+perPage, len(all))], p
 }
 
-// unitsColumn is a column that the list can be sorted by.
-type unitsColumn struct {
-	Text, Title, URL, Class string
-	Sorted                  string // ascending, descending or empty
-}
-
 // unitRow is a unit in the list, or the hottest of several with the same name. Openings,
 // Newest and Refusals are of all of them.
 type unitRow struct {
 	store.UnitSummary
 	Members  int
-	Hosts    map[string]bool // nil if it is one unit
-	near     float64         // infinite while a gate is open
+	near     float64 // infinite while a gate is open
 	Readings []readingCell
-	More     int         // readings that are not shown
-	States   []stateCell // of policies whose readings are not shown
-	Dropped  []refusalCell
+	More     int           // readings that are not shown
+	States   []readingCell // of policies whose readings are not shown
+	Dropped  []counted
 	Refused  int
 	Quiet    bool
 }
@@ -98,13 +91,6 @@ type readingCell struct {
 
 // barThreshold is the place of the threshold in a bar, of 100.
 const barThreshold = 66
-
-type stateCell struct{ Policy, State string }
-
-type refusalCell struct {
-	Why   string
-	Count int
-}
 
 // units answers with the page of all units.
 func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
@@ -127,11 +113,10 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 		return cmp.Or(order(a, b), cmp.Compare(unitName(a.Unit), unitName(b.Unit)), cmp.Compare(a.ID, b.ID))
 	})
 	number, _ := strconv.Atoi(q.Get("page"))
-	p.Rows, p.pager = turn(found, unitsPerPage, number, func(number int) string { return p.url(p.Sort, number) })
+	p.Rows, p.pager = turn(found, unitsPerPage, number, func(number int) string { return p.URL(p.Sort, number) })
 	for i := range p.Rows {
 		p.Rows[i].fill()
 	}
-	p.columns()
 	p.Announcement = plural(p.Open, "gate is open", "gates are open") + ", " + plural(p.Openings, "trigger", "triggers")
 	return s.render(w, r, page{Template: "units", Title: "Units", Section: "/units", Refresh: true, Data: p})
 }
@@ -213,8 +198,9 @@ func (p *unitsPage) fold(found []unitRow) []unitRow {
 	return found
 }
 
-// grouped returns a row for all units of a service or container.
+// grouped returns a row for all units of a service or container: the hottest of them.
 func grouped(found []unitRow) (rows []unitRow) {
+	slices.SortStableFunc(found, unitOrders["near"])
 	at := map[[2]string]int{}
 	for _, u := range found {
 		key := [2]string{unitName(u.Unit), u.Resource[attr.NamespaceName]}
@@ -224,47 +210,17 @@ func grouped(found []unitRow) (rows []unitRow) {
 			at[key], rows = i, append(rows, u)
 			continue
 		}
-		hotter, other := rows[i], u
-		if u.near > hotter.near {
-			hotter, other = u, rows[i]
+		row := &rows[i]
+		row.Members++
+		row.Openings += u.Openings
+		if u.Newest.Triggered.After(row.Newest.Triggered) {
+			row.Newest = u.Newest
 		}
-		hotter.Members = rows[i].Members + 1
-		if hotter.Hosts = rows[i].Hosts; hotter.Hosts == nil {
-			hotter.Hosts = map[string]bool{rows[i].Host: true}
+		for why, n := range u.Refusals {
+			row.Refusals[why] += n
 		}
-		hotter.Hosts[u.Host] = true
-		hotter.Openings += other.Openings
-		if other.Newest.Triggered.After(hotter.Newest.Triggered) {
-			hotter.Newest = other.Newest
-		}
-		refusals := map[string]int{}
-		for _, of := range []unitRow{hotter, other} {
-			for why, n := range of.Refusals {
-				refusals[why] += n
-			}
-		}
-		hotter.Refusals = refusals
-		rows[i] = hotter
 	}
 	return rows
-}
-
-// columns fills in the heads of the columns.
-func (p *unitsPage) columns() {
-	for _, c := range []struct{ key, text, title, class, direction string }{
-		{"name", "Unit", "", "", "ascending"},
-		{"host", "Host", "", "", "ascending"},
-		{"near", "Readings", "sort by open gates, then by how near the nearest is to its threshold", "", "descending"},
-		{"triggers", "Triggers", "openings, without baselines", "number", "descending"},
-		{"last", "Last trigger", "", "", "descending"},
-		{"refused", "Not opened", "a condition held, and the gate stayed shut", "", "descending"},
-	} {
-		column := unitsColumn{Text: c.text, Title: c.title, URL: p.url(c.key, 1), Class: c.class}
-		if c.key == p.Sort {
-			column.Sorted = c.direction
-		}
-		p.Columns = append(p.Columns, column)
-	}
 }
 
 // quiet reports whether a unit is gone, or has sent nothing for some time.
@@ -275,8 +231,8 @@ func quiet(u store.UnitSummary, now time.Time) bool {
 	return gone || now.Sub(u.Last) > quietAfter
 }
 
-// url returns the URL of another order or page of what is searched for.
-func (p unitsPage) url(sort string, number int) string {
+// URL returns the URL of another order or page of what is searched for.
+func (p unitsPage) URL(sort string, number int) string {
 	q := url.Values{}
 	if p.Query != "" {
 		q.Set("q", p.Query)
@@ -348,54 +304,44 @@ func matches(u store.UnitSummary, words []string) bool {
 
 // fill makes what is shown of a unit, which only those on the page need.
 func (row *unitRow) fill() {
-	row.Readings = readingCells(row.UnitSummary)
+	row.Readings = readingCells(row.UnitSummary, row.Quiet)
 	if len(row.Readings) > readingsPerRow {
 		row.More = len(row.Readings) - readingsPerRow
 		row.Readings = row.Readings[:readingsPerRow]
 	}
-	for _, policy := range sortedKeys(row.UnitSummary.States) {
-		shown := slices.ContainsFunc(row.Readings, func(c readingCell) bool { return c.Policy == policy })
-		if !shown && len(row.States) < statesPerRow {
-			row.States = append(row.States, stateCell{policy, row.UnitSummary.States[policy]})
-		}
-	}
-	if row.Quiet {
-		forgetStates(row.Readings)
-		row.States = nil
-	}
-	row.Dropped = refusalCells(row.Refusals)
+	row.States = otherStates(row.UnitSummary, row.Quiet, row.Readings)
+	row.States = row.States[:min(len(row.States), statesPerRow)]
+	row.Dropped = countedIn(row.Refusals, "")
+	row.Dropped = row.Dropped[:min(len(row.Dropped), refusalsPerRow)]
 	row.Refused = sum(row.Refusals)
 }
 
-// readingCells returns the readings of a unit, the nearest to its threshold first.
-func readingCells(u store.UnitSummary) []readingCell {
+// readingCells returns the readings of a unit, the nearest to its threshold first. A unit
+// that is quiet is in no state.
+func readingCells(u store.UnitSummary, quiet bool) []readingCell {
 	cells := make([]readingCell, 0, len(u.Readings))
 	for _, r := range u.Readings {
 		near := nearness(r)
 		cells = append(cells, readingCell{
-			Reading: r, State: u.States[r.Policy], Near: near, Over: r.Value > r.Threshold,
+			Reading: r, Near: near, Over: r.Value > r.Threshold,
 			Bar: math.Round(math.Min(math.Max(near, 0)*barThreshold, 100)),
 		})
+	}
+	for i := range cells {
+		if !quiet {
+			cells[i].State = u.States[cells[i].Policy]
+		}
 	}
 	slices.SortStableFunc(cells, func(a, b readingCell) int { return cmp.Compare(b.Near, a.Near) })
 	return cells
 }
 
-// forgetStates leaves out the states of policies: a unit that is gone is in none.
-func forgetStates(cells []readingCell) {
-	for i := range cells {
-		cells[i].State = ""
-	}
-}
-
-// refusalCells returns the reasons why a gate did not open, the most frequent first.
-func refusalCells(refusals map[string]int) []refusalCell {
-	cells := make([]refusalCell, 0, len(refusals))
-	for _, why := range sortedKeys(refusals) {
-		if refusals[why] > 0 {
-			cells = append(cells, refusalCell{why, refusals[why]})
+// otherStates returns the states of the policies of which no reading is shown.
+func otherStates(u store.UnitSummary, quiet bool, shown []readingCell) (others []readingCell) {
+	for _, policy := range slices.Sorted(maps.Keys(u.States)) {
+		if !quiet && !slices.ContainsFunc(shown, func(c readingCell) bool { return c.Policy == policy }) {
+			others = append(others, readingCell{Reading: store.Reading{Condition: store.Condition{Policy: policy}}, State: u.States[policy]})
 		}
 	}
-	slices.SortStableFunc(cells, func(a, b refusalCell) int { return cmp.Compare(b.Count, a.Count) })
-	return cells[:min(len(cells), refusalsPerRow)]
+	return others
 }

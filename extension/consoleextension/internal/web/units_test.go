@@ -156,7 +156,7 @@ func TestUnitsAreGrouped(t *testing.T) {
 	page := getPage(t, h, "/units")
 	got := rows(t, page)
 	require.Equal(t, []string{"checkout", "payments", "ld", "cart", "batch", "postgresql.service", "recommend", "nginx", "checkout"}, names(got))
-	require.True(t, strings.HasPrefix(got[0], "checkout 2 units, the hottest: shop/checkout-5d9f8b7c6-jq4kz 2 hosts 93.5 / 80 %"), got[0])
+	require.True(t, strings.HasPrefix(got[0], "checkout 2 units, the hottest: shop/checkout-5d9f8b7c6-jq4kz node-1.example 93.5 / 80 %"), got[0])
 	require.True(t, strings.HasSuffix(got[0], "7 5 s ago cpu 4 cooldown 3, dry run 1"), got[0])
 	require.Len(t, find(page, "a", with("href", "/units?q=checkout")), 2)
 	require.Contains(t, textOf(page), "Not shown: 1 idle, below a tenth of their thresholds and without a trigger; "+

@@ -272,6 +272,8 @@
       const r = await fetch(root.dataset.trends + location.search, { signal: AbortSignal.timeout(10_000) });
       if (!r.ok) throw new Error(`HTTP ${r.status}`);
       answer = await r.json();
+      const span = document.querySelector("[data-span]");
+      span.textContent = `${consoleTime(at(answer.from)).join(" ")} to ${consoleTime(at(answer.to)).join(" ")}`;
       draw();
     } catch (e) {
       note(`The trends could not be loaded: ${e.message}`);
