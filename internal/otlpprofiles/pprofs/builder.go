@@ -27,10 +27,10 @@ type Builder struct {
 	out *profile.Profile
 	// events counts the timestamps of the samples added, at least one each.
 	events int
-	// incomplete counts those whose stacks do not reach the thread's entry; lastIncomplete
-	// is when the last of them was taken, in nanoseconds since 1970.
-	incomplete     int
-	lastIncomplete int64
+	// Incomplete counts the events whose stacks do not reach the thread's entry. The last
+	// of them was taken at LastIncomplete, in nanoseconds since 1970.
+	Incomplete     int
+	LastIncomplete int64
 	// size is the estimated memory in bytes.
 	size int
 
@@ -177,10 +177,6 @@ func (b *Builder) Size() int { return b.size }
 // at least one.
 func (b *Builder) Events() int { return b.events }
 
-// Incomplete returns the number of events whose stacks are incomplete, and when the last
-// of them was taken, in nanoseconds since 1970.
-func (b *Builder) Incomplete() (events int, last int64) { return b.incomplete, b.lastIncomplete }
-
 // Add adds samples of a part of a profile of the builder's type, beginning with the one
 // at index from, until the builder has grown by more than room bytes. attributes are
 // those that Attributes returned for the profile.
@@ -212,12 +208,12 @@ func (b *Builder) Add(d dictionary.Reader, p Part, attributes map[string]string,
 			b.events += n
 			a.Sum += float64(value)
 			if c.incomplete {
-				b.incomplete += n
+				b.Incomplete += n
 				last := end
 				if at := s.TimestampsUnixNano(); at.Len() > 0 {
 					last = int64(slices.Max(at.AsRaw()))
 				}
-				b.lastIncomplete = max(b.lastIncomplete, last)
+				b.LastIncomplete = max(b.LastIncomplete, last)
 			}
 		} else {
 			a.Malformed += n

@@ -623,7 +623,6 @@ func (f *profileFiles) flush(all bool) {
 // write writes samples as a segment.
 func (f *profileFiles) write(w batch) {
 	size, events := w.pending.Size(), w.pending.Events()
-	incomplete, last := w.pending.Incomplete()
 	var s segment
 	var err error
 	if events > 0 {
@@ -639,8 +638,8 @@ func (f *profileFiles) write(w batch) {
 	default:
 		f.added(w.o, w.p, s)
 		w.p.Samples += int64(events)
-		w.p.Incomplete += int64(incomplete)
-		if at := time.Unix(0, last); incomplete > 0 && at.After(w.p.LastIncomplete) {
+		w.p.Incomplete += int64(w.pending.Incomplete)
+		if at := time.Unix(0, w.pending.LastIncomplete); w.pending.Incomplete > 0 && at.After(w.p.LastIncomplete) {
 			w.p.LastIncomplete = at
 		}
 		if w.p.Start.IsZero() || !w.start.IsZero() && w.start.Before(w.p.Start) {

@@ -94,7 +94,6 @@ type lossRow struct {
 	What, Where string
 	Count       float64
 	PerSecond   float64
-	Last        time.Time
 }
 
 // outcomeRow has one component's counts by outcome.
@@ -220,17 +219,9 @@ func nameOf(m store.Metric) string { return strings.TrimPrefix(m.Name, "otelcol_
 
 // costs returns what a collector takes.
 func costs(metrics []store.Metric) (found []figure, uptime time.Duration) {
-	newest := func(name string) (store.Metric, bool) {
-		for _, m := range metrics {
-			if nameOf(m) == name {
-				return m, true
-			}
-		}
-		return store.Metric{}, false
-	}
 	add := func(what, name, hint string, value func(store.Metric) string) {
-		if m, ok := newest(name); ok {
-			found = append(found, figure{what, value(m), hint})
+		if i := slices.IndexFunc(metrics, func(m store.Metric) bool { return nameOf(m) == name }); i >= 0 {
+			found = append(found, figure{what, value(metrics[i]), hint})
 		}
 	}
 	cores := func(m store.Metric) string { return number(100*m.PerSecond) + " % of a core" }
@@ -242,8 +233,10 @@ func costs(metrics []store.Metric) (found []figure, uptime time.Duration) {
 	add("Flight recorder", "cpu_trigger.recorder.size", "profiles from before a trigger", size)
 	add("Files to write", "pprof.memory", "profiles that are not on disk yet", size)
 	add("Frequency", "cpu_profiler.frequency", "of on-CPU samples", func(m store.Metric) string { return number(m.Value) + " Hz" })
-	if m, ok := newest("process_uptime"); ok {
-		uptime = time.Duration(m.Value * float64(time.Second))
+	for _, m := range metrics {
+		if nameOf(m) == "process_uptime" {
+			uptime = time.Duration(m.Value * float64(time.Second))
+		}
 	}
 	return found, uptime
 }
@@ -303,7 +296,7 @@ func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
 			byOutcome[name][outcome] += int64(m.Value)
 		}
 		if what, ok := lossesByName[name]; ok && m.Value > 0 {
-			lost = append(lost, lossRow{What: what, Where: attributesText(m.Attributes), Count: m.Value, PerSecond: m.PerSecond, Last: m.At})
+			lost = append(lost, lossRow{What: what, Where: attributesText(m.Attributes), Count: m.Value, PerSecond: m.PerSecond})
 		}
 	}
 	slices.SortStableFunc(lost, func(a, b lossRow) int {

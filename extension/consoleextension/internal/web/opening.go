@@ -4,6 +4,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -49,22 +50,25 @@ type openingQuery struct {
 	Peers    string // the column by which the peers are sorted
 }
 
-func parseOpeningQuery(q url.Values) openingQuery {
-	get := func(key string) string { return texts.Cut(q.Get(key), queryText) }
-	out := openingQuery{
-		Profile:  store.ProfileKey{Type: get("type"), Origin: get("origin"), Scope: get("scope")},
-		Filter:   flame.Filter{Phase: get("phase"), Thread: get("thread"), Wait: get("wait")},
-		Against:  get("against"),
-		Function: get("function"),
-		Search:   get("q"),
-		Order:    flame.Order(get("sort")),
-		Peers:    get("peers"),
+// texts returns the texts of the query, by their parameters.
+func (q *openingQuery) texts() map[string]*string {
+	return map[string]*string{
+		"type": &q.Profile.Type, "origin": &q.Profile.Origin, "scope": &q.Profile.Scope,
+		"phase": &q.Filter.Phase, "thread": &q.Filter.Thread, "wait": &q.Filter.Wait,
+		"against": &q.Against, "function": &q.Function, "view": &q.View, "q": &q.Search,
+		"sort": (*string)(&q.Order), "peers": &q.Peers,
 	}
-	if view := q.Get("view"); view == "callers" || view == "callees" {
-		out.View = view
+}
+
+func parseOpeningQuery(q url.Values) (out openingQuery) {
+	for key, text := range out.texts() {
+		*text = texts.Cut(q.Get(key), queryText)
 	}
-	out.Profile.Moment, _ = strconv.ParseInt(get("moment"), 10, 64)
-	out.Rows, _ = strconv.Atoi(get("rows"))
+	if out.View != "callers" && out.View != "callees" {
+		out.View = ""
+	}
+	out.Profile.Moment, _ = strconv.ParseInt(q.Get("moment"), 10, 64)
+	out.Rows, _ = strconv.Atoi(q.Get("rows"))
 	out.Rows = min(max(out.Rows, rowsPerTable), maxRows)
 	return out
 }
@@ -72,26 +76,14 @@ func parseOpeningQuery(q url.Values) openingQuery {
 // values returns the query as it is in the URL; what is the default is left out.
 func (q openingQuery) values() url.Values {
 	v := url.Values{}
-	set := func(key, value string) {
-		if value != "" {
-			v.Set(key, value)
+	for key, text := range q.texts() {
+		if *text != "" {
+			v.Set(key, *text)
 		}
 	}
-	set("type", q.Profile.Type)
-	set("origin", q.Profile.Origin)
-	set("scope", q.Profile.Scope)
 	if q.Profile.Moment != 0 {
 		v.Set("moment", strconv.FormatInt(q.Profile.Moment, 10))
 	}
-	set("phase", q.Filter.Phase)
-	set("thread", q.Filter.Thread)
-	set("wait", q.Filter.Wait)
-	set("against", q.Against)
-	set("function", q.Function)
-	set("view", q.View)
-	set("q", q.Search)
-	set("sort", string(q.Order))
-	set("peers", q.Peers)
 	if q.Rows > rowsPerTable {
 		v.Set("rows", strconv.Itoa(q.Rows))
 	}
@@ -482,35 +474,27 @@ func phaseName(phase string) string {
 	return phase
 }
 
+// closings are the reasons why gates close, as parts of a sentence.
+var closings = map[string]string{
+	"duration":       "the duration of its policy",
+	"released":       "the condition no longer held",
+	"unit gone":      "the unit ended",
+	"shutdown":       "the collector stopped",
+	"gave way":       "it gave way to a hotter unit",
+	"alert resolved": "the alert was resolved",
+	"policy removed": "its policy was removed",
+	"policy changed": "its policy was changed",
+}
+
 // closedBecause returns why a gate closed, as part of a sentence.
 func closedBecause(o store.Opening) string {
-	switch why := o.Why; why {
-	case "duration":
-		switch o.Kind {
-		case "alert":
-			return "the duration for alerts"
-		case "manual":
-			return "the duration for gates that are opened by hand"
-		}
-		return "the duration of its policy"
-	case "released":
-		return "the condition no longer held"
-	case "unit gone":
-		return "the unit ended"
-	case "shutdown":
-		return "the collector stopped"
-	case "gave way":
-		return "it gave way to a hotter unit"
-	case "closed by hand", "":
-		return why
-	case "alert resolved":
-		return "the alert was resolved"
-	case "policy removed":
-		return "its policy was removed"
-	case "policy changed":
-		return "its policy was changed"
+	switch {
+	case o.Why == "duration" && o.Kind == "alert":
+		return "the duration for alerts"
+	case o.Why == "duration" && o.Kind == "manual":
+		return "the duration for gates that are opened by hand"
 	}
-	return cutText(60, o.Why)
+	return cmp.Or(closings[o.Why], cutText(60, o.Why))
 }
 
 // traceURL returns the link to a span, of a URL that CheckTraceURL accepted. Ids

@@ -4,6 +4,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -49,15 +50,6 @@ type openingFilter struct {
 	of                 func(store.Opening) string
 }
 
-// openingFilters are the filters, each by its parameter in the URL.
-func openingFilters() []openingFilter {
-	return []openingFilter{
-		{Name: "service", All: "all services", of: func(o store.Opening) string { return unitName(o.Unit) }},
-		{Name: "policy", All: "all policies", of: func(o store.Opening) string { return o.Policy }},
-		{Name: "reason", All: "all reasons", of: reasonKind},
-	}
-}
-
 // reasonKind returns the kind of an opening that no condition opened, else its monitor.
 func reasonKind(o store.Opening) string {
 	if o.Kind == "hot" || o.Kind == "" {
@@ -93,7 +85,7 @@ func (s *Server) openings(w http.ResponseWriter, r *http.Request) error {
 	for i := range p.Rows {
 		row := &p.Rows[i]
 		row.share(all, now)
-		row.Hottest = s.hottest(ctx, row.profiled())
+		row.Hottest = s.hottest(ctx, *cmp.Or(row.With, &row.Opening))
 	}
 	p.Announcement = plural(p.Open, "gate is open", "gates are open") + ", " + plural(p.Found, "opening", "openings")
 	return s.render(w, r, page{Template: "openings", Title: "Openings", Section: "/", Refresh: true, Data: p})
@@ -102,7 +94,11 @@ func (s *Server) openings(w http.ResponseWriter, r *http.Request) error {
 // find returns the openings that the filters select. Baselines are selected by their reason
 // alone.
 func (p *openingsPage) find(all []store.Opening, q url.Values, now time.Time) (found []openingRow) {
-	p.Filters = openingFilters()
+	p.Filters = []openingFilter{
+		{Name: "service", All: "all services", of: func(o store.Opening) string { return unitName(o.Unit) }},
+		{Name: "policy", All: "all policies", of: func(o store.Opening) string { return o.Policy }},
+		{Name: "reason", All: "all reasons", of: reasonKind},
+	}
 	for i := range p.Filters {
 		f := &p.Filters[i]
 		f.Current = cutText(filterText, q.Get(f.Name))

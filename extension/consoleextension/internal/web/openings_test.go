@@ -111,6 +111,9 @@ type reads struct {
 
 func (r *reads) Profile(ctx context.Context, opening string, of store.ProfileKey) (*profile.Profile, error) {
 	r.n++
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	return r.Memory.Profile(ctx, opening, of)
 }
 
@@ -135,6 +138,5 @@ func TestHottestIsReadOnce(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	clear(s.stacks.entries)
-	s.stacks.loading = make(chan struct{})
 	require.True(t, s.hottest(ended, o).Later, "what there was no time for comes later")
 }

@@ -393,6 +393,3 @@ func (v *peersView) detach() {
 
 // NetworkFirst reports whether peers are shown before profiles.
 func (p openingPage) NetworkFirst() bool { return strings.HasPrefix(p.Monitor, "tcp_") }
-
-// MayHavePeers reports whether the unit's peers are read while it is as in this opening.
-func (p openingPage) MayHavePeers() bool { return p.Kind != "baseline" }

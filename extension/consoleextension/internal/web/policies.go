@@ -45,13 +45,9 @@ type policiesPage struct {
 // policyRow is a policy in the table.
 type policyRow struct {
 	store.PolicySummary
-	Fired, DryRun  int
-	Others         []counted // openings of other kinds
-	NotOpened      []counted // by reason, without dry run
-	Watching, Open int
-	Cooling        int
-	HasConditions  bool
-	ByHand         bool // no condition opens it
+	Others    []counted // openings of other kinds than hot
+	NotOpened []counted // by reason, without dry run
+	ByHand    bool      // no condition opens it
 }
 
 type counted struct {
@@ -184,12 +180,8 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 }
 
 func newPolicyRow(of store.PolicySummary) policyRow {
-	row := policyRow{
-		PolicySummary: of, Fired: of.Opened["hot"], DryRun: of.Refused["dry run"], HasConditions: len(of.Conditions) > 0,
-		Watching: of.Units["watching"], Open: of.Units["profiling"], Cooling: of.Units["cooling_down"],
-	}
-	row.Others, row.NotOpened = countedIn(of.Opened, "hot"), countedIn(of.Refused, "dry run")
-	row.ByHand = !row.HasConditions && row.Fired == 0 && len(row.NotOpened) == 0 && len(row.Others) > 0 && of.Opened["baseline"] == 0
+	row := policyRow{PolicySummary: of, Others: countedIn(of.Opened, "hot"), NotOpened: countedIn(of.Refused, "dry run")}
+	row.ByHand = len(of.Conditions) == 0 && of.Opened["hot"] == 0 && len(row.NotOpened) == 0 && len(row.Others) > 0 && of.Opened["baseline"] == 0
 	return row
 }
 

@@ -146,7 +146,10 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	if len(openings) > openingsPerUnit {
 		openings, p.MoreOpenings = openings[:openingsPerUnit], true
 	}
-	p.timeline(openings, now)
+	for i, o := range openings {
+		p.Openings = append(p.Openings, newOpeningRow(o, now))
+		p.Openings[i].share(openings, now)
+	}
 	if p.Peers, err = s.unitPeers(r, u.Unit, span); err != nil {
 		return err
 	}
@@ -156,14 +159,6 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 		Scripts: []string{"third_party/uplot/uPlot.iife.min.js", "trends.js"},
 		Styles:  []string{"third_party/uplot/uPlot.min.css", "peers.css"},
 	})
-}
-
-// timeline fills in the openings.
-func (p *unitPage) timeline(openings []store.Opening, now time.Time) {
-	for i, o := range openings {
-		p.Openings = append(p.Openings, newOpeningRow(o, now))
-		p.Openings[i].share(openings, now)
-	}
 }
 
 // clip makes the last hours begin with the first reading in them, unless that is about their
@@ -210,14 +205,6 @@ func (row *openingRow) share(all []store.Opening, now time.Time) {
 			return
 		}
 	}
-}
-
-// profiled returns the opening that has the profiles.
-func (row *openingRow) profiled() store.Opening {
-	if row.With != nil {
-		return *row.With
-	}
-	return row.Opening
 }
 
 // endOf returns when an opening ended: when it was due to, if the event of its end never

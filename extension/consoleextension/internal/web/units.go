@@ -40,7 +40,7 @@ type unitsPage struct {
 	// Known, Hosts, Open, Openings and Refusals are of all units, and Found is the number
 	// of rows.
 	Known, Found, Hosts, Open, Openings, Refusals int
-	Folded                                        []string // how many units are left out, by why
+	Folded                                        []counted // units that are left out, by why
 	Kept                                          time.Duration
 	Announcement                                  string
 	pager
@@ -168,33 +168,24 @@ func (p *unitsPage) fold(found []unitRow) []unitRow {
 	if p.All {
 		return found
 	}
-	var ended, processes, idle int
+	folded := map[string]int{}
 	found = slices.DeleteFunc(found, func(row unitRow) bool {
 		service := row.Resource[attr.ServiceName]
 		switch {
 		case row.near >= 1:
 			return false
 		case row.Quiet:
-			ended++
+			folded["ended or silent"]++
 		case processOf(row.Unit) != "" && (service == "" || strings.HasPrefix(service, "unknown_service")):
-			processes++
+			folded["processes and kernel threads without a container"]++
 		case row.near < idleBelow && row.Openings == 0:
-			idle++
+			folded["idle, below a tenth of their thresholds and without a trigger"]++
 		default:
 			return false
 		}
 		return true
 	})
-	for text, n := range map[string]int{
-		"ended or silent": ended,
-		"processes and kernel threads without a container":              processes,
-		"idle, below a tenth of their thresholds and without a trigger": idle,
-	} {
-		if n > 0 {
-			p.Folded = append(p.Folded, count(n)+" "+text)
-		}
-	}
-	slices.Sort(p.Folded)
+	p.Folded = countedIn(folded, "")
 	return found
 }
 
@@ -281,25 +272,21 @@ func matches(u store.UnitSummary, words []string) bool {
 	if len(words) == 0 {
 		return true
 	}
-	texts := []string{u.Name, u.Host, unitName(u.Unit), unitPlace(u.Unit)}
+	var all strings.Builder
+	add := func(text string) { all.WriteString("\n" + strings.ToLower(text[:min(len(text), searchedText)])) }
+	for _, text := range []string{u.Name, u.Host, unitName(u.Unit), unitPlace(u.Unit)} {
+		add(text)
+	}
 	for _, v := range u.Resource {
-		texts = append(texts, v)
+		add(v)
 	}
 	for policy, state := range u.States {
-		texts = append(texts, policy+" "+strings.ReplaceAll(state, "_", " "))
+		add(policy + " " + strings.ReplaceAll(state, "_", " "))
 	}
 	for _, reading := range u.Readings {
-		texts = append(texts, reading.Monitor)
+		add(reading.Monitor)
 	}
-	for i, t := range texts {
-		texts[i] = strings.ToLower(t[:min(len(t), searchedText)])
-	}
-	for _, word := range words {
-		if !slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(t, word) }) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all.String(), word) })
 }
 
 // fill makes what is shown of a unit, which only those on the page need.
