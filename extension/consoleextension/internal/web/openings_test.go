@@ -67,6 +67,7 @@ func TestOpeningsAreFiltered(t *testing.T) {
 	}
 	page := getPage(t, h, "/?range=24h&reason=cpu_throttling")
 	require.Equal(t, "all reasons baseline cpu_throttling cpu_utilization manual", textOf(find(page, "select", with("id", "reason"))[0]))
+	require.Contains(t, rows(t, getPage(t, h, "/?reason=baseline"))[0], "baseline cpu_utilization 34 %, threshold 80 %, 30s average policy cpu")
 	selected := find(page, "option", func(n *html.Node) bool {
 		return slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == "selected" })
 	})

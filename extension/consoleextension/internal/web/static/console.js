@@ -130,7 +130,10 @@
   }
 
   local(document);
-  for (const e of document.querySelectorAll("[data-zone]")) e.textContent = `times are in ${Intl.DateTimeFormat().resolvedOptions().timeZone}, with UTC beside them`;
+  for (const e of document.querySelectorAll("[data-zone]")) {
+    const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    e.textContent = name === "UTC" ? "times are in UTC" : `times are in ${name}, with UTC beside them`;
+  };
   const box = document.querySelector("[data-refresh]");
   if (box) refresh(box);
 })();
