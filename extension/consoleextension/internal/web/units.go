@@ -71,7 +71,8 @@ func turn[T any](all []T, perPage, number int, url func(int) string) (rows []T, 
 type unitRow struct {
 	store.UnitSummary
 	Members  int
-	near     float64 // infinite while a gate is open
+	Ended    int     // of them, those that are quiet
+	near     float64 // infinite while a gate is open, less than -1 if it is quiet
 	Readings []readingCell
 	More     int           // readings that are not shown
 	States   []readingCell // of policies whose readings are not shown
@@ -106,7 +107,7 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 	}
 	found := p.find(all, s.Now())
 	if p.Query == "" {
-		found = grouped(p.fold(found))
+		found = p.fold(grouped(found))
 	}
 	p.Found = len(found)
 	slices.SortStableFunc(found, func(a, b unitRow) int {
@@ -132,9 +133,9 @@ func (p *unitsPage) find(all []store.UnitSummary, now time.Time) []unitRow {
 		for _, n := range u.Refusals {
 			p.Refusals += n
 		}
-		row := unitRow{UnitSummary: u, Members: 1, near: -1, Quiet: quiet(u, now)}
-		if !row.Quiet {
-			row.near = howHot(u)
+		row := unitRow{UnitSummary: u, Members: 1, Quiet: quiet(u, now), near: howHot(u)}
+		if row.Quiet {
+			row.near, row.Ended = -2, 1
 		}
 		if math.IsInf(row.near, 1) {
 			p.Open++
@@ -162,27 +163,28 @@ func howHot(u store.UnitSummary) float64 {
 	return near
 }
 
-// fold leaves out and counts what is not hot and only a search or All shows: units that
-// are gone, processes without a service or container, and units that do next to nothing.
+// fold leaves out and counts what is not hot and only a search or All shows: what is gone,
+// processes without a service or container, and what does next to nothing.
 func (p *unitsPage) fold(found []unitRow) []unitRow {
 	if p.All {
 		return found
 	}
 	folded := map[string]int{}
 	found = slices.DeleteFunc(found, func(row unitRow) bool {
-		service := row.Resource[attr.ServiceName]
+		service, why := row.Resource[attr.ServiceName], ""
 		switch {
 		case row.near >= 1:
 			return false
 		case row.Quiet:
-			folded["ended or silent"]++
 		case processOf(row.Unit) != "" && (service == "" || strings.HasPrefix(service, "unknown_service")):
-			folded["processes and kernel threads without a container"]++
+			why = "processes and kernel threads without a container"
 		case row.near < idleBelow && row.Openings == 0:
-			folded["idle, below a tenth of their thresholds and without a trigger"]++
+			why = "idle, below a tenth of their thresholds and without a trigger"
 		default:
 			return false
 		}
+		folded["ended or silent"] += row.Ended
+		folded[why] += row.Members - row.Ended
 		return true
 	})
 	p.Folded = countedIn(folded, "")
@@ -203,6 +205,7 @@ func grouped(found []unitRow) (rows []unitRow) {
 		}
 		row := &rows[i]
 		row.Members++
+		row.Ended += u.Ended
 		row.Openings += u.Openings
 		if u.Newest.Triggered.After(row.Newest.Triggered) {
 			row.Newest = u.Newest

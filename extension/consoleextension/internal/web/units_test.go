@@ -141,6 +141,8 @@ func TestUnitsAreGrouped(t *testing.T) {
 	second := add("node-2.example", strings.Repeat("ab", 32), 88, pod("shop", "checkout", "checkout-5d9f8b7c6-zzzzz", "go"))
 	second.Openings, second.Refusals = 2, map[string]int{"cooldown": 1}
 	second.Newest = hot("aa00000000000001", second.Unit, testNow.Add(-5*time.Second), 88)
+	gone := add("node-2.example", strings.Repeat("ef", 32), 99, pod("shop", "payments", "payments-1-bbbbb", "go"))
+	gone.Last, gone.Openings, gone.Newest = testNow.Add(-time.Hour), 3, hot("aa00000000000002", gone.Unit, testNow.Add(-time.Hour), 99)
 	add("node-2.example", strings.Repeat("cd", 32), 4, pod("prod", "checkout", "checkout-1-aaaaa", "go")).Openings = 1
 	process := map[string]string{"process.executable.name": "cc1", "service.name": "unknown_service:cc1"}
 	for i := range 300 {
@@ -156,14 +158,16 @@ func TestUnitsAreGrouped(t *testing.T) {
 	page := getPage(t, h, "/units")
 	got := rows(t, page)
 	require.Equal(t, []string{"checkout", "payments", "ld", "cart", "batch", "postgresql.service", "recommend", "nginx", "checkout"}, names(got))
-	require.True(t, strings.HasPrefix(got[0], "checkout 2 units, the hottest: shop/checkout-5d9f8b7c6-jq4kz node-1.example 93.5 / 80 %"), got[0])
+	require.True(t, strings.HasPrefix(got[0], "checkout 2 units; the hottest: shop/checkout-5d9f8b7c6-jq4kz node-1.example 93.5 / 80 %"), got[0])
 	require.True(t, strings.HasSuffix(got[0], "7 5 s ago cpu 4 cooldown 3, dry run 1"), got[0])
+	require.Contains(t, got[1], "payments 2 units, 1 ended; the hottest: shop/payments-7c6b5d4f8-9k2lm node-2.example 31 / 25 %", "what ended is not the hottest")
+	require.Contains(t, got[1], "3 1 h ago cpu", "and its triggers count")
 	require.Len(t, find(page, "a", with("href", "/units?q=checkout")), 2)
 	require.Contains(t, textOf(page), "Not shown: 300 ended or silent; 20 processes and kernel threads without a container; "+
 		"1 idle, below a tenth of their thresholds and without a trigger. A search finds them.")
 
 	page = getPage(t, h, "/units?all=1")
-	require.Contains(t, strings.Join(rows(t, page), "\n"), "cc1 320 units, the hottest: process 20")
+	require.Contains(t, strings.Join(rows(t, page), "\n"), "cc1 320 units, 300 ended; the hottest: process 20")
 	require.NotContains(t, textOf(page), "Not shown")
 	require.Len(t, rows(t, getPage(t, h, "/units?q=checkout")), 3, "a search has each unit")
 	require.Contains(t, textOf(getPage(t, h, "/units?q=cc1")), "100 of 320 units found")

@@ -133,7 +133,7 @@
   for (const e of document.querySelectorAll("[data-zone]")) {
     const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
     e.textContent = name === "UTC" ? "times are in UTC" : `times are in ${name}, with UTC beside them`;
-  };
+  }
   const box = document.querySelector("[data-refresh]");
   if (box) refresh(box);
 })();
