@@ -20,19 +20,18 @@ const (
 	// NoRequest is for a group that requests no CPU.
 	NoRequest Unavailable = "it requests no CPU: its shares are the least there are"
 	// DefaultWeight is for a weight that may be the kernel's default.
-	DefaultWeight Unavailable = "its cpu.weight is 100, the default: whether that is a request of one core or none at all cannot be told apart; set cpu_weight_formula if every unit has a request"
+	DefaultWeight Unavailable = "its cpu.weight is 100, the default: whether that is a request of one core or none at all cannot be told apart"
 	// UnknownFormula is for a weight that either formula may have made.
-	UnknownFormula Unavailable = "its cpu.weight may come from either formula of container runtimes, and nothing on this host tells them apart: set cpu_weight_formula to linear (runc before 1.3.2, crun before 1.23) or new"
+	UnknownFormula Unavailable = "its cpu.weight may come from either formula of container runtimes, and nothing on this host tells them apart: use cpu_usage with a threshold in cores for this unit"
 )
 
 // A CPURequest reads the cores that a group requests: what it gets while all
 // together want more than there is.
 type CPURequest struct {
 	figure
-	v2      bool
-	group   Group
-	dir     string
-	formula WeightFormula
+	v2    bool
+	group Group
+	dir   string
 
 	// cores and err are computed when the weight changes, and again after askAgain
 	// if err is set.
@@ -49,17 +48,17 @@ const askAgain = time.Minute
 
 // OpenCPURequest opens the request of a group. The error is an [Unavailable] if it
 // has no cgroup of its own.
-func (r *Reader) OpenCPURequest(g Group, formula WeightFormula) (*CPURequest, error) {
+func (r *Reader) OpenCPURequest(g Group) (*CPURequest, error) {
 	h, dir, err := r.tree.ownOf(g, CPU)
 	if err != nil {
 		return nil, err
 	}
-	return r.openRequest(g, h, dir, formula)
+	return r.openRequest(g, h, dir)
 }
 
 // OpenCPURequestOf is OpenCPURequest for a process, which shares the request of its
 // cgroup with the other processes there.
-func (r *Reader) OpenCPURequestOf(p Paths, formula WeightFormula) (*CPURequest, error) {
+func (r *Reader) OpenCPURequestOf(p Paths) (*CPURequest, error) {
 	h, ok := r.tree.owner(CPU)
 	if !ok || p[h] == "" {
 		return nil, NotMounted
@@ -68,14 +67,11 @@ func (r *Reader) OpenCPURequestOf(p Paths, formula WeightFormula) (*CPURequest, 
 	if g.Paths[h] == "/" {
 		return nil, InRoot
 	}
-	return r.openRequest(g, h, r.tree.dir(h, g.Paths[h]), formula)
+	return r.openRequest(g, h, r.tree.dir(h, g.Paths[h]))
 }
 
-func (r *Reader) openRequest(g Group, h Hierarchy, dir string, formula WeightFormula) (*CPURequest, error) {
-	if formula == "" {
-		formula = WeightAuto
-	}
-	q := &CPURequest{v2: h == V2Tree, group: g, dir: dir, formula: formula}
+func (r *Reader) openRequest(g Group, h Hierarchy, dir string) (*CPURequest, error) {
+	q := &CPURequest{v2: h == V2Tree, group: g, dir: dir}
 	name := "cpu.shares"
 	if q.v2 {
 		name = "cpu.weight"
@@ -112,34 +108,32 @@ func (q *CPURequest) ofWeight(weight uint64) (float64, error) {
 	if weight <= minWeight || weight > maxWeight { // 0 is cpu.idle
 		return 0, NoRequest
 	}
-	formula := q.formula
-	if formula == WeightAuto {
-		var ok bool
-		if formula, ok = q.r.tree.formulaOf(q.group, q.dir, weight); !ok {
-			if weight == defaultWeight && q.group.PodUID == "" {
-				return 0, DefaultWeight
-			}
-			return 0, UnknownFormula
-		}
+	formula, ok := q.r.tree.formulaOf(q.group, q.dir, weight)
+	switch {
+	case ok:
+		return formula.shares(weight).cores(), nil
+	case weight == defaultWeight && q.group.PodUID == "":
+		return 0, DefaultWeight
+	default:
+		return 0, UnknownFormula
 	}
-	return formula.shares(weight).cores(), nil
 }
 
 const defaultWeight = 100 // the kernel's
 
 // formulaOf returns the formula that a container's weight was computed with: by the
 // shares in the runtime's own record, else by the weights in its pod.
-func (t *Tree) formulaOf(g Group, dir string, weight uint64) (WeightFormula, bool) {
+func (t *Tree) formulaOf(g Group, dir string, weight uint64) (weightFormula, bool) {
 	if g.ContainerID == "" {
 		return "", false
 	}
 	if shares, ok := t.specShares(g.ContainerID); ok {
-		linear, other := WeightLinear.weight(shares) == weight, WeightNew.weight(shares) == weight
+		linear, other := weightLinear.weight(shares) == weight, weightNew.weight(shares) == weight
 		switch {
 		case linear && !other:
-			return WeightLinear, true
+			return weightLinear, true
 		case other && !linear:
-			return WeightNew, true
+			return weightNew, true
 		}
 	}
 	if g.PodUID == "" {

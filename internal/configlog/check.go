@@ -26,6 +26,17 @@ func Check(conf *confmap.Conf, config any) error {
 	return errors.Join(place{}.faults(reflect.TypeOf(config), conf.ToStringMap())...)
 }
 
+// Gone returns an error for a key of an earlier version. gone has such keys, each with
+// what is done in its place.
+func Gone(conf *confmap.Conf, gone map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(gone)) {
+		if conf.IsSet(key) {
+			return fmt.Errorf("%s: this key is gone, remove it: %s", key, gone[key])
+		}
+	}
+	return nil
+}
+
 // place is a place in a configuration.
 type place struct {
 	key string

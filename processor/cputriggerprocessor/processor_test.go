@@ -359,12 +359,12 @@ func TestUnitThatIsGoneClosesItsGate(t *testing.T) {
 }
 
 func TestUnitNotSeenIsForgotten(t *testing.T) {
-	r := newRig(t, "unit_ttl: 1m")
+	r := newRig(t, "")
 	r.watch(containerA, service)
-	r.run(50 * time.Second)
+	r.run(9 * time.Minute)
 	require.NoError(t, r.send(batch(t, r.now, inService())))
-	r.run(20 * time.Second)
-	r.p.units.Expire(r.now.Add(-r.p.cfg.UnitTTL), r.now)
+	r.run(2 * time.Minute)
+	r.p.units.Expire(r.now.Add(-unitTTL), r.now)
 	r.run(time.Second)
 	require.Equal(t, map[string]int64{"": 1}, r.metric("otelcol_cpu_trigger.units"))
 	require.Equal(t, 1, r.source.open)

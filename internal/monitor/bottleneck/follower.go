@@ -331,7 +331,7 @@ func (f *Follower) read(stream stream) (lasted bool, err error) {
 				f.stats.TooManySwitches++
 				f.mu.Unlock()
 				return false, cgroup.Unavailable(fmt.Sprintf(
-					"the host has more than %d switches between threads a second (max_switches_per_second); tried again later", f.maxSwitches))
+					"the host has more than %d switches between threads a second; tried again later", f.maxSwitches))
 			}
 			f.handle(&rec)
 		}

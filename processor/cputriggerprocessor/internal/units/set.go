@@ -510,24 +510,17 @@ type Status struct {
 // Statuses returns those of the units that selected reports, the nearest to a
 // threshold first. Without selected it returns the most nearest ones, of units
 // with readings.
-func (s *Set) Statuses(selected func(name string) bool, most int, now time.Time) (out []Status) {
+func (s *Set) Statuses(most int, now time.Time) (out []Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range s.byName {
-		if selected != nil && !selected(u.Name) {
-			continue
-		}
-		nearest, ok := u.decision.Nearest(now)
-		if ok || selected != nil {
-			out = append(out, Status{Unit: u.Name, ratio: nearest.Ratio()})
-		}
+		nearest, _ := u.decision.Nearest(now)
+		out = append(out, Status{Unit: u.Name, ratio: nearest.Ratio()})
 	}
 	slices.SortFunc(out, func(a, b Status) int {
 		return cmp.Or(cmp.Compare(b.ratio, a.ratio), cmp.Compare(a.Unit, b.Unit))
 	})
-	if selected == nil {
-		out = out[:min(len(out), most)]
-	}
+	out = out[:min(len(out), most)]
 	for i := range out {
 		out[i].Conditions = s.byName[out[i].Unit].decision.Conditions(nil, now)
 	}

@@ -29,8 +29,6 @@ type Config struct {
 	// SocketMode is the permissions of the socket's file, which decide who may
 	// connect. Default 0660. No effect unless transport is unix.
 	SocketMode SocketMode `mapstructure:"socket_mode"`
-	// IncludeExportThread adds samples of the profiler's own thread. Default false.
-	IncludeExportThread bool `mapstructure:"include_export_thread"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
