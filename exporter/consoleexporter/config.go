@@ -52,10 +52,7 @@ func createDefaultConfig() component.Config {
 
 // Unmarshal refuses unknown keys, and durations without a unit.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.Check(conf, *c); err != nil {
-		return err
-	}
-	return conf.Unmarshal(c)
+	return configlog.Unmarshal(conf, c)
 }
 
 // Validate returns every fault, each with its key and what is allowed.

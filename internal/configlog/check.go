@@ -26,6 +26,14 @@ func Check(conf *confmap.Conf, config any) error {
 	return errors.Join(place{}.faults(reflect.TypeOf(config), conf.ToStringMap())...)
 }
 
+// Unmarshal decodes a configuration that Check finds no fault in.
+func Unmarshal[T any](conf *confmap.Conf, config *T) error {
+	if err := Check(conf, *config); err != nil {
+		return err
+	}
+	return conf.Unmarshal(config)
+}
+
 // Gone returns an error for a key of an earlier version. gone has such keys, each with
 // what is done in its place.
 func Gone(conf *confmap.Conf, gone map[string]string) error {
