@@ -143,7 +143,7 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 // new. Else id may be a unit that is gone: its profiles may have been captured
 // while its gate was open. Admit returns why, or the reason why the unit was not
 // added.
-func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, profiles []Admission) identify.Unmatched {
+func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, verdicts []Verdict) identify.Unmatched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var decision *trigger.Unit
@@ -160,7 +160,7 @@ func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatch
 		decision = s.departedDecision(id)
 	}
 	if decision != nil {
-		s.admit(decision, why == "", now, profiles)
+		s.admit(decision, why == "", now, verdicts)
 	}
 	return why
 }
@@ -197,18 +197,18 @@ func (s *Set) departedDecision(id identify.Identity) *trigger.Unit {
 }
 
 // Reserve sets aside the bytes of profiles that leave, within max_bytes_per_hour.
-// It clears Leaves of those that are over budget, and returns their number.
-func (s *Set) Reserve(profiles []Admission, now time.Time) (heldBack int) {
+// Those that are over budget are held back. It returns their number.
+func (s *Set) Reserve(verdicts []Verdict, now time.Time) (heldBack int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range profiles {
-		p := &profiles[i]
+	for i := range verdicts {
+		v := &verdicts[i]
 		switch {
-		case !p.Leaves:
-		case s.affords(p.Openings[0], s.promised+p.Bytes, now):
-			s.promised += p.Bytes
+		case v.Route != Stamped:
+		case s.affords(v.Openings[0], s.promised+v.Bytes, now):
+			s.promised += v.Bytes
 		default:
-			p.Leaves = false
+			v.Route, v.Outcome = HeldBack, counters.SampleOverBudget
 			heldBack++
 		}
 	}
@@ -217,15 +217,15 @@ func (s *Set) Reserve(profiles []Admission, now time.Time) (heldBack int) {
 
 // Settle counts profiles for their openings: err is that of the next component.
 // again: it refused them before, which was counted then.
-func (s *Set) Settle(profiles []Admission, err error, again bool, now time.Time) {
+func (s *Set) Settle(verdicts []Verdict, err error, again bool, now time.Time) {
 	why := ""
 	if err != nil {
 		why = Shorten(err.Error())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range profiles {
-		s.settle(&profiles[i], err, why, again, now)
+	for i := range verdicts {
+		s.settle(&verdicts[i], err, why, again, now)
 	}
 }
 
