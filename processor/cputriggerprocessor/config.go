@@ -33,7 +33,7 @@ import (
 // Config is the configuration of cpu_trigger. By default the gate of a unit opens
 // for 30 seconds, at most every 4 hours, when the unit used more than 80 % of its
 // CPU on average over 30 seconds, or was throttled in more than 25 % of the periods
-// of its CPU quota.
+// of its CPU quota, or one of its threads used more than 90 % of a core.
 type Config struct {
 	// RootPath is the path at which the host's root is mounted: /proc and the cgroup tree
 	// are read below it. Default /.
@@ -72,8 +72,8 @@ type Config struct {
 	// PreTriggerMemory bounds the memory of profiles recorded for that, in total; a
 	// unit may use an eighth of it, and at least 64KiB. Default 32MiB.
 	PreTriggerMemory bytesize.Size `mapstructure:"pre_trigger_memory"`
-	// Policies open gates, each by itself. Default: the policies cpu and
-	// throttled; a list replaces both.
+	// Policies open gates, each by itself. Default: the policies cpu, throttled and
+	// thread; a list replaces them.
 	Policies []PolicyConfig `mapstructure:"policies"`
 	// PoliciesFrom names a file or server. Its list of policies is read again and again,
 	// and replaces Policies without a restart. Absent, the default: Policies do not change.
@@ -322,6 +322,7 @@ func createDefaultConfig() *Config {
 		Policies: []PolicyConfig{
 			policy("cpu", monitor.CPUUtilization, 80),
 			policy("throttled", monitor.CPUThrottling, 25),
+			policy("thread", monitor.CPUBusiestThread, 90),
 		},
 		PoliciesFrom: PoliciesFromConfig{
 			HTTP:     configoptional.Default(defaultPoliciesClient()),

@@ -43,7 +43,11 @@ func TestConfigDefaultsAreAValidProduct(t *testing.T) {
 	cfg, err := load(t, "")
 	require.NoError(t, err)
 	require.NoError(t, componenttest.CheckConfigStruct(cfg))
-	require.Len(t, cfg.Policies, 2)
+	require.Len(t, cfg.Policies, 3)
+	third := cfg.Policies[2]
+	require.Equal(t, "thread", third.Name)
+	require.Equal(t, "cpu_busiest_thread", third.AnyOf[0].Monitor)
+	require.Equal(t, 90.0, *third.AnyOf[0].Threshold)
 	p := cfg.Policies[0]
 	require.Equal(t, "cpu", p.Name)
 	require.True(t, p.Enabled)

@@ -53,7 +53,7 @@ func TestDebugLogShowsTheTenNearest(t *testing.T) {
 		require.Equal(t, want, unitsIn(r.log(message)), message)
 	}
 	require.Len(t, r.log("cpu reading"), 50, "a line per reading")
-	require.Len(t, r.log("window updated"), 20, "a line per evaluation and item")
+	require.Len(t, r.log("window updated"), 30, "a line per evaluation and item")
 	near := r.log("gate not opened")[0].ContextMap()
 	require.Equal(t, names[29], near["unit"])
 	require.Equal(t, "below the threshold", near["why"])
@@ -68,8 +68,8 @@ func TestDebugLogSaysWhatIsFound(t *testing.T) {
 	require.Len(t, unitsIn(r.log("capacity found")), 10)
 	require.Len(t, r.log("capacity found"), 10, "said when it changes")
 	require.Equal(t, 2.0, r.log("capacity found")[0].ContextMap()["cores"])
-	require.Len(t, r.log("monitor found"), 20, "of each monitor, when it changes")
-	require.Equal(t, "/sys/fs/cgroup/cpu_throttling", r.log("monitor found")[0].ContextMap()["from"])
+	require.Len(t, r.log("monitor found"), 30, "of each monitor, when it changes")
+	require.Equal(t, "/sys/fs/cgroup/cpu_throttling", r.log("monitor found")[1].ContextMap()["from"])
 	for _, l := range r.log("gate not opened") {
 		require.Equal(t, "too few readings yet", l.ContextMap()["why"])
 	}

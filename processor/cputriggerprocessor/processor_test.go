@@ -383,7 +383,7 @@ func TestUnitIsKnownFromItsFirstProfile(t *testing.T) {
 }
 
 func TestFailedReadingsAreGapsSaidOnce(t *testing.T) {
-	r := newRig(t, "")
+	r := newRig(t, "policies: [{name: cpu, any_of: [{monitor: cpu_utilization, threshold: 80}]}]")
 	r.watch(containerA)
 	r.source.cores[containerA] = 2
 	r.run(20 * time.Second)
@@ -413,7 +413,7 @@ func TestUnavailableMonitorIsSaidOnce(t *testing.T) {
 	r.source.errs[containerA] = cgroup.Shared
 	r.run(5 * time.Second)
 	said = r.logs.FilterMessage("monitor unavailable").FilterLevelExact(zapcore.InfoLevel).All()
-	require.Len(t, said, 2, "another reason of another monitor")
+	require.Len(t, said, 3, "another reason of two other monitors")
 	require.EqualValues(t, 5, r.metric("otelcol_cpu_trigger.readings")["cpu_utilization unavailable"])
 }
 
