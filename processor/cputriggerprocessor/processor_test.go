@@ -252,6 +252,14 @@ func TestUnmatchedProfiles(t *testing.T) {
 		require.NoError(t, r.send(batch(t, r.now, nobody)))
 		require.Len(t, r.log("profiles match no unit"), 2, "each reason once")
 	})
+	t.Run("beside those that match", func(t *testing.T) {
+		r := newRig(t, "")
+		require.NoError(t, r.send(batch(t, r.now, inContainer(containerB), inService(), nobody)))
+		require.EqualValues(t, 12, r.samples()["unmatched"])
+		said := r.log("profiles match no unit")
+		require.Len(t, said, 1, "the container may have ended")
+		require.Equal(t, string(identify.NoAttributes), said[0].ContextMap()["why"])
+	})
 	t.Run("pass", func(t *testing.T) {
 		r := newRig(t, "unmatched: pass\npre_trigger: 0s")
 		require.NoError(t, r.send(batch(t, r.now, nobody, inContainer(containerA))))

@@ -101,6 +101,16 @@ const (
 	OtherContainer    Unmatched = "its process.pid is not in the container of its container.id"
 )
 
+// OfEnded reports whether profiles of processes and containers that have just ended are
+// unmatched for this reason.
+func (u Unmatched) OfEnded() bool {
+	switch u {
+	case NoContainerOfPod, NoContainer, NoCgroup, NoProcess, OtherProcess, StartedLater:
+		return true
+	}
+	return false
+}
+
 // Match finds the unit of profiles that were captured until end. A profile that
 // ended before Identity.Started is not the unit's. The first of these that the
 // claim has decides: the container's id; the cgroup that the receiver saw the process

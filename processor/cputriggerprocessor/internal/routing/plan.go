@@ -14,6 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
@@ -44,6 +45,8 @@ type plan struct {
 	dry           int              // profiles that a dry run would have passed
 	withEmpty     bool             // a resource or scope has no profiles
 	refusedBefore bool             // by the next component, which was counted then
+	// unmatched has a claim that matches no unit, by the reason.
+	unmatched map[identify.Unmatched]identify.Claim
 
 	subset   dictionary.Subset
 	stamper  attributes.Stamper
@@ -57,7 +60,7 @@ type plan struct {
 func (r *Router) newPlan() *plan {
 	p, ok := r.plans.Get().(*plan)
 	if !ok {
-		p = &plan{byKey: map[groupKey]int{}, starts: map[start]pcommon.Timestamp{}, subset: dictionary.Subset{Strip: attributes.IsReason}, stamper: attributes.Stamper{OnResource: r.OnResource}}
+		p = &plan{byKey: map[groupKey]int{}, unmatched: map[identify.Unmatched]identify.Claim{}, starts: map[start]pcommon.Timestamp{}, subset: dictionary.Subset{Strip: attributes.IsReason}, stamper: attributes.Stamper{OnResource: r.OnResource}}
 	}
 	p.now = r.Now()
 	return p
@@ -71,6 +74,7 @@ func (r *Router) release(p *plan) {
 	}
 	p.verdicts, p.groups = p.verdicts[:0], p.groups[:0]
 	clear(p.byKey)
+	clear(p.unmatched)
 	clear(p.captures)
 	p.captures = p.captures[:0]
 	p.leaving, p.stamped, p.dry, p.withEmpty, p.refusedBefore = 0, 0, 0, false, false

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/consumer/consumererror"
@@ -43,8 +44,9 @@ type Router struct {
 	Now           func() time.Time
 	Log           *zap.Logger
 
-	plans  sync.Pool
-	logged sync.Map // of identify.Unmatched: reasons that were logged
+	plans   sync.Pool
+	matched atomic.Bool // a profile belonged to a unit
+	logged  sync.Map    // of identify.Unmatched: reasons that were logged
 }
 
 // Consume routes a batch. Its error is that of the next component.
@@ -87,6 +89,9 @@ func (r *Router) decide(pd pprofile.Profiles) *plan {
 	p := r.newPlan()
 	for i, rp := range pd.ResourceProfiles().All() {
 		r.decideResource(p, pd, rp, i)
+	}
+	for why, c := range p.unmatched {
+		r.logUnmatched(why, c)
 	}
 	return p
 }
@@ -133,8 +138,10 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 				v.Dry = v.Dry[:0]
 			} else {
 				r.decideProfile(p, i, open, reason)
-				if reason != "" && v.Outcome == counters.SampleUnmatched {
-					r.logUnmatched(reason, c)
+				if reason == "" {
+					r.matched.Store(true)
+				} else if v.Outcome == counters.SampleUnmatched {
+					p.unmatched[reason] = c
 				}
 			}
 			if len(v.Dry) > 0 {
@@ -226,9 +233,10 @@ func passesType(types []string, d pprofile.ProfilesDictionary, p pprofile.Profil
 	})
 }
 
-// logUnmatched logs each reason once.
+// logUnmatched logs each reason once. Where other profiles match, those of processes that
+// have ended are as usual, and only counted.
 func (r *Router) logUnmatched(why identify.Unmatched, c identify.Claim) {
-	if _, logged := r.logged.Load(why); logged {
+	if why.OfEnded() && r.matched.Load() {
 		return
 	}
 	if _, logged := r.logged.LoadOrStore(why, true); logged {
