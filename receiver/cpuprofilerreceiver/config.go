@@ -251,10 +251,10 @@ func (cfg *Config) perf() sampler.PerfConfig {
 // not known at start.
 func (cfg *Config) sampledAndPulled() (profiles []string) {
 	for _, e := range cfg.PprofEndpoints {
-		sampled := map[string]bool{"profile": cfg.CPU.Enabled && e.KeepSampled, "allocs": cfg.Allocations.HasValue()}
+		sampled := map[string]bool{sampler.PprofCPU: cfg.CPU.Enabled, sampler.PprofAllocs: cfg.Allocations.HasValue()}
 		local := e.Socket != "" || e.Target.HasValue()
 		same := len(cfg.Targets) == 0 || e.Target.HasValue() && slices.Contains(cfg.Targets, *e.Target.Get())
-		if !local || !same {
+		if !e.KeepSampled || !local || !same {
 			continue
 		}
 		for _, name := range e.Profiles {

@@ -173,8 +173,8 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 		ThreadID:   slices.Contains(p.cfg.ThreadAttributes, attr.ThreadID),
 		Targets:    p.cfg.Targets,
 	}
-	if p.cfg.CPU.Enabled && slices.ContainsFunc(p.cfg.PprofEndpoints, func(e pprof.Config) bool { return e.LeavesOutSampled() }) {
-		shared.OnCPU = sampler.NewSampled()
+	if slices.ContainsFunc(p.cfg.PprofEndpoints, func(e pprof.Config) bool { return !e.KeepSampled }) {
+		shared.Sampled = map[string]*sampler.Sampled{sampler.PprofCPU: sampler.NewSampled(), sampler.PprofAllocs: sampler.NewSampled()}
 	}
 	for _, f := range enabled {
 		shared.Weights += f.Weight

@@ -167,6 +167,7 @@ func (r *reader) handle(rec *uprobe.Record) {
 func (r *reader) hit(m *member, rec *uprobe.Record) {
 	r.read.Add(1)
 	m.program.hit.Store(true)
+	r.cfg.Sampled.Mark(rec.PID, rec.Time)
 	if !rec.HasValue || len(rec.Sample.User) == 0 {
 		r.unreadable.Add(1)
 		return

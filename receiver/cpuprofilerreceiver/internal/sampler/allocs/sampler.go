@@ -58,6 +58,8 @@ type Settings struct {
 	// Table is the processes; only the reading goroutine uses it.
 	Table *processes.Table
 	Sink  Sink
+	// Sampled remembers which processes were sampled. It may be nil.
+	Sampled *sampler.Sampled
 	// Limit is the number of samples of a process that are kept per minute; 0 means
 	// all.
 	Limit int
@@ -187,6 +189,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 		Runner:            known.Runner,
 		Table:             processes.NewTable(known),
 		Sink:              own,
+		Sampled:           s.Sampled[sampler.PprofAllocs],
 		Limit:             cfg.MaxSamplesPerMinute,
 		Interval:          s.ExportInterval,
 		MaxEvents:         s.Perf.MaxEvents,

@@ -40,7 +40,8 @@ type Config struct {
 	// Profiles lists what to pull: profile (CPU), allocs, heap, goroutine,
 	// threadcreate, block, mutex. Default [profile].
 	Profiles []string `mapstructure:"profiles"`
-	// KeepSampled pulls the CPU profile also of processes that cpu samples. Default false.
+	// KeepSampled pulls profile also of processes that cpu samples, and allocs of those that
+	// allocations samples. Default false.
 	KeepSampled bool `mapstructure:"keep_sampled"`
 	// Interval is the time from the start of one round of pulls to the start of the
 	// next, 1s to 24h. Default 60s.
@@ -85,12 +86,6 @@ func DefaultConfig() Config {
 		MaxSize:      16 * bytesize.MiB,
 		Target:       configoptional.Default(processes.Target{}),
 	}
-}
-
-// LeavesOutSampled reports whether the CPU profile is pulled, but not of processes that cpu
-// samples.
-func (cfg *Config) LeavesOutSampled() bool {
-	return !cfg.KeepSampled && slices.Contains(cfg.Profiles, nameCPU)
 }
 
 // Unmarshal gives missing keys their defaults.

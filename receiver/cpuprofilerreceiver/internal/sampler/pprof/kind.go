@@ -11,6 +11,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
 // Kind is one of the profiles that net/http/pprof serves.
@@ -30,7 +31,7 @@ type value struct {
 	typ        *samples.Type
 }
 
-const nameCPU = "profile"
+const nameCPU = sampler.PprofCPU
 
 // Kinds returns all kinds.
 func Kinds() []Kind {
