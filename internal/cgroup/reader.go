@@ -32,6 +32,7 @@ type Reader struct {
 	memory  map[string]*level[uint64]
 	host    level[uint64] // the host's memory
 	buf     []byte
+	formula weightFormula // of the requests of this host's containers; empty: not known
 }
 
 // NewReader returns a reader that keeps its files open in a set.

@@ -7,12 +7,8 @@ import (
 	"encoding/json"
 	"io"
 	"os"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
-
-	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // The reasons why a request is unknown.
@@ -31,7 +27,6 @@ type CPURequest struct {
 	figure
 	v2    bool
 	group Group
-	dir   string
 
 	// cores and err are computed when the weight changes, and again after askAgain
 	// if err is set.
@@ -42,8 +37,8 @@ type CPURequest struct {
 	at     time.Time
 }
 
-// askAgain is the time after which an unexplained weight is looked at again: the
-// pod may have other containers by then.
+// askAgain is the time after which an unexplained weight is looked at again: another
+// container may have told the formula by then.
 const askAgain = time.Minute
 
 // OpenCPURequest opens the request of a group. The error is an [Unavailable] if it
@@ -71,7 +66,7 @@ func (r *Reader) OpenCPURequestOf(p Paths) (*CPURequest, error) {
 }
 
 func (r *Reader) openRequest(g Group, h Hierarchy, dir string) (*CPURequest, error) {
-	q := &CPURequest{v2: h == V2Tree, group: g, dir: dir}
+	q := &CPURequest{v2: h == V2Tree, group: g}
 	name := "cpu.shares"
 	if q.v2 {
 		name = "cpu.weight"
@@ -108,7 +103,7 @@ func (q *CPURequest) ofWeight(weight uint64) (float64, error) {
 	if weight <= minWeight || weight > maxWeight { // 0 is cpu.idle
 		return 0, NoRequest
 	}
-	formula, ok := q.r.tree.formulaOf(q.group, q.dir, weight)
+	formula, ok := q.formula(weight)
 	switch {
 	case ok:
 		return formula.shares(weight).cores(), nil
@@ -121,87 +116,23 @@ func (q *CPURequest) ofWeight(weight uint64) (float64, error) {
 
 const defaultWeight = 100 // the kernel's
 
-// formulaOf returns the formula that a container's weight was computed with: by the
-// shares in the runtime's own record, else by the weights in its pod.
-func (t *Tree) formulaOf(g Group, dir string, weight uint64) (weightFormula, bool) {
-	if g.ContainerID == "" {
+// formula returns the formula that a container's weight was computed with, by the shares in
+// the runtime's own record. Where that does not tell, as for a container that was resized,
+// it is the formula of another container: a host has one runtime.
+func (q *CPURequest) formula(weight uint64) (weightFormula, bool) {
+	if q.group.ContainerID == "" {
 		return "", false
 	}
-	if shares, ok := t.specShares(g.ContainerID); ok {
+	if shares, ok := q.r.tree.specShares(q.group.ContainerID); ok {
 		linear, other := weightLinear.weight(shares) == weight, weightNew.weight(shares) == weight
 		switch {
 		case linear && !other:
-			return weightLinear, true
+			q.r.formula = weightLinear
 		case other && !linear:
-			return weightNew, true
+			q.r.formula = weightNew
 		}
 	}
-	if g.PodUID == "" {
-		return "", false
-	}
-	return seePod(filepath.Dir(dir)).formula()
-}
-
-// maxPods bounds the cgroups beside a group's that are read.
-const maxPods = 512
-
-// seePod reads the weights in a pod and of the cgroups beside it.
-func seePod(dir string) pod {
-	var p pod
-	p.weight = weightOf(dir)
-	p.containers = weightsBelow(dir, func(name string) bool {
-		_, ok := containerName("", name)
-		return ok
-	})
-	tier := filepath.Dir(dir)
-	if !strings.Contains(filepath.Base(tier), "burstable") {
-		entries, _ := os.ReadDir(tier) // a guaranteed pod's is beside it
-		for _, e := range entries {
-			if e.IsDir() && strings.Contains(e.Name(), "burstable") {
-				tier = filepath.Join(tier, e.Name())
-				break
-			}
-		}
-	}
-	p.tier = weightOf(tier)
-	p.siblings = weightsBelow(tier, func(name string) bool {
-		_, ok := PodUID(name)
-		return ok
-	})
-	return p
-}
-
-func weightsBelow(dir string, of func(name string) bool) []uint64 {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	var weights []uint64
-	for _, e := range entries {
-		if !e.IsDir() || !of(e.Name()) {
-			continue
-		}
-		if w := weightOf(filepath.Join(dir, e.Name())); w > 0 {
-			weights = append(weights, w)
-		}
-		if len(weights) > maxPods {
-			return nil
-		}
-	}
-	return weights
-}
-
-// weightOf returns a cgroup's cpu.weight, 0 if it has none.
-func weightOf(dir string) uint64 {
-	b, err := procfs.ReadFile(filepath.Join(dir, "cpu.weight"), 64)
-	if err != nil {
-		return 0
-	}
-	n, err := parseFigure(b)
-	if err != nil || n > maxWeight {
-		return 0
-	}
-	return n
+	return q.r.formula, q.r.formula != ""
 }
 
 // maxSpec is the most that is read of a container's configuration, in bytes; a large

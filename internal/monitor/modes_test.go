@@ -667,6 +667,22 @@ func TestRequestFromTheRuntimesRecord(t *testing.T) {
 	}
 }
 
+// A container that was resized has another weight than its record says.
+func TestRequestOfAContainerThatWasResized(t *testing.T) {
+	h := newModeHost(t, cgroup.V2)
+	w := h.open(8, CgroupScope, CPURequestUtilization)
+	var first, second, third [1]Result
+	now := time.Now()
+	w.Read(now, first[:])
+	h.set("v2", "cpu.weight", "100\n") // one core, by the formula that the record told
+	w.Read(now.Add(time.Second), second[:])
+	require.NoError(t, second[0].Err)
+	h.step()
+	w.Read(now.Add(2*time.Second), third[:])
+	require.NoError(t, third[0].Err)
+	require.InDelta(t, 100, valueOf(kindOf(t, CPURequestUtilization), second[0], third[0]), 1e-9)
+}
+
 func TestBusiestThread(t *testing.T) {
 	for _, scope := range []Scope{CgroupScope, ProcessScope} {
 		h := newModeHost(t, cgroup.V2)

@@ -283,7 +283,7 @@ const unitTTL = 10 * time.Minute
 
 // goneKeys are keys of earlier versions, with what is done in their place.
 var goneKeys = map[string]string{
-	"cpu_weight_formula":          "the formula is found from the weights of the host",
+	"cpu_weight_formula":          "the formula is found from the records of the container runtime",
 	"debug_units":                 "the debug log shows the ten units that are nearest to a threshold",
 	"history":                     "readings are kept for the longest window of a policy",
 	"max_switches_per_second":     "cpu_bottleneck is unavailable above 200000 context switches per second",
