@@ -18,16 +18,6 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// The reasons of hotprofile.gate.not_opened.
-const (
-	notOpenedCooldown        = "cooldown"
-	notOpenedServiceCooldown = "cooldown of its service"
-	notOpenedBudget          = "budget"
-	notOpenedMinAge          = "min_age"
-	notOpenedServiceUnknown  = "service unknown"
-	notOpenedDryRun          = "dry run"
-)
-
 // publishTo makes the component publish events and serve readings. It must be called before the first
 // batch.
 func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
@@ -106,7 +96,7 @@ func (r *reporter) publishOpened(t units.Transition) {
 	switch {
 	case !r.events.Listening():
 	case t.Opening.DryRun:
-		r.publishNotOpened(t, notOpenedDryRun)
+		r.publishNotOpened(t, "dry run")
 	default:
 		e := event(hotunitsextension.GateOpened, "opened", t, attribute.String(attr.TriggerUntil, t.Until.UTC().Format(time.RFC3339Nano)))
 		r.setSpan(&e, t)
