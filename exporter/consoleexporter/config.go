@@ -5,7 +5,6 @@ package consoleexporter
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -61,8 +60,6 @@ func (c *Config) Validate() error {
 	if c.Extension == (component.ID{}) {
 		errs = append(errs, errors.New("extension: must be the id of the extension console"))
 	}
-	if c.Timeout < minTimeout || c.Timeout > maxTimeout {
-		errs = append(errs, fmt.Errorf("timeout: %v is not between %v and %v", c.Timeout, minTimeout, maxTimeout))
-	}
+	errs = append(errs, configlog.Between("timeout", c.Timeout, minTimeout, maxTimeout))
 	return errors.Join(errs...)
 }

@@ -114,12 +114,8 @@ func (c *Config) Validate() error {
 	if c.Directory == "" {
 		fault("directory: must not be empty")
 	}
-	if c.MaxAge < minMaxAge || c.MaxAge > maxMaxAge {
-		fault("max_age: %v is not between %v and %v", c.MaxAge, minMaxAge, maxMaxAge)
-	}
-	if c.MaxBytes < minMaxBytes || c.MaxBytes > maxMaxBytes {
-		fault("max_bytes: %v is not between %v and %v", c.MaxBytes, minMaxBytes, maxMaxBytes)
-	}
+	errs = append(errs, configlog.Between("max_age", c.MaxAge, minMaxAge, maxMaxAge))
+	errs = append(errs, configlog.Between("max_bytes", c.MaxBytes, minMaxBytes, maxMaxBytes))
 	if n := len(c.AllowedHosts); n > maxAllowedHosts {
 		fault("allowed_hosts: has %d names, must have at most %d", n, maxAllowedHosts)
 	}

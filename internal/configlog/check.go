@@ -4,6 +4,7 @@
 package configlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -32,6 +33,14 @@ func Unmarshal[T any](conf *confmap.Conf, config *T) error {
 		return err
 	}
 	return conf.Unmarshal(config)
+}
+
+// Between returns an error for a value outside of bounds, which it names by its key.
+func Between[T cmp.Ordered](key string, got, least, most T) error {
+	if got < least || got > most {
+		return fmt.Errorf("%s: %v is not between %v and %v", key, got, least, most)
+	}
+	return nil
 }
 
 // Gone returns an error for a key of an earlier version. gone has such keys, each with

@@ -482,9 +482,7 @@ func (c *PoliciesFromConfig) validate() error {
 	if c.File != "" && c.HTTP.HasValue() {
 		fault("file: policies are read from a file or a server: set file or http, not both")
 	}
-	if c.Interval < minPoliciesInterval || c.Interval > maxPoliciesInterval {
-		fault("interval: %v is not between %v and %v", c.Interval, minPoliciesInterval, maxPoliciesInterval)
-	}
+	errs = append(errs, configlog.Between("policies_from.interval", c.Interval, minPoliciesInterval, maxPoliciesInterval))
 	if client := c.HTTP.Get(); client != nil {
 		if _, err := urls.Parse(client.Endpoint, "https://policies.example.com/node.yaml"); err != nil {
 			fault("http.endpoint: %w", err)
@@ -498,15 +496,10 @@ func (c *PoliciesFromConfig) validate() error {
 
 func (cfg *Config) validateBounds() (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	between := func(key string, got, least, most time.Duration) {
-		if got < least || got > most {
-			fault("%s: %v is not between %v and %v", key, got, least, most)
-		}
-	}
-	between("collection_interval", cfg.CollectionInterval, minInterval, maxCollectionInterval)
-	between("evaluation_interval", cfg.EvaluationInterval, minInterval, maxEvaluationInterval)
-	between("min_age", cfg.MinAge, 0, maxMinAge)
-	between("pre_trigger", cfg.PreTrigger, 0, maxPreTrigger)
+	errs = append(errs, configlog.Between("collection_interval", cfg.CollectionInterval, minInterval, maxCollectionInterval))
+	errs = append(errs, configlog.Between("evaluation_interval", cfg.EvaluationInterval, minInterval, maxEvaluationInterval))
+	errs = append(errs, configlog.Between("min_age", cfg.MinAge, 0, maxMinAge))
+	errs = append(errs, configlog.Between("pre_trigger", cfg.PreTrigger, 0, maxPreTrigger))
 	if got := cfg.PreTriggerMemory; got < minPreTriggerMemory || got > maxPreTriggerMemory {
 		fault("pre_trigger_memory: %v is not between %v and %v; pre_trigger: 0s turns the recorder off", got, minPreTriggerMemory, maxPreTriggerMemory)
 	}

@@ -191,16 +191,9 @@ func (cfg *Config) Validate() error {
 			fault("targets[%d]: %w", i, err)
 		}
 	}
-	between := func(key string, got, least, most any, ok bool) {
-		if !ok {
-			fault("%s: %v is not between %v and %v", key, got, least, most)
-		}
-	}
-	between("discovery_interval", cfg.DiscoveryInterval, minDiscoveryInterval, maxDiscoveryInterval,
-		cfg.DiscoveryInterval >= minDiscoveryInterval && cfg.DiscoveryInterval <= maxDiscoveryInterval)
+	errs = append(errs, configlog.Between("discovery_interval", cfg.DiscoveryInterval, minDiscoveryInterval, maxDiscoveryInterval))
 	errs = append(errs, cfg.Check())
-	between("max_perf_events", cfg.MaxPerfEvents, minPerfEvents, maxPerfEvents,
-		cfg.MaxPerfEvents >= minPerfEvents && cfg.MaxPerfEvents <= maxPerfEvents)
+	errs = append(errs, configlog.Between("max_perf_events", cfg.MaxPerfEvents, minPerfEvents, maxPerfEvents))
 	switch cfg.KernelStacks {
 	case KernelStacksAuto, KernelStacksTrue, KernelStacksFalse:
 	default:
@@ -219,13 +212,10 @@ func (cfg *Config) Validate() error {
 			fault("thread_attributes[%d]: %q is not one of %s, %s", i, a, attr.ThreadName, attr.ThreadID)
 		}
 	}
-	between("max_memory", cfg.MaxMemory, minMemory, maxMemory, cfg.MaxMemory >= minMemory && cfg.MaxMemory <= maxMemory)
-	between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize,
-		cfg.BufferSize >= buffer.MinSize && cfg.BufferSize <= buffer.MaxSize)
-	between("export_interval", cfg.ExportInterval, minExportInterval, maxExportInterval,
-		cfg.ExportInterval >= minExportInterval && cfg.ExportInterval <= maxExportInterval)
-	between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout,
-		cfg.ExportTimeout >= minExportTimeout && cfg.ExportTimeout <= maxExportTimeout)
+	errs = append(errs, configlog.Between("max_memory", cfg.MaxMemory, minMemory, maxMemory))
+	errs = append(errs, configlog.Between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize))
+	errs = append(errs, configlog.Between("export_interval", cfg.ExportInterval, minExportInterval, maxExportInterval))
+	errs = append(errs, configlog.Between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout))
 	return errors.Join(errs...)
 }
 

@@ -78,15 +78,8 @@ func (cfg *Config) Validate() error {
 			fault("events[%d]: %q is not one of %s", i, name, strings.Join(all, ", "))
 		}
 	}
-	between := func(key string, got, least, most time.Duration) {
-		if got < least || got > most {
-			fault("%s: %v is not between %v and %v", key, got, least, most)
-		}
-	}
-	between("collection_interval", cfg.CollectionInterval, minCollectionInterval, maxCollectionInterval)
-	between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout)
-	if cfg.MaxUnits < 1 || cfg.MaxUnits > maxMaxUnits {
-		fault("max_units: %d is not between 1 and %d", cfg.MaxUnits, maxMaxUnits)
-	}
+	errs = append(errs, configlog.Between("collection_interval", cfg.CollectionInterval, minCollectionInterval, maxCollectionInterval))
+	errs = append(errs, configlog.Between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout))
+	errs = append(errs, configlog.Between("max_units", cfg.MaxUnits, 1, maxMaxUnits))
 	return errors.Join(errs...)
 }

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/httplisten"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
@@ -96,9 +97,7 @@ func (c *Config) Validate() error {
 	if c.SocketMode > 0o777 {
 		fault("socket_mode: %s is not between 0000 and 0777; write it in octal, such as 0660", c.SocketMode)
 	}
-	if size := c.ServerConfig.MaxRequestBodySize; size < minBodySize || size > maxBodySize {
-		fault("max_request_body_size: %d is not between %d and %d", size, minBodySize, maxBodySize)
-	}
+	errs = append(errs, configlog.Between("max_request_body_size", c.ServerConfig.MaxRequestBodySize, minBodySize, maxBodySize))
 	return errors.Join(errs...)
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 	"github.com/hotprofile/hotprofile/internal/urls"
@@ -129,18 +130,14 @@ func (cfg *Config) Validate() error {
 			fault("profiles[%d]: %q is there twice", i, name)
 		}
 	}
-	if cfg.Interval < minInterval || cfg.Interval > maxInterval {
-		fault("interval: %v is not between %v and %v", cfg.Interval, minInterval, maxInterval)
-	}
+	errs = append(errs, configlog.Between("interval", cfg.Interval, minInterval, maxInterval))
 	if cfg.Duration < time.Second || cfg.Duration > cfg.Interval || cfg.Duration%time.Second != 0 {
 		fault("duration: %v is not whole seconds between 1s and interval (%v)", cfg.Duration, cfg.Interval)
 	}
 	if t := cfg.ClientConfig.Timeout; t <= 0 || t > maxTimeout {
 		fault("timeout: %v is not above 0 and up to %v: it is the time that a pull may take beyond duration", t, maxTimeout)
 	}
-	if cfg.MaxSize < minSize || cfg.MaxSize > maxSize {
-		fault("max_size: %v is not between %v and %v", cfg.MaxSize, minSize, maxSize)
-	}
+	errs = append(errs, configlog.Between("max_size", cfg.MaxSize, minSize, maxSize))
 	if cfg.Target.HasValue() {
 		if err := cfg.Target.Get().Check(); err != nil {
 			fault("target: %w", err)
