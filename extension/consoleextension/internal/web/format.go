@@ -7,12 +7,13 @@ import (
 	"cmp"
 	"html/template"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
@@ -125,13 +126,7 @@ func trimZeros(s string) string {
 }
 
 // count returns a number with commas between thousands.
-func count[T int | int64](n T) string {
-	s := strconv.FormatInt(int64(n), 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func count[T int | int64](n T) string { return humanize.Comma(int64(n)) }
 
 // plural returns a count with the word that goes with it.
 func plural(n int, one, many string) string {
@@ -376,16 +371,6 @@ func reason(o store.Opening) string {
 		s += ", " + cutText(80, o.Window)
 	}
 	return s
-}
-
-// sortedKeys returns the keys of a map in order.
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // jsonNumber is a number of JSON with six digits, enough to draw it. JSON has none that

@@ -5,6 +5,7 @@ package web
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -154,7 +155,7 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 		openings, p.MoreOpenings = openings[:openingsPerUnit], true
 	}
 	p.timeline(openings, now)
-	for _, policy := range sortedKeys(u.States) {
+	for _, policy := range slices.Sorted(maps.Keys(u.States)) {
 		if !p.Quiet && !slices.ContainsFunc(u.Readings, func(r store.Reading) bool { return r.Policy == policy }) {
 			p.States = append(p.States, stateCell{policy, u.States[policy]})
 		}
@@ -191,7 +192,7 @@ func (p *unitPage) timeline(openings []store.Opening, now time.Time) {
 // attributes fills in the attributes of the resource, within a bound.
 func (p *unitPage) attributes(resource map[string]string) {
 	p.AllAttributes = len(resource)
-	for _, key := range sortedKeys(resource) {
+	for _, key := range slices.Sorted(maps.Keys(resource)) {
 		if len(p.Attributes) == attributesPerUnit {
 			p.MoreAttributes = p.AllAttributes - attributesPerUnit
 			break

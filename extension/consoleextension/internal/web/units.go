@@ -5,6 +5,7 @@ package web
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -248,7 +249,7 @@ func (row *unitRow) fill() {
 		row.More = len(row.Readings) - readingsPerRow
 		row.Readings = row.Readings[:readingsPerRow]
 	}
-	for _, policy := range sortedKeys(row.UnitSummary.States) {
+	for _, policy := range slices.Sorted(maps.Keys(row.UnitSummary.States)) {
 		shown := slices.ContainsFunc(row.Readings, func(c readingCell) bool { return c.Policy == policy })
 		if !shown && len(row.States) < statesPerRow {
 			row.States = append(row.States, stateCell{policy, row.UnitSummary.States[policy]})
@@ -286,7 +287,7 @@ func forgetStates(cells []readingCell) {
 // refusalCells returns the reasons why a gate did not open, the most frequent first.
 func refusalCells(refusals map[string]int) []refusalCell {
 	cells := make([]refusalCell, 0, len(refusals))
-	for _, why := range sortedKeys(refusals) {
+	for _, why := range slices.Sorted(maps.Keys(refusals)) {
 		if refusals[why] > 0 {
 			cells = append(cells, refusalCell{why, refusals[why]})
 		}
