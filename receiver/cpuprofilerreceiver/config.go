@@ -9,7 +9,6 @@ import (
 	"math"
 	"path"
 	"runtime"
-	"slices"
 	"strconv"
 	"time"
 
@@ -234,24 +233,4 @@ func (cfg *Config) perf() sampler.PerfConfig {
 		// A third of max_overhead, of all CPUs together.
 		FileShare: float64(cfg.MaxOverhead) / 100 / 3 * float64(runtime.NumCPU()),
 	}
-}
-
-// sampledAndPulled returns the profiles of pprof endpoints that measure what is
-// sampled of the same programs too. Endpoints that overlap with targets in part are
-// not known at start.
-func (cfg *Config) sampledAndPulled() (profiles []string) {
-	for _, e := range cfg.PprofEndpoints {
-		sampled := map[string]bool{sampler.PprofCPU: cfg.CPU.Enabled, sampler.PprofAllocs: cfg.Allocations.HasValue()}
-		local := e.Socket != "" || e.Target.HasValue()
-		same := len(cfg.Targets) == 0 || e.Target.HasValue() && slices.Contains(cfg.Targets, *e.Target.Get())
-		if !e.KeepSampled || !local || !same {
-			continue
-		}
-		for _, name := range e.Profiles {
-			if sampled[name] && !slices.Contains(profiles, name) {
-				profiles = append(profiles, name)
-			}
-		}
-	}
-	return profiles
 }

@@ -131,9 +131,6 @@ func (p *profiler) enabled() (enabled []sampler.Factory) {
 	default:
 		p.logger.Info("running threads are not sampled: cpu.enabled is false")
 	}
-	if twice := p.cfg.sampledAndPulled(); len(twice) > 0 {
-		p.logger.Warn("programs are sampled and pulled: backends add both up, unless you select one by hotprofile.origin", zap.Strings("profiles", twice))
-	}
 	return enabled
 }
 
