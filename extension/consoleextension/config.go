@@ -108,9 +108,7 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 func (c *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if err := httplisten.ValidateAddr("", c.HTTP.NetAddr, "localhost:4042"); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, httplisten.ValidateAddr("", c.HTTP.NetAddr, "localhost:4042"))
 	if c.Directory == "" {
 		fault("directory: must not be empty")
 	}

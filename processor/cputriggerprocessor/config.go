@@ -449,13 +449,9 @@ func (cfg *Config) Validate() error {
 	}
 	errs = append(errs, cfg.validateBounds()...)
 	if server := cfg.Manual.Get(); server != nil {
-		if err := manual.Validate(server); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, manual.Validate(server))
 	}
-	if err := cfg.PoliciesFrom.validate(); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, cfg.PoliciesFrom.validate())
 	if len(cfg.Policies) == 0 && !cfg.PoliciesFrom.isSet() {
 		fault("policies: must have at least one; leave the key out for the default ones")
 	}

@@ -88,9 +88,7 @@ func (c *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	at := c.ServerConfig.NetAddr
-	if err := httplisten.ValidateAddr("", at, "localhost:4319"); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, httplisten.ValidateAddr("", at, "localhost:4319"))
 	if c.unix() && (at.Endpoint == "" || at.Endpoint == DefaultConfig().ServerConfig.NetAddr.Endpoint) {
 		fault("endpoint: must be the path of a socket where transport is unix, such as /run/hotprofile/dotnet.sock")
 	}

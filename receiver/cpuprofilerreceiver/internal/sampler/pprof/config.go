@@ -117,9 +117,7 @@ func (cfg *Config) Validate() error {
 	if cfg.Socket != "" && cfg.ClientConfig.ProxyURL != "" {
 		fault("proxy_url: there is no proxy on the way to a socket")
 	}
-	if err := cfg.When.Check(); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, cfg.When.Check())
 	if len(cfg.Profiles) == 0 {
 		fault("profiles: names nothing to pull; leave it out for [profile]")
 	}
