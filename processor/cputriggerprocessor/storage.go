@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
@@ -193,10 +194,7 @@ func (m *memory) save(s trigger.Snapshot) {
 		return
 	}
 	m.latest = &s
-	select {
-	case m.wake <- struct{}{}:
-	default: // there is a token already
-	}
+	token.Put(m.wake)
 }
 
 // close writes a last snapshot and closes the client. It may be called twice.

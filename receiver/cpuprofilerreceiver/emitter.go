@@ -14,6 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/kernelwait"
@@ -89,12 +90,7 @@ type source struct {
 // add registers a buffer, before Start.
 func (e *emitter) add(name string, b *buffer.Buffer, flush func()) {
 	e.sources = append(e.sources, source{name, b, flush})
-	b.OnFull(func() {
-		select {
-		case e.full <- struct{}{}:
-		default:
-		}
-	})
+	b.OnFull(func() { token.Put(e.full) })
 	b.OnUnheld(func() { e.counters.LimitHit(context.Background(), "starting_samples", 1) })
 	b.OnLost(func(t *samples.Type) { e.counters.Samples(sampler.BufferFull, t.Sampler, 1) })
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/perfevent/switches"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/token"
 )
 
 const (
@@ -208,10 +209,7 @@ func (f *Follower) follow(u *followed) bool {
 	f.followed[u] = struct{}{}
 	f.changes.Add(1)
 	f.once.Do(func() { go f.run() })
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	token.Put(f.wake)
 	return true
 }
 

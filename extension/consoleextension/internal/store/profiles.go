@@ -19,6 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/token"
 )
 
 // Samples are a part of a profile that left a gate.
@@ -317,12 +318,7 @@ func (f *profileFiles) run() {
 }
 
 // hurry makes the goroutine write now.
-func (f *profileFiles) hurry() {
-	select {
-	case f.kick <- struct{}{}:
-	default:
-	}
-}
+func (f *profileFiles) hurry() { token.Put(f.kick) }
 
 // add adds samples. While memory is short it waits for the disk, for a second at most;
 // what then has no room is dropped, and counted.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/token"
 )
 
 // Set is the rings of a number of CPUs: what the sessions of records, context
@@ -280,10 +282,7 @@ func (w *waker) close() error {
 }
 
 func (w *waker) wake() {
-	select {
-	case w.woken <- struct{}{}:
-	default: // woken already
-	}
+	token.Put(w.woken)
 	_ = w.outer.SetReadDeadline(time.Unix(1, 0)) // ends a wait under way; fails only after close
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
@@ -31,12 +32,7 @@ func (r *Recorder) enqueue(t *unitRecords) {
 	}
 }
 
-func (r *Recorder) notify() {
-	select {
-	case r.ready <- struct{}{}:
-	default: // there is a token already
-	}
-}
+func (r *Recorder) notify() { token.Put(r.ready) }
 
 // Next returns the next record to send. It stays held, and is counted as held,
 // until Done. A record that no opening admits any more counts as refused: the

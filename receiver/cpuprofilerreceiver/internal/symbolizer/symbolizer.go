@@ -33,6 +33,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
@@ -337,10 +338,7 @@ func (s *Symbolizer) closeEvicted(limit time.Duration) {
 // discard makes the worker close a file. It is called with the lock held.
 func (s *Symbolizer) discard(f *mapped.Reader) {
 	s.closing = append(s.closing, f)
-	select {
-	case s.discarded <- struct{}{}:
-	default:
-	}
+	token.Put(s.discarded)
 }
 
 func (s *Symbolizer) work() {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
@@ -275,10 +276,7 @@ func (c *Cache) work() {
 		select {
 		case r := <-c.queue:
 			c.take(r)
-			select {
-			case c.served <- struct{}{}:
-			default:
-			}
+			token.Put(c.served)
 		case <-tick.C:
 			c.clock.Store(uint32(c.cfg.Now().Sub(c.began) / time.Second))
 		case <-c.done:

@@ -17,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
@@ -244,10 +245,7 @@ const askAgain = 20 * time.Millisecond
 
 // notify makes the reader check at once what there is to do.
 func (l *link) notify() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	token.Put(l.wake)
 	if u := l.uprobes.Load(); u != nil {
 		u.Wake()
 	}
