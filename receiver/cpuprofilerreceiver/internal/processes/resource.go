@@ -44,12 +44,13 @@ func (t *Table) resource(p *Process) *samples.Resource {
 
 // executableName returns the name that the program calls itself, else the name of its file,
 // else the process's name in the kernel. Kernel threads have the name of their kind,
-// "kworker" and not "kworker/3:1H-kblockd", since each value is a series in a backend.
+// "kworker" and not "kworker/3:1H-kblockd", since each value is a series in a backend. The
+// file of a container's runtime that starts a program has the path "/".
 func executableName(f *facts, comm string) string {
 	if f.called != "" {
 		return f.called
 	}
-	if f.path != "" {
+	if f.path != "" && f.path != "/" {
 		return path.Base(f.path)
 	}
 	if f.kernel {

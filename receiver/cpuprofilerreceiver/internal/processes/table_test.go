@@ -657,3 +657,9 @@ func TestProcessesWithoutAReportedEndAreForgotten(t *testing.T) {
 		})
 	}
 }
+
+// TestAPathWithoutANameIsNoName: the file of a container's runtime that starts a program
+// is in no directory that the process sees.
+func TestAPathWithoutANameIsNoName(t *testing.T) {
+	require.Equal(t, "runc:[2:INIT]", executableName(&facts{path: "/"}, "runc:[2:INIT]"))
+}
