@@ -254,6 +254,16 @@ func witnessed(h Host, c Claim, end time.Time) (Process, Unmatched) {
 // profile. The boot time and the start time of a process are rounded to a tick.
 func StartedAfter(started, t time.Time) bool { return started.After(t.Add(procfs.Tick)) }
 
+// Replaced reports whether the process of a claim runs another program now. A container's
+// runtime is such a process until it runs the container's own program.
+func Replaced(h Host, c Claim) bool {
+	if ours, _ := sameHost(h, c); !ours || c.PID == 0 || c.ExecutablePath == "" {
+		return false
+	}
+	p, ok := h.Process(c.PID)
+	return ok && SameProcess(c.Created, p.Started) && p.Executable != "" && !runs(p, c)
+}
+
 // agrees reports whether a claim's attributes confirm a process. The creation
 // time tells processes of one executable apart, so it must agree if it is there;
 // else the executable's path or name must.
@@ -261,6 +271,11 @@ func agrees(p Process, c Claim) bool {
 	if !c.Created.IsZero() {
 		return SameProcess(c.Created, p.Started)
 	}
+	return runs(p, c)
+}
+
+// runs reports whether a process runs the program of a claim.
+func runs(p Process, c Claim) bool {
 	// Senders that report the link of /proc/PID/exe as it is mark a replaced file.
 	const deleted = " (deleted)"
 	if at := strings.TrimSuffix(c.ExecutablePath, deleted); at != "" && at == p.Executable {

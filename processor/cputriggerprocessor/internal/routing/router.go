@@ -119,6 +119,7 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 	id, why := identify.Identity{}, identify.NoControlGroups
 	if r.Host != nil {
 		id, why = identify.Match(r.Host, r.Scope, c, last)
+		c.Replaced = why == "" && !r.Units.Named(id.Name) && identify.Replaced(r.Host, c)
 	}
 	why = r.Units.Admit(id, c, why, p.now, p.verdicts[first:])
 	if why == identify.OtherCgroup && r.PassUnmatched && !pd.IsReadOnly() { // what passes has no name that is another's

@@ -91,6 +91,14 @@ func (s *Set) Lookup(name string) (*Unit, bool) {
 	return u, ok
 }
 
+// Named reports whether a profile or a request has named a unit.
+func (s *Set) Named(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u, ok := s.byName[name]
+	return ok && u.serviceName() != ""
+}
+
 // GroupOf returns the group of a unit by its name.
 func (s *Set) GroupOf(name string) (cgroup.Group, bool) {
 	if u, ok := s.Lookup(name); ok {
@@ -149,9 +157,11 @@ func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatch
 	var decision *trigger.Unit
 	if why == "" {
 		if u := s.add(id, now); u != nil {
-			u.setService(c)
-			s.cfg.Selectors.see(u, c.Attributes)
-			s.resources.see(u, c.Attributes, now)
+			if !c.Replaced {
+				u.setService(c)
+				s.cfg.Selectors.see(u, c.Attributes)
+				s.resources.see(u, c, now)
+			}
 			decision = u.decision
 		} else {
 			why = identify.TooManyUnits
