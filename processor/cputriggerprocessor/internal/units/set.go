@@ -517,15 +517,17 @@ type Status struct {
 	ratio      float64 // of the condition nearest to its threshold
 }
 
-// Statuses returns those of the units that selected reports, the nearest to a
-// threshold first. Without selected it returns the most nearest ones, of units
-// with readings.
+// Statuses returns how the units stand that are nearest to a threshold, at most
+// so many.
 func (s *Set) Statuses(most int, now time.Time) (out []Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range s.byName {
-		nearest, _ := u.decision.Nearest(now)
-		out = append(out, Status{Unit: u.Name, ratio: nearest.Ratio()})
+		ratio := -1.0 // no policy applies to it, or there are too few readings
+		if nearest, ok := u.decision.Nearest(now); ok {
+			ratio = nearest.Ratio()
+		}
+		out = append(out, Status{Unit: u.Name, ratio: ratio})
 	}
 	slices.SortFunc(out, func(a, b Status) int {
 		return cmp.Or(cmp.Compare(b.ratio, a.ratio), cmp.Compare(a.Unit, b.Unit))
