@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 	"github.com/hotprofile/hotprofile/internal/monitor/bottleneck"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
@@ -25,7 +25,7 @@ type Source struct {
 	tree    *cgroup.Tree
 	procfs  procfs.FS
 	options Options
-	files   *keptfile.Set
+	files   *openfile.Set
 	reader  *cgroup.Reader
 	clocks  clocks
 	host    hostFigures
@@ -71,7 +71,7 @@ type Options struct {
 
 // NewSource returns a source that reads below the tree's root.
 func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
-	s := &Source{tree: tree, procfs: procfs.At(tree.Root()), options: o, busyFrom: busyEnough, idleBelow: idleBelow, files: keptfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
+	s := &Source{tree: tree, procfs: procfs.At(tree.Root()), options: o, busyFrom: busyEnough, idleBelow: idleBelow, files: openfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
 	if s.options.Now == nil {
 		s.options.Now = time.Now
 	}

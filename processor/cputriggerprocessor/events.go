@@ -121,7 +121,7 @@ func (r *reporter) publishClosed(t units.Transition, nothing string) {
 
 // publishNotOpened publishes, once while a condition holds, why a gate does not open.
 func (r *reporter) publishNotOpened(t units.Transition, why string) {
-	if !r.events.Listening() || t.Again {
+	if !r.events.Listening() || t.Repeated {
 		return
 	}
 	e := event(hotunitsextension.GateNotOpened, "not opened ("+why+")", t, attribute.String(attr.GateWhy, why))

@@ -17,9 +17,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/kernelwait"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/waitreason"
 )
 
 // emitter takes batches from the buffers, builds profiles of them and passes them
@@ -227,7 +227,7 @@ func (e *emitter) consume(batch *samples.Batch) {
 	defer e.names.Release(batch)
 	spent := e.resolve(batch)
 	span := cputime.Begin()
-	kernelwait.Find(batch)
+	waitreason.Find(batch)
 	whole, truncated, running := count(batch)
 	e.counters.CPUProfilerStacks.Add(context.Background(), int64(whole), sampler.With("outcome", "whole"))
 	e.counters.CPUProfilerStacks.Add(context.Background(), int64(truncated), sampler.With("outcome", "truncated"))

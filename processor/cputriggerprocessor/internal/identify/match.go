@@ -39,9 +39,9 @@ type Host interface {
 	Cgroup(path string) (cgroup.Group, bool)
 	// Process returns the process that has a pid now.
 	Process(pid int) (Process, bool)
-	// Truer returns the group of the cgroup at a path if that one, and not the group,
+	// RealContainer returns the group of the cgroup at a path if that one, and not the group,
 	// is the container whose id both carry.
-	Truer(g cgroup.Group, path string) (cgroup.Group, bool)
+	RealContainer(g cgroup.Group, path string) (cgroup.Group, bool)
 	// Claimed reports whether a second cgroup was found that carries a container's id.
 	Claimed(id string) bool
 	// IsName and IsID report whether a host.name or a host.id is this host's.
@@ -182,7 +182,7 @@ func settle(h Host, g cgroup.Group, path string) (cgroup.Group, bool) {
 	if !ok || id != g.ContainerID || g.Has(at) {
 		return g, true
 	}
-	return h.Truer(g, at)
+	return h.RealContainer(g, at)
 }
 
 // elsewhere reports whether a claim's process is in another cgroup that carries the

@@ -74,7 +74,7 @@ func (r *Router) SendRecorded(ctx context.Context, b recorder.Batch) (settled bo
 	}
 	p := r.newPlan()
 	defer r.release(p)
-	p.refusedBefore = b.Again
+	p.refusedBefore = b.Refused
 	r.decideRecorded(p, pd, b)
 	err = r.send(ctx, pd, p)
 	if err != nil && !consumererror.IsPermanent(err) {

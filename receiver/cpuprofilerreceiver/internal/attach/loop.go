@@ -278,9 +278,9 @@ func (l *Loop) read(ctx context.Context) {
 	}
 }
 
-// Again applies what was found last again, for a Reader whose Options for it have
+// Reapply applies what was found last again, for a Reader whose Options for it have
 // changed.
-func (l *Loop) Again() {
+func (l *Loop) Reapply() {
 	if l.session.Load() != nil && !same(l.optionsFor(&l.last), l.options) {
 		l.apply(l.last)
 	}

@@ -278,9 +278,9 @@ type Position struct {
 	read atomic.Int64
 }
 
-// Another returns the buffer for one more sampler. Call it before the first
+// NewPosition returns the buffer for one more sampler. Call it before the first
 // sample.
-func (b *Buffer) Another() *Position {
+func (b *Buffer) NewPosition() *Position {
 	p := &Position{Buffer: b}
 	p.read.Store(Idle)
 	b.others = append(b.others, p)

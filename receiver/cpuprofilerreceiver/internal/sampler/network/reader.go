@@ -111,7 +111,7 @@ func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	r.soon = r.drain(session)
 	r.adjust(session)
 	if r.loop.Current().UserStack != r.cfg.Stacks.Copied() {
-		r.loop.Again() // stacks have to be copied from now on
+		r.loop.Reapply() // stacks have to be copied from now on
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ const (
 var outcomes = [...]struct{ name, help string }{
 	// The samples, if any, were added.
 	OK: {"ok", ""},
-	// Another CPU profile of the program is being taken.
+	// NewPosition CPU profile of the program is being taken.
 	Busy: {"busy", "something else takes CPU profiles of this program, and Go takes one at a time: turn one of the two off, or make interval longer"},
 	// The response is not the requested profile.
 	Invalid: {"invalid", "the endpoint has to be that of net/http/pprof, with the profile's name left out: http://HOST:PORT/debug/pprof"},

@@ -3,7 +3,7 @@
 
 //go:build !linux
 
-package mapped
+package mappedfile
 
 import (
 	"errors"

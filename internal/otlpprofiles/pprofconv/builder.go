@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pprofs converts OTLP profiles into pprof profiles: a Builder merges those of
+// Package pprofconv converts OTLP profiles into pprof profiles: a Builder merges those of
 // one type, from any number of requests.
-package pprofs
+package pprofconv
 
 import (
 	"cmp"

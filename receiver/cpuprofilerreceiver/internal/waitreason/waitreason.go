@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernelwait finds what a blocked thread waits for, by the kernel's functions on
+// Package waitreason finds what a blocked thread waits for, by the kernel's functions on
 // its stack. From the one that left the CPU outward, the first one in the table decides.
 // So a thread that receives from a socket into memory that has to be read from a file
 // waits for the disk, and one that another thread keeps from a socket waits for a lock. A
@@ -14,7 +14,7 @@
 // also shows which functions compilers inline. Several functions of one path are in the
 // table where that differs between kernels. Those of NFS, SMB and 9p, which are modules
 // there, are from the kernel's source.
-package kernelwait
+package waitreason
 
 import (
 	"strings"

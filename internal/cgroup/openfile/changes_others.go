@@ -3,7 +3,7 @@
 
 //go:build !linux
 
-package keptfile
+package openfile
 
 // NewChanges returns a set that watches nothing: it needs Linux.
 func NewChanges(int) *Changes { return &Changes{} }

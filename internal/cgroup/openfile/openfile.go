@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keptfile reads small files of the kernel repeatedly without opening them
+// Package openfile reads small files of the kernel repeatedly without opening them
 // each time: a pread on an open file costs a tenth of opening it, and allocates
 // nothing.
 //
@@ -13,7 +13,7 @@
 //
 // Files that the kernel itself does not change, like limits, need not be read while
 // nobody writes to them: see [Changes].
-package keptfile
+package openfile
 
 import (
 	"errors"

@@ -3,7 +3,7 @@
 
 //go:build linux
 
-package keptfile
+package openfile
 
 import (
 	"os"

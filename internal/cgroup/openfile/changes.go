@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package keptfile
+package openfile
 
 // Changes counts the writes to files by inotify, so that a limit that nobody wrote
 // to need not be read again. Changes by the kernel itself and the removal of a

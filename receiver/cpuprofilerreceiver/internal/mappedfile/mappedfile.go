@@ -1,10 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mapped opens files of other processes, those behind their mappings above
+// Package mappedfile opens files of other processes, those behind their mappings above
 // all, and identifies them. It identifies them by what the kernel says: what is in a
 // file, such as a build id, may be anybody's claim.
-package mapped
+package mappedfile
 
 import (
 	"errors"
