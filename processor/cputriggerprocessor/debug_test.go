@@ -10,12 +10,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // unitsIn are the units that lines are about.
@@ -131,8 +129,4 @@ func TestDebugLogSaysWhatKeepsAHotUnitsGateShut(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestNothingIsShownWithoutTheDebugLog(t *testing.T) {
-	require.False(t, watch.NewDebugUnits(zap.NewNop()).Enabled())
 }

@@ -119,7 +119,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
 	})
 	p.eval = &evaluator{
-		units: p.units, debug: watch.NewDebugUnits(set.Logger), now: now,
+		units: p.units, debug: new(watch.DebugUnits), now: now,
 		reporter: &reporter{log: set.Logger, counters: metrics},
 	}
 	p.router = &routing.Router{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/trigger"
@@ -193,7 +194,7 @@ func (e *evaluator) evaluate() {
 		e.reporter.log.Warn("a policy matches no unit", zap.String("policy", u.Policy), zap.String("match", u.Match), zap.String("why", u.Why))
 	}
 	e.hot.Publish()
-	if e.debug.Enabled() {
+	if e.reporter.log.Core().Enabled(zapcore.DebugLevel) {
 		e.reporter.logWindows(e.debug.Statuses(e.units, now), now)
 	}
 }

@@ -7,9 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
@@ -19,17 +16,8 @@ const nearest = 10
 // DebugUnits are the units whose readings the debug log shows: the nearest to a
 // threshold. It is safe for concurrent use.
 type DebugUnits struct {
-	enabled bool
 	current atomic.Pointer[map[string]bool]
 }
-
-// NewDebugUnits returns none unless the log has debug messages.
-func NewDebugUnits(log *zap.Logger) *DebugUnits {
-	return &DebugUnits{enabled: log.Core().Enabled(zapcore.DebugLevel)}
-}
-
-// Enabled reports whether the log has debug messages.
-func (d *DebugUnits) Enabled() bool { return d.enabled }
 
 // Has reports whether the debug log shows a unit.
 func (d *DebugUnits) Has(unit string) bool {
