@@ -81,14 +81,11 @@ func defaultWebhook() WebhookConfig {
 // Unmarshal gives missing keys their defaults. It refuses unknown keys, and durations
 // without a unit.
 func (w *WebhookConfig) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.Check(conf, *w); err != nil {
-		return err
-	}
 	*w = defaultWebhook()
 	if conf.IsSet("events") {
 		w.Events = nil // else its items would replace only some of the default's
 	}
-	return conf.Unmarshal(w)
+	return configlog.Unmarshal(conf, w)
 }
 
 // Validate reports every fault, each with its key and what is allowed.

@@ -117,8 +117,8 @@ func (q *CPURequest) ofWeight(weight uint64) (float64, error) {
 const defaultWeight = 100 // the kernel's
 
 // formula returns the formula that a container's weight was computed with, by the shares in
-// the runtime's own record. Where that does not tell, as for a container that was resized,
-// it is the formula of another container: a host has one runtime.
+// the runtime's own record. A container that was resized has other shares in its record.
+// Then formula returns the formula of another container, since a host has one runtime.
 func (q *CPURequest) formula(weight uint64) (weightFormula, bool) {
 	if q.group.ContainerID == "" {
 		return "", false

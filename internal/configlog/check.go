@@ -27,7 +27,7 @@ func Check(conf *confmap.Conf, config any) error {
 	return errors.Join(place{}.faults(reflect.TypeOf(config), conf.ToStringMap())...)
 }
 
-// Unmarshal decodes a configuration that Check finds no fault in.
+// Unmarshal decodes a configuration. It returns the faults that Check finds.
 func Unmarshal[T any](conf *confmap.Conf, config *T) error {
 	if err := Check(conf, *config); err != nil {
 		return err
@@ -35,7 +35,7 @@ func Unmarshal[T any](conf *confmap.Conf, config *T) error {
 	return conf.Unmarshal(config)
 }
 
-// Between returns an error for a value outside of bounds, which it names by its key.
+// Between returns an error if the value of a key is outside of its bounds.
 func Between[T cmp.Ordered](key string, got, least, most T) error {
 	if got < least || got > most {
 		return fmt.Errorf("%s: %v is not between %v and %v", key, got, least, most)
@@ -43,8 +43,8 @@ func Between[T cmp.Ordered](key string, got, least, most T) error {
 	return nil
 }
 
-// Gone returns an error for a key of an earlier version. gone has such keys, each with
-// what is done in its place.
+// Gone returns an error for a key of an earlier version. The map gone has these keys, each
+// with the behaviour that replaces it.
 func Gone(conf *confmap.Conf, gone map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
 		if conf.IsSet(key) {

@@ -50,8 +50,8 @@ func request(family byte, p Protocol) netlink.Message {
 	return netlink.Message{Header: netlink.Header{Type: typeFamily, Flags: netlink.Request | netlink.Dump}, Data: b}
 }
 
-// decode reads one socket, of a protocol unless the message has another. ok is false for
-// a socket that is of no use.
+// decode reads one socket. p is its protocol if the message has none. ok is false if the
+// socket is neither TCP nor UDP.
 func (s *Socket) decode(b []byte, p Protocol) (ok bool, err error) {
 	if len(b) < socketSize {
 		return false, errMalformed

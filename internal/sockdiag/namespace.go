@@ -70,9 +70,9 @@ func (n *Namespace) dial(groups uint32) (*netlink.Conn, error) {
 	return c, nil
 }
 
-// Each calls visit for each socket, listening ones first among those of a protocol and
-// family. The Socket is valid during the call. At a limit it returns [ErrTooMany] or
-// [ErrLate], after it visited some of them.
+// Each calls visit for each socket, by protocol and family. Within a protocol and family,
+// listening sockets come first. The Socket is valid during the call. At a limit Each
+// returns [ErrTooMany] or [ErrLate], after it visited some of the sockets.
 func (n *Namespace) Each(l Limits, visit func(*Socket)) error {
 	left := l.Sockets
 	for _, p := range []Protocol{TCP, UDP} {
@@ -126,7 +126,7 @@ func (n *Namespace) each(family byte, p Protocol, deadline time.Time, visit func
 	return nil
 }
 
-// late returns ErrLate for an error that says so.
+// late returns ErrLate for the error of a deadline, and every other error as it is.
 func late(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return ErrLate

@@ -281,7 +281,7 @@ const (
 // unitTTL is the time for which a unit that is no longer seen is remembered.
 const unitTTL = 10 * time.Minute
 
-// goneKeys are keys of earlier versions, with what is done in their place.
+// goneKeys has the keys of earlier versions, each with the behaviour that replaces it.
 var goneKeys = map[string]string{
 	"cpu_weight_formula":          "the formula is found from the records of the container runtime",
 	"debug_units":                 "the debug log shows the ten units that are nearest to a threshold",
@@ -350,13 +350,10 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := configlog.Gone(conf, goneKeys); err != nil {
 		return err
 	}
-	if err := configlog.Check(conf, *cfg); err != nil {
-		return err
-	}
 	if conf.IsSet("policies_from") && !conf.IsSet("policies") {
 		cfg.Policies = nil
 	}
-	if err := conf.Unmarshal(cfg); err != nil {
+	if err := configlog.Unmarshal(conf, cfg); err != nil {
 		return err
 	}
 	namePolicies(cfg.Policies)

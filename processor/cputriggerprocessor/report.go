@@ -31,18 +31,21 @@ type reporter struct {
 	span func(unit, key string) requests.Span
 }
 
-// notOpened has, for reasons why a gate does not open, the words of the debug log and those
-// of the event.
-var notOpened = map[trigger.Reason]struct{ log, event string }{
-	trigger.RisingEdge:     {"cooling down", "cooldown"},
-	trigger.ServiceCooling: {"another unit of its service is open or cools down", "cooldown of its service"},
-	trigger.ServiceUnknown: {"its service is unknown before its first profile", "service unknown"},
-	trigger.TooYoung:       {"younger than min_age", "min_age"},
+// notOpened has the reasons why a gate does not open: the text for the debug log, the text
+// for the event, and whether the reason counts as cooling down.
+var notOpened = map[trigger.Reason]struct {
+	log, event  string
+	coolingDown bool
+}{
+	trigger.RisingEdge:     {"cooling down", "cooldown", true},
+	trigger.ServiceCooling: {"another unit of its service is open or cools down", "cooldown of its service", true},
+	trigger.ServiceUnknown: {"its service is unknown before its first profile", "service unknown", false},
+	trigger.TooYoung:       {"younger than min_age", "min_age", false},
 }
 
 func (r *reporter) report(ts []units.Transition) {
 	for _, t := range ts {
-		switch why, is := notOpened[t.Reason]; {
+		switch why, known := notOpened[t.Reason]; {
 		case t.HeldBack:
 			r.heldBack(t)
 		case t.To == trigger.Profiling && t.From != trigger.Profiling:
@@ -53,8 +56,8 @@ func (r *reporter) report(ts []units.Transition) {
 			r.counters.AddOverBudget(t.Policy, t.Budget)
 			r.log.Info("gate not opened", append(reasonFields(t), zap.String("why", "over budget"), zap.String("budget", t.Budget))...)
 			r.publishNotOpened(t, "budget")
-		case is:
-			if t.Reason == trigger.RisingEdge || t.Reason == trigger.ServiceCooling {
+		case known:
+			if why.coolingDown {
 				r.counters.AddTrigger(t.Policy, counters.TriggerCoolingDown)
 			}
 			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", why.log))...)

@@ -57,13 +57,10 @@ func createDefaultConfig() *Config {
 // Unmarshal replaces the default list of events, whose items would stay where the list
 // has fewer.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.Check(conf, *cfg); err != nil {
-		return err
-	}
 	if conf.IsSet("events") {
 		cfg.Events = nil
 	}
-	return conf.Unmarshal(cfg)
+	return configlog.Unmarshal(conf, cfg)
 }
 
 // Validate reports every fault, each with its key and what is allowed.

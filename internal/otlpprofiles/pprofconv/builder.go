@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pprofconv converts OTLP profiles into pprof profiles: a Builder merges those of
-// one type, from any number of requests.
+// Package pprofconv converts OTLP profiles into pprof profiles. A Builder merges the profiles
+// of one type, from any number of requests.
 package pprofconv
 
 import (

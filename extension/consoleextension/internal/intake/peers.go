@@ -17,8 +17,8 @@ import (
 // peerPrefix is that of the metrics of peers, which the receiver hot_units emits.
 const peerPrefix = attr.Prefix + "peer."
 
-// peerCounters and peerGauges are the values of a peer by their metrics, each with the
-// direction or the limit that its point has.
+// peerCounters and peerGauges have the index of each value of a peer. The key is the
+// metric's name, followed by the direction or the limit of the point if it has one.
 var (
 	peerCounters = map[string]int{
 		"io transmit":               store.PeerSent,

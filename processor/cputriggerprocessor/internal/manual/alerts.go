@@ -139,7 +139,7 @@ type Alerts struct {
 	names  map[string]bool
 }
 
-// firing is what an alert fires for.
+// firing identifies an alert together with a unit that the alert names.
 type firing struct{ fingerprint, unit string }
 
 // opened is an opening by an alert.

@@ -266,8 +266,11 @@ func (p *plan) label(out pprofile.Profiles, of []units.Verdict, remove attribute
 		return
 	}
 	remove.Apply(resource)
-	moved := map[int32]pprofile.ResourceProfiles{}
-	last := map[int32]int32{} // the scope that was moved last, by labels
+	type destination struct {
+		resource pprofile.ResourceProfiles
+		scope    int32 // the scope of the profile that was moved last
+	}
+	moved := map[int32]destination{} // by labels
 	for i := range of {
 		v := &of[i]
 		if v.Route != units.Stamped || v.Labels == labels {
@@ -275,19 +278,20 @@ func (p *plan) label(out pprofile.Profiles, of []units.Verdict, remove attribute
 		}
 		to, ok := moved[v.Labels]
 		if !ok {
-			to = out.ResourceProfiles().AppendEmpty()
-			own.Resource().CopyTo(to.Resource())
-			to.SetSchemaUrl(own.SchemaUrl())
-			p.stamper.Label(to.Resource().Attributes(), v.Labels)
-			moved[v.Labels] = to
+			to = destination{out.ResourceProfiles().AppendEmpty(), -1}
+			own.Resource().CopyTo(to.resource.Resource())
+			to.resource.SetSchemaUrl(own.SchemaUrl())
+			p.stamper.Label(to.resource.Resource().Attributes(), v.Labels)
 		}
-		if !ok || last[v.Labels] != v.Ref.Scope {
-			scope := to.ScopeProfiles().AppendEmpty()
+		scopes := to.resource.ScopeProfiles()
+		if to.scope != v.Ref.Scope {
+			scope := scopes.AppendEmpty()
 			v.Scope.Scope().CopyTo(scope.Scope())
 			scope.SetSchemaUrl(v.Scope.SchemaUrl())
-			last[v.Labels] = v.Ref.Scope
+			to.scope = v.Ref.Scope
 		}
-		v.Resource, v.Scope = to, to.ScopeProfiles().At(to.ScopeProfiles().Len()-1)
+		moved[v.Labels] = to
+		v.Resource, v.Scope = to.resource, scopes.At(scopes.Len()-1)
 		from := v.Profile
 		v.Profile = v.Scope.Profiles().AppendEmpty()
 		from.MoveTo(v.Profile)
@@ -301,8 +305,8 @@ func (p *plan) label(out pprofile.Profiles, of []units.Verdict, remove attribute
 	}
 }
 
-// isEmpty reports whether a profile has nothing that backends take: it was moved, or came
-// so.
+// isEmpty reports whether a profile has neither samples nor an original payload. Backends
+// refuse such a profile. A profile that was moved away is empty too.
 func isEmpty(profile pprofile.Profile) bool {
 	return profile.Samples().Len() == 0 && profile.OriginalPayload().Len() == 0
 }

@@ -234,8 +234,8 @@ func passesType(types []string, d pprofile.ProfilesDictionary, p pprofile.Profil
 	})
 }
 
-// logUnmatched logs each reason once. Where other profiles match, those of processes that
-// have ended are as usual, and only counted.
+// logUnmatched logs each reason once. Processes that have ended are usual, so their
+// profiles are only counted once a profile of another process has matched.
 func (r *Router) logUnmatched(why identify.Unmatched, c identify.Claim) {
 	if why.OfEnded() && r.matched.Load() {
 		return

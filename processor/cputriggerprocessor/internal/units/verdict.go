@@ -26,10 +26,10 @@ const (
 	HeldBack       // nowhere: it was stamped, and max_bytes_per_hour does not allow it
 )
 
-// Verdict is what becomes of a profile, and why.
+// Verdict is the decision about one profile, with the reasons for it.
 type Verdict struct {
-	// Ref is its place in the batch that came. Resource, Scope and Profile are it in the
-	// batch that leaves.
+	// Ref is the place of the profile in the batch that was received. Resource, Scope and
+	// Profile are the profile in the batch that is sent.
 	Ref      dictionary.ProfileRef
 	Resource pprofile.ResourceProfiles
 	Scope    pprofile.ScopeProfiles
@@ -53,8 +53,8 @@ type Verdict struct {
 	Next int
 }
 
-// Leaves reports whether the profile is in the batch for the next component, or was until
-// the budget was asked.
+// Leaves reports whether the profile is in the batch for the next component, or was in it
+// before max_bytes_per_hour held it back.
 func (v *Verdict) Leaves() bool {
 	return v.Route == Passed || v.Route == Stamped || v.Route == HeldBack
 }

@@ -278,8 +278,8 @@ func (l *Loop) read(ctx context.Context) {
 	}
 }
 
-// Reapply applies what was found last again, for a Reader whose Options for it have
-// changed.
+// Reapply attaches to the targets that were found last, if the Reader has other Options
+// for them now.
 func (l *Loop) Reapply() {
 	if l.session.Load() != nil && !same(l.optionsFor(&l.last), l.options) {
 		l.apply(l.last)

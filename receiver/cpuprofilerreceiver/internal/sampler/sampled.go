@@ -11,7 +11,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 )
 
-// The names of pprof profiles of what is sampled, too.
+// The names of the pprof profiles that measure the same as a sampler.
 const (
 	PprofCPU    = "profile"
 	PprofAllocs = "allocs"

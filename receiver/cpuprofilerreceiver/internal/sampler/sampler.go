@@ -77,8 +77,8 @@ type Shared struct {
 	ThreadName, ThreadID bool
 	// HotUnits is the hot_units extension; nil without one.
 	HotUnits *hotunitsextension.HotUnits
-	// Sampled remembers the processes that are sampled, by the pprof profile that measures
-	// the same. It is nil if no sampler asks for them.
+	// Sampled remembers the sampled processes, by the name of the pprof profile that
+	// measures the same as their sampler. It is nil if no sampler needs it.
 	Sampled map[string]*Sampled
 
 	// Weight is the sampler's, Weights the sum of those of the samplers that run.

@@ -37,7 +37,7 @@ const nameCPU = sampler.PprofCPU
 func Kinds() []Kind {
 	return []Kind{
 		{nameCPU, true, []value{{"samples", "count", samples.PprofCPU}}},
-		{"allocs", true, []value{{"alloc_objects", "count", samples.PprofAllocObjects}, {"alloc_space", "bytes", samples.PprofAllocSpace}}},
+		{sampler.PprofAllocs, true, []value{{"alloc_objects", "count", samples.PprofAllocObjects}, {"alloc_space", "bytes", samples.PprofAllocSpace}}},
 		{"heap", false, []value{{"inuse_objects", "count", samples.PprofInuseObjects}, {"inuse_space", "bytes", samples.PprofInuseSpace}}},
 		{"goroutine", false, []value{{"goroutine", "count", samples.PprofGoroutines}}},
 		{"threadcreate", false, []value{{"threadcreate", "count", samples.PprofThreads}}},

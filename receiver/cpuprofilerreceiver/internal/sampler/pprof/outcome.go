@@ -85,7 +85,8 @@ func refusalOf(resp *http.Response) *refusal {
 // busy is net/http/pprof's response while the runtime takes another CPU profile.
 const busy = "cpu profiling already in use"
 
-// errSampled is the error of a profile of what is sampled of the process, too.
+// errSampled is the error of a profile that is not pulled, because a sampler measures the
+// same of the process.
 var errSampled = errors.New("what it measures of this program is sampled")
 
 // errInvalid marks an invalid profile.

@@ -65,8 +65,8 @@ type Settings struct {
 	Heat    Heat
 	Changed <-chan struct{}
 	Look    time.Duration
-	// Sampled remembers the processes that are sampled, by the profile that is therefore not
-	// pulled of them. It may be nil.
+	// Sampled remembers the sampled processes, by the name of the profile that is not pulled
+	// of them. It may be nil.
 	Sampled map[string]*sampler.Sampled
 	// Decoding is locked while a profile is decoded: all pullers share it.
 	Decoding *sync.Mutex
@@ -180,8 +180,8 @@ func (p *puller) round(ctx context.Context, subject Subject) {
 	all.Wait()
 }
 
-// pull pulls one profile and adds its samples. A profile is left out if what it measures
-// was sampled just before, or meanwhile.
+// pull pulls one profile and adds its samples. It leaves the profile out if a sampler
+// measured the same of the process just before, or meanwhile.
 func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	if p.cfg.Sampled[k.Name].Within(subject.PIDs, p.cfg.Duration) {
 		return errSampled
