@@ -46,6 +46,9 @@ type Ring struct {
 	Kinds Kinds
 	// Last is the time of the last record that was read.
 	Last int64
+	// FullAt is the time of the last round if less than a quarter was free when it began,
+	// and else 0. The kernel may have lost records then, and reports that with the next one.
+	FullAt int64
 
 	next     uint64 // position of the record to read next
 	limit    uint64 // head when the round began
@@ -64,6 +67,17 @@ func (r *Ring) Begin() { r.limit = atomic.LoadUint64(r.head) }
 
 // Full reports whether fewer than spare bytes were free when the round began.
 func (r *Ring) Full(spare int) bool { return r.limit-r.released+uint64(spare) > r.size() }
+
+// NoteFull sets FullAt for the round that began at a time. A round without records changes
+// nothing.
+func (r *Ring) NoteFull(at int64) {
+	switch {
+	case r.Full(int(r.size() / 4)):
+		r.FullAt = at
+	case !r.Empty():
+		r.FullAt = 0
+	}
+}
 
 // Empty reports whether everything of the round was read.
 func (r *Ring) Empty() bool { return r.next == r.limit }
