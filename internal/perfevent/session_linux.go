@@ -280,11 +280,6 @@ func (s *Session) accept(rec *Record) bool {
 	return true
 }
 
-// LossPending reports whether the kernel may still report, at now, that it lost records older
-// than the last round: a ring was nearly full, and nothing was written to it since. It is for
-// the goroutine that calls Read.
-func (s *Session) LossPending(now int64) bool { return s.reader.LossPending(now) }
-
 // Stats returns the counters.
 func (s *Session) Stats() Stats {
 	return Stats{

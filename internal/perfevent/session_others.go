@@ -77,9 +77,6 @@ func (*Session) SetSwitches(int, func(int) int) error { return rights.Unsupporte
 // Read returns false.
 func (*Session) Read(*Record) bool { return false }
 
-// LossPending returns false.
-func (*Session) LossPending(int64) bool { return false }
-
 // Stats returns zeros.
 func (*Session) Stats() Stats { return Stats{} }
 

@@ -4,9 +4,7 @@
 package record
 
 import (
-	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
@@ -88,16 +86,6 @@ func (m *Reader) Next(rec *Record) (words []uint64, unfinished bool) {
 		r.Last = rec.Time
 		return words, true
 	}
-}
-
-// maxReport is the longest wait for the kernel's report of a loss: a CPU that has become
-// idle writes none.
-const maxReport = int64(100 * time.Millisecond)
-
-// LossPending reports whether the kernel may still report at now that it lost records which
-// are older than the last round.
-func (m *Reader) LossPending(now int64) bool {
-	return slices.ContainsFunc(m.merger.rings, func(r *ring.Ring) bool { return r.FullAt > 0 && now-r.FullAt < maxReport })
 }
 
 // samplesOf returns how many samples and context switches are among what a ring lost, at
