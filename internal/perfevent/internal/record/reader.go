@@ -136,7 +136,6 @@ func (m *merger) begin(cutoff int64) {
 	m.heap = m.heap[:0]
 	for i, r := range m.rings {
 		r.Begin()
-		r.NoteFull(cutoff)
 		if time, ok := m.peek(r); ok {
 			m.heap = append(m.heap, ring.Entry{Time: time, Index: i})
 		}

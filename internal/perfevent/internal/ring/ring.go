@@ -46,14 +46,13 @@ type Ring struct {
 	Kinds Kinds
 	// Last is the time of the last record that was read.
 	Last int64
-	// FullAt is the time of the last round if less than a quarter was free when it began,
-	// and else 0. The kernel may have lost records then, and reports that with the next one.
-	FullAt int64
 
 	next     uint64 // position of the record to read next
 	limit    uint64 // head when the round began
 	released uint64 // last value written to tail
 	words    int    // length of the record at next, set by Peek
+	full     uint64 // head when Release made room in a ring with less than a quarter free
+	waits    int    // calls of LossPending that are left for it
 }
 
 // New returns a ring whose next record is at *tail. The length of data is a power
@@ -62,21 +61,24 @@ func New(head, tail *uint64, data []uint64) Ring {
 	return Ring{head: head, tail: tail, data: data, next: *tail, released: *tail}
 }
 
+// maxWaits bounds the rounds in which the kernel's report of a loss is awaited.
+const maxWaits = 50
+
 // Begin starts a round.
 func (r *Ring) Begin() { r.limit = atomic.LoadUint64(r.head) }
 
 // Full reports whether fewer than spare bytes were free when the round began.
 func (r *Ring) Full(spare int) bool { return r.limit-r.released+uint64(spare) > r.size() }
 
-// NoteFull sets FullAt for the round that began at a time. A round without records changes
-// nothing.
-func (r *Ring) NoteFull(at int64) {
-	switch {
-	case r.Full(int(r.size() / 4)):
-		r.FullAt = at
-	case !r.Empty():
-		r.FullAt = 0
+// LossPending reports whether the kernel may still report a loss: the ring was nearly full,
+// and nothing that was written to it since has been read. After maxWaits calls it gives up:
+// a CPU that has become idle writes nothing.
+func (r *Ring) LossPending() bool {
+	if r.next > r.full || r.waits == 0 {
+		return false
 	}
+	r.waits--
+	return true
 }
 
 // Empty reports whether everything of the round was read.
@@ -127,8 +129,12 @@ func (r *Ring) SkipAll() { r.next = r.limit }
 // reads before it, as the comment on data_tail in linux/perf_event.h demands.
 func (r *Ring) Release() {
 	if r.released != r.next {
+		full := atomic.LoadUint64(r.head)-r.released > r.size()/4*3
 		atomic.StoreUint64(r.tail, r.next)
 		r.released = r.next
+		if full {
+			r.full, r.waits = atomic.LoadUint64(r.head), maxWaits
+		}
 	}
 }
 

@@ -128,15 +128,10 @@ func (w Waiter) Stale(cpus []int) bool {
 	return stale
 }
 
-// maxReport is the longest wait for the kernel's report of a loss: a CPU that has become
-// idle writes none.
-const maxReport = int64(100 * time.Millisecond)
-
-// LossPending reports whether the kernel may still report, at now, that it lost records older
-// than the last round: a ring was nearly full, and nothing that was written to it since has
-// been read. It is for the goroutine that reads.
-func (w Waiter) LossPending(now int64) bool {
-	return slices.ContainsFunc(w.set.rings, func(r *Mapped) bool { return r.FullAt > 0 && now-r.FullAt < maxReport })
+// LossPending reports whether the kernel may still report that it lost records before the last
+// round. It is for the goroutine that reads.
+func (w Waiter) LossPending() bool {
+	return slices.ContainsFunc(w.set.rings, func(r *Mapped) bool { return r.LossPending() })
 }
 
 // Wait blocks until a ring has as much to read as it wakes its reader for, Wake is

@@ -20,7 +20,7 @@ func (Waiter) CPUs() []int { return nil }
 func (Waiter) Stale([]int) bool { return false }
 
 // LossPending returns false.
-func (Waiter) LossPending(int64) bool { return false }
+func (Waiter) LossPending() bool { return false }
 
 // Wait fails.
 func (Waiter) Wait(time.Duration) error { return errors.ErrUnsupported }

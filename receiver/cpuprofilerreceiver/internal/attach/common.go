@@ -125,7 +125,7 @@ func (l *Loop) Count(now perfevent.Stats) (before perfevent.Stats) {
 // lost. It returns true, and does not set the time, if the kernel may still report a loss
 // before it: then the rings are to be read again soon.
 func (l *Loop) ReadUpTo(session *perfevent.Session, time int64) (again bool) {
-	if session.LossPending(l.cfg.Now()) {
+	if session.LossPending() {
 		return true
 	}
 	l.sink.ReadUpTo(time)

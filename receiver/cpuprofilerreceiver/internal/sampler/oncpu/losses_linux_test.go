@@ -20,7 +20,8 @@ import (
 )
 
 // stuckSink is a sink that makes its reader wait until it is released. It remembers what was
-// counted as lost since then, the first two times that everything had been read.
+// counted as lost since then, when everything up to then had been read and half a second
+// later.
 type stuckSink struct {
 	discard
 	stuck, release chan struct{}
@@ -55,12 +56,13 @@ func (s *stuckSink) KernelLost(_ *samples.Type, n uint64) {
 	s.lost += n
 }
 
-func (s *stuckSink) ReadUpTo(time int64) {
+func (s *stuckSink) ReadUpTo(at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.released > 0 && time >= s.released {
+	if s.released > 0 && at >= s.released {
 		select {
 		case s.lostThen <- s.lost:
+			s.released += int64(time.Second / 2)
 		default:
 		}
 	}
@@ -80,14 +82,14 @@ func TestKernelLossesAreCountedBeforeTheirWindowEnds(t *testing.T) {
 	sink := &stuckSink{stuck: make(chan struct{}), release: make(chan struct{}), lostThen: make(chan uint64, 2)}
 	now := func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
 	s, _, _ := newTestSampler(&finding{Finding: attach.Finding{Wanted: attach.Wanted{Host: true}}}, func(c *Settings) {
-		c.Frequency, c.Sink = 999, sink
-		// The rings hold 230 samples of this size.
+		c.Sink = sink
+		// The rings hold more than a second of samples of this size, and less than two.
 		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 16384, Tables: tables(t)})
 	})
 	require.NoError(t, s.Start(t.Context()))
 	defer func() { require.NoError(t, s.Stop(t.Context())) }()
 	<-sink.stuck
-	time.Sleep(2 * time.Second) // the rings become full
+	time.Sleep(3 * time.Second) // the rings become full
 	sink.mu.Lock()
 	sink.released, sink.lost = now(), 0
 	sink.mu.Unlock()
