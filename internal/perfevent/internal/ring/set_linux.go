@@ -130,6 +130,15 @@ func (w Waiter) Stale(cpus []int) bool {
 	return stale
 }
 
+// LossPending reports whether the kernel may still report that it lost records before the last
+// round. It is for the goroutine that reads.
+func (w Waiter) LossPending() (pending bool) {
+	for _, r := range w.set.rings {
+		pending = r.LossPending() || pending
+	}
+	return pending
+}
+
 // Wait blocks until a ring has as much to read as it wakes its reader for, Wake is
 // called, or timeout has passed (negative: never). Where records follow each other
 // closely it returns every few milliseconds. After Close it returns os.ErrClosed.

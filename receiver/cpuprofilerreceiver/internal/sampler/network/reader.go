@@ -134,13 +134,13 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	for session.Read(&r.rec) {
 		r.handle(&r.rec)
 	}
-	r.cfg.Sink.ReadUpTo(upTo)
 	now := session.Stats()
 	r.counts.RateLimited += now.Unsampled - r.stats.Unsampled
 	r.stats = now
 	r.loop.Count(now)
+	again := r.loop.ReadUpTo(session, upTo)
 	r.publish()
-	return r.cfg.Table.Settle()
+	return r.cfg.Table.Settle() || again
 }
 
 // publish makes the counters visible to others.
