@@ -17,8 +17,7 @@ LEAN := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -l
 VERSION = $(shell awk '$$1 == "version:" {print $$2; exit}' builder-config.yaml)
 EPOCH = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go')
-# What packages embed; the files of others among it are listed.
-THIRD_PARTY := extension/consoleextension/internal/web/static/third_party/THIRD_PARTY
+# What packages embed.
 EMBEDDED := $(shell find extension/*/templates extension/consoleextension/internal/web/static extension/consoleextension/internal/web/templates -type f)
 COMPONENTS := receiver/cpuprofilerreceiver receiver/hotunitsreceiver processor/cputriggerprocessor exporter/consoleexporter exporter/pprofexporter extension/consoleextension extension/hotunitsextension extension/inlineattributesextension extension/languagesextension
 FUZZTIME ?= 20s
@@ -190,10 +189,15 @@ image: dist/$(IMAGE_DIST) ## build the container image otelcol-hotprofile:VERSIO
 	go run -C internal/tools/release ./caroots >dist/image/etc/ssl/certs/ca-certificates.crt
 	docker build --platform linux/$(IMAGE_ARCH) -t otelcol-hotprofile:$(VERSION) -f Dockerfile dist/image
 
+# The parts of this repository are in the program itself; their names there are folders.
+OTHERS = def others: map(select(contains("/../") or startswith("..") | not)); \
+	.components |= map(select(.name | startswith("..") | not)) | .dependencies |= map(select(.ref | contains("/../") | not) | .dependsOn |= (. // [] | others)) | \
+	.compositions[].dependencies |= (. // [] | others)
+
 .PHONY: sbom
-sbom: $(DIST:%=dist/%) ## list the modules of each released binary in dist/*.spdx.json
+sbom: $(DIST:%=dist/%) ## list the modules of each released binary in dist/*.cdx.json (CycloneDX); needs jq
 	for name in $(DIST); do \
-		go run -C internal/tools/release ./sbom -version $(VERSION) -epoch $(EPOCH) -embedded $(CURDIR)/$(THIRD_PARTY) $(CURDIR)/dist/$$name/$${name%%_*} >dist/$$name.spdx.json; \
+		go -C internal/tools/release tool cyclonedx-gomod bin -json -noserial -notimestamp -std -version $(VERSION) $(CURDIR)/dist/$$name/$${name%%_*} | jq '$(OTHERS)' >dist/$$name.cdx.json; \
 	done
 
 .PHONY: vuln

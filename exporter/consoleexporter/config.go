@@ -5,7 +5,6 @@ package consoleexporter
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -52,10 +51,7 @@ func createDefaultConfig() component.Config {
 
 // Unmarshal refuses unknown keys, and durations without a unit.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.Check(conf, *c); err != nil {
-		return err
-	}
-	return conf.Unmarshal(c)
+	return configlog.Unmarshal(conf, c)
 }
 
 // Validate returns every fault, each with its key and what is allowed.
@@ -64,8 +60,6 @@ func (c *Config) Validate() error {
 	if c.Extension == (component.ID{}) {
 		errs = append(errs, errors.New("extension: must be the id of the extension console"))
 	}
-	if c.Timeout < minTimeout || c.Timeout > maxTimeout {
-		errs = append(errs, fmt.Errorf("timeout: %v is not between %v and %v", c.Timeout, minTimeout, maxTimeout))
-	}
+	errs = append(errs, configlog.Between("timeout", c.Timeout, minTimeout, maxTimeout))
 	return errors.Join(errs...)
 }

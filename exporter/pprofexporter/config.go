@@ -53,10 +53,7 @@ func createDefaultConfig(getenv func(string) string) component.Config {
 
 // Unmarshal refuses unknown keys, and durations without a unit.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.Check(conf, *c); err != nil {
-		return err
-	}
-	return conf.Unmarshal(c)
+	return configlog.Unmarshal(conf, c)
 }
 
 // Validate returns all faults joined, each with its key and the allowed values.

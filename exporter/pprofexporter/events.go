@@ -14,7 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
 // publish publishes that a file was written. It is of profiles over a time, and top are its
@@ -25,7 +25,7 @@ func (e *pprofExporter) publish(f *finished, file string, size int, over time.Du
 	}
 	event := hotunitsextension.Event{
 		Name: hotunitsextension.ProfileWritten, Time: e.now(),
-		Body:     fmt.Sprintf("%s profile of %s written to %s", pprofs.TypeName(f.typ), f.main().service, file),
+		Body:     fmt.Sprintf("%s profile of %s written to %s", pprofconv.TypeName(f.typ), f.main().service, file),
 		Resource: f.resource.Attributes, Dropped: f.resource.Dropped,
 	}
 	if len(top) > 0 {
@@ -39,7 +39,7 @@ func (e *pprofExporter) publish(f *finished, file string, size int, over time.Du
 	text(attr.Unit, f.unit)
 	text(attr.TriggerPolicy, f.policy)
 	text(attr.TriggerID, f.trigger)
-	text(attr.ProfileType, pprofs.TypeName(f.typ))
+	text(attr.ProfileType, pprofconv.TypeName(f.typ))
 	text(attr.Origin, f.origin)
 	text(attr.FilePath, file)
 	event.Attributes = append(event.Attributes, f.condition...)

@@ -21,7 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/exporter/pprofexporter/internal/metadata"
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
 // pprofExporter writes the profiles of a unit and trigger to files.
@@ -154,7 +154,7 @@ func (e *pprofExporter) addAll(ctx context.Context, pd pprofile.Profiles) (malfo
 	for _, rp := range pd.ResourceProfiles().All() {
 		of := sourceOf(rp.Resource().Attributes())
 		for _, sp := range rp.ScopeProfiles().All() {
-			of.scope = pprofs.Cut(sp.Scope().Name())
+			of.scope = pprofconv.Cut(sp.Scope().Name())
 			for _, p := range sp.Profiles().All() {
 				n, err := e.add(ctx, d, of, p)
 				malformed += n
@@ -173,7 +173,7 @@ func (e *pprofExporter) addAll(ctx context.Context, pd pprofile.Profiles) (malfo
 func (e *pprofExporter) add(ctx context.Context, d dictionary.Reader, of source, p pprofile.Profile) (malformed int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	parts := pprofs.PartsOf(d.ProfileType(p), p)
+	parts := pprofconv.PartsOf(d.ProfileType(p), p)
 	for i, part := range parts {
 		for from := 0; from < part.Len(); {
 			if err := e.makeRoom(ctx); err != nil {

@@ -35,7 +35,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
@@ -769,7 +769,7 @@ func FuzzConvert(f *testing.F) {
 		read := func(done []finished) {
 			for _, f := range done {
 				out := f.pprof.Finish(f.main().executable)
-				pprofs.Hottest(out, 5)
+				pprofconv.Hottest(out, 5)
 				require.NoError(t, out.CheckValid())
 				require.Regexp(t, ours(), f.name()+extension)
 				got += int64(f.pprof.Events())
@@ -780,8 +780,8 @@ func FuzzConvert(f *testing.F) {
 			of := sourceOf(rp.Resource().Attributes())
 			for _, sp := range rp.ScopeProfiles().All() {
 				for _, one := range sp.Profiles().All() {
-					sent += pprofs.Part{Profile: one}.Events(0)
-					for _, part := range pprofs.PartsOf(d.ProfileType(one), one) {
+					sent += pprofconv.Part{Profile: one}.Events(0)
+					for _, part := range pprofconv.PartsOf(d.ProfileType(one), one) {
 						for from := 0; from < part.Len(); {
 							done, a := o.add(d, of, part, from, 4<<10, time.Time{})
 							require.Greater(t, a.Next, from)

@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
 // Bounds of the memory of profiles that are not written yet, as estimated. A file that
@@ -85,7 +85,7 @@ type openFile struct {
 	of           *unitFiles
 	at           time.Time // in the name
 	begun, last  time.Time // the first and last profile, by the exporter's clock
-	pprof        *pprofs.Builder
+	pprof        *pprofconv.Builder
 	// services are those of the profiles, in the order of their first one; index has
 	// their places.
 	services []serviceShare
@@ -127,7 +127,7 @@ func (f *openFile) main() serviceShare {
 
 // name returns the file's name without its extension.
 func (f *openFile) name() string {
-	return fileName(f.main().service, f.unit, f.at, f.policy, pprofs.TypeName(f.typ))
+	return fileName(f.main().service, f.unit, f.at, f.policy, pprofconv.TypeName(f.typ))
 }
 
 // source is the origin of profiles, by their resource and scope.
@@ -145,7 +145,7 @@ type source struct {
 func sourceOf(resource pcommon.Map) source {
 	text := func(key string) (s string) {
 		if v, ok := resource.Get(key); ok {
-			s, _ = pprofs.TextOf(v)
+			s, _ = pprofconv.TextOf(v)
 		}
 		return s
 	}
@@ -184,12 +184,12 @@ func newOpenFiles() openFiles {
 // add adds samples of a part of a profile to its file, beginning with the one at index
 // from, until the file is full or memory has grown by more than room. It returns the
 // files that this finishes.
-func (o *openFiles) add(d dictionary.Reader, of source, p pprofs.Part, from, room int, now time.Time) (done []finished, a pprofs.Addition) {
-	attributes := pprofs.Attributes(d, p.Profile)
+func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, room int, now time.Time) (done []finished, a pprofconv.Addition) {
+	attributes := pprofconv.Attributes(d, p.Profile)
 	unit := cmp.Or(attributes[attr.Unit], of.unit)
 	trigger := attributes[attr.TriggerID]
 	u, done := o.unit(unit, trigger, triggerTime(attributes))
-	key := fileKey{trigger: trigger, typ: pprofs.TypeOf(d, p.Profile), origin: of.origin, scope: of.scope, moment: p.Moment}
+	key := fileKey{trigger: trigger, typ: pprofconv.TypeOf(d, p.Profile), origin: of.origin, scope: of.scope, moment: p.Moment}
 	before := 0
 	f := u.files[key]
 	if f == nil {
@@ -200,7 +200,7 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofs.Part, from, roo
 			policy:  cmp.Or(of.policy, attributes[attr.TriggerPolicy], "none"),
 			at:      timeOf(attributes, p.Profile, now),
 			begun:   now,
-			pprof:   pprofs.NewBuilder(key.typ, pprofs.Options{Origin: of.origin}),
+			pprof:   pprofconv.NewBuilder(key.typ, pprofconv.Options{Origin: of.origin}),
 			index:   make(map[string]int),
 
 			resource:  hotunitsextension.ResourceOf(of.resource, notOfFile),
@@ -315,7 +315,7 @@ func (o *openFiles) finish(f *openFile, reason finishReason) finished {
 func sortFinished(done []finished) {
 	slices.SortFunc(done, func(a, b finished) int {
 		return cmp.Or(a.begun.Compare(b.begun), strings.Compare(a.unit, b.unit),
-			strings.Compare(pprofs.TypeName(a.typ), pprofs.TypeName(b.typ)), strings.Compare(a.origin, b.origin),
+			strings.Compare(pprofconv.TypeName(a.typ), pprofconv.TypeName(b.typ)), strings.Compare(a.origin, b.origin),
 			cmp.Compare(a.moment, b.moment))
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
 // patience bounds the time of one file on disk. After it the disk counts as stalled.
@@ -161,7 +161,7 @@ func (e *pprofExporter) writeFile(f *finished) error {
 	e.telemetry.PprofFiles.Add(ctx, 1, metric.WithAttributes(attribute.String("reason", string(f.reason))))
 	e.telemetry.PprofSamples.Add(ctx, events, outcome("written"))
 	top := make([]string, 0, 5)
-	for _, s := range pprofs.Hottest(p, 5) {
+	for _, s := range pprofconv.Hottest(p, 5) {
 		top = append(top, fmt.Sprintf("%s %.1f%%", s.Function, s.Percent))
 	}
 	e.set.Logger.Info("profile written",

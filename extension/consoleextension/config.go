@@ -101,28 +101,19 @@ func createDefaultConfig(getenv func(string) string) component.Config {
 
 // Unmarshal refuses unknown keys, and durations without a unit.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.Check(conf, *c); err != nil {
-		return err
-	}
-	return conf.Unmarshal(c)
+	return configlog.Unmarshal(conf, c)
 }
 
 // Validate returns every fault, each with its key and what is allowed.
 func (c *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if err := httplisten.ValidateAddr("", c.HTTP.NetAddr, "localhost:4042"); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, httplisten.ValidateAddr("", c.HTTP.NetAddr, "localhost:4042"))
 	if c.Directory == "" {
 		fault("directory: must not be empty")
 	}
-	if c.MaxAge < minMaxAge || c.MaxAge > maxMaxAge {
-		fault("max_age: %v is not between %v and %v", c.MaxAge, minMaxAge, maxMaxAge)
-	}
-	if c.MaxBytes < minMaxBytes || c.MaxBytes > maxMaxBytes {
-		fault("max_bytes: %v is not between %v and %v", c.MaxBytes, minMaxBytes, maxMaxBytes)
-	}
+	errs = append(errs, configlog.Between("max_age", c.MaxAge, minMaxAge, maxMaxAge))
+	errs = append(errs, configlog.Between("max_bytes", c.MaxBytes, minMaxBytes, maxMaxBytes))
 	if n := len(c.AllowedHosts); n > maxAllowedHosts {
 		fault("allowed_hosts: has %d names, must have at most %d", n, maxAllowedHosts)
 	}

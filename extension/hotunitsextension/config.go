@@ -81,14 +81,11 @@ func defaultWebhook() WebhookConfig {
 // Unmarshal gives missing keys their defaults. It refuses unknown keys, and durations
 // without a unit.
 func (w *WebhookConfig) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.Check(conf, *w); err != nil {
-		return err
-	}
 	*w = defaultWebhook()
 	if conf.IsSet("events") {
 		w.Events = nil // else its items would replace only some of the default's
 	}
-	return conf.Unmarshal(w)
+	return configlog.Unmarshal(conf, w)
 }
 
 // Validate reports every fault, each with its key and what is allowed.
@@ -121,12 +118,8 @@ func (w *WebhookConfig) Validate() error {
 	if t := w.ClientConfig.Timeout; t <= 0 || t > maxTimeout {
 		fault("timeout: %v is not above 0 and up to %v", t, maxTimeout)
 	}
-	if w.GroupWait < 0 || w.GroupWait > maxGroupWait {
-		fault("group_wait: %v is not between 0s and %v", w.GroupWait, maxGroupWait)
-	}
-	if w.MaxEvents < 1 || w.MaxEvents > maxMaxEvents {
-		fault("max_events: %d is not between 1 and %d", w.MaxEvents, maxMaxEvents)
-	}
+	errs = append(errs, configlog.Between("group_wait", w.GroupWait, 0, maxGroupWait))
+	errs = append(errs, configlog.Between("max_events", w.MaxEvents, 1, maxMaxEvents))
 	if r := w.Retry; r.Enabled && (r.MaxElapsedTime <= 0 || r.MaxElapsedTime > maxElapsedTime) {
 		fault("retry_on_failure.max_elapsed_time: %v is not above 0 and up to %v", r.MaxElapsedTime, maxElapsedTime)
 	}

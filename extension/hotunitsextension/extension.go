@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension/internal/metadata"
+	"github.com/hotprofile/hotprofile/internal/token"
 )
 
 // maxNamed bounds the units named in a log line.
@@ -147,10 +148,7 @@ func (h *HotUnits) unite() (before, after []Unit) {
 	}
 	h.hot = after
 	for _, w := range h.watchers {
-		select {
-		case w <- struct{}{}:
-		default: // there is a token already
-		}
+		token.Put(w)
 	}
 	return before, after
 }

@@ -8,9 +8,10 @@ package bytesize
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/dustin/go-humanize"
 )
 
 // Size is a number of bytes.
@@ -24,47 +25,14 @@ const (
 	TiB Size = 1 << 40
 )
 
-type suffix struct {
-	name string
-	size Size
-}
-
-// suffixes are the known ones, the binary ones first, from the largest. String uses
-// the first that divides the size.
-var suffixes = [...]suffix{
-	{"TiB", TiB},
-	{"GiB", GiB},
-	{"MiB", MiB},
-	{"KiB", KiB},
-	{"B", 1},
-	{"TB", 1e12},
-	{"GB", 1e9},
-	{"MB", 1e6},
-	{"KB", 1e3},
-}
-
-// UnmarshalText parses an integer with an optional unit, in any case, with or without a
+// UnmarshalText parses a number with an optional unit, in any case, with or without a
 // space between them. On an error it does not change s.
 func (s *Size) UnmarshalText(text []byte) error {
-	in := strings.TrimSpace(string(text))
-	digits := strings.TrimRight(in, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-	name := strings.TrimSpace(in[len(digits):])
-	n, err := strconv.ParseUint(digits, 10, 63)
-	if err != nil {
-		return fmt.Errorf("size %q: want a whole number of bytes, or one with a unit such as 256MiB", text)
+	n, err := humanize.ParseBytes(strings.TrimSpace(string(text)))
+	if err != nil || n > math.MaxInt64 {
+		return fmt.Errorf("size %q: want a number of bytes up to %d, or one with a unit such as 256MiB or 1GB", text, int64(math.MaxInt64))
 	}
-	scale := Size(1)
-	if name != "" {
-		i := slices.IndexFunc(suffixes[:], func(s suffix) bool { return strings.EqualFold(name, s.name) })
-		if i < 0 {
-			return fmt.Errorf("size %q: unknown unit %q, want one of B, KB, KiB, MB, MiB, GB, GiB, TB, TiB", text, name)
-		}
-		scale = suffixes[i].size
-	}
-	if n > math.MaxInt64/uint64(scale) {
-		return fmt.Errorf("size %q: larger than %d bytes", text, int64(math.MaxInt64))
-	}
-	*s = Size(n) * scale
+	*s = Size(n)
 	return nil
 }
 
@@ -73,12 +41,10 @@ func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // String returns the exact size, in the largest binary unit that divides it.
 func (s Size) String() string {
-	if s > 0 {
-		for _, x := range suffixes[:5] {
-			if s%x.size == 0 {
-				return strconv.FormatInt(int64(s/x.size), 10) + x.name
-			}
-		}
+	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for s != 0 && s%KiB == 0 && i+1 < len(units) {
+		s, i = s/KiB, i+1
 	}
-	return strconv.FormatInt(int64(s), 10) + "B"
+	return strconv.FormatInt(int64(s), 10) + units[i]
 }

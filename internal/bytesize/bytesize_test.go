@@ -16,7 +16,7 @@ func TestUnmarshalText(t *testing.T) {
 	for in, want := range map[string]bytesize.Size{
 		"0": 0, "1": 1, "12B": 12, "256MiB": 256 << 20, "256 mib": 256 << 20,
 		"4MiB": 4 << 20, "200KiB": 200 << 10, "1GB": 1e9, "1GiB": 1 << 30,
-		" 5 KB ": 5000, "2TiB": 2 << 40, "3MB": 3e6, "1tb": 1e12,
+		" 5 KB ": 5000, "2TiB": 2 << 40, "3MB": 3e6, "1tb": 1e12, "1.5GiB": 3 << 29,
 		"9223372036854775807": 1<<63 - 1,
 	} {
 		t.Run(in, func(t *testing.T) {
@@ -28,14 +28,12 @@ func TestUnmarshalText(t *testing.T) {
 }
 
 func TestInvalidSizesAreErrorsThatNameTheAllowedForms(t *testing.T) {
-	for in, says := range map[string]string{
-		"": "whole number", "MiB": "whole number", "-1MiB": "whole number", "1.5GiB": "whole number",
-		"1 MiB 2": "whole number", "12 parsecs": `unknown unit "parsecs"`, "1M": `unknown unit "M"`,
-		"9223372036854775808": "whole number", "9007199254740992KiB": "larger than", "1_000": "whole number",
+	for _, in := range []string{
+		"", "MiB", "-1MiB", "1 MiB 2", "12 parsecs", "9223372036854775808", "9007199254740992KiB", "1_000", "NaN", "1e3",
 	} {
 		t.Run(in, func(t *testing.T) {
 			s := bytesize.Size(7)
-			require.ErrorContains(t, s.UnmarshalText([]byte(in)), says)
+			require.ErrorContains(t, s.UnmarshalText([]byte(in)), "want a number of bytes")
 			require.Equal(t, bytesize.Size(7), s)
 		})
 	}

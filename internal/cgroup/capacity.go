@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 )
 
 // A Bound names the limit that sets a capacity.
@@ -218,7 +218,7 @@ func (r *Reader) cpus(l *level[int], now time.Time) (int, error) {
 	return l.value, l.err
 }
 
-func (r *Reader) readCPUs(f *keptfile.File) (int, error) {
+func (r *Reader) readCPUs(f *openfile.File) (int, error) {
 	n, _, err := f.Read(r.buf)
 	if err != nil {
 		return 0, err

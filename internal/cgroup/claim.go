@@ -64,9 +64,9 @@ func (t *Tree) standing(h Hierarchy, at string) (s standing, ok bool) {
 	return s, true
 }
 
-// Truer returns the group of the cgroup at a path if that one, and not g, is the
+// RealContainer returns the group of the cgroup at a path if that one, and not g, is the
 // container whose id both carry. The path may come from outside.
-func (t *Tree) Truer(g Group, at string) (Group, bool) {
+func (t *Tree) RealContainer(g Group, at string) (Group, bool) {
 	id, upTo, ok := containerIn(at)
 	if !ok || id != g.ContainerID || upTo != at || !path.IsAbs(at) || path.Clean(at) != at {
 		return Group{}, false

@@ -47,10 +47,10 @@ func whose(t *testing.T, tree *Tree, id string, among ...*hosttest.Cgroup) (path
 		}
 	}
 	for _, c := range among {
-		_, truer := tree.Truer(g, c.Path)
+		_, truer := tree.RealContainer(g, c.Path)
 		require.False(t, truer, c.Path)
 		if other, ok := tree.GroupAt(c.Path); ok && c.Path != g.Cgroup {
-			truest, truer := tree.Truer(other, g.Cgroup)
+			truest, truer := tree.RealContainer(other, g.Cgroup)
 			require.True(t, truer, c.Path)
 			require.Equal(t, g.Cgroup, truest.Cgroup)
 		}
@@ -94,11 +94,11 @@ func TestAContainerIsTheCgroupThatUsersCouldNotMake(t *testing.T) {
 	}
 	path, _ = whose(t, tree, id, first, second)
 	require.Equal(t, first.Path, path, "the name of a container that is gone is free")
-	truer, ok := tree.Truer(gone, second.Path)
+	truer, ok := tree.RealContainer(gone, second.Path)
 	require.True(t, ok)
 	require.Equal(t, second.Path, truer.Cgroup)
 	for _, path := range []string{"", "/", "relative", "/../etc", roots.Path, first.Path + "/", first.Path + "/../" + id} {
-		_, ok := tree.Truer(Group{ID: id, ContainerID: id, Cgroup: first.Path, by: V2Tree}, path)
+		_, ok := tree.RealContainer(Group{ID: id, ContainerID: id, Cgroup: first.Path, by: V2Tree}, path)
 		require.False(t, ok, path)
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -95,7 +95,7 @@ func TestHostCPUTimeGrowsWithABusyProcess(t *testing.T) {
 	tree := openHost(t)
 	c := hosttest.NewCgroup(t, "hotprofile-busy")
 	idle := hosttest.NewCgroup(t, "hotprofile-idle")
-	r := tree.NewReader(keptfile.NewSet(16))
+	r := tree.NewReader(openfile.NewSet(16))
 	defer r.Close()
 	busyGroup := groupOfPID(t, tree, start(t, tree, c, "while :; do :; done").Process.Pid)
 	idleGroup := groupOfPID(t, tree, start(t, tree, idle, "sleep 60").Process.Pid)
@@ -120,7 +120,7 @@ func TestHostQuotaChangesWhileRunning(t *testing.T) {
 	tree := openHost(t)
 	c := hosttest.NewCgroup(t, "hotprofile-quota")
 	start(t, tree, c, "sleep 60")
-	r := tree.NewReader(keptfile.NewSet(16))
+	r := tree.NewReader(openfile.NewSet(16))
 	defer r.Close()
 	h, ok := tree.owner(CPU)
 	require.True(t, ok)
@@ -155,7 +155,7 @@ func TestHostAncestorsQuota(t *testing.T) {
 	require.NoError(t, os.Mkdir(tree.dir(h, child), 0o755))
 	t.Cleanup(func() { _ = os.Remove(tree.dir(h, child)) })
 	c.SetQuota(t, 0.5)
-	r := tree.NewReader(keptfile.NewSet(16))
+	r := tree.NewReader(openfile.NewSet(16))
 	defer r.Close()
 	var p Paths
 	p[h] = child
@@ -169,7 +169,7 @@ func TestHostAncestorsQuota(t *testing.T) {
 
 func TestHostCgroupRemovedAndMadeAnew(t *testing.T) {
 	tree := openHost(t)
-	r := tree.NewReader(keptfile.NewSet(16))
+	r := tree.NewReader(openfile.NewSet(16))
 	defer r.Close()
 	for _, h := range []Hierarchy{V2Tree, CPUAcct} {
 		t.Run(h.String(), func(t *testing.T) {
@@ -353,7 +353,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	tree := openHost(t)
 	c := hosttest.NewCgroup(t, "hotprofile-allocs")
 	u := groupOfPID(t, tree, start(t, tree, c, "sleep 60").Process.Pid)
-	r := tree.NewReader(keptfile.NewSet(16))
+	r := tree.NewReader(openfile.NewSet(16))
 	defer r.Close()
 	used, err := r.OpenCPUTime(u)
 	require.NoError(t, err)
@@ -380,7 +380,7 @@ func BenchmarkReading(b *testing.B) {
 	c := hosttest.NewCgroup(b, "hotprofile-bench")
 	u := groupOfPID(b, tree, start(b, tree, c, "sleep 600").Process.Pid)
 	b.Run("CPUTime", func(b *testing.B) {
-		r := tree.NewReader(keptfile.NewSet(16))
+		r := tree.NewReader(openfile.NewSet(16))
 		defer r.Close()
 		used, err := r.OpenCPUTime(u)
 		require.NoError(b, err)
@@ -394,7 +394,7 @@ func BenchmarkReading(b *testing.B) {
 		}
 	})
 	b.Run("CPUTimeOpenedEachTime", func(b *testing.B) {
-		r := tree.NewReader(keptfile.NewSet(0))
+		r := tree.NewReader(openfile.NewSet(0))
 		defer r.Close()
 		used, err := r.OpenCPUTime(u)
 		require.NoError(b, err)
@@ -410,7 +410,7 @@ func BenchmarkReading(b *testing.B) {
 		if tree.trees[CPUAcct] == nil {
 			b.Skip("not mounted here")
 		}
-		used := &CPUTime{figure: tree.NewReader(keptfile.NewSet(16)).figure(tree.dir(CPUAcct, u.Paths[CPUAcct]), "cpuacct.usage")}
+		used := &CPUTime{figure: tree.NewReader(openfile.NewSet(16)).figure(tree.dir(CPUAcct, u.Paths[CPUAcct]), "cpuacct.usage")}
 		defer used.Close()
 		b.ReportAllocs()
 		for b.Loop() {
@@ -420,7 +420,7 @@ func BenchmarkReading(b *testing.B) {
 		}
 	})
 	b.Run("Capacity", func(b *testing.B) {
-		r := tree.NewReader(keptfile.NewSet(16))
+		r := tree.NewReader(openfile.NewSet(16))
 		defer r.Close()
 		capacity, err := r.OpenCPUCapacity(u.Paths)
 		require.NoError(b, err)

@@ -10,7 +10,7 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 )
 
 // A MemoryUse reads the memory that the processes of one cgroup use, without the
@@ -141,7 +141,7 @@ func (r *Reader) memoryLimit(l *level[uint64], now time.Time) (uint64, error) {
 	return l.value, l.err
 }
 
-func (r *Reader) readMemoryLimit(f *keptfile.File) (limit uint64, replaced bool, err error) {
+func (r *Reader) readMemoryLimit(f *openfile.File) (limit uint64, replaced bool, err error) {
 	n, replaced, err := f.Read(r.buf)
 	if err != nil {
 		return 0, replaced, err

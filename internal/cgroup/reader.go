@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
@@ -22,8 +22,8 @@ var ErrGone = errors.New("the cgroup was removed")
 // one goroutine.
 type Reader struct {
 	tree    *Tree
-	files   *keptfile.Set
-	changes *keptfile.Changes
+	files   *openfile.Set
+	changes *openfile.Changes
 	takenAt time.Time // when changes were last counted
 	online  level[int]
 	quotas  map[string]*level[float64]
@@ -32,20 +32,21 @@ type Reader struct {
 	memory  map[string]*level[uint64]
 	host    level[uint64] // the host's memory
 	buf     []byte
+	formula weightFormula // of the requests of this host's containers; empty: not known
 }
 
 // NewReader returns a reader that keeps its files open in a set.
-func (t *Tree) NewReader(files *keptfile.Set) *Reader {
+func (t *Tree) NewReader(files *openfile.Set) *Reader {
 	return &Reader{
 		tree:    t,
 		files:   files,
-		changes: keptfile.NewChanges(maxWatches),
-		online:  level[int]{files: [2]keptfile.File{files.File(filepath.Join(t.root, "sys/devices/system/cpu/online"))}},
+		changes: openfile.NewChanges(maxWatches),
+		online:  level[int]{files: [2]openfile.File{files.File(filepath.Join(t.root, "sys/devices/system/cpu/online"))}},
 		quotas:  map[string]*level[float64]{},
 		cpusets: map[string]*level[int]{},
 		stats:   map[string]*level[cpuStat]{},
 		memory:  map[string]*level[uint64]{},
-		host:    level[uint64]{files: [2]keptfile.File{files.File(filepath.Join(t.root, "proc/meminfo"))}},
+		host:    level[uint64]{files: [2]openfile.File{files.File(filepath.Join(t.root, "proc/meminfo"))}},
 		buf:     make([]byte, 16<<10), // a memory.stat has some 2 KiB; a list of CPUs that is longer is an error
 	}
 }
@@ -61,7 +62,7 @@ func (r *Reader) Close() {
 type level[T any] struct {
 	path  string // of the cgroup
 	key   string // in the reader's map
-	files [2]keptfile.File
+	files [2]openfile.File
 	refs  int
 	at    time.Time
 	value T // 0: no limit at this level
@@ -69,7 +70,7 @@ type level[T any] struct {
 	missing bool
 	err     error
 
-	watches [2]*keptfile.Watch
+	watches [2]*openfile.Watch
 	watched bool
 	written uint32 // changes before the last reading
 }
@@ -221,7 +222,7 @@ func trimSpace(b []byte) []byte { return bytes.TrimRight(b, " \n") }
 // A figure is one file of a cgroup that is read many times.
 type figure struct {
 	r    *Reader
-	file keptfile.File
+	file openfile.File
 	// replaced is kept over readings that fail, until wasReplaced returns it.
 	replaced bool
 }

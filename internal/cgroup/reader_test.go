@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 )
 
 func groupOfPID(t testing.TB, tree *Tree, pid int) Group {
@@ -41,7 +41,7 @@ func TestCPUTimeOfFixtures(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tree := openFixture(t, tt.fixture)
-			r := tree.NewReader(keptfile.NewSet(8))
+			r := tree.NewReader(openfile.NewSet(8))
 			defer r.Close()
 			c, err := r.OpenCPUTime(groupOfPID(t, tree, tt.pid))
 			require.Equal(t, tt.err, err)
@@ -67,7 +67,7 @@ func TestCPUTimeFailsRatherThanReadingZero(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := openFixture(t, "v2-docker")
-			r := tree.NewReader(keptfile.NewSet(8))
+			r := tree.NewReader(openfile.NewSet(8))
 			defer r.Close()
 			u := groupOfPID(t, tree, 300)
 			c, err := r.OpenCPUTime(u)
@@ -84,7 +84,7 @@ func TestCPUTimeOfCgroupMadeAnew(t *testing.T) {
 	for name, keep := range map[string]int{"kept open": 8, "opened each time": 0} {
 		t.Run(name, func(t *testing.T) {
 			tree := openFixture(t, "v2-docker")
-			files := keptfile.NewSet(keep)
+			files := openfile.NewSet(keep)
 			r := tree.NewReader(files)
 			defer r.Close()
 			u := groupOfPID(t, tree, 300)
@@ -136,7 +136,7 @@ func TestCapacityOfFixtures(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tree := openFixture(t, tt.fixture)
-			files := keptfile.NewSet(100)
+			files := openfile.NewSet(100)
 			r := tree.NewReader(files)
 			c, err := r.OpenCPUCapacity(groupOfPID(t, tree, tt.pid).Paths)
 			require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestCapacityOfFixtures(t *testing.T) {
 
 func TestCapacityFollowsItsFiles(t *testing.T) {
 	tree := openFixture(t, "v2-docker")
-	r := tree.NewReader(keptfile.NewSet(100))
+	r := tree.NewReader(openfile.NewSet(100))
 	defer r.Close()
 	u := groupOfPID(t, tree, 300)
 	c, err := r.OpenCPUCapacity(u.Paths)
@@ -194,7 +194,7 @@ func TestCapacityFollowsItsFiles(t *testing.T) {
 
 func TestLimitsAreReadOnceForAllThatShareThem(t *testing.T) {
 	tree := openFixture(t, "v2-kubernetes")
-	r := tree.NewReader(keptfile.NewSet(100))
+	r := tree.NewReader(openfile.NewSet(100))
 	defer r.Close()
 	a, err := r.OpenCPUCapacity(groupOfPID(t, tree, 1000).Paths)
 	require.NoError(t, err)

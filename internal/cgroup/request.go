@@ -7,12 +7,8 @@ import (
 	"encoding/json"
 	"io"
 	"os"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
-
-	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // The reasons why a request is unknown.
@@ -20,19 +16,17 @@ const (
 	// NoRequest is for a group that requests no CPU.
 	NoRequest Unavailable = "it requests no CPU: its shares are the least there are"
 	// DefaultWeight is for a weight that may be the kernel's default.
-	DefaultWeight Unavailable = "its cpu.weight is 100, the default: whether that is a request of one core or none at all cannot be told apart; set cpu_weight_formula if every unit has a request"
+	DefaultWeight Unavailable = "its cpu.weight is 100, the default: whether that is a request of one core or none at all cannot be told apart"
 	// UnknownFormula is for a weight that either formula may have made.
-	UnknownFormula Unavailable = "its cpu.weight may come from either formula of container runtimes, and nothing on this host tells them apart: set cpu_weight_formula to linear (runc before 1.3.2, crun before 1.23) or new"
+	UnknownFormula Unavailable = "its cpu.weight may come from either formula of container runtimes, and nothing on this host tells them apart: use cpu_usage with a threshold in cores for this unit"
 )
 
 // A CPURequest reads the cores that a group requests: what it gets while all
 // together want more than there is.
 type CPURequest struct {
 	figure
-	v2      bool
-	group   Group
-	dir     string
-	formula WeightFormula
+	v2    bool
+	group Group
 
 	// cores and err are computed when the weight changes, and again after askAgain
 	// if err is set.
@@ -43,23 +37,23 @@ type CPURequest struct {
 	at     time.Time
 }
 
-// askAgain is the time after which an unexplained weight is looked at again: the
-// pod may have other containers by then.
+// askAgain is the time after which an unexplained weight is looked at again: another
+// container may have told the formula by then.
 const askAgain = time.Minute
 
 // OpenCPURequest opens the request of a group. The error is an [Unavailable] if it
 // has no cgroup of its own.
-func (r *Reader) OpenCPURequest(g Group, formula WeightFormula) (*CPURequest, error) {
+func (r *Reader) OpenCPURequest(g Group) (*CPURequest, error) {
 	h, dir, err := r.tree.ownOf(g, CPU)
 	if err != nil {
 		return nil, err
 	}
-	return r.openRequest(g, h, dir, formula)
+	return r.openRequest(g, h, dir)
 }
 
 // OpenCPURequestOf is OpenCPURequest for a process, which shares the request of its
 // cgroup with the other processes there.
-func (r *Reader) OpenCPURequestOf(p Paths, formula WeightFormula) (*CPURequest, error) {
+func (r *Reader) OpenCPURequestOf(p Paths) (*CPURequest, error) {
 	h, ok := r.tree.owner(CPU)
 	if !ok || p[h] == "" {
 		return nil, NotMounted
@@ -68,14 +62,11 @@ func (r *Reader) OpenCPURequestOf(p Paths, formula WeightFormula) (*CPURequest, 
 	if g.Paths[h] == "/" {
 		return nil, InRoot
 	}
-	return r.openRequest(g, h, r.tree.dir(h, g.Paths[h]), formula)
+	return r.openRequest(g, h, r.tree.dir(h, g.Paths[h]))
 }
 
-func (r *Reader) openRequest(g Group, h Hierarchy, dir string, formula WeightFormula) (*CPURequest, error) {
-	if formula == "" {
-		formula = WeightAuto
-	}
-	q := &CPURequest{v2: h == V2Tree, group: g, dir: dir, formula: formula}
+func (r *Reader) openRequest(g Group, h Hierarchy, dir string) (*CPURequest, error) {
+	q := &CPURequest{v2: h == V2Tree, group: g}
 	name := "cpu.shares"
 	if q.v2 {
 		name = "cpu.weight"
@@ -112,102 +103,36 @@ func (q *CPURequest) ofWeight(weight uint64) (float64, error) {
 	if weight <= minWeight || weight > maxWeight { // 0 is cpu.idle
 		return 0, NoRequest
 	}
-	formula := q.formula
-	if formula == WeightAuto {
-		var ok bool
-		if formula, ok = q.r.tree.formulaOf(q.group, q.dir, weight); !ok {
-			if weight == defaultWeight && q.group.PodUID == "" {
-				return 0, DefaultWeight
-			}
-			return 0, UnknownFormula
-		}
+	formula, ok := q.formula(weight)
+	switch {
+	case ok:
+		return formula.shares(weight).cores(), nil
+	case weight == defaultWeight && q.group.PodUID == "":
+		return 0, DefaultWeight
+	default:
+		return 0, UnknownFormula
 	}
-	return formula.shares(weight).cores(), nil
 }
 
 const defaultWeight = 100 // the kernel's
 
-// formulaOf returns the formula that a container's weight was computed with: by the
-// shares in the runtime's own record, else by the weights in its pod.
-func (t *Tree) formulaOf(g Group, dir string, weight uint64) (WeightFormula, bool) {
-	if g.ContainerID == "" {
+// formula returns the formula that a container's weight was computed with, by the shares in
+// the runtime's own record. A container that was resized has other shares in its record.
+// Then formula returns the formula of another container, since a host has one runtime.
+func (q *CPURequest) formula(weight uint64) (weightFormula, bool) {
+	if q.group.ContainerID == "" {
 		return "", false
 	}
-	if shares, ok := t.specShares(g.ContainerID); ok {
-		linear, other := WeightLinear.weight(shares) == weight, WeightNew.weight(shares) == weight
+	if shares, ok := q.r.tree.specShares(q.group.ContainerID); ok {
+		linear, other := weightLinear.weight(shares) == weight, weightNew.weight(shares) == weight
 		switch {
 		case linear && !other:
-			return WeightLinear, true
+			q.r.formula = weightLinear
 		case other && !linear:
-			return WeightNew, true
+			q.r.formula = weightNew
 		}
 	}
-	if g.PodUID == "" {
-		return "", false
-	}
-	return seePod(filepath.Dir(dir)).formula()
-}
-
-// maxPods bounds the cgroups beside a group's that are read.
-const maxPods = 512
-
-// seePod reads the weights in a pod and of the cgroups beside it.
-func seePod(dir string) pod {
-	var p pod
-	p.weight = weightOf(dir)
-	p.containers = weightsBelow(dir, func(name string) bool {
-		_, ok := containerName("", name)
-		return ok
-	})
-	tier := filepath.Dir(dir)
-	if !strings.Contains(filepath.Base(tier), "burstable") {
-		entries, _ := os.ReadDir(tier) // a guaranteed pod's is beside it
-		for _, e := range entries {
-			if e.IsDir() && strings.Contains(e.Name(), "burstable") {
-				tier = filepath.Join(tier, e.Name())
-				break
-			}
-		}
-	}
-	p.tier = weightOf(tier)
-	p.siblings = weightsBelow(tier, func(name string) bool {
-		_, ok := PodUID(name)
-		return ok
-	})
-	return p
-}
-
-func weightsBelow(dir string, of func(name string) bool) []uint64 {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	var weights []uint64
-	for _, e := range entries {
-		if !e.IsDir() || !of(e.Name()) {
-			continue
-		}
-		if w := weightOf(filepath.Join(dir, e.Name())); w > 0 {
-			weights = append(weights, w)
-		}
-		if len(weights) > maxPods {
-			return nil
-		}
-	}
-	return weights
-}
-
-// weightOf returns a cgroup's cpu.weight, 0 if it has none.
-func weightOf(dir string) uint64 {
-	b, err := procfs.ReadFile(filepath.Join(dir, "cpu.weight"), 64)
-	if err != nil {
-		return 0
-	}
-	n, err := parseFigure(b)
-	if err != nil || n > maxWeight {
-		return 0
-	}
-	return n
+	return q.r.formula, q.r.formula != ""
 }
 
 // maxSpec is the most that is read of a container's configuration, in bytes; a large

@@ -22,13 +22,13 @@ func TestWeightOfShares(t *testing.T) {
 		{0, 1, 1},
 		{1 << 20, 10000, 10000},
 	} {
-		require.Equal(t, tt.linear, WeightLinear.weight(tt.shares), "%d shares", tt.shares)
-		require.Equal(t, tt.other, WeightNew.weight(tt.shares), "%d shares", tt.shares)
+		require.Equal(t, tt.linear, weightLinear.weight(tt.shares), "%d shares", tt.shares)
+		require.Equal(t, tt.other, weightNew.weight(tt.shares), "%d shares", tt.shares)
 	}
 }
 
 func TestSharesOfWeightIsTheInverse(t *testing.T) {
-	for _, f := range []WeightFormula{WeightLinear, WeightNew} {
+	for _, f := range []weightFormula{weightLinear, weightNew} {
 		next := float64(minShares)
 		for w := uint64(1); w <= maxWeight; w++ {
 			s := f.shares(w)
@@ -46,63 +46,15 @@ func TestSharesOfWeightIsTheInverse(t *testing.T) {
 
 func TestCoresOfWeight(t *testing.T) {
 	for _, tt := range []struct {
-		formula WeightFormula
+		formula weightFormula
 		milli   []float64
 	}{
-		{WeightLinear, []float64{100, 250, 500, 1000, 1500, 2000, 4000, 16000}},
-		{WeightNew, []float64{50, 100, 250, 500, 1000, 1500, 2000, 4000, 16000}},
+		{weightLinear, []float64{100, 250, 500, 1000, 1500, 2000, 4000, 16000}},
+		{weightNew, []float64{50, 100, 250, 500, 1000, 1500, 2000, 4000, 16000}},
 	} {
 		for _, milli := range tt.milli {
 			w := tt.formula.weight(uint64(milli * 1024 / 1000))
 			require.Equal(t, milli/1000, tt.formula.shares(w).cores(), "%s, %gm", tt.formula, milli)
 		}
-	}
-}
-
-func TestFormulaOfAPod(t *testing.T) {
-	weights := func(f WeightFormula, milli ...uint64) (out []uint64) {
-		for _, m := range milli {
-			out = append(out, f.weight(max(2, m*1024/1000)))
-		}
-		return out
-	}
-	// made is a pod by the formulas of a kubelet and of a runtime, among others.
-	made := func(kubelet, runtime WeightFormula, others []uint64, milli ...uint64) pod {
-		var all uint64
-		for _, m := range milli {
-			all += m
-		}
-		p := pod{containers: weights(runtime, append(milli, 0)...), weight: weights(kubelet, all)[0]}
-		pods := append([]uint64{all}, others...)
-		var tier uint64
-		for _, m := range pods {
-			tier += m
-		}
-		p.siblings, p.tier = weights(kubelet, pods...), weights(kubelet, tier)[0]
-		return p
-	}
-	others := []uint64{250, 1000, 100}
-	for name, tt := range map[string]struct {
-		pod  pod
-		want WeightFormula
-	}{
-		"new runtime, one container":                   {made(WeightLinear, WeightNew, nil, 500), WeightNew},
-		"new runtime, several containers":              {made(WeightLinear, WeightNew, others, 500, 250), WeightNew},
-		"old runtime, several containers":              {made(WeightLinear, WeightLinear, nil, 500, 1000), WeightLinear},
-		"old runtime, one container, other pods":       {made(WeightLinear, WeightLinear, others, 500), WeightLinear},
-		"old runtime, one container, alone":            {made(WeightLinear, WeightLinear, nil, 500), ""},
-		"all new, one container, alone":                {made(WeightNew, WeightNew, nil, 500), ""},
-		"all new, one container, other pods":           {made(WeightNew, WeightNew, others, 500), WeightNew},
-		"all new, several containers":                  {made(WeightNew, WeightNew, nil, 500, 1000), WeightNew},
-		"containers of before and after an upgrade":    {pod{containers: []uint64{20, 170}, weight: 100}, ""},
-		"nothing but containers without a request":     {made(WeightLinear, WeightNew, nil, 0, 0), ""},
-		"an unknown weight":                            {pod{}, ""},
-		"a pod that is larger than what its parts ask": {pod{containers: []uint64{39, 1}, weight: 400}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, ok := tt.pod.formula()
-			require.Equal(t, tt.want, got, "%+v", tt.pod)
-			require.Equal(t, tt.want != "", ok)
-		})
 	}
 }

@@ -4,6 +4,7 @@
 package configlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,6 +25,33 @@ import (
 // errors of confmap have a line for each level and the names of Go types.
 func Check(conf *confmap.Conf, config any) error {
 	return errors.Join(place{}.faults(reflect.TypeOf(config), conf.ToStringMap())...)
+}
+
+// Unmarshal decodes a configuration. It returns the faults that Check finds.
+func Unmarshal[T any](conf *confmap.Conf, config *T) error {
+	if err := Check(conf, *config); err != nil {
+		return err
+	}
+	return conf.Unmarshal(config)
+}
+
+// Between returns an error if the value of a key is outside of its bounds.
+func Between[T cmp.Ordered](key string, got, least, most T) error {
+	if got < least || got > most {
+		return fmt.Errorf("%s: %v is not between %v and %v", key, got, least, most)
+	}
+	return nil
+}
+
+// Gone returns an error for a key of an earlier version. The map gone has these keys, each
+// with the behaviour that replaces it.
+func Gone(conf *confmap.Conf, gone map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(gone)) {
+		if conf.IsSet(key) {
+			return fmt.Errorf("%s: this key is gone, remove it: %s", key, gone[key])
+		}
+	}
+	return nil
 }
 
 // place is a place in a configuration.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
@@ -296,12 +297,7 @@ func (l *connections) wait(c *conn) bool {
 	return true
 }
 
-func (l *connections) notify() {
-	select {
-	case l.change <- struct{}{}:
-	default: // there is a token already
-	}
-}
+func (l *connections) notify() { token.Put(l.change) }
 
 func (l *connections) remove(c *conn) {
 	l.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
@@ -55,7 +55,7 @@ type busiest struct {
 }
 
 type threadClock struct {
-	file  keptfile.File
+	file  openfile.File
 	used  time.Duration
 	round uint64 // in which it was last read
 }

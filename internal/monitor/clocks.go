@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
@@ -34,7 +34,7 @@ func (s *Source) startOf(pid int) (uint64, error) {
 type processClock struct {
 	source  *Source
 	process procfs.Process
-	file    keptfile.File
+	file    openfile.File
 	paths   []byte // the file's content
 	moved   bool   // paths changed since the owner last looked
 }
@@ -115,7 +115,7 @@ func (c *processClock) Close() { c.file.Close() }
 // A processFile is a file of one process in the procfs.
 type processFile struct {
 	source *Source
-	file   keptfile.File
+	file   openfile.File
 }
 
 // processFile returns a file of the watched process, not yet opened.

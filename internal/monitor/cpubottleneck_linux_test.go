@@ -27,7 +27,7 @@ func TestKernelHostBottleneckThroughAWatcher(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	c := hosttest.NewCgroup(t, "hotprofile-bottleneck")
-	c.Favour(t)
+	c.RaiseWeight(t)
 	u, pid := inCgroupWithPID(t, s, c, busy)
 	monitors := []string{CPUBottleneck, CPUUsage, CPUUtilization}
 	unit, err := s.WatchUnit(u, monitors)

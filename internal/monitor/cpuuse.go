@@ -267,11 +267,10 @@ type request struct{ opened[*cgroup.CPURequest] }
 
 func newRequest(w *Watcher) *request {
 	return &request{opened[*cgroup.CPURequest]{w: w, open: func() (*cgroup.CPURequest, error) {
-		r, formula := w.source.reader, w.source.options.CPUWeightFormula
 		if w.process != nil {
-			return r.OpenCPURequestOf(w.paths, formula)
+			return w.source.reader.OpenCPURequestOf(w.paths)
 		}
-		return r.OpenCPURequest(w.unit, formula)
+		return w.source.reader.OpenCPURequest(w.unit)
 	}}}
 }
 

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
@@ -19,12 +19,12 @@ const sharedFor = 50 * time.Millisecond
 type hostFigures struct {
 	buf []byte
 
-	load    keptfile.File
+	load    openfile.File
 	loadAt  time.Time
 	loadNow float64
 	loadErr error
 
-	stat     keptfile.File
+	stat     openfile.File
 	statAt   time.Time
 	statErr  error
 	last     procfs.CPUTicks

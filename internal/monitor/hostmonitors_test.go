@@ -26,7 +26,7 @@ func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 	s := openHost(t, 64)
 	c := hosttest.NewCgroup(t, "hotprofile-throttled")
 	c.SetQuota(t, 0.05)
-	c.Favour(t) // so that it exhausts its quota on a busy machine too
+	c.RaiseWeight(t) // so that it exhausts its quota on a busy machine too
 	u := inCgroup(t, s, c, "( "+busy+" ) & "+busy)
 	monitors := []string{CPUThrottling, CPUPressure, MemoryUtilization, ThreadCount, CPURequestUtilization, HostCPUUtilization, SystemLoad, CPUHostShare}
 	w, err := s.WatchUnit(u, monitors)
@@ -77,7 +77,7 @@ func TestHostThrottlingAboveCountsByUse(t *testing.T) {
 	s := openHost(t, 64)
 	pod := hosttest.NewCgroup(t, "hotprofile-pod")
 	pod.SetQuota(t, 0.1)
-	pod.Favour(t)
+	pod.RaiseWeight(t)
 	below := func(name string) *hosttest.Cgroup {
 		return hosttest.NewCgroupCalled(t, strings.TrimPrefix(pod.Path, "/")+"/"+name)
 	}

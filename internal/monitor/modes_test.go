@@ -92,6 +92,7 @@ func newModeHost(t *testing.T, mode cgroup.Mode) *modeHost {
 		h.above("v2", "cpu.max", "max 100000\n")
 		h.set("v2", "cpu.max", "200000 100000\n")
 		h.set("v2", "cpu.weight", "59\n") // 512 shares, by the new formula
+		h.write(spec, specOf("512"))
 		h.set("v2", "memory.current", "1610612736\n")
 		h.set("v2", "memory.stat", "anon 1\nfile 7\ninactive_file 536870912\n")
 		h.set("v2", "memory.max", "4294967296\n")
@@ -114,6 +115,13 @@ func newModeHost(t *testing.T, mode cgroup.Mode) *modeHost {
 }
 
 // dir returns the container's directory in a controller's tree, or in the v2 tree.
+// spec is the OCI configuration of the container, which has its CPU shares.
+const spec = "run/containerd/io.containerd.runtime.v2.task/moby/" + containerID + "/config.json"
+
+func specOf(shares string) string {
+	return `{"ociVersion":"1.2.0","linux":{"resources":{"cpu":{"shares":` + shares + `}}}}`
+}
+
 func (h *modeHost) dir(controller string) string {
 	switch {
 	case controller != "v2":
@@ -142,8 +150,8 @@ func (h *modeHost) setEither(controller, file, content, file2, content2 string) 
 	h.set(controller, file, content)
 }
 
-func (h *modeHost) open(keep int, formula cgroup.WeightFormula, scope Scope, monitors ...string) *Watcher {
-	s, err := NewSource(h.tree, Options{MaxOpenFiles: keep, CPUWeightFormula: formula})
+func (h *modeHost) open(keep int, scope Scope, monitors ...string) *Watcher {
+	s, err := NewSource(h.tree, Options{MaxOpenFiles: keep})
 	require.NoError(h.t, err)
 	s.clocks = fixedClocks{}
 	var w *Watcher
@@ -227,7 +235,7 @@ func TestMonitorsOfAContainerInEachMode(t *testing.T) {
 			for _, keep := range []int{64, 0} {
 				t.Run(fmt.Sprintf("%s/%s/%d", mode, tt.monitor, keep), func(t *testing.T) {
 					h := newModeHost(t, mode)
-					w := h.open(keep, cgroup.WeightNew, CgroupScope, tt.monitor)
+					w := h.open(keep, CgroupScope, tt.monitor)
 					var first, second [1]Result
 					now := time.Now()
 					w.Read(now, first[:])
@@ -266,7 +274,7 @@ func TestMonitorsOfAProcessInEachMode(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			h := newModeHost(t, mode)
 			monitors := []string{CPUThrottling, CPURequestUtilization, MemoryUtilization, ThreadCount, SystemLoad, CPUUtilization}
-			w := h.open(64, cgroup.WeightNew, ProcessScope, monitors...)
+			w := h.open(64, ProcessScope, monitors...)
 			first, second := make([]Result, len(monitors)), make([]Result, len(monitors))
 			now := time.Now()
 			w.Read(now, first)
@@ -312,7 +320,7 @@ func TestThrottlingIsTheLargestOnThePath(t *testing.T) {
 				}
 				h.above(controller, "cpu.stat", above)
 			}
-			w := h.open(64, "", CgroupScope, CPUThrottling)
+			w := h.open(64, CgroupScope, CPUThrottling)
 			var out [1]Result
 			now := time.Now()
 			read := func() Reading {
@@ -351,7 +359,7 @@ func TestThrottlingIsTheLargestOnThePath(t *testing.T) {
 
 func TestThrottlingOfAnIdleUnitIsNotLost(t *testing.T) {
 	h := newModeHost(t, cgroup.V1)
-	w := h.open(8, "", CgroupScope, CPUThrottling, CPUUsage)
+	w := h.open(8, CgroupScope, CPUThrottling, CPUUsage)
 	var out [2]Result
 	now := time.Now()
 	read := func() Result {
@@ -436,13 +444,13 @@ func TestUnavailableWithTheReason(t *testing.T) {
 		{"idle", cgroup.V2, CPURequestUtilization, func(h *modeHost) { h.set("v2", "cpu.weight", "0\n") }, cgroup.NoRequest},
 		{"no request, v1", cgroup.V1, CPURequestUtilization, func(h *modeHost) { h.set("cpu", "cpu.shares", "2\n") }, cgroup.NoRequest},
 		{"default weight", cgroup.V2, CPURequestUtilization, func(h *modeHost) { h.set("v2", "cpu.weight", "100\n") }, cgroup.DefaultWeight},
-		{"a weight of either formula", cgroup.V2, CPURequestUtilization, func(*modeHost) {}, cgroup.UnknownFormula},
+		{"a weight of either formula", cgroup.V2, CPURequestUtilization, func(h *modeHost) { remove(h, spec) }, cgroup.UnknownFormula},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newModeHost(t, tt.mode)
 			tt.change(h)
-			w := h.open(64, "", CgroupScope, tt.monitor, CPUUsage)
+			w := h.open(64, CgroupScope, tt.monitor, CPUUsage)
 			var out [2]Result
 			for i := range 3 {
 				w.Read(time.Now().Add(time.Duration(i)*time.Second), out[:])
@@ -501,7 +509,7 @@ func TestAFailingMonitorDoesNotAffectTheOthers(t *testing.T) {
 	for file, failing := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			h := newModeHost(t, cgroup.V2)
-			w := h.open(0, cgroup.WeightNew, CgroupScope, monitors...)
+			w := h.open(0, CgroupScope, monitors...)
 			out := make([]Result, len(monitors))
 			now := time.Now()
 			read := func() []Result {
@@ -557,7 +565,7 @@ func TestReadOnlyTreesAreRead(t *testing.T) {
 	t.Cleanup(func() {
 		_ = filepath.WalkDir(h.root, func(path string, _ os.DirEntry, _ error) error { return os.Chmod(path, 0o755) })
 	})
-	w := h.open(8, cgroup.WeightLinear, CgroupScope, CPUUsage, CPUUtilization, CPURequestUtilization, CPUThrottling, CPUPressure, MemoryUtilization, ThreadCount)
+	w := h.open(8, CgroupScope, CPUUsage, CPUUtilization, CPURequestUtilization, CPUThrottling, CPUPressure, MemoryUtilization, ThreadCount)
 	out := make([]Result, 7)
 	w.Read(time.Now(), out)
 	for _, r := range out {
@@ -568,7 +576,7 @@ func TestReadOnlyTreesAreRead(t *testing.T) {
 func TestCountersThatRunBackwardsAreNewStartingPoints(t *testing.T) {
 	h := newModeHost(t, cgroup.V2)
 	monitors := []string{CPUPressure, CPUUtilization, CPUHostShare, HostCPUUtilization, MemoryEvents}
-	w := h.open(8, "", CgroupScope, monitors...)
+	w := h.open(8, CgroupScope, monitors...)
 	out := make([]Result, len(monitors))
 	now := time.Now()
 	read := func() []Result {
@@ -603,7 +611,7 @@ func TestMemoryWithoutALimitIsAShareOfTheHosts(t *testing.T) {
 	for _, mode := range modes() {
 		h := newModeHost(t, mode)
 		h.setEither("memory", "memory.limit_in_bytes", "9223372036854771712\n", "memory.max", "max\n")
-		w := h.open(8, "", CgroupScope, MemoryUtilization)
+		w := h.open(8, CgroupScope, MemoryUtilization)
 		var out [1]Result
 		w.Read(time.Now(), out[:])
 		require.NoError(t, out[0].Err)
@@ -622,7 +630,7 @@ func TestThreadsAreCountedWithoutAPIDsController(t *testing.T) {
 	h := newModeHost(t, cgroup.V2)
 	require.NoError(t, os.Remove(filepath.Join(h.root, "sys/fs/cgroup"+container, "pids.current")))
 	h.set("v2", "inner/cgroup.threads", "4713\n4714\n")
-	w := h.open(8, "", CgroupScope, ThreadCount)
+	w := h.open(8, CgroupScope, ThreadCount)
 	var out [1]Result
 	w.Read(time.Now(), out[:])
 	require.NoError(t, out[0].Err)
@@ -644,9 +652,8 @@ func TestRequestFromTheRuntimesRecord(t *testing.T) {
 	} {
 		h := newModeHost(t, cgroup.V2)
 		h.set("v2", "cpu.weight", tt.weight+"\n")
-		h.write("run/containerd/io.containerd.runtime.v2.task/moby/"+containerID+"/config.json",
-			`{"ociVersion":"1.2.0","linux":{"resources":{"cpu":{"shares":`+tt.shares+`}}}}`)
-		w := h.open(8, "", CgroupScope, CPURequestUtilization)
+		h.write(spec, specOf(tt.shares))
+		w := h.open(8, CgroupScope, CPURequestUtilization)
 		var first, second [1]Result
 		now := time.Now()
 		w.Read(now, first[:])
@@ -660,6 +667,22 @@ func TestRequestFromTheRuntimesRecord(t *testing.T) {
 	}
 }
 
+// A container that was resized has another weight than its record says.
+func TestRequestOfAContainerThatWasResized(t *testing.T) {
+	h := newModeHost(t, cgroup.V2)
+	w := h.open(8, CgroupScope, CPURequestUtilization)
+	var first, second, third [1]Result
+	now := time.Now()
+	w.Read(now, first[:])
+	h.set("v2", "cpu.weight", "100\n") // one core, by the formula that the record told
+	w.Read(now.Add(time.Second), second[:])
+	require.NoError(t, second[0].Err)
+	h.step()
+	w.Read(now.Add(2*time.Second), third[:])
+	require.NoError(t, third[0].Err)
+	require.InDelta(t, 100, valueOf(kindOf(t, CPURequestUtilization), second[0], third[0]), 1e-9)
+}
+
 func TestBusiestThread(t *testing.T) {
 	for _, scope := range []Scope{CgroupScope, ProcessScope} {
 		h := newModeHost(t, cgroup.V2)
@@ -667,7 +690,7 @@ func TestBusiestThread(t *testing.T) {
 			h.write(fmt.Sprintf("proc/%d/schedstat", tid), fmt.Sprintf("%d 5 6\n", ms*1e6))
 			h.write(fmt.Sprintf("proc/%d/task/%d/comm", pid, tid), "x\n")
 		}
-		w := h.open(64, "", scope, CPUBusiestThread)
+		w := h.open(64, scope, CPUBusiestThread)
 		clocks := &cpuClock{}
 		w.source.clocks = clocks
 		now := time.Now()

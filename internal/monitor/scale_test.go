@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -65,8 +65,8 @@ func BenchmarkThousandCgroups(b *testing.B) {
 	const n = 1000
 	b.Run("OnePreadEach", func(b *testing.B) { // the baseline
 		s := openHost(b, n)
-		files := keptfile.NewSet(n)
-		var stats []keptfile.File
+		files := openfile.NewSet(n)
+		var stats []openfile.File
 		for _, u := range manyCgroups(b, s.tree, n, true, 0) {
 			dir, err := s.tree.Own(u, cgroup.V2Tree)
 			require.NoError(b, err)

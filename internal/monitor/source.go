@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 	"github.com/hotprofile/hotprofile/internal/monitor/bottleneck"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
@@ -25,7 +25,7 @@ type Source struct {
 	tree    *cgroup.Tree
 	procfs  procfs.FS
 	options Options
-	files   *keptfile.Set
+	files   *openfile.Set
 	reader  *cgroup.Reader
 	clocks  clocks
 	host    hostFigures
@@ -62,9 +62,6 @@ type Options struct {
 	// MaxSwitchesPerSecond is the number of context switches of the host above which
 	// cpu_bottleneck is unavailable; 0 for the default of 200,000.
 	MaxSwitchesPerSecond int
-	// CPUWeightFormula is the formula by which the container runtimes of this host
-	// turn a CPU request into a cpu.weight; empty for auto.
-	CPUWeightFormula cgroup.WeightFormula
 	// TCP returns the figures of the TCP connections of a unit that is a group, or else
 	// a process. It is called for each reading. nil: connections are not read.
 	TCP func(cgroup.Group, procfs.Process) TCPFigures
@@ -74,10 +71,7 @@ type Options struct {
 
 // NewSource returns a source that reads below the tree's root.
 func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
-	if o.CPUWeightFormula != "" && !o.CPUWeightFormula.Valid() {
-		return nil, fmt.Errorf("unknown formula %q of cpu.weight", o.CPUWeightFormula)
-	}
-	s := &Source{tree: tree, procfs: procfs.At(tree.Root()), options: o, busyFrom: busyEnough, idleBelow: idleBelow, files: keptfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
+	s := &Source{tree: tree, procfs: procfs.At(tree.Root()), options: o, busyFrom: busyEnough, idleBelow: idleBelow, files: openfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
 	if s.options.Now == nil {
 		s.options.Now = time.Now
 	}

@@ -13,9 +13,14 @@ import (
 )
 
 // Executable returns the path of the program that a process runs, as the process
-// sees it; the kernel writes at most a page. A kernel thread has none.
+// sees it; the kernel writes at most a page. A kernel thread has none. Some runtimes of
+// containers run a file that is mounted by itself. The kernel reports / for such a file,
+// which names no program, so the path is empty then.
 func (fs FS) Executable(pid int) (string, error) {
 	path, err := os.Readlink(fs.File(pid, "exe"))
+	if path == "/" {
+		return "", err
+	}
 	return strings.TrimSuffix(path, " (deleted)"), err
 }
 

@@ -5,27 +5,16 @@ package sockdiag
 
 import (
 	"encoding/binary"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// message returns a netlink message.
-func message(kind uint16, sequence uint32, body []byte) []byte {
-	b := make([]byte, align(headerSize+len(body)))
-	binary.NativeEndian.PutUint32(b, uint32(headerSize+len(body)))
-	binary.NativeEndian.PutUint16(b[4:], kind)
-	binary.NativeEndian.PutUint32(b[8:], sequence)
-	copy(b[headerSize:], body)
-	return b
-}
-
 func attribute(kind uint16, value []byte) []byte {
-	b := make([]byte, align(attrHeader+len(value)))
-	binary.NativeEndian.PutUint16(b, uint16(attrHeader+len(value)))
+	b := make([]byte, 4+(len(value)+3)&^3)
+	binary.NativeEndian.PutUint16(b, uint16(4+len(value)))
 	binary.NativeEndian.PutUint16(b[2:], kind)
-	copy(b[attrHeader:], value)
+	copy(b[4:], value)
 	return b
 }
 
@@ -50,46 +39,34 @@ func TestOldKernelsTellLess(t *testing.T) {
 	}
 }
 
-func TestTheEndOfADump(t *testing.T) {
-	refused := make([]byte, 4)
-	no := -int32(syscall.ENOENT)
-	binary.NativeEndian.PutUint32(refused, uint32(no))
+func TestSocketsThatAreNotReadable(t *testing.T) {
+	whole := socketOf(familyV4, make([]byte, sentInfo))
+	long := append(socketOf(familyV4, nil), 255, 0, attrInfo, 0)
 	for name, c := range map[string]struct {
 		message []byte
-		done    bool
+		ok      bool
 		err     error
 	}{
-		"done":            {message(typeDone, 5, make([]byte, 4)), true, nil},
-		"error":           {message(typeError, 5, refused), true, syscall.ENOENT},
-		"acknowledged":    {message(typeError, 5, make([]byte, 4)), false, nil},
-		"of another dump": {message(typeDone, 4, make([]byte, 4)), false, nil},
-		"unix socket":     {message(typeFamily, 5, socketOf(1, nil)), false, nil},
-		"short":           {message(typeFamily, 5, make([]byte, socketSize-1)), false, errMalformed},
-		"length":          {[]byte{255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, false, errMalformed},
+		"whole":          {whole, true, nil},
+		"unix socket":    {socketOf(1, nil), false, nil},
+		"short":          {whole[:socketSize-1], false, errMalformed},
+		"long attribute": {long, false, errMalformed},
 	} {
-		d := decoder{protocol: TCP, sequence: 5}
-		done, err := d.messages(c.message, func(*Socket) bool { t.Error("a socket", name); return true })
-		require.Equal(t, c.done, done, name)
+		var s Socket
+		ok, err := s.decode(c.message, TCP)
+		require.Equal(t, c.ok, ok, name)
 		require.ErrorIs(t, err, c.err, name)
 	}
 }
 
-func FuzzMessages(f *testing.F) {
-	f.Add(append(message(typeFamily, 5, socketOf(familyV4, make([]byte, sentInfo))), message(typeDone, 5, nil)...))
-	f.Add(message(typeFamily, 5, socketOf(familyV6, make([]byte, leastInfo))))
-	f.Add(message(typeError, 5, []byte{254, 255, 255, 255}))
+func FuzzDecode(f *testing.F) {
+	f.Add(socketOf(familyV4, make([]byte, sentInfo)))
+	f.Add(socketOf(familyV6, make([]byte, leastInfo)))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d := decoder{protocol: TCP, sequence: 5}
-		visited := 0
-		_, _ = d.messages(b, func(s *Socket) bool {
-			visited++
-			if s.TCP.Busy < 0 || s.TCP.ReceiverWindow < 0 || s.TCP.SendBuf < 0 || s.TCP.RTT < 0 {
-				t.Error("a time below zero")
-			}
-			return true
-		})
-		if visited > len(b)/(headerSize+socketSize) {
-			t.Errorf("%d sockets in %d bytes", visited, len(b))
+		var s Socket
+		_, _ = s.decode(b, TCP)
+		if s.TCP.Busy < 0 || s.TCP.ReceiverWindow < 0 || s.TCP.SendBuf < 0 || s.TCP.RTT < 0 {
+			t.Error("a time below zero")
 		}
 	})
 }

@@ -69,9 +69,6 @@ type Config struct {
 	Policies []Policy
 	// CollectionInterval is the time between two readings of a monitor.
 	CollectionInterval time.Duration
-	// History is the span of readings kept of each monitor. Zero: the longest window
-	// of any condition on it.
-	History time.Duration
 	// PreTrigger is the longest time before the trigger at which a profile may have
 	// ended and still pass.
 	PreTrigger time.Duration
@@ -104,7 +101,6 @@ func (c Config) Validate() error {
 		f.add("collection_interval: %v is not allowed: must be above 0", c.CollectionInterval)
 	}
 	f = append(f, c.Budgets.Validate()...)
-	c.validateHistory(&f)
 	var monitors []string
 	for _, m := range c.Monitors {
 		monitors = append(monitors, m.Name)
@@ -114,17 +110,6 @@ func (c Config) Validate() error {
 		c.validatePolicy(&f, i, p, first, monitors)
 	}
 	return errors.Join(f...)
-}
-
-func (c Config) validateHistory(f *faults) {
-	switch longest := c.longestWindow(); {
-	case c.History < 0:
-		f.add("history: %v is not allowed: must be 0 (the longest window) or more", c.History)
-	case c.History > 0 && c.History < longest:
-		f.add("history: %v is shorter than the longest window of a policy: must be at least %v", c.History, longest)
-	case c.CollectionInterval > 0 && c.History/c.CollectionInterval > window.MaxReadings:
-		f.add("history: %v is not allowed: must be at most %d collection intervals (%v)", c.History, window.MaxReadings, window.MaxReadings*c.CollectionInterval)
-	}
 }
 
 // validatePolicy adds the policy's name to first, which has the index of each name.
@@ -171,13 +156,4 @@ func (b Baseline) validate(f *faults, at string) {
 	case b.Duration >= b.Every:
 		f.add("%s.duration: %v is not allowed: must be less than every (%v)", at, b.Duration, b.Every)
 	}
-}
-
-func (c Config) longestWindow() (longest time.Duration) {
-	for _, p := range c.Policies {
-		for _, cond := range p.Conditions {
-			longest = max(longest, cond.Span())
-		}
-	}
-	return longest
 }

@@ -356,7 +356,7 @@ func (m *machine) reportShut(hold conditionSet, now time.Time, at int64) {
 	again := m.logged != 0
 	m.logged = m.logged.with(why)
 	cause, _ := m.hottest(hold, at)
-	m.report(Transition{Time: now, From: Watching, Reason: why, Cause: cause, Budget: budget, Again: again})
+	m.report(Transition{Time: now, From: Watching, Reason: why, Cause: cause, Budget: budget, Repeated: again})
 }
 
 // transition completes a transition to the current state.

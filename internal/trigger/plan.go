@@ -72,7 +72,7 @@ func newPlan(c Config, real, dryRuns *services) plan {
 	index := make(map[string]int)
 	for i, m := range c.Monitors {
 		index[m.Name] = i
-		p.monitors = append(p.monitors, monitorPlan{m.Name, window.NewMonitor(m.Kind, c.CollectionInterval, c.History)})
+		p.monitors = append(p.monitors, monitorPlan{m.Name, window.NewMonitor(m.Kind, c.CollectionInterval)})
 	}
 	for _, configured := range c.Policies {
 		planned := policy{

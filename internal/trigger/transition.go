@@ -97,8 +97,8 @@ type Transition struct {
 	Opening *Opening
 	// Budget keeps the gate shut, for OverBudget.
 	Budget string
-	// Again: an obstacle was reported before since a condition began to hold.
-	Again bool
+	// Repeated: an obstacle was reported before since a condition began to hold.
+	Repeated bool
 
 	nothing bool
 }

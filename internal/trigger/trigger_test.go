@@ -341,9 +341,6 @@ func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
 		"no name":             {config(func(c *Config) { c.Policies[0].Name = "" }), []string{"policies[0].name"}},
 		"name with a comma":   {config(func(c *Config) { c.Policies[0].Name = "a,b" }), []string{"policies[0].name", "comma"}},
 		"name twice":          {config(func(c *Config) { c.Policies = append(c.Policies, c.Policies[0]) }), []string{"policies[1].name", "policies[0] too"}},
-		"short history":       {config(func(c *Config) { c.History = time.Second }), []string{"history: 1s", "at least 30s"}},
-		"long history":        {config(func(c *Config) { c.History = 48 * time.Hour }), []string{"history", "at most 3600"}},
-		"history below zero":  {config(func(c *Config) { c.History = -1 }), []string{"history"}},
 		"all faults at once": {config(func(c *Config) {
 			c.Policies[0].Name, c.Policies[0].Duration, c.Policies[0].Conditions[0].Threshold = "", 0, -1
 		}), []string{"policies[0].name", "policies[0].duration", "policies[0].any_of[0].threshold"}},

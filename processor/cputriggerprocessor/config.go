@@ -20,7 +20,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/configlog"
-	"github.com/hotprofile/hotprofile/internal/globs"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/urls"
@@ -34,7 +33,7 @@ import (
 // Config is the configuration of cpu_trigger. By default the gate of a unit opens
 // for 30 seconds, at most every 4 hours, when the unit used more than 80 % of its
 // CPU on average over 30 seconds, or was throttled in more than 25 % of the periods
-// of its CPU quota.
+// of its CPU quota, or one of its threads used more than 90 % of a core.
 type Config struct {
 	// RootPath is the path at which the host's root is mounted: /proc and the cgroup tree
 	// are read below it. Default /.
@@ -47,9 +46,6 @@ type Config struct {
 	CollectionInterval time.Duration `mapstructure:"collection_interval"`
 	// EvaluationInterval is the time between two evaluations of the policies. Default 5s.
 	EvaluationInterval time.Duration `mapstructure:"evaluation_interval"`
-	// History is the span of readings that is kept. Zero, the default: the
-	// longest window of any policy that uses the monitor.
-	History time.Duration `mapstructure:"history"`
 	// Unmatched selects whether profiles that match no unit are dropped (drop) or pass.
 	// Default drop.
 	Unmatched Unmatched `mapstructure:"unmatched"`
@@ -60,9 +56,6 @@ type Config struct {
 	// resource too, beside its policy and kind, as hotprofile.trigger.monitor: there
 	// every backend shows them, and makes series of them. Empty, the default: none.
 	ResourceAttributes []string `mapstructure:"resource_attributes"`
-	// UnitTTL is the time for which a unit that is no longer seen is remembered. Default
-	// 10m.
-	UnitTTL time.Duration `mapstructure:"unit_ttl"`
 	// MinAge is the least age of a unit's first process before a
 	// policy opens its gate: it spares warm-ups and roll-outs. Zero: at once.
 	// Default 1m.
@@ -76,14 +69,11 @@ type Config struct {
 	// PreTrigger is the time before an opening: profiles that ended in it are sent
 	// too. Zero: none. Default 10s.
 	PreTrigger time.Duration `mapstructure:"pre_trigger"`
-	// PreTriggerMemory bounds the memory of profiles recorded for that, in total.
-	// Default 32MiB.
+	// PreTriggerMemory bounds the memory of profiles recorded for that, in total; a
+	// unit may use an eighth of it, and at least 64KiB. Default 32MiB.
 	PreTriggerMemory bytesize.Size `mapstructure:"pre_trigger_memory"`
-	// PreTriggerMemoryPerUnit bounds it for each unit, at most PreTriggerMemory.
-	// Default 4MiB.
-	PreTriggerMemoryPerUnit bytesize.Size `mapstructure:"pre_trigger_memory_per_unit"`
-	// Policies open gates, each by itself. Default: the policies cpu and
-	// throttled; a list replaces both.
+	// Policies open gates, each by itself. Default: the policies cpu, throttled and
+	// thread; a list replaces them.
 	Policies []PolicyConfig `mapstructure:"policies"`
 	// PoliciesFrom names a file or server. Its list of policies is read again and again,
 	// and replaces Policies without a restart. Absent, the default: Policies do not change.
@@ -91,21 +81,10 @@ type Config struct {
 	// Manual is the HTTP server that opens and closes gates by hand and by alert. Without
 	// an endpoint, the default, there is none.
 	Manual configoptional.Optional[manual.Config] `mapstructure:"manual"`
-	// DebugUnits are globs of units whose readings the debug log shows. Empty,
-	// the default: the ten nearest to a threshold.
-	DebugUnits []string `mapstructure:"debug_units"`
 	// Peers configures the reading of units' connections.
 	Peers PeersConfig `mapstructure:"peers"`
 	// Budgets bound what all policies together may do.
 	Budgets BudgetsConfig `mapstructure:"budgets"`
-	// MaxSwitchesPerSecond bounds the context switches that cpu_bottleneck
-	// follows on the whole host: above it the monitor is unavailable. Default
-	// 200000.
-	MaxSwitchesPerSecond int `mapstructure:"max_switches_per_second"`
-	// CPUWeightFormula is the formula from CPU requests to weights of cgroup v2:
-	// linear (runc before 1.3.2), new (since), or auto, which finds it from the
-	// weight where that is possible. Default auto.
-	CPUWeightFormula cgroup.WeightFormula `mapstructure:"cpu_weight_formula"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -286,8 +265,6 @@ const (
 	minInterval           = 100 * time.Millisecond
 	maxCollectionInterval = time.Minute
 	maxEvaluationInterval = 10 * time.Minute
-	minUnitTTL            = time.Second
-	maxUnitTTL            = 7 * 24 * time.Hour
 	maxMinAge             = 24 * time.Hour
 	maxDuration           = 24 * time.Hour
 	maxCooldown           = 30 * 24 * time.Hour
@@ -296,11 +273,23 @@ const (
 	maxPreTriggerMemory   = bytesize.TiB
 	minBaselineEvery      = time.Minute
 	maxBaselineEvery      = 7 * 24 * time.Hour
-	maxSwitchesPerSecond  = 100_000_000
 	minPoliciesInterval   = time.Second
 	maxPoliciesInterval   = time.Hour
 	maxPoliciesTimeout    = time.Minute
 )
+
+// unitTTL is the time for which a unit that is no longer seen is remembered.
+const unitTTL = 10 * time.Minute
+
+// goneKeys has the keys of earlier versions, each with the behaviour that replaces it.
+var goneKeys = map[string]string{
+	"cpu_weight_formula":          "the formula is found from the records of the container runtime",
+	"debug_units":                 "the debug log shows the ten units that are nearest to a threshold",
+	"history":                     "readings are kept for the longest window of a policy",
+	"max_switches_per_second":     "cpu_bottleneck is unavailable above 200000 context switches per second",
+	"pre_trigger_memory_per_unit": "a unit may use an eighth of pre_trigger_memory",
+	"unit_ttl":                    "a unit is remembered for 10 minutes after it was last seen",
+}
 
 // defaultMinRequests and defaultPercentile are those of conditions on requests.
 const (
@@ -324,27 +313,24 @@ func createDefaultConfig() *Config {
 		CollectionInterval: time.Second,
 		EvaluationInterval: 5 * time.Second,
 		Unmatched:          UnmatchedDrop,
-		UnitTTL:            10 * time.Minute,
 		MinAge:             time.Minute,
 		CooldownBy:         CooldownByUnit,
 
-		PreTrigger:              10 * time.Second,
-		PreTriggerMemory:        32 * bytesize.MiB,
-		PreTriggerMemoryPerUnit: 4 * bytesize.MiB,
+		PreTrigger:       10 * time.Second,
+		PreTriggerMemory: 32 * bytesize.MiB,
 
 		Policies: []PolicyConfig{
 			policy("cpu", monitor.CPUUtilization, 80),
 			policy("throttled", monitor.CPUThrottling, 25),
+			policy("thread", monitor.CPUBusiestThread, 90),
 		},
 		PoliciesFrom: PoliciesFromConfig{
 			HTTP:     configoptional.Default(defaultPoliciesClient()),
 			Interval: 30 * time.Second,
 		},
-		Manual:               configoptional.Default(manual.DefaultConfig()),
-		Peers:                PeersConfig{Enabled: true},
-		Budgets:              BudgetsConfig{MaxConcurrentUnits: 10},
-		MaxSwitchesPerSecond: 200_000,
-		CPUWeightFormula:     cgroup.WeightAuto,
+		Manual:  configoptional.Default(manual.DefaultConfig()),
+		Peers:   PeersConfig{Enabled: true},
+		Budgets: BudgetsConfig{MaxConcurrentUnits: 10},
 	}
 }
 
@@ -361,13 +347,13 @@ func defaultPolicy() PolicyConfig {
 // Unmarshal names the policies that have no name. With policies_from there are no default
 // ones. It refuses unknown keys, and durations without a unit.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.Check(conf, *cfg); err != nil {
+	if err := configlog.Gone(conf, goneKeys); err != nil {
 		return err
 	}
 	if conf.IsSet("policies_from") && !conf.IsSet("policies") {
 		cfg.Policies = nil
 	}
-	if err := conf.Unmarshal(cfg); err != nil {
+	if err := configlog.Unmarshal(conf, cfg); err != nil {
 		return err
 	}
 	namePolicies(cfg.Policies)
@@ -458,23 +444,11 @@ func (cfg *Config) Validate() error {
 	if cfg.CooldownBy != CooldownByUnit && cfg.CooldownBy != CooldownByService {
 		fault("cooldown_by: %q is not one of unit, service", cfg.CooldownBy)
 	}
-	if !cfg.CPUWeightFormula.Valid() {
-		fault("cpu_weight_formula: %q is not one of auto, linear, new", cfg.CPUWeightFormula)
-	}
 	errs = append(errs, cfg.validateBounds()...)
-	for i, glob := range cfg.DebugUnits {
-		if err := globs.Check(glob); err != nil {
-			fault("debug_units[%d]: %w", i, err)
-		}
-	}
 	if server := cfg.Manual.Get(); server != nil {
-		if err := manual.Validate(server); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, manual.Validate(server))
 	}
-	if err := cfg.PoliciesFrom.validate(); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, cfg.PoliciesFrom.validate())
 	if len(cfg.Policies) == 0 && !cfg.PoliciesFrom.isSet() {
 		fault("policies: must have at least one; leave the key out for the default ones")
 	}
@@ -501,9 +475,7 @@ func (c *PoliciesFromConfig) validate() error {
 	if c.File != "" && c.HTTP.HasValue() {
 		fault("file: policies are read from a file or a server: set file or http, not both")
 	}
-	if c.Interval < minPoliciesInterval || c.Interval > maxPoliciesInterval {
-		fault("interval: %v is not between %v and %v", c.Interval, minPoliciesInterval, maxPoliciesInterval)
-	}
+	errs = append(errs, configlog.Between("policies_from.interval", c.Interval, minPoliciesInterval, maxPoliciesInterval))
 	if client := c.HTTP.Get(); client != nil {
 		if _, err := urls.Parse(client.Endpoint, "https://policies.example.com/node.yaml"); err != nil {
 			fault("http.endpoint: %w", err)
@@ -517,26 +489,13 @@ func (c *PoliciesFromConfig) validate() error {
 
 func (cfg *Config) validateBounds() (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if n := cfg.MaxSwitchesPerSecond; n < 1 || n > maxSwitchesPerSecond {
-		fault("max_switches_per_second: %d is not between 1 and %d", n, maxSwitchesPerSecond)
+	errs = append(errs, configlog.Between("collection_interval", cfg.CollectionInterval, minInterval, maxCollectionInterval))
+	errs = append(errs, configlog.Between("evaluation_interval", cfg.EvaluationInterval, minInterval, maxEvaluationInterval))
+	errs = append(errs, configlog.Between("min_age", cfg.MinAge, 0, maxMinAge))
+	errs = append(errs, configlog.Between("pre_trigger", cfg.PreTrigger, 0, maxPreTrigger))
+	if got := cfg.PreTriggerMemory; got < minPreTriggerMemory || got > maxPreTriggerMemory {
+		fault("pre_trigger_memory: %v is not between %v and %v; pre_trigger: 0s turns the recorder off", got, minPreTriggerMemory, maxPreTriggerMemory)
 	}
-	between := func(key string, got, least, most time.Duration) {
-		if got < least || got > most {
-			fault("%s: %v is not between %v and %v", key, got, least, most)
-		}
-	}
-	between("collection_interval", cfg.CollectionInterval, minInterval, maxCollectionInterval)
-	between("evaluation_interval", cfg.EvaluationInterval, minInterval, maxEvaluationInterval)
-	between("unit_ttl", cfg.UnitTTL, minUnitTTL, maxUnitTTL)
-	between("min_age", cfg.MinAge, 0, maxMinAge)
-	between("pre_trigger", cfg.PreTrigger, 0, maxPreTrigger)
-	memory := func(key string, got bytesize.Size) {
-		if got < minPreTriggerMemory || got > maxPreTriggerMemory {
-			fault("%s: %v is not between %v and %v; pre_trigger: 0s turns the recorder off", key, got, minPreTriggerMemory, maxPreTriggerMemory)
-		}
-	}
-	memory("pre_trigger_memory", cfg.PreTriggerMemory)
-	memory("pre_trigger_memory_per_unit", cfg.PreTriggerMemoryPerUnit)
 	return errs
 }
 

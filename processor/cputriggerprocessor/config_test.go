@@ -20,7 +20,7 @@ import (
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
@@ -43,7 +43,11 @@ func TestConfigDefaultsAreAValidProduct(t *testing.T) {
 	cfg, err := load(t, "")
 	require.NoError(t, err)
 	require.NoError(t, componenttest.CheckConfigStruct(cfg))
-	require.Len(t, cfg.Policies, 2)
+	require.Len(t, cfg.Policies, 3)
+	third := cfg.Policies[2]
+	require.Equal(t, "thread", third.Name)
+	require.Equal(t, "cpu_busiest_thread", third.AnyOf[0].Monitor)
+	require.Equal(t, 90.0, *third.AnyOf[0].Threshold)
 	p := cfg.Policies[0]
 	require.Equal(t, "cpu", p.Name)
 	require.True(t, p.Enabled)
@@ -55,7 +59,6 @@ func TestConfigDefaultsAreAValidProduct(t *testing.T) {
 	require.Equal(t, 30*time.Second, p.AnyOf[0].AverageOver)
 	require.Equal(t, 5*time.Second, cfg.EvaluationInterval)
 	require.Equal(t, time.Second, cfg.CollectionInterval)
-	require.Equal(t, 10*time.Minute, cfg.UnitTTL)
 	require.Equal(t, UnmatchedDrop, cfg.Unmatched)
 	require.Empty(t, cfg.KeepProcessAttributes)
 
@@ -74,11 +77,8 @@ func TestConfigDefaultsAreAValidProduct(t *testing.T) {
 	require.Nil(t, cfg.Storage)
 	require.Equal(t, 10*time.Second, cfg.PreTrigger)
 	require.Equal(t, "32MiB", cfg.PreTriggerMemory.String())
-	require.Equal(t, "4MiB", cfg.PreTriggerMemoryPerUnit.String())
 	require.Nil(t, cfg.manual())
 	require.Equal(t, BudgetsConfig{MaxConcurrentUnits: 10}, cfg.Budgets)
-	require.Equal(t, 200_000, cfg.MaxSwitchesPerSecond)
-	require.Equal(t, cgroup.WeightAuto, cfg.CPUWeightFormula)
 
 	null, err := load(t, "policies:")
 	require.NoError(t, err)
@@ -152,24 +152,17 @@ func TestConfigFaultsNameTheKeyAndWhatIsAllowed(t *testing.T) {
 		"collection_interval zero":     {"collection_interval: 0s", []string{"collection_interval", "100ms"}},
 		"collection_interval absurd":   {"collection_interval: 24h", []string{"collection_interval", "1m"}},
 		"evaluation_interval negative": {"evaluation_interval: -1s", []string{"evaluation_interval", "100ms"}},
-		"history too short":            {"history: 10s", []string{"history", "30s"}},
-		"history negative":             {"history: -10s", []string{"history"}},
-		"unit_ttl zero":                {"unit_ttl: 0s", []string{"unit_ttl", "1s"}},
 		"unknown scope":                {"scope: pod", []string{"scope", "cgroup, process"}},
 		"unknown unmatched":            {"unmatched: keep", []string{"unmatched", "drop, pass"}},
 		"unknown process attribute":    {"keep_process_attributes: [process.pid, process.executable.name]", []string{"keep_process_attributes[1]", "process.executable.name", "process.command_line, process.creation.time"}},
 		"relative root_path":           {"root_path: host", []string{"root_path", "absolute"}},
-		"glob that does not parse":     {"debug_units: ['ok*', '[a-']", []string{"debug_units[1]", "[a-"}},
 		"min_age negative":             {"min_age: -1s", []string{"min_age", "24h"}},
 		"pre_trigger negative":         {"pre_trigger: -1s", []string{"pre_trigger", "10m"}},
 		"pre_trigger absurd":           {"pre_trigger: 1h", []string{"pre_trigger", "10m"}},
 		"no memory for the recorder":   {"pre_trigger_memory: 0", []string{"pre_trigger_memory", "64KiB", "pre_trigger: 0s"}},
-		"little memory for a unit":     {"pre_trigger_memory_per_unit: 1KiB", []string{"pre_trigger_memory_per_unit", "64KiB"}},
 		"memory of no known unit":      {"pre_trigger_memory: 32 bananas", []string{"pre_trigger_memory", "bananas"}},
 		"unknown cooldown_by":          {"cooldown_by: pod", []string{"cooldown_by", "unit, service"}},
 		"storage is not an id":         {"storage: '/'", []string{"storage"}},
-		"unknown formula":              {"cpu_weight_formula: runc", []string{"cpu_weight_formula", "auto, linear, new"}},
-		"no switches":                  {"max_switches_per_second: 0", []string{"max_switches_per_second", "between 1 and"}},
 		"negative budgets": {
 			"budgets: {max_concurrent_units: -1, max_triggers_per_hour: -1, max_triggers_per_service_per_hour: -1, max_bytes_per_hour: -1}",
 			[]string{"budgets.max_concurrent_units", "budgets.max_triggers_per_hour", "budgets.max_triggers_per_service_per_hour", "budgets.max_bytes_per_hour", "0"},
@@ -209,7 +202,7 @@ func TestConfigFaultsNameTheKeyAndWhatIsAllowed(t *testing.T) {
 		"alerts that name no unit":               {"manual: {endpoint: 'localhost:4041', alerts: {labels: {ns: k8s.namespace.name}}}", []string{"manual.alerts.labels", "container.id"}},
 		"manual over datagrams":                  {"manual: {endpoint: 'localhost:4041', transport: udp}", []string{"manual.transport", "tcp, tcp4, tcp6, unix"}},
 		"disabled policy":                        {"policies: [{name: p, enabled: false, any_of: [{monitor: nope, threshold: 1, average_over: 5s}]}]", []string{"policies[0].any_of[0].monitor"}},
-		"no duration at all":                     {"unit_ttl: soon", []string{"unit_ttl"}},
+		"no duration at all":                     {"min_age: soon", []string{"min_age"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, c.yaml)
@@ -224,15 +217,14 @@ func TestConfigFaultsNameTheKeyAndWhatIsAllowed(t *testing.T) {
 func TestConfigFaultsAreReportedAllAtOnce(t *testing.T) {
 	_, err := load(t, `
 scope: pod
-unit_ttl: -1s
-debug_units: ['[']
+min_age: -1s
 policies:
   - {name: a, duration: -1s, any_of: [{monitor: nope, threshold: -2, average_over: 5s, count: 3}]}
   - {name: a, profile_types: [x], any_of: []}
 `)
 	require.Error(t, err)
 	for _, key := range []string{
-		"scope:", "unit_ttl:", "debug_units[0]:", "policies[0].duration:", "policies[0].any_of[0].monitor:",
+		"scope:", "min_age:", "policies[0].duration:", "policies[0].any_of[0].monitor:",
 		"policies[0].any_of[0].threshold:", "policies[0].any_of[0]:", "policies[1].name:", "policies[1].profile_types[0]:", "policies[1].any_of:",
 	} {
 		require.Contains(t, err.Error(), key)
@@ -297,7 +289,7 @@ func TestConfigFaultIsSaidOnce(t *testing.T) {
 func TestConfigEffectiveHasEveryValue(t *testing.T) {
 	cfg, err := load(t, "")
 	require.NoError(t, err)
-	m, err := cfg.effective()
+	m, err := configlog.Map(cfg)
 	require.NoError(t, err)
 	for _, key := range keysOf(reflect.TypeFor[Config]()) {
 		require.Contains(t, m, key)
@@ -305,7 +297,6 @@ func TestConfigEffectiveHasEveryValue(t *testing.T) {
 	require.Equal(t, "32MiB", m["pre_trigger_memory"])
 	require.Equal(t, "1m0s", m["min_age"])
 	require.EqualValues(t, 10, m["budgets"].(map[string]any)["max_concurrent_units"])
-	require.Equal(t, "30s", m["history"])
 	policy := m["policies"].([]any)[0].(map[string]any)
 	require.Equal(t, "4h0m0s", policy["cooldown"])
 	require.Equal(t, "30s", policy["any_of"].([]any)[0].(map[string]any)["average_over"])
@@ -347,7 +338,6 @@ cooldown_by: service
 storage: file_storage/cooldowns
 pre_trigger: 20s
 pre_trigger_memory: 64 MiB
-pre_trigger_memory_per_unit: 1048576
 policies:
   - name: web
     match: {k8s.namespace.name: "{prod,stage}", cgroup: /kubepods*}
@@ -359,8 +349,6 @@ policies:
   - {name: off, baseline: {}, match: {}, any_of: [{monitor: system_load, threshold: 8, average_over: 1m}]}
 manual: {endpoint: /run/hotprofile.sock, transport: unix}
 budgets: {max_concurrent_units: 0, max_triggers_per_hour: 60, max_triggers_per_service_per_hour: 4, max_bytes_per_hour: 256MiB}
-max_switches_per_second: 50000
-cpu_weight_formula: linear
 `)
 	require.NoError(t, err)
 	require.Equal(t, "file_storage/cooldowns", cfg.Storage.String())
@@ -383,12 +371,18 @@ cpu_weight_formula: linear
 	require.Equal(t, 50.0, *core.Policies[0].Conditions[0].ReleaseBelow)
 	require.Equal(t, trigger.Baseline{Every: 2 * time.Hour, Duration: 10 * time.Second}, core.Policies[0].Baseline)
 	require.EqualValues(t, 64<<20, cfg.PreTriggerMemory)
-	require.EqualValues(t, 1<<20, cfg.PreTriggerMemoryPerUnit)
 
-	m, err := cfg.effective()
+	m, err := configlog.Map(cfg)
 	require.NoError(t, err)
 	require.Equal(t, "256MiB", m["budgets"].(map[string]any)["max_bytes_per_hour"])
 	require.Equal(t, "file_storage/cooldowns", m["storage"])
+}
+
+func TestConfigSaysWhatReplacesKeysThatAreGone(t *testing.T) {
+	for key, instead := range goneKeys {
+		_, err := load(t, key+": 1")
+		require.ErrorContains(t, err, key+": this key is gone, remove it: "+instead)
+	}
 }
 
 func TestConfigManualIsOffWithoutAnEndpoint(t *testing.T) {

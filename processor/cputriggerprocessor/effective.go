@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
@@ -53,7 +52,6 @@ func (cfg *Config) inScope(name string) bool {
 func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 	out := trigger.Config{
 		CollectionInterval: cfg.CollectionInterval,
-		History:            cfg.History,
 		PreTrigger:         cfg.PreTrigger,
 		MinAge:             cfg.MinAge,
 		CooldownByService:  cfg.CooldownBy == CooldownByService,
@@ -236,22 +234,4 @@ func (cfg *Config) globs() (out []units.PolicyGlobs) {
 		out = append(out, units.PolicyGlobs{Policy: p.Name, Match: p.Match, Exclude: p.Exclude})
 	}
 	return out
-}
-
-// effective returns the whole configuration with its defaults, for the log.
-func (cfg *Config) effective() (map[string]any, error) {
-	out, err := configlog.Map(cfg)
-	if err != nil {
-		return nil, err
-	}
-	if cfg.History == 0 {
-		var longest time.Duration
-		for _, p := range cfg.enabled() {
-			for _, i := range p.AnyOf {
-				longest = max(longest, i.AverageOver, i.Period)
-			}
-		}
-		out["history"] = longest.String()
-	}
-	return out, nil
 }

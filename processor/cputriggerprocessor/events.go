@@ -18,16 +18,6 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// The reasons of hotprofile.gate.not_opened.
-const (
-	notOpenedCooldown        = "cooldown"
-	notOpenedServiceCooldown = "cooldown of its service"
-	notOpenedBudget          = "budget"
-	notOpenedMinAge          = "min_age"
-	notOpenedServiceUnknown  = "service unknown"
-	notOpenedDryRun          = "dry run"
-)
-
 // publishTo makes the component publish events and serve readings. It must be called before the first
 // batch.
 func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
@@ -106,7 +96,7 @@ func (r *reporter) publishOpened(t units.Transition) {
 	switch {
 	case !r.events.Listening():
 	case t.Opening.DryRun:
-		r.publishNotOpened(t, notOpenedDryRun)
+		r.publishNotOpened(t, "dry run")
 	default:
 		e := event(hotunitsextension.GateOpened, "opened", t, attribute.String(attr.TriggerUntil, t.Until.UTC().Format(time.RFC3339Nano)))
 		r.setSpan(&e, t)
@@ -131,7 +121,7 @@ func (r *reporter) publishClosed(t units.Transition, nothing string) {
 
 // publishNotOpened publishes, once while a condition holds, why a gate does not open.
 func (r *reporter) publishNotOpened(t units.Transition, why string) {
-	if !r.events.Listening() || t.Again {
+	if !r.events.Listening() || t.Repeated {
 		return
 	}
 	e := event(hotunitsextension.GateNotOpened, "not opened ("+why+")", t, attribute.String(attr.GateWhy, why))

@@ -7,7 +7,7 @@
 // of how profiles are sampled.
 //
 // This package has the configuration, the wiring and the log of transitions.
-// CONTRIBUTING.md lists the rooms below.
+// docs/architecture.md lists the rooms below.
 package cputriggerprocessor
 
 import (

@@ -150,7 +150,7 @@ func TestRestartedUnitIsYoungAgain(t *testing.T) {
 
 // TestThousandsOfUnitsComeAndGo: nothing stays of them but their cooldowns.
 func TestThousandsOfUnitsComeAndGo(t *testing.T) {
-	r := newRig(t, onePolicy("match: {service.name: '*'}, cooldown: 0s", "unit_ttl: 1s"))
+	r := newRig(t, onePolicy("match: {service.name: '*'}, cooldown: 0s", ""))
 	var before, after runtime.MemStats
 	round := func(n int) {
 		for i := range 500 {
@@ -282,7 +282,7 @@ func TestStartWithEverything(t *testing.T) {
 		t.Skip("control groups are Linux's")
 	}
 	socket := filepath.Join(t.TempDir(), "trigger.sock")
-	cfg, err := load(t, "{debug_units: ['**'], manual: {endpoint: "+socket+", transport: unix}}")
+	cfg, err := load(t, "{manual: {endpoint: "+socket+", transport: unix}}")
 	require.NoError(t, err)
 	id, hot := newHotUnits(t)
 	p, err := newProcessor(processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())

@@ -114,7 +114,7 @@ func (r *running) send(path string) int {
 // quota allows, whatever else runs here.
 func spin(t *testing.T, c *hosttest.Cgroup) {
 	t.Helper()
-	c.Favour(t)
+	c.RaiseWeight(t)
 	begin(t, c.Command("/bin/sh", "-c", "while :; do :; done"))
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
@@ -196,7 +196,7 @@ policies:
 		t.Skip("with one CPU, one thread is all of it")
 	}
 	level := func() float64 {
-		s, _ := r.standing(c.Path)
+		s, _ := r.conditionStatus(c.Path)
 		return s.Value
 	}
 	require.Eventually(t, func() bool { v := level(); return v > 0 && v < 70 }, eventually, 50*time.Millisecond, "the limit was removed")
@@ -222,10 +222,10 @@ policies:
 	spin(t, hosttest.NewCgroupCalled(t, strings.TrimPrefix(c.Path, "/")))
 	r.send(c.Path) // a host with very many units is scanned seldom
 	require.Eventually(t, func() bool {
-		s, ok := r.standing(c.Path)
+		s, ok := r.conditionStatus(c.Path)
 		return ok && s.Holds
 	}, eventually, 50*time.Millisecond, "the new cgroup is a unit again, with readings of its own")
-	s, _ := r.standing(c.Path)
+	s, _ := r.conditionStatus(c.Path)
 	require.Equal(t, trigger.CoolingDown, s.State, "its cooldown outlives the restart")
 }
 
@@ -256,7 +256,7 @@ policies: [{name: cpu, match: {cgroup: /no/such}, any_of: [{monitor: cpu_usage, 
 }
 
 // standing returns how a unit stands with its nearest condition, if it has readings.
-func (r *running) standing(unit string) (s trigger.ConditionStatus, ok bool) {
+func (r *running) conditionStatus(unit string) (s trigger.ConditionStatus, ok bool) {
 	if u, here := r.p.units.Lookup(unit); here {
 		r.p.units.Locked(func() { s, ok = u.Decision().Nearest(time.Now()) })
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
@@ -429,7 +430,7 @@ func TestCooldownByServiceWaitsForTheFirstProfile(t *testing.T) {
 			r.source.cores[containerA] = 1.9
 			r.run(20 * time.Second)
 			require.Empty(t, r.log("gate opened"))
-			require.Equal(t, whyServiceUnknown, r.last("gate not opened")["why"])
+			require.Equal(t, notOpened[trigger.ServiceUnknown].log, r.last("gate not opened")["why"])
 			require.True(t, r.decision(containerA).Hot(), "samplers that wait for that may bring the profile")
 			require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 			r.run(5 * time.Second)

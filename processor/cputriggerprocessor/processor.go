@@ -28,6 +28,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/procfs"
@@ -109,7 +110,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	p.inForce.Store(&inForce{cfg: cfg})
 	if cfg.PreTrigger > 0 {
 		p.recorder = recorder.New(recorder.Config{
-			PreTrigger: cfg.PreTrigger, PerUnit: int(cfg.PreTriggerMemoryPerUnit), Memory: int(cfg.PreTriggerMemory),
+			PreTrigger: cfg.PreTrigger, PerUnit: int(max(cfg.PreTriggerMemory/8, minPreTriggerMemory)), Memory: int(cfg.PreTriggerMemory),
 		}, metrics, now())
 	}
 	p.units = units.New(units.Config{
@@ -118,7 +119,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
 	})
 	p.eval = &evaluator{
-		units: p.units, debug: watch.NewDebugUnits(cfg.DebugUnits, set.Logger), now: now,
+		units: p.units, debug: new(watch.DebugUnits), now: now,
 		reporter: &reporter{log: set.Logger, counters: metrics},
 	}
 	p.router = &routing.Router{
@@ -130,7 +131,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		p.sender = recorder.NewSender(p.recorder, set.Logger, p.units.Locked, p.router.SendRecorded)
 	}
 	p.requests = requests.New(requests.Config{
-		Scope: cfg.Scope, TTL: cfg.UnitTTL, See: p.units.See, Counters: metrics, Now: now, Log: set.Logger,
+		Scope: cfg.Scope, TTL: unitTTL, See: p.units.See, Counters: metrics, Now: now, Log: set.Logger,
 	})
 	if err := p.requests.SetConditions(cfg.conditions()); err != nil {
 		return nil, err
@@ -185,7 +186,7 @@ func (p *cpuTrigger) observeMetrics(md pmetric.Metrics) {
 // Start starts the component. Without control groups it goes on, and all profiles
 // are unmatched.
 func (p *cpuTrigger) Start(ctx context.Context, host component.Host) error {
-	if effective, err := p.cfg.effective(); err == nil {
+	if effective, err := configlog.Map(p.cfg); err == nil {
 		p.log.Debug("Continuous profiling configuration:", zap.Any("cpu_trigger", effective))
 	}
 	if err := p.start(ctx, host); err != nil {
@@ -344,11 +345,9 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	connections := p.newPeers(tree)
 	p.peers.Store(connections)
 	files, err := monitor.NewSource(tree, monitor.Options{
-		TCP:                  connections.tcp(),
-		MaxOpenFiles:         watch.OpenFiles(procfs.OpenFileLimit()),
-		Least:                p.inForce.Load().cfg.least(),
-		MaxSwitchesPerSecond: p.cfg.MaxSwitchesPerSecond,
-		CPUWeightFormula:     p.cfg.CPUWeightFormula,
+		TCP:          connections.tcp(),
+		MaxOpenFiles: watch.OpenFiles(procfs.OpenFileLimit()),
+		Least:        p.inForce.Load().cfg.least(),
 	})
 	if err != nil {
 		return fmt.Errorf("read the CPU time of units: %w", err)
@@ -358,7 +357,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	c := p.newCollector(tree, watch.WithRequests(watch.HostSource(files), p.requests, p.cfg.CollectionInterval))
 	p.collector = c
 	d := &watch.Discoverer{
-		Tree: tree, Scope: p.cfg.Scope, Units: p.units, TTL: p.cfg.UnitTTL,
+		Tree: tree, Scope: p.cfg.Scope, Units: p.units, TTL: unitTTL,
 		Interval: p.cfg.EvaluationInterval, Now: p.now, Log: p.log, SetClaims: host.SetClaims,
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -252,6 +252,14 @@ func TestUnmatchedProfiles(t *testing.T) {
 		require.NoError(t, r.send(batch(t, r.now, nobody)))
 		require.Len(t, r.log("profiles match no unit"), 2, "each reason once")
 	})
+	t.Run("beside those that match", func(t *testing.T) {
+		r := newRig(t, "")
+		require.NoError(t, r.send(batch(t, r.now, inContainer(containerB), inService(), nobody)))
+		require.EqualValues(t, 12, r.samples()["unmatched"])
+		said := r.log("profiles match no unit")
+		require.Len(t, said, 1, "the container may have ended")
+		require.Equal(t, string(identify.NoAttributes), said[0].ContextMap()["why"])
+	})
 	t.Run("pass", func(t *testing.T) {
 		r := newRig(t, "unmatched: pass\npre_trigger: 0s")
 		require.NoError(t, r.send(batch(t, r.now, nobody, inContainer(containerA))))
@@ -359,12 +367,12 @@ func TestUnitThatIsGoneClosesItsGate(t *testing.T) {
 }
 
 func TestUnitNotSeenIsForgotten(t *testing.T) {
-	r := newRig(t, "unit_ttl: 1m")
+	r := newRig(t, "")
 	r.watch(containerA, service)
-	r.run(50 * time.Second)
+	r.run(9 * time.Minute)
 	require.NoError(t, r.send(batch(t, r.now, inService())))
-	r.run(20 * time.Second)
-	r.p.units.Expire(r.now.Add(-r.p.cfg.UnitTTL), r.now)
+	r.run(2 * time.Minute)
+	r.p.units.Expire(r.now.Add(-unitTTL), r.now)
 	r.run(time.Second)
 	require.Equal(t, map[string]int64{"": 1}, r.metric("otelcol_cpu_trigger.units"))
 	require.Equal(t, 1, r.source.open)
@@ -383,7 +391,7 @@ func TestUnitIsKnownFromItsFirstProfile(t *testing.T) {
 }
 
 func TestFailedReadingsAreGapsSaidOnce(t *testing.T) {
-	r := newRig(t, "")
+	r := newRig(t, "policies: [{name: cpu, any_of: [{monitor: cpu_utilization, threshold: 80}]}]")
 	r.watch(containerA)
 	r.source.cores[containerA] = 2
 	r.run(20 * time.Second)
@@ -413,7 +421,7 @@ func TestUnavailableMonitorIsSaidOnce(t *testing.T) {
 	r.source.errs[containerA] = cgroup.Shared
 	r.run(5 * time.Second)
 	said = r.logs.FilterMessage("monitor unavailable").FilterLevelExact(zapcore.InfoLevel).All()
-	require.Len(t, said, 2, "another reason of another monitor")
+	require.Len(t, said, 3, "another reason of two other monitors")
 	require.EqualValues(t, 5, r.metric("otelcol_cpu_trigger.readings")["cpu_utilization unavailable"])
 }
 

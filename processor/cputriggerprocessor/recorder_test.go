@@ -207,7 +207,7 @@ func TestConsumerErrorWhileFlushing(t *testing.T) {
 }
 
 func TestWhatWaitsForASlowConsumerIsBounded(t *testing.T) {
-	r := newRig(t, fiveSeconds+"pre_trigger_memory_per_unit: 64KiB\n")
+	r := newRig(t, fiveSeconds+"pre_trigger_memory: 512KiB\n")
 	p := inContainer(containerA)
 	p.events, p.leaves = 300, 300
 	r.stream(10*time.Second, p)
@@ -225,7 +225,7 @@ func TestWhatWaitsForASlowConsumerIsBounded(t *testing.T) {
 }
 
 func TestOneHugeBatchIsEvicted(t *testing.T) {
-	r := newRig(t, fiveSeconds+"pre_trigger_memory_per_unit: 64KiB\n")
+	r := newRig(t, fiveSeconds+"pre_trigger_memory: 512KiB\n")
 	p := inContainer(containerA)
 	p.events, p.leaves = 5000, 5000
 	require.NoError(t, r.send(batch(t, r.now, p)))
@@ -249,7 +249,7 @@ func (r *rig) manyContainers(n int) (ids []string) {
 }
 
 func TestColdUnitsDoNotCostTheHotOneASample(t *testing.T) {
-	r := newRig(t, fiveSeconds+"pre_trigger: 20s\npre_trigger_memory: 1MiB\npre_trigger_memory_per_unit: 512KiB\n")
+	r := newRig(t, fiveSeconds+"pre_trigger: 20s\npre_trigger_memory: 1MiB\n")
 	var cold []part
 	for _, id := range r.manyContainers(1000) {
 		cold = append(cold, inContainer(id))
@@ -323,7 +323,7 @@ func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 		"many records":     {10, 200, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, fiveSeconds+"pre_trigger_memory: 1GiB\npre_trigger_memory_per_unit: 1GiB\n")
+			r := newRig(t, fiveSeconds+"pre_trigger_memory: 8GiB\n")
 			ids := r.manyContainers(c.units)
 			r.watch(ids...)
 			template := inContainer(containerA)

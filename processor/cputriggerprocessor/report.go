@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/trigger"
@@ -30,9 +31,21 @@ type reporter struct {
 	span func(unit, key string) requests.Span
 }
 
+// notOpened has the reasons why a gate does not open: the text for the debug log, the text
+// for the event, and whether the reason counts as cooling down.
+var notOpened = map[trigger.Reason]struct {
+	log, event  string
+	coolingDown bool
+}{
+	trigger.RisingEdge:     {"cooling down", "cooldown", true},
+	trigger.ServiceCooling: {"another unit of its service is open or cools down", "cooldown of its service", true},
+	trigger.ServiceUnknown: {"its service is unknown before its first profile", "service unknown", false},
+	trigger.TooYoung:       {"younger than min_age", "min_age", false},
+}
+
 func (r *reporter) report(ts []units.Transition) {
 	for _, t := range ts {
-		switch {
+		switch why, known := notOpened[t.Reason]; {
 		case t.HeldBack:
 			r.heldBack(t)
 		case t.To == trigger.Profiling && t.From != trigger.Profiling:
@@ -42,21 +55,13 @@ func (r *reporter) report(ts []units.Transition) {
 		case t.Reason == trigger.OverBudget:
 			r.counters.AddOverBudget(t.Policy, t.Budget)
 			r.log.Info("gate not opened", append(reasonFields(t), zap.String("why", "over budget"), zap.String("budget", t.Budget))...)
-			r.publishNotOpened(t, notOpenedBudget)
-		case t.Reason == trigger.RisingEdge:
-			r.counters.AddTrigger(t.Policy, counters.TriggerCoolingDown)
-			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", "cooling down"))...)
-			r.publishNotOpened(t, notOpenedCooldown)
-		case t.Reason == trigger.ServiceCooling:
-			r.counters.AddTrigger(t.Policy, counters.TriggerCoolingDown)
-			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", whyServiceCooling))...)
-			r.publishNotOpened(t, notOpenedServiceCooldown)
-		case t.Reason == trigger.ServiceUnknown:
-			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", whyServiceUnknown))...)
-			r.publishNotOpened(t, notOpenedServiceUnknown)
-		case t.Reason == trigger.TooYoung:
-			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", whyTooYoung))...)
-			r.publishNotOpened(t, notOpenedMinAge)
+			r.publishNotOpened(t, "budget")
+		case known:
+			if why.coolingDown {
+				r.counters.AddTrigger(t.Policy, counters.TriggerCoolingDown)
+			}
+			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", why.log))...)
+			r.publishNotOpened(t, why.event)
 		default:
 			r.log.Debug("state changed", zap.String("unit", t.Unit.Name()), zap.String("policy", t.Policy),
 				zap.Stringer("from", t.From), zap.Stringer("to", t.To), zap.String("why", string(t.Reason)))
@@ -192,7 +197,7 @@ func (e *evaluator) evaluate() {
 		e.reporter.log.Warn("a policy matches no unit", zap.String("policy", u.Policy), zap.String("match", u.Match), zap.String("why", u.Why))
 	}
 	e.hot.Publish()
-	if e.debug.Enabled() {
+	if e.reporter.log.Core().Enabled(zapcore.DebugLevel) {
 		e.reporter.logWindows(e.debug.Statuses(e.units, now), now)
 	}
 }
@@ -302,20 +307,10 @@ func whyShut(conditions []trigger.ConditionStatus, now time.Time) (why string, f
 		return "its policy is a dry run", fields
 	case near.Blocked == trigger.OverBudget:
 		return "over budget", append(left(), zap.String("budget", near.Budget))
-	case near.Blocked == trigger.ServiceCooling:
-		return whyServiceCooling, left()
-	case near.Blocked == trigger.ServiceUnknown:
-		return whyServiceUnknown, fields
-	case near.Blocked == trigger.TooYoung:
-		return whyTooYoung, left()
+	case notOpened[near.Blocked].log != "":
+		return notOpened[near.Blocked].log, left()
 	case near.NotBefore.After(now):
 		return "nothing was exported last time", left()
 	}
 	return "the policy is to be evaluated again", fields
 }
-
-const (
-	whyServiceCooling = "another unit of its service is open or cools down"
-	whyServiceUnknown = "its service is unknown before its first profile"
-	whyTooYoung       = "younger than min_age"
-)

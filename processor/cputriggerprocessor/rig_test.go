@@ -193,6 +193,9 @@ func (w *fakeWatcher) Read(now time.Time, out []monitor.Result) {
 		}
 		if _, ok := w.source.values[w.name][m]; err == nil && !ok && m != monitor.CPUUtilization && m != monitor.CPUUsage {
 			err = unset
+			if m == monitor.CPUBusiestThread {
+				err = monitor.NotBusy
+			}
 		}
 		out[i] = monitor.Result{Reading: r, Restarted: w.source.restarted[w.name], Err: err}
 	}

@@ -5,7 +5,6 @@ package cputriggerprocessor
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
@@ -42,9 +42,9 @@ const (
 
 // record is the stored record.
 type record struct {
-	Version  int             `json:"version"`
-	Taken    time.Time       `json:"taken"`
-	Snapshot json.RawMessage `json:"snapshot"` // without its time: equal bytes are not written again
+	Version  int              `json:"version"`
+	Taken    time.Time        `json:"taken"`
+	Snapshot trigger.Snapshot `json:"snapshot"`
 }
 
 // memory saves snapshots in a storage extension, so that they survive a restart.
@@ -62,8 +62,7 @@ type memory struct {
 	ended  chan struct{}
 	cancel context.CancelFunc
 
-	written [sha256.Size]byte // of the snapshot written last; used by the writer alone
-	failed  int               // writes since the last success; used by the writer alone
+	failed int // writes since the last success; used by the writer alone
 }
 
 // findStorage returns the storage extension of that id. An error is a mistake in the
@@ -195,10 +194,7 @@ func (m *memory) save(s trigger.Snapshot) {
 		return
 	}
 	m.latest = &s
-	select {
-	case m.wake <- struct{}{}:
-	default: // there is a token already
-	}
+	token.Put(m.wake)
 }
 
 // close writes a last snapshot and closes the client. It may be called twice.
@@ -256,38 +252,21 @@ func (m *memory) run(ctx context.Context) {
 	}
 }
 
-// write stores a snapshot unless it equals the one written last.
+// write stores a snapshot.
 func (m *memory) write(ctx context.Context, s trigger.Snapshot) error {
-	snapshot, value, err := encodeRecord(s)
+	value, err := encodeRecord(s)
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(snapshot)
-	if sum == m.written {
-		return nil
-	}
-	m.written = [sha256.Size]byte{} // unknown until it succeeds
-	if err := m.call(ctx, func(ctx context.Context) error { return m.client.Set(ctx, recordKey, value) }); err != nil {
-		return err
-	}
-	m.written = sum
-	return nil
+	return m.call(ctx, func(ctx context.Context) error { return m.client.Set(ctx, recordKey, value) })
 }
 
-// encodeRecord returns a marshalled record, and the part of it without its time.
-func encodeRecord(s trigger.Snapshot) (snapshot, value []byte, err error) {
-	r := record{Version: recordVersion, Taken: s.Taken}
-	s.Taken = time.Time{}
-	if r.Snapshot, err = json.Marshal(s); err != nil {
-		return nil, nil, err
+func encodeRecord(s trigger.Snapshot) ([]byte, error) {
+	value, err := json.Marshal(record{Version: recordVersion, Taken: s.Taken, Snapshot: s})
+	if n := len(value); n > maxRecord {
+		return nil, fmt.Errorf("the record has %d bytes, and at most %d are kept", n, maxRecord)
 	}
-	if value, err = json.Marshal(r); err != nil {
-		return nil, nil, err
-	}
-	if len(value) > maxRecord {
-		return nil, nil, fmt.Errorf("the record has %d bytes, and at most %d are kept", len(value), maxRecord)
-	}
-	return r.Snapshot, value, nil
+	return value, err
 }
 
 func decodeRecord(value []byte) (s trigger.Snapshot, err error) {
@@ -301,9 +280,6 @@ func decodeRecord(value []byte) (s trigger.Snapshot, err error) {
 	if r.Version != recordVersion {
 		return s, fmt.Errorf("the stored record is of version %d, and this collector knows %d", r.Version, recordVersion)
 	}
-	if err := json.Unmarshal(r.Snapshot, &s); err != nil {
-		return trigger.Snapshot{}, fmt.Errorf("the stored record is corrupt: %w", err)
-	}
-	s.Taken = r.Taken
-	return s, nil
+	r.Snapshot.Taken = r.Taken
+	return r.Snapshot, nil
 }

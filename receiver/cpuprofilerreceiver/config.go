@@ -9,7 +9,6 @@ import (
 	"math"
 	"path"
 	"runtime"
-	"slices"
 	"strconv"
 	"time"
 
@@ -191,16 +190,9 @@ func (cfg *Config) Validate() error {
 			fault("targets[%d]: %w", i, err)
 		}
 	}
-	between := func(key string, got, least, most any, ok bool) {
-		if !ok {
-			fault("%s: %v is not between %v and %v", key, got, least, most)
-		}
-	}
-	between("discovery_interval", cfg.DiscoveryInterval, minDiscoveryInterval, maxDiscoveryInterval,
-		cfg.DiscoveryInterval >= minDiscoveryInterval && cfg.DiscoveryInterval <= maxDiscoveryInterval)
+	errs = append(errs, configlog.Between("discovery_interval", cfg.DiscoveryInterval, minDiscoveryInterval, maxDiscoveryInterval))
 	errs = append(errs, cfg.Check())
-	between("max_perf_events", cfg.MaxPerfEvents, minPerfEvents, maxPerfEvents,
-		cfg.MaxPerfEvents >= minPerfEvents && cfg.MaxPerfEvents <= maxPerfEvents)
+	errs = append(errs, configlog.Between("max_perf_events", cfg.MaxPerfEvents, minPerfEvents, maxPerfEvents))
 	switch cfg.KernelStacks {
 	case KernelStacksAuto, KernelStacksTrue, KernelStacksFalse:
 	default:
@@ -219,13 +211,10 @@ func (cfg *Config) Validate() error {
 			fault("thread_attributes[%d]: %q is not one of %s, %s", i, a, attr.ThreadName, attr.ThreadID)
 		}
 	}
-	between("max_memory", cfg.MaxMemory, minMemory, maxMemory, cfg.MaxMemory >= minMemory && cfg.MaxMemory <= maxMemory)
-	between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize,
-		cfg.BufferSize >= buffer.MinSize && cfg.BufferSize <= buffer.MaxSize)
-	between("export_interval", cfg.ExportInterval, minExportInterval, maxExportInterval,
-		cfg.ExportInterval >= minExportInterval && cfg.ExportInterval <= maxExportInterval)
-	between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout,
-		cfg.ExportTimeout >= minExportTimeout && cfg.ExportTimeout <= maxExportTimeout)
+	errs = append(errs, configlog.Between("max_memory", cfg.MaxMemory, minMemory, maxMemory))
+	errs = append(errs, configlog.Between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize))
+	errs = append(errs, configlog.Between("export_interval", cfg.ExportInterval, minExportInterval, maxExportInterval))
+	errs = append(errs, configlog.Between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout))
 	return errors.Join(errs...)
 }
 
@@ -244,24 +233,4 @@ func (cfg *Config) perf() sampler.PerfConfig {
 		// A third of max_overhead, of all CPUs together.
 		FileShare: float64(cfg.MaxOverhead) / 100 / 3 * float64(runtime.NumCPU()),
 	}
-}
-
-// sampledAndPulled returns the profiles of pprof endpoints that measure what is
-// sampled of the same programs too. Endpoints that overlap with targets in part are
-// not known at start.
-func (cfg *Config) sampledAndPulled() (profiles []string) {
-	for _, e := range cfg.PprofEndpoints {
-		sampled := map[string]bool{"profile": cfg.CPU.Enabled && e.KeepSampled, "allocs": cfg.Allocations.HasValue()}
-		local := e.Socket != "" || e.Target.HasValue()
-		same := len(cfg.Targets) == 0 || e.Target.HasValue() && slices.Contains(cfg.Targets, *e.Target.Get())
-		if !local || !same {
-			continue
-		}
-		for _, name := range e.Profiles {
-			if sampled[name] && !slices.Contains(profiles, name) {
-				profiles = append(profiles, name)
-			}
-		}
-	}
-	return profiles
 }

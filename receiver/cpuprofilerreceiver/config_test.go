@@ -61,7 +61,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 				d := dotnet.DefaultConfig()
 				d.ServerConfig.NetAddr.Transport, d.ServerConfig.NetAddr.Endpoint = "unix", "/run/hotprofile/dotnet.sock"
 				d.ServerConfig.MaxRequestBodySize = 300_000
-				d.SocketMode, d.IncludeExportThread = 0o666, true
+				d.SocketMode = 0o666
 				return d
 			}()),
 			BufferSize:     200 * bytesize.KiB,

@@ -14,11 +14,12 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/kernelwait"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/waitreason"
 )
 
 // emitter takes batches from the buffers, builds profiles of them and passes them
@@ -89,12 +90,7 @@ type source struct {
 // add registers a buffer, before Start.
 func (e *emitter) add(name string, b *buffer.Buffer, flush func()) {
 	e.sources = append(e.sources, source{name, b, flush})
-	b.OnFull(func() {
-		select {
-		case e.full <- struct{}{}:
-		default:
-		}
-	})
+	b.OnFull(func() { token.Put(e.full) })
 	b.OnUnheld(func() { e.counters.LimitHit(context.Background(), "starting_samples", 1) })
 	b.OnLost(func(t *samples.Type) { e.counters.Samples(sampler.BufferFull, t.Sampler, 1) })
 }
@@ -231,7 +227,7 @@ func (e *emitter) consume(batch *samples.Batch) {
 	defer e.names.Release(batch)
 	spent := e.resolve(batch)
 	span := cputime.Begin()
-	kernelwait.Find(batch)
+	waitreason.Find(batch)
 	whole, truncated, running := count(batch)
 	e.counters.CPUProfilerStacks.Add(context.Background(), int64(whole), sampler.With("outcome", "whole"))
 	e.counters.CPUProfilerStacks.Add(context.Background(), int64(truncated), sampler.With("outcome", "truncated"))

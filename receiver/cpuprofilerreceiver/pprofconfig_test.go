@@ -44,34 +44,6 @@ func TestConfigPprofEndpointsHaveDefaultsOfTheirOwn(t *testing.T) {
 	require.Equal(t, map[string]any{"service.name": "checkout"}, second.Resource)
 }
 
-func TestSampledAndPulledProfilesOfOneProgramAreFound(t *testing.T) {
-	target := func(pid int) map[string]any { return map[string]any{"pid": pid} }
-	of := func(pid int, profiles ...any) map[string]any {
-		return map[string]any{"endpoint": "http://localhost:6060/debug/pprof", "target": target(pid), "profiles": profiles, "keep_sampled": true}
-	}
-	for name, test := range map[string]struct {
-		receiver map[string]any
-		want     []string
-	}{
-		"the whole host":                  {map[string]any{"cpu": map[string]any{}, "pprof_endpoints": []any{of(7, "profile", "allocs")}}, []string{"profile"}},
-		"allocations too":                 {map[string]any{"allocations": map[string]any{}, "pprof_endpoints": []any{of(7, "mutex"), of(8, "profile", "allocs"), of(9, "allocs")}}, []string{"profile", "allocs"}},
-		"the same target":                 {map[string]any{"targets": []any{target(6), target(7)}, "pprof_endpoints": []any{of(7, "profile")}}, []string{"profile"}},
-		"another target":                  {map[string]any{"targets": []any{target(6)}, "pprof_endpoints": []any{of(7, "profile")}}, nil},
-		"what is not sampled":             {map[string]any{"cpu": map[string]any{}, "pprof_endpoints": []any{of(7, "allocs", "mutex")}}, nil},
-		"nothing but endpoints":           {map[string]any{"pprof_endpoints": []any{of(7, "profile", "allocs")}}, nil},
-		"a socket of this host":           {map[string]any{"cpu": map[string]any{}, "pprof_endpoints": []any{map[string]any{"socket": "/run/a.sock", "keep_sampled": true}}}, []string{"profile"}},
-		"a profile that is not pulled":    {map[string]any{"cpu": map[string]any{}, "pprof_endpoints": []any{map[string]any{"socket": "/run/a.sock"}}}, nil},
-		"an endpoint that is on any host": {map[string]any{"cpu": map[string]any{}, "pprof_endpoints": []any{map[string]any{"endpoint": "http://b/debug/pprof", "resource": map[string]any{"service.name": "b"}}}}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg := createDefaultConfig()
-			require.NoError(t, confmap.NewFromStringMap(test.receiver).Unmarshal(cfg))
-			require.NoError(t, confmap.Validate(cfg))
-			require.Equal(t, test.want, cfg.sampledAndPulled())
-		})
-	}
-}
-
 func TestConfigFaultsOfPprofEndpointsNameTheirKey(t *testing.T) {
 	for name, test := range map[string]struct {
 		yaml map[string]any

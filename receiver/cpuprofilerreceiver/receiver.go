@@ -131,9 +131,6 @@ func (p *profiler) enabled() (enabled []sampler.Factory) {
 	default:
 		p.logger.Info("running threads are not sampled: cpu.enabled is false")
 	}
-	if twice := p.cfg.sampledAndPulled(); len(twice) > 0 {
-		p.logger.Warn("programs are sampled and pulled: backends add both up, unless you select one by hotprofile.origin", zap.Strings("profiles", twice))
-	}
 	return enabled
 }
 
@@ -173,8 +170,8 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 		ThreadID:   slices.Contains(p.cfg.ThreadAttributes, attr.ThreadID),
 		Targets:    p.cfg.Targets,
 	}
-	if p.cfg.CPU.Enabled && slices.ContainsFunc(p.cfg.PprofEndpoints, func(e pprof.Config) bool { return e.LeavesOutSampled() }) {
-		shared.OnCPU = sampler.NewSampled()
+	if slices.ContainsFunc(p.cfg.PprofEndpoints, func(e pprof.Config) bool { return !e.KeepSampled }) {
+		shared.Sampled = map[string]*sampler.Sampled{sampler.PprofCPU: sampler.NewSampled(), sampler.PprofAllocs: sampler.NewSampled()}
 	}
 	for _, f := range enabled {
 		shared.Weights += f.Weight

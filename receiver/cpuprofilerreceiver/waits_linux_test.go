@@ -137,7 +137,7 @@ func offCPUAlways(pids ...int) func(*Config) {
 
 // TestSamplesHaveWhatProgramsWaitFor has a program for each way to wait. Most of the time
 // of its first thread has to be in waits for what that way waits for.
-// HOTPROFILE_UPDATE_GOLDEN=1 records the stacks for the tests of kernelwait.
+// HOTPROFILE_UPDATE_GOLDEN=1 records the stacks for the tests of waitreason.
 func TestSamplesHaveWhatProgramsWaitFor(t *testing.T) {
 	needKernelNames(t)
 	binary := program(t, "waits")
@@ -224,7 +224,7 @@ func recordStacks(t *testing.T, all []wait, pids map[string]int) {
 	}
 	t.Log(text)
 	if os.Getenv("HOTPROFILE_UPDATE_GOLDEN") == "1" {
-		require.NoError(t, os.WriteFile("internal/kernelwait/testdata/stacks.txt", []byte(text), 0o644))
+		require.NoError(t, os.WriteFile("internal/waitreason/testdata/stacks.txt", []byte(text), 0o644))
 	}
 }
 

@@ -57,13 +57,10 @@ func createDefaultConfig() *Config {
 // Unmarshal replaces the default list of events, whose items would stay where the list
 // has fewer.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.Check(conf, *cfg); err != nil {
-		return err
-	}
 	if conf.IsSet("events") {
 		cfg.Events = nil
 	}
-	return conf.Unmarshal(cfg)
+	return configlog.Unmarshal(conf, cfg)
 }
 
 // Validate reports every fault, each with its key and what is allowed.
@@ -78,15 +75,8 @@ func (cfg *Config) Validate() error {
 			fault("events[%d]: %q is not one of %s", i, name, strings.Join(all, ", "))
 		}
 	}
-	between := func(key string, got, least, most time.Duration) {
-		if got < least || got > most {
-			fault("%s: %v is not between %v and %v", key, got, least, most)
-		}
-	}
-	between("collection_interval", cfg.CollectionInterval, minCollectionInterval, maxCollectionInterval)
-	between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout)
-	if cfg.MaxUnits < 1 || cfg.MaxUnits > maxMaxUnits {
-		fault("max_units: %d is not between 1 and %d", cfg.MaxUnits, maxMaxUnits)
-	}
+	errs = append(errs, configlog.Between("collection_interval", cfg.CollectionInterval, minCollectionInterval, maxCollectionInterval))
+	errs = append(errs, configlog.Between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout))
+	errs = append(errs, configlog.Between("max_units", cfg.MaxUnits, 1, maxMaxUnits))
 	return errors.Join(errs...)
 }

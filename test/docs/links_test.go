@@ -21,7 +21,10 @@ import (
 const root = "../.."
 
 // pages are the repository's Markdown files, by path from the root.
-func pages(t *testing.T) map[string]string {
+func pages(t *testing.T) map[string]string { return files(t, ".md") }
+
+// files are the repository's files whose names end with ext, by path from the root.
+func files(t *testing.T, ext string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
 	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -42,7 +45,7 @@ func pages(t *testing.T) map[string]string {
 			}
 			return nil
 		}
-		if filepath.Ext(name) != ".md" {
+		if filepath.Ext(name) != ext {
 			return nil
 		}
 		text, err := os.ReadFile(path)
@@ -111,4 +114,20 @@ func TestEveryPageIsInTheIndex(t *testing.T) {
 			assert.True(t, strings.Contains(texts["docs/README.md"], "]("+file+")"), "docs/README.md has no link to %s", name)
 		}
 	}
+}
+
+func TestArchitectureHasEveryFolderOfCode(t *testing.T) {
+	page, seen := pages(t)["docs/architecture.md"], map[string]bool{}
+	for file := range files(t, ".go") {
+		dir := filepath.Dir(file)
+		private := strings.Contains(dir, "perfevent/internal/") || strings.Contains(dir, "internal/metadata") || strings.Contains(dir, "internal/tools/")
+		if seen[dir] || private || strings.Contains(dir, "testdata") || strings.HasPrefix(dir, "test/vm") || strings.HasPrefix(dir, "test/peers") {
+			continue
+		}
+		seen[dir] = true
+		named, err := regexp.MatchString("[`/]"+filepath.Base(dir)+"`", page)
+		require.NoError(t, err)
+		assert.True(t, named, "docs/architecture.md does not have %s", dir)
+	}
+	assert.Greater(t, len(seen), 50)
 }

@@ -23,7 +23,7 @@ func TestAlertsOpenAndCloseGates(t *testing.T) {
 	const service = "alerted-service"
 	cool := newCgroup(t, "alerted")
 	cool.SetQuota(t, cores)
-	cool.Favour(t)
+	cool.RaiseWeight(t)
 	w, metrics, port := startWire(t), freePort(t), freePort(t)
 	c := gated(t, w, metrics, fmt.Sprintf(`
     manual:

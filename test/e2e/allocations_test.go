@@ -44,7 +44,7 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
 	for _, g := range []*hosttest.Cgroup{hot, cool} {
 		g.SetQuota(t, cores)
-		g.Favour(t)
+		g.RaiseWeight(t)
 	}
 	w, p, metrics := startWire(t), startPeer(t), freePort(t)
 	dir := filepath.Join(t.TempDir(), "profiles")

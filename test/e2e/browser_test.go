@@ -63,7 +63,7 @@ func TestTheConsoleInABrowser(t *testing.T) {
 		unit = prefix + fmt.Sprintf("%x", sha256.Sum256([]byte(service)))[:52]
 		cg := hosttest.NewCgroupCalled(t, "docker-"+unit+".scope")
 		cg.SetQuota(t, cores/2)
-		cg.Favour(t)
+		cg.RaiseWeight(t)
 		startLoad(t, cg.Command(loadBinary, load...), service)
 		return unit
 	}

@@ -107,7 +107,7 @@ func watch(t testing.TB, name string, cmd *exec.Cmd) *collector {
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
 	if os.Geteuid() == 0 {
 		own := hosttest.NewCgroup(t, "hotprofile-e2e-collector")
-		own.Favour(t)
+		own.RaiseWeight(t)
 		defer func() { own.Add(t, cmd.Process.Pid) }()
 	}
 	require.NoError(t, cmd.Start())

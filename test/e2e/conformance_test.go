@@ -214,7 +214,7 @@ func TestEverySamplersRequestsKeepEveryRule(t *testing.T) {
 	skipWithoutProbes(t)
 	hot := newCgroup(t, "hot")
 	hot.SetQuota(t, cores)
-	hot.Favour(t)
+	hot.RaiseWeight(t)
 	program, sender, service := buildAllocating(t), buildSender(t), buildPprofService(t)
 	listen := freePort(t)
 	dir, err := os.MkdirTemp("", "hp")
@@ -484,7 +484,7 @@ func TestShippedConfigurationsLeaveFewLabels(t *testing.T) {
 	t.Parallel()
 	g := hosttest.NewCgroupCalled(t, "docker-"+containerID+".scope")
 	g.SetQuota(t, cores)
-	g.Favour(t)
+	g.RaiseWeight(t)
 	startLoad(t, g.Command(loadBinary), "")
 	for _, tc := range []struct {
 		config string

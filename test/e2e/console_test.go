@@ -65,7 +65,7 @@ func hotContainer(t *testing.T, which string) (unit string, hot *hosttest.Cgroup
 	unit = fmt.Sprintf("%x", sha256.Sum256([]byte(t.Name()+which+strconv.Itoa(os.Getpid()))))
 	hot = hosttest.NewCgroupCalled(t, "docker-"+unit+".scope")
 	hot.SetQuota(t, cores)
-	hot.Favour(t)
+	hot.RaiseWeight(t)
 	return unit, hot
 }
 

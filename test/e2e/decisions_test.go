@@ -43,7 +43,7 @@ func TestARestartDoesNotTriggerAgainInsideTheCooldown(t *testing.T) {
 	t.Parallel()
 	hot := newCgroup(t, "hot")
 	hot.SetQuota(t, cores)
-	hot.Favour(t)
+	hot.RaiseWeight(t)
 	w := startWire(t)
 	policy := fmt.Sprintf(`
     storage: file_storage
@@ -92,7 +92,7 @@ func TestByHand(t *testing.T) {
 	t.Parallel()
 	cool := newCgroup(t, "cool")
 	cool.SetQuota(t, cores)
-	cool.Favour(t)
+	cool.RaiseWeight(t)
 	for name, server := range map[string]struct{ yaml, network, address string }{
 		"TCP":         {network: "tcp", address: fmt.Sprintf("localhost:%d", freePort(t))},
 		"Unix socket": {yaml: "transport: unix, ", network: "unix", address: filepath.Join(t.TempDir(), "trigger.sock")},
@@ -147,7 +147,7 @@ func TestBudgetsAndDryRuns(t *testing.T) {
 	for i := range 3 {
 		cg := newCgroup(t, fmt.Sprintf("hot%d", i))
 		cg.SetQuota(t, 0.2)
-		cg.Favour(t)
+		cg.RaiseWeight(t)
 		units = append(units, cg.Path)
 		commands = append(commands, func() { startLoad(t, cg.Command(loadBinary), fmt.Sprintf("%s-%d", hotService, i)) })
 	}

@@ -41,7 +41,7 @@ func TestDotnetOfAHotCgroupPasses(t *testing.T) {
 	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
 	for _, g := range []*hosttest.Cgroup{hot, cool} {
 		g.SetQuota(t, cores)
-		g.Favour(t)
+		g.RaiseWeight(t)
 	}
 	sender := buildSender(t)
 	dir, err := os.MkdirTemp("", "hp")

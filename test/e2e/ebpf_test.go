@@ -33,7 +33,7 @@ func TestTheEBPFProfilerIsGated(t *testing.T) {
 	hot, cool := hosttest.NewCgroup(t, "hotprofile-ebpf-hot"), hosttest.NewCgroup(t, "hotprofile-ebpf-cool")
 	for _, c := range []*hosttest.Cgroup{hot, cool} {
 		c.SetQuota(t, cores)
-		c.Favour(t)
+		c.RaiseWeight(t)
 	}
 	w, dir := startWire(t), filepath.Join(t.TempDir(), "profiles")
 	c := startBinary(t, binary, "ebpf", fmt.Sprintf(`

@@ -77,7 +77,7 @@ func TestEventsAndReadingsLeave(t *testing.T) {
 	unit := fmt.Sprintf("%x", sha256.Sum256([]byte(t.Name()+strconv.Itoa(os.Getpid()))))
 	hot := hosttest.NewCgroupCalled(t, "docker-"+unit+".scope")
 	hot.SetQuota(t, cores)
-	hot.Favour(t)
+	hot.RaiseWeight(t)
 	hooks, dir := startHook(t), t.TempDir()
 	port, logsFile, metricsFile := freePort(t), filepath.Join(dir, "logs.json"), filepath.Join(dir, "metrics.json")
 	peer := startCollector(t, "peer", fmt.Sprintf(`
@@ -231,7 +231,7 @@ func TestAGateThatTheShutdownClosesIsPosted(t *testing.T) {
 	t.Parallel()
 	hot := newCgroup(t, "hot")
 	hot.SetQuota(t, cores)
-	hot.Favour(t)
+	hot.RaiseWeight(t)
 	hooks := startHook(t)
 	c := pipeline{
 		extensions: []string{fmt.Sprintf(`hot_units: {webhooks: [{endpoint: "%s/", group_wait: 5m, events: [hotprofile.gate.opened, hotprofile.gate.closed, hotprofile.profile.written]}]}`, hooks.URL)},

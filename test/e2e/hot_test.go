@@ -101,9 +101,9 @@ func play(t *testing.T, s scenario) outcome {
 	const idle, busy, duration = 5 * time.Second, 12 * time.Second, 6 * time.Second
 	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
 	hot.SetQuota(t, cores)
-	hot.Favour(t)
+	hot.RaiseWeight(t)
 	cool.SetQuota(t, cores)
-	cool.Favour(t)
+	cool.RaiseWeight(t)
 	w, p := startWire(t), startPeer(t)
 	dir, metrics := filepath.Join(t.TempDir(), "profiles"), freePort(t)
 	c := pipeline{

@@ -64,7 +64,7 @@ func TestEachLoadOpensTheGateOfItsOwnMonitor(test *testing.T) {
 			if load.cores > 0 {
 				cg.SetQuota(t, load.cores)
 			}
-			cg.Favour(t)
+			cg.RaiseWeight(t)
 			began := time.Now()
 			startLoad(t, cg.Command(loadBinary, load.args...), hotService)
 			opened := func() (policies []string) {
@@ -104,7 +104,7 @@ func TestAProgramThatWaitsForItsDiskOpensTheGate(t *testing.T) {
 		t.Skip("temporary files are in memory: nothing waits for a disk")
 	}
 	cg := newCgroup(t, "disk")
-	cg.Favour(t)
+	cg.RaiseWeight(t)
 	c := pipeline{
 		receiver: "{export_interval: 1s}",
 		trigger: fmt.Sprintf(`
@@ -133,7 +133,7 @@ func TestAProgramAtItsMemoryLimitOpensTheGate(t *testing.T) {
 	const limit = 16 << 20
 	cg := newCgroup(t, "memory")
 	cg.LimitMemory(t, limit)
-	cg.Favour(t)
+	cg.RaiseWeight(t)
 	c := pipeline{
 		receiver: "{export_interval: 1s}",
 		trigger: fmt.Sprintf(`

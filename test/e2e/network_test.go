@@ -42,7 +42,7 @@ func TestCallsOnSocketsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
 	for _, g := range []*hosttest.Cgroup{hot, cool} {
 		g.SetQuota(t, cores)
-		g.Favour(t)
+		g.RaiseWeight(t)
 	}
 	w, metrics := startWire(t), freePort(t)
 	dir := filepath.Join(t.TempDir(), "profiles")

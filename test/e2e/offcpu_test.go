@@ -34,7 +34,7 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
 	for _, g := range []*hosttest.Cgroup{hot, cool} {
 		g.SetQuota(t, cores)
-		g.Favour(t)
+		g.RaiseWeight(t)
 	}
 	w, metrics := startWire(t), freePort(t)
 	c := pipeline{

@@ -76,7 +76,7 @@ func TestPoliciesChangeWithoutARestart(t *testing.T) {
 	t.Parallel()
 	hot := newCgroup(t, "hot")
 	hot.SetQuota(t, cores)
-	hot.Favour(t)
+	hot.RaiseWeight(t)
 	server := &publishedServer{}
 	server.Server = httptest.NewServer(server)
 	defer server.Close()

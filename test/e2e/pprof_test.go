@@ -32,7 +32,7 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
 	for _, g := range []*hosttest.Cgroup{hot, cool} {
 		g.SetQuota(t, cores)
-		g.Favour(t)
+		g.RaiseWeight(t)
 	}
 	service := buildPprofService(t)
 	socket := filepath.Join(filepath.Dir(service), "s")

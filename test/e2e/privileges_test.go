@@ -77,7 +77,7 @@ func TestWhatEachCapabilityAllows(t *testing.T) {
 	}
 	cgroup := newCgroup(t, "privileges")
 	cgroup.SetQuota(t, 1)
-	cgroup.Favour(t)
+	cgroup.RaiseWeight(t)
 	p := startPrograms(t, cgroup)
 	withoutPtrace := []string{seeOwn, seeOthers, seeKernel, seeKallsyms, seeOwnWaits, seeWaits, seeReasons}
 	if perfmonReadsMemory(t, p.others) {
@@ -264,7 +264,7 @@ func TestProbesNeedMoreThanTheDocumentedCapabilities(t *testing.T) {
 	skipWithoutProbes(t)
 	cgroup := newCgroup(t, "probes")
 	cgroup.SetQuota(t, cores)
-	cgroup.Favour(t)
+	cgroup.RaiseWeight(t)
 	startLoad(t, cgroup.Command(buildAllocating(t), "-busy", "1h"), hotService)
 	for name, caps := range map[string][]uintptr{
 		"with CAP_SYS_ADMIN":    {unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_ADMIN},

@@ -23,7 +23,7 @@ func TestTheRecorderHoldsWhatLedToTheTrigger(t *testing.T) {
 	t.Parallel()
 	hot := newCgroup(t, "hot")
 	hot.SetQuota(t, cores/2)
-	hot.Favour(t)
+	hot.RaiseWeight(t)
 	w := startWire(t)
 	dir, metrics := filepath.Join(t.TempDir(), "profiles"), freePort(t)
 	c := pipeline{

@@ -166,7 +166,7 @@ func (s instrumented) start(t *testing.T, name string, otlp int, env ...string) 
 	t.Helper()
 	cg := newCgroup(t, name)
 	cg.SetQuota(t, s.cores)
-	cg.Favour(t)
+	cg.RaiseWeight(t)
 	line, needed := s.prepare(t)
 	cmd := cg.Command(line[0], line[1:]...)
 	in, err := cmd.StdinPipe()
@@ -258,7 +258,6 @@ processors:
     collection_interval: %v
     evaluation_interval: %v
     min_age: 6s # longer than the window: the first requests of a process are slow
-    debug_units: [%q]
     policies: %s
 exporters:
   %s
@@ -271,7 +270,7 @@ service:
     profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/wire]}
     traces: {receivers: [otlp], processors: [cpu_trigger], exporters: [debug]}
     metrics: {receivers: [otlp], processors: [cpu_trigger], exporters: [debug]}
-`, otlp, collection, evaluation, ofThisTest(t), list.String(), w.exporter()))
+`, otlp, collection, evaluation, list.String(), w.exporter()))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	return c
 }

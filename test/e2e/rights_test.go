@@ -30,7 +30,7 @@ func TestOrdinaryUserWithTheDocumentedCapabilities(t *testing.T) {
 	requireRoot(t)
 	hot := newCgroup(t, "hot")
 	hot.SetQuota(t, cores)
-	hot.Favour(t)
+	hot.RaiseWeight(t)
 	w := startWire(t)
 	c := startAs(t, gateTo(w, "/"), &syscall.SysProcAttr{
 		Credential:  &syscall.Credential{Uid: nobody, Gid: nobody},
@@ -71,7 +71,7 @@ func TestOrdinaryUserOnOwnProcesses(t *testing.T) {
 	if os.Geteuid() == 0 {
 		favoured := newCgroup(t, "own")
 		favoured.SetQuota(t, cores)
-		favoured.Favour(t)
+		favoured.RaiseWeight(t)
 		favoured.Add(t, load.Process.Pid)
 	}
 	unit := fmt.Sprintf("%d:", load.Process.Pid)

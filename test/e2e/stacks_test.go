@@ -56,7 +56,7 @@ func TestStacksAreWholeByDefault(t *testing.T) {
 	for name, p := range programs {
 		g := newCgroup(t, name)
 		g.SetQuota(t, cores)
-		g.Favour(t)
+		g.RaiseWeight(t)
 		startLoad(t, g.Command(p.command[0], p.command[1:]...), "e2e-stacks-"+name)
 	}
 	opened := map[string]time.Time{}

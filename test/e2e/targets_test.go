@@ -83,7 +83,7 @@ func TestProcessesThatComeAndGoBesideASteadyOne(t *testing.T) {
 	steady, churning := newCgroup(t, "steady"), newCgroup(t, "churn")
 	for _, g := range []*hosttest.Cgroup{steady, churning} {
 		g.SetQuota(t, cores)
-		g.Favour(t)
+		g.RaiseWeight(t)
 	}
 	churning.SetQuota(t, 1)
 	w, metrics := startWire(t), freePort(t)
@@ -160,7 +160,7 @@ service:
 	const most = 2500
 	bomb.SetPIDs(t, most)
 	bomb.SetQuota(t, cores)
-	bomb.Favour(t)
+	bomb.RaiseWeight(t)
 	first := bomb.Command(program.Parent, "bomb")
 	startLoad(t, first, "e2e-bomb")
 	until("the fork bomb did not grow", func() bool { return bomb.PIDs() >= most-10 })
@@ -190,7 +190,7 @@ func TestCPUThatIsOfflineForAMoment(t *testing.T) {
 	cpu := hosttest.HotplugCPU(t)
 	steady := newCgroup(t, "steady")
 	steady.SetQuota(t, cores)
-	steady.Favour(t)
+	steady.RaiseWeight(t)
 	w := startWire(t)
 	c := startCollector(t, "collector", fmt.Sprintf(`
 receivers:

@@ -95,7 +95,7 @@ type program struct {
 func launch(t *testing.T, path string, args ...string) *program {
 	t.Helper()
 	p := &program{t: t, cgroup: hosttest.NewCgroup(t, "hotprofile-fidelity")}
-	p.cgroup.Favour(t)
+	p.cgroup.RaiseWeight(t)
 	p.cmd = p.cgroup.Command(path, args...)
 	var err error
 	p.in, err = p.cmd.StdinPipe()

@@ -75,11 +75,11 @@ func (c *Cgroup) LimitMemory(t testing.TB, bytes int64) {
 	}
 }
 
-// Favour gives the cgroup a high weight, so that it gets the CPU that its quota
+// RaiseWeight gives the cgroup a high weight, so that it gets the CPU that its quota
 // allows on a busy machine. It skips the test if that is not possible.
-func (c *Cgroup) Favour(t testing.TB) {
+func (c *Cgroup) RaiseWeight(t testing.TB) {
 	t.Helper()
-	if err := c.made.Favour(100); err != nil {
+	if err := c.made.RaiseWeight(100); err != nil {
 		SkipUnprivileged(t, "%v", err)
 	}
 }

@@ -54,10 +54,8 @@ processors:
   cpu_trigger:
     evaluation_interval: 1s
     min_age: 0s
-    unit_ttl: 10s
     pre_trigger: 10s
-    pre_trigger_memory: 1MiB
-    pre_trigger_memory_per_unit: 256KiB
+    pre_trigger_memory: 2MiB
     storage: file_storage
     manual: {endpoint: "127.0.0.1:{{.Manual}}"}
     budgets: {max_concurrent_units: 2}

@@ -119,7 +119,7 @@ func (s *soak) prepareAndRun(ctx context.Context, sender, data string, keep bool
 		return fmt.Errorf("the collector needs a cgroup of its own, so run this as root: %w", err)
 	}
 	defer func() { err = errors.Join(err, s.group.Remove()) }()
-	if err := errors.Join(s.group.LimitMemory(memoryLimit), s.group.Favour(8)); err != nil {
+	if err := errors.Join(s.group.LimitMemory(memoryLimit), s.group.RaiseWeight(8)); err != nil {
 		return err
 	}
 	if s.onlyStrangers {

@@ -183,7 +183,7 @@ func (s *soak) strangersAttack(ctx context.Context, of allowance) (a *attack, er
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, hot.Remove()) }()
-	if err := hot.Favour(8); err != nil {
+	if err := hot.RaiseWeight(8); err != nil {
 		return nil, err
 	}
 	hostile, err := group("strangers", 1)

@@ -90,7 +90,7 @@ func (w *world) begin(what string, quota float64, program string, args ...string
 		return err
 	}
 	// A quota alone is nothing on a machine that is busy otherwise.
-	if err := errors.Join(group.SetQuota(quota), group.Favour(8)); err != nil {
+	if err := errors.Join(group.SetQuota(quota), group.RaiseWeight(8)); err != nil {
 		return err
 	}
 	return w.run(group, what, program, args...)

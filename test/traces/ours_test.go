@@ -26,16 +26,19 @@ func throttling(threshold float64, over int) trigger.Condition {
 	return trigger.Condition{Monitor: monitor.CPUThrottling, Test: window.Test{Threshold: threshold, AverageOver: seconds(over)}}
 }
 
+func busiestThread(threshold float64, over int) trigger.Condition {
+	return trigger.Condition{Monitor: monitor.CPUBusiestThread, Test: window.Test{Threshold: threshold, AverageOver: seconds(over)}}
+}
+
 func (o ours) name() string {
 	name := ""
 	for i, item := range o.items {
 		if i > 0 {
 			name += "; "
 		}
-		what := "utilization"
-		if item.Monitor == monitor.CPUThrottling {
-			what = "throttling"
-		}
+		what := map[string]string{
+			monitor.CPUUtilization: "utilization", monitor.CPUThrottling: "throttling", monitor.CPUBusiestThread: "busiest thread",
+		}[item.Monitor]
 		name += fmt.Sprintf("%s %g %%, %s", what, item.Threshold, item.String())
 	}
 	if o.evaluate != 5 {
@@ -48,7 +51,7 @@ func (o ours) algorithm() algorithm { return algorithm{o.name(), o.play} }
 
 func (o ours) engine() *trigger.Engine {
 	c := trigger.Config{CollectionInterval: time.Second, PreTrigger: 10 * time.Second, MinAge: time.Minute}
-	for _, name := range []string{monitor.CPUUtilization, monitor.CPUThrottling} {
+	for _, name := range []string{monitor.CPUUtilization, monitor.CPUThrottling, monitor.CPUBusiestThread} {
 		k, _ := monitor.KindOf(name)
 		c.Monitors = append(c.Monitors, trigger.Monitor{Name: k.Name, Kind: window.Kind{Scale: k.Scale, Gauge: k.Gauge, Sparse: k.Sparse}})
 	}
@@ -88,7 +91,7 @@ func (o ours) play(tr *trace) (opened []int) {
 			}
 		}
 		if now.row != nil {
-			r.observe(u, start, now.row)
+			r.observe(u, start, now.row, tr.Threads)
 		}
 		if (i+tr.phase)%o.evaluate != 0 {
 			continue
@@ -109,19 +112,27 @@ func (o ours) play(tr *trace) (opened []int) {
 }
 
 // readings makes of rows what the monitors make of the files: CPU and core
-// seconds since the first one.
+// seconds since the first one, and the seconds of the busiest thread while it is read.
 type readings struct {
-	last      *Row
-	used, den float64
+	last             *Row
+	used, den        float64
+	thread, threadIn float64
 }
 
-func (r *readings) observe(u *trigger.Unit, start time.Time, row *Row) {
+// observe observes a row. The load is spread evenly over the threads.
+func (r *readings) observe(u *trigger.Unit, start time.Time, row *Row, threads int) {
+	at := start.Add(time.Duration(row.At * float64(time.Second)))
 	if r.last != nil {
-		r.used += row.CPU - r.last.CPU
-		r.den += (row.At - r.last.At) * row.Capacity
+		used, span := row.CPU-r.last.CPU, row.At-r.last.At
+		r.used += used
+		r.den += span * row.Capacity
+		if used >= span/2 { // else its threads are not looked at
+			r.thread += min(used/float64(threads), span)
+			r.threadIn += span
+			u.Observe(monitor.CPUBusiestThread, trigger.Reading{Time: at, Num: r.thread, Den: r.threadIn})
+		}
 	}
 	r.last = row
-	at := start.Add(time.Duration(row.At * float64(time.Second)))
 	u.Observe(monitor.CPUUtilization, trigger.Reading{Time: at, Num: r.used, Den: r.den})
 	u.Observe(monitor.CPUThrottling, trigger.Reading{Time: at, Num: float64(row.Throttled), Den: float64(row.Periods)})
 }
@@ -130,6 +141,7 @@ func (r *readings) observe(u *trigger.Unit, start time.Time, row *Row) {
 var (
 	oursDefault     = ours{[]trigger.Condition{utilization(80, 30)}, 5}
 	oursBothDefault = ours{[]trigger.Condition{utilization(80, 30), throttling(25, 30)}, 5}
+	oursAllDefault  = ours{[]trigger.Condition{utilization(80, 30), throttling(25, 30), busiestThread(90, 30)}, 5}
 )
 
 // oursSets are the parameters that are tried, those with one policy.

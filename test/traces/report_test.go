@@ -50,6 +50,8 @@ func TestAccuracy(t *testing.T) {
 	var scored, defaults strings.Builder
 	scored.WriteString(tableHead)
 	defaults.WriteString(tableHead)
+	scored.WriteString(row("hotprofile, all policies", "default: "+oursAllDefault.name(), run(oursAllDefault.algorithm(), scoring)))
+	defaults.WriteString(row("hotprofile, all policies", "default: "+oursAllDefault.name(), run(oursAllDefault.algorithm(), all)))
 	for _, w := range ways {
 		scored.WriteString(row(w.name, "default: "+w.standard.name, run(w.standard, scoring)))
 		defaults.WriteString(row(w.name, "default: "+w.standard.name, run(w.standard, all)))
@@ -82,7 +84,7 @@ func TestAccuracy(t *testing.T) {
 		{"scored", scored.String()},
 		{"defaults", defaults.String()},
 		{"phased", phased.String()},
-		{"losses", lossTable(t, run(oursDefault.algorithm(), all), run(oursBothDefault.algorithm(), all))},
+		{"losses", lossTable(t, run(oursDefault.algorithm(), all), run(oursAllDefault.algorithm(), all))},
 		{"best losses", bestLosses(run(oneBest.algorithm(), scoring), run(bothBest.algorithm(), scoring))},
 	} {
 		want = replaceSection(t, want, section.name, section.text)
@@ -173,7 +175,7 @@ func lossTable(t *testing.T, one, both *score) string {
 		}
 	}
 	var b strings.Builder
-	b.WriteString("| trace | one policy | both policies | why |\n| --- | --- | --- | --- |\n")
+	b.WriteString("| trace | one policy | all policies | why |\n| --- | --- | --- | --- |\n")
 	for _, s := range schedules(t) {
 		l := byTrace[s.Name]
 		if l == nil {

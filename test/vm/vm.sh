@@ -132,7 +132,7 @@ sources() {
 }
 
 VM_PACKAGES=(
-	internal/cgroup internal/cgroup/keptfile internal/monitor internal/perfevent internal/perfevent/switches internal/perfevent/uprobe internal/unixsocket
+	internal/cgroup internal/cgroup/openfile internal/monitor internal/perfevent internal/perfevent/switches internal/perfevent/uprobe internal/unixsocket
 	internal/nativeformat internal/otlpprofiles internal/procfs internal/samples internal/trigger
 	processor/cputriggerprocessor
 	receiver/cpuprofilerreceiver

@@ -23,6 +23,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/perfevent/switches"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/token"
 )
 
 const (
@@ -208,10 +209,7 @@ func (f *Follower) follow(u *followed) bool {
 	f.followed[u] = struct{}{}
 	f.changes.Add(1)
 	f.once.Do(func() { go f.run() })
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	token.Put(f.wake)
 	return true
 }
 
@@ -331,7 +329,7 @@ func (f *Follower) read(stream stream) (lasted bool, err error) {
 				f.stats.TooManySwitches++
 				f.mu.Unlock()
 				return false, cgroup.Unavailable(fmt.Sprintf(
-					"the host has more than %d switches between threads a second (max_switches_per_second); tried again later", f.maxSwitches))
+					"the host has more than %d switches between threads a second; tried again later", f.maxSwitches))
 			}
 			f.handle(&rec)
 		}

@@ -329,7 +329,7 @@ func TestTooManySwitchesMakeItUnavailableForAWhile(t *testing.T) {
 		require.Equal(t, wait, <-r.waits)
 		require.True(t, f.closed.Load())
 		_, _, err := r.read(n, 1)
-		require.Equal(t, cgroup.Unavailable("the host has more than 1000 switches between threads a second (max_switches_per_second); tried again later"), err)
+		require.Equal(t, cgroup.Unavailable("the host has more than 1000 switches between threads a second; tried again later"), err)
 		r.retry <- time.Time{}
 		wait = min(2*wait, retryMost)
 	}

@@ -191,7 +191,7 @@ func newLoad(t testing.TB, tree *cgroup.Tree) *load {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	c := hosttest.NewCgroup(t, "hotprofile-bottleneck")
-	c.Favour(t) // more CPU time makes the relative error smaller
+	c.RaiseWeight(t) // more CPU time makes the relative error smaller
 	cmd := c.Command(self, "-test.run=^TestLoad$")
 	cmd.Env = append(os.Environ(), loadVariable+"=obey")
 	l := &load{t: t, cgroup: c, cmd: cmd}

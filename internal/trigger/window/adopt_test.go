@@ -40,12 +40,11 @@ func TestAdoptKeepsWhatWasObserved(t *testing.T) {
 			kind := []Kind{{Scale: 100}, {Gauge: true}, {Scale: 100, Sparse: true}}[r.IntN(3)]
 			tests := []Test{randomTest(r), randomTest(r), randomTest(r), randomTest(r)}
 			regular := seed%2 == 0
-			keep := time.Minute
-			if regular {
-				keep = 0
-			}
 			plan := func(tests []Test) (*Monitor, []int) {
-				m, numbers := NewMonitor(kind, time.Second, keep), []int(nil)
+				m, numbers := NewMonitor(kind, time.Second), []int(nil)
+				if !regular {
+					m.Add(Test{Threshold: 1, AverageOver: time.Minute}) // readings are kept for a minute
+				}
 				for _, test := range tests {
 					numbers = append(numbers, m.Add(test))
 				}
@@ -137,8 +136,8 @@ func TestAdoptKeepsWhatWasObserved(t *testing.T) {
 
 // TestAdoptWithoutReadings gives histories without readings other tests.
 func TestAdoptWithoutReadings(t *testing.T) {
-	none := NewMonitor(Kind{}, time.Second, 0)
-	short, long := NewMonitor(Kind{}, time.Second, 0), NewMonitor(Kind{}, time.Second, 0)
+	none := NewMonitor(Kind{}, time.Second)
+	short, long := NewMonitor(Kind{}, time.Second), NewMonitor(Kind{}, time.Second)
 	short.Add(Test{Threshold: 1, AverageOver: 2 * time.Second})
 	long.Add(Test{Threshold: 1, Period: time.Minute, Count: 1})
 	h := none.NewHistory()

@@ -56,8 +56,8 @@ type plannedTest struct {
 }
 
 // NewMonitor returns a plan without tests. Readings come once per interval and are
-// kept for as long as the longest test needs, but at least for keep.
-func NewMonitor(k Kind, interval, keep time.Duration) *Monitor {
+// kept for as long as the longest test needs.
+func NewMonitor(k Kind, interval time.Duration) *Monitor {
 	if k.Scale == 0 {
 		k.Scale = 1
 	}
@@ -66,7 +66,7 @@ func NewMonitor(k Kind, interval, keep time.Duration) *Monitor {
 	return &Monitor{
 		kind: k, interval: interval, slack: slack,
 		tick: max(1, int64(interval)/ticksPerInterval),
-		ring: ringSize(keep, interval),
+		ring: ringSize(0, interval),
 	}
 }
 

@@ -180,7 +180,7 @@ func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
 
 // newHistory returns a history with one test.
 func newHistory(k Kind, interval time.Duration, test Test) *History {
-	m := NewMonitor(k, interval, 0)
+	m := NewMonitor(k, interval)
 	m.Add(test)
 	h := m.NewHistory()
 	return &h
@@ -212,7 +212,7 @@ func TestTenMinutesAtOneSecondFitIn5KiB(t *testing.T) {
 	h := newHistory(Kind{Scale: 100}, time.Second, Test{AverageOver: 10 * time.Minute})
 	size := len(h.ring)*int(unsafe.Sizeof(entry{})) + int(unsafe.Sizeof(*h)) + int(unsafe.Sizeof(*h.readings)) + len(h.windows)*int(unsafe.Sizeof(window{}))
 	require.LessOrEqual(t, size, 5<<10)
-	unused := NewMonitor(Kind{}, time.Second, 0).NewHistory()
+	unused := NewMonitor(Kind{}, time.Second).NewHistory()
 	require.Nil(t, unused.ring, "a monitor without tests has a history")
 	t.Logf("%d bytes", size)
 }
@@ -301,7 +301,7 @@ func TestNthLargestOfAContrivedOrder(t *testing.T) {
 }
 
 func TestEqualTestsShareAWindow(t *testing.T) {
-	m := NewMonitor(Kind{Scale: 100}, time.Second, 0)
+	m := NewMonitor(Kind{Scale: 100}, time.Second)
 	mean := Test{Threshold: 80, AverageOver: time.Minute}
 	require.Equal(t, 0, m.Add(mean))
 	require.Equal(t, 1, m.Add(Test{Threshold: 80, Period: time.Minute, Count: 30}))
@@ -311,7 +311,7 @@ func TestEqualTestsShareAWindow(t *testing.T) {
 }
 
 func TestAtLeastHoldsAtTheThreshold(t *testing.T) {
-	m := NewMonitor(Kind{Scale: 100}, time.Second, 0)
+	m := NewMonitor(Kind{Scale: 100}, time.Second)
 	above, atLeast := m.Add(Test{Threshold: 50, AverageOver: 2 * time.Second}), m.AddAtLeast(50, 2*time.Second)
 	h := m.NewHistory()
 	for n := range 4 {
@@ -368,7 +368,7 @@ func (h *History) verify() error {
 // newest one decides, and none after a while is no zero.
 func TestReadingsOfAWholeWindow(t *testing.T) {
 	second := int64(time.Second)
-	m := NewMonitor(Kind{Whole: true}, time.Second, 0)
+	m := NewMonitor(Kind{Whole: true}, time.Second)
 	release := 50.0
 	mean := m.Add(Test{Threshold: 100, AverageOver: time.Minute, ReleaseBelow: &release})
 	count := m.Add(Test{Threshold: 100, Period: 5 * time.Second, Count: 2})

@@ -105,9 +105,9 @@ func (c *Cgroup) SetQuota(cores float64) error {
 	return nil
 }
 
-// Favour gives the cgroup that many times the default weight, so that other load on
+// RaiseWeight gives the cgroup that many times the default weight, so that other load on
 // a busy machine takes little CPU from it. Its quota does not change.
-func (c *Cgroup) Favour(times int) error {
+func (c *Cgroup) RaiseWeight(times int) error {
 	if c.cpu == "" {
 		return fmt.Errorf("no hierarchy here owns the cpu controller, so %s cannot have a weight", c.Path)
 	}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 	"github.com/hotprofile/hotprofile/test/traces"
 )
@@ -48,7 +48,7 @@ func record(ctx context.Context, s *traces.Schedule, file, to string) (err error
 	if err != nil {
 		return err
 	}
-	files := keptfile.NewSet(64)
+	files := openfile.NewSet(64)
 	r := &rig{schedule: s, file: file, tree: tree, reader: tree.NewReader(files)}
 	defer r.reader.Close()
 	defer func() { err = errors.Join(err, r.remove()) }()
@@ -111,7 +111,7 @@ func (r *rig) surround() (err error) {
 	if err := r.above.SetQuota(s.Parent); err != nil {
 		return err
 	}
-	if err := r.above.Favour(weight); err != nil {
+	if err := r.above.RaiseWeight(weight); err != nil {
 		return err
 	}
 	if len(s.Neighbours) == 0 {
@@ -211,7 +211,7 @@ func (r *rig) begin(t float64) (err error) {
 		return err
 	}
 	if r.parent == "" {
-		if err := r.unit.Favour(weight); err != nil {
+		if err := r.unit.RaiseWeight(weight); err != nil {
 			return err
 		}
 	}

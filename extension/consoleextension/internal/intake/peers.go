@@ -17,6 +17,29 @@ import (
 // peerPrefix is that of the metrics of peers, which the receiver hot_units emits.
 const peerPrefix = attr.Prefix + "peer."
 
+// peerCounters and peerGauges have the index of each value of a peer. The key is the
+// metric's name, followed by the direction or the limit of the point if it has one.
+var (
+	peerCounters = map[string]int{
+		"io transmit":               store.PeerSent,
+		"io receive":                store.PeerReceived,
+		"connects":                  store.PeerConnects,
+		"connect_failures":          store.PeerConnectFailures,
+		"segments":                  store.PeerSegments,
+		"retransmits":               store.PeerRetransmits,
+		"send_time receiver_window": store.PeerReceiverWindow,
+		"send_time send_buffer":     store.PeerSendBuffer,
+		"send_time network":         store.PeerPath,
+	}
+	peerGauges = map[string]int{
+		"queue transmit": store.PeerSendQueue,
+		"queue receive":  store.PeerReceiveQueue,
+		"connections":    store.PeerConnections,
+		"rtt":            store.PeerRTT,
+		"rtt_variation":  store.PeerRTTVariation,
+	}
+)
+
 // peers are the reports of the peers of a resource, by hotprofile.unit.
 type peers struct {
 	resource map[string]string
@@ -59,44 +82,18 @@ func (p *peers) add(metric string, point pmetric.NumberDataPoint) {
 		r = store.NewPeerReport(key.PeerKey, key.start.AsTime(), key.at.AsTime())
 		r.PeerName = store.PeerName{Service: text(a, attr.PeerService), Name: text(a, attr.PeerUnit)}
 	}
-	transmit := text(a, attr.IODirection) == "transmit"
-	switch metric[len(peerPrefix):] {
-	case "io":
-		r.Counters[either(transmit, store.PeerSent, store.PeerReceived)] = value
-	case "queue":
-		r.Gauges[either(transmit, store.PeerSendQueue, store.PeerReceiveQueue)] = value
-	case "connections":
-		r.Gauges[store.PeerConnections] = value
-	case "connects":
-		r.Counters[store.PeerConnects] = value
-	case "connect_failures":
-		r.Counters[store.PeerConnectFailures] = value
-	case "segments":
-		r.Counters[store.PeerSegments] = value
-	case "retransmits":
-		r.Counters[store.PeerRetransmits] = value
-	case "send_time":
-		switch text(a, attr.PeerLimit) {
-		case "receiver_window":
-			r.Counters[store.PeerReceiverWindow] = value
-		case "send_buffer":
-			r.Counters[store.PeerSendBuffer] = value
-		case "network":
-			r.Counters[store.PeerPath] = value
+	name := metric[len(peerPrefix):]
+	for _, of := range []string{text(a, attr.IODirection), text(a, attr.PeerLimit)} {
+		if of != "" {
+			name += " " + of
 		}
-	case "rtt":
-		r.Gauges[store.PeerRTT] = value
-	case "rtt_variation":
-		r.Gauges[store.PeerRTTVariation] = value
-	default:
+	}
+	if i, ok := peerCounters[name]; ok {
+		r.Counters[i] = value
+	} else if i, ok := peerGauges[name]; ok {
+		r.Gauges[i] = value
+	} else {
 		return
 	}
 	of[key] = r
-}
-
-func either(first bool, a, b int) int {
-	if first {
-		return a
-	}
-	return b
 }

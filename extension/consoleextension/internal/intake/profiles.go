@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
@@ -27,7 +27,7 @@ func Profiles(to *store.Store, pd pprofile.Profiles) {
 	for _, rp := range pd.ResourceProfiles().All() {
 		r := resourceOf(rp.Resource().Attributes())
 		for _, sp := range rp.ScopeProfiles().All() {
-			scope := pprofs.Cut(sp.Scope().Name())
+			scope := pprofconv.Cut(sp.Scope().Name())
 			for _, p := range sp.Profiles().All() {
 				addProfile(to, d, r, scope, p)
 			}
@@ -36,7 +36,7 @@ func Profiles(to *store.Store, pd pprofile.Profiles) {
 }
 
 func addProfile(to *store.Store, d dictionary.Reader, r resource, scope string, p pprofile.Profile) {
-	attributes := pprofs.Attributes(d, p)
+	attributes := pprofconv.Attributes(d, p)
 	in := store.Samples{
 		Opening:    openingOf(attributes, r),
 		Origin:     r.origin,
@@ -45,7 +45,7 @@ func addProfile(to *store.Store, d dictionary.Reader, r resource, scope string, 
 		Dictionary: d,
 		Attributes: attributes,
 	}
-	for _, part := range pprofs.PartsOf(d.ProfileType(p), p) {
+	for _, part := range pprofconv.PartsOf(d.ProfileType(p), p) {
 		in.Part = part
 		to.AddSamples(in)
 	}
@@ -68,7 +68,7 @@ func resourceOf(attributes pcommon.Map) resource {
 		if n++; n > maxAttributes {
 			break
 		}
-		text, ok := pprofs.TextOf(v)
+		text, ok := pprofconv.TextOf(v)
 		if !ok {
 			continue
 		}
@@ -91,7 +91,7 @@ func resourceOf(attributes pcommon.Map) resource {
 		if strings.HasPrefix(k, "process.") && k != attr.ExecutableName || strings.HasPrefix(k, attr.Prefix) {
 			continue
 		}
-		r.kept[pprofs.Cut(k)] = text
+		r.kept[pprofconv.Cut(k)] = text
 	}
 	r.executable = cmp.Or(r.executable, process)
 	return r

@@ -18,7 +18,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
+	"github.com/hotprofile/hotprofile/internal/token"
 )
 
 // Samples are a part of a profile that left a gate.
@@ -30,8 +31,8 @@ type Samples struct {
 	// Executable is the path of the program, or its name.
 	Executable string
 	Dictionary dictionary.Reader
-	Part       pprofs.Part
-	// Attributes are those that pprofs.Attributes returned.
+	Part       pprofconv.Part
+	// Attributes are those that pprofconv.Attributes returned.
 	Attributes map[string]string
 }
 
@@ -219,7 +220,7 @@ type profileFile struct {
 	mergeDue, full bool
 
 	// pending has the samples that are not on disk, with what they add to ProfileInfo.
-	pending      *pprofs.Builder
+	pending      *pprofconv.Builder
 	since        time.Duration // uptime of its first samples
 	pendingStart time.Time
 	pendingEnd   time.Time
@@ -317,12 +318,7 @@ func (f *profileFiles) run() {
 }
 
 // hurry makes the goroutine write now.
-func (f *profileFiles) hurry() {
-	select {
-	case f.kick <- struct{}{}:
-	default:
-	}
-}
+func (f *profileFiles) hurry() { token.Put(f.kick) }
 
 // add adds samples. While memory is short it waits for the disk, for a second at most;
 // what then has no room is dropped, and counted.
@@ -400,7 +396,7 @@ const chunk = 1 << 20
 
 // addSome adds samples from an index on. drop is empty, or why none were added. The lock
 // is held.
-func (f *profileFiles) addSome(in Samples, from int) (a pprofs.Addition, drop string) {
+func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop string) {
 	if f.closed {
 		return a, DroppedMemory
 	}
@@ -425,7 +421,7 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofs.Addition, drop st
 	}
 	before := 0
 	if p.pending == nil {
-		p.pending = pprofs.NewBuilder(p.typ, pprofs.Options{Origin: p.Origin, Labels: []string{attr.TriggerPhase}})
+		p.pending = pprofconv.NewBuilder(p.typ, pprofconv.Options{Origin: p.Origin, Labels: []string{attr.TriggerPhase}})
 		p.since = now
 		p.phases = make(map[string]bool)
 	} else {
@@ -491,13 +487,13 @@ func typeOf(in Samples) dictionary.ProfileType {
 func (f *profileFiles) keyOf(o *openingFiles, in Samples) ProfileKey {
 	t := typeOf(in)
 	key := ProfileKey{
-		Type:   cutText(pprofs.TypeName(t), maxKeyText),
+		Type:   cutText(pprofconv.TypeName(t), maxKeyText),
 		Origin: cutText(in.Origin, maxKeyText),
 		Scope:  cutText(in.Scope, maxKeyText),
 		Moment: in.Part.Moment,
 	}
 	if p := o.profiles[key]; p != nil && p.typ != t {
-		key.Type = cutText(fmt.Sprintf("%s (%s %s, %s %s)", pprofs.TypeName(t), t.Sample, t.Unit, t.Period, t.PeriodUnit), maxKeyText)
+		key.Type = cutText(fmt.Sprintf("%s (%s %s, %s %s)", pprofconv.TypeName(t), t.Sample, t.Unit, t.Period, t.PeriodUnit), maxKeyText)
 	}
 	return key
 }
@@ -527,7 +523,7 @@ func (f *profileFiles) profileOf(o *openingFiles, in Samples) *profileFile {
 
 // unitOf returns the unit of the values that profiles of a type are shown in: the last.
 func unitOf(t dictionary.ProfileType) string {
-	if pprofs.TypeName(t) != t.Sample {
+	if pprofconv.TypeName(t) != t.Sample {
 		return t.PeriodUnit
 	}
 	return t.Unit
@@ -569,7 +565,7 @@ func (f *profileFiles) size() int64 {
 type batch struct {
 	o       *openingFiles
 	p       *profileFile
-	pending *pprofs.Builder
+	pending *pprofconv.Builder
 	start   time.Time
 	end     time.Time
 	phases  map[string]bool

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
@@ -32,7 +32,7 @@ func BenchmarkAddSamples(b *testing.B) {
 		perSample(b)
 	})
 	b.Run("baseline: builder", func(b *testing.B) {
-		p := pprofs.NewBuilder(pprofs.TypeOf(in[0].Dictionary, in[0].Part.Profile), pprofs.Options{Labels: []string{attr.TriggerPhase}})
+		p := pprofconv.NewBuilder(pprofconv.TypeOf(in[0].Dictionary, in[0].Part.Profile), pprofconv.Options{Labels: []string{attr.TriggerPhase}})
 		b.ReportAllocs()
 		for b.Loop() {
 			p.Add(in[0].Dictionary, in[0].Part, in[0].Attributes, 0, math.MaxInt)

@@ -26,7 +26,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
@@ -96,9 +96,9 @@ func samplesOf(in pprofile.Profiles) (all []Samples) {
 	for _, rp := range in.ResourceProfiles().All() {
 		for _, sp := range rp.ScopeProfiles().All() {
 			for _, p := range sp.Profiles().All() {
-				attributes := pprofs.Attributes(d, p)
+				attributes := pprofconv.Attributes(d, p)
 				triggered, _ := time.Parse(time.RFC3339, attributes[attr.TriggerTime])
-				for _, part := range pprofs.PartsOf(d.ProfileType(p), p) {
+				for _, part := range pprofconv.PartsOf(d.ProfileType(p), p) {
 					all = append(all, Samples{
 						Opening:    Opening{ID: attributes[attr.TriggerID], Unit: Unit{Name: attributes[attr.Unit]}, Triggered: triggered},
 						Executable: "app",

@@ -281,12 +281,13 @@ func once(list []stepped) []stepped {
 }
 
 // gapsOf returns for each tier the distance of two points, in seconds, beyond which
-// there is a gap between them: three times what is usual.
+// there is a gap between them: three times the usual distance of readings, and in a
+// thinned tier a step more.
 func gapsOf(list []stepped) (gaps [peerTier]int64) {
 	var distances [peerTier][]int64
 	for i := 1; i < len(list); i++ {
 		if t := list[i].tier; t == list[i-1].tier {
-			distances[t] = append(distances[t], list[i].at-list[i-1].at)
+			distances[t] = append(distances[t], (list[i].at-list[i-1].at)/max(int64(list[i].count), 1))
 		}
 	}
 	usual := int64(10)
@@ -295,7 +296,7 @@ func gapsOf(list []stepped) (gaps [peerTier]int64) {
 			slices.Sort(d)
 			usual = d[len(d)/2]
 		}
-		gaps[t] = 3*max(usual, tiers[t].step) + 5
+		gaps[t] = tiers[t].step + 3*usual + 5
 	}
 	return gaps
 }

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/token"
 )
 
 // The defaults of Options.
@@ -266,12 +268,7 @@ func (s *Store) run() {
 }
 
 // poke makes the writer write soon.
-func (s *Store) poke() {
-	select {
-	case s.pokes <- struct{}{}:
-	default:
-	}
-}
+func (s *Store) poke() { token.Put(s.pokes) }
 
 // Commit returns when everything that was put before, but readings and metrics, is on
 // disk, or could not be written; then it is in memory, the failure is logged, and the

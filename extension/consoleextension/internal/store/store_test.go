@@ -290,3 +290,41 @@ func TestAGapHasAPointWithoutValues(t *testing.T) {
 		})
 	}
 }
+
+// TestAGapIsShownInThinnedReadings: a thinned point stands for several readings, so its
+// distance to the next one is no measure of a gap.
+func TestAGapIsShownInThinnedReadings(t *testing.T) {
+	w := newWorld(t, Options{noSync: true})
+	put := func(d time.Duration) {
+		for end := w.wall.Add(d); w.wall.Before(end); {
+			w.pass(10 * time.Second)
+			w.PutReadings(unitNamed("a"), []Reading{reading("cpu", "cpu_usage", w.wall, 1, 2)}, nil)
+			if w.wall.Unix()%60 == 0 {
+				w.flush()
+			}
+		}
+	}
+	var gaps []time.Time
+	for _, step := range []struct{ gap, then time.Duration }{
+		{8 * time.Minute, 6 * time.Hour}, // thinned to 5 minutes
+		{2 * time.Minute, 2 * time.Hour}, // thinned to a minute
+		{time.Minute, 0},
+	} {
+		put(30 * time.Minute)
+		w.pass(step.gap)
+		gaps = append(gaps, w.wall.Add(-step.gap/2))
+		put(step.then)
+	}
+	put(30 * time.Minute)
+	trends, err := w.Trends(t.Context(), IDOf("node-1", "a"), time.Time{}, time.Time{}, 0)
+	require.NoError(t, err)
+	points, found := trends[0].Points, 0
+	for i, p := range points {
+		if math.IsNaN(p.Mean) {
+			require.Less(t, found, len(gaps), "a gap at %v", p.At)
+			require.True(t, points[i-1].At.Before(gaps[found]) && points[i+1].At.After(gaps[found]), "a gap at %v", p.At)
+			found++
+		}
+	}
+	require.Len(t, gaps, found)
+}

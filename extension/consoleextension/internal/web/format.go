@@ -13,6 +13,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
@@ -122,13 +124,7 @@ func trimZeros(s string) string {
 }
 
 // count returns a number with commas between thousands.
-func count[T int | int64](n T) string {
-	s := strconv.FormatInt(int64(n), 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func count[T int | int64](n T) string { return humanize.Comma(int64(n)) }
 
 // plural returns a count with the word that goes with it.
 func plural(n int, one, many string) string {

@@ -51,6 +51,8 @@ type Ring struct {
 	limit    uint64 // head when the round began
 	released uint64 // last value written to tail
 	words    int    // length of the record at next, set by Peek
+	full     uint64 // head when Release made room in a ring with less than a quarter free
+	waits    int    // calls of LossPending that are left for it
 }
 
 // New returns a ring whose next record is at *tail. The length of data is a power
@@ -59,11 +61,25 @@ func New(head, tail *uint64, data []uint64) Ring {
 	return Ring{head: head, tail: tail, data: data, next: *tail, released: *tail}
 }
 
+// maxWaits bounds the rounds in which the kernel's report of a loss is awaited.
+const maxWaits = 50
+
 // Begin starts a round.
 func (r *Ring) Begin() { r.limit = atomic.LoadUint64(r.head) }
 
 // Full reports whether fewer than spare bytes were free when the round began.
 func (r *Ring) Full(spare int) bool { return r.limit-r.released+uint64(spare) > r.size() }
+
+// LossPending reports whether the kernel may still report a loss: the ring was nearly full,
+// and nothing that was written to it since has been read. After maxWaits calls it gives up:
+// a CPU that has become idle writes nothing.
+func (r *Ring) LossPending() bool {
+	if r.next > r.full || r.waits == 0 {
+		return false
+	}
+	r.waits--
+	return true
+}
 
 // Empty reports whether everything of the round was read.
 func (r *Ring) Empty() bool { return r.next == r.limit }
@@ -113,8 +129,12 @@ func (r *Ring) SkipAll() { r.next = r.limit }
 // reads before it, as the comment on data_tail in linux/perf_event.h demands.
 func (r *Ring) Release() {
 	if r.released != r.next {
+		full := atomic.LoadUint64(r.head)-r.released > r.size()/4*3
 		atomic.StoreUint64(r.tail, r.next)
 		r.released = r.next
+		if full {
+			r.full, r.waits = atomic.LoadUint64(r.head), maxWaits
+		}
 	}
 }
 

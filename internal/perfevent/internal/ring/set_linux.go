@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/token"
 )
 
 // Set is the rings of a number of CPUs: what the sessions of records, context
@@ -126,6 +128,15 @@ func (w Waiter) Stale(cpus []int) bool {
 		stale = r.ended() || stale // each ring's clock is read, whatever the others say
 	}
 	return stale
+}
+
+// LossPending reports whether the kernel may still report that it lost records before the last
+// round. It is for the goroutine that reads.
+func (w Waiter) LossPending() (pending bool) {
+	for _, r := range w.set.rings {
+		pending = r.LossPending() || pending
+	}
+	return pending
 }
 
 // Wait blocks until a ring has as much to read as it wakes its reader for, Wake is
@@ -280,10 +291,7 @@ func (w *waker) close() error {
 }
 
 func (w *waker) wake() {
-	select {
-	case w.woken <- struct{}{}:
-	default: // woken already
-	}
+	token.Put(w.woken)
 	_ = w.outer.SetReadDeadline(time.Unix(1, 0)) // ends a wait under way; fails only after close
 }
 

@@ -19,6 +19,9 @@ func (Waiter) CPUs() []int { return nil }
 // Stale returns false.
 func (Waiter) Stale([]int) bool { return false }
 
+// LossPending returns false.
+func (Waiter) LossPending() bool { return false }
+
 // Wait fails.
 func (Waiter) Wait(time.Duration) error { return errors.ErrUnsupported }
 

@@ -22,6 +22,9 @@ type Claim struct {
 	Created                        time.Time
 	ExecutablePath, ExecutableName string
 	Service, ServiceNamespace      string
+	// Replaced reports that the process runs another program than the profile shows:
+	// its claim does not name the unit.
+	Replaced bool
 	// Attributes are all of the resource's. They belong to the batch: do not
 	// keep them.
 	Attributes pcommon.Map

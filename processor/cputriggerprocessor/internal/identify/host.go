@@ -137,9 +137,9 @@ func (h *LocalHost) Cgroup(path string) (cgroup.Group, bool) {
 	return h.tree.GroupAt(path)
 }
 
-// Truer is cgroup.Tree.Truer.
-func (h *LocalHost) Truer(g cgroup.Group, path string) (cgroup.Group, bool) {
-	return h.tree.Truer(g, path)
+// RealContainer is cgroup.Tree.RealContainer.
+func (h *LocalHost) RealContainer(g cgroup.Group, path string) (cgroup.Group, bool) {
+	return h.tree.RealContainer(g, path)
 }
 
 // SetClaims sets the container ids that a second cgroup carries.

@@ -39,9 +39,9 @@ type Host interface {
 	Cgroup(path string) (cgroup.Group, bool)
 	// Process returns the process that has a pid now.
 	Process(pid int) (Process, bool)
-	// Truer returns the group of the cgroup at a path if that one, and not the group,
+	// RealContainer returns the group of the cgroup at a path if that one, and not the group,
 	// is the container whose id both carry.
-	Truer(g cgroup.Group, path string) (cgroup.Group, bool)
+	RealContainer(g cgroup.Group, path string) (cgroup.Group, bool)
 	// Claimed reports whether a second cgroup was found that carries a container's id.
 	Claimed(id string) bool
 	// IsName and IsID report whether a host.name or a host.id is this host's.
@@ -100,6 +100,16 @@ const (
 	OtherCgroup       Unmatched = "its cgroup carries the id of a container that runs in another cgroup"
 	OtherContainer    Unmatched = "its process.pid is not in the container of its container.id"
 )
+
+// OfEnded reports whether profiles of processes and containers that have just ended are
+// unmatched for this reason.
+func (u Unmatched) OfEnded() bool {
+	switch u {
+	case NoContainerOfPod, NoContainer, NoCgroup, NoProcess, OtherProcess, StartedLater:
+		return true
+	}
+	return false
+}
 
 // Match finds the unit of profiles that were captured until end. A profile that
 // ended before Identity.Started is not the unit's. The first of these that the
@@ -172,7 +182,7 @@ func settle(h Host, g cgroup.Group, path string) (cgroup.Group, bool) {
 	if !ok || id != g.ContainerID || g.Has(at) {
 		return g, true
 	}
-	return h.Truer(g, at)
+	return h.RealContainer(g, at)
 }
 
 // elsewhere reports whether a claim's process is in another cgroup that carries the
@@ -244,6 +254,16 @@ func witnessed(h Host, c Claim, end time.Time) (Process, Unmatched) {
 // profile. The boot time and the start time of a process are rounded to a tick.
 func StartedAfter(started, t time.Time) bool { return started.After(t.Add(procfs.Tick)) }
 
+// Replaced reports whether the process of a claim runs another program now. A container's
+// runtime is such a process until it runs the container's own program.
+func Replaced(h Host, c Claim) bool {
+	if ours, _ := sameHost(h, c); !ours || c.PID == 0 || c.ExecutablePath == "" {
+		return false
+	}
+	p, ok := h.Process(c.PID)
+	return ok && SameProcess(c.Created, p.Started) && p.Executable != "" && !runs(p, c)
+}
+
 // agrees reports whether a claim's attributes confirm a process. The creation
 // time tells processes of one executable apart, so it must agree if it is there;
 // else the executable's path or name must.
@@ -251,6 +271,11 @@ func agrees(p Process, c Claim) bool {
 	if !c.Created.IsZero() {
 		return SameProcess(c.Created, p.Started)
 	}
+	return runs(p, c)
+}
+
+// runs reports whether a process runs the program of a claim.
+func runs(p Process, c Claim) bool {
 	// Senders that report the link of /proc/PID/exe as it is mark a replaced file.
 	const deleted = " (deleted)"
 	if at := strings.TrimSuffix(c.ExecutablePath, deleted); at != "" && at == p.Executable {

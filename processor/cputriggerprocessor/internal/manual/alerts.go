@@ -16,6 +16,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
@@ -30,13 +31,10 @@ const (
 	// more are ambiguous.
 	maxUnitsOfAlert = 8
 
-	// maxUnitsOfFiring bounds the units that are remembered of one firing.
-	maxUnitsOfFiring = 32
-
-	// maxFirings bounds the firings that are remembered, so that a repetition does not
-	// open a gate again. At the bound the one that was repeated last the longest ago is
-	// forgotten, of those whose gates are shut.
-	maxFirings = 1024
+	// maxOpened bounds the openings by alerts that are remembered, so that a repetition does
+	// not open a gate again. At the bound the one that was repeated last the longest ago is
+	// forgotten.
+	maxOpened = 1024
 
 	// maxNames bounds the names of alerts that become policies; further ones have the
 	// name otherAlert.
@@ -136,20 +134,17 @@ type Alerts struct {
 	log      *zap.Logger
 	reading  chan struct{} // has a token per request whose body is read or handled
 
-	mu      sync.Mutex // guards the rest; held while a request is handled
-	firings map[string]*firing
-	names   map[string]bool
+	mu     sync.Mutex // guards the rest; held while a request is handled
+	opened *simplelru.LRU[firing, opened]
+	names  map[string]bool
 }
 
-// firing is an alert from when it began to fire until it is forgotten.
-type firing struct {
-	startsAt time.Time
-	seen     time.Time
-	opened   map[string]opened // by unit
-}
+// firing identifies an alert together with a unit that the alert names.
+type firing struct{ fingerprint, unit string }
 
 // opened is an opening by an alert.
 type opened struct {
+	startsAt time.Time // of the alert
 	id       string
 	until    time.Time    // when it was or will be closed, unless the unit went before
 	lostUnit *atomic.Bool // the unit went before; nil: it cannot any more
@@ -166,7 +161,8 @@ func (o opened) end(now time.Time) opened {
 	if now.Before(o.until) {
 		o.until = now
 	}
-	return opened{id: o.id, until: o.until}
+	o.lostUnit = nil
+	return o
 }
 
 // NewAlerts returns the handling of alerts. begin returns the gates for one request, count
@@ -179,9 +175,13 @@ func NewAlerts(cfg AlertsConfig, fallback time.Duration, begin func() AlertGates
 	if duration == 0 {
 		duration = fallback
 	}
+	remembered, err := simplelru.NewLRU[firing, opened](maxOpened, nil)
+	if err != nil {
+		panic(err) // the bound is not positive
+	}
 	return &Alerts{
 		labels: labels, sorted: slices.Sorted(maps.Keys(labels)), duration: duration, begin: begin, count: count, now: now, log: log,
-		reading: make(chan struct{}, maxReading), firings: map[string]*firing{}, names: map[string]bool{},
+		reading: make(chan struct{}, maxReading), opened: remembered, names: map[string]bool{},
 	}
 }
 
@@ -245,14 +245,6 @@ func (a *Alerts) report(answers []alertAnswer) {
 // firing. What ended because the unit was gone, as a service that restarts, opens again.
 func (a *Alerts) open(gates AlertGates, one alert) ([]alertAnswer, error) {
 	now := a.now()
-	f := a.firings[one.Fingerprint]
-	if f != nil {
-		f.seen = now
-		if one.StartsAt.After(f.startsAt) { // it was resolved meanwhile, and nobody told
-			f.startsAt = one.StartsAt
-			f.forgetShut(now)
-		}
-	}
 	named, outcome, why := a.named(one)
 	var found []identify.Identity
 	if outcome == "" {
@@ -267,11 +259,16 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]alertAnswer, error) {
 	}
 	var out []alertAnswer
 	for _, unit := range found {
-		if f != nil {
-			if o, ok := f.opened[unit.Name]; ok && !o.isLost() {
-				out = append(out, a.repeated(unit.Name, o, now))
-				continue
+		key := firing{one.Fingerprint, unit.Name}
+		was, known := a.opened.Get(key)
+		later := one.StartsAt.After(was.startsAt) // it was resolved meanwhile, and nobody told
+		if known && !was.isLost() && (was.isOpen(now) || !later) {
+			if later {
+				was.startsAt = one.StartsAt
+				a.opened.Add(key, was)
 			}
+			out = append(out, a.repeated(unit.Name, was, now))
+			continue
 		}
 		o, isNew, err := gates.Open(unit, trigger.Alert{Key: one.Fingerprint, Name: a.policyOf(one)}, a.duration)
 		var over *budget.ExceededError
@@ -286,13 +283,7 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]alertAnswer, error) {
 		case err != nil:
 			return out, err
 		default:
-			if f == nil {
-				f = a.remember(one, now)
-			}
-			if len(f.opened) >= maxUnitsOfFiring { // those of containers that were restarted since
-				f.forgetShut(now)
-			}
-			f.opened[unit.Name] = opened{o.TriggerID, o.Until, o.LostUnit}
+			a.opened.Add(firing{strings.Clone(one.Fingerprint), unit.Name}, opened{one.StartsAt, o.TriggerID, o.Until, o.LostUnit})
 			answer := alertAnswer{Outcome: alertOpened, Unit: unit.Name, TriggerID: o.TriggerID, Until: utc(o.Until)}
 			if !isNew {
 				answer.Outcome = alertAlreadyOpen
@@ -316,61 +307,28 @@ func (a *Alerts) repeated(unit string, o opened, now time.Time) alertAnswer {
 
 // close closes what a resolved alert opened.
 func (a *Alerts) close(gates AlertGates, one alert) (out []alertAnswer, err error) {
-	f := a.firings[one.Fingerprint]
-	if f != nil {
-		now := a.now()
-		f.seen = now
-		for _, unit := range slices.Sorted(maps.Keys(f.opened)) {
-			o := f.opened[unit]
-			f.opened[unit] = o.end(now)
-			if !o.isOpen(now) {
-				continue
-			}
-			closed, err := gates.Close(unit, one.Fingerprint)
-			if errors.Is(err, ErrNotOpen) {
-				continue
-			}
-			if err != nil {
-				return out, err
-			}
-			f.opened[unit] = opened{id: o.id, until: closed.Closed}
-			out = append(out, alertAnswer{Outcome: alertClosed, Unit: unit, TriggerID: closed.TriggerID, Closed: utc(closed.Closed), StillOpen: closed.StillOpen})
+	now := a.now()
+	keys := slices.DeleteFunc(a.opened.Keys(), func(f firing) bool { return f.fingerprint != one.Fingerprint })
+	slices.SortFunc(keys, func(a, b firing) int { return strings.Compare(a.unit, b.unit) })
+	for _, key := range keys {
+		o, _ := a.opened.Get(key)
+		a.opened.Add(key, o.end(now))
+		if !o.isOpen(now) {
+			continue
 		}
+		closed, err := gates.Close(key.unit, one.Fingerprint)
+		if errors.Is(err, ErrNotOpen) {
+			continue
+		}
+		if err != nil {
+			return out, err
+		}
+		out = append(out, alertAnswer{Outcome: alertClosed, Unit: key.unit, TriggerID: closed.TriggerID, Closed: utc(closed.Closed), StillOpen: closed.StillOpen})
 	}
 	if len(out) == 0 {
 		out = []alertAnswer{{Outcome: alertNotOpen}}
 	}
 	return out, nil
-}
-
-// remember remembers a firing, at the bound in place of another.
-func (a *Alerts) remember(one alert, now time.Time) *firing {
-	if len(a.firings) >= maxFirings {
-		last := ""
-		for key, f := range a.firings {
-			if (last == "" || f.seen.Before(a.firings[last].seen)) && !f.isOpen(now) {
-				last = key
-			}
-		}
-		delete(a.firings, last) // fewer gates may be open by alerts than are remembered
-	}
-	f := &firing{startsAt: one.StartsAt, seen: now, opened: map[string]opened{}}
-	a.firings[strings.Clone(one.Fingerprint)] = f
-	return f
-}
-
-// forgetShut forgets the gates that are shut.
-func (f *firing) forgetShut(now time.Time) {
-	maps.DeleteFunc(f.opened, func(_ string, o opened) bool { return !o.isOpen(now) })
-}
-
-func (f *firing) isOpen(now time.Time) bool {
-	for _, o := range f.opened {
-		if o.isOpen(now) {
-			return true
-		}
-	}
-	return false
 }
 
 // policyOf returns the name of the policy that an alert opens gates by.

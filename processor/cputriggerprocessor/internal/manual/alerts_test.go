@@ -257,14 +257,14 @@ func TestWhatIsRememberedOfAlertsIsBounded(t *testing.T) {
 	r := newAlertRig(t, AlertsConfig{}, budget.Limits{})
 	r.units["kept"], r.units["p"] = []string{"kept"}, []string{"a"}
 	require.Equal(t, []string{"opened kept 1 alert"}, r.post(message("firing", "kept", alertsStart, labels{"pod": "kept"})))
-	for i := range 3 * maxFirings {
+	for i := range 3 * maxOpened {
 		r.time = r.time.Add(31 * time.Second)
 		if i%500 == 0 { // it is repeated
 			require.Equal(t, []string{"already_opened kept 1 alert"}, r.post(message("firing", "kept", alertsStart, labels{"pod": "kept"})))
 		}
 		r.engine.Evaluate(r.time)
 		require.Len(t, r.post(message("firing", strconv.Itoa(i), alertsStart, labels{"pod": "p"})), 1)
-		require.LessOrEqual(t, len(r.firings), maxFirings)
+		require.LessOrEqual(t, r.opened.Len(), maxOpened)
 	}
 	// A pod whose container is restarted all the time.
 	for i := range 200 {
@@ -273,7 +273,7 @@ func TestWhatIsRememberedOfAlertsIsBounded(t *testing.T) {
 		r.engine.Evaluate(r.time)
 		require.Equal(t, alertOpened, r.answers(message("firing", "loop", alertsStart, labels{"pod": "p"}))[0].Outcome)
 	}
-	require.LessOrEqual(t, len(r.firings["loop"].opened), maxUnitsOfFiring)
+	require.LessOrEqual(t, r.opened.Len(), maxOpened)
 
 	var many []string
 	for range maxAlerts + 7 {

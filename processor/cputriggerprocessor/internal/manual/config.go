@@ -70,9 +70,7 @@ func Validate(cfg *Config) error {
 	}
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if err := httplisten.ValidateAddr("manual.", cfg.HTTP.NetAddr, "localhost:4041"); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, httplisten.ValidateAddr("manual.", cfg.HTTP.NetAddr, "localhost:4041"))
 	if cfg.HTTP.CORS.HasValue() {
 		for _, origin := range cfg.HTTP.CORS.Get().AllowedOrigins {
 			if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil {

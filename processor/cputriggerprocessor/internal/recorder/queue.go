@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
@@ -18,7 +19,7 @@ type Batch struct {
 	Samples    int
 	Start, End time.Time
 	Openings   []*trigger.Opening // those that admit it, without dry runs
-	Again      bool               // the next component refused it before
+	Refused    bool               // the next component refused it before
 	from       *unitRecords
 }
 
@@ -31,12 +32,7 @@ func (r *Recorder) enqueue(t *unitRecords) {
 	}
 }
 
-func (r *Recorder) notify() {
-	select {
-	case r.ready <- struct{}{}:
-	default: // there is a token already
-	}
-}
+func (r *Recorder) notify() { token.Put(r.ready) }
 
 // Next returns the next record to send. It stays held, and is counted as held,
 // until Done. A record that no opening admits any more counts as refused: the
@@ -66,7 +62,7 @@ func (r *Recorder) Next() (b Batch, ok bool) {
 			r.notify() // another goroutine sends for the next unit meanwhile
 		}
 		return Batch{
-			from: t, Data: rec.data, Samples: int(rec.samples), Openings: openings, Again: rec.again,
+			from: t, Data: rec.data, Samples: int(rec.samples), Openings: openings, Refused: rec.refused,
 			Start: r.time(rec.start), End: r.time(rec.end),
 		}, true
 	}
@@ -84,7 +80,7 @@ func (r *Recorder) Done(b Batch, settled bool, counts *counters.Samples) {
 	t.sending = false
 	i := t.indexInState(sending)
 	if !settled {
-		t.records[i].state, t.records[i].again = due, true
+		t.records[i].state, t.records[i].refused = due, true
 		t.resting = true
 		return
 	}

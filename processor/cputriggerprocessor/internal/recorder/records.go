@@ -48,7 +48,7 @@ type record struct {
 	samples    int32
 	state      state
 	dry        bool // the gate of a dry run is or was open for it
-	again      bool // the next component refused it before
+	refused    bool // the next component refused it before
 }
 
 // state of a record: waiting to due to sending; and from sending back to due if

@@ -4,49 +4,26 @@
 package routing
 
 import (
-	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
-
-// route is the destination of a profile.
-type route uint8
-
-const (
-	dropped  route = iota
-	passed         // to the next component, without a reason
-	stamped        // to the next component, with a reason in place of one that it may have
-	recorded       // into the recorder
-	heldBack       // nowhere: it was stamped, and max_bytes_per_hour does not allow it
-)
-
-// leaves reports whether a profile is in the batch for the next component, or was
-// until the budget was asked.
-func (r route) leaves() bool { return r == passed || r == stamped || r == heldBack }
-
-// decision is the decision about a profile.
-type decision struct {
-	outcome counters.SampleOutcome // if the next component accepts it, where it leaves
-	route   route
-	ref     dictionary.ProfileRef // in the batch
-	labels  int32                 // of a stamped profile, in the stamper
-	next    int                   // index of the next profile of its group, above 0
-}
 
 // group is the profiles of a batch that are recorded together: those of one unit
 // and capture window.
 type group struct {
 	groupKey
-	first, last int // indices of decisions
+	first, last int // indices of verdicts
 	samples     int
 }
 
@@ -56,19 +33,20 @@ type groupKey struct {
 	dry        bool
 }
 
-// plan holds the decisions about the profiles of a batch, in their order. It is
-// reused for other batches.
+// plan has the verdicts about the profiles of a batch, in their order. It is reused for
+// other batches.
 type plan struct {
-	now        time.Time
-	admissions []units.Admission
-	decisions  []decision
-	groups     []group
-	byKey      map[groupKey]int // index in groups
-	leaving    int              // profiles for the next component
-	stamped    int              // of those, the ones with a reason
-	dry        int              // profiles that a dry run would have passed
-	hollow     bool             // a resource or scope has no profiles
-	again      bool             // the next component refused it before, which was counted then
+	now           time.Time
+	verdicts      []units.Verdict
+	groups        []group
+	byKey         map[groupKey]int // index in groups
+	leaving       int              // profiles for the next component
+	stamped       int              // of those, the ones with a reason
+	dry           int              // profiles that a dry run would have passed
+	withEmpty     bool             // a resource or scope has no profiles
+	refusedBefore bool             // by the next component, which was counted then
+	// unmatched has a claim that matches no unit, by the reason.
+	unmatched map[identify.Unmatched]identify.Claim
 
 	subset   dictionary.Subset
 	stamper  attributes.Stamper
@@ -82,7 +60,7 @@ type plan struct {
 func (r *Router) newPlan() *plan {
 	p, ok := r.plans.Get().(*plan)
 	if !ok {
-		p = &plan{byKey: map[groupKey]int{}, starts: map[start]pcommon.Timestamp{}, subset: dictionary.Subset{Strip: attributes.IsReason}, stamper: attributes.Stamper{OnResource: r.OnResource}}
+		p = &plan{byKey: map[groupKey]int{}, unmatched: map[identify.Unmatched]identify.Claim{}, starts: map[start]pcommon.Timestamp{}, subset: dictionary.Subset{Strip: attributes.IsReason}, stamper: attributes.Stamper{OnResource: r.OnResource}}
 	}
 	p.now = r.Now()
 	return p
@@ -90,60 +68,66 @@ func (r *Router) newPlan() *plan {
 
 // release makes a plan available for another batch.
 func (r *Router) release(p *plan) {
-	p.admissions, p.decisions, p.groups = p.admissions[:0], p.decisions[:0], p.groups[:0]
+	for i := range p.verdicts { // the batch that left is the next component's
+		v := &p.verdicts[i]
+		v.Resource, v.Scope, v.Profile = pprofile.ResourceProfiles{}, pprofile.ScopeProfiles{}, pprofile.Profile{}
+	}
+	p.verdicts, p.groups = p.verdicts[:0], p.groups[:0]
 	clear(p.byKey)
+	clear(p.unmatched)
 	clear(p.captures)
 	p.captures = p.captures[:0]
-	p.leaving, p.stamped, p.dry, p.hollow, p.again = 0, 0, 0, false, false
+	p.leaving, p.stamped, p.dry, p.withEmpty, p.refusedBefore = 0, 0, 0, false, false
 	r.plans.Put(p)
 }
 
-// add adds a profile, in the memory of an earlier one, and returns its index.
-func (p *plan) add(start, end time.Time, samples, resource, scope, profile int) int {
-	n := len(p.admissions)
-	if n == cap(p.admissions) {
-		p.admissions = append(p.admissions, units.Admission{})
+// add adds a profile, in the memory of an earlier one.
+func (p *plan) add(start, end time.Time, samples, resource, scope, profile int) *units.Verdict {
+	n := len(p.verdicts)
+	if n == cap(p.verdicts) {
+		p.verdicts = append(p.verdicts, units.Verdict{})
 	}
-	p.admissions = p.admissions[:n+1]
-	a := &p.admissions[n]
-	*a = units.Admission{Start: start, End: end, Samples: samples, Openings: a.Openings[:0], Dry: a.Dry[:0]}
-	p.decisions = append(p.decisions, decision{ref: dictionary.ProfileRef{Resource: int32(resource), Scope: int32(scope), Profile: int32(profile)}})
-	return n
+	p.verdicts = p.verdicts[:n+1]
+	v := &p.verdicts[n]
+	*v = units.Verdict{
+		Ref:   dictionary.ProfileRef{Resource: int32(resource), Scope: int32(scope), Profile: int32(profile)},
+		Start: start, End: end, Samples: samples, Openings: v.Openings[:0], Dry: v.Dry[:0],
+	}
+	return v
 }
 
 // stamp decides that a profile leaves with a reason.
-func (p *plan) stamp(i int) {
-	p.decisions[i].route, p.decisions[i].outcome = stamped, counters.SamplePassed
-	p.admissions[i].Leaves = true
+func (p *plan) stamp(v *units.Verdict) {
+	v.Route, v.Outcome = units.Stamped, counters.SamplePassed
 	p.stamped++
 	p.leaving++
 }
 
 // pass decides that a profile leaves as it is.
-func (p *plan) pass(i int) {
-	p.decisions[i].route = passed
+func (p *plan) pass(v *units.Verdict) {
+	v.Route = units.Passed
 	p.leaving++
 }
 
 // record decides that a profile is recorded, with the others of its unit and
 // capture window.
 func (p *plan) record(i int) {
-	d, a := &p.decisions[i], &p.admissions[i]
-	d.route = recorded
-	key := groupKey{unit: a.Unit, start: a.Start.UnixNano(), end: a.End.UnixNano(), dry: len(a.Dry) > 0}
+	v := &p.verdicts[i]
+	v.Route = units.Recorded
+	key := groupKey{unit: v.Unit, start: v.Start.UnixNano(), end: v.End.UnixNano(), dry: len(v.Dry) > 0}
 	n := len(p.groups) - 1
 	if n < 0 || p.groups[n].groupKey != key {
 		var known bool
 		if n, known = p.byKey[key]; !known {
 			p.byKey[key] = len(p.groups)
-			p.groups = append(p.groups, group{groupKey: key, first: i, last: i, samples: a.Samples})
+			p.groups = append(p.groups, group{groupKey: key, first: i, last: i, samples: v.Samples})
 			return
 		}
 	}
 	g := &p.groups[n]
-	p.decisions[g.last].next = i
+	p.verdicts[g.last].Next = i
 	g.last = i
-	g.samples += a.Samples
+	g.samples += v.Samples
 }
 
 // capture marshals each group of profiles to record, without the attributes that are
@@ -151,11 +135,11 @@ func (p *plan) record(i int) {
 // leaves would have to be copied without them.
 func (p *plan) capture(pd pprofile.Profiles, remove attributes.Filter, counts *counters.Samples) {
 	for _, g := range p.groups {
-		a := &p.admissions[g.first]
-		c := recorder.Capture{Unit: g.unit, Start: a.Start, End: a.End, Dry: g.dry, Samples: g.samples}
+		v := &p.verdicts[g.first]
+		c := recorder.Capture{Unit: g.unit, Start: v.Start, End: v.End, Dry: g.dry, Samples: g.samples}
 		p.pick(g)
 		part := pd
-		if p.hollow || len(p.refs) != len(p.decisions) || pd.IsReadOnly() {
+		if p.withEmpty || len(p.refs) != len(p.verdicts) || pd.IsReadOnly() {
 			part = p.subset.Copy(pd, p.refs)
 		}
 		for _, rp := range part.ResourceProfiles().All() {
@@ -173,8 +157,8 @@ func (p *plan) capture(pd pprofile.Profiles, remove attributes.Filter, counts *c
 // pick lists the profiles of a group in refs.
 func (p *plan) pick(g group) {
 	p.refs = p.refs[:0]
-	for i := g.first; ; i = p.decisions[i].next {
-		p.refs = append(p.refs, p.decisions[i].ref)
+	for i := g.first; ; i = p.verdicts[i].Next {
+		p.refs = append(p.refs, p.verdicts[i].Ref)
 		if i == g.last {
 			return
 		}
@@ -185,54 +169,59 @@ func (p *plan) pick(g group) {
 // it, and its dictionary has no string of an attribute that will be removed. clean: no
 // key of a reason is in its dictionary.
 func (p *plan) part(pd pprofile.Profiles, remove attributes.Filter) (out pprofile.Profiles, clean bool) {
-	if p.leaving == len(p.decisions) && !p.hollow && !pd.IsReadOnly() {
+	if p.leaving == len(p.verdicts) && !p.withEmpty && !pd.IsReadOnly() {
 		d := pd.Dictionary()
 		if clean = !attributes.HasReason(d); (clean || p.stamped == 0) && !remove.ReferredTo(d) {
+			p.place(pd)
 			return pd, clean
 		}
 	}
 	p.refs = p.refs[:0]
-	for _, d := range p.decisions {
-		if d.route.leaves() {
-			d.ref.Strip = d.route == stamped
-			p.refs = append(p.refs, d.ref)
+	for i := range p.verdicts {
+		if v := &p.verdicts[i]; v.Leaves() {
+			v.Ref.Strip = v.Route == units.Stamped
+			p.refs = append(p.refs, v.Ref)
 		}
 	}
-	return p.subset.Copy(pd, p.refs), false
+	out = p.subset.Copy(pd, p.refs)
+	p.place(out)
+	return out, false
 }
 
-// nextLeaving returns the index of the first profile after i that leaves. The
-// profiles of the part that leaves are in that order.
-func (p *plan) nextLeaving(i int) int { return nextLeaving(p.decisions, i) }
-
-func nextLeaving(decisions []decision, i int) int {
-	for i++; !decisions[i].route.leaves(); i++ {
+// place sets where the profiles are in the batch that leaves.
+func (p *plan) place(out pprofile.Profiles) {
+	i := 0
+	for _, rp := range out.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, profile := range sp.Profiles().All() {
+				for !p.verdicts[i].Leaves() {
+					i++
+				}
+				v := &p.verdicts[i]
+				v.Resource, v.Scope, v.Profile = rp, sp, profile
+				i++
+			}
+		}
 	}
-	return i
 }
 
 // measure sets the size of each profile that leaves, as marshalled: its own, and by
 // its samples a part of what all share.
 func (p *plan) measure(out pprofile.Profiles) {
 	var marshaler pprofile.ProtoMarshaler
-	weight := func(a *units.Admission) int { return max(1, a.Samples) }
-	weights, own, i := 0, 0, -1
-	for _, rp := range out.ResourceProfiles().All() {
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, profile := range sp.Profiles().All() {
-				i = p.nextLeaving(i)
-				if a := &p.admissions[i]; a.Leaves {
-					a.Bytes = marshaler.ProfileSize(profile)
-					own += a.Bytes
-					weights += weight(a)
-				}
-			}
+	weight := func(v *units.Verdict) int { return max(1, v.Samples) }
+	weights, own := 0, 0
+	for i := range p.verdicts {
+		if v := &p.verdicts[i]; v.Route == units.Stamped {
+			v.Bytes = marshaler.ProfileSize(v.Profile)
+			own += v.Bytes
+			weights += weight(v)
 		}
 	}
 	shared := marshaler.ProfilesSize(out) - own
-	for i := range p.admissions {
-		if a := &p.admissions[i]; a.Leaves {
-			a.Bytes += shared * weight(a) / weights
+	for i := range p.verdicts {
+		if v := &p.verdicts[i]; v.Route == units.Stamped {
+			v.Bytes += shared * weight(v) / weights
 		}
 	}
 }
@@ -240,71 +229,84 @@ func (p *plan) measure(out pprofile.Profiles) {
 // count counts the samples of all profiles but those that were recorded. err is
 // that of the next component.
 func (p *plan) count(err error, counts *counters.Samples) {
-	for i, d := range p.decisions {
+	for i := range p.verdicts {
+		v := &p.verdicts[i]
 		switch {
-		case d.route == recorded:
+		case v.Route == units.Recorded:
 			continue
-		case err != nil && (d.route == passed || d.route == stamped):
-			d.outcome = counters.SampleRefused
+		case err != nil && (v.Route == units.Passed || v.Route == units.Stamped):
+			v.Outcome = counters.SampleRefused
 		}
-		counts[d.outcome] += int64(p.admissions[i].Samples)
+		counts[v.Outcome] += int64(v.Samples)
 	}
 }
 
-// split gives the profiles of a resource whose labels differ from its own a resource
-// for each set of labels, at the end of the batch. The plan follows in its order.
-func (p *plan) split(out pprofile.Profiles) {
-	type part struct {
-		of     pprofile.ResourceProfiles
-		scopes []int   // of the profiles' scopes, in the resource that they leave
-		order  [][]int // decisions of each
-	}
-	var order []int // of decisions in the batch
-	var moved []*part
-	i := -1
-	for ri := range out.ResourceProfiles().Len() {
-		rp, own, parts := out.ResourceProfiles().At(ri), int32(-1), map[int32]*part{}
-		for si, sp := range rp.ScopeProfiles().All() {
-			sp.Profiles().RemoveIf(func(profile pprofile.Profile) bool {
-				i = p.nextLeaving(i)
-				labels := p.decisions[i].labels
-				if own < 0 && p.decisions[i].route == stamped {
-					own = labels
-				}
-				if p.decisions[i].route != stamped || labels == own {
-					order = append(order, i)
-					return false
-				}
-				to := parts[labels]
-				if to == nil {
-					to = &part{of: out.ResourceProfiles().AppendEmpty()}
-					rp.Resource().CopyTo(to.of.Resource())
-					to.of.SetSchemaUrl(rp.SchemaUrl())
-					p.stamper.Label(to.of.Resource().Attributes(), labels)
-					parts[labels] = to
-					moved = append(moved, to)
-				}
-				if n := len(to.scopes); n == 0 || to.scopes[n-1] != si {
-					scope := to.of.ScopeProfiles().AppendEmpty()
-					sp.Scope().CopyTo(scope.Scope())
-					scope.SetSchemaUrl(sp.SchemaUrl())
-					to.scopes, to.order = append(to.scopes, si), append(to.order, nil)
-				}
-				n := len(to.scopes) - 1
-				to.order[n] = append(to.order[n], i)
-				profile.MoveTo(to.of.ScopeProfiles().At(n).Profiles().AppendEmpty())
-				return true
-			})
+// label sets the attributes of the resource that the profiles leave in. Stamped profiles
+// with other labels than the first one get a resource for each set of labels, at the end
+// of the batch.
+func (p *plan) label(out pprofile.Profiles, of []units.Verdict, remove attributes.Filter) {
+	var own pprofile.ResourceProfiles
+	left, labels := false, int32(-1)
+	for i := range of {
+		v := &of[i]
+		if v.Leaves() {
+			own, left = v.Resource, true
 		}
-		rp.ScopeProfiles().RemoveIf(func(sp pprofile.ScopeProfiles) bool { return sp.Profiles().Len() == 0 })
+		if v.Route == units.Stamped && labels < 0 {
+			labels = v.Labels
+		}
 	}
-	for _, m := range moved {
-		order = append(order, slices.Concat(m.order...)...)
+	if !left {
+		return
 	}
-	decisions, admissions := slices.Clone(p.decisions), slices.Clone(p.admissions)
-	i = -1
-	for _, from := range order {
-		i = nextLeaving(decisions, i)
-		p.decisions[i], p.admissions[i] = decisions[from], admissions[from]
+	resource := own.Resource().Attributes()
+	attributes.SetServiceName(resource)
+	if labels < 0 { // unmatched profiles pass with what a later component may match
+		remove.ApplyTo(resource, attr.Cgroup)
+		return
 	}
+	remove.Apply(resource)
+	type destination struct {
+		resource pprofile.ResourceProfiles
+		scope    int32 // the scope of the profile that was moved last
+	}
+	moved := map[int32]destination{} // by labels
+	for i := range of {
+		v := &of[i]
+		if v.Route != units.Stamped || v.Labels == labels {
+			continue
+		}
+		to, ok := moved[v.Labels]
+		if !ok {
+			to = destination{out.ResourceProfiles().AppendEmpty(), -1}
+			own.Resource().CopyTo(to.resource.Resource())
+			to.resource.SetSchemaUrl(own.SchemaUrl())
+			p.stamper.Label(to.resource.Resource().Attributes(), v.Labels)
+		}
+		scopes := to.resource.ScopeProfiles()
+		if to.scope != v.Ref.Scope {
+			scope := scopes.AppendEmpty()
+			v.Scope.Scope().CopyTo(scope.Scope())
+			scope.SetSchemaUrl(v.Scope.SchemaUrl())
+			to.scope = v.Ref.Scope
+		}
+		moved[v.Labels] = to
+		v.Resource, v.Scope = to.resource, scopes.At(scopes.Len()-1)
+		from := v.Profile
+		v.Profile = v.Scope.Profiles().AppendEmpty()
+		from.MoveTo(v.Profile)
+	}
+	p.stamper.Label(resource, labels)
+	if len(moved) > 0 {
+		own.ScopeProfiles().RemoveIf(func(sp pprofile.ScopeProfiles) bool {
+			sp.Profiles().RemoveIf(isEmpty)
+			return sp.Profiles().Len() == 0
+		})
+	}
+}
+
+// isEmpty reports whether a profile has neither samples nor an original payload. Backends
+// refuse such a profile. A profile that was moved away is empty too.
+func isEmpty(profile pprofile.Profile) bool {
+	return profile.Samples().Len() == 0 && profile.OriginalPayload().Len() == 0
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/consumer/consumererror"
@@ -43,8 +44,9 @@ type Router struct {
 	Now           func() time.Time
 	Log           *zap.Logger
 
-	plans  sync.Pool
-	logged sync.Map // of identify.Unmatched: reasons that were logged
+	plans   sync.Pool
+	matched atomic.Bool // a profile belonged to a unit
+	logged  sync.Map    // of identify.Unmatched: reasons that were logged
 }
 
 // Consume routes a batch. Its error is that of the next component.
@@ -72,7 +74,7 @@ func (r *Router) SendRecorded(ctx context.Context, b recorder.Batch) (settled bo
 	}
 	p := r.newPlan()
 	defer r.release(p)
-	p.again = b.Again
+	p.refusedBefore = b.Refused
 	r.decideRecorded(p, pd, b)
 	err = r.send(ctx, pd, p)
 	if err != nil && !consumererror.IsPermanent(err) {
@@ -88,13 +90,16 @@ func (r *Router) decide(pd pprofile.Profiles) *plan {
 	for i, rp := range pd.ResourceProfiles().All() {
 		r.decideResource(p, pd, rp, i)
 	}
+	for why, c := range p.unmatched {
+		r.logUnmatched(why, c)
+	}
 	return p
 }
 
 // decideResource decides for the profiles of one resource: they belong to one
 // unit, and each has a capture window and a type of its own.
 func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.ResourceProfiles, number int) {
-	first := len(p.decisions)
+	first := len(p.verdicts)
 	var last time.Time
 	for si, sp := range rp.ScopeProfiles().All() {
 		for pi, profile := range sp.Profiles().All() {
@@ -104,18 +109,19 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 			}
 			p.add(start, end, samplesIn(profile), number, si, pi)
 		}
-		p.hollow = p.hollow || sp.Profiles().Len() == 0
+		p.withEmpty = p.withEmpty || sp.Profiles().Len() == 0
 	}
-	if len(p.decisions) == first {
-		p.hollow = true
+	if len(p.verdicts) == first {
+		p.withEmpty = true
 		return
 	}
 	c := identify.ClaimOf(rp.Resource().Attributes())
 	id, why := identify.Identity{}, identify.NoControlGroups
 	if r.Host != nil {
 		id, why = identify.Match(r.Host, r.Scope, c, last)
+		c.Replaced = why == "" && !r.Units.Named(id.Name) && identify.Replaced(r.Host, c)
 	}
-	why = r.Units.Admit(id, c, why, p.now, p.admissions[first:])
+	why = r.Units.Admit(id, c, why, p.now, p.verdicts[first:])
 	if why == identify.OtherCgroup && r.PassUnmatched && !pd.IsReadOnly() { // what passes has no name that is another's
 		rp.Resource().Attributes().Remove(attr.ContainerID)
 		rp.Resource().Attributes().Remove(attr.PodUID)
@@ -124,21 +130,23 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 	i := first
 	for _, sp := range rp.ScopeProfiles().All() {
 		for _, profile := range sp.Profiles().All() {
-			a, reason := &p.admissions[i], why
-			if reason == "" && identify.StartedAfter(id.Started, a.End) {
-				reason, a.Openings = identify.StartedLater, a.Openings[:0]
+			v, reason := &p.verdicts[i], why
+			if reason == "" && identify.StartedAfter(id.Started, v.End) {
+				reason, v.Openings = identify.StartedLater, v.Openings[:0]
 			}
-			open := r.filter(a, pd.Dictionary(), profile)
-			if a.Samples == 0 && profile.OriginalPayload().Len() == 0 { // backends refuse it
-				a.Dry = a.Dry[:0]
+			open := r.filter(v, pd.Dictionary(), profile)
+			if isEmpty(profile) { // backends refuse it
+				v.Dry = v.Dry[:0]
 			} else {
 				r.decideProfile(p, i, open, reason)
-				if reason != "" && p.decisions[i].outcome == counters.SampleUnmatched {
-					r.logUnmatched(reason, c)
+				if reason == "" {
+					r.matched.Store(true)
+				} else if v.Outcome == counters.SampleUnmatched {
+					p.unmatched[reason] = c
 				}
 			}
-			if len(a.Dry) > 0 {
-				a.Bytes = (&pprofile.ProtoMarshaler{}).ProfileSize(profile)
+			if len(v.Dry) > 0 {
+				v.Bytes = (&pprofile.ProtoMarshaler{}).ProfileSize(profile)
 				p.dry++
 			}
 			i++
@@ -149,25 +157,25 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 // decideProfile decides for a profile of a plan. open: an opening that is no dry
 // run admits it, whatever its type. unmatched is empty if its unit is here.
 func (r *Router) decideProfile(p *plan, i int, open bool, unmatched identify.Unmatched) {
-	d, a := &p.decisions[i], &p.admissions[i]
+	v := &p.verdicts[i]
 	switch {
-	case len(a.Openings) > 0 && a.Queued:
+	case len(v.Openings) > 0 && v.Queued:
 		p.record(i)
-	case len(a.Openings) > 0:
-		p.stamp(i)
+	case len(v.Openings) > 0:
+		p.stamp(v)
 	case open:
-		d.outcome = counters.SampleFiltered
-	case unmatched == "" && a.Wanted:
+		v.Outcome = counters.SampleFiltered
+	case unmatched == "" && v.Wanted:
 		p.record(i)
 	case unmatched == "":
-		d.outcome = a.Shut
-		if d.outcome == counters.SampleGateShut && len(a.Dry) > 0 {
-			d.outcome = counters.SampleDryRun
+		v.Outcome = v.Shut
+		if v.Outcome == counters.SampleGateShut && len(v.Dry) > 0 {
+			v.Outcome = counters.SampleDryRun
 		}
 	default:
-		d.outcome = counters.SampleUnmatched
+		v.Outcome = counters.SampleUnmatched
 		if r.PassUnmatched {
-			p.pass(i)
+			p.pass(v)
 		}
 	}
 }
@@ -178,14 +186,13 @@ func (r *Router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch)
 	for ri, rp := range pd.ResourceProfiles().All() {
 		for si, sp := range rp.ScopeProfiles().All() {
 			for pi, profile := range sp.Profiles().All() {
-				i := p.add(b.Start, b.End, samplesIn(profile), ri, si, pi)
-				a := &p.admissions[i]
-				a.Openings = append(a.Openings, b.Openings...)
-				r.filter(a, pd.Dictionary(), profile)
-				if len(a.Openings) > 0 {
-					p.stamp(i)
+				v := p.add(b.Start, b.End, samplesIn(profile), ri, si, pi)
+				v.Openings = append(v.Openings, b.Openings...)
+				r.filter(v, pd.Dictionary(), profile)
+				if len(v.Openings) > 0 {
+					p.stamp(v)
 				} else {
-					p.decisions[i].outcome = counters.SampleFiltered
+					v.Outcome = counters.SampleFiltered
 				}
 			}
 		}
@@ -194,19 +201,19 @@ func (r *Router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch)
 
 // filter keeps the openings whose policy passes the type of a profile, and moves
 // those of dry runs to Dry. It reports whether there was one that is no dry run.
-func (r *Router) filter(a *units.Admission, d pprofile.ProfilesDictionary, profile pprofile.Profile) (open bool) {
-	out := a.Openings[:0]
-	for _, o := range a.Openings {
+func (r *Router) filter(v *units.Verdict, d pprofile.ProfilesDictionary, profile pprofile.Profile) (open bool) {
+	out := v.Openings[:0]
+	for _, o := range v.Openings {
 		fits := passesType(o.Types, d, profile)
 		open = open || !o.DryRun
 		switch {
 		case fits && o.DryRun:
-			a.Dry = append(a.Dry, o)
+			v.Dry = append(v.Dry, o)
 		case fits:
 			out = append(out, o)
 		}
 	}
-	a.Openings = out
+	v.Openings = out
 	return open
 }
 
@@ -227,9 +234,10 @@ func passesType(types []string, d pprofile.ProfilesDictionary, p pprofile.Profil
 	})
 }
 
-// logUnmatched logs each reason once.
+// logUnmatched logs each reason once. Processes that have ended are usual, so their
+// profiles are only counted once a profile of another process has matched.
 func (r *Router) logUnmatched(why identify.Unmatched, c identify.Claim) {
-	if _, logged := r.logged.Load(why); logged {
+	if why.OfEnded() && r.matched.Load() {
 		return
 	}
 	if _, logged := r.logged.LoadOrStore(why, true); logged {
@@ -258,48 +266,27 @@ func (r *Router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error 
 		}
 	}
 	if p.stamped > 0 || p.dry > 0 {
-		r.Units.Settle(p.admissions, err, p.again, p.now)
+		r.Units.Settle(p.verdicts, err, p.refusedBefore, p.now)
 	}
 	return err
 }
 
-// stamp sets the attributes of what leaves. Profiles of one resource with different
-// labels get a resource each.
+// stamp sets the attributes of what leaves.
 func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
-	s, mixed := &p.stamper, false
 	if p.stamped > 0 {
-		s.Begin(out.Dictionary(), clean)
-		defer s.End()
+		p.stamper.Begin(out.Dictionary(), clean)
+		defer p.stamper.End()
 	}
-	i := -1
-	for _, rp := range out.ResourceProfiles().All() {
-		first := int32(-1)
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, profile := range sp.Profiles().All() {
-				i = p.nextLeaving(i)
-				a := &p.admissions[i]
-				if p.decisions[i].route != stamped {
-					continue
-				}
-				labels := s.Stamp(profile, a.Openings, a.Start, a.End)
-				p.decisions[i].labels = labels
-				if first < 0 {
-					first = labels
-				}
-				mixed = mixed || labels != first
-			}
+	first := 0 // of a resource
+	for i := range p.verdicts {
+		v := &p.verdicts[i]
+		if v.Route == units.Stamped {
+			v.Labels = p.stamper.Stamp(v.Profile, v.Openings, v.Start, v.End)
 		}
-		resource := rp.Resource().Attributes()
-		attributes.SetServiceName(resource)
-		if first < 0 { // unmatched profiles pass with what a later component may match
-			r.Remove.ApplyTo(resource, attr.Cgroup)
-			continue
+		if i+1 == len(p.verdicts) || p.verdicts[i+1].Ref.Resource != v.Ref.Resource {
+			p.label(out, p.verdicts[first:i+1], r.Remove)
+			first = i + 1
 		}
-		r.Remove.Apply(resource)
-		s.Label(resource, first)
-	}
-	if mixed {
-		p.split(out)
 	}
 	p.separate(out)
 }
@@ -307,28 +294,26 @@ func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 // withinBudget removes from a batch the profiles that max_bytes_per_hour does not
 // allow, and reserves the bytes of the others.
 func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles {
-	n := r.Units.Reserve(p.admissions, p.now)
-	if n == 0 {
+	n := r.Units.Reserve(p.verdicts, p.now)
+	p.stamped -= n
+	p.leaving -= n
+	if n == 0 || p.leaving == 0 {
 		return out
 	}
-	i := -1
+	for i := range p.verdicts {
+		if v := &p.verdicts[i]; v.Route == units.HeldBack {
+			pprofile.NewProfile().MoveTo(v.Profile)
+		}
+	}
 	p.refs = p.refs[:0]
 	for ri, rp := range out.ResourceProfiles().All() {
 		for si, sp := range rp.ScopeProfiles().All() {
-			for pi := range sp.Profiles().Len() {
-				i = p.nextLeaving(i)
-				if d := &p.decisions[i]; d.route == stamped && !p.admissions[i].Leaves {
-					d.route, d.outcome = heldBack, counters.SampleOverBudget
-				} else {
+			for pi, profile := range sp.Profiles().All() {
+				if !isEmpty(profile) {
 					p.refs = append(p.refs, dictionary.ProfileRef{Resource: int32(ri), Scope: int32(si), Profile: int32(pi)})
 				}
 			}
 		}
-	}
-	p.stamped -= n
-	p.leaving -= n
-	if p.leaving == 0 {
-		return out
 	}
 	return p.subset.Copy(out, p.refs)
 }

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 const (
@@ -29,6 +29,8 @@ type resource struct {
 	dropped    int
 	size       int
 	at         time.Time
+	pid        int    // of the process, and
+	executable string // the path of its program
 	// contained reports that it had container.id, or that the unit is no container. What a
 	// process did before it was moved into its container has not.
 	contained bool
@@ -61,20 +63,21 @@ type Described struct {
 }
 
 // see keeps the resource of a unit's profiles, at most once a minute; sooner, where the
-// one that is kept has no container.
-func (r *resources) see(u *Unit, attributes pcommon.Map, now time.Time) {
-	recent := now.Sub(u.resource.at) < resourceAge
+// one that is kept has no container, or its process runs another program now.
+func (r *resources) see(u *Unit, c identify.Claim, now time.Time) {
+	recent := now.Sub(u.resource.at) < resourceAge && (u.resource.pid != c.PID || u.resource.executable == Shorten(c.ExecutablePath))
 	if r.skip == nil || recent && u.resource.contained {
 		return
 	}
-	_, contained := attributes.Get(attr.ContainerID)
+	_, contained := c.Attributes.Get(attr.ContainerID)
 	contained = contained || u.ContainerID == ""
 	if recent && !contained {
 		return
 	}
 	r.forget(u)
-	kept := hotunitsextension.ResourceOf(attributes, r.skip)
+	kept := hotunitsextension.ResourceOf(c.Attributes, r.skip)
 	u.resource.at, u.resource.contained = now, contained
+	u.resource.pid, u.resource.executable = c.PID, Shorten(c.ExecutablePath)
 	if r.size+kept.Size > maxResourcesSize {
 		u.resource.dropped = len(kept.Attributes) + kept.Dropped
 		return

@@ -91,6 +91,14 @@ func (s *Set) Lookup(name string) (*Unit, bool) {
 	return u, ok
 }
 
+// Named reports whether a profile or a request has named a unit.
+func (s *Set) Named(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u, ok := s.byName[name]
+	return ok && u.serviceName() != ""
+}
+
 // GroupOf returns the group of a unit by its name.
 func (s *Set) GroupOf(name string) (cgroup.Group, bool) {
 	if u, ok := s.Lookup(name); ok {
@@ -143,15 +151,17 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 // new. Else id may be a unit that is gone: its profiles may have been captured
 // while its gate was open. Admit returns why, or the reason why the unit was not
 // added.
-func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, profiles []Admission) identify.Unmatched {
+func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, verdicts []Verdict) identify.Unmatched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var decision *trigger.Unit
 	if why == "" {
 		if u := s.add(id, now); u != nil {
-			u.setService(c)
-			s.cfg.Selectors.see(u, c.Attributes)
-			s.resources.see(u, c.Attributes, now)
+			if !c.Replaced {
+				u.setService(c)
+				s.cfg.Selectors.see(u, c.Attributes)
+				s.resources.see(u, c, now)
+			}
 			decision = u.decision
 		} else {
 			why = identify.TooManyUnits
@@ -160,7 +170,7 @@ func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatch
 		decision = s.departedDecision(id)
 	}
 	if decision != nil {
-		s.admit(decision, why == "", now, profiles)
+		s.admit(decision, why == "", now, verdicts)
 	}
 	return why
 }
@@ -197,18 +207,18 @@ func (s *Set) departedDecision(id identify.Identity) *trigger.Unit {
 }
 
 // Reserve sets aside the bytes of profiles that leave, within max_bytes_per_hour.
-// It clears Leaves of those that are over budget, and returns their number.
-func (s *Set) Reserve(profiles []Admission, now time.Time) (heldBack int) {
+// Those that are over budget are held back. It returns their number.
+func (s *Set) Reserve(verdicts []Verdict, now time.Time) (heldBack int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range profiles {
-		p := &profiles[i]
+	for i := range verdicts {
+		v := &verdicts[i]
 		switch {
-		case !p.Leaves:
-		case s.affords(p.Openings[0], s.promised+p.Bytes, now):
-			s.promised += p.Bytes
+		case v.Route != Stamped:
+		case s.affords(v.Openings[0], s.promised+v.Bytes, now):
+			s.promised += v.Bytes
 		default:
-			p.Leaves = false
+			v.Route, v.Outcome = HeldBack, counters.SampleOverBudget
 			heldBack++
 		}
 	}
@@ -217,15 +227,15 @@ func (s *Set) Reserve(profiles []Admission, now time.Time) (heldBack int) {
 
 // Settle counts profiles for their openings: err is that of the next component.
 // again: it refused them before, which was counted then.
-func (s *Set) Settle(profiles []Admission, err error, again bool, now time.Time) {
+func (s *Set) Settle(verdicts []Verdict, err error, again bool, now time.Time) {
 	why := ""
 	if err != nil {
 		why = Shorten(err.Error())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range profiles {
-		s.settle(&profiles[i], err, why, again, now)
+	for i := range verdicts {
+		s.settle(&verdicts[i], err, why, again, now)
 	}
 }
 
@@ -507,27 +517,22 @@ type Status struct {
 	ratio      float64 // of the condition nearest to its threshold
 }
 
-// Statuses returns those of the units that selected reports, the nearest to a
-// threshold first. Without selected it returns the most nearest ones, of units
-// with readings.
-func (s *Set) Statuses(selected func(name string) bool, most int, now time.Time) (out []Status) {
+// Statuses returns how the units stand that are nearest to a threshold, at most
+// so many.
+func (s *Set) Statuses(most int, now time.Time) (out []Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range s.byName {
-		if selected != nil && !selected(u.Name) {
-			continue
+		ratio := -1.0 // no policy applies to it, or there are too few readings
+		if nearest, ok := u.decision.Nearest(now); ok {
+			ratio = nearest.Ratio()
 		}
-		nearest, ok := u.decision.Nearest(now)
-		if ok || selected != nil {
-			out = append(out, Status{Unit: u.Name, ratio: nearest.Ratio()})
-		}
+		out = append(out, Status{Unit: u.Name, ratio: ratio})
 	}
 	slices.SortFunc(out, func(a, b Status) int {
 		return cmp.Or(cmp.Compare(b.ratio, a.ratio), cmp.Compare(a.Unit, b.Unit))
 	})
-	if selected == nil {
-		out = out[:min(len(out), most)]
-	}
+	out = out[:min(len(out), most)]
 	for i := range out {
 		out[i].Conditions = s.byName[out[i].Unit].decision.Conditions(nil, now)
 	}

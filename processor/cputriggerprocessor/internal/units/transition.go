@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
@@ -55,12 +56,7 @@ func (s *Set) report(ts []trigger.Transition) {
 	}
 }
 
-func (s *Set) notify() {
-	select {
-	case s.changed <- struct{}{}:
-	default: // there is a token already
-	}
-}
+func (s *Set) notify() { token.Put(s.changed) }
 
 // others returns the policies of the other openings of a unit. Dry runs are
 // listed beside dry runs only.

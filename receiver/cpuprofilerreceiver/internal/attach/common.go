@@ -121,6 +121,17 @@ func (l *Loop) Count(now perfevent.Stats) (before perfevent.Stats) {
 	return before
 }
 
+// ReadUpTo sets the time before which everything has been read and Count has counted what was
+// lost. It returns true, and does not set the time, if the kernel may still report a loss
+// before it: then the rings are to be read again soon.
+func (l *Loop) ReadUpTo(session *perfevent.Session, time int64) (again bool) {
+	if session.LossPending() {
+		return true
+	}
+	l.sink.ReadUpTo(time)
+	return false
+}
+
 // Lost returns the number of events that the kernel has lost.
 func (l *Loop) Lost() uint64 { return l.lost.Load() }
 

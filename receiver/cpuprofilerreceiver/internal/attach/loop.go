@@ -24,6 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
@@ -172,10 +173,7 @@ func (l *Loop) Stop() {
 
 // Wake makes the reader check at once what there is to do.
 func (l *Loop) Wake() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	token.Put(l.wake)
 	if session := l.session.Load(); session != nil {
 		session.Wake()
 	}
@@ -280,9 +278,9 @@ func (l *Loop) read(ctx context.Context) {
 	}
 }
 
-// Again applies what was found last again, for a Reader whose Options for it have
-// changed.
-func (l *Loop) Again() {
+// Reapply attaches to the targets that were found last, if the Reader has other Options
+// for them now.
+func (l *Loop) Reapply() {
 	if l.session.Load() != nil && !same(l.optionsFor(&l.last), l.options) {
 		l.apply(l.last)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/token"
 )
 
 // Clock returns the time of samples and its distance from wall-clock time.
@@ -277,9 +278,9 @@ type Position struct {
 	read atomic.Int64
 }
 
-// Another returns the buffer for one more sampler. Call it before the first
+// NewPosition returns the buffer for one more sampler. Call it before the first
 // sample.
-func (b *Buffer) Another() *Position {
+func (b *Buffer) NewPosition() *Position {
 	p := &Position{Buffer: b}
 	p.read.Store(Idle)
 	b.others = append(b.others, p)
@@ -292,12 +293,7 @@ func (p *Position) ReadUpTo(time int64) {
 	p.signal()
 }
 
-func (b *Buffer) signal() {
-	select {
-	case b.moved <- struct{}{}:
-	default:
-	}
-}
+func (b *Buffer) signal() { token.Put(b.moved) }
 
 // readUpTo returns the time up to which all samplers have read.
 func (b *Buffer) readUpTo() int64 {

@@ -182,7 +182,7 @@ func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 		require.True(t, b.Add(testKey(1), 505))
 		b.ReadUpTo(506)
 	})
-	other = b.Another()
+	other = b.NewPosition()
 	b.ReadUpTo(110)
 	other.ReadUpTo(120)
 	c.now = 500
@@ -227,7 +227,7 @@ func TestBufferOfOneSamplerEndsNow(t *testing.T) {
 func TestBufferHoldsNothingBackWhereNoBatchIsTaken(t *testing.T) {
 	c := &fakeClock{now: 500}
 	b := New(1<<20, c)
-	other := b.Another()
+	other := b.NewPosition()
 	b.ReadUpTo(400)
 	require.True(t, b.Add(testKey(1), 300))
 	_, ok := b.Take() // the emitter holds it
@@ -248,7 +248,7 @@ func TestBufferHoldsNothingBackWhereNoBatchIsTaken(t *testing.T) {
 func TestBufferWithoutSamplersEndsNow(t *testing.T) {
 	c := &fakeClock{now: 100}
 	b := New(1<<20, c)
-	b.Another()
+	b.NewPosition()
 	b.ReadUpTo(math.MaxInt64) // none of them samples
 	c.now = 900
 	b.Settle(time.Minute)
@@ -264,7 +264,7 @@ func TestBufferCountsKernelLossesOfItsWindow(t *testing.T) {
 
 	require.True(t, b.Add(testKey(1), 150))
 	b.KernelLost(samples.OnCPU, 2)
-	b.Another().KernelLost(samples.OffCPU, 3)
+	b.NewPosition().KernelLost(samples.OffCPU, 3)
 	first, _ := b.Take()
 	require.EqualValues(t, 2, first.Lost(samples.OnCPU))
 	require.EqualValues(t, 3, first.Lost(samples.RunQueueScaled))
@@ -285,7 +285,7 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 	paused := 0
 	both := New(limit, SystemClock{})
 	both.OnWake(func() { paused++ })
-	offCPU := both.Another()
+	offCPU := both.NewPosition()
 	allocations := New(limit, SystemClock{})
 	stack := func(depth int) *samples.Stack {
 		s := &samples.Stack{}

@@ -79,9 +79,9 @@ func (b *Budget) Hot(pid int) bool {
 	return b.unitOf[pid] != ""
 }
 
-// Favour sets the processes of hot units, each with the name of its unit; "" is none. It
+// SetHot sets the processes of hot units, each with the name of its unit; "" is none. It
 // reports whether other processes are hot than before.
-func (b *Budget) Favour(hot map[int]string) (changed bool) {
+func (b *Budget) SetHot(hot map[int]string) (changed bool) {
 	if b == nil {
 		return false
 	}
@@ -125,7 +125,7 @@ func (b *Budget) May(pid int) bool {
 func (b *Budget) part(pid int) *time.Duration {
 	unit := b.unitOf[pid]
 	switch {
-	case unit != "" && b.hot > 0 && (b.hot > mostSavedHot/2 || b.modest(unit)):
+	case unit != "" && b.hot > 0 && (b.hot > mostSavedHot/2 || b.withinAverage(unit)):
 		return &b.hot
 	case unit != "" && b.hot > -mostOwed && b.causedHot[unit] < little:
 		return &b.hot // in debt: a hot unit with little to read does not wait
@@ -143,9 +143,9 @@ func (b *Budget) light(pid int) bool {
 	return b.caused[pid] < little && b.causedHot[b.unitOf[pid]] < little
 }
 
-// modest reports whether a hot unit has caused no more than the average of the hot units.
+// withinAverage reports whether a hot unit has caused no more than the average of the hot units.
 // One that has caused more leaves it half of what the hot part saves. The lock is held.
-func (b *Budget) modest(unit string) bool {
+func (b *Budget) withinAverage(unit string) bool {
 	var all time.Duration
 	for u := range b.units {
 		all += b.causedHot[u]

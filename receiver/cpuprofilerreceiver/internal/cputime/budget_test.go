@@ -40,11 +40,11 @@ func TestBudgetHoldsInTheLongRun(t *testing.T) {
 	require.Equal(t, 1, logs.Len(), "once an episode")
 
 	require.False(t, b.May(1))
-	b.Favour(map[int]string{1: "hot"})
+	b.SetHot(map[int]string{1: "hot"})
 	require.True(t, b.May(1), "it is hot: another part is for it")
 	require.True(t, b.May(0), "the host's own")
 	now = now.Add(time.Hour)
-	b.Favour(nil)
+	b.SetHot(nil)
 	for b.May(1) {
 		b.Spend(1, file)
 	}
@@ -81,7 +81,7 @@ func TestHotUnitStaysWithinItsShare(t *testing.T) {
 	for pid := range hog {
 		hot[1+pid] = "hog"
 	}
-	b.Favour(hot)
+	b.SetHot(hot)
 	var spent, others time.Duration
 	for step := range 3600 {
 		now = now.Add(time.Second)
@@ -114,9 +114,9 @@ func TestHotUnitStaysWithinItsShare(t *testing.T) {
 func TestDebtOfOneFileDelaysNobodyElse(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := NewBudget(0.01, zap.NewNop(), func() time.Time { return now })
-	b.Favour(map[int]string{1: "hot"})
+	b.SetHot(map[int]string{1: "hot"})
 	b.Spend(1, mostSavedHot+time.Second)
-	require.False(t, b.modest("hot") && b.hot > 0)
+	require.False(t, b.withinAverage("hot") && b.hot > 0)
 	require.True(t, b.May(2), "what is for any process is left")
 	b.Spend(1, mostSaved+2*time.Second)
 	require.True(t, b.May(2), "the reserve is left")
@@ -133,7 +133,7 @@ func TestDebtOfOneFileDelaysNobodyElse(t *testing.T) {
 func TestHotUnitWithLittleToReadDoesNotWait(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := NewBudget(0.01, zap.NewNop(), func() time.Time { return now })
-	b.Favour(map[int]string{1: "hog", 2: "victim"})
+	b.SetHot(map[int]string{1: "hog", 2: "victim"})
 	b.Spend(1, mostSavedHot+time.Second)
 	b.common, b.reserve = 0, 0
 	require.False(t, b.May(1))
@@ -145,7 +145,7 @@ func TestHotUnitWithLittleToReadDoesNotWait(t *testing.T) {
 func TestNoBudgetHasNoBound(t *testing.T) {
 	b := NewBudget(0, nil, nil)
 	b.Spend(1, time.Hour)
-	b.Favour(nil)
+	b.SetHot(nil)
 	require.True(t, b.May(1))
 	require.True(t, b.Light(1))
 	require.Zero(t, b.Waits())

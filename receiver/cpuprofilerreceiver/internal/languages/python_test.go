@@ -243,7 +243,7 @@ func TestWalkIsNotOfAnotherMoment(t *testing.T) {
 	require.EqualValues(t, 1, w.Count(Late))
 }
 
-// Another function is at the address of one that was freed.
+// NewPosition function is at the address of one that was freed.
 func TestCodeObjectsAreReadAgain(t *testing.T) {
 	m := newImage(layouts["3.12"])
 	w, of := newTestWalker(t, m.l, m.read)

@@ -98,7 +98,7 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 			bomb := hosttest.NewCgroup(t, "hotprofile-bomb")
 			const most = 2500
 			bomb.SetPIDs(t, most)
-			bomb.Favour(t)
+			bomb.RaiseWeight(t)
 			bomb.SetQuota(t, 0.5)
 			first := bomb.Command(program.Parent, "bomb")
 			run(t, first)

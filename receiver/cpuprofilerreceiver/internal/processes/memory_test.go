@@ -232,7 +232,7 @@ func TestMappingsWaitWhenReadingHasHadItsTime(t *testing.T) {
 	table.NextBatch()
 	require.Nil(t, mapping(200))
 
-	budget.Favour(map[int]string{200: "hot"})
+	budget.SetHot(map[int]string{200: "hot"})
 	table.NextBatch()
 	require.NotNil(t, mapping(200), "it is hot")
 

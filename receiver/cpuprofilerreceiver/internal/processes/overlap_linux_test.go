@@ -113,7 +113,7 @@ func TestKernelCgroupsThatComeAndComeBack(t *testing.T) {
 	before := holds(t)
 	for range 3 {
 		group := hosttest.NewCgroupCalled(t, name)
-		group.Favour(t)
+		group.RaiseWeight(t)
 		group.SetQuota(t, 0.3)
 		cmd := group.Command(program.Parent, "hot")
 		_, pid := run(t, cmd)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
@@ -128,6 +129,27 @@ func TestRealProgramOfADescriptorHasTheNameOfItsFile(t *testing.T) {
 	a := attributes(t, table.Lookup(pid, 0).Resource)
 	require.Equal(t, "3", table.ThreadName(pid, pid))
 	require.Equal(t, filepath.Base(sleep), a["process.executable.name"])
+}
+
+// A runtime of containers may begin itself from a mount of its own file, which is at / of
+// that mount and nowhere else. Its name in the kernel says what it is.
+func TestRealProgramAtTheRootOfItsMountHasItsOwnName(t *testing.T) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, sleepPath(t), unix.OPEN_TREE_CLONE)
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "clone a mount: %v", err)
+	}
+	f := os.NewFile(uintptr(fd), "sleep")
+	defer f.Close()
+	cmd := exec.Command("/proc/self/fd/3", "600")
+	cmd.ExtraFiles = []*os.File{f}
+	pid := child(t, cmd)
+	hasEnviron(t, pid)
+	link, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	require.NoError(t, err)
+	require.Equal(t, "/", link)
+	a := attributes(t, NewTable(Config{}).Lookup(pid, 0).Resource)
+	require.Equal(t, "3", a["process.executable.name"])
+	require.NotContains(t, a, "process.executable.path")
 }
 
 func TestRealMappingsHoldOwnCode(t *testing.T) {

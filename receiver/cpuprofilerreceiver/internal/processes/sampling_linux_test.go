@@ -247,7 +247,7 @@ func run(t *testing.T, cmd *exec.Cmd) (lines *bufio.Scanner, pid int) {
 func spare(t *testing.T, name string, cores float64) *hosttest.Cgroup {
 	t.Helper()
 	c := hosttest.NewCgroup(t, "hotprofile-"+name)
-	c.Favour(t)
+	c.RaiseWeight(t)
 	c.SetQuota(t, cores)
 	return c
 }

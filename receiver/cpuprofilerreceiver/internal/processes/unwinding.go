@@ -24,9 +24,9 @@ func (p *Process) Program() uint64 { return p.program }
 // ContainerID returns the id of the process's container; empty if it has none.
 func (p *Process) ContainerID() string { return p.facts.group.ContainerID }
 
-// Foundations returns the mappings of the executable and of the C library, which all
+// ExecutableAndLibc returns the mappings of the executable and of the C library, which all
 // stacks of a native program go through; nil if there is none.
-func (p *Process) Foundations() (executable, libc *samples.Mapping) {
+func (p *Process) ExecutableAndLibc() (executable, libc *samples.Mapping) {
 	for _, m := range p.space.mappings {
 		switch {
 		case executable == nil && m.Path == p.facts.path:

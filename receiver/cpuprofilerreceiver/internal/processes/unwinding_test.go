@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-func TestFoundationsAreTheExecutableAndTheCLibrary(t *testing.T) {
+func TestExecutableAndLibcAreTheExecutableAndTheCLibrary(t *testing.T) {
 	mapped := func(paths ...string) *Process {
 		s := newSpace()
 		for i, path := range paths {
@@ -32,7 +32,7 @@ func TestFoundationsAreTheExecutableAndTheCLibrary(t *testing.T) {
 		"libcap alone": {[]string{"/usr/lib/libcap.so.2"}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			executable, libc := mapped(c.paths...).Foundations()
+			executable, libc := mapped(c.paths...).ExecutableAndLibc()
 			path := func(m *samples.Mapping) string {
 				if m == nil {
 					return ""

@@ -24,7 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
@@ -110,8 +110,8 @@ func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, count
 	}
 	tables := unwind.Config{
 		Runner: p.runner,
-		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mapped.ID, error) {
-			return mapped.Open(c, at.Root, m)
+		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
+			return mappedfile.Open(c, at.Root, m)
 		},
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
@@ -193,8 +193,8 @@ func (p *Perf) recordSymbols(ctx context.Context, y symbolizer.Counters) {
 func (p *Perf) Begin(batch *samples.Batch) {
 	hot := p.hotProcesses(batch)
 	p.Symbols.Begin(hot)
-	if p.budget.Favour(hot) {
-		p.tables.Again()
+	if p.budget.SetHot(hot) {
+		p.tables.RetryLeftOut()
 	}
 }
 
@@ -330,7 +330,7 @@ func (p *Perf) walker(of *samples.Type) *languages.Walker {
 		Driver:  p.Languages.Driver(),
 		Hot:     p.hot,
 		Open: func(m *samples.Mapping) (*os.File, error) {
-			f, _, err := mapped.Open(nil, p.root, m)
+			f, _, err := mappedfile.Open(nil, p.root, m)
 			return f, err
 		},
 		Runner: p.runner,

@@ -11,6 +11,12 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 )
 
+// The names of the pprof profiles that measure the same as a sampler.
+const (
+	PprofCPU    = "profile"
+	PprofAllocs = "allocs"
+)
+
 // maxSampled bounds the processes that a Sampled remembers. At the bound all are forgotten.
 const maxSampled = 1 << 16
 

@@ -77,9 +77,9 @@ type Shared struct {
 	ThreadName, ThreadID bool
 	// HotUnits is the hot_units extension; nil without one.
 	HotUnits *hotunitsextension.HotUnits
-	// OnCPU remembers the processes whose running threads are sampled. It is nil if no sampler
-	// asks for them.
-	OnCPU *Sampled
+	// Sampled remembers the sampled processes, by the name of the pprof profile that
+	// measures the same as their sampler. It is nil if no sampler needs it.
+	Sampled map[string]*Sampled
 
 	// Weight is the sampler's, Weights the sum of those of the samplers that run.
 	Weight, Weights int

@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 const (
@@ -42,7 +42,7 @@ const (
 
 // image identifies an object: by its file, and by the one with the symbols that were
 // stripped, if any.
-type image struct{ file, debug mapped.ID }
+type image struct{ file, debug mappedfile.ID }
 
 // file is the state of one file. The fields below ready are set before it is closed,
 // and read after that.
@@ -81,7 +81,7 @@ func pending(ready <-chan struct{}) bool {
 // cache has the open object files. Its methods are called with the Symbolizer's lock
 // held.
 type cache struct {
-	files  *simplelru.LRU[mapped.File, *file]
+	files  *simplelru.LRU[mappedfile.File, *file]
 	images map[image]*object
 	open   map[*object]struct{}
 
@@ -91,7 +91,7 @@ type cache struct {
 	clock                   uint64
 	evictions               uint64
 	// discard makes the worker close a file.
-	discard func(*mapped.Reader)
+	discard func(*mappedfile.Reader)
 	// standing returns how an object stands when others need its memory.
 	standing func(*object) standing
 }
@@ -102,7 +102,7 @@ func newCache(maxBytes int64, maxObjects int) (*cache, error) {
 		maxBytes: maxBytes, maxObjects: maxObjects,
 	}
 	var err error
-	c.files, err = simplelru.NewLRU(maxFiles, func(k mapped.File, f *file) {
+	c.files, err = simplelru.NewLRU(maxFiles, func(k mappedfile.File, f *file) {
 		if !f.loading() && f.object != nil {
 			delete(f.object.keys, k)
 		}
@@ -179,7 +179,7 @@ func (c *cache) evict(o *object) {
 // tracked opens the file of a mapping, or checks that it is still the open one.
 func (s *Symbolizer) tracked(m *samples.Mapping) {
 	now := s.cfg.Now()
-	key := mapped.FileOf(m)
+	key := mappedfile.FileOf(m)
 	s.mu.Lock()
 	f, ok := s.cache.files.Get(key)
 	switch {
@@ -196,11 +196,11 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 	looks, look := f.looks, f.look(now)
 	s.mu.Unlock()
 	_ = s.run(m, func(c *deadline.Call) *file { // without an answer, the open file stays
-		r, id, err := mapped.Open(c, s.cfg.Root, m)
+		r, id, err := mappedfile.Open(c, s.cfg.Root, m)
 		if err != nil {
 			return nil // the open file stays
 		}
-		if id == f.image.file && f.image.debug == (mapped.ID{}) && !look {
+		if id == f.image.file && f.image.debug == (mappedfile.ID{}) && !look {
 			c.Wait(nil, func() { r.Close() })
 			return nil
 		}
@@ -218,10 +218,10 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 // for that file asks the budget for the next one. It returns an error if the file does not
 // answer, or did not before.
 func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call) *file) error {
-	if s.cfg.Runner.Refuses(mapped.Reading(m)) {
+	if s.cfg.Runner.Refuses(mappedfile.Reading(m)) {
 		return deadline.ErrRefused
 	}
-	return s.cfg.Runner.Run(mapped.Opening(m), m.Path, deadline.ReadLimit, func(c *deadline.Call) {
+	return s.cfg.Runner.Run(mappedfile.Opening(m), m.Path, deadline.ReadLimit, func(c *deadline.Call) {
 		var loaded *file
 		s.spend(m.PID, func() { loaded = work(c) })
 		if loaded != nil {
@@ -258,7 +258,7 @@ func (s *Symbolizer) looked(f *file, m *samples.Mapping, found bool, err error) 
 		return
 	}
 	wait := checkInterval
-	if f.looks++; !errors.Is(err, mapped.ErrNoRoot) {
+	if f.looks++; !errors.Is(err, mappedfile.ErrNoRoot) {
 		wait = min(checkInterval<<min(f.looks, 10), maxLookInterval)
 	}
 	now := s.cfg.Now()
@@ -271,7 +271,7 @@ func (s *Symbolizer) looked(f *file, m *samples.Mapping, found bool, err error) 
 }
 
 // newFile adds a file that is being loaded, and replaces its old state.
-func (c *cache) newFile(key mapped.File, now time.Time) *file {
+func (c *cache) newFile(key mappedfile.File, now time.Time) *file {
 	c.files.Remove(key)
 	f := &file{ready: make(chan struct{}), checked: now}
 	c.files.Add(key, f)
@@ -279,9 +279,9 @@ func (c *cache) newFile(key mapped.File, now time.Time) *file {
 }
 
 // load opens and indexes the file of m. It runs on the worker.
-func (s *Symbolizer) load(key mapped.File, f *file, m *samples.Mapping) {
+func (s *Symbolizer) load(key mappedfile.File, f *file, m *samples.Mapping) {
 	err := s.run(m, func(c *deadline.Call) *file {
-		r, id, err := mapped.Open(c, s.cfg.Root, m)
+		r, id, err := mappedfile.Open(c, s.cfg.Root, m)
 		if err != nil {
 			s.unreadable(f, m, err)
 		} else {
@@ -304,8 +304,8 @@ func (s *Symbolizer) unreadable(f *file, m *samples.Mapping, err error) {
 	s.log.Debug("file not readable", zap.Error(err))
 }
 
-func (s *Symbolizer) loadFrom(c *deadline.Call, key mapped.File, f *file, m *samples.Mapping, file *os.File, id mapped.ID) {
-	r := mapped.NewReader(file, mapped.Reading(m), m.Path)
+func (s *Symbolizer) loadFrom(c *deadline.Call, key mappedfile.File, f *file, m *samples.Mapping, file *os.File, id mappedfile.ID) {
+	r := mappedfile.NewReader(file, mappedfile.Reading(m), m.Path)
 	r.Use(c)
 	f.image.file = id
 	o, err := newObject(r, id.Size, r)
@@ -320,11 +320,11 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key mapped.File, f *file, m *sam
 	}
 	o.files = append(o.files, r)
 	if isStripped(o.f) {
-		o.separate, err = debugFileOf(c, s.cfg.Root, m, o, func(debug mapped.ID) bool { return s.same(image{id, debug}) != nil })
+		o.separate, err = debugFileOf(c, s.cfg.Root, m, o, func(debug mappedfile.ID) bool { return s.same(image{id, debug}) != nil })
 		s.looked(f, m, o.separate != nil, err)
 		if o.separate != nil {
 			f.image.debug = o.separate.id
-			o.files = append(o.files, o.separate.closer.(*mapped.Reader))
+			o.files = append(o.files, o.separate.closer.(*mappedfile.Reader))
 		}
 	}
 	if same := s.same(f.image); same != nil {
@@ -367,7 +367,7 @@ func (s *Symbolizer) same(i image) *object {
 }
 
 // adopt makes f a file of o, unless the cache has a newer state of the file.
-func (s *Symbolizer) adopt(key mapped.File, f *file, o *object) {
+func (s *Symbolizer) adopt(key mappedfile.File, f *file, o *object) {
 	f.object = o
 	if current, ok := s.cache.files.Peek(key); ok && current == f {
 		o.keys[key] = struct{}{}

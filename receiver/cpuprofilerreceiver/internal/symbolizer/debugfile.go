@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 // symbolFile is an ELF file with the symbols that were stripped from another one.
 type symbolFile struct {
 	f      *elffile.File
-	id     mapped.ID
+	id     mappedfile.ID
 	closer io.Closer // nil where f is in memory
 }
 
@@ -40,7 +40,7 @@ type symbolFile struct {
 // of m's process: by build id, else by the name and checksum in .gnu_debuglink. It
 // returns nil where there is none. An error is why it could not look for one. known
 // reports whether a file was found to belong to o before.
-func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, known func(mapped.ID) bool) (*symbolFile, error) {
+func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, known func(mappedfile.ID) bool) (*symbolFile, error) {
 	var unsure error
 	if id := o.buildID; len(id) > 2 {
 		d, err := tryDebugFile(c, root, m, fmt.Sprintf("%s/.build-id/%s/%s.debug", debugRoot, id[:2], id[2:]), o, nil, known)
@@ -72,15 +72,15 @@ func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, k
 // tryDebugFile opens a file if it belongs to o: it has the same build id or, where sum
 // is not nil, that checksum and no other build id. An error is why it is not known whether
 // there is such a file.
-func tryDebugFile(c *deadline.Call, root string, m *samples.Mapping, name string, o *object, sum *uint32, known func(mapped.ID) bool) (*symbolFile, error) {
-	opened, fileID, err := mapped.OpenRegular(c, root, m.PID, m.Root, name)
+func tryDebugFile(c *deadline.Call, root string, m *samples.Mapping, name string, o *object, sum *uint32, known func(mappedfile.ID) bool) (*symbolFile, error) {
+	opened, fileID, err := mappedfile.OpenRegular(c, root, m.PID, m.Root, name)
 	switch {
-	case mapped.IsNone(err):
+	case mappedfile.IsNone(err):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	file := mapped.NewReader(opened, mapped.Opening(m), name)
+	file := mappedfile.NewReader(opened, mappedfile.Opening(m), name)
 	file.Use(c)
 	d := &symbolFile{id: fileID, closer: file}
 	if d.f, err = elffile.Parse(file, fileID.Size); err == nil {

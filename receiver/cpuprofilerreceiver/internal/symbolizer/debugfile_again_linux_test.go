@@ -18,18 +18,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 func TestWhatShowsThatThereIsNoFile(t *testing.T) {
 	for err, none := range map[error]bool{
 		unix.ENOENT: true, unix.ENOTDIR: true, unix.ELOOP: true,
 		unix.EACCES: false, unix.EMFILE: false, unix.EIO: false, unix.ESTALE: false,
-		fmt.Errorf("%w: %w", mapped.ErrNoRoot, unix.ENOENT): false,
+		fmt.Errorf("%w: %w", mappedfile.ErrNoRoot, unix.ENOENT): false,
 	} {
-		require.Equal(t, none, mapped.IsNone(fmt.Errorf("opening: %w", err)), err)
+		require.Equal(t, none, mappedfile.IsNone(fmt.Errorf("opening: %w", err)), err)
 	}
-	require.False(t, mapped.IsNone(nil))
+	require.False(t, mappedfile.IsNone(nil))
 }
 
 // sharing returns a host of two processes with one root and one mapped program, whose

@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer/perfmap"
 )
 
@@ -44,8 +44,8 @@ const (
 type generated struct {
 	procfs.Process // Start is 0 until it is read
 
-	file *mapped.Reader
-	id   mapped.ID // without the size and the times, which change
+	file *mappedfile.Reader
+	id   mappedfile.ID // without the size and the times, which change
 	// late is set if what is read for it did not answer in time. It may still.
 	late atomic.Bool
 	read *perfmap.Map
@@ -268,7 +268,7 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 		return err
 	}
 	var f *os.File
-	var id mapped.ID
+	var id mappedfile.ID
 	var err error
 	c.Wait(nil, func() { f, id, err = openPerfMap(s.cfg.Root, g.PID) })
 	if err != nil {
@@ -278,7 +278,7 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 		s.closeMap(g)
 		return err
 	}
-	r := mapped.NewReader(f, deadline.Key{Root: root}, f.Name())
+	r := mappedfile.NewReader(f, deadline.Key{Root: root}, f.Name())
 	r.Use(c)
 	if g.file != nil && g.id == id {
 		r.Close()
@@ -296,7 +296,7 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 
 // holdMap sets the perf map of a process, and closes others where they are too many.
 // It reports false where the process was dropped meanwhile.
-func (s *Symbolizer) holdMap(g *generated, f *mapped.Reader, id mapped.ID, runtime samples.FrameType) bool {
+func (s *Symbolizer) holdMap(g *generated, f *mappedfile.Reader, id mappedfile.ID, runtime samples.FrameType) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.knows(g) {

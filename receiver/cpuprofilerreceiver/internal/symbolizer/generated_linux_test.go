@@ -172,7 +172,7 @@ func TestOpenMapOfAnEndedProcessIsKept(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(h.root, "proc", strconv.Itoa(h.pid))))
 	require.Equal(t, "b", h.at(0x2000), "written in time")
 
-	// Another process has the pid.
+	// NewPosition process has the pid.
 	h.identify(t, h.pid, os.Geteuid())
 	h.starts(t, h.pid, 0)
 	require.Empty(t, h.at(0x1000))

@@ -24,7 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/test/goprogramtest"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
@@ -127,7 +127,7 @@ func TestOtherFilesThanTheMappedOneAreNotOpened(t *testing.T) {
 			if err != nil {
 				hosttest.SkipUnprivileged(t, "cannot make it: %v", err)
 			}
-			f, _, err := mapped.Open(nil, h.root, h.mapping(t, path, seen))
+			f, _, err := mappedfile.Open(nil, h.root, h.mapping(t, path, seen))
 			if err == nil {
 				f.Close()
 			}
@@ -148,13 +148,13 @@ func TestFileInAnotherRootIsNotOpened(t *testing.T) {
 	require.NoError(t, os.Remove(link))
 	require.NoError(t, os.Symlink(other.processRoot, link))
 	for _, m := range []*samples.Mapping{m, &unknown} {
-		_, _, err := mapped.Open(nil, h.root, m)
+		_, _, err := mappedfile.Open(nil, h.root, m)
 		require.Error(t, err)
-		_, _, err = mapped.OpenRegular(nil, h.root, m.PID, m.Root, "/program")
+		_, _, err = mappedfile.OpenRegular(nil, h.root, m.PID, m.Root, "/program")
 		require.Error(t, err)
 	}
 	// What is seen in the new root from now on is opened there.
-	f, _, err := mapped.Open(nil, h.root, h.mapping(t, "/program", filepath.Join(other.processRoot, "program")))
+	f, _, err := mappedfile.Open(nil, h.root, h.mapping(t, "/program", filepath.Join(other.processRoot, "program")))
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 }
@@ -164,7 +164,7 @@ func TestLinksWithinTheRootAreFollowed(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(h.processRoot, "usr"), 0o755))
 	h.write(t, "usr/program", goprogramtest.Program(120))
 	require.NoError(t, os.Symlink("/usr", filepath.Join(h.processRoot, "link"))) // of the process's root
-	f, id, err := mapped.Open(nil, h.root, h.mapping(t, "/link/program", filepath.Join(h.processRoot, "usr/program")))
+	f, id, err := mappedfile.Open(nil, h.root, h.mapping(t, "/link/program", filepath.Join(h.processRoot, "usr/program")))
 	require.NoError(t, err)
 	defer f.Close()
 	require.Equal(t, int64(len(goprogramtest.Program(120))), id.Size)
@@ -483,10 +483,10 @@ func TestNamesWaitWhenReadingHasHadItsTime(t *testing.T) {
 	s.Resolve(h.pid, other)
 	require.Len(t, other.Lines, 2, "another process does not wait")
 
-	budget.Favour(map[int]string{heavy: "hot"})
+	budget.SetHot(map[int]string{heavy: "hot"})
 	s.Resolve(heavy, l)
 	require.Equal(t, uint64(1), s.Counters().Locations[Unreadable], "nor does a hot unit, which has its own part")
-	budget.Favour(nil)
+	budget.SetHot(nil)
 	clock.advance(time.Hour)
 	require.True(t, budget.May(heavy))
 }
@@ -530,7 +530,7 @@ func TestHotProcessWithFilesWithoutEndStaysWithinItsShare(t *testing.T) {
 	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now, Budget: budget, Meter: meter})
 	s.openTimeout = time.Minute
 	hot := map[int]string{h.pid: "hog"}
-	budget.Favour(hot)
+	budget.SetHot(hot)
 	s.Begin(hot)
 	budget.Spend(h.pid, 1500*time.Millisecond) // what hot units had saved
 	budget.Spend(h.pid, 150*time.Millisecond)

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 // What a line and a map entry take beside their strings, and a section header with its
@@ -52,7 +52,7 @@ type object struct {
 	// separate is the open file with the stripped symbols; nil where there is none.
 	separate *symbolFile
 	// files are the readers of both.
-	files []*mapped.Reader
+	files []*mappedfile.Reader
 
 	buildID, goBuildID string
 
@@ -65,7 +65,7 @@ type object struct {
 
 	size  int64 // as counted in the cache's total
 	image image
-	keys  map[mapped.File]struct{}
+	keys  map[mappedfile.File]struct{}
 	used  uint64 // the larger the later
 	at    time.Time
 	// batch is the last one with samples in the object, hot the last one with samples of
@@ -93,7 +93,7 @@ func newObject(r io.ReaderAt, size int64, closer io.Closer) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &object{f: f, closer: closer, known: make(map[uint64]answer), keys: make(map[mapped.File]struct{})}
+	o := &object{f: f, closer: closer, known: make(map[uint64]answer), keys: make(map[mappedfile.File]struct{})}
 	o.buildID, o.goBuildID = f.BuildIDs()
 	return o, nil
 }

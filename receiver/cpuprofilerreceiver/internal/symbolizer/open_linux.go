@@ -15,7 +15,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 // VDSO copies the object file of the vdso from the collector's own memory. The kernel
@@ -51,14 +51,14 @@ const perfMapSlack = 2 * time.Second
 // openPerfMap opens /tmp/perf-PID.map of a process, in its own root and with its pid in
 // its innermost pid namespace. Everybody may write to /tmp, so the file must be a
 // regular one of the process's user or of root, and not older than the process.
-func openPerfMap(root string, pid int) (*os.File, mapped.ID, error) {
+func openPerfMap(root string, pid int) (*os.File, mappedfile.ID, error) {
 	proc := procfs.At(root)
 	self, err := proc.Status(pid)
 	if err != nil {
-		return nil, mapped.ID{}, fmt.Errorf("reading the pid and user of process %d: %w", pid, err)
+		return nil, mappedfile.ID{}, fmt.Errorf("reading the pid and user of process %d: %w", pid, err)
 	}
 	path := fmt.Sprintf("/tmp/perf-%d.map", self.PID)
-	f, id, err := mapped.OpenChecked(path, func() (int, error) { return mapped.OpenInRoot(root, pid, path) }, func(st *unix.Stat_t) error {
+	f, id, err := mappedfile.OpenChecked(path, func() (int, error) { return mappedfile.OpenInRoot(root, pid, path) }, func(st *unix.Stat_t) error {
 		if st.Uid != 0 && !slices.Contains(self.UIDs[:], st.Uid) {
 			return fmt.Errorf("it belongs to user %d, who is not the process's", st.Uid)
 		}
@@ -70,9 +70,9 @@ func openPerfMap(root string, pid int) (*os.File, mapped.ID, error) {
 	})
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return nil, mapped.ID{}, errNoMap
+		return nil, mappedfile.ID{}, errNoMap
 	case err != nil:
-		return nil, mapped.ID{}, fmt.Errorf("opening %s of process %d in its root: %w", path, pid, err)
+		return nil, mappedfile.ID{}, fmt.Errorf("opening %s of process %d in its root: %w", path, pid, err)
 	}
 	id.Size, id.Modified, id.Changed = 0, 0, 0 // it grows
 	return f, id, nil

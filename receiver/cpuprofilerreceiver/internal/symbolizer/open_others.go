@@ -10,7 +10,7 @@ import (
 	"os"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 var errNeedsLinux = errors.New("reading the files of other processes needs Linux")
@@ -18,8 +18,8 @@ var errNeedsLinux = errors.New("reading the files of other processes needs Linux
 // VDSO fails: it needs Linux.
 func VDSO() ([]byte, error) { return nil, errNeedsLinux }
 
-func openPerfMap(string, int) (*os.File, mapped.ID, error) {
-	return nil, mapped.ID{}, errNeedsLinux
+func openPerfMap(string, int) (*os.File, mappedfile.ID, error) {
+	return nil, mappedfile.ID{}, errNeedsLinux
 }
 
 func runtimeOf(string, int) samples.FrameType { return "" }

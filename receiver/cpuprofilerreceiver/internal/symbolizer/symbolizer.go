@@ -33,9 +33,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 // DefaultCacheBytes is the memory for indexes and lines where Config has 0.
@@ -197,7 +198,7 @@ type Symbolizer struct {
 	kernel *kernelSymbols
 
 	// closing are the files that are to be closed; discarded receives when there are.
-	closing   []*mapped.Reader
+	closing   []*mappedfile.Reader
 	discarded chan struct{}
 	closed    bool
 
@@ -232,7 +233,7 @@ type Symbolizer struct {
 // without either, the kernel's symbols.
 type request struct {
 	file      *file
-	key       mapped.File
+	key       mappedfile.File
 	mapping   *samples.Mapping
 	generated *generated
 	ready     chan struct{}
@@ -335,12 +336,9 @@ func (s *Symbolizer) closeEvicted(limit time.Duration) {
 }
 
 // discard makes the worker close a file. It is called with the lock held.
-func (s *Symbolizer) discard(f *mapped.Reader) {
+func (s *Symbolizer) discard(f *mappedfile.Reader) {
 	s.closing = append(s.closing, f)
-	select {
-	case s.discarded <- struct{}{}:
-	default:
-	}
+	token.Put(s.discarded)
 }
 
 func (s *Symbolizer) work() {
@@ -601,7 +599,7 @@ func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcom
 	a, ok := o.known[addr]
 	var err error
 	if !ok {
-		if !s.mayName(pid) || s.cfg.Runner.Refuses(mapped.Reading(m)) {
+		if !s.mayName(pid) || s.cfg.Runner.Refuses(mappedfile.Reading(m)) {
 			return Pending
 		}
 		o.use(s.call)
@@ -637,7 +635,7 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	if !backed(m) {
 		return nil, NoFile
 	}
-	key := mapped.FileOf(m)
+	key := mappedfile.FileOf(m)
 	s.mu.Lock()
 	f, ok := s.cache.files.Get(key)
 	if !ok || !f.loading() && f.failed {

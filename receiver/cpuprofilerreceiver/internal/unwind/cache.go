@@ -18,15 +18,16 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 // Config configures a Cache. Zero limits have defaults.
 type Config struct {
 	// Open opens the file behind a mapping, and identifies it, in a wait of a call.
-	Open func(*deadline.Call, *samples.Mapping) (*os.File, mapped.ID, error)
+	Open func(*deadline.Call, *samples.Mapping) (*os.File, mappedfile.ID, error)
 	// Runner runs what reads files. It may be nil.
 	Runner *deadline.Runner
 	// VDSO returns the object file that the kernel maps at VDSOPath. It may be nil.
@@ -88,7 +89,7 @@ type Stats struct {
 // entry is the state of one file. Only checking, used and often change.
 type entry struct {
 	table *Table // nil where there is none
-	id    mapped.ID
+	id    mappedfile.ID
 	at    time.Time // when it was read
 	// checking is set when a check is requested.
 	checking atomic.Bool
@@ -115,7 +116,7 @@ type Cache struct {
 	cfg Config
 
 	// files is replaced, never changed.
-	files atomic.Pointer[map[mapped.File]*entry]
+	files atomic.Pointer[map[mappedfile.File]*entry]
 	// clock is the number of seconds since began, as the worker last saw it.
 	clock atomic.Uint32
 	began time.Time
@@ -126,8 +127,8 @@ type Cache struct {
 	served chan struct{}
 
 	mu      sync.Mutex
-	waiting map[mapped.File]struct{} // what is in the queue, or being served
-	logged  time.Time                // when tables that were left out were logged last
+	waiting map[mappedfile.File]struct{} // what is in the queue, or being served
+	logged  time.Time                    // when tables that were left out were logged last
 	stats   Stats
 
 	once   sync.Once
@@ -136,7 +137,7 @@ type Cache struct {
 }
 
 type request struct {
-	key     mapped.File
+	key     mappedfile.File
 	mapping *samples.Mapping
 }
 
@@ -168,10 +169,10 @@ func newCache(cfg Config) *Cache {
 		began:   cfg.Now(),
 		queue:   make(chan request, queueLength),
 		served:  make(chan struct{}, 1),
-		waiting: make(map[mapped.File]struct{}),
+		waiting: make(map[mappedfile.File]struct{}),
 		done:    make(chan struct{}),
 	}
-	c.files.Store(&map[mapped.File]*entry{})
+	c.files.Store(&map[mappedfile.File]*entry{})
 	return c
 }
 
@@ -182,11 +183,11 @@ func (c *Cache) Close() {
 }
 
 // keyOf returns the file of a mapping; that of the vdso is zero.
-func (c *Cache) keyOf(m *samples.Mapping) (key mapped.File, ok bool) {
+func (c *Cache) keyOf(m *samples.Mapping) (key mappedfile.File, ok bool) {
 	if m.Inode == 0 {
 		return key, m.Path == c.cfg.VDSOPath && c.cfg.VDSO != nil
 	}
-	return mapped.FileOf(m), strings.HasPrefix(m.Path, "/")
+	return mappedfile.FileOf(m), strings.HasPrefix(m.Path, "/")
 }
 
 // Lookup implements Tables. It requests the table of an unknown file.
@@ -254,7 +255,7 @@ func (c *Cache) Root(l *samples.Location) bool {
 	return ok && t.at(addr).flags&flagRoot != 0
 }
 
-func (c *Cache) ask(key mapped.File, m *samples.Mapping) {
+func (c *Cache) ask(key mappedfile.File, m *samples.Mapping) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.waiting[key]; ok {
@@ -275,10 +276,7 @@ func (c *Cache) work() {
 		select {
 		case r := <-c.queue:
 			c.take(r)
-			select {
-			case c.served <- struct{}{}:
-			default:
-			}
+			token.Put(c.served)
 		case <-tick.C:
 			c.clock.Store(uint32(c.cfg.Now().Sub(c.began) / time.Second))
 		case <-c.done:
@@ -306,7 +304,7 @@ func (c *Cache) take(r request) {
 // serve reads the file of a request, unless it is unchanged. It waits for a file that
 // does not answer as long as deadline.ReadLimit; what it yields after that still counts.
 func (c *Cache) serve(r request) {
-	err := c.cfg.Runner.Run(mapped.Opening(r.mapping), r.mapping.Path, deadline.ReadLimit, func(call *deadline.Call) {
+	err := c.cfg.Runner.Run(mappedfile.Opening(r.mapping), r.mapping.Path, deadline.ReadLimit, func(call *deadline.Call) {
 		c.cfg.Budget.Spend(r.mapping.PID, c.cfg.Meter.Do(func() {
 			e, err := c.read(call, r, (*c.files.Load())[r.key])
 			c.publish(r, e, err)
@@ -343,7 +341,7 @@ func (c *Cache) publish(r request, e *entry, err error) {
 // read returns the new state of a file. Where it has no table, err is the reason.
 func (c *Cache) read(call *deadline.Call, r request, old *entry) (*entry, error) {
 	e := &entry{at: c.cfg.Now()}
-	if r.key == (mapped.File{}) {
+	if r.key == (mappedfile.File{}) {
 		if old != nil {
 			e.table = old.table
 			return e, nil
@@ -364,7 +362,7 @@ func (c *Cache) read(call *deadline.Call, r request, old *entry) (*entry, error)
 		}
 		return e, err
 	}
-	f := mapped.NewReader(file, mapped.Reading(r.mapping), r.mapping.Path)
+	f := mappedfile.NewReader(file, mappedfile.Reading(r.mapping), r.mapping.Path)
 	f.Use(call)
 	defer f.Close()
 	e.id = id
@@ -396,7 +394,7 @@ func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
 // evict drops files until the bounds are kept. A new table is dropped itself where only
 // those of programs that run for longer could give way to it, unless its own program does
 // so, or is hot.
-func (c *Cache) evict(files map[mapped.File]*entry, latest *entry, hot bool) {
+func (c *Cache) evict(files map[mappedfile.File]*entry, latest *entry, hot bool) {
 	for {
 		bytes, tables := held(files)
 		c.stats.Files, c.stats.Tables, c.stats.Bytes = len(files), tables, bytes
@@ -404,7 +402,7 @@ func (c *Cache) evict(files map[mapped.File]*entry, latest *entry, hot bool) {
 		if !large && len(files) <= c.cfg.MaxFiles {
 			return
 		}
-		var oldest mapped.File
+		var oldest mappedfile.File
 		least := latest
 		for k, e := range files {
 			if e != latest && (!large || e.table != nil) && (least == latest || e.before(least)) {
@@ -436,18 +434,18 @@ func (c *Cache) logLeftOut(now time.Time) {
 	}
 }
 
-// Again lets the tables that were left out be made again when they are needed: which
+// RetryLeftOut lets the tables that were left out be made again when they are needed: which
 // programs are hot has changed.
-func (c *Cache) Again() {
+func (c *Cache) RetryLeftOut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	files := maps.Clone(*c.files.Load())
-	maps.DeleteFunc(files, func(_ mapped.File, e *entry) bool { return e.leftOut })
+	maps.DeleteFunc(files, func(_ mappedfile.File, e *entry) bool { return e.leftOut })
 	c.files.Store(&files)
 }
 
 // held returns the memory and the number of tables, each counted once.
-func held(files map[mapped.File]*entry) (bytes int64, tables int) {
+func held(files map[mappedfile.File]*entry) (bytes int64, tables int) {
 	seen := make(map[*Table]struct{}, len(files))
 	for _, e := range files {
 		if _, ok := seen[e.table]; !ok && e.table != nil {

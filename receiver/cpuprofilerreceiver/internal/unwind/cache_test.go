@@ -25,7 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 // object assembles an x86-64 object file: code, .eh_frame at sectionAt, .eh_frame_hdr,
@@ -228,7 +228,7 @@ type files struct {
 func newFiles(t *testing.T, maxBytes int64, maxFiles int) *files {
 	f := &files{t: t, dir: t.TempDir(), now: time.Unix(1e9, 0)}
 	f.cache = newCache(Config{
-		Open: func(_ *deadline.Call, m *samples.Mapping) (*os.File, mapped.ID, error) {
+		Open: func(_ *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 			f.opened.Add(1)
 			return open(nil, m)
 		},
@@ -239,14 +239,14 @@ func newFiles(t *testing.T, maxBytes int64, maxFiles int) *files {
 }
 
 // open opens a file by its path.
-func open(_ *deadline.Call, m *samples.Mapping) (*os.File, mapped.ID, error) {
+func open(_ *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 	f, err := os.Open(m.Path)
 	if err != nil {
-		return nil, mapped.ID{}, err
+		return nil, mappedfile.ID{}, err
 	}
 	info, err := f.Stat()
 	stat := info.Sys().(*syscall.Stat_t)
-	return f, mapped.ID{
+	return f, mappedfile.ID{
 		Device: stat.Dev, Inode: stat.Ino, Size: info.Size(),
 		Modified: info.ModTime().UnixNano(), Changed: stat.Ctim.Nano(),
 	}, err
@@ -429,8 +429,8 @@ func TestTablesOfProgramsThatRunAreKept(t *testing.T) {
 	require.Zero(t, f.cache.Stats().Evicted)
 
 	// It is hot now.
-	require.True(t, f.cache.cfg.Budget.Favour(map[int]string{last.PID: "unit"}))
-	f.cache.Again()
+	require.True(t, f.cache.cfg.Budget.SetHot(map[int]string{last.PID: "unit"}))
+	f.cache.RetryLeftOut()
 	f.cache.Lookup(last)
 	f.serve()
 	require.True(t, has(last))

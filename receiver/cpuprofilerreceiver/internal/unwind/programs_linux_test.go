@@ -24,7 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
@@ -104,7 +104,9 @@ func memoryOf(t testing.TB, pid int) *memory {
 func newTestCache(t testing.TB, change ...func(*Config)) *Cache {
 	t.Helper()
 	cfg := Config{
-		Open:     func(c *deadline.Call, m *samples.Mapping) (*os.File, mapped.ID, error) { return mapped.Open(c, "/", m) },
+		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
+			return mappedfile.Open(c, "/", m)
+		},
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
 	}

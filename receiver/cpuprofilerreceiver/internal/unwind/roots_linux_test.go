@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 // TestRootsOfStrippedProgramsAreKnown unwinds a program without symbols by frame
@@ -66,7 +66,7 @@ func TestRootsOfTheCLibraryAreKnown(t *testing.T) {
 		if !strings.HasPrefix(filepath.Base(mapping.Path), "libc.so") {
 			continue
 		}
-		f, _, err := mapped.Open(nil, "/", mapping)
+		f, _, err := mappedfile.Open(nil, "/", mapping)
 		require.NoError(t, err)
 		defer f.Close()
 		info, err := f.Stat()

@@ -31,9 +31,9 @@ const (
 // Process has the memory and the stacks of a process.
 type Process interface {
 	Memory
-	// Foundations returns the mappings of the executable and of the C library; nil where
+	// ExecutableAndLibc returns the mappings of the executable and of the C library; nil where
 	// there is none.
-	Foundations() (executable, libc *samples.Mapping)
+	ExecutableAndLibc() (executable, libc *samples.Mapping)
 	// Stack returns the stack of a sample; nil for one without frames. WholeStack does
 	// so for one that reaches the thread's entry.
 	Stack(s *perfevent.Sample) *samples.Stack
@@ -193,7 +193,7 @@ func (s *Stacks) look(p Process) {
 	if is == s.kept && is.first != nil {
 		return
 	}
-	executable, libc := p.Foundations()
+	executable, libc := p.ExecutableAndLibc()
 	known := executable != nil && libc != nil
 	for _, m := range [...]*samples.Mapping{executable, libc} {
 		if m == nil {

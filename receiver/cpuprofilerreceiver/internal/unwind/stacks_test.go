@@ -39,7 +39,7 @@ func (p *programProcess) Mapped() (all []*samples.Mapping) {
 	return all
 }
 
-func (p *programProcess) Foundations() (executable, libc *samples.Mapping) {
+func (p *programProcess) ExecutableAndLibc() (executable, libc *samples.Mapping) {
 	return p.executable, p.libc
 }
 

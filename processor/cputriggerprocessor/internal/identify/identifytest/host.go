@@ -53,8 +53,8 @@ func (h *Host) Cgroup(path string) (cgroup.Group, bool) {
 	return u, ok
 }
 
-// Truer returns the container at a path of True.
-func (h *Host) Truer(_ cgroup.Group, path string) (cgroup.Group, bool) {
+// RealContainer returns the container at a path of True.
+func (h *Host) RealContainer(_ cgroup.Group, path string) (cgroup.Group, bool) {
 	u, ok := h.True[path]
 	return u, ok
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 // program holds what is known about a file that processes run. Only the attacher's
@@ -56,7 +56,7 @@ type placed struct {
 // member is a process that is sampled.
 type member struct {
 	procfs.Process
-	file    mapped.ID
+	file    mappedfile.ID
 	program *program
 	uprobe  *uprobe.Probe
 	// rate is the program's runtime.MemProfileRate; unknownRate if that cannot be
@@ -84,7 +84,7 @@ type attacher struct {
 	link     *link
 	wanted   []procfs.Process
 	failing  bool // the last search failed
-	known    *simplelru.LRU[mapped.ID, *program]
+	known    *simplelru.LRU[mappedfile.ID, *program]
 	probes   map[*program]*placed
 	attached map[int]*member
 	keys     map[int]deadline.Key // of processes in this update
@@ -97,7 +97,7 @@ type attacher struct {
 func (a *attacher) prepare() {
 	a.probes, a.attached = make(map[*program]*placed), make(map[int]*member)
 	var err error
-	if a.known, err = simplelru.NewLRU[mapped.ID, *program](maxPrograms, nil); err != nil {
+	if a.known, err = simplelru.NewLRU[mappedfile.ID, *program](maxPrograms, nil); err != nil {
 		panic(err) // only for a size below 1
 	}
 }
@@ -221,14 +221,14 @@ func (a *attacher) await(pid int, name string, read func()) error {
 	return a.cfg.Runner.Run(key, a.files.File(pid, name), deadline.ReadLimit, func(c *deadline.Call) { c.Wait(nil, read) })
 }
 
-// identify is mapped.Program with a deadline.
-func (a *attacher) identify(pid int) (mapped.ID, error) {
+// identify is mappedfile.Program with a deadline.
+func (a *attacher) identify(pid int) (mappedfile.ID, error) {
 	var (
-		id  mapped.ID
+		id  mappedfile.ID
 		err error
 	)
-	if late := a.await(pid, "exe", func() { id, err = mapped.Program(a.cfg.Root, pid) }); late != nil {
-		return mapped.ID{}, late
+	if late := a.await(pid, "exe", func() { id, err = mappedfile.Program(a.cfg.Root, pid) }); late != nil {
+		return mappedfile.ID{}, late
 	}
 	return id, err
 }
@@ -242,17 +242,17 @@ type opened struct {
 
 // open opens the file that a process runs, and reads it if read is set, with a
 // deadline for each read.
-func (a *attacher) open(pid int, id mapped.ID, read bool) (opened, error) {
+func (a *attacher) open(pid int, id mappedfile.ID, read bool) (opened, error) {
 	var (
 		o   opened
 		err error
 	)
 	late := a.cfg.Runner.Run(id.Key(), a.files.File(pid, "exe"), deadline.ReadLimit, func(c *deadline.Call) {
-		c.Wait(nil, func() { o.file, err = mapped.OpenProgram(a.cfg.Root, pid, id) })
+		c.Wait(nil, func() { o.file, err = mappedfile.OpenProgram(a.cfg.Root, pid, id) })
 		if err != nil || !read {
 			return
 		}
-		r := mapped.NewReader(o.file, id.Key(), o.file.Name())
+		r := mappedfile.NewReader(o.file, id.Key(), o.file.Name())
 		r.Use(c)
 		o.found, o.err = goprogram.Read(r, id.Size, query)
 	})
@@ -263,14 +263,14 @@ func (a *attacher) open(pid int, id mapped.ID, read bool) (opened, error) {
 }
 
 // closeFile closes a file with a deadline: some file systems ask their server even then.
-func (a *attacher) closeFile(f *os.File, id mapped.ID) {
+func (a *attacher) closeFile(f *os.File, id mappedfile.ID) {
 	_ = a.cfg.Runner.Run(id.Key(), f.Name(), deadline.ReadLimit, func(c *deadline.Call) {
 		c.Wait(nil, func() { _ = f.Close() }) // it was only read
 	})
 }
 
 // learn keeps what was read of a file.
-func (a *attacher) learn(o opened, id mapped.ID) *program {
+func (a *attacher) learn(o opened, id mappedfile.ID) *program {
 	p := &program{path: o.file.Name()}
 	found, err := o.found, o.err
 	if found != nil && err != nil && found.Version != "" {

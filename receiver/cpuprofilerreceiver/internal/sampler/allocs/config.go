@@ -5,9 +5,9 @@ package allocs
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -42,11 +42,7 @@ func DefaultConfig() Config {
 // Validate returns every fault; the collector names the block.
 func (cfg *Config) Validate() error {
 	errs := []error{cfg.When.Check()}
-	if cfg.MaxSamplesPerMinute < 0 || cfg.MaxSamplesPerMinute > MaxMaxSamplesPerMinute {
-		errs = append(errs, fmt.Errorf("max_samples_per_minute: %d is not between 0 and %d", cfg.MaxSamplesPerMinute, MaxMaxSamplesPerMinute))
-	}
-	if cfg.BufferSize < buffer.MinSize || cfg.BufferSize > buffer.MaxSize {
-		errs = append(errs, fmt.Errorf("buffer_size: %v is not between %v and %v", cfg.BufferSize, buffer.MinSize, buffer.MaxSize))
-	}
+	errs = append(errs, configlog.Between("max_samples_per_minute", cfg.MaxSamplesPerMinute, 0, MaxMaxSamplesPerMinute))
+	errs = append(errs, configlog.Between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize))
 	return errors.Join(errs...)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -150,10 +151,7 @@ func (r *reader) handle(rec *uprobe.Record) {
 			return
 		}
 		r.cfg.Table.Exec(rec.Comm.PID, rec.Comm.Name)
-		select {
-		case r.link.again <- struct{}{}: // it runs another program now
-		default:
-		}
+		token.Put(r.link.again) // it runs another program now
 	case perfevent.TypeMmap:
 		if (*r.members)[rec.Mmap.PID] != nil {
 			r.cfg.Table.Mmap(rec.Mmap.PID, &rec.Mmap)
@@ -167,6 +165,7 @@ func (r *reader) handle(rec *uprobe.Record) {
 func (r *reader) hit(m *member, rec *uprobe.Record) {
 	r.read.Add(1)
 	m.program.hit.Store(true)
+	r.cfg.Sampled.Mark(rec.PID, rec.Time)
 	if !rec.HasValue || len(rec.Sample.User) == 0 {
 		r.unreadable.Add(1)
 		return

@@ -17,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
@@ -58,6 +59,8 @@ type Settings struct {
 	// Table is the processes; only the reading goroutine uses it.
 	Table *processes.Table
 	Sink  Sink
+	// Sampled remembers which processes were sampled. It may be nil.
+	Sampled *sampler.Sampled
 	// Limit is the number of samples of a process that are kept per minute; 0 means
 	// all.
 	Limit int
@@ -187,6 +190,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 		Runner:            known.Runner,
 		Table:             processes.NewTable(known),
 		Sink:              own,
+		Sampled:           s.Sampled[sampler.PprofAllocs],
 		Limit:             cfg.MaxSamplesPerMinute,
 		Interval:          s.ExportInterval,
 		MaxEvents:         s.Perf.MaxEvents,
@@ -241,10 +245,7 @@ const askAgain = 20 * time.Millisecond
 
 // notify makes the reader check at once what there is to do.
 func (l *link) notify() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	token.Put(l.wake)
 	if u := l.uprobes.Load(); u != nil {
 		u.Wake()
 	}

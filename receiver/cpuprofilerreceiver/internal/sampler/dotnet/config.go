@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/httplisten"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
@@ -29,8 +30,6 @@ type Config struct {
 	// SocketMode is the permissions of the socket's file, which decide who may
 	// connect. Default 0660. No effect unless transport is unix.
 	SocketMode SocketMode `mapstructure:"socket_mode"`
-	// IncludeExportThread adds samples of the profiler's own thread. Default false.
-	IncludeExportThread bool `mapstructure:"include_export_thread"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -89,18 +88,14 @@ func (c *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	at := c.ServerConfig.NetAddr
-	if err := httplisten.ValidateAddr("", at, "localhost:4319"); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, httplisten.ValidateAddr("", at, "localhost:4319"))
 	if c.unix() && (at.Endpoint == "" || at.Endpoint == DefaultConfig().ServerConfig.NetAddr.Endpoint) {
 		fault("endpoint: must be the path of a socket where transport is unix, such as /run/hotprofile/dotnet.sock")
 	}
 	if c.SocketMode > 0o777 {
 		fault("socket_mode: %s is not between 0000 and 0777; write it in octal, such as 0660", c.SocketMode)
 	}
-	if size := c.ServerConfig.MaxRequestBodySize; size < minBodySize || size > maxBodySize {
-		fault("max_request_body_size: %d is not between %d and %d", size, minBodySize, maxBodySize)
-	}
+	errs = append(errs, configlog.Between("max_request_body_size", c.ServerConfig.MaxRequestBodySize, minBodySize, maxBodySize))
 	return errors.Join(errs...)
 }
 

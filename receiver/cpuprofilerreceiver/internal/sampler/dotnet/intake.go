@@ -33,8 +33,6 @@ type Settings struct {
 	HostName, HostID string
 	// ThreadName reports whether samples are told apart by the names of threads.
 	ThreadName bool
-	// ExportThread adds samples of the profiler's own thread.
-	ExportThread bool
 	// MaxBody is the most bytes of a buffer, 1 MiB by default. MaxBodies bounds the
 	// bytes of all that are being read, beyond a small part of each, 64 MiB by
 	// default.
@@ -232,7 +230,7 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 		b.begun = true
 		b.in.stacks.begin()
 	}
-	if s.Thread == nativeformat.ExportThread && !b.in.cfg.ExportThread {
+	if s.Thread == nativeformat.ExportThread {
 		b.ExportThread++
 		return
 	}

@@ -311,24 +311,6 @@ func checkLocation(t *testing.T, name string, l *samples.Location) {
 	require.Equal(t, want, l.Type)
 }
 
-func TestTheProfilersOwnThreadIsTakenWhereAskedFor(t *testing.T) {
-	r := newRig(t, func(c *Settings) { c.ExportThread = true })
-	own := 0
-	for _, c := range dotnettest.Read(t, "web/*") {
-		_, _, n := kept(&c)
-		own += n
-		require.Zero(t, r.post(t, c.Path(), c.Bytes).body.ExportThread)
-	}
-	require.Positive(t, own)
-	got := 0
-	for _, e := range r.sink.events {
-		if e.Thread.Name == nativeformat.ExportThreadName {
-			got++
-		}
-	}
-	require.Equal(t, own, got)
-}
-
 func TestThreadsAreNotToldApartUnlessAskedFor(t *testing.T) {
 	r := newRig(t, func(c *Settings) { c.ThreadName = false })
 	c := dotnettest.Read(t, "web/000*")[0]
@@ -528,7 +510,7 @@ func TestImpossibleTimes(t *testing.T) {
 
 func TestWrongClockIsLoggedOnceAndSplitsProfiles(t *testing.T) {
 	c := dotnettest.Read(t, "idle/001*")[0]
-	r := newRig(t, func(cfg *Settings) { cfg.ExportThread = true })
+	r := newRig(t, nil)
 	post := func(at time.Time) *samples.Resource {
 		binary.BigEndian.PutUint64(c.Bytes[5:], uint64(at.UnixMilli()))
 		r.sink.free(-1)

@@ -82,16 +82,15 @@ func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
 // SettingsOf returns the intake's settings.
 func SettingsOf(cfg *Config, s *sampler.Shared, identify func(pid int) (processes.Identity, error)) Settings {
 	return Settings{
-		Sink:         s.Buffer,
-		Identify:     identify,
-		HostName:     s.HostInfo.Name,
-		HostID:       s.HostInfo.ID,
-		ThreadName:   s.ThreadName,
-		ExportThread: cfg.IncludeExportThread,
-		MaxBody:      cfg.ServerConfig.MaxRequestBodySize,
-		RetryAfter:   s.ExportInterval,
-		Logger:       s.Logger,
-		Now:          time.Now,
+		Sink:       s.Buffer,
+		Identify:   identify,
+		HostName:   s.HostInfo.Name,
+		HostID:     s.HostInfo.ID,
+		ThreadName: s.ThreadName,
+		MaxBody:    cfg.ServerConfig.MaxRequestBodySize,
+		RetryAfter: s.ExportInterval,
+		Logger:     s.Logger,
+		Now:        time.Now,
 	}
 }
 

@@ -5,8 +5,8 @@ package network
 
 import (
 	"errors"
-	"fmt"
 
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -34,8 +34,6 @@ func DefaultConfig() Config { return Config{MaxEventsPerSecond: 10000} }
 // Validate returns every fault; the collector names the block.
 func (cfg *Config) Validate() error {
 	errs := []error{cfg.When.Check()}
-	if cfg.MaxEventsPerSecond < 1 || cfg.MaxEventsPerSecond > maxMaxEventsPerSecond {
-		errs = append(errs, fmt.Errorf("max_events_per_second: %d is not between 1 and %d", cfg.MaxEventsPerSecond, maxMaxEventsPerSecond))
-	}
+	errs = append(errs, configlog.Between("max_events_per_second", cfg.MaxEventsPerSecond, 1, maxMaxEventsPerSecond))
 	return errors.Join(errs...)
 }

@@ -111,7 +111,7 @@ func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	r.soon = r.drain(session)
 	r.adjust(session)
 	if r.loop.Current().UserStack != r.cfg.Stacks.Copied() {
-		r.loop.Again() // stacks have to be copied from now on
+		r.loop.Reapply() // stacks have to be copied from now on
 	}
 	return nil
 }
@@ -134,13 +134,13 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	for session.Read(&r.rec) {
 		r.handle(&r.rec)
 	}
-	r.cfg.Sink.ReadUpTo(upTo)
 	now := session.Stats()
 	r.counts.RateLimited += now.Unsampled - r.stats.Unsampled
 	r.stats = now
 	r.loop.Count(now)
+	again := r.loop.ReadUpTo(session, upTo)
 	r.publish()
-	return r.cfg.Table.Settle()
+	return r.cfg.Table.Settle() || again
 }
 
 // publish makes the counters visible to others.

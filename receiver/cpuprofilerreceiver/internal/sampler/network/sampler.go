@@ -100,7 +100,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 	}
 	p := New(Settings{
 		Config:             attached,
-		Sink:               s.Buffer.Another(),
+		Sink:               s.Buffer.NewPosition(),
 		Root:               s.HostInfo.Root,
 		MaxEventsPerSecond: cfg.MaxEventsPerSecond,
 		When:               why,

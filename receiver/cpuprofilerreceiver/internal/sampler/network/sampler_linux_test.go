@@ -185,10 +185,20 @@ func (r *rig) attach(to attach.Finding) {
 	if to.Wanted.Host {
 		want = 1
 	}
-	r.eventually("targets", func() bool {
-		st := r.Stats()
+	r.eventually("targets", func() bool { return r.Stats().Targets == want })
+	r.everyCall()
+}
+
+// everyCall returns when every call of what is attached now is sampled: how many calls
+// there are is known then. The statistics of the second reading were published after the
+// first, and so after attaching.
+func (r *rig) everyCall() {
+	r.t.Helper()
+	r.read()
+	r.read()
+	r.eventually("every call", func() bool {
 		r.loop.Wake()
-		return st.Targets == want && st.Every == 1 // how many calls there are is known
+		return r.Stats().Every == 1
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
@@ -34,7 +34,9 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 	require.NoError(t, err)
 	defer symbols.Close()
 	cache := unwind.NewCache(unwind.Config{
-		Open:     func(c *deadline.Call, m *samples.Mapping) (*os.File, mapped.ID, error) { return mapped.Open(c, "/", m) },
+		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
+			return mappedfile.Open(c, "/", m)
+		},
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
 	})
@@ -75,8 +77,9 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 	r.attach(process(p.Process.Pid))
 	r.eventually("copies", func() bool { return said.FilterMessageSnippet("stacks are copied").Len() == 1 })
 	r.eventually("attached anew", func() bool {
-		return r.logs.FilterMessage("network targets").Len() >= 2 && r.loop.Targets() == 1 && r.Stats().Every == 1
+		return r.logs.FilterMessage("network targets").Len() >= 2 && r.loop.Targets() == 1
 	})
+	r.everyCall()
 	known := processes.NewTable(processes.Config{}).Lookup(p.Process.Pid, 0)
 	r.eventually("tables", func() bool {
 		return !slices.ContainsFunc(known.Mapped(), func(m *samples.Mapping) bool {

@@ -5,9 +5,9 @@ package offcpu
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -43,11 +43,7 @@ func DefaultConfig() Config {
 // Validate returns every fault; the collector names the block.
 func (cfg *Config) Validate() error {
 	errs := []error{cfg.When.Check()}
-	if cfg.MinDuration < 0 || cfg.MinDuration > maxMinDuration {
-		errs = append(errs, fmt.Errorf("min_duration: %v is not between 0 and %v", cfg.MinDuration, maxMinDuration))
-	}
-	if cfg.MaxEventsPerSecond < 1 || cfg.MaxEventsPerSecond > maxMaxEventsPerSecond {
-		errs = append(errs, fmt.Errorf("max_events_per_second: %d is not between 1 and %d", cfg.MaxEventsPerSecond, maxMaxEventsPerSecond))
-	}
+	errs = append(errs, configlog.Between("min_duration", cfg.MinDuration, 0, maxMinDuration))
+	errs = append(errs, configlog.Between("max_events_per_second", cfg.MaxEventsPerSecond, 1, maxMaxEventsPerSecond))
 	return errors.Join(errs...)
 }

@@ -123,7 +123,7 @@ func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	}
 	r.soon = r.drain(session)
 	if r.loop.Current().UserStack != r.cfg.Stacks.Copied() {
-		r.loop.Again() // stacks have to be copied from now on
+		r.loop.Reapply() // stacks have to be copied from now on
 	}
 	return nil
 }
@@ -159,14 +159,14 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	}
 	r.closing = closing
 	r.closed.Store(closing)
-	r.cfg.Sink.ReadUpTo(upTo)
 	r.count(session.Stats())
+	again := r.loop.ReadUpTo(session, upTo)
 	if r.paused == 0 {
 		r.adjust(session, upTo)
 		r.look()
 	}
 	r.publish()
-	return r.cfg.Table.Settle()
+	return r.cfg.Table.Settle() || again
 }
 
 // begin begins a round. If there are more samples than twice the bound, the rings fill

@@ -129,7 +129,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 	}
 	p := New(Settings{
 		Config:             attached,
-		Sink:               s.Buffer.Another(),
+		Sink:               s.Buffer.NewPosition(),
 		MinDuration:        cfg.MinDuration,
 		MaxEventsPerSecond: cfg.MaxEventsPerSecond,
 		When:               why,

@@ -221,7 +221,7 @@ func (p *program) number(t testing.TB) int64 {
 func favoured(t testing.TB) *hosttest.Cgroup {
 	t.Helper()
 	g := hosttest.NewCgroup(t, "hotprofile-offcpu")
-	g.Favour(t)
+	g.RaiseWeight(t)
 	return g
 }
 

@@ -9,6 +9,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/configlog"
 )
 
 // Config is the block cpu of the configuration.
@@ -48,9 +50,7 @@ func DefaultRate() RateConfig { return RateConfig{Frequency: 97, MaxOverhead: 2}
 // the collector would then name a key above these.
 func (cfg *RateConfig) Check() error {
 	var errs []error
-	if cfg.Frequency < 1 || cfg.Frequency > MaxFrequency {
-		errs = append(errs, fmt.Errorf("frequency: %v is not between %v and %v", cfg.Frequency, 1, MaxFrequency))
-	}
+	errs = append(errs, configlog.Between("frequency", cfg.Frequency, 1, MaxFrequency))
 	// NaN is not between anything.
 	if o := cfg.MaxOverhead; o != 0 && !(o >= minOverhead && o <= maxOverhead) {
 		errs = append(errs, fmt.Errorf("max_overhead: %v is neither between %v and %v nor 0, which means no bound", o, minOverhead, maxOverhead))

@@ -142,10 +142,10 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	for session.Read(&r.rec) {
 		r.handle(&r.rec)
 	}
-	r.cfg.Sink.ReadUpTo(upTo)
 	r.loop.Count(session.Stats())
+	again := r.loop.ReadUpTo(session, upTo)
 	switch {
-	case r.cfg.Table.Settle():
+	case r.cfg.Table.Settle() || again:
 		return attach.SettleWait
 	case r.paused || r.cfg.Table.Starting():
 		return watchWait

@@ -126,7 +126,7 @@ func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
 		MaxOverhead:  float64(rate.MaxOverhead) / 100,
 		CostInterval: max(2*s.ExportInterval, minCostInterval),
 		Sparing:      s.Perf.Sparing(),
-		Sampled:      s.OnCPU,
+		Sampled:      s.Sampled[sampler.PprofCPU],
 		Meter:        &s.Perf.Meters.Samples,
 		Names:        &s.Perf.Meters.Names,
 		Status: func(err error) {

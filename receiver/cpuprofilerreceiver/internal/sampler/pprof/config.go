@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 	"github.com/hotprofile/hotprofile/internal/urls"
@@ -40,7 +41,8 @@ type Config struct {
 	// Profiles lists what to pull: profile (CPU), allocs, heap, goroutine,
 	// threadcreate, block, mutex. Default [profile].
 	Profiles []string `mapstructure:"profiles"`
-	// KeepSampled pulls the CPU profile also of processes that cpu samples. Default false.
+	// KeepSampled pulls profile also of processes that cpu samples, and allocs of those that
+	// allocations samples. Default false.
 	KeepSampled bool `mapstructure:"keep_sampled"`
 	// Interval is the time from the start of one round of pulls to the start of the
 	// next, 1s to 24h. Default 60s.
@@ -87,12 +89,6 @@ func DefaultConfig() Config {
 	}
 }
 
-// LeavesOutSampled reports whether the CPU profile is pulled, but not of processes that cpu
-// samples.
-func (cfg *Config) LeavesOutSampled() bool {
-	return !cfg.KeepSampled && slices.Contains(cfg.Profiles, nameCPU)
-}
-
 // Unmarshal gives missing keys their defaults.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	*cfg = DefaultConfig()
@@ -121,9 +117,7 @@ func (cfg *Config) Validate() error {
 	if cfg.Socket != "" && cfg.ClientConfig.ProxyURL != "" {
 		fault("proxy_url: there is no proxy on the way to a socket")
 	}
-	if err := cfg.When.Check(); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, cfg.When.Check())
 	if len(cfg.Profiles) == 0 {
 		fault("profiles: names nothing to pull; leave it out for [profile]")
 	}
@@ -134,18 +128,14 @@ func (cfg *Config) Validate() error {
 			fault("profiles[%d]: %q is there twice", i, name)
 		}
 	}
-	if cfg.Interval < minInterval || cfg.Interval > maxInterval {
-		fault("interval: %v is not between %v and %v", cfg.Interval, minInterval, maxInterval)
-	}
+	errs = append(errs, configlog.Between("interval", cfg.Interval, minInterval, maxInterval))
 	if cfg.Duration < time.Second || cfg.Duration > cfg.Interval || cfg.Duration%time.Second != 0 {
 		fault("duration: %v is not whole seconds between 1s and interval (%v)", cfg.Duration, cfg.Interval)
 	}
 	if t := cfg.ClientConfig.Timeout; t <= 0 || t > maxTimeout {
 		fault("timeout: %v is not above 0 and up to %v: it is the time that a pull may take beyond duration", t, maxTimeout)
 	}
-	if cfg.MaxSize < minSize || cfg.MaxSize > maxSize {
-		fault("max_size: %v is not between %v and %v", cfg.MaxSize, minSize, maxSize)
-	}
+	errs = append(errs, configlog.Between("max_size", cfg.MaxSize, minSize, maxSize))
 	if cfg.Target.HasValue() {
 		if err := cfg.Target.Get().Check(); err != nil {
 			fault("target: %w", err)

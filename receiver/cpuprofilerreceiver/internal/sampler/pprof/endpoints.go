@@ -85,7 +85,7 @@ func (e *endpoints) settings(ctx context.Context, cfg *Config) (one Settings, er
 	}
 	one.Find = finder.find
 	if !cfg.KeepSampled {
-		one.Sampled = s.OnCPU
+		one.Sampled = s.Sampled
 	}
 	if one.Client, err = cfg.client(ctx, s.Host, s.Component); err != nil {
 		return one, fmt.Errorf("make the client of %s: %w", one.URL, err)

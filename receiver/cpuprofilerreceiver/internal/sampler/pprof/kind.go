@@ -11,6 +11,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
 // Kind is one of the profiles that net/http/pprof serves.
@@ -30,13 +31,13 @@ type value struct {
 	typ        *samples.Type
 }
 
-const nameCPU = "profile"
+const nameCPU = sampler.PprofCPU
 
 // Kinds returns all kinds.
 func Kinds() []Kind {
 	return []Kind{
 		{nameCPU, true, []value{{"samples", "count", samples.PprofCPU}}},
-		{"allocs", true, []value{{"alloc_objects", "count", samples.PprofAllocObjects}, {"alloc_space", "bytes", samples.PprofAllocSpace}}},
+		{sampler.PprofAllocs, true, []value{{"alloc_objects", "count", samples.PprofAllocObjects}, {"alloc_space", "bytes", samples.PprofAllocSpace}}},
 		{"heap", false, []value{{"inuse_objects", "count", samples.PprofInuseObjects}, {"inuse_space", "bytes", samples.PprofInuseSpace}}},
 		{"goroutine", false, []value{{"goroutine", "count", samples.PprofGoroutines}}},
 		{"threadcreate", false, []value{{"threadcreate", "count", samples.PprofThreads}}},

@@ -37,14 +37,14 @@ const (
 var outcomes = [...]struct{ name, help string }{
 	// The samples, if any, were added.
 	OK: {"ok", ""},
-	// Another CPU profile of the program is being taken.
+	// NewPosition CPU profile of the program is being taken.
 	Busy: {"busy", "something else takes CPU profiles of this program, and Go takes one at a time: turn one of the two off, or make interval longer"},
 	// The response is not the requested profile.
 	Invalid: {"invalid", "the endpoint has to be that of net/http/pprof, with the profile's name left out: http://HOST:PORT/debug/pprof"},
 	// The endpoint answered with an error.
 	Refused: {"refused", "check that the program serves net/http/pprof at this path, and that auth, headers and tls are what it asks for"},
-	// cpu samples the program, so that backends would add both up.
-	Sampled: {"sampled", "cpu samples this program, and backends would add both up: take profile out of profiles, or set keep_sampled: true"},
+	// cpu or allocations samples the program, so that backends would add both up.
+	Sampled: {"sampled", "cpu or allocations samples this program, and backends would add both up: take the profile out of profiles, or set keep_sampled: true"},
 	// The collector stopped meanwhile.
 	Stopped: {"shutdown", ""},
 	// It took too long.
@@ -85,8 +85,9 @@ func refusalOf(resp *http.Response) *refusal {
 // busy is net/http/pprof's response while the runtime takes another CPU profile.
 const busy = "cpu profiling already in use"
 
-// errSampled is the error of a CPU profile of a process that is sampled, too.
-var errSampled = errors.New("the CPU time of this program is sampled")
+// errSampled is the error of a profile that is not pulled, because a sampler measures the
+// same of the process.
+var errSampled = errors.New("what it measures of this program is sampled")
 
 // errInvalid marks an invalid profile.
 type errInvalid struct{ error }

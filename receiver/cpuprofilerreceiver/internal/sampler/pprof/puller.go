@@ -65,9 +65,9 @@ type Settings struct {
 	Heat    Heat
 	Changed <-chan struct{}
 	Look    time.Duration
-	// Sampled remembers the processes whose CPU time is sampled, and therefore not pulled. It
-	// may be nil.
-	Sampled *sampler.Sampled
+	// Sampled remembers the sampled processes, by the name of the profile that is not pulled
+	// of them. It may be nil.
+	Sampled map[string]*sampler.Sampled
 	// Decoding is locked while a profile is decoded: all pullers share it.
 	Decoding *sync.Mutex
 	Sink     Sink
@@ -180,15 +180,10 @@ func (p *puller) round(ctx context.Context, subject Subject) {
 	all.Wait()
 }
 
-// sampled reports whether a profile is of CPU time that was sampled in the last d.
-func (p *puller) sampled(k Kind, subject Subject, d time.Duration) bool {
-	return k.Name == nameCPU && p.cfg.Sampled.Within(subject.PIDs, d)
-}
-
-// pull pulls one profile and adds its samples. A CPU profile is left out if the process was
-// sampled just before, or meanwhile.
+// pull pulls one profile and adds its samples. It leaves the profile out if a sampler
+// measured the same of the process just before, or meanwhile.
 func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
-	if p.sampled(k, subject, p.cfg.Duration) {
+	if p.cfg.Sampled[k.Name].Within(subject.PIDs, p.cfg.Duration) {
 		return errSampled
 	}
 	timeout := p.cfg.Timeout
@@ -217,7 +212,7 @@ func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 		return err
 	}
 	end := p.cfg.Now()
-	if p.sampled(k, subject, end.Sub(begin)) {
+	if p.cfg.Sampled[k.Name].Within(subject.PIDs, end.Sub(begin)) {
 		return errSampled
 	}
 	return p.convert(k, subject, body, samples.CaptureWindow{Start: begin.UnixNano(), End: end.UnixNano()})
@@ -273,7 +268,7 @@ func (p *puller) ended(kind string, o Outcome, err error) {
 	message := "pulling a pprof endpoint failed"
 	switch {
 	case o == Sampled:
-		message = "not pulling the CPU profile of a program that is sampled"
+		message = "not pulling a profile of a program that is sampled"
 	case o == Unidentified && p.cfg.Heat == nil:
 		message = "pulling a pprof endpoint without its process"
 	}

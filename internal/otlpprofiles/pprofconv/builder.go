@@ -1,0 +1,343 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pprofconv converts OTLP profiles into pprof profiles. A Builder merges the profiles
+// of one type, from any number of requests.
+package pprofconv
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/google/pprof/profile"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/texts"
+)
+
+// Builder builds a pprof profile. Samples with the same stack and labels are merged,
+// so that its size depends on how many differ and not on time.
+type Builder struct {
+	out *profile.Profile
+	// events counts the timestamps of the samples added, at least one each.
+	events int
+	// Incomplete counts the events whose stacks do not reach the thread's entry. The last
+	// of them was taken at LastIncomplete, in nanoseconds since 1970.
+	Incomplete     int
+	LastIncomplete int64
+	// size is the estimated memory in bytes.
+	size int
+
+	functions map[functionKey]*profile.Function
+	mappings  map[mappingKey]*profile.Mapping
+	locations map[string]*profile.Location
+	samples   map[string]*profile.Sample
+	labels    map[label]int // their indices in labelTable, and one more
+	comments  map[string]struct{}
+	end       int64
+	scratch   []byte
+
+	labelTable    []label
+	profileLabels []string // Options.Labels
+}
+
+// label is an attribute of samples: a text, or a number.
+type label struct {
+	key, text string
+	number    int64
+	isNumber  bool
+}
+
+type functionKey struct {
+	name, system, file string
+	startLine          int64
+}
+
+type mappingKey struct {
+	start, limit, offset uint64
+	file, buildID        string
+}
+
+// Estimated bytes of an entry without its strings and slices: the structure, its
+// entries in maps and tables, and what the allocator rounds up.
+const (
+	builderSize  = 4 << 10
+	functionSize = 256
+	mappingSize  = 320
+	locationSize = 288
+	lineSize     = 40
+	sampleSize   = 320
+	labelSize    = 400 // a sample's, with maps and slices of its own
+	textSize     = 160 // a comment, or a label that samples share
+)
+
+// Bounds of what one sample or profile may add, since a request may refer to one entry
+// of its dictionary millions of times.
+const (
+	maxText     = 8 << 10 // bytes of a text, as of names in program files
+	maxDepth    = 4096    // frames of a stack; the innermost are kept
+	maxLines    = 128     // functions of a location
+	maxLabels   = 64      // of a sample
+	maxComments = 100
+)
+
+// Cut cuts a text to 8 KiB. The result of cutting does not hold the memory of
+// the whole text.
+func Cut(s string) string { return texts.Cut(s, maxText) }
+
+// TextOf returns an attribute's value as a text, cut; false for lists, maps and bytes.
+func TextOf(v pcommon.Value) (string, bool) {
+	switch v.Type() {
+	case pcommon.ValueTypeStr, pcommon.ValueTypeInt, pcommon.ValueTypeDouble, pcommon.ValueTypeBool:
+		return Cut(v.AsString()), true
+	default:
+		return "", false
+	}
+}
+
+// unknownFile is the filename of a mapping that has none.
+const unknownFile = "[unknown]"
+
+// countsPeriods reports whether the samples are events that stand for a period each.
+func countsPeriods(t dictionary.ProfileType) bool {
+	return t.Sample == "samples" && t.Unit == "count" && t.Period != ""
+}
+
+// TypeOf returns the type of a profile, with its texts cut.
+func TypeOf(d dictionary.Reader, p pprofile.Profile) dictionary.ProfileType {
+	t := d.ProfileType(p)
+	return dictionary.ProfileType{Sample: Cut(t.Sample), Unit: Cut(t.Unit), Period: Cut(t.Period), PeriodUnit: Cut(t.PeriodUnit)}
+}
+
+// TypeName returns the name that configurations and files use: cpu for events of
+// CPU time, off_cpu or alloc_space for types with a name of their own.
+func TypeName(t dictionary.ProfileType) string {
+	if countsPeriods(t) {
+		return t.Period
+	}
+	return t.Sample
+}
+
+// Options are the options of a builder.
+type Options struct {
+	// Origin is hotprofile.origin of the profiles.
+	Origin string
+	// Labels are keys of attributes of profiles that their samples get as labels, so
+	// that samples of profiles with different values stay apart. They are no comments.
+	Labels []string
+}
+
+// NewBuilder returns a builder of profiles of a type.
+func NewBuilder(t dictionary.ProfileType, o Options) *Builder {
+	b := &Builder{
+		out: &profile.Profile{
+			SampleType: []*profile.ValueType{{Type: t.Sample, Unit: t.Unit}},
+			PeriodType: &profile.ValueType{Type: t.Period, Unit: t.PeriodUnit},
+		},
+		size:      builderSize,
+		functions: make(map[functionKey]*profile.Function),
+		mappings:  make(map[mappingKey]*profile.Mapping),
+		locations: make(map[string]*profile.Location),
+		samples:   make(map[string]*profile.Sample),
+		labels:    make(map[label]int),
+		comments:  make(map[string]struct{}),
+
+		profileLabels: o.Labels,
+	}
+	if countsPeriods(t) {
+		// Two values as in Go's CPU profiles: how many, and how long.
+		b.out.SampleType = append(b.out.SampleType, &profile.ValueType{Type: t.Period, Unit: t.PeriodUnit})
+	}
+	if o.Origin != "" {
+		b.comment(attr.Origin + "=" + o.Origin)
+	}
+	return b
+}
+
+// Addition is the result of adding a profile, or a part of it.
+type Addition struct {
+	// Next is the index of the first sample that was not added.
+	Next int
+	// Malformed events were left out: they refer to entries that the dictionary does
+	// not have. Sum is the sum of the values of the others.
+	Malformed int
+	Sum       float64
+}
+
+// Size returns the estimated memory in bytes.
+func (b *Builder) Size() int { return b.size }
+
+// Events returns the number of events added: a sample is as many as it has timestamps,
+// at least one.
+func (b *Builder) Events() int { return b.events }
+
+// Add adds samples of a part of a profile of the builder's type, beginning with the one
+// at index from, until the builder has grown by more than room bytes. attributes are
+// those that Attributes returned for the profile.
+func (b *Builder) Add(d dictionary.Reader, p Part, attributes map[string]string, from, room int) (a Addition) {
+	if b.out.Period == 0 {
+		b.out.Period = p.Period()
+	}
+	start, end := p.Span()
+	if start != 0 && (b.out.TimeNanos == 0 || start < b.out.TimeNanos) {
+		b.out.TimeNanos = start
+	}
+	b.end = max(b.end, end)
+	before := b.size
+	c := converter{b: b, d: d, locations: make(map[int32]*profile.Location), labels: make(map[int32]int)}
+	for k, v := range attributes {
+		if !slices.Contains(b.profileLabels, k) {
+			b.comment(k + "=" + v)
+		}
+	}
+	for _, k := range b.profileLabels {
+		if v := attributes[k]; v != "" {
+			c.common = append(c.common, b.labelID(label{key: k, text: v}))
+		}
+	}
+	a.Next = from
+	for ; a.Next < p.Len() && (a.Next == from || b.size-before <= room); a.Next++ {
+		s, value, n := p.at(a.Next)
+		if c.sample(s, value, p.Period()) {
+			b.events += n
+			a.Sum += float64(value)
+			if c.incomplete {
+				b.Incomplete += n
+				last := end
+				if at := s.TimestampsUnixNano(); at.Len() > 0 {
+					last = int64(slices.Max(at.AsRaw()))
+				}
+				b.LastIncomplete = max(b.LastIncomplete, last)
+			}
+		} else {
+			a.Malformed += n
+		}
+	}
+	return a
+}
+
+// Attributes returns the attributes of a profile that have hotprofile's prefix, at most
+// 100. They become comments, or labels of its samples.
+func Attributes(d dictionary.Reader, p pprofile.Profile) map[string]string {
+	attributes := make(map[string]string)
+	for k, v := range d.Attributes(p.AttributeIndices()) {
+		if !strings.HasPrefix(k, attr.Prefix) || len(attributes) == maxComments {
+			continue
+		}
+		k = Cut(k)
+		if _, seen := attributes[k]; seen {
+			continue
+		}
+		if text, ok := TextOf(v); ok {
+			attributes[k] = text
+		}
+	}
+	return attributes
+}
+
+// comment adds a line to the comments of the file, each once.
+func (b *Builder) comment(line string) {
+	line = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, line)
+	if _, ok := b.comments[line]; ok || len(b.comments) >= maxComments {
+		return
+	}
+	b.comments[line] = struct{}{}
+	b.size += len(line) + textSize
+}
+
+// Finish completes and returns the profile. executable is the path of the program, or
+// its name if the path was removed: pprof takes the first mapping for the program's.
+func (b *Builder) Finish(executable string) *profile.Profile {
+	p := b.out
+	p.DurationNanos = max(0, b.end-p.TimeNanos)
+	for line := range b.comments {
+		p.Comments = append(p.Comments, line)
+	}
+	slices.Sort(p.Comments)
+	if len(p.Mapping) == 0 && len(p.Location) > 0 {
+		// pprof prints a warning for a profile without mappings.
+		m := &profile.Mapping{
+			File:         cmp.Or(executable, unknownFile),
+			HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
+		}
+		p.Mapping = append(p.Mapping, m)
+		for _, l := range p.Location {
+			l.Mapping = m
+		}
+	}
+	if i := b.program(executable); i > 0 {
+		main := p.Mapping[i]
+		p.Mapping = slices.Insert(slices.Delete(p.Mapping, i, i+1), 0, main)
+	}
+	for i, m := range p.Mapping {
+		m.ID = uint64(i + 1)
+	}
+	return p
+}
+
+// program returns the index of the program's mapping, else of the first with a path,
+// which the kernel's mapping does not have; -1 if there is none.
+func (b *Builder) program(executable string) int {
+	i := slices.IndexFunc(b.out.Mapping, func(m *profile.Mapping) bool {
+		return m.File == executable || path.Base(m.File) == executable
+	})
+	if i < 0 {
+		i = slices.IndexFunc(b.out.Mapping, func(m *profile.Mapping) bool { return strings.HasPrefix(m.File, "/") })
+	}
+	return i
+}
+
+// label adds a label to a sample.
+func (b *Builder) label(s *profile.Sample, l label) {
+	b.size += labelSize
+	if l.isNumber {
+		if s.NumLabel == nil {
+			s.NumLabel = make(map[string][]int64)
+		}
+		s.NumLabel[l.key] = []int64{l.number}
+		return
+	}
+	if s.Label == nil {
+		s.Label = make(map[string][]string)
+	}
+	s.Label[l.key] = []string{l.text}
+}
+
+// labelOf returns the number of the label that an attribute becomes, 0 if none.
+func (b *Builder) labelOf(key string, v pcommon.Value) int {
+	l := label{key: Cut(key)}
+	if v.Type() == pcommon.ValueTypeInt {
+		l.number, l.isNumber = v.Int(), true
+	} else if text, ok := TextOf(v); ok {
+		l.text = text
+	} else {
+		return 0
+	}
+	if l.key == "" {
+		return 0
+	}
+	return b.labelID(l)
+}
+
+// labelID returns the number of a label.
+func (b *Builder) labelID(l label) int {
+	id := b.labels[l]
+	if id == 0 {
+		b.labelTable = append(b.labelTable, l)
+		id = len(b.labelTable)
+		b.labels[l] = id
+		b.size += textSize + len(l.key) + len(l.text)
+	}
+	return id
+}

@@ -1,0 +1,238 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofconv
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/google/pprof/profile"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+)
+
+// converter adds one OTLP profile to a builder.
+type converter struct {
+	b         *Builder
+	d         dictionary.Reader
+	locations map[int32]*profile.Location // by index; nil if malformed
+	labels    map[int32]int               // by index of the attribute; 0 if it is no label
+	scratch   []*profile.Location
+	common    []int // labels of every sample
+	ids       []int // of the sample's labels
+
+	incomplete bool // the stack of the last sample is
+}
+
+// sample adds a sample with its value, and reports whether it was well-formed.
+func (c *converter) sample(s pprofile.Sample, value, period int64) bool {
+	b := c.b
+	locations, ok := c.stack(s.StackIndex())
+	if !ok {
+		return false
+	}
+	key := b.scratch[:0]
+	for _, l := range locations {
+		key = binary.AppendUvarint(key, l.ID)
+	}
+	// No location has the id 0, which separates the stack from the labels.
+	key = append(key, 0)
+	c.incomplete = false
+	c.ids = append(c.ids[:0], c.common...)
+	for _, id := range c.common {
+		key = binary.AppendUvarint(key, uint64(id))
+	}
+	for _, i := range s.AttributeIndices().All() {
+		if id := c.label(i); id != 0 && len(c.ids) < maxLabels {
+			c.incomplete = c.incomplete || b.labelTable[id-1].key == attr.StackTruncated
+			c.ids = append(c.ids, id)
+			key = binary.AppendUvarint(key, uint64(id))
+		}
+	}
+	b.scratch = key
+
+	out := b.samples[string(key)]
+	if out == nil {
+		out = &profile.Sample{Location: slices.Clone(locations), Value: make([]int64, len(b.out.SampleType))}
+		b.size += sampleSize + len(key) + 8*len(locations)
+		for _, id := range c.ids {
+			b.label(out, b.labelTable[id-1])
+		}
+		b.samples[string(key)] = out
+		b.out.Sample = append(b.out.Sample, out)
+	}
+
+	out.Value[0] += value
+	if len(out.Value) > 1 {
+		out.Value[1] += value * period
+	}
+	return true
+}
+
+// label returns the number of an attribute's label, 0 if it is none.
+func (c *converter) label(i int32) int {
+	if id, known := c.labels[i]; known {
+		return id
+	}
+	id := 0
+	if table := c.d.AttributeTable(); i >= 0 && int(i) < table.Len() {
+		id = c.b.labelOf(c.d.Text(table.At(int(i)).KeyStrindex()), table.At(int(i)).Value())
+	}
+	c.labels[i] = id
+	return id
+}
+
+// stack returns the locations of a stack, valid until the next call.
+func (c *converter) stack(i int32) ([]*profile.Location, bool) {
+	table := c.d.StackTable()
+	if i < 0 || int(i) >= table.Len() {
+		return nil, false
+	}
+	indices := table.At(int(i)).LocationIndices()
+	out := c.scratch[:0]
+	for i := range min(indices.Len(), maxDepth) {
+		at := indices.At(i)
+		l, known := c.locations[at]
+		if !known {
+			l = c.location(at)
+			c.locations[at] = l
+		}
+		if l == nil {
+			return nil, false
+		}
+		out = append(out, l)
+	}
+	c.scratch = out
+	return out, true
+}
+
+// location returns nil if the location, or what it refers to, does not exist.
+func (c *converter) location(i int32) *profile.Location {
+	table := c.d.LocationTable()
+	if i < 0 || int(i) >= table.Len() {
+		return nil
+	}
+	in := table.At(int(i))
+	m, ok := c.mapping(in.MappingIndex())
+	if !ok {
+		return nil
+	}
+	lines := make([]profile.Line, 0, min(in.Lines().Len(), maxLines))
+	for i := range min(in.Lines().Len(), maxLines) {
+		line := in.Lines().At(i)
+		f, ok := c.function(line.FunctionIndex())
+		if !ok {
+			return nil
+		}
+		if f != nil {
+			lines = append(lines, profile.Line{Function: f, Line: line.Line(), Column: line.Column()})
+		}
+	}
+
+	b := c.b
+	key := binary.LittleEndian.AppendUint64(b.scratch[:0], in.Address())
+	if m != nil {
+		key = binary.AppendUvarint(key, m.ID)
+	} else {
+		key = append(key, 0)
+	}
+	for _, l := range lines {
+		key = binary.AppendUvarint(key, l.Function.ID)
+		key = binary.AppendVarint(key, l.Line)
+		key = binary.AppendVarint(key, l.Column)
+	}
+	b.scratch = key
+	out := b.locations[string(key)]
+	if out == nil {
+		out = &profile.Location{ID: uint64(len(b.out.Location) + 1), Mapping: m, Address: in.Address(), Line: lines}
+		b.size += locationSize + len(key) + len(lines)*lineSize
+		b.locations[string(key)] = out
+		b.out.Location = append(b.out.Location, out)
+	}
+	return out
+}
+
+// function returns nil for index 0, and false if the function does not exist.
+func (c *converter) function(i int32) (f *profile.Function, ok bool) {
+	table := c.d.FunctionTable()
+	if i < 0 || int(i) >= table.Len() {
+		return nil, false
+	}
+	if i == 0 {
+		return nil, true
+	}
+	in := table.At(int(i))
+	key := functionKey{
+		name:      Cut(c.d.Text(in.NameStrindex())),
+		system:    Cut(c.d.Text(in.SystemNameStrindex())),
+		file:      Cut(c.d.Text(in.FilenameStrindex())),
+		startLine: in.StartLine(),
+	}
+	b := c.b
+	f = b.functions[key]
+	if f == nil {
+		f = &profile.Function{
+			ID:         uint64(len(b.out.Function) + 1),
+			Name:       key.name,
+			SystemName: key.system,
+			Filename:   key.file,
+			StartLine:  key.startLine,
+		}
+		if f.SystemName == "" {
+			f.SystemName = f.Name
+		}
+		b.size += functionSize + len(key.name) + len(key.system) + len(key.file)
+		b.functions[key] = f
+		b.out.Function = append(b.out.Function, f)
+	}
+	return f, true
+}
+
+// mapping returns nil for index 0, and false if the mapping does not exist.
+func (c *converter) mapping(i int32) (m *profile.Mapping, ok bool) {
+	table := c.d.MappingTable()
+	if i < 0 || int(i) >= table.Len() {
+		return nil, false
+	}
+	if i == 0 {
+		return nil, true
+	}
+	in := table.At(int(i))
+	key := mappingKey{
+		start:  in.MemoryStart(),
+		limit:  in.MemoryLimit(),
+		offset: in.FileOffset(),
+		file:   Cut(c.d.Text(in.FilenameStrindex())),
+	}
+	// pprof has one build id. Tools look for the linker's.
+	rank := 0
+	for k, v := range c.d.Attributes(in.AttributeIndices()) {
+		r := slices.Index([]string{attr.BuildIDHTLHash, attr.BuildIDGo, attr.BuildIDGNU}, k) + 1
+		if r > rank {
+			rank = r
+			key.buildID, _ = TextOf(v)
+		}
+	}
+	b := c.b
+	m = b.mappings[key]
+	if m == nil {
+		m = &profile.Mapping{
+			ID:      uint64(len(b.out.Mapping) + 1),
+			Start:   key.start,
+			Limit:   key.limit,
+			Offset:  key.offset,
+			File:    key.file,
+			BuildID: key.buildID,
+			// Functions are resolved on the host of the program. Without these flags
+			// pprof searches for the program on the disk of the reader.
+			HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
+		}
+		b.size += mappingSize + len(key.file) + len(key.buildID)
+		b.mappings[key] = m
+		b.out.Mapping = append(b.out.Mapping, m)
+	}
+	return m, true
+}

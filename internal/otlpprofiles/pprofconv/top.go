@@ -1,0 +1,67 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofconv
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/hotprofile/hotprofile/internal/texts"
+)
+
+// Share is a function and its part of a profile's self time.
+type Share struct {
+	Function string
+	Percent  float64
+}
+
+// maxShown bounds the bytes of a name that is shown.
+const maxShown = 512
+
+// Hottest returns the n functions with the most self time, which is that of samples
+// whose innermost function it is, as in `pprof -top`. Very long names are cut: these are
+// for log lines.
+func Hottest(p *profile.Profile, n int) []Share {
+	self := make(map[string]int64)
+	total := int64(0)
+	for _, s := range p.Sample {
+		v := s.Value[len(s.Value)-1]
+		total += v
+		self[leaf(s)] += v
+	}
+	shares := make([]Share, 0, len(self))
+	for f, v := range self {
+		if total > 0 {
+			shares = append(shares, Share{f, 100 * float64(v) / float64(total)})
+		}
+	}
+	slices.SortFunc(shares, func(a, b Share) int {
+		return cmp.Or(cmp.Compare(b.Percent, a.Percent), strings.Compare(a.Function, b.Function))
+	})
+	shares = shares[:min(n, len(shares))]
+	for i, s := range shares {
+		shares[i].Function = texts.Short(s.Function, maxShown)
+	}
+	return shares
+}
+
+// leaf returns the name of a sample's innermost function, else of the file of its
+// code.
+func leaf(s *profile.Sample) string {
+	if len(s.Location) == 0 {
+		return "[no stack]"
+	}
+	l := s.Location[0]
+	if len(l.Line) > 0 && l.Line[0].Function.Name != "" {
+		return l.Line[0].Function.Name
+	}
+	if l.Mapping != nil && l.Mapping.File != "" {
+		return "[" + path.Base(strings.Trim(l.Mapping.File, "[]")) + "]"
+	}
+	return unknownFile
+}

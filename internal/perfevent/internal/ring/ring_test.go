@@ -1,0 +1,52 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ring
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLossIsPendingUntilALaterRecordIsRead: the kernel reports a loss with the next record
+// that fits. One that was written before the reader made room says nothing of later losses.
+func TestLossIsPendingUntilALaterRecordIsRead(t *testing.T) {
+	var head, tail uint64
+	data := make([]uint64, 16)
+	for i := range data {
+		data[i] = Header{Kind: 9, Size: WordSize}.Word()
+	}
+	r := New(&head, &tail, data)
+	read := func() {
+		for !r.Empty() {
+			_, ok := r.Peek()
+			require.True(t, ok)
+			r.Skip()
+		}
+		r.Release()
+	}
+	round := func(written uint64) {
+		head += written * WordSize
+		r.Begin()
+		read()
+	}
+	round(8)
+	require.False(t, r.LossPending(), "there was room")
+
+	head += 14 * WordSize
+	r.Begin()
+	head += WordSize // fits, while others do not
+	read()
+	require.True(t, r.LossPending())
+	round(0)
+	require.True(t, r.LossPending(), "that one was read, and none after it")
+	round(1)
+	require.False(t, r.LossPending())
+
+	round(14)
+	for range maxWaits {
+		require.True(t, r.LossPending())
+	}
+	require.False(t, r.LossPending(), "the CPU may be idle")
+}

@@ -1,0 +1,191 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sockdiag
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/mdlayher/netlink"
+)
+
+const (
+	// recvSize is the buffer of one read: the kernel fills at most 32 KiB at once.
+	recvSize = 64 << 10
+
+	// closedBuffer is the size of the socket buffer for closed connections. The kernel
+	// doubles it: there is room for some 1,600 of them.
+	closedBuffer = 1 << 20
+
+	// arrived is the time that a message which is there takes to be read.
+	arrived = time.Millisecond / 5
+)
+
+// A Namespace is a network namespace whose sockets can be read. It belongs to one
+// goroutine.
+type Namespace struct {
+	file   *os.File      // nil: the caller's own
+	dump   *netlink.Conn // of dumps; nil: it was closed
+	closed *netlink.Conn // of closed connections; nil: the kernel does not report them
+}
+
+// Open opens the caller's own namespace.
+func Open() (*Namespace, error) { return open(nil) }
+
+// OpenFile opens the namespace of a file such as /proc/PID/ns/net. It needs
+// CAP_SYS_ADMIN. The file belongs to the Namespace, also after an error.
+func OpenFile(file *os.File) (*Namespace, error) { return open(file) }
+
+func open(file *os.File) (*Namespace, error) {
+	n := &Namespace{file: file}
+	var err error
+	if n.dump, err = n.dial(0); err != nil {
+		n.Close()
+		return nil, err
+	}
+	// The kernel has that from Linux 4.2 on.
+	if n.closed, err = n.dial(1<<(groupTCP4-1) | 1<<(groupTCP6-1)); err != nil {
+		n.closed = nil
+	} else {
+		_ = n.closed.SetReadBuffer(closedBuffer)
+	}
+	return n, nil
+}
+
+// dial opens a socket in the namespace, where it stays.
+func (n *Namespace) dial(groups uint32) (*netlink.Conn, error) {
+	cfg := &netlink.Config{Groups: groups, MessageBufferSize: recvSize}
+	where := "the own network namespace"
+	if n.file != nil {
+		cfg.NetNS, where = int(n.file.Fd()), n.file.Name()
+	}
+	c, err := netlink.Dial(netlinkSockDiag, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket for sock_diag in %s: %w", where, err)
+	}
+	return c, nil
+}
+
+// Each calls visit for each socket, by protocol and family. Within a protocol and family,
+// listening sockets come first. The Socket is valid during the call. At a limit Each
+// returns [ErrTooMany] or [ErrLate], after it visited some of the sockets.
+func (n *Namespace) Each(l Limits, visit func(*Socket)) error {
+	left := l.Sockets
+	for _, p := range []Protocol{TCP, UDP} {
+		for _, family := range []byte{familyV4, familyV6} {
+			err := n.each(family, p, l.Deadline, func(s *Socket) bool {
+				if left--; left < 0 {
+					return false
+				}
+				visit(s)
+				return true
+			})
+			if errors.Is(err, syscall.ENOENT) && (p == UDP || family == familyV6) {
+				continue // the kernel is without udp_diag, or without IPv6
+			}
+			if err != nil {
+				n.closeDump() // else what is left of the dump would be read as the next one
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// each dumps the sockets of a family and protocol until visit returns false.
+func (n *Namespace) each(family byte, p Protocol, deadline time.Time, visit func(*Socket) bool) (err error) {
+	if n.dump == nil {
+		if n.dump, err = n.dial(0); err != nil {
+			return err
+		}
+	}
+	if err := n.dump.SetDeadline(deadline); err != nil {
+		return err
+	}
+	if _, err := n.dump.Send(request(family, p)); err != nil {
+		return fmt.Errorf("ask for the sockets: %w", late(err))
+	}
+	var s Socket
+	for m, err := range n.dump.ReceiveIter() {
+		var ok bool
+		if err == nil && m.Header.Type == typeFamily {
+			ok, err = s.decode(m.Data, p)
+		}
+		if err == nil && ok && !visit(&s) {
+			err = ErrTooMany
+		}
+		if err != nil {
+			_ = n.dump.SetDeadline(time.Now()) // the rest is not read
+			return fmt.Errorf("read the sockets: %w", late(err))
+		}
+	}
+	return nil
+}
+
+// late returns ErrLate for the error of a deadline, and every other error as it is.
+func late(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return ErrLate
+	}
+	return err
+}
+
+// Closed calls visit for each TCP connection that was closed since the last call, or
+// since it was opened, with its last counts. It ends at a limit: what is left stays for
+// the next call. lost reports that the kernel dropped some, because they were not read
+// in time.
+func (n *Namespace) Closed(l Limits, visit func(*Socket)) (lost bool, err error) {
+	if n.closed == nil {
+		return false, nil
+	}
+	var s Socket
+	for left := l.Sockets; left > 0 && time.Now().Before(l.Deadline); {
+		if err := n.closed.SetReadDeadline(time.Now().Add(arrived)); err != nil {
+			return lost, err
+		}
+		for m, err := range n.closed.ReceiveIter() {
+			var ok bool
+			if err == nil {
+				ok, err = s.decode(m.Data, TCP)
+			}
+			switch {
+			case errors.Is(err, os.ErrDeadlineExceeded):
+				return lost, nil
+			case errors.Is(err, syscall.ENOBUFS):
+				lost = true
+			case err != nil:
+				return lost, fmt.Errorf("read closed connections: %w", err)
+			case ok:
+				left--
+				visit(&s)
+			}
+		}
+	}
+	return lost, nil
+}
+
+// ReportsClosed reports whether the kernel reports closed connections.
+func (n *Namespace) ReportsClosed() bool { return n.closed != nil }
+
+func (n *Namespace) closeDump() {
+	if n.dump != nil {
+		_ = n.dump.Close()
+		n.dump = nil
+	}
+}
+
+// Close closes it.
+func (n *Namespace) Close() {
+	n.closeDump()
+	if n.closed != nil {
+		_ = n.closed.Close()
+		n.closed = nil
+	}
+	if n.file != nil {
+		_ = n.file.Close()
+	}
+}

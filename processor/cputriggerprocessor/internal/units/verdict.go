@@ -1,0 +1,99 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package units
+
+import (
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
+)
+
+// Route is the destination of a profile.
+type Route uint8
+
+// The routes.
+const (
+	Dropped  Route = iota
+	Passed         // to the next component, without a reason
+	Stamped        // to the next component, with a reason in place of one that it may have
+	Recorded       // into the recorder
+	HeldBack       // nowhere: it was stamped, and max_bytes_per_hour does not allow it
+)
+
+// Verdict is the decision about one profile, with the reasons for it.
+type Verdict struct {
+	// Ref is the place of the profile in the batch that was received. Resource, Scope and
+	// Profile are the profile in the batch that is sent.
+	Ref      dictionary.ProfileRef
+	Resource pprofile.ResourceProfiles
+	Scope    pprofile.ScopeProfiles
+	Profile  pprofile.Profile
+
+	Start, End     time.Time // the capture window
+	Samples, Bytes int
+
+	// The answer of Admit.
+	Unit     *trigger.Unit
+	Openings []*trigger.Opening     // that admit the profile, the one that fired first in front
+	Shut     counters.SampleOutcome // of a profile that is neither admitted nor recorded
+	Wanted   bool                   // it is recorded if it is not admitted
+	Queued   bool                   // records of the unit are being sent: it is recorded behind them
+
+	Route   Route
+	Outcome counters.SampleOutcome // if the next component accepts it, where it leaves
+	Dry     []*trigger.Opening     // of dry runs that would have passed it
+	Labels  int32                  // of a stamped profile, in the stamper
+	// Next is the index of the next profile that is recorded with it, above 0.
+	Next int
+}
+
+// Leaves reports whether the profile is in the batch for the next component, or was in it
+// before max_bytes_per_hour held it back.
+func (v *Verdict) Leaves() bool {
+	return v.Route == Passed || v.Route == Stamped || v.Route == HeldBack
+}
+
+// admit answers for the profiles of one unit, which is here or was.
+func (s *Set) admit(u *trigger.Unit, here bool, now time.Time, verdicts []Verdict) {
+	queued, wanted, shut := s.cfg.Recorder.Sending(u), here && s.cfg.Recorder.Wants(u, now), recorder.ShutOutcome(u, false)
+	for i := range verdicts {
+		v := &verdicts[i]
+		v.Openings = u.Admit(v.Openings, v.Start, v.End)
+		v.Unit, v.Queued, v.Shut = u, queued, shut
+		v.Wanted = wanted && s.cfg.Recorder.Keeps(v.End, now)
+	}
+}
+
+// settle counts a profile for its openings.
+func (s *Set) settle(v *Verdict, err error, why string, again bool, now time.Time) {
+	for _, o := range v.Dry {
+		o.Accepted(v.Samples, v.Bytes)
+	}
+	if v.Route != Stamped {
+		return
+	}
+	if s.cfg.LimitBytes {
+		s.promised -= v.Bytes
+		if err == nil {
+			s.cfg.Engine.SpendBytes(v.Bytes, now)
+		}
+	}
+	for _, o := range v.Openings {
+		switch {
+		case err == nil:
+			if o.Profiles == 0 { // from now on a cooldown follows
+				s.began = true
+				s.notify()
+			}
+			o.Accepted(v.Samples, v.Bytes)
+		case !again:
+			o.Refuse(why)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mappedfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+)
+
+const deletedSuffix = " (deleted)"
+
+// Open opens the file behind a mapping. It never follows the path outside the
+// process's own root, which must be that of the mapping.
+//
+// The file is checked before it is opened for reading, since opening a device or a
+// FIFO has effects. It must have the mapping's inode number; else the process, or the
+// file at the path, is another one. Device numbers are not compared: stat has another
+// one than the kernel's record of the mapping on overlayfs and btrfs.
+//
+// It is one wait of a call.
+func Open(c *deadline.Call, root string, m *samples.Mapping) (f *os.File, id ID, err error) {
+	c.Wait(nil, func() { f, id, err = open(root, m) })
+	return f, id, err
+}
+
+func open(root string, m *samples.Mapping) (*os.File, ID, error) {
+	proc := procfs.At(root)
+	f, id, err := openVerified(m, func() (int, error) {
+		return unix.Open(proc.File(m.PID, fmt.Sprintf("map_files/%x-%x", m.Start, m.Limit)), unix.O_PATH|unix.O_CLOEXEC, 0)
+	})
+	if err == nil {
+		if id.Layer == "" {
+			// Below Linux 6.8 this is the file in a layer of overlayfs.
+			id.Device = device(m.DeviceMajor, m.DeviceMinor)
+		}
+		return f, id, nil
+	}
+	if strings.HasSuffix(m.Path, deletedSuffix) || !strings.HasPrefix(m.Path, "/") {
+		return nil, ID{}, fmt.Errorf("opening the file mapped at %#x of process %d, %q: %w", m.Start, m.PID, m.Path, err)
+	}
+	f, id, rootErr := openVerified(m, func() (int, error) { return openBelow(proc, m.PID, m.Root, m.Path) })
+	if rootErr != nil {
+		return nil, ID{}, fmt.Errorf("opening %q of process %d through map_files (%w) or through its root: %w", m.Path, m.PID, err, rootErr)
+	}
+	return f, id, nil
+}
+
+// openVerified is OpenChecked for a file with the mapping's inode.
+func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, ID, error) {
+	return OpenChecked(m.Path, open, func(st *unix.Stat_t) error {
+		if m.Inode != 0 && st.Ino != m.Inode {
+			return fmt.Errorf("it is another file by now: inode %d instead of %d", st.Ino, m.Inode)
+		}
+		return nil
+	})
+}
+
+// OpenChecked opens for reading the file that open returns an O_PATH descriptor of, if it
+// is a regular file and passes the check. name is for the file's errors.
+func OpenChecked(name string, open func() (int, error), check func(*unix.Stat_t) error) (*os.File, ID, error) {
+	fd, err := open()
+	if err != nil {
+		return nil, ID{}, err
+	}
+	defer func() { _ = unix.Close(fd) }() // O_PATH: nothing to lose
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, ID{}, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, ID{}, errNotRegular
+	}
+	if err := check(&st); err != nil {
+		return nil, ID{}, err
+	}
+	f, err := procfs.OpenPath(fd, name)
+	if err != nil {
+		return nil, ID{}, err
+	}
+	return f, identify(fd, &st), nil
+}
+
+var errNotRegular = errors.New("it is not a regular file")
+
+// IsNone reports whether an error of OpenRegular shows that there is no regular file at
+// the path in the process's root. Other errors do not show whether there is one.
+func IsNone(err error) bool {
+	if errors.Is(err, ErrNoRoot) {
+		return false
+	}
+	for _, none := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, errNotRegular} {
+		if errors.Is(err, none) {
+			return true
+		}
+	}
+	return false
+}
+
+// OpenRegular opens a regular file by its path in a process's root, if that is still
+// the one that want identifies ([procfs.FS.Root]). It is one wait of a call.
+func OpenRegular(c *deadline.Call, root string, pid int, want uint64, path string) (f *os.File, id ID, err error) {
+	c.Wait(nil, func() { f, id, err = openRegular(root, pid, want, path) })
+	return f, id, err
+}
+
+func openRegular(root string, pid int, want uint64, path string) (*os.File, ID, error) {
+	f, id, err := OpenChecked(path,
+		func() (int, error) { return openBelow(procfs.At(root), pid, want, path) },
+		func(*unix.Stat_t) error { return nil })
+	if err != nil {
+		return nil, ID{}, fmt.Errorf("%s of process %d: %w", path, pid, err)
+	}
+	return f, id, nil
+}
+
+// OpenInRoot returns an O_PATH descriptor of a path, with the root of a process as
+// its root, for symbolic links too, except for one at the end of the path.
+func OpenInRoot(root string, pid int, path string) (int, error) {
+	return openInRoot(procfs.At(root), pid, 0, path, unix.O_NOFOLLOW)
+}
+
+// Program identifies the file that a process runs, without opening it. The ID has no
+// Layer.
+func Program(root string, pid int) (ID, error) {
+	path := procfs.At(root).File(pid, "exe")
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return ID{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return idOf(&st), nil
+}
+
+// OpenProgram opens the file that a process runs, if its ID is still that of Program. It
+// checks the file before it opens it for reading.
+func OpenProgram(root string, pid int, id ID) (*os.File, error) {
+	path := procfs.At(root).File(pid, "exe")
+	name, err := os.Readlink(path)
+	if err != nil {
+		name = path
+	}
+	f, _, err := OpenChecked(name,
+		func() (int, error) { return unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0) },
+		func(st *unix.Stat_t) error {
+			if idOf(st) != id {
+				return fmt.Errorf("%w: it runs another program by now", os.ErrProcessDone)
+			}
+			return nil
+		})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return f, nil
+}
+
+func openBelow(proc procfs.FS, pid int, want uint64, path string) (int, error) {
+	if want == 0 { // what is at the path might be of another root
+		return -1, fmt.Errorf("%w: it is not known which root directory the process had", ErrNoRoot)
+	}
+	return openInRoot(proc, pid, want, path, 0)
+}
+
+// openInRoot returns an O_PATH descriptor of a path in the root of a process. If want
+// is not 0, that must be this root.
+func openInRoot(proc procfs.FS, pid int, want uint64, path string, flags uint64) (int, error) {
+	dir, err := proc.OpenRoot(pid, want)
+	if err != nil {
+		return -1, fmt.Errorf("%w: %w", ErrNoRoot, err)
+	}
+	defer func() { _ = unix.Close(dir) }() // O_PATH: nothing to lose
+	return unix.Openat2(dir, path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC | flags,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+// identify returns the ID of the file of a descriptor.
+func identify(fd int, st *unix.Stat_t) ID {
+	const (
+		handleFID   = 0x200 // AT_HANDLE_FID, since Linux 6.5
+		overlayFile = 0xf8  // OVL_FILEID_V1: the handle has the file system's UUID
+	)
+	id := idOf(st)
+	if unix.Major(st.Dev) != 0 {
+		return id // on a disk
+	}
+	if h, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH|handleFID); err == nil && h.Type() == overlayFile {
+		id.Layer, id.Device, id.Inode = string(h.Bytes()), 0, 0
+	}
+	return id
+}
+
+func idOf(st *unix.Stat_t) ID {
+	return ID{Device: device(unix.Major(st.Dev), unix.Minor(st.Dev)), Inode: st.Ino, Size: st.Size, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}
+}

@@ -1,0 +1,100 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package oncpu
+
+import (
+	"os/exec"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
+	"github.com/hotprofile/hotprofile/test/hosttest"
+)
+
+// stuckSink is a sink that makes its reader wait until it is released. It remembers what was
+// counted as lost since then, when everything up to then had been read and half a second
+// later.
+type stuckSink struct {
+	discard
+	stuck, release chan struct{}
+	once           sync.Once
+	sampled        bool
+
+	mu       sync.Mutex
+	released int64 // on the monotonic clock; 0 before
+	lost     uint64
+	lostThen chan uint64
+}
+
+func (s *stuckSink) Add(samples.Key, int64) bool {
+	s.sampled = true
+	return true
+}
+
+// Batch is called before the rings are read.
+func (s *stuckSink) Batch() uint64 {
+	if s.sampled {
+		s.once.Do(func() {
+			close(s.stuck)
+			<-s.release
+		})
+	}
+	return 1
+}
+
+func (s *stuckSink) KernelLost(_ *samples.Type, n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost += n
+}
+
+func (s *stuckSink) ReadUpTo(at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.released > 0 && at >= s.released {
+		select {
+		case s.lostThen <- s.lost:
+			s.released += int64(time.Second / 2)
+		default:
+		}
+	}
+}
+
+// TestKernelLossesAreCountedBeforeTheirWindowEnds: the window of a batch ends at the time up
+// to which everything was read. The kernel reports a loss with the first sample after it.
+func TestKernelLossesAreCountedBeforeTheirWindowEnds(t *testing.T) {
+	if err := perfevent.Probe().HostWide; err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	for range runtime.NumCPU() {
+		busy := exec.Command("sh", "-c", "while :; do :; done")
+		require.NoError(t, busy.Start())
+		t.Cleanup(func() { _ = busy.Process.Kill(); _ = busy.Wait() })
+	}
+	sink := &stuckSink{stuck: make(chan struct{}), release: make(chan struct{}), lostThen: make(chan uint64, 2)}
+	now := func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
+	s, _, _ := newTestSampler(&finding{Finding: attach.Finding{Wanted: attach.Wanted{Host: true}}}, func(c *Settings) {
+		c.Sink = sink
+		// The rings hold more than a second of samples of this size, and less than two.
+		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 16384, Tables: tables(t)})
+	})
+	require.NoError(t, s.Start(t.Context()))
+	defer func() { require.NoError(t, s.Stop(t.Context())) }()
+	<-sink.stuck
+	time.Sleep(3 * time.Second) // the rings become full
+	sink.mu.Lock()
+	sink.released, sink.lost = now(), 0
+	sink.mu.Unlock()
+	close(sink.release)
+	first, second := <-sink.lostThen, <-sink.lostThen
+	require.Positive(t, second)
+	require.Equal(t, second, first)
+}
