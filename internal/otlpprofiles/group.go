@@ -74,22 +74,25 @@ func grouped(batch *samples.Batch, all []samples.Sample) []*profileGroup {
 // newGroup returns a group with its window, as far as it is known without the samples.
 func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
 	g := &profileGroup{profileKey: k, start: k.from, end: k.until}
-	lost := int64(0) // events that the kernel dropped, of all resources
+	lost, charged := int64(0), int64(0)
 	switch {
 	case k.window != nil:
 		g.start, g.end = k.window.Start, max(k.window.End, k.window.Start+1)
 	case k.typ.Sent:
 		g.start, g.end = math.MaxInt64, 0
 	default:
-		lost = batch.Lost(k.typ)
+		lost = batch.Lost(k.typ) // of all resources
+		if k.typ == samples.OnCPU && k.from == batch.Start {
+			charged = batch.Charged(k.resource)
+		}
 	}
-	g.attributes = profileAttributes(k.typ, lost)
+	g.attributes = profileAttributes(k.typ, lost, charged)
 	return g
 }
 
 // profileAttributes returns the attributes of profiles of a type. All are text: Parca
 // drops the others.
-func profileAttributes(t *samples.Type, lost int64) (all []attribute) {
+func profileAttributes(t *samples.Type, lost, charged int64) (all []attribute) {
 	if t.Unscaled {
 		all = append(all, attribute{attr.Unscaled, dictionary.Str(yes)})
 	}
@@ -101,6 +104,9 @@ func profileAttributes(t *samples.Type, lost int64) (all []attribute) {
 	}
 	if lost > 0 {
 		all = append(all, attribute{attr.Lost, dictionary.Str(strconv.FormatInt(lost, 10))})
+	}
+	if charged > 0 {
+		all = append(all, attribute{attr.CPUTime, dictionary.Str(strconv.FormatInt(charged, 10))})
 	}
 	return all
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -142,12 +143,28 @@ func (s *Session) start(a *Attachment) error {
 	return nil
 }
 
-// enable enables the events of a.
+// maxApart bounds the time that enable takes.
+const maxApart = 20 * time.Millisecond
+
+// enable enables the events of a. Those of the host's CPUs begin one after the other, spread
+// over a period. If they fired at once, programs that wait for each other on two CPUs would be
+// sampled too rarely: one is interrupted first, and the other then waits for it.
 func (a *Attachment) enable() error {
 	if a.tid > 0 {
 		return a.request(unix.PERF_EVENT_IOC_REFRESH, a.most)
 	}
-	return a.request(unix.PERF_EVENT_IOC_ENABLE, 0)
+	apart := time.Duration(0)
+	if a.pid == 0 && a.cgroup == "" && !a.session.switches && len(a.session.tracepoints) == 0 {
+		apart = min(time.Duration(a.session.period), maxApart) / time.Duration(max(len(a.events), 1))
+	}
+	begin := time.Now()
+	for i, e := range a.events {
+		time.Sleep(time.Until(begin.Add(time.Duration(i) * apart)))
+		if err := unix.IoctlSetInt(e.fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
+			return fmt.Errorf("enabling the events of %s: %w", a.what, err)
+		}
+	}
+	return nil
 }
 
 // More permits n more samples of AttachThread on a CPU.

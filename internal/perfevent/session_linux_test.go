@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -92,6 +93,49 @@ func samplesOf(pid, n int) func(*Record) bool {
 		}
 		return n <= 0
 	}
+}
+
+// The CPUs of the host are sampled one after the other: the median times of their samples,
+// within a period, are at least a quarter of an even distance apart.
+func TestCPUsOfTheHostAreSampledApart(t *testing.T) {
+	const period = 20 * time.Millisecond
+	s := open(t, Options{HostWide: true, Kernel: KernelStacks, Period: period})
+	n := len(s.CPUs())
+	if n < 2 {
+		t.Skip("there is one CPU")
+	}
+	for range n {
+		h := programtest.Start(t)
+		h.Order("thread")
+	}
+	distance := func() (least time.Duration) {
+		a := attached(t)(s.AttachHost())
+		times := map[int][]int64{}
+		readUntil(t, s, "samples of each CPU", func(r *Record) bool {
+			if r.Type == TypeSample && r.Attachment == a {
+				times[r.CPU] = append(times[r.CPU], r.Time%int64(period))
+			}
+			enough := len(times) == n
+			for _, of := range times {
+				enough = enough && len(of) >= 9
+			}
+			return enough
+		})
+		require.NoError(t, a.Detach())
+		var medians []time.Duration
+		for _, of := range times {
+			slices.Sort(of)
+			medians = append(medians, time.Duration(of[len(of)/2]))
+		}
+		slices.Sort(medians)
+		least = medians[0] + period - medians[n-1]
+		for i := 1; i < n; i++ {
+			least = min(least, medians[i]-medians[i-1])
+		}
+		return least
+	}
+	// A busy machine may enable an event late.
+	require.Eventually(t, func() bool { return distance() >= period/time.Duration(4*n) }, programtest.Deadline, time.Millisecond)
 }
 
 func TestHostIsSampled(t *testing.T) {

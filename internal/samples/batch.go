@@ -6,6 +6,7 @@ package samples
 import (
 	"iter"
 	"math"
+	"time"
 	"unsafe"
 )
 
@@ -60,6 +61,8 @@ type Batch struct {
 	stacks map[*Stack]struct{}
 	// lost is the number of samples that the kernel lost, by sampler.
 	lost map[string]int64
+	// charged is the CPU time in nanoseconds of processes in this capture window.
+	charged map[*Resource]int64
 	// sentLocations and sentResources are those of samples that were sent.
 	sentLocations map[*Location]struct{}
 	sentResources map[*Resource]struct{}
@@ -84,6 +87,7 @@ func NewBatch(limit int) *Batch {
 		stacks: make(map[*Stack]struct{}),
 		lost:   make(map[string]int64),
 
+		charged:       make(map[*Resource]int64),
 		sentLocations: make(map[*Location]struct{}),
 		sentResources: make(map[*Resource]struct{}),
 	}
@@ -208,6 +212,16 @@ func (b *Batch) AddLost(t *Type, n uint64) {
 // Lost returns the sum of AddLost for a type's sampler.
 func (b *Batch) Lost(t *Type) int64 { return b.lost[t.sampler()] }
 
+// Charge notes the CPU time that the kernel charged to a process in this capture window.
+func (b *Batch) Charge(r *Resource, cpuTime time.Duration) { b.charged[r] = int64(cpuTime) }
+
+// Charged returns the CPU time of Charge in nanoseconds, once: one of a process's profiles
+// has it. It is 0 if it is not known.
+func (b *Batch) Charged(r *Resource) int64 {
+	defer delete(b.charged, r)
+	return b.charged[r]
+}
+
 func (t *Type) sampler() string {
 	if t.CountedAs != nil {
 		return t.CountedAs.Sampler
@@ -228,6 +242,7 @@ func (b *Batch) Reset() {
 	clear(b.sentLocations)
 	clear(b.sentResources)
 	clear(b.lost)
+	clear(b.charged)
 	clear(b.keys) // frees processes that are gone
 	b.keys = b.keys[:0]
 	b.counts = b.counts[:0]

@@ -52,7 +52,8 @@ type emitter struct {
 	done     chan struct{}
 	recorded chan struct{}
 
-	failing bool // the last call failed
+	failing bool                  // the last call failed
+	charged map[int]time.Duration // CPU time of processes when they were sampled last, by PID
 }
 
 // namer gives the addresses of a batch their names, until it takes them back.
@@ -99,6 +100,7 @@ func (e *emitter) add(name string, b *buffer.Buffer, flush func()) {
 // before the samplers and stops after them.
 func (e *emitter) Start(context.Context) error {
 	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.charged = make(map[int]time.Duration)
 	e.stop, e.done, e.recorded = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go e.recordNowAndThen()
 	go e.run()
@@ -225,6 +227,7 @@ func (e *emitter) consume(batch *samples.Batch) {
 	begin := time.Now()
 	e.names.Begin(batch)
 	defer e.names.Release(batch)
+	e.charge(batch)
 	spent := e.resolve(batch)
 	span := cputime.Begin()
 	waitreason.Find(batch)
@@ -274,6 +277,33 @@ func (e *emitter) consume(batch *samples.Batch) {
 	}
 	e.counters.CPUProfilerExportDuration.Record(e.ctx, time.Since(begin).Seconds())
 	e.log(failure, failed)
+}
+
+// maxCharged bounds the processes whose CPU time is remembered.
+const maxCharged = 1 << 14
+
+// charge notes in the batch what the kernel charged to each process since it was sampled last:
+// a profile has it beside its samples. It is not known of a process that is sampled first.
+func (e *emitter) charge(batch *samples.Batch) {
+	if len(e.charged) > maxCharged {
+		clear(e.charged)
+	}
+	read := make(map[int]bool)
+	for k := range batch.Keys() {
+		pid := k.Resource.PID
+		if k.Type != samples.OnCPU || read[pid] {
+			continue
+		}
+		read[pid] = true
+		used, err := cputime.OfProcess(pid)
+		if err != nil {
+			continue // it has ended
+		}
+		if before, known := e.charged[pid]; known && used > before {
+			batch.Charge(k.Resource, used-before)
+		}
+		e.charged[pid] = used
+	}
 }
 
 // maxTakes bounds how often the naming of a batch is begun again after a file did not

@@ -34,6 +34,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
@@ -468,6 +469,35 @@ func TestReceiverFiltersByTargetWhereTheirOwnEventsWouldBeTooMany(t *testing.T) 
 	require.Len(t, started, 1)
 	require.Contains(t, started[0].ContextMap()["what"], "by events on all of")
 	require.Contains(t, started[0].ContextMap()["why"], "perf events")
+}
+
+// The sums of both are near each other for a program that seldom sleeps.
+func TestReceiverProfilesHaveTheCPUTimeOfTheirProcess(t *testing.T) {
+	needHostWide(t)
+	cmd := run(t, exec.Command(program(t, "busy")))
+	r := start(t, func(c *Config) { c.Targets = []TargetConfig{{PID: cmd.Process.Pid}} })
+	charged := func() (all time.Duration) {
+		for _, ps := range r.sink.AllProfiles() {
+			for _, rp := range ps.ResourceProfiles().All() {
+				for _, p := range rp.ScopeProfiles().At(0).Profiles().All() {
+					for k, v := range dictionary.NewReader(ps.Dictionary()).Attributes(p.AttributeIndices()) {
+						if k == "hotprofile.cpu.time" {
+							ns, err := strconv.ParseInt(v.Str(), 10, 64)
+							require.NoError(t, err)
+							all += time.Duration(ns)
+						}
+					}
+				}
+			}
+		}
+		return all
+	}
+	r.until("a CPU time", func([]row) bool { return charged() > 0 })
+	r.until("two seconds of CPU time", func([]row) bool { return charged() > 2*time.Second })
+	r.stop()
+	sampled := float64(eventsBetween(r.sink.AllProfiles(), time.Time{}, time.Now().Add(time.Hour))) / 499
+	require.InDelta(t, charged().Seconds(), sampled, charged().Seconds()/3)
+	require.LessOrEqual(t, charged(), cpuTime(t, cmd.Process.Pid))
 }
 
 func TestReceiverSamplesACgroupThatComesBackUnderItsName(t *testing.T) {

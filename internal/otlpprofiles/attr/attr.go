@@ -73,6 +73,7 @@ const (
 
 // Attributes of profiles.
 const (
+	CPUTime  = Prefix + "cpu.time" // of the process in the time of the profile, in nanoseconds
 	Lost     = Prefix + "lost"
 	Scaled   = Prefix + "scaled"
 	Spread   = Prefix + "spread"

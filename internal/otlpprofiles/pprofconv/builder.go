@@ -7,8 +7,10 @@ package pprofconv
 
 import (
 	"cmp"
+	"math"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -31,6 +33,9 @@ type Builder struct {
 	// of them was taken at LastIncomplete, in nanoseconds since 1970.
 	Incomplete     int
 	LastIncomplete int64
+	// CPUTime is what the kernel charged to the processes in the time of their profiles, in
+	// nanoseconds, as far as profiles have it.
+	CPUTime int64
 	// size is the estimated memory in bytes.
 	size int
 
@@ -192,6 +197,12 @@ func (b *Builder) Add(d dictionary.Reader, p Part, attributes map[string]string,
 	before := b.size
 	c := converter{b: b, d: d, locations: make(map[int32]*profile.Location), labels: make(map[int32]int)}
 	for k, v := range attributes {
+		if k == attr.CPUTime {
+			if n, err := strconv.ParseInt(v, 10, 64); err == nil && n > 0 && from == 0 {
+				b.CPUTime = min(b.CPUTime+n, math.MaxInt64/2)
+			}
+			continue
+		}
 		if !slices.Contains(b.profileLabels, k) {
 			b.comment(k + "=" + v)
 		}
@@ -261,6 +272,9 @@ func (b *Builder) comment(line string) {
 func (b *Builder) Finish(executable string) *profile.Profile {
 	p := b.out
 	p.DurationNanos = max(0, b.end-p.TimeNanos)
+	if b.CPUTime > 0 {
+		b.comment(attr.CPUTime + "=" + strconv.FormatInt(b.CPUTime, 10))
+	}
 	for line := range b.comments {
 		p.Comments = append(p.Comments, line)
 	}

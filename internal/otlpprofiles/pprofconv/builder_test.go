@@ -38,6 +38,21 @@ func TestProfileThatIsAddedInPartsIsTheSame(t *testing.T) {
 	require.Equal(t, whole.Finish("").String(), parts.Finish("").String())
 }
 
+// A profile that is added in parts counts once.
+func TestCPUTimeOfProcessesIsSummed(t *testing.T) {
+	b := NewBuilder(dictionary.ProfileType{Sample: "samples", Unit: "count", Period: "cpu", PeriodUnit: "nanoseconds"}, Options{})
+	for _, cpuTime := range []string{"2000000000", "500000000", "-7", "much"} {
+		in := pprofstest.Input{Profile: map[string]string{"hotprofile.cpu.time": cpuTime}, Hot: 3, Cold: 4, Stacks: 50}.Build(t)
+		d := dictionary.NewReader(in.Dictionary())
+		p := profileOf(in)
+		for next := 0; next < p.Samples().Len(); {
+			next = b.Add(d, Part{Profile: p}, Attributes(d, p), next, 2000).Next
+		}
+	}
+	require.EqualValues(t, 2_500_000_000, b.CPUTime)
+	require.Equal(t, []string{"hotprofile.cpu.time=2500000000"}, b.Finish("").Comments)
+}
+
 // TestSamplesOfDifferentPhasesStayApart: with the attribute of the profile as a label,
 // which then is no comment.
 func TestSamplesOfDifferentPhasesStayApart(t *testing.T) {

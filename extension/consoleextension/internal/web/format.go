@@ -34,6 +34,7 @@ func (s *Server) functions() template.FuncMap {
 		"count":    count[int],     // count 1234567: 1,234,567
 		"count64":  count[int64],   // the same
 		"bytes":    formatBytes,    // bytes 1234567: 1.18 MiB
+		"amount":   amount,         // amount "bytes" 1234567: 1.18 MiB
 		"duration": formatDuration, // duration 90s: 1 min 30 s
 		"time":     formatTime,     // time TIME: <time>, in the zone of the reader
 		"ago":      s.ago,          // ago TIME: <time>3 min ago</time>

@@ -5,5 +5,13 @@
 
 package cputime
 
+import (
+	"errors"
+	"time"
+)
+
 // threadTime returns 0: nothing is sampled, so there is nothing to measure.
 func threadTime() int64 { return 0 }
+
+// OfProcess fails.
+func OfProcess(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
