@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
@@ -282,8 +283,8 @@ func (e *emitter) consume(batch *samples.Batch) {
 // maxCharged bounds the processes whose CPU time is remembered.
 const maxCharged = 1 << 14
 
-// charge notes in the batch what the kernel charged to each process since it was sampled last:
-// a profile has it beside its samples. It is not known of a process that is sampled first.
+// charge notes in the batch what the kernel charged to each process since it was sampled last,
+// or since its start in this batch: a profile has it beside its samples.
 func (e *emitter) charge(batch *samples.Batch) {
 	if len(e.charged) > maxCharged {
 		clear(e.charged)
@@ -299,11 +300,28 @@ func (e *emitter) charge(batch *samples.Batch) {
 		if err != nil {
 			continue // it has ended
 		}
-		if before, known := e.charged[pid]; known && used > before {
-			batch.Charge(k.Resource, used-before)
-		}
+		before, known := e.charged[pid]
 		e.charged[pid] = used
+		if !known || used < before {
+			if startOf(k.Resource) < batch.Start {
+				continue
+			}
+			before = 0
+		}
+		batch.Charge(k.Resource, used-before)
 	}
+}
+
+// startOf returns when a process started, in nanoseconds since 1970; 0 if that is not known.
+func startOf(r *samples.Resource) int64 {
+	for _, a := range r.Attributes {
+		if text, ok := a.Value.(string); ok && a.Key == attr.CreationTime {
+			if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+				return at.UnixNano()
+			}
+		}
+	}
+	return 0
 }
 
 // maxTakes bounds how often the naming of a batch is begun again after a file did not

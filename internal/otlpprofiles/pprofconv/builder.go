@@ -33,9 +33,9 @@ type Builder struct {
 	// of them was taken at LastIncomplete, in nanoseconds since 1970.
 	Incomplete     int
 	LastIncomplete int64
-	// CPUTime is what the kernel charged to the processes in the time of their profiles, in
-	// nanoseconds, as far as profiles have it.
-	CPUTime int64
+	// CPUTime is what the kernel charged to the processes in the time of the profiles that have
+	// it, and CPUSampled what the samples of these profiles stand for, in nanoseconds.
+	CPUTime, CPUSampled int64
 	// size is the estimated memory in bytes.
 	size int
 
@@ -196,14 +196,12 @@ func (b *Builder) Add(d dictionary.Reader, p Part, attributes map[string]string,
 	b.end = max(b.end, end)
 	before := b.size
 	c := converter{b: b, d: d, locations: make(map[int32]*profile.Location), labels: make(map[int32]int)}
+	charged, _ := strconv.ParseInt(attributes[attr.CPUTime], 10, 64)
+	if from == 0 && charged > 0 {
+		b.CPUTime = min(b.CPUTime+charged, math.MaxInt64/2)
+	}
 	for k, v := range attributes {
-		if k == attr.CPUTime {
-			if n, err := strconv.ParseInt(v, 10, 64); err == nil && n > 0 && from == 0 {
-				b.CPUTime = min(b.CPUTime+n, math.MaxInt64/2)
-			}
-			continue
-		}
-		if !slices.Contains(b.profileLabels, k) {
+		if k != attr.CPUTime && !slices.Contains(b.profileLabels, k) {
 			b.comment(k + "=" + v)
 		}
 	}
@@ -229,6 +227,9 @@ func (b *Builder) Add(d dictionary.Reader, p Part, attributes map[string]string,
 		} else {
 			a.Malformed += n
 		}
+	}
+	if charged > 0 {
+		b.CPUSampled += int64(a.Sum) * p.Period()
 	}
 	return a
 }
@@ -274,6 +275,7 @@ func (b *Builder) Finish(executable string) *profile.Profile {
 	p.DurationNanos = max(0, b.end-p.TimeNanos)
 	if b.CPUTime > 0 {
 		b.comment(attr.CPUTime + "=" + strconv.FormatInt(b.CPUTime, 10))
+		b.comment(attr.CPUTime + ".sampled=" + strconv.FormatInt(b.CPUSampled, 10))
 	}
 	for line := range b.comments {
 		p.Comments = append(p.Comments, line)

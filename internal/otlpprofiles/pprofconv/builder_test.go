@@ -50,7 +50,7 @@ func TestCPUTimeOfProcessesIsSummed(t *testing.T) {
 		}
 	}
 	require.EqualValues(t, 2_500_000_000, b.CPUTime)
-	require.Equal(t, []string{"hotprofile.cpu.time=2500000000"}, b.Finish("").Comments)
+	require.Equal(t, []string{"hotprofile.cpu.time.sampled=1140000000", "hotprofile.cpu.time=2500000000"}, b.Finish("").Comments)
 }
 
 // TestSamplesOfDifferentPhasesStayApart: with the attribute of the profile as a label,

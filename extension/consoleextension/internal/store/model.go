@@ -118,9 +118,8 @@ type ProfileInfo struct {
 	// taken at LastIncomplete.
 	Incomplete     int64
 	LastIncomplete time.Time
-	// CPUTime is what the kernel charged to the processes in this time, as far as it is known,
-	// in nanoseconds.
-	CPUTime int64
+	// CPUTime and CPUSampled are as in pprofconv.Builder.
+	CPUTime, CPUSampled int64
 	// Truncated samples were dropped because the opening, or the store, was full.
 	Truncated int64
 	// Damaged is the number of files of it that could not be read: their samples are lost.

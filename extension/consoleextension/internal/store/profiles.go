@@ -635,6 +635,7 @@ func (f *profileFiles) write(w batch) {
 		f.added(w.o, w.p, s)
 		w.p.Samples += int64(events)
 		w.p.CPUTime += w.pending.CPUTime
+		w.p.CPUSampled += w.pending.CPUSampled
 		w.p.Incomplete += int64(w.pending.Incomplete)
 		if at := time.Unix(0, w.pending.LastIncomplete); w.pending.Incomplete > 0 && at.After(w.p.LastIncomplete) {
 			w.p.LastIncomplete = at

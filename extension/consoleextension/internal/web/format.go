@@ -26,15 +26,15 @@ const titleLength = 1000
 // through one of the functions that use it.
 func (s *Server) functions() template.FuncMap {
 	return template.FuncMap{
-		"static":   s.static.url,   // static "console.css": the URL of a file
-		"text":     text,           // text 40 TEXT: the text, cut, with the whole as tooltip
-		"cut":      cutText,        // cut 40 TEXT: the text alone, for titles and labels
-		"number":   number,         // number 93.456: 93.5
-		"measure":  measure,        // measure MONITOR 93.456: 93.5 %
-		"count":    count[int],     // count 1234567: 1,234,567
-		"count64":  count[int64],   // the same
-		"bytes":    formatBytes,    // bytes 1234567: 1.18 MiB
-		"amount":   amount,         // amount "bytes" 1234567: 1.18 MiB
+		"static":   s.static.url, // static "console.css": the URL of a file
+		"text":     text,         // text 40 TEXT: the text, cut, with the whole as tooltip
+		"cut":      cutText,      // cut 40 TEXT: the text alone, for titles and labels
+		"number":   number,       // number 93.456: 93.5
+		"measure":  measure,      // measure MONITOR 93.456: 93.5 %
+		"count":    count[int],   // count 1234567: 1,234,567
+		"count64":  count[int64], // the same
+		"bytes":    formatBytes,  // bytes 1234567: 1.18 MiB
+		"share":    func(part, all int64) string { return percent(float64(part) / float64(all)) },
 		"duration": formatDuration, // duration 90s: 1 min 30 s
 		"time":     formatTime,     // time TIME: <time>, in the zone of the reader
 		"ago":      s.ago,          // ago TIME: <time>3 min ago</time>
