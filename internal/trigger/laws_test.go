@@ -546,7 +546,7 @@ func (w *life) serve(l *laws, u *Unit, service string) {
 }
 
 func (w *life) fire(l *laws, u *Unit, d time.Duration, known map[string]bool) {
-	o, err := u.OpenByHand(d, l.now)
+	o, _, err := u.OpenGate(Alert{}, d, l.now)
 	var over *budget.ExceededError
 	if err != nil {
 		require.ErrorAs(l.t, err, &over)
@@ -564,7 +564,7 @@ func (w *life) fire(l *laws, u *Unit, d time.Duration, known map[string]bool) {
 
 // alert opens by an alert whose key is its name too.
 func (w *life) alert(l *laws, u *Unit, name string, d time.Duration) {
-	o, opened, err := u.OpenByAlert(Alert{Key: name, Name: name}, d, l.now)
+	o, opened, err := u.OpenGate(Alert{Key: name, Name: name}, d, l.now)
 	var over *budget.ExceededError
 	if err != nil {
 		require.ErrorAs(l.t, err, &over)
@@ -578,7 +578,7 @@ func (w *life) alert(l *laws, u *Unit, name string, d time.Duration) {
 }
 
 func (w *life) resolve(l *laws, u *Unit, name string) {
-	o := u.CloseByAlert(name, l.now)
+	o := u.CloseGate(name, l.now)
 	l.evaluated(w.e.Evaluate(l.now))
 	if o != nil {
 		require.Equal(l.t, name, o.Alert)
@@ -587,13 +587,13 @@ func (w *life) resolve(l *laws, u *Unit, name string) {
 }
 
 func (w *life) closeByHand(l *laws, u *Unit) {
-	o := u.CloseByHand(l.now)
+	o := u.CloseGate("", l.now)
 	l.evaluated(w.e.Evaluate(l.now))
 	if o != nil {
 		require.True(l.t, o.Manual)
 		require.Equal(l.t, l.now, o.ClosedAt)
 	}
-	require.Nil(l.t, u.CloseByHand(l.now), "twice")
+	require.Nil(l.t, u.CloseGate("", l.now), "twice")
 }
 
 // export exports profiles, which are accepted now, later, or never.
@@ -667,7 +667,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 				case 1:
 					u.SetService([]string{"", "x", "y"}[service])
 				case 2:
-					_, err := u.OpenByHand(10*time.Second, now)
+					_, _, err := u.OpenGate(Alert{}, 10*time.Second, now)
 					log("fire %v", err)
 				case 3:
 					w.reboot(t, now)

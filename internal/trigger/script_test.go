@@ -201,7 +201,7 @@ func (s *script) run(f []string) (err error) {
 	case "fire":
 		s.fire(arg[0], s.upTo(duration(arg[1])), duration(arg[2]))
 	case "alert":
-		o, opened, err := s.engine.Unit(arg[0]).OpenByAlert(Alert{Key: arg[4], Name: arg[3]}, duration(arg[2]), s.upTo(duration(arg[1])))
+		o, opened, err := s.engine.Unit(arg[0]).OpenGate(Alert{Key: arg[4], Name: arg[3]}, duration(arg[2]), s.upTo(duration(arg[1])))
 		switch {
 		case err != nil:
 			fmt.Fprintf(&s.out, "\t%v\n", err)
@@ -212,7 +212,7 @@ func (s *script) run(f []string) (err error) {
 		}
 		checkInvariants(s.t, s.engine)
 	case "resolve":
-		if o := s.engine.Unit(arg[0]).CloseByAlert(arg[2], s.upTo(duration(arg[1]))); o != nil {
+		if o := s.engine.Unit(arg[0]).CloseGate(arg[2], s.upTo(duration(arg[1]))); o != nil {
 			fmt.Fprintf(&s.out, "\tclosed %s\n", o.ID)
 		} else {
 			fmt.Fprintln(&s.out, "\tnot open")
@@ -325,7 +325,7 @@ func (s *script) fire(unit string, now time.Time, d time.Duration) {
 	if !ok {
 		u = s.engine.Unit(unit)
 	}
-	o, err := u.OpenByHand(d, now)
+	o, _, err := u.OpenGate(Alert{}, d, now)
 	if err != nil {
 		fmt.Fprintf(&s.out, "\t%v\n", err)
 		return

@@ -68,10 +68,10 @@ const (
 	Released       Reason = "released"        // Profiling ended, every condition that held is released
 	BaselineDue    Reason = "baseline"        // to Profiling while cool
 	GaveWay        Reason = "gave way"        // a baseline ended: its unit is hot or its place is needed
-	ByHand         Reason = "manual"          // Watching to Profiling by OpenByHand
-	ClosedByHand   Reason = "closed by hand"  // Profiling ended by CloseByHand
-	ByAlert        Reason = "alert"           // Watching to Profiling by OpenByAlert
-	AlertResolved  Reason = "alert resolved"  // Profiling ended by CloseByAlert
+	ByHand         Reason = "manual"          // Watching to Profiling by OpenGate
+	ClosedByHand   Reason = "closed by hand"  // Profiling ended by CloseGate
+	ByAlert        Reason = "alert"           // Watching to Profiling by OpenGate
+	AlertResolved  Reason = "alert resolved"  // Profiling ended by CloseGate
 
 	// A condition holds and the policy stays in Watching. Each is reported once
 	// while a condition holds; the gate opens when the obstacle is gone.

@@ -275,15 +275,15 @@ func FuzzEngine(f *testing.F) {
 				e.Unit(name).SetService(string('x' + rune(op>>7)))
 				e.Unit(name).SetStarted(now.Add(-time.Duration(int8(next())) * time.Second))
 			case 14:
-				if o, err := e.Unit(name).OpenByHand(time.Duration(int8(next()))*time.Second, now); err == nil {
+				if o, _, err := e.Unit(name).OpenGate(Alert{}, time.Duration(int8(next()))*time.Second, now); err == nil {
 					require.True(t, o.Until().After(now) && o.Manual)
 				}
 				alert := Alert{Key: string('k' + rune(next()&3))}
 				alert.Name = "Alert " + alert.Key
-				if o, _, err := e.Unit(name).OpenByAlert(alert, time.Duration(int8(next()))*time.Second, now); err == nil {
+				if o, _, err := e.Unit(name).OpenGate(alert, time.Duration(int8(next()))*time.Second, now); err == nil {
 					require.True(t, o.Until().After(now) && o.Alert == alert.Key)
 				}
-				e.Unit(name).CloseByAlert(string('k'+rune(next()&7)), now)
+				e.Unit(name).CloseGate(string('k'+rune(next()&7)), now)
 			case 15:
 				if n := int(int8(next())); e.Affords(n, now) {
 					e.SpendBytes(n, now)
@@ -551,14 +551,14 @@ func TestPoliciesKeepAReserveOfPlaces(t *testing.T) {
 		require.NoError(t, err)
 		opened := 0
 		for n := range 12 {
-			if _, err := e.Unit(strconv.Itoa(n)).OpenByHand(time.Hour, start); err == nil {
+			if _, _, err := e.Unit(strconv.Itoa(n)).OpenGate(Alert{}, time.Hour, start); err == nil {
 				opened++
 			}
 		}
 		require.Equal(t, want, opened, "of %d", places)
 		checkInvariants(t, e)
-		require.NotNil(t, e.Unit("0").CloseByHand(start))
-		_, err = e.Unit("11").OpenByHand(time.Hour, start)
+		require.NotNil(t, e.Unit("0").CloseGate("", start))
+		_, _, err = e.Unit("11").OpenGate(Alert{}, time.Hour, start)
 		require.NoError(t, err, "a place is free again")
 		checkInvariants(t, e)
 	}
@@ -567,14 +567,14 @@ func TestPoliciesKeepAReserveOfPlaces(t *testing.T) {
 func TestExceededErrorNamesTheBudget(t *testing.T) {
 	e, err := New(Config{CollectionInterval: time.Second, Budgets: budget.Limits{MaxConcurrentUnits: 1}})
 	require.NoError(t, err)
-	_, err = e.Unit("a").OpenByHand(time.Second, start)
+	_, _, err = e.Unit("a").OpenGate(Alert{}, time.Second, start)
 	require.NoError(t, err)
-	_, err = e.Unit("b").OpenByHand(time.Second, start)
+	_, _, err = e.Unit("b").OpenGate(Alert{}, time.Second, start)
 	var over *budget.ExceededError
 	require.ErrorAs(t, err, &over)
 	require.Equal(t, budget.MaxConcurrentUnits, over.Budget)
 	e.Close(start)
-	_, err = e.Unit("a").OpenByHand(time.Second, start)
+	_, _, err = e.Unit("a").OpenGate(Alert{}, time.Second, start)
 	require.ErrorContains(t, err, "shut down")
 }
 
@@ -593,7 +593,7 @@ func TestAUnitThatNeverFiredIsForgottenAtOnce(t *testing.T) {
 func TestOpeningIsProlongedWhileItIsRead(t *testing.T) {
 	e, now := watchedAt(t, everything(), 1, 0.1)
 	u := e.Unit("unit0")
-	o, err := u.OpenByHand(time.Second, now)
+	o, _, err := u.OpenGate(Alert{}, time.Second, now)
 	require.NoError(t, err)
 	var reading sync.WaitGroup
 	reading.Go(func() {
@@ -602,7 +602,7 @@ func TestOpeningIsProlongedWhileItIsRead(t *testing.T) {
 		}
 	})
 	for n := range 100 {
-		again, err := u.OpenByHand(time.Duration(n+1)*time.Second, now)
+		again, _, err := u.OpenGate(Alert{}, time.Duration(n+1)*time.Second, now)
 		require.NoError(t, err)
 		require.Same(t, o, again)
 	}

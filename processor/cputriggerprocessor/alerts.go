@@ -141,31 +141,8 @@ func has(attributes []attribute.KeyValue, want map[string]string) bool {
 
 // Open opens the gate of a unit for an alert.
 func (g *alertGates) Open(unit identify.Identity, a trigger.Alert, d time.Duration) (manual.Opened, bool, error) {
-	if g.p.closed.Load() {
-		return manual.Opened{}, false, manual.ErrShutdown
-	}
-	o, opened, err := g.p.units.OpenByAlert(unit, a, d, g.p.now())
-	if errors.Is(err, units.ErrTooMany) {
-		return manual.Opened{}, false, &manual.NoSuchUnitError{Unit: unit.Name, Why: err.Error()}
-	}
-	if err != nil {
-		return manual.Opened{}, false, err
-	}
-	if opened {
-		g.p.hot.Publish()
-	}
-	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until(), LostUnit: o.LostUnit}, opened, nil
+	return g.p.openGate(unit, a, d)
 }
 
 // Close closes what an alert opened of a unit.
-func (g *alertGates) Close(unit, key string) (manual.Closed, error) {
-	if g.p.closed.Load() {
-		return manual.Closed{}, manual.ErrShutdown
-	}
-	o, still, ok := g.p.units.CloseByAlert(unit, key, g.p.now())
-	if !ok {
-		return manual.Closed{}, manual.ErrNotOpen
-	}
-	g.p.hot.Publish()
-	return manual.Closed{TriggerID: o.ID, Unit: o.Unit, Closed: o.ClosedAt, StillOpen: still}, nil
-}
+func (g *alertGates) Close(unit, key string) (manual.Closed, error) { return g.p.closeGate(unit, key) }

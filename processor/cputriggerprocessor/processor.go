@@ -489,15 +489,8 @@ func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration)
 	if err != nil {
 		return manual.Opened{}, err
 	}
-	o, err := p.units.Open(t, d, p.now())
-	if errors.Is(err, units.ErrTooMany) {
-		return manual.Opened{}, &manual.NoSuchUnitError{Unit: t.Name, Why: err.Error()}
-	}
-	if err != nil {
-		return manual.Opened{}, err
-	}
-	p.hot.Publish()
-	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until()}, nil
+	opened, _, err := p.openGate(t, trigger.Alert{}, d)
+	return opened, err
 }
 
 // closeByHand closes the gate of a unit that was opened by hand.
@@ -509,7 +502,33 @@ func (p *cpuTrigger) closeByHand(_ context.Context, name string) (manual.Closed,
 	if err != nil {
 		return manual.Closed{}, err
 	}
-	o, still, ok := p.units.CloseByHand(t.Name, p.now())
+	return p.closeGate(t.Name, "")
+}
+
+// openGate opens the gate of a unit by hand or by an alert.
+func (p *cpuTrigger) openGate(unit identify.Identity, a trigger.Alert, d time.Duration) (manual.Opened, bool, error) {
+	if p.closed.Load() {
+		return manual.Opened{}, false, manual.ErrShutdown
+	}
+	o, changed, err := p.units.OpenGate(unit, a, d, p.now())
+	if errors.Is(err, units.ErrTooMany) {
+		return manual.Opened{}, false, &manual.NoSuchUnitError{Unit: unit.Name, Why: err.Error()}
+	}
+	if err != nil {
+		return manual.Opened{}, false, err
+	}
+	if changed {
+		p.hot.Publish()
+	}
+	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until(), LostUnit: o.LostUnit}, changed, nil
+}
+
+// closeGate closes what an alert, or without a key a person, opened of a unit.
+func (p *cpuTrigger) closeGate(unit, key string) (manual.Closed, error) {
+	if p.closed.Load() {
+		return manual.Closed{}, manual.ErrShutdown
+	}
+	o, still, ok := p.units.CloseGate(unit, key, p.now())
 	if !ok {
 		return manual.Closed{}, manual.ErrNotOpen
 	}

@@ -239,67 +239,41 @@ func (s *Set) Settle(verdicts []Verdict, err error, again bool, now time.Time) {
 	}
 }
 
-// Open opens the gate of a unit by hand. The unit is added if it is new.
-func (s *Set) Open(id identify.Identity, d time.Duration, now time.Time) (trigger.Opening, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u := s.add(id, now)
-	if u == nil {
-		return trigger.Opening{}, ErrTooMany
-	}
-	o, err := u.decision.OpenByHand(d, now)
-	if err != nil {
-		return trigger.Opening{}, err
-	}
-	s.report(s.cfg.Engine.Evaluate(now)) // which reports that it is open
-	s.cfg.Recorder.Sweep(now)
-	return *o, nil
-}
-
-// OpenByAlert is Open for an alert. opened is false if the gate is open by it.
-func (s *Set) OpenByAlert(id identify.Identity, a trigger.Alert, d time.Duration, now time.Time) (o trigger.Opening, opened bool, err error) {
+// OpenGate opens the gate of a unit by hand or by an alert; see [trigger.Unit.OpenGate].
+// The unit is added if it is new.
+func (s *Set) OpenGate(id identify.Identity, a trigger.Alert, d time.Duration, now time.Time) (o trigger.Opening, changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.add(id, now)
 	if u == nil {
 		return trigger.Opening{}, false, ErrTooMany
 	}
-	of, opened, err := u.decision.OpenByAlert(a, d, now)
+	of, changed, err := u.decision.OpenGate(a, d, now)
 	if err != nil {
 		return trigger.Opening{}, false, err
 	}
-	if opened {
-		s.report(s.cfg.Engine.Evaluate(now)) // which reports that it is open
-		s.cfg.Recorder.Sweep(now)
+	if changed {
+		s.evaluate(now) // which reports that it is open
 	}
-	return *of, opened, nil
+	return *of, changed, nil
 }
 
-// CloseByHand closes the gate of a unit that was opened by hand, and returns that
-// opening and the policies by which the gate stays open. ok is false if there is none.
-func (s *Set) CloseByHand(name string, now time.Time) (o trigger.Opening, still []string, ok bool) {
-	return s.close(name, (*trigger.Unit).CloseByHand, now)
-}
-
-// CloseByAlert is CloseByHand for what an alert opened.
-func (s *Set) CloseByAlert(name, key string, now time.Time) (o trigger.Opening, still []string, ok bool) {
-	return s.close(name, func(u *trigger.Unit, now time.Time) *trigger.Opening { return u.CloseByAlert(key, now) }, now)
-}
-
-func (s *Set) close(name string, closeOf func(*trigger.Unit, time.Time) *trigger.Opening, now time.Time) (o trigger.Opening, still []string, ok bool) {
+// CloseGate closes what an alert, or without a key a person, opened of a unit. It returns
+// that opening and the policies by which the gate stays open. ok is false if there is
+// none.
+func (s *Set) CloseGate(name, key string, now time.Time) (o trigger.Opening, still []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u, ok := s.byName[name]
 	if !ok {
 		return trigger.Opening{}, nil, false
 	}
-	closed := closeOf(u.decision, now)
+	closed := u.decision.CloseGate(key, now)
 	if closed == nil {
 		return trigger.Opening{}, nil, false
 	}
 	still = others(u.decision, closed)
-	s.report(s.cfg.Engine.Evaluate(now)) // which reports that it is closed
-	s.cfg.Recorder.Sweep(now)
+	s.evaluate(now) // which reports that it is closed
 	return *closed, still, true
 }
 
@@ -405,6 +379,10 @@ func (s *Set) Expire(before, now time.Time) {
 func (s *Set) Evaluate(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.evaluate(now)
+}
+
+func (s *Set) evaluate(now time.Time) {
 	s.report(s.cfg.Engine.Evaluate(now))
 	s.cfg.Recorder.Sweep(now)
 }
