@@ -37,7 +37,7 @@ func (r *Reader) OpenCPUTime(g Group) (*CPUTime, error) {
 		}
 		c := &CPUTime{}
 		if h == V2Tree {
-			c.figure, c.stat = figure{r: r}, r.acquireStat(dir, g.Paths[h])
+			c.figure, c.stat = figure{r: r}, acquire(r, r.stats, dir, g.Paths[h], "cpu.stat") // once for all users
 		} else {
 			c.figure = r.figure(dir, "cpuacct.usage")
 		}
@@ -165,12 +165,6 @@ func parseFigure(b []byte) (uint64, error) {
 		return 0, fmt.Errorf("malformed figure %.40q", b)
 	}
 	return n, nil
-}
-
-// acquireStat opens the cpu.stat of a cgroup, once for all its users: on a v2 host
-// CPU time and throttling are in the same file.
-func (r *Reader) acquireStat(dir, path string) *level[cpuStat] {
-	return acquire(r, r.stats, dir, path, "cpu.stat")
 }
 
 // stat reads a cpu.stat. If it was read at the same now already, or with recent

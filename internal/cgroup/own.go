@@ -31,7 +31,7 @@ func (t *Tree) Own(g Group, h Hierarchy) (dir string, err error) {
 	if id, ok := ContainerID(path); ok && g.ContainerID == id {
 		return dir, nil // everything below is the container's
 	}
-	if h == g.by && t.populatedBelow(dir) {
+	if h == g.by && populated(dir, 1, maxDepth) {
 		return "", Shared // figures include those of the groups below
 	}
 	if t.mode != V2 && !t.sameProcesses(g, h, dir) {
@@ -49,19 +49,6 @@ func (t *Tree) Childless(g Group) bool {
 		}
 	}
 	return true
-}
-
-// populatedBelow reports whether a cgroup below dir has processes.
-func (t *Tree) populatedBelow(dir string) bool {
-	found := false
-	walkDirs(dir, func(path string, depth int) bool {
-		if depth > 0 && !found {
-			procs, _ := processesIn(filepath.Join(dir, path), 1)
-			found = len(procs) > 0
-		}
-		return !found
-	})
-	return found
 }
 
 // sameProcesses reports whether a cgroup holds all of the group's processes and no

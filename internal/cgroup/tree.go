@@ -153,18 +153,18 @@ func wholeTree(h Hierarchy, dir string) bool {
 func (t *Tree) PathsOf(pid int) (Paths, error) {
 	p, err := t.readPaths(t.procfs.File(pid, "cgroup"))
 	if err != nil {
-		return Paths{}, fmt.Errorf("find the cgroup of process %d: %w", pid, err)
+		err = fmt.Errorf("find the cgroup of process %d: %w", pid, err)
 	}
-	return p, nil
+	return p, err
 }
 
 // PathsOfThread returns the paths of a thread of a process.
 func (t *Tree) PathsOfThread(pid, tid int) (Paths, error) {
 	p, err := t.readPaths(t.procfs.File(pid, "task/"+strconv.Itoa(tid)+"/cgroup"))
 	if err != nil {
-		return Paths{}, fmt.Errorf("find the cgroup of thread %d: %w", tid, err)
+		err = fmt.Errorf("find the cgroup of thread %d: %w", tid, err)
 	}
-	return p, nil
+	return p, err
 }
 
 func (t *Tree) readPaths(file string) (Paths, error) {
@@ -174,9 +174,9 @@ func (t *Tree) readPaths(file string) (Paths, error) {
 	}
 	p, err := t.ParsePaths(b)
 	if err != nil {
-		return Paths{}, fmt.Errorf("%s: %w", file, err)
+		err = fmt.Errorf("%s: %w", file, err)
 	}
-	return p, nil
+	return p, err
 }
 
 // ErrOutside is for a process in a part of the host's tree that is not mounted
