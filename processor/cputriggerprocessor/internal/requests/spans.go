@@ -45,6 +45,7 @@ func (in *Intake) ObserveTraces(td ptrace.Traces) {
 
 func (in *Intake) observeSpans(rs ptrace.ResourceSpans, now time.Time, counts *counters.Items) {
 	var s *source
+	sought := false
 	scopes := rs.ScopeSpans()
 	for i := range scopes.Len() {
 		spans := scopes.At(i).Spans()
@@ -53,30 +54,22 @@ func (in *Intake) observeSpans(rs ptrace.ResourceSpans, now time.Time, counts *c
 			if span.Kind() != ptrace.SpanKindServer {
 				continue
 			}
-			if s == nil {
-				if s = in.source(rs.Resource().Attributes(), now); s == nil {
-					counts[counters.ItemOverLimit] += serverSpans(rs)
-					in.logBad(tooManyKnown)
-					return
+			if !sought {
+				sought = true
+				if s = in.source(rs.Resource().Attributes(), now); s != nil {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					in.begin(s, now)
 				}
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				in.begin(s, now)
+			}
+			if s == nil {
+				counts[counters.ItemOverLimit]++
+				in.logBad(tooManyKnown)
+				continue
 			}
 			counts[in.observeSpan(s, span, now)]++
 		}
 	}
-}
-
-func serverSpans(rs ptrace.ResourceSpans) (n int64) {
-	for _, scope := range rs.ScopeSpans().All() {
-		for _, span := range scope.Spans().All() {
-			if span.Kind() == ptrace.SpanKindServer {
-				n++
-			}
-		}
-	}
-	return n
 }
 
 func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counters.ItemOutcome {
