@@ -17,6 +17,7 @@ package cgroup
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -98,13 +99,7 @@ func Open(root string) (*Tree, error) {
 // better reports whether a shows more of a hierarchy than b does, or the same in a
 // directory with a shorter path.
 func better(a, b mount) bool {
-	if a.up != b.up {
-		return a.up > b.up
-	}
-	if len(a.rest) != len(b.rest) {
-		return len(a.rest) < len(b.rest)
-	}
-	return len(a.dir) < len(b.dir)
+	return cmp.Or(cmp.Compare(b.up, a.up), cmp.Compare(len(a.rest), len(b.rest)), cmp.Compare(len(a.dir), len(b.dir))) < 0
 }
 
 // Mode returns the kinds of hierarchies that were found.
