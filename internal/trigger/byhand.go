@@ -83,7 +83,7 @@ func (u *Unit) openAsked(a Alert, duration time.Duration, now time.Time) (o *Ope
 			err = ErrTooManyAlerts
 			return
 		}
-		m := &machine{unit: u, policy: &policy{index: -1, name: name, services: &e.services}}
+		m := &machine{unit: u, policy: &policy{Policy: Policy{Name: name}, index: -1, services: &e.services}}
 		u.byHand = append(u.byHand, m)
 		m.openByHand(a.Key, duration, now)
 		o = m.opening

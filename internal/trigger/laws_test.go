@@ -275,7 +275,7 @@ func (l *laws) rebooted(e *Engine) {
 	l.open, l.closed, l.states = map[string]*Opening{}, nil, map[place]State{}
 	for _, u := range e.roster.byName {
 		for p := range u.machines {
-			l.states[place{u, e.plan.policies[p].name}] = u.machines[p].state
+			l.states[place{u, e.plan.policies[p].Name}] = u.machines[p].state
 		}
 	}
 }
@@ -652,7 +652,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 				log := func(format string, args ...any) { lines[i] = append(lines[i], fmt.Sprintf(format, args...)) }
 				logAll := func(transitions []Transition) {
 					for _, x := range transitions {
-						if slices.ContainsFunc(w.e.plan.policies, func(p policy) bool { return p.name == x.Policy && p.dryRun }) {
+						if slices.ContainsFunc(w.e.plan.policies, func(p policy) bool { return p.Name == x.Policy && p.DryRun }) {
 							differs++
 							continue
 						}

@@ -58,7 +58,7 @@ func (m *machine) conditions(dst []ConditionStatus, now time.Time) []ConditionSt
 		return dst
 	}
 	at := m.unit.engine.clock.at(now)
-	common := ConditionStatus{Policy: m.policy.name, State: m.state, Off: m.off, DryRun: m.policy.dryRun}
+	common := ConditionStatus{Policy: m.policy.Name, State: m.state, Off: m.off, DryRun: m.policy.DryRun}
 	if m.state == Watching {
 		common.Blocked, common.NotBefore, common.Budget = m.obstacle(now, at)
 	}

@@ -182,7 +182,7 @@ func (u *Unit) holds(c *condition, at int64) bool {
 // its guard fails.
 func (u *Unit) released(c *condition, at int64) bool {
 	return u.histories[c.monitor].Released(c.test, at) ||
-		c.releases && c.guard != nil && u.histories[c.guard.monitor].Fails(c.guard.test, at)
+		c.ReleaseBelow != nil && c.guard != nil && u.histories[c.guard.monitor].Fails(c.guard.test, at)
 }
 
 // value returns what the condition compares with its threshold.
@@ -236,7 +236,7 @@ func (u *Unit) MayFire(before time.Time) bool {
 	}
 	for i := range u.machines {
 		m := &u.machines[i]
-		if m.off || m.policy.dryRun {
+		if m.off || m.policy.DryRun {
 			continue
 		}
 		if m.state == Profiling || m.notBefore.Before(before) {
@@ -339,7 +339,7 @@ func (u *Unit) memory() (next, last, real time.Time) {
 		}
 	}
 	for i := range u.machines {
-		remember(u.machines[i].notBefore, u.machines[i].policy.dryRun)
+		remember(u.machines[i].notBefore, u.machines[i].policy.DryRun)
 	}
 	for i, o := range u.closed {
 		t := o.ClosedAt.Add(closedMemory)
