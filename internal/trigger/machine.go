@@ -303,7 +303,7 @@ func (m *machine) close(at time.Time, why Reason) {
 	}
 	m.unit.remember(o)
 	m.report(Transition{
-		Time: at, From: Profiling, Reason: why, Cause: o.Cause, Opening: o, nothing: o.Profiles == 0 && o.real(),
+		Time: at, From: Profiling, Reason: why, Cause: o.Cause, Opening: o, NothingExported: o.Profiles == 0 && o.real(),
 	})
 }
 

@@ -444,7 +444,7 @@ func (s *script) print(transitions []Transition) {
 				fmt.Fprintf(&s.out, " exported %d profiles, %d samples, %d bytes, refused %d", o.Profiles, o.Samples, o.Bytes, o.Refused)
 			}
 		}
-		if x.NothingExported() {
+		if x.NothingExported {
 			fmt.Fprint(&s.out, ", nothing exported")
 		}
 		fmt.Fprintln(&s.out)

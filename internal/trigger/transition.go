@@ -100,12 +100,9 @@ type Transition struct {
 	// Repeated: an obstacle was reported before since a condition began to hold.
 	Repeated bool
 
-	nothing bool
+	// NothingExported: an opening, which was no dry run, ended without an accepted profile.
+	NothingExported bool
 }
-
-// NothingExported reports whether an opening ended without an accepted profile. It
-// is false for dry runs.
-func (t Transition) NothingExported() bool { return t.nothing }
 
 // journal collects the transitions that the next call returns.
 type journal struct {
