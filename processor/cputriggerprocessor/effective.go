@@ -14,6 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
@@ -41,7 +42,7 @@ func (cfg *Config) manualDuration() time.Duration {
 // is another fault.
 func (cfg *Config) inScope(name string) bool {
 	scope := monitor.CgroupScope
-	if cfg.Scope == ScopeProcess {
+	if cfg.Scope == identify.ScopeProcess {
 		scope = monitor.ProcessScope
 	}
 	kind, ok := monitor.KindOf(name)

@@ -374,7 +374,7 @@ func TestUnitsBeyondTheBoundAreCountedAndLogged(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	d := &watch.Discoverer{
-		Tree: tree, Scope: ScopeCgroup, Units: r.p.units, TTL: time.Hour, Interval: time.Second,
+		Tree: tree, Scope: identify.ScopeCgroup, Units: r.p.units, TTL: time.Hour, Interval: time.Second,
 		Now: func() time.Time { return r.now }, Log: r.p.log, SetClaims: func([]cgroup.Claim) {},
 	}
 	scanned, done := make(chan struct{}), make(chan struct{})

@@ -60,11 +60,7 @@ type cpuTrigger struct {
 	router    *routing.Router
 	sender    *recorder.Sender // nil without pre_trigger
 
-	stopReadings     func() // nil: nobody asks for readings
-	removePolicyFile func() // nil: nobody asks for it, or there is none
-
 	manual *manual.Server // nil: gates are not opened by hand
-	memory *memory        // nil: nothing survives a restart
 	hot    *watch.HotList // nil: nobody asks which units are hot
 
 	peers     atomic.Pointer[peersOf] // nil: connections are not read
@@ -76,9 +72,24 @@ type cpuTrigger struct {
 
 	signals func(string) bool // reports whether a pipeline of a signal has this component id
 
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	closed  atomic.Bool
+	// observing and serving are the parts that run, to be stopped in reverse order: those
+	// by which gates open, before the gates close, and those that learn of it, after it.
+	observing, serving parts
+	closed             atomic.Bool
+}
+
+// parts are how parts of the component are stopped.
+type parts []func(context.Context) error
+
+func (p *parts) add(stop func()) {
+	*p = append(*p, func(context.Context) error { stop(); return nil })
+}
+
+func (p *parts) stop(ctx context.Context) (err error) {
+	for _, stop := range slices.Backward(*p) {
+		err = errors.Join(err, stop(ctx))
+	}
+	return err
 }
 
 // inForce are the policies in force.
@@ -202,6 +213,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		if p.reloader, err = p.newReloader(ctx, host); err != nil {
 			return err
 		}
+		p.observing.add(p.reloader.stop)
 		if err := p.reloader.first(ctx); err != nil {
 			return err
 		}
@@ -214,7 +226,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		p.eval.hot = p.hot
 		p.publishTo(hot)
 		if path := p.cfg.PoliciesFrom.File; path != "" {
-			p.removePolicyFile = hot.AddPolicyFile(p.policyFile(path))
+			p.serving.add(hot.AddPolicyFile(p.policyFile(path)))
 		}
 		p.units.SetHost(hostid.Best(hostid.Names(p.cfg.RootPath)))
 	}
@@ -237,6 +249,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 	}
 	if server := p.cfg.manual(); server != nil {
 		p.manual = p.newManual(server, tree)
+		p.observing = append(p.observing, p.manual.Shutdown)
 		if err := p.manual.Start(ctx, host, p.telemetry); err != nil {
 			return err
 		}
@@ -332,11 +345,12 @@ func (p *cpuTrigger) restore(ctx context.Context) error {
 		p.health.set(storageFault, fmt.Errorf("cooldowns and budgets are not kept across restarts: %w", err))
 		return nil
 	}
-	p.memory = newMemory(client, p.log)
-	if last, ok := p.memory.load(ctx); ok {
+	memory := newMemory(client, p.log)
+	p.serving = append(p.serving, func(ctx context.Context) error { return memory.close(ctx, p.units.Snapshot(p.now())) })
+	if last, ok := memory.load(ctx); ok {
 		p.units.Restore(last, p.now())
 	}
-	p.eval.save = func() { p.memory.save(p.units.Snapshot(p.now())) }
+	p.eval.save = func() { memory.save(p.units.Snapshot(p.now())) }
 	return nil
 }
 
@@ -344,11 +358,11 @@ func (p *cpuTrigger) restore(ctx context.Context) error {
 func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	connections := p.newPeers(tree)
 	p.peers.Store(connections)
-	files, err := monitor.NewSource(tree, monitor.Options{
-		TCP:          connections.tcp(),
-		MaxOpenFiles: watch.OpenFiles(procfs.OpenFileLimit()),
-		Least:        p.inForce.Load().cfg.least(),
-	})
+	options := monitor.Options{MaxOpenFiles: watch.OpenFiles(procfs.OpenFileLimit()), Least: p.inForce.Load().cfg.least()}
+	if connections != nil {
+		options.TCP = connections.follower.TCP
+	}
+	files, err := monitor.NewSource(tree, options)
 	if err != nil {
 		return fmt.Errorf("read the CPU time of units: %w", err)
 	}
@@ -361,14 +375,17 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 		Interval: p.cfg.EvaluationInterval, Now: p.now, Log: p.log, SetClaims: host.SetClaims,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p.cancel = cancel
+	var running sync.WaitGroup
+	p.observing.add(func() { cancel(); running.Wait() })
 	p.sender.Start()
 	scanned := make(chan struct{})
-	p.running.Go(func() { d.Run(ctx, scanned) })
-	p.running.Go(func() { p.collect(ctx, c, tree, scanned) })
-	p.running.Go(func() { p.evaluate(ctx) })
-	p.running.Go(func() { p.requests.Run(ctx, host) })
-	p.running.Go(func() { connections.run(ctx) })
+	running.Go(func() { d.Run(ctx, scanned) })
+	running.Go(func() { p.collect(ctx, c, tree, scanned) })
+	running.Go(func() { p.evaluate(ctx) })
+	running.Go(func() { p.requests.Run(ctx, host) })
+	if connections != nil {
+		running.Go(func() { connections.run(ctx) })
+	}
 	return nil
 }
 
@@ -444,28 +461,12 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil
 	}
-	p.reloader.stop()
-	var err error
-	if p.manual != nil {
-		err = p.manual.Shutdown(ctx)
-	}
-	if p.cancel != nil {
-		p.cancel()
-	}
-	p.running.Wait()
+	err := p.observing.stop(ctx)
 	p.sender.Shutdown(ctx)
 	p.units.Close(p.now())
 	p.eval.flush()
 	p.hot.Close()
-	if p.stopReadings != nil {
-		p.stopReadings()
-	}
-	if p.removePolicyFile != nil {
-		p.removePolicyFile()
-	}
-	if p.memory != nil {
-		err = errors.Join(err, p.memory.close(ctx, p.units.Snapshot(p.now())))
-	}
+	err = errors.Join(err, p.serving.stop(ctx))
 	p.counters.Shutdown()
 	return err
 }
