@@ -226,8 +226,9 @@ func (r *Reader) readQuota(l *level[float64]) (cores float64, replaced bool, err
 	if bytes.HasPrefix(b, []byte("max")) || bytes.HasPrefix(b, []byte("-")) {
 		return 0, replaced, nil
 	}
-	quota, rest, ok := parseUint(b)
-	if !ok {
+	text, rest, _ := bytes.Cut(b, []byte(" "))
+	quota, err := parseFigure(text)
+	if err != nil {
 		return 0, replaced, fmt.Errorf("read %s: malformed quota %.40q", l.files[0].Path(), b)
 	}
 	if l.files[1].Path() != "" { // v1 has the period in a file of its own
@@ -236,11 +237,9 @@ func (r *Reader) readQuota(l *level[float64]) (cores float64, replaced bool, err
 			return 0, replaced, err
 		}
 		rest = r.buf[:n]
-	} else if len(rest) > 0 && rest[0] == ' ' {
-		rest = rest[1:]
 	}
-	period, _, ok := parseUint(rest)
-	if !ok || period == 0 {
+	period, err := parseFigure(rest)
+	if err != nil || period == 0 {
 		return 0, replaced, fmt.Errorf("read the period of %s: malformed %.40q", l.files[0].Path(), rest)
 	}
 	return float64(quota) / float64(period), replaced, nil

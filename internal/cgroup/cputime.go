@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -160,8 +161,8 @@ func parseCPUStat(b []byte) (s cpuStat, err error) {
 
 // parseFigure reads a decimal number that nothing else follows.
 func parseFigure(b []byte) (uint64, error) {
-	n, rest, ok := parseUint(trimSpace(b))
-	if !ok || len(rest) > 0 {
+	n, err := strconv.ParseUint(string(trimSpace(b)), 10, 64)
+	if err != nil {
 		return 0, fmt.Errorf("malformed figure %.40q", b)
 	}
 	return n, nil

@@ -146,8 +146,9 @@ func (r *Reader) hostMemory(now time.Time) (uint64, error) {
 		return 0, l.err
 	}
 	b, _ := lineOf(r.buf[:n], []byte("MemTotal:"))
-	kib, _, ok := parseUint(bytes.TrimLeft(b, " "))
-	if !ok || kib == 0 || kib > 1<<50 {
+	text, _, _ := bytes.Cut(bytes.TrimLeft(b, " "), []byte(" "))
+	kib, err := parseFigure(text)
+	if err != nil || kib == 0 || kib > 1<<50 {
 		l.err = fmt.Errorf("read %s: no MemTotal", l.files[0].Path())
 		return 0, l.err
 	}

@@ -4,11 +4,11 @@
 package cgroup
 
 import (
-	"bytes"
+	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
+	"strconv"
 )
 
 // maxGroupProcesses bounds the processes that are read about to find out whether a
@@ -156,31 +156,17 @@ func eachID(file string, buf []byte, visit func(id int) bool) error {
 		return err
 	}
 	defer f.Close()
-	kept := 0 // bytes of an unfinished line
-	for {
-		n, err := f.Read(buf[kept:])
-		if n <= 0 {
-			if err != nil && !errors.Is(err, io.EOF) {
-				return err
-			}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(buf, len(buf))
+	for lines.Scan() {
+		if id, err := strconv.ParseUint(string(lines.Bytes()), 10, 64); err == nil && id <= maxPID && !visit(int(id)) {
 			return nil
 		}
-		b := buf[:kept+n]
-		for {
-			line, rest, ok := bytes.Cut(b, []byte("\n"))
-			if !ok {
-				break
-			}
-			if id, _, ok := parseUint(line); ok && id <= maxPID && !visit(int(id)) {
-				return nil
-			}
-			b = rest
-		}
-		kept = copy(buf, b)
-		if kept == len(buf) {
-			return fmt.Errorf("malformed %s", filepath.Base(file))
-		}
 	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("malformed %s", filepath.Base(file))
+	}
+	return lines.Err()
 }
 
 const maxPID = 1 << 22 // PID_MAX_LIMIT of the kernel

@@ -208,19 +208,6 @@ func (l *level[T]) closeFiles() {
 	}
 }
 
-// parseUint reads the decimal number at the start of b; ok is false without a digit.
-func parseUint(b []byte) (n uint64, rest []byte, ok bool) {
-	i := 0
-	for ; i < len(b) && b[i] >= '0' && b[i] <= '9'; i++ {
-		d := uint64(b[i] - '0')
-		if n > (1<<64-1-d)/10 {
-			return 0, b, false
-		}
-		n = n*10 + d
-	}
-	return n, b[i:], i > 0
-}
-
 // countCPUs returns the number of CPUs in a list like "0-3,7".
 func countCPUs(b []byte) (count int, ok bool) {
 	ok = procfs.ParseCPUs(b, func(first, last int) { count += last - first + 1 })
