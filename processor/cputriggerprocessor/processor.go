@@ -475,7 +475,7 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 func (p *cpuTrigger) newManual(cfg *manual.Config, tree *cgroup.Tree) *manual.Server {
 	p.keepResources() // alerts name units by them
 	duration := p.inForce.Load().cfg.manualDuration()
-	alerts := manual.NewAlerts(cfg.Alerts, duration, p.alertGates, func(o manual.Outcome) { p.counters.AddAlert(string(o)) }, p.now, p.log)
+	alerts := manual.NewAlerts(cfg.Alerts, duration, p.gates, func(o manual.Outcome) { p.counters.AddAlert(string(o)) }, p.now, p.log)
 	return manual.NewServer(cfg.HTTP, duration, p.openByHand, p.closeByHand, alerts, tree, p.log)
 }
 
@@ -483,62 +483,28 @@ var errShutdown = errors.New("cpu_trigger was shut down: it accepts no more prof
 
 // openByHand opens the gate of a unit.
 func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration) (manual.Opened, error) {
-	if p.closed.Load() {
-		return manual.Opened{}, manual.ErrShutdown
-	}
 	t, err := p.unitNamed(name)
 	if err != nil {
 		return manual.Opened{}, err
 	}
-	opened, _, err := p.openGate(t, trigger.Alert{}, d)
+	opened, _, err := p.gates().Open(t, trigger.Alert{}, d)
 	return opened, err
 }
 
 // closeByHand closes the gate of a unit that was opened by hand.
 func (p *cpuTrigger) closeByHand(_ context.Context, name string) (manual.Closed, error) {
-	if p.closed.Load() {
-		return manual.Closed{}, manual.ErrShutdown
-	}
 	t, err := p.unitNamed(name)
 	if err != nil {
 		return manual.Closed{}, err
 	}
-	return p.closeGate(t.Name, "")
-}
-
-// openGate opens the gate of a unit by hand or by an alert.
-func (p *cpuTrigger) openGate(unit identify.Identity, a trigger.Alert, d time.Duration) (manual.Opened, bool, error) {
-	if p.closed.Load() {
-		return manual.Opened{}, false, manual.ErrShutdown
-	}
-	o, changed, err := p.units.OpenGate(unit, a, d, p.now())
-	if errors.Is(err, units.ErrTooMany) {
-		return manual.Opened{}, false, &manual.NoSuchUnitError{Unit: unit.Name, Why: err.Error()}
-	}
-	if err != nil {
-		return manual.Opened{}, false, err
-	}
-	if changed {
-		p.hot.Publish()
-	}
-	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until(), LostUnit: o.LostUnit}, changed, nil
-}
-
-// closeGate closes what an alert, or without a key a person, opened of a unit.
-func (p *cpuTrigger) closeGate(unit, key string) (manual.Closed, error) {
-	if p.closed.Load() {
-		return manual.Closed{}, manual.ErrShutdown
-	}
-	o, still, ok := p.units.CloseGate(unit, key, p.now())
-	if !ok {
-		return manual.Closed{}, manual.ErrNotOpen
-	}
-	p.hot.Publish()
-	return manual.Closed{TriggerID: o.ID, Unit: o.Unit, Closed: o.ClosedAt, StillOpen: still}, nil
+	return p.gates().Close(t.Name, "")
 }
 
 // unitNamed finds a unit by its own name, or by what identify.ByName accepts.
 func (p *cpuTrigger) unitNamed(name string) (identify.Identity, error) {
+	if p.closed.Load() {
+		return identify.Identity{}, manual.ErrShutdown
+	}
 	if u, ok := p.units.Lookup(name); ok {
 		return u.Identity, nil
 	}
