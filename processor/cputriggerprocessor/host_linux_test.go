@@ -257,8 +257,12 @@ policies: [{name: cpu, match: {cgroup: /no/such}, any_of: [{monitor: cpu_usage, 
 
 // standing returns how a unit stands with its nearest condition, if it has readings.
 func (r *running) conditionStatus(unit string) (s trigger.ConditionStatus, ok bool) {
-	if u, here := r.p.units.Lookup(unit); here {
-		r.p.units.Locked(func() { s, ok = u.Decision().Nearest(time.Now()) })
+	for _, of := range r.p.units.Statuses(units.Max, time.Now()) {
+		for _, c := range of.Conditions {
+			if of.Unit == unit && c.Enough && (!ok || c.Ratio() > s.Ratio()) {
+				s, ok = c, true
+			}
+		}
 	}
 	return s, ok
 }

@@ -46,7 +46,7 @@ import (
 
 // cpuTrigger is the component. Four goroutines run beside the callers of
 // ConsumeProfiles: one takes readings, one reads connections, one evaluates and reports,
-// one discovers units. With pre_trigger a fifth sends what was recorded.
+// one discovers units, and four send what was recorded.
 type cpuTrigger struct {
 	id        component.ID
 	telemetry component.TelemetrySettings
@@ -54,11 +54,11 @@ type cpuTrigger struct {
 	log       *zap.Logger
 	now       func() time.Time
 	counters  *counters.Counters
-	recorder  *recorder.Recorder // nil without pre_trigger
+	recorder  *recorder.Recorder
 	units     *units.Set
 	eval      *evaluator
 	router    *routing.Router
-	sender    *recorder.Sender // nil without pre_trigger
+	sender    *recorder.Sender
 
 	manual *manual.Server // nil: gates are not opened by hand
 	hot    *watch.HotList // nil: nobody asks which units are hot
@@ -119,13 +119,12 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	}
 	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: metrics}
 	p.inForce.Store(&inForce{cfg: cfg})
-	if cfg.PreTrigger > 0 {
-		p.recorder = recorder.New(recorder.Config{
-			PreTrigger: cfg.PreTrigger, PerUnit: int(max(cfg.PreTriggerMemory/8, minPreTriggerMemory)), Memory: int(cfg.PreTriggerMemory),
-		}, metrics, now())
-	}
+	lock := new(sync.Mutex)
+	p.recorder = recorder.New(recorder.Config{
+		PreTrigger: cfg.PreTrigger, PerUnit: int(max(cfg.PreTriggerMemory/8, minPreTriggerMemory)), Memory: int(cfg.PreTriggerMemory), Lock: lock,
+	}, metrics, now())
 	p.units = units.New(units.Config{
-		Engine: engine, Recorder: p.recorder, Selectors: selectors,
+		Engine: engine, Recorder: p.recorder, Lock: lock, Selectors: selectors,
 		ByService:  cfg.CooldownBy == CooldownByService || cfg.Budgets.MaxTriggersPerServicePerHour > 0,
 		LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
 	})
@@ -138,9 +137,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		Units: p.units, Next: next, LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
 		Counters: metrics, Now: now, Log: set.Logger,
 	}
-	if p.recorder != nil {
-		p.sender = recorder.NewSender(p.recorder, set.Logger, p.units.Locked, p.router.SendRecorded)
-	}
+	p.sender = recorder.NewSender(p.recorder, set.Logger, p.router.SendRecorded)
 	p.requests = requests.New(requests.Config{
 		Scope: cfg.Scope, TTL: unitTTL, See: p.units.See, Counters: metrics, Now: now, Log: set.Logger,
 	})
@@ -225,10 +222,10 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		p.hot = watch.NewHotList(p.units, hot.Publisher(p.id))
 		p.eval.hot = p.hot
 		p.publishTo(hot)
+		p.units.SetHost(hostid.Best(hostid.Names(p.cfg.RootPath)))
 		if path := p.cfg.PoliciesFrom.File; path != "" {
 			p.serving.add(hot.AddPolicyFile(p.policyFile(path)))
 		}
-		p.units.SetHost(hostid.Best(hostid.Names(p.cfg.RootPath)))
 	}
 	if p.reloader == nil {
 		p.warnUnfed(p.cfg)

@@ -5,6 +5,7 @@ package recorder
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func BenchmarkSweep(b *testing.B) {
 	require.NoError(b, err)
 	metrics, err := counters.New(componenttest.NewNopTelemetrySettings())
 	require.NoError(b, err)
-	r := New(Config{PreTrigger: 10 * time.Second, PerUnit: 1 << 20, Memory: 1 << 30}, metrics, now)
+	r := New(Config{Lock: new(sync.Mutex), PreTrigger: 10 * time.Second, PerUnit: 1 << 20, Memory: 1 << 30}, metrics, now)
 	var counts counters.Samples
 	for i := range 10_000 {
 		u := engine.Unit(fmt.Sprintf("/unit/%d", i))

@@ -11,6 +11,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,8 +21,9 @@ import (
 
 // Config bounds a recorder.
 type Config struct {
-	PreTrigger      time.Duration // how long before a trigger profiles are held
+	PreTrigger      time.Duration // how long before a trigger profiles are held; 0: none are
 	PerUnit, Memory int           // bytes for each unit, and in total
+	Lock            sync.Locker   // of the recorder and the units' gates
 }
 
 // Recorder holds profiles as marshalled bytes: their size is known, and the
@@ -29,10 +31,9 @@ type Config struct {
 // oldest record is evicted, at the bound of all the oldest of the unit furthest
 // under its thresholds.
 //
-// The caller has one lock for the recorder and for the units' gates, and holds it
-// over each call, except where a method says otherwise. So, at the moment that a
-// gate opens, each profile is either recorded or still to be judged. A nil
-// Recorder holds nothing.
+// The recorder and the units' gates have one lock. So, at the moment that a gate opens,
+// each profile is either recorded or still to be judged. The methods that the Sender calls
+// take it; the caller of the others holds it, except where a method says otherwise.
 type Recorder struct {
 	counters *counters.Counters
 	cfg      Config
@@ -62,9 +63,6 @@ func New(cfg Config, c *counters.Counters, base time.Time) *Recorder {
 // Held returns the samples that are held and the bytes of memory that they take.
 // It needs no lock.
 func (r *Recorder) Held() (samples, size int64) {
-	if r == nil {
-		return 0, 0
-	}
 	return r.samples.Load(), r.size.Load()
 }
 
@@ -74,20 +72,17 @@ func (r *Recorder) Ready() <-chan struct{} { return r.ready }
 
 // Wants reports whether profiles of a unit that end now are to be recorded.
 func (r *Recorder) Wants(u *trigger.Unit, now time.Time) bool {
-	return r != nil && !r.closed && !u.Gone() && u.MayFire(now.Add(r.cfg.PreTrigger))
+	return r.cfg.PreTrigger > 0 && !r.closed && !u.Gone() && u.MayFire(now.Add(r.cfg.PreTrigger))
 }
 
 // Keeps reports whether a profile that ended at a time is still to be held.
 func (r *Recorder) Keeps(end, now time.Time) bool {
-	return r != nil && end.After(now.Add(-r.cfg.PreTrigger))
+	return end.After(now.Add(-r.cfg.PreTrigger))
 }
 
 // Sending reports whether records of a unit are due, so that profiles that arrive
 // now must be sent after them.
 func (r *Recorder) Sending(u *trigger.Unit) bool {
-	if r == nil || r.closed {
-		return false
-	}
 	t, ok := r.units[u]
 	return ok && t.due > 0
 }
@@ -232,7 +227,7 @@ func (r *Recorder) bound(counts *counters.Samples) {
 // Sweep is called after each evaluation: records that a gate admits are due,
 // records older than pre_trigger are removed.
 func (r *Recorder) Sweep(now time.Time) {
-	if r == nil || r.closed {
+	if r.closed {
 		return
 	}
 	var counts counters.Samples
@@ -325,7 +320,9 @@ func (r *Recorder) All() iter.Seq2[*trigger.Unit, []byte] {
 // Close drops all that is held, for good. Records that were due, or are being sent,
 // count as refused: it returns their samples.
 func (r *Recorder) Close() (refused int64) {
-	if r == nil || r.closed {
+	r.cfg.Lock.Lock()
+	defer r.cfg.Lock.Unlock()
+	if r.closed {
 		return 0
 	}
 	r.closed = true

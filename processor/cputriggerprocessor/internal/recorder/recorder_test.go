@@ -6,6 +6,7 @@ package recorder
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func TestSumsInAnyOrder(t *testing.T) {
 		require.NoError(t, err)
 		metrics, err := counters.New(componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)
-		r := New(Config{PreTrigger: 10 * time.Second, PerUnit: 8 << 10, Memory: 32 << 10}, metrics, now)
+		r := New(Config{Lock: new(sync.Mutex), PreTrigger: 10 * time.Second, PerUnit: 8 << 10, Memory: 32 << 10}, metrics, now)
 		cores, used := make([]float64, 8), make([]float64, 8)
 		units := make([]*trigger.Unit, 8)
 		for i := range units {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package units holds the units that are watched, with the decision core and the
-// recorder, which one lock guards. The lock is taken in set.go alone.
+// recorder, which one lock guards. The methods of Set take it, and those of the recorder that the
+// sender calls.
 package units
 
 import (
@@ -38,7 +39,8 @@ var ErrTooMany = errors.New(string(identify.TooManyUnits))
 // Config configures a Set.
 type Config struct {
 	Engine    *trigger.Engine
-	Recorder  *recorder.Recorder // nil without pre_trigger
+	Recorder  *recorder.Recorder
+	Lock      *sync.Mutex // the recorder's too
 	Selectors *Selectors
 	// ByService: cooldowns or budgets are a service's, so a unit opens no gate
 	// before its first profile, which names its service.
@@ -60,8 +62,8 @@ type Set struct {
 	cfg     Config
 	changed chan struct{}
 
-	mu         sync.Mutex // guards the rest, and what cfg points to
-	promised   int        // bytes of max_bytes_per_hour that are on their way
+	mu         *sync.Mutex // of Config; guards the rest, and what cfg points to
+	promised   int         // bytes of max_bytes_per_hour that are on their way
 	byName     map[string]*Unit
 	added      []*Unit           // since the last TakeAdded
 	departed   map[int]departure // by pid
@@ -76,7 +78,7 @@ type Set struct {
 
 // New returns a set without units.
 func New(cfg Config) *Set {
-	return &Set{cfg: cfg, changed: make(chan struct{}, 1), byName: map[string]*Unit{}, departed: map[int]departure{}}
+	return &Set{cfg: cfg, mu: cfg.Lock, changed: make(chan struct{}, 1), byName: map[string]*Unit{}, departed: map[int]departure{}}
 }
 
 // Changed returns a channel that gets a token when there are transitions to
@@ -549,11 +551,4 @@ func (s *Set) Record(captures []recorder.Capture, counts *counters.Samples) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cfg.Recorder.Put(captures, counts)
-}
-
-// Locked calls a function under the lock.
-func (s *Set) Locked(call func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	call()
 }
