@@ -47,9 +47,6 @@ const (
 
 // ObserveMetrics counts the points of metrics that conditions use.
 func (in *Intake) ObserveMetrics(md pmetric.Metrics) {
-	if in == nil {
-		return
-	}
 	p := in.plan.Load()
 	if len(p.metrics) == 0 {
 		return
