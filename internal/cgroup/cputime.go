@@ -4,7 +4,6 @@
 package cgroup
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -127,32 +126,23 @@ var (
 
 // parseCPUStat reads the content of a cpu.stat.
 func parseCPUStat(b []byte) (s cpuStat, err error) {
-	for len(b) > 0 {
-		line := b
-		if i := bytes.IndexByte(b, '\n'); i >= 0 {
-			line, b = b[:i], b[i+1:]
-		} else {
-			b = nil
-		}
-		var n uint64
-		switch {
-		case bytes.HasPrefix(line, usageKey):
-			if n, err = parseFigure(line[len(usageKey):]); err != nil || n > math.MaxInt64/uint64(time.Microsecond) {
-				return cpuStat{}, fmt.Errorf("malformed CPU time %.40q", line)
-			}
-			s.usage, s.hasUsage = time.Duration(n)*time.Microsecond, true
-		case bytes.HasPrefix(line, periodsKey):
-			if s.periods.Total, err = parseFigure(line[len(periodsKey):]); err != nil {
+	var usage uint64
+	for _, f := range [...]struct {
+		key []byte
+		to  *uint64
+		has *bool
+	}{{usageKey, &usage, &s.hasUsage}, {periodsKey, &s.periods.Total, &s.hasPeriods}, {throttled, &s.periods.Throttled, new(bool)}} {
+		var line []byte
+		if line, *f.has = lineOf(b, f.key); *f.has {
+			if *f.to, err = parseFigure(line); err != nil {
 				return cpuStat{}, err
 			}
-			s.hasPeriods = true
-		case bytes.HasPrefix(line, throttled):
-			if s.periods.Throttled, err = parseFigure(line[len(throttled):]); err != nil {
-				return cpuStat{}, err
-			}
-			b = nil // the last one of interest
 		}
 	}
+	if usage > math.MaxInt64/uint64(time.Microsecond) {
+		return cpuStat{}, fmt.Errorf("malformed CPU time %d", usage)
+	}
+	s.usage = time.Duration(usage) * time.Microsecond
 	if !s.hasUsage && !s.hasPeriods {
 		return cpuStat{}, errNoUsage
 	}
