@@ -128,10 +128,8 @@ func (g *Glob) Match(path string) bool {
 		return true
 	}
 	for end := 1; end <= len(path); end++ {
-		if end == len(path) || path[end] == '/' {
-			if g.matches(path[:end]) {
-				return true
-			}
+		if (end == len(path) || path[end] == '/') && g.matches(path[:end]) {
+			return true
 		}
 	}
 	return false

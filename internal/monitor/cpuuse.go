@@ -145,13 +145,13 @@ const (
 // every gate at once.
 const guardShare = 10
 
-func newUsage(w *Watcher) meter { return &share{w: w, of: oneCore{}} }
+func newUsage(w *Watcher, _ string) meter { return &share{w: w, of: oneCore{}} }
 
-func newUtilization(w *Watcher) meter { return &share{w: w, of: &capacity{w: w}} }
+func newUtilization(w *Watcher, _ string) meter { return &share{w: w, of: &capacity{w: w}} }
 
-func newRequestUtilization(w *Watcher) meter { return &share{w: w, of: newRequest(w)} }
+func newRequestUtilization(w *Watcher, _ string) meter { return &share{w: w, of: newRequest(w)} }
 
-func newHostShare(w *Watcher) meter { return &share{w: w, of: online{w.source}} }
+func newHostShare(w *Watcher, _ string) meter { return &share{w: w, of: online{w.source}} }
 
 // share is the meter of the CPU time used as a share of cores that may change: the
 // capacity, the request, the host's, or, of cpu_usage, one.

@@ -47,7 +47,7 @@ func BenchmarkSweep(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			r.sorted = false
-			r.total = int(r.size.Load()) - 1
+			r.cfg.Memory = int(r.size.Load()) - 1
 			r.bound(&counts)
 			if len(r.units) < 5000 {
 				b.Fatal("nothing left")

@@ -38,7 +38,6 @@ type Recorder struct {
 	counters *counters.Counters
 	cfg      Config
 	perUnit  int
-	total    int
 	ready    chan struct{} // gets a token when a record is due
 
 	base   time.Time // times of records count from it
@@ -55,7 +54,7 @@ type Recorder struct {
 // New returns an empty recorder. base is the current time.
 func New(cfg Config, c *counters.Counters, base time.Time) *Recorder {
 	return &Recorder{
-		counters: c, cfg: cfg, perUnit: min(cfg.PerUnit, cfg.Memory), total: cfg.Memory,
+		counters: c, cfg: cfg, perUnit: min(cfg.PerUnit, cfg.Memory),
 		ready: make(chan struct{}, 1), base: base, units: map[*trigger.Unit]*unitRecords{},
 	}
 }
@@ -213,7 +212,7 @@ func (r *Recorder) drop(t *unitRecords) {
 
 // bound evicts until the total is within its bound.
 func (r *Recorder) bound(counts *counters.Samples) {
-	for int(r.size.Load()) > r.total && len(r.cold) > 0 {
+	for int(r.size.Load()) > r.cfg.Memory && len(r.cold) > 0 {
 		if !r.sorted {
 			r.sorted = true
 			heap.Init(&r.cold)

@@ -107,9 +107,9 @@ func (r *Recorder) check() error {
 			queued++
 		}
 	}
-	if heldSamples, heldSize := r.Held(); heldSamples != int64(samples) || heldSize != int64(size) || size > r.total || len(r.due) != queued || len(r.cold) != len(r.units) {
+	if heldSamples, heldSize := r.Held(); heldSamples != int64(samples) || heldSize != int64(size) || size > r.cfg.Memory || len(r.due) != queued || len(r.cold) != len(r.units) {
 		return fmt.Errorf("%d samples in %d bytes, %d of %d units queued: holds %d in %d (at most %d), %d queued, %d in the heap",
-			samples, size, queued, len(r.units), heldSamples, heldSize, r.total, len(r.due), len(r.cold))
+			samples, size, queued, len(r.units), heldSamples, heldSize, r.cfg.Memory, len(r.due), len(r.cold))
 	}
 	return nil
 }
