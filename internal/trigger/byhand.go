@@ -41,7 +41,7 @@ type Alert struct {
 // The next call of Evaluate, Remove, SetPolicies or Close reports the transitions. The
 // error is a *budget.ExceededError if a budget does not allow it, and ErrTooManyAlerts
 // beyond the bounds on openings by alert.
-func (u *Unit) OpenGate(a Alert, duration time.Duration, now time.Time) (o *Opening, changed bool, err error) {
+func (u *Decision) OpenGate(a Alert, duration time.Duration, now time.Time) (o *Opening, changed bool, err error) {
 	switch {
 	case duration <= 0:
 		return nil, false, fmt.Errorf("opening the gate of %s: duration %v is not allowed: must be above 0", u.name, duration)
@@ -62,7 +62,7 @@ func (u *Unit) OpenGate(a Alert, duration time.Duration, now time.Time) (o *Open
 
 // openByKey returns the machine of the opening by hand, or by the alert of a key; nil if
 // there is none.
-func (u *Unit) openByKey(key string) *machine {
+func (u *Decision) openByKey(key string) *machine {
 	for _, m := range u.byHand {
 		if m.opening.Alert == key {
 			return m
@@ -71,7 +71,7 @@ func (u *Unit) openByKey(key string) *machine {
 	return nil
 }
 
-func (u *Unit) openAsked(a Alert, duration time.Duration, now time.Time) (o *Opening, err error) {
+func (u *Decision) openAsked(a Alert, duration time.Duration, now time.Time) (o *Opening, err error) {
 	e, name := u.engine, cmp.Or(a.Name, Manual)
 	e.journal.deferring(func() {
 		u.expireDue(now) // what is overdue holds no place
@@ -92,7 +92,7 @@ func (u *Unit) openAsked(a Alert, duration time.Duration, now time.Time) (o *Ope
 }
 
 // alerts returns the number of openings by alert that are open.
-func (u *Unit) alerts() (n int) {
+func (u *Decision) alerts() (n int) {
 	for _, m := range u.byHand {
 		if m.opening.Alert != "" {
 			n++
@@ -104,7 +104,7 @@ func (u *Unit) alerts() (n int) {
 // CloseGate closes the opening that OpenGate made for the alert that a key identifies, or
 // by hand, and returns it; nil if there is none. Others stay. The next call of Evaluate,
 // Remove, SetPolicies or Close reports the transition.
-func (u *Unit) CloseGate(key string, now time.Time) *Opening {
+func (u *Decision) CloseGate(key string, now time.Time) *Opening {
 	m := u.openByKey(key)
 	if m == nil || !now.Before(m.opening.Until()) {
 		return nil
@@ -116,14 +116,14 @@ func (u *Unit) CloseGate(key string, now time.Time) *Opening {
 }
 
 // leave closes an opening by hand or by alert by one of the machine's transitions.
-func (u *Unit) leave(m *machine, closing func(*machine)) {
+func (u *Decision) leave(m *machine, closing func(*machine)) {
 	closing(m)
 	n := slices.Index(u.byHand, m)
 	u.byHand = slices.Delete(u.byHand, n, n+1)
 }
 
 // expireByHand closes the openings by hand and by alert whose time is over.
-func (u *Unit) expireByHand(now time.Time) {
+func (u *Decision) expireByHand(now time.Time) {
 	for i := 0; i < len(u.byHand); {
 		if m := u.byHand[i]; now.Before(m.opening.Until()) {
 			i++
@@ -133,7 +133,7 @@ func (u *Unit) expireByHand(now time.Time) {
 	}
 }
 
-func (u *Unit) expireDue(now time.Time) {
+func (u *Decision) expireDue(now time.Time) {
 	for i := range u.machines {
 		if m := &u.machines[i]; m.state == Profiling && !now.Before(m.opening.Until()) {
 			m.expire()

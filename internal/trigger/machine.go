@@ -31,7 +31,7 @@ const (
 //   - a baseline does not change notBefore
 //   - logged is empty unless held
 type machine struct {
-	unit    *Unit
+	unit    *Decision
 	policy  *policy
 	opening *Opening
 	state   State

@@ -87,7 +87,7 @@ func (e *Engine) newChange(c Config, now time.Time) *policyChange {
 }
 
 // closeRemoved closes the openings of policies that do not continue.
-func (s *policyChange) closeRemoved(u *Unit) {
+func (s *policyChange) closeRemoved(u *Decision) {
 	for i := range u.machines {
 		m := &u.machines[i]
 		if s.to[i] >= 0 || m.state != Profiling {
@@ -110,7 +110,7 @@ func (s *policyChange) longest(until time.Time, p *policy) time.Time {
 }
 
 // replan gives a unit the next plan.
-func (u *Unit) replan(s *policyChange) {
+func (u *Decision) replan(s *policyChange) {
 	old := u.machines
 	u.machines = make([]machine, len(s.next.policies))
 	for i := range u.machines {

@@ -242,7 +242,7 @@ func (e *Engine) restoreUnits(cooldowns []restoredCooldown) {
 			continue
 		}
 		if u == nil {
-			u = newUnit(e, c.name)
+			u = newDecision(e, c.name)
 			e.roster.remember(u) // until it is seen
 		}
 		if m := &u.machines[c.policy]; m.state != Profiling && c.until.After(m.notBefore) {

@@ -86,7 +86,7 @@ type Transition struct {
 	// Time is the time at which it took effect. For an opening that was due to close it is
 	// that time, which may be before the evaluation that noticed it.
 	Time     time.Time
-	Unit     *Unit
+	Unit     *Decision
 	Policy   string
 	From, To State
 	Reason   Reason

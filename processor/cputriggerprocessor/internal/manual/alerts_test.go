@@ -64,7 +64,7 @@ func (r *alertRig) Open(unit identify.Identity, a trigger.Alert, d time.Duration
 	if r.refuse != nil {
 		return Opened{}, false, r.refuse
 	}
-	o, opened, err := r.engine.Unit(unit.Name).OpenGate(a, d, r.time)
+	o, opened, err := r.engine.Decision(unit.Name).OpenGate(a, d, r.time)
 	if err != nil {
 		return Opened{}, false, err
 	}

@@ -31,7 +31,7 @@ func BenchmarkSweep(b *testing.B) {
 	r := New(Config{Lock: new(sync.Mutex), PreTrigger: 10 * time.Second, PerUnit: 1 << 20, Memory: 1 << 30}, metrics, now)
 	var counts counters.Samples
 	for i := range 10_000 {
-		u := engine.Unit(fmt.Sprintf("/unit/%d", i))
+		u := engine.Decision(fmt.Sprintf("/unit/%d", i))
 		for n := range 3 {
 			at := now.Add(time.Duration(n) * time.Second)
 			r.Put([]Capture{{Unit: u, Start: at, End: at, Samples: 1, Data: []byte{byte(n)}}}, &counts)

@@ -41,7 +41,7 @@ type Recorder struct {
 	ready    chan struct{} // gets a token when a record is due
 
 	base   time.Time // times of records count from it
-	units  map[*trigger.Unit]*unitRecords
+	units  map[*trigger.Decision]*unitRecords
 	due    []*unitRecords // in the order in which they became due
 	cold   coldest
 	sorted bool // cold is a heap, by heats of the last sweep
@@ -55,7 +55,7 @@ type Recorder struct {
 func New(cfg Config, c *counters.Counters, base time.Time) *Recorder {
 	return &Recorder{
 		counters: c, cfg: cfg, perUnit: min(cfg.PerUnit, cfg.Memory),
-		ready: make(chan struct{}, 1), base: base, units: map[*trigger.Unit]*unitRecords{},
+		ready: make(chan struct{}, 1), base: base, units: map[*trigger.Decision]*unitRecords{},
 	}
 }
 
@@ -70,7 +70,7 @@ func (r *Recorder) Held() (samples, size int64) {
 func (r *Recorder) Ready() <-chan struct{} { return r.ready }
 
 // Wants reports whether profiles of a unit that end now are to be recorded.
-func (r *Recorder) Wants(u *trigger.Unit, now time.Time) bool {
+func (r *Recorder) Wants(u *trigger.Decision, now time.Time) bool {
 	return r.cfg.PreTrigger > 0 && !r.closed && !u.Gone() && u.MayFire(now.Add(r.cfg.PreTrigger))
 }
 
@@ -81,7 +81,7 @@ func (r *Recorder) Keeps(end, now time.Time) bool {
 
 // Sending reports whether records of a unit are due, so that profiles that arrive
 // now must be sent after them.
-func (r *Recorder) Sending(u *trigger.Unit) bool {
+func (r *Recorder) Sending(u *trigger.Decision) bool {
 	t, ok := r.units[u]
 	return ok && t.due > 0
 }
@@ -158,7 +158,7 @@ func (r *Recorder) leave(t *unitRecords, rec *record) {
 
 // admits reports whether an opening admits a record, and whether that of a dry run
 // does.
-func (r *Recorder) admits(u *trigger.Unit, rec record) (real, dry bool) {
+func (r *Recorder) admits(u *trigger.Decision, rec record) (real, dry bool) {
 	r.opened = u.Admit(r.opened[:0], r.time(rec.start), r.time(rec.end))
 	for _, o := range r.opened {
 		switch {
@@ -293,7 +293,7 @@ func (r *Recorder) countDry(rec *record) {
 
 // ShutOutcome is the outcome of samples that are dropped because their unit's gate
 // is shut. dry: the gate of a dry run is or was open for them.
-func ShutOutcome(u *trigger.Unit, dry bool) counters.SampleOutcome {
+func ShutOutcome(u *trigger.Decision, dry bool) counters.SampleOutcome {
 	switch {
 	case u.OverBudget():
 		return counters.SampleOverBudget
@@ -304,8 +304,8 @@ func ShutOutcome(u *trigger.Unit, dry bool) counters.SampleOutcome {
 }
 
 // All yields the data of every record.
-func (r *Recorder) All() iter.Seq2[*trigger.Unit, []byte] {
-	return func(yield func(*trigger.Unit, []byte) bool) {
+func (r *Recorder) All() iter.Seq2[*trigger.Decision, []byte] {
+	return func(yield func(*trigger.Decision, []byte) bool) {
 		for u, t := range r.units {
 			for _, rec := range t.records {
 				if !yield(u, rec.data) {
@@ -344,7 +344,7 @@ func (r *Recorder) Close() (refused int64) {
 
 // heatOf returns the key that units are ordered by: a unit that is gone is the
 // coldest.
-func heatOf(u *trigger.Unit) float64 {
+func heatOf(u *trigger.Decision) float64 {
 	if u.Gone() {
 		return -1
 	}

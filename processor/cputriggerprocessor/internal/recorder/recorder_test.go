@@ -42,9 +42,9 @@ func TestSumsInAnyOrder(t *testing.T) {
 		require.NoError(t, err)
 		r := New(Config{Lock: new(sync.Mutex), PreTrigger: 10 * time.Second, PerUnit: 8 << 10, Memory: 32 << 10}, metrics, now)
 		cores, used := make([]float64, 8), make([]float64, 8)
-		units := make([]*trigger.Unit, 8)
+		units := make([]*trigger.Decision, 8)
 		for i := range units {
-			units[i] = engine.Unit(fmt.Sprint(i))
+			units[i] = engine.Decision(fmt.Sprint(i))
 		}
 		var sent, refused bool
 		var counts counters.Samples
@@ -64,7 +64,7 @@ func TestSumsInAnyOrder(t *testing.T) {
 			case 2:
 				if rnd.IntN(8) == 0 {
 					engine.Remove(units[i].Name(), now)
-					units[i] = engine.Unit(units[i].Name())
+					units[i] = engine.Decision(units[i].Name())
 				}
 			case 3, 4:
 				if b, ok := r.Next(); ok {

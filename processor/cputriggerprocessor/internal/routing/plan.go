@@ -28,7 +28,7 @@ type group struct {
 }
 
 type groupKey struct {
-	unit       *trigger.Unit
+	unit       *trigger.Decision
 	start, end int64
 	dry        bool
 }

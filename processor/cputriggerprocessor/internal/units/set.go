@@ -131,7 +131,7 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 	if len(s.byName) >= Max {
 		return nil
 	}
-	u := &Unit{Identity: id, decision: s.cfg.Engine.Unit(id.Name), seen: now}
+	u := &Unit{Identity: id, decision: s.cfg.Engine.Decision(id.Name), seen: now}
 	at := id.Group
 	if u.IsProcess() {
 		at = id.Within
@@ -156,7 +156,7 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, verdicts []Verdict) identify.Unmatched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var decision *trigger.Unit
+	var decision *trigger.Decision
 	if why == "" {
 		if u := s.add(id, now); u != nil {
 			if !c.Replaced {
@@ -192,7 +192,7 @@ func (s *Set) See(id identify.Identity, c identify.Claim, now time.Time) bool {
 }
 
 // departedDecision returns the decision of a unit that is gone, or nil.
-func (s *Set) departedDecision(id identify.Identity) *trigger.Unit {
+func (s *Set) departedDecision(id identify.Identity) *trigger.Decision {
 	name := id.Name
 	if name == "" {
 		d, ok := s.departed[id.Process.PID]
@@ -241,7 +241,7 @@ func (s *Set) Settle(verdicts []Verdict, err error, again bool, now time.Time) {
 	}
 }
 
-// OpenGate opens the gate of a unit by hand or by an alert; see [trigger.Unit.OpenGate].
+// OpenGate opens the gate of a unit by hand or by an alert; see [trigger.Decision.OpenGate].
 // The unit is added if it is new.
 func (s *Set) OpenGate(id identify.Identity, a trigger.Alert, d time.Duration, now time.Time) (o trigger.Opening, changed bool, err error) {
 	s.mu.Lock()
