@@ -23,7 +23,11 @@ func (r *Reader) OpenMemoryUse(g Group) (*MemoryUse, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &MemoryUse{use: r.figure(dir, h.file("memory.current", "memory.usage_in_bytes")), stat: r.figure(dir, "memory.stat"), inactive: []byte(h.file("inactive_file ", "total_inactive_file "))}
+	m := &MemoryUse{
+		use:      r.figure(dir, h.file("memory.current", "memory.usage_in_bytes")),
+		stat:     r.figure(dir, "memory.stat"),
+		inactive: []byte(h.file("inactive_file ", "total_inactive_file ")),
+	}
 	for _, f := range []*figure{&m.use, &m.stat} {
 		if err := f.exists(); err != nil {
 			m.Close()

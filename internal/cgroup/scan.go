@@ -272,16 +272,16 @@ func (t *Tree) groupsIn(h Hierarchy, path string, inContainer bool) (groups []Gr
 	return groups
 }
 
-// populated reports whether a cgroup, or one below it, has processes, at a depth of from
-// to to.
-func populated(dir string, from, to int) bool {
+// populated reports whether a cgroup has processes, or one below it: of the cgroups
+// that are first to last levels below it, where it is itself at 0.
+func populated(dir string, first, last int) bool {
 	found := false
 	walkDirs(dir, func(path string, depth int) bool {
-		if depth >= from && !found {
+		if depth >= first && !found {
 			pids, _ := processesIn(filepath.Join(dir, path), 1)
 			found = len(pids) > 0
 		}
-		return depth < to && !found
+		return depth < last && !found
 	})
 	return found
 }

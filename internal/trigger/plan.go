@@ -27,7 +27,7 @@ type monitorPlan struct {
 // policy is a Policy, worked out once.
 type policy struct {
 	Policy
-	index      int // in plan.policies and Unit.machines
+	index      int // in plan.policies and Decision.machines
 	conditions []condition
 	releases   bool // a condition has ReleaseBelow
 	// services holds the cooldowns by service. Dry runs have their own, so that
@@ -47,7 +47,7 @@ type condition struct {
 
 // testRef finds a test in a unit's histories.
 type testRef struct {
-	monitor int // index in plan.monitors and Unit.histories
+	monitor int // index in plan.monitors and Decision.histories
 	test    int // its number there
 }
 

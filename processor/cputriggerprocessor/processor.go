@@ -44,9 +44,9 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// cpuTrigger is the component. Four goroutines run beside the callers of
-// ConsumeProfiles: one takes readings, one reads connections, one evaluates and reports,
-// one discovers units, and four send what was recorded.
+// cpuTrigger is the component. Goroutines run beside the callers of ConsumeProfiles: one
+// takes readings, one reads connections, one evaluates and reports, one discovers units,
+// one finds the units of requests, and four send what was recorded.
 type cpuTrigger struct {
 	id        component.ID
 	telemetry component.TelemetrySettings

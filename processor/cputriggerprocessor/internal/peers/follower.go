@@ -558,8 +558,8 @@ func localIPv4(text string, add func(netip.Addr)) {
 func localIPv6(text string, add func(netip.Addr)) {
 	for line := range strings.Lines(text) {
 		b, err := hex.DecodeString(line[:min(len(line), 32)])
-		if a, ok := netip.AddrFromSlice(b); err == nil && ok {
-			add(a.Unmap())
+		if err == nil && len(b) == 16 {
+			add(netip.AddrFrom16([16]byte(b)).Unmap())
 		}
 	}
 }

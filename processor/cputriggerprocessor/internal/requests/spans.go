@@ -60,11 +60,12 @@ func (in *Intake) observeSpans(rs ptrace.ResourceSpans, now time.Time, counts *c
 					s.mu.Lock()
 					defer s.mu.Unlock()
 					in.begin(s, now)
+				} else {
+					in.logBad(tooManyKnown)
 				}
 			}
 			if s == nil {
 				counts[counters.ItemOverLimit]++
-				in.logBad(tooManyKnown)
 				continue
 			}
 			counts[in.observeSpan(s, span, now)]++

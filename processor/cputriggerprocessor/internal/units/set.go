@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package units holds the units that are watched, with the decision core and the
-// recorder, which one lock guards. The methods of Set take it, and those of the recorder that the
-// sender calls.
+// recorder, which one lock guards. The methods of Set take it, and so do those of the
+// recorder that its sender calls.
 package units
 
 import (
