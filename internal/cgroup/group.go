@@ -128,14 +128,9 @@ func (g *Glob) Match(path string) bool {
 		return true
 	}
 	for end := 1; end <= len(path); end++ {
-		if (end == len(path) || path[end] == '/') && g.matches(path[:end]) {
+		if (end == len(path) || path[end] == '/') && globs.Match(g.pattern, path[:end]) {
 			return true
 		}
 	}
 	return false
-}
-
-// matches reports whether the glob matches the path itself.
-func (g *Glob) matches(path string) bool {
-	return globs.Match(g.pattern, path)
 }

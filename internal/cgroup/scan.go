@@ -13,6 +13,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/hotprofile/hotprofile/internal/globs"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
@@ -297,7 +298,7 @@ func (t *Tree) Match(glob *Glob) ([]Group, error) {
 			continue
 		}
 		whole := walkDirs(tr.dir, func(path string, _ int) bool {
-			if path == "" || !glob.matches(path) {
+			if path == "" || !globs.Match(glob.pattern, path) {
 				return true
 			}
 			if _, known := found[path]; !known {

@@ -56,22 +56,6 @@ func (u *Decision) OpenGate(a Alert, duration time.Duration, now time.Time) (o *
 		}
 		return m.opening, a.Key == "", nil
 	}
-	o, err = u.openAsked(a, duration, now)
-	return o, err == nil, err
-}
-
-// openByKey returns the machine of the opening by hand, or by the alert of a key; nil if
-// there is none.
-func (u *Decision) openByKey(key string) *machine {
-	for _, m := range u.byHand {
-		if m.opening.Alert == key {
-			return m
-		}
-	}
-	return nil
-}
-
-func (u *Decision) openAsked(a Alert, duration time.Duration, now time.Time) (o *Opening, err error) {
 	e, name := u.engine, cmp.Or(a.Name, Manual)
 	e.journal.deferring(func() {
 		u.expireDue(now) // what is overdue holds no place
@@ -88,7 +72,18 @@ func (u *Decision) openAsked(a Alert, duration time.Duration, now time.Time) (o 
 		m.openByHand(a.Key, duration, now)
 		o = m.opening
 	})
-	return o, err
+	return o, err == nil, err
+}
+
+// openByKey returns the machine of the opening by hand, or by the alert of a key; nil if
+// there is none.
+func (u *Decision) openByKey(key string) *machine {
+	for _, m := range u.byHand {
+		if m.opening.Alert == key {
+			return m
+		}
+	}
+	return nil
 }
 
 // alerts returns the number of openings by alert that are open.
