@@ -19,7 +19,7 @@ import (
 
 // publish publishes that a file was written. It is of profiles over a time, and top are its
 // hottest functions.
-func (e *pprofExporter) publish(f *finished, file string, size int, over time.Duration, top []string) {
+func (e *pprofExporter) publish(f *openFile, file string, size int, over time.Duration, top []string) {
 	if !e.events.Listening() {
 		return
 	}

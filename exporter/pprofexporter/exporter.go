@@ -219,7 +219,7 @@ func (e *pprofExporter) makeRoom(ctx context.Context) error {
 			e.lost(f, errStalled)
 			e.mu.Lock()
 		case largest != nil && (q.stalled || !q.writing):
-			e.write([]finished{e.open.finish(largest, finishedByMemory)})
+			e.write([]*openFile{e.open.finish(largest, finishedByMemory)})
 		case q.stalled || !q.writing:
 			return nil // the file that is being written is all there is
 		default:

@@ -766,7 +766,7 @@ func FuzzConvert(f *testing.F) {
 		o := newOpenFiles()
 		o.maxFileMemory = 32 << 10
 		sent, got := int64(0), int64(0)
-		read := func(done []finished) {
+		read := func(done []*openFile) {
 			for _, f := range done {
 				out := f.pprof.Finish(f.main().executable)
 				pprofconv.Hottest(out, 5)

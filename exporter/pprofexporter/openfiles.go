@@ -97,6 +97,8 @@ type openFile struct {
 	condition []attribute.KeyValue
 	// identity is the estimated memory of everything except pprof.
 	identity int
+
+	reason finishReason // of a finished file
 }
 
 // serviceShare is a service's part of a file: the sum of its values.
@@ -171,12 +173,6 @@ func sourceOf(resource pcommon.Map) source {
 	return s
 }
 
-// finished is a file to be written.
-type finished struct {
-	*openFile
-	reason finishReason
-}
-
 func newOpenFiles() openFiles {
 	return openFiles{units: make(map[string]*unitFiles), maxFileMemory: maxFileMemory}
 }
@@ -184,7 +180,7 @@ func newOpenFiles() openFiles {
 // add adds samples of a part of a profile to its file, beginning with the one at index
 // from, until the file is full or memory has grown by more than room. It returns the
 // files that this finishes.
-func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, room int, now time.Time) (done []finished, a pprofconv.Addition) {
+func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, room int, now time.Time) (done []*openFile, a pprofconv.Addition) {
 	attributes := pprofconv.Attributes(d, p.Profile)
 	unit := cmp.Or(attributes[attr.Unit], of.unit)
 	trigger := attributes[attr.TriggerID]
@@ -237,14 +233,11 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, 
 }
 
 // unit returns the open files of a unit, and those that a newer trigger finishes.
-func (o *openFiles) unit(name, trigger string, triggered time.Time) (*unitFiles, []finished) {
-	var done []finished
+func (o *openFiles) unit(name, trigger string, triggered time.Time) (*unitFiles, []*openFile) {
+	var done []*openFile
 	u := o.units[name]
 	if u != nil && u.trigger != trigger && !triggered.Before(u.triggered) {
-		for _, f := range u.files {
-			done = append(done, o.finish(f, finishedByTrigger))
-		}
-		sortFinished(done)
+		done = o.finishAll(func(f *openFile) (finishReason, bool) { return finishedByTrigger, f.of == u })
 		u = nil
 	}
 	if u == nil {
@@ -268,7 +261,7 @@ func (o *openFiles) largest() (largest *openFile) {
 }
 
 // due finishes files that are idle or too old.
-func (o *openFiles) due(now time.Time, idle time.Duration) []finished {
+func (o *openFiles) due(now time.Time, idle time.Duration) []*openFile {
 	return o.finishAll(func(f *openFile) (finishReason, bool) {
 		if now.Sub(f.last) >= idle {
 			return finishedIdle, true
@@ -282,14 +275,14 @@ func (o *openFiles) due(now time.Time, idle time.Duration) []finished {
 }
 
 // all finishes every file.
-func (o *openFiles) all() []finished {
+func (o *openFiles) all() []*openFile {
 	return o.finishAll(func(*openFile) (finishReason, bool) { return finishedByShutdown, true })
 }
 
 // finishAll finishes the files that which reports, in the order in which they were
 // begun.
-func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []finished {
-	var done []finished
+func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []*openFile {
+	var done []*openFile
 	for _, u := range o.units {
 		for _, f := range u.files {
 			if reason, ok := which(f); ok {
@@ -297,27 +290,24 @@ func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []fini
 			}
 		}
 	}
-	sortFinished(done)
+	slices.SortFunc(done, func(a, b *openFile) int {
+		return cmp.Or(a.begun.Compare(b.begun), strings.Compare(a.unit, b.unit),
+			strings.Compare(pprofconv.TypeName(a.typ), pprofconv.TypeName(b.typ)), strings.Compare(a.origin, b.origin),
+			cmp.Compare(a.moment, b.moment))
+	})
 	return done
 }
 
 // finish removes a file, and its unit with the last one.
-func (o *openFiles) finish(f *openFile, reason finishReason) finished {
+func (o *openFiles) finish(f *openFile, reason finishReason) *openFile {
 	delete(f.of.files, f.fileKey)
 	o.memory -= f.size()
 	if len(f.of.files) == 0 {
 		delete(o.units, f.of.name)
 		o.memory -= f.of.size()
 	}
-	return finished{f, reason}
-}
-
-func sortFinished(done []finished) {
-	slices.SortFunc(done, func(a, b finished) int {
-		return cmp.Or(a.begun.Compare(b.begun), strings.Compare(a.unit, b.unit),
-			strings.Compare(pprofconv.TypeName(a.typ), pprofconv.TypeName(b.typ)), strings.Compare(a.origin, b.origin),
-			cmp.Compare(a.moment, b.moment))
-	})
+	f.reason = reason
+	return f
 }
 
 // timeOf returns the time in the name of a profile's file.

@@ -28,10 +28,10 @@ var errStalled = errors.New("the disk does not answer")
 // time, on a goroutine that runs while there are any: nothing else waits for a disk
 // that does not answer. The exporter's lock guards it.
 type queue struct {
-	waiting []finished
+	waiting []*openFile
 	// writing reports that the goroutine runs, current is the file that it writes.
 	writing bool
-	current *finished
+	current *openFile
 	// memory is that of the waiting files, and twice that of current, which is
 	// encoded in memory.
 	memory int
@@ -52,15 +52,15 @@ func (q *queue) changed() {
 }
 
 // takeLargest removes the waiting file with the largest memory.
-func (q *queue) takeLargest() finished {
-	largest := slices.MaxFunc(q.waiting, func(a, b finished) int { return cmp.Compare(a.size(), b.size()) })
-	q.waiting = slices.DeleteFunc(q.waiting, func(f finished) bool { return f.openFile == largest.openFile })
+func (q *queue) takeLargest() *openFile {
+	largest := slices.MaxFunc(q.waiting, func(a, b *openFile) int { return cmp.Compare(a.size(), b.size()) })
+	q.waiting = slices.DeleteFunc(q.waiting, func(f *openFile) bool { return f == largest })
 	q.memory -= largest.size()
 	return largest
 }
 
 // takeAll removes all files, and abandons the one that is being written.
-func (q *queue) takeAll() []finished {
+func (q *queue) takeAll() []*openFile {
 	all := q.waiting
 	q.waiting = nil
 	for _, f := range all {
@@ -68,7 +68,7 @@ func (q *queue) takeAll() []finished {
 	}
 	if q.current != nil {
 		q.abandoned = true
-		all = append(all, *q.current)
+		all = append(all, q.current)
 	}
 	return all
 }
@@ -87,7 +87,7 @@ func (e *pprofExporter) wait(ctx context.Context) error {
 }
 
 // write adds files to the queue. The lock is held.
-func (e *pprofExporter) write(done []finished) {
+func (e *pprofExporter) write(done []*openFile) {
 	for _, f := range done {
 		if f.pprof.Events() > 0 {
 			e.queue.waiting = append(e.queue.waiting, f)
@@ -108,10 +108,10 @@ func (e *pprofExporter) writeAll() {
 	for len(q.waiting) > 0 {
 		f := q.waiting[0]
 		q.waiting = slices.Delete(q.waiting, 0, 1)
-		q.current = &f
+		q.current = f
 		q.memory += f.size()
 		e.mu.Unlock()
-		err := e.writeFile(&f)
+		err := e.writeFile(f)
 		e.mu.Lock()
 		q.memory -= 2 * f.size()
 		q.failed = cmp.Or(err, q.failed)
@@ -121,7 +121,7 @@ func (e *pprofExporter) writeAll() {
 }
 
 // writeFile writes a file, and logs and counts what became of it.
-func (e *pprofExporter) writeFile(f *finished) error {
+func (e *pprofExporter) writeFile(f *openFile) error {
 	e.mu.Lock()
 	patience := e.queue.patience
 	e.mu.Unlock()
@@ -150,7 +150,7 @@ func (e *pprofExporter) writeFile(f *finished) error {
 		e.set.Logger.Warn("disk full, oldest files removed", zap.Int("files", w.removed), zap.Error(w.disk))
 	}
 	if w.file == "" {
-		e.lost(*f, err)
+		e.lost(f, err)
 		e.report(err)
 		return err
 	}
@@ -181,7 +181,7 @@ func (e *pprofExporter) writeFile(f *finished) error {
 }
 
 // stall is called when the write of a file takes longer than patience.
-func (e *pprofExporter) stall(f *finished) {
+func (e *pprofExporter) stall(f *openFile) {
 	e.mu.Lock()
 	if e.queue.current != f {
 		e.mu.Unlock()
@@ -196,7 +196,7 @@ func (e *pprofExporter) stall(f *finished) {
 }
 
 // lost logs and counts a file that was not written.
-func (e *pprofExporter) lost(f finished, err error) {
+func (e *pprofExporter) lost(f *openFile, err error) {
 	e.telemetry.PprofFilesFailed.Add(context.Background(), 1)
 	e.telemetry.PprofSamples.Add(context.Background(), int64(f.pprof.Events()), outcome("failed"))
 	e.set.Logger.Error("profile not written, its samples are lost", zap.String("file", f.name()+extension), zap.Int("samples", f.pprof.Events()), zap.Error(err))

@@ -5,11 +5,9 @@ package cgroup
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
+	"path"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
@@ -51,20 +49,10 @@ type CPUCapacity struct {
 func (r *Reader) OpenCPUCapacity(p Paths) (*CPUCapacity, error) {
 	c := &CPUCapacity{r: r}
 	if h, ok := r.tree.owner(CPU); ok {
-		for path := p[h]; path != "" && path != "/"; path = parent(path) {
-			dir := r.tree.dir(h, path)
-			c.quotas = append(c.quotas, r.acquireQuota(dir, path, h))
-		}
+		c.quotas = r.acquireQuotas(h, p[h])
 	}
 	if h, ok := r.tree.owner(CPUSet); ok {
-		name := "cpuset.effective_cpus"
-		if h == V2Tree {
-			name = "cpuset.cpus.effective"
-		}
-		for path := p[h]; path != "" && path != "/"; path = parent(path) {
-			dir := r.tree.dir(h, path)
-			c.cpusets = append(c.cpusets, acquire(r, r.cpusets, dir, path, name))
-		}
+		c.cpusets = acquireAll(r, r.cpusets, h, p[h], h.file("cpuset.cpus.effective", "cpuset.effective_cpus"))
 	}
 	if _, err := r.CPUsOnline(time.Time{}); err != nil {
 		c.Close()
@@ -73,11 +61,19 @@ func (r *Reader) OpenCPUCapacity(p Paths) (*CPUCapacity, error) {
 	return c, nil
 }
 
-func (r *Reader) acquireQuota(dir, path string, h Hierarchy) *level[float64] {
+func (r *Reader) acquireQuotas(h Hierarchy, path string) []*level[float64] {
 	if h == V2Tree {
-		return acquire(r, r.quotas, dir, path, "cpu.max")
+		return acquireAll(r, r.quotas, h, path, "cpu.max")
 	}
-	return acquire(r, r.quotas, dir, path, "cpu.cfs_quota_us", "cpu.cfs_period_us")
+	return acquireAll(r, r.quotas, h, path, "cpu.cfs_quota_us", "cpu.cfs_period_us")
+}
+
+// acquireAll returns the levels of a path, the cgroup's own first.
+func acquireAll[T any](r *Reader, m map[string]*level[T], h Hierarchy, at string, names ...string) (all []*level[T]) {
+	for ; at != "" && at != "/"; at = path.Dir(at) {
+		all = append(all, acquire(r, m, r.tree.dir(h, at), at, names...))
+	}
+	return all
 }
 
 // acquire returns the level of a cgroup, whose limit is in the files of these names.
@@ -103,14 +99,6 @@ func release[T any](m map[string]*level[T], levels []*level[T]) {
 	}
 }
 
-func parent(path string) string {
-	i := strings.LastIndexByte(path, '/')
-	if i <= 0 {
-		return "/"
-	}
-	return path[:i]
-}
-
 // Read returns the capacity now. A limit that several groups share is read once
 // for all of them.
 func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
@@ -127,7 +115,7 @@ func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
 		least = cpuset
 	}
 	for _, l := range c.quotas {
-		cores, err := c.r.quota(l, now)
+		cores, err := l.get(c.r, now, (*Reader).readQuota)
 		if err != nil {
 			return Capacity{}, err
 		}
@@ -157,7 +145,7 @@ func (c *CPUCapacity) readCPUSet(now time.Time, online int) (Capacity, error) {
 	written, watched := uint32(0), true
 	for _, l := range c.cpusets {
 		if !l.watched && !l.missing {
-			l.watch(c.r, []string{l.key + "/cpuset.cpus"})
+			l.watch(c.r, l.key+"/cpuset.cpus")
 		}
 		watched = watched && (l.watched || l.missing)
 		written += l.changes()
@@ -211,9 +199,7 @@ func (r *Reader) cpus(l *level[int], now time.Time) (int, error) {
 	if !l.fresh(now) {
 		l.at = now
 		l.value, l.err = r.readCPUs(&l.files[0])
-		if l.missing = errors.Is(l.err, fs.ErrNotExist); l.missing {
-			l.err = nil // the controller is not enabled at this level
-		}
+		l.allowMissing()
 	}
 	return l.value, l.err
 }
@@ -230,20 +216,7 @@ func (r *Reader) readCPUs(f *openfile.File) (int, error) {
 	return count, nil
 }
 
-// quota returns the cores that a cgroup's quota allows, 0 without a quota.
-func (r *Reader) quota(l *level[float64], now time.Time) (float64, error) {
-	if !l.holds(r, now) {
-		l.begin(r, now, l.files[0].Path(), l.files[1].Path())
-		var replaced bool
-		l.value, replaced, l.err = r.readQuota(l)
-		l.end(replaced)
-		if l.missing = errors.Is(l.err, fs.ErrNotExist); l.missing {
-			l.err = nil // the controller is not enabled at this level
-		}
-	}
-	return l.value, l.err
-}
-
+// readQuota returns the cores that a cgroup's quota allows, 0 without a quota.
 func (r *Reader) readQuota(l *level[float64]) (cores float64, replaced bool, err error) {
 	n, replaced, err := l.files[0].Read(r.buf)
 	if err != nil {
@@ -253,8 +226,9 @@ func (r *Reader) readQuota(l *level[float64]) (cores float64, replaced bool, err
 	if bytes.HasPrefix(b, []byte("max")) || bytes.HasPrefix(b, []byte("-")) {
 		return 0, replaced, nil
 	}
-	quota, rest, ok := parseUint(b)
-	if !ok {
+	text, rest, _ := bytes.Cut(b, []byte(" "))
+	quota, err := parseFigure(text)
+	if err != nil {
 		return 0, replaced, fmt.Errorf("read %s: malformed quota %.40q", l.files[0].Path(), b)
 	}
 	if l.files[1].Path() != "" { // v1 has the period in a file of its own
@@ -263,11 +237,9 @@ func (r *Reader) readQuota(l *level[float64]) (cores float64, replaced bool, err
 			return 0, replaced, err
 		}
 		rest = r.buf[:n]
-	} else if len(rest) > 0 && rest[0] == ' ' {
-		rest = rest[1:]
 	}
-	period, _, ok := parseUint(rest)
-	if !ok || period == 0 {
+	period, err := parseFigure(rest)
+	if err != nil || period == 0 {
 		return 0, replaced, fmt.Errorf("read the period of %s: malformed %.40q", l.files[0].Path(), rest)
 	}
 	return float64(quota) / float64(period), replaced, nil

@@ -67,7 +67,7 @@ func (t *Tree) standing(h Hierarchy, at string) (s standing, ok bool) {
 // RealContainer returns the group of the cgroup at a path if that one, and not g, is the
 // container whose id both carry. The path may come from outside.
 func (t *Tree) RealContainer(g Group, at string) (Group, bool) {
-	id, upTo, ok := containerIn(at)
+	id, upTo, ok := ContainerIn(at)
 	if !ok || id != g.ContainerID || upTo != at || !path.IsAbs(at) || path.Clean(at) != at {
 		return Group{}, false
 	}

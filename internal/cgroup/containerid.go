@@ -15,14 +15,12 @@ const MinPrefix = 12
 // containerd, CRI-O and Podman give with either cgroup driver, with and without
 // Kubernetes, and those of ECS on Fargate and of Garden.
 func ContainerID(path string) (id string, ok bool) {
-	id, _, ok = containerIn(path)
+	id, _, ok = ContainerIn(path)
 	return id, ok
 }
 
 // ContainerIn returns [ContainerID] and the path of the container's cgroup.
-func ContainerIn(path string) (id, upTo string, ok bool) { return containerIn(path) }
-
-func containerIn(path string) (id, upTo string, ok bool) {
+func ContainerIn(path string) (id, upTo string, ok bool) {
 	parent := ""
 	for start := 0; start < len(path); {
 		end := strings.IndexByte(path[start:], '/')

@@ -4,11 +4,11 @@
 package cgroup
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -37,7 +37,7 @@ func (r *Reader) OpenCPUTime(g Group) (*CPUTime, error) {
 		}
 		c := &CPUTime{}
 		if h == V2Tree {
-			c.figure, c.stat = figure{r: r}, r.acquireStat(dir, g.Paths[h])
+			c.figure, c.stat = figure{r: r}, acquire(r, r.stats, dir, g.Paths[h], "cpu.stat") // once for all users
 		} else {
 			c.figure = r.figure(dir, "cpuacct.usage")
 		}
@@ -126,32 +126,23 @@ var (
 
 // parseCPUStat reads the content of a cpu.stat.
 func parseCPUStat(b []byte) (s cpuStat, err error) {
-	for len(b) > 0 {
-		line := b
-		if i := bytes.IndexByte(b, '\n'); i >= 0 {
-			line, b = b[:i], b[i+1:]
-		} else {
-			b = nil
-		}
-		var n uint64
-		switch {
-		case bytes.HasPrefix(line, usageKey):
-			if n, err = parseFigure(line[len(usageKey):]); err != nil || n > math.MaxInt64/uint64(time.Microsecond) {
-				return cpuStat{}, fmt.Errorf("malformed CPU time %.40q", line)
-			}
-			s.usage, s.hasUsage = time.Duration(n)*time.Microsecond, true
-		case bytes.HasPrefix(line, periodsKey):
-			if s.periods.Total, err = parseFigure(line[len(periodsKey):]); err != nil {
+	var usage uint64
+	for _, f := range [...]struct {
+		key []byte
+		to  *uint64
+		has *bool
+	}{{usageKey, &usage, &s.hasUsage}, {periodsKey, &s.periods.Total, &s.hasPeriods}, {throttled, &s.periods.Throttled, new(bool)}} {
+		var line []byte
+		if line, *f.has = lineOf(b, f.key); *f.has {
+			if *f.to, err = parseFigure(line); err != nil {
 				return cpuStat{}, err
 			}
-			s.hasPeriods = true
-		case bytes.HasPrefix(line, throttled):
-			if s.periods.Throttled, err = parseFigure(line[len(throttled):]); err != nil {
-				return cpuStat{}, err
-			}
-			b = nil // the last one of interest
 		}
 	}
+	if usage > math.MaxInt64/uint64(time.Microsecond) {
+		return cpuStat{}, fmt.Errorf("malformed CPU time %d", usage)
+	}
+	s.usage = time.Duration(usage) * time.Microsecond
 	if !s.hasUsage && !s.hasPeriods {
 		return cpuStat{}, errNoUsage
 	}
@@ -160,17 +151,11 @@ func parseCPUStat(b []byte) (s cpuStat, err error) {
 
 // parseFigure reads a decimal number that nothing else follows.
 func parseFigure(b []byte) (uint64, error) {
-	n, rest, ok := parseUint(trimSpace(b))
-	if !ok || len(rest) > 0 {
+	n, err := strconv.ParseUint(string(trimSpace(b)), 10, 64)
+	if err != nil {
 		return 0, fmt.Errorf("malformed figure %.40q", b)
 	}
 	return n, nil
-}
-
-// acquireStat opens the cpu.stat of a cgroup, once for all its users: on a v2 host
-// CPU time and throttling are in the same file.
-func (r *Reader) acquireStat(dir, path string) *level[cpuStat] {
-	return acquire(r, r.stats, dir, path, "cpu.stat")
 }
 
 // stat reads a cpu.stat. If it was read at the same now already, or with recent

@@ -41,7 +41,7 @@ func (g Group) ProcessOnly() bool { return g.ID == "" }
 // the v2 tree of a hybrid host leave them there in the engine's own service.
 func (t *Tree) GroupOf(p Paths) Group {
 	for _, h := range identity() {
-		if id, cgroup, ok := containerIn(p[h]); ok {
+		if id, cgroup, ok := ContainerIn(p[h]); ok {
 			return containerGroup(p, h, id, cgroup)
 		}
 	}
@@ -57,7 +57,7 @@ func containerGroup(p Paths, by Hierarchy, id, cgroup string) Group {
 	g := Group{ID: id, Cgroup: cgroup, ContainerID: id, Paths: p, by: by}
 	g.PodUID, _ = PodUID(cgroup)
 	for h, path := range p {
-		if other, upTo, ok := containerIn(path); ok && other == id {
+		if other, upTo, ok := ContainerIn(path); ok && other == id {
 			g.Paths[h] = upTo
 		}
 	}
@@ -72,7 +72,7 @@ func (t *Tree) GroupAt(cgroup string) (Group, bool) {
 	if !path.IsAbs(cgroup) || path.Clean(cgroup) != cgroup || cgroup == "/" {
 		return Group{}, false
 	}
-	if _, upTo, ok := containerIn(cgroup); ok {
+	if _, upTo, ok := ContainerIn(cgroup); ok {
 		cgroup = upTo
 	}
 	for _, h := range identity() {
@@ -128,16 +128,9 @@ func (g *Glob) Match(path string) bool {
 		return true
 	}
 	for end := 1; end <= len(path); end++ {
-		if end == len(path) || path[end] == '/' {
-			if g.matches(path[:end]) {
-				return true
-			}
+		if (end == len(path) || path[end] == '/') && globs.Match(g.pattern, path[:end]) {
+			return true
 		}
 	}
 	return false
-}
-
-// matches reports whether the glob matches the path itself.
-func (g *Glob) matches(path string) bool {
-	return globs.Match(g.pattern, path)
 }

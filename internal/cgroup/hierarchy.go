@@ -27,6 +27,14 @@ func (h Hierarchy) String() string { return hierarchyNames[h] }
 
 var hierarchyNames = [numHierarchies]string{"v2", "cpu", "cpuacct", "cpuset", "memory", "pids", "perf_event", "name=systemd"}
 
+// file returns the name that a file has in this hierarchy, by its names in v2 and v1.
+func (h Hierarchy) file(v2, v1 string) string {
+	if h == V2Tree {
+		return v2
+	}
+	return v1
+}
+
 // hierarchyOf is the inverse of String for v1 names.
 func hierarchyOf(name string) (Hierarchy, bool) {
 	for h := CPU; h < numHierarchies; h++ {

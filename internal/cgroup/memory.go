@@ -5,12 +5,8 @@ package cgroup
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"time"
-
-	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 )
 
 // A MemoryUse reads the memory that the processes of one cgroup use, without the
@@ -27,9 +23,10 @@ func (r *Reader) OpenMemoryUse(g Group) (*MemoryUse, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &MemoryUse{use: r.figure(dir, "memory.usage_in_bytes"), stat: r.figure(dir, "memory.stat"), inactive: []byte("total_inactive_file ")}
-	if h == V2Tree {
-		m.use, m.inactive = r.figure(dir, "memory.current"), []byte("inactive_file ")
+	m := &MemoryUse{
+		use:      r.figure(dir, h.file("memory.current", "memory.usage_in_bytes")),
+		stat:     r.figure(dir, "memory.stat"),
+		inactive: []byte(h.file("inactive_file ", "total_inactive_file ")),
 	}
 	for _, f := range []*figure{&m.use, &m.stat} {
 		if err := f.exists(); err != nil {
@@ -91,14 +88,7 @@ func (r *Reader) OpenMemoryLimit(p Paths) *MemoryLimit {
 	if !ok {
 		return m
 	}
-	name := "memory.limit_in_bytes"
-	if h == V2Tree {
-		name = "memory.max"
-	}
-	for path := p[h]; path != "" && path != "/"; path = parent(path) {
-		dir := r.tree.dir(h, path)
-		m.levels = append(m.levels, acquire(r, r.memory, dir, path, name))
-	}
+	m.levels = acquireAll(r, r.memory, h, p[h], h.file("memory.max", "memory.limit_in_bytes"))
 	return m
 }
 
@@ -109,7 +99,7 @@ func (m *MemoryLimit) Read(now time.Time) (uint64, error) {
 		return 0, err
 	}
 	for _, l := range m.levels {
-		limit, err := m.r.memoryLimit(l, now)
+		limit, err := l.get(m.r, now, (*Reader).readMemoryLimit)
 		if err != nil {
 			return 0, err
 		}
@@ -126,22 +116,10 @@ func (m *MemoryLimit) Close() {
 	m.levels = nil
 }
 
-// memoryLimit returns the limit of one cgroup, 0 without one. v1 shows a number
+// readMemoryLimit returns the limit of one cgroup, 0 without one. v1 shows a number
 // above the memory of any host then.
-func (r *Reader) memoryLimit(l *level[uint64], now time.Time) (uint64, error) {
-	if !l.holds(r, now) {
-		l.begin(r, now, l.files[0].Path())
-		var replaced bool
-		l.value, replaced, l.err = r.readMemoryLimit(&l.files[0])
-		l.end(replaced)
-		if l.missing = errors.Is(l.err, fs.ErrNotExist); l.missing {
-			l.err = nil // the controller is not enabled at this level
-		}
-	}
-	return l.value, l.err
-}
-
-func (r *Reader) readMemoryLimit(f *openfile.File) (limit uint64, replaced bool, err error) {
+func (r *Reader) readMemoryLimit(l *level[uint64]) (limit uint64, replaced bool, err error) {
+	f := &l.files[0]
 	n, replaced, err := f.Read(r.buf)
 	if err != nil {
 		return 0, replaced, err
@@ -172,8 +150,9 @@ func (r *Reader) hostMemory(now time.Time) (uint64, error) {
 		return 0, l.err
 	}
 	b, _ := lineOf(r.buf[:n], []byte("MemTotal:"))
-	kib, _, ok := parseUint(bytes.TrimLeft(b, " "))
-	if !ok || kib == 0 || kib > 1<<50 {
+	text, _, _ := bytes.Cut(bytes.TrimLeft(b, " "), []byte(" "))
+	kib, err := parseFigure(text)
+	if err != nil || kib == 0 || kib > 1<<50 {
 		l.err = fmt.Errorf("read %s: no MemTotal", l.files[0].Path())
 		return 0, l.err
 	}

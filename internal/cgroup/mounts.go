@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -115,24 +116,15 @@ func unescape(s string) string {
 // table, else those of the host's first process, else those where distributions
 // mount them. all is every mount of this process, also those outside of root.
 func findMounts(root string) (below, all []mount, err error) {
-	b, err := procfs.ReadFile("/proc/self/mountinfo", maxMountinfo)
-	if err == nil {
+	if b, err := procfs.ReadFile("/proc/self/mountinfo", maxMountinfo); err == nil {
 		all = parseMountinfo(b, "/")
-		for _, m := range all {
-			if Under(m.dir, root) && usable(m.dir) {
-				below = append(below, m)
-			}
-		}
+		below = slices.DeleteFunc(slices.Clone(all), func(m mount) bool { return !Under(m.dir, root) || !usable(m.dir) })
 	}
 	if len(below) > 0 {
 		return below, all, nil
 	}
 	if b, err := procfs.ReadFile(procfs.At(root).File(1, "mountinfo"), maxMountinfo); err == nil {
-		for _, m := range parseMountinfo(b, root) {
-			if usable(m.dir) {
-				below = append(below, m)
-			}
-		}
+		below = slices.DeleteFunc(parseMountinfo(b, root), func(m mount) bool { return !usable(m.dir) })
 	}
 	if len(below) > 0 {
 		return below, all, nil

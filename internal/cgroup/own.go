@@ -4,11 +4,11 @@
 package cgroup
 
 import (
-	"bytes"
+	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
+	"strconv"
 )
 
 // maxGroupProcesses bounds the processes that are read about to find out whether a
@@ -31,7 +31,7 @@ func (t *Tree) Own(g Group, h Hierarchy) (dir string, err error) {
 	if id, ok := ContainerID(path); ok && g.ContainerID == id {
 		return dir, nil // everything below is the container's
 	}
-	if h == g.by && t.populatedBelow(dir) {
+	if h == g.by && populated(dir, 1, maxDepth) {
 		return "", Shared // figures include those of the groups below
 	}
 	if t.mode != V2 && !t.sameProcesses(g, h, dir) {
@@ -49,19 +49,6 @@ func (t *Tree) Childless(g Group) bool {
 		}
 	}
 	return true
-}
-
-// populatedBelow reports whether a cgroup below dir has processes.
-func (t *Tree) populatedBelow(dir string) bool {
-	found := false
-	walkDirs(dir, func(path string, depth int) bool {
-		if depth > 0 && !found {
-			procs, _ := processesIn(filepath.Join(dir, path), 1)
-			found = len(procs) > 0
-		}
-		return !found
-	})
-	return found
 }
 
 // sameProcesses reports whether a cgroup holds all of the group's processes and no
@@ -169,31 +156,17 @@ func eachID(file string, buf []byte, visit func(id int) bool) error {
 		return err
 	}
 	defer f.Close()
-	kept := 0 // bytes of an unfinished line
-	for {
-		n, err := f.Read(buf[kept:])
-		if n <= 0 {
-			if err != nil && !errors.Is(err, io.EOF) {
-				return err
-			}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(buf, len(buf))
+	for lines.Scan() {
+		if id, err := strconv.ParseUint(string(lines.Bytes()), 10, 64); err == nil && id <= maxPID && !visit(int(id)) {
 			return nil
 		}
-		b := buf[:kept+n]
-		for {
-			line, rest, ok := bytes.Cut(b, []byte("\n"))
-			if !ok {
-				break
-			}
-			if id, _, ok := parseUint(line); ok && id <= maxPID && !visit(int(id)) {
-				return nil
-			}
-			b = rest
-		}
-		kept = copy(buf, b)
-		if kept == len(buf) {
-			return fmt.Errorf("malformed %s", filepath.Base(file))
-		}
 	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("malformed %s", filepath.Base(file))
+	}
+	return lines.Err()
 }
 
 const maxPID = 1 << 22 // PID_MAX_LIMIT of the kernel

@@ -7,9 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
-	"time"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
@@ -50,8 +48,8 @@ func (r *Reader) OpenPressure(g Group, on string) (*Pressure, error) {
 	return nil, err
 }
 
-// Read returns the time since the cgroup was made.
-func (p *Pressure) Read() (waited time.Duration, replaced bool, err error) {
+// Read returns the microseconds since the cgroup was made.
+func (p *Pressure) Read() (waited uint64, replaced bool, err error) {
 	b, err := p.read()
 	if err != nil {
 		if isUnsupported(err) {
@@ -60,16 +58,12 @@ func (p *Pressure) Read() (waited time.Duration, replaced bool, err error) {
 		return 0, false, err
 	}
 	some, _ := lineOf(b, []byte("some "))
-	i := bytes.Index(some, []byte("total="))
-	if i < 0 {
+	_, total, ok := bytes.Cut(some, []byte("total="))
+	if !ok {
 		return 0, false, fmt.Errorf("read %s: no total of some", p.From())
 	}
-	n, err := parseFigure(some[i+len("total="):])
-	if err == nil && n > math.MaxInt64/uint64(time.Microsecond) {
-		err = fmt.Errorf("malformed pressure %.40q", some)
+	if waited, err = p.parse(total); err != nil {
+		return 0, false, err
 	}
-	if err != nil {
-		return 0, false, fmt.Errorf("read %s: %w", p.From(), err)
-	}
-	return time.Duration(n) * time.Microsecond, p.wasReplaced(), nil
+	return waited, p.wasReplaced(), nil
 }

@@ -120,17 +120,37 @@ func (l *level[T]) holds(r *Reader, now time.Time) bool {
 	return l.changes() == l.written
 }
 
-// begin is called before a limit is read: a write from then on is a change.
-func (l *level[T]) begin(r *Reader, now time.Time, paths ...string) {
+// get returns a limit: of the last reading while that holds, else of a new one.
+func (l *level[T]) get(r *Reader, now time.Time, read func(*Reader, *level[T]) (value T, replaced bool, err error)) (T, error) {
+	if l.holds(r, now) {
+		return l.value, l.err
+	}
 	l.at = now
 	if !l.watched {
-		l.watch(r, paths)
+		l.watch(r, l.files[0].Path(), l.files[1].Path())
 	}
 	r.takeChanges(now)
-	l.written = l.changes()
+	l.written = l.changes() // a write from now on is a change
+	var replaced bool
+	l.value, replaced, l.err = read(r, l)
+	if replaced || l.err != nil {
+		l.unwatch() // the watched file is gone
+	}
+	if l.watched {
+		l.closeFiles() // a watched one is not kept open
+	}
+	l.allowMissing()
+	return l.value, l.err
 }
 
-func (l *level[T]) watch(r *Reader, paths []string) {
+// allowMissing makes a missing file no error: its controller is not enabled at this level.
+func (l *level[T]) allowMissing() {
+	if l.missing = errors.Is(l.err, fs.ErrNotExist); l.missing {
+		l.err = nil
+	}
+}
+
+func (l *level[T]) watch(r *Reader, paths ...string) {
 	l.watched = true
 	for i, path := range paths {
 		if path == "" {
@@ -169,16 +189,6 @@ func (l *level[T]) changes() (n uint32) {
 	return n
 }
 
-// end is called after a limit was read. A watched one is not kept open.
-func (l *level[T]) end(replaced bool) {
-	if replaced || l.err != nil {
-		l.unwatch() // the watched file is gone
-	}
-	if l.watched {
-		l.closeFiles()
-	}
-}
-
 // takeChanges counts the writes, once a round.
 func (r *Reader) takeChanges(now time.Time) {
 	if age := now.Sub(r.takenAt); age < 0 || age >= sharedFor {
@@ -196,19 +206,6 @@ func (l *level[T]) closeFiles() {
 	for i := range l.files {
 		l.files[i].Close()
 	}
-}
-
-// parseUint reads the decimal number at the start of b; ok is false without a digit.
-func parseUint(b []byte) (n uint64, rest []byte, ok bool) {
-	i := 0
-	for ; i < len(b) && b[i] >= '0' && b[i] <= '9'; i++ {
-		d := uint64(b[i] - '0')
-		if n > (1<<64-1-d)/10 {
-			return 0, b, false
-		}
-		n = n*10 + d
-	}
-	return n, b[i:], i > 0
 }
 
 // countCPUs returns the number of CPUs in a list like "0-3,7".

@@ -67,11 +67,7 @@ func (r *Reader) OpenCPURequestOf(p Paths) (*CPURequest, error) {
 
 func (r *Reader) openRequest(g Group, h Hierarchy, dir string) (*CPURequest, error) {
 	q := &CPURequest{v2: h == V2Tree, group: g}
-	name := "cpu.shares"
-	if q.v2 {
-		name = "cpu.weight"
-	}
-	q.figure = r.figure(dir, name)
+	q.figure = r.figure(dir, h.file("cpu.weight", "cpu.shares"))
 	if err := q.exists(); err != nil {
 		q.Close()
 		return nil, err

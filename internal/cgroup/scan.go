@@ -13,6 +13,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/hotprofile/hotprofile/internal/globs"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
@@ -92,7 +93,7 @@ func (t *Tree) groupAt(h Hierarchy, path string) Group {
 			p[other] = path
 		}
 	}
-	if id, _, ok := containerIn(path); ok {
+	if id, _, ok := ContainerIn(path); ok {
 		return containerGroup(p, h, id, path)
 	}
 	return Group{ID: path, Cgroup: path, Paths: p, by: h}
@@ -237,7 +238,11 @@ func (s *Scanner) groupsIn(h Hierarchy, path string, inContainer bool) []Group {
 func (t *Tree) groupsIn(h Hierarchy, path string, inContainer bool) (groups []Group) {
 	dir := t.dir(h, path)
 	if t.mode == V2 {
-		if populated(dir, inContainer) {
+		deepest := 0
+		if inContainer {
+			deepest = maxDepth
+		}
+		if populated(dir, 0, deepest) {
 			groups = append(groups, t.GroupOf(Paths{V2Tree: path}))
 		}
 		return groups
@@ -268,14 +273,16 @@ func (t *Tree) groupsIn(h Hierarchy, path string, inContainer bool) (groups []Gr
 	return groups
 }
 
-// populated reports whether a cgroup has processes, with below also in those below
-// it.
-func populated(dir string, below bool) bool {
+// populated reports whether a cgroup has processes, or one below it: of the cgroups
+// that are first to last levels below it, where it is itself at 0.
+func populated(dir string, first, last int) bool {
 	found := false
-	walkDirs(dir, func(path string, _ int) bool {
-		pids, _ := processesIn(filepath.Join(dir, path), 1)
-		found = found || len(pids) > 0
-		return below && !found
+	walkDirs(dir, func(path string, depth int) bool {
+		if depth >= first && !found {
+			pids, _ := processesIn(filepath.Join(dir, path), 1)
+			found = len(pids) > 0
+		}
+		return depth < last && !found
 	})
 	return found
 }
@@ -291,7 +298,7 @@ func (t *Tree) Match(glob *Glob) ([]Group, error) {
 			continue
 		}
 		whole := walkDirs(tr.dir, func(path string, _ int) bool {
-			if path == "" || !glob.matches(path) {
+			if path == "" || !globs.Match(glob.pattern, path) {
 				return true
 			}
 			if _, known := found[path]; !known {

@@ -50,10 +50,11 @@ func (r *Reader) OpenThrottling(p Paths) (*Throttling, error) {
 	}
 	t := &Throttling{r: r}
 	counted := false
-	for path := p[h]; path != "" && path != "/"; path = parent(path) {
-		dir := r.tree.dir(h, path)
-		l := throttlingLevel{stat: r.acquireStat(dir, path), quota: r.acquireQuota(dir, path, h)}
-		t.levels = append(t.levels, l)
+	quotas := r.acquireQuotas(h, p[h])
+	for i, stat := range acquireAll(r, r.stats, h, p[h], "cpu.stat") {
+		t.levels = append(t.levels, throttlingLevel{stat: stat, quota: quotas[i]})
+	}
+	for _, l := range t.levels {
 		s, err := r.stat(l.stat, time.Time{}, false)
 		switch {
 		case errors.Is(err, ErrGone):
@@ -151,7 +152,7 @@ func (p ThrottledPeriods) larger(other ThrottledPeriods) bool {
 // part returns which part of a cgroup's quota a use of so many cores is. It is 1 while the
 // quota is not known.
 func (t *Throttling) part(l *throttlingLevel, cores float64, now time.Time) float64 {
-	quota, err := t.r.quota(l.quota, now)
+	quota, err := l.quota.get(t.r, now, (*Reader).readQuota)
 	if err != nil || quota <= 0 {
 		return 1
 	}
@@ -160,7 +161,7 @@ func (t *Throttling) part(l *throttlingLevel, cores float64, now time.Time) floa
 
 // unlimited reports whether a cgroup is known to have no quota.
 func (t *Throttling) unlimited(l *throttlingLevel, now time.Time) bool {
-	cores, err := t.r.quota(l.quota, now)
+	cores, err := l.quota.get(t.r, now, (*Reader).readQuota)
 	return err == nil && cores == 0 && !l.quota.missing
 }
 

@@ -17,6 +17,7 @@ package cgroup
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -98,13 +99,7 @@ func Open(root string) (*Tree, error) {
 // better reports whether a shows more of a hierarchy than b does, or the same in a
 // directory with a shorter path.
 func better(a, b mount) bool {
-	if a.up != b.up {
-		return a.up > b.up
-	}
-	if len(a.rest) != len(b.rest) {
-		return len(a.rest) < len(b.rest)
-	}
-	return len(a.dir) < len(b.dir)
+	return cmp.Or(cmp.Compare(b.up, a.up), cmp.Compare(len(a.rest), len(b.rest)), cmp.Compare(len(a.dir), len(b.dir))) < 0
 }
 
 // Mode returns the kinds of hierarchies that were found.
@@ -153,18 +148,18 @@ func wholeTree(h Hierarchy, dir string) bool {
 func (t *Tree) PathsOf(pid int) (Paths, error) {
 	p, err := t.readPaths(t.procfs.File(pid, "cgroup"))
 	if err != nil {
-		return Paths{}, fmt.Errorf("find the cgroup of process %d: %w", pid, err)
+		err = fmt.Errorf("find the cgroup of process %d: %w", pid, err)
 	}
-	return p, nil
+	return p, err
 }
 
 // PathsOfThread returns the paths of a thread of a process.
 func (t *Tree) PathsOfThread(pid, tid int) (Paths, error) {
 	p, err := t.readPaths(t.procfs.File(pid, "task/"+strconv.Itoa(tid)+"/cgroup"))
 	if err != nil {
-		return Paths{}, fmt.Errorf("find the cgroup of thread %d: %w", tid, err)
+		err = fmt.Errorf("find the cgroup of thread %d: %w", tid, err)
 	}
-	return p, nil
+	return p, err
 }
 
 func (t *Tree) readPaths(file string) (Paths, error) {
@@ -174,9 +169,9 @@ func (t *Tree) readPaths(file string) (Paths, error) {
 	}
 	p, err := t.ParsePaths(b)
 	if err != nil {
-		return Paths{}, fmt.Errorf("%s: %w", file, err)
+		err = fmt.Errorf("%s: %w", file, err)
 	}
-	return p, nil
+	return p, err
 }
 
 // ErrOutside is for a process in a part of the host's tree that is not mounted

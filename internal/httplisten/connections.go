@@ -147,7 +147,6 @@ type conn struct {
 	of     *connections
 	client client
 	raw    syscall.RawConn // nil if there is none
-	once   sync.Once
 
 	idleSince atomic.Int64 // a moment of of; 0 from the first byte of a request to its end
 }
@@ -167,7 +166,7 @@ func (c *conn) NetConn() net.Conn { return c.Conn }
 // Close closes the connection.
 func (c *conn) Close() error {
 	err := c.Conn.Close()
-	c.once.Do(func() { c.of.remove(c) })
+	c.of.remove(c)
 	return err
 }
 

@@ -67,7 +67,7 @@ type threadLister interface {
 	Close()
 }
 
-func newBusiest(w *Watcher) meter {
+func newBusiest(w *Watcher, _ string) meter {
 	m := &busiest{w: w, threads: map[int]*threadClock{}, tasks: opened[threadLister]{w: w, open: func() (threadLister, error) {
 		if w.process != nil {
 			return processTasks{w.source.procfs, w.process.process.PID}, nil

@@ -21,7 +21,7 @@ type cpuBottleneck struct {
 	epoch  int
 }
 
-func newCPUBottleneck(w *Watcher) meter {
+func newCPUBottleneck(w *Watcher, _ string) meter {
 	m := &cpuBottleneck{w: w}
 	if f := w.source.switchFollower(); w.process != nil {
 		m.reader = f.Process(w.process.process)

@@ -33,7 +33,6 @@ type cpuUse struct {
 	epoch      int // grows with each new starting point; 0 before the first
 	epochAt    time.Time
 	used       time.Duration // never runs backwards
-	elapsed    time.Duration
 	step, over time.Duration // used, and elapsed, since the last reading; over is 0 if that is not known
 }
 
@@ -59,11 +58,10 @@ func (c *cpuUse) read(now time.Time) {
 	if c.epoch == 0 || replaced || switched || used < c.last {
 		c.epoch++
 		c.epochAt = now
-	} else if over := now.Sub(c.lastAt); over > 0 {
-		c.step, c.over = used-c.last, over
-		c.used += c.step
-		c.elapsed += over
 	} else {
+		if over := now.Sub(c.lastAt); over > 0 {
+			c.step, c.over = used-c.last, over
+		}
 		c.used += used - c.last
 	}
 	c.last, c.lastAt = used, now
@@ -147,35 +145,16 @@ const (
 // every gate at once.
 const guardShare = 10
 
-func newUsage(w *Watcher) meter { return &usage{w: w} }
+func newUsage(w *Watcher, _ string) meter { return &share{w: w, of: oneCore{}} }
 
-func newUtilization(w *Watcher) meter { return &share{w: w, of: &capacity{w: w}} }
+func newUtilization(w *Watcher, _ string) meter { return &share{w: w, of: &capacity{w: w}} }
 
-func newRequestUtilization(w *Watcher) meter { return &share{w: w, of: newRequest(w)} }
+func newRequestUtilization(w *Watcher, _ string) meter { return &share{w: w, of: newRequest(w)} }
 
-func newHostShare(w *Watcher) meter { return &share{w: w, of: online{w.source}} }
-
-// usage is the meter of cpu_usage.
-type usage struct {
-	w     *Watcher
-	epoch int
-}
-
-func (m *usage) read(time.Time) (num, den float64, restarted bool, err error) {
-	u := &m.w.use
-	if u.err != nil {
-		return 0, 0, false, u.err
-	}
-	restarted = m.epoch != 0 && m.epoch != u.epoch
-	m.epoch = u.epoch
-	return u.used.Seconds(), u.elapsed.Seconds(), restarted, nil
-}
-
-func (m *usage) from() string { return m.w.use.from() }
-func (m *usage) close()       {}
+func newHostShare(w *Watcher, _ string) meter { return &share{w: w, of: online{w.source}} }
 
 // share is the meter of the CPU time used as a share of cores that may change: the
-// capacity, the request, the host's.
+// capacity, the request, the host's, or, of cpu_usage, one.
 type share struct {
 	w     *Watcher
 	of    cores
@@ -292,3 +271,10 @@ func (o online) read(now time.Time) (float64, error) {
 	return float64(n), err
 }
 func (online) close() {}
+
+// oneCore is the constant number of cores of cpu_usage.
+type oneCore struct{}
+
+func (oneCore) read(time.Time) (float64, error) { return 1, nil }
+
+func (oneCore) close() {}

@@ -93,9 +93,9 @@ const (
 	SystemLoad         = "system_load"          // average of one minute
 )
 
-func newHostCPU(w *Watcher) meter { return &hostCPU{host: &w.source.host} }
+func newHostCPU(w *Watcher, _ string) meter { return &hostCPU{host: &w.source.host} }
 
-func newHostLoad(w *Watcher) meter { return hostLoad{&w.source.host} }
+func newHostLoad(w *Watcher, _ string) meter { return hostLoad{&w.source.host} }
 
 // hostCPU is the meter of host_cpu_utilization.
 type hostCPU struct {

@@ -29,7 +29,7 @@ type memoryUse interface {
 	Close()
 }
 
-func newMemory(w *Watcher) meter {
+func newMemory(w *Watcher, _ string) meter {
 	return &memory{w: w, use: opened[memoryUse]{w: w, open: func() (memoryUse, error) {
 		if w.process != nil {
 			return &residentSet{w.processFile("statm")}, nil

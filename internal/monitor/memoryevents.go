@@ -6,7 +6,6 @@ package monitor
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
@@ -29,31 +28,10 @@ func MemoryEventsOf(events []string) string {
 	return MemoryEvents + "(" + strings.Join(list, ",") + ")"
 }
 
-// memoryEvents is the meter of memory_events.
-type memoryEvents struct {
-	opened[*cgroup.MemoryEvents]
-	cumulative
-}
-
 func newMemoryEvents(w *Watcher, parameters string) meter {
 	events := defaultMemoryEvents()
 	if parameters != "" {
 		events = strings.Split(parameters, ",")
 	}
-	return &memoryEvents{opened: opened[*cgroup.MemoryEvents]{w: w, open: func() (*cgroup.MemoryEvents, error) {
-		return w.source.reader.OpenMemoryEvents(w.unit, events)
-	}}}
-}
-
-func (m *memoryEvents) read(now time.Time) (num, den float64, restarted bool, err error) {
-	e, err := m.get()
-	if err != nil {
-		return 0, 0, false, err
-	}
-	total, replaced, err := e.Read()
-	if err != nil {
-		return 0, 0, false, err
-	}
-	restarted = m.add(total, replaced, now)
-	return float64(m.sum), m.elapsed.Seconds(), restarted, nil
+	return newCounted(w, 1, func() (kernelCounter, error) { return w.source.reader.OpenMemoryEvents(w.unit, events) })
 }

@@ -66,32 +66,27 @@ type definition struct {
 	open    func(w *Watcher, parameters string) meter
 }
 
-// plain is for a monitor without parameters.
-func plain(open func(*Watcher) meter) func(*Watcher, string) meter {
-	return func(w *Watcher, _ string) meter { return open(w) }
-}
-
 // definitions returns all monitors, sorted by name.
 func definitions() []definition {
 	return []definition{
-		{Kind: Kind{Name: CPUBottleneck, Scale: 100, Scopes: anyScope}, cpuTime: true, open: plain(newCPUBottleneck)},
-		{Kind: Kind{Name: CPUBusiestThread, Scale: 100, Scopes: anyScope}, cpuTime: true, open: plain(newBusiest)},
-		{Kind: Kind{Name: CPUHostShare, Scale: 100, Scopes: anyScope, Hidden: true}, cpuTime: true, open: plain(newHostShare)},
+		{Kind: Kind{Name: CPUBottleneck, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newCPUBottleneck},
+		{Kind: Kind{Name: CPUBusiestThread, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newBusiest},
+		{Kind: Kind{Name: CPUHostShare, Scale: 100, Scopes: anyScope, Hidden: true}, cpuTime: true, open: newHostShare},
 		{Kind: Kind{Name: CPUPressure, Scale: 100, Scopes: CgroupScope}, open: newPressure(cgroup.CPUPressure)},
-		{Kind: Kind{Name: CPURequestUtilization, Scale: 100, Scopes: anyScope}, cpuTime: true, open: plain(newRequestUtilization)},
-		{Kind: Kind{Name: CPUThrottling, Scale: 100, Sparse: true, Scopes: anyScope}, cpuTime: true, open: plain(newThrottling)},
-		{Kind: Kind{Name: CPUUsage, Scale: 1, Scopes: anyScope}, cpuTime: true, open: plain(newUsage)},
-		{Kind: Kind{Name: CPUUtilization, Scale: 100, Scopes: anyScope}, cpuTime: true, open: plain(newUtilization)},
-		{Kind: Kind{Name: HostCPUUtilization, Scale: 100, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope}, open: plain(newHostCPU)},
+		{Kind: Kind{Name: CPURequestUtilization, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newRequestUtilization},
+		{Kind: Kind{Name: CPUThrottling, Scale: 100, Sparse: true, Scopes: anyScope}, cpuTime: true, open: newThrottling},
+		{Kind: Kind{Name: CPUUsage, Scale: 1, Scopes: anyScope}, cpuTime: true, open: newUsage},
+		{Kind: Kind{Name: CPUUtilization, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newUtilization},
+		{Kind: Kind{Name: HostCPUUtilization, Scale: 100, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope}, open: newHostCPU},
 		{Kind: Kind{Name: IOPressure, Scale: 100, Scopes: CgroupScope}, open: newPressure(cgroup.IOPressure)},
 		{Kind: Kind{Name: MemoryEvents, Scale: 1, Scopes: CgroupScope}, open: newMemoryEvents},
 		{Kind: Kind{Name: MemoryPressure, Scale: 100, Scopes: CgroupScope}, open: newPressure(cgroup.MemoryPressure)},
-		{Kind: Kind{Name: MemoryUtilization, Scale: 1, Gauge: true, Scopes: anyScope}, open: plain(newMemory)},
-		{Kind: Kind{Name: SystemLoad, Scale: 1, Gauge: true, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope}, open: plain(newHostLoad)},
+		{Kind: Kind{Name: MemoryUtilization, Scale: 1, Gauge: true, Scopes: anyScope}, open: newMemory},
+		{Kind: Kind{Name: SystemLoad, Scale: 1, Gauge: true, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope}, open: newHostLoad},
 		{Kind: Kind{Name: TCPConnectFailures, Scale: 1, Sparse: true, Scopes: anyScope}, open: newTCP(connectFailures)},
 		{Kind: Kind{Name: TCPRetransmits, Scale: 100, Sparse: true, Scopes: anyScope}, open: newTCP(retransmits)},
 		{Kind: Kind{Name: TCPRTT, Scale: 1000, Sparse: true, Scopes: anyScope}, open: newTCP(roundTrip)},
-		{Kind: Kind{Name: ThreadCount, Scale: 1, Gauge: true, Scopes: anyScope}, open: plain(newThreadCount)},
+		{Kind: Kind{Name: ThreadCount, Scale: 1, Gauge: true, Scopes: anyScope}, open: newThreadCount},
 	}
 }
 

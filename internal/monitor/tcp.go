@@ -41,7 +41,7 @@ type tcp struct {
 }
 
 func newTCP(of func(TCPFigures) (num, den float64, err error)) func(*Watcher, string) meter {
-	return plain(func(w *Watcher) meter { return tcp{w, of} })
+	return func(w *Watcher, _ string) meter { return tcp{w, of} }
 }
 
 func retransmits(t TCPFigures) (num, den float64, err error) {

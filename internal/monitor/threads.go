@@ -22,7 +22,7 @@ type threadCounter interface {
 	Close()
 }
 
-func newThreadCount(w *Watcher) meter {
+func newThreadCount(w *Watcher, _ string) meter {
 	return &threadCount{opened[threadCounter]{w: w, open: func() (threadCounter, error) {
 		if w.process != nil {
 			return &processThreads{w.processFile("stat")}, nil

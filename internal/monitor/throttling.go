@@ -32,17 +32,12 @@ type throttling struct {
 	idle               int // readings since the counts were read
 }
 
-func newThrottling(w *Watcher) meter {
-	return &throttling{opened: opened[*cgroup.Throttling]{w: w, open: func() (t *cgroup.Throttling, err error) {
+func newThrottling(w *Watcher, _ string) meter {
+	return &throttling{opened: opened[*cgroup.Throttling]{w: w, open: func() (*cgroup.Throttling, error) {
 		if w.process != nil {
-			t, err = w.source.reader.OpenThrottling(w.paths)
-		} else {
-			t, err = w.source.reader.OpenGroupThrottling(w.unit)
+			return w.source.reader.OpenThrottling(w.paths)
 		}
-		if err != nil {
-			return nil, err
-		}
-		return t, nil
+		return w.source.reader.OpenGroupThrottling(w.unit)
 	}}}
 }
 

@@ -76,6 +76,8 @@ type Builder struct {
 	profile  pprofile.Profile
 	room     int // bytes left in profile
 	index    map[sampleKey]int
+
+	attributes [maxAttributes]attribute // scratch
 }
 
 // NewBuilder returns a builder.
@@ -139,6 +141,7 @@ func (b *Builder) begin() {
 	clear(b.tally)
 	b.resource, b.group = nil, nil
 	clear(b.index)
+	clear(b.attributes[:])
 }
 
 // add adds the events [from, to) of s, which fits has allowed.
@@ -176,53 +179,55 @@ func (b *Builder) add(g *profileGroup, s *samples.Sample, from, to int) {
 	b.tally[g.typ] += len(times)
 }
 
+// maxAttributes is the most attributes that a sample has.
+const maxAttributes = 7
+
 // sampleKey identifies a Sample of a profile. Stacks of equal content have one index,
 // even if they are of different processes.
 type sampleKey struct {
-	stack, link                                               int32
-	name, id, truncated, selected, allocated, wait, transport int32
+	stack, link int32
+	attributes  [maxAttributes]int32 // 0: no more
 }
 
 // sampleKey adds a sample's stack, link and attributes to the dictionary.
 func (b *Builder) sampleKey(s *samples.Sample) sampleKey {
 	k := sampleKey{stack: b.dict.Stack(s.Stack), link: b.dict.Link(s.Link)}
-	if s.Thread.Name != "" {
-		k.name = b.dict.Attribute(attr.ThreadName, dictionary.Str(label(s.Thread.Name)))
-	}
-	if s.Thread.ID != 0 {
-		k.id = b.dict.Attribute(attr.ThreadID, dictionary.Int(int64(s.Thread.ID)))
-	}
-	if s.Stack.Truncated {
-		k.truncated = b.dict.Attribute(attr.StackTruncated, dictionary.Str(yes))
-	}
-	if s.Selected {
-		k.selected = b.dict.Attribute(attr.DotnetSelected, dictionary.Str(yes))
-	}
-	if s.AllocType != "" {
-		k.allocated = b.dict.Attribute(attr.AllocType, dictionary.Str(label(s.AllocType)))
-	}
-	if wait := waitOf(s); wait != "" {
-		k.wait = b.dict.Attribute(attr.Wait, dictionary.Str(wait))
-	}
-	if s.Transport != samples.TransportNone {
-		k.transport = b.dict.Attribute(attr.Transport, dictionary.Str(s.Transport.String()))
+	for i, a := range b.attributesOf(s) {
+		k.attributes[i] = b.dict.Attribute(a.key, a.value)
 	}
 	return k
 }
 
-// waitOf returns what the thread of a sample waited for; empty if it was not blocked, or
-// if that is unknown.
-func waitOf(s *samples.Sample) string {
-	if !s.Type.Blocked {
-		return ""
+// attributesOf returns the attributes of a sample, valid until the next call.
+func (b *Builder) attributesOf(s *samples.Sample) []attribute {
+	all := b.attributes[:0]
+	text := func(key, value string) {
+		if value != "" {
+			all = append(all, attribute{key, dictionary.Str(label(value))})
+		}
 	}
-	return s.Stack.Wait.String()
+	text(attr.ThreadName, s.Thread.Name)
+	if s.Thread.ID != 0 {
+		all = append(all, attribute{attr.ThreadID, dictionary.Int(int64(s.Thread.ID))})
+	}
+	if s.Stack.Truncated {
+		text(attr.StackTruncated, yes)
+	}
+	if s.Selected {
+		text(attr.DotnetSelected, yes)
+	}
+	text(attr.AllocType, s.AllocType)
+	if s.Type.Blocked {
+		text(attr.Wait, s.Stack.Wait.String())
+	}
+	text(attr.Transport, s.Transport.String())
+	return all
 }
 
 // size returns the size of a Sample's fields for the key, marshalled.
 func (k sampleKey) size() int {
 	attributes := 0
-	for _, i := range k.attributes() {
+	for _, i := range k.attributes {
 		if i != 0 {
 			attributes += protosize.Varint(uint64(i))
 		}
@@ -230,16 +235,12 @@ func (k sampleKey) size() int {
 	return protosize.Number(uint64(k.stack)) + protosize.Number(uint64(k.link)) + protosize.Packed(attributes)
 }
 
-func (k sampleKey) attributes() [7]int32 {
-	return [...]int32{k.name, k.id, k.truncated, k.selected, k.allocated, k.wait, k.transport}
-}
-
 // newSample appends a Sample to the profile.
 func (b *Builder) newSample(k sampleKey) pprofile.Sample {
 	out := b.profile.Samples().AppendEmpty()
 	out.SetStackIndex(k.stack)
 	out.SetLinkIndex(k.link)
-	for _, i := range k.attributes() {
+	for _, i := range k.attributes {
 		if i != 0 {
 			out.AttributeIndices().Append(i)
 		}
@@ -385,25 +386,14 @@ func typeBound(g *profileGroup) int {
 // dictionaryBound returns the bound of the bytes that a sample's stack and attributes
 // add to the dictionary.
 func (b *Builder) dictionaryBound(s *samples.Sample) int {
-	n := dictionary.AttributeBound(attr.ThreadName, dictionary.Str(s.Thread.Name)) +
-		dictionary.AttributeBound(attr.ThreadID, dictionary.Int(0)) +
-		dictionary.AttributeBound(attr.StackTruncated, dictionary.Str(yes))
-	if s.Selected {
-		n += dictionary.AttributeBound(attr.DotnetSelected, dictionary.Str(yes))
-	}
-	if s.AllocType != "" {
-		n += dictionary.AttributeBound(attr.AllocType, dictionary.Str(s.AllocType))
-	}
-	if wait := waitOf(s); wait != "" {
-		n += dictionary.AttributeBound(attr.Wait, dictionary.Str(wait))
-	}
-	if s.Transport != samples.TransportNone {
-		n += dictionary.AttributeBound(attr.Transport, dictionary.Str(s.Transport.String()))
+	n := b.dict.StackBound(s.Stack)
+	for _, a := range b.attributesOf(s) {
+		n += dictionary.AttributeBound(a.key, a.value)
 	}
 	if s.Link.Valid() {
 		n += dictionary.LinkSize
 	}
-	return n + b.dict.StackBound(s.Stack)
+	return n
 }
 
 // resourceBound returns the bound of a resource and its scope.

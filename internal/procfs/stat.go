@@ -47,40 +47,29 @@ func ParseStat(b []byte) (s Stat, err error) {
 	// The fields' numbers in proc_pid_stat(5); the first after the name is 3.
 	const ppid, flags, user, system, threads, start, code = 4, 9, 14, 15, 20, 22, 26
 	const exiting, kthread = 0x4, 0x00200000 // PF_EXITING and PF_KTHREAD of the kernel's sched.h
-	field := 3
+	var at [start + 1]uint64
+	field, starting := 3, false
+fields:
 	for f := range bytes.FieldsSeq(b[end+1:]) {
 		switch field {
-		case ppid:
-			s.PPID, err = strconv.Atoi(string(f))
-		case threads:
-			s.Threads, err = strconv.Atoi(string(f))
-		case flags, user, system, start:
-			var n uint64
-			n, err = strconv.ParseUint(string(f), 10, 64)
-			switch field {
-			case flags:
-				s.Kernel, s.Ending = n&kthread != 0, n&exiting != 0
-			case user:
-				s.User = n
-			case system:
-				s.System = n
-			case start:
-				s.Start = n
+		case ppid, flags, user, system, threads, start:
+			if at[field], err = strconv.ParseUint(string(f), 10, 64); err != nil {
+				return Stat{}, ErrMalformed
 			}
 		case code:
 			// The kernel sets the address of the code after it has copied the environment,
 			// and shows 1 to those who may not know. Kernel threads have none.
-			s.Starting = string(f) == "0" && !s.Kernel && !s.Ending
-			return s, nil
-		}
-		if err != nil {
-			return Stat{}, ErrMalformed
+			starting = string(f) == "0"
+			break fields
 		}
 		field++
 	}
 	if field <= start {
 		return Stat{}, ErrMalformed
 	}
+	s.PPID, s.Threads, s.User, s.System, s.Start = int(at[ppid]), int(at[threads]), at[user], at[system], at[start]
+	s.Kernel, s.Ending = at[flags]&kthread != 0, at[flags]&exiting != 0
+	s.Starting = starting && !s.Kernel && !s.Ending
 	return s, nil
 }
 

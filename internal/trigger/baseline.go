@@ -26,7 +26,7 @@ func (b *baselines) open(now time.Time, at int64) {
 	})
 	for _, d := range b.due {
 		u := d.unit
-		if u.hot > 0 || !d.policy.dryRun && (!u.engine.places.available(u) || u.overBudget(at) != "") {
+		if u.hot > 0 || !d.policy.DryRun && (!u.engine.places.available(u) || u.overBudget(at) != "") {
 			continue
 		}
 		d.due = d.nextBaseline(at)
@@ -63,7 +63,7 @@ func (m *machine) nextBaseline(after int64) int64 {
 	for i := range len(m.unit.name) {
 		hash = (hash ^ uint64(m.unit.name[i])) * 1099511628211
 	}
-	every := int64(m.policy.baseline.Every)
+	every := int64(m.policy.Baseline.Every)
 	offset := int64(hash % uint64(every))
 	return after + every - ((after-offset)%every+every)%every
 }

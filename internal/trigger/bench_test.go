@@ -30,7 +30,7 @@ func watchedAt(tb testing.TB, c Config, units int, level float64) (*Engine, time
 	require.NoError(tb, err)
 	const readings = 61
 	for n := range units {
-		u := e.Unit(fmt.Sprint("unit", n))
+		u := e.Decision(fmt.Sprint("unit", n))
 		u.SetService(fmt.Sprint("service", n%100))
 		for s := range readings {
 			at := Reading{Time: start.Add(time.Duration(s) * time.Second), Num: float64(s) * level, Den: float64(s)}
@@ -216,7 +216,7 @@ func BenchmarkRemove(b *testing.B) {
 			e, now := watched(b, others, fivePolicies()...)
 			b.ReportAllocs()
 			for b.Loop() {
-				e.Unit("passing")
+				e.Decision("passing")
 				e.Remove("passing", now)
 			}
 		})
@@ -243,7 +243,7 @@ func BenchmarkObserve(b *testing.B) {
 	for _, span := range []time.Duration{30 * time.Second, 10 * time.Minute} {
 		b.Run("engine/"+Condition{Test: window.Test{AverageOver: span}}.String(), func(b *testing.B) {
 			e, _ := watched(b, 0, Condition{Monitor: "util", Test: window.Test{Threshold: 80, AverageOver: span}})
-			u, r := e.Unit("u"), Reading{Time: start}
+			u, r := e.Decision("u"), Reading{Time: start}
 			b.ReportAllocs()
 			for b.Loop() {
 				r.Time = r.Time.Add(time.Second)
@@ -306,11 +306,11 @@ func BenchmarkRemoveAtTheBound(b *testing.B) {
 			e, err := New(c)
 			require.NoError(b, err)
 			for i := range n {
-				e.Unit(fmt.Sprint("live", i))
+				e.Decision(fmt.Sprint("live", i))
 			}
 			now, i := start, 0
 			remove := func() {
-				u := e.Unit(fmt.Sprint("unit", i))
+				u := e.Decision(fmt.Sprint("unit", i))
 				u.machines[0].state, u.machines[0].notBefore = CoolingDown, now.Add(time.Hour+time.Duration(i*7919%n)*time.Second)
 				e.Remove(u.Name(), now)
 				i++

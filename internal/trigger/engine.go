@@ -3,15 +3,15 @@
 
 // Package trigger decides when the gate of a unit opens and closes.
 //
-// An [Engine] holds units. A [Unit] has the readings of its monitors, and a state
-// machine per policy; its gate is open while any of them is in [Profiling]. What
+// An [Engine] holds a [Decision] about each unit: the readings of its monitors, and a state
+// machine per policy. Its gate is open while any of them is in [Profiling]. What
 // bounds all units are cooldowns, by unit or by service, and budgets.
 //
 // The package has no clock, no goroutine and does no I/O: readings and the time are
 // arguments, so every decision can be replayed.
 //
 // Nothing may be called concurrently: the caller holds one lock around an Engine, its
-// Units and its Openings. Every call is short: Evaluate looks at each condition once,
+// Decisions and its Openings. Every call is short: Evaluate looks at each condition once,
 // whatever the length of its window.
 package trigger
 
@@ -87,13 +87,13 @@ func New(c Config) (*Engine, error) {
 	return e, nil
 }
 
-// Unit returns the unit of a name and adds it if it is new. One that was gone comes
-// back without readings and with its cooldowns.
-func (e *Engine) Unit(name string) *Unit {
+// Decision returns the decision about the unit of a name, which it adds if it is new. A
+// unit that was gone comes back without readings and with its cooldowns.
+func (e *Engine) Decision(name string) *Decision {
 	u := e.roster.byName[name]
 	switch {
 	case u == nil:
-		u = newUnit(e, name)
+		u = newDecision(e, name)
 	case u.gone:
 		u.comeBack()
 	default:
@@ -108,7 +108,7 @@ func (e *Engine) Unit(name string) *Unit {
 }
 
 // Lookup finds a unit. It finds gone ones too, whose late profiles still pass.
-func (e *Engine) Lookup(name string) (*Unit, bool) {
+func (e *Engine) Lookup(name string) (*Decision, bool) {
 	u, ok := e.roster.byName[name]
 	return u, ok
 }

@@ -23,9 +23,9 @@ func TestForgettingAtTheBoundDoesNotLookAtAll(t *testing.T) {
 		e, err := New(c)
 		require.NoError(t, err)
 		r := &e.roster
-		for _, o := range []*order[*Unit]{&r.due, &r.order} {
+		for _, o := range []*order[*Decision]{&r.due, &r.order} {
 			compare := o.compare
-			o.compare = func(a, b *Unit) int {
+			o.compare = func(a, b *Decision) int {
 				compared++
 				return compare(a, b)
 			}
@@ -33,7 +33,7 @@ func TestForgettingAtTheBoundDoesNotLookAtAll(t *testing.T) {
 		r.live = append(r.live, nil)
 		r.byName["nil"] = nil
 		for i := range 2 * n {
-			u := e.Unit(fmt.Sprint("unit", i))
+			u := e.Decision(fmt.Sprint("unit", i))
 			u.machines[0].state, u.machines[0].notBefore = CoolingDown, start.Add(time.Hour+time.Duration(i*7919%n)*time.Second)
 			e.Remove(u.Name(), start)
 		}

@@ -42,7 +42,7 @@ type laws struct {
 type pair struct{ name, policy string }
 
 type place struct {
-	unit   *Unit
+	unit   *Decision
 	policy string
 }
 
@@ -74,7 +74,7 @@ func (l *laws) policy(name string) Policy {
 }
 
 // cooledBy returns the names for which an opening's cooldown counts.
-func (l *laws) cooledBy(u *Unit, policy string) []pair {
+func (l *laws) cooledBy(u *Decision, policy string) []pair {
 	names := []pair{{"unit " + u.Name(), policy}}
 	if l.config.CooldownByService && u.service != "" {
 		names = append(names, pair{"service " + u.service, policy})
@@ -82,7 +82,7 @@ func (l *laws) cooledBy(u *Unit, policy string) []pair {
 	return names
 }
 
-func (l *laws) cool(u *Unit, policy string, from time.Time) {
+func (l *laws) cool(u *Decision, policy string, from time.Time) {
 	for _, k := range l.cooledBy(u, policy) {
 		if until := from.Add(l.policy(policy).Cooldown); until.After(l.cooling[k]) {
 			l.cooling[k] = until
@@ -275,7 +275,7 @@ func (l *laws) rebooted(e *Engine) {
 	l.open, l.closed, l.states = map[string]*Opening{}, nil, map[place]State{}
 	for _, u := range e.roster.byName {
 		for p := range u.machines {
-			l.states[place{u, e.plan.policies[p].name}] = u.machines[p].state
+			l.states[place{u, e.plan.policies[p].Name}] = u.machines[p].state
 		}
 	}
 }
@@ -363,7 +363,7 @@ func unitName(n int) string { return string(rune('a' + n)) }
 // read gives every unit one reading of each monitor, in any order of time.
 func (w *life) read(r *rand.Rand, now time.Time, levels []float64) {
 	for n, level := range levels {
-		u := w.e.Unit(unitName(n))
+		u := w.e.Decision(unitName(n))
 		at := now
 		if r.IntN(20) == 0 {
 			at = at.Add(-time.Duration(r.IntN(5000)) * time.Millisecond)
@@ -419,7 +419,7 @@ func TestLaws(t *testing.T) {
 				if r.IntN(30) > 0 {
 					w.read(r, l.now, levels)
 				}
-				u := w.e.Unit(unitName(n))
+				u := w.e.Decision(unitName(n))
 				switch r.IntN(60) {
 				case 7:
 					w.change(l, r)
@@ -533,7 +533,7 @@ func (w *life) change(l *laws, r *rand.Rand) {
 }
 
 // serve changes a unit's service. Its cooldowns count for the new one.
-func (w *life) serve(l *laws, u *Unit, service string) {
+func (w *life) serve(l *laws, u *Decision, service string) {
 	u.SetService(service)
 	for p := range w.config.Policies {
 		if m := &u.machines[p]; m.cooling() && l.config.CooldownByService && service != "" {
@@ -545,8 +545,8 @@ func (w *life) serve(l *laws, u *Unit, service string) {
 	}
 }
 
-func (w *life) fire(l *laws, u *Unit, d time.Duration, known map[string]bool) {
-	o, err := u.OpenByHand(d, l.now)
+func (w *life) fire(l *laws, u *Decision, d time.Duration, known map[string]bool) {
+	o, _, err := u.OpenGate(Alert{}, d, l.now)
 	var over *budget.ExceededError
 	if err != nil {
 		require.ErrorAs(l.t, err, &over)
@@ -563,8 +563,8 @@ func (w *life) fire(l *laws, u *Unit, d time.Duration, known map[string]bool) {
 }
 
 // alert opens by an alert whose key is its name too.
-func (w *life) alert(l *laws, u *Unit, name string, d time.Duration) {
-	o, opened, err := u.OpenByAlert(Alert{Key: name, Name: name}, d, l.now)
+func (w *life) alert(l *laws, u *Decision, name string, d time.Duration) {
+	o, opened, err := u.OpenGate(Alert{Key: name, Name: name}, d, l.now)
 	var over *budget.ExceededError
 	if err != nil {
 		require.ErrorAs(l.t, err, &over)
@@ -577,8 +577,8 @@ func (w *life) alert(l *laws, u *Unit, name string, d time.Duration) {
 	l.evaluated(w.e.Evaluate(l.now))
 }
 
-func (w *life) resolve(l *laws, u *Unit, name string) {
-	o := u.CloseByAlert(name, l.now)
+func (w *life) resolve(l *laws, u *Decision, name string) {
+	o := u.CloseGate(name, l.now)
 	l.evaluated(w.e.Evaluate(l.now))
 	if o != nil {
 		require.Equal(l.t, name, o.Alert)
@@ -586,18 +586,18 @@ func (w *life) resolve(l *laws, u *Unit, name string) {
 	}
 }
 
-func (w *life) closeByHand(l *laws, u *Unit) {
-	o := u.CloseByHand(l.now)
+func (w *life) closeByHand(l *laws, u *Decision) {
+	o := u.CloseGate("", l.now)
 	l.evaluated(w.e.Evaluate(l.now))
 	if o != nil {
 		require.True(l.t, o.Manual)
 		require.Equal(l.t, l.now, o.ClosedAt)
 	}
-	require.Nil(l.t, u.CloseByHand(l.now), "twice")
+	require.Nil(l.t, u.CloseGate("", l.now), "twice")
 }
 
 // export exports profiles, which are accepted now, later, or never.
-func (w *life) export(l *laws, r *rand.Rand, u *Unit) {
+func (w *life) export(l *laws, r *rand.Rand, u *Decision) {
 	end := l.now.Add(-time.Duration(r.IntN(10)) * time.Second)
 	for _, o := range u.Admit(nil, end.Add(-5*time.Second), end) {
 		if o.DryRun {
@@ -652,7 +652,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 				log := func(format string, args ...any) { lines[i] = append(lines[i], fmt.Sprintf(format, args...)) }
 				logAll := func(transitions []Transition) {
 					for _, x := range transitions {
-						if slices.ContainsFunc(w.e.plan.policies, func(p policy) bool { return p.name == x.Policy && p.dryRun }) {
+						if slices.ContainsFunc(w.e.plan.policies, func(p policy) bool { return p.Name == x.Policy && p.DryRun }) {
 							differs++
 							continue
 						}
@@ -660,14 +660,14 @@ func TestADryRunChangesNothing(t *testing.T) {
 					}
 				}
 				w.read(rand.New(rand.NewPCG(readings, 9)), now, levels)
-				u := w.e.Unit(unitName(unit))
+				u := w.e.Decision(unitName(unit))
 				switch op {
 				case 0:
 					logAll(w.e.Remove(u.Name(), now))
 				case 1:
 					u.SetService([]string{"", "x", "y"}[service])
 				case 2:
-					_, err := u.OpenByHand(10*time.Second, now)
+					_, _, err := u.OpenGate(Alert{}, 10*time.Second, now)
 					log("fire %v", err)
 				case 3:
 					w.reboot(t, now)

@@ -31,7 +31,7 @@ const (
 //   - a baseline does not change notBefore
 //   - logged is empty unless held
 type machine struct {
-	unit    *Unit
+	unit    *Decision
 	policy  *policy
 	opening *Opening
 	state   State
@@ -82,7 +82,7 @@ func (m *machine) evaluate(now time.Time, at int64) {
 	if m.state == CoolingDown && !now.Before(m.notBefore) {
 		m.endCooldown()
 	}
-	if m.policy.baseline.Every > 0 && !m.off {
+	if m.policy.Baseline.Every > 0 && !m.off {
 		m.scheduleBaseline(now, at)
 	}
 	if !m.held {
@@ -115,7 +115,7 @@ func (m *machine) measure(at int64) (hold conditionSet) {
 		}
 		heat = max(heat, ratio)
 	}
-	if heat > u.heat && !m.policy.dryRun {
+	if heat > u.heat && !m.policy.DryRun {
 		u.heat = heat
 	}
 	return hold
@@ -172,13 +172,13 @@ func (m *machine) nearest(at int64) (nearest Cause) {
 // warm reports whether a condition has a reading above its threshold in its window
 // and the policy may fire by the time that the window is full.
 func (m *machine) warm(at int64) bool {
-	if m.off || m.policy.dryRun || !m.watching() {
+	if m.off || m.policy.DryRun || !m.watching() {
 		return false
 	}
 	for n := range m.policy.conditions {
 		c := &m.policy.conditions[n]
 		if m.unit.histories[c.monitor].Warm(c.test, at) && m.unit.guarded(c, at) &&
-			m.mayFireAt(m.unit.engine.clock.time(at+int64(c.span))) {
+			m.mayFireAt(m.unit.engine.clock.time(at+int64(c.Span()))) {
 			return true
 		}
 	}
@@ -203,12 +203,12 @@ func (m *machine) mayFireAt(then time.Time) bool {
 
 // fire opens the gate because a condition holds.
 func (m *machine) fire(cause Cause, now time.Time) {
-	m.open(&Opening{Cause: cause, length: int64(m.policy.duration)}, now, Fired)
+	m.open(&Opening{Cause: cause, length: int64(m.policy.Duration)}, now, Fired)
 }
 
 // openBaseline opens the gate for a baseline.
 func (m *machine) openBaseline(now time.Time, at int64) {
-	m.open(&Opening{Cause: m.nearest(at), length: int64(m.policy.baseline.Duration), Baseline: true}, now, BaselineDue)
+	m.open(&Opening{Cause: m.nearest(at), length: int64(m.policy.Baseline.Duration), Baseline: true}, now, BaselineDue)
 }
 
 // openByHand opens the gate whatever the conditions, by hand or by an alert.
@@ -217,14 +217,14 @@ func (m *machine) openByHand(alert string, duration time.Duration, now time.Time
 	if alert != "" {
 		why, lost = ByAlert, new(atomic.Bool)
 	}
-	m.open(&Opening{Cause: Cause{Monitor: m.policy.name}, length: int64(duration), Manual: true, Alert: alert, LostUnit: lost}, now, why)
+	m.open(&Opening{Cause: Cause{Monitor: m.policy.Name}, length: int64(duration), Manual: true, Alert: alert, LostUnit: lost}, now, why)
 }
 
 // open enters Profiling. The caller sets the opening's cause, end and kind.
 func (m *machine) open(o *Opening, now time.Time, why Reason) {
 	e, from := m.unit.engine, m.state
-	o.ID, o.Unit, o.Policy, o.FiredAt, o.DryRun = e.newID(), m.unit.name, m.policy.name, now, m.policy.dryRun
-	o.Types, o.machine = m.policy.types, m
+	o.ID, o.Unit, o.Policy, o.FiredAt, o.DryRun = e.newID(), m.unit.name, m.policy.Name, now, m.policy.DryRun
+	o.Types, o.machine = m.policy.Types, m
 	e.opened++
 	o.number = e.opened
 	if !o.Baseline {
@@ -290,7 +290,7 @@ func (m *machine) close(at time.Time, why Reason) {
 		m.coolDown()
 	default:
 		// The time doubles with each opening in a row that got no profile, up to a cooldown.
-		again := min(retryAfter<<min(m.unheard, 16), max(retryAfter, m.policy.cooldown))
+		again := min(retryAfter<<min(m.unheard, 16), max(retryAfter, m.policy.Cooldown))
 		m.state, m.notBefore = Watching, at.Add(again)
 		m.unheard++
 	}
@@ -303,7 +303,7 @@ func (m *machine) close(at time.Time, why Reason) {
 	}
 	m.unit.remember(o)
 	m.report(Transition{
-		Time: at, From: Profiling, Reason: why, Cause: o.Cause, Opening: o, nothing: o.Profiles == 0 && o.real(),
+		Time: at, From: Profiling, Reason: why, Cause: o.Cause, Opening: o, NothingExported: o.Profiles == 0 && o.real(),
 	})
 }
 
@@ -312,7 +312,7 @@ func (m *machine) close(at time.Time, why Reason) {
 // coolDown begins the cooldown after the last opening.
 func (m *machine) coolDown() {
 	m.unheard = 0
-	m.state, m.notBefore = CoolingDown, m.opening.ClosedAt.Add(m.policy.cooldown)
+	m.state, m.notBefore = CoolingDown, m.opening.ClosedAt.Add(m.policy.Cooldown)
 }
 
 // coolDownLate begins the cooldown of an opening whose first profile was accepted
@@ -361,7 +361,7 @@ func (m *machine) reportShut(hold conditionSet, now time.Time, at int64) {
 
 // transition completes a transition to the current state.
 func (m *machine) transition(t Transition) Transition {
-	t.Unit, t.Policy, t.To = m.unit, m.policy.name, m.state
+	t.Unit, t.Policy, t.To = m.unit, m.policy.Name, m.state
 	return t
 }
 
@@ -383,7 +383,7 @@ func (m *machine) obstacle(now time.Time, at int64) (why Reason, until time.Time
 			return ServiceCooling, until, ""
 		}
 	}
-	if !m.policy.dryRun {
+	if !m.policy.DryRun {
 		if budget := u.overBudget(at); budget != "" {
 			return OverBudget, time.Time{}, budget
 		}

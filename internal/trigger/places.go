@@ -29,7 +29,7 @@ type places struct {
 }
 
 // available reports whether the unit has a place, or one is free.
-func (p *places) available(u *Unit) bool { return u.hot+u.baselines > 0 || p.ledger.PlaceFree() }
+func (p *places) available(u *Decision) bool { return u.hot+u.baselines > 0 || p.ledger.PlaceFree() }
 
 // take gives an opening a place. Baselines of the unit, or of another one if no
 // place is free, give way.
@@ -91,7 +91,7 @@ func (p *places) oldestBaseline() *Opening {
 }
 
 // closeBaselines closes the unit's baselines, except those of dry runs.
-func (u *Unit) closeBaselines(now time.Time) {
+func (u *Decision) closeBaselines(now time.Time) {
 	for i := range u.machines {
 		if u.baselines == 0 {
 			return
@@ -105,7 +105,7 @@ func (u *Unit) closeBaselines(now time.Time) {
 // overBudget returns the budget that does not allow the unit one more opening; empty
 // if all do. A unit with an open gate needs no second place and no second trigger, and
 // baselines give way.
-func (u *Unit) overBudget(at int64) string {
+func (u *Decision) overBudget(at int64) string {
 	p := &u.engine.places
 	switch {
 	case !p.available(u) && len(p.baselines) == 0:
@@ -122,7 +122,7 @@ func (u *Unit) overBudget(at int64) string {
 
 // overBudgetByHand is overBudget for an opening by hand or by alert. Policies keep a
 // reserve of places, also where one has the unit's gate open already.
-func (u *Unit) overBudgetByHand(at int64) string {
+func (u *Decision) overBudgetByHand(at int64) string {
 	p := &u.engine.places
 	if limit := p.ledger.Limits().ConcurrentByHand(); limit > 0 && len(u.byHand) == 0 && p.byHand >= limit {
 		return budget.MaxConcurrentUnits
@@ -131,7 +131,7 @@ func (u *Unit) overBudgetByHand(at int64) string {
 }
 
 // spendTrigger counts an opening, for the unit's service too.
-func (u *Unit) spendTrigger(at int64) {
+func (u *Decision) spendTrigger(at int64) {
 	u.engine.places.ledger.SpendTrigger(at)
 	u.spendServiceTrigger(at)
 }

@@ -26,14 +26,10 @@ type monitorPlan struct {
 
 // policy is a Policy, worked out once.
 type policy struct {
-	index              int // in plan.policies and Unit.machines
-	name               string
-	duration, cooldown time.Duration
-	conditions         []condition
-	releases           bool // a condition has ReleaseBelow
-	dryRun             bool
-	baseline           Baseline
-	types              []string
+	Policy
+	index      int // in plan.policies and Decision.machines
+	conditions []condition
+	releases   bool // a condition has ReleaseBelow
 	// services holds the cooldowns by service. Dry runs have their own, so that
 	// they never cause the cooldown of another policy to be forgotten.
 	services *services
@@ -42,28 +38,25 @@ type policy struct {
 // condition is a Condition, worked out once.
 type condition struct {
 	testRef
-	monitorName string // without parameters
-	key         string // the Monitor's name
-	threshold   float64
-	window      string // as it is reported
-	span        time.Duration
-	releases    bool
+	Condition
+	monitorName string   // without parameters
+	window      string   // as it is reported
 	guard       *testRef // a test that must hold too, or nil
 	guardName   string   // its monitor
 }
 
 // testRef finds a test in a unit's histories.
 type testRef struct {
-	monitor int // index in plan.monitors and Unit.histories
+	monitor int // index in plan.monitors and Decision.histories
 	test    int // its number there
 }
 
 // ratio orders conditions by how hot they are.
-func (c *condition) ratio(value float64) float64 { return window.Ratio(value, c.threshold) }
+func (c *condition) ratio(value float64) float64 { return window.Ratio(value, c.Threshold) }
 
 // cause returns the condition with a value, as it is reported.
 func (c *condition) cause(value float64) Cause {
-	return Cause{c.monitorName, value, c.threshold, c.window, c.key}
+	return Cause{c.monitorName, value, c.Threshold, c.window, c.Monitor}
 }
 
 // newPlan compiles a valid configuration.
@@ -75,11 +68,8 @@ func newPlan(c Config, real, dryRuns *services) plan {
 		p.monitors = append(p.monitors, monitorPlan{m.Name, window.NewMonitor(m.Kind, c.CollectionInterval)})
 	}
 	for _, configured := range c.Policies {
-		planned := policy{
-			index: len(p.policies), name: configured.Name, duration: configured.Duration, cooldown: configured.Cooldown,
-			dryRun: configured.DryRun, baseline: configured.Baseline, types: configured.Types, services: real,
-		}
-		if planned.dryRun {
+		planned := policy{Policy: configured, index: len(p.policies), services: real}
+		if planned.DryRun {
 			planned.services = dryRuns
 		}
 		for _, cond := range configured.Conditions {
@@ -93,10 +83,7 @@ func newPlan(c Config, real, dryRuns *services) plan {
 
 func (p *plan) condition(configured []Monitor, index map[string]int, c Condition) condition {
 	n := index[c.Monitor]
-	planned := condition{
-		testRef: testRef{n, p.monitors[n].Add(c.Test)}, monitorName: plain(c.Monitor), key: c.Monitor,
-		threshold: c.Threshold, window: c.String(), span: c.Span(), releases: c.ReleaseBelow != nil,
-	}
+	planned := condition{testRef: testRef{n, p.monitors[n].Add(c.Test)}, Condition: c, monitorName: plain(c.Monitor), window: c.String()}
 	if m := configured[n]; m.Guard != "" {
 		g := index[m.Guard]
 		planned.guard, planned.guardName = &testRef{g, p.monitors[g].AddAtLeast(m.GuardAtLeast, c.Span())}, m.Guard

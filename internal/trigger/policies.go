@@ -58,9 +58,8 @@ func (e *Engine) SetPolicies(monitors []Monitor, policies []Policy, now time.Tim
 
 // policyChange is a change from one plan to the next.
 type policyChange struct {
-	now           time.Time
-	next          plan
-	before, after []Policy // the configured ones
+	now  time.Time
+	next plan
 	// from has the index in the last plan of the policy that each of the next plan
 	// continues, to is the inverse; -1: none.
 	from, to []int
@@ -70,12 +69,12 @@ type policyChange struct {
 
 func (e *Engine) newChange(c Config, now time.Time) *policyChange {
 	s := &policyChange{
-		now: now, next: newPlan(c, &e.services, &e.dryServices), before: e.config.Policies, after: c.Policies,
+		now: now, next: newPlan(c, &e.services, &e.dryServices),
 		to: slices.Repeat([]int{-1}, len(e.plan.policies)),
 	}
 	for i := range s.next.policies {
 		p := &s.next.policies[i]
-		n := slices.IndexFunc(e.plan.policies, func(old policy) bool { return old.name == p.name && old.dryRun == p.dryRun })
+		n := slices.IndexFunc(e.plan.policies, func(old policy) bool { return old.Name == p.Name && old.DryRun == p.DryRun })
 		s.from = append(s.from, n)
 		if n >= 0 {
 			s.to[n] = i
@@ -88,14 +87,14 @@ func (e *Engine) newChange(c Config, now time.Time) *policyChange {
 }
 
 // closeRemoved closes the openings of policies that do not continue.
-func (s *policyChange) closeRemoved(u *Unit) {
+func (s *policyChange) closeRemoved(u *Decision) {
 	for i := range u.machines {
 		m := &u.machines[i]
 		if s.to[i] >= 0 || m.state != Profiling {
 			continue
 		}
 		why := PolicyRemoved
-		if slices.ContainsFunc(s.after, func(p Policy) bool { return p.Name == m.policy.name }) {
+		if slices.ContainsFunc(s.next.policies, func(p policy) bool { return p.Name == m.policy.Name }) {
 			why = PolicyChanged
 		}
 		m.abort(s.now, why)
@@ -104,14 +103,14 @@ func (s *policyChange) closeRemoved(u *Unit) {
 
 // longest returns when a cooldown of a policy of the next plan ends at the latest.
 func (s *policyChange) longest(until time.Time, p *policy) time.Time {
-	if latest := s.now.Add(p.cooldown); until.After(latest) {
+	if latest := s.now.Add(p.Cooldown); until.After(latest) {
 		return latest
 	}
 	return until
 }
 
 // replan gives a unit the next plan.
-func (u *Unit) replan(s *policyChange) {
+func (u *Decision) replan(s *policyChange) {
 	old := u.machines
 	u.machines = make([]machine, len(s.next.policies))
 	for i := range u.machines {
@@ -143,7 +142,7 @@ func (m *machine) replan(s *policyChange, p *policy) {
 	if m.cooling() {
 		m.notBefore = s.longest(m.notBefore, p)
 	}
-	if before.baseline != p.baseline {
+	if before.Baseline != p.Baseline {
 		m.due = 0
 	}
 	o := m.opening
@@ -164,7 +163,7 @@ func (s *policyChange) held(was []bool, before, p *policy) []bool {
 	}
 	held := make([]bool, len(p.conditions))
 	for n := range held {
-		from := slices.IndexFunc(s.before[before.index].Conditions, s.after[p.index].Conditions[n].equal)
+		from := slices.IndexFunc(before.Conditions, p.Conditions[n].equal)
 		held[n] = was == nil || from < 0 || was[from]
 	}
 	return held

@@ -22,7 +22,7 @@ func TestCandidatesComeHottestFirst(t *testing.T) {
 	for n := range 200 {
 		var all candidates
 		for range n {
-			u := &Unit{name: fmt.Sprint("u", random.IntN(20))}
+			u := &Decision{name: fmt.Sprint("u", random.IntN(20))}
 			all = append(all, candidate{holder{machine: &machine{unit: u, policy: &policy{index: random.IntN(3)}}}, float64(random.IntN(5))})
 		}
 		want := slices.Clone(all)
@@ -54,7 +54,7 @@ func TestTheHottestOfVeryManyOpen(t *testing.T) {
 			e, err := New(c)
 			require.NoError(t, err)
 			for n := range units {
-				u := e.Unit(fmt.Sprintf("u%03d", n))
+				u := e.Decision(fmt.Sprintf("u%03d", n))
 				r := Reading{Time: start}
 				u.Observe("util", r)
 				for range 20 {
@@ -78,7 +78,7 @@ func TestTheHottestOfVeryManyOpen(t *testing.T) {
 			}
 			require.True(t, slices.IsSortedFunc(fired, order), "opened in order")
 			require.True(t, slices.IsSortedFunc(kept, order), "reported in order")
-			open := map[*Unit]bool{}
+			open := map[*Decision]bool{}
 			var last Transition // the coolest that opened a gate
 			for _, tr := range fired {
 				if !open[tr.Unit] {

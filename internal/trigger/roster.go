@@ -21,13 +21,13 @@ const defaultMaxGone = 10_000
 //   - due and order have exactly the gone units, by keys that are not later than what
 //     memory returns for them
 type roster struct {
-	byName    map[string]*Unit
-	live      []*Unit
+	byName    map[string]*Decision
+	live      []*Decision
 	gone      int
 	maxGone   int
-	due       order[*Unit] // the one that has something to forget first in front
-	order     order[*Unit] // the one that is forgotten first at the bound in front
-	forgotten int          // gone units forgotten at the bound
+	due       order[*Decision] // the one that has something to forget first in front
+	order     order[*Decision] // the one that is forgotten first at the bound in front
+	forgotten int              // gone units forgotten at the bound
 }
 
 func newRoster(maxGone int) roster {
@@ -35,20 +35,20 @@ func newRoster(maxGone int) roster {
 		maxGone = defaultMaxGone
 	}
 	return roster{
-		byName: make(map[string]*Unit), maxGone: maxGone,
-		due: order[*Unit]{
-			compare: func(a, b *Unit) int { return a.next.Compare(b.next) },
-			index:   func(u *Unit) *int { return &u.dueIndex },
+		byName: make(map[string]*Decision), maxGone: maxGone,
+		due: order[*Decision]{
+			compare: func(a, b *Decision) int { return a.next.Compare(b.next) },
+			index:   func(u *Decision) *int { return &u.dueIndex },
 		},
-		order: order[*Unit]{
-			compare: func(a, b *Unit) int { return cmp.Or(a.until.Compare(b.until), strings.Compare(a.name, b.name)) },
-			index:   func(u *Unit) *int { return &u.orderIndex },
+		order: order[*Decision]{
+			compare: func(a, b *Decision) int { return cmp.Or(a.until.Compare(b.until), strings.Compare(a.name, b.name)) },
+			index:   func(u *Decision) *int { return &u.orderIndex },
 		},
 	}
 }
 
 // enlist adds a unit to the live ones.
-func (r *roster) enlist(u *Unit) {
+func (r *roster) enlist(u *Decision) {
 	if u.gone {
 		r.leave(u)
 		u.gone = false
@@ -60,7 +60,7 @@ func (r *roster) enlist(u *Unit) {
 
 // retire removes a unit from the live ones. It is remembered as gone if anything of
 // it still matters, which is not so for most.
-func (r *roster) retire(u *Unit, now time.Time) {
+func (r *roster) retire(u *Decision, now time.Time) {
 	last := len(r.live) - 1
 	r.live[u.index] = r.live[last]
 	r.live[u.index].index = u.index
@@ -79,7 +79,7 @@ func (r *roster) retire(u *Unit, now time.Time) {
 }
 
 // remember adds a unit as gone, as after a restart.
-func (r *roster) remember(u *Unit) {
+func (r *roster) remember(u *Decision) {
 	u.gone = true
 	r.byName[u.name] = u
 	r.gone++
@@ -87,20 +87,20 @@ func (r *roster) remember(u *Unit) {
 }
 
 // expect notes when a gone unit has something to forget.
-func (r *roster) expect(u *Unit) {
+func (r *roster) expect(u *Decision) {
 	u.next, _, u.until = u.memory()
 	r.due.fix(u)
 	r.order.fix(u)
 }
 
 // forget removes a gone unit for good.
-func (r *roster) forget(u *Unit) {
+func (r *roster) forget(u *Decision) {
 	delete(r.byName, u.name)
 	r.leave(u)
 }
 
 // leave removes a unit from the gone ones.
-func (r *roster) leave(u *Unit) {
+func (r *roster) leave(u *Decision) {
 	r.due.remove(u)
 	r.order.remove(u)
 	r.gone--

@@ -107,7 +107,7 @@ func (s *script) upTo(offset time.Duration) time.Time {
 	slices.SortStableFunc(s.pending, func(a, b observation) int { return a.reading.Time.Compare(b.reading.Time) })
 	for len(s.pending) > 0 && !s.pending[0].reading.Time.After(now) {
 		o := s.pending[0]
-		s.engine.Unit(o.unit).Observe(o.monitor, o.reading)
+		s.engine.Decision(o.unit).Observe(o.monitor, o.reading)
 		s.pending = s.pending[1:]
 	}
 	return now
@@ -184,13 +184,13 @@ func (s *script) run(f []string) (err error) {
 	case "ramp":
 		s.use(true, arg[:4], number(arg[4])-number(arg[3]))
 	case "started":
-		s.engine.Unit(arg[0]).SetStarted(start.Add(duration(arg[1])))
+		s.engine.Decision(arg[0]).SetStarted(start.Add(duration(arg[1])))
 	case "await": // its service
-		s.engine.Unit(arg[0]).AwaitService()
+		s.engine.Decision(arg[0]).AwaitService()
 	case "service":
-		s.engine.Unit(arg[0]).SetService(strings.TrimPrefix(arg[1], "-")) // -: none
+		s.engine.Decision(arg[0]).SetService(strings.TrimPrefix(arg[1], "-")) // -: none
 	case "apply":
-		s.engine.Unit(arg[0]).SetPolicy(s.policy(arg[1]), arg[2] == "yes")
+		s.engine.Decision(arg[0]).SetPolicy(s.policy(arg[1]), arg[2] == "yes")
 	case "policies":
 		ts, err := s.engine.SetPolicies(s.config.Monitors, s.config.Policies, s.upTo(duration(arg[0])))
 		if err != nil {
@@ -201,7 +201,7 @@ func (s *script) run(f []string) (err error) {
 	case "fire":
 		s.fire(arg[0], s.upTo(duration(arg[1])), duration(arg[2]))
 	case "alert":
-		o, opened, err := s.engine.Unit(arg[0]).OpenByAlert(Alert{Key: arg[4], Name: arg[3]}, duration(arg[2]), s.upTo(duration(arg[1])))
+		o, opened, err := s.engine.Decision(arg[0]).OpenGate(Alert{Key: arg[4], Name: arg[3]}, duration(arg[2]), s.upTo(duration(arg[1])))
 		switch {
 		case err != nil:
 			fmt.Fprintf(&s.out, "\t%v\n", err)
@@ -212,7 +212,7 @@ func (s *script) run(f []string) (err error) {
 		}
 		checkInvariants(s.t, s.engine)
 	case "resolve":
-		if o := s.engine.Unit(arg[0]).CloseByAlert(arg[2], s.upTo(duration(arg[1]))); o != nil {
+		if o := s.engine.Decision(arg[0]).CloseGate(arg[2], s.upTo(duration(arg[1]))); o != nil {
 			fmt.Fprintf(&s.out, "\tclosed %s\n", o.ID)
 		} else {
 			fmt.Fprintln(&s.out, "\tnot open")
@@ -249,7 +249,7 @@ func (s *script) run(f []string) (err error) {
 		}
 	case "restart":
 		s.upTo(duration(arg[2]))
-		s.engine.Unit(arg[0]).Restart(arg[1])
+		s.engine.Decision(arg[0]).Restart(arg[1])
 	case "remove":
 		s.print(s.engine.Remove(arg[0], s.upTo(duration(arg[1]))))
 	case "close":
@@ -323,9 +323,9 @@ func (s *script) budget(name string, limit float64) {
 func (s *script) fire(unit string, now time.Time, d time.Duration) {
 	u, ok := s.engine.Lookup(unit)
 	if !ok {
-		u = s.engine.Unit(unit)
+		u = s.engine.Decision(unit)
 	}
-	o, err := u.OpenByHand(d, now)
+	o, _, err := u.OpenGate(Alert{}, d, now)
 	if err != nil {
 		fmt.Fprintf(&s.out, "\t%v\n", err)
 		return
@@ -444,7 +444,7 @@ func (s *script) print(transitions []Transition) {
 				fmt.Fprintf(&s.out, " exported %d profiles, %d samples, %d bytes, refused %d", o.Profiles, o.Samples, o.Bytes, o.Refused)
 			}
 		}
-		if x.NothingExported() {
+		if x.NothingExported {
 			fmt.Fprint(&s.out, ", nothing exported")
 		}
 		fmt.Fprintln(&s.out)

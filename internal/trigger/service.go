@@ -196,7 +196,7 @@ func (ss *services) free(s *service, policy int) {
 }
 
 // account returns the key of the unit's cooldowns and budgets by service.
-func (u *Unit) account() account {
+func (u *Decision) account() account {
 	if u.service == "" {
 		return account{u.name, true}
 	}
@@ -205,12 +205,12 @@ func (u *Unit) account() account {
 
 // serviceTriggerLeft reports whether the budget of the unit's service allows one
 // more opening.
-func (u *Unit) serviceTriggerLeft(at int64) bool {
+func (u *Decision) serviceTriggerLeft(at int64) bool {
 	limit := u.engine.places.ledger.Limits().MaxTriggersPerServicePerHour
 	return limit == 0 || u.engine.services.triggers(u.account(), at) < limit
 }
 
-func (u *Unit) spendServiceTrigger(at int64) {
+func (u *Decision) spendServiceTrigger(at int64) {
 	if u.engine.places.ledger.Limits().MaxTriggersPerServicePerHour > 0 {
 		u.engine.services.get(u.account()).triggers.Add(at)
 	}
@@ -242,11 +242,11 @@ func (o *Opening) freeService() {
 // AwaitService keeps policies from firing until SetService is called, since a
 // cooldown or a budget of the service may be in the way. The unit may be hot, and be
 // opened by hand, before that.
-func (u *Unit) AwaitService() { u.unnamed = true }
+func (u *Decision) AwaitService() { u.unnamed = true }
 
 // SetService sets the unit's service. Empty: none, and the unit counts as a service
 // of its own. Openings and cooldowns of the unit count for the new service too.
-func (u *Unit) SetService(name string) {
+func (u *Decision) SetService(name string) {
 	u.unnamed = false
 	if name == u.service {
 		return

@@ -52,21 +52,21 @@ func (e *Engine) Snapshot(now time.Time) Snapshot {
 		for i := range u.machines {
 			m := &u.machines[i]
 			until, ok := m.cooldownAt(now)
-			if !ok || m.policy.dryRun {
+			if !ok || m.policy.DryRun {
 				continue
 			}
 			if a := u.account(); m.state == Profiling && !m.opening.Baseline && e.plan.byService && !a.unit {
-				s.Services = append(s.Services, Cooldown{a.name, m.policy.name, wall(until)})
+				s.Services = append(s.Services, Cooldown{a.name, m.policy.Name, wall(until)})
 			}
 			if now.Before(until) {
-				s.Units = append(s.Units, Cooldown{u.name, m.policy.name, wall(until)})
+				s.Units = append(s.Units, Cooldown{u.name, m.policy.Name, wall(until)})
 			}
 		}
 	}
 	for a, service := range e.services.byAccount {
 		for _, c := range service.cooldowns {
 			if !a.unit && now.Before(c.until) {
-				s.Services = append(s.Services, Cooldown{a.name, e.plan.policies[c.policy].name, wall(c.until)})
+				s.Services = append(s.Services, Cooldown{a.name, e.plan.policies[c.policy].Name, wall(c.until)})
 			}
 		}
 		if spent := service.triggers.Spent(w); len(spent) > 0 {
@@ -94,7 +94,7 @@ func (e *Engine) Snapshot(now time.Time) Snapshot {
 // is false if there is none.
 func (m *machine) cooldownAt(now time.Time) (until time.Time, ok bool) {
 	if m.state == Profiling && !m.opening.Baseline && m.opening.Profiles > 0 {
-		return now.Add(m.policy.cooldown), true
+		return now.Add(m.policy.Cooldown), true
 	}
 	return m.notBefore, m.cooling()
 }
@@ -117,8 +117,8 @@ func (e *Engine) Restore(s Snapshot, now time.Time) {
 		now:     now, policies: make(map[string]*policy, len(e.plan.policies)),
 	}
 	for i := range e.plan.policies {
-		if p := &e.plan.policies[i]; !p.dryRun {
-			r.policies[p.name] = p
+		if p := &e.plan.policies[i]; !p.DryRun {
+			r.policies[p.Name] = p
 		}
 	}
 	e.restoreUnits(r.cooldowns(s.Units))
@@ -155,7 +155,7 @@ func (r *restart) cooldowns(cooldowns []Cooldown) (out []restoredCooldown) {
 		if !ok {
 			continue
 		}
-		if left := min(max(0, c.Until.Sub(r.Taken)), p.cooldown) - r.Passed; left > 0 {
+		if left := min(max(0, c.Until.Sub(r.Taken)), p.Cooldown) - r.Passed; left > 0 {
 			out = append(out, restoredCooldown{c.Name, p.index, r.now.Add(left)})
 		}
 	}
@@ -212,11 +212,11 @@ func (e *Engine) restoreAwaited(now time.Time) {
 			return known || !now.Before(c.until)
 		}
 		p := &e.plan.policies[n]
-		if until := now.Add(p.cooldown); c.until.After(until) {
+		if until := now.Add(p.Cooldown); c.until.After(until) {
 			c.until = until
 		}
 		switch restored := (restoredCooldown{c.name, n, c.until}); {
-		case p.dryRun || !now.Before(c.until):
+		case p.DryRun || !now.Before(c.until):
 		case !c.service:
 			units = append(units, restored)
 		case e.plan.byService:
@@ -242,7 +242,7 @@ func (e *Engine) restoreUnits(cooldowns []restoredCooldown) {
 			continue
 		}
 		if u == nil {
-			u = newUnit(e, c.name)
+			u = newDecision(e, c.name)
 			e.roster.remember(u) // until it is seen
 		}
 		if m := &u.machines[c.policy]; m.state != Profiling && c.until.After(m.notBefore) {

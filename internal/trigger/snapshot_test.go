@@ -51,13 +51,13 @@ func checkRestored(t *testing.T, e *Engine, now time.Time) {
 		triggers += s.Amount
 	}
 	require.LessOrEqual(t, triggers, int64(5))
-	e.Unit("u")
+	e.Decision("u")
 	e.Evaluate(now)
 	checkInvariants(t, e)
 	// Nothing spent counts after an hour and two minutes.
 	later := now.Add(time.Hour + 2*time.Minute)
 	require.True(t, e.Affords(1000, later))
-	require.Empty(t, e.Unit("u").overBudget(e.clock.at(later)))
+	require.Empty(t, e.Decision("u").overBudget(e.clock.at(later)))
 }
 
 func TestRestoreOfMisleadingSnapshots(t *testing.T) {
@@ -119,7 +119,7 @@ func FuzzRestore(f *testing.F) {
 func TestASnapshotIsTheSameAfterAnotherRestart(t *testing.T) {
 	e, err := New(snapshotConfig())
 	require.NoError(t, err)
-	u := e.Unit("a")
+	u := e.Decision("a")
 	u.SetService("s")
 	now := start
 	for n := range 100 {

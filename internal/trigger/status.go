@@ -46,7 +46,7 @@ func (s ConditionStatus) Ratio() float64 {
 }
 
 // Conditions appends the status of every condition of every policy.
-func (u *Unit) Conditions(dst []ConditionStatus, now time.Time) []ConditionStatus {
+func (u *Decision) Conditions(dst []ConditionStatus, now time.Time) []ConditionStatus {
 	for i := range u.machines {
 		dst = u.machines[i].conditions(dst, now)
 	}
@@ -58,7 +58,7 @@ func (m *machine) conditions(dst []ConditionStatus, now time.Time) []ConditionSt
 		return dst
 	}
 	at := m.unit.engine.clock.at(now)
-	common := ConditionStatus{Policy: m.policy.name, State: m.state, Off: m.off, DryRun: m.policy.dryRun}
+	common := ConditionStatus{Policy: m.policy.Name, State: m.state, Off: m.off, DryRun: m.policy.DryRun}
 	if m.state == Watching {
 		common.Blocked, common.NotBefore, common.Budget = m.obstacle(now, at)
 	}
@@ -81,7 +81,7 @@ func (m *machine) conditions(dst []ConditionStatus, now time.Time) []ConditionSt
 
 // Last returns the newest reading of a monitor that a condition uses. ok is false if
 // there is none.
-func (u *Unit) Last(monitor string) (r Reading, ok bool) {
+func (u *Decision) Last(monitor string) (r Reading, ok bool) {
 	for i := range u.histories {
 		if u.engine.plan.monitors[i].name == monitor {
 			at, num, den, ok := u.histories[i].Last()
@@ -93,7 +93,7 @@ func (u *Unit) Last(monitor string) (r Reading, ok bool) {
 
 // Nearest returns the condition nearest to its threshold, or over it by most. ok is
 // false if no condition has enough readings.
-func (u *Unit) Nearest(now time.Time) (nearest ConditionStatus, ok bool) {
+func (u *Decision) Nearest(now time.Time) (nearest ConditionStatus, ok bool) {
 	var buf [16]ConditionStatus
 	for i := range u.machines {
 		for _, s := range u.machines[i].conditions(buf[:0], now) {

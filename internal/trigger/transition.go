@@ -68,10 +68,10 @@ const (
 	Released       Reason = "released"        // Profiling ended, every condition that held is released
 	BaselineDue    Reason = "baseline"        // to Profiling while cool
 	GaveWay        Reason = "gave way"        // a baseline ended: its unit is hot or its place is needed
-	ByHand         Reason = "manual"          // Watching to Profiling by OpenByHand
-	ClosedByHand   Reason = "closed by hand"  // Profiling ended by CloseByHand
-	ByAlert        Reason = "alert"           // Watching to Profiling by OpenByAlert
-	AlertResolved  Reason = "alert resolved"  // Profiling ended by CloseByAlert
+	ByHand         Reason = "manual"          // Watching to Profiling by OpenGate
+	ClosedByHand   Reason = "closed by hand"  // Profiling ended by CloseGate
+	ByAlert        Reason = "alert"           // Watching to Profiling by OpenGate
+	AlertResolved  Reason = "alert resolved"  // Profiling ended by CloseGate
 
 	// A condition holds and the policy stays in Watching. Each is reported once
 	// while a condition holds; the gate opens when the obstacle is gone.
@@ -86,7 +86,7 @@ type Transition struct {
 	// Time is the time at which it took effect. For an opening that was due to close it is
 	// that time, which may be before the evaluation that noticed it.
 	Time     time.Time
-	Unit     *Unit
+	Unit     *Decision
 	Policy   string
 	From, To State
 	Reason   Reason
@@ -100,12 +100,9 @@ type Transition struct {
 	// Repeated: an obstacle was reported before since a condition began to hold.
 	Repeated bool
 
-	nothing bool
+	// NothingExported: an opening, which was no dry run, ended without an accepted profile.
+	NothingExported bool
 }
-
-// NothingExported reports whether an opening ended without an accepted profile. It
-// is false for dry runs.
-func (t Transition) NothingExported() bool { return t.nothing }
 
 // journal collects the transitions that the next call returns.
 type journal struct {

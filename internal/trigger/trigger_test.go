@@ -165,7 +165,7 @@ func FuzzEngine(f *testing.F) {
 		e, err := New(config)
 		require.NoError(t, err)
 		type key struct {
-			unit   *Unit
+			unit   *Decision
 			policy string
 		}
 		states := map[key]State{}
@@ -203,7 +203,7 @@ func FuzzEngine(f *testing.F) {
 				now = now.Add(time.Duration(next()) * time.Second / 64)
 				num += float64(next())
 				den += float64(next())
-				e.Unit(name).Observe("util", Reading{Time: now, Num: num, Den: den})
+				e.Decision(name).Observe("util", Reading{Time: now, Num: num, Den: den})
 			case 3, 4:
 				follow(e.Evaluate(now))
 			case 5:
@@ -212,15 +212,15 @@ func FuzzEngine(f *testing.F) {
 					b[i] = next()
 				}
 				num = math.Float64frombits(binary.LittleEndian.Uint64(b[:]))
-				e.Unit(name).Observe("memory", Reading{Time: now, Num: num})
+				e.Decision(name).Observe("memory", Reading{Time: now, Num: num})
 				if math.IsNaN(num) || math.IsInf(num, 0) || math.Abs(num) > 1e12 {
-					e.Unit(name).Observe("util", Reading{Time: now, Num: num, Den: den + 1})
+					e.Decision(name).Observe("util", Reading{Time: now, Num: num, Den: den + 1})
 					num = 0
 				}
 			case 6:
 				follow(e.Remove(name, now))
 			case 7:
-				e.Unit(name).Restart("util")
+				e.Decision(name).Restart("util")
 			case 8:
 				if u, ok := e.Lookup(name); ok {
 					openings = u.Admit(openings[:0], now.Add(-time.Duration(next())*time.Second/8), now)
@@ -271,19 +271,19 @@ func FuzzEngine(f *testing.F) {
 					}
 				}
 			case 13:
-				e.Unit(name).SetPolicy(int(next())%len(e.config.Policies), op>>6&1 > 0)
-				e.Unit(name).SetService(string('x' + rune(op>>7)))
-				e.Unit(name).SetStarted(now.Add(-time.Duration(int8(next())) * time.Second))
+				e.Decision(name).SetPolicy(int(next())%len(e.config.Policies), op>>6&1 > 0)
+				e.Decision(name).SetService(string('x' + rune(op>>7)))
+				e.Decision(name).SetStarted(now.Add(-time.Duration(int8(next())) * time.Second))
 			case 14:
-				if o, err := e.Unit(name).OpenByHand(time.Duration(int8(next()))*time.Second, now); err == nil {
+				if o, _, err := e.Decision(name).OpenGate(Alert{}, time.Duration(int8(next()))*time.Second, now); err == nil {
 					require.True(t, o.Until().After(now) && o.Manual)
 				}
 				alert := Alert{Key: string('k' + rune(next()&3))}
 				alert.Name = "Alert " + alert.Key
-				if o, _, err := e.Unit(name).OpenByAlert(alert, time.Duration(int8(next()))*time.Second, now); err == nil {
+				if o, _, err := e.Decision(name).OpenGate(alert, time.Duration(int8(next()))*time.Second, now); err == nil {
 					require.True(t, o.Until().After(now) && o.Alert == alert.Key)
 				}
-				e.Unit(name).CloseByAlert(string('k'+rune(next()&7)), now)
+				e.Decision(name).CloseGate(string('k'+rune(next()&7)), now)
 			case 15:
 				if n := int(int8(next())); e.Affords(n, now) {
 					e.SpendBytes(n, now)
@@ -382,7 +382,7 @@ func TestClosedOpeningsAreBounded(t *testing.T) {
 		Policies: []Policy{{Name: "p", Duration: time.Second, Conditions: []Condition{{Monitor: "memory", Test: window.Test{Threshold: 50, Period: time.Second, Count: 1}}}}},
 	})
 	require.NoError(t, err)
-	u := e.Unit("u")
+	u := e.Decision("u")
 	for n := range 30 {
 		now := start.Add(time.Duration(n) * time.Second)
 		u.Observe("memory", Reading{Time: now, Num: 100})
@@ -405,7 +405,7 @@ func TestDryRunsPushOutNoClosedOpening(t *testing.T) {
 		Policies: []Policy{gauge("real", 90), gauge("dry", 50)},
 	})
 	require.NoError(t, err)
-	u := e.Unit("u")
+	u := e.Decision("u")
 	var first *Opening
 	for n := range 25 {
 		now := start.Add(time.Duration(n) * time.Second)
@@ -442,7 +442,7 @@ func TestAHundredPolicies(t *testing.T) {
 	e, err := New(c)
 	require.NoError(t, err)
 	require.Equal(t, 101, e.plan.monitors[0].Tests())
-	a, b := e.Unit("a"), e.Unit("b")
+	a, b := e.Decision("a"), e.Decision("b")
 	for n := range 200 {
 		b.SetPolicy(n, n == 3)
 	}
@@ -479,9 +479,9 @@ func TestUnitsComeAndGo(t *testing.T) {
 	now := start
 	const each = 20
 	for n := range 250 {
-		var units []*Unit
+		var units []*Decision
 		for k := range each {
-			u := e.Unit(fmt.Sprint("unit", n*each+k))
+			u := e.Decision(fmt.Sprint("unit", n*each+k))
 			if k%2 == 0 {
 				u.SetService(fmt.Sprint("service", n*each+k))
 			}
@@ -523,7 +523,7 @@ func TestADryRunIsForgottenFirst(t *testing.T) {
 	require.NoError(t, err)
 	now := start
 	for n, name := range []string{"real", "dry1", "dry2", "dry3"} {
-		u := e.Unit(name)
+		u := e.Decision(name)
 		u.SetPolicy(min(1, n), true)
 		u.SetPolicy(1-min(1, n), false)
 		for s := range 7 {
@@ -551,14 +551,14 @@ func TestPoliciesKeepAReserveOfPlaces(t *testing.T) {
 		require.NoError(t, err)
 		opened := 0
 		for n := range 12 {
-			if _, err := e.Unit(strconv.Itoa(n)).OpenByHand(time.Hour, start); err == nil {
+			if _, _, err := e.Decision(strconv.Itoa(n)).OpenGate(Alert{}, time.Hour, start); err == nil {
 				opened++
 			}
 		}
 		require.Equal(t, want, opened, "of %d", places)
 		checkInvariants(t, e)
-		require.NotNil(t, e.Unit("0").CloseByHand(start))
-		_, err = e.Unit("11").OpenByHand(time.Hour, start)
+		require.NotNil(t, e.Decision("0").CloseGate("", start))
+		_, _, err = e.Decision("11").OpenGate(Alert{}, time.Hour, start)
 		require.NoError(t, err, "a place is free again")
 		checkInvariants(t, e)
 	}
@@ -567,14 +567,14 @@ func TestPoliciesKeepAReserveOfPlaces(t *testing.T) {
 func TestExceededErrorNamesTheBudget(t *testing.T) {
 	e, err := New(Config{CollectionInterval: time.Second, Budgets: budget.Limits{MaxConcurrentUnits: 1}})
 	require.NoError(t, err)
-	_, err = e.Unit("a").OpenByHand(time.Second, start)
+	_, _, err = e.Decision("a").OpenGate(Alert{}, time.Second, start)
 	require.NoError(t, err)
-	_, err = e.Unit("b").OpenByHand(time.Second, start)
+	_, _, err = e.Decision("b").OpenGate(Alert{}, time.Second, start)
 	var over *budget.ExceededError
 	require.ErrorAs(t, err, &over)
 	require.Equal(t, budget.MaxConcurrentUnits, over.Budget)
 	e.Close(start)
-	_, err = e.Unit("a").OpenByHand(time.Second, start)
+	_, _, err = e.Decision("a").OpenGate(Alert{}, time.Second, start)
 	require.ErrorContains(t, err, "shut down")
 }
 
@@ -592,8 +592,8 @@ func TestAUnitThatNeverFiredIsForgottenAtOnce(t *testing.T) {
 // Run with the race detector: profiles are stamped while an opening is prolonged.
 func TestOpeningIsProlongedWhileItIsRead(t *testing.T) {
 	e, now := watchedAt(t, everything(), 1, 0.1)
-	u := e.Unit("unit0")
-	o, err := u.OpenByHand(time.Second, now)
+	u := e.Decision("unit0")
+	o, _, err := u.OpenGate(Alert{}, time.Second, now)
 	require.NoError(t, err)
 	var reading sync.WaitGroup
 	reading.Go(func() {
@@ -602,7 +602,7 @@ func TestOpeningIsProlongedWhileItIsRead(t *testing.T) {
 		}
 	})
 	for n := range 100 {
-		again, err := u.OpenByHand(time.Duration(n+1)*time.Second, now)
+		again, _, err := u.OpenGate(Alert{}, time.Duration(n+1)*time.Second, now)
 		require.NoError(t, err)
 		require.Same(t, o, again)
 	}

@@ -19,18 +19,18 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// alertGates finds units and opens their gates for the alerts of one request.
-type alertGates struct {
+// gates finds units and opens their gates, for the alerts of one request or by hand.
+type gates struct {
 	p     *cpuTrigger
 	units []units.Described // as of the first alert that names attributes
 	// by has the units by the values of each attribute that was asked for.
 	by map[string]map[string][]*units.Described
 }
 
-func (p *cpuTrigger) alertGates() manual.AlertGates { return &alertGates{p: p} }
+func (p *cpuTrigger) gates() manual.AlertGates { return &gates{p: p} }
 
 // Find returns the units that labels name.
-func (g *alertGates) Find(n manual.Named) ([]identify.Identity, string) {
+func (g *gates) Find(n manual.Named) ([]identify.Identity, string) {
 	switch {
 	case g.p.router.Host == nil:
 		return nil, string(identify.NoControlGroups)
@@ -44,7 +44,7 @@ func (g *alertGates) Find(n manual.Named) ([]identify.Identity, string) {
 	return g.withAttributes(n.Attributes)
 }
 
-func (g *alertGates) byName(name string) ([]identify.Identity, string) {
+func (g *gates) byName(name string) ([]identify.Identity, string) {
 	found, err := g.p.unitNamed(name)
 	var missing *manual.NoSuchUnitError
 	if errors.As(err, &missing) {
@@ -55,7 +55,7 @@ func (g *alertGates) byName(name string) ([]identify.Identity, string) {
 
 // process returns the unit of a process of this host. The kernel gives pids again, and an
 // alert may be old.
-func (g *alertGates) process(n manual.Named) ([]identify.Identity, string) {
+func (g *gates) process(n manual.Named) ([]identify.Identity, string) {
 	host := n.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -87,7 +87,7 @@ func isAddress(text string) bool {
 }
 
 // withAttributes returns the units whose resource has all attributes, by name.
-func (g *alertGates) withAttributes(want map[string]string) (found []identify.Identity, why string) {
+func (g *gates) withAttributes(want map[string]string) (found []identify.Identity, why string) {
 	var fewest []*units.Described
 	first := true
 	for key, value := range want {
@@ -109,7 +109,7 @@ func (g *alertGates) withAttributes(want map[string]string) (found []identify.Id
 
 // with returns the units that have an attribute, by its value. They are found once for
 // all alerts of a request.
-func (g *alertGates) with(key string) map[string][]*units.Described {
+func (g *gates) with(key string) map[string][]*units.Described {
 	if of, ok := g.by[key]; ok {
 		return of
 	}
@@ -139,30 +139,30 @@ func has(attributes []attribute.KeyValue, want map[string]string) bool {
 	return n == len(want)
 }
 
-// Open opens the gate of a unit for an alert.
-func (g *alertGates) Open(unit identify.Identity, a trigger.Alert, d time.Duration) (manual.Opened, bool, error) {
+// Open opens the gate of a unit by an alert or by hand.
+func (g *gates) Open(unit identify.Identity, a trigger.Alert, d time.Duration) (manual.Opened, bool, error) {
 	if g.p.closed.Load() {
 		return manual.Opened{}, false, manual.ErrShutdown
 	}
-	o, opened, err := g.p.units.OpenByAlert(unit, a, d, g.p.now())
+	o, changed, err := g.p.units.OpenGate(unit, a, d, g.p.now())
 	if errors.Is(err, units.ErrTooMany) {
 		return manual.Opened{}, false, &manual.NoSuchUnitError{Unit: unit.Name, Why: err.Error()}
 	}
 	if err != nil {
 		return manual.Opened{}, false, err
 	}
-	if opened {
+	if changed {
 		g.p.hot.Publish()
 	}
-	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until(), LostUnit: o.LostUnit}, opened, nil
+	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until(), LostUnit: o.LostUnit}, changed, nil
 }
 
-// Close closes what an alert opened of a unit.
-func (g *alertGates) Close(unit, key string) (manual.Closed, error) {
+// Close closes what an alert, or without a key a person, opened of a unit.
+func (g *gates) Close(unit, key string) (manual.Closed, error) {
 	if g.p.closed.Load() {
 		return manual.Closed{}, manual.ErrShutdown
 	}
-	o, still, ok := g.p.units.CloseByAlert(unit, key, g.p.now())
+	o, still, ok := g.p.units.CloseGate(unit, key, g.p.now())
 	if !ok {
 		return manual.Closed{}, manual.ErrNotOpen
 	}

@@ -211,7 +211,7 @@ func TestAnAlertForAUnitThatIsGoneAndAfterShutdown(t *testing.T) {
 	require.Equal(t, "unknown_unit", r.post(firing)[0]["outcome"])
 
 	r.p.closed.Store(true)
-	_, _, err := (&alertGates{p: r.p}).Open(identify.Identity{Name: "x"}, struct{ Key, Name string }{"k", "n"}, time.Second)
+	_, _, err := (&gates{p: r.p}).Open(identify.Identity{Name: "x"}, struct{ Key, Name string }{"k", "n"}, time.Second)
 	require.ErrorContains(t, err, "shut down")
 	r.p.closed.Store(false)
 }

@@ -40,7 +40,7 @@ type Config struct {
 	RootPath string `mapstructure:"root_path"`
 	// Scope selects what a unit is: cgroup (a container, else a service) or
 	// process. Default cgroup.
-	Scope Scope `mapstructure:"scope"`
+	Scope identify.Scope `mapstructure:"scope"`
 	// CollectionInterval is the time between two readings of a unit's monitors.
 	// Default 1s.
 	CollectionInterval time.Duration `mapstructure:"collection_interval"`
@@ -233,15 +233,6 @@ type BudgetsConfig struct {
 	_ struct{}
 }
 
-// Scope selects what a unit is.
-type Scope = identify.Scope
-
-// The scopes.
-const (
-	ScopeCgroup  = identify.ScopeCgroup
-	ScopeProcess = identify.ScopeProcess
-)
-
 // Unmatched selects the outcome of profiles that match no unit.
 type Unmatched string
 
@@ -309,7 +300,7 @@ func createDefaultConfig() *Config {
 	}
 	return &Config{
 		RootPath:           "/",
-		Scope:              ScopeCgroup,
+		Scope:              identify.ScopeCgroup,
 		CollectionInterval: time.Second,
 		EvaluationInterval: 5 * time.Second,
 		Unmatched:          UnmatchedDrop,
@@ -425,7 +416,7 @@ func (cfg *Config) Validate() error {
 	if !path.IsAbs(cfg.RootPath) {
 		fault("root_path: %q is not an absolute path, such as / or /hostfs", cfg.RootPath)
 	}
-	if cfg.Scope != ScopeCgroup && cfg.Scope != ScopeProcess {
+	if cfg.Scope != identify.ScopeCgroup && cfg.Scope != identify.ScopeProcess {
 		fault("scope: %q is not one of cgroup, process", cfg.Scope)
 	}
 	if cfg.Unmatched != UnmatchedDrop && cfg.Unmatched != UnmatchedPass {

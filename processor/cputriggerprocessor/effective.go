@@ -14,6 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
@@ -41,7 +42,7 @@ func (cfg *Config) manualDuration() time.Duration {
 // is another fault.
 func (cfg *Config) inScope(name string) bool {
 	scope := monitor.CgroupScope
-	if cfg.Scope == ScopeProcess {
+	if cfg.Scope == identify.ScopeProcess {
 		scope = monitor.ProcessScope
 	}
 	kind, ok := monitor.KindOf(name)
@@ -124,11 +125,6 @@ func (cfg *Config) conditions() (out []requests.Condition) {
 // requests last.
 func kinds(policies []PolicyConfig) []monitor.Kind {
 	out := monitor.Kinds()
-	add := func(k monitor.Kind) {
-		if !slices.ContainsFunc(out, func(o monitor.Kind) bool { return o.Name == k.Name }) {
-			out = append(out, k)
-		}
-	}
 	var ofRequests []monitor.Kind
 	for _, p := range policies {
 		for _, i := range p.AnyOf {
@@ -140,15 +136,17 @@ func kinds(policies []PolicyConfig) []monitor.Kind {
 				})
 			case i.Monitor == monitor.MemoryEvents:
 				if k, ok := monitor.KindOf(i.monitor()); ok {
-					add(k)
+					out = append(out, k)
 				}
 			}
 		}
 	}
-	for _, k := range ofRequests {
-		add(k)
-	}
-	return out
+	seen := map[string]bool{}
+	return slices.DeleteFunc(append(out, ofRequests...), func(k monitor.Kind) bool {
+		again := seen[k.Name]
+		seen[k.Name] = true
+		return again
+	})
 }
 
 // enabled returns the policies that are enabled.

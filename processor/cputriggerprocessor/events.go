@@ -22,9 +22,9 @@ import (
 // batch.
 func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
 	p.eval.reporter.events = hot
-	p.stopReadings = hot.ServeReadings(func(dst []hotunitsextension.UnitReadings, most int) ([]hotunitsextension.UnitReadings, int) {
+	p.serving.add(hot.ServeReadings(func(dst []hotunitsextension.UnitReadings, most int) ([]hotunitsextension.UnitReadings, int) {
 		return p.units.Readings(dst, most, p.now(), p.peers.Load().of)
-	})
+	}))
 	p.keepResources()
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
@@ -432,7 +433,7 @@ func TestBaselineAndManualStamps(t *testing.T) {
 		require.Equal(t, "5s average", p.attributes["hotprofile.trigger.window"])
 	}
 	before := len(allOut(r))
-	_, err := r.p.units.Open(identify.Identity{Name: containerA, Group: cgroup.Group{ID: containerA}}, 20*time.Second, r.now)
+	_, _, err := r.p.units.OpenGate(identify.Identity{Name: containerA, Group: cgroup.Group{ID: containerA}}, trigger.Alert{}, 20*time.Second, r.now)
 	require.NoError(t, err)
 	r.drain()
 	got := allOut(r)[before:]

@@ -257,8 +257,12 @@ policies: [{name: cpu, match: {cgroup: /no/such}, any_of: [{monitor: cpu_usage, 
 
 // standing returns how a unit stands with its nearest condition, if it has readings.
 func (r *running) conditionStatus(unit string) (s trigger.ConditionStatus, ok bool) {
-	if u, here := r.p.units.Lookup(unit); here {
-		r.p.units.Locked(func() { s, ok = u.Decision().Nearest(time.Now()) })
+	for _, of := range r.p.units.Statuses(units.Max, time.Now()) {
+		for _, c := range of.Conditions {
+			if of.Unit == unit && c.Enough && (!ok || c.Ratio() > s.Ratio()) {
+				s, ok = c, true
+			}
+		}
 	}
 	return s, ok
 }
@@ -374,7 +378,7 @@ func TestUnitsBeyondTheBoundAreCountedAndLogged(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	d := &watch.Discoverer{
-		Tree: tree, Scope: ScopeCgroup, Units: r.p.units, TTL: time.Hour, Interval: time.Second,
+		Tree: tree, Scope: identify.ScopeCgroup, Units: r.p.units, TTL: time.Hour, Interval: time.Second,
 		Now: func() time.Time { return r.now }, Log: r.p.log, SetClaims: func([]cgroup.Claim) {},
 	}
 	scanned, done := make(chan struct{}), make(chan struct{})

@@ -16,7 +16,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/peers"
 )
@@ -75,9 +74,6 @@ func (o *peersOf) residents() (out []peers.Resident) {
 
 // run looks at each collection interval until the context ends.
 func (o *peersOf) run(ctx context.Context) {
-	if o == nil {
-		return
-	}
 	defer o.follower.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -128,13 +124,4 @@ func (o *peersOf) of(unit string) []hotunitsextension.PeerReading {
 	}
 	o.asked.Store(true)
 	return o.follower.Peers(unit)
-}
-
-// tcp returns the figures of the connections of units, for their monitors; nil if they
-// are not read.
-func (o *peersOf) tcp() func(cgroup.Group, procfs.Process) monitor.TCPFigures {
-	if o == nil {
-		return nil
-	}
-	return o.follower.TCP
 }

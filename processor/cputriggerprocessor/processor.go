@@ -44,9 +44,9 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// cpuTrigger is the component. Four goroutines run beside the callers of
-// ConsumeProfiles: one takes readings, one reads connections, one evaluates and reports,
-// one discovers units. With pre_trigger a fifth sends what was recorded.
+// cpuTrigger is the component. Goroutines run beside the callers of ConsumeProfiles: one
+// takes readings, one reads connections, one evaluates and reports, one discovers units,
+// one finds the units of requests, and four send what was recorded.
 type cpuTrigger struct {
 	id        component.ID
 	telemetry component.TelemetrySettings
@@ -54,17 +54,13 @@ type cpuTrigger struct {
 	log       *zap.Logger
 	now       func() time.Time
 	counters  *counters.Counters
-	recorder  *recorder.Recorder // nil without pre_trigger
+	recorder  *recorder.Recorder
 	units     *units.Set
 	eval      *evaluator
 	router    *routing.Router
-	sender    *recorder.Sender // nil without pre_trigger
-
-	stopReadings     func() // nil: nobody asks for readings
-	removePolicyFile func() // nil: nobody asks for it, or there is none
+	sender    *recorder.Sender
 
 	manual *manual.Server // nil: gates are not opened by hand
-	memory *memory        // nil: nothing survives a restart
 	hot    *watch.HotList // nil: nobody asks which units are hot
 
 	peers     atomic.Pointer[peersOf] // nil: connections are not read
@@ -76,9 +72,24 @@ type cpuTrigger struct {
 
 	signals func(string) bool // reports whether a pipeline of a signal has this component id
 
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	closed  atomic.Bool
+	// observing and serving are the parts that run, to be stopped in reverse order: those
+	// by which gates open, before the gates close, and those that learn of it, after it.
+	observing, serving parts
+	closed             atomic.Bool
+}
+
+// parts are how parts of the component are stopped.
+type parts []func(context.Context) error
+
+func (p *parts) add(stop func()) {
+	*p = append(*p, func(context.Context) error { stop(); return nil })
+}
+
+func (p *parts) stop(ctx context.Context) (err error) {
+	for _, stop := range slices.Backward(*p) {
+		err = errors.Join(err, stop(ctx))
+	}
+	return err
 }
 
 // inForce are the policies in force.
@@ -108,13 +119,12 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	}
 	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: metrics}
 	p.inForce.Store(&inForce{cfg: cfg})
-	if cfg.PreTrigger > 0 {
-		p.recorder = recorder.New(recorder.Config{
-			PreTrigger: cfg.PreTrigger, PerUnit: int(max(cfg.PreTriggerMemory/8, minPreTriggerMemory)), Memory: int(cfg.PreTriggerMemory),
-		}, metrics, now())
-	}
+	lock := new(sync.Mutex)
+	p.recorder = recorder.New(recorder.Config{
+		PreTrigger: cfg.PreTrigger, PerUnit: int(max(cfg.PreTriggerMemory/8, minPreTriggerMemory)), Memory: int(cfg.PreTriggerMemory), Lock: lock,
+	}, metrics, now())
 	p.units = units.New(units.Config{
-		Engine: engine, Recorder: p.recorder, Selectors: selectors,
+		Engine: engine, Recorder: p.recorder, Lock: lock, Selectors: selectors,
 		ByService:  cfg.CooldownBy == CooldownByService || cfg.Budgets.MaxTriggersPerServicePerHour > 0,
 		LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
 	})
@@ -127,9 +137,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		Units: p.units, Next: next, LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
 		Counters: metrics, Now: now, Log: set.Logger,
 	}
-	if p.recorder != nil {
-		p.sender = recorder.NewSender(p.recorder, set.Logger, p.units.Locked, p.router.SendRecorded)
-	}
+	p.sender = recorder.NewSender(p.recorder, set.Logger, p.router.SendRecorded)
 	p.requests = requests.New(requests.Config{
 		Scope: cfg.Scope, TTL: unitTTL, See: p.units.See, Counters: metrics, Now: now, Log: set.Logger,
 	})
@@ -202,6 +210,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		if p.reloader, err = p.newReloader(ctx, host); err != nil {
 			return err
 		}
+		p.observing.add(p.reloader.stop)
 		if err := p.reloader.first(ctx); err != nil {
 			return err
 		}
@@ -213,10 +222,10 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		p.hot = watch.NewHotList(p.units, hot.Publisher(p.id))
 		p.eval.hot = p.hot
 		p.publishTo(hot)
-		if path := p.cfg.PoliciesFrom.File; path != "" {
-			p.removePolicyFile = hot.AddPolicyFile(p.policyFile(path))
-		}
 		p.units.SetHost(hostid.Best(hostid.Names(p.cfg.RootPath)))
+		if path := p.cfg.PoliciesFrom.File; path != "" {
+			p.serving.add(hot.AddPolicyFile(p.policyFile(path)))
+		}
 	}
 	if p.reloader == nil {
 		p.warnUnfed(p.cfg)
@@ -237,6 +246,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 	}
 	if server := p.cfg.manual(); server != nil {
 		p.manual = p.newManual(server, tree)
+		p.observing = append(p.observing, p.manual.Shutdown)
 		if err := p.manual.Start(ctx, host, p.telemetry); err != nil {
 			return err
 		}
@@ -332,11 +342,12 @@ func (p *cpuTrigger) restore(ctx context.Context) error {
 		p.health.set(storageFault, fmt.Errorf("cooldowns and budgets are not kept across restarts: %w", err))
 		return nil
 	}
-	p.memory = newMemory(client, p.log)
-	if last, ok := p.memory.load(ctx); ok {
+	memory := newMemory(client, p.log)
+	p.serving = append(p.serving, func(ctx context.Context) error { return memory.close(ctx, p.units.Snapshot(p.now())) })
+	if last, ok := memory.load(ctx); ok {
 		p.units.Restore(last, p.now())
 	}
-	p.eval.save = func() { p.memory.save(p.units.Snapshot(p.now())) }
+	p.eval.save = func() { memory.save(p.units.Snapshot(p.now())) }
 	return nil
 }
 
@@ -344,11 +355,11 @@ func (p *cpuTrigger) restore(ctx context.Context) error {
 func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	connections := p.newPeers(tree)
 	p.peers.Store(connections)
-	files, err := monitor.NewSource(tree, monitor.Options{
-		TCP:          connections.tcp(),
-		MaxOpenFiles: watch.OpenFiles(procfs.OpenFileLimit()),
-		Least:        p.inForce.Load().cfg.least(),
-	})
+	options := monitor.Options{MaxOpenFiles: watch.OpenFiles(procfs.OpenFileLimit()), Least: p.inForce.Load().cfg.least()}
+	if connections != nil {
+		options.TCP = connections.follower.TCP
+	}
+	files, err := monitor.NewSource(tree, options)
 	if err != nil {
 		return fmt.Errorf("read the CPU time of units: %w", err)
 	}
@@ -361,14 +372,17 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 		Interval: p.cfg.EvaluationInterval, Now: p.now, Log: p.log, SetClaims: host.SetClaims,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p.cancel = cancel
+	var running sync.WaitGroup
+	p.observing.add(func() { cancel(); running.Wait() })
 	p.sender.Start()
 	scanned := make(chan struct{})
-	p.running.Go(func() { d.Run(ctx, scanned) })
-	p.running.Go(func() { p.collect(ctx, c, tree, scanned) })
-	p.running.Go(func() { p.evaluate(ctx) })
-	p.running.Go(func() { p.requests.Run(ctx, host) })
-	p.running.Go(func() { connections.run(ctx) })
+	running.Go(func() { d.Run(ctx, scanned) })
+	running.Go(func() { p.collect(ctx, c, tree, scanned) })
+	running.Go(func() { p.evaluate(ctx) })
+	running.Go(func() { p.requests.Run(ctx, host) })
+	if connections != nil {
+		running.Go(func() { connections.run(ctx) })
+	}
 	return nil
 }
 
@@ -444,28 +458,12 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil
 	}
-	p.reloader.stop()
-	var err error
-	if p.manual != nil {
-		err = p.manual.Shutdown(ctx)
-	}
-	if p.cancel != nil {
-		p.cancel()
-	}
-	p.running.Wait()
+	err := p.observing.stop(ctx)
 	p.sender.Shutdown(ctx)
 	p.units.Close(p.now())
 	p.eval.flush()
 	p.hot.Close()
-	if p.stopReadings != nil {
-		p.stopReadings()
-	}
-	if p.removePolicyFile != nil {
-		p.removePolicyFile()
-	}
-	if p.memory != nil {
-		err = errors.Join(err, p.memory.close(ctx, p.units.Snapshot(p.now())))
-	}
+	err = errors.Join(err, p.serving.stop(ctx))
 	p.counters.Shutdown()
 	return err
 }
@@ -474,7 +472,7 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 func (p *cpuTrigger) newManual(cfg *manual.Config, tree *cgroup.Tree) *manual.Server {
 	p.keepResources() // alerts name units by them
 	duration := p.inForce.Load().cfg.manualDuration()
-	alerts := manual.NewAlerts(cfg.Alerts, duration, p.alertGates, func(o manual.Outcome) { p.counters.AddAlert(string(o)) }, p.now, p.log)
+	alerts := manual.NewAlerts(cfg.Alerts, duration, p.gates, func(o manual.Outcome) { p.counters.AddAlert(string(o)) }, p.now, p.log)
 	return manual.NewServer(cfg.HTTP, duration, p.openByHand, p.closeByHand, alerts, tree, p.log)
 }
 
@@ -482,43 +480,28 @@ var errShutdown = errors.New("cpu_trigger was shut down: it accepts no more prof
 
 // openByHand opens the gate of a unit.
 func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration) (manual.Opened, error) {
-	if p.closed.Load() {
-		return manual.Opened{}, manual.ErrShutdown
-	}
 	t, err := p.unitNamed(name)
 	if err != nil {
 		return manual.Opened{}, err
 	}
-	o, err := p.units.Open(t, d, p.now())
-	if errors.Is(err, units.ErrTooMany) {
-		return manual.Opened{}, &manual.NoSuchUnitError{Unit: t.Name, Why: err.Error()}
-	}
-	if err != nil {
-		return manual.Opened{}, err
-	}
-	p.hot.Publish()
-	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until()}, nil
+	opened, _, err := p.gates().Open(t, trigger.Alert{}, d)
+	return opened, err
 }
 
 // closeByHand closes the gate of a unit that was opened by hand.
 func (p *cpuTrigger) closeByHand(_ context.Context, name string) (manual.Closed, error) {
-	if p.closed.Load() {
-		return manual.Closed{}, manual.ErrShutdown
-	}
 	t, err := p.unitNamed(name)
 	if err != nil {
 		return manual.Closed{}, err
 	}
-	o, still, ok := p.units.CloseByHand(t.Name, p.now())
-	if !ok {
-		return manual.Closed{}, manual.ErrNotOpen
-	}
-	p.hot.Publish()
-	return manual.Closed{TriggerID: o.ID, Unit: o.Unit, Closed: o.ClosedAt, StillOpen: still}, nil
+	return p.gates().Close(t.Name, "")
 }
 
 // unitNamed finds a unit by its own name, or by what identify.ByName accepts.
 func (p *cpuTrigger) unitNamed(name string) (identify.Identity, error) {
+	if p.closed.Load() {
+		return identify.Identity{}, manual.ErrShutdown
+	}
 	if u, ok := p.units.Lookup(name); ok {
 		return u.Identity, nil
 	}

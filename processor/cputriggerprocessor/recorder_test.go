@@ -420,7 +420,7 @@ func TestShutdownWithTheRecorder(t *testing.T) {
 	t.Run("and what comes in that moment", func(t *testing.T) {
 		r := newRig(t, fiveSeconds)
 		r.watch(containerA)
-		r.p.units.Locked(func() { r.p.recorder.Close() })
+		r.p.recorder.Close()
 		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 		require.Equal(t, map[string]int64{"gate_shut": 6}, r.samples())
 	})

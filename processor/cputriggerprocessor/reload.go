@@ -86,7 +86,7 @@ func (r *reloader) start() {
 
 // stop ends the reads and waits, but not for a file system that hangs.
 func (r *reloader) stop() {
-	if r == nil || r.cancel == nil {
+	if r.cancel == nil {
 		return
 	}
 	r.cancel()

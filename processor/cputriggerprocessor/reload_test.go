@@ -425,7 +425,7 @@ func TestPoliciesChangeUnderLoad(t *testing.T) {
 	forever(func() {
 		id := identify.Identity{Name: containerB, Group: r.host.Groups[containerB]}
 		p.units.Add(id, now())
-		_, _ = p.units.Open(id, time.Second, now())
+		_, _, _ = p.units.OpenGate(id, trigger.Alert{}, time.Second, now())
 		p.units.Expire(now().Add(time.Hour), now())
 	})
 	const selecting = "- {name: usage, match: {service.name: '*'}, profile_types: [cpu], any_of: [{monitor: cpu_utilization, threshold: 0, average_over: 1s}]}\n"

@@ -137,7 +137,7 @@ func (r *reporter) closed(t units.Transition) {
 	}
 	fields = append(fields, kindFields(t.Opening)...)
 	var nothing string
-	if t.NothingExported() {
+	if t.NothingExported {
 		r.counters.AddTrigger(countedAs(t), counters.TriggerNothingExported)
 		nothing = r.whyNothing(t)
 		fields = append(fields, zap.String("nothing_exported", nothing))

@@ -462,6 +462,6 @@ func (r *rig) unit(name string) *units.Unit {
 }
 
 // gate returns the gate of a unit; no goroutine uses it.
-func (r *rig) decision(name string) *trigger.Unit { return r.unit(name).Decision() }
+func (r *rig) decision(name string) *trigger.Decision { return r.unit(name).Decision() }
 
 func (r *rig) userShare(name string) float64 { return r.unit(name).UserShare() }

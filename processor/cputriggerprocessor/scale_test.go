@@ -16,6 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
@@ -110,7 +111,7 @@ func BenchmarkPublishHotUnits(b *testing.B) {
 	cfg.Budgets.MaxConcurrentUnits = 0
 	p, _ := manyUnits(b, 10_000, cfg)
 	for i := range 10 {
-		_, err := p.units.Open(identify.Identity{Name: fmt.Sprintf("/s%05d", i)}, time.Hour, epoch)
+		_, _, err := p.units.OpenGate(identify.Identity{Name: fmt.Sprintf("/s%05d", i)}, trigger.Alert{}, time.Hour, epoch)
 		require.NoError(b, err)
 	}
 	h := watch.NewHotList(p.units, nobody{})

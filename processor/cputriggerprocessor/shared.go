@@ -74,15 +74,11 @@ func (i *instance) has(signal string) bool {
 	return i.signals[signal]
 }
 
-// add adds a trigger, for which taps observe from now on.
+// add adds a trigger, for which taps observe from now on. One that was shut down observes
+// nothing.
 func (i *instance) add(t *cpuTrigger) {
 	all := append(slices.Clone(*i.triggers.Load()), t)
 	i.triggers.Store(&all)
-}
-
-func (i *instance) remove(t *cpuTrigger) {
-	rest := slices.DeleteFunc(slices.Clone(*i.triggers.Load()), func(other *cpuTrigger) bool { return other == t })
-	i.triggers.Store(&rest)
 }
 
 // createProfiles creates the trigger of a profiles pipeline.
@@ -109,12 +105,7 @@ type profilesTrigger struct {
 
 // Shutdown shuts the trigger down.
 func (p *profilesTrigger) Shutdown(ctx context.Context) error {
-	p.left.Do(func() {
-		p.instance.mu.Lock()
-		p.instance.remove(p.cpuTrigger)
-		p.instance.mu.Unlock()
-		p.instance.leave()
-	})
+	p.left.Do(p.instance.leave)
 	return p.cpuTrigger.Shutdown(ctx)
 }
 
@@ -170,7 +161,6 @@ func (t *tap) Shutdown(ctx context.Context) (err error) {
 			return
 		}
 		if i.taps--; i.taps == 0 && i.alone != nil {
-			i.remove(i.alone)
 			err = i.alone.Shutdown(ctx)
 			i.alone = nil
 		}

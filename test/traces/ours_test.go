@@ -72,7 +72,7 @@ func (o ours) engine() *trigger.Engine {
 // fires opens; another that fires before the next opening is due is the same one.
 func (o ours) play(tr *trace) (opened []int) {
 	e, start, next := o.engine(), time.Unix(1_700_000_000, 0), 0
-	var u *trigger.Unit
+	var u *trigger.Decision
 	var r readings
 	for i, now := range tr.seconds {
 		t := start.Add(seconds(i))
@@ -84,7 +84,7 @@ func (o ours) play(tr *trace) (opened []int) {
 			continue
 		}
 		if u == nil {
-			u, r = e.Unit(tr.Name), readings{}
+			u, r = e.Decision(tr.Name), readings{}
 			u.SetStarted(t)
 			if i == 0 {
 				u.SetStarted(start.Add(-tr.Age))
@@ -120,7 +120,7 @@ type readings struct {
 }
 
 // observe observes a row. The load is spread evenly over the threads.
-func (r *readings) observe(u *trigger.Unit, start time.Time, row *Row, threads int) {
+func (r *readings) observe(u *trigger.Decision, start time.Time, row *Row, threads int) {
 	at := start.Add(time.Duration(row.At * float64(time.Second)))
 	if r.last != nil {
 		used, span := row.CPU-r.last.CPU, row.At-r.last.At

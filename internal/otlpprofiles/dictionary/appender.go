@@ -95,10 +95,6 @@ func valueOf(v pcommon.Value) (Value, bool) {
 		return Str(v.Str()), true
 	case pcommon.ValueTypeInt:
 		return Int(v.Int()), true
-	case pcommon.ValueTypeDouble:
-		return Double(v.Double()), true
-	case pcommon.ValueTypeBool:
-		return True(), v.Bool()
 	}
 	return Value{}, false
 }

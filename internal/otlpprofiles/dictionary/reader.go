@@ -8,7 +8,6 @@ package dictionary
 
 import (
 	"iter"
-	"math"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -75,58 +74,33 @@ func AppendZeroEntries(d pprofile.ProfilesDictionary) {
 	d.LinkTable().AppendEmpty()
 }
 
-// Value is the value of an attribute. Values are comparable.
+// Value is the value of an attribute: a text or an integer. Values are comparable.
 type Value struct {
-	kind   kind
-	text   string // of a string
-	number int64  // an integer, the bits of a double, 1 for true
+	text     string
+	number   int64
+	isNumber bool
 }
-
-type kind uint8
-
-const (
-	text kind = iota
-	integer
-	double
-	boolean
-)
 
 // Str returns a string.
 func Str(s string) Value { return Value{text: s} }
 
 // Int returns an integer.
-func Int(n int64) Value { return Value{kind: integer, number: n} }
-
-// Double returns a floating-point number.
-func Double(x float64) Value { return Value{kind: double, number: int64(math.Float64bits(x))} }
-
-// True returns the boolean true.
-func True() Value { return Value{kind: boolean, number: 1} }
+func Int(n int64) Value { return Value{number: n, isNumber: true} }
 
 func (v Value) set(out pcommon.Value) {
-	switch v.kind {
-	case text:
-		out.SetStr(v.text)
-	case integer:
+	if v.isNumber {
 		out.SetInt(v.number)
-	case double:
-		out.SetDouble(math.Float64frombits(uint64(v.number)))
-	case boolean:
-		out.SetBool(v.number != 0)
+	} else {
+		out.SetStr(v.text)
 	}
 }
 
 // size returns the size of the value, marshalled.
 func (v Value) size() int {
-	switch v.kind {
-	case text:
-		return protosize.Bytes(len(v.text))
-	case integer:
+	if v.isNumber {
 		return 1 + protosize.Varint(uint64(v.number))
-	case double:
-		return 1 + 8
 	}
-	return 2
+	return protosize.Bytes(len(v.text))
 }
 
 // attribute is an entry of the attribute table without a unit.

@@ -232,10 +232,3 @@ func (f Filter) ReferredTo(d pprofile.ProfilesDictionary) bool {
 func (f Filter) Apply(resource pcommon.Map) {
 	resource.RemoveIf(func(name string, _ pcommon.Value) bool { return f[name] })
 }
-
-// ApplyTo is Apply for one attribute alone.
-func (f Filter) ApplyTo(resource pcommon.Map, name string) {
-	if f[name] {
-		resource.Remove(name)
-	}
-}

@@ -116,12 +116,16 @@ func New(set component.TelemetrySettings) (*Counters, error) {
 	}
 	c := &Counters{builder: builder}
 	for i, o := range sampleOutcomes {
-		c.samples[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o)))
+		c.samples[i] = with(attribute.String("outcome", o))
 	}
 	for i, o := range itemOutcomes {
-		c.items[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o)))
+		c.items[i] = with(attribute.String("outcome", o))
 	}
 	return c, nil
+}
+
+func with(attributes ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attributes...))
 }
 
 // SetMonitors sets the monitors that AddReadings counts by index. Both are for the
@@ -132,7 +136,7 @@ func (c *Counters) SetMonitors(monitors []string) {
 		m, _, _ = strings.Cut(m, "(") // without parameters
 		var options [numReadingOutcomes]metric.MeasurementOption
 		for i, o := range readingOutcomes {
-			options[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("monitor", m), attribute.String("outcome", o)))
+			options[i] = with(attribute.String("monitor", m), attribute.String("outcome", o))
 		}
 		c.readings = append(c.readings, options)
 	}
@@ -148,11 +152,6 @@ type Figures struct {
 // Observe registers the observed metrics: count returns the figures of the units,
 // held what the recorder holds, policies how many there are and their version.
 func (c *Counters) Observe(count func() Figures, held func() (samples, size int64), policies func() (int, string)) error {
-	with := func(key, value string) metric.ObserveOption {
-		return metric.WithAttributeSet(attribute.NewSet(attribute.String(key, value)))
-	}
-	tooMany, claimed := with("reason", "too_many"), with("reason", "claimed")
-	units, services, openings := with("what", "unit"), with("what", "service"), with("what", "opening")
 	for _, m := range []struct {
 		register func(metric.Int64Callback) error
 		observe  func(metric.Int64Observer)
@@ -160,19 +159,19 @@ func (c *Counters) Observe(count func() Figures, held func() (samples, size int6
 		{c.builder.RegisterCPUTriggerUnitsCallback, func(o metric.Int64Observer) { o.Observe(int64(count().Units)) }},
 		{c.builder.RegisterCPUTriggerUnitsRefusedCallback, func(o metric.Int64Observer) {
 			f := count()
-			o.Observe(int64(f.TooMany), tooMany)
-			o.Observe(int64(f.Claimed), claimed)
+			o.Observe(int64(f.TooMany), with(attribute.String("reason", "too_many")))
+			o.Observe(int64(f.Claimed), with(attribute.String("reason", "claimed")))
 		}},
 		{c.builder.RegisterCPUTriggerForgottenCallback, func(o metric.Int64Observer) {
 			f := count().Forgotten
-			o.Observe(int64(f.Units), units)
-			o.Observe(int64(f.Services), services)
-			o.Observe(int64(f.Openings), openings)
+			o.Observe(int64(f.Units), with(attribute.String("what", "unit")))
+			o.Observe(int64(f.Services), with(attribute.String("what", "service")))
+			o.Observe(int64(f.Openings), with(attribute.String("what", "opening")))
 		}},
 		{c.builder.RegisterCPUTriggerGatesOpenCallback, func(o metric.Int64Observer) { o.Observe(int64(count().Gates)) }},
 		{c.builder.RegisterCPUTriggerPoliciesCallback, func(o metric.Int64Observer) {
 			n, version := policies()
-			o.Observe(int64(n), with("version", version))
+			o.Observe(int64(n), with(attribute.String("version", version)))
 		}},
 		{c.builder.RegisterCPUTriggerRecorderSamplesCallback, func(o metric.Int64Observer) { samples, _ := held(); o.Observe(samples) }},
 		{c.builder.RegisterCPUTriggerRecorderSizeCallback, func(o metric.Int64Observer) { _, size := held(); o.Observe(size) }},
@@ -189,15 +188,11 @@ func (c *Counters) Observe(count func() Figures, held func() (samples, size int6
 
 // ObserveManual registers what the server of manual has refused since its start.
 func (c *Counters) ObserveManual(refused func() (host, peer, idle uint64)) error {
-	reason := func(s string) metric.MeasurementOption {
-		return metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", s)))
-	}
-	ofHost, ofPeer, ofIdle := reason("host"), reason("peer"), reason("idle")
 	return c.builder.RegisterCPUTriggerManualRefusedCallback(func(_ context.Context, o metric.Int64Observer) error {
 		host, peer, idle := refused()
-		o.Observe(int64(host), ofHost)
-		o.Observe(int64(peer), ofPeer)
-		o.Observe(int64(idle), ofIdle)
+		o.Observe(int64(host), with(attribute.String("reason", "host")))
+		o.Observe(int64(peer), with(attribute.String("reason", "peer")))
+		o.Observe(int64(idle), with(attribute.String("reason", "idle")))
 		return nil
 	})
 }
@@ -231,23 +226,22 @@ func (c *Counters) AddReadings(monitor int, n *Readings) {
 
 // AddTrigger counts a trigger of a policy.
 func (c *Counters) AddTrigger(policy string, o TriggerOutcome) {
-	c.builder.CPUTriggerTriggers.Add(context.Background(), 1,
-		metric.WithAttributes(attribute.String("policy", policy), attribute.String("outcome", string(o))))
+	c.builder.CPUTriggerTriggers.Add(context.Background(), 1, with(attribute.String("policy", policy), attribute.String("outcome", string(o))))
 }
 
 // AddAlert counts an alert, once for each unit that it names.
 func (c *Counters) AddAlert(outcome string) {
-	c.builder.CPUTriggerAlerts.Add(context.Background(), 1, metric.WithAttributes(attribute.String("outcome", outcome)))
+	c.builder.CPUTriggerAlerts.Add(context.Background(), 1, with(attribute.String("outcome", outcome)))
 }
 
 // AddPolicyRead counts a read of policies_from.
 func (c *Counters) AddPolicyRead(o PolicyReadOutcome) {
-	c.builder.CPUTriggerPoliciesReads.Add(context.Background(), 1, metric.WithAttributes(attribute.String("outcome", string(o))))
+	c.builder.CPUTriggerPoliciesReads.Add(context.Background(), 1, with(attribute.String("outcome", string(o))))
 }
 
 // AddOverBudget counts a trigger whose gate a budget kept shut.
 func (c *Counters) AddOverBudget(policy, budget string) {
-	c.builder.CPUTriggerTriggers.Add(context.Background(), 1, metric.WithAttributes(attribute.String("policy", policy),
+	c.builder.CPUTriggerTriggers.Add(context.Background(), 1, with(attribute.String("policy", policy),
 		attribute.String("outcome", string(triggerOverBudget)), attribute.String("budget", budget)))
 }
 
@@ -258,7 +252,7 @@ func (c *Counters) RecordEvaluation(took time.Duration) {
 
 // AddPeersLost counts what was not read of units' connections.
 func (c *Counters) AddPeersLost(what string, n int) {
-	c.builder.CPUTriggerPeersLost.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("what", what)))
+	c.builder.CPUTriggerPeersLost.Add(context.Background(), int64(n), with(attribute.String("what", what)))
 }
 
 // RecordPeersLook records the duration of one look at units' connections.

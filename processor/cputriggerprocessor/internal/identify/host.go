@@ -95,22 +95,29 @@ func (h *LocalHost) walk(id string) (cgroup.Group, bool) {
 		return cgroup.Group{}, false
 	}
 	g, ok, err := h.tree.FindContainer(id)
+	if !ok || err != nil {
+		g = cgroup.Group{}
+	}
+	h.remember(id, g.ID, now)
+	return g, g.ID != ""
+}
+
+// remember remembers the id that was found for a key, or with an empty id that none was.
+func (h *LocalHost) remember(key, id string, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !ok || err != nil {
+	switch {
+	case id == "":
 		if len(h.missing) >= maxMissing {
 			clear(h.missing)
 		}
-		h.missing[id] = now.Add(missingFor)
-		return cgroup.Group{}, false
-	}
-	if g.ID != id {
+		h.missing[key] = now.Add(missingFor)
+	case id != key:
 		if len(h.prefixes) >= maxMissing {
 			clear(h.prefixes)
 		}
-		h.prefixes[id] = g.ID
+		h.prefixes[key] = id
 	}
-	return g, true
 }
 
 func (h *LocalHost) mayWalk(id string, now time.Time) bool {

@@ -46,20 +46,8 @@ func (h *LocalHost) PodContainer(uid, name string) (id string, why Unmatched) {
 		return "", NoPod
 	}
 	id, why = h.findPodContainer(uid, name)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if why != "" {
-		if len(h.missing) >= maxMissing {
-			clear(h.missing)
-		}
-		h.missing[key] = now.Add(missingFor)
-		return "", why
-	}
-	if len(h.prefixes) >= maxMissing {
-		clear(h.prefixes)
-	}
-	h.prefixes[key] = id
-	return id, ""
+	h.remember(key, id, now)
+	return id, why
 }
 
 func (h *LocalHost) findPodContainer(uid, name string) (id string, why Unmatched) {

@@ -64,7 +64,7 @@ func (r *alertRig) Open(unit identify.Identity, a trigger.Alert, d time.Duration
 	if r.refuse != nil {
 		return Opened{}, false, r.refuse
 	}
-	o, opened, err := r.engine.Unit(unit.Name).OpenByAlert(a, d, r.time)
+	o, opened, err := r.engine.Decision(unit.Name).OpenGate(a, d, r.time)
 	if err != nil {
 		return Opened{}, false, err
 	}
@@ -76,7 +76,7 @@ func (r *alertRig) Close(unit, key string) (Closed, error) {
 	if !ok {
 		return Closed{}, ErrNotOpen
 	}
-	o := u.CloseByAlert(key, r.time)
+	o := u.CloseGate(key, r.time)
 	if o == nil {
 		return Closed{}, ErrNotOpen
 	}

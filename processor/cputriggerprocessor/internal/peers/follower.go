@@ -11,6 +11,7 @@ package peers
 
 import (
 	"cmp"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -556,28 +557,9 @@ func localIPv4(text string, add func(netip.Addr)) {
 // localIPv6 calls add for each address of an if_inet6, which begins with 32 digits.
 func localIPv6(text string, add func(netip.Addr)) {
 	for line := range strings.Lines(text) {
-		if len(line) < 32 {
-			continue
-		}
-		var b [16]byte
-		ok := true
-		for i := range b {
-			hi, lo := digit(line[2*i]), digit(line[2*i+1])
-			ok = ok && hi < 16 && lo < 16
-			b[i] = hi<<4 | lo
-		}
-		if ok {
-			add(netip.AddrFrom16(b).Unmap())
+		b, err := hex.DecodeString(line[:min(len(line), 32)])
+		if err == nil && len(b) == 16 {
+			add(netip.AddrFrom16([16]byte(b)).Unmap())
 		}
 	}
-}
-
-func digit(c byte) byte {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0'
-	case c >= 'a' && c <= 'f':
-		return c - 'a' + 10
-	}
-	return 255
 }

@@ -5,6 +5,7 @@ package recorder
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,10 +28,10 @@ func BenchmarkSweep(b *testing.B) {
 	require.NoError(b, err)
 	metrics, err := counters.New(componenttest.NewNopTelemetrySettings())
 	require.NoError(b, err)
-	r := New(Config{PreTrigger: 10 * time.Second, PerUnit: 1 << 20, Memory: 1 << 30}, metrics, now)
+	r := New(Config{Lock: new(sync.Mutex), PreTrigger: 10 * time.Second, PerUnit: 1 << 20, Memory: 1 << 30}, metrics, now)
 	var counts counters.Samples
 	for i := range 10_000 {
-		u := engine.Unit(fmt.Sprintf("/unit/%d", i))
+		u := engine.Decision(fmt.Sprintf("/unit/%d", i))
 		for n := range 3 {
 			at := now.Add(time.Duration(n) * time.Second)
 			r.Put([]Capture{{Unit: u, Start: at, End: at, Samples: 1, Data: []byte{byte(n)}}}, &counts)
@@ -46,7 +47,7 @@ func BenchmarkSweep(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			r.sorted = false
-			r.total = int(r.size.Load()) - 1
+			r.cfg.Memory = int(r.size.Load()) - 1
 			r.bound(&counts)
 			if len(r.units) < 5000 {
 				b.Fatal("nothing left")

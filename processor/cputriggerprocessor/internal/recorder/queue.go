@@ -38,6 +38,8 @@ func (r *Recorder) notify() { token.Put(r.ready) }
 // until Done. A record that no opening admits any more counts as refused: the
 // next component did not accept it in time.
 func (r *Recorder) Next() (b Batch, ok bool) {
+	r.cfg.Lock.Lock()
+	defer r.cfg.Lock.Unlock()
 	var counts counters.Samples
 	defer func() { r.counters.AddSamples(context.Background(), &counts) }()
 	for len(r.due) > 0 {
@@ -73,6 +75,8 @@ func (r *Recorder) Next() (b Batch, ok bool) {
 // after the next evaluation. Other units come first. counts is what became of its
 // samples; after Close they are counted already.
 func (r *Recorder) Done(b Batch, settled bool, counts *counters.Samples) {
+	r.cfg.Lock.Lock()
+	defer r.cfg.Lock.Unlock()
 	if r.closed {
 		return
 	}
@@ -91,6 +95,8 @@ func (r *Recorder) Done(b Batch, settled bool, counts *counters.Samples) {
 
 // Retry makes units that rest after a refusal send again.
 func (r *Recorder) Retry() {
+	r.cfg.Lock.Lock()
+	defer r.cfg.Lock.Unlock()
 	for _, t := range r.units {
 		t.resting = false
 		r.enqueue(t)

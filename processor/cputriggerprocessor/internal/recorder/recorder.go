@@ -11,6 +11,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,8 +21,9 @@ import (
 
 // Config bounds a recorder.
 type Config struct {
-	PreTrigger      time.Duration // how long before a trigger profiles are held
+	PreTrigger      time.Duration // how long before a trigger profiles are held; 0: none are
 	PerUnit, Memory int           // bytes for each unit, and in total
+	Lock            sync.Locker   // of the recorder and the units' gates
 }
 
 // Recorder holds profiles as marshalled bytes: their size is known, and the
@@ -29,19 +31,17 @@ type Config struct {
 // oldest record is evicted, at the bound of all the oldest of the unit furthest
 // under its thresholds.
 //
-// The caller has one lock for the recorder and for the units' gates, and holds it
-// over each call, except where a method says otherwise. So, at the moment that a
-// gate opens, each profile is either recorded or still to be judged. A nil
-// Recorder holds nothing.
+// The recorder and the units' gates have one lock. So, at the moment that a gate opens,
+// each profile is either recorded or still to be judged. The methods that the Sender calls
+// take it; the caller of the others holds it, except where a method says otherwise.
 type Recorder struct {
 	counters *counters.Counters
 	cfg      Config
 	perUnit  int
-	total    int
 	ready    chan struct{} // gets a token when a record is due
 
 	base   time.Time // times of records count from it
-	units  map[*trigger.Unit]*unitRecords
+	units  map[*trigger.Decision]*unitRecords
 	due    []*unitRecords // in the order in which they became due
 	cold   coldest
 	sorted bool // cold is a heap, by heats of the last sweep
@@ -54,17 +54,14 @@ type Recorder struct {
 // New returns an empty recorder. base is the current time.
 func New(cfg Config, c *counters.Counters, base time.Time) *Recorder {
 	return &Recorder{
-		counters: c, cfg: cfg, perUnit: min(cfg.PerUnit, cfg.Memory), total: cfg.Memory,
-		ready: make(chan struct{}, 1), base: base, units: map[*trigger.Unit]*unitRecords{},
+		counters: c, cfg: cfg, perUnit: min(cfg.PerUnit, cfg.Memory),
+		ready: make(chan struct{}, 1), base: base, units: map[*trigger.Decision]*unitRecords{},
 	}
 }
 
 // Held returns the samples that are held and the bytes of memory that they take.
 // It needs no lock.
 func (r *Recorder) Held() (samples, size int64) {
-	if r == nil {
-		return 0, 0
-	}
 	return r.samples.Load(), r.size.Load()
 }
 
@@ -73,21 +70,18 @@ func (r *Recorder) Held() (samples, size int64) {
 func (r *Recorder) Ready() <-chan struct{} { return r.ready }
 
 // Wants reports whether profiles of a unit that end now are to be recorded.
-func (r *Recorder) Wants(u *trigger.Unit, now time.Time) bool {
-	return r != nil && !r.closed && !u.Gone() && u.MayFire(now.Add(r.cfg.PreTrigger))
+func (r *Recorder) Wants(u *trigger.Decision, now time.Time) bool {
+	return r.cfg.PreTrigger > 0 && !r.closed && !u.Gone() && u.MayFire(now.Add(r.cfg.PreTrigger))
 }
 
 // Keeps reports whether a profile that ended at a time is still to be held.
 func (r *Recorder) Keeps(end, now time.Time) bool {
-	return r != nil && end.After(now.Add(-r.cfg.PreTrigger))
+	return end.After(now.Add(-r.cfg.PreTrigger))
 }
 
 // Sending reports whether records of a unit are due, so that profiles that arrive
 // now must be sent after them.
-func (r *Recorder) Sending(u *trigger.Unit) bool {
-	if r == nil || r.closed {
-		return false
-	}
+func (r *Recorder) Sending(u *trigger.Decision) bool {
 	t, ok := r.units[u]
 	return ok && t.due > 0
 }
@@ -164,7 +158,7 @@ func (r *Recorder) leave(t *unitRecords, rec *record) {
 
 // admits reports whether an opening admits a record, and whether that of a dry run
 // does.
-func (r *Recorder) admits(u *trigger.Unit, rec record) (real, dry bool) {
+func (r *Recorder) admits(u *trigger.Decision, rec record) (real, dry bool) {
 	r.opened = u.Admit(r.opened[:0], r.time(rec.start), r.time(rec.end))
 	for _, o := range r.opened {
 		switch {
@@ -218,7 +212,7 @@ func (r *Recorder) drop(t *unitRecords) {
 
 // bound evicts until the total is within its bound.
 func (r *Recorder) bound(counts *counters.Samples) {
-	for int(r.size.Load()) > r.total && len(r.cold) > 0 {
+	for int(r.size.Load()) > r.cfg.Memory && len(r.cold) > 0 {
 		if !r.sorted {
 			r.sorted = true
 			heap.Init(&r.cold)
@@ -232,7 +226,7 @@ func (r *Recorder) bound(counts *counters.Samples) {
 // Sweep is called after each evaluation: records that a gate admits are due,
 // records older than pre_trigger are removed.
 func (r *Recorder) Sweep(now time.Time) {
-	if r == nil || r.closed {
+	if r.closed {
 		return
 	}
 	var counts counters.Samples
@@ -299,7 +293,7 @@ func (r *Recorder) countDry(rec *record) {
 
 // ShutOutcome is the outcome of samples that are dropped because their unit's gate
 // is shut. dry: the gate of a dry run is or was open for them.
-func ShutOutcome(u *trigger.Unit, dry bool) counters.SampleOutcome {
+func ShutOutcome(u *trigger.Decision, dry bool) counters.SampleOutcome {
 	switch {
 	case u.OverBudget():
 		return counters.SampleOverBudget
@@ -310,8 +304,8 @@ func ShutOutcome(u *trigger.Unit, dry bool) counters.SampleOutcome {
 }
 
 // All yields the data of every record.
-func (r *Recorder) All() iter.Seq2[*trigger.Unit, []byte] {
-	return func(yield func(*trigger.Unit, []byte) bool) {
+func (r *Recorder) All() iter.Seq2[*trigger.Decision, []byte] {
+	return func(yield func(*trigger.Decision, []byte) bool) {
 		for u, t := range r.units {
 			for _, rec := range t.records {
 				if !yield(u, rec.data) {
@@ -325,7 +319,9 @@ func (r *Recorder) All() iter.Seq2[*trigger.Unit, []byte] {
 // Close drops all that is held, for good. Records that were due, or are being sent,
 // count as refused: it returns their samples.
 func (r *Recorder) Close() (refused int64) {
-	if r == nil || r.closed {
+	r.cfg.Lock.Lock()
+	defer r.cfg.Lock.Unlock()
+	if r.closed {
 		return 0
 	}
 	r.closed = true
@@ -348,7 +344,7 @@ func (r *Recorder) Close() (refused int64) {
 
 // heatOf returns the key that units are ordered by: a unit that is gone is the
 // coldest.
-func heatOf(u *trigger.Unit) float64 {
+func heatOf(u *trigger.Decision) float64 {
 	if u.Gone() {
 		return -1
 	}

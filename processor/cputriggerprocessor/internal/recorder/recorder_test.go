@@ -6,6 +6,7 @@ package recorder
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,11 +40,11 @@ func TestSumsInAnyOrder(t *testing.T) {
 		require.NoError(t, err)
 		metrics, err := counters.New(componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)
-		r := New(Config{PreTrigger: 10 * time.Second, PerUnit: 8 << 10, Memory: 32 << 10}, metrics, now)
+		r := New(Config{Lock: new(sync.Mutex), PreTrigger: 10 * time.Second, PerUnit: 8 << 10, Memory: 32 << 10}, metrics, now)
 		cores, used := make([]float64, 8), make([]float64, 8)
-		units := make([]*trigger.Unit, 8)
+		units := make([]*trigger.Decision, 8)
 		for i := range units {
-			units[i] = engine.Unit(fmt.Sprint(i))
+			units[i] = engine.Decision(fmt.Sprint(i))
 		}
 		var sent, refused bool
 		var counts counters.Samples
@@ -63,7 +64,7 @@ func TestSumsInAnyOrder(t *testing.T) {
 			case 2:
 				if rnd.IntN(8) == 0 {
 					engine.Remove(units[i].Name(), now)
-					units[i] = engine.Unit(units[i].Name())
+					units[i] = engine.Decision(units[i].Name())
 				}
 			case 3, 4:
 				if b, ok := r.Next(); ok {
@@ -106,9 +107,9 @@ func (r *Recorder) check() error {
 			queued++
 		}
 	}
-	if heldSamples, heldSize := r.Held(); heldSamples != int64(samples) || heldSize != int64(size) || size > r.total || len(r.due) != queued || len(r.cold) != len(r.units) {
+	if heldSamples, heldSize := r.Held(); heldSamples != int64(samples) || heldSize != int64(size) || size > r.cfg.Memory || len(r.due) != queued || len(r.cold) != len(r.units) {
 		return fmt.Errorf("%d samples in %d bytes, %d of %d units queued: holds %d in %d (at most %d), %d queued, %d in the heap",
-			samples, size, queued, len(r.units), heldSamples, heldSize, r.total, len(r.due), len(r.cold))
+			samples, size, queued, len(r.units), heldSamples, heldSize, r.cfg.Memory, len(r.due), len(r.cold))
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 // Capture is a part of a batch to record: profiles of one unit and one capture
 // window, with exactly their part of the dictionary.
 type Capture struct {
-	Unit       *trigger.Unit
+	Unit       *trigger.Decision
 	Start, End time.Time
 	Dry        bool // the gate of a dry run is open for it
 	Samples    int
@@ -63,7 +63,7 @@ const (
 
 // unitRecords are the records of one unit, in order of capture.
 type unitRecords struct {
-	unit    *trigger.Unit
+	unit    *trigger.Decision
 	records []record
 	size    int     // bytes of memory, with its own
 	heat    float64 // as of the last sweep

@@ -36,7 +36,6 @@ const (
 type Sender struct {
 	recorder *Recorder
 	log      *zap.Logger
-	locked   func(func()) // calls a function under the recorder's lock
 	// send reports whether a batch is settled: accepted, refused for good, or of
 	// types that no opening passes. Else it is sent again. It returns what became of
 	// the samples of one that is settled.
@@ -47,17 +46,13 @@ type Sender struct {
 	running sync.WaitGroup
 }
 
-// NewSender returns a sender that is not started. locked calls a function under the
-// recorder's lock.
-func NewSender(r *Recorder, log *zap.Logger, locked func(func()), send func(context.Context, Batch) (bool, counters.Samples)) *Sender {
-	return &Sender{recorder: r, log: log, locked: locked, send: send}
+// NewSender returns a sender that is not started.
+func NewSender(r *Recorder, log *zap.Logger, send func(context.Context, Batch) (bool, counters.Samples)) *Sender {
+	return &Sender{recorder: r, log: log, send: send}
 }
 
 // Start starts the goroutines.
 func (s *Sender) Start() {
-	if s == nil {
-		return
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop, s.cancel = make(chan struct{}), cancel
 	for range maxCalls {
@@ -76,17 +71,13 @@ func (s *Sender) Start() {
 
 // Drain sends until nothing is due, or the context ends.
 func (s *Sender) Drain(ctx context.Context) {
-	if s == nil {
-		return
-	}
 	for ctx.Err() == nil && s.sendNext(ctx) {
 	}
 }
 
 // sendNext sends one record, and reports whether one was due.
-func (s *Sender) sendNext(ctx context.Context) (ok bool) {
-	var b Batch
-	s.locked(func() { b, ok = s.recorder.Next() })
+func (s *Sender) sendNext(ctx context.Context) bool {
+	b, ok := s.recorder.Next()
 	if !ok {
 		return false
 	}
@@ -102,7 +93,7 @@ func (s *Sender) sendNext(ctx context.Context) (ok bool) {
 	})
 	defer late.Stop()
 	settled, counts := s.send(ctx, b)
-	s.locked(func() { s.recorder.Done(b, settled, &counts) })
+	s.recorder.Done(b, settled, &counts)
 	return true
 }
 
@@ -110,15 +101,12 @@ func (s *Sender) sendNext(ctx context.Context) (ok bool) {
 // sent when the context ends, or after ShutdownTimeout. A call that does not return
 // then is left behind, and what it was to send counts as refused.
 func (s *Sender) Shutdown(ctx context.Context) {
-	if s == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, ShutdownTimeout)
 	defer cancel()
 	if s.stop == nil {
 		s.Start()
 	}
-	s.locked(s.recorder.Retry)
+	s.recorder.Retry()
 	if ctx.Err() != nil {
 		s.cancel()
 	}
@@ -135,9 +123,7 @@ func (s *Sender) Shutdown(ctx context.Context) {
 		}
 	}
 	s.cancel()
-	var lost int64
-	s.locked(func() { lost = s.recorder.Close() })
-	if lost > 0 {
+	if lost := s.recorder.Close(); lost > 0 {
 		s.log.Warn("recorded profiles not sent: the next component did not accept them by the end of the shutdown", zap.Int64("samples", lost))
 	}
 }

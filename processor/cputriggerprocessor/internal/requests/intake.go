@@ -84,8 +84,7 @@ type Config struct {
 	Log      *zap.Logger
 }
 
-// Intake observes spans and metrics. It is safe for concurrent use. A nil Intake
-// observes nothing.
+// Intake observes spans and metrics. It is safe for concurrent use.
 type Intake struct {
 	cfg     Config
 	plan    atomic.Pointer[plan]

@@ -22,6 +22,18 @@ const (
 	oldRPC     = "rpc.server.duration"
 )
 
+// conventions has the protocol and the unit, in ms, of each of these metrics.
+var conventions = map[string]struct {
+	of     protocol
+	stable bool
+	unit   float64
+}{
+	stableHTTP: {overHTTP, true, 1000},
+	oldHTTP:    {overHTTP, false, 1},
+	stableRPC:  {overRPC, true, 1000},
+	oldRPC:     {overRPC, false, 1},
+}
+
 const (
 	// maxPointBuckets bounds the buckets of a point; SDKs have up to 160.
 	maxPointBuckets = 1024
@@ -35,9 +47,6 @@ const (
 
 // ObserveMetrics counts the points of metrics that conditions use.
 func (in *Intake) ObserveMetrics(md pmetric.Metrics) {
-	if in == nil {
-		return
-	}
 	p := in.plan.Load()
 	if len(p.metrics) == 0 {
 		return
@@ -58,40 +67,26 @@ func (in *Intake) observeResource(p *plan, rm pmetric.ResourceMetrics, now time.
 				continue
 			}
 			if s == nil {
-				if s = in.source(rm.Resource().Attributes(), now); s == nil {
-					counts[counters.ItemOverLimit] += points(m)
-					in.logBad(tooManyKnown)
-					continue
+				if s = in.source(rm.Resource().Attributes(), now); s != nil {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					in.begin(s, now)
 				}
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				in.begin(s, now)
 			}
-			if s.state == unmatched || s.gone {
-				counts[counters.ItemUnmatched] += points(m)
-				continue
+			o := observation{in: in, s: s, now: now, counts: counts}
+			switch {
+			case s == nil:
+				o.refused = counters.ItemOverLimit
+				in.logBad(tooManyKnown)
+			case s.state == unmatched || s.gone:
+				o.refused = counters.ItemUnmatched
+			default:
+				o.name, o.selections = m.Name(), s.plan.metrics[m.Name()]
+				o.scope = maphash.String(in.seed, sm.Scope().Name())
 			}
-			o := observation{in: in, s: s, name: m.Name(), selections: s.plan.metrics[m.Name()], now: now, counts: counts}
-			o.scope = maphash.String(in.seed, sm.Scope().Name())
 			o.observe(m)
 		}
 	}
-}
-
-func points(m pmetric.Metric) int64 {
-	switch m.Type() {
-	case pmetric.MetricTypeGauge:
-		return int64(m.Gauge().DataPoints().Len())
-	case pmetric.MetricTypeSum:
-		return int64(m.Sum().DataPoints().Len())
-	case pmetric.MetricTypeHistogram:
-		return int64(m.Histogram().DataPoints().Len())
-	case pmetric.MetricTypeExponentialHistogram:
-		return int64(m.ExponentialHistogram().DataPoints().Len())
-	case pmetric.MetricTypeSummary:
-		return int64(m.Summary().DataPoints().Len())
-	}
-	return 0
 }
 
 // observation is the points of one metric. The source is locked.
@@ -103,6 +98,7 @@ type observation struct {
 	selections []int
 	now        time.Time
 	counts     *counters.Items
+	refused    counters.ItemOutcome // of all points; ItemIgnored: they are counted
 
 	unit float64 // of the values, for requests: in ms
 	of   protocol
@@ -113,23 +109,13 @@ type observation struct {
 }
 
 func (o *observation) observe(m pmetric.Metric) {
-	switch o.name {
-	case stableHTTP, stableRPC:
-		o.of = overHTTP
-		if o.name == stableRPC {
-			o.of = overRPC
-		}
-		o.s.stable[o.of] = true
-		o.unit = 1000
-	case oldHTTP, oldRPC:
-		o.of = overHTTP
-		if o.name == oldRPC {
-			o.of = overRPC
-		}
-		if o.s.stable[o.of] { // both are sent
+	if c, ok := conventions[o.name]; ok {
+		o.of, o.unit = c.of, c.unit
+		if c.stable {
+			o.s.stable[c.of] = true
+		} else if o.s.stable[c.of] { // both are sent
 			o.of = noProtocol
 		}
-		o.unit = 1
 	}
 	switch m.Unit() {
 	case "s":
@@ -144,44 +130,44 @@ func (o *observation) observe(m pmetric.Metric) {
 	switch m.Type() {
 	case pmetric.MetricTypeHistogram:
 		cumulative := m.Histogram().AggregationTemporality() == pmetric.AggregationTemporalityCumulative
-		for _, p := range m.Histogram().DataPoints().All() {
-			o.begin(p.Attributes())
-			o.end(o.histogram(p, cumulative))
-		}
+		each(o, m.Histogram().DataPoints(), func(p pmetric.HistogramDataPoint) counters.ItemOutcome { return o.histogram(p, cumulative) })
 	case pmetric.MetricTypeExponentialHistogram:
 		cumulative := m.ExponentialHistogram().AggregationTemporality() == pmetric.AggregationTemporalityCumulative
-		for _, p := range m.ExponentialHistogram().DataPoints().All() {
-			o.begin(p.Attributes())
-			o.end(o.exponential(p, cumulative))
-		}
+		each(o, m.ExponentialHistogram().DataPoints(), func(p pmetric.ExponentialHistogramDataPoint) counters.ItemOutcome {
+			return o.exponential(p, cumulative)
+		})
 	case pmetric.MetricTypeSum:
-		cumulative := m.Sum().AggregationTemporality() == pmetric.AggregationTemporalityCumulative
-		for _, p := range m.Sum().DataPoints().All() {
-			o.begin(p.Attributes())
-			o.end(o.number(p, m.Sum().IsMonotonic(), cumulative))
-		}
+		monotonic, cumulative := m.Sum().IsMonotonic(), m.Sum().AggregationTemporality() == pmetric.AggregationTemporalityCumulative
+		each(o, m.Sum().DataPoints(), func(p pmetric.NumberDataPoint) counters.ItemOutcome { return o.number(p, monotonic, cumulative) })
 	case pmetric.MetricTypeGauge:
-		for _, p := range m.Gauge().DataPoints().All() {
-			o.begin(p.Attributes())
-			o.end(o.number(p, false, true))
-		}
+		each(o, m.Gauge().DataPoints(), func(p pmetric.NumberDataPoint) counters.ItemOutcome { return o.number(p, false, true) })
 	case pmetric.MetricTypeSummary:
-		for _, p := range m.Summary().DataPoints().All() {
-			o.begin(p.Attributes())
-			o.end(o.summary(p))
-		}
+		each(o, m.Summary().DataPoints(), o.summary)
 	}
 }
 
-func (o *observation) begin(attributes pcommon.Map) {
-	o.attributes = attributes
-	o.key = maphash.String(o.in.seed, o.name) ^ mix(o.scope) ^ mix(o.in.hash(attributes))
+// point is a data point of any type.
+type point interface {
+	Attributes() pcommon.Map
+	Flags() pmetric.DataPointFlags
 }
 
-func (o *observation) end(outcome counters.ItemOutcome) {
-	o.counts[outcome]++
-	if outcome == counters.ItemInvalid {
-		o.in.logBad("a point of " + shorten(o.name) + " is not valid, or its type has no such statistic")
+// each counts the points of a metric and their outcomes.
+func each[P point, S interface {
+	Len() int
+	At(int) P
+}](o *observation, points S, count func(P) counters.ItemOutcome) {
+	for i := range points.Len() {
+		outcome := o.refused
+		if p := points.At(i); outcome == counters.ItemIgnored && !p.Flags().NoRecordedValue() {
+			o.attributes = p.Attributes()
+			o.key = maphash.String(o.in.seed, o.name) ^ mix(o.scope) ^ mix(o.in.hash(o.attributes))
+			outcome = count(p)
+		}
+		o.counts[outcome]++
+		if outcome == counters.ItemInvalid {
+			o.in.logBad("a point of " + shorten(o.name) + " is not valid, or its type has no such statistic")
+		}
 	}
 }
 
@@ -195,9 +181,6 @@ type increment struct {
 }
 
 func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) counters.ItemOutcome {
-	if p.Flags().NoRecordedValue() {
-		return counters.ItemIgnored
-	}
 	bounds, cells := p.ExplicitBounds(), p.BucketCounts()
 	if !validHistogram(p) {
 		return counters.ItemInvalid
@@ -293,14 +276,20 @@ func validHistogram(p pmetric.HistogramDataPoint) bool {
 			return false
 		}
 	}
-	var all uint64
-	for n := range cells.Len() {
-		if cells.At(n) > p.Count() {
-			return false
+	return addUp(p.Count(), 0, cells)
+}
+
+// addUp reports whether buckets and a number of other values make up a count.
+func addUp(count, others uint64, buckets ...pcommon.UInt64Slice) bool {
+	for _, cells := range buckets {
+		for n := range cells.Len() {
+			if cells.At(n) > count {
+				return false
+			}
+			others += cells.At(n)
 		}
-		all += cells.At(n)
 	}
-	return all == p.Count()
+	return others == count
 }
 
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
@@ -320,9 +309,6 @@ const (
 )
 
 func (o *observation) exponential(p pmetric.ExponentialHistogramDataPoint, cumulative bool) counters.ItemOutcome {
-	if p.Flags().NoRecordedValue() {
-		return counters.ItemIgnored
-	}
 	cells := p.Positive().BucketCounts()
 	scale, offset := p.Scale(), int(p.Positive().Offset())
 	if !validExponential(p) {
@@ -382,16 +368,7 @@ func validExponential(p pmetric.ExponentialHistogramDataPoint) bool {
 		p.ZeroCount() > p.Count() {
 		return false
 	}
-	all := p.ZeroCount()
-	for _, b := range []pcommon.UInt64Slice{p.Positive().BucketCounts(), p.Negative().BucketCounts()} {
-		for n := range b.Len() {
-			if b.At(n) > p.Count() {
-				return false
-			}
-			all += b.At(n)
-		}
-	}
-	return all == p.Count()
+	return addUp(p.Count(), p.ZeroCount(), p.Positive().BucketCounts(), p.Negative().BucketCounts())
 }
 
 // count counts what is new in a point for the selections that have it.
@@ -491,9 +468,6 @@ func (o *observation) number(p pmetric.NumberDataPoint, monotonic, cumulative bo
 	if p.ValueType() == pmetric.NumberDataPointValueTypeInt {
 		value = float64(p.IntValue())
 	}
-	if p.Flags().NoRecordedValue() {
-		return counters.ItemIgnored
-	}
 	if !finite(value) {
 		return counters.ItemInvalid
 	}
@@ -537,9 +511,6 @@ func (o *observation) number(p pmetric.NumberDataPoint, monotonic, cumulative bo
 }
 
 func (o *observation) summary(p pmetric.SummaryDataPoint) counters.ItemOutcome {
-	if p.Flags().NoRecordedValue() {
-		return counters.ItemIgnored
-	}
 	if p.Count() > maxCount || !finite(p.Sum()) {
 		return counters.ItemInvalid
 	}

@@ -32,7 +32,7 @@ type request struct {
 
 // ObserveTraces counts the spans of servers.
 func (in *Intake) ObserveTraces(td ptrace.Traces) {
-	if in == nil || !in.plan.Load().spans {
+	if !in.plan.Load().spans {
 		return
 	}
 	now := in.cfg.Now()
@@ -45,6 +45,7 @@ func (in *Intake) ObserveTraces(td ptrace.Traces) {
 
 func (in *Intake) observeSpans(rs ptrace.ResourceSpans, now time.Time, counts *counters.Items) {
 	var s *source
+	sought := false
 	scopes := rs.ScopeSpans()
 	for i := range scopes.Len() {
 		spans := scopes.At(i).Spans()
@@ -53,30 +54,23 @@ func (in *Intake) observeSpans(rs ptrace.ResourceSpans, now time.Time, counts *c
 			if span.Kind() != ptrace.SpanKindServer {
 				continue
 			}
-			if s == nil {
-				if s = in.source(rs.Resource().Attributes(), now); s == nil {
-					counts[counters.ItemOverLimit] += serverSpans(rs)
+			if !sought {
+				sought = true
+				if s = in.source(rs.Resource().Attributes(), now); s != nil {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					in.begin(s, now)
+				} else {
 					in.logBad(tooManyKnown)
-					return
 				}
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				in.begin(s, now)
+			}
+			if s == nil {
+				counts[counters.ItemOverLimit]++
+				continue
 			}
 			counts[in.observeSpan(s, span, now)]++
 		}
 	}
-}
-
-func serverSpans(rs ptrace.ResourceSpans) (n int64) {
-	for _, scope := range rs.ScopeSpans().All() {
-		for _, span := range scope.Spans().All() {
-			if span.Kind() == ptrace.SpanKindServer {
-				n++
-			}
-		}
-	}
-	return n
 }
 
 func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counters.ItemOutcome {

@@ -313,9 +313,6 @@ func (r *Reader) last(p *plan, q *query, now time.Time) (sum float64, err error)
 // Span returns the span of a request that was among the reasons of a monitor's last
 // reading: the slowest one, or one that failed. It is empty if none is known.
 func (in *Intake) Span(unit, key string) Span {
-	if in == nil {
-		return Span{}
-	}
 	u := in.lookup(unit)
 	if u == nil {
 		return Span{}

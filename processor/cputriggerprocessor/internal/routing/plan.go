@@ -28,7 +28,7 @@ type group struct {
 }
 
 type groupKey struct {
-	unit       *trigger.Unit
+	unit       *trigger.Decision
 	start, end int64
 	dry        bool
 }
@@ -262,7 +262,9 @@ func (p *plan) label(out pprofile.Profiles, of []units.Verdict, remove attribute
 	resource := own.Resource().Attributes()
 	attributes.SetServiceName(resource)
 	if labels < 0 { // unmatched profiles pass with what a later component may match
-		remove.ApplyTo(resource, attr.Cgroup)
+		if remove[attr.Cgroup] {
+			resource.Remove(attr.Cgroup)
+		}
 		return
 	}
 	remove.Apply(resource)

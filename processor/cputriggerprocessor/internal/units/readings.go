@@ -20,30 +20,29 @@ const readingsChunk = 64
 // Readings appends the readings of units with at least one policy, or with peers, at
 // most most of them, the hottest first. left is the number of units that were left out.
 func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.Time, peers func(unit string) []hotunitsextension.PeerReading) (out []hotunitsextension.UnitReadings, left int) {
-	var all []Hot
-	s.Locked(func() {
-		all = make([]Hot, 0, len(s.byName))
-		for _, u := range s.byName {
-			all = append(all, Hot{Unit: u, Heat: u.decision.Heat()})
-		}
-	})
+	s.mu.Lock()
+	all := make([]Hot, 0, len(s.byName))
+	for _, u := range s.byName {
+		all = append(all, Hot{Unit: u, Heat: u.decision.Heat()})
+	}
+	s.mu.Unlock()
 	slices.SortFunc(all, func(a, b Hot) int {
 		return cmp.Or(cmp.Compare(b.Heat, a.Heat), strings.Compare(a.Name, b.Name))
 	})
 	left = max(0, len(all)-most)
 	var conditions []trigger.ConditionStatus
 	for chunk := range slices.Chunk(all[:len(all)-left], readingsChunk) {
-		s.Locked(func() {
-			for _, u := range chunk {
-				conditions = u.decision.Conditions(conditions[:0], now)
-				r := u.readings(conditions, now)
-				r.Peers = peers(u.Name)
-				if len(r.Policies)+len(r.Peers) > 0 {
-					r.Resource = s.resources.of(u.Unit)
-					dst = append(dst, r)
-				}
+		s.mu.Lock()
+		for _, u := range chunk {
+			conditions = u.decision.Conditions(conditions[:0], now)
+			r := u.readings(conditions, now)
+			r.Peers = peers(u.Name)
+			if len(r.Policies)+len(r.Peers) > 0 {
+				r.Resource = s.resources.of(u.Unit)
+				dst = append(dst, r)
 			}
-		})
+		}
+		s.mu.Unlock()
 	}
 	return dst, left
 }

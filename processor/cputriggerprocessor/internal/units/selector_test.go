@@ -5,6 +5,7 @@ package units
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func selecting(t testing.TB, policies ...PolicyGlobs) (*Set, *Unit) {
 	require.NoError(t, err)
 	selectors, err := NewSelectors(policies)
 	require.NoError(t, err)
-	s := New(Config{Engine: engine, Selectors: selectors})
+	s := New(Config{Lock: new(sync.Mutex), Engine: engine, Selectors: selectors})
 	s.Add(identify.Identity{Name: containerA, Group: identifytest.NewHost().Groups[containerA]}, identifytest.Epoch)
 	u, ok := s.Lookup(containerA)
 	require.True(t, ok)

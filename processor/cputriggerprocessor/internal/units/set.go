@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package units holds the units that are watched, with the decision core and the
-// recorder, which one lock guards. The lock is taken in set.go alone.
+// recorder, which one lock guards. The methods of Set take it, and so do those of the
+// recorder that its sender calls.
 package units
 
 import (
@@ -38,7 +39,8 @@ var ErrTooMany = errors.New(string(identify.TooManyUnits))
 // Config configures a Set.
 type Config struct {
 	Engine    *trigger.Engine
-	Recorder  *recorder.Recorder // nil without pre_trigger
+	Recorder  *recorder.Recorder
+	Lock      *sync.Mutex // the recorder's too
 	Selectors *Selectors
 	// ByService: cooldowns or budgets are a service's, so a unit opens no gate
 	// before its first profile, which names its service.
@@ -60,8 +62,8 @@ type Set struct {
 	cfg     Config
 	changed chan struct{}
 
-	mu         sync.Mutex // guards the rest, and what cfg points to
-	promised   int        // bytes of max_bytes_per_hour that are on their way
+	mu         *sync.Mutex // of Config; guards the rest, and what cfg points to
+	promised   int         // bytes of max_bytes_per_hour that are on their way
 	byName     map[string]*Unit
 	added      []*Unit           // since the last TakeAdded
 	departed   map[int]departure // by pid
@@ -76,7 +78,7 @@ type Set struct {
 
 // New returns a set without units.
 func New(cfg Config) *Set {
-	return &Set{cfg: cfg, changed: make(chan struct{}, 1), byName: map[string]*Unit{}, departed: map[int]departure{}}
+	return &Set{cfg: cfg, mu: cfg.Lock, changed: make(chan struct{}, 1), byName: map[string]*Unit{}, departed: map[int]departure{}}
 }
 
 // Changed returns a channel that gets a token when there are transitions to
@@ -129,7 +131,7 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 	if len(s.byName) >= Max {
 		return nil
 	}
-	u := &Unit{Identity: id, decision: s.cfg.Engine.Unit(id.Name), seen: now}
+	u := &Unit{Identity: id, decision: s.cfg.Engine.Decision(id.Name), seen: now}
 	at := id.Group
 	if u.IsProcess() {
 		at = id.Within
@@ -154,7 +156,7 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, verdicts []Verdict) identify.Unmatched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var decision *trigger.Unit
+	var decision *trigger.Decision
 	if why == "" {
 		if u := s.add(id, now); u != nil {
 			if !c.Replaced {
@@ -190,7 +192,7 @@ func (s *Set) See(id identify.Identity, c identify.Claim, now time.Time) bool {
 }
 
 // departedDecision returns the decision of a unit that is gone, or nil.
-func (s *Set) departedDecision(id identify.Identity) *trigger.Unit {
+func (s *Set) departedDecision(id identify.Identity) *trigger.Decision {
 	name := id.Name
 	if name == "" {
 		d, ok := s.departed[id.Process.PID]
@@ -239,67 +241,41 @@ func (s *Set) Settle(verdicts []Verdict, err error, again bool, now time.Time) {
 	}
 }
 
-// Open opens the gate of a unit by hand. The unit is added if it is new.
-func (s *Set) Open(id identify.Identity, d time.Duration, now time.Time) (trigger.Opening, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u := s.add(id, now)
-	if u == nil {
-		return trigger.Opening{}, ErrTooMany
-	}
-	o, err := u.decision.OpenByHand(d, now)
-	if err != nil {
-		return trigger.Opening{}, err
-	}
-	s.report(s.cfg.Engine.Evaluate(now)) // which reports that it is open
-	s.cfg.Recorder.Sweep(now)
-	return *o, nil
-}
-
-// OpenByAlert is Open for an alert. opened is false if the gate is open by it.
-func (s *Set) OpenByAlert(id identify.Identity, a trigger.Alert, d time.Duration, now time.Time) (o trigger.Opening, opened bool, err error) {
+// OpenGate opens the gate of a unit by hand or by an alert; see [trigger.Decision.OpenGate].
+// The unit is added if it is new.
+func (s *Set) OpenGate(id identify.Identity, a trigger.Alert, d time.Duration, now time.Time) (o trigger.Opening, changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.add(id, now)
 	if u == nil {
 		return trigger.Opening{}, false, ErrTooMany
 	}
-	of, opened, err := u.decision.OpenByAlert(a, d, now)
+	of, changed, err := u.decision.OpenGate(a, d, now)
 	if err != nil {
 		return trigger.Opening{}, false, err
 	}
-	if opened {
-		s.report(s.cfg.Engine.Evaluate(now)) // which reports that it is open
-		s.cfg.Recorder.Sweep(now)
+	if changed {
+		s.evaluate(now) // which reports that it is open
 	}
-	return *of, opened, nil
+	return *of, changed, nil
 }
 
-// CloseByHand closes the gate of a unit that was opened by hand, and returns that
-// opening and the policies by which the gate stays open. ok is false if there is none.
-func (s *Set) CloseByHand(name string, now time.Time) (o trigger.Opening, still []string, ok bool) {
-	return s.close(name, (*trigger.Unit).CloseByHand, now)
-}
-
-// CloseByAlert is CloseByHand for what an alert opened.
-func (s *Set) CloseByAlert(name, key string, now time.Time) (o trigger.Opening, still []string, ok bool) {
-	return s.close(name, func(u *trigger.Unit, now time.Time) *trigger.Opening { return u.CloseByAlert(key, now) }, now)
-}
-
-func (s *Set) close(name string, closeOf func(*trigger.Unit, time.Time) *trigger.Opening, now time.Time) (o trigger.Opening, still []string, ok bool) {
+// CloseGate closes what an alert, or without a key a person, opened of a unit. It returns
+// that opening and the policies by which the gate stays open. ok is false if there is
+// none.
+func (s *Set) CloseGate(name, key string, now time.Time) (o trigger.Opening, still []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u, ok := s.byName[name]
 	if !ok {
 		return trigger.Opening{}, nil, false
 	}
-	closed := closeOf(u.decision, now)
+	closed := u.decision.CloseGate(key, now)
 	if closed == nil {
 		return trigger.Opening{}, nil, false
 	}
 	still = others(u.decision, closed)
-	s.report(s.cfg.Engine.Evaluate(now)) // which reports that it is closed
-	s.cfg.Recorder.Sweep(now)
+	s.evaluate(now) // which reports that it is closed
 	return *closed, still, true
 }
 
@@ -405,6 +381,10 @@ func (s *Set) Expire(before, now time.Time) {
 func (s *Set) Evaluate(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.evaluate(now)
+}
+
+func (s *Set) evaluate(now time.Time) {
 	s.report(s.cfg.Engine.Evaluate(now))
 	s.cfg.Recorder.Sweep(now)
 }
@@ -571,11 +551,4 @@ func (s *Set) Record(captures []recorder.Capture, counts *counters.Samples) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cfg.Recorder.Put(captures, counts)
-}
-
-// Locked calls a function under the lock.
-func (s *Set) Locked(call func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	call()
 }

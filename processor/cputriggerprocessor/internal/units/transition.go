@@ -60,7 +60,7 @@ func (s *Set) notify() { token.Put(s.changed) }
 
 // others returns the policies of the other openings of a unit. Dry runs are
 // listed beside dry runs only.
-func others(u *trigger.Unit, o *trigger.Opening) (out []string) {
+func others(u *trigger.Decision, o *trigger.Opening) (out []string) {
 	for _, other := range u.Openings(nil) {
 		if other != o && (o.DryRun || !other.DryRun) {
 			out = append(out, other.Policy)

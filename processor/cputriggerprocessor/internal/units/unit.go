@@ -25,7 +25,7 @@ type Unit struct {
 
 	// The rest is guarded by the lock of Set.
 
-	decision   *trigger.Unit
+	decision   *trigger.Decision
 	seen       time.Time
 	service    string // of its last profile
 	executable string // of its last profile, for a unit without a service's name
@@ -38,7 +38,7 @@ type Unit struct {
 }
 
 // Decision returns the core that decides about the unit. The lock must be held.
-func (u *Unit) Decision() *trigger.Unit { return u.decision }
+func (u *Unit) Decision() *trigger.Decision { return u.decision }
 
 // UserShare returns the user share of the unit's CPU time. The lock must be held.
 func (u *Unit) UserShare() float64 { return u.userShare }

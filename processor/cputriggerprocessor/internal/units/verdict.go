@@ -39,7 +39,7 @@ type Verdict struct {
 	Samples, Bytes int
 
 	// The answer of Admit.
-	Unit     *trigger.Unit
+	Unit     *trigger.Decision
 	Openings []*trigger.Opening     // that admit the profile, the one that fired first in front
 	Shut     counters.SampleOutcome // of a profile that is neither admitted nor recorded
 	Wanted   bool                   // it is recorded if it is not admitted
@@ -60,7 +60,7 @@ func (v *Verdict) Leaves() bool {
 }
 
 // admit answers for the profiles of one unit, which is here or was.
-func (s *Set) admit(u *trigger.Unit, here bool, now time.Time, verdicts []Verdict) {
+func (s *Set) admit(u *trigger.Decision, here bool, now time.Time, verdicts []Verdict) {
 	queued, wanted, shut := s.cfg.Recorder.Sending(u), here && s.cfg.Recorder.Wants(u, now), recorder.ShutOutcome(u, false)
 	for i := range verdicts {
 		v := &verdicts[i]

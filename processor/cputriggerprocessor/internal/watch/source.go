@@ -40,6 +40,7 @@ type Watcher interface {
 
 // Source opens watchers.
 type Source interface {
+	// Watch returns a watcher, which is only valid without an error.
 	Watch(u *units.Unit, monitors []string) (Watcher, error)
 	// SetLeast sets the lowest threshold in use, by monitor.
 	SetLeast(least map[string]float64)
@@ -55,17 +56,9 @@ type hostSource struct{ *monitor.Source }
 
 func (s hostSource) Watch(u *units.Unit, monitors []string) (Watcher, error) {
 	if u.IsProcess() {
-		w, err := s.WatchProcess(u.Process, monitors)
-		if err != nil {
-			return nil, err
-		}
-		return w, nil
+		return s.WatchProcess(u.Process, monitors)
 	}
-	w, err := s.WatchUnit(u.Group, monitors)
-	if err != nil {
-		return nil, err
-	}
-	return w, nil
+	return s.WatchUnit(u.Group, monitors)
 }
 
 func (s hostSource) Started(u *units.Unit) (time.Time, error) { return s.StartedAt(u.Group) }

@@ -24,7 +24,7 @@ type Reading struct {
 	Num, Den float64
 }
 
-// Unit is the subject of a decision.
+// Decision is what the engine knows of a unit, by which it opens the gate.
 //
 // Invariants:
 //   - histories has one element per monitor, or is nil while gone
@@ -34,7 +34,7 @@ type Reading struct {
 //   - hot and baselines count the openings in Profiling, without dry runs
 //   - a gone unit has nothing in Profiling
 //   - closed has at most maxClosed openings of dry runs, and of others
-type Unit struct {
+type Decision struct {
 	name      string
 	engine    *Engine
 	index     int // in roster.live; meaningless while gone
@@ -58,8 +58,8 @@ type Unit struct {
 	dueIndex, orderIndex int
 }
 
-func newUnit(e *Engine, name string) *Unit {
-	u := &Unit{name: name, engine: e, machines: make([]machine, len(e.plan.policies))}
+func newDecision(e *Engine, name string) *Decision {
+	u := &Decision{name: name, engine: e, machines: make([]machine, len(e.plan.policies))}
 	for i := range u.machines {
 		u.machines[i].unit, u.machines[i].policy = u, &e.plan.policies[i]
 	}
@@ -67,7 +67,7 @@ func newUnit(e *Engine, name string) *Unit {
 }
 
 // comeBack resets what is known of a gone unit, except its cooldowns and openings.
-func (u *Unit) comeBack() {
+func (u *Decision) comeBack() {
 	u.started, u.added, u.service, u.unnamed = time.Time{}, time.Time{}, "", false
 	for i := range u.machines {
 		m := &u.machines[i]
@@ -75,7 +75,7 @@ func (u *Unit) comeBack() {
 	}
 }
 
-func (u *Unit) evaluate(now time.Time, at int64) {
+func (u *Decision) evaluate(now time.Time, at int64) {
 	u.heat, u.over = 0, false
 	if u.added.IsZero() {
 		u.added = now
@@ -89,7 +89,7 @@ func (u *Unit) evaluate(now time.Time, at int64) {
 	}
 }
 
-func (u *Unit) abort(now time.Time, why Reason) {
+func (u *Decision) abort(now time.Time, why Reason) {
 	for i := range u.machines {
 		if m := &u.machines[i]; m.state == Profiling {
 			m.abort(now, why)
@@ -101,18 +101,18 @@ func (u *Unit) abort(now time.Time, why Reason) {
 }
 
 // Name returns the name under which the unit was added.
-func (u *Unit) Name() string { return u.name }
+func (u *Decision) Name() string { return u.name }
 
 // Gone reports whether the unit was removed and only its past is remembered.
-func (u *Unit) Gone() bool { return u.gone }
+func (u *Decision) Gone() bool { return u.gone }
 
 // SetStarted sets when the unit's first process started. The time now less the
 // process's age is best, since it does not change when the wall clock jumps. Zero:
 // not known, and the unit's age counts from when it was first observed or evaluated.
-func (u *Unit) SetStarted(t time.Time) { u.started = t }
+func (u *Decision) SetStarted(t time.Time) { u.started = t }
 
 // grownUp returns when the unit may begin to fire.
-func (u *Unit) grownUp() time.Time {
+func (u *Decision) grownUp() time.Time {
 	if u.started.IsZero() {
 		return u.added.Add(u.engine.plan.minAge)
 	}
@@ -121,7 +121,7 @@ func (u *Unit) grownUp() time.Time {
 
 // young reports whether the unit may not fire yet. A start in the future counts as
 // now.
-func (u *Unit) young(now time.Time) bool {
+func (u *Decision) young(now time.Time) bool {
 	if u.engine.plan.minAge == 0 {
 		return false
 	}
@@ -133,13 +133,13 @@ func (u *Unit) young(now time.Time) bool {
 
 // SetPolicy sets whether a policy, by its index in Config.Policies, applies to the
 // unit; by default all do. It does not close an opening.
-func (u *Unit) SetPolicy(policy int, applies bool) { u.machines[policy].off = !applies }
+func (u *Decision) SetPolicy(policy int, applies bool) { u.machines[policy].off = !applies }
 
 // Observe stores a reading of a monitor and returns its value since the one before.
 // ok is false if there is none: the first reading and one after a counter ran
 // backwards are only a starting point. A monitor that no condition uses, a gone unit and
 // a reading not later than the last one are ignored.
-func (u *Unit) Observe(monitor string, r Reading) (value float64, ok bool) {
+func (u *Decision) Observe(monitor string, r Reading) (value float64, ok bool) {
 	if u.gone {
 		return 0, false
 	}
@@ -158,7 +158,7 @@ func (u *Unit) Observe(monitor string, r Reading) (value float64, ok bool) {
 // Restart forgets the readings of a monitor: the next one is a new starting point. It is
 // for a counter that was replaced without running backwards, as when a cgroup of the
 // same name is another one.
-func (u *Unit) Restart(monitor string) {
+func (u *Decision) Restart(monitor string) {
 	if u.gone {
 		return
 	}
@@ -170,23 +170,23 @@ func (u *Unit) Restart(monitor string) {
 }
 
 // guarded reports whether the condition's guard, if it has one, holds.
-func (u *Unit) guarded(c *condition, at int64) bool {
+func (u *Decision) guarded(c *condition, at int64) bool {
 	return c.guard == nil || u.histories[c.guard.monitor].Holds(c.guard.test, at)
 }
 
-func (u *Unit) holds(c *condition, at int64) bool {
+func (u *Decision) holds(c *condition, at int64) bool {
 	return u.histories[c.monitor].Holds(c.test, at) && u.guarded(c, at)
 }
 
 // released reports whether the condition is below its ReleaseBelow, or has one and
 // its guard fails.
-func (u *Unit) released(c *condition, at int64) bool {
+func (u *Decision) released(c *condition, at int64) bool {
 	return u.histories[c.monitor].Released(c.test, at) ||
-		c.releases && c.guard != nil && u.histories[c.guard.monitor].Fails(c.guard.test, at)
+		c.ReleaseBelow != nil && c.guard != nil && u.histories[c.guard.monitor].Fails(c.guard.test, at)
 }
 
 // value returns what the condition compares with its threshold.
-func (u *Unit) value(c *condition, at int64) (value float64, ok bool) {
+func (u *Decision) value(c *condition, at int64) (value float64, ok bool) {
 	return u.histories[c.monitor].Value(c.test, at, &u.engine.scratch)
 }
 
@@ -194,7 +194,7 @@ func (u *Unit) value(c *condition, at int64) (value float64, ok bool) {
 // condition of a policy in Watching has a reading above its threshold in its window,
 // and the policy may fire by the time that the window is full. Dry runs and baselines
 // do not count.
-func (u *Unit) Hot() bool {
+func (u *Decision) Hot() bool {
 	if u.hot > 0 || u.gone {
 		return u.hot > 0
 	}
@@ -208,7 +208,7 @@ func (u *Unit) Hot() bool {
 
 // Uses reports whether a policy that applies to the unit has a condition on one of some
 // monitors.
-func (u *Unit) Uses(monitors []string) bool {
+func (u *Decision) Uses(monitors []string) bool {
 	for i := range u.machines {
 		m := &u.machines[i]
 		if !m.off && slices.ContainsFunc(m.policy.conditions, func(c condition) bool { return slices.Contains(monitors, c.monitorName) }) {
@@ -221,22 +221,22 @@ func (u *Unit) Uses(monitors []string) bool {
 // Heat returns the largest value / threshold of any condition, as of the last
 // Evaluate; 0 if no condition of a policy that applies has enough readings. Dry runs
 // do not count.
-func (u *Unit) Heat() float64 { return u.heat }
+func (u *Decision) Heat() float64 { return u.heat }
 
 // OverBudget reports whether, as of the last Evaluate, a condition holds and a budget
 // keeps the gate shut.
-func (u *Unit) OverBudget() bool { return u.over }
+func (u *Decision) OverBudget() bool { return u.over }
 
 // MayFire reports whether a policy, except dry runs, has opened the unit's gate or
 // may do so before a time. If not, it is useless to keep the unit's profiles until
 // then. Openings by hand and baselines cannot be foreseen.
-func (u *Unit) MayFire(before time.Time) bool {
+func (u *Decision) MayFire(before time.Time) bool {
 	if u.gone {
 		return false
 	}
 	for i := range u.machines {
 		m := &u.machines[i]
-		if m.off || m.policy.dryRun {
+		if m.off || m.policy.DryRun {
 			continue
 		}
 		if m.state == Profiling || m.notBefore.Before(before) {
@@ -250,7 +250,7 @@ func (u *Unit) MayFire(before time.Time) bool {
 // one that fired first, which is the profile's reason, comes first (of one evaluation
 // the hotter one), baselines last. If none is appended the gate was shut. Dry runs are among them and
 // export nothing.
-func (u *Unit) Admit(dst []*Opening, start, end time.Time) []*Opening {
+func (u *Decision) Admit(dst []*Opening, start, end time.Time) []*Opening {
 	from := len(dst)
 	for _, o := range u.closed {
 		if o.admits(start, end) {
@@ -274,7 +274,7 @@ func (u *Unit) Admit(dst []*Opening, start, end time.Time) []*Opening {
 }
 
 // Openings appends the unit's openings that are open.
-func (u *Unit) Openings(dst []*Opening) []*Opening {
+func (u *Decision) Openings(dst []*Opening) []*Opening {
 	for i := range u.machines {
 		if m := &u.machines[i]; m.state == Profiling {
 			dst = append(dst, m.opening)
@@ -288,7 +288,7 @@ func (u *Unit) Openings(dst []*Opening) []*Opening {
 
 // remember keeps a closed opening for late profiles. Dry runs have a bound of their
 // own, so they never push out an opening of another policy.
-func (u *Unit) remember(o *Opening) {
+func (u *Decision) remember(o *Opening) {
 	alike, oldest := 0, -1
 	for n, c := range u.closed {
 		if c.DryRun == o.DryRun {
@@ -308,7 +308,7 @@ func (u *Unit) remember(o *Opening) {
 }
 
 // forgetClosed forgets the closed openings that are too old for late profiles.
-func (u *Unit) forgetClosed(now time.Time) {
+func (u *Decision) forgetClosed(now time.Time) {
 	if now.Before(u.forgetAt) {
 		return
 	}
@@ -329,7 +329,7 @@ func (u *Unit) forgetClosed(now time.Time) {
 // memory returns when a gone unit has something to forget (next), and when all is
 // forgotten (last). real is last without dry runs, whose cooldowns are remembered as
 // long but forgotten first at the bound.
-func (u *Unit) memory() (next, last, real time.Time) {
+func (u *Decision) memory() (next, last, real time.Time) {
 	remember := func(t time.Time, dryRun bool) {
 		if t.After(last) {
 			last = t
@@ -339,7 +339,7 @@ func (u *Unit) memory() (next, last, real time.Time) {
 		}
 	}
 	for i := range u.machines {
-		remember(u.machines[i].notBefore, u.machines[i].policy.dryRun)
+		remember(u.machines[i].notBefore, u.machines[i].policy.DryRun)
 	}
 	for i, o := range u.closed {
 		t := o.ClosedAt.Add(closedMemory)

@@ -1,0 +1,50 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import "time"
+
+// counted is the meter of a counter of the kernel that starts over with its cgroup. It
+// adds up the steps of the counter.
+type counted struct {
+	opened[kernelCounter]
+	scale   float64 // the monitor's value of one count
+	began   bool
+	last    uint64
+	lastAt  time.Time
+	sum     uint64 // since the first reading
+	elapsed time.Duration
+}
+
+type kernelCounter interface {
+	Read() (total uint64, replaced bool, err error)
+	From() string
+	Close()
+}
+
+func newCounted(w *Watcher, scale float64, open func() (kernelCounter, error)) meter {
+	return &counted{opened: opened[kernelCounter]{w: w, open: open}, scale: scale}
+}
+
+func (m *counted) read(now time.Time) (num, den float64, restarted bool, err error) {
+	c, err := m.get()
+	if err != nil {
+		return 0, 0, false, err
+	}
+	total, replaced, err := c.Read()
+	if err != nil {
+		return 0, 0, false, err
+	}
+	switch {
+	case !m.began:
+		m.began = true
+	case replaced || total < m.last:
+		restarted = true
+	default:
+		m.sum += total - m.last
+		m.elapsed += max(0, now.Sub(m.lastAt))
+	}
+	m.last, m.lastAt = total, now
+	return float64(m.sum) * m.scale, m.elapsed.Seconds(), restarted, nil
+}
