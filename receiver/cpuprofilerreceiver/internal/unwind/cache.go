@@ -99,6 +99,9 @@ type entry struct {
 	often atomic.Bool
 	// leftOut reports whether there was no room for the table.
 	leftOut bool
+	// ended is the process through which the file was opened in vain, because the process had
+	// ended; else 0. Another process may still have the file.
+	ended int
 }
 
 // before reports whether e is dropped before other: the files of programs that start and
@@ -206,10 +209,12 @@ func (c *Cache) Lookup(m *samples.Mapping) (*Table, bool) {
 		e.used.Store(now)
 		e.often.Store(true)
 	}
-	if now >= uint32(e.at.Sub(c.began)/time.Second)+uint32(checkInterval/time.Second) && e.checking.CompareAndSwap(false, true) {
+	again := e.table == nil && e.ended != 0 && e.ended != m.PID
+	due := now >= uint32(e.at.Sub(c.began)/time.Second)+uint32(checkInterval/time.Second)
+	if (again || due) && e.checking.CompareAndSwap(false, true) {
 		c.ask(key, m)
 	}
-	return e.table, true
+	return e.table, !again
 }
 
 // Settle implements Tables.
@@ -355,9 +360,11 @@ func (c *Cache) read(call *deadline.Call, r request, old *entry) (*entry, error)
 	}
 	file, id, err := c.cfg.Open(call, r.mapping)
 	if err != nil {
-		if old != nil && !errors.Is(err, fs.ErrPermission) {
-			// This process has ended; others may run the file.
-			e.table, e.id = old.table, old.id
+		if errors.Is(err, mappedfile.ErrNoRoot) {
+			e.ended = r.mapping.PID
+		}
+		if old != nil && old.table != nil && !errors.Is(err, fs.ErrPermission) {
+			e.table, e.id = old.table, old.id // others may run the file
 			return e, nil
 		}
 		return e, err

@@ -333,6 +333,44 @@ func TestUnreadableFileIsRetried(t *testing.T) {
 	require.NotNil(t, table)
 }
 
+// A file that could not be opened because its process has ended, such as libc beside a build,
+// is opened at once through the next process that maps it.
+func TestFileOfAProcessThatEndedIsReadThroughAnother(t *testing.T) {
+	f := newFiles(t, 0, 0)
+	m := f.write("libc", object(oneFunction(), "0123", true))
+	inner := f.cache.cfg.Open
+	f.cache.cfg.Open = func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
+		if m.PID < 3 {
+			f.opened.Add(1)
+			return nil, mappedfile.ID{}, fmt.Errorf("opening it: %w: %w", mappedfile.ErrNoRoot, syscall.ENOENT)
+		}
+		return inner(c, m)
+	}
+	of := func(pid int) *samples.Mapping {
+		same := *m
+		same.PID = pid
+		return &same
+	}
+	f.cache.Lookup(of(1))
+	f.serve()
+	table, ok := f.cache.Lookup(of(1))
+	require.True(t, ok, "not again through the same process")
+	require.Nil(t, table)
+	for pid := 2; pid <= 3; pid++ {
+		_, ok = f.cache.Lookup(of(pid))
+		require.False(t, ok, "it may come")
+		f.serve()
+	}
+	require.EqualValues(t, 3, f.opened.Load())
+	for pid := 1; pid <= 4; pid++ {
+		table, ok = f.cache.Lookup(of(pid))
+		require.True(t, ok)
+		require.NotNil(t, table)
+	}
+	f.serve()
+	require.EqualValues(t, 3, f.opened.Load())
+}
+
 func TestFileThatChangesIsReadAgain(t *testing.T) {
 	f := newFiles(t, 0, 0)
 	m := f.write("program", object(oneFunction(), "0123", true))
