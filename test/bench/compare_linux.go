@@ -63,34 +63,36 @@ exporters: {otlp_grpc: {endpoint: "127.0.0.1:%[1]d", tls: {insecure: true}}}
 service:
   pipelines: {profiles: {receivers: [%[2]s], exporters: [otlp_grpc]}}
 `
-	ours := &rival{name: "hotprofile", turn: func(ctx context.Context, load *child) (turn, error) {
-		return b.export(ctx, load, b.collector, "receivers: {cpu_profiler: {max_overhead: 0}}"+sender, "cpu_profiler")
-	}}
+	hotprofile := func(name, collector, receiver string) *rival {
+		return &rival{name: name, turn: func(ctx context.Context, load *child) (turn, error) {
+			return b.export(ctx, load, collector, "receivers: {cpu_profiler: "+receiver+"}"+sender, "cpu_profiler")
+		}}
+	}
+	ours := hotprofile("hotprofile", b.collector, "{max_overhead: 0}")
+	flat := hotprofile("hotprofile, frame pointers alone", b.collector, "{max_overhead: 0, unwind: frame_pointer}")
 	bare := &rival{name: "a bare collector", turn: func(ctx context.Context, load *child) (turn, error) {
 		return b.export(ctx, load, b.collector, `receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}}}}`+sender, "otlp")
 	}}
-	perf := &rival{name: "perf record -a -g", turn: func(ctx context.Context, load *child) (t turn, err error) {
-		path, err := exec.LookPath("perf")
-		if err != nil {
+	perf := func(name string, stacks ...string) *rival {
+		return &rival{name: name, turn: func(ctx context.Context, load *child) (t turn, err error) {
+			path, err := exec.LookPath("perf")
+			if err != nil {
+				return t, err
+			}
+			t.run, err = b.record(ctx, load, path, append([]string{"-a", "-e", "cpu-clock", "-F", "97"}, stacks...))
+			t.resident = t.peak
 			return t, err
-		}
-		t.run, err = b.record(ctx, load, path, []string{"-a", "-g", "-e", "cpu-clock", "-F", "97"})
-		t.resident = t.peak
-		return t, err
-	}}
+		}}
+	}
 	ebpf := &rival{name: "the eBPF profiler", turn: func(ctx context.Context, load *child) (t turn, err error) {
 		if _, err := os.Stat(b.ebpf); err != nil {
 			return t, fmt.Errorf("%w: make build-ebpf builds it", err)
 		}
 		return b.export(ctx, load, b.ebpf, "receivers: {profiling: {samples_per_second: 97}}"+sender, "profiling")
 	}}
-	rivals := []*rival{ours, ebpf, perf, bare}
-	var before *rival
+	rivals := []*rival{ours, flat, ebpf, perf("perf record -a -g", "-g"), perf("perf record -a --call-graph dwarf", "--call-graph", "dwarf"), bare}
 	if b.before != "" {
-		before = &rival{name: "hotprofile before", turn: func(ctx context.Context, load *child) (turn, error) {
-			return b.export(ctx, load, b.before, "receivers: {cpu_profiler: {max_overhead: 0}}"+sender, "cpu_profiler")
-		}}
-		rivals = append(rivals, before)
+		rivals = append(rivals, hotprofile("hotprofile before", b.before, "{max_overhead: 0}"))
 	}
 	leastLoad, mostStarts := 100.0, 0.0
 	for round := range b.turns {
