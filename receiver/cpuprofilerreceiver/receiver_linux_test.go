@@ -46,7 +46,7 @@ import (
 )
 
 // patience is the deadline of tests for what the real kernel does.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // partOf returns the receiver's part of a type; nil without one.
 func partOf[T any](r component.Component) (found T) {
