@@ -25,11 +25,12 @@ const (
 	GateNotOpened   = "hotprofile.gate.not_opened"
 	ProfileWritten  = "hotprofile.profile.written"
 	PoliciesChanged = "hotprofile.policies.changed"
+	PolicyUnmatched = "hotprofile.policy.unmatched"
 )
 
 // EventNames returns the names of all events.
 func EventNames() []string {
-	return []string{GateOpened, GateClosed, GateNotOpened, ProfileWritten, PoliciesChanged}
+	return []string{GateOpened, GateClosed, GateNotOpened, ProfileWritten, PoliciesChanged, PolicyUnmatched}
 }
 
 // Event is a decision or an action of a component. Once it is published, nobody may change

@@ -56,6 +56,19 @@ func (r *reporter) publishPoliciesChanged(c policyChanges, version, from string,
 	r.events.PublishEvent(e)
 }
 
+// publishUnmatched publishes that a policy matches no unit.
+func (r *reporter) publishUnmatched(u units.Unused, now time.Time) {
+	why := u.Why
+	if u.Match != "" {
+		why = u.Match + ": " + why
+	}
+	r.events.PublishEvent(hotunitsextension.Event{
+		Name: hotunitsextension.PolicyUnmatched, Time: now,
+		Body:       fmt.Sprintf("policy %s matches no unit: %s", u.Policy, why),
+		Attributes: []attribute.KeyValue{attribute.String(attr.TriggerPolicy, u.Policy), attribute.String(attr.GateWhy, why)},
+	})
+}
+
 // event returns the event of a transition, with what all events of gates have.
 func event(name, body string, t units.Transition, more ...attribute.KeyValue) hotunitsextension.Event {
 	e := hotunitsextension.Event{Name: name, Time: t.Time, Resource: t.Resource, Dropped: t.ResourceDropped}

@@ -195,6 +195,7 @@ func (e *evaluator) evaluate() {
 	e.logForgotten(now)
 	for _, u := range e.units.TakeUnused(now) {
 		e.reporter.log.Warn("a policy matches no unit", zap.String("policy", u.Policy), zap.String("match", u.Match), zap.String("why", u.Why))
+		e.reporter.publishUnmatched(u, now)
 	}
 	e.hot.Publish()
 	if e.reporter.log.Core().Enabled(zapcore.DebugLevel) {

@@ -116,6 +116,22 @@ func TestPoliciesThatChangedAreKept(t *testing.T) {
 	require.True(t, changes[0].At.Equal(recorded))
 }
 
+func TestAPolicyThatMatchesNoUnitIsKept(t *testing.T) {
+	s := openStore(t)
+	ld := plog.NewLogs()
+	rl := ld.ResourceLogs().AppendEmpty()
+	rl.Resource().Attributes().PutStr("host.name", "vm")
+	r := rl.ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
+	r.SetTimestamp(pcommon.NewTimestampFromTime(recorded))
+	r.SetEventName("hotprofile.policy.unmatched")
+	r.Attributes().PutStr("hotprofile.trigger.policy", "cpu")
+	r.Attributes().PutStr("hotprofile.gate.why", "servce.name: shop: did you mean service.name?")
+	require.NoError(t, Logs(t.Context(), s, ld))
+	changes, err := s.PolicyChanges(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []store.PolicyChange{{At: changes[0].At, Host: "vm", Unmatched: "cpu", Why: "servce.name: shop: did you mean service.name?"}}, changes)
+}
+
 func TestReadingsOfUnits(t *testing.T) {
 	s := openStore(t)
 	require.NoError(t, Metrics(t.Context(), s, readMetrics(t, "testdata/units.json")))

@@ -61,6 +61,8 @@ func event(to *store.Store, resource map[string]string, r plog.LogRecord) bool {
 			Removed: list(r.Attributes(), attr.PoliciesRemoved),
 			Changed: list(r.Attributes(), attr.PoliciesChanged),
 		})
+	case hotunitsextension.PolicyUnmatched:
+		to.PutPolicyChange(store.PolicyChange{At: at, Host: of.Host, Unmatched: text(r.Attributes(), attr.TriggerPolicy), Why: text(r.Attributes(), attr.GateWhy)})
 	default:
 		return strings.HasPrefix(name, attr.Prefix)
 	}

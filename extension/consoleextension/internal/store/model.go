@@ -170,12 +170,13 @@ type PolicyCondition struct {
 	Thresholds []float64
 }
 
-// PolicyChange is an event of changed policies.
+// PolicyChange is an event of changed policies, or of a policy that matches no unit.
 type PolicyChange struct {
 	At                      time.Time
 	Host                    string
 	From, Version           string
 	Added, Removed, Changed []string
+	Unmatched, Why          string // the policy that matches no unit, and why
 }
 
 // Instance is a collector that sends its own metrics and logs.

@@ -84,6 +84,7 @@ func (s *Store) PutPolicyChange(c PolicyChange) {
 	defer s.mu.Unlock()
 	c.At = s.plausible(c.At)
 	c.Host, c.From, c.Version = cutText(c.Host, maxName), cutText(c.From, maxText), cutText(c.Version, maxName)
+	c.Unmatched, c.Why = s.intern(cutText(c.Unmatched, maxName)), cutText(c.Why, maxText)
 	for _, list := range []*[]string{&c.Added, &c.Removed, &c.Changed} {
 		*list = slices.Clone((*list)[:min(len(*list), maxListedChanges)])
 		for i, name := range *list {

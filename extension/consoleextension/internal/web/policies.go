@@ -48,6 +48,7 @@ type policyRow struct {
 	Others    []counted // openings of other kinds than hot
 	NotOpened []counted // by reason, without dry run
 	ByHand    bool      // no condition opens it
+	Unmatched string    // why it matches no unit; empty if it does
 }
 
 type counted struct {
@@ -167,16 +168,45 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 	p := policiesPage{File: file, Refusals: refusals, Kept: s.Store.Usage().MaxAge, Versions: versions(changes, instances)}
 	p.MoreVersions = max(0, len(p.Versions)-versionsShown)
 	p.Versions = p.Versions[:len(p.Versions)-p.MoreVersions]
-	p.Changes = changes[:min(len(changes), changesShown)]
-	p.MoreChanges = len(changes) - len(p.Changes)
 	for _, policy := range policies {
 		p.Policies = append(p.Policies, newPolicyRow(policy))
 	}
+	p.unmatched(changes, instances)
+	changes = slices.DeleteFunc(slices.Clone(changes), func(c store.PolicyChange) bool { return c.Unmatched != "" })
+	p.Changes = changes[:min(len(changes), changesShown)]
+	p.MoreChanges = len(changes) - len(p.Changes)
 	return s.render(w, r, page{
 		Template: "policies", Title: "Policies", Section: "/policies", Status: status, Data: p,
 		Styles:  []string{"forms.css"},
 		Refresh: status == http.StatusOK && (file == nil || file.ReadOnly != ""), // an editor keeps its text
 	})
+}
+
+// unmatched adds the policies that match no unit, as their collectors said since they started
+// and since they read other policies.
+func (p *policiesPage) unmatched(changes []store.PolicyChange, instances []store.Instance) {
+	since := map[string]time.Time{}
+	for _, i := range instances {
+		if i.First.After(since[i.Host]) {
+			since[i.Host] = i.First
+		}
+	}
+	for _, c := range changes { // the newest first
+		if c.Unmatched == "" {
+			if c.At.After(since[c.Host]) {
+				since[c.Host] = c.At
+			}
+			continue
+		}
+		i := slices.IndexFunc(p.Policies, func(row policyRow) bool { return row.Name == c.Unmatched })
+		switch {
+		case c.At.Before(since[c.Host]):
+		case i < 0:
+			p.Policies = append(p.Policies, policyRow{PolicySummary: store.PolicySummary{Name: c.Unmatched}, Unmatched: c.Why})
+		case len(p.Policies[i].Units) == 0:
+			p.Policies[i].Unmatched = c.Why
+		}
+	}
 }
 
 func newPolicyRow(of store.PolicySummary) policyRow {

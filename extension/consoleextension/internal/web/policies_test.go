@@ -59,6 +59,26 @@ func TestTheVersionInForceIsThatOfTheCollectorsMetric(t *testing.T) {
 	require.Equal(t, []versionOf{{"a", "latest"}, {"b", "newest"}}, versions(changes, instances))
 }
 
+// What a collector said before it started anew, or read other policies, does not count.
+func TestPoliciesThatMatchNoUnitAreShown(t *testing.T) {
+	said := func(policy, host string, at time.Duration) store.PolicyChange {
+		return store.PolicyChange{Host: host, At: testNow.Add(at), Unmatched: policy, Why: "did you mean service.name?"}
+	}
+	p := policiesPage{Policies: []policyRow{
+		{PolicySummary: store.PolicySummary{Name: "matches", Units: map[string]int{"watching": 1}}},
+		{PolicySummary: store.PolicySummary{Name: "opened", Opened: map[string]int{"hot": 1}}},
+	}}
+	p.unmatched([]store.PolicyChange{
+		said("new", "a", 0), said("matches", "a", 0), said("opened", "a", 0), said("of the last start", "c", 0),
+		{Host: "b", At: testNow.Add(-time.Minute), Version: "abc"}, said("of the last file", "b", -2*time.Minute),
+	}, []store.Instance{{Host: "a", First: testNow.Add(-time.Minute)}, {Host: "c", First: testNow.Add(time.Second)}})
+	got := map[string]string{}
+	for _, row := range p.Policies {
+		got[row.Name] = row.Unmatched
+	}
+	require.Equal(t, map[string]string{"matches": "", "opened": "did you mean service.name?", "new": "did you mean service.name?"}, got)
+}
+
 const policyText = "- name: cpu\n  any_of: [{monitor: cpu_utilization, threshold: 80}] # </textarea><script>alert(1)</script>\n"
 
 // edited returns pages with a file that is edited there.
