@@ -70,7 +70,8 @@ func TestPoliciesThatMatchNoUnitAreShown(t *testing.T) {
 	}}
 	p.unmatched([]store.PolicyChange{
 		said("new", "a", 0), said("matches", "a", 0), said("opened", "a", 0), said("of the last start", "c", 0),
-		{Host: "b", At: testNow.Add(-time.Minute), Version: "abc"}, said("of the last file", "b", -2*time.Minute),
+		{Host: "b", At: testNow.Add(-time.Minute), Version: "abc"},
+		said("of the last file", "b", -2*time.Minute),
 	}, []store.Instance{{Host: "a", First: testNow.Add(-time.Minute)}, {Host: "c", First: testNow.Add(time.Second)}})
 	got := map[string]string{}
 	for _, row := range p.Policies {
