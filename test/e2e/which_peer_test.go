@@ -94,7 +94,7 @@ service:
 	inNetwork(unit, front, "front", "-ask", slowAt+","+fastAt)
 
 	// While both answer soon, neither is marked.
-	page := p.wait("/", `href="(/units/[0-9a-f]{16})"><bdi>front`)[1]
+	page := p.wait("/units?all=1", `href="(/units/[0-9a-f]{16})"><bdi>front`)[1]
 	p.wait(page, `(?s)class="peers-table".*<bdi>[^<]*(?:slow-answers.*fast-answers|fast-answers.*slow-answers)`)
 	require.NotContains(t, p.get(page), " there and back")
 	require.Empty(t, c.lines("gate opened"))
