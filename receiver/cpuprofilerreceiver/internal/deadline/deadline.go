@@ -160,15 +160,16 @@ func (k Key) bound() int {
 // A Call is work under way. Only its own goroutine uses it, and a nil Call does
 // nothing.
 type Call struct {
+	runner *Runner
 	// waits is the number of the wait under way; 0 is none, givenUp one that was.
 	waits atomic.Uint64
 	count uint64
-	// subject is that of the wait.
+	// subject is the subject of the wait under way.
 	subject atomic.Pointer[Subject]
 	// exits is set if the goroutine must not go on after a wait that was given up.
 	exits bool
-	// over is called at the work's end if a wait was given up, which sets it.
-	over func()
+	// late is the subject of a wait that was given up. The runner's lock guards it.
+	late *Subject
 }
 
 const givenUp = ^uint64(0)
@@ -188,7 +189,9 @@ func (c *Call) Wait(subject *Subject, f func()) {
 		return
 	}
 	if subject != nil {
+		c.runner.mu.Lock() // give marks it while it holds the lock
 		subject.stuck.Store(false)
+		c.runner.mu.Unlock()
 	}
 	if c.exits {
 		runtime.Goexit()
@@ -206,13 +209,13 @@ func (r *Runner) Run(key Key, name string, limit time.Duration, work func(*Call)
 		r.mu.Unlock()
 		return ErrRefused
 	}
-	return r.run(&Subject{Key: key, Name: name}, limit, &Call{}, work)
+	return r.run(&Subject{Key: key, Name: name}, limit, &Call{runner: r}, work)
 }
 
 // Take is Run for work that uses what others use, and that another goroutine takes over
 // after ErrLate: this one ends when the wait does. Each of its waits has a subject.
 func (r *Runner) Take(limit time.Duration, work func(*Call)) error {
-	return r.run(nil, limit, &Call{exits: true}, work)
+	return r.run(nil, limit, &Call{runner: r, exits: true}, work)
 }
 
 func (r *Runner) run(of *Subject, limit time.Duration, c *Call, work func(*Call)) error {
@@ -222,12 +225,8 @@ func (r *Runner) run(of *Subject, limit time.Duration, c *Call, work func(*Call)
 	}
 	done := make(chan struct{})
 	go func() {
-		defer func() {
-			if c.over != nil {
-				c.over()
-			}
-			close(done)
-		}()
+		defer close(done)
+		defer r.ended(c)
 		work(c)
 	}()
 	tick := time.NewTimer(limit / ticks)
@@ -260,27 +259,22 @@ func (r *Runner) run(of *Subject, limit time.Duration, c *Call, work func(*Call)
 func (r *Runner) give(c *Call, wait uint64, of *Subject) bool {
 	subject := c.subject.Load()
 	r.mu.Lock()
+	if !c.waits.CompareAndSwap(wait, givenUp) {
+		r.mu.Unlock()
+		return false
+	}
 	if subject != nil {
 		of = subject
 		subject.stuck.Store(true)
 	}
-	key, name := of.Key, of.Name
-	c.over = func() { r.ended(key, name) }
-	if !c.waits.CompareAndSwap(wait, givenUp) {
-		if subject != nil {
-			subject.stuck.Store(false)
-		}
-		c.over = nil
-		r.mu.Unlock()
-		return false
-	}
+	c.late = of
 	now := r.now()
 	for other, k := range r.keys {
 		if k.late == 0 && now.After(k.until) && now.Sub(k.logged) > quiet {
 			delete(r.keys, other)
 		}
 	}
-	k := r.late(key, now)
+	k := r.late(of.Key, now)
 	r.troubled.Store(int32(len(r.keys)))
 	logs := k.logged.IsZero() || now.Sub(k.logged) > quiet
 	if logs {
@@ -291,7 +285,7 @@ func (r *Runner) give(c *Call, wait uint64, of *Subject) bool {
 	n := r.stats.Stuck
 	r.mu.Unlock()
 	if logs {
-		r.log.Warn("a file does not answer; going on without it", zap.String("file", name), zap.Int("waiting_reads", n))
+		r.log.Warn("a file does not answer; going on without it", zap.String("file", of.Name), zap.Int("waiting_reads", n))
 	}
 	if r.changed != nil {
 		r.changed(n)
@@ -316,10 +310,14 @@ func (r *Runner) late(key Key, now time.Time) *trouble {
 	return k
 }
 
-// ended is called when work ends that was late.
-func (r *Runner) ended(key Key, name string) {
+// ended is called when work ends, late or not.
+func (r *Runner) ended(c *Call) {
 	r.mu.Lock()
-	for at := key; ; at.PID = 0 {
+	if c.late == nil {
+		r.mu.Unlock()
+		return
+	}
+	for at := c.late.Key; ; at.PID = 0 {
 		k := r.keys[at]
 		k.late--
 		k.until = r.now().Add(pause)
@@ -331,7 +329,7 @@ func (r *Runner) ended(key Key, name string) {
 	n := r.stats.Stuck
 	r.mu.Unlock()
 	if n == 0 {
-		r.log.Info("no read of a file is waiting any more", zap.String("last", name))
+		r.log.Info("no read of a file is waiting any more", zap.String("last", c.late.Name))
 	}
 	if r.changed != nil {
 		r.changed(n)

@@ -120,6 +120,31 @@ func TestWorkThatIsTakenOverDoesNotGoOn(t *testing.T) {
 	require.Eventually(t, func() bool { return !file.Stuck() }, time.Minute, time.Millisecond)
 }
 
+// Each wait ends about when it is given up: some before, some after.
+func TestWaitsMayEndAsTheyAreGivenUp(t *testing.T) {
+	r, _, _ := newRunner(t)
+	const limit = 8 * time.Millisecond
+	var late, inTime atomic.Uint64
+	var runs sync.WaitGroup
+	for of := range 32 {
+		runs.Go(func() {
+			for i := range 40 {
+				file := &Subject{Key: Key{Device: uint64(of)}}
+				wait := limit + time.Duration(i)*limit/40
+				if r.Take(limit, func(c *Call) { c.Wait(file, func() { time.Sleep(wait) }) }) == nil {
+					inTime.Add(1)
+				} else {
+					late.Add(1)
+				}
+			}
+		})
+	}
+	runs.Wait()
+	require.Positive(t, late.Load())
+	require.Positive(t, inTime.Load())
+	require.Equal(t, late.Load(), r.Stats().Late)
+}
+
 func BenchmarkRun(b *testing.B) {
 	r := New(zap.NewNop(), nil, nil)
 	b.ReportAllocs()
