@@ -104,14 +104,21 @@ type entry struct {
 	ended int
 }
 
-// before reports whether e is dropped before other: the files of programs that start and
-// end at once, then the least recently used.
-func (e *entry) before(other *entry) bool {
-	if e.often.Load() != other.often.Load() {
-		return other.often.Load()
+// idleAfter is the time in seconds without use after which a table gives way to any other.
+const idleAfter = 60
+
+// before reports whether e is dropped before other at a time of the clock: first the files
+// that are idle, then those of programs that start and end at once, then the least recently
+// used.
+func (e *entry) before(other *entry, now uint32) bool {
+	if of := other.runsOn(now); e.runsOn(now) != of {
+		return of
 	}
 	return e.used.Load() < other.used.Load()
 }
+
+// runsOn reports whether programs that run for longer use the file now.
+func (e *entry) runsOn(now uint32) bool { return e.often.Load() && now-e.used.Load() < idleAfter }
 
 // Cache makes and keeps tables. Any goroutine may use it; Lookup never waits for the
 // one that reads files.
@@ -402,6 +409,7 @@ func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
 // those of programs that run for longer could give way to it, unless its own program does
 // so, or is hot.
 func (c *Cache) evict(files map[mappedfile.File]*entry, latest *entry, hot bool) {
+	now := c.clock.Load()
 	for {
 		bytes, tables := held(files)
 		c.stats.Files, c.stats.Tables, c.stats.Bytes = len(files), tables, bytes
@@ -412,14 +420,14 @@ func (c *Cache) evict(files map[mappedfile.File]*entry, latest *entry, hot bool)
 		var oldest mappedfile.File
 		least := latest
 		for k, e := range files {
-			if e != latest && (!large || e.table != nil) && (least == latest || e.before(least)) {
+			if e != latest && (!large || e.table != nil) && (least == latest || e.before(least, now)) {
 				oldest, least = k, e
 			}
 		}
 		switch {
 		case least == latest:
 			return
-		case large && least.often.Load() && !latest.often.Load() && !hot && latest.table != nil:
+		case large && least.runsOn(now) && !latest.often.Load() && !hot && latest.table != nil:
 			latest.table, latest.leftOut = nil, true
 			c.stats.LeftOut++
 			c.logLeftOut(latest.at)

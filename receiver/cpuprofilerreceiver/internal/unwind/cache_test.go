@@ -475,6 +475,35 @@ func TestTablesOfProgramsThatRunAreKept(t *testing.T) {
 	require.EqualValues(t, 1, f.cache.Stats().Evicted)
 }
 
+// Programs that ran for longer, and ended, leave their room to those that start.
+func TestTablesThatAreIdleGiveWay(t *testing.T) {
+	one := newTable(t, object(oneFunction(), "0000", true)).Bytes()
+	f := newFiles(t, one+one/2, 0)
+	read := func(id string) *samples.Mapping {
+		m := f.write(id, object(oneFunction(), id, true))
+		f.cache.Lookup(m)
+		f.serve()
+		return m
+	}
+	old := read("0001")
+	f.now = f.now.Add(time.Second)
+	f.serve()
+	table, _ := f.cache.Lookup(old)
+	require.NotNil(t, table, "it is used for longer")
+
+	f.now = f.now.Add((idleAfter - 1) * time.Second)
+	f.serve()
+	table, _ = f.cache.Lookup(read("0002"))
+	require.Nil(t, table)
+	require.EqualValues(t, 1, f.cache.Stats().LeftOut)
+
+	f.now = f.now.Add(time.Second)
+	f.serve()
+	table, _ = f.cache.Lookup(read("0003"))
+	require.NotNil(t, table)
+	require.EqualValues(t, 1, f.cache.Stats().LeftOut)
+}
+
 func TestFullQueueDropsAndRetries(t *testing.T) {
 	f := newFiles(t, 0, 0)
 	for i := range queueLength {

@@ -16,11 +16,12 @@ import (
 // process has one unread file with two mappings.
 type process struct {
 	only
+	more  []*samples.Mapping
 	asked []*samples.Mapping
 }
 
 func (p *process) Mapped() []*samples.Mapping {
-	return []*samples.Mapping{p.mapping, {Path: "/library"}}
+	return append([]*samples.Mapping{p.mapping, {Path: "/library"}}, p.more...)
 }
 
 func (p *process) Settle(time.Duration) time.Duration { return 0 }
@@ -54,6 +55,10 @@ func TestFirstSampleOfAProcessRequestsAllItsFiles(t *testing.T) {
 	require.Equal(t, Unready, newUnwinder(p).Sample(&s, p, nil))
 	require.Contains(t, p.asked, p.mapping)
 	require.Len(t, p.asked, 3)
+
+	p = &process{only: *onlyOf(nil), more: make([]*samples.Mapping, maxAhead)}
+	require.Equal(t, Unready, newUnwinder(p).Sample(&s, p, nil))
+	require.Equal(t, []*samples.Mapping{p.mapping}, p.asked, "of many files it requests the one that it needs")
 }
 
 func TestSamplesAllocateNothing(t *testing.T) {
