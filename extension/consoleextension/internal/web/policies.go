@@ -67,12 +67,15 @@ type filePart struct {
 	Err      string // why it cannot be read
 	ReadOnly string // why it cannot be edited; empty: it can
 
-	Text    string // in the editor
-	Version string // that the text was made of
+	Form    *policyForm // nil if it cannot be edited
+	Text    string      // in the editor
+	Version string      // that the text was made of
 	Faults  []string
 	Checked bool // the text has no faults
 	Saved   bool // the file is as it was saved
 	Changed bool // someone else changed the file since the text was made
+	// Took are the changes by which collectors put the version in force.
+	Took []store.PolicyChange
 }
 
 // policies answers with the page of policies.
@@ -102,7 +105,11 @@ func (s *Server) file(ctx context.Context) *filePart {
 	return f
 }
 
-// savePolicies checks the text of the editor, and saves it if the form asks for it.
+// errForm is returned where only the form of one policy is shown anew.
+var errForm = errors.New("the form is shown")
+
+// savePolicies checks the text of the editor, saves it, or puts the policy of the form
+// into it, as the button that was pressed says.
 func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 	if s.Policies == nil {
 		return failure{http.StatusNotFound, "No file of policies is configured: set policies_file."}
@@ -111,10 +118,25 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 	text := strings.ReplaceAll(r.PostForm.Get("text"), "\r\n", "\n")
 	from := r.PostForm.Get("version")
 	save := r.PostForm.Get("do") == "save"
+	var form *policyForm
 	var err error
-	if save {
+	switch r.PostForm.Get("do") {
+	case "save":
 		err = s.Policies.Save(r.Context(), from, []byte(text))
-	} else {
+	case "put":
+		form = newPolicyForm(text, r.PostForm.Get("editing"))
+		put, ok := form.put(text, r.PostForm)
+		if !ok {
+			err = errForm
+			break
+		}
+		text, form = put, newPolicyForm(put, form.Name)
+		err = s.Policies.Check([]byte(text))
+	default:
+		if pick, ok := strings.CutPrefix(r.PostForm.Get("do"), "pick:"); ok {
+			form, err = newPolicyForm(text, pick), errForm
+			break
+		}
 		err = s.Policies.Check([]byte(text))
 	}
 	if err == nil && save {
@@ -124,12 +146,16 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	file := s.file(r.Context())
-	file.Text, file.Version = text, from
+	file.Text, file.Version, file.Form = text, from, form
 	var invalid *policyfile.InvalidError
 	status := http.StatusOK
 	switch {
 	case err == nil:
 		file.Checked = true
+	case errors.Is(err, errForm):
+		if len(form.Faults) > 0 {
+			status = http.StatusUnprocessableEntity
+		}
 	case errors.As(err, &invalid):
 		status = http.StatusUnprocessableEntity
 		file.Faults = strings.Split(invalid.Error(), "\n")
@@ -172,13 +198,19 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 		p.Policies = append(p.Policies, newPolicyRow(policy))
 	}
 	p.unmatched(changes, instances)
+	if file != nil {
+		if file.Form, err = s.policyForm(r.Context(), file, file.Form); err != nil {
+			return err
+		}
+		file.Took = slices.DeleteFunc(slices.Clone(changes), func(c store.PolicyChange) bool { return c.Unmatched != "" || c.Version != file.Doc.Version })
+	}
 	changes = slices.DeleteFunc(slices.Clone(changes), func(c store.PolicyChange) bool { return c.Unmatched != "" })
 	p.Changes = changes[:min(len(changes), changesShown)]
 	p.MoreChanges = len(changes) - len(p.Changes)
 	return s.render(w, r, page{
 		Template: "policies", Title: "Policies", Section: "/policies", Status: status, Data: p,
 		Styles:  []string{"forms.css"},
-		Refresh: status == http.StatusOK && (file == nil || file.ReadOnly != ""), // an editor keeps its text
+		Refresh: status == http.StatusOK && r.Method == http.MethodGet, // an editor keeps its text
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/policyfile"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/internal/monitor"
 )
 
 func TestThePoliciesPage(t *testing.T) {
@@ -201,4 +202,133 @@ func TestThePoliciesPageOfAnEmptyStore(t *testing.T) {
 	m.Err = errors.New("disk on fire")
 	require.Equal(t, http.StatusInternalServerError, get(t, newTestServer(t, m), "/policies").Code)
 	require.Equal(t, http.StatusInternalServerError, get(t, newTestServer(t, m), "/health").Code)
+}
+
+// fields returns the form of one policy, with buttons by their labels.
+func fields(t *testing.T, page *html.Node) (form url.Values, buttons map[string]string) {
+	t.Helper()
+	set := find(page, "fieldset", with("id", "policy"))
+	require.Len(t, set, 1)
+	form, buttons = url.Values{}, map[string]string{}
+	for _, input := range find(set[0], "input") {
+		form.Set(attributeOf(input, "name"), attributeOf(input, "value"))
+		if id := attributeOf(input, "id"); id != "" {
+			require.Len(t, find(page, "label", with("for", id)), 1, id)
+		}
+	}
+	for _, option := range find(set[0], "option", func(n *html.Node) bool { return n.Parent.Data == "select" }) {
+		if _, selected := attributes(option)["selected"]; selected || form.Get("policy_monitor") == "" {
+			form.Set("policy_monitor", attributeOf(option, "value"))
+		}
+	}
+	for _, b := range find(set[0], "button") {
+		buttons[textOf(b)] = attributeOf(b, "value")
+	}
+	return form, buttons
+}
+
+func attributes(n *html.Node) map[string]string {
+	all := map[string]string{}
+	for _, a := range n.Attr {
+		all[a.Key] = a.Val
+	}
+	return all
+}
+
+func TestAPolicyIsEditedByItsForm(t *testing.T) {
+	h, path := edited(t, true)
+	page := getPage(t, h, "/policies")
+	send := func(change map[string]string, do string) (*html.Node, int) {
+		t.Helper()
+		form := editor(t, page)
+		one, buttons := fields(t, page)
+		for k, v := range one {
+			form[k] = v
+		}
+		for k, v := range change {
+			form.Set(k, v)
+		}
+		if b, ok := buttons[do]; ok {
+			do = b
+		}
+		form.Set("do", do)
+		w := post(t, h, "/policies", form)
+		return parse(t, w.Body), w.Code
+	}
+	require.Contains(t, textOf(page), "A new policy")
+
+	var code int
+	page, code = send(nil, "cpu")
+	require.Equal(t, http.StatusOK, code)
+	one, _ := fields(t, page)
+	require.Equal(t, "cpu", one.Get("policy_name"))
+	require.Equal(t, "80", one.Get("policy_threshold"))
+	require.Equal(t, "cpu_utilization", one.Get("policy_monitor"))
+
+	// A fault is shown at its field, and nothing of the form or the text is lost.
+	wrong, code := send(map[string]string{
+		"policy_threshold": "much", "policy_duration": "30", "policy_key": "service.name", "policy_glob": "", "policy_name": "",
+	}, "put")
+	require.Equal(t, http.StatusUnprocessableEntity, code)
+	for field, fault := range map[string]string{
+		"threshold": "a number", "duration": "has a unit", "glob": "an attribute and its value", "name": "has a name",
+	} {
+		require.Contains(t, textOf(find(wrong, "span", with("id", "fault_"+field))[0]), fault)
+		require.Equal(t, "fault_"+field, attributeOf(find(wrong, "input", with("id", "policy_"+field))[0], "aria-describedby"))
+	}
+	kept, _ := fields(t, wrong)
+	require.Equal(t, "much", kept.Get("policy_threshold"))
+	require.Equal(t, editor(t, page).Get("text"), editor(t, wrong).Get("text"))
+
+	page, code = send(map[string]string{"policy_threshold": "70", "policy_key": "service.name", "policy_glob": "checkout*", "policy_duration": "1m"}, "put")
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, textOf(page), "The text is valid. It is not saved yet.")
+	require.Contains(t, textOf(page), "1 unit matches now")
+	const changed = "- name: cpu\n  any_of: [{monitor: cpu_utilization, threshold: 70}] # </textarea><script>alert(1)</script>\n" +
+		"  match: {service.name: checkout*}\n  duration: 1m\n"
+	require.Equal(t, changed, strings.ReplaceAll(editor(t, page).Get("text"), "\r\n", "\n"))
+	requireFile(t, path, policyText)
+
+	page, _ = send(nil, "a new policy")
+	page, code = send(map[string]string{"policy_name": "cpu", "policy_threshold": "3", "policy_monitor": "cpu_usage"}, "put")
+	require.Equal(t, http.StatusUnprocessableEntity, code)
+	require.Contains(t, textOf(page), "Another policy has this name.")
+	page, code = send(map[string]string{"policy_name": "cores"}, "put")
+	require.Equal(t, http.StatusOK, code)
+	require.Equal(t, changed+"- name: cores\n  any_of: [{monitor: cpu_usage, threshold: 3}]\n", strings.ReplaceAll(editor(t, page).Get("text"), "\r\n", "\n"))
+	_, code = send(nil, "save")
+	require.Equal(t, http.StatusSeeOther, code)
+	requireFile(t, path, changed+"- name: cores\n  any_of: [{monitor: cpu_usage, threshold: 3}]\n")
+}
+
+func TestTheFormOffersTheMonitorsThatThereAre(t *testing.T) {
+	var all []string
+	for _, k := range monitor.Kinds() {
+		if !k.Hidden && k.Name != monitor.MemoryEvents { // it needs the events
+			all = append(all, k.Name)
+		}
+	}
+	require.ElementsMatch(t, all, formMonitors)
+}
+
+func TestUnitsThatMatchAreCounted(t *testing.T) {
+	unit := func(name string, age time.Duration, resource map[string]string) store.UnitSummary {
+		return store.UnitSummary{Unit: store.Unit{Name: name, Resource: resource, Last: testNow.Add(-age)}}
+	}
+	units := []store.UnitSummary{
+		unit("/system.slice/a.service", 0, nil),
+		unit(strings.Repeat("ab", 32), 0, map[string]string{"service.name": "checkout"}),
+		unit("gone", time.Hour, map[string]string{"service.name": "checkout"}),
+	}
+	for _, tt := range [][3]string{
+		{"", "", "2 units match"},
+		{"service.name", "check*", "1 unit matches"},
+		{"service.name", "cart", "0 units match"},
+		{"cgroup", "/system.slice/*", "1 unit matches"},
+		{"container.id", "abababababab", "1 unit matches"},
+		{"k8s.pod.name", "a", "No unit that the console knows has k8s.pod.name"},
+		{"service.name", "[", ""},
+	} {
+		require.Regexp(t, "^"+tt[2], matching(units, tt[0], tt[1], testNow), tt)
+	}
 }

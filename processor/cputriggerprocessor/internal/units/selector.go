@@ -8,19 +8,14 @@ import (
 	"hash/maphash"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
-	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/globs"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/unitmatch"
 )
-
-// cgroupKey is the key of match and exclude that is no resource attribute.
-const cgroupKey = "cgroup"
 
 // maxSeen bounds the hashes of resources that a unit remembers having seen, each 8
 // bytes; at the bound all are forgotten, and looked at again.
@@ -48,30 +43,13 @@ func ValidateGlobs(globs map[string]string) error {
 func newSelector(globs map[string]string) (selector, error) {
 	var out selector
 	for _, key := range slices.Sorted(maps.Keys(globs)) {
-		c, err := newCondition(key, globs[key])
+		matches, err := unitmatch.New(key, globs[key])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", key, err)
 		}
-		out = append(out, c)
+		out = append(out, condition{key, globs[key], matches})
 	}
 	return out, nil
-}
-
-func newCondition(key, glob string) (condition, error) {
-	if key == cgroupKey {
-		g, err := cgroup.ParseGlob(glob)
-		if err != nil {
-			return condition{}, err
-		}
-		return condition{key: key, glob: glob, matches: func(path string) bool { return path != "" && g.Match(path) }}, nil
-	}
-	if err := globs.Check(glob); err != nil {
-		return condition{}, err
-	}
-	prefix := key == attr.ContainerID && len(glob) >= cgroup.MinPrefix && !strings.ContainsAny(glob, `*?[{\`)
-	return condition{key: key, glob: glob, matches: func(value string) bool {
-		return prefix && strings.HasPrefix(value, glob) || globs.Match(glob, value)
-	}}, nil
 }
 
 // unusedAfter is the time after which a policy that matched no unit is reported.
@@ -115,7 +93,7 @@ func (s *Set) TakeUnused(now time.Time) (out []Unused) {
 
 // whyUnused returns why a condition holds for no unit; empty if it may hold for one.
 func (s *Set) whyUnused(c condition) string {
-	if c.key != cgroupKey && c.key != attr.ContainerID {
+	if c.key != unitmatch.CgroupKey && c.key != attr.ContainerID {
 		known := s.cfg.Selectors.known
 		nearest, _ := texts.Nearest(c.key, slices.Sorted(maps.Keys(known)))
 		switch _, ok := known[c.key]; {
@@ -206,10 +184,10 @@ func NewSelectors(policies []PolicyGlobs) (*Selectors, error) {
 		}
 		for _, c := range slices.Concat(out.match, out.exclude) {
 			some = true
-			if c.key != cgroupKey {
+			if c.key != unitmatch.CgroupKey {
 				keys[c.key] = true
 			}
-			out.attributes = out.attributes || c.key != cgroupKey && c.key != attr.ContainerID
+			out.attributes = out.attributes || c.key != unitmatch.CgroupKey && c.key != attr.ContainerID
 		}
 		s.policies = append(s.policies, out)
 	}
@@ -270,7 +248,7 @@ func (s *Selectors) see(u *Unit, attributes pcommon.Map) {
 		return
 	}
 	known := func(key string) string {
-		if v, ok := attributes.Get(key); ok && key != cgroupKey {
+		if v, ok := attributes.Get(key); ok && key != unitmatch.CgroupKey {
 			return v.AsString()
 		}
 		return u.fact(key)
@@ -320,7 +298,7 @@ func (s *Selectors) decideOne(u *Unit, i int, known facts, attributes bool) {
 // fact returns what is known of a unit without its profiles.
 func (u *Unit) fact(key string) string {
 	switch key {
-	case cgroupKey:
+	case unitmatch.CgroupKey:
 		return u.Path
 	case attr.ContainerID:
 		return u.ContainerID
