@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -72,7 +73,16 @@ func Put(document []byte, name string, p Policy) ([]byte, error) {
 		return nil, errors.Join(errOneLine, err)
 	}
 	changed, err := encode(alone[0], p, indent)
-	return slices.Concat(bytes.Join(lines[:first], nil), changed, bytes.Join(lines[last:], nil)), err
+	if err != nil {
+		return nil, err
+	}
+	out := slices.Concat(bytes.Join(lines[:first], nil), changed, bytes.Join(lines[last:], nil))
+	var was, is []any
+	err = errors.Join(yaml.Unmarshal(document, &was), yaml.Unmarshal(out, &is))
+	if err != nil || len(was) != len(is) || !reflect.DeepEqual(slices.Delete(was, i, i+1), slices.Delete(is, i, i+1)) {
+		return nil, errors.Join(errOneLine, err) // another policy would change too
+	}
+	return out, nil
 }
 
 // itemsOf returns the policies of a document, each a mapping.
