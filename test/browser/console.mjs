@@ -285,6 +285,32 @@ await step('policies: a list with a mistake is not saved, a good one is', async 
   assert.match(await readFile(told.policies, 'utf8'), /and by hand/);
 });
 
+await step('policies: one policy is changed by its form, and the others stay', async () => {
+  const before = '# Ours.\n' + await readFile(told.policies, 'utf8');
+  await writeFile(told.policies, before);
+  const page = await b.open('/policies', { expected: [422] });
+  const one = page.locator('#policy');
+  await one.getByRole('button', { name: 'trial' }).click();
+  await one.locator('legend', { hasText: 'trial' }).waitFor();
+  await page.getByLabel('is over').fill('much');
+  await page.getByLabel('is over').press('Enter');
+  await one.getByRole('alert').waitFor();
+  await page.getByLabel('is over').fill('1234');
+  await page.getByLabel('then rests for').fill('2h');
+  await one.getByRole('button', { name: 'Put it into the text' }).click();
+  await page.getByText('It is not saved yet').waitFor();
+  assert.equal(await readFile(told.policies, 'utf8'), before);
+  await page.getByRole('button', { name: 'Save', exact: true }).click();
+  await page.getByText('Saved.').waitFor();
+  const after = await readFile(told.policies, 'utf8');
+  const lines = (text) => text.split('\n').filter((line) => !/1234|2h/.test(line));
+  assert.match(after, /1234/);
+  assert.match(after, /cooldown: 2h/);
+  assert.match(after, /^# Ours\./);
+  assert.ok(lines(after).every((line) => before.includes(line)), after);
+  await page.locator('#took', { hasText: /in force/ }).waitFor({ timeout: 60_000 }); // by itself
+});
+
 await step('policies: well made', () => wellMade('/policies', 'policies'));
 
 await step('health: what is sampled, losses, costs', async () => {
