@@ -15,8 +15,8 @@ import (
 // that holds, and opens the gates of the hottest. It is empty between evaluations.
 type queue struct {
 	waiting    []holder
-	candidates candidates // may open
-	shut       candidates // stay shut, to be reported
+	candidates []candidate // may open
+	shut       []candidate // stay shut, to be reported
 }
 
 // holder is a machine with the conditions that hold.
@@ -46,9 +46,10 @@ func (q *queue) open(now time.Time, at int64) {
 			q.candidates = append(q.candidates, candidate{h, ratio})
 		}
 	}
-	q.candidates.order()
-	for len(q.candidates) > 0 {
-		c := q.candidates.pop()
+	slices.SortFunc(q.candidates, hotter)
+	for left := q.candidates; len(left) > 0; {
+		c := left[0]
+		left = left[1:]
 		why, _, name := c.obstacle(now, at)
 		if why == "" {
 			cause, _ := c.hottest(c.hold, at)
@@ -57,7 +58,7 @@ func (q *queue) open(now time.Time, at int64) {
 		}
 		q.keepShut(c.holder, at, why)
 		if name != "" && name != budget.MaxTriggersPerServicePerHour {
-			q.filter(now, at) // it is in the way of most others too
+			left = q.filter(left, now, at) // it is in the way of most others too
 		}
 	}
 	slices.SortFunc(q.shut, hotter)
@@ -66,19 +67,15 @@ func (q *queue) open(now time.Time, at int64) {
 	}
 }
 
-// filter keeps the candidates that may still open.
-func (q *queue) filter(now time.Time, at int64) {
-	left := q.candidates[:0]
-	for _, c := range q.candidates {
-		if why, _, _ := c.obstacle(now, at); why != "" {
+// filter returns the candidates that may still open, in their order.
+func (q *queue) filter(all []candidate, now time.Time, at int64) []candidate {
+	return slices.DeleteFunc(all, func(c candidate) bool {
+		why, _, _ := c.obstacle(now, at)
+		if why != "" {
 			q.keepShut(c.holder, at, why)
-		} else {
-			left = append(left, c)
 		}
-	}
-	clear(q.candidates[len(left):])
-	q.candidates = left
-	q.candidates.order()
+		return why != ""
+	})
 }
 
 // keepShut leaves a machine in Watching. The obstacle is reported unless it was
@@ -91,53 +88,17 @@ func (q *queue) keepShut(h holder, at int64, why Reason) {
 	}
 }
 
-// clear empties the queue. It keeps the memory for the next incident: a few bytes
-// per unit and policy at most.
+// clear empties the queue. It keeps memory for the next incident: a few bytes per unit and
+// policy at most.
 func (q *queue) clear() {
 	clear(q.waiting)
+	clear(q.candidates)
 	clear(q.shut)
-	q.waiting, q.shut = q.waiting[:0], q.shut[:0]
+	q.waiting, q.candidates, q.shut = q.waiting[:0], q.candidates[:0], q.shut[:0]
 }
 
 // hotter orders candidates: the largest value / threshold first, then by the name of
 // the unit.
 func hotter(a, b candidate) int {
 	return cmp.Or(cmp.Compare(b.ratio, a.ratio), a.compare(b.machine))
-}
-
-// candidates is a heap with the hottest in front. A budget allows few of very many,
-// and sorting all would take too long.
-type candidates []candidate
-
-func (c candidates) order() {
-	for i := len(c)/2 - 1; i >= 0; i-- {
-		c.down(i)
-	}
-}
-
-func (c *candidates) pop() candidate {
-	all := *c
-	last := len(all) - 1
-	hottest := all[0]
-	all[0], all[last] = all[last], candidate{}
-	*c = all[:last]
-	c.down(0)
-	return hottest
-}
-
-func (c candidates) down(i int) {
-	for {
-		child := 2*i + 1
-		if child >= len(c) {
-			return
-		}
-		if right := child + 1; right < len(c) && hotter(c[right], c[child]) < 0 {
-			child = right
-		}
-		if hotter(c[i], c[child]) < 0 {
-			return
-		}
-		c[i], c[child] = c[child], c[i]
-		i = child
-	}
 }

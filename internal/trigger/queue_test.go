@@ -16,25 +16,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// The heap yields the sorted order, ties included.
-func TestCandidatesComeHottestFirst(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for n := range 200 {
-		var all candidates
-		for range n {
-			u := &Decision{name: fmt.Sprint("u", random.IntN(20))}
-			all = append(all, candidate{holder{machine: &machine{unit: u, policy: &policy{index: random.IntN(3)}}}, float64(random.IntN(5))})
-		}
-		want := slices.Clone(all)
-		slices.SortFunc(want, hotter)
-		all.order()
-		for i := range want {
-			require.Zero(t, hotter(want[i], all.pop()), "%d of %d", i, n)
-		}
-		require.Empty(t, all)
-	}
-}
-
 // If conditions of very many units hold at once, the budgets allow the hottest, by the
 // reported values, and each of the others is reported once.
 func TestTheHottestOfVeryManyOpen(t *testing.T) {

@@ -39,7 +39,9 @@ type Config struct {
 	Finder Finder
 	// Changed makes the Finder search at once, not only every DiscoveryInterval. May
 	// be nil.
-	Changed           <-chan struct{}
+	Changed <-chan struct{}
+	// Unwatch ends what sends to Changed. May be nil.
+	Unwatch           func()
 	DiscoveryInterval time.Duration
 	// Missing logs missing targets; nil if another sampler does.
 	Missing *Missing
@@ -141,6 +143,13 @@ func NewLoop(cfg Config, sink Sink, reader Reader) *Loop {
 	}
 }
 
+// Start begins with the rights of now. A missing one is logged and tried again; it is not
+// an error, since other samplers continue.
+func (l *Loop) Start(context.Context) error {
+	l.Begin(l.cfg.Probe())
+	return nil
+}
+
 // Begin starts the goroutines, with the rights that were found.
 func (l *Loop) Begin(rights perfevent.Rights) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -162,13 +171,16 @@ func (l *Loop) Begin(rights perfevent.Rights) {
 
 // Stop ends sampling, after a last read of the rings, and waits for the loop's
 // goroutines.
-func (l *Loop) Stop() {
-	if l.cancel == nil {
-		return
+func (l *Loop) Stop(context.Context) error {
+	if l.cfg.Unwatch != nil {
+		l.cfg.Unwatch()
 	}
-	l.cancel()
-	l.Wake()
-	l.done.Wait()
+	if l.cancel != nil {
+		l.cancel()
+		l.Wake()
+		l.done.Wait()
+	}
+	return nil
 }
 
 // Wake makes the reader check at once what there is to do.

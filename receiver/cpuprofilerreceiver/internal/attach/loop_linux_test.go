@@ -160,7 +160,7 @@ func TestSessionLastsAsLongAsThereAreTargets(t *testing.T) {
 	f, j := &finding{of: own(1)}, new(journal)
 	l := newTestLoop(f, j)
 	l.Begin(perfevent.Rights{HostWide: errNotWide})
-	defer l.Stop()
+	defer func() { require.NoError(t, l.Stop(context.Background())) }()
 	eventually(t, func() bool { return j.count("report") >= 2 })
 	require.Equal(t, 1, l.Targets())
 
@@ -183,7 +183,7 @@ func TestSessionLastsAsLongAsThereAreTargets(t *testing.T) {
 	eventually(t, func() bool { return j.count("end") == 1 && l.Targets() == 0 })
 	f.set(own(2), nil)
 	eventually(t, func() bool { return j.count("begin") == 2 && l.Targets() == 1 })
-	l.Stop()
+	_ = l.Stop(context.Background())
 	require.Equal(t, 2, j.count("end"))
 	require.Zero(t, l.Targets())
 }
@@ -193,7 +193,7 @@ func TestOtherOptionsAreAnotherSession(t *testing.T) {
 	j := new(journal)
 	l := newTestLoop(&finding{of: own(1)}, j)
 	l.Begin(perfevent.Rights{HostWide: errNotWide})
-	defer l.Stop()
+	defer func() { require.NoError(t, l.Stop(context.Background())) }()
 	eventually(t, func() bool { return l.Targets() == 1 })
 	j.mu.Lock()
 	j.options.UserStack = 1024
@@ -207,7 +207,7 @@ func TestSessionThatCannotBeReadIsOpenedAnew(t *testing.T) {
 	j := &journal{turn: errors.New("bad file descriptor")}
 	l := newTestLoop(&finding{of: own(1)}, j)
 	l.Begin(perfevent.Rights{HostWide: errNotWide})
-	defer l.Stop()
+	defer func() { require.NoError(t, l.Stop(context.Background())) }()
 	eventually(t, func() bool { return j.count("begin") == 2 && l.Targets() == 1 })
 }
 
@@ -215,7 +215,7 @@ func TestNothingIsAttachedWithoutRights(t *testing.T) {
 	j := new(journal)
 	l := newTestLoop(&finding{of: own(1)}, j)
 	l.Begin(perfevent.Rights{Own: os.ErrPermission, HostWide: errNotWide})
-	defer l.Stop()
+	defer func() { require.NoError(t, l.Stop(context.Background())) }()
 	eventually(t, func() bool { return j.count("refused") >= 1 })
 	skipWithoutRights(t)
 	eventually(t, func() bool { return l.Targets() == 1 }) // they are probed again
@@ -253,7 +253,7 @@ func TestMissingTargetsAreLoggedOnce(t *testing.T) {
 	l := newTestLoop(f, j)
 	l.cfg.Missing = NewMissing(l.cfg.Logger, l.cfg.DiscoveryInterval)
 	l.Begin(perfevent.Rights{HostWide: errNotWide})
-	defer l.Stop()
+	defer func() { require.NoError(t, l.Stop(context.Background())) }()
 	const notFound, found = "target not found, searching again", "target found"
 	eventually(t, func() bool { return j.count(notFound) == 1 && j.count("report") >= 3 })
 	f.set(Finding{}, errors.New("too many open files"))
@@ -268,6 +268,6 @@ func TestMissingTargetsAreLoggedOnce(t *testing.T) {
 
 func TestStopWithoutBegin(t *testing.T) {
 	l := newTestLoop(new(finding), new(journal))
-	l.Stop()
-	l.Stop()
+	_ = l.Stop(context.Background())
+	_ = l.Stop(context.Background())
 }

@@ -367,17 +367,27 @@ func (s *Shared) Processes() (processes.Config, error) {
 	}, err
 }
 
+// AttachWhen is Attach for a sampler with the key when below its own key. why is the reason
+// for when, for the log.
+func (s *Shared) AttachWhen(when When, of *samples.Type, key string) (cfg attach.Config, why string, err error) {
+	hot, why, err := when.Resolve(s.HotUnits)
+	if err != nil {
+		return cfg, "", fmt.Errorf("%s: %w", key, err)
+	}
+	cfg, err = s.Attach(of, hot)
+	return cfg, why, err
+}
+
 // Attach returns what a sampler of a type needs to sample the targets by perf events;
-// if hot, as far as they are hot. unwatch ends the search for hot units.
-func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, unwatch func(), err error) {
-	unwatch = func() {}
+// if hot, as far as they are hot.
+func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, err error) {
 	known, err := s.Processes()
 	if err != nil {
-		return cfg, unwatch, err
+		return cfg, err
 	}
 	targets, err := attach.NewTargetFinder(known, s.Targets)
 	if err != nil {
-		return cfg, unwatch, err
+		return cfg, err
 	}
 	walker := s.Perf.walker(of)
 	if walker != nil {
@@ -402,7 +412,7 @@ func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, unwatch 
 	}
 	if hot {
 		cfg.Finder = attach.NewHotFinder(s.HotUnits, known, targets, s.Missing != nil)
-		cfg.Changed, unwatch = s.HotUnits.Watch()
+		cfg.Changed, cfg.Unwatch = s.HotUnits.Watch()
 	}
-	return cfg, unwatch, nil
+	return cfg, nil
 }

@@ -48,12 +48,7 @@ type reader struct {
 
 // Options implements attach.Reader, as do Begin, Attached, Turn, End and Report.
 func (r *reader) Options(f *attach.Found) perfevent.Options {
-	if f.Err == nil && f.Plan.Mode == attach.ModeNone {
-		r.cfg.Stacks.Forget() // the next target may be another program
-	}
-	for _, w := range f.Plan.Processes {
-		r.cfg.Stacks.Prepare(r.cfg.Table.Lookup(w.PID, 0))
-	}
+	r.loop.PrepareStacks(f)
 	// The kernel's part of these stacks is the same for all calls.
 	o := perfevent.Options{Kernel: perfevent.KernelTime, UserStack: r.cfg.Stacks.Copied()}
 	if found := r.found.Load(); found != nil {

@@ -6,7 +6,6 @@ package network
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -62,9 +61,8 @@ type Stats struct {
 
 // Sampler samples calls on sockets.
 type Sampler struct {
-	loop     *attach.Loop
+	*attach.Loop
 	reader   reader
-	unwatch  func() // ends the search for hot units
 	counters *sampler.Counters
 	seen     Stats // by the last Record
 
@@ -77,24 +75,20 @@ func New(cfg Settings) *Sampler {
 	if cfg.Stacks == nil {
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}
-	s := &Sampler{unwatch: func() {}}
+	s := &Sampler{}
 	cfg.Type, cfg.Refused, cfg.Lost = samples.NetSent, s.refused, attach.KernelLost
 	cfg.Tracepoints, cfg.Everywhere = targetEvents, everywhereEvents
 	r := &s.reader
 	r.cfg, r.intN, r.noStack, r.found, r.sources = cfg, rand.IntN, attach.NoStack(), &s.sources, &sources{}
 	r.published.Store(&Stats{})
-	s.loop = attach.NewLoop(cfg.Config, cfg.Sink, r)
-	r.loop = s.loop
+	s.Loop = attach.NewLoop(cfg.Config, cfg.Sink, r)
+	r.loop = s.Loop
 	return s
 }
 
 // newSampler returns the sampler of a receiver.
 func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
-	hot, why, err := cfg.When.Resolve(s.HotUnits)
-	if err != nil {
-		return nil, fmt.Errorf("network: %w", err)
-	}
-	attached, unwatch, err := s.Attach(samples.NetSent, hot)
+	attached, why, err := s.AttachWhen(cfg.When, samples.NetSent, "network")
 	if err != nil {
 		return nil, err
 	}
@@ -105,30 +99,16 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 		MaxEventsPerSecond: cfg.MaxEventsPerSecond,
 		When:               why,
 	})
-	p.counters, p.unwatch = s.Counters, unwatch
-	s.Buffer.OnWake(p.loop.Wake)
-	return p, s.Counters.ObserveTargets(samples.NetSent.Sampler, p.loop.Targets)
-}
-
-// Start begins. A missing permission or tracepoint is logged and tried again; it is not
-// an error, since the other samplers continue.
-func (s *Sampler) Start(context.Context) error {
-	s.loop.Begin(s.reader.cfg.Probe())
-	return nil
-}
-
-// Stop ends sampling and waits for its goroutines.
-func (s *Sampler) Stop(context.Context) error {
-	s.unwatch()
-	s.loop.Stop()
-	return nil
+	p.counters = s.Counters
+	s.Buffer.OnWake(p.Wake)
+	return p, s.Counters.ObserveTargets(samples.NetSent.Sampler, p.Targets)
 }
 
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
 	st := *s.reader.published.Load()
-	st.Lost, st.LostRecords = s.loop.Lost(), s.loop.LostRecords()
-	st.Targets = s.loop.Targets()
+	st.Lost, st.LostRecords = s.Lost(), s.LostRecords()
+	st.Targets = s.Targets()
 	return st
 }
 

@@ -77,7 +77,7 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 	r.attach(process(p.Process.Pid))
 	r.eventually("copies", func() bool { return said.FilterMessageSnippet("stacks are copied").Len() == 1 })
 	r.eventually("attached anew", func() bool {
-		return r.logs.FilterMessage("network targets").Len() >= 2 && r.loop.Targets() == 1
+		return r.logs.FilterMessage("network targets").Len() >= 2 && r.Targets() == 1
 	})
 	r.everyCall()
 	known := processes.NewTable(processes.Config{}).Lookup(p.Process.Pid, 0)

@@ -6,7 +6,6 @@ package offcpu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -81,9 +80,8 @@ type Stats struct {
 
 // Sampler samples threads that do not run.
 type Sampler struct {
-	loop     *attach.Loop
+	*attach.Loop
 	reader   reader
-	unwatch  func() // ends the search for hot units
 	counters *sampler.Counters
 	seen     Stats // by the last Record
 }
@@ -103,7 +101,7 @@ func New(cfg Settings) *Sampler {
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}
 	cfg.Type, cfg.Refused, cfg.Lost, cfg.Switches = samples.OffCPU, refused, attach.KernelLost, true
-	s := &Sampler{unwatch: func() {}}
+	s := &Sampler{}
 	r := &s.reader
 	r.cfg, r.intN, r.noStack = cfg, rand.IntN, attach.NoStack()
 	r.published.Store(&Stats{})
@@ -112,18 +110,14 @@ func New(cfg Settings) *Sampler {
 	if cfg.Still != nil {
 		r.waits.still = r.still
 	}
-	s.loop = attach.NewLoop(cfg.Config, cfg.Sink, r)
-	r.loop = s.loop
+	s.Loop = attach.NewLoop(cfg.Config, cfg.Sink, r)
+	r.loop = s.Loop
 	return s
 }
 
 // newSampler returns the sampler of a receiver.
 func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
-	hot, why, err := cfg.When.Resolve(s.HotUnits)
-	if err != nil {
-		return nil, fmt.Errorf("off_cpu: %w", err)
-	}
-	attached, unwatch, err := s.Attach(samples.OffCPU, hot)
+	attached, why, err := s.AttachWhen(cfg.When, samples.OffCPU, "off_cpu")
 	if err != nil {
 		return nil, err
 	}
@@ -136,30 +130,16 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 		NoWaits:            noWaits(attached.Kernel, s.Perf.Symbols.KernelSymbols()),
 		Still:              newStill(s.HostInfo.Root),
 	})
-	p.counters, p.unwatch = s.Counters, unwatch
-	s.Buffer.OnWake(p.loop.Wake)
-	return p, s.Counters.ObserveTargets(samples.OffCPU.Sampler, p.loop.Targets)
-}
-
-// Start begins. A missing permission is logged and tried again; it is not an error,
-// since the other samplers continue.
-func (s *Sampler) Start(context.Context) error {
-	s.loop.Begin(s.reader.cfg.Probe())
-	return nil
-}
-
-// Stop ends sampling and waits for its goroutines.
-func (s *Sampler) Stop(context.Context) error {
-	s.unwatch()
-	s.loop.Stop()
-	return nil
+	p.counters = s.Counters
+	s.Buffer.OnWake(p.Wake)
+	return p, s.Counters.ObserveTargets(samples.OffCPU.Sampler, p.Targets)
 }
 
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
 	st := *s.reader.published.Load()
-	st.Lost, st.LostRecords = s.loop.Lost(), s.loop.LostRecords()
-	st.Targets = s.loop.Targets()
+	st.Lost, st.LostRecords = s.Lost(), s.LostRecords()
+	st.Targets = s.Targets()
 	return st
 }
 

@@ -282,7 +282,7 @@ func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
 	for range 5 { // windows end in the middle of waits
 		time.Sleep(50 * time.Millisecond)
 		to.closing.Store(monotonic())
-		s.loop.Wake()
+		s.Loop.Wake()
 	}
 	tid := p.Process.Pid
 	if how == "in Go" {
@@ -436,11 +436,11 @@ func TestWaitOverAPauseIsNotEmitted(t *testing.T) {
 	})
 	to.close(t, s) // it was read of by now
 	to.full.Store(true)
-	s.loop.Wake()
+	s.Loop.Wake()
 	waitFor(t, "paused", func() bool { return logs.FilterMessage(sampler.MsgThreadsFull).Len() == 1 })
 	require.Positive(t, s.Stats().Forgotten)
 	to.full.Store(false)
-	s.loop.Wake()
+	s.Loop.Wake()
 	waitFor(t, "resumed", func() bool { return logs.FilterMessage("off-CPU sampling resumed").Len() == 1 })
 	require.Positive(t, s.Stats().PausedFull)
 	to.mu.Lock()
@@ -452,7 +452,7 @@ func TestWaitOverAPauseIsNotEmitted(t *testing.T) {
 	to.mu.Unlock()
 	underWay := s.Stats().UnderWay
 	p.begin(t)
-	waitFor(t, "counted", func() bool { s.loop.Wake(); return s.Stats().UnderWay > underWay })
+	waitFor(t, "counted", func() bool { s.Loop.Wake(); return s.Stats().UnderWay > underWay })
 }
 
 func TestSwitchesThatAreTooManyToReadPauseSampling(t *testing.T) {
@@ -507,7 +507,7 @@ func (s *sink) close(t testing.TB, of *Sampler) {
 	t.Helper()
 	now := monotonic()
 	s.closing.Store(now)
-	of.loop.Wake()
+	of.Wake()
 	waitFor(t, "the end of the window", func() bool { return of.reader.closed.Load() == now })
 }
 

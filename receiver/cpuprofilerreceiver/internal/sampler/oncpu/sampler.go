@@ -90,7 +90,7 @@ type Stats struct {
 
 // Sampler samples running threads.
 type Sampler struct {
-	loop     *attach.Loop
+	*attach.Loop
 	reader   reader
 	counters *sampler.Counters
 	// seen and walked are the counters at the last Record.
@@ -105,8 +105,8 @@ func New(cfg Settings) *Sampler {
 	}
 	cfg.Type, cfg.Refused, cfg.Lost = samples.OnCPU, refused, kernelLost
 	s := &Sampler{}
-	s.loop = attach.NewLoop(cfg.Config, cfg.Sink, &s.reader)
-	s.reader.cfg, s.reader.loop = cfg, s.loop
+	s.Loop = attach.NewLoop(cfg.Config, cfg.Sink, &s.reader)
+	s.reader.cfg, s.reader.loop = cfg, s.Loop
 	s.reader.full = time.Second / time.Duration(cfg.Frequency)
 	s.reader.pace = newPace(cfg.MaxOverhead, cfg.CostInterval, cfg.Frequency)
 	s.reader.pace.maySpare = cfg.Sparing != nil
@@ -115,7 +115,7 @@ func New(cfg Settings) *Sampler {
 
 // newSampler returns the sampler of a receiver.
 func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
-	cfg, _, err := s.Attach(samples.OnCPU, false)
+	cfg, err := s.Attach(samples.OnCPU, false)
 	if err != nil {
 		return nil, err
 	}
@@ -144,10 +144,10 @@ func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
 		},
 	})
 	p.counters = s.Counters
-	s.Buffer.OnWake(p.loop.Wake)
+	s.Buffer.OnWake(p.Wake)
 	s.Buffer.ReadUpTo(cfg.Now())
 	return p, errors.Join(
-		s.Counters.ObserveTargets(samples.OnCPU.Sampler, p.loop.Targets),
+		s.Counters.ObserveTargets(samples.OnCPU.Sampler, p.Targets),
 		s.Counters.RegisterCPUProfilerFrequencyCallback(func(_ context.Context, o metric.Float64Observer) error {
 			o.Observe(p.Stats().Frequency)
 			return nil
@@ -171,13 +171,7 @@ func (s *Sampler) Start(context.Context) error {
 	if s.reader.cfg.Kernel == attach.KernelDemanded && rights.Kernel != nil {
 		return fmt.Errorf("kernel_stacks is true: %w", rights.Kernel)
 	}
-	s.loop.Begin(rights)
-	return nil
-}
-
-// Stop ends sampling and waits for its goroutines.
-func (s *Sampler) Stop(context.Context) error {
-	s.loop.Stop()
+	s.Begin(rights)
 	return nil
 }
 
@@ -187,14 +181,14 @@ func (s *Sampler) Stats() Stats {
 	st := Stats{
 		Counts: sampler.Counts{
 			BufferFull: r.bufferFull.Load(), Unreadable: r.unreadable.Load(),
-			Lost: s.loop.Lost(), LostRecords: s.loop.LostRecords(),
+			Lost: s.Lost(), LostRecords: s.LostRecords(),
 		},
 		Read:           r.read.Load(),
 		Lowered:        r.lowered.Load(),
 		Raised:         r.raised.Load(),
 		Spared:         r.spared.Load(),
 		PeriodsSkipped: r.skipped.Load(),
-		Targets:        s.loop.Targets(),
+		Targets:        s.Targets(),
 	}
 	if t := r.table.Load(); t != nil {
 		st.Table = *t
