@@ -223,27 +223,6 @@ func (l *Loop) Report(f *Found, refused func(error), started func(leftOut []stri
 	return true
 }
 
-// ReportSampler logs what a sampler samples beside the one of running threads, what it does
-// not and why; each once until it changes. name begins the messages. started returns what
-// else is logged when sampling starts.
-func (l *Loop) ReportSampler(f *Found, name string, started func() []zap.Field) {
-	refused := func(err error) {
-		if err != nil {
-			l.cfg.Logger.Warn(name+" sampling is not possible; other samplers continue", zap.Error(err),
-				zap.Duration("retry_interval", l.cfg.DiscoveryInterval))
-		}
-	}
-	sampled := l.Report(f, refused, func(leftOut []string) {
-		l.cfg.Logger.Info(name+" sampling started", append(started(),
-			zap.String("what", f.Plan.Mode.String()),
-			zap.Strings("not_sampled", Listed(leftOut)),
-			zap.String("why", f.Plan.Why))...)
-	})
-	if sampled {
-		l.cfg.Logger.Debug(name+" targets", zap.Int("targets", l.Targets()), zap.Int("perf_events", f.Plan.Descriptors))
-	}
-}
-
 // PrepareStacks makes the stacks of the processes of f ready to be unwound. Without a
 // target it forgets what was known: the next target may be another program.
 func (l *Loop) PrepareStacks(f *Found) {

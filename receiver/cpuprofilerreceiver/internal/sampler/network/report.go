@@ -17,13 +17,25 @@ type logged struct {
 
 // Report logs what is sampled, what is not and why; each once until it changes.
 func (r *reader) Report(f *attach.Found) {
-	r.loop.ReportSampler(f, "network", func() []zap.Field {
+	sampled := r.loop.Report(f, r.refused, func(leftOut []string) {
 		found := r.found.Load()
-		return []zap.Field{
+		r.cfg.Logger.Info("network sampling started",
 			zap.String("when", r.cfg.When),
+			zap.String("what", f.Plan.Mode.String()),
 			zap.Strings("types", found.sampled()),
 			zap.Strings("types_not_available", found.missing),
 			zap.Int("max_events_per_second", r.cfg.MaxEventsPerSecond),
-		}
+			zap.Strings("not_sampled", attach.Listed(leftOut)),
+			zap.String("why", f.Plan.Why))
 	})
+	if sampled {
+		r.cfg.Logger.Debug("network targets", zap.Int("targets", r.loop.Targets()), zap.Int("perf_events", f.Plan.Descriptors))
+	}
+}
+
+func (r *reader) refused(err error) {
+	if err != nil {
+		r.cfg.Logger.Warn("network sampling is not possible; other samplers continue", zap.Error(err),
+			zap.Duration("retry_interval", r.cfg.DiscoveryInterval))
+	}
 }

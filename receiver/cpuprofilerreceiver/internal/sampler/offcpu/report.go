@@ -21,14 +21,26 @@ type logged struct {
 
 // Report logs what is sampled, what is not and why; each once until it changes.
 func (r *reader) Report(f *attach.Found) {
-	r.loop.ReportSampler(f, "off-CPU", func() []zap.Field {
-		return []zap.Field{
+	sampled := r.loop.Report(f, r.refused, func(leftOut []string) {
+		r.cfg.Logger.Info("off-CPU sampling started",
 			zap.String("when", r.cfg.When),
+			zap.String("what", f.Plan.Mode.String()),
 			zap.Duration("min_duration", r.cfg.MinDuration),
 			zap.Int("max_events_per_second", r.cfg.MaxEventsPerSecond),
+			zap.Strings("not_sampled", attach.Listed(leftOut)),
 			zap.Strings("not_shown", r.notShown()),
-		}
+			zap.String("why", f.Plan.Why))
 	})
+	if sampled {
+		r.cfg.Logger.Debug("off-CPU targets", zap.Int("targets", r.loop.Targets()), zap.Int("perf_events", f.Plan.Descriptors))
+	}
+}
+
+func (r *reader) refused(err error) {
+	if err != nil {
+		r.cfg.Logger.Warn("off-CPU sampling is not possible; other samplers continue", zap.Error(err),
+			zap.Duration("retry_interval", r.cfg.DiscoveryInterval))
+	}
 }
 
 // notShown returns what samples lack, and what would show it.
