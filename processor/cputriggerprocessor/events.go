@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
@@ -22,6 +23,7 @@ import (
 // batch.
 func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
 	p.eval.reporter.events = hot
+	p.eval.reporter.host = []attribute.KeyValue{attribute.String(attr.HostName, hostid.Best(hostid.Names(p.cfg.RootPath)))}
 	p.serving.add(hot.ServeReadings(func(dst []hotunitsextension.UnitReadings, most int) ([]hotunitsextension.UnitReadings, int) {
 		return p.units.Readings(dst, most, p.now(), p.peers.Load().of)
 	}))
@@ -39,7 +41,7 @@ func (r *reporter) publishPoliciesChanged(c policyChanges, version, from string,
 		return
 	}
 	e := hotunitsextension.Event{
-		Name: hotunitsextension.PoliciesChanged, Time: now,
+		Name: hotunitsextension.PoliciesChanged, Time: now, Resource: r.host,
 		Body: fmt.Sprintf("policies changed: %d added, %d removed, %d changed", len(c.added), len(c.removed), len(c.changed)),
 		Attributes: []attribute.KeyValue{
 			attribute.String(attr.PoliciesVersion, version), attribute.String(attr.PoliciesFrom, from),
@@ -63,7 +65,7 @@ func (r *reporter) publishUnmatched(u units.Unused, now time.Time) {
 		why = u.Match + ": " + why
 	}
 	r.events.PublishEvent(hotunitsextension.Event{
-		Name: hotunitsextension.PolicyUnmatched, Time: now,
+		Name: hotunitsextension.PolicyUnmatched, Time: now, Resource: r.host,
 		Body:       fmt.Sprintf("policy %s matches no unit: %s", u.Policy, why),
 		Attributes: []attribute.KeyValue{attribute.String(attr.TriggerPolicy, u.Policy), attribute.String(attr.GateWhy, why)},
 	})

@@ -22,7 +22,9 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/processor/processortest"
+	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
@@ -120,6 +122,7 @@ func TestPoliciesChangeWhileGatesAreOpen(t *testing.T) {
 	for _, e := range published {
 		if e.Name == "hotprofile.policies.changed" {
 			require.Equal(t, "policies changed: 1 added, 1 removed, 0 changed", e.Body)
+			require.Equal(t, []attribute.KeyValue{attribute.String("host.name", hostid.Best(hostid.Names("/")))}, e.Resource)
 			require.Equal(t, map[string]any{
 				"hotprofile.policies.version": versionOf([]byte(threadPolicy + usagePolicy)), "hotprofile.policies.from": path,
 				"hotprofile.policies.added": []string{"threads"}, "hotprofile.policies.removed": []string{"other"},

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -26,6 +27,7 @@ type reporter struct {
 	log      *zap.Logger
 	counters *counters.Counters
 	events   *hotunitsextension.HotUnits // nil: nobody asks for events
+	host     []attribute.KeyValue        // host.name, the resource of events of no unit
 	// span returns the span of a request that was among the reasons of a monitor's
 	// reading; empty if none is known.
 	span func(unit, key string) requests.Span
