@@ -41,8 +41,9 @@ func DefaultConfig() Config {
 
 // Validate returns every fault; the collector names the block.
 func (cfg *Config) Validate() error {
-	errs := []error{cfg.When.Check()}
-	errs = append(errs, configlog.Between("max_samples_per_minute", cfg.MaxSamplesPerMinute, 0, MaxMaxSamplesPerMinute))
-	errs = append(errs, configlog.Between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize))
-	return errors.Join(errs...)
+	return errors.Join(
+		cfg.When.Check(),
+		configlog.Between("max_samples_per_minute", cfg.MaxSamplesPerMinute, 0, MaxMaxSamplesPerMinute),
+		configlog.Between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize),
+	)
 }

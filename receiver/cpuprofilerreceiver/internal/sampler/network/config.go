@@ -33,7 +33,5 @@ func DefaultConfig() Config { return Config{MaxEventsPerSecond: 10000} }
 
 // Validate returns every fault; the collector names the block.
 func (cfg *Config) Validate() error {
-	errs := []error{cfg.When.Check()}
-	errs = append(errs, configlog.Between("max_events_per_second", cfg.MaxEventsPerSecond, 1, maxMaxEventsPerSecond))
-	return errors.Join(errs...)
+	return errors.Join(cfg.When.Check(), configlog.Between("max_events_per_second", cfg.MaxEventsPerSecond, 1, maxMaxEventsPerSecond))
 }

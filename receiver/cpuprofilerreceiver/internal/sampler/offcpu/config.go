@@ -42,8 +42,9 @@ func DefaultConfig() Config {
 
 // Validate returns every fault; the collector names the block.
 func (cfg *Config) Validate() error {
-	errs := []error{cfg.When.Check()}
-	errs = append(errs, configlog.Between("min_duration", cfg.MinDuration, 0, maxMinDuration))
-	errs = append(errs, configlog.Between("max_events_per_second", cfg.MaxEventsPerSecond, 1, maxMaxEventsPerSecond))
-	return errors.Join(errs...)
+	return errors.Join(
+		cfg.When.Check(),
+		configlog.Between("min_duration", cfg.MinDuration, 0, maxMinDuration),
+		configlog.Between("max_events_per_second", cfg.MaxEventsPerSecond, 1, maxMaxEventsPerSecond),
+	)
 }
