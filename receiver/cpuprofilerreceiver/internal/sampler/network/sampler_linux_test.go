@@ -197,7 +197,7 @@ func (r *rig) everyCall() {
 	r.read()
 	r.read()
 	r.eventually("every call", func() bool {
-		r.Loop.Wake()
+		r.Wake()
 		return r.Stats().Every == 1
 	})
 }
@@ -207,7 +207,7 @@ func (r *rig) read() {
 	r.t.Helper()
 	now := monotonic()
 	r.eventually("reading", func() bool {
-		r.Loop.Wake()
+		r.Wake()
 		r.to.mu.Lock()
 		defer r.to.mu.Unlock()
 		return r.to.upTo > now
@@ -448,11 +448,11 @@ func TestFullBuffersPause(t *testing.T) {
 	p := run(t, exec.Command)
 	r.attach(process(p.Process.Pid))
 	r.to.full.Store(true)
-	r.Loop.Wake()
+	r.Wake()
 	r.eventually("pause", func() bool { return r.logs.FilterMessage(sampler.MsgThreadsFull).Len() == 1 })
 	p.order("move udp4 10 10")
 	r.to.full.Store(false)
-	r.Loop.Wake()
+	r.Wake()
 	r.eventually("end of the pause", func() bool {
 		return r.logs.FilterMessage("network sampling resumed, a buffer is free again").Len() == 1
 	})
