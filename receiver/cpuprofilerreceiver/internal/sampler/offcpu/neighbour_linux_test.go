@@ -75,7 +75,7 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 				return
 			case <-windows.C:
 				to.closing.Store(monotonic())
-				s.Loop.Wake()
+				s.Wake()
 			}
 		}
 	}()

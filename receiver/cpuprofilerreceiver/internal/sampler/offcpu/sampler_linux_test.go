@@ -282,7 +282,7 @@ func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
 	for range 5 { // windows end in the middle of waits
 		time.Sleep(50 * time.Millisecond)
 		to.closing.Store(monotonic())
-		s.Loop.Wake()
+		s.Wake()
 	}
 	tid := p.Process.Pid
 	if how == "in Go" {
@@ -436,11 +436,11 @@ func TestWaitOverAPauseIsNotEmitted(t *testing.T) {
 	})
 	to.close(t, s) // it was read of by now
 	to.full.Store(true)
-	s.Loop.Wake()
+	s.Wake()
 	waitFor(t, "paused", func() bool { return logs.FilterMessage(sampler.MsgThreadsFull).Len() == 1 })
 	require.Positive(t, s.Stats().Forgotten)
 	to.full.Store(false)
-	s.Loop.Wake()
+	s.Wake()
 	waitFor(t, "resumed", func() bool { return logs.FilterMessage("off-CPU sampling resumed").Len() == 1 })
 	require.Positive(t, s.Stats().PausedFull)
 	to.mu.Lock()
@@ -452,7 +452,7 @@ func TestWaitOverAPauseIsNotEmitted(t *testing.T) {
 	to.mu.Unlock()
 	underWay := s.Stats().UnderWay
 	p.begin(t)
-	waitFor(t, "counted", func() bool { s.Loop.Wake(); return s.Stats().UnderWay > underWay })
+	waitFor(t, "counted", func() bool { s.Wake(); return s.Stats().UnderWay > underWay })
 }
 
 func TestSwitchesThatAreTooManyToReadPauseSampling(t *testing.T) {

@@ -107,7 +107,7 @@ func wholeWaits(t *testing.T, binary, how, function string, mode unwind.Mode, in
 	whole, all := 0, 0
 	var named, own time.Duration // of the thread that the program tells of
 	var partial []string
-	s.Loop.Wake()
+	s.Wake()
 	require.NoError(t, p.Wait())
 	require.NoError(t, s.Stop(t.Context()))
 	to.mu.Lock()
