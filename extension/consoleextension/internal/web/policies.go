@@ -105,9 +105,6 @@ func (s *Server) file(ctx context.Context) *filePart {
 	return f
 }
 
-// errForm is returned where only the form of one policy is shown anew.
-var errForm = errors.New("the form is shown")
-
 // savePolicies checks the text of the editor, saves it, or puts the policy of the form
 // into it, as the button that was pressed says.
 func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
@@ -117,29 +114,26 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 	// Browsers send lines with CRLF.
 	text := strings.ReplaceAll(r.PostForm.Get("text"), "\r\n", "\n")
 	from := r.PostForm.Get("version")
-	save := r.PostForm.Get("do") == "save"
+	do, picked, _ := strings.Cut(r.PostForm.Get("do"), ":")
 	var form *policyForm
 	var err error
-	switch r.PostForm.Get("do") {
-	case "save":
-		err = s.Policies.Save(r.Context(), from, []byte(text))
+	switch do {
+	case "pick":
+		return s.renderText(w, r, text, from, newPolicyForm(text, picked), http.StatusOK)
 	case "put":
 		form = newPolicyForm(text, r.PostForm.Get("editing"))
 		put, ok := form.put(text, r.PostForm)
 		if !ok {
-			err = errForm
-			break
+			return s.renderText(w, r, text, from, form, http.StatusUnprocessableEntity)
 		}
 		text, form = put, newPolicyForm(put, form.Name)
 		err = s.Policies.Check([]byte(text))
+	case "save":
+		err = s.Policies.Save(r.Context(), from, []byte(text))
 	default:
-		if pick, ok := strings.CutPrefix(r.PostForm.Get("do"), "pick:"); ok {
-			form, err = newPolicyForm(text, pick), errForm
-			break
-		}
 		err = s.Policies.Check([]byte(text))
 	}
-	if err == nil && save {
+	if err == nil && do == "save" {
 		version := policyfile.VersionOf([]byte(text))
 		s.Logger.Info("policy file saved by the console", zap.String("file", s.Policies.Path()), zap.String("version", version), zap.String("before", cutText(12, from)))
 		http.Redirect(w, r, "/policies?saved="+version+"#file", http.StatusSeeOther)
@@ -152,10 +146,6 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case err == nil:
 		file.Checked = true
-	case errors.Is(err, errForm):
-		if len(form.Faults) > 0 {
-			status = http.StatusUnprocessableEntity
-		}
 	case errors.As(err, &invalid):
 		status = http.StatusUnprocessableEntity
 		file.Faults = strings.Split(invalid.Error(), "\n")
@@ -171,6 +161,13 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 		file.Faults = []string{err.Error()}
 		s.Logger.Error("policy file not saved by the console", zap.String("file", s.Policies.Path()), zap.Error(err))
 	}
+	return s.renderPolicies(w, r, file, status)
+}
+
+// renderText answers with a text that was not checked, and the form of one of its policies.
+func (s *Server) renderText(w http.ResponseWriter, r *http.Request, text, from string, form *policyForm, status int) error {
+	file := s.file(r.Context())
+	file.Text, file.Version, file.Form = text, from, form
 	return s.renderPolicies(w, r, file, status)
 }
 
@@ -198,13 +195,13 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 		p.Policies = append(p.Policies, newPolicyRow(policy))
 	}
 	p.unmatched(changes, instances)
+	changes = slices.DeleteFunc(slices.Clone(changes), func(c store.PolicyChange) bool { return c.Unmatched != "" })
 	if file != nil {
 		if file.Form, err = s.policyForm(r.Context(), file, file.Form); err != nil {
 			return err
 		}
-		file.Took = slices.DeleteFunc(slices.Clone(changes), func(c store.PolicyChange) bool { return c.Unmatched != "" || c.Version != file.Doc.Version })
+		file.Took = slices.DeleteFunc(slices.Clone(changes), func(c store.PolicyChange) bool { return c.Version != file.Doc.Version })
 	}
-	changes = slices.DeleteFunc(slices.Clone(changes), func(c store.PolicyChange) bool { return c.Unmatched != "" })
 	p.Changes = changes[:min(len(changes), changesShown)]
 	p.MoreChanges = len(changes) - len(p.Changes)
 	return s.render(w, r, page{

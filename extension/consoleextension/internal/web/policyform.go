@@ -18,8 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unitmatch"
 )
 
-// formMonitors are the monitors that the form offers: those of any unit that need no
-// further key.
+// formMonitors are the monitors that the form offers. Each works with a threshold alone.
 var formMonitors = []string{
 	"cpu_utilization", "cpu_usage", "cpu_busiest_thread", "cpu_bottleneck", "cpu_throttling", "cpu_request_utilization",
 	"cpu_pressure", "host_cpu_utilization", "system_load", "memory_utilization", "memory_pressure", "io_pressure",

@@ -223,8 +223,9 @@ func (l *Loop) Report(f *Found, refused func(error), started func(leftOut []stri
 	return true
 }
 
-// PrepareStacks makes the stacks of the processes of f ready to be unwound. Without a
-// target it forgets what was known: the next target may be another program.
+// PrepareStacks makes the stacks of the processes of f ready to be unwound. Where there is
+// no target, the loop forgets whether copies are needed, because the next target may be
+// another program.
 func (l *Loop) PrepareStacks(f *Found) {
 	if f.Err == nil && f.Plan.Mode == ModeNone {
 		l.cfg.Stacks.Forget()

@@ -107,9 +107,8 @@ type entry struct {
 // idleAfter is the time in seconds without use after which a table gives way to any other.
 const idleAfter = 60
 
-// before reports whether e is dropped before other at a time of the clock: first the files
-// that are idle, then those of programs that start and end at once, then the least recently
-// used.
+// before reports whether e is dropped before other at a time of the clock. Files that run on
+// are dropped last. Among equals, the least recently used file is dropped first.
 func (e *entry) before(other *entry, now uint32) bool {
 	if of := other.runsOn(now); e.runsOn(now) != of {
 		return of
