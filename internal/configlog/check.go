@@ -43,12 +43,12 @@ func Between[T cmp.Ordered](key string, got, least, most T) error {
 	return nil
 }
 
-// Gone returns an error for a key of an earlier version. The map gone has these keys, each
-// with the behaviour that replaces it.
+// Gone returns an error for a key of an earlier version. The map gone has these keys, with
+// confmap's delimiter, each with the behaviour that replaces it.
 func Gone(conf *confmap.Conf, gone map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
 		if conf.IsSet(key) {
-			return fmt.Errorf("%s: this key is gone, remove it: %s", key, gone[key])
+			return fmt.Errorf("%s: this key is gone, remove it: %s", strings.ReplaceAll(key, confmap.KeyDelimiter, "."), gone[key])
 		}
 	}
 	return nil

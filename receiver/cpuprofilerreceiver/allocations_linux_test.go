@@ -123,7 +123,10 @@ func TestKernelReceiverSamplesAllocations(t *testing.T) {
 	for name, limit := range map[string]int{"all that the runtime samples": 0, "limited": 60_000} { // 200 per export
 		t.Run(name, func(t *testing.T) {
 			a := startAllocator(t)
-			r := start(t, withAllocations(a.cmd.Process.Pid, allocs.Config{When: sampler.WhenAlways, MaxSamplesPerMinute: limit, BufferSize: bytesize.MiB}))
+			r := start(t, func(c *Config) {
+				withAllocations(a.cmd.Process.Pid, allocs.Config{When: sampler.WhenAlways, MaxSamplesPerMinute: limit})(c)
+				c.BufferSize = 16 * bytesize.MiB
+			})
 			require.Eventually(t, func() bool { return r.sampled(1) }, patience, 10*time.Millisecond)
 			var bytes, objects float64
 			for range 10 {
@@ -204,8 +207,8 @@ func TestFloodOfAllocationsLeavesRoomForOthers(t *testing.T) {
 	t.Setenv("RATE", "65536")
 	a := startAllocator(t)
 	r := start(t, func(c *Config) {
-		withAllocations(a.cmd.Process.Pid, allocs.Config{When: sampler.WhenAlways, MaxSamplesPerMinute: allocs.MaxMaxSamplesPerMinute, BufferSize: 64 * bytesize.KiB})(c)
-		c.CPU.Enabled = true
+		withAllocations(a.cmd.Process.Pid, allocs.Config{When: sampler.WhenAlways, MaxSamplesPerMinute: allocs.MaxMaxSamplesPerMinute})(c)
+		c.CPU.Enabled, c.BufferSize = true, bytesize.MiB
 		c.ExportInterval = time.Second
 	})
 	const message = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"

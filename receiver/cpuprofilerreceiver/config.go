@@ -4,11 +4,11 @@
 package cpuprofilerreceiver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"path"
-	"runtime"
 	"strconv"
 	"time"
 
@@ -18,19 +18,16 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/network"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/offcpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // Config is the configuration of `cpu_profiler`. Empty, it samples the whole host.
@@ -52,11 +49,8 @@ type Config struct {
 	// right) or false. Default auto.
 	KernelStacks KernelStacks `mapstructure:"kernel_stacks"`
 	// Unwind is auto (copies of stacks, as large as needed), frame_pointer (by the kernel)
-	// or dwarf (copies of StackBytes). Default auto.
+	// or dwarf (copies of 16 KiB). Default auto.
 	Unwind Unwind `mapstructure:"unwind"`
-	// StackBytes is the size of each copy of a stack, with auto at first, a multiple of 8
-	// from 1024 to 65528; copies of waits are bounded to 16 MiB per second. Default 16384.
-	StackBytes int `mapstructure:"stack_bytes"`
 	// ThreadAttributes are the attributes that distinguish threads: thread.name,
 	// thread.id. Default [thread.name]; if empty, threads are not distinguished.
 	ThreadAttributes []string `mapstructure:"thread_attributes"`
@@ -78,7 +72,8 @@ type Config struct {
 	Dotnet configoptional.Optional[dotnet.Config] `mapstructure:"dotnet"`
 	// PprofEndpoints are pulled; they serve what net/http/pprof serves.
 	PprofEndpoints []pprof.Config `mapstructure:"pprof_endpoints"`
-	// BufferSize is the size of each of the two buffers. Default 4MiB.
+	// BufferSize is the size of each of the two buffers, of which those of allocations have a
+	// sixteenth. Default 4MiB.
 	BufferSize bytesize.Size `mapstructure:"buffer_size"`
 	// ExportInterval is the time between two exports. Default 5s.
 	ExportInterval time.Duration `mapstructure:"export_interval"`
@@ -118,8 +113,6 @@ const (
 	maxPerfEvents        = 1 << 20
 	minDiscoveryInterval = 100 * time.Millisecond
 	maxDiscoveryInterval = time.Hour
-	minStackBytes        = 1024
-	maxStackBytes        = perfevent.MaxUserStack
 	minExportInterval    = 100 * time.Millisecond
 	maxExportInterval    = 10 * time.Minute
 	minExportTimeout     = time.Millisecond
@@ -134,7 +127,6 @@ func createDefaultConfig() *Config {
 		MaxPerfEvents:     4096,
 		KernelStacks:      KernelStacksAuto,
 		Unwind:            UnwindAuto,
-		StackBytes:        16384,
 		ThreadAttributes:  []string{attr.ThreadName},
 		Languages:         languages.Enabled{Python: true, Java: true},
 		MaxMemory:         128 * bytesize.MiB,
@@ -149,12 +141,18 @@ func createDefaultConfig() *Config {
 	}
 }
 
+// goneKeys has the keys of earlier versions, each with the behaviour that replaces it.
+var goneKeys = map[string]string{
+	"allocations::buffer_size": "its buffers have a sixteenth of buffer_size",
+	"stack_bytes":              "copies of stacks grow as programs need",
+}
+
 // Unmarshal accepts kernel_stacks as YAML's true and false, which arrive as booleans
 // and not as strings. It refuses a frequency with a fraction, which would be cut off
 // silently. And it turns off the sampler of running threads in a configuration that
 // has only .NET services or pprof endpoints.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := configlog.Check(conf, *cfg); err != nil {
+	if err := cmp.Or(configlog.Gone(conf, goneKeys), configlog.Check(conf, *cfg)); err != nil {
 		return err
 	}
 	if b, ok := conf.Get("kernel_stacks").(bool); ok {
@@ -203,9 +201,6 @@ func (cfg *Config) Validate() error {
 	default:
 		fault("unwind: %q is not one of auto, frame_pointer, dwarf", cfg.Unwind)
 	}
-	if n := cfg.StackBytes; n < minStackBytes || n > maxStackBytes || n%8 != 0 {
-		fault("stack_bytes: %d is not a multiple of 8 between %d and %d", n, minStackBytes, maxStackBytes)
-	}
 	for i, a := range cfg.ThreadAttributes {
 		if a != attr.ThreadName && a != attr.ThreadID {
 			fault("thread_attributes[%d]: %q is not one of %s, %s", i, a, attr.ThreadName, attr.ThreadID)
@@ -220,17 +215,3 @@ func (cfg *Config) Validate() error {
 
 // TargetConfig is an entry of targets.
 type TargetConfig = processes.Target
-
-// perf returns what all samplers on perf events do alike.
-func (cfg *Config) perf() sampler.PerfConfig {
-	mode := map[Unwind]unwind.Mode{
-		UnwindAuto: unwind.CopiesWhereNeeded, UnwindFramePointer: unwind.FramePointers, UnwindDwarf: unwind.Copies,
-	}
-	return sampler.PerfConfig{
-		MaxEvents: cfg.MaxPerfEvents, Kernel: cfg.KernelStacks, Unwind: mode[cfg.Unwind], StackBytes: cfg.StackBytes,
-		Languages: cfg.Languages,
-		MaxMemory: int64(cfg.MaxMemory),
-		// A third of max_overhead, of all CPUs together.
-		FileShare: float64(cfg.MaxOverhead) / 100 / 3 * float64(runtime.NumCPU()),
-	}
-}

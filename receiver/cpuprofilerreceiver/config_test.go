@@ -51,11 +51,10 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			MaxMemory:         64 * bytesize.MiB,
 			KernelStacks:      KernelStacksTrue,
 			Unwind:            UnwindDwarf,
-			StackBytes:        65528,
 			ThreadAttributes:  []string{"thread.name", "thread.id"},
 			CPU:               oncpu.Config{Enabled: true},
 			OffCPU:            configoptional.Some(offcpu.Config{When: sampler.WhenAlways, MinDuration: 2 * time.Millisecond, MaxEventsPerSecond: 100}),
-			Allocations:       configoptional.Some(allocs.Config{When: sampler.WhenAlways, MaxSamplesPerMinute: 0, BufferSize: bytesize.MiB}),
+			Allocations:       configoptional.Some(allocs.Config{When: sampler.WhenAlways, MaxSamplesPerMinute: 0}),
 			Network:           configoptional.Some(network.Config{When: sampler.WhenAlways, MaxEventsPerSecond: 300}),
 			Dotnet: configoptional.Some(func() dotnet.Config {
 				d := dotnet.DefaultConfig()
@@ -98,7 +97,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 		"off":               with(func(c *Config) { c.CPU.Enabled = false }),
 		"allocations_empty": with(func(c *Config) { c.Allocations = configoptional.Some(allocs.DefaultConfig()) }),
 		"allocations_and_dotnet": with(func(c *Config) {
-			c.Allocations = configoptional.Some(allocs.Config{When: sampler.WhenHot, MaxSamplesPerMinute: 50, BufferSize: 200 * bytesize.KiB})
+			c.Allocations = configoptional.Some(allocs.Config{When: sampler.WhenHot, MaxSamplesPerMinute: 50})
 			c.Dotnet = configoptional.Some(dotnet.DefaultConfig())
 		}),
 		"network_empty": with(func(c *Config) { c.Network = configoptional.Some(network.DefaultConfig()) }),
@@ -163,9 +162,8 @@ func TestConfigFaultsNameTheirKeyAndWhatIsAllowed(t *testing.T) {
 		"descriptors too few":            {map[string]any{"max_perf_events": 0}, []string{"max_perf_events", "between 8 and 1048576"}},
 		"kernel stacks unknown":          {map[string]any{"kernel_stacks": "maybe"}, []string{"kernel_stacks", "auto, true, false"}},
 		"unwind unknown":                 {map[string]any{"unwind": "lbr"}, []string{"unwind", "auto, frame_pointer, dwarf"}},
-		"stack bytes too few":            {map[string]any{"stack_bytes": 512}, []string{"stack_bytes", "between 1024 and 65528"}},
-		"stack bytes too many":           {map[string]any{"stack_bytes": 65536}, []string{"stack_bytes", "between 1024 and 65528"}},
-		"stack bytes odd":                {map[string]any{"stack_bytes": 16380}, []string{"stack_bytes", "multiple of 8"}},
+		"stack bytes":                    {map[string]any{"stack_bytes": 512}, []string{"stack_bytes: this key is gone", "grow"}},
+		"buffer of allocations":          {map[string]any{"allocations": map[string]any{"buffer_size": "1MiB"}}, []string{"allocations.buffer_size: this key is gone", "sixteenth"}},
 		"thread attribute unknown":       {map[string]any{"thread_attributes": []any{"thread.name", "cpu"}}, []string{"thread_attributes[1]", "thread.name, thread.id"}},
 		"buffer tiny":                    {map[string]any{"buffer_size": "1KiB"}, []string{"buffer_size", "between 64KiB and 1GiB"}},
 		"buffer negative":                {map[string]any{"buffer_size": -1}, []string{"buffer_size", "between 64KiB and 1GiB"}},

@@ -28,7 +28,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
-	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
@@ -157,7 +156,7 @@ func TestAllocationsThatAreSampledAreNotPulled(t *testing.T) {
 	s := httptest.NewServer(pprofHandler())
 	t.Cleanup(s.Close)
 	r := start(t, func(cfg *Config) {
-		withAllocations(os.Getpid(), allocs.Config{When: sampler.WhenAlways, BufferSize: bytesize.MiB})(cfg)
+		withAllocations(os.Getpid(), allocs.Config{When: sampler.WhenAlways})(cfg)
 		endpoint(s.URL+"/debug/pprof", func(e *pprof.Config) { e.Profiles = []string{"allocs", "goroutine"} })(cfg)
 	})
 	done := make(chan struct{})

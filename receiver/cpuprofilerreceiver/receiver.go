@@ -26,24 +26,13 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/network"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/offcpu"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
 // samplers lists the samplers in the order of their start.
 func samplers(cfg *Config) []sampler.Factory {
-	return []sampler.Factory{
-		oncpu.Factory(cfg.CPU, cfg.RateConfig),
-		offcpu.Factory(cfg.OffCPU),
-		allocs.Factory(cfg.Allocations),
-		network.Factory(cfg.Network),
-		pprof.Factory(cfg.PprofEndpoints),
-		dotnet.Factory(cfg.Dotnet),
-	}
+	return append(perfSamplers(cfg), pprof.Factory(cfg.PprofEndpoints), dotnet.Factory(cfg.Dotnet))
 }
 
 // profiler is the receiver: samplers, their buffers and the emitter.
@@ -138,22 +127,20 @@ func (p *profiler) enabled() (enabled []sampler.Factory) {
 func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sampler.HostInfo) error {
 	counters := &sampler.Counters{TelemetryBuilder: p.telemetry}
 	status := &sampler.Status{Host: host}
+	shared := &sampler.Shared{
+		Component: p.settings.TelemetrySettings, Host: host, Status: status, Logger: p.logger,
+		Counters: counters, HostInfo: info, HotUnits: hotUnits(host, p.logger),
+		DiscoveryInterval: p.cfg.DiscoveryInterval, ExportInterval: p.cfg.ExportInterval,
+		ThreadName: slices.Contains(p.cfg.ThreadAttributes, attr.ThreadName),
+		ThreadID:   slices.Contains(p.cfg.ThreadAttributes, attr.ThreadID),
+		Targets:    p.cfg.Targets,
+	}
 	var names namer = noNames{}
-	var perf *sampler.Perf
-	hot := hotUnits(host, p.logger)
 	if slices.ContainsFunc(enabled, func(f sampler.Factory) bool { return f.PerfEvents }) {
 		var err error
-		if perf, err = sampler.NewPerf(p.cfg.perf(), info, hot, counters, status, p.meters, p.logger); err != nil {
+		if names, err = p.addPerf(shared); err != nil {
 			return err
 		}
-		if err := p.telemetry.RegisterCPUProfilerReadsWaitingCallback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(int64(perf.WaitingReads()))
-			return nil
-		}); err != nil {
-			return err
-		}
-		p.parts = append(p.parts, perf)
-		names = perf
 	}
 	emitter := p.newEmitter(counters, names)
 	p.parts = append(p.parts, emitter)
@@ -161,15 +148,7 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 	main.ReadUpTo(buffer.Idle) // until a sampler reads
 	emitter.add("samples", main, nil)
 
-	shared := &sampler.Shared{
-		Component: p.settings.TelemetrySettings, Host: host, Status: status, Logger: p.logger,
-		Counters: counters, HostInfo: info, HotUnits: hot, Perf: perf,
-		Buffer: main, AddBuffer: emitter.add,
-		DiscoveryInterval: p.cfg.DiscoveryInterval, ExportInterval: p.cfg.ExportInterval,
-		ThreadName: slices.Contains(p.cfg.ThreadAttributes, attr.ThreadName),
-		ThreadID:   slices.Contains(p.cfg.ThreadAttributes, attr.ThreadID),
-		Targets:    p.cfg.Targets,
-	}
+	shared.Buffer, shared.BufferSize, shared.AddBuffer = main, int(p.cfg.BufferSize), emitter.add
 	if slices.ContainsFunc(p.cfg.PprofEndpoints, func(e pprof.Config) bool { return !e.KeepSampled }) {
 		shared.Sampled = map[string]*sampler.Sampled{sampler.PprofCPU: sampler.NewSampled(), sampler.PprofAllocs: sampler.NewSampled()}
 	}

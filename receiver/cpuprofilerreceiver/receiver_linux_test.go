@@ -33,6 +33,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
@@ -863,4 +864,20 @@ func TestReceiverWithoutRightsSamplesTheUsersOwnProcesses(t *testing.T) {
 	err = c.Start(context.Background(), r)
 	require.ErrorContains(t, err, "kernel_stacks")
 	require.NoError(t, c.Shutdown(context.Background()))
+}
+
+// A unit that becomes hot is no fault where the kernel unwinds all stacks.
+func TestReceiverUnwindsByFramePointersWhileAUnitIsHot(t *testing.T) {
+	cmd := run(t, exec.Command("sh", "-c", "while :; do :; done"))
+	ext := newHotUnits(t)
+	r := startTo(t, nil, func(c *Config) {
+		c.Targets, c.Unwind, c.MaxOverhead = []TargetConfig{{PID: cmd.Process.Pid}}, UnwindFramePointer, 100
+	}, ext)
+	sampled := func(rows []row) bool { return len(rows) > 0 }
+	r.until("samples before the unit is hot", sampled)
+	ext.(*hotunitsextension.HotUnits).Publisher(component.MustNewID("test")).Publish([]hotunitsextension.Unit{{Name: "hot", PID: cmd.Process.Pid}})
+	r.sink.Reset()
+	r.until("samples while it is hot", sampled)
+	r.stop()
+	r.conforms()
 }

@@ -190,7 +190,6 @@ func sample(t *testing.T, change ...func(*cpuprofilerreceiver.Config)) *sampler 
 	factory := cpuprofilerreceiver.NewFactory().(xreceiver.Factory)
 	cfg := factory.CreateDefaultConfig().(*cpuprofilerreceiver.Config)
 	cfg.ExportInterval = 200 * time.Millisecond
-	cfg.StackBytes = 4096
 	cfg.BufferSize = 64 * bytesize.MiB
 	cfg.MaxOverhead = 0 // the frequency is to stay
 	for _, c := range change {

@@ -140,10 +140,10 @@ func New(tree *cgroup.Tree, fs procfs.FS, o Options) *Follower {
 		maxSwitches: o.MaxSwitches,
 		lookup:      procLookup{tree, fs},
 		open: func() (stream, error) {
-			if o.ForeignPIDs || perfevent.Probe().ForeignPIDNamespace {
+			if o.ForeignPIDs {
 				return nil, ForeignPIDs
 			}
-			return switches.Open(switches.Options{})
+			return openStream()
 		},
 		online: perfevent.OnlineCPUs,
 		after:  time.After,

@@ -1,6 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 // Package uprobe places probes in the files of programs (uprobes), and records the
 // stack and one register of each thread that hits one.
 package uprobe

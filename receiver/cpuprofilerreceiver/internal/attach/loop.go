@@ -1,6 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 // Package attach attaches perf events to what the configured targets are now.
 //
 // A Loop has two goroutines. One finds the targets every discovery interval, which
@@ -436,23 +438,4 @@ func (f *Found) What() string {
 		return "all processes of this user, since the whole host is not permitted; none now"
 	}
 	return "nothing yet"
-}
-
-// KernelStacks selects whether the kernel's part of stacks is sampled.
-type KernelStacks string
-
-// The values of KernelStacks.
-const (
-	// KernelAuto samples it if permitted.
-	KernelAuto KernelStacks = "auto"
-	// KernelDemanded makes Start fail without the right.
-	KernelDemanded KernelStacks = "true"
-	// KernelNever does not sample it. Time in the kernel is attributed to the
-	// function that called the kernel, if permitted.
-	KernelNever KernelStacks = "false"
-)
-
-// Of returns what a session samples of the kernel.
-func (k KernelStacks) Of(r perfevent.Rights) perfevent.Kernel {
-	return r.KernelMode(k != KernelNever)
 }

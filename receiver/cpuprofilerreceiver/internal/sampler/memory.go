@@ -9,8 +9,8 @@ import "github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/p
 type shares struct {
 	// symbols is for the names of files, perf maps and the kernel.
 	symbols int64
-	// tables and roots are for unwind tables.
-	tables, roots int64
+	// tables is for unwind tables.
+	tables int64
 	// processes and stacks are for the tables of processes of all samplers.
 	processes, stacks int64
 }
@@ -19,7 +19,7 @@ type shares struct {
 // in use, so half of it may be held.
 func shareOut(maxMemory int64) shares {
 	part := maxMemory / 2 / 64
-	return shares{symbols: 22 * part, tables: 14 * part, roots: part, processes: 9 * part, stacks: 18 * part}
+	return shares{symbols: 22 * part, tables: 15 * part, processes: 9 * part, stacks: 18 * part}
 }
 
 // limits returns what the table of a sampler may hold. total is the sum of the weights.

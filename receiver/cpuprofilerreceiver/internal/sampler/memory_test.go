@@ -12,7 +12,7 @@ import (
 func TestHalfOfMaxMemoryIsSharedOut(t *testing.T) {
 	for _, most := range []int64{16 << 20, 128 << 20, 64 << 30} {
 		s := shareOut(most)
-		require.InDelta(t, most/2, s.symbols+s.tables+s.roots+s.processes+s.stacks, 64)
+		require.InDelta(t, most/2, s.symbols+s.tables+s.processes+s.stacks, 64)
 		const total = 4 + 2 + 1 + 1
 		bytes, stacks := 0, 0
 		for _, weight := range []int{4, 2, 1, 1} {

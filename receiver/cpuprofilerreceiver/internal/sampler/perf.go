@@ -1,6 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package sampler
 
 import (
@@ -8,13 +10,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
-	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
@@ -30,24 +30,12 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// Meters measure the CPU time that profiling costs, by the kind of work.
-type Meters struct {
-	// Samples is for reading samples of running threads and finding their stacks, Names
-	// for naming these and building their profiles. Both grow with the number of samples,
-	// so they decide about the frequency.
-	Samples, Names cputime.Meter
-	// Files is for reading the files and the memory of processes, which has a budget.
-	Files cputime.Meter
-}
-
 // PerfConfig configures what all samplers on perf events share.
 type PerfConfig struct {
 	// MaxEvents bounds the perf event descriptors of a sampler.
 	MaxEvents int
 	Kernel    attach.KernelStacks
 	Unwind    unwind.Mode
-	// StackBytes is the size of a stack's copy.
-	StackBytes int
 	// Languages are those whose functions are found in samples of hot units.
 	Languages languages.Enabled
 	// MaxMemory bounds what is remembered of processes, files and names, with the
@@ -73,8 +61,7 @@ type Perf struct {
 	budget   *cputime.Budget
 	runner   *deadline.Runner
 	hotUnits *hotunitsextension.HotUnits // nil without that extension
-	tables   *unwind.Cache               // of copied stacks; nil if none are copied
-	roots    *unwind.Cache               // finds the functions that threads begin with, in stripped files
+	tables   *unwind.Cache               // of copied stacks, and of the functions that threads begin with in stripped files
 
 	seenSymbols symbolizer.Counters
 	seenUnwind  unwind.Stats
@@ -83,9 +70,10 @@ type Perf struct {
 }
 
 // NewPerf returns what samplers on perf events share. Stop it after them.
-func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, counters *Counters, status *Status, meters *Meters, logger *zap.Logger) (*Perf, error) {
+func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) (*Perf, error) {
+	logger, status := s.Logger, s.Status
 	p := &Perf{
-		PerfConfig: cfg, root: at.Root, Meters: meters, logger: logger, counters: counters, hotUnits: hot,
+		PerfConfig: cfg, root: s.HostInfo.Root, Meters: meters, logger: logger, counters: s.Counters, hotUnits: s.HotUnits,
 		shares: shareOut(cfg.MaxMemory), budget: cputime.NewBudget(cfg.FileShare, logger, time.Now),
 	}
 	p.runner = deadline.New(logger, func(waiting int) {
@@ -97,7 +85,7 @@ func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, count
 	}, nil)
 	var err error
 	if p.Symbols, err = symbolizer.New(symbolizer.Config{
-		Root: at.Root,
+		Root: p.root,
 		// Half of the files are for perf events, and the rest of the collector needs some.
 		MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, procfs.OpenFileLimit()/4)),
 		CacheBytes: p.shares.symbols,
@@ -108,10 +96,10 @@ func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, count
 	}); err != nil {
 		return nil, fmt.Errorf("start the symbolizer: %w", err)
 	}
-	tables := unwind.Config{
+	p.tables = unwind.NewCache(unwind.Config{
 		Runner: p.runner,
 		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
-			return mappedfile.Open(c, at.Root, m)
+			return mappedfile.Open(c, p.root, m)
 		},
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
@@ -120,12 +108,7 @@ func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, count
 		Meter:    &meters.Files,
 		Budget:   p.budget,
 		Logger:   logger,
-	}
-	if cfg.Unwind != unwind.FramePointers {
-		p.tables = unwind.NewCache(tables)
-	}
-	tables.RootsOnly, tables.MaxBytes = true, p.shares.roots
-	p.roots = unwind.NewCache(tables)
+	})
 	return p, nil
 }
 
@@ -138,10 +121,7 @@ func (*Perf) Start(context.Context) error { return nil }
 
 // Stop frees what was shared.
 func (p *Perf) Stop(context.Context) error {
-	if p.tables != nil {
-		p.tables.Close()
-	}
-	p.roots.Close()
+	p.tables.Close()
 	p.Symbols.Close()
 	return nil
 }
@@ -152,14 +132,7 @@ func (p *Perf) Record(ctx context.Context) {
 	waits := p.budget.Waits()
 	p.counters.LimitHit(ctx, "file_cpu_time", waits-p.seenWaits)
 	p.seenWaits = waits
-	u := p.roots.Stats()
-	if p.tables != nil {
-		t := p.tables.Stats()
-		u.Bytes += t.Bytes
-		u.Evicted += t.Evicted
-		u.Dropped += t.Dropped
-		u.Incomplete += t.Incomplete
-	}
+	u := p.tables.Stats()
 	p.counters.Memory(ctx, "unwind_tables", u.Bytes-p.seenUnwind.Bytes)
 	p.counters.LimitHit(ctx, "unwind_files", u.Evicted-p.seenUnwind.Evicted)
 	p.counters.LimitHit(ctx, "unwind_requests", u.Dropped-p.seenUnwind.Dropped)
@@ -232,21 +205,6 @@ func (p *Perf) hotProcesses(batch *samples.Batch) map[int]string {
 	return hot
 }
 
-// IsHot reports whether a process is in one of the units: the one with a pid and start
-// time, or in a cgroup or container. What is not known of it is 0 or empty.
-func IsHot(units []hotunitsextension.Unit, who procfs.Process, path, container string) bool {
-	return hotUnit(units, who, path, container) >= 0
-}
-
-// hotUnit returns the index of the first unit that a process is in; -1 for none.
-func hotUnit(units []hotunitsextension.Unit, who procfs.Process, path, container string) int {
-	return slices.IndexFunc(units, func(u hotunitsextension.Unit) bool {
-		return u.PID > 0 && u.PID == who.PID && (u.Start == 0 || who.Start == 0 || u.Start == who.Start) ||
-			u.ContainerID != "" && u.ContainerID == container ||
-			u.Cgroup != "" && path != "" && cgroup.Under(path, u.Cgroup)
-	})
-}
-
 // hot is processes.Config.Hot.
 func (p *Perf) hot() func(*processes.Process) bool {
 	if p.hotUnits == nil {
@@ -296,10 +254,13 @@ func (p *Perf) Name(pid int, s *samples.Stack) {
 // no name, by what its file says of that function.
 func (p *Perf) Mark(s *samples.Stack) {
 	processes.MarkTruncated(s)
-	if end := processes.NamelessEnd(s); end != nil && p.roots.Root(end) {
+	if end := processes.NamelessEnd(s); end != nil && p.tables.Root(end) {
 		s.Truncated = false
 	}
 }
+
+// stackBytes is the size of a stack's copy, at first where it changes.
+const stackBytes = 16 << 10
 
 // stacks returns what finds the stacks of the samples of a type. Without a choice of the
 // user, all stacks of running threads are copied, in any size; the others are too many to
@@ -311,7 +272,7 @@ func (p *Perf) stacks(of *samples.Type) *unwind.Stacks {
 	}
 	return unwind.NewStacks(unwind.StacksConfig{
 		Mode:   mode,
-		Bytes:  p.StackBytes,
+		Bytes:  stackBytes,
 		Tables: p.tables,
 		What:   of.Sampler,
 		Logger: p.logger,

@@ -22,7 +22,7 @@ func TestReadingFilesIsMeasuredApart(t *testing.T) {
 	info, err := NewHostInfo("/", zap.NewNop())
 	require.NoError(t, err)
 	meters := new(Meters)
-	p, err := NewPerf(PerfConfig{MaxMemory: 64 << 20, FileShare: 1}, info, nil, nil, &Status{Host: componenttest.NewNopHost()}, meters, zap.NewNop())
+	p, err := NewPerf(PerfConfig{MaxMemory: 64 << 20, FileShare: 1}, &Shared{HostInfo: info, Status: &Status{Host: componenttest.NewNopHost()}, Logger: zap.NewNop()}, meters)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Stop(t.Context())) }()
 	path, err := os.Executable()

@@ -10,12 +10,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -61,11 +64,12 @@ type Shared struct {
 	Counters  *Counters
 	HostInfo  HostInfo
 
-	// Buffer takes samples. AddBuffer registers a buffer of the sampler's own to be
+	// Buffer takes samples, and BufferSize is its size. AddBuffer registers a buffer of the sampler's own to be
 	// emitted and measured beside it; flush is called before each interval's batch is
 	// taken.
-	Buffer    *buffer.Buffer
-	AddBuffer func(name string, b *buffer.Buffer, flush func())
+	Buffer     *buffer.Buffer
+	BufferSize int
+	AddBuffer  func(name string, b *buffer.Buffer, flush func())
 
 	// Targets selects what is sampled; none means the whole host.
 	Targets           []processes.Target
@@ -85,6 +89,21 @@ type Shared struct {
 	Weight, Weights int
 	// Perf is shared by the samplers on perf events; nil for all others.
 	Perf *Perf
+}
+
+// IsHot reports whether a process is in one of the units: the one with a pid and start
+// time, or in a cgroup or container. What is not known of it is 0 or empty.
+func IsHot(units []hotunitsextension.Unit, who procfs.Process, path, container string) bool {
+	return hotUnit(units, who, path, container) >= 0
+}
+
+// hotUnit returns the index of the first unit that a process is in; -1 for none.
+func hotUnit(units []hotunitsextension.Unit, who procfs.Process, path, container string) int {
+	return slices.IndexFunc(units, func(u hotunitsextension.Unit) bool {
+		return u.PID > 0 && u.PID == who.PID && (u.Start == 0 || who.Start == 0 || u.Start == who.Start) ||
+			u.ContainerID != "" && u.ContainerID == container ||
+			u.Cgroup != "" && path != "" && cgroup.Under(path, u.Cgroup)
+	})
 }
 
 // When selects what a sampler that costs more than others samples: the value of

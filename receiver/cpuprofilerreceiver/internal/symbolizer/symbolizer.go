@@ -1,6 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 // Package symbolizer turns code addresses into functions, files and lines.
 //
 // The sources of an object file are, in this order: Go's pclntab, which survives

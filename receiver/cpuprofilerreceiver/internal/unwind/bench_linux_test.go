@@ -95,7 +95,7 @@ func BenchmarkNewTable(b *testing.B) {
 			b.Run("table", func(b *testing.B) {
 				var table *Table
 				for b.Loop() {
-					table, err = readTable(f, info.Size(), defaultMaxBytes/4, maxFrames, false)
+					table, err = readTable(f, info.Size(), defaultMaxBytes/4, maxFrames)
 					require.NoError(b, err)
 				}
 				b.ReportMetric(float64(table.Bytes()), "table-bytes")

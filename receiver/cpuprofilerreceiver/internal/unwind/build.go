@@ -24,12 +24,10 @@ const (
 // ErrNoCode is returned for a file without code that could be unwound.
 var ErrNoCode = errors.New("no executable segment, or one of more than 4 GiB")
 
-// readTable reads a table from an object file of size bytes, or with rootsOnly the
-// functions that threads begin with and that have no name in a stripped file. Go's
-// always have a name. The table holds about maxBytes at most; what does not fit is left
-// out. So are corrupt parts of the file: then there is an error and there may be a table
-// as well.
-func readTable(r io.ReaderAt, size, maxBytes int64, maxRead uint64, rootsOnly bool) (t *Table, err error) {
+// readTable reads a table from an object file of size bytes. The table holds about maxBytes
+// at most; what does not fit is left out. So are corrupt parts of the file: then there is an
+// error and there may be a table as well.
+func readTable(r io.ReaderAt, size, maxBytes int64, maxRead uint64) (t *Table, err error) {
 	f, err := elffile.Parse(r, size)
 	if err != nil {
 		return nil, err
@@ -42,14 +40,11 @@ func readTable(r io.ReaderAt, size, maxBytes int64, maxRead uint64, rootsOnly bo
 	if b == nil {
 		return nil, ErrNoCode
 	}
-	b.entry, b.rootsOnly = f.Entry, rootsOnly
+	b.entry = f.Entry
 	framesErr := readFrames(f, regs, b, maxRead)
-	var goErr, codeErr error
-	if !rootsOnly {
-		b.addLinkage(f, regs)
-		goErr = readGo(r, size, regs, b)
-		codeErr = b.addCode(f)
-	}
+	b.addLinkage(f, regs)
+	goErr := readGo(r, size, regs, b)
+	codeErr := b.addCode(f)
 	b.guessEntry()
 	return b.finish(), errors.Join(framesErr, goErr, codeErr)
 }

@@ -43,9 +43,6 @@ type Config struct {
 	// MaxFiles bounds the files that are known, readable or not, 4096 by default. At the
 	// bound one is dropped.
 	MaxFiles int
-	// RootsOnly keeps only the functions that threads begin with: enough for Root, in
-	// little memory.
-	RootsOnly bool
 	// Meter measures the making of tables. It may be nil.
 	Meter *cputime.Meter
 	// Budget bounds what Meter measures. It may be nil.
@@ -390,7 +387,7 @@ func (c *Cache) read(call *deadline.Call, r request, old *entry) (*entry, error)
 }
 
 func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
-	t, err := readTable(r, size, c.cfg.MaxBytes/2, uint64(min(c.cfg.MaxRead, maxFrames)), c.cfg.RootsOnly)
+	t, err := readTable(r, size, c.cfg.MaxBytes/2, uint64(min(c.cfg.MaxRead, maxFrames)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t == nil {

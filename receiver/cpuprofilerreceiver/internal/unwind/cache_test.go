@@ -110,7 +110,7 @@ func oneFunction() []byte {
 
 func newTable(t testing.TB, b []byte) *Table {
 	t.Helper()
-	table, err := readTable(bytes.NewReader(b), int64(len(b)), 1<<20, maxFrames, false)
+	table, err := readTable(bytes.NewReader(b), int64(len(b)), 1<<20, maxFrames)
 	require.NoError(t, err)
 	return table
 }
@@ -157,7 +157,7 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := readTable(bytes.NewReader(b), int64(len(b)), 1<<20, maxFrames, false)
+			_, err := readTable(bytes.NewReader(b), int64(len(b)), 1<<20, maxFrames)
 			require.Error(t, err)
 		})
 	}
@@ -194,7 +194,7 @@ func TestReadingIsBoundedWhateverAFileClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := &endless{head: slices.Clone(good)}
 			change(e.head)
-			_, err := readTable(e, 1<<50, 1<<20, maxFrames, false)
+			_, err := readTable(e, 1<<50, 1<<20, maxFrames)
 			_ = err // there may be a table without what was too large
 			require.Less(t, e.read, int64(maxFrames+64<<20))
 		})
@@ -206,7 +206,7 @@ func FuzzNewTable(f *testing.F) {
 	f.Add(object(oneFunction(), "0123", true))
 	f.Add(object(oneFunction(), "0123", false))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		table, _ := readTable(bytes.NewReader(b), int64(len(b)), 1<<20, maxFrames, false)
+		table, _ := readTable(bytes.NewReader(b), int64(len(b)), 1<<20, maxFrames)
 		if table != nil {
 			require.Less(t, table.Bytes(), int64(16<<20))
 			for at := uint64(codeAt); at < codeAt+1024; at += 7 {

@@ -371,7 +371,7 @@ func TestFramePointersOfRealPrograms(t *testing.T) {
 			defer f.Close()
 			info, err := f.Stat()
 			require.NoError(t, err)
-			table, err := readTable(f, info.Size(), 1<<20, maxFrames, false)
+			table, err := readTable(f, info.Size(), 1<<20, maxFrames)
 			require.NoError(t, err)
 			require.Equal(t, c.want, table.FramePointers(), "%+v", table.code)
 		})

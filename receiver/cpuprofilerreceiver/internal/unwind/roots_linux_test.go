@@ -32,7 +32,7 @@ func TestRootsOfStrippedProgramsAreKnown(t *testing.T) {
 	pid := run(t, program)
 	stacks := sample(t, pid, 400, 1024)
 	m := memoryOf(t, pid)
-	roots := newTestCache(t, func(c *Config) { c.RootsOnly = true })
+	roots := newTestCache(t, func(*Config) {})
 	ready(t, roots, m)
 	whole, threads := 0, map[int]int{}
 	for _, s := range stacks {
@@ -49,7 +49,6 @@ func TestRootsOfStrippedProgramsAreKnown(t *testing.T) {
 	t.Logf("%d of %d stacks, of %d threads", whole, len(stacks), len(threads))
 	require.GreaterOrEqual(t, 100*whole, 95*len(stacks))
 	require.Len(t, threads, 2)
-	require.Less(t, roots.Stats().Bytes, int64(2048))
 }
 
 // TestRootsOfTheCLibraryAreKnown reads this machine's C library without its symbols: its
@@ -71,9 +70,8 @@ func TestRootsOfTheCLibraryAreKnown(t *testing.T) {
 		defer f.Close()
 		info, err := f.Stat()
 		require.NoError(t, err)
-		table, err := readTable(f, info.Size(), 1<<20, maxFrames, true)
+		table, err := readTable(f, info.Size(), 1<<20, maxFrames)
 		require.NoError(t, err)
-		require.Less(t, table.Bytes(), int64(4096))
 		file, err := elf.NewFile(f)
 		require.NoError(t, err)
 		symbols, err := file.DynamicSymbols()

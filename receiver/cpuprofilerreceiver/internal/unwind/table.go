@@ -159,8 +159,6 @@ type tableBuilder struct {
 	// function there was added, afterEntry is the address of the next one; 0 is none.
 	entry, afterEntry uint64
 	entryKnown        bool
-	// rootsOnly keeps only the functions that threads begin with.
-	rootsOnly bool
 }
 
 // function is a range of addresses, relative to base, with its rows.
@@ -215,9 +213,6 @@ func (b *tableBuilder) begin(start, end uint64) bool {
 	case start <= b.entry && b.entry < end:
 		b.entryKnown = true
 	}
-	if n := len(b.functions); b.rootsOnly && n > 0 && b.functions[n-1].rows == 0 {
-		b.functions = b.functions[:n-1]
-	}
 	start, end = start-b.t.base, end-b.t.base
 	if start >= end || end > b.limit {
 		return false
@@ -240,13 +235,7 @@ func (b *tableBuilder) row(addr uint64, r rule) bool {
 	if rel < uint64(f.start) || rel >= uint64(f.end) {
 		return true // outside the function
 	}
-	if b.rootsOnly && r.flags&flagRoot == 0 {
-		r = rule{}
-	}
 	number := b.rule(r)
-	if b.rootsOnly && f.rows == 0 && number == ruleNone {
-		return true
-	}
 	if f.rows > 0 {
 		last := len(b.pcs) - 1
 		switch {

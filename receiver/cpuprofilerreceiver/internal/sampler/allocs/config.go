@@ -6,9 +6,7 @@ package allocs
 import (
 	"errors"
 
-	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/configlog"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -23,9 +21,6 @@ type Config struct {
 	// MaxSamplesPerMinute is the number of samples that are kept of a process, chosen
 	// at random, 0 to 1000000; the values are scaled. Default 200; 0 keeps all.
 	MaxSamplesPerMinute int `mapstructure:"max_samples_per_minute"`
-	// BufferSize is the size of each of the two buffers that only allocations use.
-	// Default 200KiB.
-	BufferSize bytesize.Size `mapstructure:"buffer_size"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -36,7 +31,7 @@ const MaxMaxSamplesPerMinute = 1_000_000
 
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
-	return Config{MaxSamplesPerMinute: 200, BufferSize: 200 * bytesize.KiB}
+	return Config{MaxSamplesPerMinute: 200}
 }
 
 // Validate returns every fault; the collector names the block.
@@ -44,6 +39,5 @@ func (cfg *Config) Validate() error {
 	return errors.Join(
 		cfg.When.Check(),
 		configlog.Between("max_samples_per_minute", cfg.MaxSamplesPerMinute, 0, MaxMaxSamplesPerMinute),
-		configlog.Between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize),
 	)
 }

@@ -1,6 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package allocs
 
 import (

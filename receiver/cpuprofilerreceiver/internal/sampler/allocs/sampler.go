@@ -1,6 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package allocs
 
 import (
@@ -174,7 +176,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("allocations: %w", err)
 	}
-	own := buffer.New(int(cfg.BufferSize), buffer.SystemClock{})
+	own := buffer.New(max(s.BufferSize/16, int(buffer.MinSize)), buffer.SystemClock{})
 	find := finder{targets: processes.NewFinder(known, false), tree: s.HostInfo.Tree, missing: s.Missing}
 	var changed <-chan struct{}
 	unwatch := func() {}

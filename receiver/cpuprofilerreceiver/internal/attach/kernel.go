@@ -1,0 +1,25 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import "github.com/hotprofile/hotprofile/internal/perfevent"
+
+// KernelStacks selects whether the kernel's part of stacks is sampled.
+type KernelStacks string
+
+// The values of KernelStacks.
+const (
+	// KernelAuto samples it if permitted.
+	KernelAuto KernelStacks = "auto"
+	// KernelDemanded makes Start fail without the right.
+	KernelDemanded KernelStacks = "true"
+	// KernelNever does not sample it. Time in the kernel is attributed to the
+	// function that called the kernel, if permitted.
+	KernelNever KernelStacks = "false"
+)
+
+// Of returns what a session samples of the kernel.
+func (k KernelStacks) Of(r perfevent.Rights) perfevent.Kernel {
+	return r.KernelMode(k != KernelNever)
+}

@@ -1,0 +1,22 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package cpuprofilerreceiver
+
+import (
+	"errors"
+
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+)
+
+// perfSamplers lists the samplers on perf events, which are only known by their keys.
+func perfSamplers(cfg *Config) []sampler.Factory {
+	return []sampler.Factory{
+		{Key: "cpu", Enabled: cfg.CPU.Enabled, PerfEvents: true}, {Key: "off_cpu", Enabled: cfg.OffCPU.HasValue(), PerfEvents: true},
+		{Key: "allocations", Enabled: cfg.Allocations.HasValue(), PerfEvents: true}, {Key: "network", Enabled: cfg.Network.HasValue(), PerfEvents: true},
+	}
+}
+
+func (*profiler) addPerf(*sampler.Shared) (namer, error) { return nil, errors.ErrUnsupported }
