@@ -146,9 +146,7 @@ func Open(o Options) (*Store, error) {
 		start := time.Now()
 		o.Uptime = func() time.Duration { return time.Since(start) }
 	}
-	if o.Logger == nil {
-		o.Logger = zap.NewNop()
-	}
+	o.Logger = cmp.Or(o.Logger, zap.NewNop())
 	s := &Store{
 		options: o, log: o.Logger,
 		pokes: make(chan struct{}, 1), stop: make(chan struct{}),

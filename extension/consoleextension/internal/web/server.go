@@ -10,6 +10,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -145,12 +146,8 @@ func New(options Options) (http.Handler, error) {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	if options.Logger == nil {
-		options.Logger = zap.NewNop()
-	}
-	if options.readTimeout == 0 {
-		options.readTimeout = readTimeout
-	}
+	options.Logger = cmp.Or(options.Logger, zap.NewNop())
+	options.readTimeout = cmp.Or(options.readTimeout, readTimeout)
 	static, err := newStaticFiles()
 	if err != nil {
 		return nil, err

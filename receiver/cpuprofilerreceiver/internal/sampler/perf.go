@@ -104,7 +104,6 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) (*Perf, error) {
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
 		MaxBytes: p.shares.tables,
-		MaxRead:  p.shares.tables,
 		Meter:    &meters.Files,
 		Budget:   p.budget,
 		Logger:   logger,

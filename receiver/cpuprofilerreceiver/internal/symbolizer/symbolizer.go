@@ -23,6 +23,7 @@ package symbolizer
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -253,21 +254,10 @@ func New(cfg Config) (*Symbolizer, error) {
 
 // prepare returns a Symbolizer whose worker does not run.
 func prepare(cfg Config) (*Symbolizer, error) {
-	if cfg.Root == "" {
-		cfg.Root = "/"
-	}
-	if cfg.CacheBytes == 0 {
-		cfg.CacheBytes = DefaultCacheBytes
-	}
-	if cfg.MaxObjects == 0 {
-		cfg.MaxObjects = DefaultMaxObjects
-	}
-	if cfg.CacheBytes < 0 || cfg.MaxObjects < 0 {
-		return nil, fmt.Errorf("a symbol cache of %d bytes and %d files: both must be positive", cfg.CacheBytes, cfg.MaxObjects)
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
-	}
+	cfg.Root = cmp.Or(cfg.Root, "/")
+	cfg.CacheBytes = cmp.Or(cfg.CacheBytes, DefaultCacheBytes)
+	cfg.MaxObjects = cmp.Or(cfg.MaxObjects, DefaultMaxObjects)
+	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -574,9 +564,7 @@ func (s *Symbolizer) Resolve(pid int, l *samples.Location) {
 }
 
 func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcome {
-	if l.Type == "" {
-		l.Type = samples.FrameNative
-	}
+	l.Type = cmp.Or(l.Type, samples.FrameNative)
 	m := l.Mapping
 	if m == nil {
 		return NoFile

@@ -5,6 +5,7 @@ package unwind
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -33,13 +34,11 @@ type Config struct {
 	// VDSO returns the object file that the kernel maps at VDSOPath. It may be nil.
 	VDSO     func() ([]byte, error)
 	VDSOPath string
-	// MaxBytes bounds the memory of all tables, 64 MiB by default. A table has at most
-	// half of it; what does not fit is left out. At the bound tables are dropped, first of
-	// programs that start and end at once, then the least recently used.
+	// MaxBytes bounds the memory of all tables, 64 MiB by default, and the .eh_frame that is
+	// in memory while a table is made. A table has at most half of it; what does not fit is
+	// left out. At the bound tables are dropped, first of programs that start and end at
+	// once, then the least recently used.
 	MaxBytes int64
-	// MaxRead bounds the .eh_frame that is in memory while its table is made, 64 MiB by
-	// default.
-	MaxRead int64
 	// MaxFiles bounds the files that are known, readable or not, 4096 by default. At the
 	// bound one is dropped.
 	MaxFiles int
@@ -155,18 +154,9 @@ func NewCache(cfg Config) *Cache {
 }
 
 func newCache(cfg Config) *Cache {
-	if cfg.MaxBytes <= 0 {
-		cfg.MaxBytes = defaultMaxBytes
-	}
-	if cfg.MaxRead <= 0 {
-		cfg.MaxRead = maxFrames
-	}
-	if cfg.MaxFiles <= 0 {
-		cfg.MaxFiles = defaultMaxFiles
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
-	}
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, defaultMaxBytes)
+	cfg.MaxFiles = cmp.Or(cfg.MaxFiles, defaultMaxFiles)
+	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -387,7 +377,7 @@ func (c *Cache) read(call *deadline.Call, r request, old *entry) (*entry, error)
 }
 
 func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
-	t, err := readTable(r, size, c.cfg.MaxBytes/2, uint64(min(c.cfg.MaxRead, maxFrames)))
+	t, err := readTable(r, size, c.cfg.MaxBytes/2, uint64(min(c.cfg.MaxBytes, maxFrames)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t == nil {

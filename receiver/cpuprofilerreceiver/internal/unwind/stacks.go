@@ -4,6 +4,7 @@
 package unwind
 
 import (
+	"cmp"
 	"time"
 
 	"go.uber.org/zap"
@@ -83,9 +84,7 @@ func programOf(p Process) program {
 
 // NewStacks returns Stacks that have found no need of copies.
 func NewStacks(cfg StacksConfig) *Stacks {
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	s := &Stacks{cfg: cfg, unwinder: newUnwinder(cfg.Tables)}
 	if cfg.Mode == CopiesAsNeeded {
 		s.sizes = newSizes(cfg.Bytes)

@@ -6,6 +6,7 @@
 package allocs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -137,15 +138,9 @@ type request struct {
 
 // New returns a sampler that does nothing yet.
 func New(cfg Settings) *Sampler {
-	if cfg.Root == "" {
-		cfg.Root = "/"
-	}
-	if cfg.Quiet <= 0 {
-		cfg.Quiet = time.Minute
-	}
-	if cfg.Random == nil {
-		cfg.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	}
+	cfg.Root = cmp.Or(cfg.Root, "/")
+	cfg.Quiet = cmp.Or(cfg.Quiet, time.Minute)
+	cfg.Random = cmp.Or(cfg.Random, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 	s := &Sampler{
 		link: link{
 			stopped: make(chan struct{}),

@@ -4,6 +4,7 @@
 package dotnet
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -107,18 +108,10 @@ type Events struct {
 
 // New returns an intake.
 func New(cfg Settings) *Intake {
-	if cfg.MaxBody <= 0 {
-		cfg.MaxBody = 1 << 20
-	}
-	if cfg.MaxBodies <= 0 {
-		cfg.MaxBodies = max(maxBodies, 4*cfg.MaxBody)
-	}
-	if cfg.MaxRequests <= 0 {
-		cfg.MaxRequests = 1024
-	}
-	if cfg.MaxWait <= 0 {
-		cfg.MaxWait = time.Second
-	}
+	cfg.MaxBody = cmp.Or(cfg.MaxBody, 1<<20)
+	cfg.MaxBodies = cmp.Or(cfg.MaxBodies, max(maxBodies, 4*cfg.MaxBody))
+	cfg.MaxRequests = cmp.Or(cfg.MaxRequests, 1024)
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, time.Second)
 	decoder := nativeformat.NewDecoder(0)
 	in := &Intake{
 		cfg:     cfg,

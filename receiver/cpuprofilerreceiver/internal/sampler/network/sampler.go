@@ -6,6 +6,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -74,9 +75,7 @@ type Sampler struct {
 
 // New returns a sampler that does nothing yet.
 func New(cfg Settings) *Sampler {
-	if cfg.Stacks == nil {
-		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
-	}
+	cfg.Stacks = cmp.Or(cfg.Stacks, unwind.NewStacks(unwind.StacksConfig{}))
 	s := &Sampler{}
 	cfg.Type, cfg.Refused, cfg.Lost = samples.NetSent, s.refused, attach.KernelLost
 	cfg.Tracepoints, cfg.Everywhere = targetEvents, everywhereEvents

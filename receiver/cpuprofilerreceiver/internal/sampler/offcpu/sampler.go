@@ -6,6 +6,7 @@
 package offcpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -96,12 +97,8 @@ const (
 
 // New returns a sampler that does nothing yet.
 func New(cfg Settings) *Sampler {
-	if cfg.MaxThreads <= 0 {
-		cfg.MaxThreads = defaultMaxThreads
-	}
-	if cfg.Stacks == nil {
-		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
-	}
+	cfg.MaxThreads = cmp.Or(cfg.MaxThreads, defaultMaxThreads)
+	cfg.Stacks = cmp.Or(cfg.Stacks, unwind.NewStacks(unwind.StacksConfig{}))
 	cfg.Type, cfg.Refused, cfg.Lost, cfg.Switches = samples.OffCPU, refused, attach.KernelLost, true
 	s := &Sampler{}
 	r := &s.reader

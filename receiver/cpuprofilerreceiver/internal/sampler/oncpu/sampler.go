@@ -7,6 +7,7 @@
 package oncpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,9 +103,7 @@ type Sampler struct {
 
 // New returns a sampler that does nothing yet.
 func New(cfg Settings) *Sampler {
-	if cfg.Stacks == nil {
-		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
-	}
+	cfg.Stacks = cmp.Or(cfg.Stacks, unwind.NewStacks(unwind.StacksConfig{}))
 	cfg.Type, cfg.Refused, cfg.Lost = samples.OnCPU, refused, kernelLost
 	s := &Sampler{}
 	s.Loop = attach.NewLoop(cfg.Config, cfg.Sink, &s.reader)
