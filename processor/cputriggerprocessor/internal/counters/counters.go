@@ -199,27 +199,24 @@ func (c *Counters) ObserveManual(refused func() (host, peer, idle uint64)) error
 
 // AddSamples counts samples.
 func (c *Counters) AddSamples(ctx context.Context, n *Samples) {
-	for o, n := range n {
-		if n > 0 {
-			c.builder.CPUTriggerSamples.Add(ctx, n, c.samples[o])
-		}
-	}
+	add(ctx, c.builder.CPUTriggerSamples, n[:], c.samples[:])
 }
 
-// AddItems counts server spans and data points.
+// AddItems counts server spans and data points, except for those that are ignored.
 func (c *Counters) AddItems(n *Items) {
-	for o, n := range n {
-		if n > 0 && ItemOutcome(o) != ItemIgnored {
-			c.builder.CPUTriggerItems.Add(context.Background(), n, c.items[o])
-		}
-	}
+	add(context.Background(), c.builder.CPUTriggerItems, n[ItemIgnored+1:], c.items[ItemIgnored+1:])
 }
 
 // AddReadings counts readings of a monitor, by its index.
 func (c *Counters) AddReadings(monitor int, n *Readings) {
-	for o, n := range n {
+	add(context.Background(), c.builder.CPUTriggerReadings, n[:], c.readings[monitor][:])
+}
+
+// add counts by outcome.
+func add(ctx context.Context, counter metric.Int64Counter, counts []int64, options []metric.MeasurementOption) {
+	for o, n := range counts {
 		if n > 0 {
-			c.builder.CPUTriggerReadings.Add(context.Background(), n, c.readings[monitor][o])
+			counter.Add(ctx, n, options[o])
 		}
 	}
 }

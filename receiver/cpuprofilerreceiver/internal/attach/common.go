@@ -90,6 +90,11 @@ func (l *Loop) Capture(of *perfevent.Attachment) *samples.Capture {
 	return l.capture
 }
 
+// Means reports whether a process is meant where events see others too.
+func (l *Loop) Means(pid int, cgroup string) bool {
+	return l.last.Plan.Mode != ModeFilter || l.last.Only == nil || l.last.Only(pid, cgroup)
+}
+
 // PeriodChanged is called after the period of the samples changed.
 func (l *Loop) PeriodChanged() {
 	l.before = new(samples.Capture)

@@ -32,7 +32,6 @@ type reader struct {
 	sources *sources
 	session *perfevent.Session
 	soon    bool // programs are being started
-	only    func(pid int, cgroup string) bool
 	rec     perfevent.Record
 	pace    *pace
 	begun   *begun
@@ -78,11 +77,7 @@ func (r *reader) Begin(session *perfevent.Session) {
 }
 
 // Attached forgets targets that are gone, and registers new ones.
-func (r *reader) Attached(f *attach.Found, gone []*perfevent.Attachment) {
-	r.only = nil
-	if f.Plan.Mode == attach.ModeFilter {
-		r.only = f.Only
-	}
+func (r *reader) Attached(_ *attach.Found, gone []*perfevent.Attachment) {
 	for _, t := range gone {
 		r.pace.forget(t)
 	}
@@ -175,7 +170,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		return
 	}
 	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
-	if !p.Wanted || r.only != nil && !r.only(rec.PID, p.Cgroup) {
+	if !p.Wanted || !r.loop.Means(rec.PID, p.Cgroup) {
 		return
 	}
 	r.counts.RateLimited += rec.Hits - 1 - rec.HitsLost

@@ -43,7 +43,6 @@ type reader struct {
 	cfg    Settings
 	loop   *attach.Loop
 	soon   bool // programs are being started
-	only   func(pid int, cgroup string) bool
 	rec    perfevent.Record
 	waits  *waits
 	scaler *scaler
@@ -95,11 +94,7 @@ func (r *reader) Begin(session *perfevent.Session) {
 }
 
 // Attached forgets the threads of attachments that are gone.
-func (r *reader) Attached(f *attach.Found, gone []*perfevent.Attachment) {
-	r.only = nil
-	if f.Plan.Mode == attach.ModeFilter {
-		r.only = f.Only
-	}
+func (r *reader) Attached(_ *attach.Found, gone []*perfevent.Attachment) {
 	for _, t := range gone {
 		r.waits.forgetTarget(t)
 	}
@@ -133,7 +128,6 @@ func (r *reader) End(session *perfevent.Session) {
 	r.waits.forget()
 	r.waits.setMean(1, 0)
 	r.watch.end(r.waits)
-	r.only = nil
 	r.publish()
 }
 
@@ -355,10 +349,8 @@ func (r *reader) switched(rec *perfevent.Record) {
 
 // wants reports whether a process's threads are followed.
 func (r *reader) wants(pid int) bool {
-	if !r.cfg.Table.WantsPID(pid) {
-		return false
-	}
-	return r.only == nil || r.only(pid, r.cfg.Table.CgroupOf(pid))
+	p := r.cfg.Table.Known(pid)
+	return p.Wanted && r.loop.Means(pid, p.Cgroup)
 }
 
 // sample keeps the stack of a thread that is about to leave its CPU. For a stack
@@ -380,7 +372,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		r.watch.sampled(rec.TID, rec.CPU)
 	}
 	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
-	if !p.Wanted || r.only != nil && !r.only(rec.PID, p.Cgroup) {
+	if !p.Wanted || !r.loop.Means(rec.PID, p.Cgroup) {
 		return
 	}
 	stack := r.cfg.Stacks.Of(p, &rec.Sample)

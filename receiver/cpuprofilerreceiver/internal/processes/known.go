@@ -3,13 +3,6 @@
 
 package processes
 
-// WantsPID reports whether a process is to be sampled. It reads nothing about known
-// processes.
-func (t *Table) WantsPID(pid int) bool {
-	p := t.Known(pid)
-	return p != nil && p.Wanted
-}
-
 // Known is Lookup for a record that does not have the cgroup: a known process stays in
 // its own.
 func (t *Table) Known(pid int) *Process {
@@ -21,13 +14,4 @@ func (t *Table) Known(pid int) *Process {
 		cgroup = p.cgroupID
 	}
 	return t.Lookup(pid, cgroup)
-}
-
-// CgroupOf returns the cgroup that tells a known process's group apart; empty if
-// unknown.
-func (t *Table) CgroupOf(pid int) string {
-	if p, ok := t.processes.Peek(pid); ok {
-		return p.Cgroup
-	}
-	return ""
 }
