@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -392,4 +393,41 @@ func TestUnitsBeyondTheBoundAreCountedAndLogged(t *testing.T) {
 	refused := logged[0].ContextMap()["refused"]
 	require.Positive(t, refused)
 	require.Equal(t, refused, r.metric("otelcol_cpu_trigger.units.refused")["too_many"])
+}
+
+// TestASandboxThatIsFoundIsNoUnit, nor one any longer that a profile named.
+func TestASandboxThatIsFoundIsNoUnit(t *testing.T) {
+	sleep, err := os.ReadFile("/bin/sleep")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	ids := map[string]string{}
+	for i, name := range []string{"pause", "app"} {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, sleep, 0o755))
+		ids[name] = fmt.Sprintf("%012x%051x%d", os.Getpid(), time.Now().UnixNano(), i)
+		cmd := hosttest.NewContainer(t, ids[name], 0).Command(file, "600")
+		require.NoError(t, cmd.Start())
+		require.Eventually(t, func() bool {
+			comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cmd.Process.Pid))
+			return string(comm) == name+"\n"
+		}, 30*time.Second, time.Millisecond)
+	}
+	r := newRig(t, "")
+	require.True(t, r.p.units.Add(identify.Identity{Name: ids["pause"]}, r.now))
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	d := &watch.Discoverer{
+		Tree: tree, Scope: identify.ScopeCgroup, Units: r.p.units, TTL: time.Hour, Interval: time.Second,
+		Now: func() time.Time { return r.now }, Log: r.p.log, SetClaims: func([]cgroup.Claim) {},
+	}
+	scanned, done := make(chan struct{}), make(chan struct{})
+	go func() { d.Run(ctx, scanned); close(done) }()
+	<-scanned
+	cancel()
+	<-done
+	_, ok := r.p.units.Lookup(ids["app"])
+	require.True(t, ok)
+	_, ok = r.p.units.Lookup(ids["pause"])
+	require.False(t, ok)
 }

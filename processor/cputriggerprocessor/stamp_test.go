@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -29,6 +30,20 @@ func TestStampingAddsEachAttributeOnce(t *testing.T) {
 	require.Equal(t, strings+10, out.Dictionary().StringTable().Len(), "ten keys")
 	require.Equal(t, attributes+10, out.Dictionary().AttributeTable().Len())
 	conformancetest.CheckDictionary(t, out)
+}
+
+// The workers of a unit are one series: their profiles leave with different begins, as the
+// rules that received checks demand.
+func TestWorkersOfAUnitBeginAtDifferentTimes(t *testing.T) {
+	r := newRig(t, "")
+	r.fire(containerA)
+	worker := inContainer(containerA)
+	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), worker, worker, worker)))
+	begins := map[pcommon.Timestamp]bool{}
+	for _, p := range allProfiles(r.received()) {
+		begins[p.Time()] = true
+	}
+	require.Len(t, begins, 3)
 }
 
 // labelsByType returns the policy and kind on the resource of each profile, by its type.

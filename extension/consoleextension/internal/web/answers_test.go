@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
 func TestAnAnswerIsComputedOnceForAllThatWaitForIt(t *testing.T) {
@@ -131,4 +133,46 @@ func TestPagesHaveNoCharactersThatHideOthers(t *testing.T) {
 	}
 	require.Equal(t, `<p title="\x1b[31m">é\u202egpj\u2066.exe`+"\n\t"+`\x00</p>`, written("text/html; charset=utf-8"))
 	require.Contains(t, written("application/octet-stream"), "\x1b")
+}
+
+// slowStore is a store whose instances take time: until the request's context ends, or a while.
+type slowStore struct {
+	*Memory
+	while     time.Duration // 0: until the context ends
+	now, most atomic.Int32
+}
+
+func (s *slowStore) Instances(ctx context.Context) ([]store.Instance, error) {
+	n := s.now.Add(1)
+	defer s.now.Add(-1)
+	for m := s.most.Load(); n > m && !s.most.CompareAndSwap(m, n); m = s.most.Load() {
+	}
+	if s.while > 0 {
+		time.Sleep(s.while)
+		return s.Memory.Instances(ctx)
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Pages are answered within the bounds of answers.
+func TestPagesAreBounded(t *testing.T) {
+	slow := &slowStore{Memory: Demo(testNow), while: 20 * time.Millisecond}
+	h := newTestServer(t, slow.Memory, func(o *Options) { o.Store = slow })
+	var readers sync.WaitGroup
+	for n := range 20 {
+		readers.Go(func() {
+			if w := get(t, h, fmt.Sprintf("/health?n=%d", n)); w.Code != http.StatusOK {
+				t.Error(w.Code, w.Body)
+			}
+		})
+	}
+	readers.Wait()
+	require.LessOrEqual(t, slow.most.Load(), int32(computedAtOnce))
+
+	slow = &slowStore{Memory: slow.Memory}
+	h = newTestServer(t, slow.Memory, func(o *Options) { o.Store, o.readTimeout = slow, 10*time.Millisecond })
+	w := get(t, h, "/health")
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	require.Equal(t, "5", w.Header().Get("Retry-After"))
 }

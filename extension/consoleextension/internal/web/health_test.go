@@ -4,6 +4,8 @@
 package web
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,4 +100,15 @@ func TestTheHealthPageSaysHowToTurnItOn(t *testing.T) {
 	page := getPage(t, newTestServer(t, &Memory{}), "/health")
 	require.Contains(t, textOf(page), "No collector sends its own metrics and logs here yet")
 	require.Contains(t, find(page, "pre")[0].FirstChild.Data, "periodic:")
+}
+
+// TestPagesShowWhatHidesOthers: an id is in attributes of elements, which no template escapes
+// for control characters and those that change the order of others.
+func TestPagesShowWhatHidesOthers(t *testing.T) {
+	m := &Memory{AllInstances: []store.Instance{collector()}}
+	m.AllInstances[0].ID = "\x1b[31m\u202egpj.exe"
+	w := get(t, newTestServer(t, m), "/health")
+	require.Equal(t, http.StatusOK, w.Code)
+	require.False(t, strings.ContainsAny(w.Body.String(), "\x1b\u202e"))
+	require.Contains(t, w.Body.String(), `\x1b[31m\u202egpj.exe`)
 }

@@ -494,17 +494,48 @@ func TestAUnitDoesNotTakeAllPlaces(t *testing.T) {
 	require.NoError(t, out[0].Err, "another unit has a place")
 }
 
+// TestAResourceThatGaveWayCountsAgain once its unit is looked for again.
+func TestAResourceThatGaveWayCountsAgain(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"})
+	send := func(n int) {
+		r.in.ObserveTraces(r.traces(map[string]any{"container.id": identifytest.ContainerA, "n": n}, stable(500, 0)))
+		r.identify()
+	}
+	send(0)
+	u := r.in.units[identifytest.ContainerA]
+	first := u.sources[0]
+	for n := range maxSourcesOfUnit {
+		send(n + 1)
+	}
+	require.NotContains(t, u.sources, first)
+	r.now = r.now.Add(recheckAfter + time.Second)
+	send(0)
+	require.Contains(t, u.sources, first)
+}
+
 // TestAPointIsOneItem, however many requests it claims: what one request adds to the
 // counter of items is bounded by its size.
 func TestAPointIsOneItem(t *testing.T) {
-	var s tally
+	r := newRig(t, Condition{Monitor: Metric, Metric: "wait", Statistic: Mean})
 	for range 3 {
-		o := observation{s: &source{tallies: []tally{{}}, spreads: make([]spread, 1), plan: &plan{selections: make([]selection, 1)}}}
-		o.add(0, &increment{count: 6e15, sum: 1}, 1, false)
-		s.add(&o.s.tallies[0])
+		md := pmetric.NewMetrics()
+		rm := md.ResourceMetrics().AppendEmpty()
+		rm.Resource().Attributes().PutStr("container.id", strings.Repeat("9", 64))
+		m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+		m.SetName("wait")
+		h := m.SetEmptyHistogram()
+		h.SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+		p := h.DataPoints().AppendEmpty()
+		p.SetTimestamp(pcommon.NewTimestampFromTime(r.now))
+		p.SetCount(6e15)
+		p.SetSum(1)
+		r.in.ObserveMetrics(md)
 	}
-	require.EqualValues(t, 3, s.items)
-	require.InDelta(t, 18e15, s.seen, 1)
+	for _, s := range r.in.sources {
+		require.InDelta(t, 18e15, s.tallies[0].seen, 1, "they are counted, and wait for their unit")
+	}
+	r.identify()
+	require.EqualValues(t, 3, r.items[counters.ItemUnmatched])
 }
 
 // TestLongAttributes are not kept: what is remembered of a resource is bounded.

@@ -128,15 +128,17 @@ func (l *Loop) Count(now perfevent.Stats) (before perfevent.Stats) {
 	return before
 }
 
-// ReadUpTo sets the time before which everything has been read and Count has counted what was
-// lost. It returns true, and does not set the time, if the kernel may still report a loss
-// before it: then the rings are to be read again soon.
-func (l *Loop) ReadUpTo(session *perfevent.Session, time int64) (again bool) {
+// ReadUpTo counts what was lost, by the counters now, and then sets the time before which
+// everything has been read. It does not set the time, and again is true, if the kernel may
+// still report a loss before it: then the rings are to be read again soon. It returns the
+// counters before.
+func (l *Loop) ReadUpTo(session *perfevent.Session, now perfevent.Stats, time int64) (before perfevent.Stats, again bool) {
+	before = l.Count(now)
 	if session.LossPending() {
-		return true
+		return before, true
 	}
 	l.sink.ReadUpTo(time)
-	return false
+	return before, false
 }
 
 // Lost returns the number of events that the kernel has lost.

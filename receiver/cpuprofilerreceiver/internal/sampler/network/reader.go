@@ -129,8 +129,7 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	now := session.Stats()
 	r.counts.RateLimited += now.Unsampled - r.stats.Unsampled
 	r.stats = now
-	r.loop.Count(now)
-	again := r.loop.ReadUpTo(session, upTo)
+	_, again := r.loop.ReadUpTo(session, now, upTo)
 	r.publish()
 	return r.cfg.Table.Settle() || again
 }

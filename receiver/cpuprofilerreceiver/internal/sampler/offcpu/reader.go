@@ -150,8 +150,11 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	}
 	r.closing = closing
 	r.closed.Store(closing)
-	r.count(session.Stats())
-	again := r.loop.ReadUpTo(session, upTo)
+	now := session.Stats()
+	before, again := r.loop.ReadUpTo(session, now, upTo)
+	if now.Corrupt != before.Corrupt {
+		r.waits.forget() // corrupt records may have been switches
+	}
 	if r.paused == 0 {
 		r.adjust(session, upTo)
 		r.look()
@@ -214,13 +217,6 @@ func (r *reader) look() {
 	if err != nil && !r.logged.unwatched {
 		r.logged.unwatched = true
 		r.cfg.Logger.Warn("sampling single threads failed; long waits may be shown without a stack", zap.Error(err))
-	}
-}
-
-// count counts what the kernel has lost.
-func (r *reader) count(now perfevent.Stats) {
-	if before := r.loop.Count(now); now.Corrupt != before.Corrupt {
-		r.waits.forget() // corrupt records may have been switches
 	}
 }
 

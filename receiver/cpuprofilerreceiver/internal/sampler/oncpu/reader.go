@@ -144,8 +144,7 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	for session.Read(&r.rec) {
 		r.handle(&r.rec)
 	}
-	r.loop.Count(session.Stats())
-	again := r.loop.ReadUpTo(session, upTo)
+	_, again := r.loop.ReadUpTo(session, session.Stats(), upTo)
 	switch {
 	case r.cfg.Table.Settle() || again:
 		return attach.SettleWait
