@@ -142,8 +142,8 @@ fmt: ## format the code
 .PHONY: lint
 lint: ## check the code: linters, and that other systems still build
 	$(TOOL) golangci-lint run ./...
-	GOOS=darwin GOARCH=arm64 go vet $$(go list ./... | grep -v /test/)
-	GOOS=windows GOARCH=amd64 go vet $$(go list ./... | grep -v /test/)
+	GOOS=darwin GOARCH=arm64 go vet $$(GOOS=darwin go list ./... | grep -v /test/)
+	GOOS=windows GOARCH=amd64 go vet $$(GOOS=windows go list ./... | grep -v /test/)
 	GOOS=linux GOARCH=arm64 go vet ./...
 
 .PHONY: traces
