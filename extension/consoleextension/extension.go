@@ -183,7 +183,7 @@ func readersOf(path string, hot *hotunitsextension.HotUnits) func() []policyfile
 	return func() (readers []policyfile.Reader) {
 		for _, f := range hot.PolicyFiles() {
 			if own, err := filepath.Abs(f.Path); err == nil && own == filepath.Clean(path) {
-				readers = append(readers, policyfile.Reader{Name: f.Reader.String(), Check: f.Check, Version: f.Version()})
+				readers = append(readers, policyfile.Reader{Name: f.Reader.String(), Check: f.Check, Doubts: f.Doubts, Version: f.Version()})
 			}
 		}
 		return readers

@@ -23,6 +23,9 @@ type PolicyFile struct {
 	// Check returns what is wrong with a document, each fault with its line; nil if the
 	// reader would put its policies in force.
 	Check func(document []byte) error
+	// Doubts returns what is probably a mistake in a document that Check accepts. It may be
+	// nil.
+	Doubts func(document []byte) []string
 	// Version returns the version in force: the beginning of the SHA-256 of the document
 	// that was read last and accepted. It is empty before the first one.
 	Version func() string

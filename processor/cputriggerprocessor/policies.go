@@ -53,19 +53,27 @@ func (cfg *Config) withPolicies(document []byte) (*Config, error) {
 	var faults []error
 	for i := range next.Policies {
 		if err := confmap.Validate(&next.Policies[i]); err != nil { // of the types within
-			faults = append(faults, atLine(list, fmt.Errorf("policies[%d]: %w", i, err)))
+			faults = append(faults, fmt.Errorf("policies[%d]: %w", i, err))
 		}
 	}
-	for _, fault := range flatten(next.validatePolicies()) {
-		faults = append(faults, atLine(list, fault))
-	}
-	if n := len(faults); n > maxPolicyFaults {
-		faults = append(faults[:maxPolicyFaults], fmt.Errorf("and %d more", n-maxPolicyFaults))
-	}
-	if len(faults) > 0 {
-		return nil, errors.Join(faults...)
+	faults = append(faults, flatten(next.validatePolicies())...)
+	if err := atLines(list, faults); err != nil {
+		return nil, err
 	}
 	return &next, nil
+}
+
+// atLines returns the first faults, each with its line; nil if there are none.
+func atLines(list *yaml.Node, faults []error) error {
+	n := len(faults)
+	faults = faults[:min(n, maxPolicyFaults)]
+	for i := range faults {
+		faults[i] = atLine(list, faults[i])
+	}
+	if n > maxPolicyFaults {
+		faults = append(faults, fmt.Errorf("and %d more", n-maxPolicyFaults))
+	}
+	return errors.Join(faults...)
 }
 
 // parsePolicies returns the list of a document, within the bounds.
@@ -131,7 +139,7 @@ func decodePolicies(list *yaml.Node) ([]PolicyConfig, error) {
 		Policies []PolicyConfig `mapstructure:"policies"`
 	}
 	if err := configlog.Check(confmap.NewFromStringMap(map[string]any{"policies": items}), document{}); err != nil {
-		return nil, atLine(list, flatten([]error{err})[0])
+		return nil, atLines(list, flatten([]error{err}))
 	}
 	policies := make([]PolicyConfig, len(items))
 	conditions := 0

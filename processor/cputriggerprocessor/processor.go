@@ -266,8 +266,14 @@ func (p *cpuTrigger) warnUnfed(cfg *Config) {
 	}
 }
 
-// warnDoubtful warns of thresholds that are almost certainly mistakes.
-func (p *cpuTrigger) warnDoubtful(cfg *Config) {
+// doubt is a threshold that is almost certainly a mistake.
+type doubt struct {
+	policy, monitor, why string
+	threshold            float64
+}
+
+// doubtsOf returns what is doubtful in a configuration.
+func doubtsOf(cfg *Config) (all []doubt) {
 	ofLimit := []string{monitor.CPUUtilization, monitor.CPUBottleneck, monitor.CPUBusiestThread, monitor.CPURequestUtilization, monitor.HostCPUUtilization, monitor.MemoryUtilization}
 	for _, policy := range cfg.Policies {
 		for _, item := range policy.AnyOf {
@@ -283,9 +289,17 @@ func (p *cpuTrigger) warnDoubtful(cfg *Config) {
 			default:
 				continue
 			}
-			p.log.Warn("a threshold is probably a mistake", zap.String("policy", policy.Name),
-				zap.String("monitor", item.Monitor), zap.Float64("threshold", t), zap.String("why", why))
+			all = append(all, doubt{policy.Name, item.Monitor, why, t})
 		}
+	}
+	return all
+}
+
+// warnDoubtful warns of what is doubtful.
+func (p *cpuTrigger) warnDoubtful(cfg *Config) {
+	for _, d := range doubtsOf(cfg) {
+		p.log.Warn("a threshold is probably a mistake", zap.String("policy", d.policy),
+			zap.String("monitor", d.monitor), zap.Float64("threshold", d.threshold), zap.String("why", d.why))
 	}
 }
 

@@ -172,6 +172,14 @@ func (p *cpuTrigger) policyFile(path string) hotunitsextension.PolicyFile {
 			_, err := p.cfg.withPolicies(document)
 			return err
 		},
+		Doubts: func(document []byte) (all []string) {
+			if next, err := p.cfg.withPolicies(document); err == nil {
+				for _, d := range doubtsOf(next) {
+					all = append(all, fmt.Sprintf("policy %s: %s over %v: %s", d.policy, d.monitor, d.threshold, d.why))
+				}
+			}
+			return all
+		},
 		Version: func() string { return p.inForce.Load().version },
 	}
 }

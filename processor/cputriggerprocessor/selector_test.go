@@ -170,7 +170,9 @@ func TestPoliciesThatMatchNoUnitAreWarnedOf(t *testing.T) {
 	for match, want := range map[string]map[string]string{
 		"{servce.name: checkout}":                           {"match": "servce.name: checkout", "why": "did you mean service.name?"},
 		"{cgroup: /dockr/*}":                                {"match": "cgroup: /dockr/*", "why": "did you mean /docker/" + containerA + "?"},
-		"{service.name: cart}":                              {"match": "", "why": "no unit matches all"},
+		"{service.name: cart}":                              {"match": "service.name: cart", "why": "no unit has such a value: did you mean checkout?"},
+		"{service.name: 'unknown_service:java'}":            {"match": "service.name: unknown_service:java", "why": "select process.executable.name"},
+		"{team: shop}":                                      {"match": "team: shop", "why": "no profile has this attribute"},
 		"{cgroup: '/docker/*', service.name: checkout}":     nil,
 		"{container.id: " + containerA + "}":                nil,
 		"{container.id: " + strings.Repeat("e", 64) + "}":   {"match": "container.id: " + strings.Repeat("e", 64), "why": "no unit has such a value"},

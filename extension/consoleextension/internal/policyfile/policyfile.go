@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/boundedread"
@@ -45,6 +46,8 @@ type Reader struct {
 	Name string
 	// Check returns what is wrong with a document.
 	Check func(document []byte) error
+	// Doubts returns what is probably a mistake in a document. It may be nil.
+	Doubts func(document []byte) []string
 	// Version is the version in force; empty: none of this file.
 	Version string
 }
@@ -125,6 +128,17 @@ func (f *File) Check(document []byte) error {
 		}
 	}
 	return nil
+}
+
+// Doubts returns what is probably a mistake in a document, as its readers say.
+func (f *File) Doubts(document []byte) (all []string) {
+	for _, r := range f.readers() {
+		if r.Doubts != nil {
+			all = append(all, r.Doubts(document)...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Save replaces the version of the file that is known as from. That version stays beside

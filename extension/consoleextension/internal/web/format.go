@@ -48,7 +48,8 @@ func (s *Server) functions() template.FuncMap {
 		"phase":     phaseName,    // phase "both": at the trigger
 		"groups":    groupChoices, // groups CHOICES: by their headings
 		"plaintime": plainTime,    // plaintime TIME: 2026-01-02 15:04:05 UTC, without markup
-		"isotime":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"isotime":   machineTime,
+		"fieldtime": func(t time.Time) string { return t.UTC().Format(fieldTime) }, // fieldtime TIME: 2026-01-02T15:04:05
 	}
 }
 
@@ -187,15 +188,14 @@ func formatTime(t time.Time) template.HTML {
 	if t.IsZero() {
 		return "–"
 	}
-	t = t.UTC()
-	return template.HTML(`<time datetime="` + t.Format("2006-01-02T15:04:05.000Z") + `">` + //nolint:gosec // digits
-		t.Format("2006-01-02 15:04:05") + ` UTC</time>`)
+	return template.HTML(`<time datetime="` + machineTime(t) + `">` + plainTime(t) + `</time>`) //nolint:gosec // digits
 }
 
 // plainTime returns a time where no element can be.
-func plainTime(t time.Time) string {
-	return t.UTC().Format("2006-01-02 15:04:05") + " UTC"
-}
+func plainTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// machineTime returns a time as the attribute datetime has it.
+func machineTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 // ago returns how long ago a time was, with the time itself as tooltip.
 func (s *Server) ago(t time.Time) template.HTML {
@@ -210,9 +210,7 @@ func (s *Server) ago(t time.Time) template.HTML {
 	case d >= 2*time.Second:
 		words = roughly(d) + " ago"
 	}
-	t = t.UTC()
-	return template.HTML(`<time class="ago" datetime="` + t.Format("2006-01-02T15:04:05.000Z") + //nolint:gosec // digits
-		`" title="` + t.Format("2006-01-02 15:04:05") + ` UTC">` + words + `</time>`)
+	return template.HTML(`<time class="ago" datetime="` + machineTime(t) + `" title="` + plainTime(t) + `">` + words + `</time>`) //nolint:gosec // digits
 }
 
 // roughly returns a time span in one unit, or two of hours.

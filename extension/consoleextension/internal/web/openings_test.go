@@ -62,6 +62,9 @@ func TestOpeningsAreFiltered(t *testing.T) {
 		"service=nothing":         0,
 		"service=checkout&part=9": 5,
 		"from=2026-01-02T09:00:00Z&to=2026-01-02T11:00:00Z": 1,
+		"from=2026-01-02T09:00&to=2026-01-02T11:00:00":      1, // of a browser's fields
+		"range=6h&from=&to=":                                4,
+		"from=&to=2026-01-02T11:00":                         3,
 	} {
 		require.Len(t, rows(t, getPage(t, h, "/?"+query)), want, query)
 	}
@@ -75,6 +78,9 @@ func TestOpeningsAreFiltered(t *testing.T) {
 	require.Equal(t, "cpu_throttling", textOf(selected[0]))
 	require.Len(t, find(page, "a", with("href", "?range=6h&reason=cpu_throttling")), 1, "another range has the same filters")
 	require.Equal(t, http.StatusBadRequest, get(t, h, "/?range=later").Code)
+	field := find(getPage(t, h, "/?from=2026-01-02T09:00&to=2026-01-02T11:00"), "input", with("name", "from"))
+	require.Len(t, field, 1)
+	require.Equal(t, "2026-01-02T09:00:00", attributeOf(field[0], "value"))
 	require.Contains(t, textOf(getPage(t, newTestServer(t, &Memory{}), "/")), "No gate opened in this time.")
 }
 

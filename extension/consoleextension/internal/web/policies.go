@@ -65,15 +65,17 @@ type filePart struct {
 	Readers  []policyfile.Reader
 	Doc      policyfile.Document
 	Err      string // why it cannot be read
+	Refused  string // what its readers find wrong with it
 	ReadOnly string // why it cannot be edited; empty: it can
 
 	Form    *policyForm // nil if it cannot be edited
 	Text    string      // in the editor
 	Version string      // that the text was made of
 	Faults  []string
-	Checked bool // the text has no faults
-	Saved   bool // the file is as it was saved
-	Changed bool // someone else changed the file since the text was made
+	Doubts  []string // what is probably a mistake in the text
+	Checked bool     // the text has no faults
+	Saved   bool     // the file is as it was saved
+	Changed bool     // someone else changed the file since the text was made
 	// Took are the changes by which collectors put the version in force.
 	Took []store.PolicyChange
 }
@@ -102,6 +104,10 @@ func (s *Server) file(ctx context.Context) *filePart {
 		f.ReadOnly = cmp.Or(f.ReadOnly, "it cannot be read")
 	}
 	f.Doc, f.Text, f.Version = doc, string(doc.Text), doc.Version
+	var invalid *policyfile.InvalidError
+	if err == nil && errors.As(s.Policies.Check(doc.Text), &invalid) {
+		f.Refused = invalid.Error()
+	}
 	return f
 }
 
@@ -194,6 +200,10 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 	for _, policy := range policies {
 		p.Policies = append(p.Policies, newPolicyRow(policy))
 	}
+	if file != nil {
+		file.Doubts = s.Policies.Doubts([]byte(file.Text))
+		p.addPolicies(file.Doc.Text)
+	}
 	p.unmatched(changes, instances)
 	changes = slices.DeleteFunc(slices.Clone(changes), func(c store.PolicyChange) bool { return c.Unmatched != "" })
 	if file != nil {
@@ -209,6 +219,16 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 		Styles:  []string{"forms.css"},
 		Refresh: status == http.StatusOK && r.Method == http.MethodGet, // an editor keeps its text
 	})
+}
+
+// addPolicies adds the policies of a file that no unit has had yet.
+func (p *policiesPage) addPolicies(document []byte) {
+	inFile, _ := policyfile.Policies(document) // what is wrong with it is shown beside its text
+	for _, of := range inFile {
+		if !slices.ContainsFunc(p.Policies, func(row policyRow) bool { return row.Name == of.Name }) {
+			p.Policies = append(p.Policies, policyRow{PolicySummary: store.PolicySummary{Name: of.Name}})
+		}
+	}
 }
 
 // unmatched adds the policies that match no unit, as their collectors said since they started
@@ -236,6 +256,14 @@ func (p *policiesPage) unmatched(changes []store.PolicyChange, instances []store
 			p.Policies[i].Unmatched = c.Why
 		}
 	}
+}
+
+// Watched returns the number of units to which the policy applies.
+func (row policyRow) Watched() (n int) {
+	for _, units := range row.Units {
+		n += units
+	}
+	return n
 }
 
 func newPolicyRow(of store.PolicySummary) policyRow {
@@ -293,5 +321,5 @@ func (f *filePart) InForce(r policyfile.Reader) string {
 	case f.Doc.Version:
 		return fmt.Sprintf("%s: in force", r.Name)
 	}
-	return fmt.Sprintf("%s: version %s is in force; this one is not read yet, or was refused", r.Name, r.Version)
+	return fmt.Sprintf("%s: version %s is in force, and this one is not", r.Name, r.Version)
 }

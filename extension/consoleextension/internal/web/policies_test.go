@@ -34,7 +34,7 @@ func TestThePoliciesPage(t *testing.T) {
 		return texts
 	}
 	require.Equal(t, []string{
-		"cpu 1 gate open 1 cooling down", "cpu_utilization over 80 %, 30s average", "5", "4 baseline 1", "–", "cooldown : 5 budget : 2 min_age : 1", "12 s ago",
+		"cpu 1 gate open 1 cooling down", "cpu_utilization over 80 %, 30s average", "7", "4 baseline 1", "–", "cooldown : 5 budget : 2 min_age : 1", "12 s ago",
 	}, cells(1))
 	require.Equal(t, "http_response_time over 500 ms or 750 ms, 1m average", cells(4)[1], "hosts differ")
 	require.Equal(t, "1 dry run", cells(4)[4])
@@ -94,6 +94,11 @@ func edited(t *testing.T, edit bool) (h http.Handler, path string) {
 				return errors.Join(errors.New("line 2: policies[0]: unknown keys: anyof"), errors.New("line 3: <b>"))
 			}
 			return nil
+		}, Doubts: func(document []byte) (all []string) {
+			if strings.Contains(string(document), "0.8") {
+				all = append(all, "did you mean 80?")
+			}
+			return all
 		}}}
 	}
 	return newTestServer(t, Demo(testNow), withToken, func(o *Options) { o.Policies = policyfile.New(path, edit, readers) }), path
@@ -123,6 +128,19 @@ func editor(t *testing.T, page *html.Node) url.Values {
 	}
 	values.Set("text", strings.ReplaceAll(text, "\n", "\r\n"))
 	return values
+}
+
+// A version that was written by others is refused, and a threshold is doubtful: the page says
+// so before anything is pressed. A policy without a unit is in the table.
+func TestTheFaultsOfTheFileAreShown(t *testing.T) {
+	h, path := edited(t, true)
+	require.NoError(t, os.WriteFile(path, []byte("- name: fresh\n  any_of: [{monitor: cpu_utilization, threshold: 0.8}]\n"), 0o600))
+	page := getPage(t, h, "/policies")
+	require.Contains(t, textOf(page), "Probably a mistake: did you mean 80?")
+	require.NotContains(t, textOf(page), "It is refused")
+	require.Contains(t, textOf(find(page, "div", with("id", "policies"))[0]), "fresh")
+	require.NoError(t, os.WriteFile(path, []byte("- name: a\n  anyof: []\n"), 0o600))
+	require.Contains(t, textOf(getPage(t, h, "/policies")), "It is refused, and the policies before stay in force: line 2: policies[0]: unknown keys: anyof")
 }
 
 func TestThePolicyFileIsEdited(t *testing.T) {
@@ -158,7 +176,7 @@ func TestThePolicyFileIsEdited(t *testing.T) {
 	to, _, _ := strings.Cut(w.Header().Get("Location"), "#")
 	page = getPage(t, h, to)
 	require.Contains(t, textOf(page), "Saved.")
-	require.Contains(t, textOf(page), "this one is not read yet, or was refused")
+	require.Contains(t, textOf(page), "is in force, and this one is not")
 
 	// Someone else saved meanwhile: nothing is overwritten, and nothing is lost.
 	form.Set("text", "- name: mine\r\n")
@@ -318,12 +336,14 @@ func TestUnitsThatMatchAreCounted(t *testing.T) {
 	units := []store.UnitSummary{
 		unit("/system.slice/a.service", 0, nil),
 		unit(strings.Repeat("ab", 32), 0, map[string]string{"service.name": "checkout"}),
+		unit("/b", 0, map[string]string{"service.name": "unknown_service:python3"}),
 		unit("gone", time.Hour, map[string]string{"service.name": "checkout"}),
 	}
 	for _, tt := range [][3]string{
-		{"", "", "2 units match"},
+		{"", "", "3 units match"},
 		{"service.name", "check*", "1 unit matches"},
 		{"service.name", "cart", "0 units match"},
+		{"service.name", "unknown_service:*", "0 units match"},
 		{"cgroup", "/system.slice/*", "1 unit matches"},
 		{"container.id", "abababababab", "1 unit matches"},
 		{"k8s.pod.name", "a", "No unit that the console knows has k8s.pod.name"},

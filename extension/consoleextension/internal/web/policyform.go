@@ -147,7 +147,8 @@ func matching(units []store.UnitSummary, key, glob string, now time.Time) string
 		case key == attr.ContainerID && !ok && isContainerID(u.Name):
 			value, ok = u.Name, true
 		}
-		if !ok {
+		// The console names services that have no name; policies are matched before that.
+		if !ok || key == attr.ServiceName && strings.HasPrefix(value, "unknown_service") {
 			continue
 		}
 		known++

@@ -51,9 +51,9 @@ func rangeLinks(q url.Values, span timeRange) (links []rangeLink) {
 
 // rangeOf returns the range that a URL asks for: by default the usual time until end.
 func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error) {
-	if q.Has("from") || q.Has("to") {
-		from, err := time.Parse(time.RFC3339, q.Get("from"))
-		to, err2 := time.Parse(time.RFC3339, q.Get("to"))
+	if q.Get("from") != "" || q.Get("to") != "" {
+		to, err := momentOf(q.Get("to"), end)
+		from, err2 := momentOf(q.Get("from"), to.Add(-usual))
 		if err != nil || err2 != nil || !to.After(from) {
 			return timeRange{}, failure{http.StatusBadRequest, "from and to must be times such as 2026-01-02T15:04:05Z, from before to."}
 		}
@@ -69,6 +69,23 @@ func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error
 	}
 	return timeRange{From: end.Add(-last), To: end, Last: last}, nil
 }
+
+// momentOf returns the time of a text, in UTC where the text has no zone, as those of
+// browsers' fields; a default for no text.
+func momentOf(text string, otherwise time.Time) (at time.Time, err error) {
+	if text == "" {
+		return otherwise, nil
+	}
+	for _, layout := range [...]string{time.RFC3339, fieldTime, "2006-01-02T15:04"} {
+		if at, err = time.Parse(layout, text); err == nil {
+			break
+		}
+	}
+	return at, err
+}
+
+// fieldTime is the layout of a time in a browser's field.
+const fieldTime = "2006-01-02T15:04:05"
 
 // unitPage has the data of unit.html.
 type unitPage struct {

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -15,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/internal/unitmatch"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 // maxSeen bounds the hashes of resources that a unit remembers having seen, each 8
@@ -91,33 +94,42 @@ func (s *Set) TakeUnused(now time.Time) (out []Unused) {
 	return out
 }
 
+// usualKeys are attributes that policies often name.
+var usualKeys = []string{
+	attr.ServiceName, attr.ServiceNamespace, attr.ContainerName, attr.PodName, attr.NamespaceName, attr.ExecutableName, attr.ExecutablePath, attr.HostName,
+}
+
 // whyUnused returns why a condition holds for no unit; empty if it may hold for one.
 func (s *Set) whyUnused(c condition) string {
-	if c.key != unitmatch.CgroupKey && c.key != attr.ContainerID {
-		known := s.cfg.Selectors.known
-		nearest, _ := texts.Nearest(c.key, slices.Sorted(maps.Keys(known)))
-		switch _, ok := known[c.key]; {
-		case ok:
-			return ""
-		case nearest == "":
-			return "no profile of a unit has arrived yet"
-		}
-		return fmt.Sprintf("no profile has this attribute: did you mean %s?", nearest)
-	}
-	var values []string
+	sel := s.cfg.Selectors
+	values := slices.Clone(sel.values[c.key])
 	for _, u := range s.byName {
-		value := u.fact(c.key)
-		if value != "" && c.matches(value) {
-			return ""
-		}
-		if value != "" && len(values) < maxKnown {
+		if value := u.fact(c.key); value != "" {
 			values = append(values, value)
 		}
 	}
-	if nearest, _ := texts.Nearest(c.glob, values); nearest != "" {
-		return fmt.Sprintf("no unit has such a value: did you mean %s?", nearest)
+	attributes := c.key != unitmatch.CgroupKey && c.key != attr.ContainerID
+	switch {
+	case slices.ContainsFunc(values, c.matches):
+		return ""
+	case attributes && len(sel.known) == 0:
+		return "no profile of a unit has arrived yet"
+	case c.key == attr.ServiceName && (len(values) == 0 || strings.HasPrefix(c.glob, identify.UnknownService)):
+		return "no unit has such a service name (unknown_service is added later): set OTEL_SERVICE_NAME in the service, or select process.executable.name"
+	case attributes && len(values) == 0:
+		return "no profile has this attribute" + didYouMean(c.key, slices.AppendSeq(slices.Clone(usualKeys), maps.Keys(sel.known)), max(2, len(c.key)/2))
 	}
-	return "no unit has such a value"
+	return "no unit has such a value" + didYouMean(c.glob, values, math.MaxInt)
+}
+
+// didYouMean returns a question for the nearest of several texts, or nothing if it differs
+// in more letters than most.
+func didYouMean(text string, candidates []string, most int) string {
+	slices.Sort(candidates)
+	if nearest, distance := texts.Nearest(text, candidates); nearest != "" && distance <= most {
+		return fmt.Sprintf(": did you mean %s?", nearest)
+	}
+	return ""
 }
 
 // facts returns what is known by a key, or nothing.
@@ -163,10 +175,11 @@ type Selectors struct {
 	keys     []string         // of attributes, sorted
 	seed     maphash.Seed
 
-	used  []bool              // by policy: a unit matched
-	known map[string]struct{} // keys of attributes that profiles have, at most maxKnown, until taken
-	since time.Time           // when TakeUnused was first called
-	taken bool                // TakeUnused has returned what is unused
+	used   []bool              // by policy: a unit matched
+	known  map[string]struct{} // keys of attributes that profiles have, at most maxKnown, until taken
+	values map[string][]string // by key, what profiles have of the attributes of policies, likewise
+	since  time.Time           // when TakeUnused was first called
+	taken  bool                // TakeUnused has returned what is unused
 }
 
 // NewSelectors compiles the globs of all policies.
@@ -195,7 +208,7 @@ func NewSelectors(policies []PolicyGlobs) (*Selectors, error) {
 		s.policies = nil
 	}
 	s.keys = slices.Sorted(maps.Keys(keys))
-	s.used, s.known = make([]bool, len(policies)), map[string]struct{}{}
+	s.used, s.known, s.values = make([]bool, len(policies)), map[string]struct{}{}, map[string][]string{}
 	return s, nil
 }
 
@@ -271,6 +284,11 @@ func (s *Selectors) see(u *Unit, attributes pcommon.Map) {
 		for key := range attributes.All() {
 			if len(s.known) < maxKnown {
 				s.known[Shorten(key)] = struct{}{}
+			}
+		}
+		for _, key := range s.keys {
+			if value := Shorten(known(key)); value != "" && len(s.values[key]) < maxKnown && !slices.Contains(s.values[key], value) {
+				s.values[key] = append(s.values[key], value)
 			}
 		}
 	}
