@@ -68,7 +68,7 @@ func TestOpeningPage(t *testing.T) {
 	page := getPage(t, h, hotURL)
 	assert.Equal(t, "Policy cpu opened the gate of checkout at 2026-01-02 14:39:05 UTC , because cpu_utilization was 97.2 % "+
 		", over the threshold of 80 % ( 30s average ). It closed after 30 s: the duration of its policy . "+
-		"shop/checkout-5d9f8b7c6-jq4kz · node-1.example · 11,862 samples, 1.41 MiB · trace of the request",
+		"shop/checkout-5d9f8b7c6-jq4kz · node-1.example · 1.41 MiB of profiles · trace of the request",
 		textOf(one(t, page, "p", class("why"))))
 	trace := one(t, page, "a", with("rel", "noopener noreferrer"))
 	assert.Equal(t, "https://traces.example/4bf92f3577b34da6a3ce929d0e0e4736?span=00f067aa0ba902b7", attributeOf(trace, "href"))
