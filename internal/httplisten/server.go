@@ -34,8 +34,6 @@ type Config struct {
 	Handler http.Handler
 	// WriteError answers a request that does not reach Handler.
 	WriteError func(w http.ResponseWriter, r *http.Request, why string, status int)
-	// Options are for confighttp, in addition to WriteError.
-	Options []confighttp.ToServerOption
 	// Wrap, if set, wraps confighttp's handlers: it sees a request before
 	// authentication and decompression do.
 	Wrap func(http.Handler) http.Handler
@@ -124,9 +122,8 @@ func (s *Server) Start(ctx context.Context, host component.Host, set component.T
 }
 
 func (s *Server) newHTTPServer(ctx context.Context, host component.Host, set component.TelemetrySettings) (*http.Server, error) {
-	options := append([]confighttp.ToServerOption{confighttp.WithErrorHandler(s.cfg.WriteError)}, s.cfg.Options...)
 	cfg := s.cfg.HTTP // ToServer changes it
-	server, err := cfg.ToServer(ctx, host.GetExtensions(), set, s.cfg.Handler, options...)
+	server, err := cfg.ToServer(ctx, host.GetExtensions(), set, s.cfg.Handler, confighttp.WithErrorHandler(s.cfg.WriteError))
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string) error {
 	flags.IntVar(&c.senders, "senders", 1, "senders, each with a connection of its own")
 	flags.DurationVar(&c.duration, "for", 10*time.Second, "end after this time; 0: after -count")
 	flags.IntVar(&c.count, "count", 0, "end after this many buffers from each sender; 0: after -for")
-	flags.StringVar(&c.compression, "compression", "none", "none, gzip or zstd")
+	flags.StringVar(&c.compression, "compression", "none", "none or gzip")
 	flags.StringVar(&c.resource, "resource", "service.name=dotnetsender",
 		"the service's resource, in the form of OTEL_RESOURCE_ATTRIBUTES; {sender} stands for the sender's number")
 	flags.StringVar(&c.authorization, "authorization", "", "the value of an Authorization header")

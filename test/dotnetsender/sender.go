@@ -19,8 +19,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
 )
 
@@ -49,8 +47,8 @@ func (c *config) validate() error {
 	if c.count < 0 || c.duration < 0 || (c.count == 0 && c.duration == 0) {
 		errs = append(errs, errors.New("-for or -count has to say when to end"))
 	}
-	if !slices.Contains([]string{"none", "gzip", "zstd"}, c.compression) {
-		errs = append(errs, fmt.Errorf("-compression is %q; none, gzip and zstd can be", c.compression))
+	if !slices.Contains([]string{"none", "gzip"}, c.compression) {
+		errs = append(errs, fmt.Errorf("-compression is %q; none and gzip can be", c.compression))
 	}
 	return errors.Join(errs...)
 }
@@ -144,11 +142,9 @@ type sender struct {
 	urls   map[nativeformat.Format]string
 	header http.Header
 
-	body    []byte
-	zip     *gzip.Writer
-	zipped  bytes.Buffer
-	zstd    *zstd.Encoder
-	zstdded []byte
+	body   []byte
+	zip    *gzip.Writer
+	zipped bytes.Buffer
 
 	holdUntil time.Time
 	did       result
@@ -180,9 +176,6 @@ func newSender(c config, number int) (*sender, error) {
 	case "gzip":
 		s.header.Set("Content-Encoding", "gzip")
 		s.zip, err = gzip.NewWriterLevel(&s.zipped, gzip.BestSpeed)
-	case "zstd":
-		s.header.Set("Content-Encoding", "zstd")
-		s.zstd, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
 	}
 	return s, err
 }
@@ -312,9 +305,6 @@ func (s *sender) compress() ([]byte, error) {
 			return nil, fmt.Errorf("compress: %w", err)
 		}
 		return s.zipped.Bytes(), nil
-	case s.zstd != nil:
-		s.zstdded = s.zstd.EncodeAll(s.body, s.zstdded[:0])
-		return s.zstdded, nil
 	}
 	return s.body, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"time"
 
@@ -67,6 +68,9 @@ const (
 	maxBodySize = int64(16 * bytesize.MiB)
 )
 
+// compressions are the compressions of a body that are accepted.
+var compressions = []string{"", "gzip"}
+
 // DefaultConfig returns the configuration of an empty dotnet block.
 func DefaultConfig() Config {
 	server := confighttp.NewDefaultServerConfig()
@@ -79,7 +83,7 @@ func DefaultConfig() Config {
 	// Longer than HttpClient keeps a connection, so that it is the one to close.
 	server.IdleTimeout = 2 * time.Minute //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
 	server.MaxRequestBodySize = int64(bytesize.MiB)
-	server.CompressionAlgorithms = []string{"", "gzip", "zstd"}
+	server.CompressionAlgorithms = slices.Clone(compressions)
 	return Config{ServerConfig: server, SocketMode: 0o660}
 }
 
@@ -94,6 +98,11 @@ func (c *Config) Validate() error {
 	}
 	if c.SocketMode > 0o777 {
 		fault("socket_mode: %s is not between 0000 and 0777; write it in octal, such as 0660", c.SocketMode)
+	}
+	for _, name := range c.ServerConfig.CompressionAlgorithms {
+		if !slices.Contains(compressions, name) { // the memory of other decoders is not bounded
+			fault("compression_algorithms: %q is not one of gzip and \"\", no compression", name)
+		}
 	}
 	errs = append(errs, configlog.Between("max_request_body_size", c.ServerConfig.MaxRequestBodySize, minBodySize, maxBodySize))
 	return errors.Join(errs...)

@@ -5,12 +5,9 @@ package dotnet
 
 import (
 	"context"
-	"fmt"
 	"net"
-	"slices"
 	"time"
 
-	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.uber.org/zap"
 
@@ -40,7 +37,6 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 type Server struct {
 	*httplisten.Server
 	intake *Intake
-	zstd   *zstdDecoder // nil if zstd is not configured
 	shared *sampler.Shared
 	cfg    *Config
 	seen   Stats
@@ -53,20 +49,11 @@ type Server struct {
 func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
 	identify := processes.NewIdentifier(s.HostInfo.Root, s.HostInfo.Tree).Identify
 	server := &Server{cfg: cfg, shared: s, intake: New(SettingsOf(cfg, s, identify))}
-	var options []confighttp.ToServerOption
-	if slices.Contains(cfg.ServerConfig.CompressionAlgorithms, "zstd") {
-		var err error
-		if server.zstd, err = server.intake.zstd(); err != nil {
-			return nil, fmt.Errorf("dotnet.compression_algorithms: %w", err)
-		}
-		options = append(options, confighttp.WithDecoder("zstd", server.zstd.Body))
-	}
 	server.Server = httplisten.New(httplisten.Config{
 		Key:             "dotnet",
 		HTTP:            cfg.ServerConfig,
 		Handler:         server.intake,
 		WriteError:      writeProblem,
-		Options:         options,
 		Wrap:            server.intake.Bound,
 		MaxConnections:  maxConnections,
 		Cgroups:         s.HostInfo.Tree,
@@ -111,9 +98,6 @@ func (s *Server) Start(ctx context.Context) error {
 // senders that stall, which is not an error of the collector.
 func (s *Server) Stop(ctx context.Context) error {
 	_ = s.Shutdown(ctx)
-	if s.zstd != nil {
-		s.zstd.Close()
-	}
 	return nil
 }
 
