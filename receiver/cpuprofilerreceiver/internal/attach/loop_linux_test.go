@@ -214,7 +214,14 @@ func TestSessionThatCannotBeReadIsOpenedAnew(t *testing.T) {
 func TestNothingIsAttachedWithoutRights(t *testing.T) {
 	j := new(journal)
 	l := newTestLoop(&finding{of: own(1)}, j)
-	l.Begin(perfevent.Rights{Own: os.ErrPermission, HostWide: errNotWide})
+	refused, later := perfevent.Rights{Own: os.ErrPermission, HostWide: errNotWide}, l.cfg.Probe
+	l.cfg.Probe = func() perfevent.Rights {
+		if j.count("refused") == 0 {
+			return refused
+		}
+		return later()
+	}
+	l.Begin(refused)
 	defer func() { require.NoError(t, l.Stop(context.Background())) }()
 	eventually(t, func() bool { return j.count("refused") >= 1 })
 	skipWithoutRights(t)
