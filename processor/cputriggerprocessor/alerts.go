@@ -22,14 +22,14 @@ import (
 // gates finds units and opens their gates, for the alerts of one request or by hand.
 type gates struct {
 	p     *cpuTrigger
-	units []units.Described // as of the first alert that names attributes
-	// by has the units by the values of each attribute that was asked for.
+	units []units.Described // all units, at the time of the first alert that names attributes
+	// by has the units by attribute and value. It has only attributes that alerts named.
 	by map[string]map[string][]*units.Described
 }
 
 func (p *cpuTrigger) gates() manual.AlertGates { return &gates{p: p} }
 
-// Find returns the units that labels name.
+// Find returns the units that labels name. Without any, it returns the reason.
 func (g *gates) Find(n manual.Named) ([]identify.Identity, string) {
 	switch {
 	case g.p.router.Host == nil:
@@ -53,8 +53,8 @@ func (g *gates) byName(name string) ([]identify.Identity, string) {
 	return []identify.Identity{found}, ""
 }
 
-// process returns the unit of a process of this host. The kernel gives pids again, and an
-// alert may be old.
+// process returns the unit of a process of this host. The kernel reuses pids and an alert
+// may be old, so a process that started after the alert is refused.
 func (g *gates) process(n manual.Named) ([]identify.Identity, string) {
 	host := n.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -73,7 +73,7 @@ func (g *gates) process(n manual.Named) ([]identify.Identity, string) {
 	return g.byName(n.PID)
 }
 
-// isAddress reports whether a text is an address of this host that other hosts use.
+// isAddress reports whether a text is an address by which other hosts reach this host.
 func isAddress(text string) bool {
 	ip := net.ParseIP(text)
 	if ip == nil || ip.IsLoopback() {
@@ -86,7 +86,8 @@ func isAddress(text string) bool {
 	})
 }
 
-// withAttributes returns the units whose resource has all attributes, by name.
+// withAttributes returns the units with all wanted attributes on their resource, sorted by
+// name.
 func (g *gates) withAttributes(want map[string]string) (found []identify.Identity, why string) {
 	var fewest []*units.Described
 	first := true
@@ -107,8 +108,8 @@ func (g *gates) withAttributes(want map[string]string) (found []identify.Identit
 	return found, ""
 }
 
-// with returns the units that have an attribute, by its value. They are found once for
-// all alerts of a request.
+// with returns the units that have an attribute, by its value. The result is kept for all
+// alerts of a request.
 func (g *gates) with(key string) map[string][]*units.Described {
 	if of, ok := g.by[key]; ok {
 		return of
@@ -157,7 +158,8 @@ func (g *gates) Open(unit identify.Identity, a trigger.Alert, d time.Duration) (
 	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until(), LostUnit: o.LostUnit}, changed, nil
 }
 
-// Close closes what an alert, or without a key a person, opened of a unit.
+// Close closes the gate of a unit that an alert opened. key identifies the alert. Without a
+// key, Close closes the gate that was opened by hand.
 func (g *gates) Close(unit, key string) (manual.Closed, error) {
 	if g.p.closed.Load() {
 		return manual.Closed{}, manual.ErrShutdown

@@ -30,16 +30,17 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// Config is the configuration of cpu_trigger. By default the gate of a unit opens
-// for 30 seconds, at most every 4 hours, when the unit used more than 80 % of its
-// CPU on average over 30 seconds, or was throttled in more than 25 % of the periods
-// of its CPU quota, or one of its threads used more than 90 % of a core.
+// Config is the configuration of cpu_trigger. The default policies open the gate of a unit
+// for 30 seconds, at most every 4 hours. They read averages over 30 seconds. A gate opens
+// when the unit used more than 80 % of its CPU, or was throttled in more than 25 % of the
+// periods of its CPU quota. It also opens when one of the unit's threads used more than
+// 90 % of a core.
 type Config struct {
-	// RootPath is the path at which the host's root is mounted: /proc and the cgroup tree
+	// RootPath is the path at which the host's root is mounted. /proc and the cgroup tree
 	// are read below it. Default /.
 	RootPath string `mapstructure:"root_path"`
-	// Scope selects what a unit is: cgroup (a container, else a service) or
-	// process. Default cgroup.
+	// Scope is the kind of units: cgroup (a container, else a service) or process. Default
+	// cgroup.
 	Scope identify.Scope `mapstructure:"scope"`
 	// CollectionInterval is the time between two readings of a unit's monitors.
 	// Default 1s.
@@ -49,58 +50,59 @@ type Config struct {
 	// Unmatched selects whether profiles that match no unit are dropped (drop) or pass.
 	// Default drop.
 	Unmatched Unmatched `mapstructure:"unmatched"`
-	// KeepProcessAttributes lists resource attributes of a process that stay on
-	// the profiles that leave. Empty, the default: all of them are removed.
+	// KeepProcessAttributes lists resource attributes of a process that stay on exported
+	// profiles. By default the list is empty, and all of them are removed.
 	KeepProcessAttributes []string `mapstructure:"keep_process_attributes"`
-	// ResourceAttributes lists attributes of the reason of a trigger that are on the
-	// resource too, beside its policy and kind, as hotprofile.trigger.monitor: there
-	// every backend shows them, and makes series of them. Empty, the default: none.
+	// ResourceAttributes lists attributes of a trigger's reason that are also set on the
+	// resource, beside its policy and kind, such as hotprofile.trigger.monitor. Every
+	// backend shows resource attributes, and makes a series of each value. By default the
+	// list is empty.
 	ResourceAttributes []string `mapstructure:"resource_attributes"`
-	// MinAge is the least age of a unit's first process before a
-	// policy opens its gate: it spares warm-ups and roll-outs. Zero: at once.
-	// Default 1m.
+	// MinAge is the minimum age of a unit's first process before a policy opens its gate.
+	// It excludes warm-ups and roll-outs. Zero disables the minimum. Default 1m.
 	MinAge time.Duration `mapstructure:"min_age"`
-	// CooldownBy is unit, or service: then a cooldown counts for all units of the
-	// service, also for a restarted container. Default unit.
+	// CooldownBy is unit or service. With service, a cooldown applies to all units of the
+	// service, and also to a restarted container. Default unit.
 	CooldownBy CooldownBy `mapstructure:"cooldown_by"`
-	// Storage is the id of a storage extension that keeps cooldowns and hourly
-	// budgets across restarts. Absent, the default: they are forgotten.
+	// Storage is the id of a storage extension that keeps cooldowns and hourly budgets
+	// across restarts. Without it, the default, they are lost at a restart.
 	Storage *component.ID `mapstructure:"storage"`
-	// PreTrigger is the time before an opening: profiles that ended in it are sent
-	// too. Zero: none. Default 10s.
+	// PreTrigger is the time before an opening. Profiles that ended in it are sent too.
+	// Zero disables it. Default 10s.
 	PreTrigger time.Duration `mapstructure:"pre_trigger"`
-	// PreTriggerMemory bounds the memory of profiles recorded for that, in total; a
-	// unit may use an eighth of it, and at least 64KiB. Default 32MiB.
+	// PreTriggerMemory bounds the total memory of the profiles that are recorded for
+	// PreTrigger. A unit may use an eighth of it, and at least 64KiB. Default 32MiB.
 	PreTriggerMemory bytesize.Size `mapstructure:"pre_trigger_memory"`
-	// Policies open gates, each by itself. Default: the policies cpu, throttled and
-	// thread; a list replaces them.
+	// Policies open gates, each independently of the others. A list replaces the default
+	// policies cpu, throttled and thread.
 	Policies []PolicyConfig `mapstructure:"policies"`
-	// PoliciesFrom names a file or server. Its list of policies is read again and again,
-	// and replaces Policies without a restart. Absent, the default: Policies do not change.
+	// PoliciesFrom names a file or server with a list of policies. The list is read
+	// repeatedly, and replaces Policies without a restart. Without it, the default,
+	// Policies do not change.
 	PoliciesFrom PoliciesFromConfig `mapstructure:"policies_from"`
-	// Manual is the HTTP server that opens and closes gates by hand and by alert. Without
-	// an endpoint, the default, there is none.
+	// Manual is the HTTP server that opens and closes gates by hand and by alert. By
+	// default it has no endpoint and is off.
 	Manual configoptional.Optional[manual.Config] `mapstructure:"manual"`
 	// Peers configures the reading of units' connections.
 	Peers PeersConfig `mapstructure:"peers"`
-	// Budgets bound what all policies together may do.
+	// Budgets bound all policies together.
 	Budgets BudgetsConfig `mapstructure:"budgets"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// PoliciesFromConfig configures from where policies are read while the component runs.
-// One of File and HTTP is set.
+// PoliciesFromConfig configures the source of policies that are read while the component
+// runs. One of File and HTTP is set.
 type PoliciesFromConfig struct {
-	// File is the path of a YAML file with the list. Without policies to start with,
-	// the component does not start before it is there and good.
+	// File is the path of a YAML file with the list. If Policies is empty, the component
+	// does not start until the file is there and valid.
 	File string `mapstructure:"file"`
-	// HTTP is the client that gets the list from its endpoint, a URL. Timeout is 10s by
-	// default.
+	// HTTP is the client that gets the list from its endpoint, a URL. The default of its
+	// timeout is 10s.
 	HTTP configoptional.Optional[confighttp.ClientConfig] `mapstructure:"http"`
-	// Interval is the time from the end of one read to the next, from 1s to 1h. Default
-	// 30s.
+	// Interval is the time from the end of one read to the start of the next, from 1s to
+	// 1h. Default 30s.
 	Interval time.Duration `mapstructure:"interval"`
 
 	// prevents unkeyed literal initialization
@@ -109,8 +111,8 @@ type PoliciesFromConfig struct {
 
 // PeersConfig configures the reading of units' connections, with their peers.
 type PeersConfig struct {
-	// Enabled: the connections of hot units, and of those to which a policy with a
-	// monitor of TCP applies, are read at each collection interval. Default true.
+	// Enabled turns the reading on. At each collection interval it covers hot units, and
+	// units to which a policy with a TCP monitor applies. Default true.
 	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization
@@ -119,72 +121,76 @@ type PeersConfig struct {
 
 // PolicyConfig configures when a gate opens, and for how long.
 type PolicyConfig struct {
-	// Name is the name in log lines, attributes and metrics. Default: policy-1 for the first, and so on.
+	// Name is the policy's name in log lines, attributes and metrics. Default policy-1 for
+	// the first policy, and so on.
 	Name string `mapstructure:"name"`
-	// Enabled policies open gates. Default true.
+	// Enabled policies open gates. Disabled policies are not evaluated. Default true.
 	Enabled bool `mapstructure:"enabled"`
-	// Match restricts the policy to units that match all of it: globs by
-	// resource attribute of the unit's profiles, or by cgroup. Empty, the
-	// default: every unit.
+	// Match restricts the policy to units that match all of its globs. A key is a resource
+	// attribute of the unit's profiles, or cgroup. By default it is empty, and every unit
+	// matches.
 	Match map[string]string `mapstructure:"match"`
-	// Exclude excludes units that match any of it. Empty, the default: none.
+	// Exclude excludes units that match any of its globs. By default it is empty.
 	Exclude map[string]string `mapstructure:"exclude"`
-	// AnyOf are the conditions: one that holds is enough.
+	// AnyOf are the conditions. A gate opens if one of them holds.
 	AnyOf []ItemConfig `mapstructure:"any_of"`
 	// ProfileTypes are the types of profiles that pass: cpu, wall, off_cpu, runqueue,
-	// alloc_objects, alloc_space, or type/unit. Empty, the default: all.
+	// alloc_objects, alloc_space, net_sent, net_received, tcp_connects,
+	// tcp_connect_failures, or type/unit. By default it is empty, and all types pass.
 	ProfileTypes []string `mapstructure:"profile_types"`
 	// Duration is the time that the gate stays open. Default 30s.
 	Duration time.Duration `mapstructure:"duration"`
-	// Cooldown is the time that the gate then stays shut. Zero: it may open again at
-	// once. Default 4h.
+	// Cooldown is the time for which the gate stays shut after it closed. With zero the
+	// gate may open again at once. Default 4h.
 	Cooldown time.Duration `mapstructure:"cooldown"`
-	// DryRun policies decide, log and count, and send nothing. Default false.
+	// DryRun policies decide, log and count. They send no profiles. Default false.
 	DryRun bool `mapstructure:"dry_run"`
-	// Baseline sends profiles of cool times too, to compare hot ones with. Empty,
-	// the default: none.
+	// Baseline also sends profiles of cool times, for comparison with profiles of hot
+	// times. By default it is off.
 	Baseline BaselineConfig `mapstructure:"baseline"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// ItemConfig is one condition: the mean over a span is above the threshold, or
-// enough of the readings of a period are.
+// ItemConfig is one condition. It holds if the mean over a span is above the threshold, or
+// if enough readings of a period are above it.
 type ItemConfig struct {
 	// Monitor is the name of the monitor, such as cpu_utilization.
 	Monitor string `mapstructure:"monitor"`
-	// Events are the events that memory_events counts: high, max, oom, oom_kill.
-	// Empty, the default: oom and oom_kill.
+	// Events are the events that memory_events counts: high, max, oom, oom_kill. By default
+	// it is empty, and oom and oom_kill count.
 	Events []string `mapstructure:"events"`
-	// Percentile is that of a response time, or of a metric. Default 95 for these.
+	// Percentile is the percentile of a response time, or of a metric. Default 95.
 	Percentile float64 `mapstructure:"percentile"`
-	// MinRequests is the least number of requests in the window for an error rate or
-	// a response time. Default 20 for these.
+	// MinRequests is the minimum number of requests in the window for an error rate or a
+	// response time. Default 20.
 	MinRequests int `mapstructure:"min_requests"`
-	// URI and Method restrict monitors of requests. Empty, the default: all requests.
+	// URI and Method restrict monitors of requests. By default both are empty, and all
+	// requests count.
 	URI    URIConfig `mapstructure:"uri"`
 	Method []string  `mapstructure:"method"`
-	// Statuses are those that an error rate counts as failed, such as 5xx or 404, or
-	// UNAVAILABLE of RPC. Empty, the default: those of a fault of the server.
+	// Statuses are the statuses that an error rate counts as failed, such as 5xx or 404, or
+	// UNAVAILABLE of RPC. By default it is empty. 5xx and the gRPC codes of server faults
+	// then count as failed.
 	Statuses []any `mapstructure:"statuses"`
-	// Name, Attributes and Statistic (last, rate, mean or percentile) are those of the
-	// monitor metric. Default of Statistic: last, or percentile where that is set.
+	// Name, Attributes and Statistic (last, rate, mean or percentile) configure the monitor
+	// metric. Default of Statistic: percentile if Percentile is set, else last.
 	Name       string            `mapstructure:"name"`
 	Attributes map[string]string `mapstructure:"attributes"`
 	Statistic  string            `mapstructure:"statistic"`
-	// Threshold is in the monitor's unit; the condition holds strictly above it.
+	// Threshold is in the monitor's unit. The condition holds strictly above it.
 	Threshold *float64 `mapstructure:"threshold"`
-	// AverageOver is the span of the mean. Zero: Period and Count are set. Default
-	// 30s where neither of them is.
+	// AverageOver is the span of the mean. It is zero if Period and Count are set. Default
+	// 30s if neither of them is set.
 	AverageOver time.Duration `mapstructure:"average_over"`
-	// Period and Count: at least Count of the readings in the last Period are
-	// above. Zero: AverageOver is set.
+	// Period and Count make the condition hold if at least Count readings in the last
+	// Period are above the threshold. They are zero if AverageOver is set.
 	Period time.Duration `mapstructure:"period"`
 	Count  int           `mapstructure:"count"`
-	// ReleaseBelow closes the gate early once the mean, or Count of the
-	// readings, is below it; at most the threshold. Absent, the default: the
-	// gate stays open for its duration.
+	// ReleaseBelow closes the gate early once the mean, or Count of the readings, is below
+	// it. It is at most the threshold. Without it, the default, the gate stays open for its
+	// duration.
 	ReleaseBelow *float64 `mapstructure:"release_below"`
 
 	// prevents unkeyed literal initialization
@@ -193,47 +199,46 @@ type ItemConfig struct {
 
 // URIConfig matches requests by route or path. One match is enough.
 type URIConfig struct {
-	// List has globs: * within a segment, ** across.
+	// List has globs. * matches within a segment, ** across segments.
 	List []string `mapstructure:"list"`
-	// Regex is a regular expression, which may match a part.
+	// Regex is a regular expression. It may match a part of the route or path.
 	Regex string `mapstructure:"regex"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// BaselineConfig opens the gate for Duration once per Every while the unit is not
-// hot. If one of them is set, the other has its default.
+// BaselineConfig opens the gate for Duration once per Every while the unit is not hot. If
+// only one of them is set, the other gets its default.
 type BaselineConfig struct {
-	// Every is the time from one window to the next. Zero: no window. Default 1h
-	// where Duration is set.
+	// Every is the time from one window to the next. Zero disables the windows. Default 1h
+	// if Duration is set.
 	Every time.Duration `mapstructure:"every"`
-	// Duration is the length of the window. Default 10s where Every is set.
+	// Duration is the length of the window. Default 10s if Every is set.
 	Duration time.Duration `mapstructure:"duration"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// BudgetsConfig bounds what all policies together may do; zero is no bound.
+// BudgetsConfig bounds all policies together. Zero means no bound.
 type BudgetsConfig struct {
 	// MaxConcurrentUnits is the maximum number of units with an open gate. Default 10.
 	MaxConcurrentUnits int `mapstructure:"max_concurrent_units"`
 	// MaxTriggersPerHour is the maximum number of openings within any hour. Default 0.
 	MaxTriggersPerHour int `mapstructure:"max_triggers_per_hour"`
-	// MaxTriggersPerServicePerHour is the same for the units of one service.
-	// Default 0.
+	// MaxTriggersPerServicePerHour is the maximum number of openings within any hour for
+	// the units of one service. Default 0.
 	MaxTriggersPerServicePerHour int `mapstructure:"max_triggers_per_service_per_hour"`
-	// MaxBytesPerHour is the maximum size of what is sent within any hour, as
-	// marshalled.
-	// Default 0.
+	// MaxBytesPerHour is the maximum marshalled size of the profiles that are sent within
+	// any hour. Default 0.
 	MaxBytesPerHour bytesize.Size `mapstructure:"max_bytes_per_hour"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// Unmatched selects the outcome of profiles that match no unit.
+// Unmatched selects whether profiles that match no unit are dropped or pass.
 type Unmatched string
 
 // The values of unmatched.
@@ -251,7 +256,7 @@ const (
 	CooldownByService CooldownBy = "service"
 )
 
-// The bounds of Validate: a value beyond them is almost certainly a mistake.
+// The bounds of Validate. A value beyond them is almost certainly a mistake.
 const (
 	minInterval           = 100 * time.Millisecond
 	maxCollectionInterval = time.Minute
@@ -269,10 +274,11 @@ const (
 	maxPoliciesTimeout    = time.Minute
 )
 
-// unitTTL is the time for which a unit that is no longer seen is remembered.
+// unitTTL is the time for which a unit that is no longer seen is kept.
 const unitTTL = 10 * time.Minute
 
-// goneKeys has the keys of earlier versions, each with the behaviour that replaces it.
+// goneKeys has the keys of earlier versions. The value describes the behaviour that
+// replaced the key.
 var goneKeys = map[string]string{
 	"cpu_weight_formula":          "the formula is found from the records of the container runtime",
 	"debug_units":                 "the debug log shows the ten units that are nearest to a threshold",
@@ -282,7 +288,7 @@ var goneKeys = map[string]string{
 	"unit_ttl":                    "a unit is remembered for 10 minutes after it was last seen",
 }
 
-// defaultMinRequests and defaultPercentile are those of conditions on requests.
+// defaultMinRequests and defaultPercentile are the defaults of conditions on requests.
 const (
 	defaultMinRequests = 20
 	defaultPercentile  = 95
@@ -335,8 +341,8 @@ func defaultPolicy() PolicyConfig {
 	return PolicyConfig{Enabled: true, Duration: 30 * time.Second, Cooldown: 4 * time.Hour}
 }
 
-// Unmarshal names the policies that have no name. With policies_from there are no default
-// ones. It refuses unknown keys, and durations without a unit.
+// Unmarshal refuses unknown keys, and durations without a unit. It names the policies
+// without a name. With policies_from there are no default policies.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := configlog.Gone(conf, goneKeys); err != nil {
 		return err
@@ -363,14 +369,14 @@ func namePolicies(policies []PolicyConfig) {
 	}
 }
 
-// Unmarshal starts from the defaults of a policy, not from the default policy at
-// the same place of the list.
+// Unmarshal starts from the defaults of a policy. Otherwise it would start from the default
+// policy at the same index of the list.
 func (p *PolicyConfig) Unmarshal(conf *confmap.Conf) error {
 	*p = defaultPolicy()
 	return conf.Unmarshal(p)
 }
 
-// Unmarshal sets the default window of a condition that has none. Values may be written
+// Unmarshal sets the defaults of a condition, such as its window. Thresholds may be written
 // as "80" and 80%.
 func (i *ItemConfig) Unmarshal(conf *confmap.Conf) error {
 	for _, key := range []string{"threshold", "release_below"} {
@@ -400,7 +406,7 @@ func (i *ItemConfig) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(i)
 }
 
-// Unmarshal sets the default of the key that is missing beside the other one.
+// Unmarshal sets the default of the missing key if the other key is set.
 func (b *BaselineConfig) Unmarshal(conf *confmap.Conf) error {
 	if len(conf.AllKeys()) > 0 {
 		*b = BaselineConfig{Every: time.Hour, Duration: 10 * time.Second}
@@ -408,7 +414,7 @@ func (b *BaselineConfig) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(b)
 }
 
-// Validate reports every fault, each with its key and what is allowed.
+// Validate reports every fault, with its key and the allowed values.
 func (cfg *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -446,7 +452,7 @@ func (cfg *Config) Validate() error {
 	return errors.Join(append(errs, cfg.validatePolicies()...)...)
 }
 
-// validatePolicies reports the faults of the policies, and of what they depend on.
+// validatePolicies reports the faults of the policies and of the keys that they depend on.
 func (cfg *Config) validatePolicies() (errs []error) {
 	for i, p := range cfg.Policies {
 		errs = append(errs, cfg.validatePolicy(fmt.Sprintf("policies[%d]", i), p)...)
@@ -494,13 +500,13 @@ func (cfg *Config) validateBounds() (errs []error) {
 func (cfg *Config) validateCore() error {
 	core := cfg.trigger(cfg.Policies)
 	if core.CollectionInterval < minInterval || core.CollectionInterval > maxCollectionInterval {
-		core.CollectionInterval = createDefaultConfig().CollectionInterval // it is reported above; do not report what follows from it
+		core.CollectionInterval = createDefaultConfig().CollectionInterval // its fault is reported above; do not report the faults that follow from it
 	}
 	core.Monitors = slices.DeleteFunc(core.Monitors, func(m trigger.Monitor) bool {
 		kind, _ := monitor.KindOf(m.Name)
 		return kind.Hidden // policies cannot name it
 	})
-	// Faults name monitors as they are configured, without parameters.
+	// Faults name monitors as they are configured, so without parameters.
 	for _, name := range requests.Monitors() {
 		core.Monitors = append(core.Monitors, trigger.Monitor{Name: name})
 	}
@@ -517,8 +523,8 @@ func (cfg *Config) validateCore() error {
 	return core.Validate()
 }
 
-// validatePolicy finds the faults that the decision core cannot: it knows nothing
-// of attributes and scopes.
+// validatePolicy reports the faults that the decision core cannot find, because it does not
+// know attributes and scopes.
 func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if p.Duration > maxDuration {
@@ -562,10 +568,10 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 	return errs
 }
 
-// profileNames are the names of profile types that need no unit.
+// profileNames are the profile types that are named without a unit.
 const profileNames = "cpu, wall, off_cpu, runqueue, alloc_objects, alloc_space, net_sent, net_received, tcp_connects, tcp_connect_failures"
 
-// validateProfileType checks one entry of profile_types: a name, or a type with its
+// validateProfileType checks one entry of profile_types. It is a name, or a type with its
 // unit.
 func validateProfileType(s string) error {
 	switch name, unit, ok := strings.Cut(s, "/"); {

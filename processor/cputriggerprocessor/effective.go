@@ -21,7 +21,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// manual returns the configuration of the server that opens gates by hand, or nil.
+// manual returns the configuration of the server that opens gates by hand. It returns nil
+// if the server is off.
 func (cfg *Config) manual() *manual.Config {
 	if server := cfg.Manual.Get(); server != nil && server.HTTP.NetAddr.Endpoint != "" {
 		return server
@@ -29,8 +30,8 @@ func (cfg *Config) manual() *manual.Config {
 	return nil
 }
 
-// manualDuration returns the duration of a gate opened by hand whose request names
-// none: that of the first policy.
+// manualDuration returns the duration of an opening by hand or by alert if the request
+// names none. It is the duration of the first enabled policy.
 func (cfg *Config) manualDuration() time.Duration {
 	for _, p := range cfg.enabled() {
 		return p.Duration
@@ -38,8 +39,8 @@ func (cfg *Config) manualDuration() time.Duration {
 	return defaultPolicy().Duration
 }
 
-// inScope reports whether a monitor is available in the scope. An unknown monitor
-// is another fault.
+// inScope reports whether a monitor is available in the scope. It returns true for an
+// unknown monitor, which is another fault.
 func (cfg *Config) inScope(name string) bool {
 	scope := monitor.CgroupScope
 	if cfg.Scope == identify.ScopeProcess {
@@ -85,7 +86,7 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 	return out
 }
 
-// monitor returns the name of the monitor with its parameters.
+// monitor returns the name of the monitor, including its parameters.
 func (i ItemConfig) monitor() string {
 	if i.Monitor == monitor.MemoryEvents {
 		return monitor.MemoryEventsOf(i.Events)
@@ -96,10 +97,10 @@ func (i ItemConfig) monitor() string {
 	return i.Monitor
 }
 
-// condition returns what a condition says of a monitor of requests.
+// condition returns the condition as a condition on a monitor of requests.
 func (i ItemConfig) condition() requests.Condition {
 	var statuses []string
-	for _, s := range i.Statuses { // 503 is a number in YAML, 5xx a text
+	for _, s := range i.Statuses { // YAML decodes 503 as a number and 5xx as a text
 		statuses = append(statuses, fmt.Sprint(s))
 	}
 	return requests.Condition{
@@ -121,8 +122,8 @@ func (cfg *Config) conditions() (out []requests.Condition) {
 	return out
 }
 
-// kinds returns all monitors, and those that policies give parameters, with those of
-// requests last.
+// kinds returns all monitors, and then the monitors that get parameters from policies.
+// Monitors of requests come last.
 func kinds(policies []PolicyConfig) []monitor.Kind {
 	out := monitor.Kinds()
 	var ofRequests []monitor.Kind
@@ -154,8 +155,8 @@ func (cfg *Config) enabled() []PolicyConfig {
 	return slices.DeleteFunc(slices.Clone(cfg.Policies), func(p PolicyConfig) bool { return !p.Enabled })
 }
 
-// monitors returns the names of the monitors to read: those of enabled policies and
-// their guards, in the order of kinds.
+// monitors returns the names of the monitors to read, in the order of kinds. They are the
+// monitors of enabled policies and the guards of these monitors.
 func (cfg *Config) monitors() []string {
 	used := map[string]bool{}
 	for _, p := range cfg.enabled() {
@@ -167,7 +168,7 @@ func (cfg *Config) monitors() []string {
 		}
 	}
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(used)), func(name string) bool { return !requests.Is(requests.Name(name)) }) {
-		used[monitor.CPUUsage] = true // by which units are found to be gone
+		used[monitor.CPUUsage] = true // its readings show when a unit is gone
 	}
 	var out []string
 	for _, k := range kinds(cfg.enabled()) {
@@ -178,7 +179,7 @@ func (cfg *Config) monitors() []string {
 	return out
 }
 
-// least returns the lowest threshold in use, by monitor.
+// least returns the lowest threshold that is used, by monitor.
 func (cfg *Config) least() map[string]float64 {
 	out := map[string]float64{}
 	for _, p := range cfg.enabled() {
@@ -191,19 +192,20 @@ func (cfg *Config) least() map[string]float64 {
 	return out
 }
 
-// readings returns what to read of each unit.
+// readings returns the monitors to read of each unit.
 func (cfg *Config) readings() watch.Monitors {
 	return watch.Monitors{Names: cfg.monitors(), Warm: cfg.warm(), Least: cfg.least()}
 }
 
-// warmFrom is the part of a threshold from which on a unit is warm: more is read of
-// it. warmGaugeFrom is that of a gauge, which may stay where it is for days.
+// warmFrom is the fraction of a threshold from which on a unit is warm. More is read of a
+// warm unit. warmGaugeFrom is the fraction for gauges, which may stay at one value for
+// days.
 const (
 	warmFrom      = 0.5
 	warmGaugeFrom = 0.9
 )
 
-// warm returns, for each of monitors(), the value from which on a unit is warm, which is
+// warm returns the value from which on a unit is warm, for each of monitors(). The value is
 // above 0. Host-wide monitors do not make a unit warm.
 func (cfg *Config) warm() (out []float64) {
 	least := cfg.least()
@@ -226,7 +228,7 @@ func (cfg *Config) warm() (out []float64) {
 	return out
 }
 
-// globs returns match and exclude of the enabled policies.
+// globs returns the match and exclude globs of the enabled policies.
 func (cfg *Config) globs() (out []units.PolicyGlobs) {
 	for _, p := range cfg.enabled() {
 		out = append(out, units.PolicyGlobs{Policy: p.Name, Match: p.Match, Exclude: p.Exclude})

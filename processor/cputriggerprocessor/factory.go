@@ -1,13 +1,13 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cputriggerprocessor is the processor `cpu_trigger`: it reads the monitors
-// of each unit (a container, a service, a process), and passes the profiles of a unit
-// only while a policy holds its gate open, stamped with the reason. It knows nothing
-// of how profiles are sampled.
+// Package cputriggerprocessor is the processor `cpu_trigger`. It reads the monitors of each
+// unit (a container, a service, a process). Profiles of a unit pass only while a policy
+// holds the unit's gate open, and are stamped with the reason. The processor does not know
+// how profiles are sampled.
 //
 // This package has the configuration, the wiring and the log of transitions.
-// docs/architecture.md lists the rooms below.
+// docs/architecture.md lists the packages below it.
 package cputriggerprocessor
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
-// NewFactory returns the factory of `cpu_trigger`. In pipelines of several signals its
-// components share one instance per component id.
+// NewFactory returns the factory of `cpu_trigger`. If a component id is used in pipelines
+// of several signals, the pipelines share one instance.
 func NewFactory() processor.Factory {
 	shared := &instances{byConfig: map[*Config]*instance{}}
 	return xprocessor.NewFactory(

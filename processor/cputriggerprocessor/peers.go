@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	// drainInterval is the time between two reads of connections that were closed.
+	// drainInterval is the time between two reads of closed connections.
 	drainInterval = 100 * time.Millisecond
 
-	// peersShare bounds the cost of looks: the time between two is at least this many
+	// peersShare bounds the cost of looks. The time between two looks is at least this many
 	// times the duration of the last one.
 	peersShare = 10
 )
 
-// peersOf reads the connections of units. A nil one reads nothing.
+// peersOf reads the connections of units. A nil peersOf has no readings.
 type peersOf struct {
 	follower *peers.Follower
 	p        *cpuTrigger
-	asked    atomic.Bool // somebody reads the peers of hot units
+	asked    atomic.Bool // a reader of unit readings needs the peers of hot units
 }
 
-// newPeers returns nil where connections are not read.
+// newPeers returns nil if connections are not read.
 func (p *cpuTrigger) newPeers(tree *cgroup.Tree) *peersOf {
 	if !p.cfg.Peers.Enabled {
 		return nil
@@ -50,7 +50,7 @@ func (p *cpuTrigger) newPeers(tree *cgroup.Tree) *peersOf {
 	if err != nil {
 		level := zap.WarnLevel
 		if errors.Is(err, monitor.ForeignPIDs) {
-			level = zap.DebugLevel // the receiver, and each monitor that is unavailable, log it already
+			level = zap.DebugLevel // the receiver and each unavailable monitor log it already
 		}
 		p.log.Log(level, "cannot read connections", zap.Error(err))
 		return nil
@@ -72,7 +72,7 @@ func (o *peersOf) residents() (out []peers.Resident) {
 	return out
 }
 
-// run looks at each collection interval until the context ends.
+// run reads the connections at each collection interval until the context ends.
 func (o *peersOf) run(ctx context.Context) {
 	defer o.follower.Close()
 	timer := time.NewTimer(0)
@@ -104,7 +104,7 @@ func (o *peersOf) run(ctx context.Context) {
 	}
 }
 
-// monitors returns the monitors of TCP connections that policies in force use.
+// monitors returns the TCP monitors that policies in force use.
 func (o *peersOf) monitors() (out []string) {
 	for _, p := range o.p.inForce.Load().cfg.enabled() {
 		for _, i := range p.AnyOf {
@@ -116,8 +116,8 @@ func (o *peersOf) monitors() (out []string) {
 	return out
 }
 
-// of returns the readings of a unit's peers. From its first call on, those of hot units
-// are read.
+// of returns the readings of a unit's peers. After its first call the connections of hot
+// units are read too.
 func (o *peersOf) of(unit string) []hotunitsextension.PeerReading {
 	if o == nil {
 		return nil

@@ -22,25 +22,25 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 )
 
-// The bounds of a list of policies that is read while the component runs. Each policy
-// takes memory, and time in each evaluation, for each of up to 10,000 units.
+// The bounds of a list of policies that is read while the component runs. Each policy needs
+// memory and evaluation time for each of up to 10,000 units.
 const (
 	maxPolicies     = 100
 	maxConditions   = 200    // of all policies
 	maxPolicyValues = 20_000 // keys and values of the document, with aliases expanded
-	maxPolicyDepth  = 16     // levels of the document, likewise
-	maxPolicyFaults = 10     // that are reported
+	maxPolicyDepth  = 16     // levels of the document, with aliases expanded
+	maxPolicyFaults = 10     // faults that an error lists
 	versionLength   = 12     // hexadecimal digits
 )
 
-// versionOf returns the version of a document: the beginning of its SHA-256.
+// versionOf returns the version of a document, which is the beginning of its SHA-256.
 func versionOf(document []byte) string {
 	sum := sha256.Sum256(document)
 	return hex.EncodeToString(sum[:])[:versionLength]
 }
 
-// withPolicies returns a configuration with the policies of a document, which has the
-// list that policies has, as YAML. The error has the line of each fault.
+// withPolicies returns a configuration with the policies of a YAML document. The document
+// is a list such as the one under the key policies. The error has the line of each fault.
 func (cfg *Config) withPolicies(document []byte) (*Config, error) {
 	list, err := parsePolicies(document)
 	if err != nil {
@@ -52,7 +52,7 @@ func (cfg *Config) withPolicies(document []byte) (*Config, error) {
 	}
 	var faults []error
 	for i := range next.Policies {
-		if err := confmap.Validate(&next.Policies[i]); err != nil { // of the types within
+		if err := confmap.Validate(&next.Policies[i]); err != nil { // faults of nested types
 			faults = append(faults, fmt.Errorf("policies[%d]: %w", i, err))
 		}
 	}
@@ -63,7 +63,7 @@ func (cfg *Config) withPolicies(document []byte) (*Config, error) {
 	return &next, nil
 }
 
-// atLines returns the first faults, each with its line; nil if there are none.
+// atLines returns the first faults, each with its line. It returns nil without any.
 func atLines(list *yaml.Node, faults []error) error {
 	n := len(faults)
 	faults = faults[:min(n, maxPolicyFaults)]
@@ -76,7 +76,7 @@ func atLines(list *yaml.Node, faults []error) error {
 	return errors.Join(faults...)
 }
 
-// parsePolicies returns the list of a document, within the bounds.
+// parsePolicies returns the list of a document. It checks the bounds.
 func parsePolicies(document []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(document))
 	var root yaml.Node
@@ -105,9 +105,9 @@ func parsePolicies(document []byte) (*yaml.Node, error) {
 	return list, nil
 }
 
-// checkSize returns an error if a document, with aliases expanded, has too many values
-// or is too deep: confmap takes the square of the depth. It also ends where an alias is
-// part of what it stands for.
+// checkSize returns an error if a document with expanded aliases has too many values or is
+// too deep. confmap's cost is the square of the depth. checkSize also ends if an alias
+// refers to a node that contains it.
 func checkSize(n *yaml.Node, count *int, depth int) error {
 	switch *count++; {
 	case *count > maxPolicyValues:
@@ -128,8 +128,8 @@ func checkSize(n *yaml.Node, count *int, depth int) error {
 	return nil
 }
 
-// decodePolicies decodes a list as the configuration does, without expanding
-// variables. Unknown keys are errors.
+// decodePolicies decodes a list like the configuration, but without expanding variables.
+// Unknown keys are errors.
 func decodePolicies(list *yaml.Node) ([]PolicyConfig, error) {
 	var items []any
 	if err := list.Decode(&items); err != nil {
@@ -159,8 +159,9 @@ func decodePolicies(list *yaml.Node) ([]PolicyConfig, error) {
 	return policies, nil
 }
 
-// decodeLevel matches the beginning of an error of confmap: the path of a value below the
-// one of the error around it, and what follows except in the innermost one.
+// decodeLevel matches the beginning of a confmap error. The beginning is the path of a
+// value, relative to the enclosing error. All but the innermost error continue with
+// "decoding failed".
 var decodeLevel = regexp.MustCompile(`^\s*'([^']*)' (decoding failed due to the following error\(s\):)?`)
 
 // decodeFault returns the first error of decoding a policy, with its line and key.
@@ -168,7 +169,7 @@ func decodeFault(policy *yaml.Node, index int, err error) error {
 	_, text, _ := strings.Cut(err.Error(), "\n")
 	path := ""
 	for m := decodeLevel.FindStringSubmatch(text); m != nil; m = decodeLevel.FindStringSubmatch(text) {
-		if m[1] != "" && !strings.HasPrefix(m[1], "cputriggerprocessor.") { // the type of what the path is for
+		if m[1] != "" && !strings.HasPrefix(m[1], "cputriggerprocessor.") { // a type name is no part of the path
 			path += "." + m[1]
 		}
 		text = text[len(m[0]):]
@@ -177,7 +178,7 @@ func decodeFault(policy *yaml.Node, index int, err error) error {
 	return fmt.Errorf("line %d: policies[%d]%s: %s", find(policy, path).Line, index, path, text)
 }
 
-// flatten returns the errors that were joined, in order.
+// flatten returns the joined errors in order.
 func flatten(errs []error) (out []error) {
 	for _, err := range errs {
 		if joined, ok := err.(interface{ Unwrap() []error }); ok && strings.Contains(err.Error(), "\n") {
@@ -191,7 +192,7 @@ func flatten(errs []error) (out []error) {
 
 var faultPath = regexp.MustCompile(`^policies(\S*?):?\s`)
 
-// atLine adds the line to a fault that begins with its key.
+// atLine adds the line to a fault that begins with a key.
 func atLine(list *yaml.Node, fault error) error {
 	m := faultPath.FindStringSubmatch(fault.Error())
 	if m == nil {
@@ -200,8 +201,8 @@ func atLine(list *yaml.Node, fault error) error {
 	return fmt.Errorf("line %d: %w", find(list, m[1]).Line, fault)
 }
 
-// find returns the node of a path, such as [0].any_of[1].threshold: the key where there
-// is one. What is missing has the node above it.
+// find returns the node of a path, such as [0].any_of[1].threshold. It returns the key's
+// node if the value has a key. For a missing part it returns the node above it.
 func find(n *yaml.Node, path string) *yaml.Node {
 	at := n
 	for path != "" {
@@ -228,7 +229,8 @@ func find(n *yaml.Node, path string) *yaml.Node {
 	return at
 }
 
-// child returns the longest key of a mapping with which a path begins, and its value.
+// child returns the longest key of a mapping that is a prefix of a path, and the key's
+// value.
 func child(n *yaml.Node, path string) (key, value *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
 		return nil, nil
@@ -243,7 +245,7 @@ func child(n *yaml.Node, path string) (key, value *yaml.Node) {
 	return key, value
 }
 
-// policyChanges are the names of what differs between two lists of policies.
+// policyChanges are the names of the policies that differ between two lists.
 type policyChanges struct{ added, removed, changed []string }
 
 func (c policyChanges) none() bool { return len(c.added)+len(c.removed)+len(c.changed) == 0 }

@@ -44,9 +44,9 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// cpuTrigger is the component. Goroutines run beside the callers of ConsumeProfiles: one
-// takes readings, one reads connections, one evaluates and reports, one discovers units,
-// one finds the units of requests, and four send what was recorded.
+// cpuTrigger is the component. Its goroutines take readings, read connections, evaluate and
+// report, discover units, and find the units of requests. Four more goroutines send
+// recorded profiles, and others read policies_from and write to the storage.
 type cpuTrigger struct {
 	id        component.ID
 	telemetry component.TelemetrySettings
@@ -61,24 +61,25 @@ type cpuTrigger struct {
 	sender    *recorder.Sender
 
 	manual *manual.Server // nil: gates are not opened by hand
-	hot    *watch.HotList // nil: nobody asks which units are hot
+	hot    *watch.HotList // nil: no extension needs the hot units
 
 	peers     atomic.Pointer[peersOf] // nil: connections are not read
-	requests  *requests.Intake        // of spans and metrics that pass
-	collector *watch.Collector        // nil where control groups cannot be read
+	requests  *requests.Intake        // observes the spans and metrics that pass
+	collector *watch.Collector        // nil if control groups cannot be read
 	reloader  *reloader               // nil: policies do not change
 	health    *health                 // nil before the start
 	inForce   atomic.Pointer[inForce] // policies
 
 	signals func(string) bool // reports whether a pipeline of a signal has this component id
 
-	// observing and serving are the parts that run, to be stopped in reverse order: those
-	// by which gates open, before the gates close, and those that learn of it, after it.
+	// observing and serving are the running parts. Each list is stopped in reverse order.
+	// observing has the parts that open gates, and is stopped before the gates close.
+	// serving has the parts that report closed gates, and is stopped after it.
 	observing, serving parts
 	closed             atomic.Bool
 }
 
-// parts are how parts of the component are stopped.
+// parts are functions that stop parts of the component.
 type parts []func(context.Context) error
 
 func (p *parts) add(stop func()) {
@@ -95,7 +96,7 @@ func (p *parts) stop(ctx context.Context) (err error) {
 // inForce are the policies in force.
 type inForce struct {
 	cfg     *Config // with these policies
-	version string  // empty: those of the configuration
+	version string  // empty: the policies of the configuration
 }
 
 func newProcessor(set processor.Settings, cfg *Config, next xconsumer.Profiles) (*cpuTrigger, error) {
@@ -160,13 +161,13 @@ func newID(random io.Reader) string {
 	return hex.EncodeToString(b[:])
 }
 
-// Capabilities declares that profiles are stamped in place.
+// Capabilities declares that profiles are modified, because they are stamped in place.
 func (*cpuTrigger) Capabilities() consumer.Capabilities {
 	return consumer.Capabilities{MutatesData: true}
 }
 
-// ConsumeProfiles sends the profiles of units whose gate is open, or was when they
-// were captured, and records those that a gate may still ask for.
+// ConsumeProfiles sends the profiles that were captured while their unit's gate was open.
+// It records profiles for a gate that may still open.
 func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
 	if !p.closed.Load() {
 		return p.router.Consume(ctx, pd)
@@ -177,22 +178,22 @@ func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) 
 	return errShutdown
 }
 
-// observeTraces observes what passes in a traces pipeline. It changes nothing of it.
+// observeTraces observes the spans of a traces pipeline. It does not modify them.
 func (p *cpuTrigger) observeTraces(td ptrace.Traces) {
 	if !p.closed.Load() {
 		p.requests.ObserveTraces(td)
 	}
 }
 
-// observeMetrics observes what passes in a metrics pipeline. It changes nothing of it.
+// observeMetrics observes the data points of a metrics pipeline. It does not modify them.
 func (p *cpuTrigger) observeMetrics(md pmetric.Metrics) {
 	if !p.closed.Load() {
 		p.requests.ObserveMetrics(md)
 	}
 }
 
-// Start starts the component. Without control groups it goes on, and all profiles
-// are unmatched.
+// Start starts the component. If control groups cannot be read, the component runs and all
+// profiles are unmatched.
 func (p *cpuTrigger) Start(ctx context.Context, host component.Host) error {
 	if effective, err := configlog.Map(p.cfg); err == nil {
 		p.log.Debug("Continuous profiling configuration:", zap.Any("cpu_trigger", effective))
@@ -258,8 +259,8 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 	return nil
 }
 
-// warnUnfed warns of policies whose conditions never hold because nothing that they
-// read passes here.
+// warnUnfed logs a warning if policies need spans or metrics but no such pipeline has this
+// component. Their conditions never hold.
 func (p *cpuTrigger) warnUnfed(cfg *Config) {
 	if len(cfg.conditions()) > 0 && p.signals != nil && !p.signals("traces") && !p.signals("metrics") {
 		p.log.Warn("policies need spans or metrics, and no traces or metrics pipeline has this component", zap.Stringer("component", p.id))
@@ -272,7 +273,7 @@ type doubt struct {
 	threshold            float64
 }
 
-// doubtsOf returns what is doubtful in a configuration.
+// doubtsOf returns the thresholds of enabled policies that are almost certainly mistakes.
 func doubtsOf(cfg *Config) (all []doubt) {
 	ofLimit := []string{monitor.CPUUtilization, monitor.CPUBottleneck, monitor.CPUBusiestThread, monitor.CPURequestUtilization, monitor.HostCPUUtilization, monitor.MemoryUtilization}
 	for _, policy := range cfg.Policies {
@@ -295,7 +296,7 @@ func doubtsOf(cfg *Config) (all []doubt) {
 	return all
 }
 
-// warnDoubtful warns of what is doubtful.
+// warnDoubtful logs a warning for each doubtful threshold.
 func (p *cpuTrigger) warnDoubtful(cfg *Config) {
 	for _, d := range doubtsOf(cfg) {
 		p.log.Warn("a threshold is probably a mistake", zap.String("policy", d.policy),
@@ -303,8 +304,8 @@ func (p *cpuTrigger) warnDoubtful(cfg *Config) {
 	}
 }
 
-// setPolicies puts the policies of a configuration in force, all of them or, with an
-// error, none.
+// setPolicies puts all policies of a configuration in force. After an error it changes no
+// policy.
 func (p *cpuTrigger) setPolicies(next *Config, version string) error {
 	before := p.inForce.Load().cfg
 	changes := changesOf(before, next)
@@ -334,14 +335,14 @@ func (p *cpuTrigger) setPolicies(next *Config, version string) error {
 	return nil
 }
 
-// policies returns how many policies are in force, and their version.
+// policies returns the number of policies in force, and their version.
 func (p *cpuTrigger) policies() (int, string) {
 	in := p.inForce.Load()
 	return len(in.cfg.enabled()), cmp.Or(in.version, "configuration")
 }
 
-// restore restores the cooldowns and budgets of the last run. They are optional: a
-// storage that cannot be opened is reported, and the start goes on without it.
+// restore restores the cooldowns and budgets of the last run. They are optional. If the
+// storage cannot be opened, the fault is reported and the start continues without it.
 func (p *cpuTrigger) restore(ctx context.Context) error {
 	if p.cfg.Storage == nil {
 		return nil
@@ -365,7 +366,7 @@ func (p *cpuTrigger) restore(ctx context.Context) error {
 	return nil
 }
 
-// watch starts the goroutines.
+// watch starts the goroutines that watch units.
 func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	connections := p.newPeers(tree)
 	p.peers.Store(connections)
@@ -412,8 +413,8 @@ func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source watch.Source) *watch
 	return c
 }
 
-// collect takes readings until the context ends: at once when units are known, and
-// then at each interval.
+// collect takes readings until the context ends. It takes the first ones as soon as units
+// are known, and then at each interval.
 func (p *cpuTrigger) collect(ctx context.Context, c *watch.Collector, tree *cgroup.Tree, scanned <-chan struct{}) {
 	defer c.Close()
 	tick := time.NewTicker(p.cfg.CollectionInterval)
@@ -432,8 +433,8 @@ func (p *cpuTrigger) collect(ctx context.Context, c *watch.Collector, tree *cgro
 	}
 }
 
-// evaluate evaluates at each interval until the context ends, and reports what
-// happens in between.
+// evaluate evaluates the policies at each interval until the context ends. It reports
+// transitions that happen in between.
 func (p *cpuTrigger) evaluate(ctx context.Context) {
 	tick := time.NewTicker(p.cfg.EvaluationInterval)
 	defer tick.Stop()
@@ -449,7 +450,7 @@ func (p *cpuTrigger) evaluate(ctx context.Context) {
 	}
 }
 
-// logMode logs what is read on this host.
+// logMode logs the cgroup mode, its mount point and the number of units.
 func (p *cpuTrigger) logMode(tree *cgroup.Tree, c *watch.Collector) {
 	where := tree.Mount(cgroup.V2Tree)
 	if where == "" {
@@ -466,8 +467,8 @@ func (p *cpuTrigger) logMode(tree *cgroup.Tree, c *watch.Collector) {
 	p.log.Info("cgroup mode", fields...)
 }
 
-// Shutdown stops the goroutines, waits for them, and closes the gates. It may be
-// called without Start, and twice.
+// Shutdown stops the goroutines, waits for them, and closes the gates. It may be called
+// without Start, and more than once.
 func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil
@@ -484,7 +485,7 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 
 // newManual returns the server that opens and closes gates by hand and by alert.
 func (p *cpuTrigger) newManual(cfg *manual.Config, tree *cgroup.Tree) *manual.Server {
-	p.keepResources() // alerts name units by them
+	p.keepResources() // alerts name units by their attributes
 	duration := p.inForce.Load().cfg.manualDuration()
 	alerts := manual.NewAlerts(cfg.Alerts, duration, p.gates, func(o manual.Outcome) { p.counters.AddAlert(string(o)) }, p.now, p.log)
 	return manual.NewServer(cfg.HTTP, duration, p.openByHand, p.closeByHand, alerts, tree, p.log)
@@ -511,7 +512,7 @@ func (p *cpuTrigger) closeByHand(_ context.Context, name string) (manual.Closed,
 	return p.gates().Close(t.Name, "")
 }
 
-// unitNamed finds a unit by its own name, or by what identify.ByName accepts.
+// unitNamed finds a unit by its own name, or by a name that identify.ByName accepts.
 func (p *cpuTrigger) unitNamed(name string) (identify.Identity, error) {
 	if p.closed.Load() {
 		return identify.Identity{}, manual.ErrShutdown

@@ -22,12 +22,12 @@ import (
 // fileTimeout bounds one read of a policy file.
 const fileTimeout = 10 * time.Second
 
-// reloader reads policies again and again, and replaces those in force. What is refused
-// or cannot be read leaves them as they are.
+// reloader reads policies repeatedly and replaces the policies in force. If the document is
+// refused or cannot be read, the policies in force stay.
 type reloader struct {
 	source   policysource.Source
 	timeout  time.Duration // of one read
-	interval time.Duration // from the end of one to the next
+	interval time.Duration // from the end of one read to the start of the next
 	// replace puts policies in force.
 	replace  func(next *Config, version string) error
 	log      *zap.Logger
@@ -35,14 +35,14 @@ type reloader struct {
 	health   *health
 
 	current *Config // in force
-	unread  int     // reads that failed since the last one that did not
-	refused error   // what is wrong with the last document; nil: nothing
+	unread  int     // number of failed reads since the last successful one
+	refused error   // the fault of the last document; nil: it is valid
 
 	cancel context.CancelFunc
 	ended  chan struct{}
 }
 
-// newReloader returns nil without policies_from.
+// newReloader returns nil if policies_from is not set.
 func (p *cpuTrigger) newReloader(ctx context.Context, host component.Host) (*reloader, error) {
 	cfg := p.cfg.PoliciesFrom
 	r := &reloader{
@@ -64,8 +64,8 @@ func (p *cpuTrigger) newReloader(ctx context.Context, host component.Host) (*rel
 	return r, nil
 }
 
-// first reads a file before the component starts. The error is that of a file without
-// good policies where there are no others to start with.
+// first reads a policy file before the component starts. It returns an error if the file
+// has no valid policies and the configuration has no policies either.
 func (r *reloader) first(ctx context.Context) error {
 	if _, isFile := r.source.(*policysource.File); !isFile {
 		return nil
@@ -76,7 +76,7 @@ func (r *reloader) first(ctx context.Context) error {
 	return nil
 }
 
-// start begins to read.
+// start starts the goroutine that reads.
 func (r *reloader) start() {
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(context.Background())
@@ -84,7 +84,7 @@ func (r *reloader) start() {
 	go r.run(ctx)
 }
 
-// stop ends the reads and waits, but not for a file system that hangs.
+// stop ends the reads and waits for them. It does not wait for a file system that hangs.
 func (r *reloader) stop() {
 	if r.cancel == nil {
 		return
@@ -104,13 +104,13 @@ func (r *reloader) run(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		_ = r.read(ctx) // which reports its error
+		_ = r.read(ctx) // read reports its error
 		timer.Reset(r.interval)
 	}
 }
 
-// read reads the policies once, and puts them in force if they have changed. The error is
-// reported unless the context ended.
+// read reads the policies once. If they have changed, it puts them in force. It reports its
+// error unless the context ended.
 func (r *reloader) read(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -143,7 +143,7 @@ func (r *reloader) read(ctx context.Context) error {
 	return r.refused
 }
 
-// take puts the policies of a document in force, or returns what is wrong with them.
+// take puts the policies of a document in force, or returns the faults of the document.
 func (r *reloader) take(document []byte) error {
 	version := versionOf(document)
 	next, err := r.current.withPolicies(document)
@@ -161,7 +161,7 @@ func (r *reloader) take(document []byte) error {
 	return nil
 }
 
-// policyFile returns the file of policies_from for those who edit it.
+// policyFile describes the file of policies_from for editors of the file.
 func (p *cpuTrigger) policyFile(path string) hotunitsextension.PolicyFile {
 	return hotunitsextension.PolicyFile{
 		Reader: p.id, Path: path,
@@ -184,14 +184,14 @@ func (p *cpuTrigger) policyFile(path string) hotunitsextension.PolicyFile {
 	}
 }
 
-// The faults that the component's status can have.
+// The keys of the faults in the component's status.
 const (
 	cgroupsFault  = "cgroups"
 	policiesFault = "policies"
 	storageFault  = "storage"
 )
 
-// health reports the component's status: all faults that last.
+// health reports the component's status, which includes all current faults.
 type health struct {
 	host component.Host
 

@@ -26,15 +26,15 @@ import (
 type reporter struct {
 	log      *zap.Logger
 	counters *counters.Counters
-	events   *hotunitsextension.HotUnits // nil: nobody asks for events
-	host     []attribute.KeyValue        // host.name, the resource of events of no unit
-	// span returns the span of a request that was among the reasons of a monitor's
-	// reading; empty if none is known.
+	events   *hotunitsextension.HotUnits // nil: there is no subscriber
+	host     []attribute.KeyValue        // host.name, the resource of events that concern no unit
+	// span returns the span of a request that contributed to a monitor's reading. It is
+	// empty if none is known.
 	span func(unit, key string) requests.Span
 }
 
-// notOpened has the reasons why a gate does not open: the text for the debug log, the text
-// for the event, and whether the reason counts as cooling down.
+// notOpened has the reasons why a gate does not open. Each has a text for the debug log and
+// a text for the event. coolingDown reports whether the reason counts as cooling down.
 var notOpened = map[trigger.Reason]struct {
 	log, event  string
 	coolingDown bool
@@ -85,7 +85,7 @@ func reasonFields(t units.Transition) []zap.Field {
 	return append(fields, zap.Float64("value", round(t.Cause.Value)), zap.Float64("threshold", t.Cause.Threshold))
 }
 
-// kindFields returns the fields of a dry run and of a baseline.
+// kindFields returns the log fields that mark a dry run and a baseline.
 func kindFields(o *trigger.Opening) (fields []zap.Field) {
 	if o.DryRun {
 		fields = append(fields, zap.Bool("dry_run", true))
@@ -96,8 +96,8 @@ func kindFields(o *trigger.Opening) (fields []zap.Field) {
 	return fields
 }
 
-// countedAs returns the policy that an opening counts for. Those by alert count for manual:
-// their names come from outside, and would be series without a bound.
+// countedAs returns the policy that an opening counts for. Openings by alert count for
+// manual. Their names come from outside, and would create an unbounded number of series.
 func countedAs(t units.Transition) string {
 	if t.Opening.Alert != "" {
 		return trigger.Manual
@@ -167,13 +167,13 @@ func (r *reporter) whyNothing(t units.Transition) string {
 	return "no profile of the unit arrived"
 }
 
-// heldBack logs that a gate is open and a budget holds its profiles back.
+// heldBack logs that a gate is open and a budget holds back its profiles.
 func (r *reporter) heldBack(t units.Transition) {
 	r.log.Info("profiles held back", zap.String("unit", t.Unit.Name()), zap.String("service", t.Service), zap.String("policy", t.Policy),
 		zap.String("trigger_id", t.Opening.ID), zap.String("why", "over budget"), zap.String("budget", t.Budget))
 }
 
-// round rounds a number for the log to three digits after the point.
+// round rounds a number for the log to three decimal places.
 func round(f float64) float64 { return math.Round(f*1000) / 1000 }
 
 // evaluator evaluates the policies on one goroutine and reports the transitions.
@@ -182,11 +182,11 @@ type evaluator struct {
 	debug    *watch.DebugUnits
 	reporter *reporter
 	now      func() time.Time
-	hot      *watch.HotList // nil: nobody asks which units are hot
+	hot      *watch.HotList // nil: no extension needs the hot units
 	save     func()         // saves cooldowns and budgets; nil: there is no storage
 
-	forgotten   trigger.Forgotten // as of the last evaluation
-	forgottenAt time.Time         // when something was forgotten last
+	forgotten   trigger.Forgotten // at the last evaluation
+	forgottenAt time.Time         // when the last cooldown was forgotten
 }
 
 func (e *evaluator) evaluate() {
@@ -205,11 +205,12 @@ func (e *evaluator) evaluate() {
 	}
 }
 
-// forgottenEpisode is the minimum time without a cooldown forgotten before it is
-// logged again.
+// forgottenEpisode is the minimum time without a forgotten cooldown before forgotten
+// cooldowns are logged again.
 const forgottenEpisode = 10 * time.Minute
 
-// logForgotten logs, once an episode, that more units are gone than are remembered.
+// logForgotten logs, once per episode, that cooldowns of units that are gone were
+// forgotten.
 func (e *evaluator) logForgotten(now time.Time) {
 	f := e.units.Count().Forgotten
 	if f.Units == e.forgotten.Units && f.Services == e.forgotten.Services {
@@ -222,7 +223,8 @@ func (e *evaluator) logForgotten(now time.Time) {
 	e.forgotten, e.forgottenAt = f, now
 }
 
-// flush reports what is pending, and saves what a kill would lose.
+// flush reports pending transitions. It saves cooldowns and budgets that would be lost if
+// the process were killed.
 func (e *evaluator) flush() {
 	ts, began := e.units.TakePending()
 	e.reporter.report(ts)
@@ -236,7 +238,7 @@ func lasts(t units.Transition) bool {
 	return t.Reason == trigger.LateExport || (t.From == trigger.Profiling) != (t.To == trigger.Profiling)
 }
 
-// logWindows logs windows at debug level, and why gates did not open.
+// logWindows logs the windows, and why gates did not open, at debug level.
 func (r *reporter) logWindows(statuses []units.Status, now time.Time) {
 	for _, s := range statuses {
 		for _, i := range s.Conditions {
@@ -254,8 +256,8 @@ func (r *reporter) logWindows(statuses []units.Status, now time.Time) {
 	}
 }
 
-// nearer reports whether condition a is nearer to opening a gate than b: its policy
-// applies, it has enough readings, it is hotter.
+// nearer reports whether condition a is nearer to opening a gate than condition b. A policy
+// that applies comes first, then enough readings, then a higher ratio to the threshold.
 func nearer(a, b *trigger.ConditionStatus) bool {
 	switch {
 	case b == nil:
@@ -268,8 +270,8 @@ func nearer(a, b *trigger.ConditionStatus) bool {
 	return a.Ratio() > b.Ratio()
 }
 
-// whyShut returns why the gate of a unit is shut, by the condition nearest to its
-// threshold; empty if it is open.
+// whyShut returns why the gate of a unit is shut. It reads the condition that is nearest to
+// its threshold. why is empty if the gate is open.
 func whyShut(conditions []trigger.ConditionStatus, now time.Time) (why string, fields []zap.Field) {
 	var near *trigger.ConditionStatus
 	for i := range conditions {

@@ -18,16 +18,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// instances finds what the pipelines of one component id share. The collector gives
-// all of them the same configuration, so its pointer is the key.
+// instances finds the instance that the pipelines of one component id share. The collector
+// gives all of them the same configuration, so the configuration's pointer is the key.
 type instances struct {
 	mu       sync.Mutex
 	byConfig map[*Config]*instance
 }
 
-// instance is cpu_trigger under one component id: a trigger per profiles pipeline, and
-// what traces and metrics pipelines observe for each of them. Without a profiles
-// pipeline there is one trigger, which the first tap starts and the last one stops.
+// instance is cpu_trigger under one component id. It has one trigger per profiles pipeline.
+// Traces and metrics pipelines observe for each trigger. Without a profiles pipeline there
+// is one trigger, which the first tap starts and the last tap stops.
 type instance struct {
 	of  *instances
 	cfg *Config
@@ -35,12 +35,13 @@ type instance struct {
 	mu       sync.Mutex
 	users    int // components that were created and not shut down
 	signals  map[string]bool
-	taps     int         // started
-	alone    *cpuTrigger // of taps without a profiles pipeline
+	taps     int         // number of started taps
+	alone    *cpuTrigger // the trigger of taps without a profiles pipeline
 	triggers atomic.Pointer[[]*cpuTrigger]
 }
 
-// join returns the instance of a configuration, for one more component.
+// join registers one more component with the instance of a configuration, and returns the
+// instance.
 func (s *instances) join(cfg *Config, signal string) *instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +58,7 @@ func (s *instances) join(cfg *Config, signal string) *instance {
 	return i
 }
 
-// leave is called once for each join.
+// leave reverts one join.
 func (i *instance) leave() {
 	i.of.mu.Lock()
 	defer i.of.mu.Unlock()
@@ -66,16 +67,16 @@ func (i *instance) leave() {
 	}
 }
 
-// has reports whether a pipeline of a signal has a component of this instance. All of
-// them are created before the first one is started.
+// has reports whether a pipeline of a signal has a component of this instance. All
+// components are created before the first one is started.
 func (i *instance) has(signal string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.signals[signal]
 }
 
-// add adds a trigger, for which taps observe from now on. One that was shut down observes
-// nothing.
+// add adds a trigger. From now on taps observe for it. A trigger that was shut down ignores
+// their calls.
 func (i *instance) add(t *cpuTrigger) {
 	all := append(slices.Clone(*i.triggers.Load()), t)
 	i.triggers.Store(&all)
@@ -109,8 +110,8 @@ func (p *profilesTrigger) Shutdown(ctx context.Context) error {
 	return p.cpuTrigger.Shutdown(ctx)
 }
 
-// tap is cpu_trigger in a traces or a metrics pipeline. What passes is observed and
-// stays as it is.
+// tap is cpu_trigger in a traces or a metrics pipeline. It observes telemetry and does not
+// modify it.
 type tap struct {
 	set      processor.Settings
 	instance *instance
@@ -122,10 +123,10 @@ func (s *instances) newTap(set processor.Settings, cfg *Config, signal string) *
 	return &tap{set: set, instance: s.join(cfg, signal)}
 }
 
-// Capabilities declares that nothing is changed.
+// Capabilities declares that no telemetry is modified.
 func (*tap) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
 
-// Start starts a trigger if there is no profiles pipeline whose component does.
+// Start starts a trigger if no profiles pipeline has this component.
 func (t *tap) Start(ctx context.Context, host component.Host) error {
 	i := t.instance
 	i.mu.Lock()
@@ -150,7 +151,7 @@ func (t *tap) Start(ctx context.Context, host component.Host) error {
 	return nil
 }
 
-// Shutdown stops the trigger of taps with the last of them.
+// Shutdown stops the trigger of the taps when the last tap stops.
 func (t *tap) Shutdown(ctx context.Context) (err error) {
 	t.left.Do(func() {
 		i := t.instance

@@ -24,17 +24,17 @@ const (
 	storageName = "trigger"  // beside the component's id
 	recordKey   = "snapshot" // of the only record
 
-	// recordVersion changes when older readers would misread a record. New fields do
-	// not change it.
+	// recordVersion changes when older readers would misread a record. A new field does not
+	// change it.
 	recordVersion = 1
 
-	// maxRecord bounds a record, in bytes: 10,000 containers that cool down take less
-	// than 2 MiB per policy. A larger record is an error on writing and on reading.
+	// maxRecord bounds a record, in bytes. 10,000 containers that cool down need less than
+	// 2 MiB per policy. A larger record is an error on writing and on reading.
 	maxRecord = 16 << 20
 
-	// openTimeout bounds the opening of a storage, which waits while another process
-	// has it open, and callTimeout any other call. A storage that has not returned
-	// callGrace after that is not called again.
+	// openTimeout bounds the opening of a storage, which blocks while another process has
+	// it open. callTimeout bounds any other call. A storage that has not returned callGrace
+	// after its timeout is not called again.
 	openTimeout = time.Minute
 	callTimeout = 10 * time.Second
 	callGrace   = 5 * time.Second
@@ -47,25 +47,24 @@ type record struct {
 	Snapshot trigger.Snapshot `json:"snapshot"`
 }
 
-// memory saves snapshots in a storage extension, so that they survive a restart.
-// Saving never blocks the caller: a goroutine writes the latest snapshot and skips
-// those in between.
+// memory saves snapshots in a storage extension, so that they survive a restart. Saving
+// never blocks the caller. A goroutine writes the latest snapshot and skips older ones.
 type memory struct {
 	client storage.Client
 	log    *zap.Logger
 
 	mu     sync.Mutex
-	latest *trigger.Snapshot // to be written
+	latest *trigger.Snapshot // the next snapshot to write
 	closed bool
-	lost   error // why the client is not called any more; nil: it is
+	lost   error // why the client is no longer called; nil: it is called
 	wake   chan struct{}
 	ended  chan struct{}
 	cancel context.CancelFunc
 
-	failed int // writes since the last success; used by the writer alone
+	failed int // writes since the last success; only the writer uses it
 }
 
-// findStorage returns the storage extension of that id. An error is a mistake in the
+// findStorage returns the storage extension with an id. An error means a mistake in the
 // configuration.
 func findStorage(host component.Host, id component.ID) (storage.Extension, error) {
 	ext, ok := host.GetExtensions()[id]
@@ -84,7 +83,7 @@ func openStorage(ctx context.Context, store storage.Extension, owner component.I
 	var client storage.Client
 	err := guard(ctx, openTimeout, func(ctx context.Context) error {
 		opened, err := store.GetClient(ctx, component.KindProcessor, owner, storageName)
-		if err == nil && ctx.Err() != nil { // nobody waits for it any more
+		if err == nil && ctx.Err() != nil { // the caller has stopped waiting
 			return opened.Close(ctx)
 		}
 		client = opened
@@ -99,13 +98,12 @@ func openStorage(ctx context.Context, store storage.Extension, owner component.I
 	return nil, fmt.Errorf("storage: open it for %q: %w; if its file is damaged, delete it", owner, err)
 }
 
-// lockTimeout is the error of file_storage if another one has the file open.
+// lockTimeout is the error of file_storage if the file is open elsewhere.
 const lockTimeout = "timeout"
 
-// guard calls a storage on a goroutine of its own, so that a storage that hangs or
-// panics, as file_storage does when its file is damaged, does not take the
-// collector with it. Such a storage must not be called again: the error is an
-// abandonedError.
+// guard calls a storage on a goroutine of its own. A storage may hang, or panic as
+// file_storage does on a damaged file. It must not block or end the collector. The error is
+// then an abandonedError, and the storage must not be called again.
 func guard(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -116,7 +114,7 @@ func guard(ctx context.Context, timeout time.Duration, call func(context.Context
 				done <- abandonedError{fmt.Sprintf("it panicked: %v", r)}
 			}
 		}()
-		debug.SetPanicOnFault(true) // a mapped file that was truncated
+		debug.SetPanicOnFault(true) // file_storage maps its file, which may be truncated
 		done <- call(ctx)
 	}()
 	select {
@@ -139,7 +137,7 @@ type abandonedError struct{ why string }
 
 func (e abandonedError) Error() string { return e.why }
 
-// newMemory starts the writer. It owns the client.
+// newMemory starts the writer. The returned memory owns the client.
 func newMemory(client storage.Client, log *zap.Logger) *memory {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &memory{client: client, log: log, wake: make(chan struct{}, 1), ended: make(chan struct{}), cancel: cancel}
@@ -147,7 +145,7 @@ func newMemory(client storage.Client, log *zap.Logger) *memory {
 	return m
 }
 
-// call calls the client, unless it hung or panicked before.
+// call calls the client, unless the client hung or panicked before.
 func (m *memory) call(ctx context.Context, call func(context.Context) error) error {
 	m.mu.Lock()
 	lost := m.lost
@@ -164,8 +162,8 @@ func (m *memory) call(ctx context.Context, call func(context.Context) error) err
 	return err
 }
 
-// load returns the snapshot that was saved last. ok is false if there is none, or if
-// it cannot be read, which is logged.
+// load returns the snapshot that was saved last. ok is false if there is none, or if it
+// cannot be read. A failed read is logged.
 func (m *memory) load(ctx context.Context) (s trigger.Snapshot, ok bool) {
 	var value []byte
 	err := m.call(ctx, func(ctx context.Context) (err error) {
@@ -185,8 +183,8 @@ func (m *memory) load(ctx context.Context) (s trigger.Snapshot, ok bool) {
 	return s, true
 }
 
-// save schedules a snapshot, in place of one that is not written yet. The snapshot
-// must not be changed any more. After close it does nothing.
+// save schedules a snapshot and replaces one that is not written yet. The caller must not
+// change the snapshot any more. After close, save has no effect.
 func (m *memory) save(s trigger.Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

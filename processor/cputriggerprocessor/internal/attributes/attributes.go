@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attributes sets the attributes of profiles that leave, which say why they
-// do, and removes those that identify one process.
+// Package attributes sets the attributes of profiles that leave, which explain why the
+// profiles leave. It removes the attributes that identify one process.
 package attributes
 
 import (
@@ -21,23 +21,23 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
-// reason explains why profiles pass: the openings of the gate, the one that fired first
-// in front, and where the capture lies in time against that one's trigger.
+// reason explains why profiles pass. It has the openings of the gate, the first fired one
+// in front. Its phase relates the time of the capture to the first opening's trigger.
 type reason struct {
 	openings []*trigger.Opening
 	phase    trigger.Phase
-	indices  []int32 // of its attributes in the dictionary
+	indices  []int32 // indices of its attributes in the dictionary
 	labels   int32   // index in Stamper.labels
 }
 
-// labels are the attributes of a reason that are on the resource: backends make a
+// labels are the attributes of a reason that are set on the resource. Backends make a
 // series of each set.
 type labels []label
 
 type label struct{ key, value string }
 
-// OfReason are the attributes of a reason that may be on the resource too, beside
-// its policy and kind.
+// OfReason are the attributes of a reason that may be set on the resource too, beside its
+// policy and kind.
 var OfReason = []string{
 	attr.Unit,
 	attr.TriggerID,
@@ -50,16 +50,17 @@ var OfReason = []string{
 	attr.TriggerWindow,
 }
 
-// Stamper puts reasons on profiles, and their attributes into the dictionary. It is
-// used again for other batches.
+// Stamper sets reasons on profiles, and adds their attributes to the dictionary. It is
+// reused for other batches.
 type Stamper struct {
-	OnResource []string // those of OfReason that are labels
+	OnResource []string // attributes of OfReason that are labels
 	dictionary dictionary.Appender
 	reasons    []reason
 	labels     []labels
 }
 
-// Begin begins a batch with the dictionary d. clean: no key of a reason is in d.
+// Begin begins a batch with the dictionary d. clean reports that no key of a reason is in
+// d.
 func (s *Stamper) Begin(d pprofile.ProfilesDictionary, clean bool) {
 	reuse := IsReason
 	if clean {
@@ -77,15 +78,15 @@ func (s *Stamper) End() {
 	s.dictionary.Release()
 }
 
-// Stamp puts the reason of its openings on a profile captured in [start, end), and
-// returns its labels, which Label puts on the resource.
+// Stamp sets the reason of its openings on a profile captured in [start, end). It returns
+// the labels for the resource, which are the input of Label.
 func (s *Stamper) Stamp(p pprofile.Profile, openings []*trigger.Opening, start, end time.Time) (labels int32) {
 	r := s.reason(openings, openings[0].Phase(start, end))
 	p.AttributeIndices().Append(r.indices...)
 	return r.labels
 }
 
-// Label puts labels on a resource, in place of those of another gate.
+// Label sets labels on a resource. It removes the labels of any other gate.
 func (s *Stamper) Label(resource pcommon.Map, labels int32) {
 	resource.RemoveIf(func(key string, _ pcommon.Value) bool { return IsReason(key) })
 	for _, l := range s.labels[labels] {
@@ -93,7 +94,7 @@ func (s *Stamper) Label(resource pcommon.Map, labels int32) {
 	}
 }
 
-// labelled finds or adds labels. There are few in a batch.
+// labelled finds or adds labels. A batch has few of them.
 func (s *Stamper) labelled(l labels) int32 {
 	for i := range s.labels {
 		if slices.Equal(s.labels[i], l) {
@@ -104,7 +105,7 @@ func (s *Stamper) labelled(l labels) int32 {
 	return int32(len(s.labels) - 1)
 }
 
-// reason finds or adds one. There are few in a batch.
+// reason finds or adds a reason. A batch has few of them.
 func (s *Stamper) reason(openings []*trigger.Opening, phase trigger.Phase) *reason {
 	for i := range s.reasons {
 		if r := &s.reasons[i]; r.phase == phase && slices.Equal(r.openings, openings) {
@@ -117,7 +118,7 @@ func (s *Stamper) reason(openings []*trigger.Opening, phase trigger.Phase) *reas
 	return r
 }
 
-// add puts the attributes of a reason into the dictionary.
+// add adds the attributes of a reason to the dictionary.
 func (s *Stamper) add(r *reason) {
 	first := r.openings[0]
 	window := first.Window
@@ -130,7 +131,7 @@ func (s *Stamper) add(r *reason) {
 	}
 	of := labels{{attr.TriggerPolicy, first.Policy}, {attr.TriggerKind, string(first.Kind())}}
 	text := func(key, value string) {
-		if value == "" { // a baseline without readings has none
+		if value == "" { // a baseline without readings has no value
 			return
 		}
 		r.indices = append(r.indices, s.dictionary.Attribute(key, dictionary.Str(value)))
@@ -138,7 +139,7 @@ func (s *Stamper) add(r *reason) {
 			of = append(of, label{key, value})
 		}
 	}
-	// Numbers are text too: backends drop attributes of other types.
+	// Numbers are also stored as text, because backends drop attributes of other types.
 	number := func(key string, value float64) {
 		text(key, strconv.FormatFloat(math.Round(value*1000)/1000, 'f', -1, 64))
 	}
@@ -155,12 +156,12 @@ func (s *Stamper) add(r *reason) {
 	r.labels = s.labelled(of)
 }
 
-// IsReason reports whether a gate stamps attributes with the key.
+// IsReason reports whether gates stamp an attribute with this key.
 func IsReason(key string) bool {
 	return key == attr.Unit || strings.HasPrefix(key, attr.TriggerPrefix)
 }
 
-// HasReason reports whether another gate may have stamped a profile.
+// HasReason reports whether another gate may have stamped profiles with this dictionary.
 func HasReason(d pprofile.ProfilesDictionary) bool {
 	for _, s := range d.StringTable().All() {
 		if IsReason(s) {
@@ -170,7 +171,7 @@ func HasReason(d pprofile.ProfilesDictionary) bool {
 	return false
 }
 
-// SetServiceName sets service.name on a resource that has none.
+// SetServiceName sets service.name on a resource without one.
 func SetServiceName(attributes pcommon.Map) {
 	if v, ok := attributes.Get(attr.ServiceName); ok && v.AsString() != "" {
 		return
@@ -182,10 +183,10 @@ func SetServiceName(attributes pcommon.Map) {
 	attributes.PutStr(attr.ServiceName, name)
 }
 
-// OfProcess are the resource attributes that differ between processes of
-// one program. Backends make a series of each combination of resource
-// attributes, so these are removed from what leaves, except those listed in
-// keep_process_attributes. Names are those of the semantic conventions 1.43.
+// OfProcess are the resource attributes that differ between processes of one program.
+// Backends make a series of each combination of resource attributes. These attributes are
+// therefore removed from profiles that leave, except for keep_process_attributes. The names
+// come from the semantic conventions 1.43.
 var OfProcess = []string{
 	attr.Command,
 	attr.CommandArgs,
@@ -217,8 +218,9 @@ func NewFilter(keep []string) Filter {
 	return remove
 }
 
-// ReferredTo reports whether a dictionary has the key of an attribute to remove, as
-// one that was sent with references has: that string and the value's would stay.
+// ReferredTo reports whether a dictionary has the key of an attribute to remove. An
+// attribute that was sent with references has its key there. The strings of its key and its
+// value would stay in the dictionary.
 func (f Filter) ReferredTo(d pprofile.ProfilesDictionary) bool {
 	for _, s := range d.StringTable().All() {
 		if strings.HasPrefix(s, "process.") && f[s] {
@@ -228,7 +230,7 @@ func (f Filter) ReferredTo(d pprofile.ProfilesDictionary) bool {
 	return false
 }
 
-// Apply removes the attributes from a resource.
+// Apply removes the attributes of the filter from a resource.
 func (f Filter) Apply(resource pcommon.Map) {
 	resource.RemoveIf(func(name string, _ pcommon.Value) bool { return f[name] })
 }

@@ -1,8 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package counters has the metrics of cpu_trigger and the outcomes that they
-// count.
+// Package counters has the metrics of cpu_trigger and the outcomes that they count.
 package counters
 
 import (
@@ -26,12 +25,12 @@ const (
 	SamplePassed     SampleOutcome = iota // the next component accepted it, with a reason
 	SampleRefused                         // the next component did not accept it
 	SampleEvicted                         // the recorder had no room for it
-	SampleGateShut                        // its unit's gate was shut, and did not open within pre_trigger
+	SampleGateShut                        // its unit's gate was shut and did not open within pre_trigger
 	SampleFiltered                        // the gate was open, but not for its profile type
-	SampleUnmatched                       // it belongs to no unit; dropped, or accepted by the next component
+	SampleUnmatched                       // it belongs to no unit, and was dropped or passed
 	SampleOverBudget                      // a budget kept the gate shut, or held the profile back
 	SampleDryRun                          // only the gate of a dry run was open
-	SampleShutdown                        // it came after the shutdown, or the recorder held it then
+	SampleShutdown                        // it came after the shutdown, or was in the recorder then
 	numSampleOutcomes
 )
 
@@ -47,7 +46,7 @@ type ReadingOutcome uint8
 const (
 	ReadingOK ReadingOutcome = iota
 	ReadingFailed
-	ReadingLate // more than two intervals after the one before; it counts all the same
+	ReadingLate // more than two intervals after the reading before; it still counts
 	ReadingUnavailable
 	numReadingOutcomes
 )
@@ -63,9 +62,9 @@ type ItemOutcome uint8
 // The outcomes of items.
 const (
 	ItemIgnored   ItemOutcome = iota // no condition uses it, or another source is preferred; it is not counted
-	ItemInvalid                      // its times, buckets or type do not fit
+	ItemInvalid                      // its times, buckets or type are invalid
 	ItemOK                           // it counts
-	ItemLate                         // it is of long before or after it came
+	ItemLate                         // its time is long before or after its arrival
 	ItemOverLimit                    // there are too many resources or series
 	ItemUnmatched                    // its resource matches no unit
 	numItemOutcomes
@@ -83,7 +82,7 @@ type PolicyReadOutcome string
 const (
 	PoliciesChanged   PolicyReadOutcome = "changed"
 	PoliciesUnchanged PolicyReadOutcome = "unchanged"
-	PoliciesRefused   PolicyReadOutcome = "refused" // the last document that was read is not valid
+	PoliciesRefused   PolicyReadOutcome = "refused" // the last document was not valid
 	PoliciesFailed    PolicyReadOutcome = "failed"
 )
 
@@ -99,8 +98,7 @@ const (
 	triggerOverBudget      TriggerOutcome = "over_budget"
 )
 
-// Counters are the metrics. Attribute sets are made once, so that hot paths only
-// add.
+// Counters are the metrics. Attribute sets are created once, so that hot paths only add.
 type Counters struct {
 	builder  *metadata.TelemetryBuilder
 	samples  [numSampleOutcomes]metric.MeasurementOption
@@ -108,7 +106,7 @@ type Counters struct {
 	items    [numItemOutcomes]metric.MeasurementOption
 }
 
-// New returns counters. Those of readings need SetMonitors.
+// New returns counters. The counters of readings need SetMonitors.
 func New(set component.TelemetrySettings) (*Counters, error) {
 	builder, err := metadata.NewTelemetryBuilder(set)
 	if err != nil {
@@ -128,8 +126,8 @@ func with(attributes ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attributes...))
 }
 
-// SetMonitors sets the monitors that AddReadings counts by index. Both are for the
-// goroutine that takes readings.
+// SetMonitors sets the monitors that AddReadings counts by index. Only the goroutine that
+// takes readings may call the two methods.
 func (c *Counters) SetMonitors(monitors []string) {
 	c.readings = nil
 	for _, m := range monitors {
@@ -149,8 +147,9 @@ type Figures struct {
 	Forgotten        trigger.Forgotten
 }
 
-// Observe registers the observed metrics: count returns the figures of the units,
-// held what the recorder holds, policies how many there are and their version.
+// Observe registers the observed metrics. count returns the figures of the units. held
+// returns the samples and the memory of the recorder. policies returns the number of
+// policies and their version.
 func (c *Counters) Observe(count func() Figures, held func() (samples, size int64), policies func() (int, string)) error {
 	for _, m := range []struct {
 		register func(metric.Int64Callback) error
@@ -186,7 +185,7 @@ func (c *Counters) Observe(count func() Figures, held func() (samples, size int6
 	return nil
 }
 
-// ObserveManual registers what the server of manual has refused since its start.
+// ObserveManual registers the refusals of the server of manual since its start.
 func (c *Counters) ObserveManual(refused func() (host, peer, idle uint64)) error {
 	return c.builder.RegisterCPUTriggerManualRefusedCallback(func(_ context.Context, o metric.Int64Observer) error {
 		host, peer, idle := refused()
@@ -202,7 +201,7 @@ func (c *Counters) AddSamples(ctx context.Context, n *Samples) {
 	add(ctx, c.builder.CPUTriggerSamples, n[:], c.samples[:])
 }
 
-// AddItems counts server spans and data points, except for those that are ignored.
+// AddItems counts server spans and data points. It does not count ignored ones.
 func (c *Counters) AddItems(n *Items) {
 	add(context.Background(), c.builder.CPUTriggerItems, n[ItemIgnored+1:], c.items[ItemIgnored+1:])
 }
@@ -212,7 +211,7 @@ func (c *Counters) AddReadings(monitor int, n *Readings) {
 	add(context.Background(), c.builder.CPUTriggerReadings, n[:], c.readings[monitor][:])
 }
 
-// add counts by outcome.
+// add adds the counts of all outcomes.
 func add(ctx context.Context, counter metric.Int64Counter, counts []int64, options []metric.MeasurementOption) {
 	for o, n := range counts {
 		if n > 0 {
@@ -236,7 +235,7 @@ func (c *Counters) AddPolicyRead(o PolicyReadOutcome) {
 	c.builder.CPUTriggerPoliciesReads.Add(context.Background(), 1, with(attribute.String("outcome", string(o))))
 }
 
-// AddOverBudget counts a trigger whose gate a budget kept shut.
+// AddOverBudget counts a trigger that opened no gate because of a budget.
 func (c *Counters) AddOverBudget(policy, budget string) {
 	c.builder.CPUTriggerTriggers.Add(context.Background(), 1, with(attribute.String("policy", policy),
 		attribute.String("outcome", string(triggerOverBudget)), attribute.String("budget", budget)))
@@ -247,7 +246,7 @@ func (c *Counters) RecordEvaluation(took time.Duration) {
 	c.builder.CPUTriggerEvaluationDuration.Record(context.Background(), took.Seconds())
 }
 
-// AddPeersLost counts what was not read of units' connections.
+// AddPeersLost counts data of units' connections that was not read.
 func (c *Counters) AddPeersLost(what string, n int) {
 	c.builder.CPUTriggerPeersLost.Add(context.Background(), int64(n), with(attribute.String("what", what)))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Claim holds what a resource's attributes claim about its process. Missing
-// attributes are zero.
+// Claim holds the claims of a resource's attributes about its process. The field of a
+// missing attribute is zero.
 type Claim struct {
 	ContainerID, Cgroup            string
 	PodUID, ContainerName          string
@@ -22,16 +22,15 @@ type Claim struct {
 	Created                        time.Time
 	ExecutablePath, ExecutableName string
 	Service, ServiceNamespace      string
-	// Replaced reports that the process runs another program than the profile shows:
-	// its claim does not name the unit.
+	// Replaced reports that the process runs another program than the profile shows. The
+	// claim then does not name the unit.
 	Replaced bool
-	// Attributes are all of the resource's. They belong to the batch: do not
+	// Attributes are all attributes of the resource. They belong to the batch, so do not
 	// keep them.
 	Attributes pcommon.Map
 }
 
-// ClaimOf reads the attributes of a resource. Attributes of a wrong type count
-// as missing.
+// ClaimOf reads the attributes of a resource. It ignores attributes of a wrong type.
 func ClaimOf(attributes pcommon.Map) (c Claim) {
 	c.Attributes = attributes
 	for k, v := range attributes.All() {

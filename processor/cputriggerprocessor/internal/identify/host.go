@@ -17,45 +17,45 @@ import (
 )
 
 const (
-	// walksPerSecond bounds how often the cgroup tree is walked for an unknown
-	// container: an id comes from outside and may be anything.
+	// walksPerSecond bounds how often the cgroup tree is walked for an unknown container.
+	// Container ids come from outside, and may be invented.
 	walksPerSecond = 10
 
 	// maxMissing bounds the containers that are remembered as not found, each for
-	// missingFor. At the bound all are forgotten, and looked for again at the rate
-	// above. It bounds the prefixes too.
+	// missingFor. At the bound all are discarded, and looked up again at the rate above.
+	// maxMissing bounds the prefixes too.
 	maxMissing = 1024
 	missingFor = 5 * time.Second
 
-	maxContainerID = 256 // bytes; engines have at most 74
+	maxContainerID = 256 // bytes; container engines use at most 74
 )
 
 // LocalHost is this machine. It is safe for concurrent use.
 type LocalHost struct {
 	proc procfs.FS
 	tree *cgroup.Tree
-	// watched returns the group of a unit that is known already.
+	// watched returns the group of a unit that is already watched.
 	watched func(name string) (cgroup.Group, bool)
 	podLogs string
 	names   []string
 	ids     []string
 	now     func() time.Time
-	// boot returns when the machine booted by the clock as it is set now. Names of
-	// processes use firstBoot, so that they do not change with the clock.
+	// boot returns the boot time by the current clock. Names of processes use firstBoot, so
+	// that they do not change when the clock is set.
 	boot      func() time.Time
 	firstBoot time.Time
 
-	claimed atomic.Pointer[map[string]bool] // container ids, of the last scan
+	claimed atomic.Pointer[map[string]bool] // claimed container ids, from the last scan
 
 	mu       sync.Mutex
-	missing  map[string]time.Time // containers not found, until when that is believed
-	prefixes map[string]string    // container ids, by the prefix that was asked for
-	second   time.Time            // the current second of walks
-	walks    int                  // of the tree in this second
+	missing  map[string]time.Time // containers that were not found, with the time until which they are not looked up
+	prefixes map[string]string    // full container ids, by the prefix that was looked up
+	second   time.Time            // the second in which walks are counted
+	walks    int                  // walks of the tree in this second
 }
 
-// NewHost returns the machine whose root is mounted at root. watched returns the
-// groups of units that are known, for which the tree is not walked.
+// NewHost returns the machine with its root mounted at root. watched returns the groups of
+// watched units, which need no walk of the tree.
 func NewHost(root string, tree *cgroup.Tree, watched func(name string) (cgroup.Group, bool), now func() time.Time) *LocalHost {
 	return &LocalHost{
 		proc: procfs.At(root), podLogs: filepath.Join(root, podLogs), tree: tree, watched: watched, now: now,
@@ -65,8 +65,8 @@ func NewHost(root string, tree *cgroup.Tree, watched func(name string) (cgroup.G
 	}
 }
 
-// Container returns the group of a container by its id or a prefix of it: one
-// that is watched, else one that is found in the tree.
+// Container returns the group of a container by its id or a prefix of the id. It returns a
+// watched group, or else one that it finds in the tree.
 func (h *LocalHost) Container(id string) (cgroup.Group, bool) {
 	if len(id) < cgroup.MinPrefix || len(id) > maxContainerID {
 		return cgroup.Group{}, false
@@ -77,7 +77,7 @@ func (h *LocalHost) Container(id string) (cgroup.Group, bool) {
 	return h.walk(id)
 }
 
-// full returns the id that a prefix stood for when it was last looked for.
+// full returns the full id that was last found for a prefix.
 func (h *LocalHost) full(id string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,8 +87,8 @@ func (h *LocalHost) full(id string) string {
 	return id
 }
 
-// walk looks for a container in the whole tree, unless it was not found just now
-// or the tree was walked too often.
+// walk looks for a container in the whole tree. It does not walk the tree if the container
+// was just not found, or if the tree was walked too often.
 func (h *LocalHost) walk(id string) (cgroup.Group, bool) {
 	now := h.now()
 	if !h.mayWalk(id, now) {
@@ -102,7 +102,8 @@ func (h *LocalHost) walk(id string) (cgroup.Group, bool) {
 	return g, g.ID != ""
 }
 
-// remember remembers the id that was found for a key, or with an empty id that none was.
+// remember stores the id that was found for a key. An empty id means that no container was
+// found.
 func (h *LocalHost) remember(key, id string, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -144,7 +145,7 @@ func (h *LocalHost) Cgroup(path string) (cgroup.Group, bool) {
 	return h.tree.GroupAt(path)
 }
 
-// RealContainer is cgroup.Tree.RealContainer.
+// RealContainer calls cgroup.Tree.RealContainer.
 func (h *LocalHost) RealContainer(g cgroup.Group, path string) (cgroup.Group, bool) {
 	return h.tree.RealContainer(g, path)
 }
@@ -164,8 +165,8 @@ func (h *LocalHost) Claimed(id string) bool {
 	return ids != nil && (*ids)[id]
 }
 
-// Process returns the process that has a pid now. Its executable is empty where
-// reading it needs a right that this process does not have.
+// Process returns the process that has a pid now. Its executable is empty if this process
+// lacks the right to read it.
 func (h *LocalHost) Process(pid int) (Process, bool) {
 	stat, err := h.proc.Stat(pid)
 	if err != nil {
@@ -176,7 +177,8 @@ func (h *LocalHost) Process(pid int) (Process, bool) {
 		return Process{}, false
 	}
 	executable, _ := h.proc.Executable(pid)
-	// The start time is read before and after the cgroup, so that both are of one process.
+	// The start time is read before and after the cgroup, so that both belong to one
+	// process.
 	if again, err := h.proc.Stat(pid); err != nil || again.Start != stat.Start {
 		return Process{}, false
 	}
@@ -191,8 +193,8 @@ func (h *LocalHost) Process(pid int) (Process, bool) {
 	}, true
 }
 
-// IsName reports whether a name is this host's. A short name equals a full one
-// that begins with it.
+// IsName reports whether a name is this host's name. A short name equals a full name that
+// begins with it.
 func (h *LocalHost) IsName(name string) bool {
 	for _, ours := range h.names {
 		if strings.EqualFold(name, ours) {
@@ -207,7 +209,7 @@ func (h *LocalHost) IsName(name string) bool {
 	return false
 }
 
-// IsID reports whether an id is this host's.
+// IsID reports whether an id is this host's id.
 func (h *LocalHost) IsID(id string) bool {
 	return slices.ContainsFunc(h.ids, func(ours string) bool { return strings.EqualFold(id, ours) })
 }

@@ -1,9 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identify finds the unit that a profile, or anything else with resource
-// attributes, belongs to: a container, a service's cgroup, or a process of this
-// host.
+// Package identify finds the unit of a profile, or of other telemetry with resource
+// attributes. A unit is a container, a service's cgroup, or a process of this host.
 package identify
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Scope selects what a unit is.
+// Scope is the kind of units.
 type Scope string
 
 // The scopes.
@@ -24,27 +23,27 @@ const (
 	ScopeProcess Scope = "process"
 )
 
-// creationTolerance is the largest difference between two start times of one
-// process: some senders add ticks to a boot time in whole seconds.
+// creationTolerance is the largest difference between two start times of one process. Some
+// senders add ticks to a boot time in whole seconds.
 const creationTolerance = 1100 * time.Millisecond
 
 // Host looks up units and processes of this machine.
 type Host interface {
 	// Container returns the group of a container by its id.
 	Container(id string) (cgroup.Group, bool)
-	// PodContainer returns the id of a container by its pod's uid and its name there,
-	// which may be empty.
+	// PodContainer returns the id of a container by its pod's uid and its name in the pod.
+	// The name may be empty.
 	PodContainer(uid, name string) (id string, why Unmatched)
 	// Cgroup returns the group of a cgroup by its path.
 	Cgroup(path string) (cgroup.Group, bool)
 	// Process returns the process that has a pid now.
 	Process(pid int) (Process, bool)
-	// RealContainer returns the group of the cgroup at a path if that one, and not the group,
-	// is the container whose id both carry.
+	// RealContainer returns the group of the cgroup at a path. That cgroup and g carry the
+	// same container's id. RealContainer returns false if the cgroup is not the container.
 	RealContainer(g cgroup.Group, path string) (cgroup.Group, bool)
-	// Claimed reports whether a second cgroup was found that carries a container's id.
+	// Claimed reports whether a second cgroup carries a container's id.
 	Claimed(id string) bool
-	// IsName and IsID report whether a host.name or a host.id is this host's.
+	// IsName and IsID report whether a host.name or a host.id belongs to this host.
 	IsName(name string) bool
 	IsID(id string) bool
 }
@@ -52,34 +51,35 @@ type Host interface {
 // Process is a process of this host.
 type Process struct {
 	procfs.Process
-	Name       string // as a unit of its own
+	Name       string // the process's name as a unit
 	Started    time.Time
-	Executable string // path of its executable; empty where that may not be read
-	Comm       string // the kernel's name of it, at most 15 bytes
-	Kernel     bool   // a kernel thread
+	Executable string // path of its executable; empty if it may not be read
+	Comm       string // the kernel's name of the process, at most 15 bytes
+	Kernel     bool   // it is a kernel thread
 	Group      cgroup.Group
 }
 
-// Identity identifies a unit. Where this host does not have the unit, it is what
-// may have identified it before: a name, or a pid with its start time.
+// Identity identifies a unit. If this host does not have the unit, it holds the identifiers
+// that the unit may have had before. These are a name, or a pid with its start time.
 type Identity struct {
 	Name    string
 	Group   cgroup.Group   // of a unit that is a cgroup
 	Process procfs.Process // of a unit that is a process
-	Within  cgroup.Group   // the group that such a process is in
-	Started time.Time      // of the process, where a pid identified the unit
+	Within  cgroup.Group   // the group that contains a unit that is a process
+	Started time.Time      // start of the process, if a pid identified the unit
 }
 
-// UnknownService is the service.name of a resource without one, followed by a
-// colon and its executable's name.
+// UnknownService is the beginning of the service.name of a resource without one. A colon
+// and the name of the executable follow it.
 const UnknownService = "unknown_service"
 
-// SameProcess reports whether two start times may be those of one process.
+// SameProcess reports whether two start times may belong to one process.
 func SameProcess(started, other time.Time) bool {
 	return started.Sub(other).Abs() <= creationTolerance
 }
 
-// Unmatched is the reason why a profile belongs to no unit; empty where it does.
+// Unmatched is the reason why a profile belongs to no unit. It is empty if the profile
+// belongs to one.
 type Unmatched string
 
 // The reasons.
@@ -101,8 +101,8 @@ const (
 	OtherContainer    Unmatched = "its process.pid is not in the container of its container.id"
 )
 
-// OfEnded reports whether profiles of processes and containers that have just ended are
-// unmatched for this reason.
+// OfEnded reports whether this is a usual reason for profiles of processes and containers
+// that have just ended.
 func (u Unmatched) OfEnded() bool {
 	switch u {
 	case NoContainerOfPod, NoContainer, NoCgroup, NoProcess, OtherProcess, StartedLater:
@@ -111,12 +111,16 @@ func (u Unmatched) OfEnded() bool {
 	return false
 }
 
-// Match finds the unit of profiles that were captured until end. A profile that
-// ended before Identity.Started is not the unit's. The first of these that the
-// claim has decides: the container's id; the cgroup that the receiver saw the process
-// in, on this host; the pid, if something beside the number agrees with that process
-// here. Whoever may make a cgroup may name it after a container: where the claim
-// shows that the process is in another cgroup than the container, it has no unit.
+// Match finds the unit of profiles that were captured until end. A profile that ended
+// before Identity.Started does not belong to the unit.
+//
+// The first identifier that the claim has decides. The order is the container's id, the
+// process's cgroup on this host, the pod's uid with the container's name, and the pid. The
+// pid only counts if another attribute agrees with the process that has it here. In the
+// scope process only the pid identifies a unit.
+//
+// Anyone who can make a cgroup can name it after a container. If the claim shows that its
+// process is in another cgroup than the container, the claim has no unit.
 func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 	ours, claimed := sameHost(h, c)
 	if scope == ScopeCgroup && c.ContainerID != "" {
@@ -133,7 +137,7 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 		return ofGroup(g), ""
 	}
 	if scope == ScopeCgroup && c.PodUID != "" && (!ours || c.Cgroup == "") {
-		// A pod's host.name may be the pod's own. Its uid is unique.
+		// A pod's host.name may be the pod's own, but the pod's uid is unique.
 		id, why := h.PodContainer(c.PodUID, c.ContainerName)
 		if why == "" {
 			c.ContainerID = id
@@ -167,7 +171,7 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 		return Identity{}, why
 	}
 	found.Started = p.Started
-	// Where the unit is the process, a container's id must agree.
+	// If units are processes, the container's id must agree.
 	if id := c.ContainerID; scope == ScopeProcess && id != "" &&
 		(len(id) < cgroup.MinPrefix || !strings.HasPrefix(p.Group.ContainerID, id)) {
 		return Identity{}, OtherContainer
@@ -175,8 +179,9 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 	return found, ""
 }
 
-// settle returns the group of the container whose id both a group and the cgroup at a
-// path carry; false if the container is the group, and so not at that path.
+// settle returns the group of the real container if g and another cgroup at path carry the
+// same container's id. Otherwise it returns g. It returns false if the real container is g,
+// because the process at path is then not in it.
 func settle(h Host, g cgroup.Group, path string) (cgroup.Group, bool) {
 	id, at, ok := cgroup.ContainerIn(path)
 	if !ok || id != g.ContainerID || g.Has(at) {
@@ -185,8 +190,8 @@ func settle(h Host, g cgroup.Group, path string) (cgroup.Group, bool) {
 	return h.RealContainer(g, at)
 }
 
-// elsewhere reports whether a claim's process is in another cgroup that carries the
-// id of a container.
+// elsewhere reports whether a claim's process is in another cgroup that carries the id of
+// the same container.
 func elsewhere(h Host, g cgroup.Group, c Claim, end time.Time) bool {
 	p, why := witnessed(h, c, end)
 	return why == "" && p.Group.ContainerID == g.ContainerID && !p.Group.Same(g)
@@ -194,7 +199,7 @@ func elsewhere(h Host, g cgroup.Group, c Claim, end time.Time) bool {
 
 func ofGroup(g cgroup.Group) Identity { return Identity{Name: g.ID, Group: g} }
 
-// ofProcess returns the unit that a process is in, or is.
+// ofProcess returns the unit that a process is in, or the process as a unit.
 func ofProcess(h Host, p Process, scope Scope) (Identity, Unmatched) {
 	if scope == ScopeProcess || p.Group.ProcessOnly() {
 		return Identity{Name: p.Name, Process: p.Process, Within: p.Group, Started: p.Started}, ""
@@ -210,9 +215,9 @@ func ofProcess(h Host, p Process, scope Scope) (Identity, Unmatched) {
 	return ofGroup(p.Group), ""
 }
 
-// containerName returns the name that a container with an id has as a unit. It
-// is empty for ids with characters that only cgroups and processes have in their
-// names: a sender may claim any id.
+// containerName returns the unit's name of a container with an id. A sender may claim any
+// id, so the name is empty if the id has characters that only cgroups and processes have in
+// their names.
 func containerName(id string) string {
 	if strings.ContainsAny(id, "/:") {
 		return ""
@@ -220,17 +225,17 @@ func containerName(id string) string {
 	return id
 }
 
-// sameHost reports whether a claim names this host, and whether it names one at
-// all. Of a name and an id both must be this host's.
+// sameHost reports whether a claim names this host. claimed reports whether the claim names
+// any host. If the claim has a name and an id, both must belong to this host.
 func sameHost(h Host, c Claim) (ours, claimed bool) {
 	claimed = c.HostName != "" || c.HostID != ""
 	ours = claimed && (c.HostName == "" || h.IsName(c.HostName)) && (c.HostID == "" || h.IsID(c.HostID))
 	return ours, claimed
 }
 
-// witnessed returns the process of a claim's pid if another attribute confirms
-// that it is the one meant. A sender in a container claims pid 1, which is not
-// the host's; and the kernel gives pids again.
+// witnessed returns the process of a claim's pid if another attribute confirms the process.
+// A sender in a container claims its pid there, such as 1, which is another process on the
+// host. The kernel also reuses pids.
 func witnessed(h Host, c Claim, end time.Time) (Process, Unmatched) {
 	switch {
 	case c.PID == 0:
@@ -251,7 +256,8 @@ func witnessed(h Host, c Claim, end time.Time) (Process, Unmatched) {
 }
 
 // StartedAfter reports whether a process started after a time, such as the end of a
-// profile. The boot time and the start time of a process are rounded to a tick.
+// profile. It allows for the boot time and the start time of a process, which are rounded
+// to a tick.
 func StartedAfter(started, t time.Time) bool { return started.After(t.Add(procfs.Tick)) }
 
 // Replaced reports whether the process of a claim runs another program now. A container's
@@ -264,9 +270,9 @@ func Replaced(h Host, c Claim) bool {
 	return ok && SameProcess(c.Created, p.Started) && p.Executable != "" && !runs(p, c)
 }
 
-// agrees reports whether a claim's attributes confirm a process. The creation
-// time tells processes of one executable apart, so it must agree if it is there;
-// else the executable's path or name must.
+// agrees reports whether a claim's attributes confirm a process. The creation time tells
+// apart processes of one executable, so it must agree if the claim has one. Otherwise the
+// executable's path or name must agree.
 func agrees(p Process, c Claim) bool {
 	if !c.Created.IsZero() {
 		return SameProcess(c.Created, p.Started)
@@ -276,7 +282,7 @@ func agrees(p Process, c Claim) bool {
 
 // runs reports whether a process runs the program of a claim.
 func runs(p Process, c Claim) bool {
-	// Senders that report the link of /proc/PID/exe as it is mark a replaced file.
+	// Senders that copy the link of /proc/PID/exe mark a replaced file.
 	const deleted = " (deleted)"
 	if at := strings.TrimSuffix(c.ExecutablePath, deleted); at != "" && at == p.Executable {
 		return true

@@ -14,23 +14,24 @@ import (
 )
 
 const (
-	// podLogs is the folder in which kubelets keep a link per container, named
-	// POD_NAMESPACE_CONTAINER-ID.log, to its log in the folder
-	// NAMESPACE_POD_UID/CONTAINER. Only root writes there.
+	// podLogs is the folder in which kubelets keep a link to the log of each container. The
+	// link is named POD_NAMESPACE_CONTAINER-ID.log, and the log is in the folder
+	// NAMESPACE_POD_UID/CONTAINER. Only root may write to podLogs.
 	podLogs = "/var/log/containers"
 
-	// maxLogs bounds the links that are looked at.
+	// maxLogs bounds the links that are read.
 	maxLogs = 10_000
 )
 
-// podContainer is a container of a pod, by the link to its log.
+// podContainer is a container of a pod. Its fields come from the link to its log.
 type podContainer struct {
 	name, id string
 	made     time.Time
 }
 
-// PodContainer returns the id of a pod's container, by its name; without one, of the
-// only container that runs. The folder is read as seldom as the cgroup tree is walked.
+// PodContainer returns the id of a pod's container by the container's name. Without a name
+// it returns the only running container. Reads of the folder and walks of the cgroup tree
+// share one rate limit.
 func (h *LocalHost) PodContainer(uid, name string) (id string, why Unmatched) {
 	if len(uid) < 32 || len(uid) > 36 || strings.ContainsAny(uid, "/_*?") || len(name) > maxContainerID {
 		return "", NoPod
@@ -51,9 +52,9 @@ func (h *LocalHost) PodContainer(uid, name string) (id string, why Unmatched) {
 }
 
 func (h *LocalHost) findPodContainer(uid, name string) (id string, why Unmatched) {
-	found := map[string]string{} // the container that runs, by name
+	found := map[string]string{} // running containers, by name
 	all := h.podContainers(uid)
-	for _, c := range all { // the newest first: others of its name have ended
+	for _, c := range all { // the newest first, because older ones of the same name have ended
 		if name != "" && c.name != name || found[c.name] != "" {
 			continue
 		}

@@ -27,30 +27,31 @@ import (
 )
 
 const (
-	// maxUnitsOfAlert bounds the units that one alert opens gates of: labels that name
-	// more are ambiguous.
+	// maxUnitsOfAlert bounds the units for which one alert opens gates. Labels that name
+	// more units are ambiguous.
 	maxUnitsOfAlert = 8
 
-	// maxOpened bounds the openings by alerts that are remembered, so that a repetition does
-	// not open a gate again. At the bound the one that was repeated last the longest ago is
-	// forgotten.
+	// maxOpened bounds the remembered openings by alerts. A repeated alert does not open a
+	// gate again while its opening is remembered. At the bound the opening with the oldest
+	// repetition is forgotten.
 	maxOpened = 1024
 
-	// maxNames bounds the names of alerts that become policies; further ones have the
-	// name otherAlert.
+	// maxNames bounds the names of alerts that become policies. Further alerts have the
+	// policy otherAlert.
 	maxNames   = 256
 	maxName    = 128 // bytes
 	otherAlert = "alert"
 
-	// StartTolerance is the time after an alert's start until which a process may have
-	// started that it names.
+	// StartTolerance is the time after an alert's start within which a process that the
+	// alert names may have started.
 	StartTolerance = 2 * time.Second
 )
 
-// cgroupLabel stands for the path of a cgroup in the map of labels. It is no attribute.
+// cgroupLabel is the value for the path of a cgroup in the map of labels. It is no
+// attribute.
 const cgroupLabel = "cgroup"
 
-// defaultLabels returns what labels mean where the configuration does not say it.
+// defaultLabels returns the meaning of labels if the configuration has no labels.
 func defaultLabels() map[string]string {
 	return map[string]string{
 		"container_id":      attr.ContainerID,
@@ -64,35 +65,38 @@ func defaultLabels() map[string]string {
 	}
 }
 
-// isBroad reports whether an attribute says where units are, and not which.
+// isBroad reports whether an attribute names the place of units, but not a unit.
 func isBroad(attribute string) bool {
 	return attribute == attr.NamespaceName || attribute == attr.ServiceNamespace || attribute == attr.HostName
 }
 
-// Named has the names of units in an alert's labels. The first field that is set decides.
+// Named has the names that an alert's labels give to units. The first field that is set
+// decides.
 type Named struct {
 	ContainerID string
 	Cgroup      string // a path
-	// PID is a process of Host, which must be this one, that ran at Since.
+	// PID is a process that ran on Host at Since. Host must be this host.
 	PID   string
 	Host  string
 	Since time.Time // zero: not known
-	// Attributes are those that the resources of the units' profiles must have.
+	// Attributes are the attributes that the resources of the units' profiles must have.
 	Attributes map[string]string
 }
 
 // AlertGates opens and closes gates for the alerts of one request.
 type AlertGates interface {
-	// Find returns the units that are named; without any, why.
+	// Find returns the named units. Without any, it returns the reason.
 	Find(n Named) (found []identify.Identity, why string)
-	// Open opens the gate of a unit. opened is false if it is open by that alert.
+	// Open opens the gate of a unit. opened is false if the gate is already open by that
+	// alert.
 	Open(unit identify.Identity, a trigger.Alert, d time.Duration) (o Opened, opened bool, err error)
-	// Close closes what the alert that a key identifies opened of a unit. It fails with
-	// ErrNotOpen.
+	// Close closes the opening of a unit by an alert. key identifies the alert. Close fails
+	// with ErrNotOpen if there is no such opening.
 	Close(unit, key string) (Closed, error)
 }
 
-// An Outcome is the result of an alert: a gate was opened or closed, or why not.
+// An Outcome is the result of an alert. A gate was opened or closed, or there is a reason
+// why not.
 type Outcome string
 
 // The outcomes.
@@ -101,7 +105,7 @@ const (
 	alertAlreadyOpen   Outcome = "already_open"
 	alertAlreadyOpened Outcome = "already_opened" // for this firing; the gate is shut again
 	alertClosed        Outcome = "closed"
-	alertNotOpen       Outcome = "not_open" // resolved, and nothing is open by it
+	alertNotOpen       Outcome = "not_open" // the alert is resolved, and no gate is open by it
 	alertOverBudget    Outcome = "over_budget"
 	alertTooMany       Outcome = "too_many"
 	alertUnknownUnit   Outcome = "unknown_unit"
@@ -125,14 +129,14 @@ type alertAnswer struct {
 
 // Alerts opens and closes gates for alerts. It is safe for concurrent use.
 type Alerts struct {
-	labels   map[string]string // to attributes
-	sorted   []string          // their names
+	labels   map[string]string // attributes by label
+	sorted   []string          // names of the labels
 	duration time.Duration
 	begin    func() AlertGates
 	count    func(Outcome)
 	now      func() time.Time
 	log      *zap.Logger
-	reading  chan struct{} // has a token per request whose body is read or handled
+	reading  chan struct{} // has a token for each request with a body that is read or handled
 
 	mu     sync.Mutex // guards the rest; held while a request is handled
 	opened *simplelru.LRU[firing, opened]
@@ -146,17 +150,17 @@ type firing struct{ fingerprint, unit string }
 type opened struct {
 	startsAt time.Time // of the alert
 	id       string
-	until    time.Time    // when it was or will be closed, unless the unit went before
-	lostUnit *atomic.Bool // the unit went before; nil: it cannot any more
+	until    time.Time    // when it closed or will close, unless the unit is gone before
+	lostUnit *atomic.Bool // set when the unit is gone before until; nil after the firing was resolved
 }
 
-// isLost reports whether the opening ended because its unit went.
+// isLost reports whether the opening ended because its unit is gone.
 func (o opened) isLost() bool { return o.lostUnit != nil && o.lostUnit.Load() }
 
 // isOpen reports whether the gate is open.
 func (o opened) isOpen(now time.Time) bool { return now.Before(o.until) && !o.isLost() }
 
-// end returns the opening as one that has ended by now, of a firing that was resolved.
+// end returns the opening of a firing that was resolved. It ends now at the latest.
 func (o opened) end(now time.Time) opened {
 	if now.Before(o.until) {
 		o.until = now
@@ -165,7 +169,7 @@ func (o opened) end(now time.Time) opened {
 	return o
 }
 
-// NewAlerts returns the handling of alerts. begin returns the gates for one request, count
+// NewAlerts returns the handler of alerts. begin returns the gates for one request. count
 // counts outcomes.
 func NewAlerts(cfg AlertsConfig, fallback time.Duration, begin func() AlertGates, count func(Outcome), now func() time.Time, log *zap.Logger) *Alerts {
 	labels, duration := cfg.Labels, cfg.Duration
@@ -185,8 +189,8 @@ func NewAlerts(cfg AlertsConfig, fallback time.Duration, begin func() AlertGates
 	}
 }
 
-// handle opens and closes gates for the alerts of one request. It ends early with the
-// context, and with the component.
+// handle opens and closes gates for the alerts of one request. It ends early when the
+// context ends or the component shuts down.
 func (a *Alerts) handle(ctx context.Context, alerts []alert) ([]alertAnswer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -219,8 +223,8 @@ func (a *Alerts) handle(ctx context.Context, alerts []alert) ([]alertAnswer, err
 	return out, nil
 }
 
-// report logs the alerts that opened no gate. Those of other hosts are in the debug log
-// only: an Alertmanager may send each host all alerts.
+// report logs the alerts that opened no gate. An Alertmanager may send all alerts to each
+// host, so alerts without a unit here are only in the debug log.
 func (a *Alerts) report(answers []alertAnswer) {
 	counts := map[Outcome]int{}
 	var first *alertAnswer
@@ -241,8 +245,9 @@ func (a *Alerts) report(answers []alertAnswer) {
 	}
 }
 
-// open opens the gates of the units that a firing alert names, unless it did so for this
-// firing. What ended because the unit was gone, as a service that restarts, opens again.
+// open opens the gates of the units that a firing alert names. It opens each gate once per
+// firing. An opening that ended because its unit was gone, such as a restarted service, is
+// opened again.
 func (a *Alerts) open(gates AlertGates, one alert) ([]alertAnswer, error) {
 	now := a.now()
 	named, outcome, why := a.named(one)
@@ -261,7 +266,7 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]alertAnswer, error) {
 	for _, unit := range found {
 		key := firing{one.Fingerprint, unit.Name}
 		was, known := a.opened.Get(key)
-		later := one.StartsAt.After(was.startsAt) // it was resolved meanwhile, and nobody told
+		later := one.StartsAt.After(was.startsAt) // the alert was resolved meanwhile without a notification
 		if known && !was.isLost() && (was.isOpen(now) || !later) {
 			if later {
 				was.startsAt = one.StartsAt
@@ -294,7 +299,7 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]alertAnswer, error) {
 	return out, nil
 }
 
-// repeated answers for an alert that opened a gate before.
+// repeated returns the answer for an alert that opened a gate before.
 func (a *Alerts) repeated(unit string, o opened, now time.Time) alertAnswer {
 	if o.isOpen(now) {
 		return alertAnswer{Outcome: alertAlreadyOpen, Unit: unit, TriggerID: o.id, Until: utc(o.until)}
@@ -305,7 +310,7 @@ func (a *Alerts) repeated(unit string, o opened, now time.Time) alertAnswer {
 	}
 }
 
-// close closes what a resolved alert opened.
+// close closes the openings of a resolved alert.
 func (a *Alerts) close(gates AlertGates, one alert) (out []alertAnswer, err error) {
 	now := a.now()
 	keys := slices.DeleteFunc(a.opened.Keys(), func(f firing) bool { return f.fingerprint != one.Fingerprint })
@@ -331,7 +336,7 @@ func (a *Alerts) close(gates AlertGates, one alert) (out []alertAnswer, err erro
 	return out, nil
 }
 
-// policyOf returns the name of the policy that an alert opens gates by.
+// policyOf returns the name of the policy by which an alert opens gates.
 func (a *Alerts) policyOf(one alert) string {
 	name := one.name()
 	if !a.names[name] {
@@ -343,8 +348,8 @@ func (a *Alerts) policyOf(one alert) string {
 	return name
 }
 
-// name returns the alert's name as a policy may be called: bounded, printable and without
-// a comma.
+// name returns the alert's name as a valid name of a policy. It is bounded, printable and
+// without a comma.
 func (one *alert) name() string {
 	name := strings.ToValidUTF8(one.Labels["alertname"], "_")
 	name = strings.Map(func(r rune) rune {
@@ -356,7 +361,8 @@ func (one *alert) name() string {
 	return cmp.Or(texts.Cut(name, maxName), otherAlert)
 }
 
-// named returns what the labels of an alert name. Where that is nothing, outcome says so.
+// named returns the names in an alert's labels. If the labels name no unit or contradict
+// each other, outcome is not empty.
 func (a *Alerts) named(one alert) (n Named, outcome Outcome, why string) {
 	n = Named{Since: one.StartsAt, Attributes: map[string]string{}}
 	from := map[string]string{}
@@ -383,7 +389,7 @@ func (a *Alerts) named(one alert) (n Named, outcome Outcome, why string) {
 	}
 	n.ContainerID, n.Cgroup, n.PID, n.Host = take(attr.ContainerID), take(cgroupLabel), take(attr.PID), take(attr.HostName)
 	if _, id, ok := strings.Cut(n.ContainerID, "://"); ok {
-		n.ContainerID = id // as kube-state-metrics writes it: containerd://4f1c…
+		n.ContainerID = id // kube-state-metrics writes containerd://4f1c…
 	}
 	return n, "", ""
 }

@@ -19,48 +19,47 @@ import (
 
 // Config configures the server.
 type Config struct {
-	// HTTP configures the server itself. It is not embedded: its Unmarshal would be that of
-	// Config.
+	// HTTP configures the server itself. It is not embedded, because its Unmarshal would
+	// become the Unmarshal of Config.
 	HTTP confighttp.ServerConfig `mapstructure:",squash"`
 
-	// Alerts configures what the alerts that Alertmanager posts open.
+	// Alerts configures the openings by the alerts that Alertmanager posts.
 	Alerts AlertsConfig `mapstructure:"alerts"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// AlertsConfig configures what alerts open.
+// AlertsConfig configures openings by alerts.
 type AlertsConfig struct {
-	// Duration is the time that an alert opens a gate for, from 1s to 24h. Zero, the
-	// default: the duration of the first policy.
+	// Duration is the time for which an alert opens a gate, from 1s to 24h. Zero, the
+	// default, is the duration of the first policy.
 	Duration time.Duration `mapstructure:"duration"`
-	// Labels maps the names of alerts' labels to the attributes whose values they have:
-	// of the resource of a unit's profiles, or cgroup. Empty: the default ones; a map
-	// replaces all of them.
+	// Labels maps the labels of alerts to resource attributes of a unit's profiles, or to
+	// cgroup. If it is set, it replaces all default labels.
 	Labels map[string]string `mapstructure:"labels"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// maxLabels bounds the labels that have a meaning.
+// maxLabels bounds the labels in a configuration.
 const maxLabels = 32
 
-// DefaultConfig returns the defaults of `manual`. Without an endpoint there is no
-// server. Timeouts are short since requests are small.
+// DefaultConfig returns the defaults of `manual`. Without an endpoint there is no server.
+// Timeouts are short because requests are small.
 func DefaultConfig() Config {
 	cfg := confighttp.NewDefaultServerConfig()
 	cfg.ReadHeaderTimeout = 5 * time.Second
 	cfg.ReadTimeout = 10 * time.Second
 	cfg.WriteTimeout = 10 * time.Second
 	cfg.IdleTimeout = 30 * time.Second       //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
-	cfg.MaxRequestBodySize = maxAlertsBody   // each path has a bound of its own
+	cfg.MaxRequestBodySize = maxAlertsBody   // each path has its own bound
 	cfg.CompressionAlgorithms = []string{""} // none
 	return Config{HTTP: cfg}
 }
 
-// Validate returns every fault, each with its key and what is allowed.
+// Validate returns every fault, with its key and the allowed values.
 func Validate(cfg *Config) error {
 	if cfg.HTTP.NetAddr.Endpoint == "" {
 		if reflect.DeepEqual(*cfg, DefaultConfig()) {

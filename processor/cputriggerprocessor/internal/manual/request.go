@@ -25,14 +25,14 @@ const (
 
 	maxUnit   = 512 // bytes
 	maxBody   = 4 << 10
-	maxQuoted = 256 // bytes of a wrong value that the answer repeats
+	maxQuoted = 256 // bytes of an invalid value that the answer repeats
 )
 
 // readParams returns the parameters of the query and of a form in the body.
 func readParams(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/x-www-form-urlencoded" {
-		// A body of another type would be ignored, so it must be empty.
+		// The server would ignore a body of another type, so the body must be empty.
 		if n, _ := io.ReadFull(r.Body, make([]byte, 1)); n > 0 {
 			return nil, badRequest("the body is %q and must be application/x-www-form-urlencoded, or empty with the parameters in the query", quotable(r.Header.Get("Content-Type")))
 		}
@@ -47,7 +47,7 @@ func readParams(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	return r.Form, nil
 }
 
-// parse returns the unit and the duration that a request names.
+// parse returns the unit and the duration of a request.
 func parse(params url.Values, fallback time.Duration) (unit string, d time.Duration, err error) {
 	if unit, err = parseUnit(params, "unit", "duration"); err != nil {
 		return "", 0, err
@@ -65,7 +65,8 @@ func parse(params url.Values, fallback time.Duration) (unit string, d time.Durat
 	return unit, d, nil
 }
 
-// parseUnit returns the unit that a request names, whose parameters are those known.
+// parseUnit returns the unit of a request. It returns an error for a parameter that is not
+// in known.
 func parseUnit(params url.Values, known ...string) (unit string, err error) {
 	all := "there are " + strings.Join(known, " and ")
 	if len(known) == 1 {

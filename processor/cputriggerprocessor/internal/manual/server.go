@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manual is an HTTP server that opens and closes gates by hand. It reads and
-// checks requests; functions of the caller open and close.
+// Package manual is an HTTP server that opens and closes gates by hand and by alert. It
+// reads and checks requests. Functions of the caller open and close the gates.
 package manual
 
 import (
@@ -30,14 +30,14 @@ const (
 	maxConnections = 64
 	maxHeader      = 16 << 10
 
-	// retryAfter is the Retry-After of a request that is over budget: each minute
-	// a part of the hour's spending expires, and gates close.
+	// retryAfter is the Retry-After of a request that is over budget. Within a minute a
+	// part of the hour's spending expires, and gates close.
 	retryAfter = time.Minute
 )
 
 // Open opens the gate of a unit for a time, or prolongs it. It fails with a
-// NoSuchUnitError, a budget.ExceededError or ErrShutdown; any other error is
-// answered with status 500.
+// NoSuchUnitError, a budget.ExceededError or ErrShutdown. Any other error is answered with
+// status 500.
 type Open func(ctx context.Context, unit string, d time.Duration) (Opened, error)
 
 // Opened is the answer to a request that opened a gate.
@@ -45,8 +45,8 @@ type Opened struct {
 	TriggerID string    `json:"trigger_id"`
 	Unit      string    `json:"unit"`
 	Until     time.Time `json:"until"`
-	// LostUnit is set when the unit goes before the end of an opening by alert; nil for
-	// others.
+	// LostUnit is set when the unit is gone before the end of an opening by alert. It is
+	// nil for other openings.
 	LostUnit *atomic.Bool `json:"-"`
 }
 
@@ -59,14 +59,14 @@ type Closed struct {
 	TriggerID string    `json:"trigger_id"`
 	Unit      string    `json:"unit"`
 	Closed    time.Time `json:"closed"`
-	// StillOpen has the policies by which profiles of the unit still pass.
+	// StillOpen has the policies that still let profiles of the unit pass.
 	StillOpen []string `json:"still_open,omitempty"`
 }
 
-// ErrNotOpen refuses to close what is not open.
+// ErrNotOpen is returned if there is no opening to close.
 var ErrNotOpen = errors.New("the unit has no gate that was opened by hand")
 
-// ErrShutdown refuses requests after the shutdown.
+// ErrShutdown is returned for requests after the shutdown.
 var ErrShutdown = errors.New("cpu_trigger was shut down: gates no longer open")
 
 // refusal is an error with the HTTP status of its answer.
@@ -89,17 +89,17 @@ func badRequest(format string, args ...any) error {
 // Server opens and closes gates for HTTP requests.
 type Server struct {
 	cfg      confighttp.ServerConfig
-	fallback time.Duration // of a request without a duration
+	fallback time.Duration // duration of a request without one
 	open     Open
 	close    Close
 	log      *zap.Logger
 	alerts   *Alerts
-	cgroups  *cgroup.Tree       // nil if they cannot be read
-	server   *httplisten.Server // nil until started
+	cgroups  *cgroup.Tree       // nil if control groups cannot be read
+	server   *httplisten.Server // nil before Start
 }
 
-// NewServer returns a server that is not started. fallback is the duration of
-// requests that name none. cgroups is nil if they cannot be read.
+// NewServer returns a server that is not started. fallback is the duration of requests
+// without a duration. cgroups is nil if control groups cannot be read.
 func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, open Open, closeGate Close, alerts *Alerts, cgroups *cgroup.Tree, log *zap.Logger) *Server {
 	return &Server{cfg: cfg, fallback: fallback, open: open, close: closeGate, alerts: alerts, cgroups: cgroups, log: log}
 }
@@ -131,8 +131,8 @@ func (m *Server) Start(ctx context.Context, host component.Host, set component.T
 	return nil
 }
 
-// Shutdown waits for the requests under way until the context ends. It may be
-// called without Start, and twice.
+// Shutdown waits until the running requests or the context end. It may be called without
+// Start, and more than once.
 func (m *Server) Shutdown(ctx context.Context) error {
 	if m.server == nil {
 		return nil
@@ -140,11 +140,12 @@ func (m *Server) Shutdown(ctx context.Context) error {
 	return m.server.Shutdown(ctx)
 }
 
-// Stats returns what the bounds of the started server did.
+// Stats returns the counts of the connections and requests that the bounds of the started
+// server closed or refused.
 func (m *Server) Stats() httplisten.Stats { return m.server.Stats() }
 
-// protect refuses requests that a browser sends for a website of another origin.
-// They reach servers on localhost too.
+// protect refuses requests that a browser sends for a website of another origin. Such
+// requests also reach servers on localhost.
 func (m *Server) protect(next http.Handler) (http.Handler, error) {
 	protection := http.NewCrossOriginProtection()
 	if m.cfg.CORS.HasValue() {

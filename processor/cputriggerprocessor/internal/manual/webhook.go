@@ -16,39 +16,40 @@ import (
 const (
 	alertsPath = "/v1/alerts"
 
-	// webhookVersion is the version of what Alertmanager posts, since 0.6.
+	// webhookVersion is the version of Alertmanager's webhook message, since Alertmanager
+	// 0.6.
 	webhookVersion = "4"
 
 	maxAlertsBody  = 1 << 20
-	maxAlerts      = 1000 // of a request; the rest is not handled
+	maxAlerts      = 1000 // of one request; further alerts are not handled
 	maxFingerprint = 64   // bytes; Alertmanager's has 16
 
-	// maxReading bounds the requests whose bodies are in memory.
+	// maxReading bounds the requests with bodies in memory.
 	maxReading = 8
 
 	firingStatus = "firing"
 	resolved     = "resolved"
 )
 
-// alert is one alert of a webhook's message.
+// alert is one alert of a webhook message.
 type alert struct {
 	Status      string            `json:"status"`
 	Labels      map[string]string `json:"labels"`
 	StartsAt    time.Time         `json:"startsAt"`
 	Fingerprint string            `json:"fingerprint"`
 
-	fault error // why it cannot be handled
+	fault error // why the alert cannot be handled
 }
 
 // alertsAnswer is the answer to a request with alerts.
 type alertsAnswer struct {
 	Alerts []alertAnswer `json:"alerts"`
-	// NotHandled counts the alerts beyond the bound of a request.
+	// NotHandled counts the alerts beyond maxAlerts.
 	NotHandled int `json:"not_handled,omitempty"`
 }
 
-// answerTo handles a request. Alertmanager tries again after a status of 5xx: there is
-// one only where that can help.
+// answerTo handles a request. Alertmanager retries after a 5xx status, so such a status is
+// only returned if a retry can succeed.
 func (a *Alerts) answerTo(w http.ResponseWriter, r *http.Request) (any, error) {
 	select {
 	case a.reading <- struct{}{}:
@@ -83,8 +84,8 @@ func (a *Alerts) answer(ctx context.Context, alerts []alert, beyond int) (any, e
 	return alertsAnswer{Alerts: answers, NotHandled: beyond}, nil
 }
 
-// decodeAlerts decodes a webhook's message, and counts the alerts beyond the bound. An
-// alert with a fault does not affect the others.
+// decodeAlerts decodes a webhook message. beyond is the number of alerts beyond the bound.
+// An alert with a fault does not affect the others.
 func decodeAlerts(body []byte) (alerts []alert, beyond int, err error) {
 	var message struct {
 		Version string            `json:"version"`
@@ -120,7 +121,7 @@ func decodeAlert(raw json.RawMessage) (one alert) {
 	return one
 }
 
-// isPrintable reports whether a text is of printable ASCII characters alone.
+// isPrintable reports whether a text consists of printable ASCII characters without spaces.
 func isPrintable(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {

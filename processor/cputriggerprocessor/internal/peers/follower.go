@@ -1,12 +1,12 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package peers finds with whom units are connected, and what they exchange: at each
-// look it reads the sockets of the network namespaces that units are in, and adds what
-// their counters grew by to the unit's peers.
+// Package peers finds the peers that units are connected with, and the traffic between
+// them. At each look it reads the sockets of the units' network namespaces. It adds the
+// growth of their counters to the unit's peers.
 //
-// A [Follower] belongs to one goroutine, except for what it publishes. The package knows
-// of units by their identity, not of policies or gates.
+// A [Follower] belongs to one goroutine, except for its published results. The package
+// knows units by their identity. It does not know policies or gates.
 package peers
 
 import (
@@ -33,44 +33,45 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
-// The bounds. What is beyond them is counted by Lost.
+// The bounds. Anything beyond them is counted by Lost.
 const (
-	maxUnits      = 1000    // that are followed; the first ones
-	maxNamespaces = 256     // that are open; the first ones
-	maxSockets    = 100_000 // of one look, in all namespaces
+	maxUnits      = 1000    // followed units; the first ones
+	maxNamespaces = 256     // open namespaces; the first ones
+	maxSockets    = 100_000 // sockets of one look, in all namespaces
 	maxLook       = 500 * time.Millisecond
-	maxClosed     = 100_000 // closed connections of one look, likewise
-	maxPeers      = 20_000  // that are told apart, of all units
+	maxClosed     = 100_000 // closed connections of one read of one namespace
+	maxPeers      = 20_000  // peers that are told apart, of all units
 	maxUnitPeers  = 1000    // of one unit
-	maxListed     = 2000    // with readings of their own, of all units
+	maxListed     = 2000    // peers with readings of their own, of all units
 	maxUnitListed = 50      // of one unit
 
-	// linger is the time for which a unit is followed after it was last asked for.
+	// linger is the time for which a unit is followed after it was last requested.
 	linger = time.Minute
 
-	// resolveEvery is the number of looks after which the namespace of a unit is
-	// looked for again, and whose a socket is that was nobody's.
+	// resolveEvery is the number of looks after which the namespace of a unit is looked up
+	// again. Sockets without a known owner are then checked again too.
 	resolveEvery = 10
 
-	// settling is the time for which the namespace of a new unit is looked for each time:
-	// a container enters its own after its cgroup, and the next census counts it.
+	// settling is the time for which the namespace of a new unit is looked up at each look.
+	// A container enters its own namespace after its cgroup, and only the next census
+	// counts it.
 	settling = censusEvery + 5*time.Second
 
-	// missedLooks is the number of dumps without a connection after which it is
-	// forgotten: a dump that takes long may miss one that exists.
+	// missedLooks is the number of dumps without a connection after which the connection is
+	// forgotten. A dump that takes long may miss an existing connection.
 	missedLooks = 3
 )
 
-// Lost is the kind of something that was not read, or not told apart.
+// Lost is the kind of data that was not read, or not told apart.
 type Lost string
 
-// What is lost.
+// The kinds of lost data.
 const (
 	LostSockets    Lost = "sockets"    // dumps that ended at the bound of sockets or of time
 	LostClosed     Lost = "closed"     // dumps before which the kernel dropped closed connections
-	LostUnknown    Lost = "unknown"    // closed connections that may be another unit's
-	LostPeers      Lost = "peers"      // new peers that are among the others
-	LostNamespaces Lost = "namespaces" // units whose namespace is not read
+	LostUnknown    Lost = "unknown"    // closed connections that may belong to another unit
+	LostPeers      Lost = "peers"      // new peers that count as others
+	LostNamespaces Lost = "namespaces" // units in namespaces that are not read
 	LostUnits      Lost = "units"      // units that are not followed
 )
 
@@ -78,13 +79,13 @@ const (
 const (
 	// NoRight is for units in other network namespaces than the collector.
 	NoRight cgroup.Unavailable = "its network namespace may not be entered: run the collector with CAP_SYS_ADMIN and CAP_SYS_PTRACE"
-	// TooManyNamespaces is for units beyond the bound.
+	// TooManyNamespaces is for units beyond maxNamespaces.
 	TooManyNamespaces cgroup.Unavailable = "units in too many network namespaces are followed"
-	// SharedNamespace is for failures, which a shared namespace does not tell apart.
+	// SharedNamespace is for failures, which cannot be told apart in a shared namespace.
 	SharedNamespace cgroup.Unavailable = "it shares its network namespace with other units, so that failed connections cannot be told apart"
 	// NoClosed is for kernels below 4.2.
 	NoClosed cgroup.Unavailable = "the kernel does not report closed connections"
-	// NotFollowed is the gap of a unit to which no policy with such a monitor applies.
+	// NotFollowed is the gap of a unit to which no policy with a TCP monitor applies.
 	NotFollowed monitor.Gap = "its connections are not read"
 )
 
@@ -93,10 +94,10 @@ type Config struct {
 	Tree *cgroup.Tree
 	Now  func() time.Time
 	Log  *zap.Logger
-	// Residents returns the units of this host, to know which namespace is only one
-	// unit's, and which addresses are units'. It is called every 10 seconds.
+	// Residents returns the units of this host. They show which namespaces have only one
+	// unit, and which addresses belong to units. It is called at most every 10 seconds.
 	Residents func() []Resident
-	// AddLost counts what is lost.
+	// AddLost counts lost data.
 	AddLost func(Lost, int)
 }
 
@@ -119,19 +120,19 @@ type Follower struct {
 	listed     int // of all units
 	census     census
 	maxSockets int             // of one look
-	logged     map[string]bool // faults
+	logged     map[string]bool // messages that were logged
 
 	published atomic.Pointer[published]
 }
 
-// published holds the results of the last look. It is not changed any more.
+// published holds the results of the last look. It does not change.
 type published struct {
 	peers     map[string][]hotunitsextension.PeerReading
 	figures   map[string]monitor.TCPFigures
 	processes map[procfs.Process]monitor.TCPFigures
 }
 
-// New returns a follower of no unit.
+// New returns a follower without units.
 func New(cfg Config) (*Follower, error) {
 	f := &Follower{
 		cfg: cfg, procfs: procfs.At(cfg.Tree.Root()),
@@ -153,8 +154,8 @@ func (f *Follower) Peers(unit string) []hotunitsextension.PeerReading {
 	return f.published.Load().peers[unit]
 }
 
-// TCP returns the figures of a unit that is a cgroup, or else a process. It is for
-// [monitor.Options].
+// TCP returns the figures of a unit. If p has a pid, the unit is that process, else it is
+// the cgroup g. TCP is for [monitor.Options].
 func (f *Follower) TCP(g cgroup.Group, p procfs.Process) monitor.TCPFigures {
 	now := f.published.Load()
 	figures, ok := now.figures[g.ID]
@@ -167,8 +168,8 @@ func (f *Follower) TCP(g cgroup.Group, p procfs.Process) monitor.TCPFigures {
 	return figures
 }
 
-// Look reads the connections of units, and of those that were followed within the last
-// minute.
+// Look reads the connections of units. It also reads the connections of units that were
+// followed within the last minute.
 func (f *Follower) Look(follow []identify.Identity) {
 	now := f.cfg.Now()
 	f.look++
@@ -212,7 +213,7 @@ func (f *Follower) Look(follow []identify.Identity) {
 // Reads reports whether the last look read a namespace.
 func (f *Follower) Reads() bool { return len(f.namespaces) > 0 }
 
-// Drain reads the connections that were closed since the last look: the kernel keeps
+// Drain reads the connections that were closed since the last look. The kernel keeps only
 // some hundreds of them.
 func (f *Follower) Drain() {
 	for _, ns := range f.namespaces {
@@ -220,8 +221,8 @@ func (f *Follower) Drain() {
 	}
 }
 
-// inTurn returns the namespaces, at each look another one first: at a bound, the last
-// ones are not read.
+// inTurn returns the namespaces. Each look begins with another one, because the last ones
+// are not read at a bound.
 func (f *Follower) inTurn() []*namespace {
 	all := slices.SortedFunc(maps.Values(f.namespaces), func(a, b *namespace) int {
 		return cmp.Or(cmp.Compare(a.id.Inode, b.id.Inode), cmp.Compare(a.id.Device, b.id.Device))
@@ -233,7 +234,8 @@ func (f *Follower) inTurn() []*namespace {
 	return append(all[first:len(all):len(all)], all[:first]...)
 }
 
-// follow begins to follow units, and forgets those that nobody has asked for.
+// follow adds units that are requested. It removes units that were not requested for
+// linger, and units that are gone.
 func (f *Follower) follow(follow []identify.Identity, now time.Time) {
 	for _, id := range follow {
 		u := f.units[id.Name]
@@ -251,7 +253,7 @@ func (f *Follower) follow(follow []identify.Identity, now time.Time) {
 		if now.Equal(u.wanted) {
 			continue
 		}
-		// An open namespace does not end with its container.
+		// An open namespace survives its container.
 		if _, err := f.processOf(u.Identity); now.Sub(u.wanted) > linger || err != nil && isGone(err) {
 			f.forget(u)
 			delete(f.units, name)
@@ -265,7 +267,7 @@ func (f *Follower) forget(u *unit) {
 	f.listed -= u.listed
 }
 
-// leave takes a unit out of its namespace.
+// leave removes a unit from its namespace.
 func (f *Follower) leave(u *unit) {
 	if u.ns != nil {
 		u.ns.remove(u)
@@ -273,7 +275,7 @@ func (f *Follower) leave(u *unit) {
 	}
 }
 
-// resolve finds the namespace of each unit, and whose sockets are in it.
+// resolve finds the namespace of each unit, and the cgroups that identify its sockets.
 func (f *Follower) resolve(now time.Time) {
 	for _, u := range f.units {
 		if f.look < u.resolveAt {
@@ -286,7 +288,7 @@ func (f *Follower) resolve(now time.Time) {
 		id, pid, err := f.namespaceOf(u)
 		switch {
 		case err != nil && u.ns != nil && isGone(err):
-			continue // its sockets are gone with its processes, and the unit will be
+			continue // its sockets ended with its processes, and the unit will end too
 		case err != nil:
 			f.leave(u)
 			u.failed = err
@@ -310,7 +312,7 @@ func (f *Follower) resolve(now time.Time) {
 	}
 }
 
-// namespaceOf returns the namespace of a process of a unit.
+// namespaceOf returns the namespace of a unit, and the pid of a process in it.
 func (f *Follower) namespaceOf(u *unit) (id procfs.Namespace, pid int, err error) {
 	pid, err = f.processOf(u.Identity)
 	if err != nil {
@@ -335,7 +337,7 @@ func (f *Follower) processOf(id identify.Identity) (int, error) {
 	return id.Process.PID, err
 }
 
-// enter puts a unit into a namespace, which is opened if it is not.
+// enter adds a unit to a namespace. It opens the namespace if it is not open.
 func (f *Follower) enter(u *unit, id procfs.Namespace, pid int) error {
 	ns := f.namespaces[id]
 	if ns == nil {
@@ -365,7 +367,7 @@ func (f *Follower) open(u *unit, id procfs.Namespace, pid int) (*sockdiag.Namesp
 		}
 		return nil, err
 	}
-	// Meanwhile the process may have ended, and another may have its pid.
+	// The process may have ended meanwhile, and another process may have its pid.
 	if again, _, err := f.namespaceOf(u); err != nil || again != id || is != id {
 		_ = file.Close()
 		return nil, cgroup.ErrGone
@@ -397,8 +399,8 @@ func (f *Follower) Close() {
 	f.published.Store(&published{})
 }
 
-// logFault logs why a unit's connections are not read: a reason that many units may
-// have once for all of them.
+// logFault logs why a unit's connections are not read. A reason that applies to many units
+// is logged once for all of them.
 func (f *Follower) logFault(u *unit, err error) {
 	switch {
 	case isGone(err):
@@ -409,7 +411,7 @@ func (f *Follower) logFault(u *unit, err error) {
 	}
 }
 
-// logOnce logs a message at its first occurrence.
+// logOnce logs a message only at its first occurrence.
 func (f *Follower) logOnce(message string, fields ...zap.Field) {
 	if !f.logged[message] {
 		f.logged[message] = true
@@ -419,7 +421,7 @@ func (f *Follower) logOnce(message string, fields ...zap.Field) {
 
 func isGone(err error) bool { return errors.Is(err, cgroup.ErrGone) || procfs.IsGone(err) }
 
-// publish makes what the look found visible.
+// publish publishes the results of the look.
 func (f *Follower) publish(now time.Time) {
 	p := &published{
 		peers: make(map[string][]hotunitsextension.PeerReading, len(f.units)), figures: make(map[string]monitor.TCPFigures, len(f.units)),
@@ -439,23 +441,23 @@ func (f *Follower) publish(now time.Time) {
 	f.published.Store(p)
 }
 
-// census is which units are in which network namespace, and which addresses those have.
+// census records which units and which addresses are in each network namespace.
 type census struct {
 	at        time.Time
 	residents map[procfs.Namespace][]Resident
 	addresses map[netip.Addr]Resident
-	cgroups   map[uint64]Resident // by the kernel's id, where that is the unit's own
+	cgroups   map[uint64]Resident // by the kernel's id, if the cgroup is the unit's own
 }
 
 const (
 	censusEvery   = 10 * time.Second
-	maxCensus     = time.Second // units beyond it are left out
-	maxResidents  = 64          // of one namespace
+	maxCensus     = time.Second // units beyond it are omitted
+	maxResidents  = 64          // units, and addresses, of one namespace
 	maxAddresses  = 4096
 	maxFileOfNets = 1 << 20 // bytes of a list of addresses
 )
 
-// take takes the census if the last one is too old.
+// take takes a new census if the last one is older than censusEvery.
 func (c *census) take(f *Follower, now time.Time) {
 	if c.residents != nil && now.Sub(c.at) < censusEvery {
 		return
@@ -488,7 +490,8 @@ func (c *census) take(f *Follower, now time.Time) {
 		}
 	}
 	for id, pid := range pids {
-		// Addresses of the host, or of a pod with several containers, are not one unit's.
+		// Addresses of the host, or of a pod with several containers, belong to several
+		// units.
 		if id == f.own || len(c.residents[id]) != 1 || len(c.addresses) >= maxAddresses {
 			continue
 		}
@@ -498,7 +501,7 @@ func (c *census) take(f *Follower, now time.Time) {
 	}
 }
 
-// isPause reports whether a process is that of a pod's pause container, which only holds
+// isPause reports whether a process is a pod's pause container. Such a process only holds
 // the pod's namespaces.
 func (f *Follower) isPause(pid int) bool {
 	comm, err := procfs.ReadFile(f.procfs.File(pid, "comm"), 64)
@@ -511,8 +514,8 @@ func (c *census) only(id procfs.Namespace, unit string) bool {
 	return len(in) == 1 && in[0].Name == unit
 }
 
-// name returns the unit that a peer is: the one that has its address, or that listens at
-// its port in the same network namespace.
+// name returns the unit of a peer. It is the unit that has the peer's address, or the unit
+// that listens at the peer's port in the same network namespace.
 func (c *census) name(ns *namespace, k key) (unit, service string) {
 	r, ok := c.addresses[k.addr]
 	if !ok && k.outbound && k.addr.IsLoopback() {
@@ -521,8 +524,8 @@ func (c *census) name(ns *namespace, k key) (unit, service string) {
 	return r.Name, r.Service
 }
 
-// addressesOf returns the addresses of the network namespace of a process, without those
-// of its loopback device.
+// addressesOf returns the addresses of the network namespace of a process. Loopback and
+// link-local unicast addresses are omitted.
 func (f *Follower) addressesOf(pid int) (out []netip.Addr) {
 	add := func(a netip.Addr) {
 		if !a.IsLoopback() && !a.IsLinkLocalUnicast() && len(out) < maxResidents {
@@ -538,8 +541,8 @@ func (f *Follower) addressesOf(pid int) (out []netip.Addr) {
 	return out
 }
 
-// localIPv4 calls add for each local address of a fib_trie: "|-- ADDRESS" is followed
-// by "/32 host LOCAL".
+// localIPv4 calls add for each local address of a fib_trie. The line "|-- ADDRESS" precedes
+// the line "/32 host LOCAL".
 func localIPv4(text string, add func(netip.Addr)) {
 	var last netip.Addr
 	for line := range strings.Lines(text) {
@@ -554,7 +557,8 @@ func localIPv4(text string, add func(netip.Addr)) {
 	}
 }
 
-// localIPv6 calls add for each address of an if_inet6, which begins with 32 digits.
+// localIPv6 calls add for each address of an if_inet6. A line begins with the 32 digits of
+// an address.
 func localIPv6(text string, add func(netip.Addr)) {
 	for line := range strings.Lines(text) {
 		b, err := hex.DecodeString(line[:min(len(line), 32)])

@@ -17,49 +17,50 @@ import (
 	"github.com/hotprofile/hotprofile/internal/sockdiag"
 )
 
-// namespace is a network namespace that units are in.
+// namespace is a network namespace that contains units.
 type namespace struct {
 	id        procfs.Namespace
 	it        *sockdiag.Namespace
 	units     []*unit
-	conns     map[uint64]*conn  // of units that are followed, by cookie
-	foreign   map[uint64]uint64 // cookies of other sockets, and the look at which each was seen
-	listening map[uint16]*unit  // TCP ports, and whose they are; nil: nobody's
-	makers    map[uint16]uint64 // of these ports, the cgroup in which the socket was made
+	conns     map[uint64]*conn  // sockets of followed units, by cookie
+	foreign   map[uint64]uint64 // cookies of other sockets, with the look at which each was last seen
+	listening map[uint16]*unit  // owners of TCP ports; nil: no followed unit
+	makers    map[uint16]uint64 // by these ports: the cgroup in which the socket was made
 	fresh     []fresh
-	began     bool      // a dump was complete
-	partial   bool      // the last dump was not: what is new in the next one may be old
+	began     bool      // one dump was complete
+	partial   bool      // the last dump was incomplete, so new sockets in the next dump may be old
 	readAt    time.Time // when the last dump began
 }
 
-// conn is a socket of a unit as it was at the last look.
+// conn is the state of a unit's socket at the last look.
 type conn struct {
 	owner     *unit
-	peer      *peer // nil: it listens
+	peer      *peer // nil: the socket listens
 	last      sockdiag.TCPInfo
 	connected bool
 	outbound  bool
-	seen      uint64 // look
+	seen      uint64 // the look at which it was last seen
 }
 
-// fresh is a socket whose owner has to be found.
+// fresh is a socket with an owner that is not known yet.
 type fresh struct {
 	sockdiag.Socket
-	old bool // it was there at earlier looks
+	old bool // it existed at earlier looks
 }
 
 func newNamespace(id procfs.Namespace, it *sockdiag.Namespace) *namespace {
 	return &namespace{id: id, it: it, conns: map[uint64]*conn{}, foreign: map[uint64]uint64{}, listening: map[uint16]*unit{}, makers: map[uint16]uint64{}}
 }
 
-// add puts a unit into the namespace. Sockets that were nobody's may be its own.
+// add adds a unit to the namespace. Sockets without an owner may belong to it, so they are
+// checked again.
 func (ns *namespace) add(u *unit) {
 	u.ns, u.began = ns, false
 	ns.units = append(ns.units, u)
 	clear(ns.foreign)
 }
 
-// remove takes a unit out of the namespace.
+// remove removes a unit from the namespace.
 func (ns *namespace) remove(u *unit) {
 	ns.units = slices.DeleteFunc(ns.units, func(other *unit) bool { return other == u })
 	for cookie, c := range ns.conns {
@@ -77,7 +78,8 @@ func (ns *namespace) drop(cookie uint64, c *conn) {
 	delete(ns.conns, cookie)
 }
 
-// only returns the unit whose sockets are all of the namespace's, or nil.
+// only returns the unit that owns all sockets of the namespace. It returns nil if there is
+// no such unit.
 func (ns *namespace) only() *unit {
 	if len(ns.units) == 1 && ns.units[0].exclusive {
 		return ns.units[0]
@@ -85,8 +87,8 @@ func (ns *namespace) only() *unit {
 	return nil
 }
 
-// read reads the sockets of now, and the last counts of those that were closed. n is
-// the number of sockets that were read.
+// read reads the current sockets, and the last counts of closed sockets. n is the number of
+// current sockets that were read.
 func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
 	again, began := f.look%resolveEvery == 0, time.Now()
 	ns.fresh = ns.fresh[:0]
@@ -95,7 +97,7 @@ func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
 	err = ns.it.Each(l, func(s *sockdiag.Socket) {
 		n++
 		if s.Protocol == sockdiag.TCP && !s.HasTCP {
-			return // all that is left of a connection that was closed is its address
+			return // only the address is left of a closed connection
 		}
 		c := ns.conns[s.Cookie]
 		if s.State == sockdiag.Listen {
@@ -111,7 +113,7 @@ func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
 			ns.foreign[s.Cookie] = f.look
 		case c == nil:
 			ns.fresh = append(ns.fresh, fresh{*s, foreign})
-		case c.seen == f.look: // a dump may have a socket twice
+		case c.seen == f.look: // a dump may contain a socket twice
 		default:
 			if c.seen = f.look; c.peer != nil {
 				c.see(s)
@@ -144,15 +146,15 @@ func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
 	return n, err
 }
 
-// listen records that a port is listened at. Of several units at several addresses it
-// is one's; a unit's that is followed comes first.
+// listen records the owner of a listening port. Several units may listen at several
+// addresses of one port. The first followed unit is then the owner.
 func listen(ports map[uint16]*unit, port uint16, owner *unit) {
 	if ports[port] == nil {
 		ports[port] = owner
 	}
 }
 
-// clearLarge gives memory back after a look with very many new sockets.
+// clearLarge empties a list, and releases its memory if it is large.
 func clearLarge(list []fresh) []fresh {
 	if cap(list) > 10_000 {
 		return nil
@@ -160,8 +162,8 @@ func clearLarge(list []fresh) []fresh {
 	return list[:0]
 }
 
-// claim finds the owners of fresh sockets. Those that listen come first: the others'
-// direction depends on them.
+// claim finds the owners of fresh sockets. Listening sockets come first, because the
+// direction of other sockets depends on them.
 func (ns *namespace) claim(f *Follower) {
 	if len(ns.fresh) == 0 {
 		return
@@ -187,14 +189,14 @@ func (ns *namespace) claim(f *Follower) {
 	}
 }
 
-// begin begins to follow a fresh socket.
+// begin starts to follow a fresh socket.
 func (ns *namespace) begin(f *Follower, s *fresh, owner *unit, sure bool) {
 	delete(ns.foreign, s.Cookie)
 	switch {
 	case ns.conns[s.Cookie] != nil:
-		return // a dump may have a socket twice
+		return // a dump may contain a socket twice
 	case owner == nil && (s.Inode == 0 || !sure) && s.State != sockdiag.Listen:
-		return // it is looked at again
+		return // the next look checks it again
 	case owner == nil:
 		ns.foreign[s.Cookie] = f.look
 		return
@@ -206,7 +208,7 @@ func (ns *namespace) begin(f *Follower, s *fresh, owner *unit, sure bool) {
 	}
 	ns.join(f, c, &s.Socket)
 	if s.old || ns.partial || !owner.began {
-		c.last, c.connected = s.TCP, s.State != sockdiag.SynSent // what it did before is not known
+		c.last, c.connected = s.TCP, s.State != sockdiag.SynSent // its earlier traffic is not known
 	}
 	c.see(&s.Socket)
 }
@@ -223,7 +225,7 @@ func (ns *namespace) join(f *Follower, c *conn, s *sockdiag.Socket) {
 	c.peer.conns++
 }
 
-// see adds what a connection did since the last look, and what it is now.
+// see adds the traffic of a connection since the last look, and its current state.
 func (c *conn) see(s *sockdiag.Socket) {
 	bytes := c.grow(s)
 	p := c.peer
@@ -234,7 +236,7 @@ func (c *conn) see(s *sockdiag.Socket) {
 		p.step.connects++
 	}
 	c.connected = true
-	if s.State == sockdiag.Established || s.State == sockdiag.CloseWait { // else its program has closed it
+	if s.State == sockdiag.Established || s.State == sockdiag.CloseWait { // otherwise its program has closed it
 		p.connections++
 	}
 	p.sendQueue += int64(s.SendQueue)
@@ -243,7 +245,7 @@ func (c *conn) see(s *sockdiag.Socket) {
 	c.owner.addRTT(s, bytes)
 }
 
-// grow adds what the counts of a connection grew by, and returns the bytes.
+// grow adds the growth of a connection's counts. It returns the growth in bytes.
 func (c *conn) grow(s *sockdiag.Socket) (bytes uint64) {
 	if !s.HasTCP {
 		return 0
@@ -263,7 +265,7 @@ func (c *conn) grow(s *sockdiag.Socket) (bytes uint64) {
 	return sent + received
 }
 
-// since returns by how much a count grew; 0 if it went back.
+// since returns the growth of a count. It returns 0 if the count decreased.
 func since[T uint64 | time.Duration](now, before T) T {
 	if now < before {
 		return 0
@@ -271,7 +273,7 @@ func since[T uint64 | time.Duration](now, before T) T {
 	return now - before
 }
 
-// sweep forgets the sockets that several dumps did not have.
+// sweep forgets the sockets that were missing in several dumps.
 func (ns *namespace) sweep(f *Follower) {
 	for cookie, c := range ns.conns {
 		if f.look-c.seen >= missedLooks {
@@ -281,7 +283,7 @@ func (ns *namespace) sweep(f *Follower) {
 	maps.DeleteFunc(ns.foreign, func(_, seen uint64) bool { return f.look-seen >= missedLooks })
 }
 
-// readClosed reads the last counts of connections that were closed.
+// readClosed reads the last counts of closed connections.
 func (ns *namespace) readClosed(f *Follower, l sockdiag.Limits) {
 	lost, err := ns.it.Closed(l, func(s *sockdiag.Socket) { ns.closed(f, s) })
 	if lost {
@@ -301,9 +303,9 @@ func (ns *namespace) closed(f *Follower, s *sockdiag.Socket) {
 	if c == nil {
 		switch {
 		case foreign, !ns.began, !s.Remote.IsValid(), s.Remote.Port() == 0:
-			return // it is another's, may be older than the first look, or did not connect
+			return // it belongs to another unit, may be older than the first look, or did not connect
 		case established && s.TCP.LastAck > time.Since(ns.readAt)+time.Second:
-			return // it was reset long ago, and only now closed: earlier looks had it
+			return // it was reset long ago and closed only now, so earlier looks saw it
 		}
 		owner, called := ns.listening[s.Local.Port()]
 		if !called {
@@ -338,8 +340,8 @@ func (ns *namespace) closed(f *Follower, s *sockdiag.Socket) {
 	c.owner.addRTT(s, bytes)
 }
 
-// owners returns a function that returns the owner of a socket. sure reports that a
-// socket without an owner is nobody's, rather than that not everything could be read.
+// owners returns a function that returns the owner of a socket. sure reports that a socket
+// without an owner belongs to no unit. It is false if not everything could be read.
 func (ns *namespace) owners(f *Follower) (of func(*sockdiag.Socket) *unit, sure bool) {
 	if u := ns.only(); u != nil {
 		return func(*sockdiag.Socket) *unit { return u }, true
@@ -372,7 +374,8 @@ func (ns *namespace) owners(f *Follower) (of func(*sockdiag.Socket) *unit, sure 
 	}, sure
 }
 
-// inodes returns the sockets that the processes of a unit have open.
+// inodes returns the open sockets of the processes of a unit. whole reports whether all of
+// them were read.
 func (f *Follower) inodes(u *unit, deadline time.Time) (inodes map[uint32]bool, whole bool) {
 	inodes = map[uint32]bool{}
 	pids := map[int]bool{u.Process.PID: true}
@@ -395,7 +398,7 @@ func (f *Follower) inodes(u *unit, deadline time.Time) (inodes map[uint32]bool, 
 // key identifies a peer of a unit.
 type key struct {
 	addr     netip.Addr
-	port     uint16 // the peer's if outbound, else the unit's
+	port     uint16 // the peer's port if outbound, else the unit's
 	protocol sockdiag.Protocol
 	outbound bool
 }

@@ -14,22 +14,22 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
-// unit is a unit whose connections are read.
+// unit is a unit with connections that are read.
 type unit struct {
 	identify.Identity
-	wanted    time.Time // when it was last asked for
-	resolveAt uint64    // look
+	wanted    time.Time // when it was last requested
+	resolveAt uint64    // the look at which its namespace is looked up again
 	ns        *namespace
-	failed    error           // why there is nothing to read; nil: nothing is wrong
+	failed    error           // why its connections cannot be read; nil: they can
 	exclusive bool            // no other unit is in its namespace
-	ids       map[uint64]bool // of its cgroups; nil: its sockets are found by its open files
-	began     bool            // a dump of its namespace was complete while it was followed
+	ids       map[uint64]bool // ids of its cgroups; nil: its open files identify its sockets
+	began     bool            // a dump of its namespace was complete since it was added
 
-	since     time.Time // when it was begun to be followed
+	since     time.Time // when it was added
 	forgotAt  time.Time // when a peer was last forgotten; zero: never
 	peers     map[key]*peer
 	listed    int
-	rest      peer // the step of those that are not in peers
+	rest      peer // its step has the traffic of peers that are not in peers
 	others    totals
 	otherNow  gauges
 	hasOthers bool
@@ -57,10 +57,10 @@ func (t *totals) add(s totals) {
 	t.network += s.network
 }
 
-// gauges are of now.
+// gauges are current values.
 type gauges struct {
 	connections, sendQueue, receiveQueue int64
-	// The means of the last seconds are these sums of products divided by weight.
+	// A mean of the last seconds is one of these weighted sums divided by weight.
 	rtt, variation, weight float64
 }
 
@@ -82,7 +82,7 @@ func (g *gauges) add(o gauges) {
 	g.weight += o.weight
 }
 
-// fade begins a new look: it halves the weight of all looks before in the means.
+// fade begins a new look. It halves the weight of all earlier looks in the means.
 func (g *gauges) fade() {
 	*g = gauges{rtt: g.rtt / 2, variation: g.variation / 2, weight: g.weight / 2}
 }
@@ -91,12 +91,12 @@ func (g *gauges) fade() {
 type peer struct {
 	key
 	start  time.Time
-	conns  int  // that have it
+	conns  int  // number of its connections
 	listed bool // it has a reading of its own
 	score  float64
-	idle   time.Time // since when it has no connection; zero: it has
-	step   totals    // of this look
-	total  totals    // while it was listed
+	idle   time.Time // since when it has neither connections nor traffic; zero: it has
+	step   totals    // counts of this look
+	total  totals    // counts while it was listed
 	gauges
 }
 
@@ -104,7 +104,8 @@ func newUnit(id identify.Identity, now time.Time) *unit {
 	return &unit{Identity: id, wanted: now, since: now, peers: map[key]*peer{}}
 }
 
-// peerOf returns a peer of a unit, which may be new. At a bound it is one of the rest.
+// peerOf returns a peer of a unit, and adds it if it is new. At a bound it returns the
+// rest.
 func (f *Follower) peerOf(u *unit, k key) *peer {
 	if p := u.peers[k]; p != nil {
 		return p
@@ -115,14 +116,14 @@ func (f *Follower) peerOf(u *unit, k key) *peer {
 	}
 	p := &peer{key: k, start: u.since}
 	if !u.forgotAt.IsZero() {
-		p.start = u.forgotAt // this peer may be one that was forgotten
+		p.start = u.forgotAt // this peer may have been forgotten before
 	}
 	u.peers[k] = p
 	f.peers++
 	return p
 }
 
-// addRTT adds to what tcp_rtt is computed of.
+// addRTT adds a round-trip time to the figures for tcp_rtt.
 func (u *unit) addRTT(s *sockdiag.Socket, bytes uint64) {
 	if s.HasTCP && s.TCP.RTT > 0 && bytes > 0 {
 		u.tcp.RoundTrip += s.TCP.RTT.Seconds() * float64(bytes)
@@ -131,20 +132,20 @@ func (u *unit) addRTT(s *sockdiag.Socket, bytes uint64) {
 }
 
 const (
-	// scoreFade is the part of a peer's score that is left after a look: after 30 looks
+	// scoreFade is the fraction of a peer's score that remains after a look. After 30 looks
 	// it is a hundredth.
 	scoreFade = 0.86
 
-	// ahead is by how much the score of a peer must exceed that of a listed one whose
-	// place it takes: series should not come and go.
+	// ahead is the factor by which a peer's score must exceed the score of a listed peer to
+	// replace it. Without it, series would come and go.
 	ahead = 2
 
 	// forgetAfter is the time after which a peer without connections is forgotten.
 	forgetAfter = time.Minute
 )
 
-// settle ends a look at a unit: it chooses the peers with readings of their own, and
-// adds what each did to its totals, or to those of the others.
+// settle ends a look at a unit. It chooses the peers with readings of their own. It adds
+// the step of each listed peer to its totals, and the steps of all others to others.
 func (f *Follower) settle(u *unit, now time.Time) {
 	list := make([]*peer, 0, len(u.peers))
 	for k, p := range u.peers {
@@ -201,21 +202,21 @@ func (u *unit) fade() {
 	}
 }
 
-// count adds to what monitors are computed of.
+// count adds a step to the figures for monitors.
 func (u *unit) count(step totals) {
 	u.tcp.Segments += float64(step.segments)
 	u.tcp.Retransmits += float64(step.retransmits)
 	u.tcp.Failures += float64(step.failures)
 }
 
-// figures returns what monitors read.
+// figures returns the figures for monitors.
 func (u *unit) figures(now time.Time) monitor.TCPFigures {
 	t := u.tcp
 	t.Elapsed = now.Sub(u.since)
 	switch {
 	case u.failed != nil && !isGone(u.failed):
 		t.Err, t.FailuresErr = u.failed, u.failed
-	case u.failed != nil, !u.began: // whether a unit is gone is for others to say
+	case u.failed != nil, !u.began: // peers does not decide whether a unit is gone
 		t.Err, t.FailuresErr = NotFollowed, NotFollowed
 	case !u.exclusive && t.Elapsed < settling:
 		t.FailuresErr = NotFollowed
@@ -227,7 +228,7 @@ func (u *unit) figures(now time.Time) monitor.TCPFigures {
 	return t
 }
 
-// readings returns the readings of the listed peers, and of the others.
+// readings returns one reading for each listed peer, and one for the others.
 func (u *unit) readings(name func(*namespace, key) (unit, service string)) []hotunitsextension.PeerReading {
 	if !u.began {
 		return nil

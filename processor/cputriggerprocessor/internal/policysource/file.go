@@ -15,16 +15,16 @@ import (
 	"github.com/hotprofile/hotprofile/internal/boundedread"
 )
 
-// File is a document in a file. It is read whole each time and compared by content:
-// that also finds changes that leave time and size as they were, and the swapped
-// symbolic links of a ConfigMap.
+// File is a document in a file. The whole file is read each time, and compared by content.
+// This also finds changes that keep the file's time and size, and changed symbolic links of
+// a ConfigMap.
 type File struct {
 	path string
-	// pending is the result of a read that has not returned yet, else nil. A file
-	// system that hangs holds one goroutine, however often Read is called.
+	// pending receives the result of a read that has not returned yet. Otherwise it is nil.
+	// A file system that hangs blocks only one goroutine, however often Read is called.
 	pending chan contents
 	last    [sha256.Size]byte
-	settle  func(context.Context) // waits for settleFor; tests do not
+	settle  func(context.Context) // waits for settleFor; tests replace it
 }
 
 type contents struct {
@@ -33,20 +33,20 @@ type contents struct {
 }
 
 const (
-	// settleFor is the time after which a changed file is read again. It counts as
-	// written when it is then the same: a writer may still be in the middle of it.
+	// settleFor is the time after which a changed file is read again, because a writer may
+	// not have finished. The file counts as written if it has not changed in between.
 	settleFor = 250 * time.Millisecond
-	// maxReads bounds how often a file is read that changes each time.
+	// maxReads bounds the repeated reads of a file that changes each time.
 	maxReads = 8
 )
 
-// NewFile returns the document of a path.
+// NewFile returns the document in the file at a path.
 func NewFile(path string) *File { return &File{path: path, settle: settle} }
 
 // String returns the path.
 func (f *File) String() string { return f.path }
 
-// Close does nothing: a read that hangs cannot be ended.
+// Close has no effect, because a read that hangs cannot be ended.
 func (*File) Close() {}
 
 // Read implements Source.
@@ -82,11 +82,12 @@ func settle(ctx context.Context) {
 	}
 }
 
-// read reads the file on a goroutine of its own, once an earlier one has returned.
+// read reads the file on a goroutine of its own. It first waits until an earlier read has
+// returned.
 func (f *File) read(ctx context.Context) ([]byte, error) {
 	if f.pending != nil {
 		select {
-		case <-f.pending: // what it has may be old
+		case <-f.pending: // its contents may be old
 			f.pending = nil
 		case <-ctx.Done():
 			return nil, f.ended(ctx)

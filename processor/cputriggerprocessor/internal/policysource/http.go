@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
-// maxETag bounds the ETag that is sent back, in bytes. A longer one is not used.
+// maxETag bounds the ETag that is sent back, in bytes. A longer ETag is not used.
 const maxETag = 1024
 
 // HTTP is a document on a server.
@@ -26,8 +26,8 @@ type HTTP struct {
 	last   [sha256.Size]byte
 }
 
-// NewHTTP returns the document at a URL. Redirects are errors: the client's
-// credentials would go to another server.
+// NewHTTP returns the document at a URL. Redirects are errors, because they would send the
+// client's credentials to another server.
 func NewHTTP(client *http.Client, url string) *HTTP {
 	own := *client
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

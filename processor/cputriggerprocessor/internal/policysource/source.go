@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policysource reads a document from where it is kept, a file or an HTTP
-// server, and finds out whether it has changed. It does not know what is in it.
+// Package policysource reads a document from a file or an HTTP server, and detects whether
+// it has changed. It does not parse the document.
 package policysource
 
 import (
@@ -12,15 +12,15 @@ import (
 
 // Source reads a document. One goroutine uses it.
 type Source interface {
-	// Read returns the document. changed is false, and there is no document, if it is
-	// the one that was returned last. Read returns when the context ends, whatever
-	// the file system or the server does.
+	// Read returns the document if it differs from the document that was returned last.
+	// Otherwise changed is false and there is no document. Read returns when the context
+	// ends, even if the file system or the server hangs.
 	Read(ctx context.Context) (document []byte, changed bool, err error)
-	// String names the source for the log.
+	// String returns the name of the source for the log.
 	String() string
-	// Close closes what is open between two reads.
+	// Close closes the resources that stay open between two reads.
 	Close()
 }
 
-// errTimeout is returned for what does not answer in time.
+// errTimeout is returned if a source does not answer in time.
 var errTimeout = errors.New("it did not answer in time")

@@ -13,17 +13,17 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
-// Batch is a record on its way out.
+// Batch is a record that is being sent.
 type Batch struct {
-	Data       []byte // for Unpack
+	Data       []byte // input of Unpack
 	Samples    int
 	Start, End time.Time
-	Openings   []*trigger.Opening // those that admit it, without dry runs
-	Refused    bool               // the next component refused it before
+	Openings   []*trigger.Opening // openings that admit the record, without dry runs
+	Refused    bool               // the next component refused the record before
 	from       *unitRecords
 }
 
-// enqueue makes the records of a unit that are due leave.
+// enqueue queues a unit that has due records.
 func (r *Recorder) enqueue(t *unitRecords) {
 	if t.due > 0 && !t.queued && !t.resting && !t.sending {
 		t.queued = true
@@ -34,9 +34,9 @@ func (r *Recorder) enqueue(t *unitRecords) {
 
 func (r *Recorder) notify() { token.Put(r.ready) }
 
-// Next returns the next record to send. It stays held, and is counted as held,
-// until Done. A record that no opening admits any more counts as refused: the
-// next component did not accept it in time.
+// Next returns the next record to send. The record is held, and counted as held, until
+// Done. A due record that no opening admits any more counts as refused, because the next
+// component did not accept it in time.
 func (r *Recorder) Next() (b Batch, ok bool) {
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()
@@ -61,7 +61,7 @@ func (r *Recorder) Next() (b Batch, ok bool) {
 		t.queued, t.sending = false, true
 		r.due = slices.Delete(r.due, 0, 1)
 		if len(r.due) > 0 {
-			r.notify() // another goroutine sends for the next unit meanwhile
+			r.notify() // meanwhile another goroutine sends for the next unit
 		}
 		return Batch{
 			from: t, Data: rec.data, Samples: int(rec.samples), Openings: openings, Refused: rec.refused,
@@ -71,9 +71,9 @@ func (r *Recorder) Next() (b Batch, ok bool) {
 	return Batch{}, false
 }
 
-// Done ends the sending of a record. If it was not settled, it is sent again
-// after the next evaluation. Other units come first. counts is what became of its
-// samples; after Close they are counted already.
+// Done ends the sending of a record. If the record is not settled, it is sent again after
+// the next evaluation, behind other units. counts has the outcomes of its samples. After
+// Close these samples are already counted.
 func (r *Recorder) Done(b Batch, settled bool, counts *counters.Samples) {
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()
@@ -93,7 +93,7 @@ func (r *Recorder) Done(b Batch, settled bool, counts *counters.Samples) {
 	r.enqueue(t)
 }
 
-// Retry makes units that rest after a refusal send again.
+// Retry lets units that rest after a refusal send again.
 func (r *Recorder) Retry() {
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()

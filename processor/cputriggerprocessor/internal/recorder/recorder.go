@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package recorder is the flight recorder: it holds the last profiles of units
-// whose gate is shut, and sends them when the gate opens.
+// Package recorder is the flight recorder. It holds the last profiles of units with a shut
+// gate, and sends them when the gate opens.
 package recorder
 
 import (
@@ -21,30 +21,30 @@ import (
 
 // Config bounds a recorder.
 type Config struct {
-	PreTrigger      time.Duration // how long before a trigger profiles are held; 0: none are
+	PreTrigger      time.Duration // the time before a trigger for which profiles are held; 0: none
 	PerUnit, Memory int           // bytes for each unit, and in total
-	Lock            sync.Locker   // of the recorder and the units' gates
+	Lock            sync.Locker   // guards the recorder and the units' gates
 }
 
-// Recorder holds profiles as marshalled bytes: their size is known, and the
-// garbage collector has no pointers to follow in them. At the bound of a unit its
-// oldest record is evicted, at the bound of all the oldest of the unit furthest
-// under its thresholds.
+// Recorder holds profiles as marshalled bytes. Their size is known, and they have no
+// pointers that the garbage collector must follow. At the bound of a unit its oldest record
+// is evicted. At the total bound the oldest record of the unit that is furthest below its
+// thresholds is evicted.
 //
-// The recorder and the units' gates have one lock. So, at the moment that a gate opens,
-// each profile is either recorded or still to be judged. The methods that the Sender calls
-// take it; the caller of the others holds it, except where a method says otherwise.
+// The recorder and the units' gates have one lock. So, when a gate opens, each profile is
+// either recorded or not yet decided about. The methods that the Sender calls take the
+// lock. The caller of other methods holds the lock, unless their comments say otherwise.
 type Recorder struct {
 	counters *counters.Counters
 	cfg      Config
 	perUnit  int
-	ready    chan struct{} // gets a token when a record is due
+	ready    chan struct{} // receives a token when a record is due
 
-	base   time.Time // times of records count from it
+	base   time.Time // times of records are relative to it
 	units  map[*trigger.Decision]*unitRecords
 	due    []*unitRecords // in the order in which they became due
 	cold   coldest
-	sorted bool // cold is a heap, by heats of the last sweep
+	sorted bool // cold is a heap by the heats of the last sweep
 	closed bool
 	opened []*trigger.Opening // scratch
 
@@ -59,35 +59,34 @@ func New(cfg Config, c *counters.Counters, base time.Time) *Recorder {
 	}
 }
 
-// Held returns the samples that are held and the bytes of memory that they take.
-// It needs no lock.
+// Held returns the number of samples that are held, and their memory in bytes. It needs no
+// lock.
 func (r *Recorder) Held() (samples, size int64) {
 	return r.samples.Load(), r.size.Load()
 }
 
-// Ready returns a channel that gets a token when a record is due. It needs no
-// lock.
+// Ready returns a channel that receives a token when a record is due. It needs no lock.
 func (r *Recorder) Ready() <-chan struct{} { return r.ready }
 
-// Wants reports whether profiles of a unit that end now are to be recorded.
+// Wants reports whether profiles of a unit that end now should be recorded.
 func (r *Recorder) Wants(u *trigger.Decision, now time.Time) bool {
 	return r.cfg.PreTrigger > 0 && !r.closed && !u.Gone() && u.MayFire(now.Add(r.cfg.PreTrigger))
 }
 
-// Keeps reports whether a profile that ended at a time is still to be held.
+// Keeps reports whether a profile that ended at a time should still be held.
 func (r *Recorder) Keeps(end, now time.Time) bool {
 	return end.After(now.Add(-r.cfg.PreTrigger))
 }
 
-// Sending reports whether records of a unit are due, so that profiles that arrive
-// now must be sent after them.
+// Sending reports whether a unit has due records. Profiles that arrive now must then be
+// sent after them.
 func (r *Recorder) Sending(u *trigger.Decision) bool {
 	t, ok := r.units[u]
 	return ok && t.due > 0
 }
 
-// Put holds captures. They are due at once if their gate has opened since they
-// were judged. It adds the samples that are not held to counts.
+// Put holds captures. They are due at once if their gate has opened since the decision
+// about them. Put adds the samples that are not held to counts.
 func (r *Recorder) Put(captures []Capture, counts *counters.Samples) {
 	for i := range captures {
 		r.put(&captures[i], counts)
@@ -124,7 +123,7 @@ func (r *Recorder) put(c *Capture, counts *counters.Samples) {
 		counts[counters.SampleRefused] += int64(c.Samples)
 		return
 	}
-	real, dry := r.admits(t.unit, rec) // by now
+	real, dry := r.admits(t.unit, rec) // the gate may have opened meanwhile
 	if dry && !rec.dry {
 		rec.dry = true
 		r.countDry(&rec)
@@ -149,22 +148,22 @@ func (r *Recorder) grow(t *unitRecords, size, samples int) {
 func (r *Recorder) leave(t *unitRecords, rec *record) {
 	rec.state = due
 	t.due++
-	t.heat = heatOf(t.unit) // it is not to be evicted now
+	t.heat = heatOf(t.unit) // a unit with due records is evicted last
 	if r.sorted {
 		heap.Fix(&r.cold, t.index)
 	}
 	r.enqueue(t)
 }
 
-// admits reports whether an opening admits a record, and whether that of a dry run
-// does.
+// admits reports whether an opening admits a record. dry reports whether an opening of a
+// dry run does.
 func (r *Recorder) admits(u *trigger.Decision, rec record) (real, dry bool) {
 	r.opened = u.Admit(r.opened[:0], r.time(rec.start), r.time(rec.end))
 	for _, o := range r.opened {
 		switch {
 		case !o.DryRun:
 			real = true
-		case len(o.Types) == 0: // else the recorder does not know what it would have passed
+		case len(o.Types) == 0: // the recorder does not know the profile types of a record
 			dry = true
 		}
 	}
@@ -173,7 +172,8 @@ func (r *Recorder) admits(u *trigger.Decision, rec record) (real, dry bool) {
 
 func (r *Recorder) time(since int64) time.Time { return r.base.Add(time.Duration(since)) }
 
-// evict removes the oldest record of a unit that is not being sent.
+// evict removes the oldest record of a unit that is not being sent. It reports whether
+// there was one.
 func (r *Recorder) evict(t *unitRecords, counts *counters.Samples) bool {
 	for i := range t.records {
 		if t.records[i].state != sending {
@@ -185,7 +185,7 @@ func (r *Recorder) evict(t *unitRecords, counts *counters.Samples) bool {
 	return false
 }
 
-// remove removes a record, and its unit with the last one.
+// remove removes a record. With the last record it removes the unit.
 func (r *Recorder) remove(t *unitRecords, i int) {
 	rec := &t.records[i]
 	if rec.state != waiting {
@@ -210,7 +210,7 @@ func (r *Recorder) drop(t *unitRecords) {
 	r.cold.remove(t, r.sorted)
 }
 
-// bound evicts until the total is within its bound.
+// bound evicts records until the total is within its bound.
 func (r *Recorder) bound(counts *counters.Samples) {
 	for int(r.size.Load()) > r.cfg.Memory && len(r.cold) > 0 {
 		if !r.sorted {
@@ -218,20 +218,20 @@ func (r *Recorder) bound(counts *counters.Samples) {
 			heap.Init(&r.cold)
 		}
 		if !r.evict(r.cold[0], counts) {
-			return // the coldest has nothing but what is being sent, and so have all others
+			return // only records that are being sent are left
 		}
 	}
 }
 
-// Sweep is called after each evaluation: records that a gate admits are due,
-// records older than pre_trigger are removed.
+// Sweep is called after each evaluation. It makes records due that a gate admits, and
+// removes records older than pre_trigger.
 func (r *Recorder) Sweep(now time.Time) {
 	if r.closed {
 		return
 	}
 	var counts counters.Samples
 	oldest := int64(now.Add(-r.cfg.PreTrigger).Sub(r.base))
-	r.sorted = false // heats are others now
+	r.sorted = false // heats have changed
 	for _, t := range r.units {
 		t.resting = false
 		r.judge(t, oldest, &counts)
@@ -245,8 +245,8 @@ func (r *Recorder) Sweep(now time.Time) {
 	r.counters.AddSamples(context.Background(), &counts)
 }
 
-// judge makes the waiting records of a unit due that an open gate admits, and
-// removes those that ended before oldest.
+// judge makes waiting records of a unit due if an open gate admits them. It removes the
+// other ones that ended before oldest.
 func (r *Recorder) judge(t *unitRecords, oldest int64, counts *counters.Samples) {
 	r.opened = t.unit.Openings(r.opened[:0])
 	open, stale := len(r.opened) > 0, false
@@ -291,8 +291,8 @@ func (r *Recorder) countDry(rec *record) {
 	}
 }
 
-// ShutOutcome is the outcome of samples that are dropped because their unit's gate
-// is shut. dry: the gate of a dry run is or was open for them.
+// ShutOutcome returns the outcome of samples that are dropped because their unit's gate is
+// shut. dry reports that the gate of a dry run is or was open for them.
 func ShutOutcome(u *trigger.Decision, dry bool) counters.SampleOutcome {
 	switch {
 	case u.OverBudget():
@@ -316,8 +316,8 @@ func (r *Recorder) All() iter.Seq2[*trigger.Decision, []byte] {
 	}
 }
 
-// Close drops all that is held, for good. Records that were due, or are being sent,
-// count as refused: it returns their samples.
+// Close drops all records permanently. Records that are due or being sent count as refused.
+// Close returns the number of their samples.
 func (r *Recorder) Close() (refused int64) {
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()
@@ -342,8 +342,7 @@ func (r *Recorder) Close() (refused int64) {
 	return counts[counters.SampleRefused]
 }
 
-// heatOf returns the key that units are ordered by: a unit that is gone is the
-// coldest.
+// heatOf returns the key by which units are ordered. A unit that is gone is the coldest.
 func heatOf(u *trigger.Decision) float64 {
 	if u.Gone() {
 		return -1
@@ -351,8 +350,8 @@ func heatOf(u *trigger.Decision) float64 {
 	return u.Heat()
 }
 
-// coldest is a heap whose first element gives way first: units without a record
-// that is due come before others, then the colder, then by name.
+// coldest is a heap of units. Its first element is evicted first. Units without a due
+// record come before others, then colder units, then units in order of name.
 type coldest []*unitRecords
 
 func (c coldest) Len() int { return len(c) }
@@ -373,14 +372,14 @@ func (c coldest) Swap(i, j int) {
 	c[i].index, c[j].index = i, j
 }
 
-// Push is of heap.Interface.
+// Push implements heap.Interface.
 func (c *coldest) Push(x any) {
 	t := x.(*unitRecords)
 	t.index = len(*c)
 	*c = append(*c, t)
 }
 
-// Pop is of heap.Interface.
+// Pop implements heap.Interface.
 func (c *coldest) Pop() any {
 	last := len(*c) - 1
 	t := (*c)[last]

@@ -15,75 +15,75 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
-// Capture is a part of a batch to record: profiles of one unit and one capture
-// window, with exactly their part of the dictionary.
+// Capture is a part of a batch to record. It has the profiles of one unit and one capture
+// window, and exactly their part of the dictionary.
 type Capture struct {
 	Unit       *trigger.Decision
 	Start, End time.Time
-	Dry        bool // the gate of a dry run is open for it
+	Dry        bool // the gate of a dry run is open for the capture
 	Samples    int
-	Data       []byte // of Pack
+	Data       []byte // output of Pack
 }
 
-// Pack marshals profiles, which must not be used afterwards: the attributes of their
-// resources become references into the dictionary. The capacity of what it returns
-// is the memory that it takes.
+// Pack marshals profiles. They must not be used afterwards, because the attributes of their
+// resources become references into the dictionary. The capacity of the result is its memory
+// size.
 func Pack(pd pprofile.Profiles) ([]byte, error) {
 	b, err := pprofileotlp.NewExportRequestFromProfiles(pd).MarshalProto()
-	// append rounds the capacity up to what the allocator gives.
+	// append rounds the capacity up to the size that the allocator returns.
 	return append([]byte(nil), b...), err
 }
 
-// Unpack is the inverse of Pack. The dictionary keeps the strings of resources.
+// Unpack is the inverse of Pack. The strings of resources stay in the dictionary.
 func Unpack(data []byte) (pprofile.Profiles, error) {
 	request := pprofileotlp.NewExportRequest()
 	err := request.UnmarshalProto(data)
 	return request.Profiles(), err
 }
 
-// record is a capture that is held. Times count from the recorder's base.
+// record is a capture that is held. Its times are relative to the recorder's base.
 type record struct {
 	data       []byte
 	start, end int64 // nanoseconds
 	samples    int32
 	state      state
-	dry        bool // the gate of a dry run is or was open for it
-	refused    bool // the next component refused it before
+	dry        bool // the gate of a dry run is or was open for the record
+	refused    bool // the next component refused the record before
 }
 
-// state of a record: waiting to due to sending; and from sending back to due if
-// the next component refused it.
+// state is the state of a record. It changes from waiting to due to sending. It changes
+// back from sending to due if the next component refused the record.
 type state uint8
 
 const (
-	waiting state = iota // for its unit's gate to open
-	due                  // for its turn to be sent
-	sending              // by the sender now
+	waiting state = iota // until its unit's gate opens
+	due                  // until it is its turn to be sent
+	sending              // the sender sends it now
 )
 
 // unitRecords are the records of one unit, in order of capture.
 type unitRecords struct {
 	unit    *trigger.Decision
 	records []record
-	size    int     // bytes of memory, with its own
-	heat    float64 // as of the last sweep
+	size    int     // bytes of memory, including this struct
+	heat    float64 // at the last sweep
 	index   int     // in coldest
 	due     int     // records that are due or sending
 	queued  bool    // it is in Recorder.due
-	sending bool    // one of the records is being sent: they leave in order
-	resting bool    // the next component refused a record: until the next evaluation
+	sending bool    // one of the records is being sent; records are sent in order
+	resting bool    // the next component refused a record; until the next evaluation
 }
 
-// What unitRecords cost beside the data of the records: the struct, its entry in
-// the map (a key and a pointer, with the map's spare room), in the heap and in
-// the queue.
+// recordSize and unitRecordsSize are the memory of a unit beside the data of its records.
+// unitRecordsSize includes the struct, its entries in the heap and the queue, and its entry
+// in the map. The entry in the map is a key and a pointer, with the map's spare room.
 const (
 	recordSize      = int(unsafe.Sizeof(record{}))
 	unitRecordsSize = int(unsafe.Sizeof(unitRecords{})) + 48 + 16
 )
 
-// indexOf returns the index at which a record belongs, behind those with its
-// start time, and whether the record is there already.
+// indexOf returns the index at which a record belongs, behind the records with the same
+// start time. known reports whether the record is already there.
 func (t *unitRecords) indexOf(rec record) (at int, known bool) {
 	at = len(t.records)
 	for at > 0 && t.records[at-1].start > rec.start && t.records[at-1].state != sending {

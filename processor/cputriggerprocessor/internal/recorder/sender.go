@@ -14,35 +14,35 @@ import (
 )
 
 const (
-	// maxCalls bounds the calls of the next component at a time, each for another
-	// unit, so that a slow one does not hold back the records of all other units.
+	// maxCalls bounds the concurrent calls of the next component. Each call is for another
+	// unit, so that a slow call does not delay the records of all other units.
 	maxCalls = 4
 
-	// callTimeout bounds one call of the next component. One that does not return
-	// callGrace after that ignores its context: it is logged, and keeps its place
-	// among maxCalls.
+	// callTimeout bounds one call of the next component. A call that has not returned
+	// callGrace after the timeout ignores its context. The call is logged, and keeps its
+	// place among maxCalls.
 	callTimeout = 30 * time.Second
 	callGrace   = time.Second
 
-	// ShutdownTimeout bounds the sending of all that is due at shutdown together. The
-	// collector's own shutdown has no bound, and a backend that hangs would block it
-	// for each record. Calls that ignore their context are left behind callGrace after
-	// that.
+	// ShutdownTimeout bounds the total time in which due records are sent at shutdown. The
+	// collector's own shutdown has no bound, so a backend that hangs would block it for
+	// each record. After the timeout, calls that ignore their context are abandoned after
+	// callGrace.
 	ShutdownTimeout = 10 * time.Second
 )
 
-// Sender sends the records that are due on goroutines of its own: neither readings
-// nor evaluations nor senders of profiles wait for a slow backend.
+// Sender sends due records on its own goroutines. Readings, evaluations and senders of
+// profiles do not wait for a slow backend.
 type Sender struct {
 	recorder *Recorder
 	log      *zap.Logger
-	// send reports whether a batch is settled: accepted, refused for good, or of
-	// types that no opening passes. Else it is sent again. It returns what became of
-	// the samples of one that is settled.
+	// send reports whether a batch is settled, and returns the outcomes of its samples. A
+	// batch is settled if it is accepted, refused permanently, or of types that no opening
+	// passes. Otherwise it is sent again.
 	send func(context.Context, Batch) (settled bool, counts counters.Samples)
 
-	stop    chan struct{}      // nil while it is not started
-	cancel  context.CancelFunc // of what is being sent
+	stop    chan struct{}      // nil before Start
+	cancel  context.CancelFunc // cancels the calls
 	running sync.WaitGroup
 }
 
@@ -69,13 +69,13 @@ func (s *Sender) Start() {
 	}
 }
 
-// Drain sends until nothing is due, or the context ends.
+// Drain sends records until no record is due, or the context ends.
 func (s *Sender) Drain(ctx context.Context) {
 	for ctx.Err() == nil && s.sendNext(ctx) {
 	}
 }
 
-// sendNext sends one record, and reports whether one was due.
+// sendNext sends one record. It reports whether a record was due.
 func (s *Sender) sendNext(ctx context.Context) bool {
 	b, ok := s.recorder.Next()
 	if !ok {
@@ -86,7 +86,7 @@ func (s *Sender) sendNext(ctx context.Context) bool {
 	began := time.Now()
 	late := time.AfterFunc(callTimeout+callGrace, func() {
 		select {
-		case <-s.stop: // Shutdown logs what is lost
+		case <-s.stop: // Shutdown logs the lost samples
 		default:
 			s.log.Warn("next component does not return", zap.String("unit", b.from.unit.Name()), zap.Time("called", began))
 		}
@@ -97,9 +97,9 @@ func (s *Sender) sendNext(ctx context.Context) bool {
 	return true
 }
 
-// Shutdown sends what is due, once, and closes the queue. It cancels what is being
-// sent when the context ends, or after ShutdownTimeout. A call that does not return
-// then is left behind, and what it was to send counts as refused.
+// Shutdown tries once to send the due records, and closes the queue. It cancels calls when
+// the context ends, or after ShutdownTimeout. A call that then does not return is
+// abandoned, and its samples count as refused.
 func (s *Sender) Shutdown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, ShutdownTimeout)
 	defer cancel()

@@ -1,16 +1,17 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package requests reads monitors of requests, and of any metric, from the spans and
-// metrics that pass: error rates, response times, request rates.
+// Package requests reads monitors of requests, and monitors of any metric, from the spans
+// and metrics that pass. Monitors of requests are error rates, response times and request
+// rates.
 //
-// An [Intake] observes batches on their senders' goroutines, and counts for each
-// resource. A goroutine of its own finds the unit of a resource. At each collection
-// interval [Intake.Read] moves the counts of a unit's resources into its windows and
-// returns what each monitor is over its window, so a percentile is one of all requests
-// of the window and not a mean of percentiles.
+// An [Intake] observes batches on their senders' goroutines, and counts for each resource.
+// A goroutine of its own finds the unit of a resource. At each collection interval
+// [Reader.Read] moves the counts of a unit's resources into the unit's windows. It returns
+// the value of each monitor over its window, so a percentile covers all requests of the
+// window and is not a mean of percentiles.
 //
-// The package knows of units by their names, not of policies or gates.
+// The package knows units by their names. It does not know policies or gates.
 package requests
 
 import (
@@ -25,8 +26,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/globs"
 )
 
-// Metric is the monitor of any metric. The others are named for a protocol and a
-// quantity.
+// Metric is the monitor of any metric. The names of the other monitors consist of a
+// protocol and a quantity.
 const Metric = "metric"
 
 // protocol is the protocol of a request.
@@ -38,7 +39,7 @@ const (
 	overRPC
 )
 
-// quantity is the figure that is computed of the requests, or data points, in a window.
+// quantity is the figure that is computed from the requests, or data points, in a window.
 type quantity uint8
 
 const (
@@ -52,7 +53,7 @@ const (
 	metricPercentile
 )
 
-// kind is a monitor.
+// kind describes one monitor.
 type kind struct {
 	name string
 	protocol
@@ -96,15 +97,15 @@ func kindOf(monitor string) (kind, bool) {
 	return kind{}, false
 }
 
-// IsOfTimes reports whether a monitor is an error rate or a response time, which need
-// a least number of requests.
+// IsOfTimes reports whether a monitor is an error rate or a response time. Such a monitor
+// needs a minimum number of requests.
 func IsOfTimes(monitor string) bool {
 	k, ok := kindOf(monitor)
 	return ok && k.quantity < requestRate
 }
 
-// HasPercentile reports whether a monitor, with a statistic if it is metric, is a
-// percentile.
+// HasPercentile reports whether a monitor is a percentile. statistic is the statistic of
+// the monitor metric.
 func HasPercentile(monitor, statistic string) bool {
 	k, ok := kindOf(monitor)
 	return ok && (k.quantity == percentileTime || monitor == Metric && statistic == Percentile)
@@ -121,41 +122,44 @@ const (
 // Condition configures a monitor of this package, as a policy's condition does.
 type Condition struct {
 	Monitor string
-	// Percentile is above 0 and below 100. Zero: none.
+	// Percentile is above 0 and below 100. Zero means that the monitor is no percentile.
 	Percentile float64
-	// MinRequests is the least number of requests in the window.
+	// MinRequests is the minimum number of requests in the window.
 	MinRequests int
-	// URIs and URIRegex match a request's route or path. Empty: every request.
+	// URIs and URIRegex match a request's route or path. If both are empty, every request
+	// matches.
 	URIs     []string
 	URIRegex string
-	// Methods of requests. Empty: all.
+	// Methods are the methods of the requests. If it is empty, every method matches.
 	Methods []string
-	// Statuses of failed requests. Empty: the default of the protocol.
+	// Statuses are the statuses of failed requests. If it is empty, the default of the
+	// protocol applies.
 	Statuses []string
-	// Metric, Attributes and Statistic are those of the monitor metric.
+	// Metric, Attributes and Statistic are the parameters of the monitor metric.
 	Metric     string
 	Attributes map[string]string
 	Statistic  string
-	// Span is the window. Counted: the condition counts readings in it (period and
-	// count), each of one collection interval.
+	// Span is the window. If Counted is set, the condition counts the readings in it
+	// (period and count), and each reading covers one collection interval.
 	Span    time.Duration
 	Counted bool
 }
 
-// bounds of a condition.
+// The bounds of a condition.
 const (
 	maxURIs       = 64
 	maxAttributes = 16
 	maxMin        = 1_000_000
 )
 
-// Validate returns every fault, each with the configuration key below at.
+// Validate returns every fault, each with its configuration key. at is the key of the
+// condition.
 func (c Condition) Validate(at string) (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(at+"."+format, args...)) }
 	k, ok := kindOf(c.Monitor)
 	q := c.quantity()
 	if !ok {
-		q = metricLast // which has none of what is refused below
+		q = metricLast // a quantity that allows no key of the other quantities
 	}
 	refuse := func(key string, set bool, of string) {
 		if set {
@@ -198,7 +202,7 @@ func (c Condition) Validate(at string) (errs []error) {
 	return errs
 }
 
-// validateRequests checks which requests the condition is about.
+// validateRequests checks the keys that select requests.
 func (c Condition) validateRequests(fault func(string, ...any)) {
 	if len(c.URIs) > maxURIs {
 		fault("uri.list: has %d items: must be at most %d", len(c.URIs), maxURIs)
@@ -245,12 +249,12 @@ func (c Condition) quantity() quantity {
 	return k.quantity
 }
 
-// Gauge reports whether a reading is a momentary value, whose mean a window takes.
-// Otherwise it is the value over the whole window.
+// Gauge reports whether a reading is a momentary value, so that a window takes the mean of
+// its readings. Otherwise the reading is the value over the whole window.
 func (c Condition) Gauge() bool { return c.quantity() == metricLast }
 
-// Key identifies the monitor with its parameters and its window: equal conditions have
-// equal keys. It begins with the monitor's name; see [Name].
+// Key identifies the monitor with its parameters and its window. Equal conditions have
+// equal keys. A key begins with the monitor's name; see [Name].
 func (c Condition) Key() string {
 	var parts []string
 	add := func(name, value string) {
@@ -284,16 +288,17 @@ func (c Condition) Key() string {
 
 func sorted(of []string) []string { return slices.Compact(slices.Sorted(slices.Values(of))) }
 
-// Name returns the monitor's name of a key. A name without parameters is its own.
+// Name returns the name of the monitor in a key. A key without parameters is the name
+// itself.
 func Name(key string) string {
 	name, _, _ := strings.Cut(key, "(")
 	return name
 }
 
-// selection is which requests, or data points, are counted together.
+// selection selects the requests, or data points, that are counted together.
 type selection struct {
 	protocol
-	uri      uint64 // its bit in what a URI matches; 0: every request
+	uri      uint64 // the bit of its pattern in plan.patterns; 0: every request
 	methods  []string
 	statuses statuses
 	values   bool // a distribution is needed
@@ -321,7 +326,8 @@ func (q *query) distributed() bool {
 	return q.quantity == percentileTime || q.quantity == metricPercentile
 }
 
-// statuses are statuses of failed requests: of HTTP by number, of RPC by gRPC's code.
+// statuses are the statuses of failed requests. HTTP statuses are numbers, RPC statuses are
+// gRPC codes.
 type statuses [10]uint64
 
 func (s *statuses) set(n int)      { s[n/64] |= 1 << (n % 64) }
@@ -338,11 +344,12 @@ const (
 	httpInternal = 500
 )
 
-// serverFaults are the codes that the semantic conventions count as errors of a server.
+// serverFaults are the gRPC codes that the semantic conventions count as errors of a
+// server.
 var serverFaults = []string{"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 
-// grpcCode returns the number of a code's name, or -1. Connect writes names in lower
-// case, and CANCELLED with one L.
+// grpcCode returns the number of a code's name, or -1. Connect writes names in lower case,
+// and CANCELLED with one L.
 func grpcCode(name string) int {
 	for n, s := range grpcCodes {
 		if strings.EqualFold(s, name) {
@@ -355,8 +362,8 @@ func grpcCode(name string) int {
 	return -1
 }
 
-// statusesOf reads statuses; without any, the default of a protocol. The error begins
-// with the index.
+// statusesOf parses statuses. Without any, it returns the default of the protocol. An error
+// begins with the index of the status.
 func statusesOf(p protocol, from []string) (out statuses, err error) {
 	if len(from) == 0 {
 		from = serverFaults

@@ -7,22 +7,22 @@ import "math"
 
 const (
 	// octave is the number of buckets from a value to its double. A bucket is 3 to 6 %
-	// wide, and percentiles are interpolated in it.
+	// wide, and percentiles are interpolated within a bucket.
 	octave = 16
 
-	// Values from 2^minExponent on are told apart; smaller ones count as that one.
+	// Values from 2^minExponent on are told apart. Smaller values count as 2^minExponent.
 	minExponent = -20
 	maxExponent = 44
 
-	// maxBuckets bounds the buckets of one distribution: the largest values keep 16
-	// octaves, and smaller ones share the lowest bucket.
+	// maxBuckets bounds the buckets of one distribution. The largest values keep 16
+	// octaves, and smaller values share the lowest bucket.
 	maxBuckets = 256
 )
 
 const indexBase = (1023 + minExponent) * octave
 
-// bucketOf returns the number of a value's bucket: the exponent and the first four bits
-// of the mantissa.
+// bucketOf returns the number of a value's bucket. The number consists of the exponent and
+// the first four bits of the mantissa.
 func bucketOf(v float64) int {
 	if !(v > 0) {
 		return 0
@@ -30,7 +30,7 @@ func bucketOf(v float64) int {
 	return min(max(int(math.Float64bits(v)>>48)-indexBase, 0), (maxExponent-minExponent)*octave-1)
 }
 
-// lowerBound returns the least value of a bucket.
+// lowerBound returns the smallest value of a bucket.
 func lowerBound(bucket int) float64 {
 	return math.Float64frombits(uint64(bucket+indexBase) << 48)
 }
@@ -52,7 +52,7 @@ func (d *distribution) addTo(bucket int, n float64) {
 	d.counts[d.at(bucket)] += float32(n)
 }
 
-// at returns the place of a bucket, for which it makes room.
+// at returns the index of a bucket in counts. It makes room for the bucket.
 func (d *distribution) at(bucket int) int {
 	n := len(d.counts)
 	switch {
@@ -70,7 +70,7 @@ func (d *distribution) at(bucket int) int {
 		}
 		return max(0, bucket-d.first)
 	case bucket >= d.first+n:
-		if over := bucket - d.first + 1 - maxBuckets; over > 0 { // the smallest values give way
+		if over := bucket - d.first + 1 - maxBuckets; over > 0 { // the smallest values share a bucket
 			over = min(over, n)
 			var low float32
 			for _, c := range d.counts[:over] {
@@ -95,7 +95,7 @@ func (d *distribution) at(bucket int) int {
 	return bucket - d.first
 }
 
-// spread adds n values that lie evenly between two bounds.
+// spread adds n values that are distributed evenly between two bounds.
 func (d *distribution) spread(from, to, n float64) {
 	if n <= 0 {
 		return

@@ -26,48 +26,50 @@ import (
 )
 
 const (
-	// maxSources bounds the resources that are known. At the bound a new one takes the
-	// place of one that matches no unit, or of which nothing came for a minute; else
-	// it is not counted for monitors.
+	// maxSources bounds the known resources. At the bound a new resource replaces one that
+	// matches no unit, or that sent no telemetry for a minute. Without such a resource, the
+	// new one is not counted.
 	maxSources = 4096
 	idleAfter  = time.Minute
 
-	// maxSourcesOfUnit bounds the resources of one unit, so that one cannot take all
-	// places. The oldest gives way to a further one.
+	// maxSourcesOfUnit bounds the resources of one unit, so that one unit cannot take all
+	// places. At the bound a new resource replaces the oldest one.
 	maxSourcesOfUnit = 256
-	lookAt           = 8 // sources that are looked at to find one that gives way
+	lookAt           = 8 // sources that are checked to find one to replace
 
-	// maxWaiting bounds the resources that wait for their unit. Others wait for their
-	// next batch.
+	// maxWaiting bounds the resources that wait for their unit. At the bound a resource
+	// waits for its next batch.
 	maxWaiting = 1024
 
-	// recheckAfter is the time after which the unit of a resource is found again: a pid
-	// may be another process's by then.
+	// recheckAfter is the time after which the unit of a resource is looked up again,
+	// because its pid may belong to another process by then.
 	recheckAfter = 30 * time.Second
 
-	// maxWindows bounds the windows with distributions, each of at most 12 KiB, and so
-	// the units: those that came later match no unit.
+	// maxWindows bounds the windows with distributions, each of at most 12 KiB. It thereby
+	// bounds the units. Resources of further units match no unit.
 	maxWindows = 4096
 
-	// maxURIResults bounds what is remembered of routes and paths. At the bound all is
-	// forgotten.
+	// maxURIResults bounds the cached results for routes and paths. At the bound the cache
+	// is cleared.
 	maxURIResults = 8192
-	// maxURI bounds the bytes of a route or path that patterns see: a regular expression may
-	// take 100 µs for one of 8 KiB.
+	// maxURI bounds the bytes of a route or path that patterns match. A regular expression
+	// may take 100 µs for a path of 8 KiB.
 	maxURI = 256
 
-	// maxAhead and maxLate bound how far the end of a span or the time of a point may be
-	// from this host's clock. What is further away was held up on its way, or has a
-	// clock that is wrong, and says nothing of now.
+	// maxAhead and maxLate bound the difference between this host's clock and the end of a
+	// span or the time of a point. Telemetry beyond the bounds was delayed, or has a wrong
+	// clock, and does not describe the present.
 	maxAhead = time.Minute
 	maxLate  = 5 * time.Minute
 
-	// Bounds of what is kept of a resource: the bytes of each text that identifies its
-	// unit, and of all attributes together, for match and exclude.
+	// maxKeptText bounds the bytes of each text that identifies the unit of a resource.
+	// maxKeptAttributes bounds the bytes of all attributes that are kept for match and
+	// exclude.
 	maxKeptText       = 1024
 	maxKeptAttributes = 4096
 
-	// maxNamed bounds the resources that match no unit and are logged.
+	// maxNamed bounds the pairs of reason and service for which unmatched requests are
+	// logged.
 	maxNamed = 64
 )
 
@@ -76,7 +78,7 @@ type Config struct {
 	Scope identify.Scope
 	// TTL is the time after which a silent resource is forgotten.
 	TTL time.Duration
-	// See is called when the unit of a resource was found. It reports false if too many
+	// See is called when the unit of a resource was found. It returns false if too many
 	// units are watched.
 	See      func(id identify.Identity, c identify.Claim, now time.Time) bool
 	Counters interface{ AddItems(*counters.Items) }
@@ -92,33 +94,33 @@ type Intake struct {
 	waiting chan *source
 	began   time.Time
 
-	mu      sync.RWMutex // guards sources; no batch waits for it while units are looked up
+	mu      sync.RWMutex // guards sources; not held while a unit is looked up, so that no batch waits
 	sources map[uint64]*source
-	series  atomic.Int64 // cumulative series that are remembered, of all sources
-	cells   atomic.Int64 // their buckets
+	series  atomic.Int64 // number of cumulative series of all sources
+	cells   atomic.Int64 // number of buckets of these series
 
 	unitsMu sync.Mutex
 	units   map[string]*unit
 
-	logged sync.Map         // what is logged once
-	named  map[unnamed]bool // resources that match no unit and were logged; Run's
+	logged sync.Map         // messages that are logged once
+	named  map[unnamed]bool // unmatched resources that were logged; only Run uses it
 }
 
-// unnamed identifies resources that match no unit: of each, one is logged.
+// unnamed identifies resources that match no unit. One resource is logged for each unnamed.
 type unnamed struct {
 	why     identify.Unmatched
 	service string
 }
 
-// plan holds what conditions need. Only its cache of URIs changes.
+// plan is computed from the conditions. Only its cache of URIs changes.
 type plan struct {
 	selections []selection
-	ids        []string // of selections
+	ids        []string // identifiers of the selections
 	queries    []query
 	byKey      map[string]int
 	spans      bool // a selection needs spans
 	http, rpc  bool
-	metrics    map[string][]int // selections by the name of the metric that they need
+	metrics    map[string][]int // selections by the name of their metric
 	patterns   []func(string) bool
 	mostUnits  int
 
@@ -126,7 +128,7 @@ type plan struct {
 	uriHas map[string]uint64
 }
 
-// New returns an Intake that observes nothing before SetConditions.
+// New returns an Intake. It observes no telemetry before SetConditions.
 func New(cfg Config) *Intake {
 	in := &Intake{
 		cfg: cfg, seed: maphash.MakeSeed(), waiting: make(chan *source, maxWaiting),
@@ -136,8 +138,8 @@ func New(cfg Config) *Intake {
 	return in
 }
 
-// SetConditions replaces the conditions, all of them or, with an error, none. What was
-// counted for a condition that stays is kept.
+// SetConditions replaces all conditions. After an error it replaces none. The counts of a
+// condition that stays are kept.
 func (in *Intake) SetConditions(conditions []Condition) error {
 	p, err := newPlan(conditions)
 	if err == nil {
@@ -184,7 +186,7 @@ func newPlan(conditions []Condition) (*plan, error) {
 	return p, nil
 }
 
-// selection returns the selection of a condition, and what identifies it.
+// selection returns the selection of a condition, and an identifier of the selection.
 func (p *plan) selection(c Condition, uris map[string]uint64) (s selection, id string, err error) {
 	k, ok := kindOf(c.Monitor)
 	if !ok {
@@ -217,8 +219,8 @@ func (p *plan) selection(c Condition, uris map[string]uint64) (s selection, id s
 	return s, fmt.Sprintf("%d %d %q %v", s.protocol, s.uri, s.methods, s.statuses), nil
 }
 
-// matcher returns a function that reports whether a glob or the regular expression
-// matches a text. They are valid.
+// matcher returns a function that reports whether one of the globs or the regular
+// expression matches a text. The patterns must be valid.
 func matcher(uris []string, regex string) func(string) bool {
 	var re *regexp.Regexp
 	if regex != "" {
@@ -230,7 +232,7 @@ func matcher(uris []string, regex string) func(string) bool {
 	}
 }
 
-// use notes which telemetry a new selection needs.
+// use records which telemetry a new selection needs.
 func (p *plan) use(n int) {
 	s := &p.selections[n]
 	switch s.protocol {
@@ -251,10 +253,11 @@ func (p *plan) needs(n int, names ...string) {
 	}
 }
 
-// matchesOf returns which patterns the route or the path of a request matches, as bits.
+// matchesOf returns the bits of the patterns that the route or the path of a request
+// matches.
 func (p *plan) matchesOf(r *request) uint64 { return p.matches(r.route) | p.matches(r.path) }
 
-// matches returns which patterns a route or path matches, as bits.
+// matches returns the bits of the patterns that a route or path matches.
 func (p *plan) matches(uri string) (bits uint64) {
 	if len(p.patterns) == 0 || uri == "" {
 		return 0
@@ -284,34 +287,35 @@ func (p *plan) matches(uri string) (bits uint64) {
 type state uint8
 
 const (
-	unknown   state = iota // nobody looks for it
-	waiting                // it is looked for
-	matched                // it is known
-	unmatched              // it has none
+	unknown   state = iota // no lookup is pending
+	waiting                // the lookup is pending
+	matched                // the unit is known
+	unmatched              // the resource has no unit
 )
 
-// source is a resource that sends. What it sends before its unit is known is counted
-// for the unit later.
+// source is a resource that sends telemetry. Telemetry that arrives before its unit is
+// known is counted for the unit later.
 type source struct {
 	key uint64
 
 	mu      sync.Mutex // guards the rest
 	plan    *plan
 	state   state
-	gone    bool // it was forgotten
+	gone    bool // the source was removed from Intake.sources
 	claim   identify.Claim
 	unit    *unit
-	gaveWay atomic.Bool // to a newer source of its unit; it is added again when its unit is looked for
-	last    time.Time   // when something came
-	checked time.Time   // when its unit was looked for
+	gaveWay atomic.Bool // to a newer source of its unit; the next lookup adds it again
+	last    time.Time   // when telemetry last arrived
+	checked time.Time   // when its unit was last looked up
 	tallies []tally     // by selection
 	spreads []spread    // by selection
 	lasts   []gauges    // by selection
 	streams *streams    // cumulative metrics; nil before the first
-	// byMetric is until when a selection is read from metrics, of this source or of another
-	// one of the same service in the unit, and spans are not.
+	// byMetric is the time until which a selection is read from metrics and not from spans,
+	// by selection. The metrics come from this source, or from another source of the same
+	// service in the unit.
 	byMetric []time.Time
-	stable   [3]bool // by protocol: the stable convention's metric was seen
+	stable   [3]bool // by protocol: a metric of the stable convention was seen
 }
 
 // source returns the source of a resource, or nil at the bound.
@@ -328,8 +332,7 @@ func (in *Intake) source(resource pcommon.Map, now time.Time) *source {
 	return s
 }
 
-// adopt makes a source count for a plan. What it counted for selections that stay is
-// kept.
+// adopt makes a source count for a plan. The counts of selections that stay are kept.
 func (s *source) adopt(p *plan) {
 	if s.plan == p {
 		return
@@ -341,7 +344,7 @@ func (s *source) adopt(p *plan) {
 		for i, id := range p.ids {
 			if from := slices.Index(s.plan.ids, id); from >= 0 {
 				next.tallies[i], next.spreads[i], next.lasts[i], next.byMetric[i] = s.tallies[from], s.spreads[from], s.lasts[from], s.byMetric[from]
-				old[from] = gauges{} // it is the next one's
+				old[from] = gauges{} // the new slice has it now
 			}
 		}
 	}
@@ -351,7 +354,7 @@ func (s *source) adopt(p *plan) {
 	s.plan, s.tallies, s.spreads, s.lasts, s.byMetric = p, next.tallies, next.spreads, next.lasts, next.byMetric
 }
 
-// release forgets what was counted. The source is locked.
+// release discards all counts. The source is locked.
 func (s *source) release() {
 	for i := range s.lasts {
 		s.lasts[i].release()
@@ -359,7 +362,7 @@ func (s *source) release() {
 	s.plan, s.tallies, s.spreads, s.lasts, s.byMetric = nil, nil, nil, nil, nil
 }
 
-// begin is called with the source locked when something came.
+// begin is called when telemetry of a source arrived. The source is locked.
 func (in *Intake) begin(s *source, now time.Time) {
 	s.last = now
 	if s.state != unmatched {
@@ -382,7 +385,7 @@ func (in *Intake) addSource(key uint64, resource pcommon.Map, now time.Time) *so
 		&claim.ContainerID, &claim.Cgroup, &claim.PodUID, &claim.ContainerName, &claim.HostName, &claim.HostID,
 		&claim.ExecutablePath, &claim.ExecutableName, &claim.Service, &claim.ServiceNamespace,
 	} {
-		if len(*text) > maxKeptText { // nothing here has such a name
+		if len(*text) > maxKeptText { // no name on this host is so long
 			*text = ""
 		}
 	}
@@ -399,8 +402,8 @@ func (in *Intake) addSource(key uint64, resource pcommon.Map, now time.Time) *so
 	return s
 }
 
-// keep copies the attributes of a resource that match and exclude may need, as far as
-// there is room.
+// keep copies the attributes of a resource that match and exclude may need, within
+// maxKeptAttributes.
 func keep(resource pcommon.Map) pcommon.Map {
 	out, room := pcommon.NewMap(), maxKeptAttributes
 	for k, v := range resource.All() {
@@ -420,14 +423,14 @@ func keep(resource pcommon.Map) pcommon.Map {
 	return out
 }
 
-// makeRoom forgets a source that gives way.
+// makeRoom removes one source to make room for another. It reports whether it found one.
 func (in *Intake) makeRoom(now time.Time) bool {
 	looked := 0
 	for key, s := range in.sources { // in random order
 		if looked++; looked > lookAt {
 			return false
 		}
-		if !s.mu.TryLock() { // it is in use, and the batches of all others wait
+		if !s.mu.TryLock() { // it is in use: waiting for it would block all other batches
 			continue
 		}
 		if s.state != unmatched && !s.gaveWay.Load() && now.Sub(s.last) < idleAfter {
@@ -442,7 +445,7 @@ func (in *Intake) makeRoom(now time.Time) bool {
 	return false
 }
 
-// forget releases what a source holds. The source is locked.
+// forget releases the counts, the streams and the unit of a source. The source is locked.
 func (in *Intake) forget(s *source) {
 	s.gone = true
 	s.release()
@@ -453,7 +456,7 @@ func (in *Intake) forget(s *source) {
 	}
 }
 
-// hash returns a key of a resource: its attributes in any order.
+// hash returns a key of a resource. The order of the attributes does not matter.
 func (in *Intake) hash(resource pcommon.Map) (sum uint64) {
 	for k, v := range resource.All() {
 		sum += in.hashAttribute(k, v)
@@ -506,7 +509,7 @@ func (in *Intake) Run(ctx context.Context, host identify.Host) {
 	}
 }
 
-// identify finds the unit of a source. No lock is held while it is looked up.
+// identify finds the unit of a source. The lookup holds no lock.
 func (in *Intake) identify(host identify.Host, s *source) {
 	s.mu.Lock()
 	claim := s.claim
@@ -564,18 +567,18 @@ func (in *Intake) logUnmatched(claim identify.Claim, why identify.Unmatched) {
 	}
 }
 
-// tooManyKnown is the reason of a resource that is not counted at maxSources.
+// tooManyKnown is the reason why a resource is not counted at maxSources.
 const tooManyKnown = "there are too many resources"
 
 func shorten(s string) string { return texts.Cut(s, 256) }
 
-// first reports whether something is to be logged that is logged once.
+// first reports whether a message that is logged once has not been logged yet.
 func (in *Intake) first(what string) bool {
 	_, logged := in.logged.LoadOrStore(what, true)
 	return !logged
 }
 
-// sweep forgets sources of which nothing came for long, and units without sources.
+// sweep removes sources that sent no telemetry for TTL, and units without sources.
 func (in *Intake) sweep(now time.Time) {
 	in.mu.RLock()
 	all := make([]*source, 0, len(in.sources))
@@ -607,7 +610,8 @@ func (in *Intake) sweep(now time.Time) {
 	}
 }
 
-// unit returns the unit of a name, which is added if it is new; nil at the bound.
+// unit returns the unit of a name, which is added if it is new. At the bound it returns
+// nil.
 func (in *Intake) unit(name string, now time.Time) *unit {
 	in.unitsMu.Lock()
 	defer in.unitsMu.Unlock()

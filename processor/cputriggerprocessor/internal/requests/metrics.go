@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
-// Metrics of servers, by the stable and by older semantic conventions.
+// The metrics of servers, by the stable and by older semantic conventions.
 const (
 	stableHTTP = "http.server.request.duration"
 	oldHTTP    = "http.server.duration"
@@ -22,7 +22,7 @@ const (
 	oldRPC     = "rpc.server.duration"
 )
 
-// conventions has the protocol and the unit, in ms, of each of these metrics.
+// conventions has the protocol of each of these metrics, and its unit in ms.
 var conventions = map[string]struct {
 	of     protocol
 	stable bool
@@ -35,11 +35,11 @@ var conventions = map[string]struct {
 }
 
 const (
-	// maxPointBuckets bounds the buckets of a point; SDKs have up to 160.
+	// maxPointBuckets bounds the buckets of a point. SDKs use up to 160.
 	maxPointBuckets = 1024
 
-	// metricHold is the least time for which metrics are preferred to spans after a
-	// point.
+	// metricHold is the minimum time after a point for which metrics are preferred to
+	// spans.
 	metricHold = 2 * time.Minute
 
 	maxCount = 1 << 53
@@ -89,7 +89,7 @@ func (in *Intake) observeResource(p *plan, rm pmetric.ResourceMetrics, now time.
 	}
 }
 
-// observation is the points of one metric. The source is locked.
+// observation processes the points of one metric. The source is locked.
 type observation struct {
 	in         *Intake
 	s          *source
@@ -98,12 +98,12 @@ type observation struct {
 	selections []int
 	now        time.Time
 	counts     *counters.Items
-	refused    counters.ItemOutcome // of all points; ItemIgnored: they are counted
+	refused    counters.ItemOutcome // the outcome of all points; ItemIgnored: the points are counted
 
-	unit float64 // of the values, for requests: in ms
+	unit float64 // the unit of the values in ms, for requests
 	of   protocol
 
-	// of the current point
+	// Of the current point.
 	key        uint64
 	attributes pcommon.Map
 }
@@ -152,7 +152,7 @@ type point interface {
 	Flags() pmetric.DataPointFlags
 }
 
-// each counts the points of a metric and their outcomes.
+// each processes the points of a metric, and counts their outcomes.
 func each[P point, S interface {
 	Len() int
 	At(int) P
@@ -174,10 +174,10 @@ func each[P point, S interface {
 // increment is the new part of a point.
 type increment struct {
 	count, sum float64
-	over       time.Duration // in which it came about
+	over       time.Duration // the time that the increment covers
 	fill       func(d *distribution, unit float64)
 	exemplars  pmetric.ExemplarSlice
-	number     bool // it is the count of something, without values
+	number     bool // a number data point: it has no distribution
 }
 
 func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) counters.ItemOutcome {
@@ -197,7 +197,7 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 		if change == since {
 			before = s.cells
 			for n, c := range before {
-				if n >= cells.Len() || c > cells.At(n) { // it begins anew
+				if n >= cells.Len() || c > cells.At(n) { // the series began again
 					change = nothing
 				}
 			}
@@ -233,8 +233,8 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 	return o.count(&i)
 }
 
-// follow makes the increment of a point of a cumulative series what is new in it. s is
-// nil where nothing is to be remembered of the point, for the reason that outcome is.
+// follow reduces the increment of a cumulative point to the part since the last point. If
+// the point must not be remembered, s is nil and outcome is the reason.
 func (o *observation) follow(i *increment, start, at pcommon.Timestamp, layout uint64, cells int) (s *series, change change, outcome counters.ItemOutcome) {
 	s, change, i.over = o.in.follow(o.s, o.key, o.name, start, at, i.count, layout, cells)
 	switch change {
@@ -250,7 +250,7 @@ func (o *observation) follow(i *increment, start, at pcommon.Timestamp, layout u
 	return s, change, counters.ItemOK
 }
 
-// timely reports whether a point's time is near enough to now, and logs once that one's
+// timely reports whether a point's time is near enough to now. It logs the first point that
 // is not.
 func (o *observation) timely(at pcommon.Timestamp) bool {
 	if timely(int64(at), o.now) {
@@ -279,7 +279,7 @@ func validHistogram(p pmetric.HistogramDataPoint) bool {
 	return addUp(p.Count(), 0, cells)
 }
 
-// addUp reports whether buckets and a number of other values make up a count.
+// addUp reports whether the buckets and the number of other values add up to count.
 func addUp(count, others uint64, buckets ...pcommon.UInt64Slice) bool {
 	for _, cells := range buckets {
 		for n := range cells.Len() {
@@ -294,7 +294,7 @@ func addUp(count, others uint64, buckets ...pcommon.UInt64Slice) bool {
 
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
-// layout returns what identifies the bounds of buckets.
+// layout returns a hash of the bounds of buckets.
 func (in *Intake) layout(bounds pcommon.Float64Slice) (sum uint64) {
 	for n := range bounds.Len() {
 		sum = mix(sum ^ math.Float64bits(bounds.At(n)) + 1)
@@ -302,7 +302,7 @@ func (in *Intake) layout(bounds pcommon.Float64Slice) (sum uint64) {
 	return sum
 }
 
-// scales of exponential histograms that the data model allows
+// The scales of exponential histograms that the data model allows.
 const (
 	minScale = -10
 	maxScale = 20
@@ -324,7 +324,7 @@ func (o *observation) exponential(p pmetric.ExponentialHistogramDataPoint, cumul
 		}
 		switch {
 		case change != since:
-		case s.scale < scale: // it only shrinks, but for a new series
+		case s.scale < scale: // the scale of one series only shrinks, so this series is new
 			change = nothing
 		default:
 			merged := map[int]float64{}
@@ -357,7 +357,7 @@ func (o *observation) exponential(p pmetric.ExponentialHistogramDataPoint, cumul
 			d.spread(math.Exp2(float64(at)*width)*unit, math.Exp2(float64(at+1)*width)*unit, c)
 			rest -= c
 		}
-		d.add(0, rest) // zero, and below
+		d.add(0, rest) // values of zero and below
 	}
 	return o.count(&i)
 }
@@ -371,13 +371,13 @@ func validExponential(p pmetric.ExponentialHistogramDataPoint) bool {
 	return addUp(p.Count(), p.ZeroCount(), p.Positive().BucketCounts(), p.Negative().BucketCounts())
 }
 
-// count counts what is new in a point for the selections that have it.
+// count adds the increment of a point to the matching selections.
 func (o *observation) count(i *increment) counters.ItemOutcome {
 	if i.count < 0 {
 		return counters.ItemInvalid
 	}
 	if o.of != noProtocol {
-		i.sum = max(0, i.sum) // differences of sums are rounded
+		i.sum = max(0, i.sum) // rounding may make the difference of two sums negative
 	}
 	r := request{status: -1}
 	var uri uint64
@@ -404,7 +404,7 @@ func (o *observation) count(i *increment) counters.ItemOutcome {
 			continue
 		}
 		if o.of == noProtocol || sel.uri != 0 && r.route == "" && r.path == "" {
-			continue // spans may say more
+			continue // spans may have the route or path
 		}
 		outcome = counters.ItemOK
 		o.s.byMetric[n] = o.now.Add(max(metricHold, i.over*5/2))
@@ -451,7 +451,7 @@ func (o *observation) add(n int, i *increment, unit float64, failed bool) {
 	}
 }
 
-// maxExemplars bounds the exemplars of a point that are looked at.
+// maxExemplars bounds the exemplars of a point that are read.
 const maxExemplars = 64
 
 func (o *observation) hasAttributes(s *selection) bool {

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// maxSeriesOfSource and maxSeries bound the series that are remembered, of one
-	// resource and in all, and maxCells the buckets of these. Points of further series,
+	// maxSeriesOfSource and maxSeries bound the remembered series of one resource, and of
+	// all resources. maxCells bounds the buckets of all series. Points of further series,
 	// and of series that get more buckets, are not counted. A series without a point for
 	// TTL is forgotten.
 	maxSeriesOfSource = 4096
 	maxSeries         = 65536
 	maxCells          = 4 << 20
 
-	// usualInterval is the time that a point covers where that is not known: the
+	// usualInterval is the time that a point covers if its time is not known. It is the
 	// default export interval of SDKs.
 	usualInterval = time.Minute
 )
@@ -28,21 +28,23 @@ const (
 type streams struct {
 	series map[uint64]*series
 	runs   map[runKey]*run
-	// ended is the latest start of the runs that were forgotten: what began later is
-	// new.
+	// ended is the latest start of the runs that were forgotten or refused. A run that
+	// began later is new.
 	ended pcommon.Timestamp
 }
 
-// run is the series of a metric with one start time: those of one process. Workers of a
-// service may send as one resource, and differ in it.
+// run is the series of a metric with one start time, so usually the series of one process.
+// Workers of a service may send as one resource with different start times.
 type run struct {
 	runKey
-	// first is the time of its first points. A series that appears later began after
-	// them: all that it has is new.
+	// first is the time of the first points. A series that appears later began after them,
+	// so its whole count is new.
 	first pcommon.Timestamp
-	// fresh: it began after the Intake did, so all that it has is new.
+	// fresh reports that the run began after the Intake did, so the whole count of a series
+	// is new.
 	fresh bool
-	// lossy: a series was forgotten or not remembered, so one that appears may be old.
+	// lossy reports that a series was forgotten or refused, so a series that appears may be
+	// old.
 	lossy  bool
 	series int
 }
@@ -58,25 +60,25 @@ type series struct {
 	at         pcommon.Timestamp
 	seen       time.Time
 	count, sum float64
-	layout     uint64   // of its buckets: other ones cannot be compared
-	cells      []uint64 // of explicit and of exponential histograms
+	layout     uint64   // of its buckets; buckets of another layout cannot be compared
+	cells      []uint64 // buckets of explicit and of exponential histograms
 	scale      int32
 	offset     int
 }
 
-// change is the part of a point of a cumulative series that is new.
+// change describes which part of a cumulative point is new.
 type change uint8
 
 const (
-	nothing change = iota // only later points count from it
-	all                   // all that it has is new
-	since                 // what it has more than the last point is new
-	refused               // there is no room to remember it
-	stale                 // it is not later than the last one
+	nothing change = iota // no part: the point is only a baseline for later points
+	all                   // the whole point
+	since                 // the difference to the last point
+	refused               // there is no room to remember the point
+	stale                 // the point is not later than the last point
 )
 
-// follow returns the series of a point, what the point means, and the time in which
-// that came about. count is the point's count, cells the number of its buckets.
+// follow returns the series of a point, the new part of the point, and the time that this
+// part covers. count is the point's count, and cells is the number of its buckets.
 func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon.Timestamp, count float64, layout uint64, cells int) (*series, change, time.Duration) {
 	if s.streams == nil {
 		s.streams = &streams{series: map[uint64]*series{}, runs: map[runKey]*run{}}
@@ -91,8 +93,8 @@ func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon
 	case at <= p.at:
 		return p, stale, 0
 	case cells > len(p.cells) && in.cells.Load()+int64(cells-len(p.cells)) > maxCells:
-		return p, refused, 0 // a later point has what this one has
-	case count < p.count: // it restarted, and does not say so
+		return p, refused, 0 // a later point includes this one
+	case count < p.count: // the series restarted with the same start time
 		return p, all, between(p.at, at)
 	case layout != p.layout:
 		return p, nothing, 0
@@ -100,7 +102,7 @@ func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon
 	return p, since, between(p.at, at)
 }
 
-// addSeries remembers a series that is new.
+// addSeries adds a new series.
 func (in *Intake) addSeries(st *streams, key uint64, of runKey, at pcommon.Timestamp, cells int) (*series, change, time.Duration) {
 	r, known := st.runs[of]
 	if len(st.series) >= maxSeriesOfSource || in.series.Load() >= maxSeries || in.cells.Load()+int64(cells) > maxCells {
@@ -129,8 +131,8 @@ func (in *Intake) addSeries(st *streams, key uint64, of runKey, at pcommon.Times
 	return p, all, over
 }
 
-// between returns the time between two points, or the usual one where that makes no
-// sense.
+// between returns the time between two points. It returns usualInterval if that time is not
+// plausible.
 func between(from, to pcommon.Timestamp) time.Duration {
 	if d := time.Duration(to - from); from != 0 && to > from && d <= time.Hour {
 		return d
@@ -158,7 +160,7 @@ func (in *Intake) keepCells(p *series, cells pcommon.UInt64Slice) {
 	}
 }
 
-// sweepStreams forgets the series of which nothing came for long.
+// sweepStreams forgets the series without a point for TTL.
 func (in *Intake) sweepStreams(s *source, now time.Time) {
 	for key, p := range s.streams.series {
 		if now.Sub(p.seen) > in.cfg.TTL {
@@ -186,25 +188,26 @@ func (in *Intake) forgetStreams(s *source) {
 	s.streams = nil
 }
 
-// gauges are the last values of the series of a metric. They count as series.
+// gauges are the last values of the series of a metric. They count towards maxSeries.
 type gauges struct {
 	values map[uint64]gauge
-	count  *atomic.Int64 // series of all sources
+	count  *atomic.Int64 // number of series of all sources
 }
 
 type gauge struct {
 	value float64
-	at    time.Time     // when it came
-	every time.Duration // since the one before; 0: there is none
+	at    time.Time     // when the value arrived
+	every time.Duration // time since the value before; 0: there is none
 }
 
 const (
-	// A value counts until three points are missing, or for so long if there is one.
+	// A value counts until three points are missing, and for at least leastHold. The only
+	// value of a series counts for singleHold.
 	leastHold  = 10 * time.Second
 	singleHold = 5 * time.Minute
 )
 
-// put reports false at the bound.
+// put sets the value of a series. It returns false at the bound.
 func (g *gauges) put(key uint64, value float64, now time.Time) bool {
 	old, known := g.values[key]
 	if !known {
@@ -221,7 +224,7 @@ func (g *gauges) put(key uint64, value float64, now time.Time) bool {
 	return true
 }
 
-// sum returns the sum of the values that count.
+// sum returns the sum of the values that still count. ok is false without any.
 func (g *gauges) sum(now time.Time) (sum float64, ok bool) {
 	for key, v := range g.values {
 		hold := singleHold

@@ -17,13 +17,13 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
-// maxWeight bounds how many requests a sampled span stands for.
+// maxWeight bounds the number of requests that a sampled span represents.
 const maxWeight = 1 << 20
 
-// request holds what the attributes of a span or a point report about requests.
+// request holds the attributes of a span or a point that describe requests.
 type request struct {
 	protocol
-	method, service string // of RPC: the method's name may have the service
+	method, service string // of RPC: the method's name may include the service
 	route, path     string
 	status          int // below 0: not known
 	failed          bool
@@ -75,7 +75,7 @@ func (in *Intake) observeSpans(rs ptrace.ResourceSpans, now time.Time, counts *c
 
 func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counters.ItemOutcome {
 	p, r := s.plan, in.readSpan(span)
-	if p == nil { // nothing is counted of it
+	if p == nil { // an unmatched source has no plan
 		p = in.plan.Load()
 	}
 	if r.protocol == noProtocol || r.protocol == overHTTP && !p.http || r.protocol == overRPC && !p.rpc {
@@ -131,7 +131,7 @@ func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counte
 
 func spanOf(span ptrace.Span) Span { return Span{span.TraceID(), span.SpanID()} }
 
-// timely reports whether a time is near enough to now. One that is missing is.
+// timely reports whether a time is near enough to now. A missing time is.
 func timely(at int64, now time.Time) bool {
 	if at == 0 {
 		return true
@@ -140,15 +140,15 @@ func timely(at int64, now time.Time) bool {
 	return at > 0 && ago <= int64(maxLate) && ago >= -int64(maxAhead)
 }
 
-// logBad logs once what is wrong with telemetry.
+// logBad logs each reason why telemetry is not counted once.
 func (in *Intake) logBad(why string) {
 	if in.first(why) {
 		in.cfg.Log.Warn("telemetry not counted", zap.String("why", why))
 	}
 }
 
-// has reports whether a request is one of a selection. uri has what its route and path
-// match.
+// has reports whether a selection includes a request. uri has the bits of the patterns that
+// the route and path match.
 func (s *selection) has(r *request, uri uint64) bool {
 	if s.protocol != r.protocol || s.uri != 0 && uri&s.uri == 0 {
 		return false
@@ -163,7 +163,7 @@ func (r *request) isMethod(name string) bool {
 	return name == r.method || strings.HasSuffix(r.method, "/"+name)
 }
 
-// code returns the status of a request. One that failed without a status counts as an
+// code returns the status of a request. A failed request without a status counts as an
 // internal error, or as UNKNOWN.
 func (r *request) code() int {
 	switch {
@@ -177,8 +177,7 @@ func (r *request) code() int {
 	return grpcUnknown
 }
 
-// readSpan reads the attributes of a span, by the old and by the stable semantic
-// conventions.
+// readSpan reads the attributes of a span by the old and the stable semantic conventions.
 func (in *Intake) readSpan(span ptrace.Span) request {
 	r := request{status: -1, weight: 1}
 	rejected := ""
@@ -251,7 +250,7 @@ func (r *request) read(k string, v pcommon.Value) {
 	}
 }
 
-// finish completes a request whose attributes were read.
+// finish completes a request after its attributes were read.
 func (r *request) finish() {
 	if r.protocol != overRPC {
 		return
@@ -310,8 +309,9 @@ func threshold(state string) (string, bool) {
 	return "", false
 }
 
-// weightOf returns how many spans one stands for that was sampled with a rejection
-// threshold: up to 14 hexadecimal digits of a fraction. One that cannot be read is 1.
+// weightOf returns the number of spans that one sampled span represents. th is a rejection
+// threshold, which is a fraction of up to 14 hexadecimal digits. If th cannot be parsed,
+// the weight is 1.
 func weightOf(th string) float64 {
 	if th == "" || len(th) > 14 {
 		return 1

@@ -5,15 +5,15 @@ package requests
 
 import "go.opentelemetry.io/collector/pdata/pcommon"
 
-// tally counts the requests, or the data points, that one selection has.
+// tally counts the requests, or the data points, of one selection.
 type tally struct {
 	items    int64   // spans and points that were counted
-	seen     float64 // requests that were seen: a sampled span is one
-	requests float64 // requests that they stand for
-	failed   float64 // of these
-	rated    float64 // of these, each at the time that a rate counts it
-	timed    float64 // of these, those with a duration
-	sum      float64 // of the durations in ms, or of a metric's values
+	seen     float64 // requests that were seen; a sampled span is one
+	requests float64 // requests that the sampled spans represent
+	failed   float64 // failed requests
+	rated    float64 // requests that a rate counts; a spread delays them
+	timed    float64 // requests with a duration
+	sum      float64 // of the durations in ms, or of the values of a metric
 	values   distribution
 
 	slowest exemplar
@@ -47,14 +47,14 @@ func (t *tally) add(o *tally) {
 	}
 }
 
-// keep keeps the slower one.
+// keep keeps the slower of two exemplars.
 func (e *exemplar) keep(o exemplar) {
 	if !o.Trace.IsEmpty() && (e.Trace.IsEmpty() || o.value > e.value) {
 		*e = o
 	}
 }
 
-// reset forgets what was counted, and keeps the memory.
+// reset sets all counts to zero, and keeps the memory of the distribution.
 func (t *tally) reset() {
 	values := t.values
 	values.reset()

@@ -11,34 +11,34 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor"
 )
 
-// maxSlices bounds the slices of a window. A window of more collection intervals has
-// slices of several, and is shorter than its span by at most one slice.
+// maxSlices bounds the slices of a window. In a longer window, a slice covers several
+// collection intervals. The window is then shorter than its span by at most one slice.
 const maxSlices = 12
 
 // unit holds the counts of a unit. One goroutine at a time reads it.
 type unit struct {
 	began   time.Time // when its first source was found
-	windows []window  // by query; the reader's, as is plan
+	windows []window  // by query; only the reader uses windows and plan
 	plan    *plan
 
 	mu      sync.Mutex
 	sources []*source
-	used    time.Time       // when it had a source last
-	spans   map[string]Span // by key of the query, of the last reading
+	used    time.Time       // when it last had a source
+	spans   map[string]Span // of the last reading, by the key of the query
 }
 
-// window is the tallies of the last span of a query.
+// window holds the tallies of the last span of a query.
 type window struct {
-	slices []tally     // slices[n % len] is the one that began n slices after the epoch
-	since  []time.Time // when what is in a slice began
+	slices []tally     // slices[n % len] began n slice lengths after the epoch
+	since  []time.Time // when the counts of each slice began
 	length time.Duration
 	newest int64
 	// read and previous are the times of the last two readings.
 	read, previous time.Time
-	last           tally // of the last collection interval, where readings are counted
+	last           tally // of the last collection interval, for queries that count readings
 }
 
-// adopt makes a unit have the windows of a plan. Those of queries that stay are kept.
+// adopt gives a unit the windows of a plan. The windows of queries that stay are kept.
 func (u *unit) adopt(p *plan) {
 	if u.plan == p {
 		return
@@ -57,7 +57,8 @@ func (u *unit) adopt(p *plan) {
 	u.spans = map[string]Span{}
 }
 
-// add adds a source. At the bound the oldest gives way: anyone may claim to be of the unit.
+// add adds a source. At the bound it removes the oldest source, because any sender may
+// claim to belong to the unit.
 func (u *unit) add(s *source) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -74,14 +75,14 @@ func (u *unit) remove(s *source) {
 	u.sources = slices.DeleteFunc(u.sources, func(o *source) bool { return o == s })
 }
 
-// idle reports whether the unit had no source since a time.
+// idle reports whether the unit has had no source since a time.
 func (u *unit) idle(since time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.sources) == 0 && u.used.Before(since)
 }
 
-// gaps of units and windows of which there is nothing to say
+// The gaps of units and windows without a value.
 const (
 	noRequests monitor.Gap = "nothing of it was seen"
 	tooFew     monitor.Gap = "the window has fewer requests than min_requests"
@@ -96,11 +97,12 @@ type Reader struct {
 	keys    []string
 	sources []*source
 	sum     tally
-	// byMetric is until when the selections of a service are read from metrics.
+	// byMetric is the time until which the selections of a service are read from metrics,
+	// by service.
 	byMetric map[string][]time.Time
 }
 
-// Reader returns a reader of a unit. keys are those of conditions of the Intake.
+// Reader returns a reader of a unit. keys are the keys of conditions of the Intake.
 func (in *Intake) Reader(unit string, keys []string) *Reader {
 	return &Reader{in: in, name: unit, keys: keys, byMetric: map[string][]time.Time{}}
 }
@@ -108,8 +110,8 @@ func (in *Intake) Reader(unit string, keys []string) *Reader {
 // SetKeys replaces the monitors that are read.
 func (r *Reader) SetKeys(keys []string) { r.keys = keys }
 
-// Read moves what was counted into the windows of the unit, and returns the monitors in
-// the order of the keys.
+// Read moves the counts of the unit's sources into its windows. It writes the monitors to
+// out, in the order of the keys.
 func (r *Reader) Read(now time.Time, interval time.Duration, out []monitor.Result) {
 	u := r.in.lookup(r.name)
 	if u == nil {
@@ -144,7 +146,7 @@ func (r *Reader) Read(now time.Time, interval time.Duration, out []monitor.Resul
 	clear(r.sources)
 }
 
-// begin moves a window on to now.
+// begin advances a window to now.
 func (w *window) begin(q *query, now time.Time, interval time.Duration) {
 	if w.slices == nil {
 		w.length = max(interval, (q.span/maxSlices + interval - 1).Truncate(interval))
@@ -166,11 +168,12 @@ func (w *window) begin(q *query, now time.Time, interval time.Duration) {
 	w.last.reset()
 }
 
-// oldest returns when what is in the window began.
+// oldest returns the time at which the counts in the window begin.
 func (w *window) oldest() time.Time { return w.since[(w.newest+1)%int64(len(w.since))] }
 
-// prefer finds the selections that a service in the unit sends metrics for. Its spans may
-// come with another resource: pipelines of spans and of metrics may add other attributes.
+// prefer finds the selections that a service in the unit sends metrics for. The service's
+// spans may have another resource, because pipelines of spans and of metrics may add
+// different attributes.
 func (r *Reader) prefer(p *plan, now time.Time) {
 	clear(r.byMetric)
 	if len(r.sources) < 2 {
@@ -197,8 +200,9 @@ func (r *Reader) prefer(p *plan, now time.Time) {
 	}
 }
 
-// drain moves what a source counted into the windows of its unit. byMetric is until when
-// selections are read from metrics of its service; nil: none is.
+// drain moves the counts of a source into the windows of its unit. byMetric is the time
+// until which selections are read from metrics of the source's service. It is nil if no
+// selection is.
 func (u *unit) drain(s *source, now time.Time, byMetric []time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +214,7 @@ func (u *unit) drain(s *source, now time.Time, byMetric []time.Time) {
 		if !until.After(s.byMetric[i]) {
 			continue
 		}
-		if !s.byMetric[i].After(now) { // all that it counted was of spans
+		if !s.byMetric[i].After(now) { // all its counts are of spans
 			s.tallies[i].reset()
 		}
 		s.byMetric[i] = until
@@ -231,7 +235,7 @@ func (u *unit) drain(s *source, now time.Time, byMetric []time.Time) {
 	}
 }
 
-// addOf adds what a query needs.
+// addOf adds the parts of a tally that a query needs.
 func (t *tally) addOf(o *tally, q *query) {
 	if o.seen == 0 && o.rated == 0 {
 		return
@@ -244,7 +248,7 @@ func (t *tally) addOf(o *tally, q *query) {
 	o.values = values
 }
 
-// value returns what a query is now.
+// value returns the current value of a query.
 func (r *Reader) value(u *unit, n int, now time.Time) (float64, error) {
 	q, w := &u.plan.queries[n], &u.windows[n]
 	if q.quantity == metricLast {
@@ -310,8 +314,8 @@ func (r *Reader) last(p *plan, q *query, now time.Time) (sum float64, err error)
 	return sum, nil
 }
 
-// Span returns the span of a request that was among the reasons of a monitor's last
-// reading: the slowest one, or one that failed. It is empty if none is known.
+// Span returns the span of a request that contributed to a monitor's last reading. It is
+// the slowest request, or a failed one. It is empty if none is known.
 func (in *Intake) Span(unit, key string) Span {
 	u := in.lookup(unit)
 	if u == nil {
@@ -322,15 +326,16 @@ func (in *Intake) Span(unit, key string) Span {
 	return u.spans[key]
 }
 
-// spread counts an amount for rates evenly over a time: a metric counts many seconds
-// in one point.
+// spread distributes an amount evenly over a time for rates, because one point of a metric
+// covers many seconds.
 type spread struct {
 	amount float64
 	since  time.Time
 	until  time.Time
 }
 
-// put adds an amount that came about in a time until now.
+// put adds an amount that a point counted over a time. The amount is spread over the same
+// time from now on.
 func (s *spread) put(amount float64, over time.Duration, now time.Time) {
 	if s.amount == 0 || s.since.IsZero() {
 		s.since = now
@@ -341,7 +346,7 @@ func (s *spread) put(amount float64, over time.Duration, now time.Time) {
 	}
 }
 
-// take returns what falls into the time since the last call.
+// take returns the part of the amount that falls into the time since the last call.
 func (s *spread) take(now time.Time) float64 {
 	if s.amount == 0 {
 		return 0

@@ -19,8 +19,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// group is the profiles of a batch that are recorded together: those of one unit
-// and capture window.
+// group is the profiles of a batch that are recorded together. They have one unit and one
+// capture window.
 type group struct {
 	groupKey
 	first, last int // indices of verdicts
@@ -33,26 +33,26 @@ type groupKey struct {
 	dry        bool
 }
 
-// plan has the verdicts about the profiles of a batch, in their order. It is reused for
-// other batches.
+// plan has the verdicts about the profiles of a batch, in the order of the profiles. It is
+// reused for other batches.
 type plan struct {
 	now           time.Time
 	verdicts      []units.Verdict
 	groups        []group
 	byKey         map[groupKey]int // index in groups
 	leaving       int              // profiles for the next component
-	stamped       int              // of those, the ones with a reason
+	stamped       int              // profiles for the next component that have a reason
 	dry           int              // profiles that a dry run would have passed
 	withEmpty     bool             // a resource or scope has no profiles
-	refusedBefore bool             // by the next component, which was counted then
-	// unmatched has a claim that matches no unit, by the reason.
+	refusedBefore bool             // the next component refused the batch before, which was counted then
+	// unmatched has one claim for each reason why claims match no unit.
 	unmatched map[identify.Unmatched]identify.Claim
 
 	subset   dictionary.Subset
 	stamper  attributes.Stamper
 	refs     []dictionary.ProfileRef
 	captures []recorder.Capture
-	// starts has the begins that are taken, each with an earlier begin that may be free.
+	// starts has the used begins. The value is an earlier begin that may be free.
 	starts map[start]pcommon.Timestamp
 }
 
@@ -68,7 +68,7 @@ func (r *Router) newPlan() *plan {
 
 // release makes a plan available for another batch.
 func (r *Router) release(p *plan) {
-	for i := range p.verdicts { // the batch that left is the next component's
+	for i := range p.verdicts { // the batch that was sent belongs to the next component
 		v := &p.verdicts[i]
 		v.Resource, v.Scope, v.Profile = pprofile.ResourceProfiles{}, pprofile.ScopeProfiles{}, pprofile.Profile{}
 	}
@@ -81,7 +81,7 @@ func (r *Router) release(p *plan) {
 	r.plans.Put(p)
 }
 
-// add adds a profile, in the memory of an earlier one.
+// add adds a profile. It reuses the memory of an earlier profile.
 func (p *plan) add(start, end time.Time, samples, resource, scope, profile int) *units.Verdict {
 	n := len(p.verdicts)
 	if n == cap(p.verdicts) {
@@ -103,13 +103,13 @@ func (p *plan) stamp(v *units.Verdict) {
 	p.leaving++
 }
 
-// pass decides that a profile leaves as it is.
+// pass decides that a profile leaves unchanged.
 func (p *plan) pass(v *units.Verdict) {
 	v.Route = units.Passed
 	p.leaving++
 }
 
-// record decides that a profile is recorded, with the others of its unit and
+// record decides that a profile is recorded together with the others of its unit and
 // capture window.
 func (p *plan) record(i int) {
 	v := &p.verdicts[i]
@@ -131,8 +131,9 @@ func (p *plan) record(i int) {
 }
 
 // capture marshals each group of profiles to record, without the attributes that are
-// removed from what leaves: marshalled, their strings are in the dictionary, and what
-// leaves would have to be copied without them.
+// removed from profiles that leave. Otherwise the marshalled dictionary would have the
+// strings of these attributes. The profiles would then have to be copied without them
+// before they leave.
 func (p *plan) capture(pd pprofile.Profiles, remove attributes.Filter, counts *counters.Samples) {
 	for _, g := range p.groups {
 		v := &p.verdicts[g.first]
@@ -146,7 +147,7 @@ func (p *plan) capture(pd pprofile.Profiles, remove attributes.Filter, counts *c
 			remove.Apply(rp.Resource().Attributes())
 		}
 		var err error
-		if c.Data, err = recorder.Pack(part); err != nil { // what cannot be marshalled cannot be kept
+		if c.Data, err = recorder.Pack(part); err != nil { // a profile that cannot be marshalled cannot be kept
 			counts[counters.SampleEvicted] += int64(c.Samples)
 			continue
 		}
@@ -165,9 +166,9 @@ func (p *plan) pick(g group) {
 	}
 }
 
-// part returns the part of a batch that leaves: the batch itself if that is all of
-// it, and its dictionary has no string of an attribute that will be removed. clean: no
-// key of a reason is in its dictionary.
+// part returns the part of a batch that leaves. It returns the batch itself if all profiles
+// leave, and if its dictionary has no string of an attribute that will be removed. clean
+// reports that no key of a reason is in the dictionary.
 func (p *plan) part(pd pprofile.Profiles, remove attributes.Filter) (out pprofile.Profiles, clean bool) {
 	if p.leaving == len(p.verdicts) && !p.withEmpty && !pd.IsReadOnly() {
 		d := pd.Dictionary()
@@ -188,7 +189,7 @@ func (p *plan) part(pd pprofile.Profiles, remove attributes.Filter) (out pprofil
 	return out, false
 }
 
-// place sets where the profiles are in the batch that leaves.
+// place sets the places of the profiles in the batch that leaves.
 func (p *plan) place(out pprofile.Profiles) {
 	i := 0
 	for _, rp := range out.ResourceProfiles().All() {
@@ -205,8 +206,8 @@ func (p *plan) place(out pprofile.Profiles) {
 	}
 }
 
-// measure sets the size of each profile that leaves, as marshalled: its own, and by
-// its samples a part of what all share.
+// measure sets the marshalled size of each stamped profile. It is the size of the profile
+// itself, and a share of the common data in proportion to its samples.
 func (p *plan) measure(out pprofile.Profiles) {
 	var marshaler pprofile.ProtoMarshaler
 	weight := func(v *units.Verdict) int { return max(1, v.Samples) }
@@ -226,8 +227,8 @@ func (p *plan) measure(out pprofile.Profiles) {
 	}
 }
 
-// count counts the samples of all profiles but those that were recorded. err is
-// that of the next component.
+// count counts the samples of all profiles that were not recorded. err is the error of the
+// next component.
 func (p *plan) count(err error, counts *counters.Samples) {
 	for i := range p.verdicts {
 		v := &p.verdicts[i]
@@ -241,9 +242,9 @@ func (p *plan) count(err error, counts *counters.Samples) {
 	}
 }
 
-// label sets the attributes of the resource that the profiles leave in. Stamped profiles
-// with other labels than the first one get a resource for each set of labels, at the end
-// of the batch.
+// label sets the attributes of the resource of profiles that leave. Stamped profiles with
+// other labels than the first one move to new resources at the end of the batch. There is
+// one new resource for each set of labels.
 func (p *plan) label(out pprofile.Profiles, of []units.Verdict, remove attributes.Filter) {
 	var own pprofile.ResourceProfiles
 	left, labels := false, int32(-1)
@@ -261,7 +262,7 @@ func (p *plan) label(out pprofile.Profiles, of []units.Verdict, remove attribute
 	}
 	resource := own.Resource().Attributes()
 	attributes.SetServiceName(resource)
-	if labels < 0 { // unmatched profiles pass with what a later component may match
+	if labels < 0 { // unmatched profiles keep attributes that a later component may match
 		if remove[attr.Cgroup] {
 			resource.Remove(attr.Cgroup)
 		}

@@ -1,9 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package routing decides what becomes of each profile of a batch: it goes to the
-// next component, into the recorder, or nowhere. That holds for profiles without a
-// unit too.
+// Package routing decides whether each profile of a batch goes to the next component, into
+// the recorder, or is dropped. It also decides about profiles without a unit.
 package routing
 
 import (
@@ -29,15 +28,15 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// Router decides for each profile of a batch whether it goes to the next
-// component, into the recorder, or nowhere. It runs on the senders' goroutines.
+// Router decides whether each profile of a batch goes to the next component, into the
+// recorder, or is dropped. It runs on the senders' goroutines.
 type Router struct {
 	Scope         identify.Scope
 	PassUnmatched bool              // unmatched: pass
-	Remove        attributes.Filter // of resources
+	Remove        attributes.Filter // attributes to remove from resources
 	OnResource    []string          // resource_attributes
 	Units         *units.Set
-	Host          identify.Host // nil where control groups cannot be read
+	Host          identify.Host // nil if control groups cannot be read
 	Next          xconsumer.Profiles
 	LimitBytes    bool // max_bytes_per_hour is set
 	Counters      *counters.Counters
@@ -45,11 +44,11 @@ type Router struct {
 	Log           *zap.Logger
 
 	plans   sync.Pool
-	matched atomic.Bool // a profile belonged to a unit
-	logged  sync.Map    // of identify.Unmatched: reasons that were logged
+	matched atomic.Bool // a profile has matched a unit
+	logged  sync.Map    // by identify.Unmatched: reasons that were logged
 }
 
-// Consume routes a batch. Its error is that of the next component.
+// Consume routes a batch. It returns the error of the next component.
 func (r *Router) Consume(ctx context.Context, pd pprofile.Profiles) error {
 	var counts counters.Samples
 	defer r.Counters.AddSamples(ctx, &counts)
@@ -64,11 +63,11 @@ func (r *Router) Consume(ctx context.Context, pd pprofile.Profiles) error {
 	return err
 }
 
-// SendRecorded sends what the recorder held. It reports whether the batch is
-// settled, and what became of its samples then.
+// SendRecorded sends a record. It reports whether the record is settled, and then returns
+// the outcomes of its samples.
 func (r *Router) SendRecorded(ctx context.Context, b recorder.Batch) (settled bool, counts counters.Samples) {
 	pd, err := recorder.Unpack(b.Data)
-	if err != nil { // it was marshalled here
+	if err != nil { // this cannot happen, because the recorder marshalled it
 		counts[counters.SampleRefused] += int64(b.Samples)
 		return true, counts
 	}
@@ -84,7 +83,7 @@ func (r *Router) SendRecorded(ctx context.Context, b recorder.Batch) (settled bo
 	return true, counts
 }
 
-// decide decides for each profile of a batch.
+// decide decides about each profile of a batch.
 func (r *Router) decide(pd pprofile.Profiles) *plan {
 	p := r.newPlan()
 	for i, rp := range pd.ResourceProfiles().All() {
@@ -96,8 +95,8 @@ func (r *Router) decide(pd pprofile.Profiles) *plan {
 	return p
 }
 
-// decideResource decides for the profiles of one resource: they belong to one
-// unit, and each has a capture window and a type of its own.
+// decideResource decides about the profiles of one resource. They belong to one unit. Each
+// of them has its own capture window and type.
 func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.ResourceProfiles, number int) {
 	first := len(p.verdicts)
 	var last time.Time
@@ -122,7 +121,7 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 		c.Replaced = why == "" && !r.Units.Named(id.Name) && identify.Replaced(r.Host, c)
 	}
 	why = r.Units.Admit(id, c, why, p.now, p.verdicts[first:])
-	if why == identify.OtherCgroup && r.PassUnmatched && !pd.IsReadOnly() { // what passes has no name that is another's
+	if why == identify.OtherCgroup && r.PassUnmatched && !pd.IsReadOnly() { // a profile that passes must not carry the id of another container
 		rp.Resource().Attributes().Remove(attr.ContainerID)
 		rp.Resource().Attributes().Remove(attr.PodUID)
 	}
@@ -135,7 +134,7 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 				reason, v.Openings = identify.StartedLater, v.Openings[:0]
 			}
 			open := r.filter(v, pd.Dictionary(), profile)
-			if isEmpty(profile) { // backends refuse it
+			if isEmpty(profile) { // backends refuse empty profiles
 				v.Dry = v.Dry[:0]
 			} else {
 				r.decideProfile(p, i, open, reason)
@@ -154,8 +153,9 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 	}
 }
 
-// decideProfile decides for a profile of a plan. open: an opening that is no dry
-// run admits it, whatever its type. unmatched is empty if its unit is here.
+// decideProfile decides about a profile of a plan. open reports that an opening that is no
+// dry run admits the profile, regardless of its type. unmatched is empty if the profile's
+// unit is here.
 func (r *Router) decideProfile(p *plan, i int, open bool, unmatched identify.Unmatched) {
 	v := &p.verdicts[i]
 	switch {
@@ -180,7 +180,7 @@ func (r *Router) decideProfile(p *plan, i int, open bool, unmatched identify.Unm
 	}
 }
 
-// decideRecorded decides for the profiles of a record by their types alone: their
+// decideRecorded decides about the profiles of a record by their types alone, because their
 // unit and their openings are known.
 func (r *Router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch) {
 	for ri, rp := range pd.ResourceProfiles().All() {
@@ -199,8 +199,8 @@ func (r *Router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch)
 	}
 }
 
-// filter keeps the openings whose policy passes the type of a profile, and moves
-// those of dry runs to Dry. It reports whether there was one that is no dry run.
+// filter keeps the openings of policies that pass the type of a profile. It moves openings
+// of dry runs to Dry. open reports whether any opening was no dry run.
 func (r *Router) filter(v *units.Verdict, d pprofile.ProfilesDictionary, profile pprofile.Profile) (open bool) {
 	out := v.Openings[:0]
 	for _, o := range v.Openings {
@@ -217,15 +217,14 @@ func (r *Router) filter(v *units.Verdict, d pprofile.ProfilesDictionary, profile
 	return open
 }
 
-// passesType reports whether the profile_types of a policy have the type of a
-// profile.
+// passesType reports whether the profile_types of a policy include the type of a profile.
 func passesType(types []string, d pprofile.ProfilesDictionary, p pprofile.Profile) bool {
 	if len(types) == 0 {
 		return true
 	}
 	of := dictionary.NewReader(d).ProfileType(p)
 	kind := of.Sample
-	if kind == "samples" { // of what is in the period
+	if kind == "samples" { // samples of the quantity in the period type
 		kind = of.Period
 	}
 	return slices.ContainsFunc(types, func(t string) bool {
@@ -234,8 +233,8 @@ func passesType(types []string, d pprofile.ProfilesDictionary, p pprofile.Profil
 	})
 }
 
-// logUnmatched logs each reason once. Processes that have ended are usual, so their
-// profiles are only counted once a profile of another process has matched.
+// logUnmatched logs each reason once. Reasons of ended processes are usual. Once a profile
+// has matched a unit, they are only counted.
 func (r *Router) logUnmatched(why identify.Unmatched, c identify.Claim) {
 	if why.OfEnded() && r.matched.Load() {
 		return
@@ -248,8 +247,8 @@ func (r *Router) logUnmatched(why identify.Unmatched, c identify.Claim) {
 		zap.String(attr.ExecutableName, units.Shorten(c.ExecutableName)), zap.String(attr.HostName, units.Shorten(c.HostName)), zap.String(attr.HostID, units.Shorten(c.HostID)))
 }
 
-// send sends the profiles that leave, and counts them for their openings. The
-// batch must not be used afterwards.
+// send sends the profiles that leave, and counts them for their openings. The batch must
+// not be used afterwards.
 func (r *Router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error {
 	var err error
 	if p.leaving > 0 {
@@ -271,13 +270,13 @@ func (r *Router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error 
 	return err
 }
 
-// stamp sets the attributes of what leaves.
+// stamp sets the attributes of the profiles that leave.
 func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 	if p.stamped > 0 {
 		p.stamper.Begin(out.Dictionary(), clean)
 		defer p.stamper.End()
 	}
-	first := 0 // of a resource
+	first := 0 // index of the resource's first verdict
 	for i := range p.verdicts {
 		v := &p.verdicts[i]
 		if v.Route == units.Stamped {
@@ -291,8 +290,8 @@ func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 	p.separate(out)
 }
 
-// withinBudget removes from a batch the profiles that max_bytes_per_hour does not
-// allow, and reserves the bytes of the others.
+// withinBudget removes from a batch the profiles that max_bytes_per_hour does not allow. It
+// reserves the bytes of the others.
 func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles {
 	n := r.Units.Reserve(p.verdicts, p.now)
 	p.stamped -= n
@@ -318,14 +317,14 @@ func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles 
 	return p.subset.Copy(out, p.refs)
 }
 
-// maxAhead bounds how far in the future a profile may end, by clocks that differ.
-// Beyond it the clock was set back since the profile was captured.
+// maxAhead bounds how far in the future a profile may end because clocks differ. Beyond it
+// the clock was set back after the profile was captured.
 const maxAhead = time.Minute
 
-// captureWindow returns when a profile was captured, on the clock of its arrival:
-// its end is as long ago as by the wall clock now, so a wall clock that is set
-// later does not move it against the openings of gates. Arrival counts for a
-// profile without a time.
+// captureWindow returns the time at which a profile was captured, relative to now. The age
+// of its end is measured by the current wall clock. If the wall clock is set later, the
+// window does not move relative to the openings of gates. A profile without a time was
+// captured now.
 func captureWindow(p pprofile.Profile, now time.Time) (start, end time.Time) {
 	if p.Time() == 0 || p.Time() > math.MaxInt64 {
 		return now, now
@@ -339,7 +338,8 @@ func captureWindow(p pprofile.Profile, now time.Time) (start, end time.Time) {
 	return end.Add(-duration), end
 }
 
-// samplesIn counts events: the timestamps of a sample, or one without timestamps.
+// samplesIn counts events. A sample has one event per timestamp, and one event without
+// timestamps.
 func samplesIn(p pprofile.Profile) (n int) {
 	samples := p.Samples()
 	for i := range samples.Len() {

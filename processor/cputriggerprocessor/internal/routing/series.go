@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// start is the begin of a profile in a series. Types are indices into the dictionary.
+// start is the begin of a profile in a series. Its types are indices into the dictionary.
 type start struct {
 	resource             uint64
 	typ, unit            int32
@@ -22,10 +22,11 @@ type start struct {
 
 var seed = maphash.MakeSeed()
 
-// separate lets profiles of one series begin at different times: Pyroscope's compaction
-// keeps one of several that begin at the same nanosecond. The processes of a unit are one
-// series once the attributes that identify them are removed. A profile begins earlier by
-// the nanoseconds that it takes, and ends when it did. A profile without a time gets none.
+// separate makes profiles of one series begin at different times. Pyroscope's compaction
+// keeps only one of several profiles that begin at the same nanosecond. The processes of a
+// unit are one series after their process attributes are removed. A profile begins earlier
+// by as many nanoseconds as needed, and its end stays. A profile without a time is not
+// changed.
 func (p *plan) separate(out pprofile.Profiles) {
 	if out.ResourceProfiles().Len() < 2 {
 		return
@@ -33,7 +34,7 @@ func (p *plan) separate(out pprofile.Profiles) {
 	clear(p.starts)
 	for _, rp := range out.ResourceProfiles().All() {
 		if _, labelled := rp.Resource().Attributes().Get(attr.TriggerPolicy); !labelled {
-			continue // it matches no unit, and passes as it is
+			continue // it matches no unit, and passes unchanged
 		}
 		resource := hashOf(rp.Resource().Attributes())
 		for _, sp := range rp.ScopeProfiles().All() {
@@ -57,8 +58,8 @@ func (p *plan) separate(out pprofile.Profiles) {
 	}
 }
 
-// hashOf returns a number that is the same for the same attributes in any order. Those
-// that are no text are no labels in Pyroscope.
+// hashOf returns a hash of the attributes that does not depend on their order. It ignores
+// attributes that are not text, because they are no labels in Pyroscope.
 func hashOf(attributes pcommon.Map) (sum uint64) {
 	for key, value := range attributes.All() {
 		if value.Type() != pcommon.ValueTypeStr {

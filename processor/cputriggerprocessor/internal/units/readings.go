@@ -17,8 +17,8 @@ import (
 // readingsChunk is the number of units that are read under the lock at once.
 const readingsChunk = 64
 
-// Readings appends the readings of units with at least one policy, or with peers, at
-// most most of them, the hottest first. left is the number of units that were left out.
+// Readings appends the readings of the hottest units. most is the maximum number of units.
+// It omits units without policies and peers. left is the number of units beyond most.
 func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.Time, peers func(unit string) []hotunitsextension.PeerReading) (out []hotunitsextension.UnitReadings, left int) {
 	s.mu.Lock()
 	all := make([]Hot, 0, len(s.byName))
@@ -47,8 +47,8 @@ func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.
 	return dst, left
 }
 
-// readings returns the readings of the unit without its resource from the status of its
-// conditions, which are sorted by policy.
+// readings returns the readings of the unit without its resource. conditions is the status
+// of the unit's conditions, sorted by policy.
 func (u *Unit) readings(conditions []trigger.ConditionStatus, now time.Time) hotunitsextension.UnitReadings {
 	r := hotunitsextension.UnitReadings{Unit: u.Name, Time: now}
 	if !u.IsProcess() {
@@ -69,12 +69,12 @@ func (u *Unit) readings(conditions []trigger.ConditionStatus, now time.Time) hot
 		return r
 	}
 	for _, name := range []string{monitor.CPUUsage, monitor.CPUUtilization, monitor.CPURequestUtilization} {
-		if last, ok := u.decision.Last(name); ok { // all have CPU seconds in Num
+		if last, ok := u.decision.Last(name); ok { // each of these monitors has CPU seconds in Num
 			r.CPUSeconds, r.CPUTime = last.Num, last.Time
 			break
 		}
 	}
-	if last, ok := u.decision.Last(monitor.MemoryUtilization); ok { // it has bytes in Den
+	if last, ok := u.decision.Last(monitor.MemoryUtilization); ok { // the monitor has bytes in Den
 		r.WorkingSet, r.MemoryTime = last.Den, last.Time
 	}
 	return r

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// maxResourcesSize bounds the memory of all units' resources. Beyond it a resource is
-	// not kept: its unit's events have only its service and container.
+	// maxResourcesSize bounds the memory of all units' resources. At the bound a resource
+	// is not kept. Events of its unit then have only the service and the container.
 	maxResourcesSize = 8 << 20
 
-	// resourceAge is the time after which a resource is copied anew.
+	// resourceAge is the time after which a resource is copied again.
 	resourceAge = time.Minute
 )
 
@@ -29,10 +29,11 @@ type resource struct {
 	dropped    int
 	size       int
 	at         time.Time
-	pid        int    // of the process, and
-	executable string // the path of its program
-	// contained reports that it had container.id, or that the unit is no container. What a
-	// process did before it was moved into its container has not.
+	pid        int    // pid of the process
+	executable string // path of the process's program
+	// contained reports that the resource had container.id, or that the unit is no
+	// container. Profiles from before a process was moved into its container have no
+	// container.id.
 	contained bool
 }
 
@@ -49,11 +50,11 @@ func (r *resources) of(u *Unit) []attribute.KeyValue {
 	return out
 }
 
-// resources are those of all units. The lock of Set guards them.
+// resources is the state of all units' resources. The lock of Set guards it.
 type resources struct {
-	skip func(key string) bool // nil: none are kept
+	skip func(key string) bool // nil: no resources are kept
 	size int
-	host string // the name of the host of all units; empty: not known
+	host string // the host's name; empty: not known
 }
 
 // Described is a unit and the resource of its profiles, if it is kept.
@@ -62,8 +63,8 @@ type Described struct {
 	Attributes []attribute.KeyValue // not to be changed
 }
 
-// see keeps the resource of a unit's profiles, at most once a minute; sooner, where the
-// one that is kept has no container, or its process runs another program now.
+// see keeps the resource of a unit's profiles, at most once a minute. It keeps a resource
+// sooner if the kept one has no container, or if the process runs another program now.
 func (r *resources) see(u *Unit, c identify.Claim, now time.Time) {
 	recent := now.Sub(u.resource.at) < resourceAge && (u.resource.pid != c.PID || u.resource.executable == Shorten(c.ExecutablePath))
 	if r.skip == nil || recent && u.resource.contained {
@@ -84,12 +85,12 @@ func (r *resources) see(u *Unit, c identify.Claim, now time.Time) {
 	}
 	r.size += kept.Size
 	if !contained {
-		kept.Attributes = append(kept.Attributes, u.resource.attributes...) // the container, which forget left
+		kept.Attributes = append(kept.Attributes, u.resource.attributes...) // the attribute of the container, which forget kept
 	}
 	u.resource.attributes, u.resource.size, u.resource.dropped = kept.Attributes, kept.Size, kept.Dropped
 }
 
-// forget forgets the resource of a unit, but for its container.
+// forget discards the resource of a unit, except for its container.
 func (r *resources) forget(u *Unit) {
 	r.size -= u.resource.size
 	u.resource = resource{}

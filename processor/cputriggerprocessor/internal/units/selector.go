@@ -20,14 +20,14 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
-// maxSeen bounds the hashes of resources that a unit remembers having seen, each 8
-// bytes; at the bound all are forgotten, and looked at again.
+// maxSeen bounds the hashes of resources that a unit has seen, each 8 bytes. At the bound
+// all are discarded, and resources are read again.
 const maxSeen = 64
 
-// maxKnown bounds the keys and values among which the nearest to a mistaken one is found.
+// maxKnown bounds the keys and values that are suggested for a mistaken one.
 const maxKnown = 256
 
-// selector is a policy's match or exclude: a condition per key.
+// selector is a policy's match or exclude. It has one condition per key.
 type selector []condition
 
 // condition is one glob on one fact about a unit.
@@ -36,8 +36,7 @@ type condition struct {
 	matches   func(value string) bool
 }
 
-// ValidateGlobs checks the globs of match or exclude. Its error begins with the
-// key.
+// ValidateGlobs checks the globs of match or exclude. An error begins with the key.
 func ValidateGlobs(globs map[string]string) error {
 	_, err := newSelector(globs)
 	return err
@@ -55,15 +54,15 @@ func newSelector(globs map[string]string) (selector, error) {
 	return out, nil
 }
 
-// unusedAfter is the time after which a policy that matched no unit is reported.
+// unusedAfter is the time after which a policy without a matching unit is reported.
 const unusedAfter = time.Minute
 
 // Unused is a policy that has matched no unit. Match is the key and glob that no unit
-// matches; empty if it is the combination of several.
+// matches. Match is empty if only the combination of several globs matches no unit.
 type Unused struct{ Policy, Match, Why string }
 
-// TakeUnused returns the policies that have matched no unit, once, some time after these
-// policies came into force.
+// TakeUnused returns the policies that have matched no unit. It returns them once, when
+// unusedAfter has passed since its first call for these policies.
 func (s *Set) TakeUnused(now time.Time) (out []Unused) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +98,8 @@ var usualKeys = []string{
 	attr.ServiceName, attr.ServiceNamespace, attr.ContainerName, attr.PodName, attr.NamespaceName, attr.ExecutableName, attr.ExecutablePath, attr.HostName,
 }
 
-// whyUnused returns why a condition holds for no unit; empty if it may hold for one.
+// whyUnused returns why a condition holds for no unit. It returns an empty text if the
+// condition may hold.
 func (s *Set) whyUnused(c condition) string {
 	sel := s.cfg.Selectors
 	values := slices.Clone(sel.values[c.key])
@@ -122,8 +122,8 @@ func (s *Set) whyUnused(c condition) string {
 	return "no unit has such a value" + didYouMean(c.glob, values, math.MaxInt)
 }
 
-// didYouMean returns a question for the nearest of several texts, or nothing if it differs
-// in more letters than most.
+// didYouMean returns a question that suggests the nearest candidate. It returns an empty
+// text if the candidate differs in more than most letters.
 func didYouMean(text string, candidates []string, most int) string {
 	slices.Sort(candidates)
 	if nearest, distance := texts.Nearest(text, candidates); nearest != "" && distance <= most {
@@ -132,7 +132,7 @@ func didYouMean(text string, candidates []string, most int) string {
 	return ""
 }
 
-// facts returns what is known by a key, or nothing.
+// facts returns a unit's value of a key. The value is empty if it is not known.
 type facts func(key string) string
 
 func (s selector) all(known facts) bool {
@@ -154,7 +154,7 @@ type PolicyGlobs struct {
 	Match, Exclude map[string]string
 }
 
-// equal reports whether the same units are selected.
+// equal reports whether two PolicyGlobs have the same policy and the same globs.
 func (p PolicyGlobs) equal(other PolicyGlobs) bool {
 	return p.Policy == other.Policy && maps.Equal(p.Match, other.Match) && maps.Equal(p.Exclude, other.Exclude)
 }
@@ -162,24 +162,24 @@ func (p PolicyGlobs) equal(other PolicyGlobs) bool {
 // policySelector selects the units of one policy.
 type policySelector struct {
 	match, exclude selector
-	// attributes: it needs attributes that only profiles have.
+	// attributes reports that the policy needs attributes that only profiles have.
 	attributes bool
 }
 
-// Selectors decide which policies apply to which unit. A policy applies once any
-// resource of the unit matched and none was excluded. A policy whose globs need
-// the cgroup and the container's id alone does not wait for a profile.
+// Selectors decide which policies apply to which unit. A policy applies once any resource
+// of the unit matched and no resource was excluded. A policy with globs only on the cgroup
+// and the container's id does not wait for a profile.
 type Selectors struct {
 	globs    []PolicyGlobs
 	policies []policySelector // by index; nil: every policy applies to every unit
 	keys     []string         // of attributes, sorted
 	seed     maphash.Seed
 
-	used   []bool              // by policy: a unit matched
-	known  map[string]struct{} // keys of attributes that profiles have, at most maxKnown, until taken
-	values map[string][]string // by key, what profiles have of the attributes of policies, likewise
+	used   []bool              // by policy: a unit has matched
+	known  map[string]struct{} // keys of profiles' attributes, at most maxKnown, until taken
+	values map[string][]string // by key of a policy: values in profiles, with the same bounds
 	since  time.Time           // when TakeUnused was first called
-	taken  bool                // TakeUnused has returned what is unused
+	taken  bool                // TakeUnused has returned the unused policies
 }
 
 // NewSelectors compiles the globs of all policies.
@@ -218,7 +218,7 @@ type selection struct {
 	seen              map[uint64]struct{} // hashes of resources
 }
 
-// begin applies the policies that need no profile to a new unit.
+// begin applies the policies to a new unit. Policies that need a profile do not apply yet.
 func (s *Selectors) begin(u *Unit) {
 	if s.policies == nil {
 		return
@@ -231,9 +231,9 @@ func (s *Selectors) newSelection() selection {
 	return selection{matched: make([]bool, len(s.policies)), excluded: make([]bool, len(s.policies)), seen: map[uint64]struct{}{}}
 }
 
-// replace applies the policies to a unit to which those of old applied. One whose name
-// and globs are the same still applies where it did. One that needs attributes and is
-// new or changed waits for the next profile.
+// replace applies the policies to a unit to which the policies of old applied. A policy
+// with the same name and globs keeps its result. A new or changed policy that needs
+// attributes waits for the next profile.
 func (s *Selectors) replace(old *Selectors, u *Unit) {
 	before := u.selection
 	u.selection = selection{}
@@ -255,7 +255,7 @@ func (s *Selectors) replace(old *Selectors, u *Unit) {
 	}
 }
 
-// see applies the policies to a unit after a resource of its profiles.
+// see applies the policies to a unit when a resource of its profiles arrived.
 func (s *Selectors) see(u *Unit, attributes pcommon.Map) {
 	if s.policies == nil || len(s.keys) == 0 {
 		return
@@ -313,7 +313,7 @@ func (s *Selectors) decideOne(u *Unit, i int, known facts, attributes bool) {
 	u.decision.SetPolicy(i, u.selection.matched[i] && !u.selection.excluded[i])
 }
 
-// fact returns what is known of a unit without its profiles.
+// fact returns the value of a key that is known without profiles of the unit.
 func (u *Unit) fact(key string) string {
 	switch key {
 	case unitmatch.CgroupKey:

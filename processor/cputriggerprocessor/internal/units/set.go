@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package units holds the units that are watched, with the decision core and the
-// recorder, which one lock guards. The methods of Set take it, and so do those of the
+// Package units holds the watched units, the decision core and the recorder. One lock
+// guards all of them. The methods of Set take the lock, and so do the methods of the
 // recorder that its sender calls.
 package units
 
@@ -23,12 +23,13 @@ import (
 )
 
 const (
-	// Max bounds the units. Profiles of further ones are unmatched; units are
-	// forgotten as they go.
+	// Max bounds the units. Profiles of further units are unmatched. Units that are gone
+	// make room.
 	Max = 10_000
 
-	// maxDeparted bounds the ended processes whose late profiles are still matched,
-	// each for departedFor; at the bound further ones are not remembered.
+	// maxDeparted bounds the ended processes that are remembered, each for departedFor.
+	// Late profiles of these processes still match. At the bound further processes are not
+	// remembered.
 	maxDeparted = 4096
 	departedFor = 30 * time.Second
 )
@@ -40,12 +41,12 @@ var ErrTooMany = errors.New(string(identify.TooManyUnits))
 type Config struct {
 	Engine    *trigger.Engine
 	Recorder  *recorder.Recorder
-	Lock      *sync.Mutex // the recorder's too
+	Lock      *sync.Mutex // also the recorder's lock
 	Selectors *Selectors
-	// ByService: cooldowns or budgets are a service's, so a unit opens no gate
-	// before its first profile, which names its service.
+	// ByService reports that cooldowns or budgets apply to a service. A unit then opens no
+	// gate before its first profile, which names its service.
 	ByService bool
-	// LimitBytes: max_bytes_per_hour is set.
+	// LimitBytes reports that max_bytes_per_hour is set.
 	LimitBytes bool
 }
 
@@ -56,23 +57,23 @@ type departure struct {
 	until   time.Time
 }
 
-// Set is the units that are watched. Its lock is held for moments only, never over
-// I/O, a log line or a call of the next component. It is safe for concurrent use.
+// Set is the set of watched units. Its lock is held only briefly, and never during I/O, a
+// log line or a call of the next component. It is safe for concurrent use.
 type Set struct {
 	cfg     Config
 	changed chan struct{}
 
-	mu         *sync.Mutex // of Config; guards the rest, and what cfg points to
-	promised   int         // bytes of max_bytes_per_hour that are on their way
+	mu         *sync.Mutex // the lock of Config; guards the rest, and the objects that cfg points to
+	promised   int         // bytes of max_bytes_per_hour that are being sent
 	byName     map[string]*Unit
-	added      []*Unit           // since the last TakeAdded
+	added      []*Unit           // units that were added since the last TakeAdded
 	departed   map[int]departure // by pid
-	sweptAt    time.Time         // departed
+	sweptAt    time.Time         // when departed was last swept
 	pending    []Transition
-	began      bool      // the first profile of an opening was accepted since TakePending
-	heldBackAt time.Time // when max_bytes_per_hour held a profile back last
-	tooMany    int       // cgroups of the last scan that are not watched, at the bound
-	claimed    int       // those that carry the id of a container that runs elsewhere
+	began      bool      // the first profile of an opening was accepted since the last TakePending
+	heldBackAt time.Time // when max_bytes_per_hour last held back a profile
+	tooMany    int       // cgroups of the last scan that are not watched because of Max
+	claimed    int       // cgroups of the last scan with the id of a container that runs elsewhere
 	resources  resources
 }
 
@@ -81,8 +82,7 @@ func New(cfg Config) *Set {
 	return &Set{cfg: cfg, mu: cfg.Lock, changed: make(chan struct{}, 1), byName: map[string]*Unit{}, departed: map[int]departure{}}
 }
 
-// Changed returns a channel that gets a token when there are transitions to
-// report.
+// Changed returns a channel that receives a token when there are transitions to report.
 func (s *Set) Changed() <-chan struct{} { return s.changed }
 
 // Lookup returns a unit by its name.
@@ -109,22 +109,22 @@ func (s *Set) GroupOf(name string) (cgroup.Group, bool) {
 	return cgroup.Group{}, false
 }
 
-// Add adds a unit, or records that it was seen. It reports false at the bound.
+// Add adds a unit, or records that it was seen. It returns false at the bound.
 func (s *Set) Add(id identify.Identity, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.add(id, now) != nil
 }
 
-// add returns nil at the bound.
+// add adds a unit, or records that it was seen. It returns nil at the bound.
 func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 	if u, ok := s.byName[id.Name]; ok {
 		if id.Group.ContainerID == "" || u.Group.Same(id.Group) {
 			u.seen = now
 			return u
 		}
-		// Another cgroup had the container's name for as long as the container did not
-		// run: what that one did, its cooldowns included, is not the container's.
+		// Another cgroup had the container's name while the container did not run. The
+		// container does not inherit that cgroup's state, such as its cooldowns.
 		s.remove(u, now)
 		s.cfg.Engine.Forget(id.Name)
 	}
@@ -148,11 +148,10 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 	return u
 }
 
-// Admit answers for all profiles of one resource. why is that of identify.Match;
-// where it is empty, the profiles belong to the unit id, which is added if it is
-// new. Else id may be a unit that is gone: its profiles may have been captured
-// while its gate was open. Admit returns why, or the reason why the unit was not
-// added.
+// Admit decides about all profiles of one resource. why is the result of identify.Match. If
+// why is empty, the profiles belong to the unit id, which is added if it is new. Otherwise
+// id may be a unit that is gone, because its profiles may have been captured while its gate
+// was open. Admit returns why, or the reason why the unit was not added.
 func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, verdicts []Verdict) identify.Unmatched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +176,8 @@ func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatch
 	return why
 }
 
-// See records what requests say of a unit, which is added if it is new. It reports false
-// at the bound.
+// See records the service and the attributes of a unit that sends requests. The unit is
+// added if it is new. See returns false at the bound.
 func (s *Set) See(id identify.Identity, c identify.Claim, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,8 +207,8 @@ func (s *Set) departedDecision(id identify.Identity) *trigger.Decision {
 	return decision
 }
 
-// Reserve sets aside the bytes of profiles that leave, within max_bytes_per_hour.
-// Those that are over budget are held back. It returns their number.
+// Reserve reserves the bytes of profiles that leave, within max_bytes_per_hour. Profiles
+// over the budget are held back. Reserve returns their number.
 func (s *Set) Reserve(verdicts []Verdict, now time.Time) (heldBack int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,8 +226,9 @@ func (s *Set) Reserve(verdicts []Verdict, now time.Time) (heldBack int) {
 	return heldBack
 }
 
-// Settle counts profiles for their openings: err is that of the next component.
-// again: it refused them before, which was counted then.
+// Settle counts profiles for their openings. err is the error of the next component. again
+// reports that the component refused these profiles before, and that the refusal was
+// counted then.
 func (s *Set) Settle(verdicts []Verdict, err error, again bool, now time.Time) {
 	why := ""
 	if err != nil {
@@ -241,8 +241,8 @@ func (s *Set) Settle(verdicts []Verdict, err error, again bool, now time.Time) {
 	}
 }
 
-// OpenGate opens the gate of a unit by hand or by an alert; see [trigger.Decision.OpenGate].
-// The unit is added if it is new.
+// OpenGate opens the gate of a unit by hand or by an alert. The unit is added if it is new.
+// See [trigger.Decision.OpenGate].
 func (s *Set) OpenGate(id identify.Identity, a trigger.Alert, d time.Duration, now time.Time) (o trigger.Opening, changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,14 +255,14 @@ func (s *Set) OpenGate(id identify.Identity, a trigger.Alert, d time.Duration, n
 		return trigger.Opening{}, false, err
 	}
 	if changed {
-		s.evaluate(now) // which reports that it is open
+		s.evaluate(now) // reports that the gate is open
 	}
 	return *of, changed, nil
 }
 
-// CloseGate closes what an alert, or without a key a person, opened of a unit. It returns
-// that opening and the policies by which the gate stays open. ok is false if there is
-// none.
+// CloseGate closes the opening of a unit by an alert. key identifies the alert. Without a
+// key, it closes the opening by hand. It returns the opening and the policies that keep the
+// gate open. ok is false if there is no such opening.
 func (s *Set) CloseGate(name, key string, now time.Time) (o trigger.Opening, still []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +275,7 @@ func (s *Set) CloseGate(name, key string, now time.Time) (o trigger.Opening, sti
 		return trigger.Opening{}, nil, false
 	}
 	still = others(u.decision, closed)
-	s.evaluate(now) // which reports that it is closed
+	s.evaluate(now) // reports that the gate is closed
 	return *closed, still, true
 }
 
@@ -291,8 +291,8 @@ func (s *Set) TakeAdded() []*Unit {
 // Reading is one monitor's reading of a unit.
 type Reading struct {
 	monitor.Result
-	Value float64 // since the reading before; set by Observe
-	Known bool    // there is a value
+	Value float64 // the value since the reading before; set by Observe
+	Known bool    // Value is set
 }
 
 // Readings are the readings of a unit at one time.
@@ -300,13 +300,13 @@ type Readings struct {
 	Unit      *Unit
 	Time      time.Time
 	Readings  []Reading // one per monitor
-	UserShare float64   // of its CPU time; below 0: not known
-	Started   time.Time // its first process; zero: not known now
-	Gone      bool      // there is nothing to read
+	UserShare float64   // user share of its CPU time; below 0: not known
+	Started   time.Time // start of its first process; zero: not known now
+	Gone      bool      // the unit is gone
 }
 
-// Observe gives the readings of several units to the decision core. It sets Value
-// and Known of each reading, and Gone of units that were removed.
+// Observe passes the readings of several units to the decision core. It sets Value and
+// Known of each reading. It sets Gone of units that were removed.
 func (s *Set) Observe(monitors []string, of []Readings) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -330,7 +330,7 @@ func (u *Unit) observe(monitors []string, r *Readings) {
 		}
 		reading.Value, reading.Known = u.decision.Observe(monitors[m], trigger.Reading{Time: reading.Reading.Time, Num: reading.Reading.Num, Den: reading.Reading.Den})
 		if u.IsProcess() {
-			u.seen = r.Time // it runs, though profiles may be rare
+			u.seen = r.Time // the process runs, even if its profiles are rare
 		}
 	}
 	u.userShare = r.UserShare
@@ -339,7 +339,7 @@ func (u *Unit) observe(monitors []string, r *Readings) {
 	}
 }
 
-// Remove forgets a unit that is gone, and closes its gates.
+// Remove removes a unit that is gone, and closes its gates.
 func (s *Set) Remove(u *Unit, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -357,7 +357,7 @@ func (s *Set) remove(u *Unit, now time.Time) {
 	if !u.IsProcess() {
 		return
 	}
-	if now.Sub(s.sweptAt) >= time.Second { // not for each of very many that go at once
+	if now.Sub(s.sweptAt) >= time.Second { // not for each unit when very many end at once
 		s.sweptAt = now
 		maps.DeleteFunc(s.departed, func(_ int, d departure) bool { return now.After(d.until) })
 	}
@@ -366,7 +366,7 @@ func (s *Set) remove(u *Unit, now time.Time) {
 	}
 }
 
-// Expire forgets the units that were last seen before a time.
+// Expire removes the units that were last seen before a time.
 func (s *Set) Expire(before, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -389,8 +389,8 @@ func (s *Set) evaluate(now time.Time) {
 	s.cfg.Recorder.Sweep(now)
 }
 
-// SetPolicies replaces all policies, or with an error none. See trigger.SetPolicies and
-// Selectors. It takes some milliseconds per 1,000 units.
+// SetPolicies replaces all policies. After an error it replaces none. See
+// trigger.SetPolicies and Selectors. It takes some milliseconds per 1,000 units.
 func (s *Set) SetPolicies(monitors []trigger.Monitor, policies []trigger.Policy, selectors *Selectors, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -407,7 +407,7 @@ func (s *Set) SetPolicies(monitors []trigger.Monitor, policies []trigger.Policy,
 	return nil
 }
 
-// TakePending returns the transitions since the last call, and whether the first
+// TakePending returns the transitions since the last call. began reports whether the first
 // profile of an opening was accepted meanwhile.
 func (s *Set) TakePending() (pending []Transition, began bool) {
 	s.mu.Lock()
@@ -417,14 +417,14 @@ func (s *Set) TakePending() (pending []Transition, began bool) {
 	return pending, began
 }
 
-// Close closes every gate, for good.
+// Close closes every gate permanently.
 func (s *Set) Close(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.report(s.cfg.Engine.Close(now))
 }
 
-// Snapshot returns what a restart must not forget.
+// Snapshot returns the state that must survive a restart.
 func (s *Set) Snapshot(now time.Time) trigger.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -438,7 +438,7 @@ func (s *Set) Restore(snapshot trigger.Snapshot, now time.Time) {
 	s.cfg.Engine.Restore(snapshot, now)
 }
 
-// SetRefused sets how many cgroups of the last scan are not watched, by reason.
+// SetRefused sets the number of cgroups of the last scan that are not watched, by reason.
 func (s *Set) SetRefused(tooMany, claimed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -455,7 +455,7 @@ func (s *Set) Count() counters.Figures {
 	}
 }
 
-// Hot is a hot unit, and how hot it is.
+// Hot is a hot unit and its heat.
 type Hot struct {
 	*Unit
 	Heat float64
@@ -473,8 +473,8 @@ func (s *Set) AppendHot(dst []Hot) []Hot {
 	return dst
 }
 
-// AppendConnected appends the units whose connections are to be read: the hot ones, if
-// hot is set, and then those to which a policy with one of some monitors applies.
+// AppendConnected appends the units with connections to read. With hot set, these are first
+// the hot units. The units to which a policy with one of the monitors applies follow.
 func (s *Set) AppendConnected(dst []identify.Identity, hot bool, monitors []string) []identify.Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -497,8 +497,8 @@ type Status struct {
 	ratio      float64 // of the condition nearest to its threshold
 }
 
-// Statuses returns how the units stand that are nearest to a threshold, at most
-// so many.
+// Statuses returns the states of the units that are nearest to a threshold. most is the
+// maximum number of units.
 func (s *Set) Statuses(most int, now time.Time) (out []Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -519,15 +519,15 @@ func (s *Set) Statuses(most int, now time.Time) (out []Status) {
 	return out
 }
 
-// SetHost sets the name of the host, which the resources of events have in any case.
+// SetHost sets the name of the host. Resources of events without host.name get this name.
 func (s *Set) SetHost(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resources.host = name
 }
 
-// KeepResources keeps the attributes of units' resources, for events and alerts, without
-// those that skip reports.
+// KeepResources keeps the attributes of units' resources for events and alerts. Attributes
+// for which skip returns true are not kept.
 func (s *Set) KeepResources(skip func(key string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -545,7 +545,7 @@ func (s *Set) Described() []Described {
 	return out
 }
 
-// Record holds captures in the recorder. It adds the samples that are not held to
+// Record adds captures to the recorder. It adds the samples that are not recorded to
 // counts.
 func (s *Set) Record(captures []recorder.Capture, counts *counters.Samples) {
 	s.mu.Lock()

@@ -13,27 +13,27 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// heldBackEpisode is the minimum time without an over-budget profile before
-// over-budget is reported again.
+// heldBackEpisode is the minimum time without an over-budget profile before over-budget is
+// reported again.
 const heldBackEpisode = time.Minute
 
-// Transition is a transition to report, with values as they were then.
+// Transition is a transition to report. Its values describe the time of the transition.
 type Transition struct {
 	trigger.Transition
 	Service                 string
 	Resource                []attribute.KeyValue // of the unit; not to be changed
-	ResourceDropped         int                  // attributes of it that were not kept
+	ResourceDropped         int                  // attributes of the resource that were not kept
 	UserShare               float64              // below 0: not known
 	Until                   time.Time
-	Others                  []string // policies whose gates are open beside the one that opened
+	Others                  []string // policies that also hold the gate open
 	Samples, Bytes, Refused int
 	WhyRefused              string
-	// HeldBack: this is no transition; the gate stays open and a budget holds its
-	// profiles back. OverBudget: that happened during this opening.
+	// HeldBack reports that a budget holds back profiles while the gate stays open. It is
+	// no transition. OverBudget reports that profiles were held back during this opening.
 	HeldBack, OverBudget bool
 }
 
-// report queues transitions, which the engine's next call overwrites.
+// report queues transitions. It copies them, because the engine's next call overwrites ts.
 func (s *Set) report(ts []trigger.Transition) {
 	for _, t := range ts {
 		out := Transition{Transition: t, UserShare: -1}
@@ -58,8 +58,8 @@ func (s *Set) report(ts []trigger.Transition) {
 
 func (s *Set) notify() { token.Put(s.changed) }
 
-// others returns the policies of the other openings of a unit. Dry runs are
-// listed beside dry runs only.
+// others returns the policies of the other openings of a unit. Dry runs are only listed
+// beside other dry runs.
 func others(u *trigger.Decision, o *trigger.Opening) (out []string) {
 	for _, other := range u.Openings(nil) {
 		if other != o && (o.DryRun || !other.DryRun) {
@@ -69,14 +69,14 @@ func others(u *trigger.Decision, o *trigger.Opening) (out []string) {
 	return out
 }
 
-// affords reports whether max_bytes_per_hour allows more bytes by an opening. That
-// it does not is reported once an episode.
+// affords reports whether max_bytes_per_hour allows an opening to send more bytes. A
+// refusal is reported once per episode.
 func (s *Set) affords(o *trigger.Opening, bytes int, now time.Time) bool {
 	if s.cfg.Engine.Affords(bytes, now) {
 		return true
 	}
 	u := s.byName[o.Unit]
-	if u == nil { // it is gone, and the profile late
+	if u == nil { // the unit is gone, and the profile is late
 		return false
 	}
 	if now.Sub(s.heldBackAt) > heldBackEpisode {

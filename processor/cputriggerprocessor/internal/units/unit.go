@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
-// maxText bounds the texts from outside that are kept for log lines, in bytes.
+// maxText bounds texts from outside that are kept for log lines, in bytes.
 const maxText = 256
 
 // Unit is a unit that is watched.
@@ -20,7 +20,8 @@ type Unit struct {
 	// These do not change.
 
 	identify.Identity
-	// Path and ContainerID are those of the cgroup that the unit is, or is in.
+	// Path and ContainerID describe the cgroup that the unit is, or the cgroup that its
+	// process is in.
 	Path, ContainerID string
 
 	// The rest is guarded by the lock of Set.
@@ -29,15 +30,15 @@ type Unit struct {
 	seen       time.Time
 	service    string // of its last profile
 	executable string // of its last profile, for a unit without a service's name
-	named      bool   // the decision has the service
+	named      bool   // the decision has received the service
 	selection  selection
-	heldBack   string // the opening whose profiles max_bytes_per_hour held back
+	heldBack   string // id of the last opening with profiles that max_bytes_per_hour held back
 	forgotten  bool
 	resource   resource
-	userShare  float64 // of its CPU time while it was warm; below 0: not known
+	userShare  float64 // user share of its CPU time while it was warm; below 0: not known
 }
 
-// Decision returns the core that decides about the unit. The lock must be held.
+// Decision returns the unit's part of the decision core. The lock must be held.
 func (u *Unit) Decision() *trigger.Decision { return u.decision }
 
 // UserShare returns the user share of the unit's CPU time. The lock must be held.
@@ -64,8 +65,8 @@ func (u *Unit) setService(c identify.Claim) {
 	}
 }
 
-// serviceID returns the key of a service. A unit keeps the first one: cooldowns of
-// a unit with several services would come and go.
+// serviceID returns the key of a service. A unit keeps its first key. Otherwise the
+// cooldown of a unit with several services would come and go.
 func serviceID(namespace, name string) string {
 	if namespace == "" {
 		return Shorten(name)
@@ -73,7 +74,7 @@ func serviceID(namespace, name string) string {
 	return Shorten(namespace) + "/" + Shorten(name)
 }
 
-// serviceName returns the unit's service for log lines; empty before its first
+// serviceName returns the unit's service for log lines. It is empty before the unit's first
 // profile.
 func (u *Unit) serviceName() string {
 	if u.service == "" && u.executable != "" {

@@ -21,15 +21,15 @@ type Route uint8
 const (
 	Dropped  Route = iota
 	Passed         // to the next component, without a reason
-	Stamped        // to the next component, with a reason in place of one that it may have
-	Recorded       // into the recorder
-	HeldBack       // nowhere: it was stamped, and max_bytes_per_hour does not allow it
+	Stamped        // to the next component, with a new reason that replaces any earlier one
+	Recorded       // to the recorder
+	HeldBack       // dropped: it was stamped, but max_bytes_per_hour does not allow it
 )
 
 // Verdict is the decision about one profile, with the reasons for it.
 type Verdict struct {
-	// Ref is the place of the profile in the batch that was received. Resource, Scope and
-	// Profile are the profile in the batch that is sent.
+	// Ref is the position of the profile in the batch that was received. Resource, Scope
+	// and Profile are the profile in the batch that is sent.
 	Ref      dictionary.ProfileRef
 	Resource pprofile.ResourceProfiles
 	Scope    pprofile.ScopeProfiles
@@ -38,28 +38,28 @@ type Verdict struct {
 	Start, End     time.Time // the capture window
 	Samples, Bytes int
 
-	// The answer of Admit.
+	// The result of Admit.
 	Unit     *trigger.Decision
-	Openings []*trigger.Opening     // that admit the profile, the one that fired first in front
-	Shut     counters.SampleOutcome // of a profile that is neither admitted nor recorded
+	Openings []*trigger.Opening     // openings that admit the profile, the one that fired first in front
+	Shut     counters.SampleOutcome // outcome of a profile that is neither admitted nor recorded
 	Wanted   bool                   // it is recorded if it is not admitted
-	Queued   bool                   // records of the unit are being sent: it is recorded behind them
+	Queued   bool                   // records of the unit are being sent, so the profile is recorded behind them
 
 	Route   Route
-	Outcome counters.SampleOutcome // if the next component accepts it, where it leaves
-	Dry     []*trigger.Opening     // of dry runs that would have passed it
-	Labels  int32                  // of a stamped profile, in the stamper
-	// Next is the index of the next profile that is recorded with it, above 0.
+	Outcome counters.SampleOutcome // outcome if the next component accepts the profile, or if it does not leave
+	Dry     []*trigger.Opening     // openings of dry runs that would have passed the profile
+	Labels  int32                  // labels of a stamped profile, in the stamper
+	// Next is the index of the next profile in the same capture. It is above 0.
 	Next int
 }
 
-// Leaves reports whether the profile is in the batch for the next component, or was in it
-// before max_bytes_per_hour held it back.
+// Leaves reports whether the profile is in the batch for the next component. It includes
+// profiles that max_bytes_per_hour held back later.
 func (v *Verdict) Leaves() bool {
 	return v.Route == Passed || v.Route == Stamped || v.Route == HeldBack
 }
 
-// admit answers for the profiles of one unit, which is here or was.
+// admit decides about the profiles of one unit. here is false if the unit is gone.
 func (s *Set) admit(u *trigger.Decision, here bool, now time.Time, verdicts []Verdict) {
 	queued, wanted, shut := s.cfg.Recorder.Sending(u), here && s.cfg.Recorder.Wants(u, now), recorder.ShutOutcome(u, false)
 	for i := range verdicts {
@@ -87,7 +87,7 @@ func (s *Set) settle(v *Verdict, err error, why string, again bool, now time.Tim
 	for _, o := range v.Openings {
 		switch {
 		case err == nil:
-			if o.Profiles == 0 { // from now on a cooldown follows
+			if o.Profiles == 0 { // from now on a cooldown follows the opening
 				s.began = true
 				s.notify()
 			}

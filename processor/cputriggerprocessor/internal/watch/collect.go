@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch keeps the set of units up to date: it finds cgroups, takes
-// readings of each unit, and publishes which units are hot.
+// Package watch keeps the set of units up to date. It finds cgroups, takes readings of each
+// unit, and publishes the hot units.
 package watch
 
 import (
@@ -21,40 +21,40 @@ import (
 )
 
 const (
-	// chunk is the number of units that are read before their readings go to the
-	// set at once: its lock is held for moments only.
+	// chunk is the number of units that are read before their readings go to the set
+	// together, so that the set's lock is held only briefly.
 	chunk = 256
 
-	// maxReasons bounds the reasons of unavailable monitors that are remembered.
-	// Further ones are in the debug log only.
+	// maxReasons bounds the remembered reasons of unavailable monitors. Further reasons are
+	// only in the debug log.
 	maxReasons = 128
 )
 
-// watched is a unit as the collector knows it.
+// watched is the collector's state of a unit.
 type watched struct {
 	*units.Unit
-	watcher    Watcher     // nil until it could be opened
-	lastOf     []time.Time // last reading of each monitor
+	watcher    Watcher     // nil until the unit was opened
+	lastOf     []time.Time // time of the last reading of each monitor
 	gone       bool
-	askedStart bool // when its first process started
+	askedStart bool // the start of its first process was read
 	capacity   cgroup.Capacity
-	from       []string   // per monitor, what the debug log showed last
+	from       []string   // per monitor, the source that the debug log showed last
 	times      *userTimes // while it is warm
-	// openLogged and logged are the faults that were logged, each once per unit: of
-	// opening it, and of each monitor.
+	// openLogged and logged report which faults were logged, each once per unit. openLogged
+	// is for the opening of the unit. logged is for each monitor.
 	openLogged bool
 	logged     []bool
 }
 
-// Monitors lists the quantities to read of each unit.
+// Monitors lists the monitors to read of each unit.
 type Monitors struct {
 	Names []string
 	Warm  []float64          // per monitor, the value from which on a unit is warm
 	Least map[string]float64 // the lowest threshold in use, by monitor
 }
 
-// Collector takes the readings. One goroutine uses it and does nothing else: what
-// follows from readings is decided and reported by others.
+// Collector takes the readings. Only one goroutine uses it. Other goroutines decide and
+// report about the readings.
 type Collector struct {
 	Units    *units.Set
 	Source   Source
@@ -65,26 +65,26 @@ type Collector struct {
 	Counters *counters.Counters
 	Debug    *DebugUnits
 	Hot      *HotList
-	Ages     bool   // min_age is set: read when units' processes started
-	Mode     string // the host's of control groups, for the debug log
-	// UserTimes returns a function that reads a unit's user and system time, or nil
-	// where they cannot be read.
+	Ages     bool   // min_age is set, so the start of units' processes is read
+	Mode     string // mode of the host's control groups, for the debug log
+	// UserTimes returns a function that reads a unit's user and system time. It returns nil
+	// if they cannot be read.
 	UserTimes func(*units.Unit) ReadTimes
 
-	next     atomic.Pointer[Monitors] // to be read from the next reading on; nil: no others
+	next     atomic.Pointer[Monitors] // monitors from the next reading on; nil: no change
 	watched  []*watched
 	results  []monitor.Result    // of one unit
 	readings []units.Readings    // of one chunk
 	counts   []counters.Readings // per monitor
 	late     bool                // readings were late at the last tick
-	reasons  map[string]bool     // of unavailable monitors that were logged
+	reasons  map[string]bool     // logged reasons of unavailable monitors
 }
 
-// SetMonitors replaces the monitors from the next reading on. Those that stay go on
-// from their last readings. Unlike all else it may be called by any goroutine.
+// SetMonitors replaces the monitors from the next reading on. Monitors that stay continue
+// from their last readings. It may be called by any goroutine, unlike the other methods.
 func (c *Collector) SetMonitors(m Monitors) { c.next.Store(&m) }
 
-// change applies SetMonitors.
+// change applies the monitors of SetMonitors.
 func (c *Collector) change(next Monitors) {
 	old := c.Monitors.Names
 	c.Monitors, c.readings = next, nil
@@ -100,14 +100,14 @@ func (c *Collector) change(next Monitors) {
 		if w.watcher == nil {
 			continue
 		}
-		if err := w.watcher.SetMonitors(next.Names); err != nil { // it is opened anew, which reports what is wrong
+		if err := w.watcher.SetMonitors(next.Names); err != nil { // the unit is opened again, which reports the fault
 			w.watcher.Close()
 			w.watcher = nil
 		}
 	}
 }
 
-// begin makes room for what is known of each monitor.
+// begin allocates the state of each monitor.
 func (w *watched) begin(monitors int) {
 	w.logged, w.lastOf, w.from = make([]bool, monitors), make([]time.Time, monitors), nil
 }
@@ -153,15 +153,14 @@ func (c *Collector) Collect() {
 	}
 }
 
-// lateness is the delay of the latest reading.
+// lateness describes the reading with the longest delay.
 type lateness struct {
 	by      time.Duration
 	unit    string
 	monitor string
 }
 
-// read takes the readings of one unit, and returns the latest of those that were
-// late.
+// read takes the readings of one unit. It returns the reading with the longest delay.
 func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
 	clear(out.Readings)
 	*out = units.Readings{Unit: w.Unit, Readings: out.Readings, UserShare: -1}
@@ -178,7 +177,7 @@ func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
 	for m, r := range c.results {
 		out.Readings[m].Result = r
 		if errors.Is(r.Err, monitor.ErrGone) {
-			w.gone = true // there is nothing to read, so nothing failed
+			w.gone = true // the unit is gone, so the reading did not fail
 			continue
 		}
 		restarted = restarted || r.Err == nil && r.Restarted
@@ -191,7 +190,7 @@ func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
 		}
 	}
 	if c.Ages && !w.gone && !w.IsProcess() && (!w.askedStart || restarted) {
-		// Where it fails, the time that the unit was first seen counts.
+		// After an error, the time at which the unit was first seen counts.
 		w.askedStart = true
 		out.Started, _ = c.Source.Started(w.Unit)
 	}
@@ -199,8 +198,8 @@ func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
 	return worst
 }
 
-// open opens the watcher of a unit, or counts a reading of each monitor as
-// failed.
+// open opens the watcher of a unit. After an error it counts a failed reading for each
+// monitor.
 func (c *Collector) open(w *watched, out *units.Readings) bool {
 	opened, err := c.Source.Watch(w.Unit, c.Monitors.Names)
 	if err == nil {
@@ -221,8 +220,8 @@ func (c *Collector) open(w *watched, out *units.Readings) bool {
 	return false
 }
 
-// late returns the delay of a reading and records the reading. A failed reading is
-// not late; the next one may be.
+// late returns the delay of a reading, and records the time of the reading. A failed
+// reading is not late, but the next one may be.
 func (w *watched) late(m int, now time.Time, r monitor.Result, interval time.Duration) time.Duration {
 	at := now
 	if r.Err == nil {
@@ -237,9 +236,9 @@ func (w *watched) late(m int, now time.Time, r monitor.Result, interval time.Dur
 	return since - interval
 }
 
-// classify returns the outcome of a reading, and logs a fault once per unit. The
-// reason why a monitor is unavailable is often the same for very many units: it
-// is logged once for all of them, and for each in the debug log.
+// classify returns the outcome of a reading, and logs a fault once per unit. Very many
+// units often have the same reason for an unavailable monitor. This reason is logged once
+// for all of them, and for each unit in the debug log.
 func (c *Collector) classify(w *watched, m int, err error, late bool) counters.ReadingOutcome {
 	switch {
 	case err == nil && late:
@@ -247,7 +246,7 @@ func (c *Collector) classify(w *watched, m int, err error, late bool) counters.R
 	case err == nil:
 		return counters.ReadingOK
 	}
-	var unavailable cgroup.Unavailable // it escapes, so not where nothing failed
+	var unavailable cgroup.Unavailable // it escapes to the heap, so only after an error
 	isUnavailable := errors.As(err, &unavailable)
 	if !w.logged[m] {
 		w.logged[m] = true
@@ -263,7 +262,7 @@ func (c *Collector) classify(w *watched, m int, err error, late bool) counters.R
 	return counters.ReadingFailed
 }
 
-// isGap reports whether a reading was left out on purpose.
+// isGap reports whether a reading was omitted on purpose.
 func isGap(err error) bool {
 	if err == nil {
 		return false
@@ -284,8 +283,8 @@ func (c *Collector) logUnavailable(unit, monitor string, err error) {
 	log("monitor unavailable", zap.String("unit", unit), zap.String("monitor", monitor), zap.Error(err))
 }
 
-// follow reads the user share of a warm unit from the next tick on, and logs the
-// readings of a unit that the debug log shows.
+// follow starts to read the user share of a unit that became warm. It logs the readings of
+// a unit that the debug log shows.
 func (c *Collector) follow(w *watched, out *units.Readings) {
 	w.gone = out.Gone
 	if w.gone {
@@ -318,7 +317,7 @@ func (c *Collector) follow(w *watched, out *units.Readings) {
 	}
 }
 
-// logFrom logs what the monitors of a unit are read from when it changes.
+// logFrom logs the sources of a unit's monitors when they change.
 func (c *Collector) logFrom(w *watched) {
 	if w.from == nil {
 		w.from = make([]string, len(c.Monitors.Names))
@@ -348,7 +347,7 @@ func (c *Collector) forget() {
 	c.watched = kept
 }
 
-// logLate logs once an episode that readings are late.
+// logLate logs once per episode that readings are late.
 func (c *Collector) logLate(worst lateness) {
 	if worst.by > 0 && !c.late {
 		c.Log.Warn("readings are late", zap.Duration("by", worst.by), zap.String("unit", worst.unit), zap.String("monitor", worst.monitor),
@@ -357,8 +356,8 @@ func (c *Collector) logLate(worst lateness) {
 	c.late = worst.by > 0
 }
 
-// Count returns the number of units, and of those that were read and have no CPU
-// limit. The latter is below 0 if no policy uses limits.
+// Count returns the number of units, and the number of units that were read and have no CPU
+// limit. The second number is below 0 if no policy uses limits.
 func (c *Collector) Count() (all, unlimited int) {
 	if !slices.Contains(c.Monitors.Names, monitor.CPUUtilization) {
 		return len(c.watched), -1

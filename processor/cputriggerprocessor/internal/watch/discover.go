@@ -15,38 +15,39 @@ import (
 )
 
 const (
-	// maxScanInterval is the time from the end of one scan to the next.
+	// maxScanInterval is the maximum time from the end of one scan to the start of the
+	// next, unless scanShare requires more.
 	maxScanInterval = 5 * time.Second
 
-	// scanShare bounds the cost of scans on a host with very many units: the time
-	// between two scans is at least this many times the duration of the last one.
+	// scanShare bounds the cost of scans on a host with very many units. The time between
+	// two scans is at least this many times the duration of the last scan.
 	scanShare = 50
 )
 
-// Discoverer finds the cgroups of the host before a profile names them, so that
-// their windows are filled when they turn hot, and forgets units that were not
-// seen for TTL. It does not look for processes as units: they are many and
-// short-lived, most are not sampled, and the profiles of a hot one name it.
+// Discoverer finds the cgroups of the host before a profile names them, so that their
+// windows are filled when they turn hot. It removes units that were not seen for TTL. It
+// does not discover processes as units, because they are many and short-lived, and most are
+// not sampled. The profiles of a hot process name it.
 type Discoverer struct {
 	Tree     *cgroup.Tree
 	Scope    identify.Scope
 	Units    *units.Set
 	TTL      time.Duration
-	Interval time.Duration // between evaluations: scans need not be more frequent
+	Interval time.Duration // time between evaluations; scans need not be more frequent
 	Now      func() time.Time
 	Log      *zap.Logger
-	// SetClaims receives the cgroups that carry the id of a container that runs elsewhere.
+	// SetClaims is called with the cgroups that carry the id of a container that runs
+	// elsewhere.
 	SetClaims func([]cgroup.Claim)
 
 	scanner   *cgroup.Scanner // nil before the first scan
 	logged    string          // the last fault
-	full      bool            // the last scan found more than can be watched
+	full      bool            // the last scan found more units than Max
 	claims    map[cgroup.Claim]bool
 	sandboxes sandboxes
 }
 
-// maxLoggedClaims bounds the claims that are logged, and remembered for that; all
-// are counted.
+// maxLoggedClaims bounds the claims that are logged and remembered. All claims are counted.
 const maxLoggedClaims = 128
 
 // Run scans until the context ends. It closes scanned after the first scan.
@@ -97,7 +98,7 @@ func (d *Discoverer) scanCgroups() error {
 	tooMany := 0
 	for _, g := range found {
 		if d.sandboxes.has(g) {
-			if u, ok := d.Units.Lookup(g.ID); ok { // a profile named it
+			if u, ok := d.Units.Lookup(g.ID); ok { // a profile has named it
 				d.Units.Remove(u, now)
 			}
 			continue
@@ -130,7 +131,7 @@ func (d *Discoverer) logClaims(claims []cgroup.Claim) {
 	}
 }
 
-// wait returns the time until the next scan after one that took so long.
+// wait returns the time until the next scan. took is the duration of the last scan.
 func (d *Discoverer) wait(took time.Duration) time.Duration {
 	return max(min(maxScanInterval, max(time.Second, d.Interval)), scanShare*took)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// WithRequests returns a source that reads monitors of requests from an intake, and all
-// others from another source.
+// WithRequests returns a source that reads monitors of requests from an intake. It reads
+// all other monitors from another source.
 func WithRequests(source Source, intake *requests.Intake, interval time.Duration) Source {
 	return requestSource{source, intake, interval}
 }
@@ -32,7 +32,7 @@ func (s requestSource) Watch(u *units.Unit, monitors []string) (Watcher, error) 
 	return &requestWatcher{Watcher: w, host: len(host), interval: s.interval, reader: s.intake.Reader(u.Name, keys)}, nil
 }
 
-// split separates the monitors of the host from those of requests, which come after
+// split separates the monitors of the host from the monitors of requests, which follow
 // them.
 func split(monitors []string) (host, keys []string) {
 	for i, m := range monitors {
@@ -43,7 +43,7 @@ func split(monitors []string) (host, keys []string) {
 	return monitors, nil
 }
 
-// requestWatcher reads monitors of the host first, and then those of requests.
+// requestWatcher reads the monitors of the host first, and then the monitors of requests.
 type requestWatcher struct {
 	Watcher
 	host     int
@@ -56,7 +56,7 @@ func (w *requestWatcher) Read(now time.Time, out []monitor.Result) {
 	w.reader.Read(now, w.interval, out[w.host:])
 }
 
-// SetMonitors replaces the monitors. The intake has their conditions already.
+// SetMonitors replaces the monitors. The intake already has their conditions.
 func (w *requestWatcher) SetMonitors(monitors []string) error {
 	host, keys := split(monitors)
 	w.host = len(host)

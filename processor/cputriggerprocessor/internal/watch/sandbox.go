@@ -10,26 +10,27 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// youngScans is the number of scans in which a container may turn out to be a sandbox: its
+// youngScans is the number of scans in which a container may turn out to be a sandbox. Its
 // process is the runtime's until it runs its own program.
 const youngScans = 12
 
-// sandboxes finds the containers that are no units: a pod's sandbox, whose only process
-// holds its namespaces, and one that the runtime is still starting, which has no name yet.
+// sandboxes finds the containers that are no units. One kind is a pod's sandbox, in which
+// the only process holds the namespaces. The other is a container that the runtime is still
+// starting, which has no name yet.
 type sandboxes struct {
 	tree       *cgroup.Tree
 	scan       int
-	containers map[string]container // those of the last scan, by id
+	containers map[string]container // containers of the last scan, by id
 }
 
 // container remembers what the scans found about a container.
 type container struct {
-	scans   int // in which it was looked at
-	scan    int // the last one
+	scans   int // number of scans that read its process
+	scan    int // the last scan that found it
 	sandbox bool
 }
 
-// begin begins a scan, and forgets containers that the last one did not find.
+// begin begins a scan. It forgets containers that the last scan did not find.
 func (s *sandboxes) begin() {
 	for id, c := range s.containers {
 		if c.scan != s.scan {
@@ -39,8 +40,8 @@ func (s *sandboxes) begin() {
 	s.scan++
 }
 
-// has reports whether a group is no unit now. The name of a process is a claim, so a
-// sandbox is looked at in each scan: with a second process it is a unit.
+// has reports whether a group is currently no unit. The name of a process proves little, so
+// a sandbox is checked in each scan. With a second process it is a unit.
 func (s *sandboxes) has(g cgroup.Group) bool {
 	if g.ContainerID == "" {
 		return false
@@ -61,7 +62,8 @@ func (s *sandboxes) has(g cgroup.Group) bool {
 	return c.sandbox || starting
 }
 
-// onlyProcess returns the name of the only process of a group; empty if it has others.
+// onlyProcess returns the name of the only process of a group. It returns an empty text if
+// the group has several processes.
 func (s *sandboxes) onlyProcess(g cgroup.Group) string {
 	processes, err := s.tree.Processes(g)
 	if err != nil || len(processes) != 1 {

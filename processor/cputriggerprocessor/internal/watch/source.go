@@ -16,35 +16,35 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// maxOpenFiles bounds the files that readings keep open; further ones are opened
-// for each reading.
+// maxOpenFiles bounds the files that readings keep open. Further files are opened for each
+// reading.
 const maxOpenFiles = 4096
 
-// OpenFiles returns how many files readings may keep open where the process may
-// open limit: a quarter. Samplers take up to half, and connections and files of
-// other components need some.
+// OpenFiles returns the number of files that readings may keep open. limit is the number of
+// files that the process may open. Readings get a quarter, because samplers need up to
+// half, and other components need some.
 func OpenFiles(limit int) int { return min(limit/4, maxOpenFiles) }
 
 // Watcher reads the monitors of one unit.
 type Watcher interface {
 	Read(now time.Time, out []monitor.Result)
 	Capacity() cgroup.Capacity
-	// From returns the file or event that monitor i is read from; empty while it
-	// is unavailable.
+	// From returns the file or event from which monitor i is read. It is empty while the
+	// monitor is unavailable.
 	From(i int) string
-	// SetMonitors replaces the monitors; those that stay go on. After an error it
-	// must be closed.
+	// SetMonitors replaces the monitors. Monitors that stay continue. After an error the
+	// watcher must be closed.
 	SetMonitors(monitors []string) error
 	Close()
 }
 
 // Source opens watchers.
 type Source interface {
-	// Watch returns a watcher, which is only valid without an error.
+	// Watch returns a watcher. The watcher is only valid without an error.
 	Watch(u *units.Unit, monitors []string) (Watcher, error)
-	// SetLeast sets the lowest threshold in use, by monitor.
+	// SetLeast sets the lowest threshold that is used, by monitor.
 	SetLeast(least map[string]float64)
-	// Started returns when the first process of a cgroup started.
+	// Started returns the start time of the first process of a cgroup.
 	Started(u *units.Unit) (time.Time, error)
 	Close()
 }
@@ -63,13 +63,13 @@ func (s hostSource) Watch(u *units.Unit, monitors []string) (Watcher, error) {
 
 func (s hostSource) Started(u *units.Unit) (time.Time, error) { return s.StartedAt(u.Group) }
 
-// HotList publishes which units are hot. It is safe for concurrent use. A nil
-// HotList publishes nothing.
+// HotList publishes the hot units. It is safe for concurrent use. A nil HotList never
+// publishes.
 type HotList struct {
 	units *units.Set
 	to    hotunitsextension.Publisher
 
-	mu   sync.Mutex // held over the publication, so that the latest set stays
+	mu   sync.Mutex // held during the publication, so that the latest set stays
 	hot  []units.Hot
 	list []hotunitsextension.Unit
 }
@@ -79,7 +79,7 @@ func NewHotList(set *units.Set, to hotunitsextension.Publisher) *HotList {
 	return &HotList{units: set, to: to}
 }
 
-// Publish publishes the hot units of now, at the bound the hottest.
+// Publish publishes the current hot units. At the bound it publishes the hottest.
 func (h *HotList) Publish() {
 	if h == nil {
 		return
@@ -102,11 +102,11 @@ func (h *HotList) Publish() {
 		}
 		h.list = append(h.list, hot)
 	}
-	clear(h.hot) // units that are gone can be freed
+	clear(h.hot) // allow units that are gone to be freed
 	h.to.Publish(h.list)
 }
 
-// Close withdraws what was published.
+// Close withdraws the published units.
 func (h *HotList) Close() {
 	if h != nil {
 		h.to.Close()

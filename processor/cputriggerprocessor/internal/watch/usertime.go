@@ -14,19 +14,20 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// shareOver is the minimum span of the user share of CPU time, once there is so
-// much; the maximum is twice that.
+// shareOver is the minimum span of the user share of CPU time, after a first period of this
+// length. The maximum is twice this span.
 const shareOver = 30 * time.Second
 
-// ReadTimes reads the user and system CPU time of a unit, in any unit of time. ok
-// is false if they cannot be read now.
+// ReadTimes reads the user and system CPU time of a unit, in any unit of time. ok is false
+// if they cannot be read now.
 type ReadTimes func() (user, system uint64, ok bool)
 
-// userTimes follows the division of a unit's CPU time into user and system. They
-// are read only while the unit is warm, since each reading opens a file.
+// userTimes tracks the user and system CPU time of a unit. It reads them only while the
+// unit is warm, because each reading opens a file.
 type userTimes struct {
 	readNow ReadTimes
-	// older and newer are the starts of spans, shareOver apart; last is the end.
+	// older and newer are the starts of two spans, shareOver apart. last is the end of
+	// both.
 	older, newer, last cpuTimes
 }
 
@@ -42,8 +43,8 @@ func newUserTimes(read ReadTimes) *userTimes {
 	return &userTimes{readNow: read}
 }
 
-// OpenUserTimes returns a function that reads the times of a unit, or nil if there
-// is nothing to read them from.
+// OpenUserTimes returns a function that reads the times of a unit. It returns nil if no
+// file has these times.
 func OpenUserTimes(tree *cgroup.Tree, u *units.Unit) ReadTimes {
 	if u.IsProcess() {
 		proc := procfs.At(tree.Root())
@@ -63,7 +64,7 @@ func OpenUserTimes(tree *cgroup.Tree, u *units.Unit) ReadTimes {
 	return nil
 }
 
-// read takes a reading.
+// read reads the current times.
 func (t *userTimes) read(now time.Time) {
 	if t == nil {
 		return
@@ -81,7 +82,7 @@ func (t *userTimes) read(now time.Time) {
 	}
 }
 
-// share returns the part of user time, or -1 if it is not known.
+// share returns the fraction of user time, or -1 if it is not known.
 func (t *userTimes) share() float64 {
 	if t == nil || t.last.user < t.older.user || t.last.system < t.older.system {
 		return -1
@@ -93,7 +94,7 @@ func (t *userTimes) share() float64 {
 	return float64(user) / float64(user+system)
 }
 
-// readTimes reads two values of a file with a name and a number per line.
+// readTimes reads two values of a file with a name and a number in each line.
 func readTimes(file, userKey, systemKey string) (user, system uint64, ok bool) {
 	b, err := procfs.ReadFile(file, procfs.MaxStat)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identifytest has a host for tests of what identifies units.
+// Package identifytest has a host for tests of package identify.
 package identifytest
 
 import (
@@ -24,12 +24,12 @@ const (
 type Host struct {
 	Groups    map[string]cgroup.Group // by id
 	Processes map[int]identify.Process
-	True      map[string]cgroup.Group // by path: containers in place of the group of the same id
-	Claims    map[string]bool         // ids that a second cgroup carries
+	True      map[string]cgroup.Group // the real containers, by path, in place of the group with the same id
+	Claims    map[string]bool         // container ids that a second cgroup carries
 	Pods      map[string]string       // ids of containers, by UID/NAME
 }
 
-// Container implements identify.Host, as do the following.
+// Container returns the group of Groups by a container's id or a prefix of it.
 func (h *Host) Container(id string) (cgroup.Group, bool) {
 	for name, u := range h.Groups {
 		if u.ContainerID != "" && len(id) >= cgroup.MinPrefix && strings.HasPrefix(name, id) {
@@ -53,7 +53,7 @@ func (h *Host) Cgroup(path string) (cgroup.Group, bool) {
 	return u, ok
 }
 
-// RealContainer returns the container at a path of True.
+// RealContainer returns the container of True at a path.
 func (h *Host) RealContainer(_ cgroup.Group, path string) (cgroup.Group, bool) {
 	u, ok := h.True[path]
 	return u, ok
@@ -68,13 +68,13 @@ func (h *Host) Process(pid int) (identify.Process, bool) {
 	return p, ok
 }
 
-// IsName reports whether the machine is called so.
+// IsName reports whether a name is the machine's name.
 func (*Host) IsName(name string) bool { return name == "here" }
 
-// IsID reports whether the machine has this host.id.
+// IsID reports whether an id is the machine's host.id.
 func (*Host) IsID(id string) bool { return id == "1d" }
 
-// Epoch is a time at which all processes of NewHost run.
+// Epoch is a time at which all processes of NewHost are running.
 var Epoch = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
 // NewHost returns a machine with a container, a service and their processes.
