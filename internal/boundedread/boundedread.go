@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package boundedread reads files and streams that may be larger than expected, or no
-// files.
+// Package boundedread reads files and streams that may be larger than expected, or paths
+// that may not be regular files.
 package boundedread
 
 import (
@@ -14,13 +14,13 @@ import (
 )
 
 var (
-	// ErrTooLarge is for what has more bytes than may be read of it.
+	// ErrTooLarge is returned if there are more bytes than the limit.
 	ErrTooLarge = errors.New("it is too large")
 	// ErrNotRegular is for a directory, a pipe, a device or a socket.
 	ErrNotRegular = errors.New("it is not a regular file")
 )
 
-// All reads a stream of at most limit bytes; of a longer one it returns nothing but
+// All reads a stream of at most limit bytes. For a longer stream it returns only
 // ErrTooLarge.
 func All(r io.Reader, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, limit+1))
@@ -34,7 +34,8 @@ func All(r io.Reader, limit int64) ([]byte, error) {
 }
 
 // File reads a regular file of at most limit bytes, and returns its FileInfo too. It does
-// not open anything else: a pipe waits for a writer. It waits for a disk that hangs.
+// not open other kinds of files, because opening a pipe waits for a writer. It waits for a
+// disk that hangs.
 func File(path string, limit int64) ([]byte, fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	if err != nil {

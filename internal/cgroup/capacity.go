@@ -30,22 +30,22 @@ type Capacity struct {
 	Path  string // of the cgroup that sets the bound, the group's or an ancestor; empty for the CPUs online
 }
 
-// A CPUCapacity reads the capacity of one group: the least of the CPU quota on its
-// cgroup and on every ancestor, its cpuset, and the CPUs online.
+// A CPUCapacity reads the capacity of one group. The capacity is the least of the CPU
+// quotas on its cgroup and on every ancestor, its cpuset, and the CPUs online.
 type CPUCapacity struct {
 	r       *Reader
 	quotas  []*level[float64] // the cgroup's own first
 	cpusets []*level[int]
 
-	// What the cpusets allowed at the last reading.
+	// The limits of the cpusets at the last reading.
 	cpuset   Capacity // Cores is 0 where none limits
 	cpusetAt time.Time
 	written  uint32
 	online   int
 }
 
-// OpenCPUCapacity opens the limits of a group's or a process's paths. An
-// ancestor's quota binds all that is below it, so the paths may be shared.
+// OpenCPUCapacity opens the limits of a group's or a process's paths. An ancestor's quota
+// limits every cgroup below it, so the paths may be shared.
 func (r *Reader) OpenCPUCapacity(p Paths) (*CPUCapacity, error) {
 	c := &CPUCapacity{r: r}
 	if h, ok := r.tree.owner(CPU); ok {
@@ -68,7 +68,7 @@ func (r *Reader) acquireQuotas(h Hierarchy, path string) []*level[float64] {
 	return acquireAll(r, r.quotas, h, path, "cpu.cfs_quota_us", "cpu.cfs_period_us")
 }
 
-// acquireAll returns the levels of a path, the cgroup's own first.
+// acquireAll returns the levels of a path, starting with the cgroup itself.
 func acquireAll[T any](r *Reader, m map[string]*level[T], h Hierarchy, at string, names ...string) (all []*level[T]) {
 	for ; at != "" && at != "/"; at = path.Dir(at) {
 		all = append(all, acquire(r, m, r.tree.dir(h, at), at, names...))
@@ -76,7 +76,7 @@ func acquireAll[T any](r *Reader, m map[string]*level[T], h Hierarchy, at string
 	return all
 }
 
-// acquire returns the level of a cgroup, whose limit is in the files of these names.
+// acquire returns the level of a cgroup. The files with the names contain its limit.
 func acquire[T any](r *Reader, m map[string]*level[T], dir, path string, names ...string) *level[T] {
 	l := m[dir]
 	if l == nil {
@@ -99,8 +99,8 @@ func release[T any](m map[string]*level[T], levels []*level[T]) {
 	}
 }
 
-// Read returns the capacity now. A limit that several groups share is read once
-// for all of them.
+// Read returns the current capacity. A limit that several groups share is read once for all
+// groups.
 func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
 	n, err := c.r.CPUsOnline(now)
 	if err != nil {
@@ -126,7 +126,7 @@ func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
 	return least, nil
 }
 
-// Renew forgets what was read. It is called when another cgroup has the path.
+// Renew discards the last readings. It is called when another cgroup has the path.
 func (c *CPUCapacity) Renew() {
 	c.cpusetAt = time.Time{}
 	for _, l := range c.quotas {
@@ -137,9 +137,9 @@ func (c *CPUCapacity) Renew() {
 	}
 }
 
-// readCPUSet returns the CPUs of the nearest cgroup that lists any: they are a
-// part of those effective above. They change when a cpuset on the path is written
-// or the CPUs online change, and rarely otherwise.
+// readCPUSet returns the CPUs of the nearest cgroup that lists any CPU. They are a subset
+// of the CPUs of the cgroups above. They rarely change except when a cpuset on the path is
+// written or the CPUs online change.
 func (c *CPUCapacity) readCPUSet(now time.Time, online int) (Capacity, error) {
 	c.r.takeChanges(now)
 	written, watched := uint32(0), true

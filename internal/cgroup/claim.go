@@ -9,12 +9,11 @@ import (
 	"slices"
 )
 
-// Whoever may make a cgroup may give it a name with the id of any container that
-// runs. Of the cgroups that carry one id, the container's is chosen by what the
-// kernel reports about them, so that each look, also after a restart, has the same
-// result.
+// Any user who may make a cgroup can give it a name with the id of a running container. If
+// several cgroups carry one id, the container's cgroup is chosen by the kernel's facts
+// about them. Each look, even after a restart, then has the same result.
 
-// A Claim is a cgroup with processes whose name carries the id of a container that
+// A Claim is a cgroup with processes and a name that carries the id of a container that
 // runs in another cgroup.
 type Claim struct {
 	ContainerID string
@@ -22,18 +21,18 @@ type Claim struct {
 	Container   string // the container's
 }
 
-// standing decides which of several cgroups with one container's id is the
-// container's.
+// standing decides which of several cgroups with one container's id belongs to the
+// container.
 type standing struct {
 	delegated bool // others than root may have made it
 	rank      int  // of the hierarchy
 	inode     uint64
 }
 
-// compare orders standings, the container's first: what only root could make comes
-// before what a user could make in a cgroup delegated to them. Then the oldest: the
-// kernel numbers the cgroups of a hierarchy in the order in which they are made, and
-// nobody can know an id before its container is made.
+// compare orders standings, the container's first. A cgroup that only root could make comes
+// before a cgroup that a user could make in a delegated cgroup. Then the oldest comes
+// first. The kernel numbers the cgroups of a hierarchy in the order in which they are made,
+// and an id is unknown before its container is made.
 func (s standing) compare(other standing) int {
 	if s.delegated != other.delegated {
 		if s.delegated {
@@ -44,7 +43,7 @@ func (s standing) compare(other standing) int {
 	return cmp.Or(cmp.Compare(s.rank, other.rank), cmp.Compare(s.inode, other.inode))
 }
 
-// standing returns that of a cgroup; ok is false if it does not exist.
+// standing returns the standing of a cgroup. ok is false if the cgroup does not exist.
 func (t *Tree) standing(h Hierarchy, at string) (s standing, ok bool) {
 	if t.trees[h] == nil {
 		return s, false
@@ -64,8 +63,8 @@ func (t *Tree) standing(h Hierarchy, at string) (s standing, ok bool) {
 	return s, true
 }
 
-// RealContainer returns the group of the cgroup at a path if that one, and not g, is the
-// container whose id both carry. The path may come from outside.
+// RealContainer returns the group of the cgroup at a path if that group, and not g, is the
+// container with the id that both carry. The path may come from outside.
 func (t *Tree) RealContainer(g Group, at string) (Group, bool) {
 	id, upTo, ok := ContainerIn(at)
 	if !ok || id != g.ContainerID || upTo != at || !path.IsAbs(at) || path.Clean(at) != at {
@@ -80,8 +79,8 @@ func (t *Tree) RealContainer(g Group, at string) (Group, bool) {
 	return Group{}, false
 }
 
-// Has reports whether a path is the group's, in one of the hierarchies that tell
-// groups apart.
+// Has reports whether a path is the group's path in one of the hierarchies that identify
+// groups.
 func (g Group) Has(at string) bool {
 	for _, h := range identity() {
 		if g.Paths[h] == at {
@@ -91,8 +90,8 @@ func (g Group) Has(at string) bool {
 	return g.Cgroup == at
 }
 
-// Same reports whether two groups of one id are one: on hosts with several
-// hierarchies, another one may tell some of a container's processes apart.
+// Same reports whether two groups with one id are the same group. On hosts with several
+// hierarchies, another hierarchy may separate some of a container's processes.
 func (g Group) Same(other Group) bool {
 	if g.by == other.by {
 		return g.Cgroup == other.Cgroup

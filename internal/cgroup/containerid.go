@@ -7,13 +7,13 @@ import "strings"
 
 const idLength = 64 // hexadecimal digits of the container ids of OCI engines
 
-// MinPrefix is the least number of digits of a container id that is looked for.
+// MinPrefix is the least number of digits of a container id to search for.
 const MinPrefix = 12
 
-// ContainerID returns the id of the outermost container on a cgroup's path, which
-// of nested containers is the host's. It recognizes the names that Docker,
-// containerd, CRI-O and Podman give with either cgroup driver, with and without
-// Kubernetes, and those of ECS on Fargate and of Garden.
+// ContainerID returns the id of the outermost container on a cgroup's path, which is the
+// host's container if containers are nested. It recognizes the names that Docker,
+// containerd, CRI-O and Podman give with either cgroup driver, with and without Kubernetes,
+// and the names of ECS on Fargate and of Garden.
 func ContainerID(path string) (id string, ok bool) {
 	id, _, ok = ContainerIn(path)
 	return id, ok
@@ -115,8 +115,8 @@ func isDecimal(s string) bool {
 func isUUID(s string) bool   { return isGroups(s, 8, 4, 4, 4, 12) }
 func isGarden(s string) bool { return isGroups(s, 8, 4, 4, 4, 4) }
 
-// isGroups reports whether s consists of groups of hexadecimal digits of those
-// lengths, joined by dashes.
+// isGroups reports whether s consists of groups of hexadecimal digits of the lengths,
+// joined by dashes.
 func isGroups(s string, lengths ...int) bool {
 	for i, n := range lengths {
 		if i > 0 {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A CPUTime reads the CPU time that the processes of one cgroup have used, ended
-// ones included.
+// A CPUTime reads the CPU time that the processes of one cgroup have used, including ended
+// processes.
 type CPUTime struct {
 	figure                     // cpuacct.usage, without stat
 	stat       *level[cpuStat] // cpu.stat of the v2 tree
@@ -21,10 +21,10 @@ type CPUTime struct {
 	began      bool            // one was read
 }
 
-// OpenCPUTime opens the CPU time of the group's own cgroup: of v1 cpuacct if that
-// is mounted, which costs two thirds of the other, else of the v2 tree, which
-// counts CPU time on a hybrid host too. The error is an [Unavailable] if the group
-// has no cgroup of its own.
+// OpenCPUTime opens the CPU time of the group's own cgroup. It uses v1 cpuacct if that is
+// mounted, because it costs two thirds of reading the v2 tree. Otherwise it uses the v2
+// tree, which counts CPU time on a hybrid host too. The error is an [Unavailable] if the
+// group has no cgroup of its own.
 func (r *Reader) OpenCPUTime(g Group) (*CPUTime, error) {
 	var reason error = NotMounted
 	for _, h := range [...]Hierarchy{CPUAcct, V2Tree} {
@@ -113,8 +113,8 @@ type cpuStat struct {
 	hasPeriods bool
 }
 
-// Periods counts CFS periods of a cgroup with a quota: Total are those in which it had
-// something to run, Throttled those of them in which it used up its quota.
+// Periods counts CFS periods of a cgroup with a quota. Total counts the periods in which a
+// thread was runnable, Throttled the periods in which the cgroup used up its quota.
 type Periods struct{ Total, Throttled uint64 }
 
 var (
@@ -149,7 +149,7 @@ func parseCPUStat(b []byte) (s cpuStat, err error) {
 	return s, nil
 }
 
-// parseFigure reads a decimal number that nothing else follows.
+// parseFigure reads a decimal number that fills the whole text.
 func parseFigure(b []byte) (uint64, error) {
 	n, err := strconv.ParseUint(string(trimSpace(b)), 10, 64)
 	if err != nil {
@@ -158,8 +158,8 @@ func parseFigure(b []byte) (uint64, error) {
 	return n, nil
 }
 
-// stat reads a cpu.stat. If it was read at the same now already, or with recent
-// less than sharedFor before, it returns that reading.
+// stat reads a cpu.stat. It returns the last reading instead if that was taken at the same
+// now, or, with recent, less than sharedFor before.
 func (r *Reader) stat(l *level[cpuStat], now time.Time, recent bool) (cpuStat, error) {
 	if l.at.Equal(now) && !now.IsZero() || recent && l.fresh(now) {
 		return l.value, l.err

@@ -13,32 +13,31 @@ import (
 	"github.com/hotprofile/hotprofile/internal/globs"
 )
 
-// A Group is the cgroup that tells processes apart from others: that of a
-// container or of a service. With an empty ID it stands for a process that no
-// cgroup of its own tells apart.
+// A Group is the cgroup that separates processes from others: the cgroup of a container or
+// of a service. With an empty ID it stands for a process that has no such cgroup.
 type Group struct {
-	// ID is the container's id, else the path of the cgroup; empty if no cgroup
-	// tells the process apart.
+	// ID is the container's id, or else the path of the cgroup. It is empty if no cgroup
+	// separates the process from others.
 	ID string
-	// Cgroup is the path in the hierarchy that tells the group apart.
+	// Cgroup is the path in the hierarchy that identifies the group.
 	Cgroup string
-	// ContainerID is the container's id; empty outside containers.
+	// ContainerID is the container's id. It is empty outside containers.
 	ContainerID string
-	// PodUID is the Kubernetes pod's uid; empty outside pods.
+	// PodUID is the Kubernetes pod's uid. It is empty outside pods.
 	PodUID string
-	// Paths has the path in each hierarchy: the container's where the path
-	// carries its id, else the process's.
+	// Paths has the path in each hierarchy. It is the container's path if the process's
+	// path carries the container's id, and the process's path otherwise.
 	Paths Paths
 	// by is the hierarchy that Cgroup is a path in.
 	by Hierarchy
 }
 
-// ProcessOnly reports whether no cgroup tells the process apart.
+// ProcessOnly reports whether no cgroup separates the process from others.
 func (g Group) ProcessOnly() bool { return g.ID == "" }
 
-// GroupOf returns the group of a process with these paths. A container's cgroup
-// decides in whichever hierarchy it is: engines that do not put containers into
-// the v2 tree of a hybrid host leave them there in the engine's own service.
+// GroupOf returns the group of a process with these paths. A container's cgroup decides in
+// any hierarchy. Engines that do not put containers into the v2 tree of a hybrid host leave
+// them there in the engine's own service.
 func (t *Tree) GroupOf(p Paths) Group {
 	for _, h := range identity() {
 		if id, cgroup, ok := ContainerIn(p[h]); ok {
@@ -64,10 +63,9 @@ func containerGroup(p Paths, by Hierarchy, id, cgroup string) Group {
 	return g
 }
 
-// GroupAt returns the group of the cgroup at a path, that of the container around
-// it if there is one, and false if there is no such cgroup. The path may come from
-// outside: only a clean absolute one is accepted, so that it cannot lead out of the
-// tree.
+// GroupAt returns the group of the cgroup at a path, or of the container around it, and
+// false if there is no such cgroup. The path may come from outside. Only a clean absolute
+// path is accepted, so that it cannot lead out of the tree.
 func (t *Tree) GroupAt(cgroup string) (Group, bool) {
 	if !path.IsAbs(cgroup) || path.Clean(cgroup) != cgroup || cgroup == "/" {
 		return Group{}, false
@@ -120,9 +118,9 @@ func ParseGlob(pattern string) (*Glob, error) {
 // String returns the pattern.
 func (g *Glob) String() string { return g.pattern }
 
-// Match reports whether the glob matches the path or any cgroup above it, so that
-// everything under a matched cgroup matches too. A path that equals the pattern
-// matches, whatever characters systemd escaped in it.
+// Match reports whether the glob matches the path or any cgroup above it, so every cgroup
+// below a matched cgroup matches too. A path that equals the pattern matches, regardless of
+// the characters that systemd escaped in it.
 func (g *Glob) Match(path string) bool {
 	if Under(path, g.pattern) {
 		return true

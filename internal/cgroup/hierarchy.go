@@ -21,8 +21,7 @@ const (
 	numHierarchies
 )
 
-// String returns the name as /proc/PID/cgroup writes it, and "v2" for the
-// unified tree.
+// String returns the name in /proc/PID/cgroup, and "v2" for the unified tree.
 func (h Hierarchy) String() string { return hierarchyNames[h] }
 
 var hierarchyNames = [numHierarchies]string{"v2", "cpu", "cpuacct", "cpuset", "memory", "pids", "perf_event", "name=systemd"}
@@ -45,10 +44,10 @@ func hierarchyOf(name string) (Hierarchy, bool) {
 	return 0, false
 }
 
-// identity returns the hierarchies that may tell a group apart, by precedence.
+// identity returns the hierarchies that may identify a group, by precedence.
 func identity() [3]Hierarchy { return [...]Hierarchy{V2Tree, CPU, Systemd} }
 
-// A Mode is the kinds of hierarchies that the host has.
+// A Mode is the set of kinds of hierarchies that the host has.
 type Mode string
 
 // The modes.
@@ -58,13 +57,13 @@ const (
 	V2     Mode = "v2"     // only the v2 tree
 )
 
-// Paths holds a path per hierarchy, below that hierarchy's root and with a
-// leading slash; empty where the hierarchy is not mounted.
+// Paths holds a path per hierarchy, below the hierarchy's root and with a leading slash. A
+// path is empty if the hierarchy is not mounted.
 type Paths [numHierarchies]string
 
-// Unavailable is the reason why a group has no such figure at all, as opposed to a
-// reading that failed. It is a constant: returning it allocates nothing, and it
-// compares equal to itself.
+// Unavailable is the reason why a group cannot have a figure, as opposed to a reading that
+// failed. It is a constant, so returning it does not allocate, and it compares equal to
+// itself.
 type Unavailable string
 
 // Error returns the reason.
@@ -72,11 +71,11 @@ func (u Unavailable) Error() string { return string(u) }
 
 // The reasons.
 const (
-	// InRoot is for processes in the hierarchy's root, whose figures are the whole
-	// host's.
+	// InRoot is for processes in the hierarchy's root. The figures there belong to the
+	// whole host.
 	InRoot Unavailable = "its processes are in the root cgroup of that hierarchy"
-	// Shared is for a group whose cgroup in the hierarchy also holds processes of
-	// other groups, or not all of its own.
+	// Shared is for a group if its cgroup in the hierarchy also holds processes of other
+	// groups, or lacks some of its own processes.
 	Shared Unavailable = "its cgroup in that hierarchy is shared with other units"
 	// NotMounted is for a controller without a hierarchy on this host.
 	NotMounted Unavailable = "that hierarchy is not mounted"
@@ -86,12 +85,12 @@ const (
 	NoPeriods Unavailable = "no nr_periods: the cpu controller is not enabled for its cgroup, or the kernel was built without CFS bandwidth control"
 	// NoPSI is for a kernel that does not measure pressure.
 	NoPSI Unavailable = "the kernel does not measure pressure: it needs CONFIG_PSI and, where that is off by default, psi=1 on its command line"
-	// NoCgroupPSI is for a cgroup whose pressure is not measured.
+	// NoCgroupPSI is for a cgroup without measured pressure.
 	NoCgroupPSI Unavailable = "its pressure is not measured: write 1 to the cgroup.pressure of its cgroup"
 	// NoMemoryEvents is for events of memory that the kernel does not count.
 	NoMemoryEvents Unavailable = "the kernel counts none of these events: cgroup v1 counts max and oom_kill, and oom_kill needs Linux 4.13"
-	// TooManyProcesses is for a group of more than 4096 processes that would have
-	// to be read about one by one.
+	// TooManyProcesses is for a group of more than 4096 processes that would have to be
+	// read one by one.
 	TooManyProcesses Unavailable = "it has too many processes to look at one by one"
 	// NeedsLinux is for other systems.
 	NeedsLinux Unavailable = "control groups need Linux"

@@ -16,8 +16,8 @@ type MemoryUse struct {
 	inactive  []byte // the key of the inactive file pages
 }
 
-// OpenMemoryUse opens the figures of the group's own cgroup. The error is an
-// [Unavailable] if the group has none of its own.
+// OpenMemoryUse opens the figures of the group's own cgroup. The error is an [Unavailable]
+// if the group has no cgroup of its own.
 func (r *Reader) OpenMemoryUse(g Group) (*MemoryUse, error) {
 	h, dir, err := r.tree.ownOf(g, Memory)
 	if err != nil {
@@ -74,8 +74,8 @@ func (m *MemoryUse) Close() {
 	m.stat.Close()
 }
 
-// A MemoryLimit reads the memory that may be used below a path: the least limit on
-// it, and without one the host's memory.
+// A MemoryLimit reads the memory that may be used below a path. It is the least limit on
+// the path, or the host's memory without a limit.
 type MemoryLimit struct {
 	r      *Reader
 	levels []*level[uint64]
@@ -116,8 +116,8 @@ func (m *MemoryLimit) Close() {
 	m.levels = nil
 }
 
-// readMemoryLimit returns the limit of one cgroup, 0 without one. v1 shows a number
-// above the memory of any host then.
+// readMemoryLimit returns the limit of one cgroup. It returns 0 without a limit, for which
+// v1 shows a number above the memory of any host.
 func (r *Reader) readMemoryLimit(l *level[uint64]) (limit uint64, replaced bool, err error) {
 	f := &l.files[0]
 	n, replaced, err := f.Read(r.buf)
@@ -134,8 +134,8 @@ func (r *Reader) readMemoryLimit(l *level[uint64]) (limit uint64, replaced bool,
 	return limit, replaced, err
 }
 
-// hostMemoryFor is the time after which the host's memory is read again: it changes
-// when memory is plugged in, and reading it costs a hundred times as much as others.
+// hostMemoryFor is the time after which the host's memory is read again. The memory changes
+// when memory is plugged in, and reading it costs a hundred times as much as other figures.
 const hostMemoryFor = time.Minute
 
 // hostMemory returns the host's memory in bytes.

@@ -24,8 +24,8 @@ func MemoryEventNames() []string {
 	return []string{MemoryHigh, MemoryMax, MemoryOOM, MemoryOOMKill}
 }
 
-// MemoryEvents counts events of the memory of one cgroup, those of cgroups below it
-// included on v2.
+// MemoryEvents counts events of the memory of one cgroup. On v2 it includes the events of
+// the cgroups below.
 type MemoryEvents struct {
 	counts []memoryCount // of one hierarchy, the first one exists
 }
@@ -36,8 +36,9 @@ type memoryCount struct {
 	keys [][]byte // of the lines to add up, with the space behind; empty: the file is one number
 }
 
-// OpenMemoryEvents opens the counts of some events of the group's own cgroup. The error
-// is an [Unavailable] if it has none of its own, or the kernel counts none of them.
+// OpenMemoryEvents opens the counts of some events of the group's own cgroup. The error is
+// an [Unavailable] if the group has no cgroup of its own, or the kernel counts no such
+// event.
 func (r *Reader) OpenMemoryEvents(g Group, events []string) (*MemoryEvents, error) {
 	h, dir, err := r.tree.ownOf(g, Memory)
 	if err != nil {

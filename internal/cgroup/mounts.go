@@ -15,21 +15,20 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// maxMountinfo is the most that is read of a mountinfo file, in bytes: some 20,000
-// mounts.
+// maxMountinfo bounds the bytes that are read of a mountinfo file, some 20,000 mounts.
 const maxMountinfo = 4 << 20
 
-// MaxPaths is the most that is read of a /proc/PID/cgroup, in bytes.
+// MaxPaths bounds the bytes that are read of a /proc/PID/cgroup.
 const MaxPaths = 64 << 10
 
 // A mount is a directory that shows a hierarchy or a part of it.
 type mount struct {
 	dir string
-	// device is major:minor, the same for every mount of one hierarchy; empty if
+	// device is major:minor, the same for every mount of one hierarchy. It is empty if
 	// unknown.
 	device string
-	// namespacePath is the path of dir in the hierarchy, as this process's cgroup
-	// namespace shows it.
+	// namespacePath is the path of dir in the hierarchy, in this process's cgroup
+	// namespace.
 	namespacePath
 	hierarchies []Hierarchy
 }
@@ -41,8 +40,8 @@ type namespacePath struct {
 	rest string // empty, or with a leading slash
 }
 
-// parseNamespacePath fails for what the kernel does not write: a path without a
-// leading slash, or one that goes up after it went down.
+// parseNamespacePath fails for paths that the kernel does not write: a path without a
+// leading slash, or a path that goes up after it went down.
 func parseNamespacePath(path string) (namespacePath, error) {
 	p := namespacePath{rest: path}
 	for p.rest == "/.." || strings.HasPrefix(p.rest, "/../") {
@@ -112,9 +111,9 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// findMounts returns the usable mounts below root: those in this process's mount
-// table, else those of the host's first process, else those where distributions
-// mount them. all is every mount of this process, also those outside of root.
+// findMounts returns the usable mounts below root. It searches this process's mount table,
+// then the table of the host's first process, then the places where distributions mount
+// hierarchies. all is every mount of this process, including mounts outside of root.
 func findMounts(root string) (below, all []mount, err error) {
 	if b, err := procfs.ReadFile("/proc/self/mountinfo", maxMountinfo); err == nil {
 		all = parseMountinfo(b, "/")

@@ -11,12 +11,12 @@ import (
 	"strconv"
 )
 
-// maxGroupProcesses bounds the processes that are read about to find out whether a
-// cgroup is a group's own; with more it counts as shared.
+// maxGroupProcesses bounds the processes that are read to find out whether a cgroup is a
+// group's own. With more processes the cgroup counts as shared.
 const maxGroupProcesses = 4096
 
-// Own returns the directory of the group in a hierarchy if the figures there cover
-// the whole group and nothing else; the error is an [Unavailable] otherwise.
+// Own returns the directory of the group in a hierarchy if the figures there cover exactly
+// the whole group. Otherwise the error is an [Unavailable].
 func (t *Tree) Own(g Group, h Hierarchy) (dir string, err error) {
 	path := g.Paths[h]
 	switch {
@@ -40,8 +40,8 @@ func (t *Tree) Own(g Group, h Hierarchy) (dir string, err error) {
 	return dir, nil
 }
 
-// Childless reports whether none of a group's cgroups has one below it, so that
-// its figures cannot include those of another group.
+// Childless reports whether all of a group's cgroups have no cgroup below them. Then the
+// group's figures cannot include the figures of another group.
 func (t *Tree) Childless(g Group) bool {
 	for h, path := range g.Paths {
 		if t.trees[h] != nil && path != "" && path != "/" && !childless(t.dir(Hierarchy(h), path)) {
@@ -51,9 +51,9 @@ func (t *Tree) Childless(g Group) bool {
 	return true
 }
 
-// sameProcesses reports whether a cgroup holds all of the group's processes and no
-// others: with several hierarchies, even the cgroup that gives a group its name may
-// also hold processes of a container that only another hierarchy tells apart.
+// sameProcesses reports whether a cgroup holds exactly the group's processes. With several
+// hierarchies, even the cgroup that gives a group its name may hold processes of a
+// container that only another hierarchy separates.
 func (t *Tree) sameProcesses(g Group, h Hierarchy, dir string) bool {
 	ours, err := t.Processes(g)
 	if err != nil {
@@ -76,8 +76,8 @@ func (t *Tree) sameProcesses(g Group, h Hierarchy, dir string) bool {
 	return true
 }
 
-// agrees reports whether the paths that a process has now meet a condition; true
-// for one that has ended.
+// agrees reports whether the current paths of a process meet a condition. It is true for a
+// process that has ended.
 func (t *Tree) agrees(pid int, ok func(Paths) bool) bool {
 	if pid == 0 { // in a pid namespace that is not visible here
 		return false
@@ -89,10 +89,10 @@ func (t *Tree) agrees(pid int, ok func(Paths) bool) bool {
 	return ok(p)
 }
 
-// Processes returns the pids in a group's cgroup, at most 4096: with more it fails
-// with [TooManyProcesses], and with [ErrGone] if the cgroup was removed. On hosts
-// with several hierarchies some pids may belong to a container that only another
-// hierarchy tells apart.
+// Processes returns the pids in a group's cgroup, at most 4096. It fails with
+// [TooManyProcesses] if there are more, and with [ErrGone] if the cgroup was removed. On
+// hosts with several hierarchies some pids may belong to a container that only another
+// hierarchy separates.
 func (t *Tree) Processes(g Group) (map[int]bool, error) {
 	if g.ProcessOnly() || t.trees[g.by] == nil {
 		return nil, NotMounted
@@ -118,7 +118,7 @@ func (t *Tree) Processes(g Group) (map[int]bool, error) {
 	return pids, nil
 }
 
-// processesBelow returns the pids in a cgroup and in those below it.
+// processesBelow returns the pids in a cgroup and in the cgroups below it.
 func processesBelow(dir string, limit int) (map[int]bool, error) {
 	pids := map[int]bool{}
 	var failed error
@@ -148,8 +148,8 @@ func processesIn(dir string, limit int) (pids []int, err error) {
 	return pids, err
 }
 
-// eachID calls visit with each id of a file that has one per line, until visit returns
-// false. It reads the file by way of buf.
+// eachID calls visit with each id of a file with one id per line, until visit returns
+// false. It reads the file into buf.
 func eachID(file string, buf []byte, visit func(id int) bool) error {
 	f, err := openFile(file)
 	if err != nil {
@@ -171,8 +171,8 @@ func eachID(file string, buf []byte, visit func(id int) bool) error {
 
 const maxPID = 1 << 22 // PID_MAX_LIMIT of the kernel
 
-// AnyProcess returns the pid of a process of a group, or [ErrGone] if it has none that
-// is visible here.
+// AnyProcess returns the pid of a process of a group, or [ErrGone] if the group has no
+// process that is visible here.
 func (t *Tree) AnyProcess(g Group) (pid int, err error) {
 	if g.ProcessOnly() || t.trees[g.by] == nil {
 		return 0, NotMounted
@@ -191,7 +191,8 @@ func (t *Tree) AnyProcess(g Group) (pid int, err error) {
 	return pid, nil
 }
 
-// ID returns the kernel's id of the cgroup v2 of a group; false if it has none there.
+// ID returns the kernel's id of the cgroup v2 of a group, and false if the group has no
+// cgroup v2.
 func (t *Tree) ID(g Group) (uint64, bool) {
 	path := g.Paths[V2Tree]
 	if t.trees[V2Tree] == nil || g.ProcessOnly() || path == "" || path == "/" {
@@ -201,8 +202,8 @@ func (t *Tree) ID(g Group) (uint64, bool) {
 	return id, err == nil
 }
 
-// IDs returns the kernel's ids of the cgroups v2 of a group, its own and those below it,
-// at most 4096. The error is that of [Tree.Own].
+// IDs returns the kernel's ids of the cgroups v2 of a group, its own cgroup and the cgroups
+// below it, at most 4096. It returns the error of [Tree.Own].
 func (t *Tree) IDs(g Group) (map[uint64]bool, error) {
 	dir, err := t.Own(g, V2Tree)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// The resources whose pressure the kernel measures.
+// The resources for which the kernel measures pressure.
 const (
 	CPUPressure    = "cpu"
 	MemoryPressure = "memory"
@@ -22,9 +22,9 @@ const (
 // A Pressure reads how long at least one of a group's tasks waited for a resource (PSI).
 type Pressure struct{ figure }
 
-// OpenPressure opens the pressure on a resource of the group's own cgroup in the v2
-// tree, which has it on a hybrid host too. The error is an [Unavailable] if the group has no
-// cgroup of its own or the kernel does not measure pressure.
+// OpenPressure opens the pressure on a resource of the group's own cgroup in the v2 tree,
+// which has the figure on a hybrid host too. The error is an [Unavailable] if the group has
+// no cgroup of its own or the kernel does not measure pressure.
 func (r *Reader) OpenPressure(g Group, on string) (*Pressure, error) {
 	dir, err := r.tree.Own(g, V2Tree)
 	if err != nil {

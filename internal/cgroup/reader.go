@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// ErrGone is for a cgroup that was removed.
+// ErrGone is returned for a cgroup that was removed.
 var ErrGone = errors.New("the cgroup was removed")
 
 // A Reader reads figures of cgroups repeatedly and keeps files open. It belongs to
@@ -51,7 +51,7 @@ func (t *Tree) NewReader(files *openfile.Set) *Reader {
 	}
 }
 
-// Close closes the reader's own files; each opened figure is closed by its owner.
+// Close closes the reader's own files. The owner of an opened figure closes the figure.
 func (r *Reader) Close() {
 	r.changes.Close()
 	r.online.close()
@@ -76,24 +76,24 @@ type level[T any] struct {
 }
 
 const (
-	// maxWatches bounds the limits that are watched for writes; those beyond it
-	// are read each time.
+	// maxWatches bounds the limits that are watched for writes. Limits beyond it are read
+	// each time.
 	maxWatches = 1 << 15
 
-	// sharedFor is the time for which other groups use a limit that was read for
-	// one: long enough for a round through all groups, and well below the least
+	// sharedFor is the time for which a limit that was read for one group is used for other
+	// groups. It is long enough for a round through all groups, and well below the least
 	// interval between two rounds.
 	sharedFor = 50 * time.Millisecond
 
-	// heldFor is the time after which a limit without writes is read again: the
+	// heldFor is the time after which a limit without writes is read again, because the
 	// kernel does not report that a cgroup was removed and made again.
 	heldFor = 2 * time.Minute
 
 	// effectiveFor is heldFor for limits that the kernel itself may change.
 	effectiveFor = 10 * time.Second
 
-	// missingFor is the time after which a limit is looked for again whose controller
-	// was not enabled.
+	// missingFor is the time after which a limit is read again if its controller was not
+	// enabled.
 	missingFor = 5 * time.Second
 )
 
@@ -120,7 +120,7 @@ func (l *level[T]) holds(r *Reader, now time.Time) bool {
 	return l.changes() == l.written
 }
 
-// get returns a limit: of the last reading while that holds, else of a new one.
+// get returns a limit. It uses the last reading while that holds, and a new one otherwise.
 func (l *level[T]) get(r *Reader, now time.Time, read func(*Reader, *level[T]) (value T, replaced bool, err error)) (T, error) {
 	if l.holds(r, now) {
 		return l.value, l.err
@@ -143,7 +143,8 @@ func (l *level[T]) get(r *Reader, now time.Time, read func(*Reader, *level[T]) (
 	return l.value, l.err
 }
 
-// allowMissing makes a missing file no error: its controller is not enabled at this level.
+// allowMissing makes a missing file no error, because the controller is not enabled at this
+// level.
 func (l *level[T]) allowMissing() {
 	if l.missing = errors.Is(l.err, fs.ErrNotExist); l.missing {
 		l.err = nil
@@ -173,7 +174,7 @@ func (l *level[T]) unwatch() {
 	}
 }
 
-// renew forgets what was read.
+// renew discards the last reading.
 func (l *level[T]) renew() {
 	l.at = time.Time{}
 	l.unwatch()
@@ -220,7 +221,7 @@ func trimSpace(b []byte) []byte { return bytes.TrimRight(b, " \n") }
 type figure struct {
 	r    *Reader
 	file openfile.File
-	// replaced is kept over readings that fail, until wasReplaced returns it.
+	// replaced is kept over failed readings until wasReplaced returns it.
 	replaced bool
 }
 
@@ -264,8 +265,8 @@ func (f *figure) gone(err error) error {
 	return err
 }
 
-// wasReplaced reports, once, whether another cgroup has had the path since the last
-// call, so that what it counts began at 0.
+// wasReplaced reports, once, whether another cgroup has had the path since the last call.
+// The counters of the figure then began at 0.
 func (f *figure) wasReplaced() bool {
 	replaced := f.replaced
 	f.replaced = false
@@ -278,8 +279,8 @@ func (f *figure) From() string { return f.file.Path() }
 // Close closes the file.
 func (f *figure) Close() { f.file.Close() }
 
-// exists returns [NoFile] if the kernel does not have the file. One that cannot be
-// read now may be readable later.
+// exists returns [NoFile] if the kernel does not have the file. A file that cannot be read
+// now may be readable later.
 func (f *figure) exists() error {
 	switch _, err := f.read(); {
 	case errors.Is(err, ErrGone):

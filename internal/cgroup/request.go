@@ -17,12 +17,12 @@ const (
 	NoRequest Unavailable = "it requests no CPU: its shares are the least there are"
 	// DefaultWeight is for a weight that may be the kernel's default.
 	DefaultWeight Unavailable = "its cpu.weight is 100, the default: whether that is a request of one core or none at all cannot be told apart"
-	// UnknownFormula is for a weight that either formula may have made.
+	// UnknownFormula is for a weight that either formula may have produced.
 	UnknownFormula Unavailable = "its cpu.weight may come from either formula of container runtimes, and nothing on this host tells them apart: use cpu_usage with a threshold in cores for this unit"
 )
 
-// A CPURequest reads the cores that a group requests: what it gets while all
-// together want more than there is.
+// A CPURequest reads the cores that a group requests. It gets these cores while all groups
+// together want more than there are.
 type CPURequest struct {
 	figure
 	v2    bool
@@ -37,11 +37,11 @@ type CPURequest struct {
 	at     time.Time
 }
 
-// askAgain is the time after which an unexplained weight is looked at again: another
-// container may have told the formula by then.
+// askAgain is the time after which an unexplained weight is read again. By then another
+// container may have revealed the formula.
 const askAgain = time.Minute
 
-// OpenCPURequest opens the request of a group. The error is an [Unavailable] if it
+// OpenCPURequest opens the request of a group. The error is an [Unavailable] if the group
 // has no cgroup of its own.
 func (r *Reader) OpenCPURequest(g Group) (*CPURequest, error) {
 	h, dir, err := r.tree.ownOf(g, CPU)
@@ -75,8 +75,8 @@ func (r *Reader) openRequest(g Group, h Hierarchy, dir string) (*CPURequest, err
 	return q, nil
 }
 
-// Read returns the requested cores. The error is an [Unavailable] if none are
-// requested or the weight cannot be explained.
+// Read returns the requested cores. The error is an [Unavailable] if no cores are requested
+// or the weight cannot be explained.
 func (q *CPURequest) Read(now time.Time) (float64, error) {
 	n, err := q.number()
 	if err != nil {
@@ -131,13 +131,13 @@ func (q *CPURequest) formula(weight uint64) (weightFormula, bool) {
 	return q.r.formula, q.r.formula != ""
 }
 
-// maxSpec is the most that is read of a container's configuration, in bytes; a large
-// one has some 50 KiB.
+// maxSpec bounds the bytes that are read of a container's configuration. A large
+// configuration has some 50 KiB.
 const maxSpec = 4 << 20
 
-// specShares returns the CPU shares in the OCI configuration of a container of
-// containerd, Docker, k3s, CRI-O or Podman, if it can be read. They are those that
-// the container was created with, and may have changed since.
+// specShares returns the CPU shares in the OCI configuration of a container of containerd,
+// Docker, k3s, CRI-O or Podman, if it can be read. The container was created with these
+// shares, and they may have changed since.
 func (t *Tree) specShares(id string) (uint64, bool) {
 	root, err := os.OpenRoot(t.root) // no link leads out of it
 	if err != nil {

@@ -21,16 +21,15 @@ const (
 	maxCgroups = 1 << 16 // of one walk
 	maxDepth   = 64      // of one walk
 
-	// maxAsked bounds the processes of one cgroup whose paths are read to find one
-	// whose group it is.
+	// maxAsked bounds the processes of one cgroup that are read to find a process that has
+	// the cgroup as its group.
 	maxAsked = 64
 )
 
-// FindContainer returns the group of a container by its id, or by a prefix of at
-// least [MinPrefix] digits. Of several cgroups with one id it is the container's: see
-// [Claim]. A prefix of several containers is an error, except that those which users
-// could have made give way. It walks the whole tree, so callers should remember the
-// answer.
+// FindContainer returns the group of a container by its id, or by a prefix of at least
+// [MinPrefix] digits. If several cgroups have one id, it returns the container's, see
+// [Claim]. A prefix of several containers is an error, unless users could have made all but
+// one of their cgroups. It walks the whole tree, so callers should remember the answer.
 func (t *Tree) FindContainer(id string) (Group, bool, error) {
 	if len(id) < MinPrefix {
 		return Group{}, false, fmt.Errorf("container id %q is too short: at least %d digits are needed", id, MinPrefix)
@@ -74,8 +73,8 @@ func (t *Tree) FindContainer(id string) (Group, bool, error) {
 	return t.groupAt(found[0].by, found[0].path), true, nil
 }
 
-// groupAt returns the group of a cgroup, from the paths of one of its processes,
-// else from the cgroups of the same path in the other hierarchies.
+// groupAt returns the group of a cgroup, from the paths of one of its processes, or else
+// from the cgroups of the same path in the other hierarchies.
 func (t *Tree) groupAt(h Hierarchy, path string) Group {
 	if t.mode != V2 {
 		pids, _ := processesBelow(t.dir(h, path), maxAsked)
@@ -99,9 +98,8 @@ func (t *Tree) groupAt(h Hierarchy, path string) Group {
 	return Group{ID: path, Cgroup: path, Paths: p, by: h}
 }
 
-// A Scanner lists the groups of a tree repeatedly. It lists directories each time,
-// but reads about the processes of a cgroup whose groups it knows only now and then.
-// It belongs to one goroutine.
+// A Scanner lists the groups of a tree repeatedly. It lists directories each time, but
+// rarely reads the processes of a cgroup with known groups. It belongs to one goroutine.
 type Scanner struct {
 	tree  *Tree
 	round uint32
@@ -117,27 +115,27 @@ const maxClaims = 1024 // that a scanner lists
 // Claims returns the claims that the last call of Groups found, at most 1024.
 func (s *Scanner) Claims() []Claim { return s.claims }
 
-// known holds what was found in one cgroup.
+// known is the state of one cgroup from earlier rounds.
 type known struct {
 	groups []Group
 	round  uint32 // in which it was last seen
 	phase  uint32 // so that not all are read in the same round
 }
 
-// The processes of a cgroup are read again every askEvery rounds, since their
-// groups may change. A container's cgroup carries its name, so there only whether
-// it has processes may change.
+// The processes of a cgroup are read again every askEvery rounds, since their groups may
+// change. A container's cgroup carries the container's id in its name, so there only the
+// presence of processes may change.
 const (
 	askEvery          = 8
 	askContainerEvery = 64
 )
 
-// NewScanner returns a scanner that knows nothing yet.
+// NewScanner returns a scanner without known cgroups.
 func (t *Tree) NewScanner() *Scanner { return &Scanner{tree: t} }
 
-// Groups returns every group that has processes, sorted by ID, without those that
-// vanish meanwhile. A cgroup whose last process has ended is still listed for some
-// rounds, until it is removed or its processes are read again.
+// Groups returns every group that has processes, sorted by ID, without groups that vanish
+// meanwhile. A cgroup without running processes is still listed for some rounds, until it
+// is removed or its processes are read again.
 func (s *Scanner) Groups() ([]Group, error) {
 	s.round++
 	groups := map[string]Group{}
@@ -186,8 +184,8 @@ func (s *Scanner) Groups() ([]Group, error) {
 	return slices.SortedFunc(maps.Values(groups), func(a, b Group) int { return cmp.Compare(a.ID, b.ID) }), failed
 }
 
-// settle returns the container's group of two with one id. The other one is a claim
-// if it is another cgroup.
+// settle returns the container's group of two groups with one id. The other group is a
+// claim if it is another cgroup.
 func (s *Scanner) settle(a, b Group) Group {
 	if a.ContainerID == "" || a.Same(b) {
 		return a
@@ -232,9 +230,9 @@ func (s *Scanner) groupsIn(h Hierarchy, path string, inContainer bool) []Group {
 	return found
 }
 
-// groupsIn returns the groups of the processes in one cgroup. With only a v2 tree
-// that is the cgroup itself; else the paths of processes are read until one has it
-// as its group.
+// groupsIn returns the groups of the processes in one cgroup. With only a v2 tree the group
+// is the cgroup itself. Otherwise the paths of processes are read until a process has the
+// cgroup as its group.
 func (t *Tree) groupsIn(h Hierarchy, path string, inContainer bool) (groups []Group) {
 	dir := t.dir(h, path)
 	if t.mode == V2 {
@@ -273,8 +271,8 @@ func (t *Tree) groupsIn(h Hierarchy, path string, inContainer bool) (groups []Gr
 	return groups
 }
 
-// populated reports whether a cgroup has processes, or one below it: of the cgroups
-// that are first to last levels below it, where it is itself at 0.
+// populated reports whether dir or a cgroup below it has processes. It reads the levels
+// first to last, and dir is level 0.
 func populated(dir string, first, last int) bool {
 	found := false
 	walkDirs(dir, func(path string, depth int) bool {
@@ -287,8 +285,8 @@ func populated(dir string, first, last int) bool {
 	return found
 }
 
-// Match returns the outermost cgroups that a glob matches as groups, each with
-// everything under it, sorted by path.
+// Match returns the outermost cgroups that a glob matches as groups, each with every cgroup
+// below it, sorted by path.
 func (t *Tree) Match(glob *Glob) ([]Group, error) {
 	found := map[string]Group{}
 	var failed error
@@ -313,10 +311,10 @@ func (t *Tree) Match(glob *Glob) ([]Group, error) {
 	return slices.SortedFunc(maps.Values(found), func(a, b Group) int { return cmp.Compare(a.Cgroup, b.Cgroup) }), failed
 }
 
-// PerfDir returns the directory of a group in the hierarchy that perf events are
-// attached to: v1 perf_event if that is mounted, else the v2 tree. The events
-// count everything below it too. The error is an [Unavailable] if the group has no
-// cgroup of its own there.
+// PerfDir returns the directory of a group in the hierarchy that perf events are attached
+// to. It is v1 perf_event if that is mounted, and the v2 tree otherwise. The events count
+// every cgroup below it too. The error is an [Unavailable] if the group has no cgroup of
+// its own there.
 func (t *Tree) PerfDir(g Group) (string, error) {
 	h, ok := t.owner(PerfEvent)
 	if !ok {
@@ -328,9 +326,9 @@ func (t *Tree) PerfDir(g Group) (string, error) {
 	return t.Own(g, h)
 }
 
-// walkDirs calls visit for dir and the directories below it, parents first, and
-// goes below those for which visit returns true. It skips what cannot be read. It
-// returns false if it left something out at a bound.
+// walkDirs calls visit for dir and the directories below it, parents first. It goes below a
+// directory if visit returns true. It skips unreadable directories. It returns false if it
+// left out directories at a bound.
 func walkDirs(dir string, visit func(path string, depth int) bool) bool {
 	left := maxCgroups
 	return walkFrom(dir, "", 0, &left, visit)
@@ -366,11 +364,10 @@ func isDir(path string) bool {
 	return err == nil && fi.IsDir()
 }
 
-// isGone reports whether err means that a process or a cgroup has gone. ESRCH and
-// ENODEV are the kernel's answers for their files that were opened before.
+// isGone reports whether err means that a process or a cgroup has gone. ESRCH and ENODEV
+// are the kernel's answers for files that were opened before the process or cgroup went.
 func isGone(err error) bool { return procfs.IsGone(err) || errors.Is(err, syscall.ENODEV) }
 
-// isUnsupported reports whether err is the kernel's answer for the processes of a
-// threaded cgroup, which the domain above lists, and for the pressure of cgroups where
-// that is off.
+// isUnsupported reports whether err is EOPNOTSUPP. The kernel returns it for the processes
+// of a threaded cgroup, which the domain above lists, and for disabled pressure of cgroups.
 func isUnsupported(err error) bool { return errors.Is(err, syscall.EOPNOTSUPP) }

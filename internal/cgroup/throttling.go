@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// A Throttling reads how often a group was throttled, by its own cgroup or by an
-// ancestor: one that has used up its quota throttles all that is below it. What an
-// ancestor counts is for all below it, so it counts for a group by the part of the quota
-// that the group uses: a sidecar that idles in a throttled pod is not throttled.
+// A Throttling reads how often a group was throttled, by its own cgroup or by an ancestor.
+// An ancestor that has used up its quota throttles all cgroups below it. Its periods count
+// for a group only by the part of the quota that the group uses, because a sidecar that
+// idles in a throttled pod is not throttled.
 type Throttling struct {
-	// Process is set for a process: the quota of its own cgroup is for others too.
+	// Process is set for a process. The quota of its own cgroup is for other processes too.
 	Process bool
 
 	r      *Reader
@@ -29,8 +29,8 @@ type throttlingLevel struct {
 	began bool
 }
 
-// OpenGroupThrottling is OpenThrottling for a group that has a cgroup of its own in
-// that hierarchy; the error is an [Unavailable] otherwise.
+// OpenGroupThrottling is OpenThrottling for a group that has a cgroup of its own in that
+// hierarchy. Otherwise the error is an [Unavailable].
 func (r *Reader) OpenGroupThrottling(g Group) (*Throttling, error) {
 	if _, _, err := r.tree.ownOf(g, CPU); err != nil {
 		return nil, err
@@ -38,8 +38,8 @@ func (r *Reader) OpenGroupThrottling(g Group) (*Throttling, error) {
 	return r.OpenThrottling(g.Paths)
 }
 
-// OpenThrottling opens the cgroups of a path in the hierarchy that has the cpu
-// controller. The error is an [Unavailable] if none of them counts periods.
+// OpenThrottling opens the cgroups of a path in the hierarchy that has the cpu controller.
+// The error is an [Unavailable] if no cgroup on the path counts periods.
 func (r *Reader) OpenThrottling(p Paths) (*Throttling, error) {
 	h, ok := r.tree.owner(CPU)
 	if !ok || p[h] == "" {
@@ -78,10 +78,10 @@ func (r *Reader) OpenThrottling(p Paths) (*Throttling, error) {
 // throttled.
 type ThrottledPeriods struct{ Total, Throttled float64 }
 
-// Read returns the periods since the last reading of the level that was throttled
-// in the largest share of them; 0 at the first reading and if no level had a
-// period since. cores is the group's use of CPU time since then. replaced reports whether
-// the group's own count began at 0.
+// Read returns the periods since the last reading, of the level with the largest share of
+// throttled periods. It returns 0 at the first reading and if no level had a period since.
+// cores is the group's use of CPU time since then. replaced reports whether the group's own
+// count began at 0.
 func (t *Throttling) Read(now time.Time, cores float64) (grown ThrottledPeriods, replaced bool, err error) {
 	counted := false
 	for i := range t.levels {
@@ -124,8 +124,8 @@ func (t *Throttling) Read(now time.Time, cores float64) (grown ThrottledPeriods,
 	return grown, replaced, nil
 }
 
-// LimitedAbove reports whether an ancestor has a quota, which others below it can
-// use up.
+// LimitedAbove reports whether an ancestor has a quota. Other cgroups below the ancestor
+// can use up its quota.
 func (t *Throttling) LimitedAbove(now time.Time) bool {
 	for i := 1; i < len(t.levels); i++ {
 		if !t.unlimited(&t.levels[i], now) {
@@ -142,14 +142,14 @@ func (t *Throttling) Renew() {
 	}
 }
 
-// larger reports whether a share of periods is larger than another, or equal and of
+// larger reports whether a share of periods is larger than another one, or is equal and has
 // more periods.
 func (p ThrottledPeriods) larger(other ThrottledPeriods) bool {
 	a, b := p.Throttled*other.Total, other.Throttled*p.Total
 	return p.Total > 0 && (other.Total == 0 || a > b || a == b && p.Total > other.Total)
 }
 
-// part returns which part of a cgroup's quota a use of so many cores is. It is 1 while the
+// part returns the part of a cgroup's quota that a use of cores takes. It is 1 while the
 // quota is not known.
 func (t *Throttling) part(l *throttlingLevel, cores float64, now time.Time) float64 {
 	quota, err := l.quota.get(t.r, now, (*Reader).readQuota)

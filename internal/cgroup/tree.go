@@ -1,10 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cgroup reads the host's control groups: which hierarchies are mounted
-// (v1, hybrid, v2), the cgroup of a process in each of them, which of these tells
-// its [Group] apart, how much CPU time and memory that used and how much it may
-// use.
+// Package cgroup reads the host's control groups. It finds the mounted hierarchies (v1,
+// hybrid, v2), the cgroup of a process in each hierarchy, and the process's [Group]. It
+// reads the CPU time and memory that a group used, and the group's limits.
 //
 // Everything is read below a root directory, so that a collector in a container
 // can read the host's trees through a mount of the host's root. Paths that the
@@ -35,21 +34,21 @@ type Tree struct {
 	mode   Mode
 	// trees are nil for hierarchies that are not mounted.
 	trees [numHierarchies]*tree
-	// lost is the reason why this process's own cgroup was not found; empty if it was.
+	// lost is the reason why this process's own cgroup was not found. It is empty if the
+	// cgroup was found.
 	lost string
 }
 
 // tree is one mounted hierarchy.
 type tree struct {
 	mount
-	// above has the names of the cgroups from dir down to the root of this
-	// process's cgroup namespace, one per level of up; empty without a private
-	// namespace.
+	// above has the names of the cgroups from dir down to the root of this process's cgroup
+	// namespace, one per level of up. It is empty without a private namespace.
 	above []string
 }
 
-// Open finds the hierarchies below root, where the host's root is mounted; "/" on
-// the host itself.
+// Open finds the hierarchies below root. root is the mount point of the host's root, and
+// "/" on the host itself.
 func Open(root string) (*Tree, error) {
 	if !supported {
 		return nil, NeedsLinux
@@ -96,8 +95,8 @@ func Open(root string) (*Tree, error) {
 	return t, nil
 }
 
-// better reports whether a shows more of a hierarchy than b does, or the same in a
-// directory with a shorter path.
+// better reports whether a shows more of a hierarchy than b. If both show the same, the
+// directory with the shorter path is better.
 func better(a, b mount) bool {
 	return cmp.Or(cmp.Compare(b.up, a.up), cmp.Compare(len(a.rest), len(b.rest)), cmp.Compare(len(a.dir), len(b.dir))) < 0
 }
@@ -108,8 +107,8 @@ func (t *Tree) Mode() Mode { return t.mode }
 // Root returns the directory that the tree was opened at.
 func (t *Tree) Root() string { return t.root }
 
-// Mount returns the directory that a hierarchy is read from; empty if it is not
-// mounted.
+// Mount returns the directory that a hierarchy is read from. It is empty if the hierarchy
+// is not mounted.
 func (t *Tree) Mount(h Hierarchy) string {
 	if tr := t.trees[h]; tr != nil {
 		return tr.dir
@@ -117,8 +116,8 @@ func (t *Tree) Mount(h Hierarchy) string {
 	return ""
 }
 
-// Limited returns in one line why parts of the host are not visible and what to do
-// about it; empty if all are.
+// Limited returns in one line why parts of the host are not visible, with a remedy. It is
+// empty if all parts are visible.
 func (t *Tree) Limited() string {
 	if t.lost != "" {
 		return t.lost
@@ -174,7 +173,7 @@ func (t *Tree) readPaths(file string) (Paths, error) {
 	return p, err
 }
 
-// ErrOutside is for a process in a part of the host's tree that is not mounted
+// ErrOutside is returned for a process in a part of the host's tree that is not mounted
 // below root.
 var ErrOutside = errors.New("its cgroup is outside of the collector's cgroup namespace: mount the host's root and name it in root_path")
 
@@ -220,8 +219,8 @@ func (t *Tree) setPath(p *Paths, h Hierarchy, path string) error {
 	return err
 }
 
-// resolve returns the path below the mount's directory of a path that the kernel
-// shows in this process's cgroup namespace.
+// resolve returns the path below the mount's directory. at is a path in this process's
+// cgroup namespace, as the kernel shows it.
 func (tr *tree) resolve(at namespacePath) (string, error) {
 	var path string
 	switch {
@@ -244,8 +243,8 @@ func (tr *tree) resolve(at namespacePath) (string, error) {
 // dir returns the directory of a path in a hierarchy.
 func (t *Tree) dir(h Hierarchy, path string) string { return filepath.Join(t.trees[h].dir, path) }
 
-// owner returns the hierarchy that has a controller: its own v1 hierarchy if that is
-// mounted, else the v2 tree, where the controller may be off.
+// owner returns the hierarchy that has a controller. It is the controller's v1 hierarchy if
+// that is mounted. Otherwise it is the v2 tree, where the controller may be off.
 func (t *Tree) owner(h Hierarchy) (Hierarchy, bool) {
 	if t.trees[h] != nil {
 		return h, true
@@ -253,8 +252,8 @@ func (t *Tree) owner(h Hierarchy) (Hierarchy, bool) {
 	return V2Tree, t.trees[V2Tree] != nil
 }
 
-// ownOf returns the hierarchy that has a controller, and the directory of a group's
-// own cgroup there. The error is an [Unavailable] if there is none.
+// ownOf returns the hierarchy that has a controller, and the directory of a group's own
+// cgroup there. The error is an [Unavailable] if there is no such cgroup.
 func (t *Tree) ownOf(g Group, controller Hierarchy) (h Hierarchy, dir string, err error) {
 	h, ok := t.owner(controller)
 	if !ok {
@@ -264,10 +263,10 @@ func (t *Tree) ownOf(g Group, controller Hierarchy) (h Hierarchy, dir string, er
 	return h, dir, err
 }
 
-// findNamespaceRoot returns the names of the cgroups from a hierarchy's mounted root
-// down to the root of this process's cgroup namespace, nil if it is not found. The
-// kernel shows only the number of levels. The directory is the one with the inode of
-// the namespace's root if that is mounted too, else the one that lists this process.
+// findNamespaceRoot returns the names of the cgroups from a hierarchy's mounted root down
+// to the root of this process's cgroup namespace, or nil if it is not found. The kernel
+// shows only the number of levels. If the namespace's root is mounted too, the directory
+// has the same inode. Otherwise the directory lists this process.
 func (tr *tree) findNamespaceRoot(all []mount) []string {
 	var own uint64
 	for _, m := range all {

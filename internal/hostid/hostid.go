@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostid reads the names and ids of this host. The receiver sends the first
-// of each, and cpu_trigger believes a pid or a cgroup only of a sender that gives
-// one of them.
+// Package hostid reads the names and ids of this host. The receiver sends the first name
+// and the first id. cpu_trigger trusts a pid or a cgroup only if the sender gives a name or
+// id of this host.
 package hostid
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Names returns the host's names, the best first. If root is not "/", this process
-// is in a container whose name the kernel gives, so /etc/hostname comes first.
+// Names returns the host's names, the best first. If root is not "/", this process is in a
+// container and the kernel gives the container's name, so /etc/hostname comes first.
 func Names(root string) []string {
 	kernel, _ := os.Hostname() // the file is enough
 	names := []string{kernel, word(filepath.Join(root, "etc/hostname"))}
@@ -26,8 +26,8 @@ func Names(root string) []string {
 	return distinct(names)
 }
 
-// IDs returns the host's ids, the best first: the machine's, and in clouds the
-// instance's, which resource detection gives as host.id.
+// IDs returns the host's ids, the best first. They are the machine's id and, in clouds, the
+// instance's id, which resource detection sends as host.id.
 func IDs(root string) []string {
 	var ids []string
 	for _, file := range []string{"etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid", "var/lib/cloud/data/instance-id"} {
@@ -36,7 +36,7 @@ func IDs(root string) []string {
 	return distinct(ids)
 }
 
-// Best returns the first of names or ids, empty if there is none.
+// Best returns the first of names or ids. It is empty if there are none.
 func Best(words []string) string {
 	if len(words) == 0 {
 		return ""
@@ -53,8 +53,7 @@ func distinct(words []string) (out []string) {
 	return out
 }
 
-// word returns the single word that a file of at most 256 bytes holds, else
-// nothing.
+// word returns the only word in a file of at most 256 bytes, or an empty string.
 func word(path string) string {
 	text, err := procfs.ReadFile(path, 256)
 	fields := strings.Fields(string(text))

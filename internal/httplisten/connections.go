@@ -19,11 +19,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
-// ofClient returns how many of all connections a client may have while no other has any.
+// ofClient returns how many of all connections a client may have while there are no other
+// clients.
 func ofClient(all int) int { return max(1, all/2) }
 
-// ofUser returns how many of all connections the processes of one user on a Unix socket
-// may have. User 0 of containers is as many users as there are containers.
+// ofUser returns how many of all connections the processes of one user on a Unix socket may
+// have. User 0 of containers has no such bound, because each container is a client.
 func ofUser(all int) int { return max(1, all*3/4) }
 
 // client identifies the other end of a connection. Empty parts have no bound.
@@ -50,8 +51,9 @@ func unwrapped(c net.Conn) net.Conn {
 	}
 }
 
-// clientOf returns the client of a connection of the kernel. Addresses of loopback do not
-// tell one process of this host from another. A /64 of IPv6 is one client.
+// clientOf returns the client of a connection of the kernel. Connections over loopback have
+// an empty client, because their addresses do not separate the processes of this host. A
+// /64 of IPv6 is one client.
 func clientOf(c net.Conn, cgroups *cgroup.Tree) client {
 	if c, ok := c.(*net.UnixConn); ok {
 		pid, uid, err := unixsocket.Peer(c)
@@ -74,9 +76,9 @@ func clientOf(c net.Conn, cgroups *cgroup.Tree) client {
 	}
 }
 
-// clientOnHost returns the client that a process is: its container or service, so that a
-// fork is no new client. Processes that ended since they connected are one client for each
-// user, because it is too late to learn their cgroup.
+// clientOnHost returns the client of a process. It is the process's container or service,
+// so that a fork is no new client. Processes that ended since they connected are one client
+// for each user, because it is too late to learn their cgroup.
 func clientOnHost(pid, uid int, cgroups *cgroup.Tree) client {
 	user := fmt.Sprintf("user %d", uid)
 	process := client{user: user, name: fmt.Sprintf("process %d of %s", pid, user)}
@@ -97,23 +99,25 @@ func clientOnHost(pid, uid int, cgroups *cgroup.Tree) client {
 	return client{user: user, name: "cgroup " + group.Cgroup}
 }
 
-// Stats count what the bounds of a server did.
+// Stats are the counts of connections and requests that the bounds of a server affected.
 type Stats struct {
-	// GaveWay are idle connections that were closed in favour of new ones, Refused the
-	// new ones that were closed: their client has as many as it may, none of them idle.
+	// GaveWay counts idle connections that were closed in favour of new ones. Refused
+	// counts new connections that were closed because their client or user has as many as
+	// it may, all busy.
 	GaveWay, Refused uint64
-	// WrongHost are requests that named another host than this one.
+	// WrongHost counts requests that named a different host.
 	WrongHost uint64
 }
 
-// connections is a listener that bounds the connections in all, of each client, and of
-// each user. A client may have as many as are left: the first one half, the next one half
-// of the rest, so that however many clients take what they may, there is room for
-// another. At a bound a connection that is idle gives way: that of the client with the
-// most, if it has at least as many, or of the same user. Where none is idle, the new
-// connection is closed; that of a client without another waits, with the next ones in
-// the kernel's queue behind it. A connection with bytes to read is not idle, though its
-// request has not begun.
+// connections is a listener that bounds the connections in all, of each client, and of each
+// user. A client may have as many as are left. The first client takes at most half, the
+// next one half of the rest, so that there is always room for another client.
+//
+// At a bound an idle connection gives way. It belongs to the same user, or to the client
+// with the most connections if it has at least as many. If no connection is idle, the new
+// connection is closed. The first connection of a client waits instead, unless its user is
+// at the bound, with the next ones in the kernel's queue behind it. A connection with bytes
+// to read is not idle, though its request has not begun.
 //
 // Invariants:
 //   - conns has each connection that was accepted and not closed, at most max
@@ -204,8 +208,8 @@ func (l *connections) newConn(accepted net.Conn) *conn {
 	return c
 }
 
-// admit adds a connection if the bounds allow, else it returns the idle one that gives
-// way, if there is one.
+// admit adds a connection if the bounds allow it. Otherwise it returns the idle connection
+// that gives way, if there is one.
 func (l *connections) admit(c *conn) (admitted bool, victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -247,7 +251,7 @@ func (l *connections) userFull(p client) bool {
 	return p.user != "" && l.byUser[p.user] >= ofUser(l.max)
 }
 
-// idlest returns the connection, of those selected, that gives way; nil if none is
+// idlest returns the selected connection that gives way. It returns nil if no connection is
 // idle.
 func (l *connections) idlest(selected func(*conn) bool) *conn {
 	for range l.conns {
@@ -275,9 +279,8 @@ func (l *connections) oldest(selected func(*conn) bool) (out *conn) {
 	return out
 }
 
-// wait waits until another connection is idle or closed. It closes a connection that
-// is not to be waited for and returns false: where its client or user is at the bound,
-// or when the listener is closed.
+// wait waits until another connection is idle or closed. It closes the connection and
+// returns false if its client or user is at the bound, or when the listener is closed.
 func (l *connections) wait(c *conn) bool {
 	l.mu.Lock()
 	full, closed := l.clientFull(c.client) || l.userFull(c.client), l.closed
@@ -330,8 +333,8 @@ func (l *connections) Close() error {
 	return l.Listener.Close()
 }
 
-// setState is the http.Server's ConnState: a connection is idle before its first
-// request and between two.
+// setState is the http.Server's ConnState. A connection is idle before its first request
+// and between two requests.
 func (l *connections) setState(c net.Conn, state http.ConnState) {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()

@@ -30,27 +30,27 @@ type Config struct {
 	// Key is the YAML key of the server's settings, which errors name.
 	Key  string
 	HTTP confighttp.ServerConfig
-	// Handler serves what authentication and decompression let through.
+	// Handler serves the requests that pass authentication and decompression.
 	Handler http.Handler
 	// WriteError answers a request that does not reach Handler.
 	WriteError func(w http.ResponseWriter, r *http.Request, why string, status int)
-	// Wrap, if set, wraps confighttp's handlers: it sees a request before
-	// authentication and decompression do.
+	// Wrap, if set, wraps confighttp's handlers. It sees a request before authentication
+	// and decompression.
 	Wrap func(http.Handler) http.Handler
-	// MaxConnections is the most connections at a time; a client may have as many as are
-	// left. At a bound idle ones give way.
+	// MaxConnections bounds the connections at a time. A client may have as many as are
+	// left. At a bound idle connections give way.
 	MaxConnections int
-	// Cgroups are those of the host: a client on a Unix socket is its container or
-	// service. nil: it is its process.
+	// Cgroups are the host's cgroups. With them, a client on a Unix socket is a container
+	// or service. If nil, it is a process.
 	Cgroups *cgroup.Tree
-	// MaxHeaderBytes is the most bytes of a request's header.
+	// MaxHeaderBytes bounds the bytes of a request's header.
 	MaxHeaderBytes int
-	// ShutdownTimeout is the time that Shutdown waits for requests under way before it
-	// closes their connections; 0: until its context ends.
+	// ShutdownTimeout is the time that Shutdown waits for running requests before it closes
+	// their connections. 0 means until its context ends.
 	ShutdownTimeout time.Duration
-	// AllowedHosts are names in the header Host, beside localhost and the endpoint's, by
-	// which the server is called. nil: a server that others than this host reach is
-	// called by any. An error names the key allowed_hosts.
+	// AllowedHosts are names in the header Host by which the server may be called, besides
+	// localhost and the endpoint's. If nil, a server that other hosts can reach accepts any
+	// name. An error names the key allowed_hosts.
 	AllowedHosts []string
 	// SocketMode is the mode of a Unix socket's file.
 	SocketMode fs.FileMode
@@ -137,8 +137,8 @@ func (s *Server) newHTTPServer(ctx context.Context, host component.Host, set com
 	return server, nil
 }
 
-// ServeHTTP serves one request of a started server; after the begin of Shutdown it
-// answers 503.
+// ServeHTTP serves one request of a started server. After the begin of Shutdown it answers
+// 503.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.begin() {
 		s.cfg.WriteError(w, r, "the collector is shutting down", http.StatusServiceUnavailable)
@@ -154,7 +154,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.next.ServeHTTP(w, r)
 }
 
-// Stats returns what the bounds of the server did. It may be called before Start.
+// Stats returns the counts of the server's bounds. It may be called before Start.
 func (s *Server) Stats() Stats {
 	stats := s.connections.counted()
 	stats.WrongHost = s.wrongHost.Load()
@@ -200,9 +200,9 @@ func (s *Server) begin() bool {
 	return true
 }
 
-// Shutdown refuses new requests and waits for those under way. At the deadline it
-// closes their connections, waits for their handlers to return, and returns an
-// error. It does nothing without Start, and the second time.
+// Shutdown refuses new requests and waits for running requests. At the deadline it closes
+// their connections, waits for their handlers to return, and returns an error. Without
+// Start, and when called again, it has no effect.
 func (s *Server) Shutdown(ctx context.Context) (err error) {
 	s.shutdown.Do(func() { err = s.stop(ctx) })
 	return err

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasUnread reports whether bytes have arrived that nobody has read.
+// hasUnread reports whether unread bytes have arrived.
 func hasUnread(c syscall.RawConn) bool {
 	n := 0
 	err := c.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })

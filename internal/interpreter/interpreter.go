@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package interpreter is the contract between the receiver, which walks the stacks of
-// interpreted programs, and a driver, which knows where an interpreter keeps them. A
-// driver registers itself, as drivers of database/sql do: the one in
-// extension/languagesextension needs many modules, which a collector without it does not
-// have.
+// interpreted programs, and a driver, which knows where an interpreter keeps them. A driver
+// registers itself, as drivers of database/sql do. The driver in
+// extension/languagesextension needs many modules, and a collector without the driver does
+// not need them.
 package interpreter
 
 import (
@@ -18,7 +18,7 @@ type Driver interface {
 	// Knows reports whether a file may be an interpreter, by its path.
 	Knows(path string) bool
 	// Attach finds the interpreter of a process. It reads files and memory of the process,
-	// which may not answer, and trusts nothing in them.
+	// which may not answer, and does not trust their content.
 	Attach(p Process) (Layout, error)
 }
 
@@ -45,8 +45,8 @@ type Mapping struct {
 	Path                     string
 }
 
-// Layout tells where an interpreter keeps its stacks. The language that is not nil is the
-// one of the process; all are nil if it has none that is known.
+// Layout describes where an interpreter keeps its stacks. The language that is not nil is
+// the process's language. All languages are nil if the process has no known language.
 type Layout struct {
 	Python  *Python
 	HotSpot *HotSpot
@@ -58,7 +58,7 @@ type Range struct{ Start, Limit uint64 }
 // Has reports whether an address is in the range.
 func (r Range) Has(address uint64) bool { return address-r.Start < r.Limit-r.Start }
 
-// Python is the layout of CPython. Offsets are in bytes; addresses are the process's.
+// Python is the layout of CPython. Offsets are in bytes, and addresses are in the process.
 type Python struct {
 	// Minor is the version: 12 is Python 3.12.
 	Minor int
@@ -66,9 +66,10 @@ type Python struct {
 	Loop []Range
 	// ThreadID is the offset of the thread's id from the thread pointer.
 	ThreadID uint64
-	// StateTLS is the offset of the thread's state from the thread pointer; 0 if the state
-	// is thread-specific data: then it is at the offset TSD, with StateKey's value times
-	// TSDSize added, from the thread pointer or from the address that is stored at TSD.
+	// StateTLS is the offset of the thread's state from the thread pointer. It is 0 if the
+	// state is thread-specific data. Then it is at the offset TSD, with StateKey's value
+	// times TSDSize added, from the thread pointer or from the address that is stored at
+	// TSD.
 	StateTLS    int64
 	StateKey    uint64
 	TSD         int64
@@ -88,8 +89,9 @@ type Python struct {
 	FrameEntry   uint64
 	FrameEntryIs byte
 
-	// CodeType is the address of the type of code objects. The offsets are in a code object,
-	// whose size without its instructions is CodeSize.
+	// CodeType is the address of the type of code objects. The other fields are offsets in
+	// a code object, except CodeSize, which is the size of a code object without its
+	// instructions.
 	CodeType                                                                  uint64
 	CodeSize, CodeFirstLine, CodeFile, CodeName, CodeQualifiedName, CodeLines uint64
 }
@@ -104,19 +106,21 @@ type HotSpot struct {
 	SegmentShift uint
 	HeapBlock    uint64
 
-	// These are offsets in a blob: of the address of its name, the begin of its code, the
-	// number of bytes of code after which its frame is complete, and the size of the frame
-	// in words. CodeOffsets reports whether Code and Deoptimize have offsets from the blob, and
-	// not addresses.
+	// Offsets in a blob. BlobName is the offset of the address of its name, and BlobCode of
+	// the begin of its code. BlobComplete is the offset of the number of bytes of code
+	// after which its frame is complete, and BlobFrame of the size of the frame in words.
+	// CodeOffsets reports whether Code and Deoptimize have offsets from the blob, and not
+	// addresses.
 	BlobName, BlobCode, BlobComplete, BlobFrame uint64
 	CodeOffsets                                 bool
-	// These are offsets in a blob with a compiled method: of the number of its compilation,
-	// of the code that frames return to if the method was deoptimized, and of the offset of
-	// the original return address in such a frame.
+	// Offsets in a blob with a compiled method. CompileID is the offset of the number of
+	// its compilation. Deoptimize is the offset of the code that frames return to if the
+	// method was deoptimized. OriginalPC is the offset of the offset of the original return
+	// address in such a frame.
 	CompileID, Deoptimize, OriginalPC uint64
 
-	// MethodConst is the offset in a method of the address of what is constant in it, which
-	// has ConstSize bytes before its bytecodes.
+	// MethodConst is the offset in a method of the address of its constant part. ConstSize
+	// is the size in bytes of the constant part before the bytecodes.
 	MethodConst, ConstSize uint64
 	// Bytecode is the word of an interpreted frame, counted from the frame pointer, that has
 	// the address of its bytecode.
@@ -135,10 +139,10 @@ type CodeHeap struct {
 
 // Code is a place in the code of a Java program.
 type Code struct {
-	// Interpreted reports whether the code is interpreted: then Address is the address of a
-	// method, and Position the number of a bytecode. Otherwise the code is compiled: Address
-	// is the address of a method's blob, Position the number of bytes of code before the
-	// instruction, and Check the CompileID of the blob.
+	// Interpreted reports whether the code is interpreted. Then Address is the address of a
+	// method, and Position the number of a bytecode. Otherwise the code is compiled. Then
+	// Address is the address of a method's blob, Position the number of bytes of code
+	// before the instruction, and Check the CompileID of the blob.
 	Interpreted     bool
 	Address         uint64
 	Position, Check uint32
@@ -155,15 +159,14 @@ var (
 	driver Driver
 )
 
-// Register makes a driver the one to use. It is called by the driver's package when it is
-// initialized.
+// Register sets the driver to use. The driver's package calls it when it is initialized.
 func Register(d Driver) {
 	mu.Lock()
 	defer mu.Unlock()
 	driver = d
 }
 
-// Registered returns the driver; nil without one.
+// Registered returns the driver. It returns nil without a driver.
 func Registered() Driver {
 	mu.Lock()
 	defer mu.Unlock()

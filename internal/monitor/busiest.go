@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// busyEnough is the usage, in cores, from which the threads of a unit are read
-	// one by one: below it none of them is busy for half of the time.
+	// busyEnough is the usage, in cores, from which the threads of a unit are read one by
+	// one. Below it no thread is busy for half of the time.
 	busyEnough = 0.5
 
 	// maxThreads bounds the threads of one unit that are read.
@@ -24,7 +24,8 @@ const (
 )
 
 const (
-	// NotBusy is the gap of a unit of which no thread can be busy for half of the time.
+	// NotBusy is the gap of a unit that has no thread that can be busy for half of the
+	// time.
 	NotBusy Gap = "it uses less than half a core, so its threads are not looked at"
 
 	// TooManyThreads is the reason of a unit with more than maxThreads threads.
@@ -37,9 +38,9 @@ const (
 // CPUBusiestThread is the CPU time of the unit's busiest thread.
 const CPUBusiestThread = "cpu_busiest_thread"
 
-// busiest is the meter of cpu_busiest_thread. It adds, at each step, the CPU time of
-// the thread that used most. A thread's clock moves once per scheduler tick. Only busy
-// units are read, so after a pause it begins with a new starting point.
+// busiest is the meter of cpu_busiest_thread. It adds, at each step, the CPU time of the
+// thread that used most. A thread's clock moves once per scheduler tick. Only busy units
+// are read, so the meter begins with a new starting point after a pause.
 type busiest struct {
 	w       *Watcher
 	tasks   opened[threadLister]
@@ -170,7 +171,7 @@ func (t *threadClock) read(buf []byte) (time.Duration, error) {
 	return procfs.ParseSchedstat(buf[:n])
 }
 
-// pause forgets the threads, as of a unit that is not busy.
+// pause forgets the threads while the unit is not busy.
 func (m *busiest) pause() {
 	m.running = false
 	for tid, t := range m.threads {
@@ -189,7 +190,7 @@ type processTasks struct {
 	pid    int
 }
 
-// List calls visit for each.
+// List calls visit for each thread.
 func (p processTasks) List(visit func(tid int) bool) error {
 	tids, err := p.procfs.Threads(p.pid)
 	if procfs.IsGone(err) {
@@ -206,5 +207,5 @@ func (p processTasks) List(visit func(tid int) bool) error {
 // From returns the directory that is listed.
 func (p processTasks) From() string { return p.procfs.File(p.pid, "task") }
 
-// Close does nothing: the directory is opened each time.
+// Close has no effect, because the directory is opened each time.
 func (p processTasks) Close() {}

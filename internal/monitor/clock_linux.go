@@ -15,12 +15,13 @@ import (
 
 type systemClocks struct{}
 
-// process reads the CPU clock of a whole process. Its id is that of
+// process reads the CPU clock of a whole process. The clock's id is
 // MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) in the kernel's posix-timers.h.
 func (systemClocks) process(pid int) (time.Duration, error) {
 	const sched = 2
 	var ts unix.Timespec
-	// The call never blocks, so the runtime need not know of it: that would wake a thread.
+	// The system call never blocks, so announcing it to the runtime would only wake a
+	// thread.
 	_, _, err := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(int32(^pid<<3|sched)), uintptr(unsafe.Pointer(&ts)), 0)
 	switch err {
 	case 0:

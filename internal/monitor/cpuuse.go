@@ -12,7 +12,8 @@ import (
 
 // A counter is a cumulative CPU time.
 type counter interface {
-	// Read returns it. replaced: it started over since the last reading.
+	// Read returns the CPU time. replaced reports that it started over since the last
+	// reading.
 	Read(now time.Time) (used time.Duration, replaced bool, err error)
 	From() string
 	Close()
@@ -67,8 +68,8 @@ func (c *cpuUse) read(now time.Time) {
 	c.last, c.lastAt = used, now
 }
 
-// recheck checks now and then whether the unit's cgroup is its own. A container's is,
-// as its name shows.
+// recheck checks now and then whether the unit's cgroup is its own. A container's cgroup
+// always is, as its name shows.
 func (c *cpuUse) recheck() (switched bool, err error) {
 	if !c.w.recheck || c.w.process != nil || c.own && c.w.ownsByName() {
 		return false, nil
@@ -90,8 +91,8 @@ func (c *cpuUse) recheck() (switched bool, err error) {
 	return true, nil
 }
 
-// open opens the unit's own counter, or else its processes' clocks. On an error it
-// changes nothing.
+// open opens the unit's own counter, or else its processes' clocks. On an error the old
+// counter stays.
 func (c *cpuUse) open() error {
 	s := c.w.source
 	own, err := s.reader.OpenCPUTime(c.w.unit)
@@ -110,7 +111,7 @@ func (c *cpuUse) open() error {
 
 func (c *cpuUse) gone() bool { return errors.Is(c.err, ErrGone) || errors.Is(c.err, cgroup.ErrGone) }
 
-// cores returns the usage since the last reading, which is not known at a starting point.
+// cores returns the usage since the last reading. It is not known at a starting point.
 func (c *cpuUse) cores() (float64, bool) {
 	if c.over <= 0 {
 		return 0, false
@@ -141,7 +142,7 @@ const (
 )
 
 // guardShare is the share of the host's CPU, in percent, that a unit must use for a
-// host-wide monitor to count for it. Else a policy with such a monitor alone would open
+// host-wide monitor to count for it. Otherwise a policy with only such a monitor would open
 // every gate at once.
 const guardShare = 10
 
@@ -153,8 +154,8 @@ func newRequestUtilization(w *Watcher, _ string) meter { return &share{w: w, of:
 
 func newHostShare(w *Watcher, _ string) meter { return &share{w: w, of: online{w.source}} }
 
-// share is the meter of the CPU time used as a share of cores that may change: the
-// capacity, the request, the host's, or, of cpu_usage, one.
+// share is the meter of the CPU time used as a share of cores that may change. The cores
+// are the capacity, the request, the host's cores or, for cpu_usage, one.
 type share struct {
 	w     *Watcher
 	of    cores

@@ -14,12 +14,12 @@ import (
 // times that it had no memory left. [MemoryEventsOf] names one of other events.
 const MemoryEvents = "memory_events"
 
-// defaultMemoryEvents are the events of memory_events where none are named. A program
-// that reads files reaches its limit all the time (max), and nothing is wrong.
+// defaultMemoryEvents are the events of memory_events if none are named. max is not a
+// default, because a healthy program that reads files reaches its limit all the time.
 func defaultMemoryEvents() []string { return []string{cgroup.MemoryOOM, cgroup.MemoryOOMKill} }
 
-// MemoryEventsOf returns the name of the monitor of some of [cgroup.MemoryEventNames]:
-// memory_events, and for others than the default ones memory_events(high,max).
+// MemoryEventsOf returns the name of the monitor of some of [cgroup.MemoryEventNames]. It
+// is memory_events for the default events, and memory_events(high,max) for other events.
 func MemoryEventsOf(events []string) string {
 	list := slices.DeleteFunc(cgroup.MemoryEventNames(), func(e string) bool { return !slices.Contains(events, e) })
 	if len(list) == 0 || slices.Equal(list, defaultMemoryEvents()) {

@@ -1,20 +1,19 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package monitor reads the monitors of units: how much CPU a unit uses, and whatever
-// else a policy can test. Readings are cumulative, so a late or missing one does not
-// distort a mean.
+// Package monitor reads the monitors of units: the CPU usage of a unit, and all other
+// figures that a policy can test. Readings are cumulative, so a late or missing reading
+// does not distort a mean.
 //
-// A [Source] opens a [Watcher] per unit, which reads the monitors in use, each from the
-// file or event that this host has for it. A monitor that fails does not affect the
-// others; one that a unit cannot have returns the reason, a [cgroup.Unavailable].
-// Figures of the host, and limits of cgroups above several units, are read once for all
-// of them.
+// A [Source] opens a [Watcher] per unit. A Watcher reads each monitor in use from the file
+// or event that this host has for it. A monitor that fails does not affect the others. An
+// unavailable monitor returns the reason, a [cgroup.Unavailable]. Figures of the host, and
+// limits of cgroups above several units, are read once for all units.
 //
 // To add a monitor, write its file, with its name and its meter, and add a line to
 // definitions.
 //
-// The package knows of cgroups and processes, not of policies or profiles.
+// The package uses cgroups and processes, and is independent of policies and profiles.
 package monitor
 
 import (
@@ -29,7 +28,7 @@ import (
 // A Scope is the kind of a unit: a cgroup or a process.
 type Scope uint8
 
-// The scopes. A [Kind] has the union of those that it works in.
+// The scopes. A [Kind] has the union of the scopes that the monitor works in.
 const (
 	CgroupScope Scope = 1 << iota
 	ProcessScope
@@ -40,22 +39,24 @@ const (
 // A Kind describes a monitor.
 type Kind struct {
 	Name string
-	// Scale: the value over a span is Scale × ΔNum / ΔDen.
+	// Scale is the factor of values. The value over a span is Scale × ΔNum / ΔDen.
 	Scale float64
-	// Gauge: Num is a momentary value, and Den is not used.
+	// Gauge reports that Num is a momentary value, and Den is not used.
 	Gauge bool
-	// Sparse: Den may stand still because nothing that it counts happened. Such a
+	// Sparse reports that Den may stand still because there was no event to count. Such a
 	// span has no value and is no gap.
 	Sparse bool
-	// Whole: Num is the value over the whole window of its condition, and Den is 0.
+	// Whole reports that Num is the value over the whole window of its condition, and Den
+	// is 0.
 	Whole bool
-	// Guard names the monitor that must be at least GuardAtLeast over the same span
-	// for this one to count; empty for most.
+	// Guard names the monitor that must be at least GuardAtLeast over the same span for
+	// this monitor to count. It is empty for most monitors.
 	Guard        string
 	GuardAtLeast float64
-	// Scopes in which it works.
+	// Scopes are the kinds of units that the monitor works for.
 	Scopes Scope
-	// Hidden monitors only guard others and cannot be named in a policy.
+	// Hidden reports that the monitor only guards other monitors and cannot be named in a
+	// policy.
 	Hidden bool
 }
 
@@ -90,7 +91,7 @@ func definitions() []definition {
 	}
 }
 
-// definitionOf returns the monitor of a name, which may have parameters in
+// definitionOf returns the monitor with a name. The name may have parameters in
 // parentheses.
 func definitionOf(name string) (d definition, parameters string, ok bool) {
 	base, parameters, _ := strings.Cut(strings.TrimSuffix(name, ")"), "(")
@@ -117,10 +118,10 @@ func KindOf(name string) (Kind, bool) {
 	return d.Kind, ok
 }
 
-// A Reading is cumulative: the value over the span between two of them is
-// Scale × ΔNum / ΔDen. Both start at 0 at a watcher's first reading and never run
-// backwards. The reading of a gauge has the momentary value in Num; that of
-// memory_utilization has the bytes in use in Den.
+// A Reading is cumulative: the value over the span between two readings is Scale × ΔNum /
+// ΔDen. Both start at 0 at a watcher's first reading and never run backwards. The reading
+// of a gauge has the momentary value in Num. The reading of memory_utilization has the
+// bytes in use in Den.
 type Reading struct {
 	Time time.Time // when the figures were read; monotonic
 	// Num and Den are CPU seconds and the capacity in core seconds for
@@ -132,20 +133,19 @@ type Reading struct {
 // A Result is the result of one monitor of a unit at one moment.
 type Result struct {
 	Reading Reading
-	// Restarted: the counter started over, as when a container restarted under its
-	// name. No span may include this reading: it is a new starting point, as the first
-	// one is.
+	// Restarted reports that the counter started over, as when a container restarted under
+	// its name. No span may include this reading. It is a new starting point, like the
+	// first reading.
 	Restarted bool
-	// Err is nil, a [cgroup.Unavailable] (the reason why the unit has no such
-	// reading), [ErrGone], a [Gap], or the error of a reading that failed. None of
-	// them is a zero.
+	// Err is nil, a [cgroup.Unavailable] (the reason why the unit has no such reading),
+	// [ErrGone], a [Gap], or the error of a reading that failed. An error never means a
+	// zero.
 	Err error
 }
 
-// A Gap is the reason why a reading was not taken although it could have been: a unit
-// that cannot reach a threshold is not measured closely. It is neither counted as a
-// failure nor logged.
+// A Gap is the reason why a possible reading was not taken. A unit that cannot reach a
+// threshold is not measured closely. A Gap is neither counted as failed nor logged.
 type Gap = bottleneck.Gap
 
-// ErrGone is the error for a unit whose cgroup was removed, or whose process ended.
+// ErrGone is returned for a unit after its cgroup was removed or its process ended.
 var ErrGone = errors.New("the unit is gone")

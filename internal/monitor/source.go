@@ -16,8 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// ForeignPIDs is the reason of a collector in another pid namespace than the procfs
-// that it reads: it would read the clocks of other processes.
+// ForeignPIDs is the reason of a collector that reads the procfs of another pid namespace.
+// The collector would read the clocks of other processes.
 const ForeignPIDs = bottleneck.ForeignPIDs
 
 // A Source takes readings of units. It belongs to one goroutine.
@@ -56,16 +56,16 @@ type clocks interface {
 type Options struct {
 	// MaxOpenFiles bounds the files that are kept open between readings.
 	MaxOpenFiles int
-	// Least is the lowest threshold in use, by monitor; 0 for a missing one. A costly
-	// monitor is read only for units that can reach it.
+	// Least is the lowest threshold in use, by monitor, and 0 for a missing monitor. A
+	// costly monitor is read only for units that can reach it.
 	Least map[string]float64
 	// MaxSwitchesPerSecond is the number of context switches of the host above which
-	// cpu_bottleneck is unavailable; 0 for the default of 200,000.
+	// cpu_bottleneck is unavailable. 0 means 200,000.
 	MaxSwitchesPerSecond int
-	// TCP returns the figures of the TCP connections of a unit that is a group, or else
-	// a process. It is called for each reading. nil: connections are not read.
+	// TCP returns the figures of the TCP connections of a unit that is a group, or else a
+	// process. It is called for each reading. If nil, connections are not read.
 	TCP func(cgroup.Group, procfs.Process) TCPFigures
-	// Now is the wall clock; nil for the system's.
+	// Now is the wall clock. Nil means the system's clock.
 	Now func() time.Time
 }
 
@@ -92,8 +92,8 @@ func (s *Source) Close() {
 	s.reader.Close()
 }
 
-// WatchUnit opens monitors, by name, of a unit that is a cgroup. An unavailable monitor
-// is not an error here but in its results.
+// WatchUnit opens monitors, by name, of a unit that is a cgroup. An unavailable monitor is
+// an error of its results and not of WatchUnit.
 func (s *Source) WatchUnit(u cgroup.Group, monitors []string) (*Watcher, error) {
 	if u.ProcessOnly() {
 		return nil, errors.New("watch a unit: it has no cgroup of its own and must be watched as a process")
@@ -147,12 +147,12 @@ func (s *Source) SetLeast(least map[string]float64) {
 	}
 }
 
-// maxAsked bounds the processes of a unit whose start is read.
+// maxAsked bounds the processes of a unit that are read to find the oldest start.
 const maxAsked = 256
 
-// StartedAt returns when the oldest running process of a unit started, among those with
-// the lowest pids, up to a bound. It is called once per unit. The error is [ErrGone] if
-// the unit has no process.
+// StartedAt returns when the oldest running process of a unit started. It considers only a
+// bounded number of processes with the lowest pids. It is called once per unit. The error
+// is [ErrGone] if the unit has no process.
 func (s *Source) StartedAt(u cgroup.Group) (time.Time, error) {
 	pids, err := s.tree.Processes(u)
 	if err != nil {

@@ -14,17 +14,17 @@ const (
 	// a fifth of the smallest quota that the kernel accepts.
 	idleBelow = 0.002
 
-	// idleReadings is the number of readings per read of the counts of an idle unit.
-	// They are cumulative, so nothing is lost.
+	// idleReadings is the number of readings per read of the counts of an idle unit. The
+	// counts are cumulative, so skipped readings lose no events.
 	idleReadings = 8
 )
 
-// CPUThrottling is the share of CFS periods in which the unit was throttled. What throttles
-// a cgroup above the unit counts by the part of that quota that the unit uses.
+// CPUThrottling is the share of CFS periods in which the unit was throttled. Throttling of
+// a cgroup above the unit counts by the part of that cgroup's quota that the unit uses.
 const CPUThrottling = "cpu_throttling"
 
 // throttling is the meter of cpu_throttling. At each step it adds the count with the
-// largest share of throttled periods, of the unit's cgroup and those above it.
+// largest share of throttled periods, of the unit's cgroup and the cgroups above it.
 type throttling struct {
 	opened[*cgroup.Throttling]
 	periods, throttled float64
@@ -67,7 +67,7 @@ func (m *throttling) read(now time.Time) (num, den float64, restarted bool, err 
 }
 
 // isIdle reports whether the unit uses so little CPU time that its own quota hardly ever
-// throttles it. It is false for a process, whose cgroup may be busy.
+// throttles it. It is false for a process, because the process's cgroup may be busy.
 func (m *throttling) isIdle() bool {
 	cores, known := m.w.use.cores()
 	return known && cores < m.w.source.idleBelow && m.w.process == nil && m.epoch == m.w.use.epoch

@@ -13,13 +13,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// recheckEvery is the number of readings after which a watcher checks again whether
-// the unit's cgroup is its own, since a cgroup below it would add to its figures, and
-// whether an unavailable monitor still is.
+// recheckEvery is the number of readings after which a watcher checks again whether the
+// unit's cgroup is its own, since a cgroup below it would add to its figures. It also
+// checks whether an unavailable monitor is still unavailable.
 const recheckEvery = 32
 
-// recheckInFull is the number of these checks after which one is made although no
-// cgroup was made below the unit's: processes may have been moved one by one.
+// recheckInFull is the number of these checks per full check. A full check is made even if
+// no cgroup was made below the unit's cgroup, because processes may have been moved one by
+// one.
 const recheckInFull = 8
 
 // A Watcher reads the monitors of one unit. A monitor that fails does not affect the
@@ -38,10 +39,10 @@ type Watcher struct {
 	capacity cgroup.Capacity
 }
 
-// A meter reads one monitor of one unit. Its figures are those of a [Reading].
+// A meter reads one monitor of one unit. Its figures are the figures of a [Reading].
 type meter interface {
-	// read returns the figures. Restarted: no span may include this reading. It is
-	// returned once, by a reading without an error.
+	// read returns the figures. restarted reports that no span may include this reading. It
+	// is returned once, by a reading without an error.
 	read(now time.Time) (num, den float64, restarted bool, err error)
 	// from returns the file or event that is read.
 	from() string
@@ -55,9 +56,9 @@ type slot struct {
 	unavailable bool // as of the last reading
 }
 
-// Read fills out, which has one element per monitor in the order in which they were
-// opened. It allocates nothing while nothing fails, except for the rare check whether
-// the cgroup is still the unit's own. Now is the time of the call, monotonic.
+// Read fills out, which has one element per monitor in the order in which they were opened.
+// Without errors it does not allocate, except for the rare check whether the cgroup is
+// still the unit's own. now is the time of the call, monotonic.
 func (w *Watcher) Read(now time.Time, out []Result) {
 	w.recheck = w.isTimeToRecheck()
 	w.use.read(now)
@@ -75,8 +76,9 @@ func (w *Watcher) Read(now time.Time, out []Result) {
 	}
 }
 
-// SetMonitors replaces the monitors that are read, by name. Those that stay go on from
-// their last reading; others are closed. After an error the watcher must be closed.
+// SetMonitors replaces the monitors that are read, by name. Monitors that stay continue
+// from their last reading, and other monitors are closed. After an error the watcher must
+// be closed.
 func (w *Watcher) SetMonitors(monitors []string) error {
 	wanted := w.use.wanted
 	if err := w.setSlots(monitors); err != nil {
@@ -93,8 +95,7 @@ func (w *Watcher) SetMonitors(monitors []string) error {
 	return nil
 }
 
-// setSlots opens the monitors that are new and closes those that are not read any
-// more.
+// setSlots opens the monitors that are new and closes the monitors that are no longer read.
 func (w *Watcher) setSlots(monitors []string) error {
 	old := w.slots
 	w.slots = make([]slot, 0, len(monitors))
@@ -145,7 +146,7 @@ func (s *slot) read(now time.Time) Result {
 	return Result{Err: err}
 }
 
-// move follows the process to another cgroup, whose limits apply from now on.
+// move follows the process to another cgroup. The new cgroup's limits apply from now on.
 func (w *Watcher) move() {
 	paths, err := w.source.tree.ParsePaths(w.process.paths)
 	if err != nil {
@@ -163,7 +164,7 @@ func (w *Watcher) move() {
 // ownsByName reports whether the cgroup's name shows that it is the unit's own.
 func (w *Watcher) ownsByName() bool { return w.process != nil || w.unit.ContainerID != "" }
 
-// processOf returns the process that the unit is; the zero one of a cgroup.
+// processOf returns the process of a unit that is a process. It is zero for a cgroup.
 func (w *Watcher) processOf() procfs.Process {
 	if w.process == nil {
 		return procfs.Process{}
@@ -171,8 +172,8 @@ func (w *Watcher) processOf() procfs.Process {
 	return w.process.process
 }
 
-// From returns the file or event that the i-th monitor is read from; empty while it is
-// unavailable.
+// From returns the file or event that the i-th monitor is read from. It is empty while the
+// monitor is unavailable.
 func (w *Watcher) From(i int) string {
 	if w.slots[i].unavailable {
 		return ""
@@ -191,8 +192,8 @@ func (w *Watcher) Close() {
 	w.use.close()
 }
 
-// opened is a figure that is opened at its first reading. It is opened again now and
-// then, to check whether it is still the unit's own, or whether there is one by now.
+// opened is a figure that is opened at its first reading. It is opened again now and then,
+// to check whether it is still the unit's own, or whether it exists by now.
 type opened[T interface {
 	From() string
 	Close()
@@ -229,7 +230,7 @@ func (o *opened[T]) get() (T, error) {
 	return it, nil
 }
 
-// from returns the file that is read; empty while none is open.
+// from returns the file that is read. It is empty while no file is open.
 func (o *opened[T]) from() string {
 	if !o.ok {
 		return ""

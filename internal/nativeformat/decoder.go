@@ -13,13 +13,13 @@ import (
 // many as one service has.
 const DefaultNameBytes = 8 << 20
 
-// maxKeptFrames is the most frames whose memory a decoder keeps for the next buffer:
-// the most that the profiler's largest buffer can contain.
+// maxKeptFrames bounds the frames for which a decoder keeps memory for the next buffer. The
+// profiler's largest buffer cannot contain more frames.
 const maxKeptFrames = MaxBuffer / 2
 
-// Decoder reads buffers of any number of services and keeps their names: a name seen
-// before costs a lookup, but no conversion or allocation. It is not safe for concurrent
-// use; a buffer takes microseconds, so one decoder behind a mutex serves many senders.
+// Decoder reads buffers of any number of services and keeps their names. A name seen before
+// costs a lookup, but no conversion or allocation. The Decoder is not safe for concurrent
+// use. A buffer takes microseconds, so one decoder behind a mutex serves many senders.
 type Decoder struct {
 	names    names
 	maxNames int
@@ -34,12 +34,12 @@ type Decoder struct {
 	frames []Name
 }
 
-// NewDecoder returns a decoder that keeps names of about maxNameBytes in total; 0
-// means [DefaultNameBytes].
+// NewDecoder returns a decoder that keeps names of about maxNameBytes in total. 0 means
+// [DefaultNameBytes].
 //
-// If the names exceed the bound when a buffer begins, the decoder removes all of them,
-// which [Decoder.Forgotten] counts. Within one buffer names may exceed the bound by a
-// small multiple of that buffer's size.
+// If the names exceed the bound when a buffer begins, the decoder removes all names.
+// [Decoder.Forgotten] counts these removals. Within one buffer names may exceed the bound
+// by a small multiple of that buffer's size.
 func NewDecoder(maxNameBytes int) *Decoder {
 	if maxNameBytes <= 0 {
 		maxNameBytes = DefaultNameBytes
@@ -47,9 +47,9 @@ func NewDecoder(maxNameBytes int) *Decoder {
 	return &Decoder{names: newNames(), maxNames: maxNameBytes}
 }
 
-// Forgotten returns how often all names were removed at the bound. When it changes,
-// earlier Names are invalid and must be dropped. It changes only at the beginning of
-// Decode, before the first sample of the buffer.
+// Forgotten returns how often all names were removed at the bound. When it changes, earlier
+// Names are invalid and must be dropped. It changes only at the beginning of Decode, before
+// the first sample of the buffer.
 func (d *Decoder) Forgotten() uint64 { return d.forgot }
 
 // Text returns the string of a name: valid UTF-8 of at most 1,536 bytes, possibly with
@@ -61,14 +61,14 @@ type Summary struct {
 	// Samples is the number of complete samples.
 	Samples int
 	// Incomplete is the number of samples cut by the end of the buffer, 0 or 1. The
-	// profiler cuts them when a buffer is full; it is not a fault.
+	// profiler cuts a sample when a buffer is full. A cut sample is not a fault.
 	Incomplete int
 	// Tail is the number of bytes of the record cut by the end of the buffer.
 	Tail int
 }
 
-// Decode calls visit with each complete sample of a buffer in order. It does not keep
-// buf or visit. The error is an [*Error]; the summary is then of the part before the
+// Decode calls visit with each complete sample of a buffer in order. It does not keep buf
+// or visit. The error is an [*Error]. With an error, the summary covers the part before the
 // fault.
 //
 // buf may contain anything. The time is proportional to its size, the memory at most a

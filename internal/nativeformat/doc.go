@@ -10,8 +10,8 @@
 //
 // # Records
 //
-// A record is an opcode and its fields. The buffer does not contain its kind; each
-// kind has its own opcodes.
+// A record is an opcode and its fields. The buffer does not contain its kind. Each kind has
+// its own opcodes.
 //
 //	kind          opcode  record            fields
 //	threads       0x01    start batch       i32 version, 1
@@ -35,15 +35,15 @@
 //	                                        frames
 //	              0x0B    end batch
 //
-// The field in brackets is in every sample of a buffer or in none. The buffer does
-// not tell which: see [Format].
+// The field in brackets is in every sample of a buffer or in no sample. The buffer does not
+// contain which case applies. See [Format].
 //
 // # Fields
 //
-// Integers are big-endian. A string is an i16 count of UTF-16 code units, 0 to
-// 512, then the units, which are little-endian. Surrogates may be unpaired; each
-// unpaired one becomes U+FFFD. An id of zeros means that there is none; the bytes of
-// an id are in the order of its hexadecimal form.
+// Integers are big-endian. A string is an i16 count of UTF-16 code units, 0 to 512, then
+// the units, which are little-endian. Surrogates may be unpaired. Each unpaired surrogate
+// becomes U+FFFD. An id of zeros means that there is no id. The bytes of an id are in the
+// order of its hexadecimal form.
 //
 // Frames begin with the leaf, each an i16 code:
 //
@@ -51,21 +51,20 @@
 //	-c     a string follows: it defines c, or defines it anew
 //	c      the string that c was defined as
 //
-// A code is valid from its definition to the end of the buffer in thread samples,
-// to the end of the sample in allocation samples, and to the next start batch
-// in selected samples. The writer defines the codes 1 to 9,999 once, and then
-// defines 10,000 anew for each string.
+// A code is valid from its definition on. It ends with the buffer in thread samples, with
+// the sample in allocation samples, and at the next start batch in selected samples. The
+// writer defines the codes 1 to 9,999 once, and then defines 10,000 anew for each string.
 //
 // # Sizes
 //
-// Before each field the writer checks whether the buffer has 200 KiB, and stops if
-// so: a buffer of thread samples may end inside a sample. The exporter copies at most
-// 200 KiB, so the end may also be inside a field. Allocation samples and selected
-// batches are complete or missing.
+// Before each field the writer checks whether the buffer has 200 KiB, and stops if it has.
+// A buffer of thread samples may therefore end inside a sample. The exporter copies at most
+// 200 KiB, so the end may also be inside a field. Allocation samples and selected batches
+// are complete or missing.
 //
 // # Source
 //
-// The layout is that of buffers recorded from release 1.16 of the instrumentation,
-// some of which are in testdata, and was checked against its writer,
+// The layout was taken from buffers recorded from release 1.16 of the instrumentation, some
+// of which are in testdata. It was checked against its writer,
 // src/OpenTelemetry.AutoInstrumentation.Native/continuous_profiler.cpp.
 package nativeformat

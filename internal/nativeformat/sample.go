@@ -3,10 +3,9 @@
 
 package nativeformat
 
-// Name is the index of a string that a [Decoder] keeps; [Decoder.Text] returns it.
-// Equal Names are equal strings. Different Names may have equal texts if they differ
-// in unpaired surrogates alone. Names are dense, so that a slice can be indexed by
-// them.
+// Name is the index of a string that a [Decoder] keeps. [Decoder.Text] returns the string.
+// Equal Names are equal strings. Different Names may have equal texts if they differ in
+// unpaired surrogates alone. Names are dense, so they can index a slice.
 type Name uint32
 
 const (
@@ -26,18 +25,18 @@ const ExportThreadName = "OpenTelemetry Continuous Profiler Thread"
 type Sample struct {
 	// Offset is the offset of the sample's record in the buffer.
 	Offset int
-	// UnixMilli is the time in ms since the Unix epoch: that of the batch for thread
-	// samples, the sample's own for the others. The sender may send any value.
+	// UnixMilli is the time in ms since the Unix epoch. Thread samples have the time of the
+	// batch, other samples their own time. The sender may send any value.
 	UnixMilli int64
 	// Thread is the name of the thread.
 	Thread Name
-	// Selected reports whether the thread is selected for frequent sampling; see
+	// Selected reports whether the thread is selected for frequent sampling. See
 	// [Format.FrequentSampling].
 	Selected bool
 	// TraceID and SpanID are zeros if no span was active.
 	TraceID [16]byte
 	SpanID  [8]byte
-	// Type is the type of the allocated object and Bytes its size; only for
+	// Type is the type of the allocated object and Bytes its size. They are set only for
 	// allocations.
 	Type  Name
 	Bytes uint64

@@ -35,12 +35,12 @@ type profileKey struct {
 	typ      *samples.Type
 	period   int64
 	window   *samples.CaptureWindow
-	// from and until are the time of capture, of samples that were not Sent.
+	// from and until are the capture time of samples that were not Sent.
 	from, until int64
 }
 
-// grouped sorts samples into profiles: by resource, then by what is measured,
-// both in order of first use.
+// grouped sorts samples into profiles by resource, then by type, period and window, in
+// order of first use.
 func grouped(batch *samples.Batch, all []samples.Sample) []*profileGroup {
 	var groups []*profileGroup
 	index := make(map[profileKey]*profileGroup)
@@ -71,7 +71,8 @@ func grouped(batch *samples.Batch, all []samples.Sample) []*profileGroup {
 	return groups
 }
 
-// newGroup returns a group with its window, as far as it is known without the samples.
+// newGroup returns a group with its window, as far as the window is known without the
+// samples.
 func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
 	g := &profileGroup{profileKey: k, start: k.from, end: k.until}
 	lost, charged := int64(0), int64(0)
@@ -90,8 +91,8 @@ func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
 	return g
 }
 
-// profileAttributes returns the attributes of profiles of a type. All are text: Parca
-// drops the others.
+// profileAttributes returns the attributes of profiles of a type. All values are text,
+// because Parca drops other values.
 func profileAttributes(t *samples.Type, lost, charged int64) (all []attribute) {
 	if t.Unscaled {
 		all = append(all, attribute{attr.Unscaled, dictionary.Str(yes)})
@@ -111,9 +112,9 @@ func profileAttributes(t *samples.Type, lost, charged int64) (all []attribute) {
 	return all
 }
 
-// widen widens the window to include the times of events. A sample that stands for a
-// period of time stands for the period before it, so that the windows of samples at a
-// steady rate follow each other without a gap.
+// widen widens the window to include the times of events. A sample that represents a period
+// of time represents the period before it. The windows of samples at a steady rate then
+// follow each other without a gap.
 func (g *profileGroup) widen(times []int64) {
 	before := int64(0)
 	if g.typ.PeriodUnit == "nanoseconds" {

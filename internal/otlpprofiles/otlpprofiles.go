@@ -1,10 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package otlpprofiles builds OTLP profiles that every backend accepts: each table
-// of the dictionary begins with its zero entry and has no duplicate or unused entry,
-// there is one Sample per stack and attribute set, and no exporter needs to split a
-// request.
+// Package otlpprofiles builds OTLP profiles that every backend accepts. Each table of the
+// dictionary begins with its zero entry and has no duplicate or unused entry. There is one
+// Sample per stack and attribute set. No exporter needs to split a request.
 package otlpprofiles
 
 import (
@@ -31,8 +30,8 @@ const (
 	DefaultMaxRequestBytes = 2 << 20
 )
 
-// maxLabel is the most bytes of a text attribute of a sample. Backends make labels of
-// them, and Pyroscope rejects a profile with a longer one.
+// maxLabel bounds the bytes of a text attribute of a sample. Backends turn these attributes
+// into labels, and Pyroscope rejects a profile with a longer label.
 const maxLabel = 2048
 
 // yes is the value of attributes of samples that are true or absent. Backends show
@@ -46,13 +45,13 @@ func label(s string) string { return texts.Cut(s, maxLabel) }
 type Options struct {
 	// ScopeName and ScopeVersion name the instrumentation scope.
 	ScopeName, ScopeVersion string
-	// Rand is the source of profile ids; nil is crypto/rand. If it fails, the profile
-	// has no id.
+	// Rand is the source of profile ids. Nil means crypto/rand. If the source fails, the
+	// profile has no id.
 	Rand io.Reader
 
-	// MaxSamples and MaxProfileBytes (marshalled, without the dictionary) are limits
-	// of one Profile, MaxRequestBytes (with the dictionary) of one request; 0 is the
-	// default.
+	// MaxSamples and MaxProfileBytes (marshalled, without the dictionary) are limits of one
+	// Profile. MaxRequestBytes (with the dictionary) is the limit of one request. 0 means
+	// the default.
 	MaxSamples      int
 	MaxProfileBytes int
 	MaxRequestBytes int
@@ -91,13 +90,12 @@ func NewBuilder(opts Options) *Builder {
 	return &Builder{opts: opts, dict: dictionary.NewBuilder(), index: make(map[sampleKey]int), tally: make(Tally)}
 }
 
-// Build yields the batch as requests, each with its own dictionary and the number of
-// its events. Together they have the events of the batch, except those without a
-// stack and those whose stack alone exceeds a request. The locations must have been
-// resolved; the requests do not refer to the batch. The tally is valid until the next
-// request.
+// Build yields the batch as requests, each with its own dictionary and the number of its
+// events. Events without a stack are left out, and so are events with a stack that exceeds
+// a request. The locations must have been resolved. The requests do not refer to the batch.
+// The tally is valid until the next request.
 //
-// An event outside of its profile's window is moved to the window's edge: backends
+// An event outside of its profile's window is moved to the window's edge, because backends
 // reject the whole request for one such timestamp.
 func (b *Builder) Build(batch *samples.Batch) iter.Seq2[pprofile.Profiles, Tally] {
 	return func(yield func(pprofile.Profiles, Tally) bool) {
@@ -182,8 +180,8 @@ func (b *Builder) add(g *profileGroup, s *samples.Sample, from, to int) {
 // maxAttributes is the most attributes that a sample has.
 const maxAttributes = 7
 
-// sampleKey identifies a Sample of a profile. Stacks of equal content have one index,
-// even if they are of different processes.
+// sampleKey identifies a Sample of a profile. Stacks of equal content have one index, even
+// if they belong to different processes.
 type sampleKey struct {
 	stack, link int32
 	attributes  [maxAttributes]int32 // 0: no more
@@ -280,8 +278,8 @@ func (b *Builder) beginProfile(g *profileGroup) {
 	b.size += headerOf(g)
 }
 
-// setAttributes sets attributes except those without a key: backends reject a whole
-// request for one of them.
+// setAttributes sets all attributes that have a key. Backends reject a whole request if one
+// attribute has no key.
 func setAttributes(to pcommon.Map, attributes []samples.Attribute) {
 	to.EnsureCapacity(len(attributes))
 	for _, a := range attributes {
@@ -302,7 +300,7 @@ func setAttributes(to pcommon.Map, attributes []samples.Attribute) {
 // Upper bounds of the parts of a request, marshalled.
 const (
 	sampleBound = protosize.MaxLength + protosize.MaxIndex + protosize.MaxLength + 3*protosize.MaxIndex + protosize.MaxLength
-	// valueBound is that of one value and one timestamp.
+	// valueBound is the bound of one value and one timestamp.
 	valueBound  = protosize.MaxLength + 10 + 8
 	headerBound = protosize.MaxLength + // the profile as a field
 		2*(protosize.MaxLength+2*protosize.MaxIndex) + // sample and period type
@@ -331,7 +329,8 @@ func boundOf(s *samples.Sample) int {
 	return n
 }
 
-// sizes returns the bounds of events of s: of the first in addition, and of each.
+// sizes returns the bound of the first event of s in addition to each event, and the bound
+// of each event.
 func sizes(s *samples.Sample) (first, each int) {
 	if s.Type.Valued {
 		return 0, boundOf(s) + valueBound // a Sample each

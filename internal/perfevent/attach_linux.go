@@ -18,9 +18,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Attachment is the host, a cgroup or a process that a session samples. Where
-// attachments overlap, a thread is sampled once by each: Record.Attachment is the
-// one that the sample is from.
+// Attachment is the host, a cgroup or a process that a session samples. Where attachments
+// overlap, each of them samples a thread once. Record.Attachment names the attachment of a
+// sample.
 type Attachment struct {
 	session *Session
 	pid     int    // of a process, or of that of a thread
@@ -28,15 +28,17 @@ type Attachment struct {
 	most    int    // samples of a thread on a CPU until More
 	cgroup  string // directory of a cgroup
 	split   bool   // its context switches have rings of their own
-	// periods are the hits per sample by tracepoint; only is the one tracepoint that
-	// AttachTracepoint samples, in place of all others, plus 1.
+	// periods are the hits per sample by tracepoint. only is the index, plus 1, of the
+	// single tracepoint that AttachTracepoint samples. It is 0 for other attachments.
 	periods []int
 	only    int
-	// carried are hits of replaced events that no sample represents yet; the reader's.
+	// carried are hits of replaced events that no sample represents yet. Only the reader
+	// uses it.
 	carried []uint64
 	what    string
 	events  []*event
-	// replaced are closed events that renew has replaced, whose records may be unread.
+	// replaced are the closed events that renew has replaced. Some of their records may be
+	// unread.
 	replaced []*event
 }
 
@@ -46,28 +48,30 @@ type event struct {
 	fd, cpu    int
 	id         uint64
 	attachment *Attachment
-	// switches reports whether it records context switches and samples nothing.
+	// switches reports whether the event records context switches and takes no samples.
 	switches bool
-	// tracepoint is the index of what it samples in Options.Tracepoints.
+	// tracepoint is the index in Options.Tracepoints of the tracepoint that the event
+	// samples.
 	tracepoint int
 	hits       hits
 
-	// round is the listing of threads that it was opened in, counted through the
-	// session's life. overlaps reports whether its attachment took several.
+	// round numbers the listing of threads that the event was opened in. Rounds are counted
+	// through the session's life. overlaps reports whether the attachment took several
+	// rounds.
 	round    uint64
 	overlaps bool
 }
 
-// SharesRing reports whether its context switches are in the rings of the samples; see
-// Options.SplitSwitches.
+// SharesRing reports whether the attachment's context switches are in the rings of the
+// samples. See Options.SplitSwitches.
 func (a *Attachment) SharesRing() bool { return !a.split }
 
 // String names the attachment for errors and log lines.
 func (a *Attachment) String() string { return a.what }
 
-// maxRounds bounds how often a process's threads are listed. A process that starts
-// threads faster than they can be attached is left as it is after the last round;
-// threads of that round pass their events on to those that they start.
+// maxRounds bounds how often a process's threads are listed. A process may start threads
+// faster than they can be attached. Threads of the last round pass their events on to the
+// threads that they start.
 const maxRounds = 64
 
 // AttachHost samples every CPU of the session. The session must be HostWide.
@@ -75,18 +79,18 @@ func (s *Session) AttachHost() (*Attachment, error) {
 	return s.attach(&Attachment{session: s, split: s.splits, what: "host"})
 }
 
-// AttachCgroup samples what runs in a cgroup and below it. dir is its directory in
-// the hierarchy that owns perf_event: v2's, or v1's perf_event. The session must be
-// HostWide. Detach when the cgroup is gone.
+// AttachCgroup samples the processes in a cgroup and below it. dir is its directory in the
+// hierarchy that owns perf_event, which is v2 or v1's perf_event. The session must be
+// HostWide. Call Detach when the cgroup is gone.
 func (s *Session) AttachCgroup(dir string) (*Attachment, error) {
 	dir = filepath.Clean(dir)
 	return s.attach(&Attachment{session: s, split: s.splits, cgroup: dir, what: "cgroup " + dir})
 }
 
-// AttachProcess samples the threads of a process, including those that it starts
-// later, and not its children. The process may have ended and its pid may be
-// another's by now: compare its start time afterwards. Where no thread is left, the
-// error matches os.ErrProcessDone.
+// AttachProcess samples the threads of a process, including threads that it starts later,
+// and not its children. The process may have ended and its pid may be reused by now, so
+// compare its start time afterwards. If no thread is left, the error matches
+// os.ErrProcessDone.
 func (s *Session) AttachProcess(pid int) (*Attachment, error) {
 	a := &Attachment{session: s, pid: pid, what: "process " + strconv.Itoa(pid)}
 	if pid <= 0 {
@@ -95,12 +99,12 @@ func (s *Session) AttachProcess(pid int) (*Attachment, error) {
 	return s.attach(a)
 }
 
-// AttachThread samples the stack at every context switch of one thread, and not of
-// those that it starts, in a session that samples switches. After most samples on a CPU
-// the kernel stops there until More. It records no switches: the attachment of the
-// thread's process, cgroup or host does, which samples every Nth one. SetSwitches does
-// not change it. Where switches are split, its samples have rings of their own, too.
-// Where the thread has ended, the error matches os.ErrProcessDone.
+// AttachThread samples the stack at every context switch of one thread in a session that
+// samples switches. Threads that the thread starts are not sampled. After most samples on a
+// CPU the kernel stops there until More. Switches themselves are recorded by the attachment
+// of the thread's process, cgroup or host, which samples every Nth switch. SetSwitches does
+// not change the attachment. If switches are split, its samples have rings of their own,
+// too. If the thread has ended, the error matches os.ErrProcessDone.
 func (s *Session) AttachThread(pid, tid, most int) (*Attachment, error) {
 	a := &Attachment{session: s, pid: pid, tid: tid, most: max(most, 1), what: "thread " + strconv.Itoa(tid)}
 	if pid <= 0 || tid <= 0 || !s.switches {
@@ -126,8 +130,8 @@ func (s *Session) attach(a *Attachment) (*Attachment, error) {
 	return a, nil
 }
 
-// start opens the events of a and enables them, unless the session is paused. Where
-// one fails, none is left open.
+// start opens the events of a and enables them, unless the session is paused. If one event
+// fails, start closes all of them.
 func (s *Session) start(a *Attachment) error {
 	if err := s.openEvents(a); err != nil {
 		return errors.Join(err, s.closeEvents(a))
@@ -146,9 +150,10 @@ func (s *Session) start(a *Attachment) error {
 // maxApart bounds the time that enable takes.
 const maxApart = 20 * time.Millisecond
 
-// enable enables the events of a. Those of the host's CPUs begin one after the other, spread
-// over a period. If they fired at once, programs that wait for each other on two CPUs would be
-// sampled too rarely: one is interrupted first, and the other then waits for it.
+// enable enables the events of a. The events of the host's CPUs begin one after the other
+// within a period. If they fired at once, one of two programs that wait for each other on
+// two CPUs would be interrupted first, and the other would wait for it. Both would be
+// sampled too rarely.
 func (a *Attachment) enable() error {
 	if a.tid > 0 {
 		return a.request(unix.PERF_EVENT_IOC_REFRESH, a.most)
@@ -280,9 +285,8 @@ func (s *Session) openOneThread(a *Attachment) error {
 	return nil
 }
 
-// openThreads opens an event per thread and CPU. It lists the threads until a
-// listing has no new one: a thread that was started by one not yet attached has
-// inherited no event.
+// openThreads opens an event per thread and CPU. It lists the threads until a listing has
+// no new thread. A thread that was started by an unattached thread has inherited no event.
 func (s *Session) openThreads(a *Attachment) error {
 	attr := s.ofThread(s.period, !s.hostWide)
 	seen := make(map[int]struct{})
@@ -312,7 +316,7 @@ func (s *Session) openThreads(a *Attachment) error {
 	return nil
 }
 
-// openThread opens an event of a thread per CPU, whose records go to the rings of
+// openThread opens an event of a thread per CPU and directs the records to the rings of
 // outputs. A thread that has ended is no error.
 func (s *Session) openThread(a *Attachment, attr *unix.PerfEventAttr, tid int, outputs []int) error {
 	for i, cpu := range s.CPUs() {
@@ -332,8 +336,8 @@ func (s *Session) openThread(a *Attachment, attr *unix.PerfEventAttr, tid int, o
 	return nil
 }
 
-// newThreads lists the threads that are not in seen, and adds them to it. A process
-// that has ended has none.
+// newThreads lists the threads that are not in seen, and adds them to seen. The list is
+// empty for a process that has ended.
 func (s *Session) newThreads(pid int, seen map[int]struct{}) ([]int, error) {
 	tids, err := s.listThreads(pid)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
@@ -368,7 +372,7 @@ func (s *Session) openEvent(a *Attachment, attr *unix.PerfEventAttr, pid, cpu, o
 	return err
 }
 
-// publish adds events to those that the reader knows.
+// publish adds events to the reader's map.
 func (s *Session) publish(events []*event) {
 	known := maps.Clone(*s.events.Load())
 	for _, e := range events {
@@ -377,7 +381,7 @@ func (s *Session) publish(events []*event) {
 	s.events.Store(&known)
 }
 
-// withdraw removes events from those that the reader knows.
+// withdraw removes events from the reader's map.
 func (s *Session) withdraw(events []*event) {
 	known := maps.Clone(*s.events.Load())
 	for _, e := range events {
@@ -386,8 +390,8 @@ func (s *Session) withdraw(events []*event) {
 	s.events.Store(&known)
 }
 
-// Detach ends the sampling of a and closes its descriptors. Samples that are left
-// in the rings are still read, without an Attachment. A second Detach does nothing.
+// Detach ends the sampling of a and closes its descriptors. Samples that are left in the
+// rings are still read, without an Attachment. A second Detach has no effect.
 func (a *Attachment) Detach() error {
 	a.session.mu.Lock()
 	defer a.session.mu.Unlock()
@@ -415,7 +419,7 @@ func (s *Session) closeEvents(a *Attachment) error {
 	return s.closeAll(a, events)
 }
 
-// closeAll closes events that a has or had.
+// closeAll closes events that belong or belonged to a.
 func (s *Session) closeAll(a *Attachment, events []*event) error {
 	var errs []error
 	for _, e := range events {
@@ -428,8 +432,8 @@ func (s *Session) closeAll(a *Attachment, events []*event) error {
 	return nil
 }
 
-// Pause stops all sampling, that of later attachments too. Records about processes
-// go on where the session is HostWide.
+// Pause stops all sampling, including the sampling of later attachments. Records about
+// processes continue if the session is HostWide.
 func (s *Session) Pause() error {
 	return s.setPaused(true, func(a *Attachment) error { return a.request(unix.PERF_EVENT_IOC_DISABLE, 0) })
 }
@@ -461,15 +465,15 @@ func (a *Attachment) request(request uint, value int) error {
 	return nil
 }
 
-// maxLatest bounds Session.latest. It is cleared when it is full: the next sample of
-// a thread adds it again, at the cost of at most one sample counted twice.
+// maxLatest bounds Session.latest, which is cleared when it is full. The next sample of a
+// thread adds the thread again, at the cost of at most one sample counted twice.
 const maxLatest = 1 << 16
 
-// acceptThread reports whether a sample of a process's event counts. A thread that
-// was started while the process was being attached may have inherited an event, for
-// some CPUs, and have one of its own from the next round, for all CPUs; and threads
-// that it starts inherit both. The event of the latest round counts: it is for all
-// CPUs, and no thread has two of one round.
+// acceptThread reports whether a sample of a process's event counts. A thread that was
+// started while the process was being attached may have inherited an event, for some CPUs.
+// From the next round it may also have an event of its own, for all CPUs, and threads that
+// it starts inherit both. Only the event of the latest round counts: it covers all CPUs,
+// and no thread has two events of one round.
 func (s *Session) acceptThread(rec *Record, e *event) bool {
 	if !s.inheritThread && rec.PID > 0 && rec.PID != e.attachment.pid {
 		s.foreign.Add(1)

@@ -1,16 +1,16 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package perfevent samples the host, cgroups and processes with the kernel's perf
-// events: which rights that needs, attaching, and the records, decoded and merged by
-// time. Its rooms switches and uprobe are for CPU-wide context switches and for probes
-// in programs.
+// Package perfevent samples the host, cgroups and processes with the kernel's perf events.
+// It finds the rights that sampling needs, attaches events, and decodes the records and
+// merges them by time. Its packages switches and uprobe are for CPU-wide context switches
+// and for probes in programs.
 //
-// A host-wide Session has two rings per CPU: one for samples, which wakes its reader
-// rarely, and one for the records of processes (fork, exec, mmap, exit), which wakes
-// it at once, so that a process of 20 ms is seen while it lives. With SplitSwitches, the
-// context switches of the host and of cgroups have a third ring, and the samples of
-// single threads a fourth. Other sessions have one ring for all.
+// A host-wide Session has two rings per CPU. The ring for samples wakes its reader rarely.
+// The ring for the records of processes (fork, exec, mmap, exit) wakes it at once, so that
+// a process of 20 ms is seen while it lives. With SplitSwitches, the context switches of
+// the host and of cgroups have a third ring, and the samples of single threads a fourth.
+// Other sessions have one ring for all records.
 package perfevent
 
 import (
@@ -21,21 +21,21 @@ import (
 )
 
 // Rights describes what this process may sample. Each error is nil if sampling is
-// permitted; otherwise it is a *RightsError, or the error that prevents it.
+// permitted. Otherwise it is a *RightsError, or the error that prevents sampling.
 type Rights struct {
 	// Own is about own processes, their time in user mode.
 	Own error
 	// HostWide is about the whole host and any cgroup.
 	HostWide error
-	// Kernel is about time in the kernel and its stacks, of whatever is permitted.
+	// Kernel is about time in the kernel and its stacks, within the permitted processes.
 	Kernel error
-	// ForeignPIDNamespace reports whether this process is outside the host's pid
-	// namespace: processes outside its own are reported with pid 0.
+	// ForeignPIDNamespace reports whether this process is outside the host's pid namespace.
+	// Processes outside its own namespace are reported with pid 0.
 	ForeignPIDNamespace bool
 }
 
-// KernelMode returns the most of the kernel that may be sampled: up to
-// KernelStacks where stacks is true, else up to KernelTime.
+// KernelMode returns the highest permitted Kernel. The limit is KernelStacks if stacks is
+// true, and KernelTime otherwise.
 func (r Rights) KernelMode(stacks bool) Kernel {
 	switch {
 	case r.Kernel != nil:
@@ -56,11 +56,10 @@ type (
 	// UnsupportedError is returned where this kernel, or this operating system, lacks
 	// a feature.
 	UnsupportedError = rights.UnsupportedError
-	// RightsError is returned for what is not permitted here. It matches
-	// errors.Is(err, os.ErrPermission).
+	// RightsError is returned if an action is not permitted here. It matches errors.Is(err,
+	// os.ErrPermission).
 	RightsError = rights.Error
-	// LimitError is returned where something would take more descriptors than
-	// permitted.
+	// LimitError is returned if more descriptors are needed than permitted.
 	LimitError = rights.LimitError
 )
 

@@ -48,19 +48,19 @@ func (s *Session) SetPeriod(d time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// maxRedrawn bounds the events of a process whose period is changed by ioctl: each
-// is a system call, and an interrupt of another CPU where the thread runs.
+// maxRedrawn bounds the events of a process that get a new period by ioctl. Each ioctl is a
+// system call, and an interrupt of another CPU if the thread runs there.
 const maxRedrawn = 1024
 
-// SetSwitches sets the number of context switches per sampled stack, in a session
-// that samples them: draw(mean) for each event until the next call. mean is the
-// average of draw. A fixed number would run in lockstep with loops and always sample
-// the same of their waits, so call this repeatedly, also with the same mean.
+// SetSwitches sets the number of context switches per sampled stack, in a session that
+// samples them. The number is draw(mean) for each event until the next call. mean is the
+// average of draw. A fixed number would run in lockstep with loops and always sample the
+// same of their waits, so call this repeatedly, also with the same mean.
 //
-// With another mean, processes are attached anew before their old events are closed,
-// since threads that inherited an event keep its period: for a moment each of their
-// switches is recorded and sampled twice. A process that is gone by now is detached.
-// Between two calls, read all that was written before the first.
+// With another mean, processes are attached anew before their old events are closed, since
+// threads that inherited an event keep its period. For a moment each of their switches is
+// recorded and sampled twice. A process that is gone by now is detached. Between two calls,
+// read all records that were written before the first call.
 func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,11 +96,11 @@ func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
 // leastCopies is the number of copies of stacks that a ring of samples has to hold.
 const leastCopies = 32
 
-// SetUserStack changes Options.UserStack in a session that copies stacks. The old events
-// of each attachment are closed after its new ones sample, so that no time is missed. It
-// returns the bytes that are copied from now on: fewer than asked for where a ring would
-// not hold leastCopies of them. An attachment that is gone by now is detached; one whose
-// new events cannot be opened keeps the old size.
+// SetUserStack changes Options.UserStack in a session that copies stacks. The old events of
+// each attachment are closed after its new ones sample, so that no time is missed. It
+// returns the bytes that are copied from now on. They are fewer than requested if a ring
+// would not hold leastCopies copies. An attachment that is gone by now is detached. An
+// attachment keeps the old size if its new events cannot be opened.
 func (s *Session) SetUserStack(bytes int) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,9 +119,9 @@ func (s *Session) SetUserStack(bytes int) (int, error) {
 	return bytes, errors.Join(errs...)
 }
 
-// SetPrompt makes each sample wake the reader at once, or not until a ring is a quarter
-// full. Samples of processes in a session that is not host-wide always do. As with
-// SetUserStack, no time is missed.
+// SetPrompt makes each sample wake the reader at once, or only when a ring is a quarter
+// full (half full with copies of stacks). In a session that is not host-wide, samples in
+// time always wake the reader. As with SetUserStack, no time is missed.
 func (s *Session) SetPrompt(prompt bool) error {
 	s.rings.SetPrompt(prompt)
 	s.mu.Lock()
@@ -140,8 +140,8 @@ func (s *Session) SetPrompt(prompt bool) error {
 	return errors.Join(errs...)
 }
 
-// renew replaces the events of a by new ones. Where those cannot be opened, a keeps
-// the old ones, with their period.
+// renew replaces the events of a by new events. If these cannot be opened, a keeps the old
+// events with their period.
 func (s *Session) renew(a *Attachment) error {
 	old := a.events
 	a.events = nil

@@ -5,19 +5,19 @@ package perfevent
 
 import "github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
 
-// Record is one record of the kernel. Every Read fills it again: its slices are
-// valid until the next one, so copy what is kept.
+// Record is one record of the kernel. Every Read fills it again, so its slices are valid
+// until the next Read. Copy the bytes to keep them.
 type Record struct {
 	record.Record
-	// Attachment is the one whose event wrote a sample, or a context switch in a
-	// session that samples them; nil for other records, and once it is detached. It is
-	// nil too for a sample of a switch that another session, such as another program's,
-	// samples first: the kernel (6.18, for one) gives it the id of that event.
+	// Attachment is the attachment of the event that wrote a sample, or a context switch in
+	// a session that samples switches. It is nil for other records and detached
+	// attachments. It is also nil for a sample of a switch that another session samples
+	// first: the kernel (6.18, for one) gives the sample the other event's id.
 	Attachment *Attachment
-	// Tracepoint is the index in Options.Tracepoints of the one that a sample is of, in a
-	// session that samples them. Hits is the number of hits that the sample represents: its
-	// own, and those before it that were not sampled. HitsLost is how many of these were,
-	// and did not fit the ring.
+	// Tracepoint is the index in Options.Tracepoints of a sample's tracepoint, in a session
+	// that samples them. Hits is the number of hits that the sample represents: its own
+	// hit, and the unsampled hits before it. HitsLost is how many of the hits before were
+	// sampled and did not fit the ring.
 	Tracepoint     int
 	Hits, HitsLost uint64
 }

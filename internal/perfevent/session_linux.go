@@ -18,11 +18,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Session is a set of open perf events with the rings of their CPUs. One goroutine
-// calls Wait and Read; everything else may be called from any.
+// Session is a set of open perf events with the rings of their CPUs. One goroutine calls
+// Wait and Read. Everything else may be called from any goroutine.
 //
-// Samples and switches end Wait only when a ring is a quarter full, so its timeout
-// bounds how old one is when it is read.
+// In a host-wide session, samples and switches end Wait only when a ring is a quarter full,
+// or half full with copies of stacks. The timeout of Wait therefore bounds the age of a
+// record when it is read. SetPrompt changes it.
 type Session struct {
 	ring.Waiter
 	attributes
@@ -33,43 +34,43 @@ type Session struct {
 	reader *record.Reader
 	// splits is Options.SplitSwitches in a HostWide session that samples switches.
 	splits bool
-	// sampleFDs are the events whose rings get the samples, by index in CPUs. switchFDs are
-	// those whose rings get the context switches where they are split, threadFDs those
-	// whose rings then get the samples of AttachThread.
+	// sampleFDs are the events of the rings that get the samples, by index in CPUs. If
+	// switches are split, switchFDs are the events of their rings, and threadFDs the events
+	// of the rings for the samples of AttachThread.
 	sampleFDs, switchFDs, threadFDs []int
 
 	// sampleRing is the bytes of each of the rings of samples.
 	sampleRing int
 
-	// latest is the round of the event that counts, by thread, where a thread may have
-	// several; see acceptThread. It is the reader's.
+	// latest is the round of the event that counts, by thread, if a thread may have several
+	// events. See acceptThread. Only the reader uses it.
 	latest map[int]uint64
 	// duplicate, foreign and unsampled are counters, see Stats.
 	duplicate, foreign, unsampled atomic.Uint64
 	// threadHits are the hits of threads that inherit events, by thread and event, at their
-	// last samples. It is the reader's.
+	// last samples. Only the reader uses it.
 	threadHits map[int]map[uint64]uint64
 
-	// mu guards what is attached.
+	// mu guards the attachments and their settings.
 	mu          sync.Mutex
 	period      int64
 	paused      bool
 	attachments map[*Attachment]struct{}
 	attached    int // events of all attachments
 	rounds      uint64
-	// retired are closed events whose last samples may be unread.
+	// retired are closed events. Their last samples may be unread.
 	retired    []*event
 	anyRetired atomic.Bool
-	// listThreads lists the threads of a process, whose ids the kernel counts as this
-	// process's own /proc does. Tests start threads in between.
+	// listThreads lists the threads of a process. The ids are in the pid namespace of this
+	// process's own /proc, as the kernel's are. Tests start threads in between.
 	listThreads func(pid int) ([]int, error)
 
 	// events maps the id in a record to its event. The map is replaced, never changed.
 	events atomic.Pointer[map[uint64]*event]
 }
 
-// Open maps the rings; nothing is sampled until something is attached. Where
-// Options.HostWide is not permitted, the error is a *RightsError.
+// Open maps the rings. Sampling begins with the first attachment. If Options.HostWide is
+// not permitted, the error is a *RightsError.
 func Open(o Options) (*Session, error) {
 	cpus, err := sys.ChooseCPUs(o.CPUs)
 	if err != nil {
@@ -147,13 +148,14 @@ func (s *Session) openRings(cpus []int, o Options) error {
 	})
 }
 
-// The ring of AttachThread is smaller than that of samples by the factor threadShare.
+// threadShare is the factor by which the ring of AttachThread is smaller than the ring of
+// samples.
 const threadShare = 4
 
-// openRingsOf maps the rings of one CPU. The ring of records wakes its reader at
-// once, that of samples when it is a quarter full: the rest of it is for what
-// arrives until the reader runs. With copies of stacks that are sampled in time it is
-// when it is half full, since it holds a second of them.
+// openRingsOf maps the rings of one CPU. The ring of records wakes its reader at once. The
+// ring of samples wakes it when a quarter is full, so that the rest has room until the
+// reader runs. With copies of stacks that are sampled in time it wakes the reader when half
+// is full, since it holds a second of them.
 func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 	watermark := 1
 	if s.switches && !s.hostWide {
@@ -232,9 +234,9 @@ func (s *Session) openRing(pid, cpu int, anchor *unix.PerfEventAttr, size int) (
 // used returns the number of open descriptors.
 func (s *Session) used() int { return s.rings.Len() + s.attached }
 
-// Read fills rec with the next record of a round, all rings merged by time. It
-// returns false at the end of the round, or when the session is closed: Wait, then
-// read again. It allocates nothing.
+// Read fills rec with the next record of a round, all rings merged by time. It returns
+// false at the end of the round, or when the session is closed. Call Wait, then read again.
+// Read does not allocate.
 func (s *Session) Read(rec *Record) bool {
 	s.rings.Reading.Lock()
 	defer s.rings.Reading.Unlock()
@@ -294,8 +296,8 @@ func (s *Session) Stats() Stats {
 	}
 }
 
-// Close detaches everything and unmaps the rings. It ends the Wait under way. A
-// second Close does nothing.
+// Close detaches everything and unmaps the rings. It ends the Wait under way. A second
+// Close has no effect.
 func (s *Session) Close() error {
 	return s.rings.Close(s.DetachAll)
 }

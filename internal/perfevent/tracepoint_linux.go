@@ -13,29 +13,30 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// hits are those of one event of a tracepoint.
+// hits counts the hits of one event of a tracepoint.
 type hits struct {
-	// atSample and lostAtSample are what its last sample had; the reader's.
+	// atSample and lostAtSample are the counters at the event's last sample. Only the
+	// reader uses them.
 	atSample, lostAtSample uint64
-	// sampled is the number of hits that its samples represent.
+	// sampled is the number of hits that the event's samples represent.
 	sampled atomic.Uint64
-	// drawn is the time at which the number of hits per sample was last set, until a sample
-	// after it was seen; 0 then. The kernel samples the very next hit, which is more often
-	// than by chance one after a pause, such as the first of a loop: it is left out, and the
-	// sample after it represents it.
+	// drawn is the time at which the number of hits per sample was last set. It is 0 once a
+	// later sample was seen. The kernel samples the very next hit, which too often follows
+	// a pause, such as the first hit of a loop. This sample is left out, and the sample
+	// after it represents it.
 	drawn atomic.Int64
-	// final is their number when the event was closed, at the time closed.
+	// final is the number of hits when the event was closed, at the time closed.
 	final  uint64
 	closed int64
 }
 
 // CountsHitsOfThreads reports whether the kernel counts the hits of threads that inherit
-// events (Linux 6.12). Where it does not, a process cannot be attached in a session that
-// samples tracepoints.
+// events (Linux 6.12). If it does not, a session that samples tracepoints cannot attach a
+// process.
 func CountsHitsOfThreads() bool { return inheritHits.supported() }
 
-// AttachTracepoint samples one tracepoint on every CPU of the session. It has to be one
-// that is Everywhere; the others are sampled per attachment.
+// AttachTracepoint samples one tracepoint on every CPU of the session. The tracepoint must
+// be Everywhere. Other tracepoints are sampled per attachment.
 func (s *Session) AttachTracepoint(index int) (*Attachment, error) {
 	if index < 0 || index >= len(s.tracepoints) || !s.tracepoints[index].Everywhere {
 		return nil, fmt.Errorf("sampling tracepoint %d everywhere: it is none of the session's", index)
@@ -43,7 +44,7 @@ func (s *Session) AttachTracepoint(index int) (*Attachment, error) {
 	return s.attach(&Attachment{session: s, only: index + 1, what: fmt.Sprintf("tracepoint %d", s.tracepoints[index].ID)})
 }
 
-// Attachments returns what is attached, without that of AttachTracepoint.
+// Attachments returns all attachments except the ones of AttachTracepoint.
 func (s *Session) Attachments() (all []*Attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +57,7 @@ func (s *Session) Attachments() (all []*Attachment) {
 }
 
 // openHits opens the events of a on a CPU, one for each tracepoint. With inherit, the
-// threads that a thread starts have them too.
+// threads that a thread starts inherit its events.
 func (s *Session) openHits(a *Attachment, pid, cpu, output, flags int, inherit bool) error {
 	if a.periods == nil {
 		a.periods = make([]int, len(s.tracepoints))
@@ -91,11 +92,10 @@ func (s *Session) openHits(a *Attachment, pid, cpu, output, flags int, inherit b
 	return nil
 }
 
-// SetHits sets the number of hits per sample of the tracepoints of an attachment, by
-// index; 0 leaves one as it is. The number is draw(mean) for each event until the next
-// call, and mean is the average of draw: a fixed number would run in lockstep with loops,
-// so call this repeatedly, also with the same mean. Record.Hits is right whatever the
-// numbers were.
+// SetHits sets the number of hits per sample of the tracepoints of an attachment, by index.
+// 0 leaves a number unchanged. The number is draw(mean) for each event until the next call,
+// and mean is the average of draw. A fixed number would run in lockstep with loops, so call
+// this repeatedly, also with the same mean. Record.Hits is right for any numbers.
 //
 // With another mean, processes are attached anew, since threads that inherited an event
 // keep its period. A process that is gone by now is detached.
@@ -135,9 +135,9 @@ func (s *Session) SetHits(a *Attachment, means []int, draw func(mean int) int) e
 	return nil
 }
 
-// renewHits replaces the events of a process. The new ones are enabled once the old
-// ones are disabled, so that no hit is sampled twice. Where they cannot be opened, a
-// keeps the old ones.
+// renewHits replaces the events of a process. The new events are enabled once the old
+// events are disabled, so that no hit is sampled twice. If the new events cannot be opened,
+// a keeps the old events.
 func (s *Session) renewHits(a *Attachment) error {
 	old := a.events
 	a.events = nil
@@ -160,8 +160,8 @@ func (s *Session) renewHits(a *Attachment) error {
 	return err
 }
 
-// retire closes the events of a. The reader knows them until it has read all that they
-// have written.
+// retire closes the events of a. The reader knows the events until it has read all of their
+// records.
 func (s *Session) retire(a *Attachment) error {
 	errs := []error{a.request(unix.PERF_EVENT_IOC_DISABLE, 0)}
 	for _, e := range a.events {
@@ -178,9 +178,9 @@ func (s *Session) retire(a *Attachment) error {
 	return errors.Join(append(errs, s.closeEvents(a))...)
 }
 
-// forgetRetired forgets the retired events whose samples have been read. Hits that no
-// sample represents are added to the next sample if the events were replaced; otherwise
-// they are counted. The reader calls it at the end of a round.
+// forgetRetired forgets the retired events that have no unread samples. Hits that no sample
+// represents are added to the next sample if the events were replaced. Otherwise they are
+// counted. The reader calls forgetRetired at the end of a round.
 func (s *Session) forgetRetired() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,8 +207,8 @@ func (s *Session) forgetRetired() {
 	s.withdraw(read)
 }
 
-// DetachAll detaches everything. Read then returns what is left, and at its end Stats
-// has the hits that no sample represents.
+// DetachAll detaches everything. Read then returns the records that are left. At the end
+// Stats has the hits that no sample represents.
 func (s *Session) DetachAll() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,12 +225,12 @@ func (e *event) leftOut(rec *Record) bool {
 	return drawn != 0 && rec.Time >= drawn && e.hits.drawn.CompareAndSwap(drawn, 0)
 }
 
-// hitsSince returns the number of hits of a sample's event since the sample before it,
-// and how many of them were sampled and lost.
+// hitsSince returns the number of hits of a sample's event since the sample before it. lost
+// is how many of these hits were sampled and lost.
 func (s *Session) hitsSince(rec *Record, e *event) (hits, lost uint64) {
 	at, before := rec.Sample.Hits, e.hits.atSample
 	if e.attachment.pid > 0 {
-		// The count is that of the thread, of which the kernel knows no losses.
+		// The count belongs to the thread. The kernel does not count losses by thread.
 		of := s.threadHits[rec.TID]
 		if of == nil {
 			if len(s.threadHits) >= maxLatest {

@@ -14,13 +14,13 @@ import (
 // architecture of Linux that Go runs on.
 const Tick = 10 * time.Millisecond
 
-// maxTicks bounds start times, so that no duration of so many ticks overflows: 174
+// maxTicks bounds start times, so that no duration of so many ticks overflows. It is 174
 // years.
 const maxTicks = 1 << 39
 
-// BootTime returns when the host booted, by the wall clock as it is set now and
-// rounded to a tick; zero if unknown. btime in /proc/stat is the same in whole
-// seconds, so start times of programs that use it are up to a second earlier.
+// BootTime returns when the host booted, by the current wall clock and rounded to a tick.
+// It is zero if unknown. btime in /proc/stat is the same in whole seconds, so start times
+// of programs that use it are up to a second earlier.
 func BootTime() time.Time {
 	best, least := time.Time{}, time.Duration(-1)
 	for range 3 { // the least disturbed of three readings
@@ -37,7 +37,7 @@ func BootTime() time.Time {
 	return best.Round(0).UTC().Round(Tick)
 }
 
-// TimeOf returns the time that is ticks after boot; zero if boot is.
+// TimeOf returns the time that is ticks after boot. It is zero if boot is zero.
 func TimeOf(boot time.Time, ticks uint64) time.Time {
 	if boot.IsZero() {
 		return boot
@@ -60,8 +60,8 @@ const (
 	iowaitTicks = 4
 )
 
-// ParseCPUTicks reads the first line of /proc/stat without allocating. What
-// follows it may be cut off.
+// ParseCPUTicks reads the first line of /proc/stat without allocating. The rest of the file
+// may be cut off.
 func ParseCPUTicks(b []byte) (t CPUTicks, err error) {
 	line, _, ok := bytes.Cut(b, []byte("\n"))
 	line, isCPU := bytes.CutPrefix(line, []byte("cpu "))
@@ -84,9 +84,9 @@ func ParseCPUTicks(b []byte) (t CPUTicks, err error) {
 	return t, nil
 }
 
-// Since returns the ticks that were spent busy, and all, since an earlier
-// reading; ok is false where the counters began anew. The kernel lets the time of
-// an idle CPU run backwards a little, so each is compared for itself.
+// Since returns the busy ticks and all ticks since an earlier reading. ok is false if the
+// counters began anew. The kernel lets the time of an idle CPU run backwards a little, so
+// each counter is compared on its own.
 func (t CPUTicks) Since(before CPUTicks) (busy, total uint64, ok bool) {
 	if t[userTicks] < before[userTicks] || t[systemTicks] < before[systemTicks] {
 		return 0, 0, false
@@ -104,9 +104,9 @@ func (t CPUTicks) Since(before CPUTicks) (busy, total uint64, ok bool) {
 	return busy, total, true
 }
 
-// ParseCPUs calls visit with the first and last CPU of each range of a list as the
-// kernel writes it: "0-3,8,10-11", in ascending order. It returns false for anything
-// else, and allocates nothing. An empty list has no range.
+// ParseCPUs calls visit with the first and last CPU of each range of a list as the kernel
+// writes it: "0-3,8,10-11", in ascending order. It returns false for any other text, and
+// does not allocate. An empty list has no range.
 func ParseCPUs(list []byte, visit func(first, last int)) bool {
 	list = bytes.TrimRight(list, " \n")
 	if len(list) == 0 {

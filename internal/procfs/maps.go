@@ -8,9 +8,8 @@ import (
 	"strconv"
 )
 
-// MaxMaps is the most that is read of a maps file, in bytes: some 80,000
-// mappings. The kernel allows 65530 to a process unless vm.max_map_count says
-// otherwise.
+// MaxMaps bounds the bytes that are read of a maps file, some 80,000 mappings. The kernel
+// allows 65530 mappings to a process unless vm.max_map_count is set.
 const MaxMaps = 8 << 20
 
 // A Mapping is one line of /proc/PID/maps.
@@ -19,9 +18,8 @@ type Mapping struct {
 	Offset       uint64 // in the file, in bytes
 	Major, Minor uint32 // of the file's device
 	Inode        uint64
-	// Path is the file's as the process sees it, or a name in brackets; empty
-	// for anonymous memory. It is a slice of what was parsed and may hold any
-	// byte.
+	// Path is the file's path as the process sees it, or a name in brackets. It is empty
+	// for anonymous memory. It is a slice of the parsed line and may hold any byte.
 	Path []byte
 }
 

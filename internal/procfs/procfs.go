@@ -3,9 +3,9 @@
 
 // Package procfs reads /proc.
 //
-// Every read is bounded in bytes or entries, because another process decides
-// what most files hold. The parsers of files that are read often allocate
-// nothing, so that a caller that keeps a file open can use them on its own buffer.
+// Every read is bounded in bytes or entries, because another process decides about the
+// content of most files. The parsers of files that are read often do not allocate, so a
+// caller that keeps a file open can use them on its own buffer.
 package procfs
 
 import (
@@ -21,7 +21,7 @@ import (
 // An FS is the procfs below a root directory. It is safe for concurrent use.
 type FS struct{ dir string }
 
-// At returns the procfs of the host whose root is mounted at root; "" is "/".
+// At returns the procfs of the host that has its root mounted at root. "" means "/".
 func At(root string) FS {
 	if root == "" {
 		root = "/"
@@ -29,12 +29,13 @@ func At(root string) FS {
 	return FS{filepath.Join(root, "proc")}
 }
 
-// Path returns the path of a file of the procfs, or its own without elements.
+// Path returns the path of a file of the procfs. Without elements it returns the path of
+// the procfs.
 func (fs FS) Path(elem ...string) string {
 	return filepath.Join(append([]string{fs.dir}, elem...)...)
 }
 
-// Self stands for this process, whatever its pid in the procfs is.
+// Self stands for this process, regardless of its pid in the procfs.
 const Self = 0
 
 // File returns the path of a process's file.
@@ -48,8 +49,8 @@ func (fs FS) File(pid int, name string) string {
 // A Process is one process, as opposed to a later one with the same pid.
 type Process struct {
 	PID int
-	// Start is the time of its fork, in clock ticks since boot (field 22 of
-	// /proc/PID/stat); 0 stands for whichever process has the pid.
+	// Start is the time of the process's fork, in clock ticks since boot (field 22 of
+	// /proc/PID/stat). 0 stands for any process that has the pid.
 	Start uint64
 }
 
@@ -93,8 +94,8 @@ func ids(dir string) ([]int, error) {
 	return out, nil
 }
 
-// OwnPID returns the pid of this process in the procfs; 0 if it cannot be read. If it
-// is not os.Getpid, the procfs is of another pid namespace than this process.
+// OwnPID returns the pid of this process in the procfs, or 0 if it cannot be read. If it is
+// not os.Getpid, the procfs belongs to another pid namespace than this process.
 func (fs FS) OwnPID() int {
 	self, err := os.Readlink(fs.Path("self"))
 	pid, _ := strconv.Atoi(self)

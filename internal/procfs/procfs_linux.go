@@ -34,17 +34,17 @@ func OpenFileLimit() int {
 	return int(min(r.Cur, 1<<30))
 }
 
-// OpenPath opens for reading the file of an O_PATH descriptor of this process,
-// which stays open. Check before that it is a regular file: to open a device or
-// a FIFO already does something. name is for the file's errors.
+// OpenPath opens the file of an O_PATH descriptor of this process for reading. The
+// descriptor stays open. Check first that it is a regular file, because opening a device or
+// a FIFO has side effects. name is for the file's errors.
 func OpenPath(fd int, name string) (*os.File, error) {
 	file, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}
-	// It is opened without waiting for the end of another process's lease. Without this
-	// it would also be read with the poller's help, which asks file systems of FUSE; and
-	// Close would wait for reads.
+	// The file is opened without waiting for the end of another process's lease. In
+	// non-blocking mode it would also be read through the poller, which polls file systems
+	// of FUSE, and Close would wait for reads.
 	_ = unix.SetNonblock(file, false)
 	return os.NewFile(uintptr(file), name), nil
 }
@@ -73,8 +73,9 @@ func (fs FS) Namespace(pid int, kind string) (Namespace, error) {
 	return namespaceAt(fs.File(pid, "ns/"+kind))
 }
 
-// ThreadNamespace returns the namespace of a kind that the calling thread is in. It is
-// that of this process, unless the goroutine has locked a thread and entered another one.
+// ThreadNamespace returns the namespace of a kind that the calling thread is in. It is the
+// namespace of this process, unless the goroutine has locked a thread and entered another
+// one.
 func ThreadNamespace(kind string) (Namespace, error) {
 	return namespaceAt(At("").Path("thread-self/ns", kind))
 }

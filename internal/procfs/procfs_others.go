@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Without a procfs nothing calls these.
+// Without a procfs these functions are never called.
 
 func sinceBoot() time.Duration { return 0 }
 

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// MaxStat is the most that is read of a stat file, in bytes; they have some 300.
+// MaxStat bounds the bytes that are read of a stat file. Stat files have some 300 bytes.
 const MaxStat = 4 << 10
 
-// A Stat is the part of /proc/PID/stat, or of a thread's, that is used here;
-// proc_pid_stat(5) has the whole. Times are in clock ticks.
+// A Stat is the used part of /proc/PID/stat, or of a thread's stat file. proc_pid_stat(5)
+// describes the whole file. Times are in clock ticks.
 type Stat struct {
-	// Comm is the name of the main thread, a slice of what was parsed. It may
-	// hold any byte but zero; the kernel writes at most 64.
+	// Comm is the name of the main thread, a slice of the parsed file. It may hold any byte
+	// but zero. The kernel writes at most 64 bytes.
 	Comm         []byte
 	PPID         int
 	Kernel       bool   // a kernel thread
@@ -44,7 +44,7 @@ func ParseStat(b []byte) (s Stat, err error) {
 		return Stat{}, ErrMalformed
 	}
 	s.Comm = b[open+1 : end]
-	// The fields' numbers in proc_pid_stat(5); the first after the name is 3.
+	// The fields' numbers in proc_pid_stat(5). The first field after the name is 3.
 	const ppid, flags, user, system, threads, start, code = 4, 9, 14, 15, 20, 22, 26
 	const exiting, kthread = 0x4, 0x00200000 // PF_EXITING and PF_KTHREAD of the kernel's sched.h
 	var at [start + 1]uint64
@@ -57,8 +57,9 @@ fields:
 				return Stat{}, ErrMalformed
 			}
 		case code:
-			// The kernel sets the address of the code after it has copied the environment,
-			// and shows 1 to those who may not know. Kernel threads have none.
+			// The kernel sets the address of the code after it has copied the environment.
+			// It shows 1 to readers without the right to see the address. Kernel threads
+			// have no such address.
 			starting = string(f) == "0"
 			break fields
 		}

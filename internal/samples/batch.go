@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// Key holds what the samples of one Sample have in common. Pointers are compared by
-// identity: samplers intern what they point to.
+// Key holds the properties that the samples of one Sample share. Pointers are compared by
+// identity, because samplers intern the objects.
 type Key struct {
 	Resource *Resource
 	Type     *Type
@@ -19,20 +19,21 @@ type Key struct {
 	Thread   Thread
 	// Link is the active span.
 	Link Link
-	// Transport is what a sample of NetSent or NetReceived went over; else 0.
+	// Transport is the transport protocol of a network sample. It is 0 for all other
+	// samples.
 	Transport Transport
 	// Selected reports that the service samples this thread frequently (.NET).
 	Selected bool
 	// AllocType is the type of the allocated object, if known.
 	AllocType string
-	// Period is the sampling period in the unit of Type; samples taken with
-	// different periods end up in different profiles.
+	// Period is the sampling period in the unit of Type. Samples with different periods end
+	// up in different profiles.
 	Period int64
-	// Window is the time in which samples that were Sent were captured; if nil,
-	// their times tell.
+	// Window is the capture window of samples that were Sent. If it is nil, the samples'
+	// times define the window.
 	Window *CaptureWindow
 	// Capture is the time in which samples that were not Sent were captured, within the
-	// batch's; if nil, it is all of that.
+	// batch's capture window. If it is nil, it is the whole window.
 	Capture *Capture
 }
 
@@ -42,11 +43,11 @@ type taken struct {
 	key  int32
 }
 
-// Batch holds what was sampled in one capture window, bounded to limit bytes. Reset
-// makes it reusable with the memory it has. It is not safe for concurrent use.
+// Batch holds the samples of one capture window, bounded to limit bytes. Reset makes it
+// reusable with its memory. It is not safe for concurrent use.
 type Batch struct {
-	// Start and End are the capture window in nanoseconds since the Unix epoch:
-	// every sample lies in [Start, End), except those of types that are Sent.
+	// Start and End are the capture window in nanoseconds since the Unix epoch. Every
+	// sample lies in [Start, End), except samples of types that are Sent.
 	Start, End int64
 	// Offset was added to times on the monotonic clock.
 	Offset int64
@@ -63,7 +64,7 @@ type Batch struct {
 	lost map[string]int64
 	// charged is the CPU time in nanoseconds of processes in this capture window.
 	charged map[*Resource]int64
-	// sentLocations and sentResources are those of samples that were sent.
+	// sentLocations and sentResources are the locations and resources of Sent samples.
 	sentLocations map[*Location]struct{}
 	sentResources map[*Resource]struct{}
 }
@@ -93,8 +94,8 @@ func NewBatch(limit int) *Batch {
 	}
 }
 
-// Add adds one sample at time (nanoseconds since the Unix epoch) and reports whether
-// it fitted. A sample that does not fit changes nothing.
+// Add adds one sample at time (nanoseconds since the Unix epoch) and reports whether it
+// fitted. A sample that does not fit leaves the batch unchanged.
 func (b *Batch) Add(k Key, time int64) bool { return b.AddValue(k, time, 0) }
 
 // AddValue is Add for types that are Valued.
@@ -125,7 +126,7 @@ func (b *Batch) AddValue(k Key, time, value int64) bool {
 	return true
 }
 
-// AddBoth is AddValue for two samples of one time: both are added or neither.
+// AddBoth is AddValue for two samples of one time. It adds both samples or neither.
 func (b *Batch) AddBoth(k, other Key, time, value, otherValue int64) bool {
 	_, seen := b.index[k]
 	need, _ := b.need(k, seen)
@@ -165,8 +166,8 @@ func (b *Batch) need(k Key, seen bool) (need int, newStack bool) {
 	return need, newStack
 }
 
-// sentStack returns the bytes of a stack's locations that no sample had before. A
-// new location that occurs twice counts twice.
+// sentStack returns the bytes of a stack's locations that no earlier sample had. A new
+// location that occurs twice counts twice.
 func (b *Batch) sentStack(s *Stack) (n int) {
 	for _, l := range s.Locations {
 		n += pointerSize
@@ -203,8 +204,8 @@ func (b *Batch) hold(r *Resource, s *Stack) {
 	}
 }
 
-// AddLost adds samples of a type's sampler that the kernel lost in this capture window. Whose
-// they were is unknown.
+// AddLost adds samples of a type's sampler that the kernel lost in this capture window.
+// Their processes are unknown.
 func (b *Batch) AddLost(t *Type, n uint64) {
 	b.lost[t.sampler()] += int64(min(n, math.MaxInt64))
 }
@@ -212,11 +213,11 @@ func (b *Batch) AddLost(t *Type, n uint64) {
 // Lost returns the sum of AddLost for a type's sampler.
 func (b *Batch) Lost(t *Type) int64 { return b.lost[t.sampler()] }
 
-// Charge notes the CPU time that the kernel charged to a process in this capture window.
+// Charge records the CPU time that the kernel charged to a process in this capture window.
 func (b *Batch) Charge(r *Resource, cpuTime time.Duration) { b.charged[r] = int64(cpuTime) }
 
-// Charged returns the CPU time of Charge in nanoseconds, once: one of a process's profiles
-// has it. It is 0 if it is not known.
+// Charged returns the CPU time of Charge in nanoseconds, once, so that only one of a
+// process's profiles has it. It is 0 if it is not known.
 func (b *Batch) Charged(r *Resource) int64 {
 	defer delete(b.charged, r)
 	return b.charged[r]
@@ -263,8 +264,8 @@ func (b *Batch) Keys() iter.Seq2[Key, int] {
 	}
 }
 
-// Sample is OTLP's: one key with the times of its samples, in the order they were added, and
-// their values if its type is Valued.
+// Sample is a Sample of OTLP: one key with the times of its samples in the order they were
+// added. If its type is Valued, it also has their values.
 type Sample struct {
 	Key
 	Times  []int64

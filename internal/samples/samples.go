@@ -1,10 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package samples is the domain of the receiver: what a sampler saw, as plain data.
-// A sampler interns Resources, Mappings, Locations and Stacks once and shares them
-// by pointer between batches. A Batch only counts what happened in one capture
-// window, so adding a sample of a known stack allocates nothing.
+// Package samples has the data types of the receiver, as plain data. A sampler interns
+// Resources, Mappings, Locations and Stacks once and shares them by pointer between
+// batches. A Batch only counts the events of one capture window, so adding a sample of a
+// known stack does not allocate.
 package samples
 
 import (
@@ -36,24 +36,24 @@ type Attribute struct {
 // Resource is the subject of a profile: one program run by one process. Exec makes a
 // new one. It does not change once a sample refers to it.
 type Resource struct {
-	// PID is the process id in the collector's own pid namespace; 0 if the sender is
+	// PID is the process id in the collector's own pid namespace. It is 0 if the sender is
 	// not a process of this host.
 	PID int
 	// Attributes are sorted by key, without duplicates and without empty keys.
 	Attributes []Attribute
-	// Starting is set if the kernel was still starting the program, so that its
-	// environment was not known; else nil.
+	// Starting is set if the kernel was still starting the program, so that its environment
+	// was not known. Otherwise it is nil.
 	Starting *Starting
 }
 
-// Starting leads from the Resource of a program that was being started to the one
-// that replaces it. It is safe for concurrent use.
+// Starting leads from the Resource of a program that was being started to its final
+// Resource. It is safe for concurrent use.
 type Starting struct{ final atomic.Pointer[Resource] }
 
-// Settle sets the Resource that replaces those with s.
+// Settle sets the Resource that replaces every Resource with s.
 func (s *Starting) Settle(final *Resource) { s.final.Store(final) }
 
-// Final returns the Resource to use in place of r; nil if that is not known yet.
+// Final returns the Resource to use in place of r. It is nil if it is not known yet.
 func (r *Resource) Final() *Resource {
 	if r.Starting == nil {
 		return r
@@ -63,12 +63,12 @@ func (r *Resource) Final() *Resource {
 
 // Mapping is a part of a file, mapped executable into a process.
 type Mapping struct {
-	// PID is the process that the mapping was first seen in; 0 for the kernel.
+	// PID is the process that the mapping was first seen in. It is 0 for the kernel.
 	PID                      int
 	Start, Limit, FileOffset uint64
 	// Path is the file as the process names it, possibly inside a container.
 	Path string
-	// Root identifies the root directory that Path is below; 0 if unknown.
+	// Root identifies the root directory that Path is below. It is 0 if unknown.
 	Root uint64
 	// DeviceMajor, DeviceMinor and Inode identify the file on this host.
 	DeviceMajor, DeviceMinor uint32
@@ -88,8 +88,8 @@ type Line struct {
 	// Function is the name to show, SystemName the linker's name if it differs.
 	Function, SystemName string
 	File                 string
-	// StartLine is the function's first line, Line that of the call or of the
-	// sampled instruction; 0 if unknown.
+	// StartLine is the function's first line. Line is the line of the call or of the
+	// sampled instruction. Both are 0 if unknown.
 	StartLine, Line int64
 }
 
@@ -105,7 +105,7 @@ type Location struct {
 	// address, so that line lookup does not step back into the call.
 	Leaf bool
 
-	// The symbolizer sets the fields below on the emitting goroutine, and takes the names
+	// The symbolizer sets the fields below on the emitting goroutine. It takes the names
 	// back when their batch was emitted. A sampler that knows names (.NET) sets Resolved
 	// and Lines itself.
 
@@ -120,18 +120,19 @@ type Stack struct {
 	Locations []*Location
 	// Truncated reports that the stack does not reach the thread's entry.
 	Truncated bool
-	// Whole reports that it was seen to reach the entry, whatever its symbols are.
+	// Whole reports that the stack was seen to reach the thread's entry, with or without
+	// symbols.
 	Whole bool
-	// Wait is what a thread waits for that blocks with this stack, once the emitting
-	// goroutine has found it by the names of the kernel's functions.
+	// Wait is the reason why a thread with this stack is blocked. The emitting goroutine
+	// finds it by the names of the kernel's functions.
 	Wait Wait
 }
 
-// Wait is what a thread waits for.
+// Wait is the reason why a thread is blocked.
 type Wait uint8
 
-// The values of the attribute hotprofile.wait. WaitUnknown is none of them: the kernel's
-// part of the stack is missing, or has no names.
+// The values of the attribute hotprofile.wait. WaitUnknown is no value: the kernel's part
+// of the stack is missing, or has no names.
 const (
 	WaitUnknown Wait = iota
 	WaitNetwork
@@ -141,25 +142,25 @@ const (
 	WaitOther
 )
 
-// String returns the value of the attribute; empty if it is unknown.
+// String returns the value of the attribute. It is empty for WaitUnknown.
 func (w Wait) String() string {
 	return [...]string{"", "network", "disk", "lock", "sleep", "other"}[w]
 }
 
-// Thread is the attributes that tell threads apart. Those that are not configured
-// are zero.
+// Thread is the attributes that distinguish threads. Attributes that are not configured are
+// zero.
 type Thread struct {
 	Name string
 	ID   int32
 }
 
-// Link is the active span of the thread. The zero value means none.
+// Link is the active span of the thread. The zero value means that there is no span.
 type Link struct {
 	TraceID [16]byte
 	SpanID  [8]byte
 }
 
-// Valid reports whether both ids are set; one alone leads nowhere.
+// Valid reports whether both ids are set. A single id is useless.
 func (l Link) Valid() bool { return l.TraceID != [16]byte{} && l.SpanID != [8]byte{} }
 
 // Type is the meaning of a profile's values. Samplers share the values below by
@@ -167,35 +168,36 @@ func (l Link) Valid() bool { return l.TraceID != [16]byte{} && l.SpanID != [8]by
 type Type struct {
 	Name, Unit             string
 	PeriodName, PeriodUnit string
-	// Valued reports that each sample has a value; else a sample is only its
+	// Valued reports that each sample has a value. Otherwise a sample is only its
 	// timestamp.
 	Valued bool
-	// Sampler is the sampler's name in the counters; empty if its samples are
-	// counted as those of CountedAs.
+	// Sampler is the sampler's name in the counters. It is empty if the counters count the
+	// samples under CountedAs.
 	Sampler   string
 	CountedAs *Type
-	// Sent reports that the samples come from another program, with names and with
-	// times by its clock. The times, and not the capture window, tell when they were
-	// captured. The batch counts their memory, since nothing else bounds it.
+	// Sent reports that the samples come from another program, with names and with times by
+	// its clock. The times, and not the capture window, define when they were captured. The
+	// batch counts their memory, since it has no other bound.
 	Sent bool
-	// Blocked reports that threads were blocked with these stacks, which so have a Wait.
+	// Blocked reports that threads were blocked with these stacks. The stacks then have a
+	// Wait.
 	Blocked bool
 	// Spread reports that the times are unknown and were spread evenly over the
 	// capture window.
 	Spread bool
 	// Unscaled reports that sums of values are not a rate.
 	Unscaled bool
-	// Scaled is the way values were scaled; empty if they were not.
+	// Scaled describes how values were scaled. It is empty if they were not scaled.
 	Scaled string
 }
 
 // OnCPU is one timestamp per sample of a running thread.
 var OnCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "on_cpu"}
 
-// OffCPU is the time that threads were blocked, RunQueue the time that they waited for a CPU
-// although they could run: a value per wait, or per part of one that outlasts the
-// capture window, with the time of its last nanosecond. One of Period switches had its stack
-// sampled; if that is not each, the scaled types are used.
+// OffCPU is the time that threads were blocked. RunQueue is the time that they waited for a
+// CPU although they could run. A value is one wait, or the part of a longer wait in the
+// capture window, with the time of its last nanosecond. One of Period switches had its
+// stack sampled. If the period is above 1, the scaled types are used.
 var (
 	OffCPU         = &Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Blocked: true, Sampler: "off_cpu"}
 	RunQueue       = &Type{Name: "runqueue", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu"}
@@ -205,10 +207,10 @@ var (
 
 const scaledToSwitches = "per thread, to the total time of all its switches"
 
-// AllocObjects and AllocSpace are the sampled allocations of Go programs, scaled to
-// what each stands for. The period is the program's MemProfileRate; for the assumed
-// types, whose program's rate could not be read, it is the runtime's default. An
-// allocation is a sample of both types, counted once: as its space.
+// AllocObjects and AllocSpace are the sampled allocations of Go programs, scaled to the
+// allocations that each represents. The period is the program's MemProfileRate. For the
+// assumed types it is the runtime's default, because the program's rate could not be read.
+// An allocation is a sample of both types and counts once, as its space.
 var (
 	AllocObjects        = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, CountedAs: AllocSpace, Scaled: scaledToPeriod}
 	AllocSpace          = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToPeriod}
@@ -221,27 +223,27 @@ const (
 	scaledToAssumedPeriod = scaledToPeriod + "; the period is assumed: runtime.MemProfileRate could not be read"
 )
 
-// DotnetThreads is the time of managed threads, which may be waiting: the value of a
-// sample is the time it stands for, which is the period. DotnetSelected is the same for
-// threads that a service samples frequently, as a profile of its own. Backends add up
-// what they show of both, so that numbers of samples would not do.
+// DotnetThreads is the time of managed threads, which may be waiting. The value of a sample
+// is the time that the sample represents, which is the period. DotnetSelected is a separate
+// profile of threads that a service samples frequently. Backends add up the values of both
+// profiles, so that numbers of samples would not do.
 var (
 	DotnetThreads  = &Type{Name: "wall", Unit: "nanoseconds", PeriodName: "wall", PeriodUnit: "nanoseconds", Valued: true, Sampler: "dotnet_threads", Sent: true}
 	DotnetSelected = &Type{Name: "wall", Unit: "nanoseconds", PeriodName: "wall", PeriodUnit: "nanoseconds", Valued: true, Sampler: "dotnet_selected", Sent: true}
 )
 
-// DotnetAllocObjects and DotnetAllocSpace are the number and size of sampled
-// objects. Their period of 1 byte means that a value stands for itself: the runtime
-// does not report how much memory a sample stands for.
+// DotnetAllocObjects and DotnetAllocSpace are the number and size of sampled objects. Their
+// period of 1 byte means that values are not scaled: the runtime does not report how much
+// memory a sample represents.
 var (
 	DotnetAllocObjects = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "dotnet_allocations", Sent: true, Unscaled: true}
 	DotnetAllocSpace   = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "dotnet_allocations", Sent: true, Unscaled: true}
 )
 
-// NetSent and NetReceived are the bytes that calls sent to and received from sockets,
-// TCPConnects the connections that were begun, and TCPConnectFailures those of them that
-// ended before they were established. A value represents the calls that were not sampled
-// too. The period of 1 means that values stand for themselves.
+// NetSent and NetReceived are the bytes that calls sent to and received from sockets.
+// TCPConnects counts the connections that were begun, and TCPConnectFailures the
+// connections that ended before they were established. A value represents the unsampled
+// calls too. The period of 1 means that values are not scaled.
 var (
 	NetSent            = netType("net_sent", "bytes")
 	NetReceived        = netType("net_received", "bytes")
@@ -258,7 +260,7 @@ const scaledToCalls = "by the number of calls of a similar size that each sample
 // Transport is the protocol of a socket.
 type Transport uint8
 
-// The transports. TransportOther is every protocol that has no name here.
+// The transports. TransportOther is every other protocol.
 const (
 	TransportNone Transport = iota
 	TransportTCP
@@ -275,16 +277,16 @@ func (t Transport) String() string {
 // Capture is the time in which a target was sampled with one period, on the monotonic
 // clock. It is safe for concurrent use.
 type Capture struct {
-	// From is its beginning.
+	// From is the beginning of the capture.
 	From int64
 
 	until atomic.Int64
 }
 
-// End sets the end, unless it is set.
+// End sets the end of the capture, unless it is set.
 func (c *Capture) End(at int64) { c.until.CompareAndSwap(0, at) }
 
-// Until returns the end; math.MaxInt64 while it goes on.
+// Until returns the end of the capture. It is math.MaxInt64 while the capture continues.
 func (c *Capture) Until() int64 {
 	if at := c.until.Load(); at != 0 {
 		return at
@@ -295,14 +297,14 @@ func (c *Capture) Until() int64 {
 // CaptureWindow is a time of capture in nanoseconds since the Unix epoch: [Start, End).
 type CaptureWindow struct{ Start, End int64 }
 
-// PprofCPU is one timestamp per sample of a running thread, as the program counts
-// them. A pprof profile has no time per sample.
+// PprofCPU is one timestamp per sample of a running thread, as counted by the program. A
+// pprof profile has no time per sample.
 var PprofCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "pprof_cpu", Sent: true, Spread: true}
 
-// These are the other profiles of pprof: what was allocated in a capture window and what was
-// in use at its end, the number of goroutines and of threads started, and how often
-// and for how long goroutines waited in it. Blocking and mutexes have names of
-// their own, since pprof calls the values of both contentions and delay.
+// The other profiles of pprof. They have the allocations of a capture window, the memory in
+// use at its end, the number of goroutines and of threads started, and the waits of
+// goroutines. Blocking and mutexes have names of their own, since pprof calls the values of
+// both contentions and delay.
 var (
 	PprofAllocObjects     = pprofSpace("alloc_objects", "count", "pprof_allocs")
 	PprofAllocSpace       = pprofSpace("alloc_space", "bytes", "pprof_allocs")

@@ -18,15 +18,14 @@ const (
 	recvSize = 64 << 10
 
 	// closedBuffer is the size of the socket buffer for closed connections. The kernel
-	// doubles it: there is room for some 1,600 of them.
+	// doubles it, so there is room for some 1,600 connections.
 	closedBuffer = 1 << 20
 
-	// arrived is the time that a message which is there takes to be read.
+	// arrived is the time to read a message that has arrived.
 	arrived = time.Millisecond / 5
 )
 
-// A Namespace is a network namespace whose sockets can be read. It belongs to one
-// goroutine.
+// A Namespace is a network namespace with readable sockets. It belongs to one goroutine.
 type Namespace struct {
 	file   *os.File      // nil: the caller's own
 	dump   *netlink.Conn // of dumps; nil: it was closed
@@ -36,8 +35,8 @@ type Namespace struct {
 // Open opens the caller's own namespace.
 func Open() (*Namespace, error) { return open(nil) }
 
-// OpenFile opens the namespace of a file such as /proc/PID/ns/net. It needs
-// CAP_SYS_ADMIN. The file belongs to the Namespace, also after an error.
+// OpenFile opens the namespace of a file such as /proc/PID/ns/net. It needs CAP_SYS_ADMIN.
+// The file belongs to the Namespace, even after an error.
 func OpenFile(file *os.File) (*Namespace, error) { return open(file) }
 
 func open(file *os.File) (*Namespace, error) {
@@ -47,7 +46,7 @@ func open(file *os.File) (*Namespace, error) {
 		n.Close()
 		return nil, err
 	}
-	// The kernel has that from Linux 4.2 on.
+	// The kernel reports closed connections from Linux 4.2 on.
 	if n.closed, err = n.dial(1<<(groupTCP4-1) | 1<<(groupTCP6-1)); err != nil {
 		n.closed = nil
 	} else {
@@ -56,7 +55,7 @@ func open(file *os.File) (*Namespace, error) {
 	return n, nil
 }
 
-// dial opens a socket in the namespace, where it stays.
+// dial opens a socket in the namespace. The socket stays there.
 func (n *Namespace) dial(groups uint32) (*netlink.Conn, error) {
 	cfg := &netlink.Config{Groups: groups, MessageBufferSize: recvSize}
 	where := "the own network namespace"
@@ -126,7 +125,7 @@ func (n *Namespace) each(family byte, p Protocol, deadline time.Time, visit func
 	return nil
 }
 
-// late returns ErrLate for the error of a deadline, and every other error as it is.
+// late returns ErrLate for the error of a deadline, and every other error unchanged.
 func late(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return ErrLate
@@ -134,10 +133,10 @@ func late(err error) error {
 	return err
 }
 
-// Closed calls visit for each TCP connection that was closed since the last call, or
-// since it was opened, with its last counts. It ends at a limit: what is left stays for
-// the next call. lost reports that the kernel dropped some, because they were not read
-// in time.
+// Closed calls visit for each TCP connection that was closed since the last call, or since
+// the namespace was opened, with its last counts. It ends at a limit and leaves the rest to
+// the next call. lost reports that the kernel dropped some connections, because they were
+// not read in time.
 func (n *Namespace) Closed(l Limits, visit func(*Socket)) (lost bool, err error) {
 	if n.closed == nil {
 		return false, nil
@@ -178,7 +177,7 @@ func (n *Namespace) closeDump() {
 	}
 }
 
-// Close closes it.
+// Close closes the namespace.
 func (n *Namespace) Close() {
 	n.closeDump()
 	if n.closed != nil {

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sockdiag reads the TCP and UDP sockets of a network namespace from the kernel
-// (sock_diag, as ss does): who is connected to whom, and what the kernel counts of each
-// TCP connection. It needs no right beyond those to enter a namespace.
+// (sock_diag, as ss does). It returns the addresses of both ends and the kernel's counts of
+// each TCP connection. It needs no right except the rights to enter a namespace.
 //
-// A [Namespace] dumps the sockets of now, and receives the last counts of TCP
-// connections that were closed, which no later dump has. The package knows of
-// namespaces and sockets, not of processes or units.
+// A [Namespace] dumps the current sockets. It also receives the last counts of TCP
+// connections that were closed, because later dumps do not have them. The package knows
+// namespaces and sockets, not processes or units.
 package sockdiag
 
 import (
@@ -42,8 +42,8 @@ const (
 	Closing     State = 11
 )
 
-// dumped are the states of dumps. Connections in TIME_WAIT are left out: they can be
-// very many, and the kernel counts nothing of them any more.
+// dumped are the states of dumps. Connections in TIME_WAIT are left out, because there can
+// be very many and the kernel no longer counts their traffic.
 const dumped = 1<<Established | 1<<SynSent | 1<<SynReceived | 1<<FinWait1 | 1<<FinWait2 | 1<<CloseWait | 1<<LastAck | 1<<Listen | 1<<Closing
 
 // A Socket is one socket of a namespace.
@@ -53,22 +53,23 @@ type Socket struct {
 	Local, Remote netip.AddrPort // IPv4 addresses that are mapped to IPv6 are IPv4
 	// Cookie identifies the socket for as long as the host runs.
 	Cookie uint64
-	// Inode is the number in /proc/PID/fd; 0 while no process holds the socket, and of
-	// one from [Namespace.Closed].
+	// Inode is the number in /proc/PID/fd. It is 0 while no process holds the socket, and
+	// for a socket from [Namespace.Closed].
 	Inode uint32
-	// Cgroup is the id of the cgroup v2 in which the socket was made: of an accepted
-	// connection, that of the listening socket. 0: the kernel does not tell.
+	// Cgroup is the id of the cgroup v2 in which the socket was made. An accepted
+	// connection has the cgroup of the listening socket. It is 0 if the kernel does not
+	// report it.
 	Cgroup uint64
 	// ReceiveQueue are bytes that the program has not read. SendQueue are bytes that the
 	// peer has not acknowledged.
 	ReceiveQueue, SendQueue uint32
-	// TCP are the counts of a connection; HasTCP is false where the kernel has none.
+	// TCP are the counts of a connection. HasTCP is false if the kernel has no counts.
 	TCP    TCPInfo
 	HasTCP bool
 }
 
-// TCPInfo are the kernel's counts of a TCP connection, from its beginning on. Those of
-// 32 bits wrap around.
+// TCPInfo are the kernel's counts of a TCP connection, from its beginning on. Counts of 32
+// bits wrap around.
 type TCPInfo struct {
 	Sent, Received          uint64 // bytes of payload; what was sent again counts once
 	RTT, RTTVar             time.Duration

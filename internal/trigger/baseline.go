@@ -18,8 +18,8 @@ type dueBaseline struct {
 	since int64
 }
 
-// open opens the baselines that are due, the longest due first, where nothing is hot
-// and the budgets allow.
+// open opens the baselines that are due, the longest due first, if the unit is not hot and
+// the budgets allow.
 func (b *baselines) open(now time.Time, at int64) {
 	slices.SortFunc(b.due, func(a, b dueBaseline) int {
 		return cmp.Or(cmp.Compare(a.since, b.since), a.compare(b.machine))
@@ -34,15 +34,15 @@ func (b *baselines) open(now time.Time, at int64) {
 	}
 }
 
-// clear forgets what is due. It keeps the memory for the next evaluation: a few
-// bytes per unit and policy at most.
+// clear empties the list of due baselines. It keeps the memory for the next evaluation, a
+// few bytes per unit and policy at most.
 func (b *baselines) clear() {
 	clear(b.due)
 	b.due = b.due[:0]
 }
 
-// scheduleBaseline notes a baseline that is due while the unit is cool. While the
-// unit is hot the one that is due is skipped; else it waits until there is a place.
+// scheduleBaseline adds a due baseline to the list while the unit is cool. While the unit
+// is hot the due baseline is skipped. Otherwise it waits until there is a place.
 func (m *machine) scheduleBaseline(now time.Time, at int64) {
 	e := m.unit.engine
 	hot := m.held || m.state == Profiling || m.unit.hot > 0

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxAlerts bounds the openings by alert of a unit, each of which every profile is
-	// compared with.
+	// maxAlerts bounds the openings by alert of a unit, because every profile is compared
+	// with each of them.
 	maxAlerts = 8
 
 	// maxAllAlerts bounds the openings by alert of all units.
@@ -25,22 +25,22 @@ const (
 // ErrTooManyAlerts is returned for an alert beyond the bounds on openings by alert.
 var ErrTooManyAlerts = errors.New("too many gates are open by alerts")
 
-// Alert opens a gate from outside, under its own name. The zero value is a person, who
-// opens it by hand.
+// Alert opens a gate from outside, under its own name. The zero value is a person who opens
+// the gate by hand.
 type Alert struct {
-	// Key identifies the alert: while a gate is open by it, the same alert does not
-	// open it again. Empty: by hand.
+	// Key identifies the alert. While a gate is open by an alert, the same alert does not
+	// open it again. Empty means by hand.
 	Key string
-	// Name is the policy and the monitor of the opening. Empty: manual.
+	// Name is the policy and the monitor of the opening. Empty means manual.
 	Name string
 }
 
-// OpenGate opens the unit's gate by hand or by an alert, within the budgets, whatever the
-// cooldown and the unit's age. While such an opening is open, the same alert changes
-// nothing; a person prolongs it, and it keeps its ID. changed is false if nothing changed.
-// The next call of Evaluate, Remove, SetPolicies or Close reports the transitions. The
-// error is a *budget.ExceededError if a budget does not allow it, and ErrTooManyAlerts
-// beyond the bounds on openings by alert.
+// OpenGate opens the unit's gate by hand or by an alert, within the budgets, regardless of
+// the cooldown and the unit's age. While such an opening is open, the same alert has no
+// effect. A person prolongs the opening, and it keeps its ID. changed is false after an
+// alert without effect. The next call of Evaluate, Remove, SetPolicies or Close reports the
+// transitions. The error is a *budget.ExceededError if a budget does not allow the opening,
+// and ErrTooManyAlerts beyond the bounds on openings by alert.
 func (u *Decision) OpenGate(a Alert, duration time.Duration, now time.Time) (o *Opening, changed bool, err error) {
 	switch {
 	case duration <= 0:
@@ -75,8 +75,8 @@ func (u *Decision) OpenGate(a Alert, duration time.Duration, now time.Time) (o *
 	return o, err == nil, err
 }
 
-// openByKey returns the machine of the opening by hand, or by the alert of a key; nil if
-// there is none.
+// openByKey returns the machine of the opening by hand, or by the alert with a key. It is
+// nil if there is no such opening.
 func (u *Decision) openByKey(key string) *machine {
 	for _, m := range u.byHand {
 		if m.opening.Alert == key {
@@ -96,9 +96,9 @@ func (u *Decision) alerts() (n int) {
 	return n
 }
 
-// CloseGate closes the opening that OpenGate made for the alert that a key identifies, or
-// by hand, and returns it; nil if there is none. Others stay. The next call of Evaluate,
-// Remove, SetPolicies or Close reports the transition.
+// CloseGate closes the opening that OpenGate made by hand or for the alert with the key,
+// and returns it. It returns nil if there is no such opening. Other openings stay. The next
+// call of Evaluate, Remove, SetPolicies or Close reports the transition.
 func (u *Decision) CloseGate(key string, now time.Time) *Opening {
 	m := u.openByKey(key)
 	if m == nil || !now.Before(m.opening.Until()) {
@@ -117,7 +117,7 @@ func (u *Decision) leave(m *machine, closing func(*machine)) {
 	u.byHand = slices.Delete(u.byHand, n, n+1)
 }
 
-// expireByHand closes the openings by hand and by alert whose time is over.
+// expireByHand closes the openings by hand and by alert that are past their end.
 func (u *Decision) expireByHand(now time.Time) {
 	for i := 0; i < len(u.byHand); {
 		if m := u.byHand[i]; now.Before(m.opening.Until()) {

@@ -16,20 +16,20 @@ import (
 
 // Monitor describes the readings of a monitor.
 type Monitor struct {
-	// Name is the monitor's name in conditions, as cpu_utilization. Parameters follow
-	// in parentheses, which reports leave out.
+	// Name is the monitor's name in conditions, such as cpu_utilization. Parameters follow
+	// in parentheses. Reports leave them out.
 	Name string
 	window.Kind
-	// Guard names another monitor. Conditions on this one hold only while the mean
-	// of the guard over the condition's own span is at least GuardAtLeast. It is for
-	// host-wide monitors, which count for a unit only while the unit has a share in
-	// them. Empty: none.
+	// Guard names another monitor. Conditions on this monitor hold only while the mean of
+	// the guard over the condition's own span is at least GuardAtLeast. It is for host-wide
+	// monitors, which count for a unit only while the unit has a share in them. Empty means
+	// no guard.
 	Guard        string
 	GuardAtLeast float64
 }
 
-// Condition is one test on one monitor. With ReleaseBelow the opening closes early
-// while the test is released or the monitor's guard does not hold; without, it lasts
+// Condition is one test on one monitor. With ReleaseBelow the opening closes early while
+// the test is released or the monitor's guard does not hold. Without ReleaseBelow it lasts
 // for the policy's Duration.
 type Condition struct {
 	Monitor string
@@ -43,19 +43,19 @@ type Policy struct {
 	Conditions []Condition
 	Duration   time.Duration
 	Cooldown   time.Duration
-	// DryRun makes all transitions, with openings marked as such, and changes nothing
-	// of another policy: it uses no budget and makes no unit hot. It cools down as if
-	// its profiles had been accepted.
+	// DryRun makes all transitions and marks the openings as dry runs, without an effect on
+	// other policies. It uses no budget and makes no unit hot. It cools down as if its
+	// profiles had been accepted.
 	DryRun bool
 	// Baseline opens the gate while the unit is cool.
 	Baseline Baseline
-	// Types are the types of profiles that pass. They are for the caller: each opening
-	// has those that its policy had when it opened.
+	// Types are the types of profiles that pass. They are for the caller. Each opening
+	// keeps the types that its policy had when it opened.
 	Types []string
 }
 
 // Baseline opens the gate for Duration once per Every while no condition of the policy
-// holds, so that a hot profile can be compared with a cool one. The zero value: never.
+// holds, so that a hot profile can be compared with a cool one. The zero value disables it.
 type Baseline struct {
 	Every, Duration time.Duration
 }
@@ -74,16 +74,15 @@ type Config struct {
 	PreTrigger time.Duration
 	// MinAge is the age of its first process from which a unit may fire.
 	MinAge time.Duration
-	// Budgets bound what is opened and exported.
+	// Budgets bound the openings and exports of all units.
 	Budgets budget.Limits
-	// CooldownByService makes a cooldown count for all units of the service: none of
-	// them opens by a policy while another one is open by it or cools down.
+	// CooldownByService makes a cooldown count for all units of the service. While one unit
+	// is open by a policy or cools down, no other unit opens by the same policy.
 	CooldownByService bool
-	// MaxGone bounds the units that are gone but whose cooldown or closed opening is
-	// remembered. At the bound the one that would be forgotten first is forgotten.
-	// Zero: 10,000.
+	// MaxGone bounds the gone units that are remembered for a cooldown or a closed opening.
+	// At the bound, the unit that would be forgotten first is forgotten. Zero means 10,000.
 	MaxGone int
-	// NewID returns a unique name for an opening. Nil: "1", "2" and so on.
+	// NewID returns a unique name for an opening. Nil means "1", "2" and so on.
 	NewID func() string
 }
 
@@ -92,9 +91,8 @@ type faults []error
 
 func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
 
-// Validate returns every fault of the policies and budgets, and of the times that
-// they depend on, each with the path of the configuration key and what is allowed
-// there.
+// Validate returns every fault of the policies, the budgets and the times that they depend
+// on. Each fault has the path of the configuration key and the allowed values.
 func (c Config) Validate() error {
 	var f faults
 	if c.CollectionInterval <= 0 {

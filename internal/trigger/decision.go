@@ -10,21 +10,22 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// maxClosed bounds the closed openings remembered per unit; the oldest is forgotten.
+// maxClosed bounds the closed openings remembered per unit. The oldest opening is
+// forgotten.
 const maxClosed = 16
 
 // Reading is one reading of a monitor of a unit.
 //
-// The value between two readings is Scale × ΔNum / ΔDen: for utilization Num is the
-// CPU time used and Den the capacity integrated over time, so that a change of
-// capacity counts from the reading that saw it. A gauge has its value in Num, and Den
-// does not count. A reading that failed is not observed at all: a gap is not a zero.
+// The value between two readings is Scale × ΔNum / ΔDen. For utilization Num is the CPU
+// time used and Den the capacity integrated over time, so a change of capacity counts from
+// the next reading on. A gauge has its value in Num, and Den does not count. A reading that
+// failed is not observed at all, because a gap is not a zero.
 type Reading struct {
 	Time     time.Time
 	Num, Den float64
 }
 
-// Decision is what the engine knows of a unit, by which it opens the gate.
+// Decision is the engine's state of a unit, which decides when the gate opens.
 //
 // Invariants:
 //   - histories has one element per monitor, or is nil while gone
@@ -32,7 +33,7 @@ type Reading struct {
 //   - byHand has the machines of openings by hand and by alert in Profiling, at most one
 //     by hand and maxAlerts by alert
 //   - hot and baselines count the openings in Profiling, without dry runs
-//   - a gone unit has nothing in Profiling
+//   - a gone unit has no opening in Profiling
 //   - closed has at most maxClosed openings of dry runs, and of others
 type Decision struct {
 	name      string
@@ -66,7 +67,7 @@ func newDecision(e *Engine, name string) *Decision {
 	return u
 }
 
-// comeBack resets what is known of a gone unit, except its cooldowns and openings.
+// comeBack resets the state of a gone unit, except its cooldowns and openings.
 func (u *Decision) comeBack() {
 	u.started, u.added, u.service, u.unnamed = time.Time{}, time.Time{}, "", false
 	for i := range u.machines {
@@ -106,9 +107,9 @@ func (u *Decision) Name() string { return u.name }
 // Gone reports whether the unit was removed and only its past is remembered.
 func (u *Decision) Gone() bool { return u.gone }
 
-// SetStarted sets when the unit's first process started. The time now less the
-// process's age is best, since it does not change when the wall clock jumps. Zero:
-// not known, and the unit's age counts from when it was first observed or evaluated.
+// SetStarted sets when the unit's first process started. Pass the current time less the
+// process's age, since it does not change when the wall clock jumps. Zero means unknown,
+// and the unit's age counts from when it was first observed or evaluated.
 func (u *Decision) SetStarted(t time.Time) { u.started = t }
 
 // grownUp returns when the unit may begin to fire.
@@ -119,8 +120,8 @@ func (u *Decision) grownUp() time.Time {
 	return u.started.Add(u.engine.plan.minAge)
 }
 
-// young reports whether the unit may not fire yet. A start in the future counts as
-// now.
+// young reports whether the unit may not fire yet. A start in the future counts as the
+// current time.
 func (u *Decision) young(now time.Time) bool {
 	if u.engine.plan.minAge == 0 {
 		return false
@@ -131,14 +132,14 @@ func (u *Decision) young(now time.Time) bool {
 	return now.Before(u.grownUp())
 }
 
-// SetPolicy sets whether a policy, by its index in Config.Policies, applies to the
-// unit; by default all do. It does not close an opening.
+// SetPolicy sets whether a policy, by its index in Config.Policies, applies to the unit. By
+// default all policies apply. SetPolicy does not close an opening.
 func (u *Decision) SetPolicy(policy int, applies bool) { u.machines[policy].off = !applies }
 
-// Observe stores a reading of a monitor and returns its value since the one before.
-// ok is false if there is none: the first reading and one after a counter ran
-// backwards are only a starting point. A monitor that no condition uses, a gone unit and
-// a reading not later than the last one are ignored.
+// Observe stores a reading of a monitor and returns its value since the reading before. ok
+// is false if there is no value: the first reading and a reading after a counter ran
+// backwards are only a starting point. A monitor that no condition uses, a gone unit and a
+// reading not later than the last one are ignored.
 func (u *Decision) Observe(monitor string, r Reading) (value float64, ok bool) {
 	if u.gone {
 		return 0, false
@@ -155,8 +156,8 @@ func (u *Decision) Observe(monitor string, r Reading) (value float64, ok bool) {
 	return 0, false
 }
 
-// Restart forgets the readings of a monitor: the next one is a new starting point. It is
-// for a counter that was replaced without running backwards, as when a cgroup of the
+// Restart forgets the readings of a monitor, so the next reading is a new starting point.
+// It is for a counter that was replaced without running backwards, as when a cgroup of the
 // same name is another one.
 func (u *Decision) Restart(monitor string) {
 	if u.gone {
@@ -185,15 +186,15 @@ func (u *Decision) released(c *condition, at int64) bool {
 		c.ReleaseBelow != nil && c.guard != nil && u.histories[c.guard.monitor].Fails(c.guard.test, at)
 }
 
-// value returns what the condition compares with its threshold.
+// value returns the value that the condition compares with its threshold.
 func (u *Decision) value(c *condition, at int64) (value float64, ok bool) {
 	return u.histories[c.monitor].Value(c.test, at, &u.engine.scratch)
 }
 
-// Hot reports whether the gate is open, by a policy or by hand, or may open soon: a
-// condition of a policy in Watching has a reading above its threshold in its window,
-// and the policy may fire by the time that the window is full. Dry runs and baselines
-// do not count.
+// Hot reports whether the gate is open, by a policy or by hand, or may open soon. It may
+// open soon if a condition of a policy in Watching has a reading above its threshold in its
+// window. The policy must also be able to fire by the time that the window is full. Dry
+// runs and baselines do not count.
 func (u *Decision) Hot() bool {
 	if u.hot > 0 || u.gone {
 		return u.hot > 0
@@ -218,9 +219,8 @@ func (u *Decision) Uses(monitors []string) bool {
 	return false
 }
 
-// Heat returns the largest value / threshold of any condition, as of the last
-// Evaluate; 0 if no condition of a policy that applies has enough readings. Dry runs
-// do not count.
+// Heat returns the largest value / threshold of any condition, as of the last Evaluate. It
+// is 0 if no condition of a policy that applies has enough readings. Dry runs do not count.
 func (u *Decision) Heat() float64 { return u.heat }
 
 // OverBudget reports whether, as of the last Evaluate, a condition holds and a budget
@@ -246,10 +246,10 @@ func (u *Decision) MayFire(before time.Time) bool {
 	return len(u.byHand) > 0
 }
 
-// Admit appends the openings that a profile captured in [start, end) passes by: the
-// one that fired first, which is the profile's reason, comes first (of one evaluation
-// the hotter one), baselines last. If none is appended the gate was shut. Dry runs are among them and
-// export nothing.
+// Admit appends the openings that a profile captured in [start, end) passes by. The first
+// one fired first and is the profile's reason. Of one evaluation the hotter opening comes
+// first. Baselines come last. If no opening is appended, the gate was shut. Dry runs are
+// among the openings but do not export profiles.
 func (u *Decision) Admit(dst []*Opening, start, end time.Time) []*Opening {
 	from := len(dst)
 	for _, o := range u.closed {
@@ -286,8 +286,8 @@ func (u *Decision) Openings(dst []*Opening) []*Opening {
 	return dst
 }
 
-// remember keeps a closed opening for late profiles. Dry runs have a bound of their
-// own, so they never push out an opening of another policy.
+// remember keeps a closed opening for late profiles. Dry runs have their own bound, so they
+// never push out an opening of another policy.
 func (u *Decision) remember(o *Opening) {
 	alike, oldest := 0, -1
 	for n, c := range u.closed {
@@ -326,8 +326,8 @@ func (u *Decision) forgetClosed(now time.Time) {
 	u.closed = kept
 }
 
-// memory returns when a gone unit has something to forget (next), and when all is
-// forgotten (last). real is last without dry runs, whose cooldowns are remembered as
+// memory returns when a gone unit has something to forget (next), and when it is forgotten
+// completely (last). real is last without dry runs. Cooldowns of dry runs are remembered as
 // long but forgotten first at the bound.
 func (u *Decision) memory() (next, last, real time.Time) {
 	remember := func(t time.Time, dryRun bool) {

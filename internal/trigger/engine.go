@@ -4,15 +4,15 @@
 // Package trigger decides when the gate of a unit opens and closes.
 //
 // An [Engine] holds a [Decision] about each unit: the readings of its monitors, and a state
-// machine per policy. Its gate is open while any of them is in [Profiling]. What
-// bounds all units are cooldowns, by unit or by service, and budgets.
+// machine per policy. The unit's gate is open while any of its machines is in [Profiling].
+// Cooldowns, by unit or by service, and budgets bound all units.
 //
 // The package has no clock, no goroutine and does no I/O: readings and the time are
 // arguments, so every decision can be replayed.
 //
-// Nothing may be called concurrently: the caller holds one lock around an Engine, its
-// Decisions and its Openings. Every call is short: Evaluate looks at each condition once,
-// whatever the length of its window.
+// The package is not safe for concurrent use: the caller holds one lock around an Engine,
+// its Decisions and its Openings. Every call is short. Evaluate looks at each condition
+// once, regardless of the length of its window.
 package trigger
 
 import (
@@ -36,10 +36,10 @@ type Engine struct {
 	queue     queue
 	baselines baselines
 	journal   journal
-	// services are the cooldowns and budgets by service, dryServices the
-	// cooldowns of dry runs.
+	// services are the cooldowns and budgets by service. dryServices are the cooldowns of
+	// dry runs.
 	services, dryServices services
-	// awaited are restored cooldowns of policies that are not there.
+	// awaited are restored cooldowns of policies that do not exist now.
 	awaited []awaitedCooldown
 
 	closed            bool // no gate opens any more
@@ -62,7 +62,7 @@ func (c *clock) at(t time.Time) int64 {
 	return int64(t.Sub(c.epoch))
 }
 
-// see is at, of a time at which something happened.
+// see is at for a time at which a unit was observed or evaluated.
 func (c *clock) see(t time.Time) int64 {
 	at := c.at(t)
 	c.latest = max(c.latest, at)
@@ -87,8 +87,8 @@ func New(c Config) (*Engine, error) {
 	return e, nil
 }
 
-// Decision returns the decision about the unit of a name, which it adds if it is new. A
-// unit that was gone comes back without readings and with its cooldowns.
+// Decision returns the decision about the unit with a name, and adds a new unit. A unit
+// that was gone comes back without readings and with its cooldowns.
 func (e *Engine) Decision(name string) *Decision {
 	u := e.roster.byName[name]
 	switch {
@@ -107,7 +107,7 @@ func (e *Engine) Decision(name string) *Decision {
 	return u
 }
 
-// Lookup finds a unit. It finds gone ones too, whose late profiles still pass.
+// Lookup finds a unit. It also finds gone units, because their late profiles still pass.
 func (e *Engine) Lookup(name string) (*Decision, bool) {
 	u, ok := e.roster.byName[name]
 	return u, ok
@@ -116,10 +116,10 @@ func (e *Engine) Lookup(name string) (*Decision, bool) {
 // ActiveOpenings returns the number of openings that are open, without dry runs.
 func (e *Engine) ActiveOpenings() int { return e.places.openings }
 
-// Evaluate makes every transition that is due. Openings close before others open; of
-// those that open, the hottest come first: the largest value / threshold, then by
-// the name of the unit; baselines come last. The next call of Evaluate, Remove,
-// SetPolicies or Close reuses the slice.
+// Evaluate makes every transition that is due. Openings close before others open. The
+// hottest openings come first: the largest value / threshold, then by the name of the unit.
+// Baselines come last. The next call of Evaluate, Remove, SetPolicies or Close reuses the
+// slice.
 func (e *Engine) Evaluate(now time.Time) []Transition {
 	e.journal.begin()
 	at := e.clock.see(now)
@@ -158,14 +158,14 @@ func (e *Engine) Forget(name string) {
 	}
 }
 
-// Forgotten counts what was forgotten at a bound before its time.
+// Forgotten counts the records that were forgotten at a bound before their time.
 type Forgotten struct {
 	Units    int // that are gone, with their cooldowns and hourly budgets
 	Services int // likewise
 	Openings int // that were closed: profiles that arrive late are not admitted
 }
 
-// Forgotten returns what was forgotten so far.
+// Forgotten returns the counts of records that were forgotten so far.
 func (e *Engine) Forgotten() Forgotten {
 	return Forgotten{Units: e.roster.forgotten, Services: e.services.forgotten + e.dryServices.forgotten, Openings: e.forgottenOpenings}
 }
@@ -181,7 +181,7 @@ func (e *Engine) Close(now time.Time) []Transition {
 	return e.journal.out
 }
 
-// Affords reports whether max_bytes_per_hour allows this many bytes more.
+// Affords reports whether max_bytes_per_hour allows that many bytes more.
 func (e *Engine) Affords(bytes int, now time.Time) bool {
 	return e.places.ledger.Affords(bytes, e.clock.at(now))
 }

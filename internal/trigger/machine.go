@@ -15,9 +15,9 @@ const (
 	// accepted profile.
 	retryAfter = time.Minute
 
-	// closedMemory is the time that a closed opening admits late profiles. It is
-	// shorter than retryAfter, so an opening without an accepted profile is never
-	// followed by another one while it can still admit a profile.
+	// closedMemory is the time that a closed opening admits late profiles. It is shorter
+	// than retryAfter. An opening without an accepted profile is therefore never followed
+	// by another one while it can still admit a profile.
 	closedMemory = 30 * time.Second
 )
 
@@ -97,8 +97,8 @@ func (m *machine) evaluate(now time.Time, at int64) {
 	}
 }
 
-// measure returns the conditions that hold, and raises the unit's heat to that of
-// the hottest.
+// measure returns the conditions that hold, and raises the unit's heat to the heat of the
+// hottest condition.
 func (m *machine) measure(at int64) (hold conditionSet) {
 	if m.off {
 		return 0
@@ -121,8 +121,8 @@ func (m *machine) measure(at int64) (hold conditionSet) {
 	return hold
 }
 
-// hottest returns the hottest of some conditions that hold, with value / threshold;
-// -1 if none holds.
+// hottest returns the hottest of some conditions that hold, with value / threshold. The
+// ratio is -1 if no condition holds.
 func (m *machine) hottest(of conditionSet, at int64) (cause Cause, ratio float64) {
 	ratio = -1
 	for n := range m.policy.conditions {
@@ -138,7 +138,7 @@ func (m *machine) hottest(of conditionSet, at int64) (cause Cause, ratio float64
 	return cause, ratio
 }
 
-// noteHeld adds the conditions that hold to those that held since an opening.
+// noteHeld adds the conditions that hold to the conditions that held since an opening.
 func (m *machine) noteHeld(o *Opening, at int64) {
 	for n := range o.held {
 		o.held[n] = o.held[n] || m.unit.holds(&m.policy.conditions[n], at)
@@ -156,8 +156,8 @@ func (m *machine) allReleased(at int64) bool {
 	return true
 }
 
-// nearest returns the condition nearest to its threshold; zero if none has enough
-// readings.
+// nearest returns the condition nearest to its threshold. It is zero if no condition has
+// enough readings.
 func (m *machine) nearest(at int64) (nearest Cause) {
 	ratio := -1.0
 	for n := range m.policy.conditions {
@@ -185,8 +185,8 @@ func (m *machine) warm(at int64) bool {
 	return false
 }
 
-// mayFireAt reports whether nothing that ends with time keeps a policy in Watching
-// from firing then.
+// mayFireAt reports whether a policy in Watching may fire at a time. It considers only the
+// obstacles that end with time.
 func (m *machine) mayFireAt(then time.Time) bool {
 	plan := &m.unit.engine.plan
 	if then.Before(m.notBefore) || plan.minAge > 0 && then.Before(m.unit.grownUp()) {
@@ -211,7 +211,7 @@ func (m *machine) openBaseline(now time.Time, at int64) {
 	m.open(&Opening{Cause: m.nearest(at), length: int64(m.policy.Baseline.Duration), Baseline: true}, now, BaselineDue)
 }
 
-// openByHand opens the gate whatever the conditions, by hand or by an alert.
+// openByHand opens the gate regardless of the conditions, by hand or by an alert.
 func (m *machine) openByHand(alert string, duration time.Duration, now time.Time) {
 	why, lost := ByHand, (*atomic.Bool)(nil)
 	if alert != "" {
@@ -247,10 +247,10 @@ func (m *machine) open(o *Opening, now time.Time, why Reason) {
 
 // The transitions from Profiling.
 
-// expire closes an opening whose time is over, as of when it was.
+// expire closes an opening that is past its end, as of its end.
 func (m *machine) expire() { m.close(m.opening.Until(), DurationPassed) }
 
-// release closes an opening because all conditions that held are released.
+// release closes an opening because all conditions that held since it fired are released.
 func (m *machine) release(now time.Time) { m.close(now, Released) }
 
 // closeByHand closes an opening by hand or by an alert.
@@ -265,7 +265,7 @@ func (m *machine) closeByHand(now time.Time) {
 // giveWay closes a baseline because its unit is hot or its place is needed.
 func (m *machine) giveWay(now time.Time) { m.abort(now, GaveWay) }
 
-// abort closes an opening early, unless its time is over.
+// abort closes an opening early, unless it is past its end.
 func (m *machine) abort(now time.Time, why Reason) {
 	if now.Before(m.opening.Until()) {
 		m.close(now, why)
@@ -315,9 +315,9 @@ func (m *machine) coolDown() {
 	m.state, m.notBefore = CoolingDown, m.opening.ClosedAt.Add(m.policy.Cooldown)
 }
 
-// coolDownLate begins the cooldown of an opening whose first profile was accepted
-// only after it closed. Else a policy with a duration shorter than the delay of
-// profiles would export something every minute and never cool down.
+// coolDownLate begins the cooldown of an opening that got its first accepted profile only
+// after it closed. Otherwise a policy with a duration shorter than the delay of profiles
+// would export a profile every minute and never cool down.
 func (m *machine) coolDownLate() {
 	o := m.opening
 	m.coolDown()
@@ -346,7 +346,7 @@ func (m *machine) reportRisingEdge(now time.Time, at int64) {
 	m.report(Transition{Time: now, From: CoolingDown, Reason: RisingEdge, Cause: cause})
 }
 
-// reportShut reports, once, what keeps the gate shut in Watching although
+// reportShut reports, once, the obstacle that keeps the gate shut in Watching although
 // conditions hold.
 func (m *machine) reportShut(hold conditionSet, now time.Time, at int64) {
 	why, _, budget := m.obstacle(now, at)
@@ -367,9 +367,9 @@ func (m *machine) transition(t Transition) Transition {
 
 func (m *machine) report(t Transition) { m.unit.engine.journal.add(m.transition(t)) }
 
-// obstacle returns what keeps a policy in Watching from opening the gate although a
-// condition holds, its end where that is known, and the budget. The reason is empty
-// if nothing does.
+// obstacle returns why a policy in Watching does not open the gate although a condition
+// holds, the end of the obstacle if it is known, and the budget. The reason is empty if
+// there is no obstacle.
 func (m *machine) obstacle(now time.Time, at int64) (why Reason, until time.Time, budget string) {
 	u := m.unit
 	if u.young(now) || m.logged.has(TooYoung) && !m.stillAbove(at) {
@@ -392,7 +392,7 @@ func (m *machine) obstacle(now time.Time, at int64) (why Reason, until time.Time
 }
 
 // stillAbove reports whether a newest reading is above the threshold. A burst that ended
-// while the unit was young opens no gate later: the recorder may have forgotten it.
+// while the unit was young opens no gate later, because the recorder may have forgotten it.
 func (m *machine) stillAbove(at int64) bool {
 	for n := range m.policy.conditions {
 		c := &m.policy.conditions[n]
@@ -425,7 +425,8 @@ func bitOf(why Reason) obstacles {
 	return 0
 }
 
-// conditionSet is a set of a policy's conditions; those from the 64th on are one.
+// conditionSet is a set of a policy's conditions. All conditions from the 64th on share one
+// bit.
 type conditionSet uint64
 
 const allConditions = ^conditionSet(0)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Cause is the condition that made a policy fire, as it was at that moment. If
-// several conditions held it is the one with the largest value / threshold.
+// Cause is the condition that made a policy fire, as of that moment. If several conditions
+// held, it is the condition with the largest value / threshold.
 type Cause struct {
 	Monitor   string // without parameters
 	Value     float64
@@ -19,8 +19,8 @@ type Cause struct {
 	Key       string // the monitor with its parameters: the name of its Monitor
 }
 
-// Opening is one time that a policy opened a gate. It is remembered after it closed
-// for as long as late profiles of its time pass.
+// Opening is one time that a policy opened a gate. After it closed, it is remembered for as
+// long as late profiles of its time pass.
 type Opening struct {
 	Cause
 	ID     string
@@ -30,18 +30,19 @@ type Opening struct {
 
 	// FiredAt is the moment of the trigger.
 	FiredAt time.Time
-	// DryRun: nothing is exported because of it. Baseline: opened while the unit
-	// is cool. Manual: opened by hand, or by the alert that Alert identifies.
+	// DryRun reports that no profile is exported because of the opening. Baseline reports
+	// that the unit was cool. Manual reports that it was opened by hand, or by the alert
+	// with the key Alert.
 	DryRun, Baseline, Manual bool
 	Alert                    string
-	// LostUnit is set when the unit goes before the end of an opening by alert; nil for
-	// others. It may be read at any time.
+	// LostUnit is set when the unit goes before the end of an opening by alert. It is nil
+	// for other openings. It may be read at any time.
 	LostUnit *atomic.Bool
-	// ClosedAt is zero while the opening is open; it is never after Until.
+	// ClosedAt is zero while the opening is open. It is never after Until.
 	ClosedAt time.Time
 
-	// Profiles, Samples and Bytes count what the next component accepted,
-	// Refused the profiles that it did not.
+	// Profiles, Samples and Bytes count the profiles that the next component accepted.
+	// Refused counts the profiles that it did not accept.
 	Profiles, Samples, Bytes, Refused int
 	// WhyRefused is the last error of the next component.
 	WhyRefused string
@@ -54,13 +55,13 @@ type Opening struct {
 	service    *service // keeps others of the service from firing, or nil
 }
 
-// Until returns when the opening is due to close, which is after FiredAt. It may be
-// called at any time; an opening by hand may be prolonged.
+// Until returns when the opening is due to close, which is after FiredAt. It may be called
+// at any time. An opening by hand may be prolonged.
 func (o *Opening) Until() time.Time {
 	return o.FiredAt.Add(time.Duration(atomic.LoadInt64(&o.length)))
 }
 
-// prolong makes the opening due at until.
+// prolong moves the end of the opening to until.
 func (o *Opening) prolong(until time.Time) {
 	atomic.StoreInt64(&o.length, int64(until.Sub(o.FiredAt)))
 }
@@ -74,7 +75,8 @@ func (o *Opening) hot() bool { return !o.DryRun && !o.Baseline }
 // cools reports whether a cooldown follows the opening if a profile is accepted.
 func (o *Opening) cools() bool { return !o.Baseline && !o.Manual }
 
-// Kind classifies why an opening was made: few values, by which backends tell series apart.
+// Kind classifies why an opening was made. It has few values, so backends can use it to
+// separate series.
 type Kind string
 
 // The kinds of openings.
@@ -124,9 +126,9 @@ func (o *Opening) Phase(start, end time.Time) Phase {
 	}
 }
 
-// admits reports whether a profile captured in [start, end) belongs to the opening:
-// it ended after the trigger less PreTrigger, and started before the opening closed
-// or was due to.
+// admits reports whether a profile captured in [start, end) belongs to the opening. The
+// profile must end after the trigger less PreTrigger, and start before the opening closed
+// or was due to close.
 func (o *Opening) admits(start, end time.Time) bool {
 	closed := o.ClosedAt
 	if closed.IsZero() {
@@ -135,8 +137,9 @@ func (o *Opening) admits(start, end time.Time) bool {
 	return end.After(o.FiredAt.Add(-o.preTrigger)) && start.Before(closed)
 }
 
-// before orders the openings that admit a profile: the one that fired first, of one
-// evaluation the one that was opened first because it was hotter, baselines last.
+// before orders the openings that admit a profile. The opening that fired first comes
+// first. Of one evaluation, the opening with the smaller number comes first because it was
+// hotter. Baselines come last.
 func (o *Opening) before(other *Opening) int {
 	if o.Baseline != other.Baseline {
 		if o.Baseline {
@@ -147,9 +150,8 @@ func (o *Opening) before(other *Opening) int {
 	return cmp.Or(o.FiredAt.Compare(other.FiredAt), cmp.Compare(o.number, other.number))
 }
 
-// Accepted counts a profile that the next component accepted. The first one starts
-// the cooldown if the opening has closed without one; the next Evaluate reports
-// that.
+// Accepted counts a profile that the next component accepted. The first profile starts the
+// cooldown if the opening has already closed. The next Evaluate reports the cooldown.
 func (o *Opening) Accepted(samples, bytes int) {
 	o.Profiles++
 	o.Samples += samples

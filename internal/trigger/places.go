@@ -11,15 +11,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// places are the units with an open gate, which the budgets bound. Dry runs need no
-// place.
+// places are the units with an open gate, bounded by the budgets. Dry runs need no place.
 //
 // Invariants:
 //   - ledger counts each unit with hot or baselines above 0 once
 //   - openings is the number of openings in Profiling
-//   - byHand is the number of units with one by hand or by alert, alerts that of openings
-//     by alert
-//   - baselines are those of them that can give way; empty without a limit
+//   - byHand is the number of units with an opening by hand or by alert, alerts the
+//     number of openings by alert
+//   - baselines are the open baselines that can give way; empty without a limit
 type places struct {
 	ledger    budget.Ledger
 	openings  int
@@ -28,11 +27,11 @@ type places struct {
 	baselines []*Opening
 }
 
-// available reports whether the unit has a place, or one is free.
+// available reports whether the unit has a place, or a place is free.
 func (p *places) available(u *Decision) bool { return u.hot+u.baselines > 0 || p.ledger.PlaceFree() }
 
-// take gives an opening a place. Baselines of the unit, or of another one if no
-// place is free, give way.
+// take gives an opening a place. Baselines of the unit give way to a hot opening. If no
+// place is free, the unit with the oldest baseline gives way.
 func (p *places) take(o *Opening, now time.Time) {
 	u := o.machine.unit
 	if o.hot() {
@@ -61,7 +60,7 @@ func (p *places) take(o *Opening, now time.Time) {
 	}
 }
 
-// give returns the place of an opening that closes.
+// give frees the place of an opening that closes.
 func (p *places) give(o *Opening) {
 	u := o.machine.unit
 	if o.Baseline {
@@ -90,7 +89,7 @@ func (p *places) oldestBaseline() *Opening {
 	})
 }
 
-// closeBaselines closes the unit's baselines, except those of dry runs.
+// closeBaselines closes the unit's baselines, except baselines of dry runs.
 func (u *Decision) closeBaselines(now time.Time) {
 	for i := range u.machines {
 		if u.baselines == 0 {
@@ -102,9 +101,9 @@ func (u *Decision) closeBaselines(now time.Time) {
 	}
 }
 
-// overBudget returns the budget that does not allow the unit one more opening; empty
-// if all do. A unit with an open gate needs no second place and no second trigger, and
-// baselines give way.
+// overBudget returns the budget that does not allow the unit one more opening. It is empty
+// if all budgets allow it. A unit with an open gate needs no second place and no second
+// trigger, and baselines give way.
 func (u *Decision) overBudget(at int64) string {
 	p := &u.engine.places
 	switch {
@@ -121,7 +120,7 @@ func (u *Decision) overBudget(at int64) string {
 }
 
 // overBudgetByHand is overBudget for an opening by hand or by alert. Policies keep a
-// reserve of places, also where one has the unit's gate open already.
+// reserve of places, even if the unit's gate is already open by a policy.
 func (u *Decision) overBudgetByHand(at int64) string {
 	p := &u.engine.places
 	if limit := p.ledger.Limits().ConcurrentByHand(); limit > 0 && len(u.byHand) == 0 && p.byHand >= limit {

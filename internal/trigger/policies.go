@@ -11,23 +11,23 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// SetPolicies replaces the policies, and the monitors that they may use, all of them
-// or, with an error, none.
+// SetPolicies replaces the policies, and the monitors that they may use. With an error, it
+// changes neither.
 //
-// A policy continues if one of its name was there, and both or none are dry runs: it
-// keeps its state, its cooldowns, its openings and what was observed for it, whatever
-// else of it changed. Then
+// A policy continues if a policy of its name existed, and both or neither are dry runs. It
+// keeps its state, its cooldowns, its openings and its readings, even if other settings
+// changed. Then
 //   - an open gate closes when it was due to. It is released early when all conditions
-//     that held since it opened are; a condition that is new or changed counts as one;
+//     that held since it opened are released; a new or changed condition counts as one;
 //   - no cooldown lasts longer than the new one from now on;
 //   - a baseline that changed is scheduled anew.
 //
 // Readings are kept of a monitor of the same name and kind. Openings by hand and by
 // alert are not touched.
 //
-// Other policies that were there are removed: their openings close, and their
-// cooldowns are forgotten. New ones begin in Watching, and apply to every unit until
-// SetPolicy is called. All have the order, and with that the indices, of the list.
+// Other policies that existed are removed: their openings close, and their cooldowns are
+// forgotten. New policies begin in Watching, and apply to every unit until SetPolicy is
+// called. All policies have the order and the indices of the list.
 //
 // The next call of Evaluate, Remove, SetPolicies or Close reuses the slice.
 func (e *Engine) SetPolicies(monitors []Monitor, policies []Policy, now time.Time) ([]Transition, error) {
@@ -60,10 +60,10 @@ func (e *Engine) SetPolicies(monitors []Monitor, policies []Policy, now time.Tim
 type policyChange struct {
 	now  time.Time
 	next plan
-	// from has the index in the last plan of the policy that each of the next plan
-	// continues, to is the inverse; -1: none.
+	// from has, for each policy of the next plan, the index in the last plan of the policy
+	// that it continues. to is the inverse. -1 means that there is no such policy.
 	from, to []int
-	// monitors has, for each monitor, the index that it had; -1: it is new.
+	// monitors has, for each monitor, its previous index, or -1 for a new monitor.
 	monitors []int
 }
 
@@ -101,7 +101,8 @@ func (s *policyChange) closeRemoved(u *Decision) {
 	}
 }
 
-// longest returns when a cooldown of a policy of the next plan ends at the latest.
+// longest limits the end of a cooldown to the longest cooldown that a policy of the next
+// plan allows.
 func (s *policyChange) longest(until time.Time, p *policy) time.Time {
 	if latest := s.now.Add(p.Cooldown); until.After(latest) {
 		return latest
@@ -155,8 +156,8 @@ func (m *machine) replan(s *policyChange, p *policy) {
 	}
 }
 
-// held returns, by the conditions of a policy of the next plan, which count as having
-// held since an opening of the policy that it continues.
+// held returns, by the conditions of a policy of the next plan, which conditions count as
+// having held since an opening of the policy that it continues.
 func (s *policyChange) held(was []bool, before, p *policy) []bool {
 	if !p.releases {
 		return nil
@@ -176,8 +177,8 @@ func (c Condition) equal(other Condition) bool {
 	return c == other && (a == nil) == (b == nil) && (a == nil || *a == *b)
 }
 
-// replan gives cooldowns by service the indices of the next plan, and forgets those
-// of policies that were removed. No opening of these is open any more.
+// replan gives cooldowns by service the indices of the next plan, and forgets the cooldowns
+// of removed policies. The openings of removed policies are closed already.
 func (ss *services) replan(s *policyChange) {
 	for _, of := range ss.byAccount {
 		kept := of.cooldowns[:0]

@@ -35,8 +35,8 @@ func (q *queue) add(m *machine, hold conditionSet) {
 	q.waiting = append(q.waiting, holder{m, hold})
 }
 
-// open opens gates, the hottest first, as long as nothing is in the way, and then
-// reports which stay shut. An opening never removes an obstacle of another one.
+// open opens gates, the hottest first, unless there is an obstacle. It then reports the
+// gates that stay shut. An opening never removes an obstacle of another one.
 func (q *queue) open(now time.Time, at int64) {
 	for _, h := range q.waiting {
 		if why, _, _ := h.obstacle(now, at); why != "" {
@@ -78,8 +78,8 @@ func (q *queue) filter(all []candidate, now time.Time, at int64) []candidate {
 	})
 }
 
-// keepShut leaves a machine in Watching. The obstacle is reported unless it was
-// already.
+// keepShut leaves a machine in Watching. The obstacle is reported unless it was reported
+// before.
 func (q *queue) keepShut(h holder, at int64, why Reason) {
 	h.unit.over = h.unit.over || why == OverBudget
 	if !h.logged.has(why) {
@@ -88,7 +88,7 @@ func (q *queue) keepShut(h holder, at int64, why Reason) {
 	}
 }
 
-// clear empties the queue. It keeps memory for the next incident: a few bytes per unit and
+// clear empties the queue. It keeps memory for the next incident, a few bytes per unit and
 // policy at most.
 func (q *queue) clear() {
 	clear(q.waiting)

@@ -12,8 +12,8 @@ import (
 // defaultMaxGone bounds the units that are gone but remembered.
 const defaultMaxGone = 10_000
 
-// roster holds the units: the live ones, and the gone ones whose cooldown or closed
-// opening still matters.
+// roster holds the live units, and the gone units with a cooldown or closed opening that
+// still matters.
 //
 // Invariants:
 //   - byName has every unit; live[u.index] is u for each that is not gone
@@ -58,8 +58,8 @@ func (r *roster) enlist(u *Decision) {
 	r.live = append(r.live, u)
 }
 
-// retire removes a unit from the live ones. It is remembered as gone if anything of
-// it still matters, which is not so for most.
+// retire removes a unit from the live units. It is remembered as gone if a part of it still
+// matters, which is rare.
 func (r *roster) retire(u *Decision, now time.Time) {
 	last := len(r.live) - 1
 	r.live[u.index] = r.live[last]
@@ -86,7 +86,7 @@ func (r *roster) remember(u *Decision) {
 	r.expect(u)
 }
 
-// expect notes when a gone unit has something to forget.
+// expect records when a gone unit has something to forget.
 func (r *roster) expect(u *Decision) {
 	u.next, _, u.until = u.memory()
 	r.due.fix(u)
@@ -99,14 +99,14 @@ func (r *roster) forget(u *Decision) {
 	r.leave(u)
 }
 
-// leave removes a unit from the gone ones.
+// leave removes a unit from the gone units.
 func (r *roster) leave(u *Decision) {
 	r.due.remove(u)
 	r.order.remove(u)
 	r.gone--
 }
 
-// forgetDue forgets what does not matter any more of gone units.
+// forgetDue forgets the cooldowns and openings of gone units that no longer matter.
 func (r *roster) forgetDue(now time.Time) {
 	for r.gone > 0 {
 		u := r.due.items[0]

@@ -29,7 +29,7 @@ func (a account) compare(b account) int {
 	return strings.Compare(a.name, b.name)
 }
 
-// service holds what is remembered of an account.
+// service is the remembered state of an account.
 type service struct {
 	account
 	cooldowns []serviceCooldown // of the policies that are open or cool down
@@ -56,7 +56,7 @@ func (s *service) with(policy int) *serviceCooldown {
 	return &s.cooldowns[len(s.cooldowns)-1]
 }
 
-// extend makes a cooldown last until a time, never shorter.
+// extend makes a cooldown last until a time. It never shortens the cooldown.
 func (c *serviceCooldown) extend(until time.Time) {
 	if until.After(c.until) {
 		c.until = until
@@ -83,8 +83,9 @@ func (s *service) last(clock *clock) (last time.Time) {
 	return last
 }
 
-// services remembers services up to a bound. At the bound the one that would be
-// forgotten first is, ties by name; services with an open opening never are.
+// services remembers services up to a bound. At the bound the service that would be
+// forgotten first is forgotten, ties by name. Services with an open opening are never
+// forgotten.
 //
 // Invariant: order has exactly the services that are not open, by keys that are not
 // later than their last.
@@ -124,8 +125,8 @@ func (ss *services) get(a account) *service {
 	return s
 }
 
-// cooling reports whether a policy of a service is open or cools down, and the end
-// of the cooldown; zero while it is open.
+// cooling reports whether a policy of a service is open or cools down. until is the end of
+// the cooldown, and zero while the policy is open.
 func (ss *services) cooling(a account, policy int, now time.Time) (until time.Time, cooling bool) {
 	s, ok := ss.byAccount[a]
 	if !ok {
@@ -149,7 +150,7 @@ func (ss *services) triggers(a account, at int64) int {
 	return 0
 }
 
-// sweep forgets, once a minute, the services that do not matter any more.
+// sweep forgets, once a minute, the services that no longer matter.
 func (ss *services) sweep(now time.Time, at int64) {
 	if len(ss.byAccount) == 0 || at < ss.nextSweep {
 		return
@@ -181,7 +182,7 @@ func (ss *services) forgetFirst() {
 	}
 }
 
-// hold notes that an opening of a service is open, free that it is not any more.
+// hold records that an opening of a service is open. free records that it closed.
 func (ss *services) hold(s *service, policy int) {
 	s.with(policy).open++
 	ss.order.remove(s)
@@ -231,7 +232,7 @@ func (o *Opening) holdService() {
 	}
 }
 
-// freeService ends holdService.
+// freeService undoes holdService.
 func (o *Opening) freeService() {
 	if p := o.machine.policy; o.service != nil {
 		p.services.free(o.service, p.index)
@@ -239,13 +240,13 @@ func (o *Opening) freeService() {
 	}
 }
 
-// AwaitService keeps policies from firing until SetService is called, since a
-// cooldown or a budget of the service may be in the way. The unit may be hot, and be
-// opened by hand, before that.
+// AwaitService keeps policies from firing until SetService is called, since a cooldown or a
+// budget of the service may be in the way. Before that, the unit may be hot and may be
+// opened by hand.
 func (u *Decision) AwaitService() { u.unnamed = true }
 
-// SetService sets the unit's service. Empty: none, and the unit counts as a service
-// of its own. Openings and cooldowns of the unit count for the new service too.
+// SetService sets the unit's service. Empty means none, and the unit then counts as a
+// service of its own. Openings and cooldowns of the unit count for the new service too.
 func (u *Decision) SetService(name string) {
 	u.unnamed = false
 	if name == u.service {

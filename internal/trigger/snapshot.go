@@ -12,18 +12,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// Snapshot holds what has to survive a restart, as plain data with wall times.
+// Snapshot holds the state that has to survive a restart, as plain data with wall times.
 type Snapshot struct {
 	Taken time.Time `json:"taken"`
 	// Units and Services are the cooldowns that had not ended. An opening that was
 	// open and had exported a profile counts as closed at Taken.
 	Units    []Cooldown `json:"units,omitempty"`
 	Services []Cooldown `json:"services,omitempty"`
-	// Triggers are the openings of the hour before, and ServiceTriggers those of
-	// each service or unit without one.
+	// Triggers are the openings of the hour before. ServiceTriggers are the openings of
+	// each service, or of each unit without a service.
 	Triggers        []budget.Spending `json:"triggers,omitempty"`
 	ServiceTriggers []ServiceSpending `json:"service_triggers,omitempty"`
-	// Bytes are those exported in the hour before, by the minute.
+	// Bytes are the bytes exported in the hour before, by the minute.
 	Bytes []budget.Spending `json:"bytes,omitempty"`
 }
 
@@ -37,13 +37,14 @@ type Cooldown struct {
 // ServiceSpending is the spending of a service, or of a unit without one.
 type ServiceSpending struct {
 	Name string `json:"name"`
-	// Unit: Name is a unit's.
+	// Unit reports whether Name is a unit's name.
 	Unit  bool              `json:"unit,omitempty"`
 	Spent []budget.Spending `json:"spent"`
 }
 
-// Snapshot returns what has to survive a restart, ordered by name. Dry runs are left
-// out: their cooldowns must not keep a policy shut that is no dry run any more.
+// Snapshot returns the state that has to survive a restart, ordered by name. Dry runs are
+// left out, because their cooldowns must not keep a policy shut that is no dry run any
+// more.
 func (e *Engine) Snapshot(now time.Time) Snapshot {
 	w := budget.Wall{Now: now.Round(0).UTC(), At: e.clock.at(now)}
 	s := Snapshot{Taken: w.Now}
@@ -90,8 +91,8 @@ func (e *Engine) Snapshot(now time.Time) Snapshot {
 	return s
 }
 
-// cooldownAt returns the end of the cooldown that follows if the engine stops now; ok
-// is false if there is none.
+// cooldownAt returns the end of the cooldown that follows if the engine stops now. ok is
+// false if there is no cooldown.
 func (m *machine) cooldownAt(now time.Time) (until time.Time, ok bool) {
 	if m.state == Profiling && !m.opening.Baseline && m.opening.Profiles > 0 {
 		return now.Add(m.policy.Cooldown), true
@@ -107,10 +108,10 @@ func longest(cooldowns []Cooldown) []Cooldown {
 	return slices.CompactFunc(cooldowns, func(a, b Cooldown) bool { return a.Name == b.Name && a.Policy == b.Policy })
 }
 
-// Restore applies a snapshot, before the first Evaluate. A clock that was set back
-// since then counts as one that stood still. No cooldown gets longer than its policy
-// allows, and nothing spent exceeds a budget. Cooldowns of policies that are not there
-// wait for them for up to a day.
+// Restore applies a snapshot, before the first Evaluate. A clock that was set back since
+// then counts as a clock that stood still. No cooldown gets longer than its policy allows,
+// and no spending exceeds a budget. Cooldowns of missing policies wait for their policy for
+// up to a day.
 func (e *Engine) Restore(s Snapshot, now time.Time) {
 	r := restart{
 		Restart: budget.Restart{Taken: s.Taken, Passed: max(0, now.Round(0).Sub(s.Taken)), At: e.clock.at(now)},
@@ -148,7 +149,8 @@ type restoredCooldown struct {
 	until  time.Time
 }
 
-// cooldowns returns those that have not ended, of known policies, in the same order.
+// cooldowns returns the cooldowns that have not ended, of known policies, in the same
+// order.
 func (r *restart) cooldowns(cooldowns []Cooldown) (out []restoredCooldown) {
 	for _, c := range cooldowns {
 		p, ok := r.policies[c.Policy]
@@ -169,11 +171,11 @@ func (e *Engine) restoreServices(cooldowns []restoredCooldown) {
 	}
 }
 
-// maxAwaited is the time for which a cooldown waits for its policy. They are also at
-// most as many as the gone units that are remembered.
+// maxAwaited is the time for which a cooldown waits for its policy. The number of awaited
+// cooldowns is at most the number of gone units that are remembered.
 const maxAwaited = 24 * time.Hour
 
-// awaitedCooldown is a restored cooldown of a policy that is not there, as when the
+// awaitedCooldown is a restored cooldown of a missing policy. A policy is missing if the
 // policies are read after the start.
 type awaitedCooldown struct {
 	name, policy string
@@ -181,7 +183,7 @@ type awaitedCooldown struct {
 	until        time.Time
 }
 
-// await keeps the cooldowns of policies that are not there.
+// await keeps the cooldowns of missing policies.
 func (e *Engine) await(r *restart, cooldowns []Cooldown, service bool) {
 	for _, c := range cooldowns {
 		if len(e.awaited) >= e.roster.maxGone {
@@ -196,7 +198,7 @@ func (e *Engine) await(r *restart, cooldowns []Cooldown, service bool) {
 	}
 }
 
-// restoreAwaited restores the cooldowns that waited for policies that are there now.
+// restoreAwaited restores the awaited cooldowns of policies that exist now.
 func (e *Engine) restoreAwaited(now time.Time) {
 	if len(e.awaited) == 0 {
 		return
@@ -228,8 +230,8 @@ func (e *Engine) restoreAwaited(now time.Time) {
 	e.restoreServices(services)
 }
 
-// restoreUnits restores the cooldowns of units. Those that last longest come first,
-// so that at the bound on gone units the rest need not be compared.
+// restoreUnits restores the cooldowns of units. The longest cooldowns come first, so that
+// at the bound on gone units the rest need not be compared.
 func (e *Engine) restoreUnits(cooldowns []restoredCooldown) {
 	slices.SortFunc(cooldowns, func(a, b restoredCooldown) int {
 		return cmp.Or(b.until.Compare(a.until), strings.Compare(b.name, a.name))

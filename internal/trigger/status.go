@@ -15,24 +15,24 @@ type ConditionStatus struct {
 	Cause
 	Policy string
 	State  State
-	// Enough: there are enough readings to test; else Value is 0.
+	// Enough reports whether there are enough readings to test. Otherwise Value is 0.
 	Enough bool
-	// Holds: the test holds, and that of its monitor's guard.
+	// Holds reports whether the test and its monitor's guard hold.
 	Holds bool
-	// Guard is the monitor whose mean is too low for the condition to hold; empty
-	// if it is not too low or there is none.
+	// Guard is the monitor with a mean that is too low for the condition to hold. It is
+	// empty if the mean is high enough or there is no guard.
 	Guard string
-	// Off: the policy does not apply to the unit.
+	// Off reports that the policy does not apply to the unit.
 	Off bool
-	// DryRun: the policy exports nothing.
+	// DryRun reports that the policy exports no profiles.
 	DryRun bool
 	// Blocked is the reason that would keep the policy in Watching with a condition that
-	// holds: TooYoung, ServiceUnknown, ServiceCooling or OverBudget, with its
-	// Budget. Empty: nothing.
+	// holds: TooYoung, ServiceUnknown, ServiceCooling or OverBudget, with its Budget. It is
+	// empty if the policy is not blocked.
 	Blocked Reason
 	Budget  string
-	// NotBefore: the policy does not fire before this time; zero if it may, or if
-	// the time is not known.
+	// NotBefore is the time before which the policy does not fire. It is zero if the policy
+	// may fire, or if the time is not known.
 	NotBefore time.Time
 }
 
@@ -79,8 +79,8 @@ func (m *machine) conditions(dst []ConditionStatus, now time.Time) []ConditionSt
 	return dst
 }
 
-// Last returns the newest reading of a monitor that a condition uses. ok is false if
-// there is none.
+// Last returns the newest reading of a monitor that a condition uses. ok is false if there
+// is no reading.
 func (u *Decision) Last(monitor string) (r Reading, ok bool) {
 	for i := range u.histories {
 		if u.engine.plan.monitors[i].name == monitor {

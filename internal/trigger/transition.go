@@ -10,25 +10,25 @@ type State uint8
 
 // The states. Each names the functions of the machine by which it is left.
 const (
-	// Watching: no condition holds, or something keeps the gate shut although one
-	// does: the unit is too young, its service is unknown or cools down, a budget
-	// is used up, or an opening without an accepted profile closed less than a
-	// minute ago.
+	// Watching: no condition holds, or an obstacle keeps the gate shut although a condition
+	// holds. The unit is too young, its service is unknown or cools down, a budget is used
+	// up, or an opening without an accepted profile closed recently. The wait after such an
+	// opening is a minute, doubled for each one in a row up to a cooldown.
 	//
-	// Left for Profiling by fire, when a condition holds and nothing is in the
-	// way, by openByHand, and by openBaseline, when a baseline is due and the unit
-	// is cool. Left for CoolingDown by coolDownLate, when a profile of the last
-	// opening is accepted only after it closed.
+	// Left for Profiling by fire, when a condition holds and there is no obstacle, by
+	// openByHand, and by openBaseline, when a baseline is due and the unit is cool. Left
+	// for CoolingDown by coolDownLate, when a profile of the last opening is accepted only
+	// after it closed.
 	Watching State = iota
 	// Profiling: the policy keeps the unit's gate open.
 	//
-	// Left by expire, when the opening's time is over, by release, when every
-	// condition that held is released, by closeByHand, and by abort, when the unit is
-	// gone, the policy is removed or the engine closes: for CoolingDown if the next
-	// component accepted a profile of the opening or the policy is a dry run, else for
-	// Watching, so that a failed export costs no cooldown. After an opening by hand
-	// always for Watching. A baseline returns to the state before it, and is also left
-	// by giveWay, when a condition holds or its place is needed.
+	// Left by expire, when the opening is past its end, by release, when every condition
+	// that held is released, and by closeByHand. Left by abort, when the unit is gone, the
+	// policy is removed or the engine closes. The next state is CoolingDown if the next
+	// component accepted a profile of the opening or the policy is a dry run. Otherwise it
+	// is Watching, so that a failed export costs no cooldown. After an opening by hand it
+	// is always Watching. A baseline returns to the state before it, and is also left by
+	// giveWay, when a condition holds or its place is needed.
 	Profiling
 	// CoolingDown: rising edges are reported by reportRisingEdge and do not open
 	// the gate.
@@ -73,8 +73,8 @@ const (
 	ByAlert        Reason = "alert"           // Watching to Profiling by OpenGate
 	AlertResolved  Reason = "alert resolved"  // Profiling ended by CloseGate
 
-	// A condition holds and the policy stays in Watching. Each is reported once
-	// while a condition holds; the gate opens when the obstacle is gone.
+	// A condition holds and the policy stays in Watching. Each reason is reported once
+	// while a condition holds. The gate opens when the obstacle is gone.
 	OverBudget     Reason = "over budget"     // Transition.Budget names the budget
 	ServiceCooling Reason = "service cooling" // another unit of the service is open or cools down
 	TooYoung       Reason = "too young"       // the unit's first process started less than MinAge ago
@@ -83,8 +83,8 @@ const (
 
 // Transition is one step of the machine of a policy and unit.
 type Transition struct {
-	// Time is the time at which it took effect. For an opening that was due to close it is
-	// that time, which may be before the evaluation that noticed it.
+	// Time is the time at which the transition took effect. For an opening that was due to
+	// close it is the due time, which may be before the evaluation that noticed it.
 	Time     time.Time
 	Unit     *Decision
 	Policy   string
@@ -93,14 +93,16 @@ type Transition struct {
 	// Cause is the condition behind Fired and RisingEdge, and of the opening that
 	// closes.
 	Cause Cause
-	// Opening is the one that began or ended; nil for other transitions.
+	// Opening is the opening that began or ended. It is nil for other transitions.
 	Opening *Opening
 	// Budget keeps the gate shut, for OverBudget.
 	Budget string
-	// Repeated: an obstacle was reported before since a condition began to hold.
+	// Repeated reports that an obstacle was reported before since a condition began to
+	// hold.
 	Repeated bool
 
-	// NothingExported: an opening, which was no dry run, ended without an accepted profile.
+	// NothingExported reports that an opening, which was no dry run, ended without an
+	// accepted profile.
 	NothingExported bool
 }
 
@@ -110,7 +112,7 @@ type journal struct {
 	late []Transition // of calls that return none, for the next one that does
 }
 
-// begin empties what the last call returned and starts with the late ones.
+// begin discards the transitions that the last call returned and starts with the late ones.
 func (j *journal) begin() {
 	j.out = append(emptied(j.out), j.late...)
 	j.late = emptied(j.late)
@@ -119,14 +121,14 @@ func (j *journal) begin() {
 func (j *journal) add(t Transition)     { j.out = append(j.out, t) }
 func (j *journal) addLate(t Transition) { j.late = append(j.late, t) }
 
-// deferring runs a call whose transitions the next call returns.
+// deferring runs a call and leaves its transitions to the next call that returns them.
 func (j *journal) deferring(call func()) {
 	j.out, j.late = j.late, j.out
 	call()
 	j.out, j.late = j.late, j.out
 }
 
-// emptied returns an empty slice on the same memory, or nil if that is large, which
+// emptied returns an empty slice on the same memory, or nil if the memory is large, which
 // is rare.
 func emptied[T any](s []T) []T {
 	const most = 1024

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unitmatch matches the globs of a policy's match and exclude against what is
-// known of a unit.
+// Package unitmatch matches the globs of a policy's match and exclude against the
+// attributes of a unit.
 package unitmatch
 
 import (

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// ownerOnly does nothing: the umask decides until the file exists.
+// ownerOnly has no effect: the umask decides until the file exists.
 func ownerOnly(_, _ string, _ syscall.RawConn) error { return nil }
 
 // Peer fails: it needs Linux.

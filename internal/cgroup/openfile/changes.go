@@ -3,9 +3,9 @@
 
 package openfile
 
-// Changes counts the writes to files by inotify, so that a limit that nobody wrote
-// to need not be read again. Changes by the kernel itself and the removal of a
-// cgroup are not reported. It belongs to one goroutine.
+// Changes counts the writes to files by inotify, so that an unchanged limit need not be
+// read again. Changes by the kernel itself and the removal of a cgroup are not reported. It
+// belongs to one goroutine.
 type Changes struct {
 	fd      int // below 0 without inotify
 	max     int
@@ -20,6 +20,6 @@ type Watch struct {
 	changes uint32
 }
 
-// Changes returns their number; it grows by at least one for each Take since which
-// the file was written to.
+// Changes returns the number of writes. It grows by at least one for each Take with a write
+// to the file since the Take before.
 func (w *Watch) Changes() uint32 { return w.changes }

@@ -12,12 +12,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// watchShare is the divisor of a user's watches that gives the most for one
-// collector: other programs need them too.
+// watchShare is the divisor of a user's watches that gives the most for one collector,
+// because other programs need watches too.
 const watchShare = 4
 
-// NewChanges returns a set of at most maxWatches watches. If inotify is not
-// available, it watches nothing.
+// NewChanges returns a set of at most maxWatches watches. If inotify is not available, the
+// set has no watches.
 func NewChanges(maxWatches int) *Changes {
 	c := &Changes{fd: -1, max: maxWatches, watches: map[int32]*Watch{}}
 	if n, err := procfs.Sysctl("fs/inotify/max_user_watches"); err == nil {
@@ -35,8 +35,7 @@ func NewChanges(maxWatches int) *Changes {
 	return c
 }
 
-// Watch begins to count the writes to a file. It returns nil if that is not
-// possible.
+// Watch begins to count the writes to a file. It returns nil if the file cannot be watched.
 func (c *Changes) Watch(path string) *Watch {
 	if c.fd < 0 || len(c.watches) >= c.max {
 		return nil

@@ -5,17 +5,17 @@
 
 package openfile
 
-// NewChanges returns a set that watches nothing: it needs Linux.
+// NewChanges returns a set without watches: inotify needs Linux.
 func NewChanges(int) *Changes { return &Changes{} }
 
-// Watch returns nil: it needs Linux.
+// Watch returns nil: inotify needs Linux.
 func (c *Changes) Watch(string) *Watch { return nil }
 
-// Close does nothing.
+// Close has no effect: there are no watches.
 func (w *Watch) Close() {}
 
-// Take does nothing.
+// Take has no effect: there are no watches.
 func (c *Changes) Take() {}
 
-// Close does nothing.
+// Close has no effect: there are no watches.
 func (c *Changes) Close() {}

@@ -17,5 +17,5 @@ func (f *File) Read([]byte) (n int, replaced bool, err error) {
 // ReadHead fails: it needs Linux.
 func (f *File) ReadHead([]byte) (n int, err error) { return 0, f.fail("read", errNeedsLinux) }
 
-// Close does nothing.
+// Close has no effect: files are never opened.
 func (f *File) Close() {}

@@ -15,19 +15,18 @@ import (
 const (
 	// maxProcesses bounds the census. When it is full it starts over.
 	maxProcesses = 1 << 15
-	// maxQueued bounds the processes that wait to be looked up. Others are looked
+	// maxQueued bounds the processes that wait to be looked up. Other processes are looked
 	// up in turn.
 	maxQueued = 1 << 12
 )
 
-// census knows the unit, and with that the tallies, of every process that ran. It
-// learns of forks, execs and exits.
+// census knows the unit and the tallies of every process that ran. Forks, execs and exits
+// update it.
 //
-// A process is looked up when it first runs. One that is forked counts for its
-// parent's unit until it is looked up, or for ever if it is gone by then. A process
-// may move to another cgroup without a record. So each is looked up again after an
-// exec, which is when container runtimes and service managers have just moved it, and
-// in turn.
+// A process is looked up when it first runs. A forked process counts for its parent's unit
+// until it is looked up, or for ever if it is gone by then. A process may move to another
+// cgroup without a record, so each process is looked up again in turn. It is also looked up
+// after an exec, because container runtimes and service managers have just moved it then.
 type census struct {
 	sim    *simultaneity
 	lookup lookup
@@ -50,14 +49,14 @@ type followedProcess struct {
 	tally *tally
 }
 
-// lookup finds out about processes.
+// lookup reads the cgroup and start of processes.
 type lookup interface {
-	// unit returns the id of the unit whose cgroup a process is in; empty: none.
+	// unit returns the id of the unit of a process's cgroup. It is empty if the process has
+	// no unit.
 	unit(pid int) (string, error)
-	// unitOfThread does so, by one of its threads, for a process of which unit
-	// found none: v1 shows no cgroup of a thread that is ending, and the first
-	// thread of a process may be ending for long. The error is errEnding if it is
-	// too late to find out.
+	// unitOfThread returns the unit by one of the process's threads, for a process without
+	// a unit. v1 shows no cgroup of a thread that is ending, and the first thread of a
+	// process may be ending for long. The error is errEnding if it is too late to find out.
 	unitOfThread(pid, tid int) (string, error)
 	// start returns when a process started, in clock ticks since boot.
 	start(pid int) (uint64, error)
@@ -74,8 +73,8 @@ func newCensus(sim *simultaneity, l lookup) *census {
 	}
 }
 
-// follow begins to count for a unit that is a cgroup, by its id, or with an empty id
-// for a process.
+// follow begins to count for a unit that is a cgroup, by its id. With an empty id the unit
+// is a process.
 func (c *census) follow(unit string, p procfs.Process) *tally {
 	t := c.sim.newTally()
 	if unit != "" {
@@ -87,7 +86,7 @@ func (c *census) follow(unit string, p procfs.Process) *tally {
 	return t
 }
 
-// unfollow ends what follow began.
+// unfollow undoes follow.
 func (c *census) unfollow(unit string, p procfs.Process, t *tally) {
 	if unit != "" {
 		left := slices.DeleteFunc(slices.Clone(c.units[unit]), func(other *tally) bool { return other == t })
@@ -124,8 +123,8 @@ func (c *census) assign(p *process, known bool) {
 	c.sim.assign(p, tallies, known)
 }
 
-// isStart reports whether the process that has a pid now is the one that is followed.
-// One that is already gone counts as that one.
+// isStart reports whether the current process with a pid is the followed process. A process
+// that is already gone counts as the followed one.
 func (c *census) isStart(pid int, start uint64) bool {
 	if start == 0 {
 		return true
@@ -134,7 +133,7 @@ func (c *census) isStart(pid int, start uint64) bool {
 	return err != nil || now == start
 }
 
-// seen returns the process of a pid, one of whose threads is tid.
+// seen returns the process with a pid. tid is one of its threads.
 func (c *census) seen(pid, tid int) *process {
 	if p := c.byPID[pid]; p != nil {
 		return p
@@ -198,9 +197,9 @@ func (c *census) executed(pid int) {
 	}
 }
 
-// exited records that a process, or only its first thread, is ending. The process is
-// kept until the check after the next one, since it still runs for a moment and could
-// not be looked up any more. One whose other threads go on is added again.
+// exited records that a process, or only its first thread, is ending. The process is kept
+// until the check after the next one, since it still runs for a moment and could not be
+// looked up any more. A process with other running threads is added again.
 func (c *census) exited(pid int) {
 	if p := c.byPID[pid]; p != nil {
 		c.ended[0] = append(c.ended[0], p)
@@ -221,7 +220,7 @@ func (c *census) enqueue(p *process) {
 	}
 }
 
-// check looks up at most this many queued processes.
+// check looks up at most the given number of queued processes.
 func (c *census) check(queued int) {
 	for _, p := range c.ended[1] {
 		c.drop(p)
@@ -238,7 +237,7 @@ func (c *census) check(queued int) {
 	c.queue = c.queue[:copy(c.queue, c.queue[n:])]
 }
 
-// checkInTurn looks up at most this many of all processes, and at most a tenth.
+// checkInTurn looks up at most the given number of all processes, and at most a tenth.
 func (c *census) checkInTurn(most int) {
 	for range min(most, (len(c.all)+9)/10) {
 		if c.turn >= len(c.all) {
@@ -261,9 +260,8 @@ func (c *census) checkInTurn(most int) {
 	}
 }
 
-// lookUp finds a process's unit and reports whether the process has ended. If its unit
-// cannot be found any more it keeps the one that it has, since records of it may still
-// come.
+// lookUp finds a process's unit and reports whether the process has ended. If the unit
+// cannot be found any more, the process keeps its unit, since records of it may still come.
 func (c *census) lookUp(p *process, tid int) (ended bool) {
 	unit, err := c.lookup.unit(p.pid)
 	if err == nil && unit == "" && (p.unit != "" || !p.known) {

@@ -31,13 +31,12 @@ const (
 	// maxFollowed bounds the units that are followed at once.
 	maxFollowed = 256
 
-	// readEvery is the longest time between two rounds of reading. Together with
-	// what a round leaves for the next one, and its own time, figures are at most
-	// lag old.
+	// readEvery is the longest time between two rounds of reading. A round takes time and
+	// leaves some records for the next one, so figures are at most lag old.
 	readEvery = 50 * time.Millisecond
 	lag       = 100 * time.Millisecond
-	// The number of processes looked up each round, and in turn each turnEvery.
-	// One costs about 10 µs.
+	// The number of processes looked up each round, and in turn each turnEvery. One lookup
+	// costs about 10 µs.
 	queuedPerRound, inTurn = 64, 10
 	turnEvery              = 100 * time.Millisecond
 
@@ -56,8 +55,8 @@ type stream interface {
 	Close() error
 }
 
-// ForeignPIDs is the reason of a collector in another pid namespace than the procfs
-// that it reads: it would read the clocks of other processes.
+// ForeignPIDs is the reason of a collector that reads the procfs of another pid namespace.
+// The collector would read the clocks of other processes.
 const ForeignPIDs cgroup.Unavailable = "the collector is in a pid namespace of its own: run it with the host's (--pid=host, hostPID)"
 
 // Options configure a Follower.
@@ -65,24 +64,24 @@ type Options struct {
 	// Least is the lowest threshold in use, in %.
 	Least float64
 	// MaxSwitches is the number of switches per second above which the host is not
-	// followed; 0 means 200,000.
+	// followed. 0 means 200,000.
 	MaxSwitches int
-	// ForeignPIDs: the procfs shows the pids of another namespace, so nothing can
-	// be followed.
+	// ForeignPIDs reports that the procfs shows the pids of another namespace, so following
+	// is impossible.
 	ForeignPIDs bool
 }
 
-// A Follower follows the switches of all CPUs on behalf of the units that use enough
-// CPU time for it to matter, in a goroutine of its own.
+// A Follower follows the switches of all CPUs on behalf of the units that use enough CPU
+// time to matter. It uses a goroutine of its own.
 //
-// At 200,000 switches a second that takes 2 % of a core, and about 0.3 µs of each
-// switch in the kernel, which writes the records (BenchmarkHostFollowing). While no
-// unit is followed it costs nothing.
+// At 200,000 switches a second, following takes 2 % of a core, and about 0.3 µs of each
+// switch in the kernel, which writes the records (BenchmarkHostFollowing). While no unit is
+// followed there is no cost.
 //
-// A thread counts as on its CPU until the moment at which the record says that the
-// next one is about to replace it. The kernel's own account of CPU time ends where
-// the scheduler begins to choose that one, some 0.5 µs earlier. The two differ by as
-// much for each switch between a unit and others.
+// A thread counts as on its CPU until the record's time, at which the next thread is about
+// to replace it. The kernel's own account of CPU time ends some 0.5 µs earlier, when the
+// scheduler begins to choose the next thread. The two differ by as much for each switch
+// between a unit and others.
 type Follower struct {
 	least       float64
 	maxSwitches int
@@ -96,7 +95,7 @@ type Follower struct {
 	wake chan struct{} // there is a unit to follow
 	done chan struct{}
 
-	// changes counts changes of followed; the goroutine polls it.
+	// changes counts changes of followed. The goroutine polls it.
 	changes atomic.Uint64
 
 	mu       sync.Mutex // held for moments only
@@ -105,7 +104,7 @@ type Follower struct {
 	err      error  // why nothing is attached
 	stats    Stats
 
-	// The rest belongs to the goroutine.
+	// The fields below belong to the goroutine.
 
 	sim     *simultaneity
 	census  *census
@@ -125,15 +124,15 @@ type Stats struct {
 	Known           int64 // nanoseconds without a gap
 }
 
-// followed is a unit that is followed. Follower.mu guards at.
+// followed is a followed unit. Follower.mu guards at.
 type followed struct {
 	unit    string
 	process procfs.Process
 	at      []int64 // by k, as of the last round
 }
 
-// New returns a follower of the units of a tree. It does nothing before a unit is
-// busy enough.
+// New returns a follower of the units of a tree. It starts no work before a unit is busy
+// enough.
 func New(tree *cgroup.Tree, fs procfs.FS, o Options) *Follower {
 	f := &Follower{
 		least:       o.Least,
@@ -177,7 +176,7 @@ func (f *Follower) Process(p procfs.Process) *Reader {
 	return &Reader{of: f, what: followed{process: p}}
 }
 
-// Close stops the goroutine and waits for it. No Reader may be read after it.
+// Close stops the goroutine and waits for it. A Reader must not be read after Close.
 func (f *Follower) Close() {
 	f.once.Do(func() { close(f.done) }) // the goroutine was never started
 	select {
@@ -193,7 +192,7 @@ func (f *Follower) Close() {
 	<-f.done
 }
 
-// Stats returns what happened since the beginning.
+// Stats returns the counts since the beginning.
 func (f *Follower) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -277,8 +276,8 @@ func (f *Follower) setErr(err error) {
 	f.err = err
 }
 
-// attach follows switches until there is no unit to follow or an error. lasted: it
-// went well for longer than the time until the next try.
+// attach follows switches until there is no unit to follow or an error. lasted reports that
+// it ran without an error for longer than the time until the next try.
 func (f *Follower) attach() (lasted bool, err error) {
 	stream, err := f.open()
 	if err != nil {
@@ -293,7 +292,7 @@ func (f *Follower) attach() (lasted bool, err error) {
 		f.stream = nil
 		f.mu.Unlock()
 		_ = stream.Close() // it was only read from
-		// Exits are not seen while nothing is attached.
+		// Exits are not seen while no stream is attached.
 		f.sim.reset(0, f.sim.now)
 		f.census.clear()
 	}()
@@ -378,7 +377,7 @@ func (f *Follower) handle(rec *switches.Record) {
 	}
 }
 
-// sync applies the changes of what is followed. It returns false if nothing is.
+// sync applies the changes of the followed units. It returns false if no unit is followed.
 func (f *Follower) sync() bool {
 	changes := f.changes.Load()
 	if changes == f.seen {
@@ -402,7 +401,7 @@ func (f *Follower) sync() bool {
 	return len(f.tallies) > 0
 }
 
-// publish gives the readers what is known up to a time.
+// publish gives the readers the tallies up to a time.
 func (f *Follower) publish(through int64, switched uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -425,7 +424,7 @@ type rateLimit struct {
 	total uint64 // since take was last called
 }
 
-// allow counts one switch at t and reports whether there are not too many.
+// allow counts one switch at t and reports whether the limit is not exceeded.
 func (r *rateLimit) allow(t int64) bool {
 	if t-r.begin >= int64(time.Second) {
 		r.begin, r.count = t, 0

@@ -5,13 +5,13 @@ package bottleneck
 
 import "slices"
 
-// simultaneity adds up, for each tally, the time at k running threads for each k. Its
-// input is, for each CPU of the host, what runs on it from some moment on, or that
-// this is not known. Σ k·t(k) is a tally's CPU time, and the sum of t(k) for k ≥ 1 is
-// the time with at least one thread on a CPU.
+// simultaneity adds up, for each tally, the time at k running threads for each k. Its input
+// is, for each CPU of the host, the process that runs on it from some moment on, or that
+// the process is not known. Σ k·t(k) is a tally's CPU time, and the sum of t(k) for k ≥ 1
+// is the time with at least one thread on a CPU.
 //
-// While it is unknown what runs on one CPU, no tally is known, and that time is left out
-// of all of them.
+// While the process on one CPU is unknown, no tally is known, and that time is left out of
+// all tallies.
 //
 // Times are nanoseconds of one clock, in order. Invariants:
 //   - unknown is the number of CPUs with a nil process or one that is not known
@@ -20,18 +20,18 @@ import "slices"
 type simultaneity struct {
 	cpus []*process // what runs on each; nil: not known
 	now  int64      // everything before it is counted
-	// known is the time without an unknown CPU. Tallies measure by it, so that
-	// leaving out a gap costs nothing.
+	// known is the time without an unknown CPU. Tallies measure by it, so that leaving out
+	// a gap is free.
 	known   int64
 	unknown int // CPUs of which it is not known what runs, or for which tallies
 
-	// late counts events that came after a later one, and surprises processes that
-	// left a CPU without having been there. Both are 0 unless records come out of
-	// order, or are missing without a record of the loss.
+	// late counts events that came after a later one. surprises counts processes that left
+	// a CPU without having been there. Both are 0 unless records come out of order, or are
+	// missing without a record of the loss.
 	late, surprises uint64
 }
 
-// process is the process that runs on a CPU. Its threads are not told apart.
+// process is the process that runs on a CPU. Its threads are not distinguished.
 type process struct {
 	pid     int
 	tallies []*tally // that its running threads count for
@@ -48,13 +48,13 @@ type tally struct {
 	since int64 // of simultaneity.known, when k last changed
 }
 
-// newSimultaneity returns one that knows of no CPU what runs on it.
+// newSimultaneity returns a simultaneity with unknown processes on all CPUs.
 func newSimultaneity(cpus int) *simultaneity {
 	return &simultaneity{cpus: make([]*process, cpus), unknown: cpus}
 }
 
-// reset forgets what runs and changes the number of CPUs. Tallies stay, with nothing
-// running.
+// reset forgets the processes on the CPUs and changes the number of CPUs. Tallies stay,
+// without running threads.
 func (s *simultaneity) reset(cpus int, now int64) {
 	for cpu := range s.cpus {
 		s.lose(cpu, now)
@@ -63,7 +63,7 @@ func (s *simultaneity) reset(cpus int, now int64) {
 	s.unknown = cpus
 }
 
-// advance records that nothing else happened before t.
+// advance records that there was no other event before t.
 func (s *simultaneity) advance(t int64) {
 	if t <= s.now {
 		return
@@ -74,8 +74,8 @@ func (s *simultaneity) advance(t int64) {
 	s.now = t
 }
 
-// at advances to the time of an event. A late event counts from now on, since later
-// ones are already counted.
+// at advances to the time of an event. A late event counts from now on, since later events
+// are already counted.
 func (s *simultaneity) at(t int64) {
 	if t < s.now {
 		s.late++
@@ -84,8 +84,8 @@ func (s *simultaneity) at(t int64) {
 	s.advance(t)
 }
 
-// runs records that a process is on a CPU from t on. before is the pid of the process
-// that left, to notice missing records: 0 for the idle task, below 0 if not known.
+// runs records that a process is on a CPU from t on. before is the pid of the process that
+// left, to notice missing records. It is 0 for the idle task and below 0 if unknown.
 func (s *simultaneity) runs(cpu int, p *process, t int64, before int) {
 	s.at(t)
 	last := s.cpus[cpu]
@@ -171,7 +171,7 @@ func (s *simultaneity) settle(t *tally) {
 	t.since = s.known
 }
 
-// newTally returns a tally that begins now, with nothing running.
+// newTally returns a tally that begins now, without running threads.
 func (s *simultaneity) newTally() *tally {
 	return &tally{at: make([]int64, len(s.cpus)+1), since: s.known}
 }

@@ -3,8 +3,8 @@
 
 // Package attr has the key of every OTLP attribute that hotprofile reads or writes. The
 // keys of its own metrics are in the metadata.yaml of each component. Keys without the
-// prefix hotprofile. are those of OpenTelemetry's semantic conventions 1.43; constants
-// that begin with Old have keys of earlier conventions.
+// prefix hotprofile. are keys of OpenTelemetry's semantic conventions 1.43. Constants that
+// begin with Old have keys of earlier conventions.
 package attr
 
 // Resource attributes.
@@ -41,9 +41,9 @@ const (
 	WorkingDirectory = "process.working_directory"
 )
 
-// Origin is the resource attribute that tells profiles of one program and type apart
-// that different profilers took: OriginPprof if the program took them itself. Sampled
-// profiles have none.
+// Origin is the resource attribute that separates profiles of one program and type by
+// profiler. It is OriginPprof if the program took the profiles itself. Sampled profiles do
+// not have it.
 const (
 	Origin      = Prefix + "origin"
 	OriginPprof = "pprof"
@@ -96,7 +96,7 @@ const (
 	TriggerWindow    = TriggerPrefix + "window"
 )
 
-// Attributes of events, beside those of the trigger.
+// Attributes of events, besides the attributes of the trigger.
 const (
 	// TriggerCondition is the monitor with its parameters, as readings have it.
 	TriggerCondition    = TriggerPrefix + "condition"
@@ -162,7 +162,7 @@ const (
 	OldEventName  = "event.name"
 )
 
-// Prefixes of keys: of hotprofile's own, and of those about the trigger.
+// Prefixes of hotprofile's own keys, and of the keys about the trigger.
 const (
 	Prefix        = "hotprofile."
 	TriggerPrefix = Prefix + "trigger."

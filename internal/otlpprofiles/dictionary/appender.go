@@ -17,8 +17,8 @@ type Appender struct {
 	attributes map[attribute]int32
 }
 
-// Reset starts to add to d, whose attributes with a key that reuse reports are used
-// again. nil reports none, which saves looking through d.
+// Reset starts to add to d. Attributes of d are used again if reuse reports their key. A
+// nil reuse reports no key, which saves looking through d.
 func (a *Appender) Reset(d pprofile.ProfilesDictionary, reuse func(key string) bool) {
 	if a.keys == nil {
 		a.keys, a.attributes = make(map[string]int32), make(map[attribute]int32)
@@ -69,7 +69,7 @@ func (a *Appender) Release() {
 	clear(a.attributes)
 }
 
-// Attribute returns the index of an attribute, which it adds if need be.
+// Attribute returns the index of an attribute. It adds the attribute if it is missing.
 func (a *Appender) Attribute(key string, v Value) int32 {
 	k, ok := a.keys[key]
 	if !ok {

@@ -15,9 +15,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Builder fills the dictionary of a request, each entry once by its content:
-// samplers intern per process, and two processes may run the same code. It keeps its
-// working memory from one request to the next and is not safe for concurrent use.
+// Builder fills the dictionary of a request. Each entry is added once by its content,
+// because samplers intern per process and two processes may run the same code. The Builder
+// keeps its working memory from one request to the next and is not safe for concurrent use.
 type Builder struct {
 	out  pprofile.ProfilesDictionary
 	size int // marshalled
@@ -30,7 +30,7 @@ type Builder struct {
 	stacks     map[string]int32
 	links      map[samples.Link]int32
 
-	// What has been looked up before, by identity.
+	// The entries that were looked up before, by identity.
 	knownMappings  map[*samples.Mapping]int32
 	knownLocations map[*samples.Location]int32
 	knownStacks    map[*samples.Stack]int32
@@ -91,8 +91,8 @@ func (b *Builder) Reset(out pprofile.ProfilesDictionary) {
 		protosize.Bytes(2*protosize.Bytes(0)) // the two ids of a link
 }
 
-// ValidUTF8 replaces what is not UTF-8: receivers refuse a whole request for it, and
-// names of threads and files are any bytes. The replacement is one byte, so that no
+// ValidUTF8 replaces invalid UTF-8, because receivers refuse a whole request for it, and
+// names of threads and files may contain any bytes. The replacement is one byte, so that no
 // string grows.
 func ValidUTF8(s string) string { return strings.ToValidUTF8(s, "?") }
 
@@ -239,7 +239,7 @@ func (b *Builder) location(l *samples.Location) int32 {
 	return i
 }
 
-// Stack returns the index of a stack, whose locations must have been resolved.
+// Stack returns the index of a stack. The stack's locations must have been resolved.
 func (b *Builder) Stack(s *samples.Stack) int32 {
 	i, ok := b.knownStacks[s]
 	if ok {
@@ -271,7 +271,7 @@ func (b *Builder) Stack(s *samples.Stack) int32 {
 	return i
 }
 
-// Link returns the index of a span, 0 if there is none.
+// Link returns the index of a span. It is 0 if there is no span.
 func (b *Builder) Link(l samples.Link) int32 {
 	if !l.Valid() {
 		return 0
@@ -289,8 +289,8 @@ func (b *Builder) Link(l samples.Link) int32 {
 	return i
 }
 
-// StackBound returns an upper bound of the bytes that Stack adds to the dictionary.
-// It may exceed them by what the stack's new locations have in common.
+// StackBound returns an upper bound of the bytes that Stack adds to the dictionary. It
+// counts entries that several new locations of the stack share more than once.
 func (b *Builder) StackBound(s *samples.Stack) int {
 	if _, ok := b.knownStacks[s]; ok {
 		return 0
@@ -320,11 +320,11 @@ func (b *Builder) StackBound(s *samples.Stack) int {
 // dictionary.
 func AttributeBound(key string, v Value) int { return attributeBound + len(key) + len(v.text) }
 
-// attributeBound is that of empty texts: as an entry, the key and the value, and the
-// entries of two strings.
+// attributeBound is the bound of an attribute with empty texts: an entry with key and
+// value, and the entries of two strings.
 const attributeBound = protosize.MaxLength + protosize.MaxIndex + protosize.MaxLength + protosize.MaxNumber + protosize.MaxLength
 
-// LinkSize is the number of bytes that Link adds: 16 and 8 bytes of ids.
+// LinkSize is the number of bytes that Link adds, with ids of 16 and 8 bytes.
 const LinkSize = 2 + (2 + 16) + (2 + 8)
 
 func locationBound(l *samples.Location) int {

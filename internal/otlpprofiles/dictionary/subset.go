@@ -19,8 +19,8 @@ type ProfileRef struct {
 // It keeps its working memory from one copy to the next and is not safe for
 // concurrent use.
 type Subset struct {
-	// Strip reports whether an attribute with the key is removed from profiles
-	// whose ProfileRef says so.
+	// Strip reports whether an attribute with the key is removed from profiles that have
+	// ProfileRef.Strip set.
 	Strip func(key string) bool
 
 	src, dst pprofile.ProfilesDictionary
@@ -30,10 +30,10 @@ type Subset struct {
 	strings, attributes, functions, mappings, locations, stacks, links []uint64
 }
 
-// Copy returns a copy of the referenced profiles, which must be in the order of
-// src. Each table of its dictionary has the zero entry first, then the others in
-// order of first use. The copy shares nothing with src, which is not changed. An
-// index beyond its table becomes 0.
+// Copy returns a copy of the referenced profiles, which must be in the order of src. Each
+// table of its dictionary has the zero entry first, then the others in order of first use.
+// The copy does not share memory with src, and src is not changed. An index beyond its
+// table becomes 0.
 func (s *Subset) Copy(src pprofile.Profiles, refs []ProfileRef) pprofile.Profiles {
 	dst := pprofile.NewProfiles()
 	s.begin(src.Dictionary(), dst.Dictionary())
@@ -65,8 +65,8 @@ func (s *Subset) Copy(src pprofile.Profiles, refs []ProfileRef) pprofile.Profile
 	return dst
 }
 
-// copyMap copies attribute by attribute: a copy of the whole map would keep the
-// references into the source's dictionary that it was received with.
+// copyMap copies attribute by attribute. A copy of the whole map would keep the references
+// into the source's dictionary that it was received with.
 func copyMap(src, dst pcommon.Map) {
 	dst.EnsureCapacity(src.Len())
 	for k, v := range src.All() {
@@ -154,8 +154,8 @@ func (s *Subset) strips(i int32) bool {
 	return key > 0 && int(key) < len(s.strings) && s.Strip(s.src.StringTable().At(int(key)))
 }
 
-// The functions of the tables have the same shape. One generic function for all of
-// them takes 8% more CPU time for a copy.
+// The functions of the tables have the same shape. One generic function for all tables
+// takes 8% more CPU time for a copy.
 
 func (s *Subset) str(i int32) int32 {
 	at, missing := s.lookup(s.strings, i)

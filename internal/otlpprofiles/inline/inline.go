@@ -1,10 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inline rewrites requests with profiles from the form that collectors
-// send since 0.161 (HTTP) and 0.163 (gRPC) to the one before it. In the newer
-// form the keys and strings of resource and scope attributes are references into
-// the dictionary's string table; in the older one they are written out.
+// Package inline rewrites requests with profiles into the older form. Collectors send the
+// newer form since 0.161 (HTTP) and 0.163 (gRPC). In the newer form the keys and strings of
+// resource and scope attributes are references into the dictionary's string table. In the
+// older form they are written out.
 package inline
 
 import (
@@ -29,8 +29,8 @@ const maxStrings = 1<<31 - 1
 // maxPrefix is the most bytes in front of a string: its tag and its length.
 const maxPrefix = 6
 
-// maxWritten is the most bytes that the references of a request may become: a
-// string that is written once may be referred to very often.
+// maxWritten bounds the bytes that the references of a request become when they are written
+// out. A request may refer to a string very often.
 const maxWritten = 64 << 20
 
 var (
@@ -39,10 +39,10 @@ var (
 	errWritten = fmt.Errorf("its attributes take more than %d MiB without references", maxWritten>>20)
 )
 
-// Request returns a request, an ExportProfilesServiceRequest in protobuf, with
-// every attribute written out. Strings that only references used are removed from
-// the string table, and indices adjusted to that. A request without references
-// is returned as it is; the argument is never changed.
+// Request returns a request, an ExportProfilesServiceRequest in protobuf, with every
+// attribute written out. It removes strings that only references used from the string table
+// and adjusts the indices. A request without references is returned as it is. The argument
+// is never changed.
 func Request(request []byte) ([]byte, error) {
 	r := rewriter{}
 	if err := r.collect(request); err != nil {
@@ -60,18 +60,19 @@ func Request(request []byte) ([]byte, error) {
 	return r.message(out, requestMessage(), request), nil
 }
 
-// rewriter holds what is known of one request.
+// rewriter is the state of rewriting one request.
 type rewriter struct {
 	strings [][]byte
 	used    []bool // strings used by anything but a reference
 	written int    // bytes that references become, with their tags and lengths at most
-	// index is the new index of each string; nil where the strings that stay keep
-	// theirs.
+	// index is the new index of each string. It is nil if all remaining strings keep their
+	// indices.
 	index []int32
 	next  int // of the string table, while it is written
 }
 
-// collect finds the strings of the dictionary, which comes after what refers to it.
+// collect finds the strings of the dictionary. The dictionary comes after the fields that
+// refer to it.
 func (r *rewriter) collect(request []byte) error {
 	return eachBytes(request, dictionaryField, func(dictionary []byte) error {
 		return eachBytes(dictionary, stringTableField, func(s []byte) error {
@@ -84,7 +85,7 @@ func (r *rewriter) collect(request []byte) error {
 	})
 }
 
-// eachBytes calls f with the content of each field of that number.
+// eachBytes calls f with the content of each field that has the number.
 func eachBytes(body []byte, number protowire.Number, f func([]byte) error) error {
 	return eachField(body, func(n protowire.Number, typ protowire.Type, value []byte) error {
 		if n != number || typ != protowire.BytesType {
@@ -115,8 +116,8 @@ func eachField(body []byte, f func(protowire.Number, protowire.Type, []byte) err
 	return nil
 }
 
-// mark notes which strings are used, measures references, and checks every index
-// and the shape of what will be rewritten.
+// mark records which strings are used, and adds up the size of the references. It checks
+// every index and the shape of the messages that message will rewrite.
 func (r *rewriter) mark(m *message, body []byte, depth int) error {
 	if depth > maxDepth {
 		return errTooDeep
@@ -143,7 +144,7 @@ func (r *rewriter) mark(m *message, body []byte, depth int) error {
 	})
 }
 
-// measure adds a reference to what will be written.
+// measure adds the size of one reference to written.
 func (r *rewriter) measure(i int) error {
 	if r.written += maxPrefix + len(r.string(i)); r.written > maxWritten {
 		return errWritten
@@ -151,7 +152,7 @@ func (r *rewriter) measure(i int) error {
 	return nil
 }
 
-// string returns a string of the table; 0 is the empty one in an empty table, too.
+// string returns a string of the table. In an empty table, index 0 is the empty string.
 func (r *rewriter) string(i int) []byte {
 	if i == 0 && len(r.strings) == 0 {
 		return nil
@@ -159,7 +160,7 @@ func (r *rewriter) string(i int) []byte {
 	return r.strings[i]
 }
 
-// plan numbers the strings that stay. The first one, which is empty, always does.
+// plan numbers the strings that stay. The first string, which is empty, always stays.
 func (r *rewriter) plan() {
 	if len(r.strings) > 0 {
 		r.used[0] = true
@@ -185,7 +186,7 @@ func (r *rewriter) plan() {
 	}
 }
 
-// message appends a message with references written out. It was checked by mark.
+// message appends a message with its references written out. mark has checked the message.
 func (r *rewriter) message(out []byte, m *message, body []byte) []byte {
 	for len(body) > 0 {
 		n, typ, tag := protowire.ConsumeTag(body)

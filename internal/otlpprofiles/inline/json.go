@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The fields of OTLP's JSON that are rewritten, or tell apart what is.
+// The fields of OTLP's JSON that are rewritten, or that distinguish the fields to rewrite.
 const (
 	jsonDictionary     = "dictionary"
 	jsonStringTable    = "stringTable"
@@ -19,8 +19,8 @@ const (
 	jsonValueIndex     = "stringValueStrindex"
 )
 
-// JSON does for a request in JSON what [Request] does for one in protobuf. The
-// order of the fields of an object may change.
+// JSON rewrites a request in JSON as [Request] rewrites a request in protobuf. The order of
+// the fields of an object may change.
 func JSON(request []byte) ([]byte, error) {
 	in := json.NewDecoder(bytes.NewReader(request))
 	in.UseNumber() // values beyond 2^53 stay as they are
@@ -63,8 +63,8 @@ func JSON(request []byte) ([]byte, error) {
 // jsonRewriter is the rewriter of a request that is decoded.
 type jsonRewriter struct{ rewriter }
 
-// each calls f for every field below v that holds an index into the string table;
-// within is the name of the field that holds v.
+// each calls f for every field below v that holds an index into the string table. within is
+// the name of the field that holds v.
 func (r *jsonRewriter) each(v any, within string, f func(object map[string]any, name string, reference bool, i int) error) error {
 	switch v := v.(type) {
 	case []any:

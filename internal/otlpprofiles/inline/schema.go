@@ -36,11 +36,12 @@ type field struct {
 type message struct {
 	name   string
 	fields [12]field // by number
-	// onlyIndices: nothing in it is rewritten while strings keep their indices.
+	// onlyIndices reports whether the message needs no rewriting while strings keep their
+	// indices.
 	onlyIndices bool
 }
 
-// field returns the field of a number, copied where the wire type is not its own.
+// field returns the field with a number. A field of an unexpected wire type is copied.
 func (m *message) field(n protowire.Number, typ protowire.Type) field {
 	if int(n) >= len(m.fields) {
 		return field{}

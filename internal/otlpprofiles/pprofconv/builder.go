@@ -23,18 +23,19 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Builder builds a pprof profile. Samples with the same stack and labels are merged,
-// so that its size depends on how many differ and not on time.
+// Builder builds a pprof profile. Samples with the same stack and labels are merged, so the
+// profile's size depends on the number of different samples and not on time.
 type Builder struct {
 	out *profile.Profile
 	// events counts the timestamps of the samples added, at least one each.
 	events int
-	// Incomplete counts the events whose stacks do not reach the thread's entry. The last
-	// of them was taken at LastIncomplete, in nanoseconds since 1970.
+	// Incomplete counts the events with stacks that do not reach the thread's entry.
+	// LastIncomplete is the time of the last such event, in nanoseconds since 1970.
 	Incomplete     int
 	LastIncomplete int64
-	// CPUTime is what the kernel charged to the processes in the time of the profiles that have
-	// it, and CPUSampled what the samples of these profiles stand for, in nanoseconds.
+	// CPUTime is the CPU time that the kernel charged to the processes of the profiles that
+	// have it. CPUSampled is the CPU time that the samples of these profiles represent.
+	// Both are in nanoseconds.
 	CPUTime, CPUSampled int64
 	// size is the estimated memory in bytes.
 	size int
@@ -69,8 +70,8 @@ type mappingKey struct {
 	file, buildID        string
 }
 
-// Estimated bytes of an entry without its strings and slices: the structure, its
-// entries in maps and tables, and what the allocator rounds up.
+// Estimated bytes of an entry without its strings and slices: the structure, its entries in
+// maps and tables, and the allocator's rounding.
 const (
 	builderSize  = 4 << 10
 	functionSize = 256
@@ -96,7 +97,8 @@ const (
 // the whole text.
 func Cut(s string) string { return texts.Cut(s, maxText) }
 
-// TextOf returns an attribute's value as a text, cut; false for lists, maps and bytes.
+// TextOf returns an attribute's value as a text, cut. It returns false for lists, maps and
+// bytes.
 func TextOf(v pcommon.Value) (string, bool) {
 	switch v.Type() {
 	case pcommon.ValueTypeStr, pcommon.ValueTypeInt, pcommon.ValueTypeDouble, pcommon.ValueTypeBool:
@@ -106,10 +108,10 @@ func TextOf(v pcommon.Value) (string, bool) {
 	}
 }
 
-// unknownFile is the filename of a mapping that has none.
+// unknownFile is the filename of a mapping without a filename.
 const unknownFile = "[unknown]"
 
-// countsPeriods reports whether the samples are events that stand for a period each.
+// countsPeriods reports whether each sample is an event that represents one period.
 func countsPeriods(t dictionary.ProfileType) bool {
 	return t.Sample == "samples" && t.Unit == "count" && t.Period != ""
 }
@@ -133,8 +135,8 @@ func TypeName(t dictionary.ProfileType) string {
 type Options struct {
 	// Origin is hotprofile.origin of the profiles.
 	Origin string
-	// Labels are keys of attributes of profiles that their samples get as labels, so
-	// that samples of profiles with different values stay apart. They are no comments.
+	// Labels are the keys of profile attributes that become labels of the samples and not
+	// comments. Samples of profiles with different values stay apart.
 	Labels []string
 }
 
@@ -169,8 +171,8 @@ func NewBuilder(t dictionary.ProfileType, o Options) *Builder {
 type Addition struct {
 	// Next is the index of the first sample that was not added.
 	Next int
-	// Malformed events were left out: they refer to entries that the dictionary does
-	// not have. Sum is the sum of the values of the others.
+	// Malformed counts the events that were left out because they refer to missing entries
+	// of the dictionary. Sum is the sum of the values of the other events.
 	Malformed int
 	Sum       float64
 }
@@ -178,13 +180,13 @@ type Addition struct {
 // Size returns the estimated memory in bytes.
 func (b *Builder) Size() int { return b.size }
 
-// Events returns the number of events added: a sample is as many as it has timestamps,
-// at least one.
+// Events returns the number of events added. A sample counts once per timestamp, and at
+// least once.
 func (b *Builder) Events() int { return b.events }
 
-// Add adds samples of a part of a profile of the builder's type, beginning with the one
-// at index from, until the builder has grown by more than room bytes. attributes are
-// those that Attributes returned for the profile.
+// Add adds samples of a part of a profile of the builder's type, from the sample at index
+// from on. It stops when the builder has grown by more than room bytes. attributes are the
+// profile's attributes as returned by Attributes.
 func (b *Builder) Add(d dictionary.Reader, p Part, attributes map[string]string, from, room int) (a Addition) {
 	if b.out.Period == 0 {
 		b.out.Period = p.Period()
@@ -253,7 +255,7 @@ func Attributes(d dictionary.Reader, p pprofile.Profile) map[string]string {
 	return attributes
 }
 
-// comment adds a line to the comments of the file, each once.
+// comment adds a line to the comments of the file unless the comments have it.
 func (b *Builder) comment(line string) {
 	line = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -268,8 +270,8 @@ func (b *Builder) comment(line string) {
 	b.size += len(line) + textSize
 }
 
-// Finish completes and returns the profile. executable is the path of the program, or
-// its name if the path was removed: pprof takes the first mapping for the program's.
+// Finish completes and returns the profile. executable is the path of the program, or its
+// name if the path was removed. pprof takes the first mapping for the program.
 func (b *Builder) Finish(executable string) *profile.Profile {
 	p := b.out
 	p.DurationNanos = max(0, b.end-p.TimeNanos)
@@ -302,8 +304,8 @@ func (b *Builder) Finish(executable string) *profile.Profile {
 	return p
 }
 
-// program returns the index of the program's mapping, else of the first with a path,
-// which the kernel's mapping does not have; -1 if there is none.
+// program returns the index of the program's mapping. Without one it returns the first
+// mapping with a path, which the kernel's mapping does not have, or -1.
 func (b *Builder) program(executable string) int {
 	i := slices.IndexFunc(b.out.Mapping, func(m *profile.Mapping) bool {
 		return m.File == executable || path.Base(m.File) == executable
@@ -330,7 +332,8 @@ func (b *Builder) label(s *profile.Sample, l label) {
 	s.Label[l.key] = []string{l.text}
 }
 
-// labelOf returns the number of the label that an attribute becomes, 0 if none.
+// labelOf returns the number of the label that an attribute becomes, or 0 if it becomes no
+// label.
 func (b *Builder) labelOf(key string, v pcommon.Value) int {
 	l := label{key: Cut(key)}
 	if v.Type() == pcommon.ValueTypeInt {

@@ -72,7 +72,7 @@ func (c *converter) sample(s pprofile.Sample, value, period int64) bool {
 	return true
 }
 
-// label returns the number of an attribute's label, 0 if it is none.
+// label returns the number of an attribute's label, or 0 if the attribute is no label.
 func (c *converter) label(i int32) int {
 	if id, known := c.labels[i]; known {
 		return id
@@ -109,7 +109,7 @@ func (c *converter) stack(i int32) ([]*profile.Location, bool) {
 	return out, true
 }
 
-// location returns nil if the location, or what it refers to, does not exist.
+// location returns nil if the location or an entry that it refers to does not exist.
 func (c *converter) location(i int32) *profile.Location {
 	table := c.d.LocationTable()
 	if i < 0 || int(i) >= table.Len() {

@@ -23,9 +23,9 @@ type Share struct {
 // maxShown bounds the bytes of a name that is shown.
 const maxShown = 512
 
-// Hottest returns the n functions with the most self time, which is that of samples
-// whose innermost function it is, as in `pprof -top`. Very long names are cut: these are
-// for log lines.
+// Hottest returns the n functions with the most self time, as `pprof -top` does. A
+// function's self time is the sum of the samples that have it as their innermost function.
+// Very long names are cut because the result is for log lines.
 func Hottest(p *profile.Profile, n int) []Share {
 	self := make(map[string]int64)
 	total := int64(0)
@@ -50,8 +50,8 @@ func Hottest(p *profile.Profile, n int) []Share {
 	return shares
 }
 
-// leaf returns the name of a sample's innermost function, else of the file of its
-// code.
+// leaf returns the name of a sample's innermost function. If that is unknown, it returns
+// the name of the code's file.
 func leaf(s *profile.Sample) string {
 	if len(s.Location) == 0 {
 		return "[no stack]"

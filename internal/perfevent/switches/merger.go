@@ -12,20 +12,20 @@ import (
 //
 //	header, [body,] pid:tid, time
 //
-// A switch takes 32 bytes twice: the thread that leaves writes a record that names
-// the next one, and then that one writes a record that names the one before. The
-// second is skipped where it adds nothing. Some threads write neither, on some CPUs
-// the idle task among them; the records of other threads name those.
+// A switch takes 32 bytes twice: the thread that leaves writes a record that names the next
+// thread, which then writes a record that names the previous one. The second record is
+// skipped if it is redundant. Some threads write neither record, and on some CPUs the idle
+// task is one of them. The records of other threads name these threads.
 const trailerWords = 2
 
 // unknownTask is not a valid pid:tid.
 const unknownTask = ^uint64(0) - 1
 
-// spare is the room, in bytes, that a ring has while no record is lost: the largest
-// record is a fork, after one that reports lost records.
+// spare is the room in bytes that a ring has while no record is lost. The largest record is
+// a fork, after a record that reports lost records.
 const spare = 128
 
-// A cpuRing is one CPU's ring, whose records are read in place.
+// A cpuRing is one CPU's ring. Its records are read in place.
 type cpuRing struct {
 	*ring.Ring
 	cpu  int   // index
@@ -47,9 +47,9 @@ func (r *cpuRing) begin() {
 	r.maybeLost = r.maybeLost || r.Full(spare)
 }
 
-// peek finds the next record of the round that is worth returning, and returns its
-// time; false where there is none. A record of lost records reports a loss since the
-// record before it, so it gets that one's time.
+// peek finds the next record of the round that is worth returning, and returns its time. It
+// returns false if there is none. A record of lost records reports a loss since the record
+// before it, so it gets the earlier record's time.
 func (r *cpuRing) peek(cutoff int64, corrupt *uint64) (time int64, ok bool) {
 	if r.Overrun() {
 		r.giveUp(corrupt)
@@ -80,14 +80,14 @@ func (r *cpuRing) peek(cutoff int64, corrupt *uint64) (time int64, ok bool) {
 	return r.time, r.maybeLost
 }
 
-// giveUp skips the rest of the round, whose records cannot be told apart.
+// giveUp skips the rest of the round because its records cannot be separated.
 func (r *cpuRing) giveUp(corrupt *uint64) {
 	*corrupt++
 	r.SkipAll()
 	r.maybeLost = true
 }
 
-// redundant reports whether the next record adds nothing: its thread was named by
+// redundant reports whether the next record has no new information. Its thread was named by
 // the record before, or it is about a thread that is not its process's first.
 func (r *cpuRing) redundant() bool {
 	switch r.header.Kind {
@@ -111,8 +111,8 @@ func (r *cpuRing) redundant() bool {
 	return true
 }
 
-// read fills rec with the record that peek found. It returns false, and counts it,
-// for one that is shorter than its type demands.
+// read fills rec with the record that peek found. It counts a record that is shorter than
+// its type demands, and returns false.
 func (r *cpuRing) read(rec *Record, corrupt *uint64) bool {
 	*rec = Record{CPU: r.cpu, Time: r.time}
 	r.last = r.time
@@ -188,7 +188,7 @@ func newMerger(rings []*ring.Ring) merger {
 	return m
 }
 
-// begin starts a round of what is not younger than cutoff.
+// begin starts a round of the records up to cutoff.
 func (m *merger) begin(cutoff int64) {
 	m.cutoff = cutoff
 	m.heap = m.heap[:0]
@@ -201,7 +201,8 @@ func (m *merger) begin(cutoff int64) {
 	m.heap.Init()
 }
 
-// next fills rec with the earliest record of the round; false at its end.
+// next fills rec with the earliest record of the round. It returns false at the end of the
+// round.
 func (m *merger) next(rec *Record) bool {
 	for len(m.heap) > 0 {
 		r := m.rings[m.heap[0].Index]

@@ -1,21 +1,21 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package switches records every context switch of the host's CPUs: which process
-// runs on each CPU at every moment, and the forks, execs and exits that tell
-// processes apart.
+// Package switches records every context switch of the host's CPUs, so that the process on
+// each CPU is known at every moment. It also records the forks, execs and exits of
+// processes.
 package switches
 
 // Options of a Session. The zero value of each field has a meaning.
 type Options struct {
-	// CPUs are those to follow; empty means all that are online.
+	// CPUs are the CPUs to follow. Empty means all CPUs that are online.
 	CPUs []int
 	// Ring is the bytes of each CPU's ring, rounded up to a power of two of pages and
-	// halved until it fits what this user may lock; 0 means a CPU's part of 16 MiB
-	// (256 KiB to 2 MiB).
+	// halved until it fits what this user may lock. 0 means a CPU's part of 16 MiB (256 KiB
+	// to 2 MiB).
 	Ring int
-	// MaxDescriptors bounds the descriptors, two per CPU; 0 means 4096. It is never
-	// above half of RLIMIT_NOFILE.
+	// MaxDescriptors bounds the descriptors, two per CPU. 0 means 4096. It is never above
+	// half of RLIMIT_NOFILE.
 	MaxDescriptors int
 }
 
@@ -38,10 +38,11 @@ const (
 	Fork
 	// Exec is another program that process PID runs now.
 	Exec
-	// Exit is the end of the first thread of PID; in general the others have ended too.
+	// Exit is the end of the first thread of PID. In general the other threads have ended
+	// too.
 	Exit
-	// Lost is a gap: records may be missing from here on until the next of the CPU.
-	// Count is their number, where that is known.
+	// Lost is a gap. Records may be missing from here on until the next record of the CPU.
+	// Count is the number of missing records, if it is known.
 	Lost
 )
 
@@ -52,8 +53,8 @@ type Record struct {
 	Time int64
 	// CPU is an index into [Session.CPUs].
 	CPU int
-	// The ids are as seen from this process's pid namespace: 0 where one is not in it,
-	// -1 for a thread that was ending and has no id any more.
+	// The ids are as seen from this process's pid namespace. They are 0 for a thread
+	// outside of it, and -1 for a thread that was ending and has no id any more.
 	PID, TID           int
 	OtherPID, OtherTID int
 	Count              uint64

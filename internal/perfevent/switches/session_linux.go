@@ -16,16 +16,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// settle is the time after an event until which its record may become readable: the kernel
-// takes its time first and makes it readable some nanoseconds later or, where a
-// hypervisor suspends the CPU in between, when the CPU runs again.
+// settle is the maximum time until the record of an event becomes readable. The kernel
+// takes a record's time first and makes the record readable some nanoseconds later. If a
+// hypervisor suspends the CPU in between, the record becomes readable when the CPU runs
+// again.
 const settle = 5 * time.Millisecond
 
 // snapshotPeriod is the CPU time after which Snapshot samples a CPU.
 const snapshotPeriod = 100 * time.Microsecond
 
-// Session is the context switches of a number of CPUs. One goroutine calls Wait and
-// Read; Wake and Close may be called from any.
+// Session is the context switches of a number of CPUs. One goroutine calls Wait and Read.
+// Wake and Close may be called from any goroutine.
 type Session struct {
 	ring.Waiter
 	rings ring.Set
@@ -35,7 +36,7 @@ type Session struct {
 	through int64
 }
 
-// Open starts to record. Where that is not permitted, the error is a
+// Open starts to record. If recording is not permitted, the error is a
 // *perfevent.RightsError.
 func Open(o Options) (*Session, error) {
 	cpus, err := sys.ChooseCPUs(o.CPUs)
@@ -82,13 +83,13 @@ func (s *Session) openCPU(cpu, size int) error {
 	return nil
 }
 
-// attr returns an event whose records end in pid:tid and time.
+// attr returns an event. Its records end in pid:tid and time.
 func attr(config, bits uint64) *unix.PerfEventAttr {
 	return sys.Attr(unix.PERF_TYPE_SOFTWARE, config, unix.PERF_SAMPLE_TID|unix.PERF_SAMPLE_TIME, bits)
 }
 
-// Snapshot makes every CPU write one Running record soon, so that what runs on it is
-// known before its next switch.
+// Snapshot makes every CPU write one Running record soon, so that its current thread is
+// known before the next switch.
 func (s *Session) Snapshot() error {
 	s.rings.Reading.Lock()
 	defer s.rings.Reading.Unlock()
@@ -105,9 +106,9 @@ func (s *Session) Snapshot() error {
 	return errors.Join(errs...)
 }
 
-// Read fills rec with the next record of a round, all CPUs merged by time. It
-// returns false at the end of the round, when everything up to Through was returned,
-// or when the session is closed. It allocates nothing.
+// Read fills rec with the next record of a round, all CPUs merged by time. It returns false
+// at the end of the round, when everything up to Through was returned, or when the session
+// is closed. It does not allocate.
 func (s *Session) Read(rec *Record) bool {
 	s.rings.Reading.Lock()
 	defer s.rings.Reading.Unlock()
@@ -126,5 +127,5 @@ func (s *Session) Read(rec *Record) bool {
 // before it began.
 func (s *Session) Through() int64 { return s.through }
 
-// Close ends the recording, and the Wait under way. A second Close does nothing.
+// Close ends the recording, and the Wait under way. A second Close has no effect.
 func (s *Session) Close() error { return s.rings.Close(func() error { return nil }) }

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tracefs reads from the kernel's tracefs which tracepoints there are, and how
-// the records of each are laid out. Neither is the same for two kernels.
+// Package tracefs reads the list of tracepoints and the layout of their records from the
+// kernel's tracefs. Both differ between kernels.
 package tracefs
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// folders are those that tracefs is mounted at, the usual one first.
+// folders are the mount points of tracefs, the usual one first.
 var folders = [...]string{"sys/kernel/tracing", "sys/kernel/debug/tracing"}
 
-// maxFile bounds what is read of a file; the largest format has about 8 KiB.
+// maxFile bounds the bytes that are read of a file. The largest format has about 8 KiB.
 const maxFile = 256 << 10
 
 // ErrNotMounted is returned where no tracefs is found.
@@ -31,8 +31,8 @@ var ErrNotMounted = errors.New("tracefs is not mounted: run \"mount -t tracefs t
 // FS is a mounted tracefs.
 type FS struct{ events string }
 
-// Find returns the tracefs below root, the folder that the host's root is mounted at. An
-// error matches os.ErrPermission where there is one and it may not be read.
+// Find returns the tracefs below root, the folder that the host's root is mounted at. The
+// error matches os.ErrPermission if a tracefs exists and may not be read.
 func Find(root string) (FS, error) {
 	err := ErrNotMounted
 	for _, folder := range folders {
@@ -102,14 +102,14 @@ func (t Tracepoint) Fields(names ...string) ([]Field, error) {
 	return fields, nil
 }
 
-// Field is where a record has a value.
+// Field is the byte range of one value in a record.
 type Field struct {
 	Offset, Size int
 	Signed       bool
 }
 
-// Int returns an integer's value in a record, and false where the record is too short or
-// the field is no integer.
+// Int returns an integer's value in a record. It returns false if the record is too short
+// or the field is no integer.
 func (f Field) Int(record []byte) (int64, bool) {
 	b, ok := f.Bytes(record)
 	if !ok {
@@ -147,14 +147,14 @@ func (f Field) Bytes(record []byte) ([]byte, bool) {
 	return record[f.Offset : f.Offset+f.Size], true
 }
 
-// maxOffset is beyond every record: its size is a number of 16 bits.
+// maxOffset is beyond the end of every record, because a record's size has 16 bits.
 const maxOffset = 1 << 16
 
 // parseFormat parses a tracepoint's file format. A line of a field is
 //
 //	field:int ret;	offset:20;	size:4;	signed:1;
 //
-// where the declaration may be that of an array, as in __u8 saddr[4].
+// where the declaration may be an array, as in __u8 saddr[4].
 func parseFormat(text []byte) (map[string]Field, error) {
 	fields := make(map[string]Field)
 	for line := range strings.Lines(string(text)) {

@@ -36,8 +36,8 @@ func (p *Probe) String() string { return p.what }
 func (s *Session) Attach(f *os.File, offset uint64, register int) (*Probe, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The link of the descriptor leads to this very file, whatever has its path by now
-	// and in whose root that is.
+	// The link of the descriptor leads to this very file, even if the path leads to another
+	// file by now or belongs to another root.
 	p := &Probe{
 		session: s,
 		what:    fmt.Sprintf("probe at %#x in %s", offset, f.Name()),
@@ -100,8 +100,8 @@ func (s *Session) openEvents(p *Probe, offset uint64, register int) error {
 	return nil
 }
 
-// Detach removes the probe. Hits that are left in the rings are still read, without
-// a Probe. A second Detach does nothing.
+// Detach removes the probe. Hits that are left in the rings are still read, without a
+// Probe. A second Detach has no effect.
 func (p *Probe) Detach() error {
 	p.session.mu.Lock()
 	defer p.session.mu.Unlock()

@@ -3,8 +3,8 @@
 
 //go:build linux
 
-// Package uprobe places probes in the files of programs (uprobes), and records the
-// stack and one register of each thread that hits one.
+// Package uprobe places probes in the files of programs (uprobes). It records the stack and
+// one register of each thread that hits a probe.
 package uprobe
 
 import (
@@ -14,31 +14,31 @@ import (
 
 // Options of a Session. The zero value of each field has a meaning.
 type Options struct {
-	// CPUs are those on which hits are recorded; empty means all that are online.
+	// CPUs are the CPUs on which hits are recorded. Empty means all CPUs that are online.
 	CPUs []int
-	// Ring is the bytes of each CPU's ring of hits, rounded up to a power of two of pages and
-	// halved until it fits what this user may lock; 0 means 512 KiB: the hits of 50 ms
-	// of a program that allocates 10 GB in one second.
+	// Ring is the bytes of each CPU's ring of hits, rounded up to a power of two of pages
+	// and halved until it fits what this user may lock. 0 means 512 KiB, which holds the
+	// hits of 50 ms of a program that allocates 10 GB in one second.
 	Ring int
-	// MaxDescriptors bounds the descriptors, two per CPU and one per probe and CPU; 0
-	// means 4096. It is never above half of RLIMIT_NOFILE.
+	// MaxDescriptors bounds the descriptors, two per CPU and one per probe and CPU. 0 means
+	// 4096. It is never above half of RLIMIT_NOFILE.
 	MaxDescriptors int
 }
 
 const (
 	defaultRing = 512 << 10
-	// recordRing is the bytes of each CPU's ring of other records: those of some hundred
-	// programs that start.
+	// recordRing is the bytes of each CPU's ring of other records. It has room for the
+	// start of some hundred programs.
 	recordRing = 128 << 10
 )
 
-// Record is one record of a Session. Every Read fills it again: its slices are valid
-// until the next one.
+// Record is one record of a Session. Every Read fills it again, so its slices are valid
+// until the next Read.
 type Record struct {
-	// Record is a TypeSample for a hit, with the stack of the thread that hit the
-	// probe; or a TypeMmap, TypeComm or TypeLost.
+	// Record is a TypeSample for a hit, with the stack of the thread that hit the probe.
+	// Otherwise it is a TypeMmap, TypeComm or TypeLost.
 	record.Record
-	// Probe is the one that was hit; nil where it is detached by now.
+	// Probe is the probe that was hit. It is nil if the probe is detached by now.
 	Probe *Probe
 	// Value is the value of the probe's register, if HasValue.
 	Value    uint64
@@ -47,16 +47,16 @@ type Record struct {
 
 // Stats are the counters of a Session since it was opened.
 type Stats struct {
-	// Lost are hits that did not fit a ring, or that the kernel dropped before,
-	// LostRecords other records.
+	// Lost counts hits that did not fit a ring or that the kernel dropped before.
+	// LostRecords counts other records.
 	Lost, LostRecords uint64
-	// Corrupt are records that are shorter than they say, and parts of a ring that were
-	// skipped because a header made no sense.
+	// Corrupt counts records that are shorter than they declare, and parts of a ring that
+	// were skipped because a header made no sense.
 	Corrupt uint64
 }
 
-// registerOf decodes what follows the callchain of a hit: {u64 abi; u64 regs[1]},
-// where the register is missing if abi is PERF_SAMPLE_REGS_ABI_NONE.
+// registerOf decodes the words after the callchain of a hit: {u64 abi; u64 regs[1]}. The
+// register is missing if abi is PERF_SAMPLE_REGS_ABI_NONE.
 func registerOf(words []uint64) (value uint64, ok bool) {
 	rest := record.AfterCallchain(words)
 	if len(rest) < 2 || rest[0] != sys.RegistersABI64 {

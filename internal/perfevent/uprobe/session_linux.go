@@ -19,13 +19,13 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Session is a set of probes with the rings that their hits are written to. One
-// goroutine calls Wait and Read; everything else may be called from any.
+// Session is a set of probes with the rings that their hits are written to. One goroutine
+// calls Wait and Read. Everything else may be called from any goroutine.
 //
-// A probe is in a file, and every process that runs the file hits it; the reader
-// decides whose hits count. A probe per process would take an event per thread and
-// CPU, and the kernel visits each of them at every hit. Placing a probe needs the
-// same right as following the whole host, so nothing is gained by less.
+// A probe is in a file, and every process that runs the file hits it. The reader decides
+// which processes count. A probe per process would take an event per thread and CPU, and
+// the kernel visits each event at every hit. It would also need the same right as following
+// the whole host.
 //
 // Probes are placed through perf's own device, so that no tracefs is needed.
 type Session struct {
@@ -34,11 +34,11 @@ type Session struct {
 	reader *record.Reader
 	device uint32 // type of the events of probes
 	limit  int    // of descriptors
-	// hits are the events whose rings get the hits, by index in CPUs.
+	// hits are the events of the rings that get the hits, by index in CPUs.
 	hits  []int
 	depth int // of stacks
 
-	// mu guards what is attached.
+	// mu guards the probes and their number of events.
 	mu       sync.Mutex
 	probes   map[*Probe]struct{}
 	attached int // events of all probes
@@ -47,9 +47,9 @@ type Session struct {
 	events atomic.Pointer[map[uint64]*Probe]
 }
 
-// Open maps the rings; nothing is recorded until a probe is attached. Where probes
-// are not permitted, the error is a *perfevent.RightsError; where the kernel has
-// none, a *perfevent.UnsupportedError.
+// Open maps the rings. Recording begins with the first probe. If probes are not permitted,
+// the error is a *perfevent.RightsError. If the kernel has no probes, it is a
+// *perfevent.UnsupportedError.
 func Open(o Options) (*Session, error) {
 	device, err := deviceType()
 	if err != nil {
@@ -104,8 +104,8 @@ func unsupported(err error) error {
 	}
 }
 
-// openRings maps a CPU's rings: one for hits, and one for new mappings and names, which
-// are needed to read the stacks of hits. Programs that start do not push hits out.
+// openRings maps a CPU's rings. One ring is for hits, and one for new mappings and names,
+// which are needed to read the stacks of hits. Programs that start do not push hits out.
 func (s *Session) openRings(cpu, size int) error {
 	const records = unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec
 	if _, err := s.openRing(cpu, min(size, recordRing), records, ring.Records); err != nil {
@@ -138,8 +138,8 @@ func attr(kind uint32, config, bits uint64) *unix.PerfEventAttr {
 // used returns the number of open descriptors.
 func (s *Session) used() int { return s.rings.Len() + s.attached }
 
-// Read fills rec with the next record of a round, all rings merged by time. It
-// returns false at the end of the round, or after Close. It allocates nothing.
+// Read fills rec with the next record of a round, all rings merged by time. It returns
+// false at the end of the round, or after Close. It does not allocate.
 func (s *Session) Read(rec *Record) bool {
 	s.rings.Reading.Lock()
 	defer s.rings.Reading.Unlock()
@@ -174,8 +174,7 @@ func (s *Session) Descriptors() int {
 	return s.used()
 }
 
-// Close removes all probes, and ends the Wait under way. A second Close does
-// nothing.
+// Close removes all probes, and ends the Wait under way. A second Close has no effect.
 func (s *Session) Close() error {
 	return s.rings.Close(func() error {
 		s.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Hour holds the times of the events of the last hour. The zero value holds none.
+// Hour holds the times of the events of the last hour. The zero value is empty.
 //
 // Invariants:
 //   - times are in order: an event earlier than the last one counts as simultaneous
@@ -31,7 +31,7 @@ func (h *Hour) Add(at int64) {
 // Count returns the number of events in the hour before a time.
 func (h *Hour) Count(at int64) int { return len(h.times) - h.since(at) }
 
-// Last returns the time of the last event; ok is false if none is held.
+// Last returns the time of the last event. ok is false if there is no event.
 func (h *Hour) Last() (at int64, ok bool) {
 	if n := len(h.times); n > 0 {
 		return h.times[n-1], true
@@ -45,8 +45,7 @@ func (h *Hour) since(at int64) int {
 	return sort.Search(len(h.times), func(n int) bool { return h.times[n] > from })
 }
 
-// bytesPerHour holds the bytes of each of the last 61 minutes, which are never less
-// than an hour.
+// bytesPerHour holds the bytes of each of the last 61 minutes, which always cover an hour.
 //
 // Invariants:
 //   - minute n is at n % 61, for n from newest − 60 to newest
@@ -67,8 +66,8 @@ func (b *bytesPerHour) minute(number int64) *minute {
 	return &b.spent[((number%n)+n)%n]
 }
 
-// advance drops the minutes of more than an hour ago. A clock that ran backwards
-// drops nothing.
+// advance drops the minutes of more than an hour ago. It drops no minute if the clock ran
+// backwards.
 func (b *bytesPerHour) advance(at int64) {
 	number := minuteOf(at)
 	if number-b.newest >= int64(len(b.spent)) {

@@ -1,11 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package budget bounds what all units may open and export together.
+// Package budget bounds the openings and exports of all units together.
 //
-// A [Ledger] counts what was spent against [Limits]. It has no clock: times are
-// nanoseconds on one scale that the caller chooses. Nothing may be called
-// concurrently.
+// A [Ledger] counts the spending against [Limits]. It has no clock: times are nanoseconds
+// on one scale that the caller chooses. The package is not safe for concurrent use.
 package budget
 
 import (
@@ -13,16 +12,16 @@ import (
 	"math"
 )
 
-// Ledger counts what all units spent together. Nothing is counted that no limit is
-// set for, except places.
+// Ledger counts the spending of all units together. Except for places, it counts only if a
+// limit is set.
 //
 // Invariants:
 //   - openUnits is the number of units that called Occupy and not Vacate since; at
 //     most MaxConcurrentUnits if the caller asks PlaceFree first
 //   - triggers has at most MaxTriggersPerHour events in any hour if the caller asks
 //     TriggerLeft first
-//   - bytes may exceed MaxBytesPerHour: what was exported is counted even if the
-//     caller did not ask BytesLeft
+//   - bytes may exceed MaxBytesPerHour: exported bytes are counted even if the caller did
+//     not ask BytesLeft
 type Ledger struct {
 	limits    Limits
 	openUnits int
@@ -30,7 +29,7 @@ type Ledger struct {
 	bytes     bytesPerHour
 }
 
-// NewLedger returns a ledger in which nothing was spent.
+// NewLedger returns a ledger without any spending.
 func NewLedger(l Limits) Ledger { return Ledger{limits: l} }
 
 // Limits returns the limits.
@@ -47,7 +46,7 @@ func (l *Ledger) PlaceFree() bool {
 // Occupy counts a unit that opens its gate.
 func (l *Ledger) Occupy() { l.openUnits++ }
 
-// Vacate counts a unit whose gate closed.
+// Vacate counts a unit that closed its gate.
 func (l *Ledger) Vacate() { l.openUnits-- }
 
 // TriggerLeft reports whether max_triggers_per_hour allows one more opening.
@@ -67,7 +66,7 @@ func (l *Ledger) BytesLeft(at int64) bool {
 	return l.limits.MaxBytesPerHour == 0 || l.bytes.sum(at) < l.limits.MaxBytesPerHour
 }
 
-// Affords reports whether max_bytes_per_hour allows this many bytes more.
+// Affords reports whether max_bytes_per_hour allows that many bytes more.
 func (l *Ledger) Affords(bytes int, at int64) bool {
 	limit := l.limits.MaxBytesPerHour
 	return limit == 0 || int64(max(bytes, 0)) <= limit-l.bytes.sum(at)
@@ -80,8 +79,8 @@ func (l *Ledger) SpendBytes(bytes int, at int64) {
 	}
 }
 
-// maxHourly bounds an hourly number of triggers, since the time of each is kept
-// for an hour.
+// maxHourly bounds an hourly number of triggers, since the time of each trigger is kept for
+// an hour.
 const maxHourly = 100_000
 
 // The names of the budgets, as they are configured and reported.
@@ -92,20 +91,21 @@ const (
 	MaxBytesPerHour              = "max_bytes_per_hour"
 )
 
-// Limits bound what all units may use together. Zero: unlimited.
+// Limits bound the spending of all units together. Zero means unlimited.
 type Limits struct {
 	// MaxConcurrentUnits bounds the units with an open gate.
 	MaxConcurrentUnits int
-	// MaxTriggersPerHour bounds the openings in any hour, and
-	// MaxTriggersPerServicePerHour those of the units of one service.
+	// MaxTriggersPerHour bounds the openings of all units in any hour.
+	// MaxTriggersPerServicePerHour bounds the openings of the units of one service in any
+	// hour.
 	MaxTriggersPerHour, MaxTriggersPerServicePerHour int
 	// MaxBytesPerHour bounds the bytes exported in any hour.
 	MaxBytesPerHour int64
 }
 
-// ConcurrentByHand returns how many units may have a gate that was opened by hand: half
-// of MaxConcurrentUnits, so that the rest is left for policies, and at least one. Zero:
-// unlimited.
+// ConcurrentByHand returns how many units may have a gate that was opened by hand. It is
+// half of MaxConcurrentUnits, so that the rest is left for policies, and at least one. Zero
+// means unlimited.
 func (l Limits) ConcurrentByHand() int {
 	if l.MaxConcurrentUnits == 0 {
 		return 0
@@ -113,8 +113,7 @@ func (l Limits) ConcurrentByHand() int {
 	return max(1, l.MaxConcurrentUnits/2)
 }
 
-// Validate returns every fault, each with its configuration key and what is allowed
-// there.
+// Validate returns every fault, each with its configuration key and the allowed values.
 func (l Limits) Validate() (errs []error) {
 	for _, b := range []struct {
 		name   string

@@ -58,7 +58,7 @@ type Restart struct {
 
 type spending struct{ at, amount int64 }
 
-// recent returns what was spent less than an hour ago, in order.
+// recent returns the spendings of less than an hour ago, in order.
 func (r Restart) recent(spent []Spending) (out []spending) {
 	for _, s := range spent {
 		ago := min(max(0, r.Taken.Sub(s.Time)), time.Hour) + min(r.Passed, time.Hour)
@@ -79,8 +79,7 @@ func (h *Hour) Restore(r Restart, spent []Spending, limit int) {
 	}
 }
 
-// Restore adds what was spent before a restart, at most what each limit allows in
-// an hour.
+// Restore adds the spendings from before a restart, up to each limit per hour.
 func (l *Ledger) Restore(r Restart, triggers, bytes []Spending) {
 	if limit := l.limits.MaxTriggersPerHour; limit > 0 {
 		l.triggers.Restore(r, triggers, limit)

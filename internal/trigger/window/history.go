@@ -4,21 +4,20 @@
 // Package window keeps the recent readings of a monitor and judges them over
 // spans of time.
 //
-// A [Monitor] is the plan: how readings become values, how long they are kept and
-// which tests they are put to. A [History] holds the readings of one monitor of one
-// unit, and a window for each test. A window keeps running counts and sums, so a
-// test costs the same whatever its span.
+// A [Monitor] is the plan. It defines how readings become values, how long they are kept
+// and the tests on them. A [History] holds the readings of one monitor of one unit, and a
+// window for each test. A window keeps running counts and sums, so a test costs the same
+// for any span.
 //
-// The package has no clock and allocates only in [Monitor.NewHistory]. Times are
-// nanoseconds on one scale that the caller chooses. Nothing may be called
-// concurrently.
+// The package has no clock and allocates only in [Monitor.NewHistory] and [Monitor.Adopt].
+// Times are nanoseconds on one scale that the caller chooses. The package is not safe for
+// concurrent use.
 package window
 
 import "math"
 
-// ticksPerInterval is the resolution of the time between two readings. A step of up
-// to 3.98 intervals then fits in a byte; any longer step is a gap, which is stored
-// as fillers.
+// ticksPerInterval is the resolution of the time between two readings. A step of up to 3.98
+// intervals then fits in a byte. Any longer step is a gap, which is stored as fillers.
 const (
 	ticksPerInterval = 64
 	maxStep          = 255
@@ -34,10 +33,10 @@ const (
 // starting point have the value NaN and no weight.
 type entry struct {
 	value float32
-	// packed holds the weight in its upper 24 bits, a float32 without its sign
-	// and the last 7 bits of its mantissa, and the step in ticks in the lower 8.
-	// The lost bits do not change a mean of equal values, and change others by
-	// less than 1e-5 of their spread.
+	// packed holds the weight in its upper 24 bits and the step in ticks in the lower 8.
+	// The weight is a float32 without its sign and the last 7 bits of its mantissa. The
+	// lost bits do not change a mean of equal values, and change others by less than 1e-5
+	// of their spread.
 	packed uint32
 }
 
@@ -52,12 +51,12 @@ func (e entry) weight() float64 { return float64(math.Float32frombits(e.packed >
 func (e entry) step() int64     { return int64(e.packed & maxStep) }
 func (e entry) missing() bool   { return e.value != e.value }
 
-// History holds the recent readings of one monitor of one unit, and a window per
-// test. The zero value holds nothing and may not be used.
+// History holds the recent readings of one monitor of one unit, and a window per test. The
+// zero value must not be used.
 type History struct {
 	monitor *Monitor
 	windows []window // one per test
-	// Behind a pointer, so that the windows of a unit share cache lines.
+	// The readings are behind a pointer, so that the windows of a unit share cache lines.
 	*readings
 }
 
@@ -73,16 +72,16 @@ type readings struct {
 	last uint64  // number of the newest entry; entries count from 1
 	at   int64   // its time in ns
 	ring []entry // entry n is at n % len(ring)
-	// unbroken is the first entry from which readings continue to the newest one
-	// without a restart of the counter or a loss in Adopt. A late reading breaks nothing:
-	// it stands for the time since the one before.
+	// unbroken is the first entry from which readings continue to the newest one without a
+	// restart of the counter or a loss in Adopt. A late reading is no break: it represents
+	// the time since the reading before.
 	unbroken uint64
 	since    int64 // tick of unbroken
 	tick     int64 // of the newest entry
 	num, den float64
 }
 
-// NewHistory returns an empty history. It stores nothing if the monitor has no
+// NewHistory returns an empty history. The history stores no readings if the monitor has no
 // tests.
 func (m *Monitor) NewHistory() History {
 	h := History{monitor: m, readings: &readings{}}
@@ -93,10 +92,10 @@ func (m *Monitor) NewHistory() History {
 	return h
 }
 
-// Observe stores a reading taken at a time and returns its value over the step
-// since the one before. ok is false if there is none: the first reading and one
-// after a counter ran backwards are only a starting point; a reading that is not a
-// number or not later than the last one is ignored.
+// Observe stores a reading taken at a time and returns its value over the step since the
+// reading before. ok is false if there is no value: the first reading and a reading after a
+// counter ran backwards are only a starting point. A reading that is not a number or not
+// later than the last one is ignored.
 func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
 	k := h.monitor.kind
 	if !finite(num) || !finite(den) || (k.Gauge || k.Whole) && math.Abs(num) > maxValue || (h.last > 0 && at <= h.at) {
@@ -138,19 +137,19 @@ func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
 	return value, ok
 }
 
-// Last returns the newest reading. ok is false if there is none.
+// Last returns the newest reading. ok is false if there is no reading.
 func (h *History) Last() (at int64, num, den float64, ok bool) {
 	return h.at, h.num, h.den, h.last > 0
 }
 
-// Restart forgets the readings: the next one is a new starting point.
+// Restart forgets the readings, so the next reading is a new starting point.
 func (h *History) Restart() {
 	clear(h.windows)
 	*h.readings = readings{ring: h.ring}
 }
 
-// skipGap stores fillers where a step is too long for one entry, and returns the
-// rest of the step.
+// skipGap stores fillers if a step is too long for one entry, and returns the rest of the
+// step.
 func (h *History) skipGap(tick int64) int64 {
 	step := tick - h.tick
 	fillers := max(0, step-1) / maxStep
@@ -160,7 +159,7 @@ func (h *History) skipGap(tick int64) int64 {
 		}
 		return step - fillers*maxStep
 	}
-	// The gap is longer than the history: nothing before it counts.
+	// The gap is longer than the history, so no reading before it counts.
 	for i := range h.windows {
 		h.windows[i].reset(h.last, tick)
 	}

@@ -32,8 +32,8 @@ func (w *window) holdsCount(t *plannedTest, r *readings, now int64) bool {
 	return w.above >= t.count
 }
 
-// Released reports whether a test is below its ReleaseBelow. A test that holds is
-// not released, whatever else is in the period.
+// Released reports whether a test is below its ReleaseBelow. A test that holds is not
+// released, regardless of the other readings in the period.
 func (h *History) Released(test int, now int64) bool {
 	t, w, r := h.test(test)
 	if !t.releases || r.last == 0 {
@@ -85,9 +85,9 @@ func (h *History) Heat(test int, now int64) (holds bool, ratio float64) {
 	return w.ready && t.above(mean), t.ratio(mean)
 }
 
-// Value returns what a test compares with its threshold: the mean, or the Count-th
-// largest reading of the period. ok is false with too few readings. The readings of
-// a period are copied to scratch.
+// Value returns the value that a test compares with its threshold: the mean, or the
+// Count-th largest reading of the period. ok is false with too few readings. The readings
+// of a period are copied to scratch.
 func (h *History) Value(test int, now int64, scratch *[]float32) (value float64, ok bool) {
 	t, w, r := h.test(test)
 	if r.last == 0 {
@@ -101,8 +101,8 @@ func (h *History) Value(test int, now int64, scratch *[]float32) (value float64,
 	return sevenDigits(value), ok
 }
 
-// countth returns the Count-th largest reading: it is above the threshold exactly
-// if at least Count readings are.
+// countth returns the Count-th largest reading. It is above the threshold exactly if at
+// least Count readings are above the threshold.
 func (w *window) countth(t *plannedTest, r *readings, scratch *[]float32) (float64, bool) {
 	values := (*scratch)[:0]
 	for n := w.head + 1; n <= r.last; n++ {
@@ -117,8 +117,8 @@ func (w *window) countth(t *plannedTest, r *readings, scratch *[]float32) (float
 	return float64(nthLargest(values, t.count)), true
 }
 
-// nthLargest returns the nth largest value and reorders the values. It is a
-// quickselect: in an incident it runs for every unit at once.
+// nthLargest returns the nth largest value and reorders the values. It is a quickselect,
+// because in an incident it runs for every unit at once.
 func nthLargest(values []float32, n int) float32 {
 	const mostTurns = 32 // more than any but contrived orders need
 	n--                  // the index in descending order

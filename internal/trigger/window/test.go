@@ -30,8 +30,8 @@ type Test struct {
 	// Period are above the threshold.
 	Period time.Duration
 	Count  int
-	// ReleaseBelow, at most the threshold, releases the test: while its mean is
-	// below, or at least Count of the readings in Period are. Nil: it is never
+	// ReleaseBelow, at most the threshold, releases the test while its mean is below, or at
+	// least Count of the readings in Period are below. Nil means that the test is never
 	// released.
 	ReleaseBelow *float64
 }
@@ -62,8 +62,8 @@ func Ratio(value, threshold float64) float64 { return value * inverse(threshold)
 
 func inverse(threshold float64) float64 { return 1 / max(threshold, 1e-9) }
 
-// Validate returns every fault, each with the path of the configuration key and
-// what is allowed there. Interval is the time between two readings.
+// Validate returns every fault, each with the path of the configuration key and the allowed
+// values. Interval is the time between two readings.
 func (t Test) Validate(at string, interval time.Duration) (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !finite(t.Threshold) || t.Threshold < 0 {

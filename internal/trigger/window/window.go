@@ -125,8 +125,8 @@ func (w *window) popThrough(t *plannedTest, r *readings, tick int64) {
 	}
 }
 
-// age removes entries from a period whose next reading is overdue, so that the
-// period moves on without it.
+// age removes entries from a period with an overdue next reading, so that the period moves
+// on without it.
 func (w *window) age(t *plannedTest, r *readings, now int64) {
 	if late := now - t.interval; late > r.at {
 		w.popThrough(t, r, floorDiv(late, t.tick)-t.span)

@@ -16,8 +16,9 @@ type Reader struct {
 	Decoder
 	Counters
 
-	// Period is the time between two samples of a CPU, in nanoseconds; 0 where samples
-	// do not come in time. Only so many of what a ring of all kinds lost were samples.
+	// Period is the time between two samples of a CPU in nanoseconds, or 0 if samples are
+	// not taken in time. It bounds how many of the records that a ring of all kinds lost
+	// were samples.
 	Period atomic.Int64
 
 	merger *merger
@@ -26,15 +27,16 @@ type Reader struct {
 	round bool // a round is under way
 }
 
-// Counters count what Next does not return. They may be read at any time.
+// Counters count the records that Next does not return. They may be read at any time.
 type Counters struct {
-	// Lost are the samples and context switches that did not fit a ring, LostRecords the
-	// other records, LostSamples those samples that the kernel dropped before.
+	// Lost counts the samples and context switches that did not fit a ring. LostRecords
+	// counts the other records. LostSamples counts the samples that the kernel dropped
+	// before.
 	Lost, LostRecords, LostSamples atomic.Uint64
 	// Throttled counts how often the kernel stopped an event that fired too often.
 	Throttled atomic.Uint64
-	// Corrupt are records that are shorter than they say, and parts of a ring that
-	// were skipped because a header made no sense.
+	// Corrupt counts records that are shorter than they declare. It also counts parts of a
+	// ring that were skipped because a header made no sense.
 	Corrupt atomic.Uint64
 }
 
@@ -46,10 +48,9 @@ func NewReader(rings []*ring.Ring, d Decoder, now func() int64) *Reader {
 	return &Reader{Decoder: d, merger: newMerger(rings), now: now}
 }
 
-// Next fills rec with the next record of the round that is worth returning. It
-// returns the record's words, which are valid until the next call. At the end of
-// the round it returns nil; unfinished then reports whether records were left to
-// the next round.
+// Next fills rec with the next record of the round that is worth returning. It returns the
+// record's words, which are valid until the next call. At the end of the round it returns
+// nil, and unfinished reports whether records were left to the next round.
 func (m *Reader) Next(rec *Record) (words []uint64, unfinished bool) {
 	if !m.round {
 		m.merger.begin(m.now())
@@ -88,8 +89,8 @@ func (m *Reader) Next(rec *Record) (words []uint64, unfinished bool) {
 	}
 }
 
-// samplesOf returns how many samples and context switches are among what a ring lost, at
-// most.
+// samplesOf returns the upper bound of samples and context switches among the records that
+// a ring lost.
 func (m *Reader) samplesOf(rec *Record) uint64 {
 	switch period := m.Period.Load(); rec.Lost.Kinds {
 	case ring.Records:
@@ -105,9 +106,9 @@ func (m *Reader) samplesOf(rec *Record) uint64 {
 // Cutoff returns the time that the last round reached to.
 func (m *Reader) Cutoff() int64 { return m.merger.cutoff }
 
-// merger returns the records of all rings by time, round by round. A round has what
-// was written before it began, so its work is bounded. No record is returned after
-// one that it caused: had the cause been written before, it is in the round too.
+// merger returns the records of all rings by time, round by round. A round has the records
+// that were written before it began, so its work is bounded. A record is never returned
+// before its cause: the cause was written earlier, so it is in the round too.
 type merger struct {
 	rings   []*ring.Ring
 	heap    ring.Heap
@@ -129,8 +130,8 @@ func newMerger(rings []*ring.Ring) *merger {
 	}
 }
 
-// begin starts a round of what is older than cutoff, which must be read from the
-// clock before the call.
+// begin starts a round of the records that are older than cutoff. cutoff must be read from
+// the clock before the call.
 func (m *merger) begin(cutoff int64) {
 	m.cutoff, m.pending = cutoff, false
 	m.heap = m.heap[:0]
@@ -143,8 +144,8 @@ func (m *merger) begin(cutoff int64) {
 	m.heap.Init()
 }
 
-// peek returns the time of the ring's next record, and false where the ring has
-// none for this round.
+// peek returns the time of the ring's next record, and false if the ring has no record for
+// this round.
 func (m *merger) peek(r *ring.Ring) (time int64, ok bool) {
 	if r.Empty() {
 		r.Release()
@@ -167,8 +168,8 @@ func (m *merger) peek(r *ring.Ring) (time int64, ok bool) {
 	return time, true
 }
 
-// timeOf returns the time of the record that was peeked at. One that is too short
-// to have a time is corrupt, and is read first.
+// timeOf returns the time of the record that was peeked at. A record that is too short to
+// have a time is corrupt, and is read first.
 func timeOf(r *ring.Ring, h ring.Header) int64 {
 	switch n := r.Words(); {
 	case h.Kind == sys.RecordSample:
@@ -181,8 +182,8 @@ func timeOf(r *ring.Ring, h ring.Header) int64 {
 	return 0
 }
 
-// next returns the earliest record of the round, valid until the next call, and
-// the ring it is from; nil at the end of the round.
+// next returns the earliest record of the round, valid until the next call, and its ring.
+// It returns nil at the end of the round.
 func (m *merger) next() ([]uint64, *ring.Ring) {
 	if len(m.heap) == 0 {
 		return nil, nil

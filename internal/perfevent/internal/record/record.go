@@ -9,7 +9,7 @@ import "github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
 // Type reports which part of a Record is set.
 type Type uint8
 
-// The records that are returned. Those of other types are skipped.
+// The types of records that are returned. Records of other types are skipped.
 const (
 	TypeSample Type = iota + 1
 	TypeMmap
@@ -19,27 +19,27 @@ const (
 	TypeLost
 	TypeSwitch
 
-	// These are counted and not returned.
+	// These records are counted and not returned.
 
 	typeLostSamples
 	typeThrottle
 )
 
-// Record is one record of the kernel. Every Read fills it again: its slices are
-// valid until the next one, so copy what is kept.
+// Record is one record of the kernel. Every Read fills it again, so its slices are valid
+// until the next Read. Copy the bytes to keep them.
 type Record struct {
 	Type Type
-	// Time is CLOCK_MONOTONIC in nanoseconds; ClockOffset makes it Unix time.
+	// Time is CLOCK_MONOTONIC in nanoseconds. ClockOffset converts it to Unix time.
 	Time int64
 	CPU  int
-	// PID and TID are the thread that ran when the record was written, as seen from
-	// this process's pid namespace: 0 where it is not in it (and for the idle task),
-	// -1 where the thread was exiting and has no id any more.
+	// PID and TID are the thread that ran when the record was written, as seen from this
+	// process's pid namespace. They are 0 if the thread is not in it and for the idle task,
+	// and -1 if the thread was exiting and had no id left.
 	PID, TID int
 	// ID is the kernel's id of the event that wrote the record.
 	ID uint64
 
-	// Type names the one of these that is set. The others keep their last value.
+	// Type names the field that is set. The other fields keep their last value.
 
 	Sample Sample
 	Mmap   Mmap
@@ -55,32 +55,32 @@ type Sample struct {
 	// Kernel and User are the instruction pointers, the leaf first. All but the
 	// first of each are return addresses.
 	Kernel, User []uint64
-	// InKernel reports whether the thread was interrupted in the kernel. The first of
-	// User is then where it entered the kernel: the address after the system call, or
-	// the instruction that faulted.
+	// InKernel reports whether the thread was interrupted in the kernel. The first address
+	// of User is then the address after the system call, or the instruction that faulted.
 	InKernel bool
 	// Truncated reports whether the kernel stopped at its depth limit, so that the
 	// root of the stack is missing.
 	Truncated bool
-	// Period is the CPU time in nanoseconds that the sample represents; 0 in a session
-	// that samples context switches or tracepoints.
+	// Period is the CPU time in nanoseconds that the sample represents. It is 0 in a
+	// session that samples context switches or tracepoints.
 	Period int64
-	// Hits is how often the event that wrote the sample was hit so far, and HitsLost how
-	// many of its samples did not fit the ring, in a session that samples tracepoints;
-	// HitsLost is 0 before Linux 6.0.
+	// Hits is how often the event that wrote the sample was hit so far, in a session that
+	// samples tracepoints. HitsLost is how many samples of the event did not fit the ring.
+	// It is 0 before Linux 6.0.
 	Hits, HitsLost uint64
 	// Raw is the tracepoint's record of the hit.
 	Raw []byte
-	// HasRegisters reports whether Registers and Stack are set: in a session that
-	// copies stacks, for threads of 64-bit programs that were not exiting.
+	// HasRegisters reports whether Registers and Stack are set. They are set in a session
+	// that copies stacks, for threads of 64-bit programs that were not exiting.
 	HasRegisters bool
-	// Registers are those of user mode: where the thread is, or where it entered the
-	// kernel.
+	// Registers are the registers of user mode, or the registers with which the thread
+	// entered the kernel.
 	Registers Registers
-	// Stack is the memory from Registers.SP on, as much as there was of it.
+	// Stack is a copy of the memory from Registers.SP on. It ends early if there was less
+	// memory.
 	Stack []byte
-	// CgroupID is the inode number of the thread's cgroup in the v2 tree, where that
-	// tree owns perf_event; else 0.
+	// CgroupID is the inode number of the thread's cgroup in the v2 tree. It is 0 if that
+	// tree does not own perf_event.
 	CgroupID uint64
 }
 
@@ -118,19 +118,19 @@ type Task struct {
 // Lost counts records that did not fit a ring. It belongs to TypeLost.
 type Lost struct {
 	Count uint64
-	// Kinds are the kinds that may be among them.
+	// Kinds are the kinds of records that may be lost.
 	Kinds ring.Kinds
-	// Since is the time of the record before them. They lie between it and the Time of
-	// this one.
+	// Since is the time of the last record before the loss. The lost records lie between
+	// Since and the Time of this record.
 	Since int64
 }
 
-// Records reports whether records about processes may be among them: what is known of
-// processes and their mappings may be incomplete.
+// Records reports whether records about processes may be lost. The reader's state of
+// processes and mappings may then be incomplete.
 func (l Lost) Records() bool { return l.Kinds&ring.Records != 0 }
 
-// Switches reports whether context switches may be among them: those that share a ring
-// with samples, or those that have a ring of their own.
+// Switches reports whether context switches may be lost. shared is about switches that
+// share a ring with samples, split about switches with a ring of their own.
 func (l Lost) Switches() (shared, split bool) {
 	any := l.Kinds&ring.Switches != 0
 	return any && l.Kinds&ring.Samples != 0, any && l.Kinds&ring.Samples == 0
@@ -138,11 +138,11 @@ func (l Lost) Switches() (shared, split bool) {
 
 // Switch is a thread that went onto or off a CPU. It belongs to TypeSwitch.
 type Switch struct {
-	// Out reports whether the thread of the record left its CPU; else it came.
+	// Out reports whether the thread left its CPU. Otherwise the thread came onto it.
 	Out bool
-	// Preempted reports whether it left while it could have gone on.
+	// Preempted reports whether the thread left while it was still able to run.
 	Preempted bool
-	// OtherPID and OtherTID are the thread that follows (out) or preceded (in), where
-	// the event was CPU-wide.
+	// OtherPID and OtherTID are the thread that follows (out) or preceded (in). They are
+	// set if the event was CPU-wide.
 	OtherPID, OtherTID int
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Registers are those of a thread in user mode that unwinding starts from.
+// Registers are the registers of a thread in user mode from which unwinding starts.
 type Registers struct {
 	PC, SP, FP uint64
-	// LR is the link register; 0 where the processor has none.
+	// LR is the link register. It is 0 if the processor has no link register.
 	LR uint64
-	// BCP is the register that HotSpot's interpreter has its place in the bytecode in.
+	// BCP is the register in which HotSpot's interpreter keeps its position in the
+	// bytecode.
 	BCP uint64
 }
 
@@ -27,7 +28,7 @@ type RegisterSet struct {
 	pc, sp, fp, bcp, lr uint // lr is 0 where the processor has none
 }
 
-// MaxUserStack is the most that can be copied of a user's stack, in bytes.
+// MaxUserStack bounds the bytes that can be copied of a user's stack.
 const MaxUserStack = 65528
 
 // RegistersFor returns the registers to sample with copies of a number of bytes of
@@ -43,8 +44,7 @@ func RegistersFor(bytes int) (RegisterSet, error) {
 	return s, nil
 }
 
-// registersOf returns the registers of an architecture, and false where they are
-// not known.
+// registersOf returns the registers of an architecture, and false if they are unknown.
 func registersOf(goarch string) (RegisterSet, bool) {
 	switch goarch {
 	case "amd64": // enum perf_event_x86_regs
@@ -77,12 +77,12 @@ func (s RegisterSet) read(words []uint64) Registers {
 	return r
 }
 
-// userStack decodes what follows the callchain in a session that copies stacks,
+// userStack decodes the words after the callchain in a session that copies stacks,
 //
 //	abi [, registers], size [, stack[size], dyn_size]
 //
-// and returns the words after that. size is what the kernel reserved for the stack
-// in bytes, dyn_size how many of them it could copy.
+// and returns the words after that. size is the bytes that the kernel reserved for the
+// stack. dyn_size is how many of these bytes it could copy.
 func (d *Decoder) userStack(words []uint64, s *Sample) (rest []uint64, ok bool) {
 	if len(words) < 2 {
 		return nil, false

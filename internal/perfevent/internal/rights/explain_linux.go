@@ -13,7 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Explain adds to the kernel's answer what was tried and what would permit it.
+// Explain adds to the kernel's error the attempted action and the rights that would permit
+// it.
 func Explain(sc Scope, what string, err error) error {
 	var mapping *ring.MapError
 	switch {
@@ -28,7 +29,7 @@ func Explain(sc Scope, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// examine finds out what decides about rights here.
+// examine returns the facts that decide about rights on this host.
 func examine(answer error) situation {
 	s := situation{filtered: errors.Is(answer, unix.EPERM), perfmon: knowsPerfmon()}
 	if n, err := procfs.Sysctl("kernel/perf_event_paranoid"); err == nil {

@@ -13,18 +13,18 @@ import (
 // UnsupportedError is returned where this kernel, or this operating system, lacks
 // a feature.
 type UnsupportedError struct {
-	// Feature names what is missing, such as "perf events".
+	// Feature names the missing feature, such as "perf events".
 	Feature string
 	// Needs names the kernel that has it.
 	Needs string
-	// Err is the kernel's answer; nil on operating systems other than Linux.
+	// Err is the kernel's answer. It is nil on operating systems other than Linux.
 	Err error
 }
 
-// Unsupported is the answer to everything on operating systems other than Linux.
+// Unsupported is the error of every call on operating systems other than Linux.
 var Unsupported = &UnsupportedError{Feature: "perf events", Needs: "Linux 4.8 or later with CONFIG_PERF_EVENTS"}
 
-// Error names the feature, what it needs and the kernel's answer.
+// Error names the feature, its requirement and the kernel's answer.
 func (e *UnsupportedError) Error() string {
 	msg := e.Feature + " need " + e.Needs
 	if e.Err != nil {
@@ -36,19 +36,18 @@ func (e *UnsupportedError) Error() string {
 // Unwrap returns the kernel's answer.
 func (e *UnsupportedError) Unwrap() error { return e.Err }
 
-// LimitError is returned where something would take more descriptors than
-// permitted.
+// LimitError is returned if more descriptors are needed than permitted.
 type LimitError struct {
 	Needed, Limit int
 }
 
-// Error names both numbers and what raises the limit.
+// Error names both numbers and the settings that raise the limit.
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("at least %d perf events are needed, and %d are permitted: by max_perf_events, and by half of RLIMIT_NOFILE", e.Needed, e.Limit)
 }
 
-// Error is returned for what is not permitted here. It names what would permit it,
-// and matches errors.Is(err, os.ErrPermission).
+// Error is returned if an action is not permitted here. It names the rights that would
+// permit the action, and matches errors.Is(err, os.ErrPermission).
 type Error struct {
 	// What was tried, such as "sampling the whole host".
 	What string
@@ -60,7 +59,7 @@ type Error struct {
 	Err error
 }
 
-// Error names what was tried, what is needed and what is there.
+// Error names the action, the rights that it needs and the current value.
 func (e *Error) Error() string {
 	msg := e.What + " is not permitted: it needs " + strings.Join(e.Needed, " or ")
 	if e.Have != "" {
@@ -103,8 +102,8 @@ func (s Scope) String() string {
 	}
 }
 
-// paranoid returns the highest kernel.perf_event_paranoid that permits the scope
-// to everyone. No value permits Uprobes.
+// paranoid returns the highest kernel.perf_event_paranoid that permits the scope to every
+// user. No value permits Uprobes.
 func (s Scope) paranoid() int {
 	switch s {
 	case Host:
@@ -129,8 +128,8 @@ type situation struct {
 	// userNamespace reports whether this process is outside the host's user
 	// namespace, where perf events look for capabilities.
 	userNamespace bool
-	// filtered reports whether the kernel answered EPERM and not EACCES: a seccomp
-	// profile does, perf itself does not.
+	// filtered reports whether the kernel answered EPERM instead of EACCES. A seccomp
+	// profile answers EPERM, perf itself does not.
 	filtered bool
 }
 
@@ -173,10 +172,9 @@ func missing(sc Scope, what string, s situation, answer error) *Error {
 	return e
 }
 
-// missingForUprobes returns the error where no probe may be placed in programs,
-// which no sysctl permits. Linux 5.8 to 6.15 accepts CAP_PERFMON for it; later
-// kernels, and the older ones that are still maintained, need CAP_SYS_ADMIN (since
-// July 2025).
+// missingForUprobes returns the error for a refused probe, which no sysctl permits. Linux
+// 5.8 to 6.15 accepts CAP_PERFMON for probes. Later kernels, and the maintained older ones
+// since July 2025, need CAP_SYS_ADMIN.
 func missingForUprobes(what string, s situation, answer error) *Error {
 	e := &Error{What: what, Needed: []string{"CAP_SYS_ADMIN"}, Err: answer}
 	switch {

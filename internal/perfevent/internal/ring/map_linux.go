@@ -27,17 +27,16 @@ type Mapped struct {
 	memory []byte
 	// wakeup is the number of bytes after which the kernel wakes the reader.
 	wakeup uint64
-	// alwaysOn reports whether the event is CPU-wide and never disabled, so that its
-	// clock advances while the CPU is online. enabled is the last value of that
-	// clock: total_time_enabled of read_format.
+	// alwaysOn reports whether the event is CPU-wide and never disabled, so that its clock
+	// advances while the CPU is online. enabled is the last value of that clock,
+	// total_time_enabled of read_format.
 	alwaysOn bool
 	enabled  uint64
 }
 
-// Map opens an event and maps a ring of size bytes from it. pid is
-// sys.AllProcesses, or a process of ours where CPU-wide events are not permitted:
-// what is redirected into the ring must be on the same CPU, and may be of any
-// thread.
+// Map opens an event and maps a ring of size bytes from it. pid is sys.AllProcesses, or a
+// process of this user if CPU-wide events are not permitted. An event that is redirected
+// into the ring must be on the same CPU, and may be of any thread.
 func Map(attr *unix.PerfEventAttr, pid, cpu, size int) (*Mapped, error) {
 	attr.Read_format = unix.PERF_FORMAT_TOTAL_TIME_ENABLED
 	fd, err := sys.Open(attr, pid, cpu, 0)
@@ -61,9 +60,9 @@ func Map(attr *unix.PerfEventAttr, pid, cpu, size int) (*Mapped, error) {
 	}, nil
 }
 
-// ended reports whether the event's clock has not advanced since the last call:
-// its CPU went offline. The kernel reports that in no other way; the event stays
-// open and cannot be enabled again.
+// ended reports whether the event's clock has not advanced since the last call, which means
+// that its CPU went offline. The kernel reports that in no other way. The event stays open
+// and cannot be enabled again.
 func (r *Mapped) ended() bool {
 	if !r.alwaysOn {
 		return false
@@ -78,8 +77,8 @@ func (r *Mapped) ended() bool {
 	return r.enabled == before
 }
 
-// ready reports whether the ring has as many bytes as the kernel wakes the reader
-// for; with prompt, whether it has any.
+// ready reports whether the ring has as many bytes as the kernel wakes the reader for. With
+// prompt, one byte is enough.
 func (r *Mapped) ready(prompt bool) bool {
 	unread := atomic.LoadUint64(r.head) - atomic.LoadUint64(r.tail)
 	return unread >= r.wakeup || prompt && unread > 0
@@ -102,7 +101,7 @@ func Size(bytes int) int {
 	return size
 }
 
-// Halve halves *size. It returns false where that is a page already.
+// Halve halves *size. It returns false if *size is a page already.
 func Halve(size *int) bool {
 	if *size <= os.Getpagesize() {
 		return false

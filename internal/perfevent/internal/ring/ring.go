@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ring maps, waits for and reads the ring buffers that the kernel writes
-// perf records to. It knows the header of a record and nothing of its body.
+// Package ring maps, waits for and reads the ring buffers that the kernel writes perf
+// records to. It decodes the header of a record and not its body.
 package ring
 
 import (
@@ -24,11 +24,11 @@ const (
 )
 
 // Ring is the reader's end of one buffer: data_head and data_tail of struct
-// perf_event_mmap_page, and the data. Positions count bytes since the ring was
-// made and never wrap; their low bits index the data. Each record is a multiple of
-// 8 bytes, so the end of the buffer never splits a word.
+// perf_event_mmap_page, and the data. Positions count bytes since the ring was made and
+// never wrap. Their low bits index the data. Each record is a multiple of 8 bytes, so the
+// end of the buffer never splits a word.
 //
-// A round reads what was written before it began:
+// A round reads the records that were written before it began:
 //
 //	r.Begin()
 //	for !r.Empty() {
@@ -55,8 +55,8 @@ type Ring struct {
 	waits    int    // calls of LossPending that are left for it
 }
 
-// New returns a ring whose next record is at *tail. The length of data is a power
-// of two.
+// New returns a ring. Its next record is at *tail, and the length of data is a power of
+// two.
 func New(head, tail *uint64, data []uint64) Ring {
 	return Ring{head: head, tail: tail, data: data, next: *tail, released: *tail}
 }
@@ -70,9 +70,9 @@ func (r *Ring) Begin() { r.limit = atomic.LoadUint64(r.head) }
 // Full reports whether fewer than spare bytes were free when the round began.
 func (r *Ring) Full(spare int) bool { return r.limit-r.released+uint64(spare) > r.size() }
 
-// LossPending reports whether the kernel may still report a loss: the ring was nearly full,
-// and nothing that was written to it since has been read. After maxWaits calls it gives up:
-// a CPU that has become idle writes nothing.
+// LossPending reports whether the kernel may still report a loss, because the ring was
+// nearly full and no record written since has been read. After maxWaits calls it returns
+// false, because an idle CPU writes no records.
 func (r *Ring) LossPending() bool {
 	if r.next > r.full || r.waits == 0 {
 		return false
@@ -88,8 +88,8 @@ func (r *Ring) Empty() bool { return r.next == r.limit }
 // content makes no sense.
 func (r *Ring) Overrun() bool { return r.limit-r.next > r.size() }
 
-// Peek returns the header of the next record, and false where it makes no sense:
-// its size is not a number of words, or goes beyond the round.
+// Peek returns the header of the next record. It returns false if the record's size is not
+// a number of words, or goes beyond the round.
 func (r *Ring) Peek() (Header, bool) {
 	h := parseHeader(r.Word(0))
 	r.words = h.words()
@@ -112,7 +112,7 @@ func (r *Ring) Copy(scratch []uint64) []uint64 {
 	return scratch[:r.words]
 }
 
-// Skip goes on to the record after the one that Peek saw.
+// Skip moves on to the record after the peeked record.
 func (r *Ring) Skip() {
 	r.next += uint64(r.words) * WordSize
 	// Releasing a quarter at a time keeps the ring from filling up during a long
@@ -125,8 +125,8 @@ func (r *Ring) Skip() {
 // SkipAll ends the round without reading the rest of it.
 func (r *Ring) SkipAll() { r.next = r.limit }
 
-// Release lets the kernel overwrite what was read. The store is ordered after the
-// reads before it, as the comment on data_tail in linux/perf_event.h demands.
+// Release lets the kernel overwrite the records that were read. The store is ordered after
+// the reads before it, as the comment on data_tail in linux/perf_event.h demands.
 func (r *Ring) Release() {
 	if r.released != r.next {
 		full := atomic.LoadUint64(r.head)-r.released > r.size()/4*3
@@ -145,8 +145,8 @@ func (r *Ring) size() uint64 { return uint64(len(r.data) * WordSize) }
 // multiple of it.
 const WordSize = 8
 
-// MaxRecordWords bounds the length of a record: its header has 16 bits for the
-// size in bytes.
+// MaxRecordWords bounds the length of a record. A record's header has 16 bits for the size
+// in bytes.
 const MaxRecordWords = 1 << 16 / WordSize
 
 // Header is struct perf_event_header: {u32 type; u16 misc; u16 size}.
@@ -166,8 +166,8 @@ func parseHeader(word uint64) Header {
 	}
 }
 
-// ParseRecord returns the header of a whole record, and false where its size is
-// not that of words.
+// ParseRecord returns the header of a whole record, and false if the record's size differs
+// from the size of words.
 func ParseRecord(words []uint64) (Header, bool) {
 	if len(words) == 0 {
 		return Header{}, false
@@ -231,8 +231,8 @@ func (h Heap) Init() {
 	}
 }
 
-// Update is called when the record of the first entry was read. time is that of
-// the ring's next record; where it has none, more is false and the entry is
+// Update is called when the record of the first entry was read. time is the time of the
+// ring's next record. If the ring has no next record, more is false and the entry is
 // removed.
 func (h *Heap) Update(time int64, more bool) {
 	if more {
@@ -245,7 +245,7 @@ func (h *Heap) Update(time int64, more bool) {
 	h.down(0)
 }
 
-// down restores the order below entry i, whose time may have grown.
+// down restores the order below entry i after its time has grown.
 func (h Heap) down(i int) {
 	for {
 		child := 2*i + 1

@@ -18,14 +18,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/token"
 )
 
-// Set is the rings of a number of CPUs: what the sessions of records, context
-// switches and uprobes have in common.
+// Set is the rings of a number of CPUs. The sessions of records, context switches and
+// uprobes share it.
 type Set struct {
-	// Reading is held by whoever waits or reads, so that Close does not unmap rings
+	// Reading is held while a goroutine waits or reads, so that Close does not unmap rings
 	// in use.
 	Reading sync.Mutex
-	// Unfinished reports whether there are records to read without waiting: a round
-	// is under way, or left records to the next one. It is guarded by Reading.
+	// Unfinished reports whether there are records to read without waiting, because a round
+	// is under way or has left records to the next round. Reading guards it.
 	Unfinished bool
 
 	what   string // what is waited for, for errors
@@ -38,11 +38,10 @@ type Set struct {
 	checking sync.Mutex
 }
 
-// Open calls openCPU for each CPU, which maps its rings and passes them to Add.
-// Where they exceed what this user may lock, Open unmaps all, calls shrink and
-// begins again, until shrink returns false: rings of different sizes would lose
-// samples on most CPUs. CPUs that are offline are left out. what names the records
-// in errors.
+// Open calls openCPU for each CPU, which maps its rings and passes them to Add. If the
+// rings exceed what this user may lock, Open unmaps all, calls shrink and begins again,
+// until shrink returns false. Rings of different sizes would lose samples on most CPUs.
+// CPUs that are offline are left out. what names the records in errors.
 func (s *Set) Open(what string, cpus []int, openCPU func(cpu int) error, shrink func() bool) error {
 	s.what = what
 	for {
@@ -102,20 +101,20 @@ func (s *Set) Rings() []*Ring {
 // Len returns the number of rings.
 func (s *Set) Len() int { return len(s.rings) }
 
-// Waiter returns what the session of these rings embeds.
+// Waiter returns the part of the Set that sessions embed.
 func (s *Set) Waiter() Waiter { return Waiter{s} }
 
 // Waiter is the part of a Set that sessions offer to their callers.
 type Waiter struct{ set *Set }
 
-// CPUs returns the CPUs whose rings are open. During Open it returns those that
-// are complete. A CPU that came online since is not among them.
+// CPUs returns the CPUs that have open rings. During Open it returns the CPUs that are
+// complete. A CPU that came online later is missing.
 func (w Waiter) CPUs() []int { return w.set.cpus }
 
-// Stale reports whether some of cpus, which are online now, are not covered: cpus
-// differs from CPUs, or a CPU was offline in between. Events of a CPU end silently
-// when it goes offline and do not resume; events of a thread do. Close a stale
-// session and open another one.
+// Stale reports whether some of cpus, which are online now, are not covered: cpus differs
+// from CPUs, or a CPU was offline in between. Events of a CPU end silently when it goes
+// offline and do not resume, unlike events of a thread. Close a stale session and open
+// another one.
 func (w Waiter) Stale(cpus []int) bool {
 	s := w.set
 	s.checking.Lock()
@@ -139,9 +138,9 @@ func (w Waiter) LossPending() (pending bool) {
 	return pending
 }
 
-// Wait blocks until a ring has as much to read as it wakes its reader for, Wake is
-// called, or timeout has passed (negative: never). Where records follow each other
-// closely it returns every few milliseconds. After Close it returns os.ErrClosed.
+// Wait blocks until a ring has enough bytes to wake its reader, Wake is called, or timeout
+// has passed. A negative timeout never passes. If records follow each other closely, Wait
+// returns every few milliseconds. After Close it returns os.ErrClosed.
 func (w Waiter) Wait(timeout time.Duration) error {
 	s := w.set
 	s.Reading.Lock()
@@ -155,7 +154,7 @@ func (w Waiter) Wait(timeout time.Duration) error {
 	return nil
 }
 
-// SetPrompt makes Wait return as soon as a ring has something to read.
+// SetPrompt makes Wait return as soon as a ring has any unread record.
 func (s *Set) SetPrompt(prompt bool) {
 	s.Reading.Lock()
 	defer s.Reading.Unlock()
@@ -168,8 +167,8 @@ func (w Waiter) Wake() { w.set.waker.wake() }
 // Closed reports whether Close was called.
 func (s *Set) Closed() bool { return s.closed.Load() }
 
-// Close ends the Wait under way, calls detach to close what writes to the rings,
-// and unmaps them. A second Close does nothing.
+// Close ends the Wait under way, calls detach to close the events that write to the rings,
+// and unmaps the rings. A second Close has no effect.
 func (s *Set) Close(detach func() error) error {
 	if s.closed.Swap(true) {
 		return nil
@@ -198,19 +197,19 @@ func (s *Set) unmap(first int) error {
 // second, and a process of 20 ms is still seen while it lives.
 const wakeSpacing = 4 * time.Millisecond
 
-// promptSpacing is the same where samples have to be read at once.
+// promptSpacing is the minimum time between two returns of Wait if samples have to be read
+// at once.
 const promptSpacing = 200 * time.Microsecond
 
 // waker waits until a ring is ready or wake is called.
 //
-// It never blocks in a system call: while one blocks, the runtime's monitor thread
-// wakes up every few dozen microseconds, which was most of the cost of a reader
-// with little to read. So the rings are in an inner epoll, that is in an outer
-// one, and the runtime's poller waits for the outer one as it does for a
-// connection. After a ring was ready, the outer one ignores the inner one until the next
-// wait: otherwise each further record of a new process would wake a thread for nothing.
-// After a timeout it does not: a host on which little happens is waited for without a
-// system call of ours.
+// It never blocks in a system call. While one blocks, the runtime's monitor thread wakes up
+// every few dozen microseconds, which was most of the cost of a reader with little to read.
+// So the rings are in an inner epoll inside an outer epoll, and the runtime's poller waits
+// for the outer one as for a connection. After a ring was ready, the outer epoll ignores
+// the inner one until the next wait. Otherwise each further record of a new process would
+// wake a thread in vain. After a timeout it does not, so waiting on a host with few records
+// takes no system call of this process.
 type waker struct {
 	outer *os.File
 	conn  syscall.RawConn // of outer
@@ -295,8 +294,8 @@ func (w *waker) wake() {
 	_ = w.outer.SetReadDeadline(time.Unix(1, 0)) // ends a wait under way; fails only after close
 }
 
-// wait returns when a ring is ready, wake was called or timeout has passed. With
-// unfinished there is something to read already.
+// wait returns when a ring is ready, wake was called or timeout has passed. With unfinished
+// it does not block, because there are records to read already.
 func (w *waker) wait(timeout time.Duration, unfinished bool) error {
 	if !unfinished {
 		found, err := w.block(timeout)
@@ -345,7 +344,7 @@ func (w *waker) block(timeout time.Duration) (found bool, err error) {
 	return false, nil
 }
 
-// attempt is the callback of RawConn.Read; it runs before and after blocking.
+// attempt is the callback of RawConn.Read. It runs before and after blocking.
 func (w *waker) attempt(outer uintptr) (done bool) {
 	ready := w.anyReady()
 	switch {

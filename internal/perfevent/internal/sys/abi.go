@@ -1,10 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sys is the kernel's interface to perf events, as far as
-// golang.org/x/sys/unix lacks it: the constants of linux/perf_event.h that every
-// operating system needs to decode records, opening an event, and the sysctls
-// and limits that apply.
+// Package sys is the part of the kernel's interface to perf events that
+// golang.org/x/sys/unix lacks. It has the constants of linux/perf_event.h that every
+// operating system needs to decode records. It also opens events, and reads the sysctls and
+// limits that apply.
 package sys
 
 // The constants below repeat linux/perf_event.h, so that records are decoded,
@@ -48,7 +48,6 @@ const (
 // kernel.perf_event_max_stack.
 const MaxStackDepth = 127
 
-// RegistersABI64 is PERF_SAMPLE_REGS_ABI_64: the sampled registers are those of a
-// 64-bit program. The ABI is 0 for a thread without user mode, and 1 for a 32-bit
-// program.
+// RegistersABI64 is PERF_SAMPLE_REGS_ABI_64, the ABI of registers of a 64-bit program. The
+// ABI is 0 for a thread without user mode, and 1 for a 32-bit program.
 const RegistersABI64 = 2

@@ -12,7 +12,7 @@ import (
 
 const onlineFile = "/sys/devices/system/cpu/online"
 
-// ChooseCPUs returns cpus, or all that are online where cpus is empty.
+// ChooseCPUs returns cpus, or all online CPUs if cpus is empty.
 func ChooseCPUs(cpus []int) ([]int, error) {
 	if len(cpus) > 0 {
 		return cpus, nil

@@ -17,9 +17,9 @@ import (
 // name.
 const AttrInheritThread = 1 << 35
 
-// Attr returns an event whose records have the time of CLOCK_MONOTONIC and, at their
-// end, what sampleType asks for. The bytes in the ring alone decide when the reader is
-// woken: without watermark a number of samples would.
+// Attr returns an event with records that have the time of CLOCK_MONOTONIC and end with the
+// fields of sampleType. The bytes in the ring alone decide when the reader is woken.
+// Without the watermark bit, a number of samples would.
 func Attr(kind uint32, config, sampleType, bits uint64) *unix.PerfEventAttr {
 	return &unix.PerfEventAttr{
 		Type:        kind,
@@ -68,7 +68,7 @@ func SetPeriod(fd int, period uint64) error {
 	return ioctlPointer(fd, unix.PERF_EVENT_IOC_PERIOD, &period)
 }
 
-// SetFilter makes a tracepoint's event count the hits that pass a filter alone.
+// SetFilter makes a tracepoint's event count only the hits that pass a filter.
 func SetFilter(fd int, filter string) error {
 	text, err := unix.BytePtrFromString(filter)
 	if err != nil {
@@ -94,8 +94,8 @@ func Count(fd int) (uint64, error) {
 // maxReadFormat is at least the size of struct read_format without groups.
 const maxReadFormat = 64
 
-// ioctlPointer makes a request whose argument is a pointer to a u64, for which
-// golang.org/x/sys has no function.
+// ioctlPointer makes a request that takes a pointer to a u64. golang.org/x/sys has no
+// function for such requests.
 func ioctlPointer(fd int, request uint, value *uint64) error {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), uintptr(unsafe.Pointer(value)))
 	if errno != 0 {
@@ -104,11 +104,11 @@ func ioctlPointer(fd int, request uint, value *uint64) error {
 	return nil
 }
 
-// defaultMaxDescriptors is the limit where options set none.
+// defaultMaxDescriptors is the limit if options set no limit.
 const defaultMaxDescriptors = 4096
 
-// DescriptorLimit returns how many descriptors perf events may take: limit, or
-// 4096 where that is not above 0, and at most half of RLIMIT_NOFILE.
+// DescriptorLimit returns how many descriptors perf events may take. It is limit, or 4096
+// if limit is not above 0, and at most half of RLIMIT_NOFILE.
 func DescriptorLimit(limit int) int {
 	if limit <= 0 {
 		limit = defaultMaxDescriptors

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command caroots writes the root certificates that Mozilla trusts as PEM: an
-// image from scratch has none, and OTLP over TLS needs them. They are those of
+// Command caroots writes the root certificates that Mozilla trusts as PEM. An image from
+// scratch has no certificates, and OTLP over TLS needs them. They are from
 // golang.org/x/crypto/x509roots, at the version that go.mod pins.
 package main
 

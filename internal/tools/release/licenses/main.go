@@ -6,7 +6,7 @@
 //
 //	go list -deps -json=Dir,ImportPath,Standard,Module
 //
-// writes them, and fails where a module has no licence. Files of others that packages of
+// writes them, and fails if a module has no licence. Third-party files that packages of
 // hotprofile embed are in static/third_party, with a list THIRD_PARTY.
 package main
 
@@ -36,10 +36,10 @@ type goPackage struct {
 	}
 }
 
-// licenseFile matches the names that licences and notices have.
+// licenseFile matches the file names of licences and notices.
 var licenseFile = regexp.MustCompile(`(?i)^(un)?(licen[cs]e|copying|copyright|notice|patents)([-._].*)?$`)
 
-// source matches code whose name only looks like a licence's.
+// source matches source files with a name that only looks like a licence.
 var source = regexp.MustCompile(`(?i)\.(go|s|c|h|py|sh|ya?ml|json)$`)
 
 func main() {
@@ -129,9 +129,9 @@ func run(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// addEmbedded adds the licences of what a package of hotprofile embeds of others. Each
-// line of THIRD_PARTY is the hash of a file, its path, the package it is from and the
-// name of its licence.
+// addEmbedded adds the licences of third-party files that a package of hotprofile embeds.
+// Each line of THIRD_PARTY is the hash of a file, its path, its package and the name of its
+// licence.
 func addEmbedded(licences map[string]string, dir string) error {
 	root := filepath.Join(dir, "static", "third_party")
 	list, err := os.ReadFile(filepath.Join(root, "THIRD_PARTY"))
