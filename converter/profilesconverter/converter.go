@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package profilesconverter lets a collector run pipelines of profiles without the flag
-// --feature-gates=service.profilesSupport. It changes no configuration.
+// --feature-gates=service.profilesSupport. It does not change the configuration.
 package profilesconverter
 
 import (

@@ -22,8 +22,8 @@ type Config struct {
 	Extension component.ID `mapstructure:"extension"`
 	// Timeout is the deadline of one write to the store, from 100ms to 1m. Default 5s.
 	Timeout time.Duration `mapstructure:"timeout"`
-	// Queue holds requests until the store takes them, one queue for each signal. Default:
-	// 16 MiB; a request without room is refused.
+	// Queue holds requests until the store accepts them. Each signal has its own queue. A
+	// request without room is refused. Default: 16 MiB.
 	Queue configoptional.Optional[exporterhelper.QueueBatchConfig] `mapstructure:"sending_queue"`
 
 	// prevents unkeyed literal initialization
@@ -54,7 +54,7 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	return configlog.Unmarshal(conf, c)
 }
 
-// Validate returns every fault, each with its key and what is allowed.
+// Validate returns every fault, each with its key and the allowed values.
 func (c *Config) Validate() error {
 	var errs []error
 	if c.Extension == (component.ID{}) {

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package consoleexporter is the exporter `console`: it writes what pipelines have,
-// profiles, events and readings, into the store of the extension `console`.
+// Package consoleexporter is the exporter `console`. It writes the profiles, events and
+// readings of pipelines into the store of the extension `console`.
 package consoleexporter
 
 import (

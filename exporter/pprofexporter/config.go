@@ -18,19 +18,18 @@ import (
 
 // Config is the configuration of `pprof`.
 type Config struct {
-	// Directory is the directory of the files; it is created if it does not exist.
-	// Default: the first directory of ${STATE_DIRECTORY}, which systemd sets, else
-	// ./profiles.
+	// Directory is the directory of the files. It is created if it does not exist. Default:
+	// the first directory of ${STATE_DIRECTORY}, which systemd sets, else ./profiles.
 	Directory string `mapstructure:"directory"`
-	// IdleTimeout finishes a file that no profile was added to for this long.
-	// Default 15s, at least 100ms.
+	// IdleTimeout is the time without new profiles after which a file is finished. Default
+	// 15s, at least 100ms.
 	IdleTimeout time.Duration `mapstructure:"idle_timeout"`
-	// MaxFiles is the number of files kept; the oldest are removed. Default 100, at
-	// least 1.
+	// MaxFiles is the number of files that are kept. The oldest files are removed. Default
+	// 100, at least 1.
 	MaxFiles int `mapstructure:"max_files"`
-	// MaxBytes is the number of bytes of files kept; the oldest are removed, but not
-	// the newest, whatever its size. A number, or one with a unit such as 256MiB.
-	// Default 256MiB, at least 1 byte.
+	// MaxBytes bounds the bytes of the files that are kept. The oldest files are removed,
+	// but never the newest file, whatever its size. MaxBytes is a number, or a number with
+	// a unit such as 256MiB. Default 256MiB, at least 1 byte.
 	MaxBytes bytesize.Size `mapstructure:"max_bytes"`
 }
 
@@ -39,7 +38,7 @@ const minIdleTimeout = 100 * time.Millisecond
 // createDefaultConfig returns the defaults in an environment.
 func createDefaultConfig(getenv func(string) string) component.Config {
 	directory := "profiles"
-	// With several StateDirectory= names systemd joins them like a PATH.
+	// If a unit has several StateDirectory= names, systemd joins them like a PATH.
 	if dirs := filepath.SplitList(getenv("STATE_DIRECTORY")); len(dirs) > 0 && dirs[0] != "" {
 		directory = dirs[0]
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 )
 
-// directory writes finished files and removes old ones. A file gets its name when it
-// is complete and on disk.
+// directory writes finished files and removes old files. A file gets its name when it is
+// complete and on disk.
 type directory struct {
 	path     string
 	maxFiles int
@@ -34,8 +34,8 @@ const (
 	tempSuffix = ".tmp"
 )
 
-// open creates the directory and checks that it is writable. It removes unfinished
-// files of an earlier run and files above the limits, and returns how many.
+// open creates the directory and checks that it is writable. It removes unfinished files of
+// an earlier run and files above the limits, and returns the numbers of removed files.
 func (d *directory) open() (leftovers, rotated int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -48,7 +48,7 @@ func (d *directory) open() (leftovers, rotated int, err error) {
 	}
 	var errs []error
 	for _, e := range entries {
-		// Nothing can be read from an incomplete gzip file.
+		// An incomplete gzip file is useless.
 		if e.Type().IsRegular() && strings.HasPrefix(e.Name(), tempPrefix) && strings.HasSuffix(e.Name(), tempSuffix) {
 			errs = append(errs, os.Remove(filepath.Join(d.path, e.Name())))
 			leftovers++
@@ -74,25 +74,25 @@ func (d *directory) create() error {
 
 // written is the result of writing a file.
 type written struct {
-	// file is the path of the file; empty if it was not written.
+	// file is the path of the file. It is empty if the file was not written.
 	file string
-	// removed is the number of old files that were removed. If disk is set, it is the
-	// error of a full disk, and some of them made room for the file.
+	// removed is the number of old files that were removed. If disk is set, it is the error
+	// of a full disk, and some of these files made room for the new file.
 	removed int
 	disk    error
 }
 
-// write creates a file called name or, if that exists, name and a number. If the disk
-// is full, it removes as many of the oldest files as the new one needs, and tries
-// once more. After an error no part of the file is left. An error with a file is that
-// of removing old files.
+// write creates a file called name. If name exists, write appends a number. If the disk is
+// full, write removes as many of the oldest files as the new file needs, and tries once
+// more. After an error, no part of the file is left. If write returns both a file and an
+// error, old files could not be removed.
 func (d *directory) write(name string, content []byte) (w written, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w.file, err = d.complete(name, content)
 	if errors.Is(err, fs.ErrNotExist) {
-		// Someone has removed the directory, or another collector that started with
-		// it has removed the unfinished file.
+		// The directory was removed, or another collector that started with this directory
+		// has removed the unfinished file.
 		w.file, err = d.complete(name, content)
 	}
 	if full(err) {
@@ -114,7 +114,7 @@ func (d *directory) write(name string, content []byte) (w written, err error) {
 	return w, err
 }
 
-// full reports whether an error is that of a full disk, or of a quota.
+// full reports whether an error means a full disk or an exceeded quota.
 func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
@@ -147,12 +147,12 @@ func (d *directory) complete(name string, content []byte) (file string, err erro
 	}
 }
 
-// maxNumber is the highest number of files of one name.
+// maxNumber bounds the number in the name of a file.
 const maxNumber = 9999
 
-// number returns the number of the next file called name: one more than the highest,
-// so that the files are in the order of their numbers although the first have been
-// removed. The first is 1, and has no number in its name.
+// number returns the number of the next file called name, which is one more than the
+// highest number. The numbers thus stay in order even if the first files were removed. The
+// first number is 1, which is not part of the name.
 func (d *directory) number(name string) int {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -195,7 +195,7 @@ func (d *directory) temporary(content []byte) (name string, err error) {
 	return f.Name(), errors.Join(err, f.Close())
 }
 
-// publish renames a complete file, unless the name exists.
+// publish renames a complete file, unless the new name exists.
 func publish(temp, file string) error {
 	err := os.Link(temp, file)
 	if err == nil {
@@ -207,14 +207,14 @@ func publish(temp, file string) error {
 	if errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// The filesystem has no links. A file created in between is overwritten.
+	// The filesystem has no links. A file that is created meanwhile is overwritten.
 	if _, err := os.Lstat(file); err == nil {
 		return fs.ErrExist
 	}
 	return os.Rename(temp, file)
 }
 
-// sync makes a new name survive a crash of the host, where the system can.
+// sync makes a new name survive a crash of the host, if the system supports it.
 func (d *directory) sync() {
 	if f, err := os.Open(d.path); err == nil {
 		_ = f.Sync()
@@ -222,8 +222,8 @@ func (d *directory) sync() {
 	}
 }
 
-// rotate removes the oldest files that this exporter has written until the rest are
-// within both limits. It does not remove the file called keep.
+// rotate removes the oldest files of this exporter until the other files are within both
+// limits. It does not remove the file called keep.
 func (d *directory) rotate(keep string) (removed int, err error) {
 	files, err := d.oldestFirst()
 	if err != nil {
@@ -240,8 +240,8 @@ func (d *directory) rotate(keep string) (removed int, err error) {
 	})
 }
 
-// makeRoom removes the oldest files that this exporter has written, at least one,
-// until they had as many bytes as are needed.
+// makeRoom removes the oldest files of this exporter until it has freed need bytes. It
+// removes at least one file.
 func (d *directory) makeRoom(need int) (removed int, err error) {
 	files, err := d.oldestFirst()
 	if err != nil {
@@ -252,10 +252,10 @@ func (d *directory) makeRoom(need int) (removed int, err error) {
 	return d.remove(files, func() bool { return left <= 0 }, func(f fs.FileInfo) { left -= blocks(f.Size()) })
 }
 
-// blockSize is the size of the blocks that most filesystems allocate.
+// blockSize is the block size of most filesystems, in bytes.
 const blockSize = 4096
 
-// oldestFirst returns the files that this exporter has written.
+// oldestFirst returns the files that this exporter has written, the oldest first.
 func (d *directory) oldestFirst() ([]fs.FileInfo, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -277,7 +277,7 @@ func (d *directory) oldestFirst() ([]fs.FileInfo, error) {
 	return files, nil
 }
 
-// remove removes files until it is enough, and calls gone with each that is removed.
+// remove removes files until enough returns true. It calls gone for each removed file.
 func (d *directory) remove(files []fs.FileInfo, enough func() bool, gone func(fs.FileInfo)) (removed int, err error) {
 	var errs []error
 	for _, f := range files {

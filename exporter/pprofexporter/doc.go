@@ -1,13 +1,13 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pprofexporter is the exporter `pprof`: it collects the profiles of a
-// unit and trigger in memory, and writes each profile type as a gzipped pprof
-// file for `go tool pprof` when no more arrive.
+// Package pprofexporter is the exporter `pprof`. It collects the profiles of a unit and
+// trigger in memory. When no more profiles arrive, it writes each profile type as a gzipped
+// pprof file for `go tool pprof`.
 //
-// openFiles decides which profiles share a file and when it is finished; package pprofconv
-// turns OTLP into pprof; queue has finished files on their way to the disk; fileName and
-// directory are about files on disk.
+// openFiles decides which profiles share a file and when a file is finished. Package
+// pprofconv converts OTLP into pprof. queue has the finished files that wait for the disk.
+// fileName and directory handle the files on disk.
 package pprofexporter
 
 //go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml

@@ -17,8 +17,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
-// publish publishes that a file was written. It is of profiles over a time, and top are its
-// hottest functions.
+// publish publishes the event that a file was written. over is the time span of the
+// profiles, and top are the hottest functions.
 func (e *pprofExporter) publish(f *openFile, file string, size int, over time.Duration, top []string) {
 	if !e.events.Listening() {
 		return
@@ -43,7 +43,7 @@ func (e *pprofExporter) publish(f *openFile, file string, size int, over time.Du
 	text(attr.Origin, f.origin)
 	text(attr.FilePath, file)
 	event.Attributes = append(event.Attributes, f.condition...)
-	if over > 0 { // else it is of a moment
+	if over > 0 { // 0 for a snapshot
 		event.Attributes = append(event.Attributes, attribute.Float64(attr.ProfileDuration, over.Seconds()))
 	}
 	event.Attributes = append(event.Attributes,
@@ -53,8 +53,8 @@ func (e *pprofExporter) publish(f *openFile, file string, size int, over time.Du
 	e.events.PublishEvent(event)
 }
 
-// conditionOf returns what the attributes of a profile say of the condition that opened the
-// gate, as the events of gates have it: value and threshold are numbers there.
+// conditionOf returns the attributes of the condition that opened the gate, in the form of
+// the events of gates. In these events, value and threshold are numbers.
 func conditionOf(attributes map[string]string) (out []attribute.KeyValue) {
 	for _, key := range []string{attr.TriggerMonitor, attr.TriggerWindow} {
 		if text := attributes[key]; text != "" {
@@ -69,9 +69,9 @@ func conditionOf(attributes map[string]string) (out []attribute.KeyValue) {
 	return out
 }
 
-// notOfFile reports whether an attribute of a resource is not one of all profiles of a
-// file, but of a process; or is about the trigger, which events have as attributes of
-// their own.
+// notOfFile reports whether an attribute of a resource belongs to one process, or to the
+// trigger. An attribute of a process does not apply to all profiles of a file. Events have
+// the attributes of the trigger as their own attributes.
 func notOfFile(key string) bool {
 	return strings.HasPrefix(key, "process.") && key != attr.ExecutableName || strings.HasPrefix(key, attr.TriggerPrefix)
 }

@@ -32,15 +32,15 @@ type pprofExporter struct {
 	dir       *directory
 	telemetry *metadata.TelemetryBuilder
 	host      component.Host
-	events    *hotunitsextension.HotUnits // nil: nobody asks for events
+	events    *hotunitsextension.HotUnits // nil: no component subscribes to events
 
 	mu      sync.Mutex // not held while writing
 	open    openFiles
 	queue   queue
 	stopped bool
-	failing bool // the last write failed, and the status says so
+	failing bool // the last write failed, and the failure was reported as the status
 
-	// maxMemory bounds open files and those of the queue together.
+	// maxMemory bounds the open files and the files of the queue together.
 	maxMemory int
 
 	cancel context.CancelFunc
@@ -90,7 +90,7 @@ func (e *pprofExporter) start(_ context.Context, host component.Host) error {
 	return nil
 }
 
-// shutdown writes the open files. What a disk does not take in time is lost.
+// shutdown writes the open files. Files that the disk does not accept in time are lost.
 func (e *pprofExporter) shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	first := !e.stopped
@@ -99,7 +99,7 @@ func (e *pprofExporter) shutdown(ctx context.Context) error {
 	e.write(e.open.all())
 	e.queue.changed()
 	for e.queue.writing && !e.queue.stalled && ctx.Err() == nil {
-		_ = e.wait(ctx) // ctx says it too
+		_ = e.wait(ctx) // the loop checks ctx
 	}
 	err, left := e.queue.failed, e.queue.takeAll()
 	e.queue.failed = nil
@@ -118,7 +118,7 @@ func (e *pprofExporter) shutdown(ctx context.Context) error {
 	return err
 }
 
-// loop writes files that are due.
+// loop writes the files that are due.
 func (e *pprofExporter) loop(ctx context.Context) {
 	ticker := time.NewTicker(min(time.Second, e.cfg.IdleTimeout/5))
 	defer ticker.Stop()
@@ -138,8 +138,8 @@ func (e *pprofExporter) finishDue() {
 	e.write(e.open.due(e.now(), e.cfg.IdleTimeout))
 }
 
-// consume adds each profile to its file. If memory is full it waits for the disk: a
-// slow one slows the pipeline down, and one that does not answer costs profiles.
+// consume adds each profile to its file. If memory is full, consume waits for the disk. A
+// slow disk slows the pipeline down, and a disk that does not answer costs profiles.
 func (e *pprofExporter) consume(ctx context.Context, pd pprofile.Profiles) error {
 	malformed, err := e.addAll(ctx, pd)
 	if malformed > 0 {
@@ -161,15 +161,15 @@ func (e *pprofExporter) addAll(ctx context.Context, pd pprofile.Profiles) (malfo
 				if err != nil {
 					return malformed, err
 				}
-				ctx = context.WithoutCancel(ctx) // the sender must not repeat what was added
+				ctx = context.WithoutCancel(ctx) // the sender must not repeat profiles that were added
 			}
 		}
 	}
 	return malformed, nil
 }
 
-// add adds a profile to its files; several of one type if it does not fit into one. It
-// returns an error if nothing was added.
+// add adds a profile to its files. A type has several files if one file has no room for it.
+// add returns an error only if no sample was added.
 func (e *pprofExporter) add(ctx context.Context, d dictionary.Reader, of source, p pprofile.Profile) (malformed int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -200,9 +200,9 @@ func (e *pprofExporter) add(ctx context.Context, d dictionary.Reader, of source,
 
 var errStopped = errors.New("pprof exporter is shut down")
 
-// makeRoom returns when memory is within its bound. The largest open file gives way
-// first: it is written. If the disk does not answer, the largest that waits for it is
-// lost. The lock is held, except while waiting.
+// makeRoom returns when memory is within its bound. It first writes the largest open file.
+// If the disk does not answer, it drops the largest file that waits for the disk. The
+// caller holds the lock, except during waits.
 func (e *pprofExporter) makeRoom(ctx context.Context) error {
 	for {
 		if e.stopped {
@@ -221,7 +221,7 @@ func (e *pprofExporter) makeRoom(ctx context.Context) error {
 		case largest != nil && (q.stalled || !q.writing):
 			e.write([]*openFile{e.open.finish(largest, finishedByMemory)})
 		case q.stalled || !q.writing:
-			return nil // the file that is being written is all there is
+			return nil // only the file that is being written is left
 		default:
 			if err := e.wait(ctx); err != nil {
 				return err
@@ -238,8 +238,8 @@ func outcome(of string) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("outcome", of))
 }
 
-// report reports the component's status when writing begins to fail, and when it
-// works again.
+// report reports the component's status when writing begins to fail, and when writing works
+// again.
 func (e *pprofExporter) report(err error) {
 	e.mu.Lock()
 	changed := e.failing != (err != nil)

@@ -19,11 +19,11 @@ func ours() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9._-]+_[A-Za-z0-9._-]+_[0-9]{8}T[0-9]{6}Z_[A-Za-z0-9._-]+_[A-Za-z0-9._-]+\.pb\.gz$`)
 }
 
-// fileName returns the name of a file without its extension. Whatever the arguments
-// hold, it names no other directory. With the extension and a number it has at most
-// 200 bytes.
+// fileName returns the name of a file without its extension. No argument can make the name
+// refer to another directory. With the extension and a number, the name has at most 200
+// bytes.
 func fileName(service, unit string, at time.Time, policy, profileType string) string {
-	// Of a unit the end is kept: a cgroup's path ends in its own name.
+	// The end of a unit is kept, because a cgroup's path ends in its own name.
 	return strings.Join([]string{
 		head(safe(service), 60),
 		tail(safe(unit), 64),
@@ -33,8 +33,8 @@ func fileName(service, unit string, at time.Time, policy, profileType string) st
 	}, "_")
 }
 
-// safe replaces every byte outside of [A-Za-z0-9._-]. The result is not empty. A file
-// whose name begins with it is not hidden, and commands do not read it as an option.
+// safe replaces every byte outside of [A-Za-z0-9._-]. The result is not empty. It does not
+// begin with a dot or a dash, because files would be hidden or be taken for options.
 func safe(s string) string {
 	b := []byte(s)
 	for i, c := range b {

@@ -19,18 +19,19 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
-// Bounds of the memory of profiles that are not written yet, as estimated. A file that
-// exceeds its own is finished, and the next part begins.
+// The bounds of the memory of profiles that are not written yet, in estimated bytes. A file
+// that exceeds maxFileMemory is finished, and the next part begins.
 const (
 	maxFileMemory = 16 << 20
 	maxMemory     = 64 << 20
-	// maxAge and maxAgeTriggered finish files for which profiles keep arriving: without
-	// a trigger, and of a gate that stays open. Until then they are in memory alone.
+	// maxAge and maxAgeTriggered finish files for which profiles keep arriving. maxAge is
+	// for files without a trigger, and maxAgeTriggered for a gate that stays open. Until a
+	// file is finished, its profiles are only in memory.
 	maxAge          = time.Minute
 	maxAgeTriggered = 5 * time.Minute
 )
 
-// finishReason is why a file was finished, for the metric and the log.
+// finishReason is the reason why a file was finished, for the metric and the log.
 type finishReason string
 
 const (
@@ -41,7 +42,7 @@ const (
 	finishedByShutdown finishReason = "shutdown"
 )
 
-// openFiles are the files that profiles are added to; they are in memory alone. The
+// openFiles are the files to which profiles are added. They are only in memory. The
 // exporter's lock guards them.
 type openFiles struct {
 	units         map[string]*unitFiles
@@ -49,11 +50,11 @@ type openFiles struct {
 	maxFileMemory int
 }
 
-// unitFiles are the open files of a unit; there is at least one.
+// unitFiles are the open files of a unit. A unit has at least one open file.
 type unitFiles struct {
 	name string
-	// trigger is the newest seen. Files of older ones get what arrives late, and do
-	// not finish those of the newest.
+	// trigger is the newest trigger of the unit. Late profiles of older triggers go into
+	// their own files, and do not finish the files of the newest trigger.
 	trigger   string
 	triggered time.Time
 	files     map[fileKey]*openFile
@@ -68,12 +69,12 @@ const (
 
 func (u *unitFiles) size() int { return unitSize + len(u.name) + len(u.trigger) }
 
-// fileKey identifies a file of a unit. Values are only added if they are of one type
-// and were measured by one profiler.
+// fileKey identifies a file of a unit. Values are added up only if they have the same type
+// and were measured by the same profiler.
 type fileKey struct {
 	trigger string
 	typ     dictionary.ProfileType
-	// origin is hotprofile.origin, scope the name of the instrumentation scope.
+	// origin is hotprofile.origin. scope is the name of the instrumentation scope.
 	origin, scope string
 	// moment is Part.Moment.
 	moment int64
@@ -86,16 +87,17 @@ type openFile struct {
 	at           time.Time // in the name
 	begun, last  time.Time // the first and last profile, by the exporter's clock
 	pprof        *pprofconv.Builder
-	// services are those of the profiles, in the order of their first one; index has
-	// their places.
+	// services are the services of the profiles, in the order of their first profile. index
+	// has the position of each service.
 	services []serviceShare
 	index    map[string]int
-	// condition is that of the first profile; resource, too, or that of the first one
-	// that has a container: what a process did before it was moved into it has none.
+	// condition is the condition of the first profile. resource is the resource of the
+	// first profile with a container, or else of the first profile. A process may have
+	// profiles from before it was moved into its container.
 	resource  hotunitsextension.Resource
 	contained bool
 	condition []attribute.KeyValue
-	// identity is the estimated memory of everything except pprof.
+	// identity is the estimated memory of all fields except pprof, in bytes.
 	identity int
 
 	reason finishReason // of a finished file
@@ -107,7 +109,7 @@ type serviceShare struct {
 	value               float64
 }
 
-// size returns the estimated memory.
+// size returns the estimated memory of the file, in bytes.
 func (f *openFile) size() int { return f.identity + f.pprof.Size() }
 
 // add adds the values of a profile to its service.
@@ -122,7 +124,7 @@ func (f *openFile) add(from source, value float64) {
 	f.services[i].value += value
 }
 
-// main returns the service with the largest part of the file, which has its name.
+// main returns the service with the largest part of the file. The file is named after it.
 func (f *openFile) main() serviceShare {
 	return slices.MaxFunc(f.services, func(a, b serviceShare) int { return cmp.Compare(a.value, b.value) })
 }
@@ -135,15 +137,15 @@ func (f *openFile) name() string {
 // source is the origin of profiles, by their resource and scope.
 type source struct {
 	service, executable string
-	// unit is the unit of profiles for which cpu_trigger named none; policy is that
-	// of the resource.
+	// unit is the unit of profiles for which cpu_trigger named no unit. policy is the
+	// policy that the resource names.
 	unit, policy  string
 	origin, scope string
 	resource      pcommon.Map
 	contained     bool // it has container.id
 }
 
-// sourceOf returns what a resource says. The scope is not set.
+// sourceOf returns the source that a resource describes. The scope is not set.
 func sourceOf(resource pcommon.Map) source {
 	text := func(key string) (s string) {
 		if v, ok := resource.Get(key); ok {
@@ -177,9 +179,9 @@ func newOpenFiles() openFiles {
 	return openFiles{units: make(map[string]*unitFiles), maxFileMemory: maxFileMemory}
 }
 
-// add adds samples of a part of a profile to its file, beginning with the one at index
-// from, until the file is full or memory has grown by more than room. It returns the
-// files that this finishes.
+// add adds samples of a part of a profile to its file, beginning with the sample at index
+// from. It stops when the file is full or memory has grown by more than room. It returns
+// the files that are now finished.
 func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, room int, now time.Time) (done []*openFile, a pprofconv.Addition) {
 	attributes := pprofconv.Attributes(d, p.Profile)
 	unit := cmp.Or(attributes[attr.Unit], of.unit)
@@ -232,7 +234,7 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, 
 	return done, a
 }
 
-// unit returns the open files of a unit, and those that a newer trigger finishes.
+// unit returns the open files of a unit, and the files that a newer trigger finishes.
 func (o *openFiles) unit(name, trigger string, triggered time.Time) (*unitFiles, []*openFile) {
 	var done []*openFile
 	u := o.units[name]
@@ -248,7 +250,7 @@ func (o *openFiles) unit(name, trigger string, triggered time.Time) (*unitFiles,
 	return u, done
 }
 
-// largest returns the file with the largest memory; nil if none is open.
+// largest returns the file with the largest memory, or nil if no file is open.
 func (o *openFiles) largest() (largest *openFile) {
 	for _, u := range o.units {
 		for _, f := range u.files {
@@ -260,7 +262,7 @@ func (o *openFiles) largest() (largest *openFile) {
 	return largest
 }
 
-// due finishes files that are idle or too old.
+// due finishes the files that are idle or too old.
 func (o *openFiles) due(now time.Time, idle time.Duration) []*openFile {
 	return o.finishAll(func(f *openFile) (finishReason, bool) {
 		if now.Sub(f.last) >= idle {
@@ -274,12 +276,12 @@ func (o *openFiles) due(now time.Time, idle time.Duration) []*openFile {
 	})
 }
 
-// all finishes every file.
+// all finishes all files.
 func (o *openFiles) all() []*openFile {
 	return o.finishAll(func(*openFile) (finishReason, bool) { return finishedByShutdown, true })
 }
 
-// finishAll finishes the files that which reports, in the order in which they were
+// finishAll finishes the files that which selects, in the order in which the files were
 // begun.
 func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []*openFile {
 	var done []*openFile
@@ -298,7 +300,7 @@ func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []*ope
 	return done
 }
 
-// finish removes a file, and its unit with the last one.
+// finish removes a file, and removes the unit with its last file.
 func (o *openFiles) finish(f *openFile, reason finishReason) *openFile {
 	delete(f.of.files, f.fileKey)
 	o.memory -= f.size()
@@ -321,7 +323,7 @@ func timeOf(attributes map[string]string, p pprofile.Profile, now time.Time) tim
 	return now
 }
 
-// triggerTime returns when the trigger fired, the zero time without one.
+// triggerTime returns the time when the trigger fired, or the zero time without a trigger.
 func triggerTime(attributes map[string]string) time.Time {
 	t, _ := time.Parse(time.RFC3339, attributes[attr.TriggerTime])
 	return t

@@ -19,33 +19,33 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
-// patience bounds the time of one file on disk. After it the disk counts as stalled.
+// patience bounds the time for writing one file. After it, the disk counts as stalled.
 const patience = 10 * time.Second
 
 var errStalled = errors.New("the disk does not answer")
 
-// queue has the finished files on their way to the disk. They are written one at a
-// time, on a goroutine that runs while there are any: nothing else waits for a disk
-// that does not answer. The exporter's lock guards it.
+// queue has the finished files that wait for the disk. A goroutine writes one file at a
+// time, and runs while there are files. Only this goroutine waits for a disk that does not
+// answer. The exporter's lock guards the queue.
 type queue struct {
 	waiting []*openFile
-	// writing reports that the goroutine runs, current is the file that it writes.
+	// writing reports whether the goroutine runs. current is the file that it writes.
 	writing bool
 	current *openFile
-	// memory is that of the waiting files, and twice that of current, which is
-	// encoded in memory.
+	// memory is the memory of the waiting files, plus twice the memory of current. current
+	// counts twice because it is encoded in memory.
 	memory int
-	// stalled reports that the write of current takes longer than patience, abandoned
-	// that the exporter has counted it as lost.
+	// stalled reports that the write of current takes longer than patience. abandoned
+	// reports that the exporter has counted current as lost.
 	stalled, abandoned bool
 	patience           time.Duration
 	failed             error         // the last failure
-	progress           chan struct{} // is closed when any of this changes
+	progress           chan struct{} // closed when the queue changes
 }
 
 func newQueue() queue { return queue{patience: patience, progress: make(chan struct{})} }
 
-// changed wakes those who wait for the queue.
+// changed wakes the goroutines that wait for the queue.
 func (q *queue) changed() {
 	close(q.progress)
 	q.progress = make(chan struct{})
@@ -59,7 +59,7 @@ func (q *queue) takeLargest() *openFile {
 	return largest
 }
 
-// takeAll removes all files, and abandons the one that is being written.
+// takeAll removes all files, and abandons the file that is being written.
 func (q *queue) takeAll() []*openFile {
 	all := q.waiting
 	q.waiting = nil
@@ -73,7 +73,7 @@ func (q *queue) takeAll() []*openFile {
 	return all
 }
 
-// wait waits for a change of the queue. The lock is held, except while waiting.
+// wait waits for a change of the queue. The caller holds the lock, except during the wait.
 func (e *pprofExporter) wait(ctx context.Context) error {
 	progress := e.queue.progress
 	e.mu.Unlock()
@@ -86,7 +86,7 @@ func (e *pprofExporter) wait(ctx context.Context) error {
 	}
 }
 
-// write adds files to the queue. The lock is held.
+// write adds files to the queue. The caller holds the lock.
 func (e *pprofExporter) write(done []*openFile) {
 	for _, f := range done {
 		if f.pprof.Events() > 0 {
@@ -100,7 +100,7 @@ func (e *pprofExporter) write(done []*openFile) {
 	}
 }
 
-// writeAll writes the files of the queue until there are none.
+// writeAll writes the files of the queue until the queue is empty.
 func (e *pprofExporter) writeAll() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -120,7 +120,7 @@ func (e *pprofExporter) writeAll() {
 	q.writing = false
 }
 
-// writeFile writes a file, and logs and counts what became of it.
+// writeFile writes a file, and logs and counts the result.
 func (e *pprofExporter) writeFile(f *openFile) error {
 	e.mu.Lock()
 	patience := e.queue.patience

@@ -26,30 +26,30 @@ import (
 // Config is the configuration of the extension `console`.
 type Config struct {
 	// HTTP configures the server of the pages. Its endpoint is localhost:4042 by default.
-	// It is not embedded: its Unmarshal would be that of Config.
+	// HTTP is not embedded, because Config would then have the method Unmarshal of HTTP.
 	HTTP confighttp.ServerConfig `mapstructure:",squash"`
-	// Directory is the directory of the store; it is created if it does not exist. Default:
+	// Directory is the directory of the store. It is created if it does not exist. Default:
 	// console in the first directory of ${STATE_DIRECTORY}, which systemd sets, else
 	// ./console.
 	Directory string `mapstructure:"directory"`
-	// MaxAge is the time for which things are kept, from 10m to 720h. Default 48h.
+	// MaxAge is the time for which data is kept, from 10m to 720h. Default 48h.
 	MaxAge time.Duration `mapstructure:"max_age"`
-	// MaxBytes bounds the store on disk; the oldest openings are removed first. At least
+	// MaxBytes bounds the store on disk. The oldest openings are removed first. At least
 	// 16MiB. Default 300MiB.
 	MaxBytes bytesize.Size `mapstructure:"max_bytes"`
-	// AllowedHosts are names by which browsers call this server, beside localhost, the
-	// host of the endpoint, and this host's own name. Empty, the default: none.
+	// AllowedHosts are further names by which browsers may call this server. Localhost, the
+	// host of the endpoint, and this host's own name are always allowed. Default: empty.
 	AllowedHosts []string `mapstructure:"allowed_hosts"`
 	// TraceURL is the URL of a trace in a tracing backend, with {trace_id} and optionally
-	// {span_id}. Empty, the default: there are no links to traces.
+	// {span_id}. If it is empty, which is the default, pages have no links to traces.
 	TraceURL string `mapstructure:"trace_url"`
-	// PoliciesFile is the file that policies_from.file of cpu_trigger names. Empty, the
-	// default: none is shown.
+	// PoliciesFile is the file that policies_from.file of cpu_trigger names. If it is
+	// empty, which is the default, pages show no file.
 	PoliciesFile string `mapstructure:"policies_file"`
 	// Edit allows the pages to write PoliciesFile. Default false.
 	Edit bool `mapstructure:"edit"`
-	// Manual is the client of the server that manual of cpu_trigger is. Without an
-	// endpoint, the default, the pages cannot open gates.
+	// Manual configures the client for the server that manual of cpu_trigger starts.
+	// Without an endpoint, which is the default, the pages cannot open gates.
 	Manual configoptional.Optional[confighttp.ClientConfig] `mapstructure:"manual"`
 
 	// prevents unkeyed literal initialization
@@ -76,7 +76,7 @@ const (
 // createDefaultConfig returns the defaults in an environment.
 func createDefaultConfig(getenv func(string) string) component.Config {
 	directory := "console"
-	// With several StateDirectory= names systemd joins them like a PATH.
+	// If a unit has several StateDirectory= names, systemd joins them like a PATH.
 	if dirs := filepath.SplitList(getenv("STATE_DIRECTORY")); len(dirs) > 0 && dirs[0] != "" {
 		directory = filepath.Join(dirs[0], "console")
 	}
@@ -104,7 +104,7 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	return configlog.Unmarshal(conf, c)
 }
 
-// Validate returns every fault, each with its key and what is allowed.
+// Validate returns every fault, each with its key and the allowed values.
 func (c *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -134,7 +134,7 @@ func (c *Config) Validate() error {
 	return errors.Join(append(errs, c.validateManual()...)...)
 }
 
-// validateManual returns errors without the URL, which may have a secret.
+// validateManual returns errors without the URL, because the URL may have a secret.
 func (c *Config) validateManual() (errs []error) {
 	client := c.Manual.Get()
 	if client == nil {
@@ -154,7 +154,8 @@ func (c *Config) validateManual() (errs []error) {
 	return errs
 }
 
-// isHostName reports whether a name is that of a host, without a port. It need not exist.
+// isHostName reports whether a text is a host's name without a port. The host need not
+// exist.
 func isHostName(name string) bool {
 	if name == "" || len(name) > 253 || strings.ContainsAny(name, "/:@*?#[] ") {
 		return false
@@ -163,7 +164,7 @@ func isHostName(name string) bool {
 	return err != nil // addresses are allowed anyway
 }
 
-// isLoopback reports whether only this host reaches a host.
+// isLoopback reports whether a host can be reached only from this host.
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()

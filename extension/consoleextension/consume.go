@@ -21,19 +21,19 @@ import (
 // errStopped is returned before Start and after Shutdown.
 var errStopped = errors.New("the console is not running")
 
-// ConsumeProfiles stores profiles that left a gate. It waits for the disk at most a
-// second, if profiles come faster than it takes them.
+// ConsumeProfiles stores profiles that passed a gate. If profiles arrive faster than the
+// disk writes them, ConsumeProfiles waits for the disk for at most a second.
 func (c *Console) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
 	return c.consume(ctx, "profiles", pd.SampleCount(), func() { intake.Profiles(c.store, pd) })
 }
 
-// slowWait is the deadline of a write of events after one that was late.
+// slowWait is the deadline for a write of events if the previous write was late.
 const slowWait = 10 * time.Millisecond
 
-// ConsumeLogs stores events, and what collectors log about themselves. It returns when
-// the events are on disk or the context ends: then they are in memory, and written later.
-// A disk that did not answer in time is not waited for again until it does, so that the
-// queue of an exporter drains at a shutdown.
+// ConsumeLogs stores events, and the logs of collectors. It returns when the events are on
+// disk or the context ends. If the context ends first, the events are in memory, and are
+// written later. After a late write, ConsumeLogs waits only for slowWait until the disk is
+// in time again. The queue of an exporter therefore drains at a shutdown.
 func (c *Console) ConsumeLogs(ctx context.Context, ld plog.Logs) error {
 	return c.consume(ctx, "logs", ld.LogRecordCount(), func() {
 		if c.slow.Load() {
@@ -45,8 +45,8 @@ func (c *Console) ConsumeLogs(ctx context.Context, ld plog.Logs) error {
 	})
 }
 
-// ConsumeMetrics stores readings, and what collectors count about themselves. It does not
-// wait for the disk.
+// ConsumeMetrics stores readings, and the metrics of collectors. It does not wait for the
+// disk.
 func (c *Console) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
 	return c.consume(ctx, "metrics", md.DataPointCount(), func() { _ = intake.Metrics(ctx, c.store, md) })
 }
@@ -64,7 +64,7 @@ func (c *Console) consume(ctx context.Context, signal string, items int, store f
 	return err
 }
 
-// begin reports whether the store is open, and keeps it so until consuming is Done.
+// begin reports whether the store is open. The store then stays open until consuming.Done.
 func (c *Console) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,11 +75,11 @@ func (c *Console) begin() bool {
 	return true
 }
 
-// closeTimeout is the time that Shutdown gives the disk.
+// closeTimeout bounds the time that Shutdown waits for the disk.
 const closeTimeout = 10 * time.Second
 
-// closeStore closes the store after the last consumer. A disk that does not answer is
-// not waited for longer than closeTimeout.
+// closeStore closes the store after the last consumer. It waits for the disk for at most
+// closeTimeout.
 func (c *Console) closeStore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()

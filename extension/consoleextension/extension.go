@@ -37,7 +37,7 @@ import (
 const (
 	maxConnections = 128
 	maxHeader      = 32 << 10 // URLs have the state of a page
-	// shutdownTimeout is the time that Shutdown waits for pages under way.
+	// shutdownTimeout bounds the time that Shutdown waits for pages in progress.
 	shutdownTimeout = 5 * time.Second
 )
 
@@ -50,7 +50,7 @@ type Console struct {
 	telemetry *metadata.TelemetryBuilder
 	refused   refusals
 
-	// The following are nil until started.
+	// The following fields are nil until Start.
 	store  *store.Store
 	server *httplisten.Server
 	manual *http.Client // nil: gates are not opened by hand
@@ -74,7 +74,7 @@ func newConsole(set extension.Settings, cfg *Config) (*Console, error) {
 	return c, nil
 }
 
-// Find returns the extension of an id.
+// Find returns the extension with an ID.
 func Find(host component.Host, id component.ID) (*Console, error) {
 	found, ok := host.GetExtensions()[id]
 	if !ok {
@@ -87,8 +87,8 @@ func Find(host component.Host, id component.ID) (*Console, error) {
 	return console, nil
 }
 
-// Dependencies returns the extensions that must start before this one: those that the
-// server and the client of manual use.
+// Dependencies returns the extensions that must start before this extension. The server and
+// the client of manual use these extensions.
 func (c *Console) Dependencies() (ids []component.ID) {
 	if auth := c.cfg.HTTP.Auth.Get(); auth != nil {
 		ids = append(ids, auth.Config.AuthenticatorID)
@@ -159,7 +159,7 @@ func (c *Console) start(ctx context.Context, host component.Host) error {
 	return nil
 }
 
-// options returns what the pages are made from.
+// options returns the options of the pages.
 func (c *Console) options(host component.Host) web.Options {
 	o := web.Options{
 		Store: c.store, Logger: c.log, Version: c.set.BuildInfo.Version, TraceURL: c.cfg.TraceURL,
@@ -178,7 +178,7 @@ func (c *Console) options(host component.Host) web.Options {
 	return o
 }
 
-// readersOf returns who reads a file of policies. They may start and end at any time.
+// readersOf returns the readers of a policy file. Readers may start and end at any time.
 func readersOf(path string, hot *hotunitsextension.HotUnits) func() []policyfile.Reader {
 	return func() (readers []policyfile.Reader) {
 		for _, f := range hot.PolicyFiles() {
@@ -224,7 +224,7 @@ func address(cfg confighttp.ServerConfig, at net.Addr) string {
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
-// writeError answers a request that no page gets.
+// writeError answers a request that is refused before it reaches a page.
 func writeError(w http.ResponseWriter, _ *http.Request, why string, status int) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
@@ -233,7 +233,7 @@ func writeError(w http.ResponseWriter, _ *http.Request, why string, status int) 
 	http.Error(w, why, status)
 }
 
-// measured records how long answers take.
+// measured records the duration of answers.
 func (c *Console) measured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		recorder := &statusRecorder{ResponseWriter: w, status: http.StatusOK}
@@ -248,19 +248,19 @@ func (c *Console) measured(next http.Handler) http.Handler {
 	})
 }
 
-// statusRecorder remembers the status of an answer.
+// statusRecorder records the status of an answer.
 type statusRecorder struct {
 	http.ResponseWriter
 	status int
 }
 
-// WriteHeader passes the status on.
+// WriteHeader records the status, and writes it to the underlying writer.
 func (r *statusRecorder) WriteHeader(status int) {
 	r.status = status
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap returns the writer below, for http.ResponseController.
+// Unwrap returns the underlying writer, for http.ResponseController.
 func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // observe registers the metrics that are read when they are exported.
@@ -318,8 +318,8 @@ func (r *refusals) all() map[string]uint64 {
 }
 
 // Shutdown stops the server, waits for the last consumers, and closes the store. It may be
-// called without Start, and twice. A disk that does not answer is not waited for longer
-// than ctx, and at most 10 seconds.
+// called without Start, and twice. It waits for the disk until ctx ends, but for at most 10
+// seconds.
 func (c *Console) Shutdown(ctx context.Context) (err error) {
 	c.stop.Do(func() {
 		if c.server != nil {

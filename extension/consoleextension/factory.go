@@ -1,11 +1,11 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package consoleextension is the extension `console`: it keeps what was hot, when and
-// why in a directory, with the profiles, and serves web pages that show it. The exporter
-// `console` writes into it what comes as OTLP.
+// Package consoleextension is the extension `console`. It keeps in a directory which units
+// were hot, when and why, with their profiles, and serves web pages about them. The
+// exporter `console` writes OTLP data into it.
 //
-// Rooms below: internal/intake turns OTLP into what internal/store keeps, and
+// internal/intake converts OTLP for the store, internal/store keeps the data, and
 // internal/web serves the pages.
 package consoleextension
 

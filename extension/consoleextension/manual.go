@@ -21,11 +21,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
-// maxAnswer bounds what is read of an answer of manual, in bytes.
+// maxAnswer bounds the bytes that are read from an answer of manual.
 const maxAnswer = 16 << 10
 
-// canOpen returns a function that reports whether manual can open the gate of a unit. One
-// on a loopback address knows only this host's units.
+// canOpen returns a function that reports whether manual can open the gate of a unit. A
+// manual server on a loopback address knows only the units of this host.
 func (c *Console) canOpen() func(store.Unit) bool {
 	u, err := url.Parse(c.cfg.Manual.Get().Endpoint)
 	if err != nil || !isLoopback(u.Hostname()) {

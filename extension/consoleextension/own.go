@@ -16,11 +16,10 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/web"
 )
 
-// maxComponents bounds the components whose status is remembered; no collector has as
-// many.
+// maxComponents bounds the components with a remembered status. No collector has as many.
 const maxComponents = 1000
 
-// own describes the collector that the console is in.
+// own describes the collector that contains the console.
 type own struct {
 	version string
 	started time.Time
@@ -29,7 +28,8 @@ type own struct {
 	statuses map[string]web.ComponentStatus // of components that are not well
 }
 
-// ComponentStatusChanged is called by the collector, at any time.
+// ComponentStatusChanged records the status of a component. The collector may call it at
+// any time.
 func (c *Console) ComponentStatusChanged(source *componentstatus.InstanceID, event *componentstatus.Event) {
 	c.own.set(source, event)
 }
@@ -63,7 +63,7 @@ func (o *own) set(source *componentstatus.InstanceID, event *componentstatus.Eve
 	o.statuses[name] = s
 }
 
-// get returns what is known now.
+// get returns the current description of the collector.
 func (o *own) get() web.Own {
 	memory := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(memory)

@@ -22,7 +22,7 @@ import (
 
 // Config is the configuration of the extension `hot_units`.
 type Config struct {
-	// Webhooks are URLs to which events are posted. Empty, the default: none.
+	// Webhooks are URLs to which events are posted. Default: empty.
 	Webhooks []WebhookConfig `mapstructure:"webhooks"`
 
 	// prevents unkeyed literal initialization
@@ -32,22 +32,22 @@ type Config struct {
 // WebhookConfig is a URL to which events are posted.
 type WebhookConfig struct {
 	// ClientConfig has all keys of confighttp's client. Timeout is the deadline of one
-	// request, 5s by default.
+	// request. Default 5s.
 	ClientConfig confighttp.ClientConfig `mapstructure:",squash"`
 	// Events are the names of the events to post. Default: hotprofile.gate.opened and
 	// hotprofile.profile.written.
 	Events []string `mapstructure:"events"`
-	// Template is json, slack, teams, or the path of a file with a Go template, which is
+	// Template is json, slack, teams, or the path of a file with a Go template. The file is
 	// read at the start. Default json.
 	Template string `mapstructure:"template"`
-	// GroupWait is the time for which events are gathered into one request, from the
-	// first one on. Default 5s.
+	// GroupWait is the time for which events are gathered into one request, from the first
+	// event on. Default 5s.
 	GroupWait time.Duration `mapstructure:"group_wait"`
-	// MaxEvents is the maximum number of events of one request; of further ones it has
-	// only the number. Default 20.
+	// MaxEvents is the maximum number of events of one request. A request has only the
+	// number of further events. Default 20.
 	MaxEvents int `mapstructure:"max_events"`
-	// Retry bounds the repetitions of a request that failed. Default: after 1s, at most
-	// 10s later each, for 1m.
+	// Retry bounds the retries of a failed request. Default: the first retry after 1s,
+	// later retries at most 10s apart, for 1m.
 	Retry configretry.BackOffConfig `mapstructure:"retry_on_failure"`
 
 	// prevents unkeyed literal initialization
@@ -88,7 +88,7 @@ func (w *WebhookConfig) Unmarshal(conf *confmap.Conf) error {
 	return configlog.Unmarshal(conf, w)
 }
 
-// Validate reports every fault, each with its key and what is allowed.
+// Validate reports every fault, each with its key and the allowed values.
 func (c *Config) Validate() error {
 	if n := len(c.Webhooks); n > maxWebhooks {
 		return fmt.Errorf("webhooks: %d are too many, at most %d", n, maxWebhooks)
@@ -96,8 +96,8 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Validate reports every fault, each with its key and what is allowed. No error has the
-// URL, which may be a secret.
+// Validate reports every fault, each with its key and the allowed values. Errors do not
+// have the URL, because the URL may be a secret.
 func (w *WebhookConfig) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -126,8 +126,8 @@ func (w *WebhookConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// name returns the webhook's name for logs and metrics, with its host and without the
-// rest of its URL, which may be a secret.
+// name returns the webhook's name for logs and metrics. The name has the host, but not the
+// rest of the URL, which may be a secret.
 func (w *WebhookConfig) name(index int) string {
 	host := ""
 	if u, err := url.Parse(w.ClientConfig.Endpoint); err == nil {
@@ -136,7 +136,7 @@ func (w *WebhookConfig) name(index int) string {
 	return fmt.Sprintf("webhooks[%d] %s", index, host)
 }
 
-// contentType returns the Content-Type that headers set; empty: none.
+// contentType returns the Content-Type that the headers set, or an empty text.
 func (w *WebhookConfig) contentType() (set string) {
 	for name, value := range w.ClientConfig.Headers.Iter {
 		if http.CanonicalHeaderKey(name) == "Content-Type" {

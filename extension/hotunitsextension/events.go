@@ -33,33 +33,33 @@ func EventNames() []string {
 	return []string{GateOpened, GateClosed, GateNotOpened, ProfileWritten, PoliciesChanged, PolicyUnmatched}
 }
 
-// Event is a decision or an action of a component. Once it is published, nobody may change
-// it, or its lists.
+// Event is a decision or an action of a component. After it is published, an event and its
+// lists must not be changed.
 type Event struct {
 	Name string
 	Time time.Time
-	// Body says what happened, in one sentence for people.
+	// Body describes the event in one sentence for people.
 	Body string
-	// Resource are the attributes of the unit's resource, Attributes those of the
-	// event, by keys of internal/otlpprofiles/attr.
+	// Resource has the attributes of the unit's resource, and Attributes has the attributes
+	// of the event. The keys are in internal/otlpprofiles/attr.
 	Resource, Attributes []attribute.KeyValue
-	// TraceID and SpanID are those of a span that was among the reasons; zero: none.
+	// TraceID and SpanID identify a span that was among the reasons. They may be zero.
 	TraceID trace.TraceID
 	SpanID  trace.SpanID
 	// Dropped is the number of attributes that were dropped at the bounds. PublishEvent
-	// adds those that it drops.
+	// adds the attributes that it drops.
 	Dropped int
 }
 
 // The bounds of one event, and of the events that wait for one subscriber.
 const (
-	maxEventAttributes = 64   // of the resource, and of the event; the last are dropped
+	maxEventAttributes = 64   // of the resource, and of the event; the last attributes are dropped
 	maxEventText       = 1024 // bytes of a text; the rest is cut
-	maxEventList       = 32   // texts of a list; the last are dropped
-	maxEventsWaiting   = 1000 // the newest is dropped
+	maxEventList       = 32   // texts of a list; the last texts are dropped
+	maxEventsWaiting   = 1000 // the newest event is dropped
 
-	// dropEpisode is the minimum time without a dropped event before it is logged
-	// again that events are dropped.
+	// dropEpisode is the minimum time without a dropped event before dropped events are
+	// logged again.
 	dropEpisode = time.Minute
 )
 
@@ -70,7 +70,7 @@ type events struct {
 	listening   atomic.Bool
 }
 
-// Subscription gets the events that are published while it is open.
+// Subscription receives the events that are published while it is open.
 type Subscription struct {
 	of     *HotUnits
 	name   metric.MeasurementOption
@@ -78,12 +78,12 @@ type Subscription struct {
 	wanted []string // names of events; empty: all
 	events chan Event
 
-	last time.Time // when an event was dropped last; guarded by the lock of events
+	last time.Time // time of the last dropped event; guarded by the lock of events
 }
 
-// Subscribe returns a subscription to events of some names, or to all, under a name for
-// the log and the metric. It holds at most 1,000 events that were not received: further
-// ones are dropped for this subscription, counted and logged.
+// Subscribe returns a subscription to events with the wanted names, or to all events. name
+// identifies the subscription in the log and the metric. A subscription holds at most 1,000
+// waiting events. Further events are dropped for this subscription, counted and logged.
 func (h *HotUnits) Subscribe(name string, wanted ...string) *Subscription {
 	s := &Subscription{
 		of: h, id: name, wanted: wanted, events: make(chan Event, maxEventsWaiting),
@@ -99,8 +99,8 @@ func (h *HotUnits) Subscribe(name string, wanted ...string) *Subscription {
 // Events returns the channel of the events. It is never closed.
 func (s *Subscription) Events() <-chan Event { return s.events }
 
-// Close ends the subscription. It may be called twice. What it has got already stays
-// in the channel.
+// Close ends the subscription. It may be called twice. Events that were already received
+// stay in the channel.
 func (s *Subscription) Close() {
 	e := &s.of.events
 	e.mu.Lock()
@@ -109,13 +109,13 @@ func (s *Subscription) Close() {
 	e.listening.Store(len(e.subscribers) > 0)
 }
 
-// Listening reports whether anyone subscribes to events: if not, publishers need not
-// make them. A nil HotUnits has no subscribers.
+// Listening reports whether there are subscribers. Without subscribers, publishers need not
+// make events. A nil HotUnits has no subscribers.
 func (h *HotUnits) Listening() bool { return h != nil && h.events.listening.Load() }
 
-// PublishEvent gives an event to all subscribers that want it. It never waits for one: an event for
-// which a subscriber has no room is dropped there, counted and logged. A nil HotUnits
-// ignores it.
+// PublishEvent sends an event to all subscribers that want it. It never waits for a
+// subscriber. If a subscriber has no room, the event is dropped there, counted and logged.
+// A nil HotUnits ignores the event.
 func (h *HotUnits) PublishEvent(e Event) {
 	if !h.Listening() {
 		return
@@ -146,7 +146,7 @@ func (h *HotUnits) PublishEvent(e Event) {
 	}
 }
 
-// bound cuts what is too long in an event.
+// bound cuts texts and lists of an event that are too long.
 func bound(e Event) Event {
 	e.Body = cutText(e.Body)
 	var dropped int
@@ -175,7 +175,7 @@ func boundAttributes(all []attribute.KeyValue) (out []attribute.KeyValue, droppe
 	return out, dropped
 }
 
-// boundValue returns a value within the bounds. ok: it is so already.
+// boundValue returns a value within the bounds. ok is true if the value did not change.
 func boundValue(v attribute.Value) (bounded attribute.Value, ok bool) {
 	switch v.Type() {
 	case attribute.STRING:

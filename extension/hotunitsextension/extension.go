@@ -56,8 +56,8 @@ func newExtension(set extension.Settings, cfg *Config) (*HotUnits, error) {
 	return h, nil
 }
 
-// Dependencies returns the extensions that must start before this one: those that
-// webhooks use.
+// Dependencies returns the extensions that must start before this extension. Webhooks use
+// these extensions.
 func (h *HotUnits) Dependencies() (ids []component.ID) {
 	for _, w := range h.cfg.Webhooks {
 		if auth := w.ClientConfig.Auth.Get(); auth != nil {
@@ -70,7 +70,7 @@ func (h *HotUnits) Dependencies() (ids []component.ID) {
 	return ids
 }
 
-// Start starts the webhooks. Publishers fill the set.
+// Start starts the webhooks. Publishers fill the set of hot units.
 func (h *HotUnits) Start(ctx context.Context, host component.Host) error {
 	for i, cfg := range h.cfg.Webhooks {
 		w, err := h.startWebhook(ctx, cfg, cfg.name(i), host)
@@ -96,8 +96,8 @@ func (h *HotUnits) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// Publisher returns a new publisher. A component in two pipelines has two of them
-// with one id.
+// Publisher returns a new publisher. A component in two pipelines has two publishers with
+// the same ID.
 func (h *HotUnits) Publisher(id component.ID) Publisher {
 	p := &publisher{all: h, id: id}
 	h.mu.Lock()
@@ -106,8 +106,8 @@ func (h *HotUnits) Publisher(id component.ID) Publisher {
 	return p
 }
 
-// Hot returns the union of the sets of all publishers, sorted by name. The caller
-// may keep and change it.
+// Hot returns the union of the sets of all publishers, sorted by name. The caller may keep
+// and change the slice.
 func (h *HotUnits) Hot() []Unit { return slices.Clone(h.current()) }
 
 func (h *HotUnits) current() []Unit {
@@ -116,9 +116,9 @@ func (h *HotUnits) current() []Unit {
 	return h.hot
 }
 
-// Watch returns a channel that gets a token when Hot changes, and at once if it is
-// not empty. It holds one token: a slow watcher sees the latest set, once. Call stop
-// at the end; it may be called twice. The channel is never closed.
+// Watch returns a channel that gets a token when Hot changes. It gets a token at once if
+// Hot is not empty. The channel holds one token, so a slow watcher sees only the latest
+// set. Call stop at the end. stop may be called twice. The channel is never closed.
 func (h *HotUnits) Watch() (changed <-chan struct{}, stop func()) {
 	c := make(chan struct{}, 1)
 	h.mu.Lock()
@@ -134,8 +134,8 @@ func (h *HotUnits) Watch() (changed <-chan struct{}, stop func()) {
 	}
 }
 
-// unite computes the union and notifies the watchers if it changed. The lock is
-// held.
+// unite computes the union, and notifies the watchers if the union changed. The caller
+// holds the lock.
 func (h *HotUnits) unite() (before, after []Unit) {
 	before = h.hot
 	for _, p := range h.publishers {
@@ -216,7 +216,8 @@ func (h *HotUnits) logChange(by component.ID, before, after []Unit) {
 	)
 }
 
-// differ returns what was added to a sorted set and removed from it.
+// differ returns the units that were added to a sorted set, and the units that were
+// removed.
 func differ(before, after []Unit) (added, removed []Unit) {
 	for len(before) > 0 && len(after) > 0 {
 		switch c := before[0].compare(after[0]); {

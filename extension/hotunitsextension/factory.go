@@ -1,14 +1,14 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hotunitsextension is the extension `hot_units`: the set of units that
-// are hot now. `cpu_trigger` publishes it and `cpu_profiler` watches it; both find
-// the extension through their host. It is the only thing that flows against the
-// direction of the data. It does not know why a unit is hot.
+// Package hotunitsextension is the extension `hot_units`, the set of units that are hot
+// now. `cpu_trigger` publishes the set and `cpu_profiler` watches it. Both find the
+// extension through their host. Only this set flows against the direction of the data. The
+// extension does not know why a unit is hot.
 //
-// Beside that, components publish events there (what was decided and done), which
-// others subscribe to and webhooks post, serve readings to whoever asks, and name the
-// files that they read policies from.
+// Components also publish events there about decisions and actions. Other components
+// subscribe to events, and webhooks post them. Components also serve readings, and name the
+// files from which they read policies.
 package hotunitsextension
 
 import (

@@ -12,14 +12,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// Unit is a hot unit and where its processes are. Of Cgroup, ContainerID and PID
-// only those that apply are set.
+// Unit is a hot unit and the place of its processes. Cgroup, ContainerID and PID are set
+// only if they apply.
 type Unit struct {
 	Name        string // container id, cgroup path, or pid:start time
 	Cgroup      string // path below the cgroup root
 	ContainerID string
 	PID         int
-	Start       uint64 // start time of the process in clock ticks since boot: pids are used again
+	Start       uint64 // start time of the process in clock ticks since boot, because PIDs are reused
 }
 
 func (u Unit) compare(v Unit) int {
@@ -34,20 +34,20 @@ func (u Unit) compare(v Unit) int {
 
 // Publisher publishes the hot units of one component.
 type Publisher interface {
-	// Publish replaces the set of this publisher. The hottest must come first:
-	// units beyond MaxUnits are dropped and counted. It does not keep the slice,
-	// never blocks on a watcher, and is cheap if the set is the same.
+	// Publish replaces the set of this publisher. The hottest units must come first,
+	// because units beyond MaxUnits are dropped and counted. Publish does not keep the
+	// slice, never blocks on a watcher, and is cheap if the set is the same.
 	Publish(hot []Unit)
 
-	// Close removes the set of this publisher. Publishing after it does nothing.
+	// Close removes the set of this publisher. Publish has no effect after Close.
 	Close()
 }
 
 // MaxUnits bounds the hot units of one publisher.
 const MaxUnits = 1000
 
-// Find returns the extension of a host, or nil. Of several it returns the first by
-// name, and logs that there are several.
+// Find returns the extension of a host, or nil. If there are several extensions, Find logs
+// a warning and returns the first by name.
 func Find(host component.Host, log *zap.Logger) *HotUnits {
 	type found struct {
 		id string

@@ -23,7 +23,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// The names of templates that are no files.
+// The names of built-in templates.
 const (
 	templateJSON  = "json"
 	templateSlack = "slack"
@@ -40,11 +40,11 @@ const (
 //go:embed templates/*.tmpl
 var builtIn embed.FS
 
-// Message is the content of a webhook's request. Templates get it; without one it is
-// posted as JSON.
+// Message is the content of a webhook's request. It is the data of a template, and is
+// posted as JSON without a template.
 type Message struct {
 	Events []MessageEvent `json:"events"`
-	// More is the number of further events, which are not in the message.
+	// More is the number of further events that are not in the message.
 	More int `json:"more"`
 }
 
@@ -59,13 +59,13 @@ type MessageEvent struct {
 	SpanID     string         `json:"span_id,omitempty"`
 }
 
-// Title returns the event's name for people: "gate opened".
+// Title returns the event's name for people, such as "gate opened".
 func (e MessageEvent) Title() string {
 	return strings.NewReplacer(".", " ", "_", " ").Replace(strings.TrimPrefix(e.Name, attr.Prefix))
 }
 
-// Get returns an attribute of the event, else of its resource, as a text; empty if there
-// is none.
+// Get returns an attribute of the event, or else of its resource, as a text. It returns an
+// empty text if there is no such attribute.
 func (e MessageEvent) Get(key string) string {
 	v, ok := e.Attributes[key]
 	if !ok {
@@ -106,8 +106,8 @@ type renderer struct {
 	steps *int
 }
 
-// newRenderer reads a template: a built-in one by its name, else a file. isJSON: what it
-// makes of an example must be JSON.
+// newRenderer reads a built-in template by its name, or else a file. If isJSON is true, the
+// template must render an example as JSON.
 func newRenderer(name string, isJSON bool) (renderer, error) {
 	var text []byte
 	var err error
@@ -144,8 +144,8 @@ func newRenderer(name string, isJSON bool) (renderer, error) {
 // stepFunction is the name of the function that each block of a template calls first.
 const stepFunction = "countStep"
 
-// step counts a step, and ends a template that takes too many: nothing else would end a
-// long loop or recursion.
+// step counts a step, and ends a template that takes too many steps. Otherwise a long loop
+// or recursion would not end.
 func (r renderer) step() (string, error) {
 	if *r.steps--; *r.steps < 0 {
 		return "", fmt.Errorf("it takes more than %d steps: look for a loop or a recursion that does not end", maxSteps)
@@ -153,7 +153,7 @@ func (r renderer) step() (string, error) {
 	return "", nil
 }
 
-// countSteps puts a step at the begin of each block of a template.
+// countSteps inserts a step at the beginning of each block of a template.
 func countSteps(block *parse.ListNode, step parse.Node) {
 	if block == nil {
 		return
@@ -182,7 +182,7 @@ func aStep() parse.Node {
 	return template.Must(template.New("").Funcs(none).Parse("{{" + stepFunction + "}}")).Root.Nodes[0]
 }
 
-// functions are those that templates have beside Go's own.
+// functions returns the functions of templates beside Go's own functions.
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"json": func(v any) (string, error) {
@@ -195,7 +195,7 @@ func functions() template.FuncMap {
 	}
 }
 
-// asJSON returns a value as JSON, with < and > as they are.
+// asJSON returns a value as JSON, without escaping < and >.
 func asJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -206,7 +206,7 @@ func asJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// firstOf returns at most n bytes of a text, with spaces for control characters.
+// firstOf returns at most n bytes of a text, with spaces instead of control characters.
 func firstOf(n int, s string) string {
 	return texts.Short(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -242,7 +242,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// example returns a message with every kind of value, for trying templates at the start.
+// example returns a message with every kind of value, to try templates at the start.
 func example() Message {
 	events := []Event{
 		{

@@ -11,23 +11,21 @@ import (
 )
 
 // MaxPolicyFile bounds a list of policies that is read while a component runs, in bytes
-// after decompression. Parsing one that is made to take much takes up to 120 times as
-// much memory for a moment.
+// after decompression. Parsing a hostile list briefly takes up to 120 times as much memory.
 const MaxPolicyFile = 256 << 10
 
 // PolicyFile is a file from which a component reads its policies while it runs.
 type PolicyFile struct {
-	// Reader is the component.
+	// Reader is the component that reads the file.
 	Reader component.ID
 	Path   string
-	// Check returns what is wrong with a document, each fault with its line; nil if the
-	// reader would put its policies in force.
+	// Check returns the faults of a document, each with its line. It returns nil if the
+	// reader would put the policies in force.
 	Check func(document []byte) error
-	// Doubts returns what is probably a mistake in a document that Check accepts. It may be
-	// nil.
+	// Doubts returns probable mistakes in a document that Check accepts. It may be nil.
 	Doubts func(document []byte) []string
-	// Version returns the version in force: the beginning of the SHA-256 of the document
-	// that was read last and accepted. It is empty before the first one.
+	// Version returns the version in force: the beginning of the SHA-256 of the last
+	// document that was read and accepted. It is empty before the first document.
 	Version func() string
 }
 
@@ -36,8 +34,8 @@ type policyFiles struct {
 	all []*PolicyFile
 }
 
-// AddPolicyFile makes PolicyFiles return a file, for those who edit it. Call remove at
-// the end; it may be called twice.
+// AddPolicyFile makes PolicyFiles return a file, for components that edit the file. Call
+// remove at the end. remove may be called twice.
 func (h *HotUnits) AddPolicyFile(f PolicyFile) (remove func()) {
 	h.policyFiles.mu.Lock()
 	defer h.policyFiles.mu.Unlock()
@@ -49,8 +47,8 @@ func (h *HotUnits) AddPolicyFile(f PolicyFile) (remove func()) {
 	}
 }
 
-// PolicyFiles returns the files from which components read policies. One that several
-// read is there for each. A nil HotUnits has none.
+// PolicyFiles returns the files from which components read policies. A file with several
+// readers is returned once per reader. A nil HotUnits has no files.
 func (h *HotUnits) PolicyFiles() (files []PolicyFile) {
 	if h == nil {
 		return nil

@@ -12,29 +12,29 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// UnitReadings are the readings of a unit, beside what policies compare them with.
+// UnitReadings are the readings of a unit, and the values that policies compare.
 type UnitReadings struct {
 	Unit string
-	// Resource are the attributes of the unit's resource.
+	// Resource has the attributes of the unit's resource.
 	Resource    []attribute.KeyValue
 	Time        time.Time
 	ContainerID string // empty: it is no container
-	// CPUSeconds is the CPU time that the unit used until CPUTime since it is watched.
-	// CPUTime is zero if no policy needs that.
+	// CPUSeconds is the CPU time that the unit used from the time at which it was first
+	// watched until CPUTime. CPUTime is zero if no policy needs the CPU time.
 	CPUSeconds float64
 	CPUTime    time.Time
-	// WorkingSet is the memory in bytes, without inactive file pages, that the unit used at
-	// MemoryTime, which is zero if no policy needs that.
+	// WorkingSet is the memory that the unit used at MemoryTime, in bytes without inactive
+	// file pages. MemoryTime is zero if no policy needs the memory.
 	WorkingSet float64
 	MemoryTime time.Time
 
 	Conditions []ConditionReading
-	Policies   []PolicyState // those that apply to the unit
-	Peers      []PeerReading // sorted by Start; empty while they are not read
+	Policies   []PolicyState // policies that apply to the unit
+	Peers      []PeerReading // sorted by Start; empty if peers are not read
 }
 
-// PeerReading is what a unit and one of its peers exchanged. Without an Address it is
-// the sum of all peers that have no reading of their own.
+// PeerReading has the traffic between a unit and one of its peers. Without an Address, it
+// is the sum of all peers without their own reading.
 type PeerReading struct {
 	Address   netip.Addr
 	Outbound  bool   // the unit connected to the peer, not the peer to the unit
@@ -43,15 +43,15 @@ type PeerReading struct {
 	// Unit and Service are set if the peer is a unit of this host.
 	Unit, Service string
 
-	// Start is the time since which the counters count.
+	// Start is the time at which the counters started at zero.
 	Start                     time.Time
 	Connects, ConnectFailures int64
 	Sent, Received            int64 // bytes of TCP
 	Segments, Retransmits     int64 // sent
-	// The time in which connections had something to send, by what limited them.
+	// The time in which connections had data to send, by the limit of sending.
 	ReceiverWindow, SendBuffer, Network time.Duration
 
-	// These are of now.
+	// The following are current values.
 	Connections             int64
 	SendQueue, ReceiveQueue int64 // bytes
 	RTT, RTTVariation       time.Duration
@@ -62,12 +62,12 @@ type PeerReading struct {
 // threshold.
 type ConditionReading struct {
 	Policy string
-	// Monitor is the monitor with its parameters, which tell the conditions of one
-	// monitor apart: hotprofile.trigger.condition of events.
+	// Monitor is the monitor with its parameters, as in hotprofile.trigger.condition of
+	// events. The parameters distinguish the conditions of one monitor.
 	Monitor   string
 	Window    string // "30s average" or "8 of 10s"
 	Value     float64
-	Known     bool // there are enough readings; else Value is 0
+	Known     bool // false: there are too few readings, and Value is 0
 	Threshold float64
 }
 
@@ -80,8 +80,8 @@ type PolicyState struct {
 // PolicyStates returns the states of policies.
 func PolicyStates() []string { return []string{"watching", "profiling", "cooling_down"} }
 
-// ReadingsFunc appends the readings of now, of at most most units, the nearest to a
-// threshold first. left is the number of units that were left out.
+// ReadingsFunc appends the current readings of at most most units. The unit nearest to a
+// threshold comes first. left is the number of units that were left out.
 type ReadingsFunc func(dst []UnitReadings, most int) (out []UnitReadings, left int)
 
 type readings struct {
@@ -89,8 +89,8 @@ type readings struct {
 	sources []*ReadingsFunc
 }
 
-// ServeReadings makes Readings call a function. Call stop at the end; it may be called
-// twice. A call that runs then may go on for a moment.
+// ServeReadings makes Readings call a function. Call stop at the end. stop may be called
+// twice. A call that has begun may still run for a moment.
 func (h *HotUnits) ServeReadings(read ReadingsFunc) (stop func()) {
 	r := &h.readings
 	r.mu.Lock()
@@ -103,8 +103,8 @@ func (h *HotUnits) ServeReadings(read ReadingsFunc) (stop func()) {
 	}
 }
 
-// Readings returns the readings of now, of at most most units in total, and the number
-// of units that were left out.
+// Readings returns the current readings of at most most units in total, and the number of
+// units that were left out.
 func (h *HotUnits) Readings(most int) (out []UnitReadings, left int) {
 	h.readings.mu.Lock()
 	sources := slices.Clone(h.readings.sources)

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// The bounds of what ResourceOf copies.
+// The bounds of the copies that ResourceOf makes.
 const (
 	maxResourceAttributes = 32
 	maxResourceSize       = 4 << 10
@@ -24,8 +24,8 @@ type Resource struct {
 	Dropped    int // attributes that were left out at the bounds
 }
 
-// ResourceOf copies attributes of a resource, at most 32 with 4 KiB. Lists, maps, bytes
-// and keys that skip reports are left out.
+// ResourceOf copies at most 32 attributes with 4 KiB of a resource. It leaves out lists,
+// maps, bytes, and the keys that skip reports.
 func ResourceOf(attributes pcommon.Map, skip func(key string) bool) (r Resource) {
 	for k, v := range attributes.All() {
 		kv, size, ok := copyOf(k, v)
@@ -45,8 +45,8 @@ func ResourceOf(attributes pcommon.Map, skip func(key string) bool) (r Resource)
 	return r
 }
 
-// copyOf returns an attribute, whose texts are not copied, and its estimated size. It
-// reports false for lists, maps and bytes.
+// copyOf returns an attribute and its estimated size. It does not copy texts. It returns
+// false for lists, maps and bytes.
 func copyOf(k string, v pcommon.Value) (kv attribute.KeyValue, size int, ok bool) {
 	key, size := attribute.Key(k), attributeSize+len(k)
 	switch v.Type() {

@@ -25,16 +25,16 @@ import (
 )
 
 const (
-	// maxAnswer bounds what is read of an answer, maxAnswerLogged what an error has of
-	// it, in bytes.
+	// maxAnswer bounds the bytes that are read from an answer. maxAnswerLogged bounds the
+	// bytes of an answer in an error.
 	maxAnswer       = 4 << 10
 	maxAnswerLogged = 200
 
-	// patience is the time in which a request must end that is cancelled.
+	// patience is the time within which a cancelled request must end.
 	patience = 5 * time.Second
 )
 
-// webhook posts events to a URL, one request at a time, on a goroutine of its own.
+// webhook posts events to a URL, one request at a time. It has its own goroutine.
 type webhook struct {
 	cfg       WebhookConfig
 	name      string
@@ -50,10 +50,10 @@ type webhook struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	failing bool // the last request failed, and the log says so
+	failing bool // the last request failed, and the failure was logged
 }
 
-// group is the events of one request, and the number of those that it only counts.
+// group is the events of one request, and the number of further events.
 type group struct {
 	events []Event
 	more   int
@@ -74,7 +74,7 @@ func (h *HotUnits) startWebhook(ctx context.Context, cfg WebhookConfig, name str
 	if w.client, err = cfg.ClientConfig.ToClient(ctx, host.GetExtensions(), set); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, urls.Cause(err))
 	}
-	// Events go to the host that is configured, and to no other.
+	// Events go only to the configured host.
 	w.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.events = h.Subscribe(name, cfg.Events...)
@@ -82,7 +82,7 @@ func (h *HotUnits) startWebhook(ctx context.Context, cfg WebhookConfig, name str
 	return w, nil
 }
 
-// run posts events until shutdown, and then what waits.
+// run posts events until the shutdown, and then the events that wait.
 func (w *webhook) run() {
 	defer close(w.done)
 	for {
@@ -103,7 +103,7 @@ func (w *webhook) run() {
 	}
 }
 
-// add adds an event, beyond max_events to the number alone.
+// add adds an event. It only counts events beyond max_events.
 func (w *webhook) add(g *group, e Event) {
 	if len(g.events) < w.cfg.MaxEvents {
 		g.events = append(g.events, e)
@@ -112,7 +112,7 @@ func (w *webhook) add(g *group, e Event) {
 	}
 }
 
-// gather adds the events that come within group_wait.
+// gather adds the events that arrive within group_wait.
 func (w *webhook) gather(g *group) {
 	end := time.NewTimer(w.cfg.GroupWait)
 	defer end.Stop()
@@ -142,8 +142,8 @@ func (w *webhook) drain(g *group) {
 	}
 }
 
-// post posts a group. What fails is tried again until max_elapsed_time has passed, and
-// once at the shutdown.
+// post posts a group. A failed request is tried again until max_elapsed_time has passed,
+// and once at the shutdown.
 func (w *webhook) post(g group) {
 	body, err := w.renderer.render(messageOf(g.events, g.more))
 	attempts := 0
@@ -174,7 +174,7 @@ func (w *webhook) count(n int, outcome string) {
 	}
 }
 
-// deliver posts a body until it is accepted or there is no use.
+// deliver posts a body until the body is accepted or a retry is useless.
 func (w *webhook) deliver(body []byte, attempts *int) error {
 	begun, retry := time.Now(), w.cfg.Retry
 	waits := &backoff.ExponentialBackOff{
@@ -210,8 +210,8 @@ func (w *webhook) stopping() bool {
 	}
 }
 
-// try posts a body once. again: the fault may pass, after the time that the answer asks
-// for.
+// try posts a body once. again is true if a retry may succeed. after is the wait that the
+// answer asks for.
 func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) {
 	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, w.cfg.ClientConfig.Endpoint, bytes.NewReader(body))
 	if err != nil {
@@ -225,7 +225,7 @@ func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) 
 		return true, 0, urls.Cause(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status says enough
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status is the essential part
 	code := resp.StatusCode
 	if code/100 == 2 {
 		return false, 0, nil
@@ -237,15 +237,16 @@ func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) 
 	return again, after, fmt.Errorf("the answer is %d: %s", code, firstOf(maxAnswerLogged, strings.ToValidUTF8(string(answer), "")))
 }
 
-// shutdown begins the end: what waits is posted once, within the timeout of a request.
+// shutdown posts the waiting events once, within the timeout of a request. It does not
+// wait.
 func (w *webhook) shutdown() {
 	w.events.Close()
 	close(w.stop)
 	time.AfterFunc(w.cfg.ClientConfig.Timeout, w.cancel)
 }
 
-// wait waits for the end of a shutdown, and ends requests with the context. A client
-// that ignores that its request is cancelled is left behind.
+// wait waits for the end of a shutdown, and ends requests with the context. A client that
+// ignores the cancellation of its request is left behind.
 func (w *webhook) wait(ctx context.Context) {
 	defer w.cancel()
 	select {

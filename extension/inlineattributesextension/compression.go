@@ -15,14 +15,14 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// compression is one that confighttp's clients have.
+// compression is a compression of confighttp's clients.
 type compression struct {
 	reader func(io.Reader) (io.Reader, error)
 	writer func(io.Writer) (io.WriteCloser, error)
 }
 
-// compressions returns confighttp's by the value of Content-Encoding. Levels are
-// the default ones.
+// compressions returns the compressions of confighttp by the value of Content-Encoding.
+// They use the default levels.
 func compressions() map[string]compression {
 	deflate := compression{
 		func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) },

@@ -20,7 +20,7 @@ import (
 // exportMethod is the gRPC method of a request with profiles.
 const exportMethod = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 
-// inlineAttributes is the extension. It has no state of its own.
+// inlineAttributes is the extension. It has no state.
 type inlineAttributes struct {
 	component.StartFunc
 	component.ShutdownFunc
@@ -34,8 +34,8 @@ var (
 
 func newExtension(cfg *Config) *inlineAttributes { return &inlineAttributes{cfg: cfg} }
 
-// GetGRPCClientOptions implements extensionmiddleware.GRPCClient. gRPC compresses
-// what the codec returns.
+// GetGRPCClientOptions implements extensionmiddleware.GRPCClient. gRPC compresses the
+// output of the codec.
 func (e *inlineAttributes) GetGRPCClientOptions(context.Context) ([]grpc.DialOption, error) {
 	if !e.cfg.Enabled {
 		return nil, nil
@@ -50,8 +50,7 @@ func intercept(ctx context.Context, method string, request, reply any, conn *grp
 	return invoke(ctx, method, request, reply, conn, options...)
 }
 
-// codec is gRPC's codec of the type that the exporter uses, with attributes
-// written out.
+// codec is the gRPC codec that the exporter uses, with attributes written out.
 type codec struct{ encoding.CodecV2 }
 
 // Marshal implements encoding.CodecV2.

@@ -19,14 +19,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/inline"
 )
 
-// profilesPath ends the URL of OTLP's profiles, unless profiles_endpoint is set.
+// profilesPath is the end of the URL of OTLP's profiles, unless profiles_endpoint is set.
 const profilesPath = "/v1development/profiles"
 
-// maxRequest bounds a request as it is before compression.
+// maxRequest bounds an uncompressed request, in bytes.
 const maxRequest = 256 << 20
 
-// roundTripper rewrites requests with profiles. The exporter has compressed them
-// by then: they are decompressed, and compressed again in the same way.
+// roundTripper rewrites requests with profiles. The exporter has already compressed the
+// requests, so they are decompressed, and compressed again in the same way.
 type roundTripper struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -36,8 +36,8 @@ func (t *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 	}
 	body, err := rewrite(request)
 	if err != nil {
-		// The next try would fail alike. The exporter drops the request, logs the error
-		// and counts what it lost.
+		// A retry would fail in the same way. After a permanent error, the exporter drops
+		// the request, logs the error and counts the lost samples.
 		return nil, consumererror.NewPermanent(fmt.Errorf("inline_attributes: %w", err))
 	}
 	changed := request.Clone(request.Context())
@@ -47,14 +47,14 @@ func (t *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 	return t.next.RoundTrip(changed)
 }
 
-// hasProfiles reports whether a request exports profiles: exporters of 0.164 and
-// newer set a header on these alone.
+// hasProfiles reports whether a request exports profiles. Exporters of 0.164 and newer set
+// a header on these requests only.
 func hasProfiles(request *http.Request) bool {
 	return request.Body != nil && (request.Header.Get(pprofileotlp.DevelopmentVersionHeader) != "" ||
 		strings.HasSuffix(request.URL.Path, profilesPath))
 }
 
-// rewrite reads and closes the request's body and returns the one to send.
+// rewrite reads and closes the request's body, and returns the body to send.
 func rewrite(request *http.Request) ([]byte, error) {
 	defer request.Body.Close()
 	name := request.Header.Get("Content-Encoding")

@@ -30,7 +30,7 @@ import (
 )
 
 func init() {
-	// What matters of its log is in the errors that it returns.
+	// The library's errors have all facts that are needed from its log.
 	ebpflog.SetLogger(*slog.New(slog.DiscardHandler))
 	interpreter.Register(driver{})
 }
@@ -38,13 +38,13 @@ func init() {
 // driver implements interpreter.Driver.
 type driver struct{}
 
-// Knows implements interpreter.Driver. The way to a thread's state is known on amd64 alone.
+// Knows implements interpreter.Driver. The way to a thread's state is known only on amd64.
 func (driver) Knows(path string) bool {
 	return runtime.GOARCH == "amd64" && (isPython(path) || isHotSpot(path))
 }
 
-// Attach implements interpreter.Driver. The library trusts the files and the memory that
-// it reads, so a panic is an error.
+// Attach implements interpreter.Driver. It turns a panic into an error, because the library
+// trusts the files and the memory that it reads.
 func (driver) Attach(p interpreter.Process) (layout interpreter.Layout, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -73,7 +73,7 @@ var (
 	errNoProgs = errors.New("the file has no segment for the mapping")
 )
 
-// object is an open object file and where the process has it.
+// object is an open object file, and its address in the process.
 type object struct {
 	*pfelf.File
 	bias uint64
@@ -106,15 +106,16 @@ func (noFiles) OpenELF(string) (*pfelf.File, error) {
 	return nil, errors.New("no other files are read")
 }
 
-// load runs a loader of the library on an object. The data is nil if the file is of no
-// interpreter that the loader knows.
+// load runs a loader of the library on an object. It returns nil data if the loader does
+// not know the file as an interpreter.
 func load(loader ebpfinterpreter.Loader, o *object, path string, to *tables) (ebpfinterpreter.Data, error) {
 	ref := pfelf.NewReferenceWithOpenFunc(path, noFiles{}, func() (*pfelf.File, error) { return o.File, nil })
 	return loader(to, ebpfinterpreter.NewLoaderInfo(host.FileID(1), ref, functions(o)))
 }
 
 // functions returns the ranges of an object's functions, and of the parts that compilers
-// move out of them, by the index of its unwind table: a sorted table of their addresses.
+// move out of functions. It reads the sorted table of addresses that indexes the unwind
+// table.
 func functions(o *object) *stackdeltatypes.IntervalData {
 	const header, pair, encoding = 12, 8, 0x3b // pairs of 4 bytes, relative to the header
 	all := new(stackdeltatypes.IntervalData)
@@ -136,7 +137,7 @@ func functions(o *object) *stackdeltatypes.IntervalData {
 	return all
 }
 
-// tables takes what the library would write to the tables of its eBPF programs.
+// tables receives the data that the library would write to the tables of its eBPF programs.
 type tables struct {
 	ranges []util.Range
 	// heaps are the heaps of generated code.
@@ -145,7 +146,7 @@ type tables struct {
 	data func(libpf.InterpreterType, unsafe.Pointer)
 }
 
-// UpdateInterpreterOffsets implements the library's EbpfHandler, as do all others.
+// UpdateInterpreterOffsets implements EbpfHandler of the library, as all other methods do.
 func (t *tables) UpdateInterpreterOffsets(_ uint16, _ host.FileID, ranges []util.Range) error {
 	t.ranges = append(t.ranges, ranges...)
 	return nil
@@ -158,7 +159,7 @@ func (t *tables) UpdateProcData(kind libpf.InterpreterType, _ libpf.PID, data un
 
 func (*tables) DeleteProcData(libpf.InterpreterType, libpf.PID) error { return nil }
 
-// UpdatePidInterpreterMapping is called with each part of a heap of code.
+// UpdatePidInterpreterMapping records a part of a heap of code.
 func (t *tables) UpdatePidInterpreterMapping(_ libpf.PID, part lpm.Prefix, _ uint8, segments host.FileID, start uint64) error {
 	limit := part.Key + 1<<(64-part.Length)
 	if n := len(t.heaps); n > 0 && t.heaps[n-1].Start == start {
@@ -173,14 +174,14 @@ func (t *tables) UpdatePidInterpreterMapping(_ libpf.PID, part lpm.Prefix, _ uin
 
 func (*tables) DeletePidInterpreterMapping(libpf.PID, lpm.Prefix) error { return nil }
 
-// threads has what a C library tells about its threads.
+// threads has the layout of a C library's threads.
 type threads struct {
 	libc.LibcInfo
 	// id is the offset of a thread's id from the thread pointer.
 	id uint64
 }
 
-// findThreads reads the C library of a process, which may have a file of its own for
+// findThreads reads the C library of a process. The C library may have a separate file for
 // threads.
 func findThreads(p interpreter.Process) (found threads, err error) {
 	err = errors.New("the process maps no C library that is known")
@@ -204,8 +205,8 @@ func findThreads(p interpreter.Process) (found threads, err error) {
 	return found, err
 }
 
-// threadID reads what glibc tells debuggers about the thread's id: its size in bits, the
-// number of elements, and its offset.
+// threadID returns the offset of the thread's ID. glibc publishes for debuggers the size of
+// the ID in bits, the number of elements, and the offset.
 func threadID(o *object) (uint64, error) {
 	at, err := o.LookupSymbolAddress("_thread_db_pthread_tid")
 	if err != nil {

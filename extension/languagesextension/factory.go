@@ -27,7 +27,7 @@ func NewFactory() extension.Factory {
 	)
 }
 
-// idle does nothing: linking the package is enough.
+// idle has no function, because linking the package is enough.
 type idle struct {
 	component.StartFunc
 	component.ShutdownFunc

@@ -26,7 +26,8 @@ const oldestHotSpot = 11
 
 func isHotSpot(file string) bool { return path.Base(file) == "libjvm.so" }
 
-// onlyPID is a process of which the library asks the pid alone.
+// onlyPID is a process with a PID only. The library asks for the PID and for no other
+// method.
 type onlyPID struct {
 	process.Process
 	pid libpf.PID
@@ -77,8 +78,8 @@ func attachHotSpot(p interpreter.Process, i int) (*interpreter.HotSpot, error) {
 	}, nil
 }
 
-// javaNames returns the functions at a place of a Java program, with those that were
-// inlined.
+// javaNames returns the functions at a place of a Java program, including inlined
+// functions.
 func javaNames(instance ebpfinterpreter.Instance, at interpreter.Code) (functions []interpreter.Function, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -99,7 +100,7 @@ func javaNames(instance ebpfinterpreter.Instance, at interpreter.Code) (function
 	}
 	for _, f := range frames {
 		v := f.Value()
-		// Without the type that it returns.
+		// The name is returned without the return type.
 		name := v.FunctionName.String()
 		if before, after, ok := strings.Cut(name, " "); ok && !strings.Contains(before, "(") {
 			name = after

@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/interpreter"
 )
 
-// The versions of Python 3 that are read.
+// The range of minor versions of Python 3 that are read.
 const (
 	oldestPython = 8
 	newestPython = 13
@@ -30,8 +30,8 @@ func isPython(file string) bool {
 	return strings.HasPrefix(name, "python3") || strings.HasPrefix(name, "libpython3") || name == "python"
 }
 
-// attachPython reads the layout of Python from one of its files; nil if its interpreter is
-// in another one.
+// attachPython reads the layout of Python from one of its files. It returns nil if another
+// file has the interpreter.
 func attachPython(p interpreter.Process, i int) (*interpreter.Python, error) {
 	o, err := open(p, i)
 	if err != nil {
@@ -70,7 +70,7 @@ func attachPython(p interpreter.Process, i int) (*interpreter.Python, error) {
 	return pythonLayout(p, o, info, to, c)
 }
 
-// pythonLayout makes the layout of what the library found.
+// pythonLayout makes the layout from the data that the library found.
 func pythonLayout(p interpreter.Process, o *object, info *support.PyProcInfo, to *tables, c threads) (*interpreter.Python, error) {
 	l := &interpreter.Python{
 		Minor:    int(info.Version & 0xff),
@@ -86,7 +86,7 @@ func pythonLayout(p interpreter.Process, o *object, info *support.PyProcInfo, to
 	for _, r := range to.ranges {
 		l.Loop = append(l.Loop, interpreter.Range{Start: r.Start + o.bias, Limit: r.End + o.bias})
 	}
-	// These are no members of the type that Python publishes.
+	// These offsets are not members of the type that Python publishes.
 	switch {
 	case l.Minor <= 9:
 		l.FrameLast = 104

@@ -8,14 +8,13 @@ import (
 	"slices"
 )
 
-// carries is the part of a frame's growth that one of those below it must have to be
-// named instead of it.
+// carries is the part of a frame's growth from which a frame called by it is named instead.
 const carries = 0.8
 
-// Grown returns at most limit frames whose shares grew most compared with the other
-// profile, by more than chance. Of a chain of frames that grew together it is the
-// innermost that still has most of the growth: what called it grew because of it. No
-// frame is above another.
+// Grown returns at most limit frames. Their shares grew most compared with the other
+// profile, and by more than chance. Grown returns the innermost frame of a chain that still
+// has most of the growth, because its callers grew because of it. No returned frame calls
+// another one.
 func (t Tree) Grown(limit int) []Node {
 	growth := make([]float64, len(t.Nodes))
 	end := make([]int, len(t.Nodes))          // the first node that is not below

@@ -10,18 +10,18 @@ import (
 	"strconv"
 )
 
-// Bounds of the JSON of a tree. Numbers of MaxNodes frames take at most 1.3 MB.
+// The bounds of the JSON of a tree. The numbers of MaxNodes frames take at most 1.3 MB.
 const (
-	// MaxText is the longest text of a name or file in it.
+	// MaxText bounds the text of a name or file, in bytes.
 	MaxText = 256
-	// maxTexts bounds all texts together: with more of them, each is cut to less. A
-	// character takes up to six bytes where it has to be escaped.
+	// maxTexts bounds all texts together, in bytes. If there are more texts, each text is
+	// cut further. A character that must be escaped takes up to six bytes.
 	maxTexts = 1 << 20
 )
 
-// WriteJSON writes the tree for the script flame.js: parallel arrays, since objects for
-// each frame would be four times the size. There are numbers of the other side only if
-// compared is set.
+// WriteJSON writes the tree for the script flame.js. It writes parallel arrays, because one
+// object per frame would take four times the size. It writes numbers of the other side only
+// if compared is set.
 func (t Tree) WriteJSON(to io.Writer, compared bool) error {
 	w := writer{bufio.NewWriterSize(to, 32<<10)}
 	w.text(`{"unit":`)
@@ -58,7 +58,7 @@ func (t Tree) WriteJSON(to io.Writer, compared bool) error {
 	return w.Flush()
 }
 
-// writer keeps its first error until it is flushed.
+// writer keeps its first error until Flush returns the error.
 type writer struct{ *bufio.Writer }
 
 func (w writer) text(s string) { _, _ = w.WriteString(s) }
@@ -67,8 +67,8 @@ func (w writer) number(v int64) {
 	_, _ = w.Write(strconv.AppendInt(w.AvailableBuffer(), v, 10))
 }
 
-// quote writes a text that is safe inside of a script element too: json.Marshal escapes
-// <, > and &.
+// quote writes a text that is also safe inside a script element, because json.Marshal
+// escapes <, > and &.
 func (w writer) quote(s string) {
 	quoted, err := json.Marshal(s)
 	if err != nil { // no string fails

@@ -12,9 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Clean returns a text from a profile without what would change how the text around it
-// looks: control characters, and those that reverse the direction of writing, are
-// replaced by their code, and bytes that are not UTF-8 by U+FFFD.
+// Clean returns a text from a profile without characters that would change the text around
+// it. It replaces control characters, and characters that reverse the writing direction, by
+// their code. It replaces bytes that are not UTF-8 by U+FFFD.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, unprintable) && utf8.ValidString(s) {
 		return s
@@ -36,7 +36,7 @@ func unprintable(r rune) bool {
 
 const ellipsis = "…"
 
-// Short cuts a text to at most n bytes, with an ellipsis where it was cut.
+// Short cuts a text to at most n bytes. A cut text ends with an ellipsis.
 func Short(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -44,7 +44,7 @@ func Short(s string, n int) string {
 	return texts.Cut(s, max(n-len(ellipsis), 0)) + ellipsis
 }
 
-// ShortPath cuts a path to at most n bytes, of which it keeps the end.
+// ShortPath cuts a path to at most n bytes. It keeps the end of the path.
 func ShortPath(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -1,8 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flame computes what a flame graph and the tables beside it show, from one
-// profile or from two that are compared. It is pure: profiles come in, figures go out.
+// Package flame computes the data of a flame graph and of the tables beside it, from one
+// profile or from two profiles that are compared. It only computes, and has no other
+// effects.
 package flame
 
 import (
@@ -16,40 +17,40 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// Bounds of what is kept of a profile. Of a stack that is too deep the innermost frames
-// are kept; of the stacks that are too many the innermost frame alone.
+// The bounds of the data that is kept of a profile. A stack that is too deep keeps its
+// innermost frames. If all stacks have too many frames, further stacks keep one frame each.
 const (
 	maxStackDepth = 2048
 	maxFrames     = 4 << 20 // of all stacks together
-	maxThreads    = 4096    // names; further ones count as unnamed
-	maxLines      = 16      // lines of a frame, of which the one with most is shown
+	maxThreads    = 4096    // names; further names count as unnamed
+	maxLines      = 16      // lines of a frame; the line with the largest value is shown
 	maxName       = 1024    // bytes of a function's or file's name
 	maxLabel      = 128     // bytes of a thread's name
 )
 
-// maxTotal bounds the sum of all values, so that no sum of some of them overflows.
+// maxTotal bounds the sum of all values, so that partial sums do not overflow.
 const maxTotal = math.MaxInt64 / 4
 
-// Names of frames that no function has.
+// Names of frames without a function.
 const (
 	unknownName = "[unknown]"
 	cutName     = "[outer frames cut]"
 )
 
-// Stacks is a profile, prepared for being filtered and drawn. It is the tree of all
-// calling contexts, in which a sample is a value at a node. It keeps nothing of the
-// profile it was made from, and does not change: any number of goroutines may use it.
+// Stacks is a profile that is prepared for filtering and drawing. It is the tree of all
+// calling contexts, and each sample is a value at a node. Stacks keeps no memory of the
+// original profile. It never changes, so any number of goroutines may use it.
 type Stacks struct {
-	// Unit is that of the values, as in pprof: nanoseconds, bytes, count.
+	// Unit is the unit of the values, as in pprof: nanoseconds, bytes, count.
 	Unit string
-	// Cut is the number of samples whose outer frames were cut.
+	// Cut is the number of samples without some of their outer frames.
 	Cut int
 
 	names []string // of functions, sorted
 	files []string // of functions
 
-	// Nodes are in breadth-first order, siblings by function. Node 0 is the root, which
-	// has no function. The children of n are first[n] up to first[n+1].
+	// Nodes are in breadth-first order, with siblings sorted by function. Node 0 is the
+	// root, which has no function. The children of n are first[n] up to first[n+1].
 	parent   []int32
 	first    []int32
 	function []int32
@@ -98,8 +99,8 @@ func (d *dimension) number(value string) int {
 	return len(d.values) - 1
 }
 
-// New prepares a profile. The values are those of the last sample type, as pprof shows
-// them unless asked for others.
+// New prepares a profile. It uses the values of the last sample type, which is also the
+// default of pprof.
 func New(p *profile.Profile) *Stacks {
 	s := &Stacks{
 		threads: newDimension(maxThreads),
@@ -196,7 +197,7 @@ func newStackBuilder(p *profile.Profile) *stackBuilder {
 	return b
 }
 
-// functionNames gives each name of a function a number, in the order of their occurrence.
+// functionNames numbers the names of functions in the order of their first occurrence.
 type functionNames struct {
 	index        map[string]int32
 	names, files []string
@@ -224,7 +225,7 @@ func (n *functionNames) of(name, file string) int32 {
 	return i
 }
 
-// frames returns the frames of a location, outermost first; at least one.
+// frames returns the frames of a location, outermost first. There is at least one frame.
 func (n *functionNames) frames(l *profile.Location) []frame {
 	frames := make([]frame, 0, max(1, len(l.Line)))
 	for _, line := range slices.Backward(l.Line) {
@@ -276,7 +277,7 @@ func (b *stackBuilder) number(n *functionNames) {
 	}
 }
 
-// objectName is the name of a frame without a function, as pprof prints it.
+// objectName returns the name of a frame without a function, as pprof prints it.
 func objectName(l *profile.Location) string {
 	if l.Mapping == nil || l.Mapping.File == "" {
 		return unknownName
@@ -287,7 +288,7 @@ func objectName(l *profile.Location) string {
 	return path.Base(l.Mapping.File)
 }
 
-// stack adds the stack of the next sample, which pprof has innermost first.
+// stack adds the stack of the next sample. The stack has the innermost location first.
 func (b *stackBuilder) stack(locations []*profile.Location) {
 	room := min(maxStackDepth, maxFrames-len(b.frames))
 	if room < 2 {
@@ -332,7 +333,7 @@ func (b *stackBuilder) of(i int32) []frame {
 	return b.frames[b.offsets[i]:b.offsets[i+1]]
 }
 
-// build makes the tree: the samples are sorted by stack, so that those below a node are
+// build makes the tree. It sorts the samples by stack, so that the samples below a node are
 // neighbours.
 func (s *Stacks) build(b *stackBuilder) {
 	order := make([]int32, len(s.samples))
@@ -395,7 +396,7 @@ func (s *Stacks) build(b *stackBuilder) {
 	s.markRecursion()
 }
 
-// markRecursion sets inner, in one walk through the tree.
+// markRecursion sets inner in one walk through the tree.
 func (s *Stacks) markRecursion() {
 	s.inner = make([]bool, len(s.parent))
 	active := make([]int32, len(s.names)) // how often a function is on the way to the root
@@ -419,7 +420,7 @@ func (s *Stacks) markRecursion() {
 	}
 }
 
-// Size is the estimated memory in bytes.
+// Size returns the estimated memory in bytes.
 func (s *Stacks) Size() int64 {
 	size := int64(len(s.parent))*17 + int64(len(s.samples))*32
 	for i := range s.names {
@@ -428,8 +429,8 @@ func (s *Stacks) Size() int64 {
 	return size + int64(len(s.threads.values))*96
 }
 
-// Filter selects samples by their labels; the zero value selects all. Unlabelled selects
-// those without the label.
+// Filter selects samples by their labels. The zero value selects all samples. Unlabelled
+// selects the samples without the label.
 type Filter struct {
 	Phase, Thread, Wait string
 }
@@ -437,7 +438,7 @@ type Filter struct {
 // Unlabelled is the value of a filter that selects samples without the label.
 const Unlabelled = "-"
 
-// choice is the part of a filter for one label: a number, or -1 for all.
+// choice returns the number of a label's value in a filter, or -1 for all values.
 func (d *dimension) choice(value string) (number int, any bool) {
 	switch value {
 	case "":
@@ -467,7 +468,7 @@ func (s *Stacks) each(filter Filter, f func(*sample)) {
 	}
 }
 
-// totals returns the value of each node with all below it.
+// totals returns the total value of each node, including the nodes below it.
 func (s *Stacks) totals(filter Filter) []int64 {
 	totals := make([]int64, len(s.parent))
 	s.each(filter, func(one *sample) { totals[one.node] += one.value })
@@ -477,7 +478,7 @@ func (s *Stacks) totals(filter Filter) []int64 {
 	return totals
 }
 
-// self returns the value of a node without those below it.
+// self returns the value of a node without the nodes below it.
 func (s *Stacks) self(totals []int64, n int32) int64 {
 	v := totals[n]
 	for _, child := range totals[s.first[n]:s.first[n+1]] {

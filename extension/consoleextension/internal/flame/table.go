@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// Row is a function with its values. Self is what was spent in the function itself,
-// Total is with what it called, each sample once also where it calls itself.
+// Row is a function with its values. Self is the value of the function itself. Total
+// includes the functions that it called, and counts each sample once, even with recursion.
 type Row struct {
 	Function
-	Line        int32 // where most of its samples are; 0 if it is not known
+	Line        int32 // the line with most of its samples; 0 if it is not known
 	Self, Total Value
 }
 
 // Order is the column by which a table is sorted.
 type Order string
 
-// The orders. By difference, of the share of self or total time, begins with what became
-// more.
+// The orders. The orders by difference compare the shares of self or total, and begin with
+// the functions that grew most.
 const (
 	BySelf            Order = "self"
 	ByTotal           Order = "total"
@@ -34,11 +34,11 @@ const (
 type Table struct {
 	Total Value
 	Rows  []Row
-	// Matching is the number of functions that contain the search, Functions of all.
+	// Matching is the number of functions that match the search. Functions counts all.
 	Matching, Functions int
 }
 
-// Table returns at most limit functions whose names contain search, in any case.
+// Table returns at most limit functions with names that contain search, in any case.
 func (q Query) Table(order Order, search string, limit int) Table {
 	here, there := sideOf(q.Of, q.Filter), sideOf(q.Base, q.BaseFilter)
 	t := Table{Total: Value{here.totals[0], there.totals[0]}}
@@ -86,7 +86,7 @@ func (q Query) Table(order Order, search string, limit int) Table {
 	return t
 }
 
-// compare compares two rows; those that are equal stay sorted by name.
+// compare compares two rows. Equal rows stay sorted by name.
 func (t Table) compare(order Order, a, b Row) int {
 	difference := func(v Value) float64 {
 		here, there := v.Share(t.Total)
@@ -109,7 +109,7 @@ func (t Table) compare(order Order, a, b Row) int {
 // functionValue is the value of a function on one side.
 type functionValue struct {
 	self, total int64
-	most        int64 // of a frame; the line is that frame's
+	most        int64 // of one frame; line is the line of this frame
 	line        int32
 }
 
@@ -145,7 +145,7 @@ func (q Query) Total() Value {
 	return Value{sum(q.Of, q.Filter), sum(q.Base, q.BaseFilter)}
 }
 
-// Samples returns the number of samples that the query selects; 0 if it is not known.
+// Samples returns the number of samples that the query selects, or 0 if it is not known.
 func (q Query) Samples() Value {
 	sum := func(s *Stacks, filter Filter) (samples int64) {
 		if s != nil {
@@ -156,8 +156,8 @@ func (q Query) Samples() Value {
 	return Value{sum(q.Of, q.Filter), sum(q.Base, q.BaseFilter)}
 }
 
-// Chance reports whether chance explains that two shares differ, of as many samples: by
-// less than two standard errors. Without the number of samples it does not.
+// Chance reports whether chance may explain the difference of two shares: the difference is
+// at most two standard errors. It returns false if the number of samples is not known.
 func Chance(here, there float64, samples Value) bool {
 	if samples.Here <= 0 || samples.There <= 0 {
 		return false
@@ -167,15 +167,15 @@ func Chance(here, there float64, samples Value) bool {
 	return (here-there)*(here-there) <= 4*p*(1-p)*(1/m+1/n)
 }
 
-// Part is a value of a label, with what the samples that have it are.
+// Part has the samples with one value of a label.
 type Part struct {
 	Label   string // empty for samples without the label
 	Value   Value
 	Samples int64 // here; 0 if it is not known
 }
 
-// parts returns the samples by a label, those with most first. Labels that neither side
-// has samples of are left out.
+// parts returns the samples by the values of a label, the largest part first. A value is
+// left out if neither side has samples of it.
 func (q Query) parts(of func(*Stacks) *dimension, number func(*sample) int) []Part {
 	type sum struct{ value, samples int64 }
 	sums := func(s *Stacks, filter Filter) []sum {
@@ -216,8 +216,8 @@ func (q Query) parts(of func(*Stacks) *dimension, number func(*sample) int) []Pa
 	return parts
 }
 
-// Threads returns the samples by thread.name. The filter of the query for threads does
-// not apply, so that one can be chosen instead of another; likewise below.
+// Threads returns the samples by thread.name. It ignores the query's filter for threads, so
+// that readers can choose another thread. Phases and Waits ignore their filter likewise.
 func (q Query) Threads() []Part {
 	q.Filter.Thread, q.BaseFilter.Thread = "", ""
 	return q.parts(func(s *Stacks) *dimension { return &s.threads }, func(one *sample) int { return int(one.thread) })
@@ -229,7 +229,7 @@ func (q Query) Phases() []Part {
 	return q.parts(func(s *Stacks) *dimension { return &s.phases }, func(one *sample) int { return int(one.phase) })
 }
 
-// Waits returns the samples of waiting threads by what they waited for.
+// Waits returns the samples of waiting threads by the reason for waiting.
 func (q Query) Waits() []Part {
 	q.Filter.Wait, q.BaseFilter.Wait = "", ""
 	return q.parts(func(s *Stacks) *dimension { return &s.waits }, func(one *sample) int { return int(one.wait) })

@@ -8,18 +8,18 @@ import (
 	"math"
 )
 
-// Bounds of what is sent to a browser.
+// The bounds of the data that is sent to a browser.
 const (
-	// MinShare is the share below which a frame is not drawn, nor what is below it. It
-	// doubles until at most MaxNodes are left.
+	// MinShare is the share below which a frame and its callees are not drawn. The share is
+	// doubled until at most MaxNodes frames are left.
 	MinShare = 0.001
 	// MaxNodes and MaxDepth bound the frames of a tree.
 	MaxNodes = 10_000
 	MaxDepth = 512
 )
 
-// Query selects what a tree or a table is of: the samples of Of, compared with those of
-// Base if it is not nil.
+// Query selects the samples of a tree or a table: the samples of Of, and for a comparison
+// the samples of Base. Base is nil without a comparison.
 type Query struct {
 	Of         *Stacks
 	Filter     Filter
@@ -27,7 +27,7 @@ type Query struct {
 	BaseFilter Filter
 }
 
-// Value is a value in the profile, and in the one that it is compared with.
+// Value is a value in the profile, and in the profile that it is compared with.
 type Value struct {
 	Here, There int64
 }
@@ -48,7 +48,7 @@ func share(v, all int64) float64 {
 type Node struct {
 	Function    int32 // its index in Functions; -1 for the root, which is all samples
 	Depth       int32 // 0 for the root
-	Line        int32 // where most of its samples are; 0 if it is not known
+	Line        int32 // the line with most of its samples; 0 if it is not known
 	Total, Self Value
 }
 
@@ -63,11 +63,11 @@ type Tree struct {
 	Total     Value
 	Samples   Value // 0 if it is not known
 	Functions []Function
-	// Nodes are in preorder: the first is the root, and a frame is followed by those
-	// that it called, by name.
+	// Nodes are in preorder. The first node is the root. A frame is followed by the frames
+	// that it called, sorted by name.
 	Nodes []Node
-	// MinShare is the share below which frames were left out, Pruned the number of the
-	// frames that were, and PrunedSelf their value.
+	// MinShare is the share below which frames were left out. Pruned is the number of these
+	// frames, and PrunedSelf is their value.
 	MinShare   float64
 	Pruned     int
 	PrunedSelf Value
@@ -95,7 +95,7 @@ func (q Query) Tree() Tree {
 	return t
 }
 
-// least returns the smallest value that is drawn.
+// least returns the smallest value of a frame that is drawn.
 func least(total int64, share float64) int64 {
 	return max(1, int64(math.Ceil(float64(total)*share)))
 }
@@ -117,8 +117,8 @@ func sideOf(s *Stacks, filter Filter) side {
 	return side{s, filter, s.totals(filter)}
 }
 
-// children returns the first child of a node, and the end of its children. A node below 0
-// is one that this side does not have.
+// children returns the first child of a node, and the end of its children. A negative n
+// means that this side does not have the node.
 func (s side) children(n int32) (from, to int32) {
 	if n < 0 {
 		return 0, 0
@@ -158,8 +158,8 @@ type treeBuilder struct {
 	kept        int              // frames of both sides
 }
 
-// walk adds a frame, which one of the sides may lack, and what is below it. It returns
-// false if there are too many frames.
+// walk adds a frame and the frames below it. One of the sides may lack the frame. walk
+// returns false if there are too many frames.
 func (b *treeBuilder) walk(x, y, depth int32) bool {
 	if len(b.nodes) == MaxNodes {
 		return false

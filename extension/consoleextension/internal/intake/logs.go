@@ -1,9 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package intake takes OTLP into the store: events of gates and policies, readings of
-// units, profiles, and what collectors report about themselves. It ignores everything
-// else.
+// Package intake reads OTLP into the store: events of gates and policies, readings of
+// units, profiles, and the metrics and logs of collectors. It ignores all other data.
 package intake
 
 import (
@@ -41,7 +40,7 @@ func Logs(ctx context.Context, to *store.Store, ld plog.Logs) error {
 	return to.Commit(ctx)
 }
 
-// event puts an event into the store. It returns false for other records.
+// event puts an event of hotprofile into the store. It returns false for other records.
 func event(to *store.Store, resource map[string]string, r plog.LogRecord) bool {
 	name := r.EventName()
 	if name == "" {
@@ -113,7 +112,7 @@ type ownLogs struct {
 	starts bool
 }
 
-// add adds a log record. Where it was logged in the code is left out.
+// add adds a log record. It leaves out the attributes with the place in the code.
 func (o *ownLogs) add(scope pcommon.InstrumentationScope, r plog.LogRecord) {
 	l := store.Log{
 		At: timeOf(r), Severity: severity(r), Body: r.Body().AsString(), Attributes: textsOf(r.Attributes()),
@@ -153,12 +152,12 @@ func severity(r plog.LogRecord) string {
 	return strings.ToUpper(r.SeverityText())
 }
 
-// isCollector reports whether a scope is one of a collector's own.
+// isCollector reports whether a collector itself uses a scope.
 func isCollector(scope string) bool {
 	return strings.HasPrefix(scope, "go.opentelemetry.io/collector/") || strings.HasPrefix(scope, "github.com/hotprofile/")
 }
 
-// instanceOf returns the collector that a resource names. It has no ID if it names none.
+// instanceOf returns the collector that a resource names. Without a name, it has no ID.
 func instanceOf(resource map[string]string) store.Instance {
 	i := store.Instance{
 		ID: resource[attr.ServiceInstanceID], Host: resource[attr.HostName], Service: resource[attr.ServiceName],
@@ -207,7 +206,7 @@ func numberAt(m pcommon.Map, key string) float64 {
 	return 0
 }
 
-// seconds returns a span of at most a year.
+// seconds returns a time span of at most a year.
 func seconds(f float64) time.Duration {
 	const most = 365 * 24 * 3600
 	if !(f > 0) {

@@ -25,11 +25,11 @@ const (
 	unitState     = attr.Prefix + "unit.state"
 )
 
-// ownPrefixes are those of the names of a collector's own metrics.
+// ownPrefixes are the prefixes of the names of a collector's own metrics.
 var ownPrefixes = []string{"otelcol_", "otelcol.", "cpu_profiler.", "cpu_trigger.", "hot_units.", "pprof.", "console."}
 
-// Metrics puts the readings of units, and the metrics of collectors, into the store. It
-// does not wait for the disk.
+// Metrics puts the readings and the peers of units, and the metrics of collectors, into the
+// store. It does not wait for the disk.
 func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 	for _, rm := range md.ResourceMetrics().All() {
 		resource := textsOf(rm.Resource().Attributes())
@@ -66,7 +66,7 @@ func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 	return ctx.Err()
 }
 
-// units are the readings of the units of a resource. In general there is one.
+// units has the readings of the units of a resource. Usually there is one unit.
 type units struct {
 	resource map[string]string
 	all      map[string]*unitReadings // by hotprofile.unit
@@ -102,7 +102,7 @@ func (u *units) of(name string) *unitReadings {
 	return r
 }
 
-// add adds a point. The value and the threshold of a reading are points of two metrics.
+// add adds a point. Two metrics have the value and the threshold of a reading.
 func (u *units) add(metric string, p pmetric.NumberDataPoint) {
 	a := p.Attributes()
 	name := text(a, attr.Unit)
@@ -131,7 +131,7 @@ func (u *units) add(metric string, p pmetric.NumberDataPoint) {
 	}
 }
 
-// points returns the points of a gauge or a sum, else none.
+// points returns the points of a gauge or a sum, and no points of other metrics.
 func points(m pmetric.Metric) pmetric.NumberDataPointSlice {
 	switch m.Type() {
 	case pmetric.MetricTypeGauge:
@@ -142,7 +142,7 @@ func points(m pmetric.Metric) pmetric.NumberDataPointSlice {
 	return pmetric.NewNumberDataPointSlice()
 }
 
-// valueOf returns the value of a point; NaN if it has none.
+// valueOf returns the value of a point, or NaN if the point has no value.
 func valueOf(p pmetric.NumberDataPoint) float64 {
 	switch {
 	case p.Flags().NoRecordedValue():
@@ -163,8 +163,7 @@ func isOwn(name string) bool {
 	return false
 }
 
-// appendOwn adds the points of a collector's own metric: of sums and gauges, and of
-// histograms the mean.
+// appendOwn adds the points of a collector's own metric. For histograms, it adds the mean.
 func appendOwn(all []store.Metric, m pmetric.Metric) []store.Metric {
 	monotonic := m.Type() == pmetric.MetricTypeSum && m.Sum().IsMonotonic()
 	delta := monotonic && m.Sum().AggregationTemporality() == pmetric.AggregationTemporalityDelta

@@ -14,11 +14,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// peerPrefix is that of the metrics of peers, which the receiver hot_units emits.
+// peerPrefix is the prefix of the metrics of peers, which the receiver hot_units emits.
 const peerPrefix = attr.Prefix + "peer."
 
-// peerCounters and peerGauges have the index of each value of a peer. The key is the
-// metric's name, followed by the direction or the limit of the point if it has one.
+// peerCounters and peerGauges map a key to the index of a peer's value. The key is the name
+// of the metric. If a point has a direction or a limit, the key ends with it.
 var (
 	peerCounters = map[string]int{
 		"io transmit":               store.PeerSent,
@@ -40,7 +40,7 @@ var (
 	}
 )
 
-// peers are the reports of the peers of a resource, by hotprofile.unit.
+// peers has the reports about the peers of a resource, by hotprofile.unit.
 type peers struct {
 	resource map[string]string
 	all      map[string]map[reportKey]store.PeerReport
@@ -55,7 +55,7 @@ func newPeers(resource map[string]string) *peers {
 	return &peers{resource: resource, all: map[string]map[reportKey]store.PeerReport{}}
 }
 
-// add adds a point. The values of a peer are points of several metrics.
+// add adds a point. Several metrics have the values of a peer.
 func (p *peers) add(metric string, point pmetric.NumberDataPoint) {
 	a := point.Attributes()
 	unit, value := text(a, attr.Unit), valueOf(point)

@@ -20,8 +20,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Profiles adds the samples of profiles that left a gate to the store, and their
-// openings. It does not change or keep the profiles. They are on disk 4 seconds later.
+// Profiles adds the samples of profiles that passed a gate, and their openings, to the
+// store. It does not change or keep the profiles. The samples are on disk 4 seconds later.
 func Profiles(to *store.Store, pd pprofile.Profiles) {
 	d := dictionary.NewReader(pd.Dictionary())
 	for _, rp := range pd.ResourceProfiles().All() {
@@ -51,13 +51,13 @@ func addProfile(to *store.Store, d dictionary.Reader, r resource, scope string, 
 	}
 }
 
-// resource has the attributes of a resource that the store keeps.
+// resource has the attributes of a resource that the console uses.
 type resource struct {
 	executable, origin, host, policy, kind string
 	kept                                   map[string]string
 }
 
-// maxAttributes bounds the attributes of a resource that are read; the store keeps fewer.
+// maxAttributes bounds the attributes of a resource that are read. The store keeps fewer.
 const maxAttributes = 128
 
 func resourceOf(attributes pcommon.Map) resource {
@@ -86,8 +86,8 @@ func resourceOf(attributes pcommon.Map) resource {
 		case attr.TriggerKind:
 			r.kind = text
 		}
-		// What differs between the processes of a unit is not the unit's, and what is
-		// about the trigger is in its opening.
+		// Attributes that differ between the processes of a unit do not belong to the unit.
+		// The opening has the attributes of the trigger.
 		if strings.HasPrefix(k, "process.") && k != attr.ExecutableName || strings.HasPrefix(k, attr.Prefix) {
 			continue
 		}
@@ -122,7 +122,7 @@ func openingOf(attributes map[string]string, r resource) store.Opening {
 		Until:     moment(attributes[attr.TriggerUntil]),
 	}
 	if o.Policy == "" {
-		// Of several policies the first is that of the opening.
+		// If there are several policies, the first policy opened the gate.
 		first, _, _ := strings.Cut(attributes[attr.TriggerPolicy], ",")
 		o.Policy = clip(first, maxName)
 	}
@@ -139,7 +139,7 @@ func openingOf(attributes map[string]string, r resource) store.Opening {
 	return o
 }
 
-// clip returns the first n bytes of a text, and not the memory of the rest.
+// clip returns the first n bytes of a text, without keeping the rest in memory.
 func clip(s string, n int) string {
 	return strings.ToValidUTF8(texts.Cut(s, n), "")
 }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exchange exchanges two files. The error is errors.ErrUnsupported where the file system
-// cannot.
+// exchange exchanges two files. It returns errors.ErrUnsupported if the file system cannot
+// exchange files.
 func exchange(a, b string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 	switch {
@@ -28,7 +28,7 @@ func exchange(a, b string) error {
 // maxAttributes bounds the names of a file's extended attributes, and each value, in bytes.
 const maxAttributes = 64 << 10
 
-// copyAttributes copies the extended attributes of a file, which hold its access control
+// copyAttributes copies the extended attributes of a file. These hold its access control
 // lists and labels.
 func copyAttributes(from string, to *os.File) error {
 	names, value := make([]byte, maxAttributes), make([]byte, maxAttributes)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// own gives a file the owner and the group of another one.
+// own gives a file the owner and the group of another file.
 func own(f *os.File, like fs.FileInfo) error {
 	was, ok := like.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -30,7 +30,7 @@ func own(f *os.File, like fs.FileInfo) error {
 	return f.Chown(int(was.Uid), int(was.Gid))
 }
 
-// writable returns why files of a directory cannot be replaced.
+// writable returns an error if files of a directory cannot be replaced.
 func writable(dir string) error {
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return fmt.Errorf("the directory %s cannot be written: %w", dir, err)

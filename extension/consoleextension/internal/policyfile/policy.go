@@ -14,23 +14,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Policy has the parts of a policy that a form edits, as texts. An empty one is absent.
+// Policy has the parts of a policy that a form edits, as texts. A part is absent if empty.
 type Policy struct {
 	Name string
 	// Key and Glob are the first pair of match.
 	Key, Glob string
-	// Monitor, Threshold and AverageOver are of the first condition of any_of.
+	// Monitor, Threshold and AverageOver belong to the first condition of any_of.
 	Monitor, Threshold, AverageOver string
 	Duration, Cooldown              string
-	// MoreMatch and MoreConditions are the numbers of further pairs and conditions, which
-	// stay as they are.
+	// MoreMatch and MoreConditions are the numbers of further pairs and conditions. The
+	// form does not change these.
 	MoreMatch, MoreConditions int
 }
 
-// errOneLine is returned for a list whose policies cannot be told apart by lines.
+// errOneLine is returned if lines do not separate the policies of a list.
 var errOneLine = errors.New("the form edits a list with each policy on lines of its own, that begin with a dash: edit the text")
 
-// Policies returns the policies of a document, as far as a form edits them.
+// Policies returns the policies of a document, with the parts that a form edits.
 func Policies(document []byte) (found []Policy, err error) {
 	items, err := itemsOf(document)
 	for _, item := range items {
@@ -39,9 +39,9 @@ func Policies(document []byte) (found []Policy, err error) {
 	return found, err
 }
 
-// Put returns a document in which a policy has the parts of p, and its other parts as
-// before. name is the policy's name until now; empty adds a policy at the end. All other
-// lines of the document stay as they are.
+// Put returns a document in which the policy called name has the parts of p. If name is
+// empty, Put adds a policy at the end. The other parts of the policy and all other lines of
+// the document stay as they are.
 func Put(document []byte, name string, p Policy) ([]byte, error) {
 	items, err := itemsOf(document)
 	if err != nil {
@@ -67,7 +67,8 @@ func Put(document []byte, name string, p Policy) ([]byte, error) {
 	}
 	first, last, indent := linesOf(document, items, i)
 	lines := bytes.SplitAfter(document, []byte("\n"))
-	// Its lines are read by themselves, so that comments of other policies are not theirs.
+	// The lines are parsed separately, or else they would include comments of other
+	// policies.
 	alone, err := itemsOf(bytes.Join(lines[first:last], nil))
 	if err != nil || len(alone) != 1 {
 		return nil, errors.Join(errOneLine, err)
@@ -85,7 +86,7 @@ func Put(document []byte, name string, p Policy) ([]byte, error) {
 	return out, nil
 }
 
-// itemsOf returns the policies of a document, each a mapping.
+// itemsOf returns the policies of a document, which are mappings.
 func itemsOf(document []byte) ([]*yaml.Node, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(document, &root); err != nil {
@@ -110,7 +111,7 @@ func itemsOf(document []byte) ([]*yaml.Node, error) {
 }
 
 // linesOf returns the lines of a policy, from first up to last, and the indentation of its
-// dash. Comments and blank lines after it are the next policy's.
+// dash. Comments and blank lines after the policy belong to the next policy.
 func linesOf(document []byte, items []*yaml.Node, i int) (first, last int, indent string) {
 	lines := bytes.Split(document, []byte("\n"))
 	dash := func(item *yaml.Node) int {
@@ -192,7 +193,7 @@ func encode(item *yaml.Node, p Policy, indent string) ([]byte, error) {
 	return []byte(out.String()), err
 }
 
-// part returns the list or mapping of a key, which it adds where there is none.
+// part returns the list or mapping of a key. It adds the key if there is none.
 func part(node *yaml.Node, key string, kind yaml.Kind) *yaml.Node {
 	v := valueOf(node, key)
 	if v == nil {
@@ -205,7 +206,7 @@ func part(node *yaml.Node, key string, kind yaml.Kind) *yaml.Node {
 	return v
 }
 
-// valueOf returns the value of a mapping's key; nil if there is none.
+// valueOf returns the value of a mapping's key, or nil if the key is missing.
 func valueOf(node *yaml.Node, key string) *yaml.Node {
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		if node.Content[i].Value == key {
@@ -215,7 +216,7 @@ func valueOf(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// The tags of values: a text is quoted where it looks like a number.
+// The tags of values. A value tagged text is quoted if it looks like a number.
 const (
 	text  = "!!str"
 	plain = ""

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policyfile reads and replaces the file that cpu_trigger reads its policies
-// from. It does not know what is in it: the component that reads the file checks it.
+// Package policyfile reads and replaces the file from which cpu_trigger reads its policies.
+// It does not know the format: the component that reads the file checks the content.
 package policyfile
 
 import (
@@ -21,16 +21,16 @@ import (
 	"github.com/hotprofile/hotprofile/internal/boundedread"
 )
 
-// previousSuffix ends the name of the file that keeps the version before the last save.
+// previousSuffix is the suffix of the file that keeps the version before the last save.
 const previousSuffix = ".previous"
 
-// ErrNoReader is returned where nothing can check a document.
+// ErrNoReader is returned if no component can check a document.
 var ErrNoReader = errors.New("no cpu_trigger of this collector reads the file by policies_from.file, so that nothing can check a new version")
 
-// ErrNotEditable is returned where edit is not set.
+// ErrNotEditable is returned if edit is not set.
 var ErrNotEditable = errors.New("the file is not edited here: edit is not set")
 
-// ErrChanged is returned if the file is another one than the one that was edited.
+// ErrChanged is returned if the file changed after the edited version was read.
 var ErrChanged = errors.New("the file has changed since it was shown")
 
 // InvalidError lists the faults of a document.
@@ -44,15 +44,15 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 // Reader is a component that reads the file.
 type Reader struct {
 	Name string
-	// Check returns what is wrong with a document.
+	// Check returns the faults of a document, or nil.
 	Check func(document []byte) error
-	// Doubts returns what is probably a mistake in a document. It may be nil.
+	// Doubts returns probable mistakes in a document. Doubts may be nil.
 	Doubts func(document []byte) []string
-	// Version is the version in force; empty: none of this file.
+	// Version is the version in force. It is empty if no version of this file is in force.
 	Version string
 }
 
-// File is the file. It is safe for concurrent use.
+// File is the policy file. It is safe for concurrent use.
 type File struct {
 	path    string
 	edit    bool
@@ -61,7 +61,7 @@ type File struct {
 	busy chan struct{} // holds a token while the disk is used
 }
 
-// New returns the file of a path. edit allows to replace it.
+// New returns the file of a path. The file can be replaced only if edit is true.
 func New(path string, edit bool, readers func() []Reader) *File {
 	return &File{path: path, edit: edit, readers: readers, busy: make(chan struct{}, 1)}
 }
@@ -69,13 +69,13 @@ func New(path string, edit bool, readers func() []Reader) *File {
 // Path returns the path.
 func (f *File) Path() string { return f.path }
 
-// Readers returns who reads the file.
+// Readers returns the components that read the file.
 func (f *File) Readers() []Reader { return f.readers() }
 
 // Document is a version of the file.
 type Document struct {
 	Text []byte
-	// Version is the beginning of its SHA-256, as the log of cpu_trigger has it.
+	// Version is the first 12 hexadecimal digits of its SHA-256, as cpu_trigger logs it.
 	Version string
 }
 
@@ -85,8 +85,8 @@ func VersionOf(text []byte) string {
 	return hex.EncodeToString(sum[:])[:12]
 }
 
-// Read returns the file as it is now. It returns when the context ends, whatever the
-// disk does.
+// Read returns the file as it is now. Read returns when the context ends, even if the disk
+// hangs.
 func (f *File) Read(ctx context.Context) (Document, error) {
 	var doc Document
 	err := f.do(ctx, func() error {
@@ -100,8 +100,8 @@ func (f *File) Read(ctx context.Context) (Document, error) {
 	return doc, nil
 }
 
-// Editable returns nil if Save can work: it is allowed, someone checks what is saved, and
-// the directory can be written.
+// Editable returns nil if Save can work: edit is set, a component checks documents, and the
+// directory is writable.
 func (f *File) Editable() error {
 	switch {
 	case !f.edit:
@@ -130,7 +130,7 @@ func (f *File) Check(document []byte) error {
 	return nil
 }
 
-// Doubts returns what is probably a mistake in a document, as its readers say.
+// Doubts returns probable mistakes in a document, according to all readers.
 func (f *File) Doubts(document []byte) (all []string) {
 	for _, r := range f.readers() {
 		if r.Doubts != nil {
@@ -141,11 +141,11 @@ func (f *File) Doubts(document []byte) (all []string) {
 	return slices.Compact(all)
 }
 
-// Save replaces the version of the file that is known as from. That version stays beside
-// it, with the suffix .previous. Owner, mode, access control lists and labels stay as they
-// are. A reader of the file sees the old version or the new one, also after a crash. If
-// another writer has replaced the file meanwhile, its version stays, and Save returns
-// ErrChanged.
+// Save replaces the version of the file that is known as from. It keeps the old version
+// beside the file, with the suffix .previous. Owner, mode, access control lists and labels
+// stay as they are. A reader of the file sees either the old or the new version, also after
+// a crash. If another writer has replaced the file meanwhile, Save keeps the other writer's
+// version and returns ErrChanged.
 func (f *File) Save(ctx context.Context, from string, document []byte) error {
 	if err := f.Editable(); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 		if removeErr := os.Remove(temp); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {
 			err = errors.Join(err, removeErr)
 		}
-		// So that the new names survive a crash of the host, where the system can.
+		// The new names then survive a crash of the host, if the system supports it.
 		if d, openErr := os.Open(filepath.Dir(path)); openErr == nil {
 			_ = d.Sync()
 			_ = d.Close()
@@ -188,8 +188,8 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 	})
 }
 
-// swap exchanges a file and the one at the path, which must be the version from, and keeps
-// that one as the previous version. new is the version of the file.
+// swap exchanges a file with the file at the path, which must be the version from. It keeps
+// the old file as the previous version. new is the version of the new file.
 func swap(file, path, from, new string) error {
 	if err := exchange(file, path); err != nil {
 		return err
@@ -201,8 +201,8 @@ func swap(file, path, from, new string) error {
 	if is(from) {
 		return os.Rename(file, path+previousSuffix)
 	}
-	// Another writer's version was there, which goes back. In the meantime a further one may
-	// have come: it is the newest.
+	// Another writer had replaced the file, so the other writer's version goes back. If yet
+	// another version arrived in the meantime, the newest version stays.
 	err := exchange(file, path)
 	if err == nil && !is(new) {
 		err = errors.Join(exchange(file, path), os.Rename(file, path+previousSuffix))
@@ -210,8 +210,8 @@ func swap(file, path, from, new string) error {
 	return errors.Join(ErrChanged, err)
 }
 
-// replace is swap where files cannot be exchanged: a version that another writer renames
-// to the path in the last moment is lost.
+// replace does the work of swap if files cannot be exchanged. It loses a version that
+// another writer renames to the path at the last moment.
 func replace(file, path string, old []byte, like fs.FileInfo) error {
 	previous, err := writeBeside(path, old, like)
 	if err == nil {
@@ -228,8 +228,8 @@ func replace(file, path string, old []byte, like fs.FileInfo) error {
 	return os.Rename(file, path)
 }
 
-// do runs one use of the disk at a time on a goroutine of its own, which a file system
-// that hangs holds.
+// do runs one use of the disk at a time. It uses a separate goroutine, so that a hanging
+// file system blocks only this goroutine.
 func (f *File) do(ctx context.Context, use func() error) error {
 	select {
 	case f.busy <- struct{}{}:
@@ -253,8 +253,8 @@ func (f *File) late(ctx context.Context) error {
 	return fmt.Errorf("%s: the disk does not answer: %w", f.path, ctx.Err())
 }
 
-// writeBeside writes a file in the directory of another one, with its owner, mode, access
-// control lists and labels, and returns its name.
+// writeBeside writes a file in the directory of another file, and returns its name. The new
+// file has the same owner, mode, access control lists and labels.
 func writeBeside(path string, content []byte, like fs.FileInfo) (name string, err error) {
 	temp, err := os.CreateTemp(filepath.Dir(path), ".hotprofile-*.tmp")
 	if err != nil {

@@ -17,16 +17,16 @@ type point struct {
 	count          uint32 // readings; 0 if their values are not known
 }
 
-// series are the points of a condition, by its index in the unit.
+// series has the points of a condition, which is identified by its index in the unit.
 type series struct {
 	condition int
 	points    []point
 }
 
-// A block has the readings of a unit over a span: for each condition its index, the
-// number of points, the times as differences of differences, the thresholds as runs,
-// and the values as differences of short floats. A reading that does not change takes
-// two bytes, one that does about four; a thinned point three to nine.
+// A block has the readings of a unit over a time span. For each condition, a block has the
+// index, the number of points, the times as differences of differences, the thresholds as
+// runs, and the values as differences of short floats. A reading takes two bytes if it does
+// not change, and else about four. A thinned point takes three to nine bytes.
 
 const (
 	maxBlockPoints = 4096 // of a condition
@@ -35,8 +35,8 @@ const (
 
 var errBlock = errors.New("damaged block of readings")
 
-// short returns a float as an integer with the same order, with 14 bits after the
-// leading one: it errs by at most 0.004 %.
+// short returns a float as an integer with the same order. It keeps 14 bits after the
+// leading bit, so the error is at most 0.004 %.
 func short(f float32) int64 {
 	const drop = 9
 	if f != f {
@@ -102,7 +102,7 @@ func appendBlock(b []byte, all []series, thinned bool) []byte {
 	return b
 }
 
-// readBlock decodes a block, and adds its points to those of each condition.
+// readBlock decodes a block, and calls add for each point.
 func readBlock(b []byte, add func(condition int, p point)) error {
 	r := blockReader{rest: b}
 	kind := r.byte()
@@ -154,7 +154,7 @@ func readBlock(b []byte, add func(condition int, p point)) error {
 	return nil
 }
 
-// blockReader reads numbers. After one that is not there, or too large, all are 0.
+// blockReader reads numbers. After a missing or too large number, all numbers are 0.
 type blockReader struct {
 	rest []byte
 	bad  bool

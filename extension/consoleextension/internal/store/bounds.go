@@ -12,30 +12,30 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Bounds of what the store keeps in memory, and so in the database. Programs and hosts
-// choose the names in it. Each comment says what is dropped at the bound.
+// The bounds of the data in memory, and so in the database. Programs and hosts choose the
+// names in the data. Each comment names the data that is dropped at the bound.
 const (
-	maxUnits      = 10_000  // units that are gone, the longest first; while all are there, new ones
-	maxConditions = 64      // of a unit: those that it has no longer, then new ones
-	maxSeries     = 50_000  // conditions of all units: new ones
-	maxStates     = 64      // policies of a unit: new ones
-	maxHead       = 500_000 // readings that are not yet on disk: new ones
-	maxSeriesHead = 128     // of one condition: new ones
+	maxUnits      = 10_000  // units that are gone, the longest gone first; if none is gone, new units
+	maxConditions = 64      // of a unit: new conditions
+	maxSeries     = 50_000  // of all units: new conditions
+	maxStates     = 64      // policies of a unit: states that are gone, then new states
+	maxHead       = 500_000 // not yet on disk: new readings
+	maxSeriesHead = 128     // of one condition, not yet on disk: new readings
 
-	maxUnitPeers = 64     // of a unit: new ones
-	maxPeers     = 20_000 // of all units: new ones
+	maxUnitPeers = 64     // of a unit: new peers
+	maxPeers     = 20_000 // of all units: new peers
 
-	maxOpenings     = 10_000 // old baselines, then the oldest
+	maxOpenings     = 10_000 // old baselines, then the oldest openings
 	maxUnitOpenings = 1_000  // of a unit: its oldest
 	maxRefusals     = 20_000 // the oldest
 	maxUnitRefusals = 1_000  // of a unit: its oldest
 	maxChanges      = 256    // of policies: the oldest
 	maxThresholds   = 16     // of a condition in PolicySummary
 
-	maxInstances     = 256    // the one that has been silent longest
-	maxMetrics       = 1_000  // of an instance: new ones
-	maxAllMetrics    = 50_000 // of all instances: new ones
-	maxStartLogs     = 64     // of an instance: new ones
+	maxInstances     = 256    // the collector that was silent for longest
+	maxMetrics       = 1_000  // of an instance: new metrics
+	maxAllMetrics    = 50_000 // of all instances: new metrics
+	maxStartLogs     = 64     // of an instance: new logs
 	maxWarnings      = 128    // of an instance: the oldest
 	maxLogAttributes = 16
 
@@ -53,14 +53,15 @@ var identity = []string{
 	attr.ExecutableName, attr.PID, attr.HostName,
 }
 
-// cutText returns the beginning of a text as valid UTF-8, in at most n bytes that do not
-// keep the rest in memory.
+// cutText returns the beginning of a text as valid UTF-8. It takes at most n bytes of the
+// text, and does not keep the rest in memory.
 func cutText(s string, n int) string {
 	return strings.ToValidUTF8(texts.Cut(s, n), "\uFFFD")
 }
 
-// boundAttributes returns the attributes that are kept within n and bytes: those of
-// identity first, then by name. cut reports whether there were more.
+// boundAttributes returns at most n attributes with at most so many bytes. The attributes
+// of identity come first, then the others by name. cut reports whether attributes are left
+// out.
 func boundAttributes(all map[string]string, n, bytes int) (kept map[string]string, size int, cut bool) {
 	kept = make(map[string]string, min(len(all), n))
 	keep := func(k, v string) {

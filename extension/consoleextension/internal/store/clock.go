@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// clock counts the seconds of the store's life. Ages in the store depend on it alone:
-// it counts while the store is open, whatever the system's clock does. Over the time
-// that the store was closed it takes the system's clock's word, for at most half of
-// MaxAge: so a clock that was wrong when the store was opened makes nothing too old, and
-// at worst something is kept longer. It begins at 1: 0 is never.
+// clock counts the seconds of the store's life from 1 on, because 0 means never. Ages in
+// the store depend only on this clock. While the store is open, the clock ignores changes
+// of the system's clock. For the time that the store was closed, the clock trusts the
+// system's clock, but for at most half of MaxAge. A wrong system clock at Open therefore
+// makes no data too old. At worst, data is kept longer.
 type clock struct {
 	start  int64 // seconds that it had counted when the store was opened, at least 1
 	opened time.Duration
 	uptime func() time.Duration
 }
 
-// life is a clock as the database keeps it.
+// life is a clock as the database stores it.
 type life struct {
 	Seconds int64 `json:"seconds"`
 	Wall    int64 `json:"wall"` // seconds since 1970, at that moment
@@ -36,8 +36,8 @@ func newClock(was life, now time.Time, maxAge time.Duration, uptime func() time.
 
 func (c clock) now() int64 { return c.start + int64((c.uptime()-c.opened)/time.Second) }
 
-// plausible returns the time of a record: its own, unless no clock that is nearly right
-// can have written it. Then it is the time of its arrival.
+// plausible returns the time of a record. If no clock that is nearly right can have set
+// this time, plausible returns the time of arrival.
 func (s *Store) plausible(at time.Time) time.Time {
 	now := s.options.Now()
 	if at.IsZero() || at.Unix() == 0 {
@@ -50,5 +50,5 @@ func (s *Store) plausible(at time.Time) time.Time {
 	return at
 }
 
-// ahead is the time that the clock of a host may be ahead of ours.
+// ahead is the time by which the clock of a host may be ahead of the console's clock.
 const ahead = 10 * time.Minute

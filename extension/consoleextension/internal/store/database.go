@@ -45,14 +45,14 @@ type database struct {
 	sql *sql.DB    // nil: it could not be opened anew
 }
 
-// connect opens a file, which is its user's alone, with one connection.
+// connect opens a file with one connection. Only the user of the process may read the file.
 func connect(path string, pragmas ...string) (*sql.DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
-	// SQLite would let others read a new file. One that is there is not opened here: to close
-	// it would end SQLite's locks on it.
+	// SQLite would let others read a new file. An existing file is not opened here, because
+	// closing the file would end SQLite's locks on it.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err == nil {
 		err = file.Close()
@@ -68,8 +68,8 @@ func connect(path string, pragmas ...string) (*sql.DB, error) {
 	return db, err
 }
 
-// lockDirectory lets one store at a time use a directory, until it is closed or its process
-// ends. The lock has a file of its own, for a damaged database is set aside.
+// lockDirectory locks a directory for one store, until the lock is closed or the process
+// ends. The lock has its own file because a damaged database is set aside.
 func lockDirectory(dir string) (*sql.DB, error) {
 	db, err := connect(filepath.Join(dir, "lock"), "locking_mode(EXCLUSIVE)", "journal_mode(MEMORY)")
 	if err == nil {
@@ -84,7 +84,7 @@ func lockDirectory(dir string) (*sql.DB, error) {
 	return nil, fmt.Errorf("lock the console's directory %s: %w", dir, err)
 }
 
-// code returns SQLite's code of an error; 0 if it has none.
+// code returns SQLite's code of an error, or 0 if the error has no code.
 func code(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code() & 0xFF
@@ -92,7 +92,7 @@ func code(err error) int {
 	return 0
 }
 
-// damage returns an error as errDamaged if it says that the file is damaged.
+// damage wraps an error in errDamaged if SQLite reports a damaged file.
 func damage(err error) error {
 	if c := code(err); c == sqlite3.SQLITE_CORRUPT || c == sqlite3.SQLITE_NOTADB {
 		return fmt.Errorf("%w: %w", errDamaged, err)
@@ -110,8 +110,8 @@ func openDatabase(path string, o Options) (*database, error) {
 	return d, err
 }
 
-// open opens the file, and checks it. A file that is complete is not written, so that a
-// store on a full disk opens.
+// open opens the file, and checks it. A complete file is not written, so that a store opens
+// on a full disk.
 func (d *database) open() error {
 	sync := "synchronous(FULL)"
 	if d.noSync {
@@ -145,8 +145,8 @@ func (d *database) open() error {
 	return nil
 }
 
-// replace sets the file aside, and opens a new one. Of files that were set aside only this
-// one stays.
+// replace sets the file aside, and opens a new file. Files that were set aside before are
+// removed.
 func (d *database) replace(cause error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -180,7 +180,7 @@ func (d *database) aside() (files []string) {
 	return files
 }
 
-// use calls f with the database, which is opened anew if that failed before.
+// use calls f with the database. It opens the database if an earlier attempt failed.
 func (d *database) use(f func(*sql.DB) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -192,7 +192,7 @@ func (d *database) use(f func(*sql.DB) error) error {
 	return damage(f(d.sql))
 }
 
-// update calls f with a transaction, which is committed unless f fails.
+// update calls f with a transaction, and commits the transaction unless f fails.
 func (d *database) update(f func(*sql.Tx) error) error {
 	return d.use(func(db *sql.DB) error {
 		tx, err := db.Begin()
@@ -206,7 +206,7 @@ func (d *database) update(f func(*sql.Tx) error) error {
 	})
 }
 
-// number returns the number that a query has; a default if there is none.
+// number returns the number that a query returns, or a default if there is no number.
 func (d *database) number(otherwise int64, query string, args ...any) (n int64, err error) {
 	var is sql.NullInt64
 	err = d.use(func(db *sql.DB) error { return db.QueryRow(query, args...).Scan(&is) })
@@ -235,7 +235,8 @@ func eachRow(rows *sql.Rows, err error, f func(*sql.Rows) error) error {
 	return cmp.Or(err, rows.Err(), rows.Close())
 }
 
-// shrink gives the pages that are free back to the disk: all, or when they are a quarter.
+// shrink returns free pages to the disk. Unless all is true, it waits until a quarter is
+// free.
 func (d *database) shrink(all bool) error {
 	pages, err := d.number(0, "PRAGMA page_count")
 	if err != nil {
@@ -261,7 +262,7 @@ func (d *database) close() error {
 	return d.sql.Close()
 }
 
-// size returns the bytes of the file, and of those that were set aside.
+// size returns the bytes of the file, and of the files that were set aside.
 func (d *database) size() (n int64) {
 	for _, f := range append(d.aside(), d.path) {
 		if st, err := os.Stat(f); err == nil {

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// starting is the time after the start of a collector, in seconds, for which what it
-	// logs is kept though it is no warning.
+	// starting is the time after the start of a collector, in seconds, for which all logs
+	// are kept. Later, only warnings and errors are kept.
 	starting = 120
-	// metricsEvery is the time between two writes of the metrics of instances, in
-	// seconds. They are written at Close too, and come anew with every export.
+	// metricsEvery is the time between two writes of the metrics of instances, in seconds.
+	// Metrics are also written at Close, and arrive anew with every export.
 	metricsEvery = 900
 
 	maxLogBytes        = 32 << 10 // of the warnings of an instance, and of its other logs
@@ -43,9 +43,9 @@ type instanceRecord struct {
 	Start, Warnings []Log
 }
 
-// PutMetrics adds the newest points of metrics of a collector. Of the instance it takes
-// ID, Host, Service, Version and Resource. PerSecond of a monotonic metric is computed
-// from the point before.
+// PutMetrics adds the newest points of metrics of a collector. It uses ID, Host, Service,
+// Version and Resource of the instance. It computes PerSecond of a monotonic metric from
+// the previous point.
 func (s *Store) PutMetrics(of Instance, metrics []Metric) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,9 +89,9 @@ func metricKey(m Metric) string {
 	return b.String()
 }
 
-// PutLogs adds log records of a collector, the oldest first: warnings and errors, by
-// their Severity, and others if they come soon after it started. starts: the first of
-// them is the first after a start.
+// PutLogs adds log records of a collector, the oldest first. Warnings and errors are kept,
+// by their Severity. Other records are kept only soon after the collector started. starts
+// is true if the first record is the first after a start.
 func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +140,8 @@ func logBytes(l Log) int {
 	return n
 }
 
-// instance returns a collector that gives a sign of life. nil: it has no ID.
+// instance finds or adds a collector, and marks it as seen. It returns nil if the collector
+// has no ID.
 func (s *Store) instance(of Instance) *instance {
 	if of.ID == "" {
 		return nil
@@ -174,7 +175,7 @@ func (s *Store) removeInstance(i *instance) {
 	s.touch(kindMetrics, i.ID, nil)
 }
 
-// ageInstances forgets what is older than MaxAge of collectors.
+// ageInstances forgets the collectors that were last seen before oldest.
 func (s *Store) ageInstances(oldest int64) {
 	for _, i := range s.instances {
 		if i.seen < oldest {
@@ -183,7 +184,7 @@ func (s *Store) ageInstances(oldest int64) {
 	}
 }
 
-// Instances implements Reader: by host, service and time of the start.
+// Instances implements Reader. It sorts by host, service and time of the first data.
 func (s *Store) Instances(ctx context.Context) ([]Instance, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

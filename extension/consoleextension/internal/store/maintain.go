@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// maintain thins readings, forgets what is too old, and makes room.
+// maintain thins readings, deletes data that is too old, and makes room.
 func (s *Store) maintain() {
 	s.room.Lock()
 	err := s.thin()
@@ -39,8 +39,8 @@ func (s *Store) maintain() {
 	}
 }
 
-// found notes that the database is damaged, if the error is errDamaged: the writer sets
-// it aside.
+// found marks the database as damaged if the error is errDamaged. The writer then sets the
+// database aside.
 func (s *Store) found(err error) {
 	if errors.Is(err, errDamaged) {
 		s.damaged.Store(true)
@@ -48,7 +48,7 @@ func (s *Store) found(err error) {
 	}
 }
 
-// thin merges the readings of spans that are old enough.
+// thin merges the readings of time spans that are old enough.
 func (s *Store) thin() error {
 	now := s.clock.now()
 	for i := range peerTier - 1 {
@@ -69,8 +69,8 @@ func (s *Store) thin() error {
 	return nil
 }
 
-// thinSpan merges the blocks of a span: each unit gets one block of the next tier for them.
-// A transaction has the units whose ID begins with the same digit.
+// thinSpan merges the blocks of a time span: each unit gets one block of the next tier. One
+// transaction covers all units with the same first digit of the ID.
 func (s *Store) thinSpan(tier int, start int64) error {
 	var times []int64
 	if err := s.db.each(context.Background(), func(rows *sql.Rows) error {
@@ -124,7 +124,7 @@ func (s *Store) thinSpan(tier int, start int64) error {
 	return nil
 }
 
-// age forgets what is older than MaxAge.
+// age deletes data that is older than MaxAge.
 func (s *Store) age() error {
 	s.mu.Lock()
 	oldest := s.clock.now() - int64(s.options.MaxAge/time.Second)
@@ -153,9 +153,10 @@ func (s *Store) age() error {
 	})
 }
 
-// makeRoom deletes, until the store is within MaxBytes: databases that were set aside; the
-// oldest readings, if readings take more than a quarter of MaxBytes; openings with their
-// profiles, old baselines first, then the oldest; the oldest records.
+// makeRoom deletes data until the store is within MaxBytes. First, it deletes databases
+// that were set aside. Second, it deletes the oldest readings, if readings take more than a
+// quarter of MaxBytes. Third, it deletes old baselines and then the oldest openings, with
+// their profiles. Last, it deletes the oldest records.
 func (s *Store) makeRoom() error {
 	limit := s.options.MaxBytes
 	if s.bytes.Load()+s.profileBytes() <= limit {
@@ -199,8 +200,8 @@ func (s *Store) makeRoom() error {
 	return nil
 }
 
-// forget removes a tenth of the openings and refusals, the oldest, and the units that are
-// gone. It returns false if there were none.
+// forget removes a tenth of the openings, the oldest tenth of the refusals, and the units
+// that are gone. It returns false if there was no record to remove.
 func (s *Store) forget() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,8 +224,8 @@ func (s *Store) forget() bool {
 	return len(s.dirty) > before
 }
 
-// dropBlocks deletes the oldest blocks of tiers, of the first tier first, until they have
-// nine tenths of so many bytes, if they have more.
+// dropBlocks deletes the oldest blocks of tiers if the tiers have more than limit bytes. It
+// begins with the first tier, and stops at nine tenths of limit.
 func (s *Store) dropBlocks(what string, limit int64, of ...int) error {
 	type part struct{ tier, at, bytes int64 }
 	var parts []part
@@ -257,14 +258,14 @@ func (s *Store) dropBlocks(what string, limit int64, of ...int) error {
 	})
 }
 
-// total notes what the database takes on disk, and returns what everything takes.
+// total records the disk space of the database, and returns the bytes of the whole store.
 func (s *Store) total() int64 {
 	n := s.db.size()
 	s.bytes.Store(n)
 	return n + s.profileBytes()
 }
 
-// measure notes what the database takes on disk, and how old the oldest record is.
+// measure records the disk space of the database, and the time of the oldest record.
 func (s *Store) measure() {
 	s.total()
 	oldest := s.clock.now()

@@ -1,9 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store keeps what the console shows, in one directory: units with their
-// readings, openings with their profiles, policies, and what collectors report about
-// themselves.
+// Package store keeps the data of the console in one directory: units with their readings,
+// openings with their profiles, policies, and the metrics and logs of collectors.
 package store
 
 import (
@@ -14,14 +13,14 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// ErrNotFound is returned for a unit, an opening or a profile that the store does not
-// have, or no longer.
+// ErrNotFound is returned for a unit, an opening or a profile that the store does not have
+// or no longer has.
 var ErrNotFound = errors.New("not found")
 
-// ErrDamaged is returned for a profile of which no file can be read.
+// ErrDamaged is returned if no file of a profile can be read.
 var ErrDamaged = errors.New("profile damaged on disk")
 
-// UnitID identifies a unit in links, which stay valid when the collector restarts:
+// UnitID identifies a unit in links, which stay valid when the collector restarts. It is
 // the first 16 hexadecimal digits of the SHA-256 of host.name, a zero byte and
 // hotprofile.unit.
 type UnitID string
@@ -36,7 +35,7 @@ type Unit struct {
 	First, Last time.Time
 }
 
-// Condition is an item of a policy's any_of. A unit has a trend of each.
+// Condition is an item of a policy's any_of. A unit has one trend for each condition.
 type Condition struct {
 	Policy, Monitor, Window string
 }
@@ -49,45 +48,44 @@ type Reading struct {
 	Threshold float64
 }
 
-// UnitSummary is a unit with the newest figures, and its openings of the time that is
-// kept.
+// UnitSummary is a unit with its newest figures and its kept openings.
 type UnitSummary struct {
 	Unit
 	Readings []Reading         // by policy, monitor and window
 	States   map[string]string // watching, profiling or cooling_down, by policy
 	Openings int               // without baselines
-	Newest   Opening           // the last opening that is no baseline; its ID is empty if there is none
+	Newest   Opening           // the last opening that is no baseline; without such an opening its ID is empty
 	Refusals map[string]int    // by hotprofile.gate.why
 }
 
-// Point is a span of a trend: one reading, or several where readings are thinned.
+// Point is a point of a trend. It has one reading, or several where readings are thinned.
 type Point struct {
 	At             time.Time // its end
 	Min, Mean, Max float64
 	Threshold      float64
 }
 
-// Trend is a series of values of a condition. A gap has a point whose values are NaN.
+// Trend is a series of values of a condition. A gap has a point with NaN values.
 type Trend struct {
 	Condition
 	Points []Point
 }
 
-// Opening is one time that a policy opened a gate. It is built from its events and
-// profiles, in any order: each may be missing.
+// Opening is one time that a policy opened a gate. It is built from events and profiles,
+// which arrive in any order and may be missing.
 type Opening struct {
 	ID   string // hotprofile.trigger.id
 	Unit Unit
-	// Policy, Kind (hot, baseline, manual or alert), Monitor, Window, Value and
-	// Threshold are the reason.
+	// Policy, Kind, Monitor, Window, Value and Threshold are the reason for the opening.
+	// Kind is hot, baseline, manual or alert.
 	Policy, Kind, Monitor, Window string
 	Value, Threshold              float64
-	// Triggered is when it opened; Until when it is due to close; Closed when it
-	// closed, the zero time while it is open or if the event was missed.
+	// Triggered is the time when the gate opened. Until is the time when the gate is due to
+	// close. Closed is zero while the gate is open, or if the event was missed.
 	Triggered, Until, Closed time.Time
 	Why                      string // why it closed
-	NothingExported          string // why nothing was exported; empty if something was
-	Samples, Bytes           int64  // that were exported, by the event of the closing
+	NothingExported          string // why nothing was exported; empty if samples were exported
+	Samples, Bytes           int64  // exported samples and bytes, according to the event of the closing
 	TraceID, SpanID          string // of a span among the reasons; else empty
 	Profiles                 []ProfileInfo
 }
@@ -96,12 +94,13 @@ type Opening struct {
 type ProfileKey struct {
 	// Type is the name that configurations use: cpu, off_cpu, alloc_space, …
 	Type string
-	// Origin is hotprofile.origin: empty if it was sampled, pprof if the program took
-	// it itself.
+	// Origin is hotprofile.origin. It is empty if the profile was sampled, and pprof if the
+	// program took the profile itself.
 	Origin string
 	// Scope is the name of the instrumentation scope, which is the profiler.
 	Scope string
-	// Moment of a snapshot, such as of goroutines, in nanoseconds; 0 for other types.
+	// Moment is the time of a snapshot, such as of goroutines, in nanoseconds. It is 0 for
+	// other types.
 	Moment int64
 }
 
@@ -113,30 +112,31 @@ type ProfileInfo struct {
 	Samples    int64
 	Bytes      int64 // on disk
 	Start, End time.Time
-	Phases     []string // before, both, after, baseline: those that have samples
-	// Incomplete samples have stacks that do not reach the thread's entry. The last was
-	// taken at LastIncomplete.
+	Phases     []string // the phases that have samples: before, both, after, baseline
+	// Incomplete is the number of samples with a stack that does not reach the thread's
+	// entry. The last such sample was taken at LastIncomplete.
 	Incomplete     int64
 	LastIncomplete time.Time
-	// CPUTime and CPUSampled are as in pprofconv.Builder.
+	// CPUTime and CPUSampled are defined in pprofconv.Builder.
 	CPUTime, CPUSampled int64
-	// Truncated samples were dropped because the opening, or the store, was full.
+	// Truncated is the number of samples that were dropped because the opening or the store
+	// was full, or because a write failed.
 	Truncated int64
-	// Damaged is the number of files of it that could not be read: their samples are lost.
+	// Damaged is the number of files that could not be read. Their samples are lost.
 	Damaged int
 }
 
-// OpeningQuery selects openings; the zero value selects all.
+// OpeningQuery selects openings. The zero value selects all openings except baselines.
 type OpeningQuery struct {
 	Unit     UnitID
 	Policy   string
 	From, To time.Time
-	// Baselines selects baselines alone; else they are left out, unless All is set.
+	// Baselines selects only baselines. All selects baselines and other openings.
 	Baselines, All bool
 	Limit          int // 0: all
 }
 
-// Refusal is a condition that held while the gate stayed shut.
+// Refusal is a decision to keep a gate shut although a condition held.
 type Refusal struct {
 	At                            time.Time
 	Unit                          Unit
@@ -145,7 +145,7 @@ type Refusal struct {
 	Why, Budget                   string
 }
 
-// RefusalQuery selects refusals; the zero value selects all.
+// RefusalQuery selects refusals. The zero value selects all refusals.
 type RefusalQuery struct {
 	Unit     UnitID
 	Policy   string
@@ -163,8 +163,8 @@ type PolicySummary struct {
 	Newest     time.Time      // the last opening
 }
 
-// PolicyCondition is a condition with the thresholds in force, of which there are
-// several while hosts differ.
+// PolicyCondition is a condition with the thresholds in force. It has several thresholds
+// while hosts differ.
 type PolicyCondition struct {
 	Condition
 	Thresholds []float64
@@ -216,16 +216,17 @@ type PeerKey struct {
 	Transport string // tcp or udp
 }
 
-// PeerName is set if a peer is a unit of the same host, once that is known: its service,
-// and its hotprofile.unit.
+// PeerName is the service and the hotprofile.unit of a peer. It is set once the peer is
+// known to be a unit of the same host.
 type PeerName struct{ Service, Name string }
 
-// Peer has the figures of a unit and a peer over some time. Peers are known while a unit
-// is hot.
+// Peer has the figures of a unit and a peer over a time span. Peers are known only while a
+// unit is hot.
 type Peer struct {
 	PeerKey
 	PeerName
-	// Unit is that of Name, if the store has it.
+	// Unit identifies the unit called Name. It is empty if the store does not know the
+	// unit.
 	Unit     UnitID
 	From, To time.Time // when it was first and last reported, to a minute
 
@@ -238,33 +239,35 @@ type Peer struct {
 	RTT, RTTVariation                    time.Duration // the mean; 0: not known
 }
 
-// Usage has the size of the store and its bounds.
+// Usage is the size of the store and its bounds.
 type Usage struct {
 	Bytes, MaxBytes int64
 	MaxAge          time.Duration
 	Oldest          time.Time
-	// Dropped counts what gave way or was refused since the start, by what it was.
+	// Dropped counts the data that was dropped or refused since the start, by kind.
 	Dropped map[string]int64
 }
 
-// Reader reads the store for the pages. Every method returns what was written before it was
-// called, and none waits for a writer longer than for one transaction.
+// Reader reads the store for the pages. Every method returns the data that was written
+// before the call. No method waits for a writer longer than for one transaction.
 type Reader interface {
 	Units(context.Context) ([]UnitSummary, error)
 	Unit(context.Context, UnitID) (UnitSummary, error)
-	// Trends returns at most points points of each trend of a unit; all if it is 0.
+	// Trends returns at most points points of each trend of a unit, or all if points is 0.
 	Trends(ctx context.Context, unit UnitID, from, to time.Time, points int) ([]Trend, error)
-	// Openings returns the newest first.
+	// Openings returns openings, the newest first.
 	Openings(context.Context, OpeningQuery) ([]Opening, error)
 	Opening(ctx context.Context, id string) (Opening, error)
-	// Profile returns the profile as one, with the labels of ProfileInfo. It is the
-	// caller's, who may change it. Samples are part of it at most 4 seconds after they came.
+	// Profile returns one profile with the labels of ProfileInfo. The caller owns the
+	// profile and may change it. Samples are part of it at most 4 seconds after they
+	// arrived.
 	Profile(ctx context.Context, opening string, of ProfileKey) (*profile.Profile, error)
-	// Refusals returns the newest first.
+	// Refusals returns refusals, the newest first.
 	Refusals(context.Context, RefusalQuery) ([]Refusal, error)
 	Policies(context.Context) ([]PolicySummary, error)
 	PolicyChanges(context.Context) ([]PolicyChange, error)
-	// Peers returns the peers of a unit in a span, to a minute, those with the most bytes first.
+	// Peers returns the peers of a unit in a time span, to a minute. The peers with the
+	// most bytes come first.
 	Peers(ctx context.Context, unit UnitID, from, to time.Time) ([]Peer, error)
 	Instances(context.Context) ([]Instance, error)
 	Usage() Usage

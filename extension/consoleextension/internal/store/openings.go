@@ -23,13 +23,13 @@ const kindBaseline = "baseline"
 type opening struct {
 	Opening
 	unit   *unit
-	stored int64 // when it was first heard of, by the clock
+	stored int64 // when the opening was added, by the store's clock
 }
 
-// PutOpening adds an opening, or what is known in addition of one: what is zero in it is
-// not known. Of the unit it takes Host, Name and Resource. It returns false if there is
-// no room for its unit, or if it is another unit's opening: then its profiles are not
-// to be kept either.
+// PutOpening adds an opening, or adds newly known facts to an opening. A zero field of o is
+// not known. PutOpening uses Host, Name and Resource of the unit. It returns false if there
+// is no room for the unit, or if the ID is invalid or belongs to another unit's opening.
+// The profiles of the opening are then not kept either.
 func (s *Store) PutOpening(o Opening) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *Store) PutOpening(o Opening) bool {
 	return true
 }
 
-// learn takes over what is known in addition.
+// learn copies the known fields of o.
 func (is *opening) learn(o Opening, s *Store) {
 	text := func(to *string, from string, n int) {
 		if from != "" {
@@ -86,7 +86,7 @@ func (is *opening) learn(o Opening, s *Store) {
 		is.Threshold = finite(o.Threshold)
 	}
 	is.Samples, is.Bytes = max(is.Samples, o.Samples), max(is.Bytes, o.Bytes)
-	// The end may lie ahead, for the duration of a policy; but not at the end of time.
+	// The end may lie in the future, but less than MaxAge after the opening.
 	if o.Until.After(is.Until) && o.Until.Before(is.Triggered.Add(s.options.MaxAge)) {
 		is.Until = o.Until
 	}
@@ -95,7 +95,7 @@ func (is *opening) learn(o Opening, s *Store) {
 	}
 }
 
-// finite returns a number that JSON can have.
+// finite returns f, or 0 if JSON cannot encode f.
 func finite(f float64) float64 {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return 0
@@ -117,8 +117,9 @@ func (s *Store) addOpening(o *opening) {
 	}
 }
 
-// evictOpenings removes openings: first baselines that a unit has newer ones of, the
-// oldest first, then the oldest.
+// evictOpenings removes at most n openings, the oldest first. It removes baselines that
+// have two newer baselines of the same unit. If there are fewer than n, it removes any
+// openings.
 func (s *Store) evictOpenings(n int) {
 	var old []*opening
 	newer := map[*unit]int{}
@@ -164,7 +165,7 @@ func (o *opening) public() Opening {
 	return out
 }
 
-// addProfiles adds to an opening what is kept of its profiles.
+// addProfiles adds the descriptions of its kept profiles to an opening.
 func (s *Store) addProfiles(o *Opening) {
 	if o.ID != "" {
 		o.Profiles = s.profilesOf(o.ID)
@@ -204,7 +205,7 @@ func (s *Store) Openings(ctx context.Context, q OpeningQuery) ([]Opening, error)
 	return out, ctx.Err()
 }
 
-// within reports whether a time is in a span, of which a zero end is open.
+// within reports whether a time is in a time span. A zero from or to sets no limit.
 func within(at, from, to time.Time) bool {
 	return (from.IsZero() || !at.Before(from)) && (to.IsZero() || !at.After(to))
 }
@@ -245,7 +246,7 @@ type refusal struct {
 	stored int64
 }
 
-// PutRefusal adds a refusal. Of the unit it takes Host, Name and Resource.
+// PutRefusal adds a refusal. It uses Host, Name and Resource of the unit.
 func (s *Store) PutRefusal(r Refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,13 +285,13 @@ func (s *Store) addRefusal(r *refusal) {
 	r.unit.refusals = append(r.unit.refusals, r)
 }
 
-// nextKey returns the key of a record that has no other name. Keys are in the order of time.
+// nextKey returns the key of a record without a name. Keys are in chronological order.
 func (s *Store) nextKey() string {
 	s.sequence++
 	return fmt.Sprintf("%016x", s.sequence)
 }
 
-// usedKey notes a key that the database has.
+// usedKey marks a key as used, so that nextKey does not return the key again.
 func (s *Store) usedKey(key string) error {
 	n, err := strconv.ParseUint(key, 16, 63)
 	s.sequence = max(s.sequence, n)

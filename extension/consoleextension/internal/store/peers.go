@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// peerFresh is the time after the start of a peer's counters for which what they
-	// have is new: else they counted while nobody listened.
+	// peerFresh is the age up to which the first values of a peer's counters are new. Older
+	// counters also counted before the first report, so their first values are not added.
 	peerFresh = 2 * time.Minute
 	// peerGone is the time without a report after which a peer is forgotten, in seconds.
 	peerGone = 600
@@ -41,7 +41,7 @@ const (
 	peerCounters
 )
 
-// What is measured of a peer.
+// The gauges of a peer.
 const (
 	PeerConnections = iota
 	PeerSendQueue
@@ -51,8 +51,8 @@ const (
 	peerGauges
 )
 
-// PeerReport are the values of a peer at a time. What is NaN is not known, for the
-// values of a time may come in several reports.
+// PeerReport has the values of a peer at one time. NaN means that a value is not known,
+// because the values of one time may arrive in several reports.
 type PeerReport struct {
 	PeerKey
 	PeerName
@@ -62,7 +62,7 @@ type PeerReport struct {
 	Gauges   [peerGauges]float64
 }
 
-// NewPeerReport returns a report of which nothing is known.
+// NewPeerReport returns a report in which all values are unknown.
 func NewPeerReport(of PeerKey, start, at time.Time) PeerReport {
 	r := PeerReport{PeerKey: of, Start: start, At: at}
 	for i := range r.Counters {
@@ -82,18 +82,18 @@ type peer struct {
 	peerSums
 }
 
-// peerSums has the sums of a peer since it was last written.
+// peerSums has the sums of a peer since the sums were last written.
 type peerSums struct {
 	PeerKey  `json:"k"`
 	PeerName `json:"u,omitzero"`   // the newest
 	From, To int64                 // in seconds since 1970
 	Counters [peerCounters]float64 `json:"c"`
-	Gauges   [peerGauges]float64   `json:"g"` // the largest; of the round-trip time the sum
-	Times    int                   `json:"n"` // that the round-trip time was known
+	Gauges   [peerGauges]float64   `json:"g"` // the largest value; for round-trip times the sum
+	Times    int                   `json:"n"` // number of known round-trip times
 }
 
-// PutPeers adds reports of the peers of a unit. Of the unit it takes Host, Name and
-// Resource.
+// PutPeers adds reports about the peers of a unit. PutPeers uses Host, Name and Resource of
+// the unit.
 func (s *Store) PutPeers(of Unit, reports []PeerReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ func (s *Store) PutPeers(of Unit, reports []PeerReport) {
 	}
 }
 
-// add adds what is new in a report.
+// add adds the increase of a report's counters, and its gauges, to the sums.
 func (p *peer) add(r PeerReport, at time.Time) {
 	if start := r.Start.UnixNano(); p.start != start {
 		p.start = start
@@ -165,14 +165,14 @@ func (p *peer) add(r PeerReport, at time.Time) {
 	p.To = at.Unix()
 }
 
-// name sets the name that a peer has later.
+// name sets the name of a peer, if the name is known.
 func (a *peerSums) name(is PeerName) {
 	if is != (PeerName{}) {
 		a.PeerName = is
 	}
 }
 
-// plus adds what was counted later, or earlier.
+// plus adds the sums of another time span, which may be earlier or later.
 func (a *peerSums) plus(b peerSums) {
 	if a.From == 0 || (b.From != 0 && b.From < a.From) {
 		a.From = b.From
@@ -194,7 +194,7 @@ func (a *peerSums) plus(b peerSums) {
 	a.Times += b.Times
 }
 
-// encodePeers returns what is new of peers, and forgets those that are gone.
+// encodePeers returns the new sums of all peers as blocks, and forgets peers that are gone.
 func (s *Store) encodePeers(at int64) []block {
 	now := s.clock.now()
 	var out []block
@@ -233,10 +233,11 @@ func (s *Store) encodePeers(at int64) []block {
 	return out
 }
 
-// peerHeader is the bytes before the peers of a block: the span, in seconds since 1970.
+// peerHeader is the length of the header of a block of peers, in bytes. The header has the
+// time span of the block, in seconds since 1970.
 const peerHeader = 16
 
-// readPeers reads a block, unless its span is not wanted.
+// readPeers decodes a block if its time span is wanted.
 func readPeers(data []byte, wanted func(from, to int64) bool) (sums []peerSums, err error) {
 	if len(data) < peerHeader {
 		return nil, io.ErrUnexpectedEOF

@@ -22,47 +22,47 @@ import (
 	"github.com/hotprofile/hotprofile/internal/token"
 )
 
-// Samples are a part of a profile that left a gate.
+// Samples is a part of a profile that passed a gate.
 type Samples struct {
-	// Opening has the attributes of the profile about its opening.
+	// Opening is the opening that the attributes of the profile describe.
 	Opening Opening
-	// Origin and Scope of the ProfileKey.
+	// Origin and Scope are fields of the ProfileKey.
 	Origin, Scope string
 	// Executable is the path of the program, or its name.
 	Executable string
 	Dictionary dictionary.Reader
 	Part       pprofconv.Part
-	// Attributes are those that pprofconv.Attributes returned.
+	// Attributes are the attributes that pprofconv.Attributes returned.
 	Attributes map[string]string
 }
 
-// What Usage.Dropped counts of profiles.
+// The keys of Usage.Dropped that concern profiles.
 const (
-	// DroppedNoOpening is of samples without the attributes of a gate.
+	// DroppedNoOpening counts samples without the attributes of a gate.
 	DroppedNoOpening = "samples that passed no gate"
-	// DroppedNotKept is of samples whose opening is not kept: there is no room for its
-	// unit, or an opening of another unit has its id.
+	// DroppedNotKept counts samples of an opening that is not kept. Either there is no room
+	// for its unit, or an opening of another unit has the same ID.
 	DroppedNotKept = "samples of openings that are not kept"
-	// DroppedOpeningFull is of samples of an opening that has its bytes, its memory or
-	// its number of profiles.
+	// DroppedOpeningFull counts samples of an opening that has reached its limit of bytes,
+	// memory or profiles.
 	DroppedOpeningFull = "samples of openings that are full"
-	// DroppedMemory is of samples that came faster than the disk took them.
+	// DroppedMemory counts samples that arrived faster than the disk could write them.
 	DroppedMemory = "samples that did not wait for the disk"
-	// DroppedDisk is of samples that could not be written.
+	// DroppedDisk counts samples that could not be written.
 	DroppedDisk = "samples that could not be written"
-	// DroppedMalformed is of samples that refer to what their dictionary does not have.
+	// DroppedMalformed counts samples that refer to entries missing from their dictionary.
 	DroppedMalformed = "malformed samples"
-	// DroppedProfiles is of openings whose profiles gave way to newer ones.
+	// DroppedProfiles counts openings that lost their profiles to make room for newer ones.
 	DroppedProfiles = "openings whose profiles made room for newer ones"
-	// DroppedDamaged is of profile files that were damaged.
+	// DroppedDamaged counts damaged profile files.
 	DroppedDamaged = "damaged profile files"
 )
 
-// profileDirectory has a directory for each opening.
+// profileDirectory is the directory that holds one subdirectory per opening.
 const profileDirectory = "profiles"
 
-// openProfiles finds the profile files of the directory. It is called once, by Open,
-// when the database is open and the openings are loaded.
+// openProfiles finds the profile files of the directory. Open calls openProfiles once,
+// after the database is open and the openings are loaded.
 func (s *Store) openProfiles() error {
 	f := newProfileFiles(filepath.Join(s.options.Directory, profileDirectory), limitsOfProfiles(s.options.MaxBytes), s.log, s.options.Uptime)
 	s.profiles = f
@@ -76,27 +76,28 @@ func (s *Store) openProfiles() error {
 	return nil
 }
 
-// keepProfiles reports whether the profiles of an opening are kept that were found on
-// disk. An opening that the database does not have is added, unless it is old: its
-// record was deleted and the collector killed before its profiles were.
+// keepProfiles reports whether the profiles found on disk for an opening are kept. An
+// opening that the database does not have is added, unless the opening is old. In that
+// case, the collector was killed after it deleted the record and before it deleted the
+// profiles.
 func (s *Store) keepProfiles(of Opening, end time.Time) bool {
 	return s.openings[of.ID] != nil || end.After(s.options.Now().Add(-s.options.MaxAge)) && s.PutOpening(of)
 }
 
-// closeProfiles writes what is not on disk.
+// closeProfiles writes the samples that are not yet on disk.
 func (s *Store) closeProfiles() {
 	if s.profiles != nil {
 		s.profiles.stop()
 	}
 }
 
-// AddSamples adds samples to the profile of an opening. It does not wait for the disk,
-// unless samples come faster than it takes them: then for a second. What has no room is
-// counted in Usage.Dropped, and in ProfileInfo.Truncated. Samples that passed no gate are
-// counted too, which is logged once.
+// AddSamples adds samples to the profile of an opening. AddSamples waits for the disk only
+// if samples arrive faster than the disk writes them, and then for at most one second.
+// Samples without room are counted in Usage.Dropped and in ProfileInfo.Truncated. Samples
+// that passed no gate are counted too, and logged once.
 func (s *Store) AddSamples(in Samples) { s.profiles.add(in) }
 
-// validID reports whether a text may be the id of an opening, which is part of URLs.
+// validID reports whether a text may be the ID of an opening. The ID is part of URLs.
 func validID(id string) bool {
 	for _, c := range []byte(id) {
 		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '-' && c != '_' {
@@ -106,14 +107,14 @@ func validID(id string) bool {
 	return id != "" && len(id) <= 64
 }
 
-// profilesOf returns what is kept of the profiles of an opening.
+// profilesOf returns the descriptions of the kept profiles of an opening.
 func (s *Store) profilesOf(id string) []ProfileInfo { return s.profiles.infos(id) }
 
-// profileBytes returns what all profile files take on disk.
+// profileBytes returns the disk space of all profile files, in bytes.
 func (s *Store) profileBytes() int64 { return s.profiles.size() }
 
-// removeProfiles deletes the profile files of openings that are no longer kept. It is
-// called without a lock.
+// removeProfiles deletes the profile files of openings that are no longer kept. The caller
+// holds no lock.
 func (s *Store) removeProfiles(ids []string) { s.profiles.remove(ids) }
 
 // Profile implements Reader.
@@ -121,26 +122,27 @@ func (s *Store) Profile(ctx context.Context, opening string, of ProfileKey) (*pr
 	return s.profiles.read(ctx, opening, of)
 }
 
-// phases are the values of hotprofile.trigger.phase, in the order of time.
+// phases are the values of hotprofile.trigger.phase, in chronological order.
 var phases = [...]string{"before", "both", "after", "baseline"}
 
-// profileLimits bound what profiles take.
+// profileLimits bounds the memory, the disk space and the number of profiles.
 type profileLimits struct {
-	// memory bounds the samples that are not on disk yet, as estimated.
+	// memory bounds the samples that are not yet on disk, in estimated bytes.
 	memory int
-	// profile bounds one profile as it is in memory when it is read, as estimated.
+	// profile bounds one profile that is read into memory, in estimated bytes.
 	profile int
-	// openingBytes bounds the files of one opening, bytes those of all.
+	// openingBytes bounds the files of one opening. bytes bounds the files of all openings.
 	openingBytes, bytes int64
-	// profiles bounds the number of profiles of one opening, openings the number of
-	// openings with files, and total the profiles of all.
+	// profiles bounds the profiles of one opening. openings bounds the openings with files.
+	// total bounds the profiles of all openings.
 	profiles, openings, total int
-	// segments is the number of files of a profile at which they are merged.
+	// segments is the number of segments at which the segments of a profile are merged.
 	segments int
-	// flush is the time for which samples are in memory alone; idle the time without
-	// samples after which the files of a profile are merged.
+	// flush is the time after which samples in memory are written. idle is the time without
+	// new samples after which the files of a profile are merged.
 	flush, idle time.Duration
-	// wait bounds the time that a sender waits for the disk, stop the time that the end does.
+	// wait bounds the time that a sender waits for the disk. stop bounds the wait at the
+	// end.
 	wait, stop time.Duration
 }
 
@@ -162,17 +164,17 @@ func limitsOfProfiles(maxBytes int64) profileLimits {
 }
 
 // profileFiles keeps the profiles of openings as files below one directory. Samples are
-// merged in memory, and written as a segment after 3 seconds, or when memory is short:
-// a crash loses those of the last seconds. Segments of a profile are merged when they
-// are many, and when no more come. One goroutine writes.
+// merged in memory, and written as a segment after 3 seconds, or earlier if memory is
+// short. A crash loses the samples of the last seconds. The segments of a profile are
+// merged when there are many, and when no more samples arrive. One goroutine writes.
 type profileFiles struct {
 	dir    string
 	limits profileLimits
 	log    *zap.Logger
 	uptime func() time.Duration
-	// put adds an opening, or what is known in addition of one, to the others. It returns
-	// false if the opening is not kept. dropped counts. Both are called without a lock.
-	// room is called when files were written.
+	// put adds an opening, or newly known facts of an opening, to the store. put returns
+	// false if the opening is not kept. dropped counts dropped data. room is called after
+	// files were written. All three are called without a lock.
 	put     func(Opening) bool
 	dropped func(what string, n int64)
 	room    func()
@@ -182,7 +184,7 @@ type profileFiles struct {
 	memory   int   // of all samples that are not on disk
 	bytes    int64 // of all files, in blocks of the disk
 	profiles int
-	stalled  bool // a sender has waited for nothing; until the next file is written
+	stalled  bool // a sender waited in vain; until the next file is written
 	pressed  bool // memory is short: everything is written
 	failing  bool // the last file could not be written
 	closed   bool
@@ -197,7 +199,7 @@ type profileFiles struct {
 	wg   sync.WaitGroup
 }
 
-// openingFiles are the files of an opening: a directory.
+// openingFiles has the files of one opening. All files are in one directory.
 type openingFiles struct {
 	opening  Opening // without Profiles
 	dir      string
@@ -215,22 +217,23 @@ type profileFile struct {
 	typ        dictionary.ProfileType
 	executable string
 	segments   []segment
-	// mergeDue reports that there are segments that a merge may make smaller, and full
-	// that it did not help: no more samples are added.
+	// mergeDue is set if a merge may make the segments smaller. full is set if a merge did
+	// not help: no more samples are added.
 	mergeDue, full bool
 
-	// pending has the samples that are not on disk, with what they add to ProfileInfo.
+	// pending has the samples that are not yet on disk. The next four fields describe them.
 	pending      *pprofconv.Builder
 	since        time.Duration // uptime of its first samples
 	pendingStart time.Time
 	pendingEnd   time.Time
 	phases       map[string]bool
-	// writing is the estimated memory of what is being written, and its samples.
+	// writing is the estimated memory of the samples that are being written, in bytes.
+	// writingEvents is the number of these samples.
 	writing       int
 	writingEvents int64
 }
 
-// memory returns the estimated memory of a profile when it is read.
+// memory returns the estimated memory of a profile that is read, in bytes.
 func (p *profileFile) memory() (n int) {
 	for _, s := range p.segments {
 		n += s.Memory
@@ -255,11 +258,11 @@ func newProfileFiles(dir string, limits profileLimits, log *zap.Logger, uptime f
 	}
 }
 
-// start begins to write. stop ends it.
+// start starts the goroutine that writes. stop ends the goroutine.
 func (f *profileFiles) start() { f.wg.Go(f.run) }
 
-// stop writes what is not on disk, for 10 seconds at most: what a disk does not take until
-// then is lost. Samples that are added later are dropped.
+// stop writes the samples that are not yet on disk, for at most 10 seconds. Samples that
+// the disk did not accept by then are lost. Samples that are added later are dropped.
 func (f *profileFiles) stop() {
 	f.mu.Lock()
 	first := !f.closed
@@ -285,7 +288,7 @@ func (f *profileFiles) stop() {
 	}
 }
 
-// unwritten counts the samples that are in memory alone.
+// unwritten counts the samples that are only in memory.
 func (f *profileFiles) unwritten() (n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -300,7 +303,7 @@ func (f *profileFiles) unwritten() (n int64) {
 	return n
 }
 
-// run writes what is due.
+// run writes and merges files when they are due, until stop is called.
 func (f *profileFiles) run() {
 	ticker := time.NewTicker(min(time.Second, f.limits.flush))
 	defer ticker.Stop()
@@ -320,8 +323,8 @@ func (f *profileFiles) run() {
 // hurry makes the goroutine write now.
 func (f *profileFiles) hurry() { token.Put(f.kick) }
 
-// add adds samples. While memory is short it waits for the disk, for a second at most;
-// what then has no room is dropped, and counted.
+// add adds samples. While memory is short, add waits for the disk for at most one second.
+// Samples that still have no room are dropped and counted.
 func (f *profileFiles) add(in Samples) {
 	if !validID(in.Opening.ID) || in.Opening.Unit.Name == "" {
 		f.dropped(DroppedNoOpening, in.Part.Events(0))
@@ -356,8 +359,9 @@ func (f *profileFiles) add(in Samples) {
 	}
 }
 
-// addAll adds samples, and waits while memory is short. from is the index of the first that
-// was not added, drop the reason. The lock is held, but not while it waits.
+// addAll adds samples, and waits while memory is short. from is the index of the first
+// sample that was not added, and drop is the reason. The caller holds the lock. addAll
+// releases the lock while it waits.
 func (f *profileFiles) addAll(in Samples) (from, malformed int, drop string) {
 	var deadline *time.Timer
 	for from < in.Part.Len() && drop == "" {
@@ -368,7 +372,7 @@ func (f *profileFiles) addAll(in Samples) (from, malformed int, drop string) {
 			drop = why
 			continue
 		}
-		// A file that is written makes room.
+		// Writing a file makes room in memory.
 		f.hurry()
 		if f.stalled || f.closed {
 			drop = why
@@ -391,16 +395,16 @@ func (f *profileFiles) addAll(in Samples) (from, malformed int, drop string) {
 	return from, malformed, drop
 }
 
-// chunk is the number of bytes that are added at once while the lock is held.
+// chunk bounds the bytes that are added at once, because the lock is held meanwhile.
 const chunk = 1 << 20
 
-// addSome adds samples from an index on. drop is empty, or why none were added. The lock
-// is held.
+// addSome adds samples from an index on. drop is the reason if no sample was added, and
+// else empty. The caller holds the lock.
 func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop string) {
 	if f.closed {
 		return a, DroppedMemory
 	}
-	// Old openings make room when files are written.
+	// Old openings are removed only when files are written, so the limits may be exceeded.
 	room := f.limits.memory - f.memory
 	if room <= 0 || f.openings[in.Opening.ID] == nil && (len(f.openings) >= 2*f.limits.openings || f.profiles >= 2*f.limits.total) {
 		f.pressed = true
@@ -447,7 +451,7 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop
 	return a, ""
 }
 
-// isNews reports whether there is something in an opening that is not known.
+// isNews reports whether an opening has facts that are not yet known.
 func (f *profileFiles) isNews(of Opening) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -455,7 +459,7 @@ func (f *profileFiles) isNews(of Opening) bool {
 	return o == nil || o.opening.Unit.Host != of.Unit.Host || o.opening.Unit.Name != of.Unit.Name || of.Until.After(o.opening.Until)
 }
 
-// opening finds or adds an opening. The lock is held.
+// opening finds or adds an opening. The caller holds the lock.
 func (f *profileFiles) opening(of Opening) *openingFiles {
 	o := f.openings[of.ID]
 	if o == nil {
@@ -482,8 +486,8 @@ func typeOf(in Samples) dictionary.ProfileType {
 	}
 }
 
-// keyOf returns the key of the profile that samples belong to. Values are added only if
-// they are of one type: a second type of a name has a longer one.
+// keyOf returns the key of the profile that samples belong to. Only values of one type can
+// be added up, so a second type of the same name gets a longer name.
 func (f *profileFiles) keyOf(o *openingFiles, in Samples) ProfileKey {
 	t := typeOf(in)
 	key := ProfileKey{
@@ -498,7 +502,8 @@ func (f *profileFiles) keyOf(o *openingFiles, in Samples) ProfileKey {
 	return key
 }
 
-// profileOf finds or adds a profile; nil if there is no room for another. The lock is held.
+// profileOf finds or adds a profile. It returns nil if there is no room for another
+// profile. The caller holds the lock.
 func (f *profileFiles) profileOf(o *openingFiles, in Samples) *profileFile {
 	key := f.keyOf(o, in)
 	t := typeOf(in)
@@ -521,7 +526,7 @@ func (f *profileFiles) profileOf(o *openingFiles, in Samples) *profileFile {
 	return p
 }
 
-// unitOf returns the unit of the values that profiles of a type are shown in: the last.
+// unitOf returns the unit in which a profile is shown: the unit of the last value.
 func unitOf(t dictionary.ProfileType) string {
 	if pprofconv.TypeName(t) != t.Sample {
 		return t.PeriodUnit
@@ -529,7 +534,7 @@ func unitOf(t dictionary.ProfileType) string {
 	return t.Unit
 }
 
-// infos returns what is on disk of an opening.
+// infos describes the profiles of an opening that have files, or that lost samples.
 func (f *profileFiles) infos(id string) []ProfileInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -554,7 +559,7 @@ func compareKeys(a, b ProfileKey) int {
 		strings.Compare(a.Scope, b.Scope), cmp.Compare(a.Moment, b.Moment))
 }
 
-// size returns the bytes of all files.
+// size returns the disk space of all files, in bytes.
 func (f *profileFiles) size() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -571,8 +576,8 @@ type batch struct {
 	phases  map[string]bool
 }
 
-// flush writes samples that are in memory for long enough, or all, and the index of each
-// opening that changed.
+// flush writes the samples that have been in memory for long enough, or all samples. It
+// then writes the index of each opening that changed.
 func (f *profileFiles) flush(all bool) {
 	f.mu.Lock()
 	now := f.uptime()
@@ -672,7 +677,7 @@ func (f *profileFiles) write(w batch) {
 	}
 }
 
-// added adds a segment to the index. The lock is held.
+// added adds a segment to the index. The caller holds the lock.
 func (f *profileFiles) added(o *openingFiles, p *profileFile, s segment) {
 	p.segments = append(p.segments, s)
 	p.Bytes += s.Bytes
@@ -680,7 +685,7 @@ func (f *profileFiles) added(o *openingFiles, p *profileFile, s segment) {
 	f.bytes += blocks(s.Bytes)
 }
 
-// subtract removes segments from the index. The lock is held.
+// subtract removes segments from the index. The caller holds the lock.
 func (f *profileFiles) subtract(o *openingFiles, p *profileFile, gone []segment) {
 	p.segments = slices.DeleteFunc(p.segments, func(s segment) bool { return slices.Contains(gone, s) })
 	for _, s := range gone {
@@ -690,8 +695,8 @@ func (f *profileFiles) subtract(o *openingFiles, p *profileFile, gone []segment)
 	}
 }
 
-// makeRoom removes the profiles of the openings whose last samples are the oldest, until
-// all are within their bounds.
+// makeRoom removes the profiles of the openings with the oldest last samples, until all
+// profiles are within their bounds.
 func (f *profileFiles) makeRoom() {
 	n := 0
 	for {
@@ -708,8 +713,8 @@ func (f *profileFiles) makeRoom() {
 	}
 }
 
-// removeOldest removes the profiles of the opening whose last samples are the oldest,
-// except one, and reports whether there was one.
+// removeOldest removes the profiles of the opening with the oldest last samples, and spares
+// the opening with the ID except. It reports whether there was an opening to remove.
 func (f *profileFiles) removeOldest(except string) bool {
 	f.mu.Lock()
 	var oldest *openingFiles
@@ -730,7 +735,7 @@ func (f *profileFiles) removeOldest(except string) bool {
 	return true
 }
 
-// end returns when the last profile on disk ends.
+// end returns the end of the last profile of an opening, in memory or on disk.
 func (o *openingFiles) end() (end time.Time) {
 	end = o.opening.Triggered
 	for _, p := range o.profiles {
@@ -744,7 +749,7 @@ func (o *openingFiles) end() (end time.Time) {
 	return end
 }
 
-// forgetOpening removes an opening from the index. The lock is held.
+// forgetOpening removes an opening from the index. The caller holds the lock.
 func (f *profileFiles) forgetOpening(o *openingFiles) {
 	delete(f.openings, o.opening.ID)
 	o.gone = true

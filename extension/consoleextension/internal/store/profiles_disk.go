@@ -28,7 +28,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
-// segment is a gzipped pprof file.
+// segment is one gzipped pprof file of a profile.
 type segment struct {
 	Name   string `json:"name"`
 	Bytes  int64  `json:"bytes"`
@@ -38,13 +38,13 @@ type segment struct {
 const (
 	indexName    = "opening.json"
 	indexVersion = 1
-	// maxIndex and maxContent bound what is read of a file, in bytes: files may have been
-	// changed by others.
+	// maxIndex and maxContent bound the bytes that are read from a file, because other
+	// programs may have changed the file.
 	maxIndex   = 8 << 20
 	maxContent = 64 << 20
 )
 
-// index is the file that lists the segments of an opening. Others are leftovers.
+// index is the file that lists the segments of an opening. Unlisted files are leftovers.
 type index struct {
 	Version  int            `json:"version"`
 	Opening  Opening        `json:"opening"`
@@ -60,7 +60,7 @@ type indexProfile struct {
 	Full       bool                   `json:"full"`
 }
 
-// hashed returns a name for a file that no text can choose.
+// hashed returns a hash of texts as a file name, so that senders cannot choose file names.
 func hashed(texts ...string) string {
 	h := sha256.New()
 	for _, s := range texts {
@@ -74,15 +74,14 @@ func hashed(texts ...string) string {
 
 func (f *profileFiles) dirOf(id string) string { return filepath.Join(f.dir, hashed(id)) }
 
-// blocks returns what a file of n bytes takes on most filesystems.
+// blocks returns the disk space of a file of n bytes on most filesystems, in bytes.
 func blocks(n int64) int64 { return (n + 4095) / 4096 * 4096 }
 
-// openingOverhead is the disk space of an opening beside its segments: its directory and
-// the index, in bytes.
+// openingOverhead is the disk space of the directory and the index of an opening, in bytes.
 const openingOverhead = 8 << 10
 
-// load reads the indexes, and removes what is left over from a crash, and openings that
-// are not to be kept; end is when the last profile of an opening ends.
+// load reads the indexes. It removes leftovers of a crash, and openings that keep rejects.
+// end is the time when the last profile of an opening ends.
 func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return fmt.Errorf("make the directory of the console's profiles: %w", err)
@@ -98,7 +97,7 @@ func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
 		}
 		o, err := f.loadOpening(dir)
 		if errors.Is(err, fs.ErrNotExist) {
-			// It ended before its first index was written.
+			// The collector ended before it wrote the first index.
 			err = os.RemoveAll(dir)
 		} else if errors.Is(err, errContent) {
 			f.log.Error("console's profiles of an opening damaged, removed", zap.String("directory", dir), zap.Error(err))
@@ -124,7 +123,8 @@ func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
 	return nil
 }
 
-// loadOpening reads the index of a directory, and removes other files.
+// loadOpening reads the index of a directory, and removes files that the index does not
+// list.
 func (f *profileFiles) loadOpening(dir string) (*openingFiles, error) {
 	content, err := readFile(filepath.Join(dir, indexName), maxIndex)
 	if err != nil {
@@ -183,8 +183,8 @@ func readFile(path string, limit int64) ([]byte, error) {
 	return content, err
 }
 
-// writeSegment writes a profile to a file of an opening. If the disk is full, the oldest
-// profiles make room if they may.
+// writeSegment writes a profile to a file of an opening. If the disk is full and
+// mayMakeRoom is true, writeSegment removes the oldest profiles.
 func (f *profileFiles) writeSegment(o *openingFiles, p *profileFile, of *profile.Profile, mayMakeRoom bool) (segment, error) {
 	var content bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&content, gzip.BestSpeed)
@@ -204,12 +204,12 @@ func (f *profileFiles) writeSegment(o *openingFiles, p *profileFile, of *profile
 	return s, err
 }
 
-// full reports whether an error is that of a full disk, or of a quota.
+// full reports whether an error means a full disk or an exceeded quota.
 func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// writeFile writes a file of an opening, which gets its name when it is complete.
+// writeFile writes a file of an opening. The file gets its name when it is complete.
 func (f *profileFiles) writeFile(o *openingFiles, name string, content []byte) (err error) {
 	f.disk.Lock()
 	defer f.disk.Unlock()
@@ -307,7 +307,8 @@ func (f *profileFiles) remove(ids []string) {
 	}
 }
 
-// merge merges the segments of profiles that have many, or that get no more.
+// merge merges the segments of a profile if there are many, if no more samples arrive, or
+// if the opening has reached its limit.
 func (f *profileFiles) merge() {
 	type job struct {
 		o *openingFiles
@@ -333,8 +334,8 @@ func (f *profileFiles) merge() {
 	}
 }
 
-// newest returns the last segments that are merged while more come: not those that are
-// larger than all after them, or else each merge would read all again.
+// newest returns the last segments to merge while more samples arrive. A segment that is
+// larger than all later segments together is left out, or else each merge would read it.
 func newest(segments []segment) []segment {
 	i := len(segments)
 	for sum := int64(0); i > 0 && (sum == 0 || segments[i-1].Bytes <= sum); i-- {
@@ -346,8 +347,8 @@ func newest(segments []segment) []segment {
 	return segments[i:]
 }
 
-// mergeProfile merges the segments of a profile into one; the newest alone while more
-// come.
+// mergeProfile merges the segments of a profile into one. While more samples arrive, it
+// merges only the newest segments.
 func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 	f.mu.Lock()
 	old := slices.Clone(p.segments)
@@ -389,7 +390,7 @@ func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 		f.writeIndex(o)
 		f.disk.Lock()
 		for _, s := range old {
-			_ = os.Remove(filepath.Join(o.dir, s.Name)) // what is left over is removed at the next start
+			_ = os.Remove(filepath.Join(o.dir, s.Name)) // leftovers are removed at the next start
 		}
 		f.disk.Unlock()
 	}
@@ -405,8 +406,8 @@ func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 	f.mu.Unlock()
 }
 
-// notMerged logs that segments stay as they are. It is tried again after the next file
-// that can be written.
+// notMerged logs that segments could not be merged. The merge is tried again after the next
+// successful write.
 func (f *profileFiles) notMerged(o *openingFiles, err error) {
 	f.mu.Lock()
 	failing := f.failing
@@ -417,7 +418,7 @@ func (f *profileFiles) notMerged(o *openingFiles, err error) {
 	}
 }
 
-// damaged removes a segment that cannot be read from the index.
+// damaged removes an unreadable segment from the index.
 func (f *profileFiles) damaged(o *openingFiles, p *profileFile, s segment, cause error) {
 	f.mu.Lock()
 	if !slices.Contains(p.segments, s) { // it was merged, or found before
@@ -432,8 +433,8 @@ func (f *profileFiles) damaged(o *openingFiles, p *profileFile, s segment, cause
 	f.log.Error("console's profile file damaged, its samples are lost", zap.String("directory", o.dir), zap.String("file", s.Name), zap.Error(cause))
 }
 
-// plus returns a profile with the samples of a segment besides; the profile without them
-// if the segment cannot be read. The result is new, or the profile itself.
+// plus returns a new profile with the samples of p and of a segment. If the segment cannot
+// be read, plus returns p and an error.
 func (f *profileFiles) plus(o *openingFiles, p *profile.Profile, s segment) (*profile.Profile, error) {
 	add, err := readProfile(filepath.Join(o.dir, s.Name))
 	if err != nil || p == nil {
@@ -456,7 +457,7 @@ func (f *profileFiles) plus(o *openingFiles, p *profile.Profile, s segment) (*pr
 // maxComments bounds the comments of a profile.
 const maxComments = 100
 
-// errContent is returned for a file that is not what was written.
+// errContent is returned for a file with damaged content.
 var errContent = errors.New("damaged")
 
 // readProfile reads a gzipped pprof file.

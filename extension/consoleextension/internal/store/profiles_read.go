@@ -13,9 +13,9 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// read returns a profile, which is the caller's.
+// read returns a profile, which the caller owns.
 func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*profile.Profile, error) {
-	// One is read from disk at a time, which bounds memory.
+	// Only one profile is read from disk at a time, which bounds memory.
 	select {
 	case f.reading <- struct{}{}:
 		defer func() { <-f.reading }()
@@ -46,9 +46,9 @@ func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*pr
 	}
 }
 
-// plusAll merges the profiles in files. again is true if a file is damaged, or was
-// merged or removed meanwhile: then the profile has other files. Unless retry is true, a
-// file that is not there is damaged.
+// plusAll merges the profiles in files. again is true if a file is damaged, or if a file
+// was merged or removed meanwhile, because the profile then has other files. Unless retry
+// is true, a missing file counts as damaged.
 func (f *profileFiles) plusAll(ctx context.Context, o *openingFiles, p *profileFile, files []segment, retry bool) (merged *profile.Profile, again bool, err error) {
 	for _, s := range files {
 		if err := ctx.Err(); err != nil {

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// tier is the age of blocks. Their spans begin when the clock was a multiple of span, or
-// when they were written.
+// tier is an age of blocks. The blocks of a thinned tier begin at a multiple of span. Other
+// blocks have the time of their write.
 type tier struct {
 	span int64 // seconds of a block
 	step int64 // seconds of a point; 0: each reading
 	keep int64 // seconds after which a block is thinned into the next tier
 }
 
-// tiers are the readings as they came, then those that were thinned, then peers.
+// tiers are the tiers of unthinned readings, of thinned readings and of peers.
 var tiers = [...]tier{
 	{span: 60, keep: 3600},
 	{span: 1800, step: 60, keep: 6 * 3600},
@@ -33,7 +33,8 @@ var tiers = [...]tier{
 // peerTier is the tier of the blocks of peers.
 const peerTier = 3
 
-// maxBlocks bounds the blocks of a tier that a query reads, the newest.
+// maxBlocks bounds the blocks of a tier that a query reads. A query reads the newest
+// blocks.
 const maxBlocks = 4096
 
 // block is a row of the table of blocks.
@@ -55,8 +56,8 @@ func putBlocks(tx *sql.Tx, all []block) error {
 	return err
 }
 
-// readBlocks calls f with the blocks of a unit. It goes from one time of a tier to the one
-// before, for the index has the units of a time together.
+// readBlocks calls f with the blocks of a unit. The query goes back from each time of a
+// tier to the previous time, because the index groups the blocks by time.
 func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(data []byte)) error {
 	return s.db.each(ctx, func(rows *sql.Rows) error {
 		var data []byte
@@ -71,7 +72,7 @@ func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(da
 	) SELECT data FROM times JOIN blocks ON blocks.tier = ?1 AND blocks.at = times.at AND blocks.unit = ?2 LIMIT ?3`, tier, unit, maxBlocks)
 }
 
-// unitHeads counts the readings of a unit that are being written, by their condition.
+// unitHeads counts the readings of a unit that are being written, by condition.
 type unitHeads struct {
 	unit  *unit
 	taken []int
@@ -109,12 +110,12 @@ func (h head) point() point {
 	return p
 }
 
-// collect returns a function for readBlock.
+// collect returns a callback for readBlock that appends the points to a map.
 func collect(to map[int][]point) func(int, point) {
 	return func(condition int, p point) { to[condition] = append(to[condition], p) }
 }
 
-// inOrder returns series by condition, of at most maxBlockPoints points.
+// inOrder returns series by condition, each with at most the last maxBlockPoints points.
 func inOrder(points map[int][]point) []series {
 	out := make([]series, 0, len(points))
 	for _, condition := range slices.Sorted(maps.Keys(points)) {
@@ -139,8 +140,8 @@ func (s *Store) forgetHeads(all []unitHeads) {
 	}
 }
 
-// boundHeads forgets readings that could not be written, when there are so many that new
-// ones would soon have no room.
+// boundHeads forgets readings that could not be written, before new readings would have no
+// room.
 func (s *Store) boundHeads() {
 	if s.heads < maxHead/2 {
 		for _, u := range s.units {
@@ -164,8 +165,8 @@ func (s *Store) boundHeads() {
 	s.heads = 0
 }
 
-// loadNewest takes the newest readings of units from the database, and when they were
-// seen last.
+// loadNewest loads the newest readings of units from the database, and the time when the
+// units were last seen.
 func (s *Store) loadNewest() error {
 	return s.db.each(context.Background(), func(rows *sql.Rows) error {
 		var at int64
@@ -193,7 +194,7 @@ func (s *Store) loadNewest() error {
 	}, "SELECT at, unit, data FROM blocks WHERE tier = 0 AND at > (SELECT max(at) FROM blocks WHERE tier = 0) - ? ORDER BY at", lively)
 }
 
-// stepped is a point with the step of its tier.
+// stepped is a point with its tier.
 type stepped struct {
 	point
 	tier int
@@ -246,7 +247,7 @@ func (s *Store) Trends(ctx context.Context, id UnitID, from, to time.Time, point
 	return out, nil
 }
 
-// trend returns at most n points of what was read of a condition.
+// trend returns at most n points of the readings of a condition, or all if n is 0.
 func trend(list []stepped, from, to time.Time, n int) []Point {
 	slices.SortStableFunc(list, func(a, b stepped) int { return cmp.Compare(a.at, b.at) })
 	list = once(list)
@@ -261,8 +262,8 @@ func trend(list []stepped, from, to time.Time, n int) []Point {
 	return out
 }
 
-// once merges the points of one time: of two halves of a reading, or of one that came
-// twice.
+// once merges points with the same time. Such points are two halves of a reading, or a
+// reading that arrived twice.
 func once(list []stepped) []stepped {
 	out := list[:0]
 	for _, p := range list {
@@ -280,9 +281,9 @@ func once(list []stepped) []stepped {
 	return out
 }
 
-// gapsOf returns for each tier the distance of two points, in seconds, beyond which
-// there is a gap between them: three times the usual distance of readings, and in a
-// thinned tier a step more.
+// gapsOf returns for each tier the distance of two points, in seconds, above which there is
+// a gap. The distance is three times the usual distance of readings plus 5 seconds, and in
+// a thinned tier one step more.
 func gapsOf(list []stepped) (gaps [peerTier]int64) {
 	var distances [peerTier][]int64
 	for i := 1; i < len(list); i++ {
@@ -332,7 +333,7 @@ func sketch(list []stepped, gaps [peerTier]int64, from, to time.Time, n int) []P
 	return out
 }
 
-// merge returns two points as one. The second is the later.
+// merge merges two points. The second point is the later one.
 func merge(a, b point) point {
 	b.threshold = known(a.threshold, b.threshold)
 	if b.count == 0 {

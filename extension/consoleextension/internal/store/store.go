@@ -30,12 +30,13 @@ const (
 )
 
 const (
-	// flushEvery is the time between two writes of readings: a crash loses those since.
+	// flushEvery is the time between two writes of readings. A crash loses readings since
+	// then.
 	flushEvery = time.Minute
-	// maxNames bounds the names that are kept once for all records that have them.
+	// maxNames bounds the names that are stored once and shared by many records.
 	maxNames = 10_000
-	// maxSetAside is the number of times that a database is set aside while the store is
-	// open. After that the store keeps in memory what it can.
+	// maxSetAside bounds the number of databases that are set aside while the store is
+	// open. After that, the store keeps new data in memory, within bounds.
 	maxSetAside = 3
 )
 
@@ -45,28 +46,28 @@ var errRecord = errors.New("record without its unit, or too many")
 type Options struct {
 	// Directory is made if it does not exist. One store at a time uses it.
 	Directory string
-	// MaxAge is the time that anything is kept; 0: DefaultMaxAge.
+	// MaxAge is the time for which data is kept. The default is DefaultMaxAge.
 	MaxAge time.Duration
-	// MaxBytes bounds the directory on disk; 0: DefaultMaxBytes.
+	// MaxBytes bounds the directory on disk, in bytes. The default is DefaultMaxBytes.
 	MaxBytes int64
-	// Now is the clock that people read; nil: time.Now. Ages in the store do not
-	// depend on it.
+	// Now is the clock that people read. The default is time.Now. Ages in the store do not
+	// depend on Now.
 	Now func() time.Time
-	// Uptime is a clock that never jumps; nil: the time since Open.
+	// Uptime is a clock that never jumps. The default is the time since Open.
 	Uptime func() time.Duration
 	Logger *zap.Logger // nil: none
 
 	noSync bool // for tests: do not wait for the disk
 }
 
-// Store keeps what the console shows. It implements Reader. All methods may be called
-// at the same time.
+// Store keeps the data that the console shows. Store implements Reader. All methods may be
+// called at the same time.
 //
-// Everything but readings and profiles is in memory, within the bounds of bounds.go, and
-// in the database, which is read once, by Open. What the Put methods add is shown at
-// once, and is on disk when a Commit that begins later returns; readings within
-// flushEvery. If the disk is full, or broken, the store goes on with what is in memory
-// and tries again with each write.
+// Everything but readings and profiles is in memory, within the bounds of bounds.go, and in
+// the database. Open reads the database once. Data that a Put method adds is shown at once.
+// The data is on disk when a Commit that begins later returns. Readings are on disk within
+// flushEvery. If the disk is full or broken, the store keeps its data in memory and tries
+// again with each write.
 type Store struct {
 	options Options
 	log     *zap.Logger
@@ -76,14 +77,14 @@ type Store struct {
 
 	profiles *profileFiles
 
-	// Guarded by mu, which is held for moments: never while the disk is waited for.
+	// mu guards the fields below. It is held for moments, never while waiting for the disk.
 	mu          sync.RWMutex
 	clock       clock
 	units       map[UnitID]*unit
 	openings    map[string]*opening
 	order       []*opening // all openings, in the order in which they arrived
-	refusals    []*refusal // likewise
-	changes     []*change  // likewise
+	refusals    []*refusal // in the order in which they arrived
+	changes     []*change  // in the order in which they arrived
 	instances   map[string]*instance
 	names       map[string]string
 	series      int            // conditions of all units
@@ -101,10 +102,10 @@ type Store struct {
 	stop    chan struct{}
 	done    chan struct{} // nil: the writer does not run
 	damaged atomic.Bool   // a reader found the database damaged
-	bytes   atomic.Int64  // of the database and what was set aside
+	bytes   atomic.Int64  // of the database and the files that were set aside
 	oldest  atomic.Int64  // by the clock
 
-	writing        sync.Mutex // held to write records; guards the following
+	writing        sync.Mutex // held to write records; guards the fields below
 	setAsides      int
 	failing        bool
 	metricsWritten int64
@@ -127,15 +128,15 @@ const (
 // ref names a record.
 type ref struct{ kind, key string }
 
-// record is something that the database keeps. Its method returns the unit that it belongs
-// to, if any, the second of the clock at which it was stored, and its JSON.
+// record is an entry of the database. The method returns the unit of the record, if any,
+// the second of the store's clock at which it was stored, and the data to encode as JSON.
 type record interface {
 	record() (unit UnitID, stored int64, data any)
 }
 
-// Open opens the store of a directory. A file that is damaged is set aside and logged,
-// and the store begins anew. It fails if the directory cannot be used, or if another
-// store uses it.
+// Open opens the store of a directory. A damaged file is set aside and logged, and the
+// store starts empty. Open fails if the directory cannot be used, or if another store uses
+// it.
 func Open(o Options) (*Store, error) {
 	o.MaxAge = cmp.Or(o.MaxAge, DefaultMaxAge)
 	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)
@@ -192,7 +193,7 @@ func (s *Store) open() error {
 	return nil
 }
 
-// load reads the records. Those that cannot be used are counted, and deleted.
+// load reads the records. Records that cannot be used are counted and deleted.
 func (s *Store) load() error {
 	s.units, s.openings, s.instances = map[UnitID]*unit{}, map[string]*opening{}, map[string]*instance{}
 	s.names = map[string]string{}
@@ -248,7 +249,7 @@ func (s *Store) load() error {
 	return nil
 }
 
-// run writes at each interval and when it is poked, until Close.
+// run writes at each interval and after each poke, until Close is called.
 func (s *Store) run() {
 	defer close(s.done)
 	tick := time.NewTicker(flushEvery)
@@ -268,9 +269,9 @@ func (s *Store) run() {
 // poke makes the writer write soon.
 func (s *Store) poke() { token.Put(s.pokes) }
 
-// Commit returns when everything that was put before, but readings and metrics, is on
-// disk, or could not be written; then it is in memory, the failure is logged, and the
-// next write tries again. Its only error is that of the context.
+// Commit waits for a write of all data that was put before, except readings and metrics. If
+// the write fails, the data stays in memory, the failure is logged, and the next write
+// tries again. Commit returns an error only if the context ends.
 func (s *Store) Commit(ctx context.Context) error {
 	s.mu.RLock()
 	nothing, written := len(s.dirty) == 0, s.waiting
@@ -289,8 +290,8 @@ func (s *Store) Commit(ctx context.Context) error {
 	}
 }
 
-// Close writes what is not yet on disk, and closes the store. It waits for the
-// disk, however long that takes.
+// Close writes the data that is not yet on disk, and closes the store. Close waits for the
+// disk without a time limit, except that profiles get at most 10 seconds.
 func (s *Store) Close() error {
 	select {
 	case <-s.stop:
@@ -315,7 +316,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-// flush writes readings and records, thins, and drops what is too old or too much.
+// flush writes readings and records, thins readings, and deletes data over the limits.
 func (s *Store) flush() {
 	if s.write(true) == nil {
 		s.maintain()
@@ -323,7 +324,7 @@ func (s *Store) flush() {
 	s.drops.log(s.log)
 }
 
-// touch marks a record as changed, to be written; or as gone, if it is nil.
+// touch marks a record as changed. If r is nil, the record is deleted with the next write.
 func (s *Store) touch(kind, key string, r record) { s.dirty[ref{kind, key}] = r }
 
 // touchAll marks all records as changed.
@@ -350,7 +351,7 @@ func (s *Store) touchInstances() {
 	}
 }
 
-// intern returns a name that many records have.
+// intern returns the shared copy of a name, because many records have the same name.
 func (s *Store) intern(name string) string {
 	if is, ok := s.names[name]; ok {
 		return is
@@ -362,8 +363,8 @@ func (s *Store) intern(name string) string {
 	return name
 }
 
-// write writes the records that changed; with readings those too, and how old the
-// store is.
+// write writes the records that changed, and the store's clock. If readings is true, write
+// also writes the readings and the peers.
 func (s *Store) write(readings bool) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -462,7 +463,7 @@ func (s *Store) putRecords(tx *sql.Tx, dirty map[ref]record) error {
 	return nil
 }
 
-// encode encodes records up to maxWritten, and returns those that are left.
+// encode encodes records up to maxWritten bytes, and returns the records that are left.
 func (s *Store) encode(all []ref, dirty map[ref]record) (rows []row, rest []ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -479,8 +480,8 @@ func (s *Store) encode(all []ref, dirty map[ref]record) (rows []row, rest []ref)
 	return rows, all
 }
 
-// touchSeen touches the units and collectors whose last data is metricsEvery newer than in
-// the database. The lock is held.
+// touchSeen marks the units that were seen at least metricsEvery after their last write.
+// Every metricsEvery, touchSeen also marks all collectors. The caller holds the lock.
 func (s *Store) touchSeen() {
 	for id, u := range s.units {
 		if u.seen-u.saved >= metricsEvery {
@@ -493,8 +494,8 @@ func (s *Store) touchSeen() {
 	}
 }
 
-// boundDirty forgets records to delete while the disk is full: they are found and
-// deleted when the store is opened, as records without their unit or as too old.
+// boundDirty forgets deletions if too many wait because the disk is full. The records are
+// deleted after the next Open, as records without a unit or as too old.
 func (s *Store) boundDirty() {
 	if len(s.dirty) > 2*(maxUnits+maxOpenings+maxRefusals) {
 		s.dirty = map[ref]record{}
@@ -502,7 +503,8 @@ func (s *Store) boundDirty() {
 	}
 }
 
-// startAnew sets the database aside, and marks everything as not written.
+// startAnew sets the database aside, and marks all records as not written. It reports
+// whether there is a new database.
 func (s *Store) startAnew(cause error) bool {
 	if s.setAsides >= maxSetAside {
 		return false
@@ -530,10 +532,10 @@ func (s *Store) Usage() Usage {
 	}
 }
 
-// drop counts what gave way or was refused.
+// drop counts data that was dropped or refused.
 func (s *Store) drop(what string, n int) { s.drops.add(what, int64(n)) }
 
-// drops counts what was dropped since the start, by what it was.
+// drops counts the data that was dropped since the start, by kind.
 type drops struct {
 	mu     sync.Mutex
 	count  map[string]int64
@@ -558,7 +560,7 @@ func (d *drops) all() map[string]int64 {
 	return maps.Clone(d.count)
 }
 
-// log logs what was dropped since it was called last.
+// log logs the data that was dropped since the last call.
 func (d *drops) log(log *zap.Logger) {
 	d.mu.Lock()
 	var fields []zap.Field

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// lively is the time without a sign of a unit, a condition or a state, in seconds,
-	// for which it counts as there.
+	// lively is the time without data, in seconds, for which a unit, a condition or a state
+	// still counts as present.
 	lively = 300
-	// evictAtOnce is the part of units or openings that gives way when there is no room.
+	// evictAtOnce is a divisor: one hundredth of the units or openings is removed at once.
 	evictAtOnce = 100
 )
 
@@ -42,7 +42,7 @@ type unit struct {
 	saved      int64 // seen, in the database
 }
 
-// condition is a condition of a unit. Blocks have its index in the unit.
+// condition is a condition of a unit. Blocks refer to it by its index in the unit.
 type condition struct {
 	unique.Handle[Condition]
 	newest Reading
@@ -70,9 +70,10 @@ func IDOf(host, name string) UnitID {
 	return UnitID(hex.EncodeToString(h.Sum(nil)[:8]))
 }
 
-// PutReadings adds the readings of a unit, and the states of its policies. Of the unit
-// it takes Host, Name and Resource. A value or threshold that is NaN is not known; a
-// reading with the same condition and time as the one before fills in what it lacked.
+// PutReadings adds the readings of a unit, and the states of its policies. It uses Host,
+// Name and Resource of the unit. NaN means that a value or threshold is not known. A
+// reading fills in the unknown fields of the previous reading with the same condition and
+// time.
 func (s *Store) PutReadings(of Unit, readings []Reading, states map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +139,7 @@ func known[T float32 | float64](a, b T) T {
 	return b
 }
 
-// condition returns a condition of a unit. nil: there is no room.
+// condition finds or adds a condition of a unit. It returns nil if there is no room.
 func (s *Store) condition(u *unit, of unique.Handle[Condition]) *condition {
 	free := -1
 	for i := range u.conditions {
@@ -165,8 +166,8 @@ func (s *Store) condition(u *unit, of unique.Handle[Condition]) *condition {
 	return &u.conditions[free]
 }
 
-// unit returns a unit that gives a sign of life, with its resource. nil: there is no
-// room for it.
+// unit finds or adds a unit, marks it as seen and updates its resource. It returns nil if
+// the unit has no name, or if there is no room.
 func (s *Store) unit(of Unit) *unit {
 	now := s.clock.now()
 	of.Host, of.Name = cutText(of.Host, maxName), cutText(of.Name, maxText)
@@ -191,7 +192,7 @@ func (s *Store) unit(of Unit) *unit {
 	return u
 }
 
-// covers reports whether kept is all that there is.
+// covers reports whether the kept attributes are all attributes.
 func covers(kept, all map[string]string) bool {
 	return len(kept) == len(all) && maps.Equal(kept, all)
 }
@@ -219,8 +220,8 @@ func (s *Store) setResource(u *unit, all map[string]string) {
 	s.touch(kindUnit, string(u.id), u)
 }
 
-// roomForUnit makes room for a unit: those that are gone give way, the longest gone
-// first, and those without openings before the others.
+// roomForUnit makes room for a unit by removing units that are gone. It first removes units
+// without openings, and of these the units that have been gone longest.
 func (s *Store) roomForUnit(now int64) bool {
 	if len(s.units) < maxUnits {
 		return true
@@ -248,7 +249,7 @@ func (s *Store) roomForUnit(now int64) bool {
 	return true
 }
 
-// removeUnit forgets a unit with all that it has. Its readings expire.
+// removeUnit forgets a unit and its records. The readings of the unit on disk expire later.
 func (s *Store) removeUnit(u *unit) {
 	for len(u.openings) > 0 {
 		s.removeOpening(u.openings[0])
@@ -265,7 +266,7 @@ func (s *Store) removeUnit(u *unit) {
 	s.touch(kindUnit, string(u.id), nil)
 }
 
-// removeCondition frees the place of a condition that has no more points.
+// removeCondition frees the place of a condition, and forgets its unwritten readings.
 func (s *Store) removeCondition(u *unit, i int) {
 	if c := &u.conditions[i]; c.seen != 0 {
 		s.series--
@@ -275,7 +276,7 @@ func (s *Store) removeCondition(u *unit, i int) {
 	}
 }
 
-// ageUnits forgets what is older than MaxAge of units.
+// ageUnits forgets the units, conditions and states that were last seen before oldest.
 func (s *Store) ageUnits(oldest int64) {
 	for _, u := range s.units {
 		if u.seen < oldest && len(u.openings) == 0 && len(u.refusals) == 0 {
@@ -291,7 +292,7 @@ func (s *Store) ageUnits(oldest int64) {
 	}
 }
 
-// summary returns what pages show of a unit.
+// summary returns the data of a unit that the pages show.
 func (u *unit) summary() UnitSummary {
 	out := UnitSummary{Unit: u.public(), States: map[string]string{}, Refusals: map[string]int{}}
 	for _, c := range u.conditions {

@@ -15,9 +15,9 @@ import (
 
 // The reasons why requests are refused before a page is asked for.
 const (
-	// RefusedOrigin: a browser sent the request for another website.
+	// RefusedOrigin means that a browser sent the request for another website.
 	RefusedOrigin = "origin"
-	// RefusedToken: the request has no token of a page.
+	// RefusedToken means that the request has no token of a page.
 	RefusedToken = "token"
 )
 
@@ -33,8 +33,8 @@ type Opened struct {
 // actionTimeout is the time that a form waits for its change.
 const actionTimeout = 10 * time.Second
 
-// sameOrigin refuses requests to change something that a browser sends for another
-// website. They reach servers on localhost too.
+// sameOrigin refuses requests for changes that a browser sends for another website. Such
+// requests also reach servers on localhost.
 func (s *Server) sameOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(s.answer(func(http.ResponseWriter, *http.Request) error {

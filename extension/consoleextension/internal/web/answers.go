@@ -18,15 +18,15 @@ import (
 const (
 	// computedAtOnce is the number of answers that are computed at once.
 	computedAtOnce = 2
-	// answerBytes bounds the bodies of all answers that are computed and not yet written
-	// to their readers.
+	// answerBytes bounds the bodies of all answers that are computed and not yet written to
+	// their readers, in bytes.
 	answerBytes = 64 << 20
-	// writeTimeout is the time in which a reader has to take its answer.
+	// writeTimeout is the time within which a reader must receive its answer.
 	writeTimeout = 30 * time.Second
 )
 
-// answers computes each answer once for all that ask for it before it is ready. The
-// answers that are computed at once, and the bytes of all, are bounded; others wait.
+// answers computes each answer once for all readers that ask before it is ready. It bounds
+// the computations at once and the bytes of all answers. Other requests wait.
 type answers struct {
 	computing chan struct{}
 	held      *semaphore.Weighted
@@ -65,8 +65,8 @@ func (a *answer) Header() http.Header { return a.header }
 // WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(status int) { a.status = status }
 
-// Write implements http.ResponseWriter. It fails after the deadline, so that a template
-// that is late ends.
+// Write implements http.ResponseWriter. Write fails after the deadline, which ends a late
+// template.
 func (a *answer) Write(p []byte) (int, error) {
 	if err := a.ctx.Err(); err != nil {
 		return 0, err
@@ -74,8 +74,9 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.body.Write(p)
 }
 
-// get returns the answer of a key, which compute writes unless it is being computed for
-// another reader. The caller must call release. It fails if there is no answer before ctx ends.
+// get returns the answer of a key. compute writes the answer, unless another reader's
+// request already computes it. get fails if there is no answer before ctx ends. The caller
+// must call release.
 func (s *answers) get(ctx context.Context, key string, timeout time.Duration, compute func(context.Context, http.ResponseWriter)) (*answer, error) {
 	s.mu.Lock()
 	a := s.shared[key]
@@ -129,7 +130,7 @@ func (s *answers) compute(key string, a *answer, timeout time.Duration, compute 
 	a.weight = weight
 }
 
-// release gives an answer back. The bytes of the last reader's are free then.
+// release releases an answer. The last release frees the bytes of the answer.
 func (s *answers) release(a *answer) {
 	s.mu.Lock()
 	a.readers--
@@ -141,7 +142,7 @@ func (s *answers) release(a *answer) {
 }
 
 // finish makes control characters of a page visible, and characters that change the order
-// of others: names and attributes come from strangers.
+// of others. Names and attributes come from outside and may contain such characters.
 func (a *answer) finish() {
 	if !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") || bytes.IndexFunc(a.body.Bytes(), isHidden) < 0 {
 		return

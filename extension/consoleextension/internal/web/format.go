@@ -22,8 +22,8 @@ import (
 // titleLength is the length of the tooltip of a cut text, in characters.
 const titleLength = 1000
 
-// functions returns what templates call. Texts that others wrote go through text, or
-// through one of the functions that use it.
+// functions returns the functions that templates call. Texts from outside go through text,
+// or through a function that uses text.
 func (s *Server) functions() template.FuncMap {
 	return template.FuncMap{
 		"static":   s.static.url, // static "console.css": the URL of a file
@@ -53,8 +53,9 @@ func (s *Server) functions() template.FuncMap {
 	}
 }
 
-// text returns a text that others wrote, for display: at most n characters, isolated from
-// the direction of what surrounds it, with the whole as tooltip if it was cut.
+// text returns a text from outside for display, in at most n characters. It isolates the
+// text from the direction of the surrounding text. A cut text has the whole text as
+// tooltip.
 func text(n int, s string) template.HTML {
 	short, cut := shorten(n, s)
 	title := ""
@@ -70,9 +71,9 @@ func cutText(n int, s string) string {
 	return short
 }
 
-// shorten returns at most n characters of a text, and whether that is less than the
-// whole. Characters that are not seen, and those that change the order of others, become
-// visible. It reads no more of the text than it returns.
+// shorten returns at most n characters of a text, and reports whether the text was cut.
+// Invisible characters, and characters that change the order of others, become visible.
+// shorten reads no more of the text than it returns.
 func shorten(n int, s string) (string, bool) {
 	var b strings.Builder
 	for i, r := range s {
@@ -128,7 +129,7 @@ func trimZeros(s string) string {
 // count returns a number with commas between thousands.
 func count[T int | int64](n T) string { return humanize.Comma(int64(n)) }
 
-// plural returns a count with the word that goes with it.
+// plural returns a count with a word in the singular or the plural.
 func plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -182,8 +183,8 @@ func formatDuration(d time.Duration) string {
 	return d.String()
 }
 
-// formatTime returns a time for the reader's zone, which console.js knows; without
-// script it is in UTC.
+// formatTime returns a time that console.js converts to the reader's zone. Without scripts,
+// the time is in UTC.
 func formatTime(t time.Time) template.HTML {
 	if t.IsZero() {
 		return "–"
@@ -191,10 +192,10 @@ func formatTime(t time.Time) template.HTML {
 	return template.HTML(`<time datetime="` + machineTime(t) + `">` + plainTime(t) + `</time>`) //nolint:gosec // digits
 }
 
-// plainTime returns a time where no element can be.
+// plainTime returns a time for places without markup.
 func plainTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// machineTime returns a time as the attribute datetime has it.
+// machineTime returns a time in the format of the attribute datetime.
 func machineTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 // ago returns how long ago a time was, with the time itself as tooltip.
@@ -213,7 +214,7 @@ func (s *Server) ago(t time.Time) template.HTML {
 	return template.HTML(`<time class="ago" datetime="` + machineTime(t) + `" title="` + plainTime(t) + `">` + words + `</time>`) //nolint:gosec // digits
 }
 
-// roughly returns a time span in one unit, or two of hours.
+// roughly returns a time span in one unit, or in hours and minutes below 10 hours.
 func roughly(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -228,17 +229,17 @@ func roughly(d time.Duration) string {
 	return strconv.Itoa(int(d.Hours()/24)) + " d"
 }
 
-// monitorUnits are the units of monitors whose names do not end with their unit's suffix.
+// monitorUnits are the units of monitors that have no suffix for their unit.
 var monitorUnits = map[string]string{
 	"cpu_usage": "cores", "cpu_bottleneck": "%", "cpu_busiest_thread": "%", "cpu_throttling": "%",
 	"memory_events": "/s", "thread_count": "threads", "system_load": "",
 	"tcp_retransmits": "%", "tcp_rtt": "ms", "tcp_connect_failures": "/s",
 }
 
-// unitOf returns the unit of a monitor's values; empty for one that is not known, such as
-// a metric of the user's.
+// unitOf returns the unit of a monitor's values. It returns an empty text for an unknown
+// monitor, such as a metric of the user.
 func unitOf(monitor string) string {
-	// A name may be followed by what it was asked for.
+	// Parameters may follow the name of a monitor.
 	if i := strings.IndexFunc(monitor, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }); i >= 0 {
 		monitor = monitor[:i]
 	}
@@ -268,8 +269,8 @@ func measure(monitor string, v float64) string {
 	return number(v) + "\u00a0" + unit // a space that does not break
 }
 
-// nearness returns how near a reading is to its threshold: 1 at it, more above it, -1 if
-// that is not known. The hottest units are those with the largest, as in the budgets.
+// nearness returns the ratio of a reading to its threshold, or -1 if it is not known. As in
+// the budgets, the hottest units have the largest ratio.
 func nearness(r store.Reading) float64 {
 	switch {
 	case math.IsNaN(r.Value) || math.IsNaN(r.Threshold):
@@ -282,8 +283,8 @@ func nearness(r store.Reading) float64 {
 	return 0
 }
 
-// unitName returns what people call a unit: its service, its container, or the end of its
-// own name.
+// unitName returns the usual name of a unit: its service, container, executable or process,
+// or the end of its own name.
 func unitName(u store.Unit) string {
 	if v := u.Resource[attr.ServiceName]; v != "" && !strings.HasPrefix(v, "unknown_service") {
 		return v
@@ -330,8 +331,8 @@ func unitPlace(u store.Unit) string {
 	return cmp.Or(processOf(u), u.Name)
 }
 
-// processOf returns a unit that is a process by its id, such as "process 4242"; empty for
-// others. Their names are PID:START.
+// processOf returns a text such as "process 4242" for a unit that is a process, and an
+// empty text for other units. The name of a process unit is PID:START.
 func processOf(u store.Unit) string {
 	pid, started, ok := strings.Cut(u.Name, ":")
 	if !ok || pid == "" || len(pid) > 10 || strings.Trim(pid, "0123456789") != "" {
@@ -370,8 +371,8 @@ func reason(o store.Opening) string {
 	return s
 }
 
-// jsonNumber is a number of JSON with six digits, enough to draw it. JSON has none that
-// are not finite: they are null.
+// jsonNumber is a JSON number with six digits, which are enough to draw it. A number that
+// is not finite becomes null, because JSON has no such numbers.
 type jsonNumber float64
 
 func (n jsonNumber) MarshalJSON() ([]byte, error) {

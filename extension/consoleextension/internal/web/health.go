@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// silentAfter is the time after which a collector that sent its metrics is shown as
-	// silent. They are sent once a minute unless configured otherwise.
+	// silentAfter is the time without data after which a collector is shown as silent.
+	// Collectors send their metrics once a minute unless configured otherwise.
 	silentAfter = 3 * time.Minute
 	// warningsShown bounds the warnings of a collector.
 	warningsShown = 30
@@ -24,15 +24,15 @@ const (
 	instancesShown = 200
 )
 
-// Own describes the collector that the console is in, without its metrics.
+// Own describes the collector that contains the console, without its metrics.
 type Own struct {
 	Version string
 	Started time.Time
-	// CPUSeconds is the CPU time that the process used, and Memory that of the Go runtime,
-	// in bytes; 0 where that is unknown.
+	// CPUSeconds is the CPU time of the process. Memory is the memory of the Go runtime, in
+	// bytes. Both are 0 if unknown.
 	CPUSeconds float64
 	Memory     int64
-	// Components have a status that is not OK.
+	// Components are the components with a status other than OK.
 	Components []ComponentStatus
 }
 
@@ -78,18 +78,18 @@ type statement struct {
 	At        time.Time
 	Component string
 	Body      string
-	Missing   []field // what is not done, and why
+	Missing   []field // the missing work, and the reason
 	Details   []field
 }
 
 type field struct{ Key, Value string }
 
-// figure is a cost.
+// figure is one cost of a collector.
 type figure struct {
 	What, Value, Hint string
 }
 
-// lossRow is a metric of something that was lost.
+// lossRow is one metric that counts losses.
 type lossRow struct {
 	What, Where string
 	Count       float64
@@ -159,8 +159,8 @@ func newInstanceRow(of store.Instance, now time.Time) instanceRow {
 	return row
 }
 
-// before reports whether a collector is an earlier run of another one: each run has an id
-// of its own.
+// before reports whether a collector is an earlier run of another collector. Each run has
+// its own ID.
 func (i *instanceRow) before(later store.Instance) bool {
 	return i.Host != "" && i.Host == later.Host && i.Service == later.Service && i.Last.Before(later.First)
 }
@@ -170,14 +170,14 @@ func isWarning(l store.Log) bool {
 	return strings.HasPrefix(s, "WARN") || strings.HasPrefix(s, "ERROR") || strings.HasPrefix(s, "FATAL")
 }
 
-// starts are the messages with which samplers and cpu_trigger log what they do, and what
-// not.
+// starts are the messages in which samplers and cpu_trigger log their work, and the work
+// that they cannot do.
 var starts = []string{"sampling started", "off-CPU sampling started", "allocation sampling started", "cgroup mode"}
 
-// missing are the fields of these messages that have what is not done, and why.
+// missing are the fields of these messages with the missing work and the reason.
 var missing = []string{"not_sampled", "not_shown", "why", "limited"}
 
-// statements returns the newest log record of each component about what it does.
+// statements returns the newest log record of each component about its work.
 func statements(logs []store.Log) (found []statement) {
 	seen := map[[2]string]bool{}
 	for _, l := range logs { // newest first
@@ -205,7 +205,7 @@ func statements(logs []store.Log) (found []statement) {
 	return found
 }
 
-// readable returns a list of texts in JSON as people write it.
+// readable returns a JSON list of texts without brackets and quotes.
 func readable(value string) string {
 	if rest, ok := strings.CutPrefix(value, `["`); ok && strings.HasSuffix(rest, `"]`) {
 		return strings.ReplaceAll(strings.TrimSuffix(rest, `"]`), `","`, ", ")
@@ -213,11 +213,11 @@ func readable(value string) string {
 	return value
 }
 
-// nameOf returns the name of a metric without the collector's prefix, which its own
-// telemetry has and a metric that was sent otherwise has not.
+// nameOf returns the name of a metric without the prefix otelcol_. Only metrics of the
+// collector's own telemetry have this prefix.
 func nameOf(m store.Metric) string { return strings.TrimPrefix(m.Name, "otelcol_") }
 
-// costs returns what a collector takes.
+// costs returns the costs of a collector, and its uptime.
 func costs(metrics []store.Metric) (found []figure, uptime time.Duration) {
 	add := func(what, name, hint string, value func(store.Metric) string) {
 		if i := slices.IndexFunc(metrics, func(m store.Metric) bool { return nameOf(m) == name }); i >= 0 {
@@ -241,7 +241,7 @@ func costs(metrics []store.Metric) (found []figure, uptime time.Duration) {
 	return found, uptime
 }
 
-// lossesByName describes metrics whose every point is a loss.
+// lossesByName describes metrics in which every point is a loss.
 var lossesByName = map[string]string{
 	"cpu_profiler.samples.lost":               "samples lost in the kernel",
 	"cpu_profiler.periods.skipped":            "sampling periods skipped",

@@ -26,14 +26,14 @@ import (
 )
 
 const (
-	// rowsPerTable and maxRows are the numbers of functions in a table, by default and at
-	// most; threadsPerList is the number of threads in a list.
+	// rowsPerTable is the default number of functions in a table, and maxRows is the
+	// largest number. threadsPerList is the number of threads in a list.
 	rowsPerTable, maxRows, threadsPerList = 40, 1000, 20
 	// placeLength is the number of bytes of a path that are shown.
 	placeLength = 60
 	// choicesPerUnit is the number of openings that are offered for a comparison.
 	choicesPerUnit = 100
-	// queryText bounds the texts of the URL, which become parts of links.
+	// queryText bounds the texts of the URL, in bytes, because they become parts of links.
 	queryText = 1024
 )
 
@@ -73,7 +73,7 @@ func parseOpeningQuery(q url.Values) (out openingQuery) {
 	return out
 }
 
-// values returns the query as it is in the URL; what is the default is left out.
+// values returns the query for the URL. Default values are left out.
 func (q openingQuery) values() url.Values {
 	v := url.Values{}
 	for key, text := range q.texts() {
@@ -113,7 +113,7 @@ type openingPage struct {
 	Profiles []profileTab
 	Moments  []profileTab
 	View     *profileView   // nil if there is no profile, or it is lost
-	Lost     string         // why it is
+	Lost     string         // why the profile is lost
 	With     *store.Opening // as in openingRow
 	Report   string
 	Peers    *peersView // nil: none are known
@@ -126,20 +126,20 @@ type profileTab struct {
 	Current    bool
 }
 
-// profileView is a profile of an opening: the flame graph, and what stands beside it.
+// profileView has the data of a profile of an opening: the flame graph and its tables.
 type profileView struct {
 	store.ProfileInfo
 	profileType
 	Title string
 	Query openingQuery
 	ID    string // ends the ids of elements, where a page has several profiles
-	// JSON is the URL of the flame graph, Embedded the flame graph itself in a report.
+	// JSON is the URL of the flame graph. Embedded is the flame graph itself, in a report.
 	JSON     string
 	Embedded template.JS
 
 	Total     string
-	WholeFrom time.Time // when the stacks are whole; zero if some are incomplete at the end
-	Rate      string    // such as 0.7 cores; empty if it means nothing
+	WholeFrom time.Time // the last incomplete stack; zero without such stacks, or if they last until the end
+	Rate      string    // such as 0.7 cores; empty if there is no meaningful rate
 	Phases    []partRow
 	Threads   []partRow
 	Waits     []partRow
@@ -147,12 +147,13 @@ type profileView struct {
 	Cut       int
 
 	Compared   bool
-	AgainstURL string // of the other opening; empty if it is this one
+	AgainstURL string // of the other opening; empty within one opening
 	Against    comparison
 	Choices    []choice
 	NoBaseline string // why there is no comparison
 
-	// Hottest are the functions with most of their own, Grown those whose share grew most.
+	// Hottest are the functions with the largest own values. Grown are the functions with
+	// the largest growth of their share.
 	Hottest, Grown []functionRow
 
 	Columns  []tableColumn
@@ -169,7 +170,7 @@ type profileView struct {
 	query flame.Query
 }
 
-// partRow is a part of the samples: a phase, a thread or what was waited for.
+// partRow is a part of the samples: a phase, a thread or a reason for waiting.
 type partRow struct {
 	Label, URL   string
 	Value, Share string
@@ -201,7 +202,7 @@ func (s *Server) opening(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// openingPage returns what the page shows.
+// openingPage returns the data of the page.
 func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuery) (openingPage, error) {
 	now := s.Now()
 	row := newOpeningRow(o, now)
@@ -237,8 +238,8 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 	return p, nil
 }
 
-// lost returns the reason why a profile that should be there cannot be shown; empty for
-// any other error.
+// lost returns the reason why an expected profile cannot be shown. It returns an empty text
+// for any other error.
 func lost(err error) string {
 	switch {
 	case errors.Is(err, store.ErrDamaged):
@@ -266,7 +267,8 @@ func (p *openingPage) tabs(q openingQuery, shown store.ProfileKey) {
 		if same == shown && other.Moment != 0 {
 			p.Moments = append(p.Moments, tab)
 		}
-		// Of several moments, a tab is for the one that is shown, or for the first.
+		// Several moments share a tab. The tab is for the shown moment, or else for the
+		// first.
 		if last := len(p.Profiles) - 1; last >= 0 && p.Profiles[last].Title == tab.Title {
 			if tab.Current {
 				p.Profiles[last] = tab
@@ -283,7 +285,7 @@ func (p *openingPage) tabs(q openingQuery, shown store.ProfileKey) {
 // errNoProfile is returned for an opening without profiles.
 var errNoProfile = errors.New("no profile")
 
-// view returns what the page shows of the profile that the query asks for.
+// view returns the view of the profile that the query asks for.
 func (s *Server) view(ctx context.Context, o store.Opening, q openingQuery) (*profileView, error) {
 	v, err := s.read(ctx, o, q)
 	if err != nil {
@@ -294,7 +296,7 @@ func (s *Server) view(ctx context.Context, o store.Opening, q openingQuery) (*pr
 	return v, nil
 }
 
-// read returns the profile that a query asks for, and the one that it is compared with.
+// read reads the profile that a query asks for, and the profile to compare it with.
 func (s *Server) read(ctx context.Context, o store.Opening, q openingQuery) (*profileView, error) {
 	info, err := findProfile(o, q.Profile)
 	if err != nil {
@@ -318,8 +320,8 @@ func (s *Server) read(ctx context.Context, o store.Opening, q openingQuery) (*pr
 	return v, nil
 }
 
-// findProfile returns the profile with a key. Of a key without moment, or without type,
-// it is the first that agrees with the rest.
+// findProfile returns the first profile that matches a key. An empty origin, scope or
+// moment matches any value. An empty type matches any profile.
 func findProfile(o store.Opening, key store.ProfileKey) (store.ProfileInfo, error) {
 	if len(o.Profiles) == 0 {
 		return store.ProfileInfo{}, errNoProfile
@@ -335,7 +337,7 @@ func findProfile(o store.Opening, key store.ProfileKey) (store.ProfileInfo, erro
 	return store.ProfileInfo{}, failure{http.StatusNotFound, "This opening has no profile of that type."}
 }
 
-// shortKey returns what of a profile's key has to be in the URL for findProfile.
+// shortKey returns the shortest key for the URL with which findProfile finds the profile.
 func shortKey(o store.Opening, key store.ProfileKey) store.ProfileKey {
 	short := store.ProfileKey{Type: key.Type}
 	for _, add := range []func(){
@@ -355,8 +357,8 @@ func total(s *flame.Stacks, f flame.Filter) int64 {
 	return flame.Query{Of: s, Filter: f}.Total().Here
 }
 
-// rate returns a sum as a rate: CPU time in cores, what else adds up per second. It is
-// known only for all phases together.
+// rate returns a sum as a rate: CPU time in cores, and bytes or counts per second. The rate
+// is known only for all phases together.
 func rate(p store.ProfileInfo, f flame.Filter, sum int64) string {
 	span := p.End.Sub(p.Start).Seconds()
 	if f.Phase != "" || span <= 0 || p.Start.IsZero() || p.Moment != 0 {
@@ -374,7 +376,7 @@ func rate(p store.ProfileInfo, f flame.Filter, sum int64) string {
 	return number(v) + "/s"
 }
 
-// parts fills in what the samples are by phase, thread and wait.
+// parts fills in the samples by phase, thread and reason for waiting.
 func (v *profileView) parts(opening string) {
 	all := v.query.Total()
 	v.Total = amount(v.query.Of.Unit, all.Here)
@@ -412,7 +414,7 @@ func (v *profileView) parts(opening string) {
 	}
 }
 
-// rows returns parts with links that choose them, or drop the choice.
+// rows returns parts with links. A link selects its part, or cancels the selection.
 func (v *profileView) rows(parts []flame.Part, opening, current string, set func(*openingQuery, string)) []partRow {
 	var all flame.Value
 	for _, p := range parts {
@@ -497,8 +499,8 @@ func closedBecause(o store.Opening) string {
 	return cmp.Or(closings[o.Why], cutText(60, o.Why))
 }
 
-// traceURL returns the link to a span, of a URL that CheckTraceURL accepted. Ids
-// that are none of a trace make no link.
+// traceURL returns the link to a span, made from a URL that CheckTraceURL accepted. It
+// returns an empty text if an ID is not the ID of a trace or a span.
 func traceURL(link, trace, span string) string {
 	if link == "" || !isHexID(trace, 16) {
 		return ""
@@ -517,8 +519,8 @@ func isHexID(id string, bytes int) bool {
 	return err == nil && len(b) == bytes && strings.Trim(id, "0") != ""
 }
 
-// CheckTraceURL returns an error if a URL cannot be a link to spans: it must be an
-// http or https URL that contains {trace_id}, without a user.
+// CheckTraceURL returns an error if a URL cannot be a link to spans. The URL must be an
+// http or https URL that contains {trace_id} and no user.
 func CheckTraceURL(link string) error {
 	if link == "" {
 		return nil
@@ -552,7 +554,7 @@ func (s *Server) flameJSON(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// withoutProfile returns the error that a file of a profile is answered with.
+// withoutProfile returns the error to answer if a file of a profile cannot be read.
 func withoutProfile(err error) error {
 	switch {
 	case errors.Is(err, errNoProfile):
@@ -584,8 +586,8 @@ func (s *Server) profileFile(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// fileName returns the beginning of the name of a file about an opening, of letters,
-// digits, dots, dashes and underscores.
+// fileName returns the beginning of the name of a file about an opening. It consists of
+// letters, digits, dots, dashes and underscores.
 func fileName(o store.Opening, what string) string {
 	parts := []string{unitName(o.Unit), o.Triggered.UTC().Format("20060102T150405Z"), o.Policy, what}
 	for i, part := range parts {
@@ -600,7 +602,7 @@ func fileName(o store.Opening, what string) string {
 	return strings.Join(parts, "_")
 }
 
-// origin returns the beginning of the URLs that the browser sees.
+// origin returns the beginning of the URLs that the browser uses: scheme and host.
 func origin(r *http.Request) string {
 	scheme := "http://"
 	if r.TLS != nil {
@@ -609,7 +611,7 @@ func origin(r *http.Request) string {
 	return scheme + r.Host
 }
 
-// command returns the command that opens what is shown in go tool pprof.
+// command returns the command that opens the shown profile in go tool pprof.
 func (v *profileView) command(origin string) string {
 	command := "go tool pprof -http=:"
 	switch {
@@ -623,7 +625,7 @@ func (v *profileView) command(origin string) string {
 	return command + " " + shellQuote(origin+v.Download)
 }
 
-// shellQuote returns a text as one word of a shell.
+// shellQuote quotes a text as one word of a shell.
 func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

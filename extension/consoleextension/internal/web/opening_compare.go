@@ -13,13 +13,13 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// Values of against in the URL, beside the id of an opening.
+// The values of against in the URL that are not the ID of an opening.
 const (
 	againstNothing = "none"
 	againstBefore  = "before" // the same profile before the trigger
 )
 
-// comparison is the other side.
+// comparison describes the other side of a comparison.
 type comparison struct {
 	Name      string // baseline, before the trigger, or opening
 	Triggered time.Time
@@ -35,8 +35,8 @@ type choice struct {
 	Current            bool
 }
 
-// compare finds the profile to compare with: the one that the query asks for, else the
-// newest baseline before the opening, of its policy, else of its unit.
+// compare finds the profile to compare with: the opening that the query asks for, or else
+// the newest baseline before the opening. It prefers baselines of the opening's policy.
 func (s *Server) compare(ctx context.Context, o store.Opening, v *profileView) error {
 	c, err := s.candidates(ctx, o, v.ProfileInfo)
 	if err != nil {
@@ -97,8 +97,8 @@ func (c candidates) profileIn(other store.Opening) (store.ProfileInfo, bool) {
 	return p, err == nil && p.Unit == c.profile.Unit && other.ID != c.of.ID
 }
 
-// baseline returns the newest baseline of the opening's policy, else of any; or why there
-// is none.
+// baseline returns the newest baseline of the opening's policy, or else of any policy. If
+// there is no baseline, baseline returns the reason.
 func (c candidates) baseline() (found store.Opening, why string) {
 	for _, b := range c.baselines {
 		if _, ok := c.profileIn(b); !ok {
@@ -158,7 +158,7 @@ func (s *Server) compareWith(ctx context.Context, c candidates, other store.Open
 	if other.Kind == "baseline" {
 		v.Against.Name = "baseline"
 	}
-	// The phases of another opening are other ones, unless it has the same.
+	// The filter by phase applies to the other opening only if it has the same phase.
 	if !slices.Contains(info.Phases, v.Query.Filter.Phase) {
 		v.query.BaseFilter.Phase = ""
 	}
@@ -171,7 +171,7 @@ func (s *Server) compareWith(ctx context.Context, c candidates, other store.Open
 	return nil
 }
 
-// choose lists what can be compared with.
+// choose lists the openings to compare with.
 func (v *profileView) choose(c candidates, other store.Opening) {
 	openings, baselines := c.openings, c.baselines
 	v.Choices = append(v.Choices, choice{Value: againstNothing, Text: "nothing", Current: !v.Compared})

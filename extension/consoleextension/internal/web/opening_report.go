@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// reportBytes bounds a report: profiles that do not fit are named in it.
+	// reportBytes bounds a report, in bytes. The report names profiles that do not fit.
 	reportBytes = 8 << 20
 	// reportRows is the number of functions of each profile by self, and again by total.
 	reportRows = 100
 )
 
-// reportPage has the data of report.html. The file refers to no other.
+// reportPage has the data of report.html. The file loads no other file.
 type reportPage struct {
 	Page    openingPage
 	Title   string
@@ -40,8 +40,7 @@ type reportPage struct {
 	Version string
 }
 
-// report answers with an opening as one HTML file, which needs neither this server nor
-// another.
+// report answers with an opening as one HTML file. The file works without any server.
 func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
 	o, err := s.Store.Opening(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -73,7 +72,7 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// embed puts the styles and scripts into the file, and allows these alone.
+// embed puts the styles and scripts into the file, and allows only these.
 func (s *Server) embed(report *reportPage) {
 	hashes := func(files []string, add func(string)) (list string) {
 		for _, name := range files {
@@ -93,7 +92,7 @@ func (s *Server) embed(report *reportPage) {
 	report.Policy = "default-src 'none'; base-uri 'none'; form-action 'none'; script-src" + scripts + "; style-src" + styles
 }
 
-// addViews adds the profiles of the opening that fit.
+// addViews adds the profiles of the opening that fit into the report.
 func (s *Server) addViews(ctx context.Context, o store.Opening, q openingQuery, report *reportPage) error {
 	room, title := reportBytes, ""
 	for _, info := range sortProfiles(o.Profiles) {
@@ -144,7 +143,7 @@ func (s *Server) reportView(ctx context.Context, o store.Opening, q openingQuery
 	return view, size, nil
 }
 
-// detach removes the links to other pages; those of the table stay, for its script.
+// detach removes the links to other pages. The table keeps local links, for its script.
 func (v *profileView) detach() {
 	v.JSON, v.Download, v.DownloadThere, v.AgainstURL, v.MoreRows = "", "", "", "", ""
 	for _, rows := range [][]partRow{v.Phases, v.Threads, v.Waits} {

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// stacksBytes bounds the profiles that are kept prepared between the requests of a
-	// reader, of which there are several a click. The last two are kept whatever their
-	// size, since a page compares two.
+	// stacksBytes bounds the prepared profiles that are kept between requests, because one
+	// click causes several requests. The last two profiles are kept regardless of their
+	// size, because a page compares two.
 	stacksBytes = 32 << 20
-	// stacksIdle is the time for which an unread one is kept.
+	// stacksIdle is the time after which an unused profile is removed.
 	stacksIdle = time.Minute
 )
 
-// stacksKey identifies a profile at one time: while an opening lasts, it grows.
+// stacksKey identifies a profile at one time. A profile grows while its opening lasts.
 type stacksKey struct {
 	opening string
 	profile store.ProfileKey
@@ -30,9 +30,9 @@ type stacksKey struct {
 	end     int64
 }
 
-// stacksCache keeps prepared profiles. What was not read for longest gives way. The bound of
-// the answers that are computed at once also bounds the profiles that are parsed at once,
-// which takes several times the memory of their files.
+// stacksCache keeps prepared profiles. The profile that was unused for longest is removed
+// first. Parsing takes several times the memory of a profile's files. computedAtOnce
+// therefore also bounds the profiles that are parsed at once.
 type stacksCache struct {
 	mu      sync.Mutex
 	entries map[stacksKey]*stacksEntry
@@ -50,7 +50,7 @@ func newStacksCache() *stacksCache {
 	return &stacksCache{entries: make(map[stacksKey]*stacksEntry), hottest: make(map[stacksKey]hottest)}
 }
 
-// get returns a profile, which load reads unless it is kept.
+// get returns a prepared profile. It calls load if the profile is not kept.
 func (c *stacksCache) get(key stacksKey, load func() (*flame.Stacks, error)) (*flame.Stacks, error) {
 	c.mu.Lock()
 	e := c.entries[key]
@@ -73,8 +73,8 @@ func (c *stacksCache) get(key stacksKey, load func() (*flame.Stacks, error)) (*f
 	return e.stacks, nil
 }
 
-// evict removes what is too much or idle, and comes back for the rest. The caller holds
-// the lock.
+// evict removes profiles that are idle or over the limit, and runs again later for the
+// rest. The caller holds the lock.
 func (c *stacksCache) evict(now time.Time) {
 	for {
 		var oldest stacksKey
@@ -103,12 +103,12 @@ func (c *stacksCache) evict(now time.Time) {
 	}
 }
 
-// keyOf returns the key of a profile as it is now.
+// keyOf returns the key of the current state of a profile.
 func keyOf(o store.Opening, p store.ProfileInfo) stacksKey {
 	return stacksKey{o.ID, p.ProfileKey, p.Samples, p.Bytes, p.End.UnixNano()}
 }
 
-// stacksOf returns a profile of an opening, prepared.
+// stacksOf returns a prepared profile of an opening.
 func (s *Server) stacksOf(ctx context.Context, o store.Opening, p store.ProfileInfo) (*flame.Stacks, error) {
 	return s.stacks.get(keyOf(o, p), func() (*flame.Stacks, error) {
 		in, err := s.Store.Profile(ctx, o.ID, p.ProfileKey)

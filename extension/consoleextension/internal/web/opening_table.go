@@ -17,7 +17,7 @@ type tableColumn struct {
 	Sorted                string
 }
 
-// functionRow is a row of that table.
+// functionRow is a row of the table of functions.
 type functionRow struct {
 	Name         string
 	Place, Whole string // where it is, and without a cut
@@ -36,7 +36,7 @@ type valueCell struct {
 	Width        float64
 }
 
-// table fills in the hottest functions.
+// table fills in the table of functions.
 func (v *profileView) table(opening string) {
 	order := v.Query.Order
 	columns := []struct {
@@ -126,7 +126,7 @@ func (v *profileView) functions(t flame.Table, opening string) []functionRow {
 	return rows
 }
 
-// cell returns a value of a function; widest is the largest of the column.
+// cell returns the cell of a function's value. widest is the largest value of the column.
 func (v *profileView) cell(value, all flame.Value, widest int64, samples flame.Value) valueCell {
 	here, there := value.Share(all)
 	c := valueCell{Value: amount(v.query.Of.Unit, value.Here), Share: percent(here), Sort: here}
@@ -140,7 +140,7 @@ func (v *profileView) cell(value, all flame.Value, widest int64, samples flame.V
 	return c
 }
 
-// place returns where a function is: its file and line.
+// place returns the file and the line of a function.
 func place(file string, line int32) string {
 	if file == "" || line == 0 {
 		return file

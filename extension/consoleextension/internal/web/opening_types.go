@@ -19,11 +19,11 @@ import (
 type profileType struct {
 	Name  string // of configurations and URLs
 	Title string
-	What  string // what its values are, for "12 s of …" and "Share of all …"
+	What  string // the meaning of its values, for "12 s of …" and "Share of all …"
 }
 
 // inKernel reports whether every stack ends in the kernel, in its scheduler or in the same
-// few system calls. The order by self then means nothing.
+// few system calls. Sorting by self is then useless.
 func (t profileType) inKernel() bool {
 	switch t.Name {
 	case "off_cpu", "runqueue", "net_sent", "net_received", "tcp_connects", "tcp_connect_failures":
@@ -32,7 +32,7 @@ func (t profileType) inKernel() bool {
 	return false
 }
 
-// profileTypes are the types in the order in which pages list them. Others follow.
+// profileTypes are the types in the order in which pages list them. Other types follow.
 var profileTypes = []profileType{
 	{"cpu", "CPU", "CPU time"},
 	{"wall", "Wall clock", "time of threads, running or not"},
@@ -62,7 +62,7 @@ func typeRank(name string) int {
 	return len(profileTypes)
 }
 
-// typeOf returns what is known of a type.
+// typeOf returns the description of a type. An unknown type is described by its name.
 func typeOf(name string) profileType {
 	if i := typeRank(name); i < len(profileTypes) {
 		return profileTypes[i]
@@ -86,8 +86,8 @@ func sortProfiles(profiles []store.ProfileInfo) []store.ProfileInfo {
 	return profiles
 }
 
-// profileTitle returns the title of a profile, with its origin and profiler where there
-// is another one of the same type.
+// profileTitle returns the title of a profile. The title has the origin or the profiler if
+// profiles of the same type differ in it. It always has the origin pprof.
 func profileTitle(p store.ProfileKey, all []store.ProfileInfo) string {
 	title := typeOf(p.Type).Title
 	origins, scopes := false, false
@@ -130,7 +130,7 @@ func amount(unit string, v int64) string {
 	return count(v) + " " + cutText(20, unit)
 }
 
-// seconds3 returns a time of programs, which is not a duration: 93.2 s, not 1 min 33 s.
+// seconds3 returns program time in one unit, such as 93.2 s instead of 1 min 33 s.
 func seconds3(v float64) string {
 	switch {
 	case v == 0:
@@ -175,9 +175,9 @@ func points(here, there float64) string {
 	return "+" + strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// change returns the class of a difference of two shares, from less3 to more3: by how
-// much of their sum they differ, if that is more than chance. flame.js has the same
-// steps.
+// change returns the class of a difference of two shares, from less3 to more3. The class is
+// same if the difference may be chance. The step is the ratio of the difference to the sum
+// of the shares. flame.js has the same steps.
 func change(here, there float64, samples flame.Value) string {
 	if here+there == 0 || flame.Chance(here, there, samples) {
 		return "same"

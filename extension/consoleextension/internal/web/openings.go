@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// openingsPerPage bounds the list of openings, and choicesPerFilter each of its filters.
+	// openingsPerPage bounds the list of openings. choicesPerFilter bounds each filter.
 	openingsPerPage, choicesPerFilter = 50, 200
 	// filterText is the number of characters of a name that a filter compares.
 	filterText = 60
-	// hottestTime is the time in which an answer reads profiles for their hottest functions.
-	// The next refresh reads the others.
+	// hottestTime bounds the time in which an answer reads profiles to find their hottest
+	// functions. The next refresh reads the other profiles.
 	hottestTime = 2 * time.Second
 	// hottestKept bounds the hottest functions that are remembered.
 	hottestKept = 10_000
@@ -36,7 +36,8 @@ type openingsPage struct {
 	Ranges   []rangeLink
 	Filters  []openingFilter
 	Rows     []openingRow
-	// Open counts the units whose gate is open now, Found the openings that the filters select.
+	// Open counts the units with an open gate. Found counts the openings that match the
+	// filters.
 	Open, Found  int
 	Filtered     bool
 	Announcement string
@@ -50,7 +51,7 @@ type openingFilter struct {
 	of                 func(store.Opening) string
 }
 
-// reasonKind returns the kind of an opening that no condition opened, else its monitor.
+// reasonKind returns the monitor of an opening that a condition opened, or else the kind.
 func reasonKind(o store.Opening) string {
 	if o.Kind == "hot" || o.Kind == "" {
 		return o.Monitor
@@ -91,8 +92,8 @@ func (s *Server) openings(w http.ResponseWriter, r *http.Request) error {
 	return s.render(w, r, page{Template: "openings", Title: "Openings", Section: "/", Refresh: true, Data: p})
 }
 
-// find returns the openings that the filters select. Baselines are selected by their reason
-// alone.
+// find returns the openings that the filters select. Baselines are included only if a
+// reason is selected.
 func (p *openingsPage) find(all []store.Opening, q url.Values, now time.Time) (found []openingRow) {
 	p.Filters = []openingFilter{
 		{Name: "service", All: "all services", of: func(o store.Opening) string { return unitName(o.Unit) }},
@@ -150,8 +151,8 @@ type hottest struct {
 	Later                  bool // it is not read yet
 }
 
-// hottest returns the hottest function of an opening, in its first profile whose stacks do
-// not all end in the kernel.
+// hottest returns the hottest function of an opening. It reads the first profile in which
+// not all stacks end in the kernel.
 func (s *Server) hottest(ctx context.Context, o store.Opening) (h hottest) {
 	profiles := sortProfiles(o.Profiles)
 	i := slices.IndexFunc(profiles, func(p store.ProfileInfo) bool { return !typeOf(p.Type).inKernel() })

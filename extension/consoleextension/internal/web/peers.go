@@ -20,30 +20,31 @@ import (
 )
 
 const (
-	// peersBefore is the time before an opening of which its peers are shown, too.
+	// peersBefore is the time before an opening for which peers are shown, too.
 	peersBefore = 30 * time.Second
-	// peersPerTable bounds the table of peers, and peersPerSide each side of the picture.
+	// peersPerTable bounds the table of peers. peersPerSide bounds each side of the
+	// picture.
 	peersPerTable, peersPerSide = 100, 12
-	// slowPeer is the round-trip time from which a peer is marked, and lossyPeer the
-	// segments that are sent again, in percent, unless a policy has thresholds for them.
+	// slowPeer is the round-trip time from which a peer is marked. lossyPeer is the share
+	// of retransmitted segments, in percent. Thresholds of a policy take precedence.
 	slowPeer, lossyPeer = 50 * time.Millisecond, 1.0
 	// fewRetransmits is the number of retransmitted segments up to which no peer is marked.
 	fewRetransmits = 3
-	// slowReader is the share of the time of sending, in percent, from which a peer that
-	// limits it by its window is marked, and slowReading the time that it takes at least.
+	// slowReader is the share of the sending time, in percent, from which a peer is marked
+	// if its window limits sending. slowReading is the minimum of that time.
 	slowReader, slowReading = 20.0, time.Second
 )
 
-// peersView is a unit with its peers: a table and a picture.
+// peersView has the data of a unit's peers: a table and a picture.
 type peersView struct {
 	Unit     store.Unit
 	From, To time.Time
 	Count    int
 	Bytes    int64
-	Marked   []peerRow // those that make the unit wait, at most 3
+	Marked   []peerRow // peers that make the unit wait, at most 3
 	Columns  []tableColumn
 	Rows     []peerRow
-	Others   *peerRow // the sum of those that have no row
+	Others   *peerRow // the sum of the peers without a row
 	Picture  *peersPicture
 	Slow     time.Duration
 	Lossy    float64
@@ -53,19 +54,19 @@ type peersView struct {
 type peerRow struct {
 	store.Peer
 	Title   string // its service, its unit, or its address
-	Address string // with the port if the unit called it; empty if that is the title
-	URL     string // of its unit; empty if the store has none
+	Address string // with the port if the unit called it; empty if the address is the title
+	URL     string // of the peer's unit; empty if the store does not have the unit
 	Marks   []string
 	Slow    bool // its round-trip time
 	Lossy   bool
-	Limits  []string // what limited the sending, with its share
+	Limits  []string // the limits of sending, with their shares
 	bytes   int64
 	again   float64 // segments that were sent again, in percent
 	window  float64 // the share of the time of sending that the peer's window took, in percent
 }
 
-// peersPicture has the unit in the middle, those that call it on the left, and those
-// that it calls on the right.
+// peersPicture has the unit in the middle. Peers that call the unit are on the left, and
+// peers that the unit calls are on the right.
 type peersPicture struct {
 	Height, Middle   float64
 	BoxTop, BoxLines float64 // of the unit
@@ -83,7 +84,7 @@ type peerLine struct {
 	Class    string
 }
 
-// openingPeers returns the peers of an opening's unit while it was open, and before.
+// openingPeers returns the peers of an opening's unit during the opening and before it.
 func (s *Server) openingPeers(ctx context.Context, o store.Opening, end time.Time, q openingQuery) (*peersView, error) {
 	v := &peersView{Unit: o.Unit, From: o.Triggered.Add(-peersBefore), To: end, Slow: slowPeer, Lossy: lossyPeer}
 	switch {
@@ -109,7 +110,7 @@ func (s *Server) unitPeers(r *http.Request, u store.Unit, span timeRange) (*peer
 	})
 }
 
-// fillPeers reads the peers of a span. It returns nil if none are known.
+// fillPeers reads the peers of a time span. It returns nil if no peer is known.
 func (s *Server) fillPeers(ctx context.Context, v *peersView, sorted string, link func(string) string) (*peersView, error) {
 	all, err := s.Store.Peers(ctx, v.Unit.ID, v.From, v.To)
 	if errors.Is(err, store.ErrNotFound) || err == nil && len(all) == 0 {
@@ -122,8 +123,8 @@ func (s *Server) fillPeers(ctx context.Context, v *peersView, sorted string, lin
 	return v, nil
 }
 
-// peerOrders are the columns of the table, with how it is sorted by each: the first is
-// ascending, the others are descending.
+// peerOrders are the columns of the table and their orders. The first column sorts in
+// ascending order, and the others sort in descending order.
 var peerOrders = []struct {
 	key, text, title string
 	of               func(p *peerRow) float64
@@ -189,7 +190,7 @@ func (v *peersView) fill(all []store.Peer, sorted string, link func(string) stri
 	}
 }
 
-// sumOfPeers returns what several peers are together. Their round-trip time is not known.
+// sumOfPeers returns the sum of peers. The round-trip time is known only for a single peer.
 func sumOfPeers(all []store.Peer) (sum store.Peer) {
 	for _, p := range all {
 		sum.Sent += p.Sent
@@ -262,7 +263,7 @@ func (r *peerRow) mark(slow time.Duration, lossy float64) {
 // Counted reports whether the kernel counts bytes of the peer's protocol.
 func (r peerRow) Counted() bool { return r.Transport != "udp" }
 
-// Again returns the segments that were sent again; empty if none was sent.
+// Again returns the share of retransmitted segments, or an empty text if none was sent.
 func (r peerRow) Again() string {
 	if r.Segments == 0 {
 		return ""
@@ -270,10 +271,11 @@ func (r peerRow) Again() string {
 	return number(math.Round(r.again*100)/100) + "\u00a0%"
 }
 
-// SendTime returns the time in which there was something to send.
+// SendTime returns the time in which the unit had data to send to the peer.
 func (r peerRow) SendTime() time.Duration { return r.ReceiverWindow + r.SendBuffer + r.Path }
 
-// Both returns the bytes each way, for the picture.
+// Both returns the text of a peer in the picture: its bytes in both directions and
+// round-trip time, or for UDP its sockets.
 func (r peerRow) Both() string {
 	if !r.Counted() {
 		return plural(int(min(r.Connections, math.MaxInt32)), "socket", "sockets")

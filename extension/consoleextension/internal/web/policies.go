@@ -24,9 +24,10 @@ import (
 const (
 	// changesShown and refusalsShown bound the tables of the page.
 	changesShown, refusalsShown = 50, 50
-	// versionsShown bounds the hosts whose version the head of the page has.
+	// versionsShown bounds the hosts with a version at the head of the page.
 	versionsShown = 10
-	// maxPolicyForm bounds the form with a policy file: each byte may be sent as three.
+	// maxPolicyForm bounds the form with a policy file. Each byte may be sent as three
+	// bytes.
 	maxPolicyForm = 3*hotunitsextension.MaxPolicyFile + maxForm
 )
 
@@ -48,7 +49,7 @@ type policyRow struct {
 	Others    []counted // openings of other kinds than hot
 	NotOpened []counted // by reason, without dry run
 	ByHand    bool      // no condition opens it
-	Unmatched string    // why it matches no unit; empty if it does
+	Unmatched string    // why it matches no unit; empty if it matches a unit
 }
 
 type counted struct {
@@ -59,20 +60,20 @@ type counted struct {
 // versionOf is the version of the policies in force on a host.
 type versionOf struct{ Host, Version string }
 
-// filePart is the file that policies are read from, and its editor.
+// filePart is the policy file, and its editor.
 type filePart struct {
 	Path     string
 	Readers  []policyfile.Reader
 	Doc      policyfile.Document
 	Err      string // why it cannot be read
-	Refused  string // what its readers find wrong with it
-	ReadOnly string // why it cannot be edited; empty: it can
+	Refused  string // the faults that its readers find
+	ReadOnly string // why it cannot be edited; empty if it can be edited
 
 	Form    *policyForm // nil if it cannot be edited
 	Text    string      // in the editor
-	Version string      // that the text was made of
+	Version string      // the version that the text is based on
 	Faults  []string
-	Doubts  []string // what is probably a mistake in the text
+	Doubts  []string // probable mistakes in the text
 	Checked bool     // the text has no faults
 	Saved   bool     // the file is as it was saved
 	Changed bool     // someone else changed the file since the text was made
@@ -111,8 +112,8 @@ func (s *Server) file(ctx context.Context) *filePart {
 	return f
 }
 
-// savePolicies checks the text of the editor, saves it, or puts the policy of the form
-// into it, as the button that was pressed says.
+// savePolicies checks the text of the editor, saves the text, or puts the policy of the
+// form into the text. The pressed button selects the action.
 func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 	if s.Policies == nil {
 		return failure{http.StatusNotFound, "No file of policies is configured: set policies_file."}
@@ -223,7 +224,7 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 
 // addPolicies adds the policies of a file that no unit has had yet.
 func (p *policiesPage) addPolicies(document []byte) {
-	inFile, _ := policyfile.Policies(document) // what is wrong with it is shown beside its text
+	inFile, _ := policyfile.Policies(document) // faults are shown beside the text
 	for _, of := range inFile {
 		if !slices.ContainsFunc(p.Policies, func(row policyRow) bool { return row.Name == of.Name }) {
 			p.Policies = append(p.Policies, policyRow{PolicySummary: store.PolicySummary{Name: of.Name}})
@@ -231,8 +232,8 @@ func (p *policiesPage) addPolicies(document []byte) {
 	}
 }
 
-// unmatched adds the policies that match no unit, as their collectors said since they started
-// and since they read other policies.
+// unmatched adds the policies that match no unit. It uses the events since the collector of
+// a host started and last read other policies.
 func (p *policiesPage) unmatched(changes []store.PolicyChange, instances []store.Instance) {
 	since := map[string]time.Time{}
 	for _, i := range instances {
@@ -272,7 +273,8 @@ func newPolicyRow(of store.PolicySummary) policyRow {
 	return row
 }
 
-// countedIn returns the counts that are not 0, the largest first, without one.
+// countedIn returns the counts that are not 0, the largest first, without the count of
+// except.
 func countedIn(counts map[string]int, except string) (found []counted) {
 	for _, what := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[what]; n > 0 && what != except {
@@ -283,8 +285,8 @@ func countedIn(counts map[string]int, except string) (found []counted) {
 	return found
 }
 
-// versions returns the version in force on each host, by host: that of the newest change,
-// or of the collector's own metric, which has it from the start.
+// versions returns the version in force on each host, by host. It uses the newest change or
+// the collector's own metric, which has the version from the start.
 func versions(changes []store.PolicyChange, instances []store.Instance) (found []versionOf) {
 	type since struct {
 		version string
@@ -301,7 +303,7 @@ func versions(changes []store.PolicyChange, instances []store.Instance) (found [
 	}
 	for _, i := range instances {
 		for _, m := range i.Metrics {
-			// Of versions that are not in force any more there are old points.
+			// Versions that are no longer in force still have old points.
 			if nameOf(m) == "cpu_trigger.policies" && m.Attributes["version"] != "configuration" {
 				newer(i.Host, m.Attributes["version"], m.At)
 			}
@@ -313,7 +315,7 @@ func versions(changes []store.PolicyChange, instances []store.Instance) (found [
 	return found
 }
 
-// InForce describes what a reader of the file has in force.
+// InForce describes the version that a reader of the file has in force.
 func (f *filePart) InForce(r policyfile.Reader) string {
 	switch r.Version {
 	case "":

@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unitmatch"
 )
 
-// formMonitors are the monitors that the form offers. Each works with a threshold alone.
+// formMonitors are the monitors that the form offers. Each monitor needs only a threshold.
 var formMonitors = []string{
 	"cpu_utilization", "cpu_usage", "cpu_busiest_thread", "cpu_bottleneck", "cpu_throttling", "cpu_request_utilization",
 	"cpu_pressure", "host_cpu_utilization", "system_load", "memory_utilization", "memory_pressure", "io_pressure",
@@ -34,24 +34,24 @@ var formKeys = []string{
 // policyForm is the form of one policy.
 type policyForm struct {
 	policyfile.Policy
-	// Editing is the name that the policy has in the text; empty for a new one.
+	// Editing is the name of the policy in the text. It is empty for a new policy.
 	Editing string
-	// Names are the policies of the text. Unreadable is why there is no form.
+	// Names are the policies of the text. Unreadable is the reason why there is no form.
 	Names      []string
 	Unreadable string
 	Monitors   []monitorChoice
 	Keys       []string
-	// Faults are by the name of the field.
+	// Faults has the faults of the fields, by the name of the field.
 	Faults map[string]string
-	// Matching says how many units match now.
+	// Matching describes how many units match now.
 	Matching string
 }
 
 // monitorChoice is a monitor in the list, with the unit of its threshold.
 type monitorChoice struct{ Name, Unit string }
 
-// newPolicyForm returns the form of the policy with a name in a text; of a new one if
-// there is none.
+// newPolicyForm returns the form of the policy with a name in a text. If there is no such
+// policy, the form is for a new policy.
 func newPolicyForm(text, name string) *policyForm {
 	f := &policyForm{Keys: formKeys, Faults: map[string]string{}}
 	policies, err := policyfile.Policies([]byte(text))
@@ -80,8 +80,8 @@ func (f *policyForm) fill(units []store.UnitSummary, now time.Time) {
 	f.Matching = matching(units, f.Key, f.Glob, now)
 }
 
-// put reads the fields of a request and returns the text with the policy that they
-// describe. It reports false if a field has a fault.
+// put reads the fields of a request, and returns the text with the policy that the fields
+// describe. It returns false if a field has a fault.
 func (f *policyForm) put(text string, fields url.Values) (string, bool) {
 	get := func(name string) string { return strings.TrimSpace(fields.Get("policy_" + name)) }
 	f.Editing = fields.Get("editing")
@@ -122,7 +122,7 @@ func (f *policyForm) put(text string, fields url.Values) (string, bool) {
 	return string(changed), true
 }
 
-// matching says how many of the units that are seen now have a value that a glob matches.
+// matching describes how many of the units seen now have a value that a glob matches.
 func matching(units []store.UnitSummary, key, glob string, now time.Time) string {
 	matches := func(string) bool { return true }
 	if key != "" {
@@ -147,7 +147,8 @@ func matching(units []store.UnitSummary, key, glob string, now time.Time) string
 		case key == attr.ContainerID && !ok && isContainerID(u.Name):
 			value, ok = u.Name, true
 		}
-		// The console names services that have no name; policies are matched before that.
+		// A service without a name gets the name unknown_service after policies were
+		// matched.
 		if !ok || key == attr.ServiceName && strings.HasPrefix(value, "unknown_service") {
 			continue
 		}
@@ -162,7 +163,7 @@ func matching(units []store.UnitSummary, key, glob string, now time.Time) string
 	return plural(matched, "unit matches", "units match") + " now, of those that the console knows."
 }
 
-// policyForm returns the form of a file that can be edited; nil for one that cannot.
+// policyForm returns the form of a file that can be edited, or nil for another file.
 func (s *Server) policyForm(ctx context.Context, file *filePart, form *policyForm) (*policyForm, error) {
 	if file == nil || file.ReadOnly != "" {
 		return nil, nil

@@ -4,9 +4,10 @@
 // Package web contains the pages of the console.
 //
 // A page is one line of [Server.routes], a method that reads the store and calls
-// [Server.render], and a file in templates that defines "content". Scripts and styles of
-// a page are files in static, named in its page value. Nothing is loaded from elsewhere,
-// and there are no inline scripts or styles: the content security policy refuses them.
+// [Server.render], and a file in templates that defines "content". Scripts and styles of a
+// page are files in static, named in its page value. A page loads only files of this
+// server, and has no inline scripts or styles, because the content security policy refuses
+// them.
 package web
 
 import (
@@ -28,7 +29,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// securityPolicy allows what the pages consist of, and requests to this server alone.
+// securityPolicy allows the parts of the pages, and requests to this server only.
 const securityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -43,25 +44,25 @@ type Options struct {
 	Store  store.Reader
 	Logger *zap.Logger      // nil: nothing is logged
 	Now    func() time.Time // nil: time.Now
-	// Version is that of the collector, for the foot of the page.
+	// Version is the version of the collector, for the foot of the page.
 	Version string
-	// TraceURL is the URL of a span in a tracing backend, with {trace_id} and {span_id}
-	// in it. If it is empty, there are no links to spans.
+	// TraceURL is the URL of a span in a tracing backend. It contains {trace_id}, and may
+	// contain {span_id}. If it is empty, there are no links to spans.
 	TraceURL string
 
-	// Token returns the token that the forms of a page carry. If it is nil, no page
-	// offers to change anything.
+	// Token returns the token that the forms of a page carry. If it is nil, no page offers
+	// changes.
 	Token func(*http.Request) string
-	// CanProfile reports whether the gate of a unit can be opened from here. If it is
-	// nil, none can.
+	// CanProfile reports whether the gate of a unit can be opened from a page. If it is
+	// nil, no gate can be opened.
 	CanProfile func(store.Unit) bool
 	// Profile opens the gate of a unit by hand.
 	Profile func(context.Context, store.Unit) (Opened, error)
-	// Policies is the file that the page of policies shows; nil: none.
+	// Policies is the file that the page of policies shows. It may be nil.
 	Policies *policyfile.File
-	// Own returns what the console knows of the collector that it is in; nil: nothing.
+	// Own describes the collector that contains the console. It may be nil.
 	Own func() Own
-	// CountRefused counts a request that was refused, by reason; nil: nobody counts.
+	// CountRefused counts a refused request by its reason. It may be nil.
 	CountRefused func(reason string)
 
 	// readTimeout replaces the constant in tests.
@@ -77,17 +78,17 @@ type Server struct {
 	templates map[string]*template.Template // by the name of the file, without .html
 }
 
-// A handler answers a request, or returns why it cannot; store.ErrNotFound is answered
-// with 404, a failure with its status, and any other error with 500.
+// A handler answers a request, or returns an error. store.ErrNotFound is answered with 404,
+// a failure with its status, a timeout with 503, and any other error with 500.
 type handler func(http.ResponseWriter, *http.Request) error
 
-// A route is a page, or what a page loads.
+// A route is a page, or a file that a page loads.
 type route struct {
 	pattern string // of http.ServeMux
 	handler handler
 }
 
-// routes lists everything that is answered, except static files.
+// routes lists all routes except the route of static files.
 func (s *Server) routes() []route {
 	return []route{
 		{"GET /{$}", s.openings},
@@ -115,8 +116,8 @@ type page struct {
 	// console.css, in this order.
 	Scripts, Styles []string
 	Status          int // 0: 200
-	// Refresh offers to load the page again every 10 seconds: the content of each
-	// element with the attribute data-live is then replaced by that of the element with
+	// Refresh offers to load the page again every 10 seconds. The content of each element
+	// with the attribute data-live is then replaced by the content of the new element with
 	// the same id.
 	Refresh bool
 	Data    any
@@ -168,8 +169,8 @@ func New(options Options) (http.Handler, error) {
 	return secured(s.sameOrigin(mux)), nil
 }
 
-// parseTemplates returns a template per file of templates, each with layout.html and
-// what templates/parts defines.
+// parseTemplates returns one template per file of templates. Each template includes
+// layout.html and the definitions of templates/parts.
 func parseTemplates(files fs.FS, functions template.FuncMap) (map[string]*template.Template, error) {
 	layout, err := template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts/*.html")
 	if err != nil {
@@ -196,7 +197,7 @@ func parseTemplates(files fs.FS, functions template.FuncMap) (map[string]*templa
 	return templates, nil
 }
 
-// secured sets the headers that keep what the pages show from doing more than that.
+// secured sets the headers that restrict the pages in the browser.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -211,8 +212,8 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// answer calls a handler with a deadline. What only reads is computed once for all that
-// ask for it at the same time.
+// answer calls a handler with a deadline. The answer to a GET or HEAD request is computed
+// once for all equal requests that arrive while it is computed.
 func (s *Server) answer(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), s.readTimeout)
@@ -236,7 +237,7 @@ func (s *Server) answer(h handler) http.Handler {
 	})
 }
 
-// serve calls a handler, and answers for it when it fails.
+// serve calls a handler. If the handler fails, serve answers with the page of an error.
 func (s *Server) serve(h handler, w http.ResponseWriter, r *http.Request) {
 	err := h(w, r)
 	if err == nil {
@@ -269,7 +270,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, f failure) {
 	}
 }
 
-// render writes a page. An [answer] is whole or an error's.
+// render writes a page. An [answer] has either the whole page or the page of an error.
 func (s *Server) render(w http.ResponseWriter, r *http.Request, p page) error {
 	t, ok := s.templates[p.Template]
 	if !ok {

@@ -19,8 +19,8 @@ import (
 //go:embed static
 var staticFS embed.FS
 
-// staticFiles serves the files of static. Their URLs have the beginning of their hash,
-// so that browsers may keep them and still get new ones with a new version.
+// staticFiles serves the files of static. The URL of a file has the beginning of its hash,
+// so that browsers may cache the file and still get a new version.
 type staticFiles struct {
 	content map[string][]byte // by path below static
 	version map[string]string
@@ -44,7 +44,7 @@ func newStaticFiles() (*staticFiles, error) {
 	return s, err
 }
 
-// url returns the URL of a file; the templates call it as static "NAME".
+// url returns the URL of a file. Templates call url as static "NAME".
 func (s *staticFiles) url(name string) (string, error) {
 	version, ok := s.version[name]
 	if !ok {
@@ -71,7 +71,7 @@ func (s *staticFiles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
 }
 
-// contentType returns the type of a file; the host's tables of types differ.
+// contentType returns the type of a file. It uses no table of the host, as these differ.
 func contentType(name string) string {
 	switch path.Ext(name) {
 	case ".js":

@@ -18,7 +18,7 @@ import (
 const (
 	// openingsPerUnit and refusalsPerUnit bound the tables of the page of a unit.
 	openingsPerUnit, refusalsPerUnit = 200, 100
-	// trendsPerUnit bounds its charts, and trendPoints each chart.
+	// trendsPerUnit bounds the charts of a unit. trendPoints bounds the points of a chart.
 	trendsPerUnit, trendPoints = 24, 500
 	// bandsPerUnit bounds the openings that charts show.
 	bandsPerUnit = 500
@@ -26,15 +26,15 @@ const (
 	shortestRange = 30 * time.Second
 )
 
-// timeRange is the time that charts show. It is in the URL: range=6h for the last hours
-// of the unit, or from and to in RFC 3339.
+// timeRange is the time that charts show. The URL has range=6h for the last hours of the
+// unit, or from and to in RFC 3339.
 type timeRange struct {
 	From, To time.Time
 	Last     time.Duration // 0: from From to To
 }
 
-// usualRange is the range of the page of a unit whose URL has none, longestRange that of the
-// page of all openings.
+// usualRange is the range of the page of a unit if the URL has no range. longestRange is
+// the range of the page of all openings.
 const usualRange, longestRange = 6 * time.Hour, 48 * time.Hour
 
 // rangeHours are the choices of the last hours.
@@ -49,7 +49,7 @@ func rangeLinks(q url.Values, span timeRange) (links []rangeLink) {
 	return links
 }
 
-// rangeOf returns the range that a URL asks for: by default the usual time until end.
+// rangeOf returns the range that a URL asks for. The default is the usual time until end.
 func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error) {
 	if q.Get("from") != "" || q.Get("to") != "" {
 		to, err := momentOf(q.Get("to"), end)
@@ -70,8 +70,8 @@ func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error
 	return timeRange{From: end.Add(-last), To: end, Last: last}, nil
 }
 
-// momentOf returns the time of a text, in UTC where the text has no zone, as those of
-// browsers' fields; a default for no text.
+// momentOf parses a time. A time without a zone, such as from a browser's field, is in UTC.
+// An empty text means the default.
 func momentOf(text string, otherwise time.Time) (at time.Time, err error) {
 	if text == "" {
 		return otherwise, nil
@@ -116,15 +116,15 @@ type openingRow struct {
 	store.Opening
 	Open   bool // it is not known to have closed, and may still be open
 	Lasted time.Duration
-	Near   string // the URL that shows it in the charts
+	Near   string // the URL of the page with the opening in the charts
 	Types  []string
 	// With is the opening of another policy at the same time that has the profiles.
 	With    *store.Opening
 	Hottest hottest // on the page of all openings
 }
 
-// unitIn returns the unit that a request names, and the range that it asks for. The last
-// hours of a unit that is gone end with it.
+// unitIn returns the unit and the range of a request. For a unit that is gone, the range of
+// the last hours ends with the unit.
 func (s *Server) unitIn(r *http.Request) (u store.UnitSummary, span timeRange, err error) {
 	if u, err = s.Store.Unit(r.Context(), store.UnitID(r.PathValue("id"))); err != nil {
 		return u, span, err
@@ -178,8 +178,8 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// clip makes the last hours begin with the first reading in them, unless that is about their
-// beginning.
+// clip makes the last hours begin at their first reading, unless the gap before that
+// reading is less than 1 % of the range.
 func (t *timeRange) clip(trends []store.Trend) {
 	first := t.To
 	for _, trend := range trends {
@@ -210,8 +210,8 @@ func newOpeningRow(o store.Opening, now time.Time) openingRow {
 	return row
 }
 
-// share fills in With, if the opening has no profiles: while several policies hold a gate
-// open, profiles have the id of the one that fired first.
+// share fills in With if the opening has no profiles. While several policies hold a gate
+// open, profiles have the ID of the opening that began first.
 func (row *openingRow) share(all []store.Opening, now time.Time) {
 	if len(row.Profiles) > 0 || row.NothingExported != "" {
 		return
@@ -224,8 +224,8 @@ func (row *openingRow) share(all []store.Opening, now time.Time) {
 	}
 }
 
-// endOf returns when an opening ended: when it was due to, if the event of its end never
-// came, and now if that is later.
+// endOf returns the time when an opening ended. If the event of the end is missing, the
+// opening ended when it was due to. The result is never later than now.
 func endOf(o store.Opening, now time.Time) time.Time {
 	end := o.Closed
 	if end.IsZero() {

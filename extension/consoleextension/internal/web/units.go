@@ -21,14 +21,15 @@ import (
 const (
 	// unitsPerPage bounds the page of all units.
 	unitsPerPage = 100
-	// readingsPerRow, statesPerRow and refusalsPerRow bound a row of it.
+	// readingsPerRow, statesPerRow and refusalsPerRow bound a row of the page.
 	readingsPerRow, statesPerRow, refusalsPerRow = 4, 6, 6
 	// searchedText is the number of bytes of each text that a search compares.
 	searchedText = 1024
 	// quietAfter is the time without data after which a unit is shown as quiet. Readings
-	// come every collection_interval of the receiver, by default 10 seconds.
+	// arrive every collection_interval of the receiver, by default 10 seconds.
 	quietAfter = 2 * time.Minute
-	// idleBelow is the part of its thresholds below which a unit without a trigger is idle.
+	// idleBelow is the fraction of the thresholds below which a unit without triggers is
+	// idle.
 	idleBelow = 0.1
 )
 
@@ -37,8 +38,8 @@ type unitsPage struct {
 	Query, Sort string
 	All         bool // nothing is left out
 	Rows        []unitRow
-	// Known, Hosts, Open, Openings and Refusals are of all units, and Found is the number
-	// of rows.
+	// Known, Hosts, Open, Openings and Refusals are figures of all units. Found is the
+	// number of rows.
 	Known, Found, Hosts, Open, Openings, Refusals int
 	Folded                                        []counted // units that are left out, by why
 	Kept                                          time.Duration
@@ -52,7 +53,7 @@ type pager struct {
 	Previous, Next string
 }
 
-// turn returns the rows of the page with a number, or of the nearest one.
+// turn returns the rows of the page with a number, or of the nearest page.
 func turn[T any](all []T, perPage, number int, url func(int) string) (rows []T, p pager) {
 	p.Pages = max(1, (len(all)+perPage-1)/perPage)
 	p.Page = min(max(number, 1), p.Pages)
@@ -66,12 +67,12 @@ func turn[T any](all []T, perPage, number int, url func(int) string) (rows []T, 
 	return all[first:min(first+perPage, len(all))], p
 }
 
-// unitRow is a unit in the list, or the hottest of several with the same name. Openings,
-// Newest and Refusals are of all of them.
+// unitRow is a unit in the list, or the hottest of several units with the same name.
+// Openings, Newest and Refusals are figures of all these units.
 type unitRow struct {
 	store.UnitSummary
 	Members  int
-	Ended    int     // of them, those that are quiet
+	Ended    int     // members that are quiet
 	near     float64 // infinite while a gate is open, less than -1 if it is quiet
 	Readings []readingCell
 	More     int           // readings that are not shown
@@ -81,7 +82,7 @@ type unitRow struct {
 	Quiet    bool
 }
 
-// readingCell is a reading with a bar: the threshold is at two thirds of its length.
+// readingCell is a reading with a bar. The threshold is at two thirds of the bar's length.
 type readingCell struct {
 	store.Reading
 	State string
@@ -90,7 +91,7 @@ type readingCell struct {
 	Bar   float64 // of 100
 }
 
-// barThreshold is the place of the threshold in a bar, of 100.
+// barThreshold is the position of the threshold in a bar, of 100.
 const barThreshold = 66
 
 // units answers with the page of all units.
@@ -122,7 +123,7 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 	return s.render(w, r, page{Template: "units", Title: "Units", Section: "/units", Refresh: true, Data: p})
 }
 
-// find returns the units that the query matches, and counts all.
+// find returns the units that the query matches, and computes the figures of all units.
 func (p *unitsPage) find(all []store.UnitSummary, now time.Time) []unitRow {
 	words := strings.Fields(strings.ToLower(p.Query))
 	hosts := map[string]bool{}
@@ -148,8 +149,8 @@ func (p *unitsPage) find(all []store.UnitSummary, now time.Time) []unitRow {
 	return found
 }
 
-// howHot returns how near the nearest reading of a unit is to its threshold: infinite while
-// a gate is open, -1 if that is not known.
+// howHot returns how near the nearest reading of a unit is to its threshold. It returns
+// infinity while a gate is open, and -1 if the reading is not known.
 func howHot(u store.UnitSummary) float64 {
 	near := -1.0
 	for _, reading := range u.Readings {
@@ -163,8 +164,8 @@ func howHot(u store.UnitSummary) float64 {
 	return near
 }
 
-// fold leaves out and counts what is not hot and only a search or All shows: what is gone,
-// processes without a service or container, and what does next to nothing.
+// fold removes and counts units that are not hot: units that are gone, processes without a
+// service or container, and idle units. Only a search or All shows these units.
 func (p *unitsPage) fold(found []unitRow) []unitRow {
 	if p.All {
 		return found
@@ -191,7 +192,7 @@ func (p *unitsPage) fold(found []unitRow) []unitRow {
 	return found
 }
 
-// grouped returns a row for all units of a service or container: the hottest of them.
+// grouped returns one row per service or container. The row has its hottest unit.
 func grouped(found []unitRow) (rows []unitRow) {
 	slices.SortStableFunc(found, unitOrders["near"])
 	at := map[[2]string]int{}
@@ -217,7 +218,7 @@ func grouped(found []unitRow) (rows []unitRow) {
 	return rows
 }
 
-// quiet reports whether a unit is gone, or has sent nothing for some time.
+// quiet reports whether a unit is gone, or has sent no data for some time.
 func quiet(u store.UnitSummary, now time.Time) bool {
 	gone := u.Newest.Why == "unit gone" && !slices.ContainsFunc(u.Readings, func(r store.Reading) bool {
 		return r.At.After(u.Newest.Closed)
@@ -225,7 +226,7 @@ func quiet(u store.UnitSummary, now time.Time) bool {
 	return gone || now.Sub(u.Last) > quietAfter
 }
 
-// URL returns the URL of another order or page of what is searched for.
+// URL returns the URL of another order or page of the same search.
 func (p unitsPage) URL(sort string, number int) string {
 	q := url.Values{}
 	if p.Query != "" {
@@ -269,8 +270,8 @@ func sum(m map[string]int) (total int) {
 	return total
 }
 
-// matches reports whether each word is somewhere in a unit's names, its attributes, or
-// its policies and their states.
+// matches reports whether each word is in a unit's names, attributes, policies, states or
+// monitors.
 func matches(u store.UnitSummary, words []string) bool {
 	if len(words) == 0 {
 		return true
@@ -292,7 +293,7 @@ func matches(u store.UnitSummary, words []string) bool {
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all.String(), word) })
 }
 
-// fill makes what is shown of a unit, which only those on the page need.
+// fill computes the cells of a row. Only rows on the page need cells.
 func (row *unitRow) fill() {
 	row.Readings = readingCells(row.UnitSummary, row.Quiet)
 	if len(row.Readings) > readingsPerRow {
@@ -306,8 +307,8 @@ func (row *unitRow) fill() {
 	row.Refused = sum(row.Refusals)
 }
 
-// readingCells returns the readings of a unit, the nearest to its threshold first. A unit
-// that is quiet is in no state.
+// readingCells returns the readings of a unit. The reading nearest to its threshold comes
+// first. A quiet unit has no states.
 func readingCells(u store.UnitSummary, quiet bool) []readingCell {
 	cells := make([]readingCell, 0, len(u.Readings))
 	for _, r := range u.Readings {
@@ -326,7 +327,7 @@ func readingCells(u store.UnitSummary, quiet bool) []readingCell {
 	return cells
 }
 
-// otherStates returns the states of the policies of which no reading is shown.
+// otherStates returns the states of the policies without a shown reading.
 func otherStates(u store.UnitSummary, quiet bool, shown []readingCell) (others []readingCell) {
 	for _, policy := range slices.Sorted(maps.Keys(u.States)) {
 		if !quiet && !slices.ContainsFunc(shown, func(c readingCell) bool { return c.Policy == policy }) {
