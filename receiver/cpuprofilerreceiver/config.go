@@ -30,20 +30,21 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
-// Config is the configuration of `cpu_profiler`. Empty, it samples the whole host.
+// Config is the configuration of `cpu_profiler`. An empty configuration samples the whole
+// host.
 type Config struct {
-	// RootPath is the folder that the host's root is mounted at: /proc and the cgroup
-	// tree are read below it. Default /.
+	// RootPath is the folder where the host's root is mounted. /proc and the cgroup tree
+	// are read below it. Default /.
 	RootPath string `mapstructure:"root_path"`
-	// Targets selects what is sampled; empty means the whole host.
+	// Targets selects the processes to sample. Empty means the whole host.
 	Targets []processes.Target `mapstructure:"targets"`
-	// DiscoveryInterval is the time after which globs are matched again and missing rights
-	// tried again. Default 5s.
+	// DiscoveryInterval is the interval at which globs are matched again and missing rights
+	// are tried again. Default 5s.
 	DiscoveryInterval time.Duration `mapstructure:"discovery_interval"`
-	// RateConfig has frequency and max_overhead, of the sampler of running threads.
+	// RateConfig has the keys frequency and max_overhead of the sampler of running threads.
 	oncpu.RateConfig `mapstructure:",squash"`
-	// MaxPerfEvents is the most perf event descriptors; half of RLIMIT_NOFILE is
-	// never exceeded either. Default 4096.
+	// MaxPerfEvents is the maximum number of perf event descriptors. Half of RLIMIT_NOFILE
+	// is a second bound. Default 4096.
 	MaxPerfEvents int `mapstructure:"max_perf_events"`
 	// KernelStacks is auto (when permitted), true (refuse to start without the
 	// right) or false. Default auto.
@@ -51,29 +52,29 @@ type Config struct {
 	// Unwind is auto (copies of stacks, as large as needed), frame_pointer (by the kernel)
 	// or dwarf (copies of 16 KiB). Default auto.
 	Unwind Unwind `mapstructure:"unwind"`
-	// ThreadAttributes are the attributes that distinguish threads: thread.name,
-	// thread.id. Default [thread.name]; if empty, threads are not distinguished.
+	// ThreadAttributes are the attributes that distinguish threads: thread.name, thread.id.
+	// Default [thread.name]. If it is empty, threads are not distinguished.
 	ThreadAttributes []string `mapstructure:"thread_attributes"`
-	// Languages are the languages whose own functions are found in stacks of hot units. All
-	// are true by default.
+	// Languages selects the languages for which stacks of hot units show the functions of
+	// the program. All are true by default.
 	Languages languages.Enabled `mapstructure:"languages"`
-	// MaxMemory bounds what is remembered of processes, files and names, with the
-	// garbage that it leaves: half of it is held. Default 128MiB.
+	// MaxMemory bounds the memory for processes, files and names. Half of it is held, the
+	// rest is left for garbage. Default 128MiB.
 	MaxMemory bytesize.Size `mapstructure:"max_memory"`
 	// CPU samples running threads.
 	CPU oncpu.Config `mapstructure:"cpu"`
-	// OffCPU samples threads that do not run; absent by default.
+	// OffCPU samples threads that do not run. It is absent by default.
 	OffCPU configoptional.Optional[offcpu.Config] `mapstructure:"off_cpu"`
-	// Allocations samples allocations of Go programs; absent by default.
+	// Allocations samples allocations of Go programs. It is absent by default.
 	Allocations configoptional.Optional[allocs.Config] `mapstructure:"allocations"`
-	// Network samples calls on sockets; absent by default.
+	// Network samples calls on sockets. It is absent by default.
 	Network configoptional.Optional[network.Config] `mapstructure:"network"`
-	// Dotnet receives the buffers of .NET services; absent by default.
+	// Dotnet receives the buffers of .NET services. It is absent by default.
 	Dotnet configoptional.Optional[dotnet.Config] `mapstructure:"dotnet"`
-	// PprofEndpoints are pulled; they serve what net/http/pprof serves.
+	// PprofEndpoints are the endpoints to pull. They serve the profiles of net/http/pprof.
 	PprofEndpoints []pprof.Config `mapstructure:"pprof_endpoints"`
-	// BufferSize is the size of each of the two buffers, of which those of allocations have a
-	// sixteenth. Default 4MiB.
+	// BufferSize is the size of each of the two buffers. The buffers of allocations have a
+	// sixteenth of it. Default 4MiB.
 	BufferSize bytesize.Size `mapstructure:"buffer_size"`
 	// ExportInterval is the time between two exports. Default 5s.
 	ExportInterval time.Duration `mapstructure:"export_interval"`
@@ -104,8 +105,8 @@ const (
 	UnwindDwarf        Unwind = "dwarf"
 )
 
-// The bounds of what Validate allows. The export interval's is well below the hour
-// after which backends refuse a profile as too old.
+// The bounds that Validate enforces. The export interval stays well below one hour, because
+// backends refuse profiles older than that.
 const (
 	minMemory            = 16 * bytesize.MiB
 	maxMemory            = 64 * bytesize.GiB
@@ -147,10 +148,10 @@ var goneKeys = map[string]string{
 	"stack_bytes":              "copies of stacks grow as programs need",
 }
 
-// Unmarshal accepts kernel_stacks as YAML's true and false, which arrive as booleans
-// and not as strings. It refuses a frequency with a fraction, which would be cut off
-// silently. And it turns off the sampler of running threads in a configuration that
-// has only .NET services or pprof endpoints.
+// Unmarshal accepts kernel_stacks as YAML's true and false, which are booleans and not
+// strings. It refuses a frequency with a fraction, which would be cut off silently. It
+// turns off the sampler of running threads if the configuration has only .NET services or
+// pprof endpoints.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := cmp.Or(configlog.Gone(conf, goneKeys), configlog.Check(conf, *cfg)); err != nil {
 		return err
@@ -175,7 +176,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(cfg)
 }
 
-// Validate returns every fault, each with its key and what is allowed.
+// Validate returns all faults, each with its key and the allowed values.
 func (cfg *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

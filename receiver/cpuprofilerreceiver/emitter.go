@@ -30,8 +30,8 @@ type emitter struct {
 	// patience is the time that Stop waits, beyond timeout, for a component that ignores
 	// its context.
 	patience time.Duration
-	// sources are the buffers; the first one is that of all samplers without one of
-	// their own.
+	// sources are the buffers. The samplers without a buffer of their own share the first
+	// one.
 	sources []source
 	// full receives when a full batch waits to be taken.
 	full    chan struct{}
@@ -39,14 +39,14 @@ type emitter struct {
 	builder *otlpprofiles.Builder
 	next    xconsumer.Profiles
 	obs     *receiverhelper.ObsReport
-	// record adds what has been counted to the telemetry.
+	// record adds the counters to the telemetry.
 	record   func(context.Context)
 	counters *sampler.Counters
 	meter    *cputime.Meter // of naming samples of running threads and building their profiles
 	logger   *zap.Logger
 
-	// cancel ends the call under way. stop ends the loops; each closes its channel
-	// when it has ended, done or recorded.
+	// cancel ends the current call. stop ends the loops. At its end each loop closes its
+	// channel, done or recorded.
 	ctx      context.Context
 	cancel   context.CancelFunc
 	stop     chan struct{}
@@ -57,22 +57,23 @@ type emitter struct {
 	charged map[int]time.Duration // CPU time of processes when they were sampled last, by PID
 }
 
-// namer gives the addresses of a batch their names, until it takes them back.
+// namer resolves the addresses of a batch to names, until it releases them.
 type namer interface {
 	// Begin begins a batch.
 	Begin(batch *samples.Batch)
-	// Take runs work that calls Name and changes nothing else. It returns an error where a
-	// file does not answer: then the work ended in the middle, and may begin again.
+	// Take runs work, which may call Name but must not change other data. Take returns an
+	// error if a file does not answer. The work then ended in the middle and may begin
+	// again.
 	Take(work func()) error
 	// Name resolves the addresses of a process's stack.
 	Name(pid int, s *samples.Stack)
 	// Mark marks a stack as truncated or whole, by the names of its addresses.
 	Mark(s *samples.Stack)
-	// Release takes the names of a batch back.
+	// Release releases the names of a batch.
 	Release(batch *samples.Batch)
 }
 
-// noNames is for samples that were sent, with their names.
+// noNames is the namer of sent samples, which have their names.
 type noNames struct{}
 
 func (noNames) Begin(*samples.Batch)     {}
@@ -85,7 +86,7 @@ func (noNames) Release(*samples.Batch)   {}
 type source struct {
 	name string
 	*buffer.Buffer
-	// flush is called before each interval's batch is taken; may be nil.
+	// flush is called before each interval's batch is taken. It may be nil.
 	flush func()
 }
 
@@ -97,8 +98,8 @@ func (e *emitter) add(name string, b *buffer.Buffer, flush func()) {
 	b.OnLost(func(t *samples.Type) { e.counters.Samples(sampler.BufferFull, t.Sampler, 1) })
 }
 
-// Start implements sampler.Sampler, as do Stop and Record: the emitter starts
-// before the samplers and stops after them.
+// Start implements sampler.Sampler, as do Stop and Record. The emitter starts before the
+// samplers and stops after them.
 func (e *emitter) Start(context.Context) error {
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.charged = make(map[int]time.Duration)
@@ -108,11 +109,10 @@ func (e *emitter) Start(context.Context) error {
 	return nil
 }
 
-// Stop emits what is left and waits for the emitter's end. Nothing may be added to
-// the buffers any more. All calls together, including the one under way, may take
-// the export timeout, and no longer than ctx. A component that has not returned by
-// then is left behind, with an error: otherwise the collector's own shutdown might
-// never end.
+// Stop emits the remaining samples and waits until the emitter has ended. Do not add
+// samples to the buffers any more. All calls together, including the current one, may take
+// the export timeout, but no longer than ctx. After that, Stop abandons the call and
+// returns an error. Otherwise the collector's shutdown might never end.
 func (e *emitter) Stop(ctx context.Context) error {
 	if e.stop == nil {
 		return nil
@@ -140,19 +140,20 @@ func (e *emitter) Stop(ctx context.Context) error {
 	}
 }
 
-// Record does nothing: the emitter counts as it emits.
+// Record does nothing, because the emitter counts as it emits.
 func (*emitter) Record(context.Context) {}
 
 const (
 	// stuckTimeout is the time that a component may take to notice that its context was
 	// cancelled, once the context of Shutdown has ended.
 	stuckTimeout = 500 * time.Millisecond
-	// maxPatience is the same if the context of Shutdown has no deadline.
+	// maxPatience is the longest wait for such a component after the export timeout. It
+	// applies if the context of Shutdown lasts longer.
 	maxPatience = 10 * time.Second
 	// maxSettle is the longest wait for samplers before a batch is taken.
 	maxSettle = 250 * time.Millisecond
-	// maxRecordInterval is the maximum age of recorded counters, however long the export
-	// interval is.
+	// maxRecordInterval is the maximum age of recorded counters, also if the export
+	// interval is longer.
 	maxRecordInterval = 5 * time.Second
 )
 
@@ -181,8 +182,8 @@ func (e *emitter) run() {
 	}
 }
 
-// recordNowAndThen records what has been counted. It has a goroutine of its own:
-// losses because a call does not return have to be visible while it lasts.
+// recordNowAndThen records the counters. It runs on its own goroutine, so that losses are
+// visible while a call does not return.
 func (e *emitter) recordNowAndThen() {
 	defer close(e.recorded)
 	tick := time.NewTicker(min(e.interval, maxRecordInterval))
@@ -205,7 +206,8 @@ func (e *emitter) emit() (any bool) {
 	return any
 }
 
-// emitOf emits one batch, if there is any. If no time is left it only counts it.
+// emitOf emits one batch, if there is any. If no time is left, emitOf only counts the
+// batch.
 func (e *emitter) emitOf(b *buffer.Buffer) bool {
 	batch, ok := b.Take()
 	if !ok {
@@ -218,12 +220,13 @@ func (e *emitter) emitOf(b *buffer.Buffer) bool {
 	} else {
 		e.consume(batch)
 	}
-	// Only now: until the call has returned, the buffer counts as full.
+	// Done is called only now, so that the buffer counts as full until the call has
+	// returned.
 	b.Done()
 	return true
 }
 
-// consume passes a batch to the next component, in as many requests as it takes.
+// consume passes a batch to the next component, in as many requests as needed.
 func (e *emitter) consume(batch *samples.Batch) {
 	begin := time.Now()
 	e.names.Begin(batch)
@@ -280,11 +283,11 @@ func (e *emitter) consume(batch *samples.Batch) {
 	e.log(failure, failed)
 }
 
-// maxCharged bounds the processes whose CPU time is remembered.
+// maxCharged bounds the processes with a remembered CPU time.
 const maxCharged = 1 << 14
 
-// charge notes in the batch what the kernel charged to each process since it was sampled last,
-// or since its start in this batch: a profile has it beside its samples.
+// charge adds the CPU time of each process to the batch, so that a profile has it beside
+// its samples. The time begins at the last charge, or at the process's start in this batch.
 func (e *emitter) charge(batch *samples.Batch) {
 	if len(e.charged) > maxCharged {
 		clear(e.charged)
@@ -312,7 +315,8 @@ func (e *emitter) charge(batch *samples.Batch) {
 	}
 }
 
-// startOf returns when a process started, in nanoseconds since 1970; 0 if that is not known.
+// startOf returns the start time of a process in nanoseconds since 1970, or 0 if it is
+// unknown.
 func startOf(r *samples.Resource) int64 {
 	for _, a := range r.Attributes {
 		if text, ok := a.Value.(string); ok && a.Key == attr.CreationTime {
@@ -324,18 +328,18 @@ func startOf(r *samples.Resource) int64 {
 	return 0
 }
 
-// maxTakes bounds how often the naming of a batch is begun again after a file did not
-// answer. What has no name then is emitted without.
+// maxTakes bounds how often the naming of a batch begins again after a file did not answer.
+// After that, addresses without a name are emitted without one.
 const maxTakes = 8
 
-// resolve resolves the addresses of stacks, then marks which are truncated: another stack
-// may have found the name of a root. It returns the CPU time that this took. A file that
-// does not answer costs its own names.
+// resolve resolves the addresses of stacks. It marks truncated stacks afterwards, because
+// another stack may have found the name of a root. It returns the CPU time of both steps. A
+// file that does not answer only loses its own names.
 func (e *emitter) resolve(batch *samples.Batch) (spent time.Duration) {
 	each := func(do func(pid int, s *samples.Stack)) time.Duration {
 		span := cputime.Begin()
 		for k := range batch.Keys() {
-			if !k.Type.Sent { // those come with their names
+			if !k.Type.Sent { // sent samples have their names
 				do(k.Resource.PID, k.Stack)
 			}
 		}
@@ -351,8 +355,8 @@ func (e *emitter) resolve(batch *samples.Batch) (spent time.Duration) {
 	return spent + each(func(_ int, s *samples.Stack) { e.names.Mark(s) })
 }
 
-// count returns the number of events whose stacks are whole and truncated, and of those
-// of running threads.
+// count returns the number of events with whole stacks, with truncated stacks, and of
+// running threads.
 func count(batch *samples.Batch) (whole, truncated, running int) {
 	for k, events := range batch.Keys() {
 		if k.Type == samples.OnCPU {
@@ -376,8 +380,8 @@ func tallyOf(batch *samples.Batch) otlpprofiles.Tally {
 	return t
 }
 
-// log logs when calls begin to fail and when they succeed again, not each failure:
-// while a backend is down that would fill the log.
+// log logs when calls begin to fail and when they succeed again. It does not log each
+// failure, which would fill the log while a backend is down.
 func (e *emitter) log(failure error, dropped int) {
 	switch {
 	case failure != nil && !e.failing:

@@ -25,8 +25,8 @@ func perfSamplers(cfg *Config) []sampler.Factory {
 	}
 }
 
-// addPerf adds the part that the samplers on perf events share, and returns it as what names
-// their samples.
+// addPerf adds the shared part of the samplers on perf events. It returns this part as the
+// namer of their samples.
 func (p *profiler) addPerf(s *sampler.Shared) (namer, error) {
 	perf, err := sampler.NewPerf(p.cfg.perf(), s, p.meters)
 	if err != nil {
@@ -39,7 +39,7 @@ func (p *profiler) addPerf(s *sampler.Shared) (namer, error) {
 	})
 }
 
-// perf returns what all samplers on perf events do alike.
+// perf returns the common configuration of all samplers on perf events.
 func (cfg *Config) perf() sampler.PerfConfig {
 	mode := map[Unwind]unwind.Mode{
 		UnwindAuto: unwind.CopiesWhereNeeded, UnwindFramePointer: unwind.FramePointers, UnwindDwarf: unwind.Copies,

@@ -35,7 +35,7 @@ func samplers(cfg *Config) []sampler.Factory {
 	return append(perfSamplers(cfg), pprof.Factory(cfg.PprofEndpoints), dotnet.Factory(cfg.Dotnet))
 }
 
-// profiler is the receiver: samplers, their buffers and the emitter.
+// profiler is the receiver. It has the samplers, their buffers and the emitter.
 type profiler struct {
 	cfg       *Config
 	settings  receiver.Settings
@@ -43,14 +43,14 @@ type profiler struct {
 	obs       *receiverhelper.ObsReport
 	telemetry *metadata.TelemetryBuilder
 	logger    *zap.Logger
-	// goos is the operating system; tests pretend another one.
+	// goos is the operating system. Tests may set another one.
 	goos string
 
-	// parts are in the order of their start: what samplers on perf
-	// events share, the emitter, the samplers.
+	// parts are in the order of their start. These are the shared part of samplers on perf
+	// events, the emitter, and the samplers.
 	parts []sampler.Sampler
-	// meters measure the CPU time that profiling costs. spent is the part of it that the
-	// metric has already, by work.
+	// meters measure the CPU time of profiling. spent is the CPU time that was already
+	// added to the metric, by work.
 	meters *sampler.Meters
 	spent  map[string]time.Duration
 }
@@ -73,8 +73,8 @@ func newReceiver(set receiver.Settings, cfg *Config, next xconsumer.Profiles) (*
 	}, nil
 }
 
-// Start begins to sample. A missing permission is not an error, since it may be
-// granted later: it is the component's status until then.
+// Start begins to sample. A missing permission is not an error, because it may be granted
+// later. Until then it is in the component's status.
 func (p *profiler) Start(ctx context.Context, host component.Host) error {
 	if effective, err := configlog.Map(p.cfg); err == nil {
 		p.logger.Debug("Continuous profiling configuration:", zap.Any("cpu_profiler", effective))
@@ -97,8 +97,8 @@ func (p *profiler) Start(ctx context.Context, host component.Host) error {
 	return nil
 }
 
-// enabled returns the samplers that are configured and available on this system,
-// and logs why there are not more.
+// enabled returns the samplers that are configured and available on this system. It logs
+// why the others are not.
 func (p *profiler) enabled() (enabled []sampler.Factory) {
 	var unavailable []string
 	for _, f := range samplers(p.cfg) {
@@ -123,7 +123,7 @@ func (p *profiler) enabled() (enabled []sampler.Factory) {
 	return enabled
 }
 
-// build makes the parts. Those made before a failure are left to stop.
+// build makes the parts. After an error, the parts made before it still have to be stopped.
 func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sampler.HostInfo) error {
 	counters := &sampler.Counters{TelemetryBuilder: p.telemetry}
 	status := &sampler.Status{Host: host}
@@ -196,7 +196,7 @@ func (p *profiler) newEmitter(counters *sampler.Counters, names namer) *emitter 
 	}
 }
 
-// record adds what has been counted since the last time to the telemetry.
+// record adds the counts since the last call to the telemetry.
 func (p *profiler) record(ctx context.Context) {
 	for work, meter := range map[string]*cputime.Meter{"samples": &p.meters.Samples, "names": &p.meters.Names, "files": &p.meters.Files} {
 		spent := meter.Total()
@@ -208,10 +208,9 @@ func (p *profiler) record(ctx context.Context) {
 	}
 }
 
-// Shutdown stops sampling, emits what is left, and waits. The context of a
-// component that does not return within export_timeout is cancelled. One that
-// ignores even this is waited for as long as ctx lasts, and at most maxPatience
-// beyond the timeout.
+// Shutdown stops sampling, emits the remaining samples, and waits. If a component does not
+// return within export_timeout, its context is cancelled. If it still does not return,
+// Shutdown waits as long as ctx lasts, but at most maxPatience beyond the timeout.
 func (p *profiler) Shutdown(ctx context.Context) (err error) {
 	for _, part := range slices.Backward(p.parts) {
 		err = errors.Join(err, part.Stop(ctx))
@@ -221,7 +220,7 @@ func (p *profiler) Shutdown(ctx context.Context) (err error) {
 	return err
 }
 
-// hotUnits returns the hot_units extension of a host; nil without one.
+// hotUnits returns the hot_units extension of a host, or nil without one.
 func hotUnits(host component.Host, log *zap.Logger) *hotunitsextension.HotUnits {
 	if host == nil {
 		return nil

@@ -19,11 +19,11 @@ import (
 
 // Config is the configuration of the receiver `hot_units`.
 type Config struct {
-	// Events are the names of the events that become log records. Default: all.
+	// Events are the names of the events that become log records. The default is all.
 	Events []string `mapstructure:"events"`
 	// CollectionInterval is the time between two emissions of readings. Default 10s.
 	CollectionInterval time.Duration `mapstructure:"collection_interval"`
-	// MaxUnits is the maximum number of units with readings; those nearest to a
+	// MaxUnits is the maximum number of units with readings. The units nearest to a
 	// threshold come first. Default 1000.
 	MaxUnits int `mapstructure:"max_units"`
 	// ExportTimeout is the deadline of one call of the next component. Default 5s.
@@ -35,7 +35,7 @@ type Config struct {
 	_ struct{}
 }
 
-// The bounds of Validate.
+// The bounds that Validate enforces.
 const (
 	minCollectionInterval = time.Second
 	maxCollectionInterval = time.Hour
@@ -54,8 +54,8 @@ func createDefaultConfig() *Config {
 	}
 }
 
-// Unmarshal replaces the default list of events, whose items would stay where the list
-// has fewer.
+// Unmarshal replaces the default list of events. Otherwise default items would remain
+// behind the items of a shorter list.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if conf.IsSet("events") {
 		cfg.Events = nil
@@ -63,7 +63,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	return configlog.Unmarshal(conf, cfg)
 }
 
-// Validate reports every fault, each with its key and what is allowed.
+// Validate reports all faults, each with its key and the allowed values.
 func (cfg *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -50,7 +50,7 @@ func (l *logs) Start(_ context.Context, host component.Host) error {
 	return nil
 }
 
-// run emits events as they come, and what waits at the end.
+// run emits events as they arrive, and the waiting events at the end.
 func (l *logs) run() {
 	var batch []hotunitsextension.Event
 	for {
@@ -69,7 +69,7 @@ func (l *logs) run() {
 	}
 }
 
-// take adds the events that wait, up to maxBatch.
+// take adds the waiting events, up to maxBatch.
 func (l *logs) take(batch []hotunitsextension.Event) []hotunitsextension.Event {
 	for len(batch) < maxBatch {
 		select {
@@ -90,7 +90,8 @@ func (l *logs) emit(batch []hotunitsextension.Event) {
 	l.obs.EndLogsOp(ctx, metadata.Type.String(), n, err)
 }
 
-// records returns the log records of events. Neighbours with equal resources share one.
+// records returns the log records of events. Adjacent events with equal resources share one
+// resource.
 func (l *logs) records(batch []hotunitsextension.Event, now time.Time) plog.Logs {
 	ld := plog.NewLogs()
 	var of []attribute.KeyValue

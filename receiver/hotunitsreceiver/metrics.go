@@ -32,7 +32,8 @@ type metrics struct {
 	cut  int             // units, at the last readings
 }
 
-// used is the CPU time that a unit had used at a time, and when its memory was read.
+// used is the CPU time that a unit had used at a time, and the time at which its memory was
+// read.
 type used struct {
 	seconds float64
 	at      time.Time
@@ -88,8 +89,7 @@ func (m *metrics) emit() {
 	m.obs.EndMetricsOp(ctx, metadata.Type.String(), n, err)
 }
 
-// countCut counts the units without readings, and logs once an episode that there are
-// some.
+// countCut counts the units without readings. It logs once per episode.
 func (m *metrics) countCut(cut int) {
 	if cut > 0 {
 		m.telemetry.HotUnitsReadingsCut.Add(context.Background(), int64(cut))

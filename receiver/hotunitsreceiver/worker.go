@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// patience is the time that Shutdown waits, beyond export_timeout, for a component
-	// that ignores its context.
+	// patience is the time that Shutdown waits, in addition to export_timeout, for a
+	// component that ignores its context.
 	patience = 5 * time.Second
 
 	// failEpisode is the minimum time without a failed call before one is logged again.
 	failEpisode = time.Minute
 )
 
-// worker is what both signals have: a goroutine that calls the next component, one call
-// at a time, each with a deadline.
+// worker is the common part of both signals. It is a goroutine that calls the next
+// component, one call at a time, each with a deadline.
 type worker struct {
 	id      component.ID
 	log     *zap.Logger
@@ -50,8 +50,8 @@ func newWorker(set receiver.Settings, cfg *Config) (worker, error) {
 	return worker{id: set.ID, log: set.Logger, obs: obs, timeout: cfg.ExportTimeout}, err
 }
 
-// find returns the extension. Without it there is nothing to emit, which is logged and
-// in the component's status.
+// find returns the extension. Without it the receiver has no data. This is logged and set
+// as the component's status.
 func (w *worker) find(host component.Host) *hotunitsextension.HotUnits {
 	hot := hotunitsextension.Find(host, w.log)
 	if hot == nil {
@@ -72,8 +72,9 @@ func (w *worker) start(loop func()) {
 	}()
 }
 
-// Shutdown ends the loop, which emits what waits, and waits for it. A next component
-// that does not return within export_timeout and five seconds is left behind.
+// Shutdown ends the loop, which emits the waiting data, and waits for it. If the next
+// component does not return within export_timeout and five seconds, Shutdown abandons the
+// call.
 func (w *worker) Shutdown(ctx context.Context) error {
 	if w.stop == nil || w.stopped {
 		return nil
@@ -95,8 +96,8 @@ func (w *worker) Shutdown(ctx context.Context) error {
 	}
 }
 
-// call calls the next component with the deadline, and logs once an episode that it
-// fails. What it refuses is lost.
+// call calls the next component with the deadline. It logs a failure once per episode. Data
+// that the next component refuses is lost.
 func (w *worker) call(what string, n int, consume func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(w.ctx, w.timeout)
 	defer cancel()

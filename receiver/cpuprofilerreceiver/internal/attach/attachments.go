@@ -17,21 +17,20 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// attachments holds what a session is attached to. They belong to one goroutine and
-// one session.
+// attachments holds the perf events of one session, by target. It belongs to one goroutine.
 type attachments struct {
 	host    *perfevent.Attachment
 	cgroups map[string]attachedCgroup // by directory
-	// processes are identified by their start too: a pid may belong to another
-	// process when it is found again.
+	// processes also have their start time in the key, because a pid may belong to another
+	// process later.
 	processes map[procfs.Process]*perfevent.Attachment
-	// captures are the times in which they sample.
+	// captures are the times during which the attachments sample.
 	captures map[*perfevent.Attachment]*samples.Capture
 	now      func() int64 // CLOCK_MONOTONIC
 }
 
-// attachedCgroup is a cgroup and its directory: one that is removed and created
-// again under its name is another cgroup.
+// attachedCgroup is a cgroup and its directory. A cgroup that is removed and created again
+// under the same name has another directory.
 type attachedCgroup struct {
 	*perfevent.Attachment
 	directory os.FileInfo
@@ -81,15 +80,14 @@ func (a *attachments) count() int {
 	return n
 }
 
-// apply makes attachments match a plan. It returns the attachments that were
-// detached, and what could not be attached although it still exists; err is about
-// detaching.
+// apply makes attachments match a plan. It returns the detached attachments, and the
+// targets that still exist but could not be attached. err is an error of detaching.
 func (a *attachments) apply(session *perfevent.Session, plan Plan) (gone []*perfevent.Attachment, leftOut []LeftOut, err error) {
 	gone, err = a.detach(plan)
 	return gone, a.attach(session, plan), err
 }
 
-// detach detaches what the plan does not have.
+// detach detaches the targets that are not in the plan.
 func (a *attachments) detach(plan Plan) (gone []*perfevent.Attachment, err error) {
 	var errs []error
 	end := func(t *perfevent.Attachment) {
@@ -124,8 +122,8 @@ func (a *attachments) detach(plan Plan) (gone []*perfevent.Attachment, err error
 	return gone, errors.Join(errs...)
 }
 
-// attach attaches what is new in the plan. It returns what could not be attached
-// although it still exists.
+// attach attaches the new targets of the plan. It returns the targets that still exist but
+// could not be attached.
 func (a *attachments) attach(session *perfevent.Session, plan Plan) (leftOut []LeftOut) {
 	failed := func(what string, err error) {
 		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone)

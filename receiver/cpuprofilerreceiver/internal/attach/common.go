@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// IdleWait is the longest wait for records where these wake the reader only when a
-	// ring is a quarter full.
+	// IdleWait is the longest wait for records if records wake the reader only when a ring
+	// is a quarter full.
 	IdleWait = time.Second / 4
 	// SettleWait is the time between two looks at programs that are being started.
 	SettleWait = 2 * time.Millisecond
@@ -29,19 +29,19 @@ func KernelLost(s perfevent.Stats) uint64 { return s.Lost + s.LostSamples + s.Co
 
 // Sink is the part of the buffer that every sampler uses.
 type Sink interface {
-	// ReadUpTo sets the time before which everything has been added; buffer.Idle
-	// while nothing is sampled.
+	// ReadUpTo sets the time before which all samples have been added. It is buffer.Idle
+	// without a session.
 	ReadUpTo(time int64)
 	// KernelLost adds n to the events of a type's sampler that the kernel lost.
 	KernelLost(t *samples.Type, n uint64)
-	// Paused reports that there is no room and sampling has to stop until there is.
+	// Paused reports whether sampling has to stop because the buffer has no room.
 	Paused() bool
-	// Batch returns the number of batches that samples have gone to.
+	// Batch returns the number of batches that have been active.
 	Batch() uint64
 }
 
-// NextBatch notifies the table when samples go to another batch, and reports whether they
-// do.
+// NextBatch notifies the table when the buffer has changed to another batch, and reports
+// whether it has.
 func (l *Loop) NextBatch() bool {
 	n := l.sink.Batch()
 	if n == l.batch {
@@ -57,8 +57,8 @@ func (l *Loop) Follow(rec *perfevent.Record) {
 	table := l.cfg.Table
 	switch rec.Type {
 	case perfevent.TypeFork:
-		// Without the whole host's records a child process is not sampled, and no
-		// record would tell its end.
+		// Without the records of the whole host a child process is not sampled, and no
+		// record would report its end.
 		if l.options.HostWide || rec.Task.PID == rec.Task.PPID {
 			table.Fork(rec.Task.PID, rec.Task.PPID, rec.Task.TID, rec.Task.PTID)
 		}
@@ -79,7 +79,7 @@ func (l *Loop) Follow(rec *perfevent.Record) {
 	}
 }
 
-// Capture returns the time in which an attachment samples.
+// Capture returns the time during which an attachment samples.
 func (l *Loop) Capture(of *perfevent.Attachment) *samples.Capture {
 	switch {
 	case of == nil:
@@ -90,7 +90,7 @@ func (l *Loop) Capture(of *perfevent.Attachment) *samples.Capture {
 	return l.capture
 }
 
-// Means reports whether a process is meant where events see others too.
+// Means reports whether a process is a target, if events also see other processes.
 func (l *Loop) Means(pid int, cgroup string) bool {
 	return l.last.Plan.Mode != ModeFilter || l.last.Only == nil || l.last.Only(pid, cgroup)
 }
@@ -104,7 +104,7 @@ func (l *Loop) PeriodChanged() {
 	l.Interrupted()
 }
 
-// Thread returns a record's thread as far as threads are told apart.
+// Thread returns the thread of a record, with the configured attributes.
 func (l *Loop) Thread(rec *perfevent.Record) (t samples.Thread) {
 	if l.cfg.ThreadName {
 		t.Name = l.cfg.Table.ThreadName(rec.PID, rec.TID)
@@ -115,8 +115,8 @@ func (l *Loop) Thread(rec *perfevent.Record) (t samples.Thread) {
 	return t
 }
 
-// Count counts what the kernel has lost of the session, by its counters now. It
-// returns the counters before.
+// Count adds the losses of the session since the last call. It returns the counters of the
+// last call.
 func (l *Loop) Count(now perfevent.Stats) (before perfevent.Stats) {
 	before, l.stats = l.stats, now
 	if n := l.cfg.Lost(now) - l.cfg.Lost(before); n > 0 {
@@ -128,10 +128,10 @@ func (l *Loop) Count(now perfevent.Stats) (before perfevent.Stats) {
 	return before
 }
 
-// ReadUpTo counts what was lost, by the counters now, and then sets the time before which
-// everything has been read. It does not set the time, and again is true, if the kernel may
-// still report a loss before it: then the rings are to be read again soon. It returns the
-// counters before.
+// ReadUpTo counts losses and then sets the time before which all samples have been read. If
+// the kernel may still report a loss before that time, it does not set the time, and again
+// is true. The caller then reads the rings again soon. ReadUpTo returns the counters of the
+// last call.
 func (l *Loop) ReadUpTo(session *perfevent.Session, now perfevent.Stats, time int64) (before perfevent.Stats, again bool) {
 	before = l.Count(now)
 	if session.LossPending() {
@@ -147,10 +147,10 @@ func (l *Loop) Lost() uint64 { return l.lost.Load() }
 // LostRecords returns the number of records about processes that the kernel has lost.
 func (l *Loop) LostRecords() uint64 { return l.lostRecords.Load() }
 
-// Pause makes the kernel sample nothing.
+// Pause pauses sampling in the kernel.
 func (l *Loop) Pause(session *perfevent.Session) {
 	if err := session.Pause(); err != nil {
-		// Samples are dropped all the same, only at a greater cost.
+		// If pausing fails, samples are dropped at a greater cost.
 		l.cfg.Logger.Warn("pausing sampling failed", zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))
 	}
 	l.attached.end()
@@ -166,8 +166,8 @@ func (l *Loop) Resume(session *perfevent.Session) {
 	l.Interrupted()
 }
 
-// Copy changes how many bytes of each stack a session copies, and returns how many it
-// does.
+// Copy changes how many bytes of each stack a session copies, and returns the number that
+// the session copies now.
 func (l *Loop) Copy(session *perfevent.Session, bytes int) int {
 	copied, err := session.SetUserStack(bytes)
 	if err != nil {
@@ -178,8 +178,8 @@ func (l *Loop) Copy(session *perfevent.Session, bytes int) int {
 	return copied
 }
 
-// Interrupted is called after sampling events were off for a moment. They record
-// mappings too, unless there are events for the whole host.
+// Interrupted is called after sampling events were off for a moment. Without events for the
+// whole host, these events also record mappings.
 func (l *Loop) Interrupted() {
 	if !l.options.HostWide {
 		l.cfg.Table.AfterLoss()
@@ -195,9 +195,10 @@ func (l *Loop) failed(err error) {
 	}
 }
 
-// Report logs what is left out, and calls for the rest, each once until it changes:
-// refused with why nothing can be sampled, and with nil once something can be, started
-// with what is left out when sampling starts. It reports whether something is sampled.
+// Report logs targets that are left out and reports whether any target is sampled. It calls
+// refused with the reason when sampling is impossible, and with nil when it is possible
+// again. It calls started with the targets left out when sampling starts. It repeats a log
+// line or a call only after a change.
 func (l *Loop) Report(f *Found, refused func(error), started func(leftOut []string)) bool {
 	why := ""
 	if f.Err != nil {
@@ -232,9 +233,8 @@ func (l *Loop) Report(f *Found, refused func(error), started func(leftOut []stri
 	return true
 }
 
-// PrepareStacks makes the stacks of the processes of f ready to be unwound. Where there is
-// no target, the loop forgets whether copies are needed, because the next target may be
-// another program.
+// PrepareStacks prepares the processes of f for unwinding. Without a target it forgets
+// whether copies are needed, because the next target may be another program.
 func (l *Loop) PrepareStacks(f *Found) {
 	if f.Err == nil && f.Plan.Mode == ModeNone {
 		l.cfg.Stacks.Forget()

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// HotFinder finds what a TargetFinder finds, as far as it is hot.
+// HotFinder finds the targets of a TargetFinder that are hot.
 type HotFinder struct {
 	hot     *hotunitsextension.HotUnits
 	known   processes.Config
@@ -23,9 +23,8 @@ type HotFinder struct {
 	missing bool
 }
 
-// NewHotFinder returns a finder of hot targets; targets may be nil without Find. missing
-// reports whether Find returns missing targets, which it then searches for even if
-// nothing is hot.
+// NewHotFinder returns a finder of hot targets. targets may be nil if Find is not called.
+// With missing, Find searches for missing targets even if no unit is hot.
 func NewHotFinder(hot *hotunitsextension.HotUnits, known processes.Config, targets *TargetFinder, missing bool) *HotFinder {
 	return &HotFinder{hot: hot, known: known, targets: targets, missing: missing}
 }
@@ -67,7 +66,8 @@ func (f *HotFinder) Groups() (units []cgroup.Group, pids map[int]uint64) {
 	return units, pids
 }
 
-// Processes returns those of the pids that still are the process that is hot.
+// Processes returns the processes with these pids, except where the pid now belongs to
+// another process.
 func (f *HotFinder) Processes(ctx context.Context, pids map[int]uint64) (among []processes.Match, err error) {
 	if len(pids) == 0 {
 		return nil, nil

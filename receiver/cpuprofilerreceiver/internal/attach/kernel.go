@@ -10,16 +10,16 @@ type KernelStacks string
 
 // The values of KernelStacks.
 const (
-	// KernelAuto samples it if permitted.
+	// KernelAuto samples the kernel's part if permitted.
 	KernelAuto KernelStacks = "auto"
 	// KernelDemanded makes Start fail without the right.
 	KernelDemanded KernelStacks = "true"
-	// KernelNever does not sample it. Time in the kernel is attributed to the
-	// function that called the kernel, if permitted.
+	// KernelNever does not sample the kernel's part. If permitted, time in the kernel is
+	// attributed to the function that called the kernel.
 	KernelNever KernelStacks = "false"
 )
 
-// Of returns what a session samples of the kernel.
+// Of returns the mode in which a session samples the kernel.
 func (k KernelStacks) Of(r perfevent.Rights) perfevent.Kernel {
 	return r.KernelMode(k != KernelNever)
 }

@@ -3,13 +3,14 @@
 
 //go:build linux
 
-// Package attach attaches perf events to what the configured targets are now.
+// Package attach attaches perf events to the current processes and cgroups of the
+// configured targets.
 //
-// A Loop has two goroutines. One finds the targets every discovery interval, which
-// reads much of /proc, and sends the result to the other. That one attaches events
-// and calls a Reader, which reads the kernel's records; all of this is
-// single-threaded code. A Reader has what differs between samplers, the Loop what
-// does not.
+// A Loop has two goroutines. The first one finds the targets every discovery interval,
+// which reads much of /proc, and sends the result to the second one. The second goroutine
+// attaches events and calls a Reader, which reads the kernel's records. This code is
+// single-threaded. The Reader has the code that differs between samplers, and the Loop has
+// the common code.
 package attach
 
 import (
@@ -39,68 +40,69 @@ type Config struct {
 	// Type is the sampler's type of samples.
 	Type   *samples.Type
 	Finder Finder
-	// Changed makes the Finder search at once, not only every DiscoveryInterval. May
+	// Changed makes the Finder search at once, in addition to every DiscoveryInterval. May
 	// be nil.
 	Changed <-chan struct{}
-	// Unwatch ends what sends to Changed. May be nil.
+	// Unwatch stops the notifications of Changed. May be nil.
 	Unwatch           func()
 	DiscoveryInterval time.Duration
-	// Missing logs missing targets; nil if another sampler does.
+	// Missing logs missing targets. It is nil if another sampler logs them.
 	Missing *Missing
-	// Table is the processes; only the reading goroutine uses it.
+	// Table has the processes. Only the reading goroutine uses it.
 	Table *processes.Table
 	// MaxEvents bounds the perf event descriptors.
 	MaxEvents int
 	Kernel    KernelStacks
-	// Stacks finds the stacks of samples, on the reading goroutine alone; by frame
-	// pointers if it is nil.
+	// Stacks unwinds the stacks of samples, only on the reading goroutine. If it is nil,
+	// the kernel unwinds by frame pointers.
 	Stacks *unwind.Stacks
-	// Languages walks interpreted frames; nil if they are not walked. Runner watches the
-	// reading goroutine then, which may wait for the memory of a process.
+	// Languages walks interpreted frames. It is nil if they are not walked. Runner then
+	// watches the reading goroutine, which may wait for the memory of a process.
 	Languages *languages.Walker
 	Runner    *deadline.Runner
-	// ThreadName and ThreadID report which attributes tell threads apart.
+	// ThreadName and ThreadID select the attributes that distinguish threads.
 	ThreadName, ThreadID bool
-	// Refused returns why nothing may be sampled; nil if something may.
+	// Refused returns the reason why sampling is not permitted. It returns nil if sampling
+	// is permitted.
 	Refused func(perfevent.Rights) error
 	// Switches reports whether the sampler samples context switches.
 	Switches bool
-	// Tracepoints is the number of events that a target takes on a CPU where the sampler
-	// samples tracepoints, and Everywhere the number of those that a CPU takes beside; both
-	// are 0 where it does not.
+	// Tracepoints is the number of tracepoint events per target and CPU. Everywhere is the
+	// number of additional events per CPU. Both are 0 if the sampler does not sample
+	// tracepoints.
 	Tracepoints, Everywhere int
 	// Lost returns the number of events that the kernel has lost by its counters.
 	Lost   func(perfevent.Stats) uint64
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
-	// Probe finds out what is permitted; perfevent.Probe outside of tests.
+	// Probe finds the rights of the process. It is perfevent.Probe except in tests.
 	Probe func() perfevent.Rights
 }
 
 // Reader is a sampler's part in a session. Only the Loop's reading goroutine
 // calls it.
 type Reader interface {
-	// Options returns the options of the session for what was found, without CPUs,
-	// HostWide and MaxDescriptors.
+	// Options returns the session's options for f. The Loop sets CPUs, HostWide and
+	// MaxDescriptors.
 	Options(f *Found) perfevent.Options
-	// Begin is called with a session that was just opened. It forgets what belonged
-	// to the one before.
+	// Begin is called with a session that was just opened. It clears the state of the
+	// previous session.
 	Begin(session *perfevent.Session)
-	// Attached is called after f was attached; gone are attachments that have been
+	// Attached is called after f was attached. gone are attachments that have been
 	// detached.
 	Attached(f *Found, gone []*perfevent.Attachment)
 	// Turn waits for records and reads them. An error ends the session.
 	Turn(ctx context.Context, session *perfevent.Session) error
-	// End reads what is left, before the session is closed.
+	// End reads the remaining records before the session is closed.
 	End(session *perfevent.Session)
-	// Report logs what is sampled, what is not and why.
+	// Report logs which targets are sampled, which are not, and why.
 	Report(f *Found)
 }
 
-// Loop samples what a Finder finds, and has what Readers do alike with a session:
-// they follow processes, count losses, pause and report. The reading goroutine calls
-// what is not said to be safe for concurrent use.
+// Loop samples the targets that a Finder finds. It has the common code of Readers:
+// following processes, counting losses, pausing and reporting. Only the reading goroutine
+// calls its methods, except the methods that are documented as safe for concurrent use.
 type Loop struct {
 	cfg    Config
 	sink   Sink
@@ -110,20 +112,20 @@ type Loop struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	// session is nil while nothing is sampled. The reading goroutine owns it; others
-	// may wake it.
+	// session is nil while sampling is off. The reading goroutine owns it, but other
+	// goroutines may wake it.
 	session atomic.Pointer[perfevent.Session]
 	// wake wakes a reader without a session.
 	wake    chan struct{}
 	targets atomic.Int64
-	// lost and lostRecords are what the kernel has lost.
+	// lost and lostRecords count the losses of the kernel.
 	lost, lostRecords atomic.Uint64
 
 	// Only the reading goroutine uses the fields below.
 
 	attached *attachments
-	// capture is that of the attachment of; before is that of samples from before the
-	// period changed, which are of no attachment.
+	// capture is the capture of the attachment in the field of. before is the capture of
+	// samples from before the last change of the period. Such samples have no attachment.
 	of              *perfevent.Attachment
 	capture, before *samples.Capture
 	options         perfevent.Options // of the session
@@ -132,12 +134,12 @@ type Loop struct {
 	losses          *Losses
 	batch           uint64 // that the table knows of
 	failure         string // that was logged
-	leftOut         string // likewise
-	refused         string // likewise
+	leftOut         string // that was logged
+	refused         string // that was logged
 	started         bool   // was reported
 }
 
-// NewLoop returns a Loop that does nothing yet.
+// NewLoop returns a Loop that has not started.
 func NewLoop(cfg Config, sink Sink, reader Reader) *Loop {
 	return &Loop{
 		cfg: cfg, sink: sink, reader: reader, attached: newAttachments(cfg.Now), losses: NewLosses(cfg.Logger, cfg.Type.Sampler),
@@ -145,14 +147,14 @@ func NewLoop(cfg Config, sink Sink, reader Reader) *Loop {
 	}
 }
 
-// Start begins with the rights of now. A missing one is logged and tried again; it is not
-// an error, since other samplers continue.
+// Start begins with the current rights. A missing right is logged and tried again. It is
+// not an error, because other samplers continue.
 func (l *Loop) Start(context.Context) error {
 	l.Begin(l.cfg.Probe())
 	return nil
 }
 
-// Begin starts the goroutines, with the rights that were found.
+// Begin starts the goroutines with the given rights.
 func (l *Loop) Begin(rights perfevent.Rights) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
@@ -185,7 +187,7 @@ func (l *Loop) Stop(context.Context) error {
 	return nil
 }
 
-// Wake makes the reader check at once what there is to do.
+// Wake makes the reader check for work at once.
 func (l *Loop) Wake() {
 	token.Put(l.wake)
 	if session := l.session.Load(); session != nil {
@@ -202,10 +204,10 @@ func (l *Loop) Targets() int { return int(l.targets.Load()) }
 // Current returns the options of the session, for the Reader.
 func (l *Loop) Current() *perfevent.Options { return &l.options }
 
-// Last returns what was found last, for the Reader.
+// Last returns the result of the last successful search, for the Reader.
 func (l *Loop) Last() *Found { return &l.last }
 
-// discover finds targets, and rights that were missing, until ctx is done.
+// discover finds targets and tries missing rights again, until ctx is done.
 func (l *Loop) discover(ctx context.Context, rights perfevent.Rights) {
 	tick := time.NewTicker(l.cfg.DiscoveryInterval)
 	defer tick.Stop()
@@ -292,8 +294,8 @@ func (l *Loop) read(ctx context.Context) {
 	}
 }
 
-// Reapply attaches to the targets that were found last, if the Reader has other Options
-// for them now.
+// Reapply attaches to the last found targets again, if the Reader's Options for them have
+// changed.
 func (l *Loop) Reapply() {
 	if l.session.Load() != nil && !same(l.optionsFor(&l.last), l.options) {
 		l.apply(l.last)
@@ -307,12 +309,12 @@ func (l *Loop) optionsFor(f *Found) perfevent.Options {
 	return o
 }
 
-// apply makes attachments match what was found.
+// apply makes attachments match the found targets.
 func (l *Loop) apply(f Found) {
 	session := l.session.Load()
 	if f.failed && session != nil {
 		l.failed(f.Err)
-		return // nothing is known, so what is attached stays
+		return // the targets are unknown, so attachments stay
 	}
 	l.failure = "" // the next one is logged
 	if !f.failed {
@@ -338,7 +340,7 @@ func (l *Loop) apply(f Found) {
 		session = opened
 		l.options, l.stats = options, perfevent.Stats{}
 		l.sink.ReadUpTo(l.cfg.Now())
-		l.cfg.Table.AfterLoss() // what happened before was not recorded
+		l.cfg.Table.AfterLoss() // earlier events were not recorded
 		l.reader.Begin(session)
 		l.session.Store(session)
 	}
@@ -388,19 +390,19 @@ func (l *Loop) close() {
 
 // Finder finds what to sample now.
 type Finder interface {
-	// Find finds it. hostWide reports whether CPU-wide events are permitted; if the
-	// whole host is wanted and they are not, Find returns the processes to sample
-	// instead.
+	// Find returns the targets to sample. hostWide reports whether CPU-wide events are
+	// permitted. Without this right, Find returns single processes instead of the whole
+	// host.
 	Find(ctx context.Context, hostWide bool) (Finding, error)
 }
 
 // Finding lists what to sample at one moment.
 type Finding struct {
 	Wanted Wanted
-	// Missing are the targets that nothing was found for.
+	// Missing lists the targets without a matching process or cgroup.
 	Missing []string
-	// Only, if set, reports which processes are meant, for events that see others
-	// too.
+	// Only reports whether a process is a target, for events that also see other processes.
+	// It may be nil.
 	Only func(pid int, cgroup string) bool
 }
 
@@ -409,14 +411,14 @@ type Found struct {
 	Finding
 	Rights perfevent.Rights
 	Plan   Plan
-	// Err is why nothing can be sampled; nil if something can.
+	// Err is the reason why sampling is impossible. It is nil if sampling is possible.
 	Err error
 
-	// failed reports that the search failed: nothing is known.
+	// failed reports that the search failed, so the targets are unknown.
 	failed bool
 }
 
-// What names what is sampled.
+// What describes the sampled targets for the log.
 func (f *Found) What() string {
 	p := f.Plan
 	cpus := fmt.Sprintf("%d CPUs", len(p.CPUs))

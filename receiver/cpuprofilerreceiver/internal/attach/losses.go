@@ -11,22 +11,22 @@ import (
 	"go.uber.org/zap"
 )
 
-// Losses logs losses in the kernel's rings: once when they begin, and once when
-// there have been none for a while. It belongs to one goroutine.
+// Losses logs losses in the kernel's rings. It logs once when they begin, and once after a
+// time without losses. It belongs to one goroutine.
 type Losses struct {
 	logger  *zap.Logger
 	sampler string
 
-	// since is the time at which the episode began, 0 without one; last is the time of the
-	// last loss. before and total are the losses by its beginning and by now.
+	// since is the time at which the episode began, or 0 without an episode. last is the
+	// time of the last loss. before and total count the losses until since and until now.
 	since, last   int64
 	before, total Lost
 }
 
-// Lost counts what the kernel lost: samples, and records about processes.
+// Lost counts the samples, and the records about processes, that the kernel lost.
 type Lost struct{ Samples, Records uint64 }
 
-// fields returns what was lost since before, for the log.
+// fields returns the log fields with the losses since before.
 func (l Lost) fields(sampler string, before Lost) []zap.Field {
 	return []zap.Field{
 		zap.String("sampler", sampler),

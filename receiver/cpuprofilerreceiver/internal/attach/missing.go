@@ -9,21 +9,21 @@ import (
 	"go.uber.org/zap"
 )
 
-// Missing logs which targets nothing is found for, and which are found again. All
-// samplers search for the same targets, so one of them has it; for the others it is nil
-// and logs nothing. It belongs to one goroutine.
+// Missing logs which targets are missing and which are found again. All samplers search for
+// the same targets, so only one sampler has a Missing. The other samplers have a nil
+// Missing, which does not log. It belongs to one goroutine.
 type Missing struct {
 	logger *zap.Logger
 	every  time.Duration
 	logged map[string]bool
 }
 
-// NewMissing returns a Missing for searches at that interval.
+// NewMissing returns a Missing. The search interval is only logged.
 func NewMissing(logger *zap.Logger, every time.Duration) *Missing {
 	return &Missing{logger: logger, every: every}
 }
 
-// Report is called after each search with the targets that nothing was found for.
+// Report is called after each search with the missing targets.
 func (m *Missing) Report(missing []string) {
 	if m == nil {
 		return

@@ -11,22 +11,22 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// Mode is the way a Plan samples what is wanted.
+// Mode is the way in which a Plan samples its targets.
 type Mode uint8
 
 const (
-	// ModeNone attaches nothing.
+	// ModeNone attaches no events.
 	ModeNone Mode = iota
 	// ModeHost attaches one event per CPU, for the whole host.
 	ModeHost
 	// ModeTargets attaches events to the cgroups and processes themselves.
 	ModeTargets
-	// ModeFilter attaches one event per CPU; the reader drops samples of other processes
-	// than the targets.
+	// ModeFilter attaches one event per CPU. The reader drops samples of processes that are
+	// not targets.
 	ModeFilter
 )
 
-// Wanted lists what a configuration wants sampled.
+// Wanted lists the targets of a configuration.
 type Wanted struct {
 	Host      bool
 	Cgroups   []WantedCgroup
@@ -35,32 +35,33 @@ type Wanted struct {
 
 // WantedCgroup is a cgroup to sample.
 type WantedCgroup struct {
-	// Path names it in LeftOut.
+	// Path is the cgroup's name in LeftOut.
 	Path string
-	// Directory is its directory in the hierarchy that owns perf_event; empty where it
-	// has none of its own there.
+	// Directory is the cgroup's directory in the hierarchy that owns perf_event. It is
+	// empty if the cgroup has no directory there.
 	Directory string
 }
 
 // limits bound a plan.
 type limits struct {
 	CPUs []int
-	// MaxEvents bounds the descriptors, as does half of OpenFiles, the soft
+	// MaxEvents and half of OpenFiles both bound the descriptors. OpenFiles is the soft
 	// RLIMIT_NOFILE.
 	MaxEvents, OpenFiles int
-	// HostWide is why CPU-wide and cgroup events are not permitted; nil where they are.
+	// HostWide is the reason why CPU-wide and cgroup events are not permitted. It is nil if
+	// they are permitted.
 	HostWide error
-	// Switches reports whether context switches are sampled: then a CPU has four rings
-	// where the session is HostWide, and the host and each cgroup two events per CPU.
+	// Switches reports whether context switches are sampled. A HostWide session then has
+	// four rings per CPU, and the host and each cgroup take two events per CPU.
 	Switches bool
-	// Tracepoints and Everywhere are as in Config; with them the session is always HostWide.
-	// NoThreads reports whether processes cannot have events of their own.
+	// Tracepoints and Everywhere are the fields of Config. With tracepoints the session is
+	// always HostWide. NoThreads reports whether processes cannot have events of their own.
 	Tracepoints, Everywhere int
 	NoThreads               bool
 }
 
-// hostWide returns the rings of a CPU where the session is HostWide, and the events per
-// CPU of the host or a cgroup; see package perfevent.
+// hostWide returns the number of rings per CPU of a HostWide session, and the events per
+// CPU of the host or a cgroup. See package perfevent.
 func (l limits) hostWide() (rings, each int) {
 	switch {
 	case l.Switches:
@@ -74,40 +75,40 @@ func (l limits) hostWide() (rings, each int) {
 // Plan lists what to attach.
 type Plan struct {
 	Mode Mode
-	// CPUs are those that are sampled.
+	// CPUs are the sampled CPUs.
 	CPUs      []int
 	Cgroups   []WantedCgroup
 	Processes []processes.Match
 	// HostWide is the value for Options.HostWide.
 	HostWide bool
-	// Descriptors is the number of perf events that it takes, those of rings included.
+	// Descriptors is the number of perf events of the plan, including the events of rings.
 	Descriptors int
-	// Why is the reason for a fallback, in a few words; else "".
+	// Why is the reason for a fallback, in a few words. It is empty without a fallback.
 	Why string
-	// LeftOut lists what is not sampled.
+	// LeftOut lists the targets that are not sampled.
 	LeftOut []LeftOut
 }
 
-// Wide reports whether the events are those of the whole host's CPUs, whatever is
-// wanted of it.
+// Wide reports whether the plan has events for the CPUs of the whole host.
 func (p Plan) Wide() bool { return p.Mode == ModeHost || p.Mode == ModeFilter }
 
-// LeftOut is something wanted that is not sampled.
+// LeftOut is a target that is not sampled.
 type LeftOut struct {
-	// What names it, such as "host", "cgroup /a", "process 12", "2 of 8 CPUs, from CPU 6
-	// on".
+	// What names the target, for example "host", "cgroup /a", "process 12" or "2 of 8 CPUs,
+	// from CPU 6 on".
 	What string
-	// Reason is why, and what would change it.
+	// Reason is the reason, with a remedy.
 	Reason string
 }
 
-// ringsOwn is the rings of a CPU where the session is not HostWide.
+// ringsOwn is the number of rings per CPU of a session that is not HostWide.
 const ringsOwn = 1
 
-// newPlan decides how to sample what is wanted within limits: by the targets' own
-// events, which cost other processes nothing, where they fit; else by one event per CPU,
-// which the reader filters, where that is permitted; else it samples what fits, in the
-// given order. The whole host includes every other target.
+// newPlan decides how to sample the targets within limits. The first choice is events of
+// the targets themselves, which cost other processes no time. If they do not fit, it plans
+// one event per CPU with a filter in the reader, where that is permitted. Otherwise it
+// plans the targets that fit, in the given order. The whole host includes all other
+// targets.
 func newPlan(w Wanted, l limits) Plan {
 	limit := min(l.MaxEvents, l.OpenFiles/2)
 	if w.Host && l.HostWide == nil {
@@ -174,7 +175,7 @@ func planCPUs(mode Mode, why string, limit int, l limits) Plan {
 	return p
 }
 
-// planProcesses plans the processes that fit, where CPU-wide events are not permitted.
+// planProcesses plans the processes that fit, if CPU-wide events are not permitted.
 func planProcesses(wanted []processes.Match, l limits, limit int, left []LeftOut) Plan {
 	used := ringsOwn * len(l.CPUs)
 	p := Plan{Mode: ModeTargets, CPUs: l.CPUs, LeftOut: left}
@@ -198,7 +199,7 @@ func planProcesses(wanted []processes.Match, l limits, limit int, left []LeftOut
 	return p
 }
 
-// threadsOf returns the number of threads; 1 where it is not known.
+// threadsOf returns the number of threads, or 1 if it is unknown.
 func threadsOf(p processes.Match) int { return max(p.Threads, 1) }
 
 // String names the cgroup as LeftOut does.

@@ -7,11 +7,12 @@ package attach
 
 import "github.com/hotprofile/hotprofile/internal/samples"
 
-// maxCopied bounds the copied bytes of stacks per second, so that they fit the rings: a
-// thousand stacks of 16 KiB.
+// maxCopied bounds the copied bytes of stacks per second, so that they fit into the rings.
+// It is enough for a thousand stacks of 16 KiB.
 const maxCopied = 16 << 20
 
-// StacksPerSecond returns the bound on sampled stacks if each copies so many bytes.
+// StacksPerSecond returns the bound on sampled stacks, given the number of bytes copied of
+// each.
 func StacksPerSecond(most, copied int) int {
 	if copied == 0 {
 		return most
@@ -19,8 +20,8 @@ func StacksPerSecond(most, copied int) int {
 	return max(1, min(most, maxCopied/copied))
 }
 
-// NoStack returns the stack of what has none: a frame that says so. Backends drop samples
-// without a frame.
+// NoStack returns a stack with the single frame "[no stack]", for samples without a stack.
+// Backends drop samples without a frame.
 func NoStack() *samples.Stack {
 	frame := &samples.Location{Type: samples.FrameNative, Resolved: true, Lines: []samples.Line{{Function: "[no stack]"}}}
 	return &samples.Stack{Locations: []*samples.Location{frame}, Truncated: true}

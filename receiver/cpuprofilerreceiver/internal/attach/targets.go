@@ -18,15 +18,14 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// TargetFinder finds configured targets: cgroups and containers in the cgroup tree,
-// pids and executables among the processes.
+// TargetFinder finds configured targets. It finds cgroups and containers in the cgroup
+// tree, and pids and executables among the processes.
 type TargetFinder struct {
 	tree    *cgroup.Tree
 	cgroups []cgroupTarget
-	// processes finds processes by pid and executable; nil if no target names them
-	// so.
+	// processes finds processes by pid and executable. It is nil if no target has either.
 	processes *processes.Finder
-	// own finds the processes to sample instead of the whole host; nil if there are
+	// own finds the processes to sample instead of the whole host. It is nil if there are
 	// targets.
 	own *processes.Finder
 }
@@ -36,9 +35,9 @@ type cgroupTarget struct {
 	glob *cgroup.Glob // nil for a container
 }
 
-// NewTargetFinder returns the finder of targets; without targets, of the whole host.
-// It ignores cfg.Wanted. The collector itself is sampled only if a pid or an executable
-// names it.
+// NewTargetFinder returns a finder of targets. Without targets it finds the whole host. It
+// ignores cfg.Wanted. The collector itself is sampled only if a target names its pid or
+// executable.
 func NewTargetFinder(cfg processes.Config, targets []processes.Target) (*TargetFinder, error) {
 	f := &TargetFinder{tree: cfg.Tree}
 	var named []processes.Target
@@ -73,8 +72,8 @@ func NewTargetFinder(cfg processes.Config, targets []processes.Target) (*TargetF
 	return f, nil
 }
 
-// Find finds the targets. A cgroup that cannot be read is missing; it is an error
-// only if nothing could be searched at all.
+// Find finds the targets. A cgroup that cannot be read is missing. Find returns an error
+// only if the whole search failed.
 func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error) {
 	var found Finding
 	finder := f.processes
@@ -134,8 +133,8 @@ func (f *TargetFinder) units(t cgroupTarget) ([]cgroup.Group, error) {
 	return []cgroup.Group{u}, nil
 }
 
-// outermost removes cgroups that are the same as, or below, another one: two events
-// would sample the same threads twice.
+// outermost removes cgroups that are equal to, or below, another cgroup. Otherwise two
+// events would sample the same threads twice.
 func outermost(units []cgroup.Group) (out []cgroup.Group) {
 	slices.SortFunc(units, func(a, b cgroup.Group) int { return strings.Compare(a.Cgroup, b.Cgroup) })
 	for _, u := range units {
@@ -175,8 +174,8 @@ func (f *TargetFinder) wanted(u cgroup.Group) WantedCgroup {
 	return WantedCgroup{Path: u.Cgroup, Directory: dir}
 }
 
-// FindAmong finds the targets within units, and among processes: for samplers of a
-// part of the targets. Missing are those of all.
+// FindAmong finds the targets within units and among processes, for samplers of a part of
+// the targets. Missing in the result lists all missing targets.
 func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgroup.Group, among []processes.Match) (Finding, error) {
 	all, err := f.Find(ctx, hostWide)
 	if err != nil {
@@ -212,7 +211,7 @@ func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgr
 	return found, nil
 }
 
-// overlap returns what cgroups and units have in common, each cgroup once.
+// overlap returns the intersection of cgroups and units, with each cgroup once.
 func (f *TargetFinder) overlap(cgroups []WantedCgroup, units []cgroup.Group) []WantedCgroup {
 	common := make(map[string]WantedCgroup)
 	for _, c := range cgroups {

@@ -1,13 +1,12 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package buffer holds samples between the samplers and the emitter: a pair of
-// batches that swap places, each with its capture window.
+// Package buffer holds samples between the samplers and the emitter, in two batches that
+// swap places. Each batch has a capture window.
 //
-// Samplers write to the active batch; the other one is free or being emitted. A full
-// active batch swaps places with a free one at once. Without a free one sampling
-// pauses until the emitter gives its batch back, so that memory stays bounded and no
-// sampler waits.
+// Samplers write to the active batch. The other batch is free or being emitted. A full
+// active batch is swapped with a free batch at once. Without a free batch sampling pauses
+// until the emitter calls Done. So memory stays bounded and no sampler waits.
 package buffer
 
 import (
@@ -22,11 +21,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/token"
 )
 
-// Clock returns the time of samples and its distance from wall-clock time.
+// Clock returns the time of samples and its difference to wall-clock time.
 type Clock interface {
-	// Monotonic returns the clock that samples are stamped with, in nanoseconds.
+	// Monotonic returns the time of the clock that samples are stamped with, in
+	// nanoseconds.
 	Monotonic() int64
-	// Offset returns what to add to it for nanoseconds since the Unix epoch.
+	// Offset returns the difference between Unix time and Monotonic, in nanoseconds.
 	Offset() int64
 }
 
@@ -39,17 +39,17 @@ func (SystemClock) Monotonic() int64 { return time.Now().UnixNano() - perfevent.
 // Offset implements Clock.
 func (SystemClock) Offset() int64 { return perfevent.ClockOffset() }
 
-// Idle is the position of a sampler that samples nothing, so that nobody waits
-// for it.
+// Idle is the position of a sampler that does not sample, so that Settle does not wait for
+// it.
 const Idle = int64(math.MaxInt64)
 
-// Buffer holds what samplers write. It is safe for concurrent use.
+// Buffer holds samples. It is safe for concurrent use.
 //
 // A batch's capture window ends at the time up to which the samplers have read, not when
-// the batch is taken: what happened earlier and is still unread in a ring belongs
-// to the next batch, whose window begins there. So windows neither overlap nor
-// leave a gap, and every sample lies in the capture window of its batch. Of several
-// samplers some will have read further than others: see Settle.
+// the batch is taken. Earlier events that are still unread in a ring belong to the next
+// batch, and its window begins at the same time. So windows neither overlap nor leave a
+// gap, and every sample lies in the capture window of its batch. Some samplers will have
+// read further than others, see Settle.
 type Buffer struct {
 	clock Clock
 	size  int
@@ -62,12 +62,12 @@ type Buffer struct {
 	// unheld is called for a sample at maxHeld of starting.
 	unheld func()
 
-	// paused: active is full while other is not free. It changes under mu.
+	// paused is true while active is full and other is not free. It changes under mu.
 	paused atomic.Bool
 	// batches is the number of batches that have been active.
 	batches atomic.Uint64
-	// read is the position of the sampler of running threads on the monotonic
-	// clock, others are those of the other samplers.
+	// read is the position of the sampler of running threads on the monotonic clock. others
+	// are the positions of the other samplers.
 	read   atomic.Int64
 	others []*Position
 	// closing is the last time at which a batch was about to be taken.
@@ -75,42 +75,43 @@ type Buffer struct {
 	// moved receives a token when a position has changed.
 	moved chan struct{}
 
-	// mu guards the fields below. pause, resume and full call others with it locked.
+	// mu guards the fields below. pause, resume and full call functions of others with mu
+	// locked.
 	mu sync.Mutex
 
 	active, other *samples.Batch
-	// emitting: other was taken. pending: other is full and waits to be taken. Never
-	// both.
+	// emitting reports that other was taken. pending reports that other is full and waits
+	// to be taken. Only one of them is true.
 	emitting, pending bool
-	// offset turns monotonic times of the active batch's samples into Unix times. It
-	// is measured once per batch, so that setting the wall clock does not tear a
-	// batch apart.
+	// offset is the difference between the Unix times and monotonic times of the active
+	// batch's samples. It is measured once per batch, so that setting the wall clock does
+	// not tear a batch apart.
 	offset int64
 	// last is the time of the active batch's latest sample, in Unix time.
 	last int64
-	// until is the end of the active batch, on the monotonic clock; 0 unless it
-	// is about to be taken. held are samples from then on, for the next batch.
+	// until is the end of the active batch on the monotonic clock, or 0 unless the batch is
+	// about to be taken. held are samples after until, for the next batch.
 	until int64
 	held  []heldSample
-	// starting are samples of programs that were being started, until their resources
-	// are known.
+	// starting are samples of programs that were being started. They wait until their
+	// resources are known.
 	starting []heldSample
-	// refused is the time of the last sample that did not fit, on the monotonic
-	// clock.
+	// refused is the time of the last sample that did not fit, on the monotonic clock.
 	refused int64
-	// pausedAt is the time of the sample that sampling paused for, on the monotonic
-	// clock; 0 while sampling is not paused.
+	// pausedAt is the time of the sample that did not fit when sampling paused, on the
+	// monotonic clock. It is 0 while sampling is not paused.
 	pausedAt int64
 }
 
-// MinSize and MaxSize bound what may be configured as a buffer's size. MinSize is
-// well above the deepest stack.
+// MinSize and MaxSize bound the configured size of a buffer. MinSize is well above the size
+// of the deepest stack.
 const (
 	MinSize = 64 * bytesize.KiB
 	MaxSize = bytesize.GiB
 )
 
-// heldSample is a sample for a later batch, with other as in AddBoth if that is set.
+// heldSample is a sample for a later batch. other is the second sample of AddBoth and may
+// be nil.
 type heldSample struct {
 	samples.Key
 	time, value int64
@@ -118,8 +119,8 @@ type heldSample struct {
 	otherValue  int64
 }
 
-// final replaces the resource of a program that was being started. It returns false
-// if the final one is not known yet.
+// final replaces the resource of a program that was being started. It returns false if the
+// final resource is not known yet.
 func final(k *samples.Key) bool {
 	r := k.Resource.Final()
 	if r == nil {
@@ -129,9 +130,9 @@ func final(k *samples.Key) bool {
 	return true
 }
 
-// maxHeld bounds held and starting. Above it samples go into the batch that is about to
-// be taken, whose window then overlaps the next one's, and keep the resource that they
-// have.
+// maxHeld bounds held and starting. Above it, samples go into the batch that is about to be
+// taken and keep their current resource. The window of that batch then overlaps the next
+// one.
 const maxHeld = 4096
 
 // New returns an empty buffer of two batches of at most size bytes each.
@@ -158,8 +159,8 @@ func (b *Buffer) OnLost(lost func(*samples.Type)) { b.lost = lost }
 // It must not block.
 func (b *Buffer) OnFull(full func()) { b.full = full }
 
-// OnUnheld registers the function that counts a sample of a program that was being
-// started, which is added with the resource that it has because too many are held.
+// OnUnheld registers a function that counts samples of starting programs beyond maxHeld.
+// Such samples are added with their current resource.
 func (b *Buffer) OnUnheld(unheld func()) { b.unheld = unheld }
 
 func (b *Buffer) wake() {
@@ -168,8 +169,8 @@ func (b *Buffer) wake() {
 	}
 }
 
-// Add adds a sample that was taken at time on the monotonic clock. It returns
-// false if both batches are full: the sample is lost.
+// Add adds a sample that was taken at time on the monotonic clock. It returns false if both
+// batches are full. The sample is lost then.
 func (b *Buffer) Add(k samples.Key, time int64) bool { return b.AddValue(k, time, 0) }
 
 // AddValue is Add for a type that is Valued.
@@ -186,9 +187,8 @@ func (b *Buffer) AddValue(k samples.Key, time, value int64) bool {
 	})
 }
 
-// AddBoth adds an allocation as two samples, its count and its bytes, or neither.
-// It does not hold samples for the next batch: a buffer of allocations has a single
-// writer.
+// AddBoth adds an allocation as two samples, its count and its bytes, or neither. It does
+// not hold samples for the next batch, because a buffer of allocations has a single writer.
 func (b *Buffer) AddBoth(objects, space samples.Key, time, count, bytes int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
 		if !final(&objects) {
@@ -202,9 +202,9 @@ func (b *Buffer) AddBoth(objects, space samples.Key, time, count, bytes int64) b
 	})
 }
 
-// AddSent adds a sample of a type that is Sent, with its time in nanoseconds
-// since the Unix epoch and its value, if it has one. It does not widen
-// the window, which covers only what was sampled here.
+// AddSent adds a sample of a type that is Sent, with its time in nanoseconds since the Unix
+// epoch and an optional value. It does not widen the window, which covers only samples of
+// this host's samplers.
 func (b *Buffer) AddSent(k samples.Key, unixNano, value int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
 		fitted := batch.AddValue(k, unixNano, value)
@@ -238,25 +238,24 @@ func (b *Buffer) put(add func(*samples.Batch) (fitted bool)) bool {
 	return false
 }
 
-// widen extends the batch's capture window to a sample that fitted, and records the time
-// of one that did not.
+// widen extends the batch's capture window to a sample that fitted. If the sample did not
+// fit, widen records its time.
 func (b *Buffer) widen(batch *samples.Batch, time int64, fitted bool) bool {
 	if !fitted {
 		b.refused = time
 		return false
 	}
-	// Rings of several CPUs are merged by time only within what has been read, so an
-	// sample may be a little older than the last of the previous batch. The window is
-	// widened; the sample keeps its time.
+	// Rings of several CPUs are merged by time only within one read, so a sample may be
+	// slightly older than the last sample of the previous batch. The window is widened and
+	// the sample keeps its time.
 	t := time + b.offset
 	batch.Start = min(batch.Start, t)
 	b.last = max(b.last, t)
 	return true
 }
 
-// KernelLost adds n to the samples of a type's sampler that the kernel lost in the
-// active batch's capture window. While both batches are full it does nothing: nothing is
-// captured then.
+// KernelLost adds n to the lost samples of a type's sampler in the active batch's capture
+// window. While both batches are full it ignores n, because no window is open then.
 func (b *Buffer) KernelLost(t *samples.Type, n uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -265,14 +264,14 @@ func (b *Buffer) KernelLost(t *samples.Type, n uint64) {
 	}
 }
 
-// ReadUpTo sets the position of the sampler of running threads: every sample
-// before time, on the monotonic clock, has been added or was lost.
+// ReadUpTo sets the position of the sampler of running threads. Every sample before time,
+// on the monotonic clock, has been added or was lost.
 func (b *Buffer) ReadUpTo(time int64) {
 	b.read.Store(time)
 	b.signal()
 }
 
-// Position is the buffer as another sampler sees it, with a position of its own.
+// Position is the buffer of another sampler, with a position of its own.
 type Position struct {
 	*Buffer
 	read atomic.Int64
@@ -307,10 +306,10 @@ func (b *Buffer) readUpTo() int64 {
 	return at
 }
 
-// Settle makes samplers with waits in progress add what they have up to now, and
-// waits until all have read up to now, so that the batch that is taken next ends
-// there. Samples that they read beyond it are held for the next batch until Take.
-// It waits at most limit, and not at all while no sampler samples.
+// Settle makes samplers add their waits in progress, and waits until all samplers have read
+// up to now. The next batch then ends now. Samples after that time are held for the next
+// batch until Take. Settle waits at most limit, and returns at once while no sampler
+// samples.
 func (b *Buffer) Settle(limit time.Duration) {
 	now, ok := b.close()
 	if !ok {
@@ -329,7 +328,7 @@ func (b *Buffer) Settle(limit time.Duration) {
 	}
 }
 
-// close makes the active batch end now; ok is false if both batches are full.
+// close makes the active batch end now. ok is false if both batches are full.
 func (b *Buffer) close() (now int64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -340,9 +339,9 @@ func (b *Buffer) close() (now int64, ok bool) {
 	return b.until, true
 }
 
-// Take returns a batch to emit: the full one, else the active one, which the empty
-// one replaces. ok is false if there is nothing to emit, or if the last batch taken
-// was not given back with Done.
+// Take returns a batch to emit. It is the full batch, or else the active batch, which the
+// empty one replaces. ok is false if there is no sample to emit, or before Done was called
+// for the last batch.
 func (b *Buffer) Take() (batch *samples.Batch, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -360,7 +359,7 @@ func (b *Buffer) Take() (batch *samples.Batch, ok bool) {
 		ok = true
 	}
 	if !b.paused.Load() {
-		b.takeHeld(b.active) // ends what Settle began, if no batch has been taken since
+		b.takeHeld(b.active) // ends the Settle, if no batch has been taken since
 	}
 	if !ok {
 		return nil, false
@@ -369,7 +368,7 @@ func (b *Buffer) Take() (batch *samples.Batch, ok bool) {
 	return b.other, true
 }
 
-// Done gives back the batch that Take returned. Until then it counts as full.
+// Done returns the batch of Take to the buffer. Until then it counts as full.
 func (b *Buffer) Done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -434,11 +433,11 @@ func (b *Buffer) takeStarting(to *samples.Batch) {
 	b.starting = left
 }
 
-// Closing returns the time up to which waits in progress are to be added. It
-// changes each time a batch is about to be taken.
+// Closing returns the time up to which waits in progress have to be added. It changes each
+// time a batch is about to be taken.
 func (b *Buffer) Closing() int64 { return b.closing.Load() }
 
-// Paused reports whether sampling has to pause: both batches are full.
+// Paused reports whether sampling has to pause because both batches are full.
 func (b *Buffer) Paused() bool { return b.paused.Load() }
 
 // Batch returns the number of batches that have been active.
@@ -460,15 +459,15 @@ func (b *Buffer) turn() {
 	b.begin(b.other)
 }
 
-// turnFull is turn when the active batch is full before its time.
+// turnFull is turn for an active batch that is full before it was taken.
 func (b *Buffer) turnFull() {
 	b.turn()
 	b.pending = true
 	b.full()
 }
 
-// begin ends the capture window of filled and begins that of the active batch: they are the
-// same if there was nothing to emit.
+// begin ends the capture window of filled and begins the window of the active batch. Both
+// are the same batch if there was no sample to emit.
 func (b *Buffer) begin(filled *samples.Batch) {
 	next := b.active
 	end := b.readUpTo()
@@ -476,7 +475,7 @@ func (b *Buffer) begin(filled *samples.Batch) {
 		end = min(end, b.until)
 	}
 	if b.pausedAt != 0 {
-		end = b.pausedAt // nothing was captured since
+		end = b.pausedAt // no sample was captured since
 	}
 	filled.End = max(end+b.offset, b.last+1, filled.Start+1)
 	start := filled.End
@@ -494,8 +493,8 @@ func (b *Buffer) begin(filled *samples.Batch) {
 	b.takeHeld(next)
 }
 
-// pause ends the capture window at the sample that found no room: what is still in the
-// rings from then on is lost too, whenever it is read.
+// pause ends the capture window at the sample that did not fit. Later samples in the rings
+// are lost too.
 func (b *Buffer) pause() {
 	b.pausedAt = b.refused
 	b.paused.Store(true)

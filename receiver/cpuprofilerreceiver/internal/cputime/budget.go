@@ -11,11 +11,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// Budget bounds the CPU time of work that can wait and that processes cause: reading
-// their files. It has three parts, so that no process and no unit with many or large
-// files delays the names of all others. Half is for any process, a quarter for hot units,
-// and a quarter is a reserve for processes that have caused little. What runs over is paid
-// back before more is begun. A nil Budget has no bound.
+// Budget bounds the CPU time of deferrable work that processes cause, which is reading
+// their files. It has three parts, so that no process and no unit with many or large files
+// delays the names of all others. Half is for any process, a quarter is for hot units, and
+// a quarter is a reserve for processes that have caused little. Work that overruns is paid
+// back before more work begins. A nil Budget has no bound.
 type Budget struct {
 	share  float64 // of a core
 	logger *zap.Logger
@@ -24,12 +24,12 @@ type Budget struct {
 	mu                   sync.Mutex
 	at                   time.Time
 	common, hot, reserve time.Duration
-	// caused is the CPU time that was spent for each process, causedHot that for each hot
-	// unit while it was hot; both are halved every forgetting.
+	// caused is the CPU time spent for each process. causedHot is the CPU time spent for
+	// each hot unit while it was hot. Both are halved every minute.
 	caused    map[int]time.Duration
 	causedHot map[string]time.Duration
 	halved    time.Time
-	// unitOf has the hot unit of each process of one, units these.
+	// unitOf maps processes to their hot units. units is the set of these units.
 	unitOf map[int]string
 	units  map[string]struct{}
 	waits  uint64
@@ -37,27 +37,27 @@ type Budget struct {
 }
 
 const (
-	// mostSaved bounds the unused time that each part saves, for programs that start; the
-	// hot part saves mostSavedHot.
+	// mostSaved bounds the unused time that each part saves for programs that start. The
+	// bound of the hot part is mostSavedHot.
 	mostSaved    = time.Second / 4
 	mostSavedHot = 3 * time.Second / 2
-	// mostOwed is the debt at which a part passes on what runs over: the hot part to the common
-	// one, and that to the reserve.
+	// mostOwed is the maximum debt of a part. Beyond it, the hot part charges the common
+	// part, and the common part charges the reserve.
 	mostOwed = 2 * time.Second
-	// little bounds the time that a process, or a hot unit, may have caused to draw on the
-	// reserve.
+	// little is the maximum time that a process or a hot unit may have caused to draw on
+	// the reserve.
 	little = 100 * time.Millisecond
-	// forgetting is the time after which half of what a process caused is forgotten.
+	// forgetting is the interval at which the recorded times are halved.
 	forgetting = time.Minute
-	// maxCausing bounds the processes and units whose time is known. At the bound all are
+	// maxCausing bounds the processes and units with a recorded time. At the bound all are
 	// forgotten.
 	maxCausing = 4096
 	// quiet is the time without a wait after which the next one is logged again.
 	quiet = 10 * time.Minute
 )
 
-// NewBudget returns a budget of a share of a core; nil, which has no bound, for 0. now is
-// the clock.
+// NewBudget returns a budget of a share of a core. It returns nil, which has no bound, for
+// a share of 0. now is the clock.
 func NewBudget(share float64, logger *zap.Logger, now func() time.Time) *Budget {
 	if share <= 0 {
 		return nil
@@ -79,8 +79,8 @@ func (b *Budget) Hot(pid int) bool {
 	return b.unitOf[pid] != ""
 }
 
-// SetHot sets the processes of hot units, each with the name of its unit; "" is none. It
-// reports whether other processes are hot than before.
+// SetHot sets the processes of hot units, each with the name of its unit or "". It reports
+// whether the set of hot processes has changed.
 func (b *Budget) SetHot(hot map[int]string) (changed bool) {
 	if b == nil {
 		return false
@@ -98,8 +98,8 @@ func (b *Budget) SetHot(hot map[int]string) (changed bool) {
 	return changed
 }
 
-// May reports whether work for a process may begin now. If not, it is counted and, once
-// an episode, logged. The pid 0 is the host.
+// May reports whether work for a process may begin now. If not, May counts the wait and
+// logs it once per episode. The pid 0 is the host.
 func (b *Budget) May(pid int) bool {
 	if b == nil {
 		return true
@@ -120,8 +120,7 @@ func (b *Budget) May(pid int) bool {
 	return false
 }
 
-// part returns the part that work for a process may draw on now; nil where there is none.
-// The lock is held.
+// part returns the part that work for a process may draw on now, or nil. The lock is held.
 func (b *Budget) part(pid int) *time.Duration {
 	unit := b.unitOf[pid]
 	switch {
@@ -137,14 +136,15 @@ func (b *Budget) part(pid int) *time.Duration {
 	return nil
 }
 
-// light reports whether a process has caused little, and its hot unit, if any. The lock
-// is held.
+// light reports whether a process, and its hot unit if any, has caused little. The lock is
+// held.
 func (b *Budget) light(pid int) bool {
 	return b.caused[pid] < little && b.causedHot[b.unitOf[pid]] < little
 }
 
-// withinAverage reports whether a hot unit has caused no more than the average of the hot units.
-// One that has caused more leaves it half of what the hot part saves. The lock is held.
+// withinAverage reports whether a hot unit has caused no more than the average of the hot
+// units. A unit above the average leaves half of the hot part's savings to others. The lock
+// is held.
 func (b *Budget) withinAverage(unit string) bool {
 	var all time.Duration
 	for u := range b.units {
@@ -153,7 +153,7 @@ func (b *Budget) withinAverage(unit string) bool {
 	return b.causedHot[unit]*time.Duration(len(b.units)) <= all
 }
 
-// Light reports whether a process has caused little, and its hot unit, if any.
+// Light reports whether a process, and its hot unit if any, has caused little.
 func (b *Budget) Light(pid int) bool {
 	if b == nil {
 		return true
@@ -163,7 +163,7 @@ func (b *Budget) Light(pid int) bool {
 	return b.light(pid)
 }
 
-// Spend takes the CPU time of work that was done for a process.
+// Spend charges the CPU time of work for a process.
 func (b *Budget) Spend(pid int, d time.Duration) {
 	if b == nil {
 		return
@@ -193,14 +193,14 @@ func (b *Budget) Spend(pid int, d time.Duration) {
 	b.reserve -= take(&b.common, d)
 }
 
-// take takes time from a part down to the debt that it may have, and returns the rest.
+// take takes time from a part, down to its maximum debt, and returns the rest.
 func take(part *time.Duration, d time.Duration) (rest time.Duration) {
 	n := min(d, max(*part+mostOwed, 0))
 	*part -= n
 	return d - n
 }
 
-// refill adds what the time since the last call is worth. The lock is held.
+// refill adds the share of the time since the last call to the parts. The lock is held.
 func (b *Budget) refill() {
 	now := b.now()
 	quarter := time.Duration(b.share / 4 * float64(now.Sub(b.at)))

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cputime measures the CPU time of a piece of work on its goroutine. The
-// process's CPU time would include the rest of the collector. Work that other
-// goroutines do for it, such as the garbage collector's, is not counted.
+// Package cputime measures the CPU time of a piece of work on its goroutine. The CPU time
+// of the process would include the rest of the collector. Work of other goroutines, such as
+// the garbage collector's, is not counted.
 package cputime
 
 import (
@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Meter sums the CPU time of pieces of work on any goroutines. A nil Meter measures
-// nothing.
+// Meter sums the CPU time of pieces of work on any goroutines. A nil Meter does not
+// measure.
 type Meter struct{ total atomic.Int64 }
 
 // Do runs work, adds its CPU time and returns it.
@@ -46,11 +46,11 @@ func (m *Meter) Total() time.Duration {
 	return time.Duration(m.total.Load())
 }
 
-// Span is a piece of work under way.
+// Span is a piece of work in progress.
 type Span struct{ began int64 }
 
-// Begin begins a piece of work. It locks the goroutine to its thread, whose clock is
-// read, until End, which the same goroutine has to call.
+// Begin begins a piece of work. It locks the goroutine to its thread, because it reads the
+// clock of the thread. The same goroutine has to call End.
 func Begin() Span {
 	runtime.LockOSThread()
 	return Span{threadTime()}

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadTime returns the CPU time of this thread in nanoseconds. The system call is raw:
-// it never blocks, and one that the runtime is told of wakes its monitor thread.
+// threadTime returns the CPU time of this thread in nanoseconds. It uses a raw system call,
+// because the call never blocks. Announcing it to the runtime would wake the runtime's
+// monitor thread.
 func threadTime() int64 {
 	var ts unix.Timespec
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&ts)), 0) // cannot fail for this clock

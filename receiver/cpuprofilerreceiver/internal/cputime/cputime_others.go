@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// threadTime returns 0: nothing is sampled, so there is nothing to measure.
+// threadTime returns 0, because sampling works only on Linux.
 func threadTime() int64 { return 0 }
 
 // OfProcess fails.

@@ -1,11 +1,11 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deadline runs work that reads files of other processes, and goes on without
-// it where a read does not return: a file system whose server is gone lets its callers
-// wait forever, and so does the memory of a process while its lock is held. Such a wait
-// cannot be cancelled, so its goroutine and thread are lost until it ends. Their number
-// is bounded and counted.
+// Package deadline runs work that reads files of other processes, and continues without it
+// if a read does not return. A file system without its server blocks its readers forever,
+// and so does the memory of a process while its lock is held. Such a wait cannot be
+// cancelled, so its goroutine and thread are lost until it ends. Their number is bounded
+// and counted.
 package deadline
 
 import (
@@ -18,24 +18,25 @@ import (
 	"go.uber.org/zap"
 )
 
-// Subject is a file or process whose answer is waited for.
+// Subject is a file or process that work waits for.
 type Subject struct {
 	Key Key
-	// Name is a file or process for the log.
+	// Name is the name of the file or process in the log.
 	Name string
 
 	stuck atomic.Bool
 }
 
-// Stuck reports whether a wait for it was given up and has not ended: what it uses must
-// not be used now.
+// Stuck reports whether a wait for the subject was given up and has not ended. The data
+// that the work uses must not be used then.
 func (s *Subject) Stuck() bool { return s.stuck.Load() }
 
-// Key names the cgroup, process, root or device of a wait: little more is begun there
-// while it lasts. It comes from the kernel; no process can choose another one's.
+// Key is the cgroup, process, root or device of a wait. While a wait lasts, little more
+// work with the same key is begun. The key comes from the kernel, so no process can choose
+// the key of another process.
 type Key struct {
-	// Cgroup is the content of the cgroup file of a process, PID its pid. All processes
-	// of a cgroup share a bound.
+	// Cgroup is the content of the cgroup file of a process, PID its pid. All processes of
+	// a cgroup share a bound.
 	Cgroup string
 	PID    int
 	// Root is [procfs.FS.Root], Device a device number.
@@ -43,30 +44,31 @@ type Key struct {
 }
 
 var (
-	// ErrLate is returned where the work did not end in time. It may still end.
+	// ErrLate is returned if the work did not end in time. It may still end.
 	ErrLate = errors.New("it does not answer")
-	// ErrRefused is returned where work is not begun, because other work with the same
-	// key did not end in time, or there is too much such work.
+	// ErrRefused is returned if work is not begun, because other work with the same key was
+	// late, or there is too much late work.
 	ErrRefused = errors.New("it did not answer before")
 )
 
-// ReadLimit bounds how long one read of another's file is waited for.
+// ReadLimit bounds the wait for one read of a file of another process.
 const ReadLimit = time.Second
 
 const (
-	// maxLate bounds the late work, the others that with one key. They bound threads.
+	// maxLate bounds all late work. The other bounds apply to one key. They bound the
+	// number of threads.
 	maxLate          = 64
 	maxLateOfFiles   = 2
 	maxLateOfProcess = 1
 	maxLateOfCgroup  = 8
-	// pause is the time after late work in which no work with its key is begun, so that
-	// whoever answers now and then costs at most the deadline in this time.
+	// pause is the time after late work in which no work with its key is begun. So a
+	// subject that answers now and then costs at most the deadline in this time.
 	pause = 10 * time.Second
-	// A wait is late after it was seen ticks times in a row: on a machine without time
-	// for this process none of them passes.
+	// ticks is the number of times that a wait is seen in a row before it is late. On a
+	// machine without CPU time for this process no tick passes.
 	ticks = 4
-	// maxTicks bounds the times that waits are seen, however short each is: a file system
-	// that answers slowly must not hold others up either.
+	// maxTicks bounds the number of times that any waits of one work are seen. So a file
+	// system that answers slowly does not delay other work either.
 	maxTicks = 4 * ticks
 	// quiet is the minimum time between two log lines about one key.
 	quiet = 5 * time.Minute
@@ -77,11 +79,11 @@ const (
 type Runner struct {
 	log *zap.Logger
 	now func() time.Time
-	// changed is called, without a lock, when the number of late work changes; it may be
+	// changed is called, without a lock, when the number of late work changes. It may be
 	// nil.
 	changed func(late int)
 
-	// troubled is the number of keys.
+	// troubled is the number of keys, read without the lock.
 	troubled atomic.Int32
 
 	mu    sync.Mutex
@@ -89,7 +91,7 @@ type Runner struct {
 	stats Stats
 }
 
-// trouble is the state of a key whose work was late.
+// trouble is the state of a key with late work.
 type trouble struct {
 	late   int
 	until  time.Time // no work is begun before
@@ -100,7 +102,7 @@ type trouble struct {
 type Stats struct {
 	// Stuck is the number of late work now.
 	Stuck int
-	// Late counts work that was late, Refused work that was not begun.
+	// Late counts late work. Refused counts work that was not begun.
 	Late, Refused uint64
 }
 
@@ -157,16 +159,17 @@ func (k Key) bound() int {
 	return maxLateOfFiles
 }
 
-// A Call is work under way. Only its own goroutine uses it, and a nil Call does
-// nothing.
+// A Call is work in progress. Only its own goroutine uses it. The methods of a nil Call
+// only run their functions.
 type Call struct {
 	runner *Runner
-	// waits is the number of the wait under way; 0 is none, givenUp one that was.
+	// waits is the number of the wait in progress. It is 0 without a wait, and givenUp
+	// after a wait was given up.
 	waits atomic.Uint64
 	count uint64
-	// subject is the subject of the wait under way.
+	// subject is the subject of the wait in progress.
 	subject atomic.Pointer[Subject]
-	// exits is set if the goroutine must not go on after a wait that was given up.
+	// exits is set if the goroutine must end after a wait that was given up.
 	exits bool
 	// late is the subject of a wait that was given up. The runner's lock guards it.
 	late *Subject
@@ -174,8 +177,8 @@ type Call struct {
 
 const givenUp = ^uint64(0)
 
-// Wait runs f, which may wait forever, for the subject or, if that is nil, for what Run
-// was given.
+// Wait runs f, which may wait forever for the subject. If subject is nil, it is the subject
+// of Run.
 func (c *Call) Wait(subject *Subject, f func()) {
 	if c == nil {
 		f()
@@ -199,9 +202,10 @@ func (c *Call) Wait(subject *Subject, f func()) {
 	c.waits.Store(0)
 }
 
-// Run runs work on another goroutine until it ends, or one of its waits lasts longer
-// than limit, or all together four times as long. Then it returns ErrLate, and the work
-// goes on by itself when the wait ends. name is the file or process for the log.
+// Run runs work on another goroutine until it ends, or until one of its waits lasts longer
+// than limit, or all waits four times as long. Then it returns ErrLate, and the work
+// continues by itself when the wait ends. name is the name of the file or process in the
+// log.
 func (r *Runner) Run(key Key, name string, limit time.Duration, work func(*Call)) error {
 	if r.Refuses(key) {
 		r.mu.Lock()
@@ -212,8 +216,8 @@ func (r *Runner) Run(key Key, name string, limit time.Duration, work func(*Call)
 	return r.run(&Subject{Key: key, Name: name}, limit, &Call{runner: r}, work)
 }
 
-// Take is Run for work that uses what others use, and that another goroutine takes over
-// after ErrLate: this one ends when the wait does. Each of its waits has a subject.
+// Take is Run for work on shared data, which another goroutine takes over after ErrLate.
+// The goroutine of the late work ends when the wait ends. Each of its waits has a subject.
 func (r *Runner) Take(limit time.Duration, work func(*Call)) error {
 	return r.run(nil, limit, &Call{runner: r, exits: true}, work)
 }
@@ -255,7 +259,7 @@ func (r *Runner) run(of *Subject, limit time.Duration, c *Call, work func(*Call)
 	}
 }
 
-// give gives a wait up, unless it has just ended.
+// give gives up a wait, unless the wait has just ended.
 func (r *Runner) give(c *Call, wait uint64, of *Subject) bool {
 	subject := c.subject.Load()
 	r.mu.Lock()
@@ -293,8 +297,8 @@ func (r *Runner) give(c *Call, wait uint64, of *Subject) bool {
 	return true
 }
 
-// late counts late work with a key, and that of its cgroup. It returns what decides
-// whether it is logged.
+// late counts late work of a key, and of the cgroup of the key. It returns the entry that
+// decides whether to log.
 func (r *Runner) late(key Key, now time.Time) *trouble {
 	k := r.keys[key]
 	if k == nil {

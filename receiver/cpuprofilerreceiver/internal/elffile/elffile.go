@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package elffile reads the headers, notes and relocations of ELF files. It differs
-// from debug/elf in two ways: what it allocates does not depend on the sizes that a
-// file claims, and what it reads has a budget.
+// Package elffile reads the headers, notes and relocations of ELF files. Unlike debug/elf,
+// it allocates memory independently of the sizes that a file claims, and bounds the bytes
+// read.
 package elffile
 
 import (
@@ -16,8 +16,8 @@ import (
 	"io"
 )
 
-// Bounds on what is read. Any file may be mapped executable, so its
-// counts and sizes may be wrong.
+// Bounds on the parts that are read. Any file may be mapped executable, so its counts and
+// sizes may be wrong.
 const (
 	maxSegments  = 512
 	maxSections  = 1 << 14
@@ -29,8 +29,8 @@ const (
 	maxGoBuildID = 256
 	// ChunkSize is the number of bytes that a search reads at once.
 	ChunkSize = 64 << 10
-	// IndexBudget bounds what is read of a file to index it. A sparse file may be of
-	// any size at no cost to who made it.
+	// IndexBudget bounds the bytes read of a file to index it. A sparse file of any size
+	// costs its author no space.
 	IndexBudget = 256 << 20
 )
 
@@ -50,7 +50,7 @@ var (
 	// ErrNotELF is returned for a file without ELF's magic number.
 	ErrNotELF = errors.New("not an ELF file")
 
-	// ErrBudget is returned where the budget is used up.
+	// ErrBudget is returned if the budget is used up.
 	ErrBudget = errors.New("there is too much to read")
 )
 
@@ -58,7 +58,7 @@ var (
 type Segment struct {
 	Kind                  elf.ProgType
 	Flags                 elf.ProgFlag
-	Offset, Address, Size uint64 // Size is that in the file
+	Offset, Address, Size uint64 // Size is the size in the file
 }
 
 // Section is a section header.
@@ -72,17 +72,17 @@ type Section struct {
 
 // File is a 64-bit little-endian ELF file.
 type File struct {
-	// Size is that of the file.
+	// Size is the size of the file in bytes.
 	Size    uint64
 	Machine elf.Machine
 	// Entry is the address at which the program starts.
 	Entry    uint64
 	Segments []Segment
-	// Sections is empty where the file has no section headers, or too many.
+	// Sections is empty if the file has no section headers, or too many.
 	Sections []Section
 
 	r      io.ReaderAt
-	budget uint64 // what may still be read
+	budget uint64 // the bytes that may still be read
 }
 
 // Parse reads the headers of a file.
@@ -132,7 +132,7 @@ func Parse(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// New returns a file whose headers are not read.
+// New returns a file without reading its headers.
 func New(r io.ReaderAt, size int64) *File {
 	return &File{r: r, Size: uint64(max(size, 0)), budget: IndexBudget}
 }
@@ -140,8 +140,8 @@ func New(r io.ReaderAt, size int64) *File {
 // SetBudget sets how many bytes may be read from now on.
 func (f *File) SetBudget(n uint64) { f.budget = n }
 
-// readSections reads the section headers. Without valid ones there are none: they
-// only help.
+// readSections reads the section headers. If they are invalid, the file has no sections,
+// because sections are optional.
 func (f *File) readSections(shoff uint64, shnum, shstrndx int) {
 	if shoff > f.Size || uint64(shnum*shdrSize) > f.Size-shoff {
 		return
@@ -218,7 +218,7 @@ func (f *File) EachEntry(off, size uint64, entrySize int, fn func(entry []byte) 
 	return nil
 }
 
-// Contents reads a section of at most limit bytes. It reports false where it cannot.
+// Contents reads a section of at most limit bytes. It returns false if it cannot.
 func (f *File) Contents(s Section, limit uint64) ([]byte, bool) {
 	if s.Kind == elf.SHT_NOBITS || s.Size > limit || s.Offset > f.Size || s.Size > f.Size-s.Offset {
 		return nil, false
@@ -227,7 +227,7 @@ func (f *File) Contents(s Section, limit uint64) ([]byte, bool) {
 	return buf, f.Read(buf, s.Offset) == nil
 }
 
-// Section returns the first section of a name.
+// Section returns the first section with a name.
 func (f *File) Section(name string) (Section, bool) {
 	for _, s := range f.Sections {
 		if s.Name == name {
@@ -237,8 +237,8 @@ func (f *File) Section(name string) (Section, bool) {
 	return Section{}, false
 }
 
-// Offset returns the file offset that the memory at a link-time address is mapped
-// from, and how many bytes follow in the same segment.
+// Offset returns the file offset that is mapped at a link-time address, and the number of
+// bytes that follow in the same segment.
 func (f *File) Offset(address uint64) (off, avail uint64, ok bool) {
 	for _, s := range f.Segments {
 		if s.Kind == elf.PT_LOAD && address >= s.Address && address-s.Address < s.Size {
@@ -253,8 +253,8 @@ func (f *File) Offset(address uint64) (off, avail uint64, ok bool) {
 	return 0, 0, false
 }
 
-// Address returns the link-time address of the code at a file offset. A page may
-// belong to two segments, so an executable one is preferred.
+// Address returns the link-time address of the code at a file offset. Two segments may
+// share a page, so an executable segment is preferred.
 func (f *File) Address(off uint64) (uint64, bool) {
 	var addr uint64
 	found := false
@@ -282,8 +282,8 @@ func (f *File) Executable(address uint64) bool {
 	return false
 }
 
-// BuildIDs returns the GNU build id, in hex, and Go's. It searches sections as well
-// as segments, since Go's linker leaves the GNU note out of PT_NOTE.
+// BuildIDs returns the GNU build id in hex, and Go's build id. It also searches sections,
+// because Go's linker leaves the GNU note out of PT_NOTE.
 func (f *File) BuildIDs() (gnu, golang string) {
 	notes := func(off, size uint64) {
 		if size > MaxNotes || off > f.Size || size > f.Size-off {
@@ -316,7 +316,8 @@ func (f *File) BuildIDs() (gnu, golang string) {
 	return gnu, golang
 }
 
-// ParseNotes returns the GNU build id, in hex, and Go's from a sequence of ELF notes.
+// ParseNotes returns the GNU build id in hex, and Go's build id, from a sequence of ELF
+// notes.
 func ParseNotes(b []byte) (gnu, golang string) {
 	const typeGNUBuildID, typeGoBuildID = 3, 4
 	le := binary.LittleEndian
@@ -340,9 +341,8 @@ func ParseNotes(b []byte) (gnu, golang string) {
 	return gnu, golang
 }
 
-// EachRelative calls fn with every relative relocation, until fn returns false. In
-// the file of a position-independent program the words that these relocate hold
-// nothing useful.
+// EachRelative calls fn with every relative relocation, until fn returns false. In the file
+// of a position-independent program, the words at these relocations have no useful value.
 func (f *File) EachRelative(fn func(at, addend uint64) bool) {
 	var relative uint32
 	switch f.Machine {
@@ -390,8 +390,8 @@ func (f *File) relocations() (addr, size uint64) {
 	return addr, size
 }
 
-// CString returns the string at offset off. It must start before offset end, and is
-// cut there and after limit bytes.
+// CString returns the string at offset off, which must start before offset end. The string
+// is cut at end, and after limit bytes.
 func (f *File) CString(off, end uint64, limit int) (string, error) {
 	end = min(end, f.Size)
 	if off >= end {

@@ -5,14 +5,14 @@ package goprogram
 
 import "io"
 
-// blockReader reads in blocks and keeps the last ones, since small reads that are
-// near each other would take a system call each.
+// blockReader reads in blocks and keeps the last blocks, because small reads at near
+// offsets would take a system call each.
 type blockReader struct {
 	r      io.ReaderAt
 	blocks [64]block
 }
 
-// block holds the file's bytes at an offset; the last one is shorter than blockSize.
+// block holds the file's bytes at an offset. The last block is shorter than blockSize.
 type block struct {
 	off   int64
 	bytes []byte

@@ -18,20 +18,20 @@ type Function struct {
 	Name string
 	// Start and End are link-time addresses.
 	Start, End uint64
-	// Depths are by address, the first one at Start.
+	// Depths are sorted by address. The first one is at Start.
 	Depths []Depth
 }
 
-// Depth is the number of bytes by which the stack pointer is below its value at the function's
-// entry, from an address on.
+// Depth is the number of bytes by which the stack pointer is below its value at the
+// function's entry. It is valid from an address on.
 type Depth struct {
 	From  uint64
 	Depth int32
 }
 
-// EachFunction calls yield with the functions of a Go program, by address, until it
-// returns false. Each call fills the same Function. A file that is not a Go program
-// has none.
+// EachFunction calls yield with the functions of a Go program, by address, until yield
+// returns false. Each call fills the same Function. A file that is not a Go program has no
+// functions.
 func EachFunction(r io.ReaderAt, size int64, yield func(*Function) bool) error {
 	f, err := elffile.Parse(&blockReader{r: r}, size)
 	if err != nil {
@@ -81,8 +81,8 @@ func (t *Table) stackDepths(i int, g *Function) error {
 	return nil
 }
 
-// runtimeName returns the name at an offset of the table of names if it is one of the
-// runtime. Programs have tens of thousands of others.
+// runtimeName returns the name at an offset of the table of names, if it is a name of the
+// runtime. Programs have tens of thousands of other names.
 func (t *Table) runtimeName(off uint32) (string, error) {
 	at := t.names + uint64(off)
 	if at >= t.units {

@@ -10,9 +10,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// module holds the fields of runtime.moduledata that are used beside the pclntab.
+// module holds the fields of runtime.moduledata that are used in addition to the pclntab.
 type module struct {
-	// text is the address that the entries of functions are relative to.
+	// text is the base of the addresses of functions.
 	text uint64
 	// gofunc lists the addresses at which funcdata may start, the likeliest first.
 	gofunc []uint64
@@ -34,10 +34,10 @@ const (
 	maxModuleCandidate = 8
 )
 
-// findModule finds runtime.moduledata, for which a stripped program has no symbol: it
-// starts with a pointer to the pclntab, and much of the rest is checked against the
-// header of the pclntab. In position-independent programs the pointers are in the
-// relocations instead.
+// findModule finds runtime.moduledata, for which a stripped program has no symbol. It
+// starts with a pointer to the pclntab, and much of the rest is checked against the header
+// of the pclntab. In position-independent programs the pointers are in the relocations
+// instead.
 func findModule(f *elffile.File, pclntab uint64, h pcHeader, first, last uint32) (module, bool) {
 	matches := func(words *[moduleWords]uint64) (module, bool) {
 		text := words[moduleText]

@@ -14,29 +14,31 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// Program holds what placing probes in a Go program needs.
+// Program holds the facts about a Go program that are needed to place probes.
 type Program struct {
-	// Version is the release that it was built with, such as go1.26.1.
+	// Version is the Go release of the build, such as go1.26.1.
 	Version string
 	Machine elf.Machine
-	// Entry is the link-time address at which the program starts. With the address at
-	// which it did start, that tells where it was loaded.
+	// Entry is the link-time address at which the program starts. The difference to the
+	// actual start address is the load offset.
 	Entry uint64
-	// Function is the one that the query names; nil where there is none.
+	// Function is the function that the query names. It is nil if the program has no such
+	// function.
 	Function *Code
-	// Variable is the link-time address of the one that the query names; 0 where there
-	// is none, or no symbol table.
+	// Variable is the link-time address of the variable that the query names. It is 0 if
+	// the program has no such variable or no symbol table.
 	Variable uint64
-	// Runs are the ranges of code whose functions the query selects, by address.
-	// Adjacent ones are joined.
+	// Runs are the ranges of code of the functions that the query selects, by address.
+	// Adjacent ranges are joined.
 	Runs []Run
 }
 
 // Code is the beginning of a function.
 type Code struct {
-	// Address is its link-time address, Offset that in the file.
+	// Address is the link-time address of the function, Offset is its offset in the file.
 	Address, Offset uint64
-	// Code are its first bytes, of which Length belong to the function.
+	// Code has the first bytes of the function. Length is the number of bytes in Code that
+	// belong to it.
 	Code   [16]byte
 	Length int
 }
@@ -44,13 +46,13 @@ type Code struct {
 // Run is the code from Start to before End.
 type Run struct{ Start, End uint64 }
 
-// Query selects what Read looks for.
+// Query selects the function, variable and code that Read looks for.
 type Query struct {
-	// Function and Variable are names as the linker writes them. The variable has Size
-	// bytes.
+	// Function and Variable are names as the linker writes them. Size is the size of the
+	// variable in bytes.
 	Function, Variable string
 	Size               uint64
-	// Runs reports whether Program.Runs gets the function of a name. It may be nil.
+	// Runs reports whether a function, by its name, is part of Program.Runs. It may be nil.
 	Runs func(name []byte) bool
 }
 
@@ -59,17 +61,17 @@ var ErrNotGo = errors.New("not a Go program")
 
 const (
 	// maxProgramFunctions bounds the functions that Read looks at. The largest programs
-	// have some 300,000.
+	// have about 300,000.
 	maxProgramFunctions = 1 << 20
 	// maxRuns bounds the ranges of code. A package is linked in one piece.
 	maxRuns = 4096
-	// maxBuildInfo bounds the search for the version, which comes first in writable
+	// maxBuildInfo bounds the search for the version, which is at the start of writable
 	// memory.
 	maxBuildInfo = 1 << 20
 	maxGoVersion = 128
 )
 
-// Read reads what a query asks for from a Go program, stripped or not.
+// Read reads the facts that a query selects from a Go program, stripped or not.
 func Read(r io.ReaderAt, size int64, q Query) (*Program, error) {
 	f, err := elffile.Parse(&blockReader{r: r}, size)
 	if err != nil {
@@ -94,7 +96,7 @@ func Read(r io.ReaderAt, size int64, q Query) (*Program, error) {
 	return p, err
 }
 
-// find fills in p what the query asks for of functions.
+// find sets the fields of p for the functions that the query selects.
 func (t *Table) find(p *Program, q Query) error {
 	name := make([]byte, 0, 256)
 	for i := range t.offsets {
@@ -131,8 +133,8 @@ func (t *Table) find(p *Program, q Query) error {
 	return nil
 }
 
-// shortName returns the first 128 bytes of the name at an offset of the table of
-// names, enough for the functions of the runtime. It uses the memory of name.
+// shortName returns the first 128 bytes of the name at an offset of the table of names.
+// This is enough for the functions of the runtime. It uses the memory of name.
 func (t *Table) shortName(name []byte, offset uint32) ([]byte, error) {
 	const most = 128
 	off := t.names + uint64(offset)
@@ -160,9 +162,9 @@ func codeOf(f *elffile.File, start, end uint64) (*Code, error) {
 	return c, f.Read(c.Code[:c.Length], off)
 }
 
-// version returns the release that a program was built with, from what the linker
-// writes: a magic number, flags, and the length and text of the version. Its other
-// forms are older than Go 1.18. debug/buildinfo reads the same, without a bound.
+// version returns the Go release of the build. The linker writes a magic number, flags, and
+// the length and text of the version. Other forms are older than Go 1.18. debug/buildinfo
+// reads the same data, but without a bound.
 func version(f *elffile.File) (string, error) {
 	const (
 		magic       = "\xff Go buildinf:"
@@ -212,8 +214,8 @@ func version(f *elffile.File) (string, error) {
 	return "", ErrNotGo
 }
 
-// findVariable returns the address of the query's variable from .symtab; 0 where there
-// is none.
+// findVariable returns the address of the query's variable from .symtab, or 0 if the
+// variable is not there.
 func findVariable(f *elffile.File, q Query) (uint64, error) {
 	if q.Variable == "" {
 		return 0, nil

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package goprogram reads the tables that the runtime of a Go program has, stripped
-// or not: its functions with their lines, their code, and how they use the stack.
+// Package goprogram reads the runtime's tables from a Go program, stripped or not. They
+// have its functions, their lines, their code, and their use of the stack.
 package goprogram
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// The layouts of the pclntab, by the magic number that it starts with. They are
-// specified by the linker and by runtime/symtab.go of each Go release alone.
+// The layouts of the pclntab, by the magic number at its start. Only the linker and
+// runtime/symtab.go of each Go release specify them.
 const (
 	magicGo118 = 0xfffffff0 // Go 1.18 and 1.19
 	magicGo120 = 0xfffffff1 // Go 1.20 and later
@@ -33,24 +33,24 @@ const (
 	maxGoTables    = 1 << 32
 	// maxPCData bounds the PCDATA tables of a function. Go 1.26 has 5.
 	maxPCData = 32
-	// maxInlineDepth bounds the calls that are inlined into each other at an address.
+	// maxInlineDepth bounds the inlined calls at one address.
 	maxInlineDepth = 256
 	maxName        = 8 << 10
 	maxFileName    = 4 << 10
-	// stringOverhead is roughly the size of a map entry with a string, without its bytes.
+	// stringOverhead is about the size of a map entry with a string, without its bytes.
 	stringOverhead = 48
 )
 
 var errTooLarge = errors.New("its functions do not fit the symbol cache")
 
-// Table is the pclntab of a Go program: its functions with their files, lines and
+// Table is the pclntab of a Go program. It has the functions with their files, lines and
 // inlined calls. Only the addresses of functions are in memory, 8 bytes each.
 //
-// debug/gosym reads the same table, but holds all of it in memory, knows no inlined
-// calls and needs the address of the text from a symbol.
+// debug/gosym reads the same table, but holds all of it in memory, does not support inlined
+// calls, and needs a symbol for the address of the text.
 type Table struct {
 	f *elffile.File
-	// text is the address that the table's are relative to.
+	// text is the base of the addresses in the table.
 	text    uint64
 	version int // 118 or 120
 	quantum uint64
@@ -58,30 +58,32 @@ type Table struct {
 	entries []uint32 // addresses of functions, and last the end of the last one
 	offsets []uint32 // of the functions' runtime._func, relative to functions
 
-	// These are file offsets. The table ends at end at the latest.
+	// These are file offsets. The table does not extend beyond end.
 	names, units, files, values, functions, end uint64
-	// funcdata is the file offset of the data that describes inlining; 0 where it was
-	// not found. dataEnd is the end of its segment.
+	// funcdata is the file offset of the data that describes inlining, or 0 if it was not
+	// found. dataEnd is the end of its segment.
 	funcdata, dataEnd uint64
 
-	// The names that were returned, by offset: most addresses share them. held is the
-	// memory that they take.
+	// The names returned so far, by offset, because most addresses share them. held is
+	// their memory in bytes.
 	functionNames map[uint32]shownName
 	fileNames     map[uint32]string
 	held          int64
 
-	// scratch is what is read from the file for one address, reader the table of values
-	// that is read: buffers for reading would be allocated each time.
+	// scratch and reader are buffers for reading the file, so that they are not allocated
+	// for each address. scratch has a function's description, and reader has a table of
+	// values.
 	scratch [maxFuncSize]byte
 	reader  valueReader
 }
 
-// maxFuncSize is the size of the part of runtime._func that is read, at most.
+// maxFuncSize is the maximum number of bytes that are read of runtime._func.
 const maxFuncSize = 44 + 4*(maxPCData+funcdataInlTree+1)
 
 type shownName struct{ function, system string }
 
-// pcHeader is runtime.pcHeader, the start of a pclntab: sizes, and offsets from it.
+// pcHeader is runtime.pcHeader, the start of a pclntab. It has sizes, and offsets relative
+// to itself.
 type pcHeader struct {
 	version                                     int
 	quantum                                     uint64
@@ -124,8 +126,8 @@ func parsePCHeader(b []byte, size uint64) (pcHeader, error) {
 	return h, nil
 }
 
-// NewTable finds the pclntab and indexes it in at most limit bytes. Without one it
-// returns nil.
+// NewTable finds the pclntab and indexes it in at most limit bytes. It returns nil if the
+// file has no pclntab.
 func NewTable(f *elffile.File, goBuildID string, limit int64) (*Table, error) {
 	addr, size, h, err := findPCLNTab(f, goBuildID != "")
 	if err != nil || size == 0 {
@@ -208,26 +210,26 @@ func (t *Table) Contains(pc uint64) bool {
 	return pc >= t.text+uint64(t.entries[0]) && pc < t.text+uint64(t.entries[len(t.entries)-1])
 }
 
-// Bytes returns the memory held, that of names included.
+// Bytes returns the memory held, including the names.
 func (t *Table) Bytes() int64 { return int64(len(t.entries)+len(t.offsets))*4 + t.held }
 
-// Names returns the memory that names take of that.
+// Names returns the memory of the names.
 func (t *Table) Names() int64 { return t.held }
 
 // FrameType returns samples.FrameGo.
 func (t *Table) FrameType() samples.FrameType { return samples.FrameGo }
 
-// funcInfo is runtime._func with the entries of its tables that are used.
+// funcInfo has the fields and table offsets of runtime._func that are used.
 type funcInfo struct {
 	entry uint64 // relative to text
 	size  uint64
 	name  uint32
-	// file and line are offsets of tables in values; 0 is none.
+	// file and line are offsets of tables in values. 0 means no table.
 	file, line uint32
 	unit       uint32
 	startLine  int32
-	// inline is the offset of the tree of inlined calls in funcdata, inlines that of the
-	// table of indexes into it in values.
+	// inline is the offset of the tree of inlined calls in funcdata. inlines is the offset,
+	// in values, of the table of indexes into that tree.
 	inline, inlines uint32
 }
 
@@ -283,8 +285,8 @@ type inlinedCall struct {
 	startLine int32
 }
 
-// inlinedCall reads one call of the tree of f. It reports false for one outside the
-// file, or that was not inlined into f.
+// inlinedCall reads one call of the tree of f. It returns false for a call outside the
+// file, or a call that was not inlined into f.
 func (t *Table) inlinedCall(f *funcInfo, index int32) (call inlinedCall, ok bool, err error) {
 	size := uint64(16)
 	if t.version < 120 {
@@ -307,8 +309,8 @@ func (t *Table) inlinedCall(f *funcInfo, index int32) (call inlinedCall, ok bool
 	return call, uint64(call.parentPC) <= f.size, nil
 }
 
-// inliningPlausible reports whether the first inlined calls are valid. They are not
-// where moduledata has another layout than expected.
+// inliningPlausible reports whether the first inlined calls are valid. They are invalid if
+// moduledata has an unknown layout.
 func (t *Table) inliningPlausible() bool {
 	const enough, most = 32, 4096
 	seen := 0
@@ -332,9 +334,9 @@ func (t *Table) inliningPlausible() bool {
 	return true
 }
 
-// startsName reports whether the name of a call begins one in the table of names,
-// where each ends in a zero byte. Zeros that are no call seem to have the first name,
-// so for that one a line is needed too.
+// startsName reports whether the name of a call is at the start of a name in the table of
+// names, in which each name ends with a zero byte. Zeros that are not a call seem to have
+// the first name. So a call with the first name also needs a line.
 func (t *Table) startsName(call *inlinedCall) bool {
 	if call.name == 0 {
 		return call.startLine > 0
@@ -344,14 +346,14 @@ func (t *Table) startsName(call *inlinedCall) bool {
 		t.f.Read(before[:], t.names+uint64(call.name)-1) == nil && before[0] == 0
 }
 
-// Lines returns the functions at pc, a link-time address, the innermost inlined one
-// first; none where pc is not in the table's text.
+// Lines returns the functions at pc, a link-time address. The innermost inlined function
+// comes first. The result is empty if pc is not in the table's text.
 func (t *Table) Lines(pc uint64) ([]samples.Line, error) {
 	if !t.Contains(pc) {
 		return nil, nil
 	}
 	rel := uint32(pc - t.text)
-	lo, hi := 0, len(t.offsets) // the last function whose entry is not above
+	lo, hi := 0, len(t.offsets) // the last function with an entry that is not above
 	for hi-lo > 1 {
 		mid := int(uint(lo+hi) >> 1)
 		if t.entries[mid] <= rel {
@@ -425,9 +427,9 @@ func (t *Table) line(f *funcInfo, name uint32, startLine int32, at uint64) (samp
 	return out, err
 }
 
-// functionName returns the name at an offset of the table of names as the runtime
-// prints it, and the linker's name where that differs. The linker writes type
-// arguments by their shape; the runtime prints [...].
+// functionName returns the name at an offset of the table of names as the runtime prints
+// it, and the linker's name if it is different. The linker writes type arguments by their
+// shape, but the runtime prints [...].
 func (t *Table) functionName(off uint32) (function, system string, err error) {
 	if n, ok := t.functionNames[off]; ok {
 		return n.function, n.system, nil
@@ -471,8 +473,8 @@ func (t *Table) Forget() {
 	t.held = 0
 }
 
-// value returns the value at an address from one of f's tables, as runtime.pcvalue
-// does; -1 where the table has none. An error is one of reading the file.
+// value returns the value at an address from one of f's tables, like runtime.pcvalue. It
+// returns -1 if the table has no value. An error is an error of reading the file.
 func (t *Table) value(f *funcInfo, table uint32, at uint64) (int32, error) {
 	if table == 0 {
 		return -1, nil
@@ -493,27 +495,27 @@ func (t *Table) value(f *funcInfo, table uint32, at uint64) (int32, error) {
 	}
 }
 
-// valueReader reads a table of values by address, as runtime.step does: pairs of
-// varints, the difference of the value (in zigzag) and that of the address (in
-// instructions).
+// valueReader reads a table of values by address, like runtime.step. The table has pairs of
+// varints. The first one is the difference of the value in zigzag, the second one is the
+// difference of the address in instructions.
 type valueReader struct {
 	t     *Table
-	off   uint64 // in the file, of what follows rest
+	off   uint64 // file offset of the bytes after rest
 	rest  []byte
 	began bool
 	value int32
 	buf   [256]byte
 }
 
-// valuesAt returns the table's one reader of values, at the start of a table.
+// valuesAt returns the table's shared reader of values, at the start of a table.
 func (t *Table) valuesAt(table uint32) *valueReader {
 	p := &t.reader
 	p.t, p.off, p.rest, p.began, p.value = t, t.values+uint64(table), nil, false, -1
 	return p
 }
 
-// next returns the next value and the bytes of code that it holds for; 0 bytes at the
-// end of the table, or where it is corrupt.
+// next returns the next value and its number of bytes of code. It returns 0 bytes at the
+// end of the table, and if the table is corrupt.
 func (p *valueReader) next() (value int32, size uint64, err error) {
 	// A pair takes at most 10 bytes.
 	if end := p.t.functions; len(p.rest) < 2*binary.MaxVarintLen32 && p.off < end {
@@ -538,8 +540,8 @@ func (p *valueReader) next() (value int32, size uint64, err error) {
 	return p.value, d * p.t.quantum, nil
 }
 
-// findPCLNTab finds the pclntab by its section, or else, in a file that is or may be a
-// Go program, by its header in memory.
+// findPCLNTab finds the pclntab by its section. In a file that is or may be a Go program,
+// it also searches for the header in memory.
 func findPCLNTab(f *elffile.File, isGo bool) (addr, size uint64, h pcHeader, err error) {
 	var buf [pcHeaderSize]byte
 	for _, s := range f.Sections {
@@ -568,8 +570,8 @@ func findPCLNTab(f *elffile.File, isGo bool) (addr, size uint64, h pcHeader, err
 	return 0, 0, h, nil
 }
 
-// scanPCLNTab searches a segment for the header of a pclntab, which is aligned to a
-// pointer at least.
+// scanPCLNTab searches a segment for the header of a pclntab. The header is aligned to at
+// least the size of a pointer.
 func scanPCLNTab(f *elffile.File, s elffile.Segment) (uint64, pcHeader, bool) {
 	size := min(s.Size, f.Size-s.Offset, maxGoTables)
 	buf := make([]byte, elffile.ChunkSize+pcHeaderSize)

@@ -14,8 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// find returns the process of a sample if its stacks are walked. It begins to search
-// for the interpreter of one that turned hot.
+// find returns the process of a sample if its stacks are walked. If the process has become
+// hot, it begins to search for the interpreter.
 func (w *Walker) find(of *processes.Process) *process {
 	p := w.processes[of.PID]
 	if p == nil || p.program != of.Program() {
@@ -36,7 +36,7 @@ func (w *Walker) find(of *processes.Process) *process {
 	return p
 }
 
-// check finds out whether a process is of a hot unit, and has an interpreter.
+// check finds out whether a process belongs to a hot unit, and has an interpreter.
 func (w *Walker) check(p *process, of *processes.Process) {
 	p.checked = w.now
 	if w.hot == nil || w.now-w.checked > int64(hotInterval) {
@@ -81,7 +81,7 @@ func (w *Walker) attach(p *process, l interpreter.Layout) {
 
 func (p *process) attached() bool { return p.python != nil || p.java != nil }
 
-// detach ends it.
+// detach ends the walking of a process.
 func (w *Walker) detach(p *process) {
 	if p.python != nil {
 		w.attached--
@@ -128,7 +128,7 @@ func (w *Walker) search(p *process, of *processes.Process) {
 	}()
 }
 
-// offer sends a layout, unless there is one already.
+// offer sends a layout, unless the channel already has one.
 func offer(to chan<- interpreter.Layout, l interpreter.Layout) {
 	select {
 	case to <- l:
@@ -136,8 +136,7 @@ func offer(to chan<- interpreter.Layout, l interpreter.Layout) {
 	}
 }
 
-// Interpreted returns the location of an address that stands for a frame of the last
-// process that was walked.
+// Interpreted returns the location of an address that stands for a frame of a process.
 func (w *Walker) Interpreted(pid int, address uint64) *samples.Location {
 	if p := w.processes[pid]; p != nil {
 		return p.names[address]

@@ -14,12 +14,12 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// java is the state of a JVM. Its frames are on the stack that a sample has a copy of;
-// only the code that they are of is read from memory, some time after the sample.
+// java is the state of a JVM. Java frames are on the stack, and a sample has a copy of it.
+// Only the code of the frames is read from memory, some time after the sample.
 type java struct {
 	*interpreter.HotSpot
 	blobs map[uint64]*blob
-	// named are the addresses that stand for frames, by their places.
+	// named are the addresses that stand for frames, by the position in the code.
 	named map[interpreter.Code]uint64
 	// constants are the addresses of the first bytecodes, by method.
 	constants map[uint64]uint64
@@ -30,7 +30,7 @@ type blobKind uint8
 
 const (
 	otherBlob       blobKind = iota // by the size of its frame
-	compiledBlob                    // likewise, with the functions of a method
+	compiledBlob                    // by the size of its frame, with the functions of a method
 	interpreterBlob                 // by the frame pointer, with a method
 	stubBlob                        // by the frame pointer
 	framelessBlob                   // none: the return address is on top of the stack
@@ -42,12 +42,12 @@ type blob struct {
 	name    string
 	checked int64
 	code    uint64
-	// complete is the number of bytes of code after which the frame is complete, frame its
-	// size in bytes.
+	// complete is the number of bytes of code after which the frame is complete. frame is
+	// the size of the frame in bytes.
 	complete, frame uint64
 	// compiled is the number of the compilation. deoptimize is the address that frames
-	// return to if the method was deoptimized, original where such a frame has the address
-	// that it would have returned to, from the stack pointer on.
+	// return to if the method was deoptimized. Such a frame has its original return address
+	// at the offset original from the stack pointer.
 	compiled             uint32
 	deoptimize, original uint64
 }
@@ -117,8 +117,8 @@ func (w *walk) doStep() {
 	w.stepName, w.stepOK = w.javaName(w.process, b, code), true
 }
 
-// blobAt finds the begin of the blob that has an address, by the segments of its heap: each
-// has the distance to an earlier one, the blob's first has 0.
+// blobAt finds the start of the blob at an address, by the segments of its heap. Each
+// segment has the distance to an earlier segment of the blob, and the first segment has 0.
 func (w *walk) blobAt(l *interpreter.HotSpot, at uint64) (start uint64, ok bool) {
 	const free, most = 0xff, 1 << 12
 	for _, h := range l.Heaps {
@@ -140,7 +140,7 @@ func (w *walk) blobAt(l *interpreter.HotSpot, at uint64) (start uint64, ok bool)
 	return 0, false
 }
 
-// blob returns the blob at an address; nil if there is none that is known.
+// blob returns the blob at an address, or nil if no blob is known there.
 func (w *walk) blob(j *java, start uint64) *blob {
 	b := j.blobs[start]
 	if b != nil && w.now-b.checked < int64(checkInterval) {
@@ -194,8 +194,8 @@ func kindOf(b *blob) blobKind {
 	return otherBlob
 }
 
-// callerBySize goes to the caller by the size of the frame, 0 if it has none yet or any
-// more.
+// callerBySize goes to the caller by the size of the frame. The size is 0 if the function
+// has no frame yet or any more.
 func callerBySize(f *unwind.Frame, size uint64) bool {
 	if size == 0 {
 		return callerOfFrameless(f)
@@ -232,8 +232,9 @@ func callerOfStub(f *unwind.Frame) bool {
 	return true
 }
 
-// callerOfInterpreted goes to the caller of an interpreted method, whose stack pointer is
-// in the frame: the arguments of the method are on the caller's stack.
+// callerOfInterpreted goes to the caller of an interpreted method. It reads the caller's
+// stack pointer from the frame, because the arguments of the method are on the caller's
+// stack.
 func callerOfInterpreted(f *unwind.Frame) bool {
 	fp, ok1 := f.Load(f.FP)
 	pc, ok2 := f.Load(f.FP + word)
@@ -245,16 +246,16 @@ func callerOfInterpreted(f *unwind.Frame) bool {
 	return true
 }
 
-// leafSize returns the size of the innermost frame of a compiled method, as far as it is
-// there: compiled code makes its frame with
+// leafSize returns the current size of the innermost frame of a compiled method. Compiled
+// code makes its frame with
 //
 //	push rbp; sub rsp, size      or      sub rsp, size; mov [rsp+…], rbp
 //
-// and ends it with
+// and removes it with
 //
 //	add rsp, size; pop rbp; cmp rsp, [r15+…]; ja …; ret
 //
-// without the comparison before Java 17.
+// The comparison exists since Java 17.
 func (w *walk) leafSize(f *unwind.Frame, b *blob) uint64 {
 	const pushRBP, popRBP = 0x55, 0x5d
 	if f.PC-b.code < b.complete {
@@ -274,8 +275,8 @@ func (w *walk) leafSize(f *unwind.Frame, b *blob) uint64 {
 	return b.frame
 }
 
-// returns reports whether code does nothing but return, after a look whether the thread
-// has to stop.
+// returns reports whether code only returns, after an optional check whether the thread has
+// to stop.
 func returns(code []byte) bool {
 	const ret = 0xc3
 	switch {
@@ -291,7 +292,7 @@ func returns(code []byte) bool {
 	return len(code) > 0 && code[0] == ret
 }
 
-// interpretedFrame returns the place of an interpreted frame.
+// interpretedFrame returns the position in the code of an interpreted frame.
 func (w *walk) interpretedFrame(j *java, f *unwind.Frame) (at interpreter.Code, ok bool) {
 	method, ok := f.Load(f.FP - 3*word)
 	if !ok {

@@ -11,16 +11,17 @@ import (
 const (
 	pageSize = 4096
 	slots    = 256 // a power of two
-	// maxReads bounds the system calls of one walk, of some microseconds each.
+	// maxReads bounds the system calls of one walk. Each takes a few microseconds.
 	maxReads = 2048
 )
 
-// memory reads the memory of one process at a time, page by page. What was read since the
-// last call of begin is not read again.
+// memory reads the memory of one process at a time, page by page. A page that was read
+// since the last call of begin is not read again.
 type memory struct {
 	pid   int
 	reads int
-	// page has the number of the page in each slot, turn the walk that it was read in.
+	// page has the number of the page in each slot. turn has the walk in which the page was
+	// read.
 	page [slots]uint64
 	turn [slots]uint64
 	walk uint64
@@ -40,7 +41,7 @@ func (m *memory) begin(pid int) {
 // again forgets the page of an address.
 func (m *memory) again(address uint64) { m.turn[address/pageSize%slots] = 0 }
 
-// load returns the page of an address; nil where there is none.
+// load returns the page with a number, or nil if it cannot be read.
 func (m *memory) load(number uint64) *[pageSize]byte {
 	slot := number % slots
 	if m.turn[slot] == m.walk && m.page[slot] == number {
@@ -58,7 +59,8 @@ func (m *memory) load(number uint64) *[pageSize]byte {
 	return &m.data[slot]
 }
 
-// bytes returns n bytes, which are valid until the next call; nil if they cannot be read.
+// bytes returns n bytes, which are valid until the next call. It returns nil if they cannot
+// be read.
 func (m *memory) bytes(address uint64, n int) []byte {
 	page := m.load(address / pageSize)
 	if page == nil || n > len(m.spare) {
@@ -85,7 +87,7 @@ func (m *memory) word(address uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(b), true
 }
 
-// block reads up to n bytes at once, past the pages. They are valid until the next call.
+// block reads up to n bytes at once, without the pages. They are valid until the next call.
 func (m *memory) block(address uint64, n int) []byte {
 	if m.reads >= maxReads {
 		return nil

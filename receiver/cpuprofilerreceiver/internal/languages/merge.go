@@ -12,14 +12,14 @@ import (
 )
 
 // Merge puts the frames of the last walk into the native stack of its sample. Each call of
-// the interpreter's loop is a function of that stack, and the frames of the call replace it.
-// whole reports whether the native stack reaches the thread's entry; Merge reports whether
-// the new stack does.
+// the interpreter's loop is a function of that stack, and the frames of the call replace
+// it. whole reports whether the native stack reaches the thread's entry. Merge reports
+// whether the new stack reaches it.
 //
-// Outer frames last longer than inner ones, so where the numbers of calls differ, because
-// the thread went on after the sample, calls are matched from the outermost one. Where the
-// native stack is cut off, they are matched from the innermost one, and the walk has the
-// rest.
+// The numbers of calls may differ, because the thread continued after the sample. Outer
+// frames last longer than inner ones, so calls are then matched from the outermost one. If
+// the native stack is cut off, they are matched from the innermost one, and the walk has
+// the rest.
 func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) bool {
 	loop := w.process.python.Loop
 	calls := 0
@@ -33,7 +33,7 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 		shift = len(w.ends) - calls
 	}
 	if whole && shift < 0 && w.changed {
-		// The innermost frame was freed while it was read, and with it the way to its callers.
+		// The innermost frame was freed while it was read, and so its callers were lost.
 		w.counts[Torn].Add(1)
 		return whole
 	}
@@ -42,8 +42,9 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 	call, replaced := 0, false
 	for i, a := range s.User {
 		if !inLoop(loop, a, i) {
-			// With a perf map, Python has a generated function for each of its own. It calls
-			// the loop, and its own callers are not found.
+			// With a perf map, Python has a generated function for each of its own
+			// functions. The generated function calls the loop, and its own callers are not
+			// found.
 			if !replaced || of.Mapping(a-1) != nil {
 				w.merged = append(w.merged, a)
 			}
@@ -62,7 +63,8 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 	}
 	if !whole && calls > 0 && calls < len(w.ends) {
 		w.merged = append(w.merged, w.frames[w.ends[calls-1]:]...)
-		// The interpreter's own callers are missing, the program's functions are not.
+		// The interpreter's own callers are missing, but the program's functions are
+		// complete.
 		whole = !w.cut
 	}
 	if len(w.merged) > maxFrames {
@@ -82,7 +84,7 @@ func (w *Walker) start(call int) int {
 }
 
 // inLoop reports whether a position of a native stack is in the interpreter's loop. All
-// but the first one are return addresses.
+// addresses except the first one are return addresses.
 func inLoop(loop []interpreter.Range, address uint64, position int) bool {
 	if position > 0 {
 		address--

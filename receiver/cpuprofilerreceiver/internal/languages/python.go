@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// tries is the number of times that frames are read until they make sense.
+	// tries is the maximum number of times that frames are read until they are valid.
 	tries = 8
-	// maxFrames bounds the frames of a stack: backends cut deeper ones at their leaf.
+	// maxFrames bounds the frames of a stack. Backends cut deeper stacks at their leaf.
 	maxFrames = 1000
 	// maxLines bounds the table of lines of a function, in bytes. maxText bounds a name, in
 	// characters.
@@ -23,8 +23,8 @@ const (
 	maxText  = 1024
 )
 
-// pythonCode is a code object, and what its memory was when it was read: another one
-// may be at its address later.
+// pythonCode is a code object and its memory when it was read. Another object may be at its
+// address later.
 type pythonCode struct {
 	identity  [5]uint64
 	checked   int64
@@ -101,7 +101,7 @@ func (w *walk) stateSlot(l *interpreter.Python, t *thread) (uint64, bool) {
 }
 
 // pythonFrames appends the frames from the innermost one on. It returns false if one of
-// them is none.
+// them is not a valid frame.
 func (w *walk) pythonFrames(p *process, frame uint64) bool {
 	const onCStack = 3 // the owner of a frame that begins a call of the loop
 	l := p.python
@@ -163,7 +163,7 @@ func (w *walk) pythonFrame(p *process, c *pythonCode, offset int64) uint64 {
 	return a
 }
 
-// pythonCode returns the code object at an address; nil if there is none.
+// pythonCode returns the code object at an address, or nil.
 func (w *walk) pythonCode(p *process, at uint64) *pythonCode {
 	c := p.codes[at]
 	if c != nil && w.now-c.checked < int64(checkInterval) {
@@ -204,7 +204,7 @@ func (w *walk) pythonCode(p *process, at uint64) *pythonCode {
 	return c
 }
 
-// pythonText reads a string, at most maxText characters of it.
+// pythonText reads a string of at most maxText characters.
 func (w *walk) pythonText(l *interpreter.Python, at uint64) (string, bool) {
 	const lengthAt, stateAt, compactASCII, compact = 16, 32, 3 << 5, 1 << 5
 	b := w.memory.bytes(at, 40)

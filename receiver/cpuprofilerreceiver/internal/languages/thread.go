@@ -22,11 +22,11 @@ const (
 	blockAlign = 16
 )
 
-// findThread finds the thread pointer of the current thread, which no sample has. With
-// glibc on amd64 it is the address of the thread's control block. The first and the third
-// word of that are its own address, and at an offset it has the thread's id. It lies at the
-// top of the thread's stack. The first thread has its control block in a small mapping near
-// the loader instead.
+// findThread finds the thread pointer of the current thread, which samples do not have.
+// With glibc on amd64 it is the address of the thread's control block. The first and the
+// third word of the block are its own address, and at an offset it has the thread's id. The
+// block is at the top of the thread's stack. The first thread has its control block in a
+// small mapping near the loader instead.
 func (w *walk) findThread(offset uint64) *thread {
 	p := w.process
 	t := &thread{id: uint32(w.tid), checked: w.now}
@@ -82,15 +82,15 @@ func (w *walk) searchBlock(t *thread, b []byte, at, offset uint64) {
 	}
 }
 
-// isThread reports whether a thread's pointer is the one of its control block.
+// isThread reports whether a thread's pointer is the address of its control block.
 func (w *walk) isThread(t *thread, offset uint64) bool {
 	self, ok := w.memory.word(t.pointer)
 	b := w.memory.bytes(t.pointer+offset, 4)
 	return ok && self == t.pointer && b != nil && binary.LittleEndian.Uint32(b) == t.id
 }
 
-// anonymous parses a line of a maps file, and reports whether it is of private memory of
-// no file that can be read and written.
+// anonymous parses a line of a maps file. It reports whether the line is private, readable
+// and writable memory without a file.
 func anonymous(line []byte) (start, limit uint64, ok bool) {
 	f := bytes.Fields(line)
 	if len(f) != 5 || !bytes.HasPrefix(f[1], []byte("rw-p")) {

@@ -3,14 +3,14 @@
 
 // Package languages finds the functions of interpreted programs in samples of hot units.
 //
-// An interpreter keeps the frames of its functions in structures of its own, which are
-// read from the memory of the process right after the sample, while the thread goes on.
-// Where a driver (package interpreter) tells the layout of these structures, a Walker
-// walks the frames of a sampled thread, and puts them in the place of the interpreter's
-// loop in the native stack.
+// An interpreter keeps the frames of its functions in its own structures. They are read
+// from the memory of the process right after the sample, while the thread continues. If a
+// driver (package interpreter) knows the layout of these structures, a Walker walks the
+// frames of a sampled thread. It replaces the interpreter's loop in the native stack by
+// these frames.
 //
-// All that is read is untrusted: each walk has a bound for its reads, names and frames, and
-// a process whose memory does not answer is left alone.
+// The memory of a process is untrusted. Each walk has a bound for its reads, names and
+// frames. A process is no longer walked if its memory does not answer.
 package languages
 
 import (
@@ -36,25 +36,26 @@ type Config struct {
 	// Root is the directory where the host's root is mounted.
 	Root   string
 	Driver interpreter.Driver
-	// Hot returns a function that reports whether a process is of a hot or warm unit now.
+	// Hot returns a function that reports whether a process belongs to a hot or warm unit
+	// now.
 	Hot func() func(*processes.Process) bool
 	// Open opens the file of a mapping.
 	Open   func(*samples.Mapping) (*os.File, error)
 	Runner *deadline.Runner
-	// Meter measures the time for finding interpreters, which counts in Budget.
+	// Meter measures the CPU time of finding interpreters, which is charged to Budget.
 	Budget *cputime.Budget
 	Meter  *cputime.Meter
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
-	// Read reads the memory of a process and returns the number of bytes read; nil is the
-	// kernel's.
+	// Read reads the memory of a process and returns the number of bytes read. If it is
+	// nil, the kernel reads the memory.
 	Read func(pid int, address uint64, b []byte) int
 }
 
 // Enabled selects languages.
 type Enabled struct {
-	// Python and Java find the functions of CPython and of HotSpot.
+	// Python and Java enable finding the functions of CPython and of HotSpot.
 	Python bool `mapstructure:"python"`
 	Java   bool `mapstructure:"java"`
 
@@ -62,7 +63,7 @@ type Enabled struct {
 	_ struct{}
 }
 
-// Driver returns the driver of the languages that are enabled; nil if there is none.
+// Driver returns the driver of the enabled languages, or nil if no language is enabled.
 func (e Enabled) Driver() interpreter.Driver {
 	if !e.Python && !e.Java {
 		return nil
@@ -73,18 +74,18 @@ func (e Enabled) Driver() interpreter.Driver {
 // Outcome is the outcome of one walk.
 type Outcome int
 
-// The outcomes. All but Walked leave the native stack as it is.
+// The outcomes. All except Walked leave the native stack unchanged.
 const (
-	// Walked: the frames are in the stack.
+	// Walked means that the frames are in the stack.
 	Walked Outcome = iota
-	// Late: the sample was read too late.
+	// Late means that the sample was read too late.
 	Late
-	// Torn: the thread went on while its frames were read.
+	// Torn means that the thread continued while its frames were read.
 	Torn
-	// Unreadable: the frames were not found.
+	// Unreadable means that the frames were not found.
 	Unreadable
 
-	// Outcomes is the number of the above.
+	// Outcomes is the number of outcomes.
 	Outcomes
 )
 
@@ -92,30 +93,29 @@ const (
 func (o Outcome) String() string { return [...]string{"walked", "late", "torn", "unreadable"}[o] }
 
 const (
-	// maxDelay is the longest time after a sample in which the thread's frames are taken
-	// for those at the sample.
+	// maxDelay is the maximum age of a sample for walking its thread. The frames may have
+	// changed in an older sample.
 	maxDelay = 10 * time.Millisecond
-	// hotInterval is the time after which it is checked again whether a unit is hot.
+	// hotInterval is the interval at which the hot units are updated.
 	hotInterval = 250 * time.Millisecond
-	// checkInterval is the time after which it is checked again whether code that was read
-	// is still the same.
+	// checkInterval is the interval at which code that was read is checked for changes.
 	checkInterval = time.Second
-	// retryInterval is the time after which what failed is tried again.
+	// retryInterval is the time after which a failed read or search is tried again.
 	retryInterval = 10 * time.Second
 	// searchInterval is the minimum time between two searches for interpreters, which take
 	// some milliseconds of CPU time each.
 	searchInterval = 100 * time.Millisecond
-	// searchWait is the time after which it is checked whether a search has ended.
+	// searchWait is the interval at which a running search is checked for its end.
 	searchWait = 20 * time.Millisecond
 	// idleTime is the time after its last sample in which a process is remembered.
 	idleTime = time.Minute
 	// attachLimit bounds each wait for a file or for memory while an interpreter is found.
 	attachLimit = time.Second
-	// synthetic is the lowest of the addresses that stand for interpreted frames. The
-	// kernel's are in another part of a stack.
+	// synthetic is the lowest address that stands for an interpreted frame. Kernel
+	// addresses are in another part of a stack.
 	synthetic = 1 << 63
-	// maxHeld bounds the memory for code objects and names of a process. At the bound they
-	// are forgotten.
+	// maxHeld bounds the memory for code objects and names of a process, in bytes. At the
+	// bound they are forgotten.
 	maxHeld = 8 << 20
 	// maxThreads bounds the threads of a process that are remembered.
 	maxThreads = 4096
@@ -127,17 +127,17 @@ const (
 type Walker struct {
 	cfg       Config
 	processes map[int]*process
-	// hot is from Config.Hot, and checked when.
+	// hot is the result of Config.Hot at the time checked.
 	hot     func(*processes.Process) bool
 	checked int64
 	call    *deadline.Call
-	// searchFrom is the time from which on the next search for an interpreter may begin.
+	// searchFrom is the earliest time of the next search for an interpreter.
 	searchFrom int64
-	// searches is the number of searches under way.
+	// searches is the number of searches in progress.
 	searches atomic.Int32
 	// attached is the number of processes that are walked.
 	attached int
-	// walk is the last walk, or the one under way if walking is set.
+	// walk is the last walk, or the current one if walking is set.
 	*walk
 	walking bool
 	merged  []uint64
@@ -145,33 +145,33 @@ type Walker struct {
 	counts [Outcomes]atomic.Uint64
 }
 
-// walk is a walk of one thread. A goroutine that waits for memory may go on with it, and
-// with its process, after the Walker has given up both.
+// walk is a walk of one thread. A goroutine that waits for memory may continue to use it,
+// and its process, after the Walker has given up both.
 type walk struct {
 	root   string // Config.Root
 	memory *memory
-	// process is the process of the last sample; nil if its stacks are not walked. tid and sp
-	// are the thread and the thread's stack pointer, now the time of the walk.
+	// process is the process of the last sample, or nil if its stacks are not walked. tid
+	// and sp are the thread and its stack pointer. now is the time of the walk.
 	process *process
 	tid     int
 	sp      uint64
 	now     int64
 
 	outcome Outcome
-	// frames are the innermost first, with addresses that stand for them. ends are the
+	// frames are the addresses that stand for frames, the innermost first. ends are the
 	// positions in frames after which each call of the interpreter's loop ends. cut reports
 	// whether outer frames are missing.
 	frames []uint64
 	ends   []int
 	cut    bool
-	// changed reports whether the thread went on while its innermost frame was read.
+	// changed reports whether the thread continued while its innermost frame was read.
 	changed bool
 	// outermost is the address of the outermost frame.
 	outermost uint64
-	// run is the method do, step the method doStep.
+	// run is the method do, and step is the method doStep.
 	run, step func()
-	// frame is the frame of generated code that doStep is called for, stepName and stepOK
-	// its result.
+	// frame is the frame of generated code for doStep. stepName and stepOK are the result
+	// of doStep.
 	frame    *unwind.Frame
 	stepName uint64
 	stepOK   bool
@@ -179,26 +179,27 @@ type walk struct {
 	counted bool
 }
 
-// lastName is the last address that stands for a frame, of all Walkers.
+// lastName is the last address that stands for a frame. All Walkers share it.
 var lastName atomic.Uint64
 
 // process is a process of a hot unit.
 type process struct {
 	pid     int
 	program uint64
-	// mapped is the number of mappings in which an interpreter was searched.
+	// mapped is the number of mappings that were searched for an interpreter.
 	mapped int
-	// checked is the time at which it was looked for, used the one of the last sample,
-	// retry the one from which on the search for an interpreter may begin again.
+	// checked is the time of the last look at the process, used is the time of the last
+	// sample. retry is the earliest time of the next search for an interpreter.
 	checked, used, retry int64
-	// found receives what a search has found, while one is under way.
+	// found receives the result of a search. It is nil without a search in progress.
 	found chan interpreter.Layout
-	// python and java are nil unless such an interpreter was found.
+	// python and java are nil unless the process has such an interpreter.
 	python *interpreter.Python
 	java   *java
-	// own is its pid in its own pid namespace; 0 until that is known.
+	// own is the pid in the process's own pid namespace, or 0 until it is known.
 	own int
-	// subject is what its walks wait for. stuck is set if its memory did not answer.
+	// subject is the subject of the waits of walks. stuck is set if the memory of the
+	// process did not answer.
 	subject deadline.Subject
 	stuck   bool
 
@@ -210,16 +211,17 @@ type process struct {
 
 // thread is a thread of a process.
 type thread struct {
-	// id is the thread's in the process's own pid namespace.
+	// id is the thread's id in the process's own pid namespace.
 	id uint32
-	// outermost is the address of its outermost frame, which seldom changes; 0 if unknown.
+	// outermost is the address of the outermost frame, which seldom changes. It is 0 if
+	// unknown.
 	outermost uint64
-	// pointer is the thread pointer; 0 if it was not found at the time checked.
+	// pointer is the thread pointer. It is 0 if it was not found at the time checked.
 	pointer uint64
 	checked int64
 }
 
-// NewWalker returns a Walker; nil without a driver.
+// NewWalker returns a Walker, or nil without a driver.
 func NewWalker(cfg Config) *Walker {
 	if cfg.Driver == nil {
 		return nil
@@ -238,8 +240,8 @@ func newWalk(cfg *Config) *walk {
 	return w
 }
 
-// Begin is called by each goroutine that becomes the reading one, with the call that its
-// waits are watched by.
+// Begin is called by each goroutine that becomes the reading goroutine. call watches the
+// waits of that goroutine.
 func (w *Walker) Begin(call *deadline.Call) {
 	w.call = call
 	if w.walking { // the last one waits for the memory of a process
@@ -252,8 +254,8 @@ func (w *Walker) Begin(call *deadline.Call) {
 	}
 }
 
-// Prompt reports whether samples have to be read at once: frames are walked that are not on
-// the stack.
+// Prompt reports whether samples have to be read at once, because frames outside the stack
+// are walked.
 func (w *Walker) Prompt() bool { return w != nil && w.attached > 0 }
 
 // Wait returns the longest time that samples may wait to be read.
@@ -275,7 +277,7 @@ func (w *Walker) Count(of Outcome) uint64 {
 	return w.counts[of].Load()
 }
 
-// NextBatch forgets processes that had no samples for long.
+// NextBatch forgets processes without recent samples.
 func (w *Walker) NextBatch() {
 	if w == nil {
 		return
@@ -290,7 +292,7 @@ func (w *Walker) NextBatch() {
 }
 
 // Walk walks the frames of the thread of a sample, for Merge. It reports whether there are
-// any. Generated and Merge are for the sample of the last Walk.
+// any frames. Generated and Merge apply to the sample of the last Walk.
 func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 	if w == nil {
 		return false
@@ -316,8 +318,8 @@ func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 	return false
 }
 
-// Generated returns what finds the callers of generated code in the sample; nil if its
-// process has no code that is known.
+// Generated returns the unwinder of generated code for the sample. It returns nil if the
+// process has no known generated code.
 func (w *Walker) Generated(s *perfevent.Sample) unwind.Generated {
 	if w == nil || w.process == nil || w.process.java == nil || !s.HasRegisters {
 		return nil
@@ -327,10 +329,10 @@ func (w *Walker) Generated(s *perfevent.Sample) unwind.Generated {
 	return w
 }
 
-// begin begins to read the memory of a process.
+// begin prepares reading the memory of a process.
 func (w *walk) begin(p *process) {
 	if p.held > maxHeld {
-		// Stacks that are interned keep their names.
+		// Interned stacks keep their names.
 		clear(p.codes)
 		clear(p.names)
 		if p.java != nil {
@@ -362,7 +364,7 @@ func (w *walk) do() {
 	}
 }
 
-// name returns the address that stands for a frame, with the functions inlined in it.
+// name returns a new address that stands for a frame, with the functions inlined in it.
 func (w *walk) name(p *process, kind samples.FrameType, lines ...samples.Line) uint64 {
 	p.held += int64(len(lines)) * nameBytes
 	at := synthetic | lastName.Add(1)

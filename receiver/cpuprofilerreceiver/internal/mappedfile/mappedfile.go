@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mappedfile opens files of other processes, those behind their mappings above
-// all, and identifies them. It identifies them by what the kernel says: what is in a
-// file, such as a build id, may be anybody's claim.
+// Package mappedfile opens files of other processes, mainly the files of their mappings,
+// and identifies them. It identifies files by data of the kernel. The content of a file,
+// such as a build id, can be forged.
 package mappedfile
 
 import (
@@ -14,45 +14,45 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 )
 
-// ErrNoRoot is returned where the root of a process cannot be opened: it has ended, or
-// has another root by now.
+// ErrNoRoot is returned if the root of a process cannot be opened. The process has ended,
+// or has another root now.
 var ErrNoRoot = errors.New("its root directory cannot be opened")
 
-// ID identifies a file and its content. No process can give a file the ID of another
-// one: the kernel sets the time of the last change.
+// ID identifies a file and its content. No process can give a file the ID of another file,
+// because the kernel sets the time of the last change.
 type ID struct {
-	// Layer is the name that overlayfs gives the file in its lowest layer. It is the same in all
-	// containers of an image, whose device numbers differ. A copy in a container's own
-	// layer keeps it, but has another time of the last change.
+	// Layer is the name that overlayfs gives the file in its lowest layer. It is the same
+	// in all containers of an image, although their device numbers differ. A copy in a
+	// container's own layer keeps the name, but has another time of the last change.
 	Layer         string
 	Device, Inode uint64 // 0 with Layer
-	// Size is in bytes, the times are in nanoseconds.
+	// Size is in bytes. The times are in nanoseconds.
 	Size, Modified, Changed int64
 }
 
-// Key returns what is waited for while the file is read: its file system.
+// Key returns the key of waits for reads of the file, which is its file system.
 func (id ID) Key() deadline.Key { return deadline.Key{Device: id.Device} }
 
-// File identifies a file before it is opened, as the kernel's record of a mapping does,
-// and the root that it was mapped in: there it may be opened by its path, and there its
-// debug file is.
+// File identifies a file before it is opened, by the kernel's record of a mapping. It also
+// has the root in which the file was mapped. The file's path and its debug file are below
+// that root.
 type File struct {
 	major, minor uint32
 	inode, root  uint64
 }
 
-// FileOf returns the file behind a mapping.
+// FileOf returns the file of a mapping.
 func FileOf(m *samples.Mapping) File {
 	return File{m.DeviceMajor, m.DeviceMinor, m.Inode, m.Root}
 }
 
-// Opening returns what is waited for while the file of a mapping is opened: its file
-// system, and the paths of the process's root.
+// Opening returns the key of waits for opening the file of a mapping. It has the file
+// system, and the process's root for the path.
 func Opening(m *samples.Mapping) deadline.Key {
 	return deadline.Key{Root: m.Root, Device: device(m.DeviceMajor, m.DeviceMinor)}
 }
 
-// Reading returns what is waited for while it is read.
+// Reading returns the key of waits for reading the file of a mapping.
 func Reading(m *samples.Mapping) deadline.Key {
 	return deadline.Key{Device: device(m.DeviceMajor, m.DeviceMinor)}
 }
@@ -71,17 +71,17 @@ func NewReader(f *os.File, key deadline.Key, name string) *Reader {
 	return &Reader{file: f, subject: deadline.Subject{Key: key, Name: name}}
 }
 
-// Key and Name return what NewReader was given.
+// Key and Name return the arguments of NewReader.
 func (r *Reader) Key() deadline.Key { return r.subject.Key }
 
 // Name is documented at Key.
 func (r *Reader) Name() string { return r.subject.Name }
 
-// Use makes the following reads waits of a call.
+// Use sets the call of the following reads.
 func (r *Reader) Use(c *deadline.Call) { r.call = c }
 
-// Stuck reports whether a read was given up and has not ended: then nothing may be
-// read.
+// Stuck reports whether a read was given up and has not ended. Do not read until it has
+// ended.
 func (r *Reader) Stuck() bool { return r.subject.Stuck() }
 
 // ReadAt implements io.ReaderAt.
@@ -104,8 +104,8 @@ func (r *Reader) Size() (size int64, err error) {
 // Close closes the file.
 func (r *Reader) Close() error { return r.CloseIn(r.call) }
 
-// CloseIn closes the file in a wait of a call, since some file systems ask their server
-// even then. The file may be in use.
+// CloseIn closes the file in a wait of a call, because some file systems contact their
+// server on closing. The file may be in use.
 func (r *Reader) CloseIn(c *deadline.Call) (err error) {
 	c.Wait(&r.subject, func() { err = r.file.Close() })
 	return err

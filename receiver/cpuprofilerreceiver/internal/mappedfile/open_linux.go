@@ -18,15 +18,15 @@ import (
 
 const deletedSuffix = " (deleted)"
 
-// Open opens the file behind a mapping. It never follows the path outside the
-// process's own root, which must be that of the mapping.
+// Open opens the file of a mapping. It never follows the path outside the process's own
+// root, which must be the root of the mapping.
 //
-// The file is checked before it is opened for reading, since opening a device or a
-// FIFO has effects. It must have the mapping's inode number; else the process, or the
-// file at the path, is another one. Device numbers are not compared: stat has another
-// one than the kernel's record of the mapping on overlayfs and btrfs.
+// Open checks the file before it opens it for reading, because opening a device or a FIFO
+// has effects. The file must have the mapping's inode number. Otherwise the process, or the
+// file at the path, is another one. Device numbers are not compared, because on overlayfs
+// and btrfs stat and the kernel's record of the mapping have different ones.
 //
-// It is one wait of a call.
+// Open is one wait of a call.
 func Open(c *deadline.Call, root string, m *samples.Mapping) (f *os.File, id ID, err error) {
 	c.Wait(nil, func() { f, id, err = open(root, m) })
 	return f, id, err
@@ -39,7 +39,7 @@ func open(root string, m *samples.Mapping) (*os.File, ID, error) {
 	})
 	if err == nil {
 		if id.Layer == "" {
-			// Below Linux 6.8 this is the file in a layer of overlayfs.
+			// Before Linux 6.8 the device is the device of a layer of overlayfs.
 			id.Device = device(m.DeviceMajor, m.DeviceMinor)
 		}
 		return f, id, nil
@@ -64,14 +64,14 @@ func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, ID, e
 	})
 }
 
-// OpenChecked opens for reading the file that open returns an O_PATH descriptor of, if it
-// is a regular file and passes the check. name is for the file's errors.
+// OpenChecked opens a file for reading if it is a regular file and passes the check. open
+// returns an O_PATH descriptor of the file. name is the file's name in errors.
 func OpenChecked(name string, open func() (int, error), check func(*unix.Stat_t) error) (*os.File, ID, error) {
 	fd, err := open()
 	if err != nil {
 		return nil, ID{}, err
 	}
-	defer func() { _ = unix.Close(fd) }() // O_PATH: nothing to lose
+	defer func() { _ = unix.Close(fd) }() // an O_PATH descriptor has no data to lose
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, ID{}, err
@@ -91,8 +91,8 @@ func OpenChecked(name string, open func() (int, error), check func(*unix.Stat_t)
 
 var errNotRegular = errors.New("it is not a regular file")
 
-// IsNone reports whether an error of OpenRegular shows that there is no regular file at
-// the path in the process's root. Other errors do not show whether there is one.
+// IsNone reports whether an error of OpenRegular shows that there is no regular file at the
+// path in the process's root. Other errors do not show whether there is one.
 func IsNone(err error) bool {
 	if errors.Is(err, ErrNoRoot) {
 		return false
@@ -105,8 +105,8 @@ func IsNone(err error) bool {
 	return false
 }
 
-// OpenRegular opens a regular file by its path in a process's root, if that is still
-// the one that want identifies ([procfs.FS.Root]). It is one wait of a call.
+// OpenRegular opens a regular file by its path in a process's root, if want still
+// identifies that root ([procfs.FS.Root]). It is one wait of a call.
 func OpenRegular(c *deadline.Call, root string, pid int, want uint64, path string) (f *os.File, id ID, err error) {
 	c.Wait(nil, func() { f, id, err = openRegular(root, pid, want, path) })
 	return f, id, err
@@ -122,13 +122,14 @@ func openRegular(root string, pid int, want uint64, path string) (*os.File, ID, 
 	return f, id, nil
 }
 
-// OpenInRoot returns an O_PATH descriptor of a path, with the root of a process as
-// its root, for symbolic links too, except for one at the end of the path.
+// OpenInRoot returns an O_PATH descriptor of a path. The root of the process is also the
+// root of symbolic links in the path. It does not follow a symbolic link at the end of the
+// path.
 func OpenInRoot(root string, pid int, path string) (int, error) {
 	return openInRoot(procfs.At(root), pid, 0, path, unix.O_NOFOLLOW)
 }
 
-// Program identifies the file that a process runs, without opening it. The ID has no
+// Program returns the ID of the file that a process runs, without opening it. The ID has no
 // Layer.
 func Program(root string, pid int) (ID, error) {
 	path := procfs.At(root).File(pid, "exe")
@@ -139,8 +140,8 @@ func Program(root string, pid int) (ID, error) {
 	return idOf(&st), nil
 }
 
-// OpenProgram opens the file that a process runs, if its ID is still that of Program. It
-// checks the file before it opens it for reading.
+// OpenProgram opens the file that a process runs, if its ID is still id. It checks the file
+// before it opens it for reading.
 func OpenProgram(root string, pid int, id ID) (*os.File, error) {
 	path := procfs.At(root).File(pid, "exe")
 	name, err := os.Readlink(path)
@@ -162,20 +163,20 @@ func OpenProgram(root string, pid int, id ID) (*os.File, error) {
 }
 
 func openBelow(proc procfs.FS, pid int, want uint64, path string) (int, error) {
-	if want == 0 { // what is at the path might be of another root
+	if want == 0 { // the file at the path may belong to another root
 		return -1, fmt.Errorf("%w: it is not known which root directory the process had", ErrNoRoot)
 	}
 	return openInRoot(proc, pid, want, path, 0)
 }
 
-// openInRoot returns an O_PATH descriptor of a path in the root of a process. If want
-// is not 0, that must be this root.
+// openInRoot returns an O_PATH descriptor of a path in the root of a process. If want is
+// not 0, it must identify this root.
 func openInRoot(proc procfs.FS, pid int, want uint64, path string, flags uint64) (int, error) {
 	dir, err := proc.OpenRoot(pid, want)
 	if err != nil {
 		return -1, fmt.Errorf("%w: %w", ErrNoRoot, err)
 	}
-	defer func() { _ = unix.Close(dir) }() // O_PATH: nothing to lose
+	defer func() { _ = unix.Close(dir) }() // an O_PATH descriptor has no data to lose
 	return unix.Openat2(dir, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC | flags,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,

@@ -12,9 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Describe returns the resource that samples of the process that has a pid now would
-// carry, and its identity. Of cfg it uses Root, Tree, HostName and HostID. It caches
-// nothing, so it suits few processes.
+// Describe returns the resource of samples of the process that has a pid now, and its
+// identity. Of cfg it uses Root, Tree, HostName and HostID. It has no cache, so it is meant
+// for few processes.
 func Describe(cfg Config, pid int) (*samples.Resource, Identity, error) {
 	cfg.Limits.Processes = 1
 	t := NewTable(cfg)
@@ -27,9 +27,9 @@ func Describe(cfg Config, pid int) (*samples.Resource, Identity, error) {
 	}
 	p := t.add(&Process{PID: pid})
 	t.learn(p, s, nil)
-	t.settle(p) // nobody would later
+	t.settle(p) // there is no later call of Settle
 	t.describe(p)
-	// The pid may be another process's since.
+	// The pid may belong to another process by now.
 	if again, err := t.fs.stat(pid); err != nil || again.Start != s.Start {
 		return nil, Identity{}, fmt.Errorf("describe process %d: %w", pid, ErrEnded)
 	}

@@ -29,10 +29,9 @@ func parseEnviron(b []byte) environment {
 	return env
 }
 
-// parseResourceAttributes reads the value of OTEL_RESOURCE_ATTRIBUTES as
-// OpenTelemetry's SDKs do, so that a service has the same name in profiles as in its
-// traces: it skips a pair without "=", and does not decode a value that is not
-// properly percent-encoded.
+// parseResourceAttributes reads the value of OTEL_RESOURCE_ATTRIBUTES like OpenTelemetry's
+// SDKs. So a service has the same name in profiles and in its traces. It skips a pair
+// without "=", and does not decode a value with invalid percent-encoding.
 func parseResourceAttributes(s string) environment {
 	var env environment
 	for pair := range strings.SplitSeq(s, ",") {

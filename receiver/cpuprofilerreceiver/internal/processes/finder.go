@@ -18,20 +18,20 @@ type Finder struct {
 	fs          *procReader
 	memberships *membershipCache
 	matcher     *Matcher
-	// ownUser restricts the search to processes of that user; -1 for all users.
+	// ownUser restricts the search to processes of this user. It is -1 for all users.
 	ownUser int
 }
 
 // Match is a process that was found.
 type Match struct {
 	procfs.Process
-	// Threads is the number of its threads.
+	// Threads is the number of threads of the process.
 	Threads int
 }
 
-// NewFinder returns a finder. Of cfg it uses Root, Tree and Wanted. If ownUser, it
-// finds only processes whose real, effective and saved user is this process's, which
-// it may sample without a right.
+// NewFinder returns a finder. Of cfg it uses Root, Tree and Wanted. With ownUser, it finds
+// only processes with this process's user as real, effective and saved user. It may sample
+// these without a right.
 func NewFinder(cfg Config, ownUser bool) *Finder {
 	f := &Finder{fs: newProcReader(cfg), memberships: newMembershipCache(cfg.Tree, maxMembershipBytes), matcher: cfg.Wanted, ownUser: -1}
 	if f.matcher == nil {
@@ -43,9 +43,9 @@ func NewFinder(cfg Config, ownUser bool) *Finder {
 	return f
 }
 
-// Find returns the wanted processes that exist now, sorted by pid, and the targets
-// without a process. It never returns kernel threads: they cannot be attached to one
-// by one.
+// Find returns the wanted processes that exist now, sorted by pid, and the targets without
+// a process. It never returns kernel threads, because events cannot be attached to a single
+// one.
 func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err error) {
 	targets := f.matcher.targets
 	pids, onlyPIDs := f.namedPIDs()
@@ -85,8 +85,8 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 	return found, missing, nil
 }
 
-// namedPIDs returns the pids that targets name; only reports whether no target names
-// anything else, so that no other process matters.
+// namedPIDs returns the pids that targets name. only reports whether all targets are pids,
+// so that the other processes need not be searched.
 func (f *Finder) namedPIDs() (pids []int, only bool) {
 	for i := range f.matcher.targets {
 		pid := f.matcher.targets[i].PID
@@ -98,7 +98,7 @@ func (f *Finder) namedPIDs() (pids []int, only bool) {
 	return pids, len(pids) > 0
 }
 
-// facts reads the properties that targets match, as far as they can be read.
+// facts reads the properties that targets match. Unreadable properties are left out.
 func (f *Finder) facts(pid int) (found facts) {
 	for i := range f.matcher.targets {
 		t := &f.matcher.targets[i]
@@ -117,8 +117,7 @@ func (f *Finder) facts(pid int) (found facts) {
 	return found
 }
 
-// own reports whether a process runs as ownUser: its real, effective and saved
-// user.
+// own reports whether the real, effective and saved user of a process is ownUser.
 func (f *Finder) own(pid int) bool {
 	s, err := f.fs.Status(pid)
 	user := uint32(f.ownUser)

@@ -17,14 +17,14 @@ import (
 // Identity is a process and the group that it is in now. It is comparable.
 type Identity struct {
 	procfs.Process
-	// Started is Start as a time; zero if it is unknown when the host booted.
+	// Started is Start as a time. It is zero if the boot time of the host is unknown.
 	Started time.Time
-	// Cgroup, ContainerID and PodUID are its group's; empty if it has none or it
-	// cannot be read.
+	// Cgroup, ContainerID and PodUID belong to the process's group. They are empty if the
+	// process has none or they cannot be read.
 	Cgroup, ContainerID, PodUID string
 }
 
-// ErrEnded is for a pid that no process has.
+// ErrEnded is returned for a pid without a process.
 var ErrEnded = errors.New("the process has ended")
 
 // Identifier identifies processes by their pid. It is safe for concurrent use.
@@ -35,8 +35,8 @@ type Identifier struct {
 	memberships *membershipCache // nil if cgroups cannot be read
 }
 
-// NewIdentifier returns an Identifier that reads below root, where the host's root
-// is mounted; tree is nil if cgroups cannot be read.
+// NewIdentifier returns an Identifier that reads below root, where the host's root is
+// mounted. tree is nil if cgroups cannot be read.
 func NewIdentifier(root string, tree *cgroup.Tree) *Identifier {
 	i := &Identifier{fs: newProcReader(Config{Root: root}), boot: procfs.BootTime()}
 	if tree != nil {
@@ -45,8 +45,8 @@ func NewIdentifier(root string, tree *cgroup.Tree) *Identifier {
 	return i
 }
 
-// Identify returns the process that has a pid now. A cgroup that cannot be read or
-// parsed is no error.
+// Identify returns the process that has a pid now. A cgroup that cannot be read or parsed
+// is not an error.
 func (i *Identifier) Identify(pid int) (Identity, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -58,7 +58,8 @@ func (i *Identifier) Identify(pid int) (Identity, error) {
 	if i.memberships == nil {
 		return id, nil
 	}
-	// The start time is read before and after the cgroup, so that both are of one process.
+	// The start time is read before and after the cgroup, so that both belong to one
+	// process.
 	if b, cut, err := i.fs.read(i.fs.File(pid, "cgroup"), cgroup.MaxPaths); err == nil && !cut {
 		if at, err := i.memberships.parse(b); err == nil {
 			id.Cgroup, id.ContainerID, id.PodUID = at.group.Cgroup, at.group.ContainerID, at.group.PodUID

@@ -3,8 +3,7 @@
 
 package processes
 
-// Known is Lookup for a record that does not have the cgroup: a known process stays in
-// its own.
+// Known is Lookup for a record without the cgroup. A known process stays in its cgroup.
 func (t *Table) Known(pid int) *Process {
 	if p := t.last; p != nil && p.PID == pid && p.Resource != nil {
 		return p

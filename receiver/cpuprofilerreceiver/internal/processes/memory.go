@@ -10,8 +10,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// What is remembered takes, in bytes, rounded up: a process with its resource, a mapping
-// beside its path, the name of a thread, an entry of a map of strings.
+// Upper bounds in bytes of a process with its resource, of a mapping without its path, of a
+// thread's name, and of an entry of a map of strings.
 const (
 	processBytes = 1536
 	mappingBytes = 192
@@ -44,7 +44,7 @@ func mappingsBytes(all []*samples.Mapping) (n int) {
 	return n
 }
 
-// setMappings sets the mappings of a space that take so many bytes.
+// setMappings sets the mappings of a space and their memory in bytes.
 func (t *Table) setMappings(s *space, mappings []*samples.Mapping, bytes int) {
 	t.stats.Bytes += bytes - s.mapped
 	s.mappings, s.mapped = mappings, bytes
@@ -55,7 +55,7 @@ func (t *Table) held() int {
 	return t.stats.Bytes + t.stats.ThreadNames*threadBytes + t.nameBytes + t.memberships.bytes
 }
 
-// size returns the memory of a process, without what it shares with others.
+// size returns the memory of a process, with its share of a shared space.
 func (p *Process) size() int {
 	n := p.bytes + len(p.threads)*threadBytes
 	if p.space != nil {
@@ -64,8 +64,8 @@ func (p *Process) size() int {
 	return n
 }
 
-// makeRoom forgets processes other than keep while there is more memory than
-// Limits.Bytes: an eighth more than needed, so that it is not done for each process.
+// makeRoom forgets processes other than keep while more memory than Limits.Bytes is held.
+// It frees an eighth more than needed, so that it does not run for each process.
 func (t *Table) makeRoom(keep *Process) {
 	if t.held() <= t.cfg.Limits.Bytes {
 		return
@@ -82,7 +82,7 @@ func (t *Table) makeRoom(keep *Process) {
 }
 
 // dropMostStacks forgets stacks of other spaces than keep until there is room for need
-// bytes, and a quarter of Limits.StackBytes more.
+// bytes and a quarter of Limits.StackBytes.
 func (t *Table) dropMostStacks(keep *space, need int) {
 	size := func(p *Process) int {
 		if p.space == nil {
@@ -103,9 +103,9 @@ func (t *Table) dropMostStacks(keep *space, need int) {
 	}
 }
 
-// ranking returns the processes in the order in which they give way: those without
-// samples in this batch and the last one, the longest idle and the oldest first; then
-// the largest; those of hot units last.
+// ranking returns the processes in the order in which they are forgotten. Processes without
+// samples in this batch and the last one come first, the longest idle before the others.
+// Then come the largest processes. The processes of hot units come last.
 func (t *Table) ranking(size func(*Process) int) []*Process {
 	type ranked struct {
 		*Process

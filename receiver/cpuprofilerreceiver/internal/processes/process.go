@@ -15,64 +15,65 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Process holds what the Table knows about one process. It may change with every record
-// that the Table is given, so look it up for each sample.
+// Process holds the Table's data about one process. Every record may change it, so look it
+// up for each sample.
 type Process struct {
 	PID, PPID int
 	// Name is the name of the process's main thread.
 	Name string
-	// StartTime is the time at which the process was forked; zero if unknown.
+	// StartTime is the time at which the process was forked, or zero if unknown.
 	StartTime time.Time
 	// Resource describes the program that the process runs. It is never nil
 	// after Lookup.
 	Resource *samples.Resource
-	// Cgroup is the cgroup that tells the process's group apart; empty if that is
-	// unknown or no cgroup does.
+	// Cgroup is the cgroup that identifies the process's group. It is empty if the cgroup
+	// is unknown or does not identify a group.
 	Cgroup string
-	// Wanted reports whether the process is to be sampled.
+	// Wanted reports whether the process is sampled.
 	Wanted bool
 
 	table *Table
 	facts *facts // never nil, never changed
 	space *space // nil until the mappings are known
-	// ticks is procfs.Process.Start; 0 if unknown.
+	// ticks is procfs.Process.Start, or 0 if unknown.
 	ticks uint64
-	// program is the number of the program that the process runs, parent the number
-	// of the program that forked it.
+	// program is the number of the program that the process runs. parent is the number of
+	// the program that forked it.
 	program, parent uint64
 	cgroupID        uint64
 	bytes           int // see Table.weigh
 
-	// batch and losses are the Table's when the process was last read,
-	// membershipBatch is the batch in which its cgroup was.
+	// batch and losses are the Table's values at the last read of the process.
+	// membershipBatch is the batch of the last read of its cgroup.
 	batch, losses, membershipBatch uint64
-	// execed is set if a record reported the start of its program, read if /proc
-	// was read since.
+	// execed is set if a record reported the start of the program. read is set if /proc was
+	// read since then.
 	execed, read bool
-	// starting is set while the kernel has not copied the program's environment yet.
-	// Table.started has the process then, and Resources have unsettled, if there are
-	// any. Exits, all by settle: the environment is there, the process ended, was
-	// forgotten or runs another program, it took too long, sampling ended.
+	// starting is set until the kernel has copied the program's environment. Table.started
+	// has the process then, and unsettled refers to its Resources, if there are any. settle
+	// ends it when the environment is there, the process ended, was forgotten or runs
+	// another program, it took too long, or sampling ended.
 	starting  bool
 	unsettled *samples.Starting
-	// listed is the program for which Table.started has the process; 0 if it has not.
+	// listed is the program for which Table.started has the process, or 0 if the process is
+	// not there.
 	listed uint64
-	// silent is set if its memory could not be read in time, or its mappings within the
-	// CPU time. It is tried again with each batch.
+	// silent is set if the process's memory could not be read in time, or its mappings
+	// within the CPU time. Both are tried again in each batch.
 	silent bool
-	// rootRead is set if facts.root was read since the program was started.
+	// rootRead is set if facts.root was read since the start of the program.
 	rootRead bool
 	// ended is set if the main thread has ended.
 	ended   bool
 	threads map[int]string
 }
 
-// Unknown reports whether nothing is known about the process: it had ended before it
-// was read, and no record named its parent.
+// Unknown reports whether the program of the process is unknown. The process had ended
+// before it was read, and no record named its parent.
 func (p *Process) Unknown() bool { return p.facts.path == "" && p.facts.raw == "" && !p.facts.kernel }
 
-// learn reads what records do not carry. What cannot be read stays as it was: the
-// parent's, for a forked child.
+// learn reads the data that records do not carry. A value that cannot be read stays as it
+// was. In a forked child it is the value of the parent.
 func (t *Table) learn(p *Process, s stat, err error) {
 	p.read = true
 	if err != nil {
@@ -100,7 +101,7 @@ func (t *Table) learn(p *Process, s stat, err error) {
 	t.weigh(p)
 }
 
-// readEnviron reads the environment. starting is what stat said before.
+// readEnviron reads the environment. starting is the earlier result of stat.
 func (t *Table) readEnviron(p *Process, starting bool) {
 	b, err := t.fs.readMemory(p.PID, "environ", p.facts.raw, procfs.MaxEnviron)
 	p.silent = isLate(err)
@@ -123,9 +124,9 @@ func (t *Table) readEnviron(p *Process, starting bool) {
 	t.settle(p)
 }
 
-// called returns the name that a program calls itself if its file has another name: several
-// programs may be links to one file. The kernel's name and the first argument must agree,
-// because a program can set either of them to anything.
+// called returns the name that a program calls itself, if its file has another name.
+// Several programs may be links to one file. The kernel's name and the first argument must
+// agree, because a program can set either of them.
 func (t *Table) called(p *Process) string {
 	file := path.Base(p.facts.path)
 	if p.Name == "" || p.Name == file {
@@ -149,7 +150,7 @@ func (t *Table) called(p *Process) string {
 	return name
 }
 
-// list makes Settle read about a process's program. It returns false at the bound.
+// list makes Settle read the data of a process's program. It returns false at the bound.
 func (t *Table) list(p *Process) bool {
 	if t.startsLeft == 0 {
 		t.stats.StartsLeftOut++
@@ -161,8 +162,7 @@ func (t *Table) list(p *Process) bool {
 	return true
 }
 
-// settle gives samples of a program that was being started the resource that is known
-// now.
+// settle sets the current resource in the samples of a program that was being started.
 func (t *Table) settle(p *Process) {
 	p.starting = false
 	unsettled := p.unsettled
@@ -227,7 +227,7 @@ func (t *Table) readMaps(p *Process, alive bool) {
 	p.enterEmptySpace()
 }
 
-// errNoTime is returned while there is no CPU time to read a process's mappings.
+// errNoTime is returned if no CPU time is left to read a process's mappings.
 var errNoTime = errors.New("no CPU time is left for it")
 
 // maps returns the mappings of a process as the kernel lists them.
@@ -238,7 +238,7 @@ func (t *Table) maps(p *Process) ([]byte, error) {
 	return t.fs.readMemory(p.PID, "maps", p.facts.raw, procfs.MaxMaps)
 }
 
-// describe makes the resource again if something in it has changed.
+// describe makes the resource anew if some of its data has changed.
 func (t *Table) describe(p *Process) {
 	if p.Resource != nil {
 		return

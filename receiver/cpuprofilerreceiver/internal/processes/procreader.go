@@ -15,12 +15,12 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 )
 
-// maxComm is the most bytes that are read and kept of a thread's name. Those of
-// processes have at most 15, those of kernel workers 63.
+// maxComm is the maximum number of bytes that are kept of a thread's name. Names of
+// processes have at most 15 bytes, and names of kernel workers have at most 63.
 const maxComm = 256
 
-// procReader reads files of a procfs into memory of its own: what it returns is
-// valid until the next call.
+// procReader reads files of a procfs into its own memory. Each result is valid until the
+// next call.
 type procReader struct {
 	procfs.FS
 	runner *deadline.Runner
@@ -33,8 +33,8 @@ func newProcReader(cfg Config) *procReader {
 	return &procReader{FS: procfs.At(cfg.Root), runner: cfg.Runner, budget: cfg.Budget, meter: cfg.Meter, buf: make([]byte, 4096)}
 }
 
-// read returns the first limit bytes of a file; cut reports whether there were
-// more.
+// read returns the first limit bytes of a file. cut reports whether the file has more
+// bytes.
 func (r *procReader) read(path string, limit int) (content []byte, cut bool, err error) {
 	r.buf, err = procfs.AppendFile(r.buf, path, limit)
 	if errors.Is(err, procfs.ErrTooLarge) {
@@ -43,12 +43,14 @@ func (r *procReader) read(path string, limit int) (content []byte, cut bool, err
 	return r.buf, false, err
 }
 
-// memoryLimit bounds how long the reader of the rings waits for the memory of a process.
+// memoryLimit bounds the time that the reader of the rings waits for the memory of a
+// process.
 const memoryLimit = 100 * time.Millisecond
 
-// readMemory is read for a file whose content is in a process's memory, or describes it:
-// while its lock is held, reading waits. cgroup is that of the process. It takes CPU time
-// on another goroutine, which it adds to that of the process. A larger file is cut.
+// readMemory is read for a file with content from the memory of a process, or about it.
+// Such a read waits while the lock of that memory is held. cgroup is the process's cgroup.
+// The read runs on another goroutine, and its CPU time is charged to the process. A larger
+// file is cut.
 func (r *procReader) readMemory(pid int, name, cgroup string, limit int) (content []byte, err error) {
 	path, buf := r.File(pid, name), r.buf
 	var read struct { // not used after it was late: then it may be written to at any time
@@ -103,14 +105,15 @@ func (r *procReader) stat(pid int) (stat, error) {
 	return out, nil
 }
 
-// hasArguments reports whether a process has a program: every program has an argument.
+// hasArguments reports whether a process has a program, because every program has an
+// argument.
 func (r *procReader) hasArguments(pid int, cgroup string) bool {
 	b, _ := r.readMemory(pid, "cmdline", cgroup, 1)
 	return len(b) > 0
 }
 
-// executable returns the path of the program that a process runs, as the process
-// sees it; empty for a kernel thread.
+// executable returns the path of the program that a process runs, as the process sees it.
+// It is empty for a kernel thread.
 func (r *procReader) executable(pid int) (string, error) {
 	path, err := r.Executable(pid)
 	if err != nil {
@@ -128,8 +131,7 @@ func (r *procReader) threadName(pid, tid int) (string, error) {
 	return text(bytes.TrimSuffix(b, []byte{'\n'}), maxComm), nil
 }
 
-// isDenied reports whether a right is missing, as opposed to the process having
-// ended.
+// isDenied reports whether the error is a missing right, not the end of the process.
 func isDenied(err error) bool { return errors.Is(err, os.ErrPermission) }
 
 // isLate reports whether a process's memory could not be read in time.

@@ -5,16 +5,17 @@ package processes
 
 import "github.com/hotprofile/hotprofile/internal/cgroup"
 
-// facts are the properties of the program that a process runs. They are replaced,
-// never changed, so that forked children share them.
+// facts are the properties of the program that a process runs. They are replaced and never
+// changed, so that forked children can share them.
 type facts struct {
-	// path is the executable's as the process sees it; empty if unknown.
+	// path is the path of the executable as the process sees it, or empty if unknown.
 	path string
-	// called is the name that the program calls itself; empty if its file has that name.
+	// called is the name that the program calls itself. It is empty if the program's file
+	// has the same name.
 	called string
 	// kernel is set for a kernel thread.
 	kernel bool
-	// root identifies the root directory; 0 if unknown.
+	// root identifies the root directory, or is 0 if unknown.
 	root uint64
 	membership
 	env environment
@@ -28,9 +29,8 @@ type membership struct {
 	group cgroup.Group
 }
 
-// maxMemberships bounds the memberships that are remembered, and maxMembershipBytes
-// their memory outside of a Table. At the bound all are forgotten, which costs parsing
-// them again.
+// maxMemberships bounds the remembered memberships, and maxMembershipBytes bounds their
+// memory outside of a Table. At the bound all are forgotten, and have to be parsed again.
 const (
 	maxMemberships     = 4096
 	maxMembershipBytes = 1 << 20
@@ -41,7 +41,7 @@ const (
 type membershipCache struct {
 	tree  *cgroup.Tree
 	known map[string]membership
-	// bytes is their memory, limit its bound.
+	// bytes is the memory of the memberships, limit is its bound.
 	bytes, limit int
 }
 
@@ -49,8 +49,8 @@ func newMembershipCache(tree *cgroup.Tree, limit int) *membershipCache {
 	return &membershipCache{tree: tree, known: make(map[string]membership), limit: limit}
 }
 
-// parse returns the membership that a cgroup file's content means. The error is
-// the tree's, for content that is malformed or a cgroup that it cannot see.
+// parse returns the membership in the content of a cgroup file. It returns the error of the
+// tree for malformed content, or for a cgroup that the tree cannot see.
 func (c *membershipCache) parse(raw []byte) (membership, error) {
 	if m, ok := c.known[string(raw)]; ok {
 		return m, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// resource returns the attributes of a process that are known now.
+// resource returns the currently known attributes of a process.
 func (t *Table) resource(p *Process) *samples.Resource {
 	f := p.facts
 	r := &samples.Resource{PID: p.PID}
@@ -44,7 +44,7 @@ func (t *Table) resource(p *Process) *samples.Resource {
 
 // executableName returns the name that the program calls itself, else the name of its file,
 // else the process's name in the kernel. Kernel threads have the name of their kind,
-// "kworker" and not "kworker/3:1H-kblockd", since each value is a series in a backend.
+// "kworker" instead of "kworker/3:1H-kblockd", because each value is a series in a backend.
 func executableName(f *facts, comm string) string {
 	if f.called != "" {
 		return f.called
@@ -58,8 +58,8 @@ func executableName(f *facts, comm string) string {
 	return comm
 }
 
-// serviceName returns the name in the process's environment, else, outside
-// containers, that of its systemd service.
+// serviceName returns the service name in the process's environment. Outside containers,
+// the default is the name of the process's systemd service.
 func serviceName(f *facts) string {
 	if f.env.serviceName != "" || f.group.ContainerID != "" {
 		return f.env.serviceName
@@ -71,10 +71,10 @@ func serviceName(f *facts) string {
 	return systemdService(at)
 }
 
-// systemdService returns the name of the innermost systemd unit on a cgroup's path,
-// without its suffix, if that unit is a service: "checkout" for
-// /system.slice/checkout.service/workers. A process in a scope, like a login
-// session, belongs to no service, though user@1000.service may be above it.
+// systemdService returns the name of the innermost systemd unit on a cgroup's path, without
+// its suffix, if that unit is a service. For /system.slice/checkout.service/workers it
+// returns "checkout". A process in a scope, like a login session, belongs to no service,
+// even if user@1000.service is above the scope.
 func systemdService(at string) string {
 	for name := range backwards(at) {
 		if service, ok := strings.CutSuffix(name, ".service"); ok {
@@ -100,7 +100,7 @@ func backwards(at string) func(func(string) bool) {
 	}
 }
 
-// unescapeUnit resolves systemd's escapes in a unit's name: \x2d is a dash.
+// unescapeUnit resolves systemd's escapes in a unit's name, such as \x2d for a dash.
 func unescapeUnit(name string) string {
 	if !strings.Contains(name, `\x`) {
 		return name

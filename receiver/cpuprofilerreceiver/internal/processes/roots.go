@@ -9,21 +9,22 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// maxDepth is the default of kernel.perf_event_max_stack: a stack of that many
-// frames may have had more.
+// maxDepth is the default of kernel.perf_event_max_stack. A stack with as many frames may
+// have had more.
 const maxDepth = 127
 
-// MarkTruncated sets Truncated by the symbols of a stack: it is whole if its root is
-// a function that threads begin with. With an unknown root it counts as truncated.
-// The exporting goroutine calls it after it has resolved the locations of all stacks: they
-// share locations. A later call, with more symbols known, may change the result to whole.
+// MarkTruncated sets Truncated by the symbols of a stack. The stack is whole if its root is
+// a function that threads begin with. A stack with an unknown root counts as truncated. The
+// exporting goroutine calls it after it has resolved the locations of all stacks, because
+// stacks share locations. A later call, with more known symbols, may change the result to
+// whole.
 func MarkTruncated(s *samples.Stack) {
 	s.Truncated = !s.Whole && (len(s.Locations) >= maxDepth || len(s.Locations) == 0 ||
 		!isRoot(s.Locations[len(s.Locations)-1]))
 }
 
-// NamelessEnd returns the last location of a stack that is truncated by its symbols,
-// if that is in a file and has no name: it may be a root nevertheless.
+// NamelessEnd returns the last location of a stack that is truncated by its symbols, if
+// this location is in a file and has no name. The location may still be a root.
 func NamelessEnd(s *samples.Stack) *samples.Location {
 	n := len(s.Locations)
 	if !s.Truncated || n == 0 || n >= maxDepth {

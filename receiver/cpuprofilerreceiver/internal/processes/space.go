@@ -14,8 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// space is the executable mappings of a process and the stacks seen there. Forked
-// children share their parent's until one of them maps something else.
+// space has the executable mappings of a process and the stacks seen there. Forked children
+// share the space of their parent until one of them maps a file.
 type space struct {
 	users     int
 	mappings  []*samples.Mapping // by Start, none overlaps another
@@ -35,20 +35,20 @@ type interned struct {
 	stack     *samples.Stack
 }
 
-// locationKey is a location's address and whether it is a leaf's.
+// locationKey is the address of a location, and whether the location is a leaf.
 type locationKey struct {
 	address uint64
 	leaf    bool
 }
 
-// What interning costs, in bytes, rounded up: maps included.
+// Upper bounds in bytes for the memory of an interned stack and a location, including maps.
 const (
 	stackBytes    = 160 // and 16 per frame
 	locationBytes = 160
 )
 
-// maxKernelLocations bounds the locations of the kernel, which all processes
-// share. At the bound they are forgotten; stacks keep those that they have.
+// maxKernelLocations bounds the locations of the kernel, which all processes share. At the
+// bound they are forgotten, but stacks keep their locations.
 const maxKernelLocations = 16384
 
 func newSpace() *space {
@@ -60,8 +60,8 @@ func (p *Process) enter(s *space) {
 	p.space = s
 }
 
-// enterEmptySpace is for processes without mappings, or whose mappings cannot be
-// known.
+// enterEmptySpace gives a process an empty space, because it has no mappings or they cannot
+// be read.
 func (p *Process) enterEmptySpace() {
 	if p.space == nil {
 		p.enter(newSpace())
@@ -95,8 +95,8 @@ func (t *Table) dropStacks(s *space) {
 	s.bytes, s.unmapped = 0, false
 }
 
-// Stack returns the interned stack of a sample, or nil for one without frames.
-// One that was seen before allocates nothing.
+// Stack returns the interned stack of a sample, or nil for a sample without frames. It does
+// not allocate memory for a known stack.
 func (p *Process) Stack(sample *perfevent.Sample) *samples.Stack { return p.stack(sample, false) }
 
 func (p *Process) stack(sample *perfevent.Sample, whole bool) *samples.Stack {
@@ -115,9 +115,8 @@ func (in *interned) is(kernel, user []uint64) bool {
 		slices.Equal(in.addresses[in.kernel:], user)
 }
 
-// hash is not safe against chosen collisions, and need not be: addresses are
-// compared too, and a collision costs only the process that causes it, whose stacks
-// are interned again.
+// hash is not safe against chosen collisions, and need not be. Addresses are compared too.
+// A collision only costs the process that causes it, because its stacks are interned again.
 func hash(kernel, user []uint64) uint64 {
 	const multiplier = 0x9e3779b97f4a7c15
 	h := uint64(len(kernel))
@@ -154,9 +153,9 @@ func (p *Process) intern(h uint64, sample *perfevent.Sample, whole bool) *sample
 		in.stack.Locations = append(in.stack.Locations, t.kernelLocation(locationKey{a, i == 0}))
 	}
 	for i, a := range sample.User {
-		// The first address is exact, also where user code entered the kernel: it is
-		// after the system call, still in the function that made it, or at the
-		// instruction that faulted.
+		// The first address is exact, even if user code has entered the kernel. It is after
+		// the system call, still in the calling function, or at the instruction that
+		// faulted.
 		in.stack.Locations = append(in.stack.Locations, p.location(locationKey{a, i == 0}))
 	}
 	if _, collides := s.stacks[h]; !collides {
@@ -207,7 +206,7 @@ func (s *space) location(k locationKey) *samples.Location {
 	return l
 }
 
-// mapping returns the mapping at an address; nil if it is of no file.
+// mapping returns the mapping at an address, or nil if no file is mapped there.
 func (s *space) mapping(address uint64) *samples.Mapping {
 	i, found := slices.BinarySearchFunc(s.mappings, address, byStart)
 	if !found {
@@ -226,8 +225,8 @@ func same(m *samples.Mapping, r *procfs.Mapping) bool {
 	return m.Start == r.Start && m.Limit == r.Limit && m.FileOffset == r.Offset && m.Inode == r.Inode
 }
 
-// named reports whether a path has symbols: that of a file, or of the code that the
-// kernel maps into every process. Other names in brackets are of memory.
+// named reports whether the mapping with a path has symbols. It is a file, or code that the
+// kernel maps into every process. Other names in brackets are names of memory.
 func named(path []byte) bool {
 	switch string(path) {
 	case "[vdso]", "[vsyscall]":
@@ -236,8 +235,8 @@ func named(path []byte) bool {
 	return len(path) > 0 && path[0] == '/' && !bytes.HasPrefix(path, []byte("//"))
 }
 
-// mapped adds a mapping to a process's space and removes what it replaces. One
-// without a file only removes. buildID may be empty.
+// mapped adds a mapping to a process's space and removes the mappings that it overlaps. A
+// mapping without a file only removes. buildID may be empty.
 func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 	s := p.space
 	from, found := slices.BinarySearchFunc(s.mappings, r.Start, byStart)
@@ -294,8 +293,8 @@ func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 	t.setMappings(s, slices.Replace(s.mappings, from, to, between...), bytes)
 }
 
-// part returns what another mapping has left of m. It is a copy, since locations
-// refer to m.
+// part returns the part of m that another mapping does not overlap. It is a copy, because
+// locations refer to m.
 func part(m *samples.Mapping, start, limit uint64) *samples.Mapping {
 	return &samples.Mapping{
 		PID: m.PID, Start: start, Limit: limit, FileOffset: m.FileOffset + start - m.Start,
@@ -311,8 +310,8 @@ func (t *Table) newMapping(p *Process, r *procfs.Mapping) *samples.Mapping {
 	}
 }
 
-// root returns the root of a process, which it reads once for each program. Of one that
-// ended before, it is its parent's.
+// root returns the root of a process. It reads the root once per program. If the process
+// ended before, it is the parent's root.
 func (t *Table) root(p *Process) uint64 {
 	if p.rootRead {
 		return p.facts.root
@@ -326,8 +325,8 @@ func (t *Table) root(p *Process) uint64 {
 	return p.facts.root
 }
 
-// replaceMappings sets the mappings to the content of a maps file. Unchanged ones
-// are kept, and if none changed, the stacks are kept too.
+// replaceMappings sets the mappings to the content of a maps file. Unchanged mappings are
+// kept. If no mapping changed, the stacks are kept too.
 func (t *Table) replaceMappings(p *Process, maps []byte) {
 	var old []*samples.Mapping
 	if p.space != nil {

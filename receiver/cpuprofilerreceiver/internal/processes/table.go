@@ -20,60 +20,61 @@ import (
 
 // Config is the configuration of a Table.
 type Config struct {
-	// Root is the directory in which the host's root is mounted; "" is "/".
+	// Root is the directory in which the host's root is mounted. "" means "/".
 	Root string
-	// Tree is the host's cgroups; nil if they cannot be read.
+	// Tree has the host's cgroups. It is nil if they cannot be read.
 	Tree *cgroup.Tree
-	// Track is called at once for each new mapping of a file, so that the file can
-	// be opened while its process lives. It must not block. It may be nil.
+	// Track is called at once for each new mapping of a file, so that the file can be
+	// opened while its process is alive. It must not block. It may be nil.
 	Track func(*samples.Mapping)
-	// Runner runs what reads the memory of processes. It may be nil.
+	// Runner runs reads of the memory of processes. It may be nil.
 	Runner *deadline.Runner
-	// Budget bounds the CPU time of reading mappings: without any left, those of a process
-	// are read in a later batch. Meter adds it up, with that of environments. They may be
-	// nil.
+	// Budget bounds the CPU time of reading mappings. If no time is left, the mappings of a
+	// process are read in a later batch. Meter sums the CPU time of reading mappings and
+	// environments. Both may be nil.
 	Budget *cputime.Budget
 	Meter  *cputime.Meter
-	// Wanted matches the processes to be sampled; nil means all.
+	// Wanted matches the processes to sample. nil means all processes.
 	Wanted *Matcher
 	// HostName and HostID are added to every resource unless empty.
 	HostName, HostID string
-	// Hot returns a function that reports whether a process is of a hot unit, at that
-	// moment. It is called when memory is short. It may be nil.
+	// Hot returns a function that reports whether a process belongs to a hot unit now. It
+	// is called when memory is short. It may be nil.
 	Hot func() func(*Process) bool
-	// Interpreted returns the location of an address in the upper half of the address space,
-	// which stands for an interpreted frame of a process; nil if it is not known. It may be
-	// nil.
+	// Interpreted returns the location of an address in the upper half of the address
+	// space, which stands for an interpreted frame of a process. It returns nil for unknown
+	// addresses. It may be nil.
 	Interpreted func(pid int, address uint64) *samples.Location
-	// Limits bounds memory; zero fields have defaults.
+	// Limits bounds memory. Zero fields have defaults.
 	Limits Limits
-	// Now is the clock for programs that are being started; nil is time.Now.
+	// Now is the clock for programs that are being started. nil means time.Now.
 	Now func() time.Time
 }
 
 // Limits are the bounds of a Table's memory.
 type Limits struct {
-	// Processes is the most that are known, 16384 by default. At the bound the least
-	// recently used one is forgotten.
+	// Processes is the maximum number of known processes, 16384 by default. At the bound
+	// the least recently used process is forgotten.
 	Processes int
-	// Mappings is the most of a process, 8192 by default. At the bound new ones are
-	// left out.
+	// Mappings is the maximum number of mappings of a process, 8192 by default. At the
+	// bound new mappings are left out.
 	Mappings int
-	// Bytes is the most memory of processes, their mappings and names, 32 MiB by
-	// default, of which the mappings of one process may have a quarter. At the bound
-	// processes are forgotten: idle ones, the longest idle first, then the largest, and
-	// those of hot units last. They are read about again when they are sampled.
+	// Bytes is the maximum memory of processes, their mappings and names, 32 MiB by
+	// default. The mappings of one process may have a quarter of it. At the bound processes
+	// are forgotten. Idle processes come first, the longest idle before the others, then
+	// the largest ones, and processes of hot units last. A forgotten process is read again
+	// at its next sample.
 	Bytes int
-	// StackBytes is the most memory of all interned stacks, 32 MiB by default, of
-	// which one process may have half. At the bound the stacks of the process, or of
-	// others in the same order, are forgotten, and interned again as they are seen.
+	// StackBytes is the maximum memory of all interned stacks, 32 MiB by default. One
+	// process may have half of it. At the bound the stacks of the process, or of others in
+	// the same order, are forgotten. They are interned again when they are seen.
 	StackBytes int
-	// ThreadNames is the most that are known, 65536 by default. At the bound all are
-	// forgotten, and read again.
+	// ThreadNames is the maximum number of known names, 65536 by default. At the bound all
+	// are forgotten, and read again.
 	ThreadNames int
-	// Starts is the most programs that are read about per batch because they were
-	// started, 5000 by default. Others are read about when they are sampled; until
-	// then they have what records and their parent give.
+	// Starts is the maximum number of started programs that are read per batch, 5000 by
+	// default. Other programs are read when they are sampled. Until then they only have
+	// data from records and from their parent.
 	Starts int
 }
 
@@ -88,19 +89,19 @@ func (l *Limits) setDefaults() {
 
 // Stats holds the sizes of a Table, and its counters since it was made.
 type Stats struct {
-	// Processes, Stacks, StackBytes and ThreadNames are held now; Bytes is what
-	// processes, mappings and names take.
+	// Processes, Stacks, StackBytes and ThreadNames are the current sizes. Bytes is the
+	// memory of processes, mappings and names.
 	Processes, Stacks, StackBytes, ThreadNames, Bytes int
 
-	// Evicted are processes forgotten at Limits.Processes and Limits.Bytes,
-	// MappingsLeftOut mappings left out at Limits.Mappings, StackResets the times that
-	// stacks were forgotten at Limits.StackBytes, ThreadNameResets the times that names
-	// were at Limits.ThreadNames, StartsLeftOut programs that were not read about at
-	// Limits.Starts, or that the kernel took more than 10 s to start.
+	// Evicted counts processes forgotten at Limits.Processes and Limits.Bytes.
+	// MappingsLeftOut counts mappings left out at Limits.Mappings. StackResets counts how
+	// often stacks were forgotten at Limits.StackBytes. ThreadNameResets counts how often
+	// names reached Limits.ThreadNames. StartsLeftOut counts programs that were not read at
+	// Limits.Starts, or that took the kernel more than 10 s to start.
 	Evicted, MappingsLeftOut, StackResets, ThreadNameResets, StartsLeftOut uint64
 }
 
-// Table knows the processes of a host. It belongs to one goroutine.
+// Table holds the processes of a host. It belongs to one goroutine.
 type Table struct {
 	cfg         Config
 	fs          *procReader
@@ -113,7 +114,7 @@ type Table struct {
 	programs  uint64   // the number of programs so far
 	batch     uint64   // the number of the batch, from 1
 	losses    uint64   // the number of times that records were lost
-	doubtful  int      // processes whose end may not have been reported, see verify
+	doubtful  int      // processes that may have ended without a record, see verify
 
 	started     []start // programs to be read about
 	startsLeft  int
@@ -130,30 +131,30 @@ type Table struct {
 type start struct {
 	p       *Process
 	program uint64
-	// since is the time at which it was listed, next that of the next read about it.
+	// since is the time at which the program was listed. next is the time of the next read.
 	since, next time.Time
 }
 
-// The kernel reports the start of a program before it copies its environment, and
-// reads the program from disk in between, or runs others if there are many. So Settle
-// reads it until it is there: each millisecond at first, then after an eighth of the
-// time that has passed, for at most startLimit. Settle asks to be called again soon
-// for startSoon.
+// The kernel reports the start of a program before it copies the environment. In between it
+// reads the program from disk, or runs other programs if there are many. So Settle reads
+// the environment repeatedly, at first each millisecond, then after an eighth of the
+// elapsed time, for at most startLimit. Until startSoon, Settle asks to be called again
+// soon.
 const (
 	startLimit = 10 * time.Second
 	startSoon  = 128 * time.Millisecond
 )
 
-// The processes checked per batch because no record may have reported their end, at
-// some 10 µs each: the most after a loss, and those checked always, since there are
-// no records for processes that are not sampled any more.
+// The maximum number of processes checked per batch because their end may not have been
+// reported. Each check takes about 10 µs. maxVerified applies after a loss. alwaysVerified
+// applies always, because processes that are not sampled any more have no records.
 const (
 	maxVerified    = 1024
 	alwaysVerified = 128
 )
 
-// maxNames bounds the interned strings, which may take an eighth of Limits.Bytes, as
-// may those of cgroups. At the bound all are forgotten.
+// maxNames bounds the interned strings. They may take an eighth of Limits.Bytes, and the
+// strings of cgroups another eighth. At the bound all are forgotten.
 const maxNames = 8192
 
 // NewTable returns an empty table.
@@ -191,9 +192,9 @@ func (t *Table) Stats() Stats {
 	return s
 }
 
-// Lookup returns the process of a sample, nil only for pids below 1, and reads what
-// is not known about it yet. cgroupID is the sample's; 0 if the kernel does not
-// record it. If it differs from the last one, the process has moved.
+// Lookup returns the process of a sample, and reads its unknown data. It returns nil only
+// for pids below 1. cgroupID is the cgroup in the sample, or 0 if the kernel does not
+// record it. If it has changed, the process has moved.
 func (t *Table) Lookup(pid int, cgroupID uint64) *Process {
 	p := t.last
 	if p == nil || p.PID != pid {
@@ -213,8 +214,8 @@ func (t *Table) Lookup(pid int, cgroupID uint64) *Process {
 	return p
 }
 
-// refresh updates a process at its first sample in each batch and after a record has
-// changed it.
+// refresh updates a process at its first sample in each batch, and after a record has
+// changed the process.
 func (t *Table) refresh(p *Process, cgroupID uint64) *Process {
 	if p.batch != t.batch || p.losses != t.losses || p.cgroupID != cgroupID || !p.read || p.space == nil {
 		p = t.read(p)
@@ -225,8 +226,8 @@ func (t *Table) refresh(p *Process, cgroupID uint64) *Process {
 	return p
 }
 
-// read reads about a process in /proc. It returns another one if the pid has been
-// reused.
+// read reads the data of a process from /proc. It returns another process if the pid has
+// been reused.
 func (t *Table) read(p *Process) *Process {
 	s, err := t.fs.stat(p.PID)
 	alive := err == nil
@@ -281,9 +282,8 @@ func (t *Table) forget(_ int, p *Process) {
 	p.threads = nil
 }
 
-// Fork records a new process, or a new thread if pid equals ppid. A new process
-// inherits everything from its parent, so that one that ends before it can be read
-// is known too.
+// Fork records a new process, or a new thread if pid equals ppid. A new process inherits
+// all data from its parent, in case it ends before it can be read.
 func (t *Table) Fork(pid, ppid, tid, ptid int) {
 	if pid <= 0 || ppid <= 0 {
 		return
@@ -315,8 +315,8 @@ func (t *Table) Fork(pid, ppid, tid, ptid int) {
 	child.shareSpace(parent)
 }
 
-// Exec records that a process runs another program now. The records that follow have
-// its mappings; the rest is read by Settle, or when the process is sampled.
+// Exec records that a process now runs another program. The next records have its mappings.
+// Settle reads the rest, or Lookup when the process is sampled.
 func (t *Table) Exec(pid int, comm []byte) {
 	if pid <= 0 {
 		return
@@ -368,7 +368,7 @@ func (t *Table) Mmap(pid int, m *perfevent.Mmap) {
 		r.Path = nil
 	}
 	if p.execed && !p.read && p.facts.path == "" && len(r.Path) > 0 && r.Path[0] == '/' {
-		// The kernel maps the program before anything else.
+		// The kernel maps the program first.
 		f := *p.facts
 		f.path = t.internBytes(r.Path, maxValue)
 		p.facts = &f
@@ -396,8 +396,8 @@ func (t *Table) Exit(pid, tid int) {
 	}
 }
 
-// AfterLoss records that records were lost or not written: each process is read
-// again at its next sample.
+// AfterLoss is called after records were lost or not written. Each process is read again at
+// its next sample.
 func (t *Table) AfterLoss() {
 	t.losses++
 	for _, p := range t.processes.Values() {
@@ -407,8 +407,8 @@ func (t *Table) AfterLoss() {
 	t.doubtful = t.processes.Len()
 }
 
-// NextBatch begins a new batch: ended processes are forgotten, and sampled ones are
-// read once more.
+// NextBatch begins a new batch. It forgets ended processes, and makes sampled processes be
+// read again.
 func (t *Table) NextBatch() {
 	t.batch++
 	t.startsLeft = t.cfg.Limits.Starts
@@ -428,8 +428,9 @@ func (t *Table) NextBatch() {
 	t.fs.trim()
 }
 
-// verify checks whether processes still exist whose end may not have been reported,
-// the least recently used first. Otherwise they would stay until the table is full.
+// verify checks whether processes still exist, because their end may not have been
+// reported. It begins with the least recently used. Without it, ended processes would stay
+// until the table is full.
 func (t *Table) verify() {
 	n := min(max(t.doubtful, alwaysVerified), maxVerified, t.processes.Len())
 	t.doubtful = max(0, t.doubtful-n)
@@ -449,9 +450,9 @@ func (t *Table) verify() {
 	}
 }
 
-// Settle reads about programs that just started. Call it when the table has been
-// given all available records. If it returns true, the kernel is still starting some:
-// call it again in a millisecond or two, whether there are records or not.
+// Settle reads the data of programs that just started. Call it after passing all available
+// records to the table. If it returns true, the kernel is still starting programs. Call it
+// again after 1 to 2 ms then, even without records.
 func (t *Table) Settle() (again bool) {
 	if len(t.started) == 0 {
 		return false
@@ -475,11 +476,11 @@ func (t *Table) Settle() (again bool) {
 	return again
 }
 
-// Starting reports whether the kernel is still starting programs, of any age: Settle has
-// to be called again.
+// Starting reports whether the kernel is still starting programs of any age, so that Settle
+// has to be called again.
 func (t *Table) Starting() bool { return len(t.started) > 0 }
 
-// starts reads about a program that just started, and reports whether the kernel is
+// starts reads the data of a program that just started, and reports whether the kernel is
 // still starting it.
 func (t *Table) starts(s *start, now time.Time) bool {
 	p, age := s.p, now.Sub(s.since)
@@ -494,7 +495,7 @@ func (t *Table) starts(s *start, now time.Time) bool {
 		return false // it has ended
 	default:
 		if path, err := t.fs.executable(p.PID); err == nil && path != p.facts.path {
-			return false // runs another program, whose record has not been read yet
+			return false // runs another program; its record has not been read yet
 		}
 		t.readEnviron(p, st.Starting)
 	}
@@ -506,8 +507,8 @@ func (t *Table) starts(s *start, now time.Time) bool {
 	return p.starting
 }
 
-// GiveUp settles all programs that the kernel is still starting with what is known of
-// them. Call it when nobody will call Settle for a while.
+// GiveUp settles all programs that the kernel is still starting, with the data known so
+// far. Call it if Settle will not be called for a while.
 func (t *Table) GiveUp() {
 	for _, s := range t.started {
 		if s.p.program == s.program {
@@ -519,7 +520,7 @@ func (t *Table) GiveUp() {
 	t.started = t.started[:0]
 }
 
-// intern returns the one copy of a string that is kept.
+// intern returns the shared copy of a string.
 func (t *Table) intern(s string) string {
 	if known, ok := t.names[s]; ok {
 		return known
@@ -534,7 +535,7 @@ func (t *Table) intern(s string) string {
 	return s
 }
 
-// internBytes is intern for bytes from outside. It allocates nothing for known ones.
+// internBytes is intern for untrusted bytes. It does not allocate memory for known strings.
 func (t *Table) internBytes(b []byte, limit int) string {
 	if known, ok := t.names[string(b)]; ok && len(b) <= limit {
 		return known

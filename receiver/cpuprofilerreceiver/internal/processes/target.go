@@ -15,18 +15,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Target selects something to sample. Exactly one field is set.
+// Target selects processes to sample. Exactly one field is set.
 type Target struct {
-	// PID is a process, as the procfs below the root numbers it.
+	// PID is the pid of a process in the procfs below the root.
 	PID int `mapstructure:"pid"`
-	// Executable is a glob over the path of the program that a process runs, as
-	// the process itself sees it: * matches within a name, ** across names.
+	// Executable is a glob for the path of the program that a process runs, as the process
+	// itself sees it. * matches within a name, ** matches across names.
 	Executable string `mapstructure:"executable"`
-	// Cgroup is a glob over paths below the cgroup root; everything under a matched
-	// cgroup matches too.
+	// Cgroup is a glob for paths below the cgroup root. All cgroups below a matched cgroup
+	// match too.
 	Cgroup string `mapstructure:"cgroup"`
-	// ContainerID is a container's id or a prefix of at least cgroup.MinPrefix
-	// digits.
+	// ContainerID is a container's id, or a prefix of at least cgroup.MinPrefix digits.
 	ContainerID string `mapstructure:"container_id"`
 }
 
@@ -44,7 +43,7 @@ func (t Target) String() string {
 	}
 }
 
-// Check returns an error that names the key. It is not called Validate, since the
+// Check returns an error that names the key. It is not called Validate, because the
 // collector would then call it too.
 func (t Target) Check() error {
 	_, err := compile(t)
@@ -131,17 +130,17 @@ func (t *target) matches(pid int, f *facts) bool {
 	}
 }
 
-// namesProcess reports whether the target names a process itself, not a group of them.
+// namesProcess reports whether the target names a process itself, not a group of processes.
 func (t *target) namesProcess() bool { return t.PID != 0 || t.Executable != "" }
 
-// Matcher decides which processes are to be sampled. It is immutable.
+// Matcher decides which processes are sampled. It is immutable.
 type Matcher struct {
 	targets []target
 	own     int
 }
 
-// NewMatcher returns a matcher for targets; without targets every process matches.
-// The process own, the collector, matches only a pid or an executable.
+// NewMatcher returns a matcher for targets. Without targets every process matches. The
+// process own, which is the collector, matches only a pid or an executable.
 func NewMatcher(targets []Target, own int) (*Matcher, error) {
 	m := &Matcher{own: own}
 	var errs []error
@@ -156,7 +155,7 @@ func NewMatcher(targets []Target, own int) (*Matcher, error) {
 	return m, errors.Join(errs...)
 }
 
-// match reports whether a process is to be sampled.
+// match reports whether a process is sampled.
 func (m *Matcher) match(pid int, f *facts) bool {
 	if m == nil {
 		return true

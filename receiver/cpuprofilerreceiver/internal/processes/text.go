@@ -9,8 +9,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// text turns bytes from outside into a string that may go into a profile: valid
-// UTF-8, of at most limit bytes.
+// text turns untrusted bytes into a string that may go into a profile. The string is valid
+// UTF-8 of at most limit bytes.
 func text(b []byte, limit int) string {
 	return strings.ToValidUTF8(texts.Cut(string(b[:min(len(b), limit+1)]), limit), "\uFFFD")
 }

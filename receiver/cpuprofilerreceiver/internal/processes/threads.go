@@ -6,7 +6,7 @@ package processes
 // thread is one thread of a process.
 type thread struct{ pid, tid int }
 
-// ThreadName returns the name of a thread; empty if unknown.
+// ThreadName returns the name of a thread, or "" if it is unknown.
 func (t *Table) ThreadName(pid, tid int) string {
 	p := t.last
 	if p == nil || p.PID != pid {
@@ -60,8 +60,8 @@ func (t *Table) dropThreadNames() {
 	t.stats.ThreadNames = 0
 }
 
-// forkThread gives a new thread its creator's name, as the kernel does. An unknown
-// name is read when it is needed.
+// forkThread gives a new thread the name of its creator, like the kernel. An unknown name
+// is read when it is needed.
 func (p *Process) forkThread(tid, ptid int) {
 	name, ok := p.threads[ptid]
 	if ptid == p.PID {

@@ -11,7 +11,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Mapping returns the executable mapping at an address; nil if it is of no file.
+// Mapping returns the executable mapping at an address, or nil if no file is mapped there.
 func (p *Process) Mapping(address uint64) *samples.Mapping { return p.space.mapping(address) }
 
 // Mapped returns the executable mappings by address. The caller must not change
@@ -21,11 +21,11 @@ func (p *Process) Mapped() []*samples.Mapping { return p.space.mappings }
 // Program returns a number that no other program of the table has had.
 func (p *Process) Program() uint64 { return p.program }
 
-// ContainerID returns the id of the process's container; empty if it has none.
+// ContainerID returns the id of the process's container, or "" without a container.
 func (p *Process) ContainerID() string { return p.facts.group.ContainerID }
 
-// ExecutableAndLibc returns the mappings of the executable and of the C library, which all
-// stacks of a native program go through; nil if there is none.
+// ExecutableAndLibc returns the mappings of the executable and of the C library, or nil for
+// a missing one. All stacks of a native program go through them.
 func (p *Process) ExecutableAndLibc() (executable, libc *samples.Mapping) {
 	for _, m := range p.space.mappings {
 		switch {
@@ -38,14 +38,14 @@ func (p *Process) ExecutableAndLibc() (executable, libc *samples.Mapping) {
 	return executable, libc
 }
 
-// isLibC reports whether a file is a C library by its name: glibc's libc.so.6, or
-// libc-2.31.so before 2.34, or musl's, which is its dynamic linker too.
+// isLibC reports whether a file is a C library by its name. glibc has libc.so.6, and
+// libc-2.31.so before 2.34. musl's C library is also its dynamic linker.
 func isLibC(file string) bool {
 	name := path.Base(file)
 	return strings.HasPrefix(name, "libc.so.") || strings.HasPrefix(name, "libc-2.") ||
 		strings.HasPrefix(name, "ld-musl-") || strings.HasPrefix(name, "libc.musl-")
 }
 
-// WholeStack is Stack for a stack that is known to reach the thread's entry,
-// whatever its functions are called.
+// WholeStack is Stack for a stack that is known to reach the thread's entry, independent of
+// the names of its functions.
 func (p *Process) WholeStack(sample *perfevent.Sample) *samples.Stack { return p.stack(sample, true) }

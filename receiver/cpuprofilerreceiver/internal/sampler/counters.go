@@ -14,11 +14,11 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// Counters adds to the collector's own telemetry what every sampler counts. It is
+// Counters adds the common counters of all samplers to the collector's own telemetry. It is
 // safe for concurrent use.
 type Counters struct{ *metadata.TelemetryBuilder }
 
-// Outcome is the outcome of a sample: a value of the attribute outcome.
+// Outcome is the outcome of a sample, and a value of the attribute outcome.
 type Outcome string
 
 // The outcomes.
@@ -32,7 +32,7 @@ const (
 	LeftOut     Outcome = "left_out"
 )
 
-// Messages that operators search for; do not change them.
+// Operators search for these messages, so do not change them.
 const (
 	MsgThreadsFull     = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 	MsgAllocationsFull = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
@@ -43,8 +43,8 @@ func With(key, value string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String(key, value)))
 }
 
-// Samples counts n samples of a sampler by their outcome. Samples of no sampler
-// are not counted: those of another type are counted in their place.
+// Samples counts n samples of a sampler by their outcome. It ignores samples without a
+// sampler, because they are counted with their other type.
 func (c *Counters) Samples(o Outcome, sampler string, n int) {
 	if n > 0 && sampler != "" {
 		c.CPUProfilerSamples.Add(context.Background(), int64(n), metric.WithAttributeSet(attribute.NewSet(
@@ -61,26 +61,27 @@ func (c *Counters) LimitHit(ctx context.Context, limit string, n uint64) {
 	}
 }
 
-// Memory counts that something takes n bytes more, or less.
+// Memory adds n bytes, which may be negative, to the memory of a part of the collector.
 func (c *Counters) Memory(ctx context.Context, what string, n int64) {
 	if n != 0 {
 		c.CPUProfilerMemory.Add(ctx, n, With("what", what))
 	}
 }
 
-// Counts are the counters that all samplers on perf events have, since each was made.
+// Counts are the common counters of all samplers on perf events, since each was made.
 type Counts struct {
-	// BufferFull are events that the sink had no room for, Unreadable those without a
-	// known process, stack or value, RateLimited those that a limit left out.
+	// BufferFull counts events without room in the sink. Unreadable counts events without a
+	// known process, stack or value. RateLimited counts events that a limit left out.
 	BufferFull, Unreadable, RateLimited uint64
-	// Lost is the number of events that the kernel lost, LostRecords that of records
-	// about processes.
+	// Lost is the number of events that the kernel lost. LostRecords is the number of lost
+	// records about processes.
 	Lost, LostRecords uint64
 	// Table has the counters of the table of processes.
 	Table processes.Stats
 }
 
-// Count adds what the sampler of a type has counted since seen to the telemetry.
+// Count adds the difference between now and seen to the telemetry, for the sampler of a
+// type.
 func (c *Counters) Count(ctx context.Context, of *samples.Type, now, seen *Counts) {
 	c.Samples(BufferFull, of.Sampler, int(now.BufferFull-seen.BufferFull))
 	c.Samples(Unreadable, of.Sampler, int(now.Unreadable-seen.Unreadable))
@@ -102,7 +103,7 @@ func (c *Counters) table(ctx context.Context, now, seen *processes.Stats) {
 	c.LimitHit(ctx, "thread_names", now.ThreadNameResets-seen.ThreadNameResets)
 }
 
-// ObserveTargets makes the targets gauge show what a sampler is attached to.
+// ObserveTargets makes the targets gauge show the number of targets of a sampler.
 func (c *Counters) ObserveTargets(sampler string, targets func() int) error {
 	with := With("sampler", sampler)
 	return c.RegisterCPUProfilerTargetsCallback(func(_ context.Context, o metric.Int64Observer) error {

@@ -16,19 +16,19 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// HostInfo is the machine that is looked at.
+// HostInfo describes the machine that is sampled.
 type HostInfo struct {
 	// Root is the folder below which /proc and cgroups are read.
 	Root string
-	// Note explains why Root is not root_path; empty if it is.
+	// Note explains why Root is not root_path. It is empty if they are equal.
 	Note string
-	// Tree is the machine's cgroups; nil if they cannot be read.
+	// Tree has the machine's cgroups. It is nil if they cannot be read.
 	Tree *cgroup.Tree
-	// Name and ID are its host.name and host.id.
+	// Name and ID are the machine's host.name and host.id.
 	Name, ID string
 }
 
-// NewHostInfo reads about the machine whose root is mounted at rootPath.
+// NewHostInfo reads the data of the machine with its root mounted at rootPath.
 func NewHostInfo(rootPath string, logger *zap.Logger) (HostInfo, error) {
 	if at, err := os.Stat(rootPath); err != nil {
 		return HostInfo{}, fmt.Errorf("root_path: the host's root has to be mounted there: %w", err)
@@ -45,8 +45,8 @@ func NewHostInfo(rootPath string, logger *zap.Logger) (HostInfo, error) {
 	return h, nil
 }
 
-// Invisible returns what cannot be seen of the machine with these rights, and what
-// would make it visible.
+// Invisible returns which data of the machine is invisible with these rights, and how to
+// make it visible.
 func (h *HostInfo) Invisible(rights perfevent.Rights) (notes []string) {
 	if h.Note != "" {
 		notes = append(notes, h.Note)
@@ -60,10 +60,10 @@ func (h *HostInfo) Invisible(rights perfevent.Rights) (notes []string) {
 	return notes
 }
 
-// processRoot returns the root below which /proc has the pids of this process's own
-// pid namespace, and, if that is not the requested one, why. Perf events have the
-// pids of the collector's own pid namespace: in the /proc of another one they are
-// other processes.
+// processRoot returns the root below which /proc has the pids of this process's own pid
+// namespace. If it is not the requested root, note is the reason. Perf events have the pids
+// of the collector's own pid namespace. In the /proc of another namespace these pids belong
+// to other processes.
 func processRoot(root string, pid int) (usable, note string) {
 	proc := procfs.At(root)
 	if proc.OwnPID() == pid {
@@ -75,7 +75,7 @@ func processRoot(root string, pid int) (usable, note string) {
 	return "/", fmt.Sprintf("what root_path %s shows: its /proc numbers processes otherwise than the collector's own pid namespace does, which alone can be sampled: run the collector in the host's (docker run --pid=host, hostPID: true)", root)
 }
 
-// The capabilities for reading about other users' processes, by their numbers in
+// The capabilities for reading the data of other users' processes, by their numbers in
 // linux/capability.h.
 const (
 	capDACOverride   = 1
@@ -83,8 +83,8 @@ const (
 	capSysPtrace     = 19
 )
 
-// hidden returns what a process with these effective capabilities cannot read of
-// other users' processes, and the capability that it needs for that.
+// hidden returns the unreadable data of other users' processes for a process with these
+// effective capabilities. Each entry has the missing capability.
 func hidden(caps uint64) (notes []string) {
 	has := func(c int) bool { return caps&(1<<c) != 0 }
 	if !has(capSysPtrace) {

@@ -5,12 +5,12 @@ package sampler
 
 import "github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 
-// Meters measure the CPU time that profiling costs, by the kind of work.
+// Meters measure the CPU time of profiling, by the kind of work.
 type Meters struct {
-	// Samples is for reading samples of running threads and finding their stacks, Names
-	// for naming these and building their profiles. Both grow with the number of samples,
-	// so they decide about the frequency.
+	// Samples measures reading samples of running threads and unwinding their stacks. Names
+	// measures naming these samples and building their profiles. Both grow with the number
+	// of samples, so they control the frequency.
 	Samples, Names cputime.Meter
-	// Files is for reading the files and the memory of processes, which has a budget.
+	// Files measures reading the files and the memory of processes, which has a budget.
 	Files cputime.Meter
 }

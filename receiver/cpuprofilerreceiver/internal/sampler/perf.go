@@ -30,28 +30,29 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// PerfConfig configures what all samplers on perf events share.
+// PerfConfig is the common configuration of all samplers on perf events.
 type PerfConfig struct {
 	// MaxEvents bounds the perf event descriptors of a sampler.
 	MaxEvents int
 	Kernel    attach.KernelStacks
 	Unwind    unwind.Mode
-	// Languages are those whose functions are found in samples of hot units.
+	// Languages selects the languages for which samples of hot units show the functions of
+	// the program.
 	Languages languages.Enabled
-	// MaxMemory bounds what is remembered of processes, files and names, with the
-	// garbage that it leaves. FileShare bounds the CPU time for reading files, as a
-	// share of a core; 0 is no bound.
+	// MaxMemory bounds the memory for processes, files and names, including garbage.
+	// FileShare bounds the CPU time for reading files, as a share of a core. 0 means no
+	// bound.
 	MaxMemory int64
 	FileShare float64
 }
 
-// Perf is shared by the samplers on perf events: it gives addresses their names and
+// Perf is shared by the samplers on perf events. It resolves the names of addresses and
 // finds the frames of copied stacks.
 type Perf struct {
 	PerfConfig
 	// Symbols outlives every sampler.
 	Symbols *symbolizer.Symbolizer
-	// Meters measure the CPU time that profiling costs.
+	// Meters measure the CPU time of profiling.
 	Meters *Meters
 
 	root     string
@@ -69,7 +70,7 @@ type Perf struct {
 	seenReads   deadline.Stats
 }
 
-// NewPerf returns what samplers on perf events share. Stop it after them.
+// NewPerf returns the shared part of samplers on perf events. Stop it after the samplers.
 func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) (*Perf, error) {
 	logger, status := s.Logger, s.Status
 	p := &Perf{
@@ -86,7 +87,8 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) (*Perf, error) {
 	var err error
 	if p.Symbols, err = symbolizer.New(symbolizer.Config{
 		Root: p.root,
-		// Half of the files are for perf events, and the rest of the collector needs some.
+		// Half of the files are for perf events, and the rest of the collector needs some
+		// files.
 		MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, procfs.OpenFileLimit()/4)),
 		CacheBytes: p.shares.symbols,
 		Logger:     logger,
@@ -114,11 +116,11 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) (*Perf, error) {
 // WaitingReads returns the number of reads that did not return in time.
 func (p *Perf) WaitingReads() int { return p.runner.Stats().Stuck }
 
-// Start implements Sampler, as do Stop and Record: what is shared lives and counts
-// as samplers do.
+// Start implements Sampler, as do Stop and Record, because the shared part lives and counts
+// like a sampler.
 func (*Perf) Start(context.Context) error { return nil }
 
-// Stop frees what was shared.
+// Stop frees the tables and the names.
 func (p *Perf) Stop(context.Context) error {
 	p.tables.Close()
 	p.Symbols.Close()
@@ -170,8 +172,8 @@ func (p *Perf) Begin(batch *samples.Batch) {
 	}
 }
 
-// hotProcesses returns the processes of a batch that belong to hot units, with names of
-// these units; "" is none.
+// hotProcesses returns the processes of a batch that belong to hot units, with the names of
+// these units. "" means no unit.
 func (p *Perf) hotProcesses(batch *samples.Batch) map[int]string {
 	if p.hotUnits == nil {
 		return nil
@@ -215,9 +217,9 @@ func (p *Perf) hot() func(*processes.Process) bool {
 	}
 }
 
-// Sparing returns how a sampler finds the processes of hot units, whose stacks have to be
-// unwound first; nil if all stacks have to be: the user chose so, or no hot units are
-// known.
+// Sparing returns a function that finds the processes of hot units, because their stacks
+// have to be unwound first. It returns nil if all stacks have to be unwound. The user has
+// configured this, or hot units are unknown.
 func (p *Perf) Sparing() func() func(*processes.Process) bool {
 	if p.Unwind != unwind.CopiesWhereNeeded || p.hotUnits == nil {
 		return nil
@@ -225,7 +227,7 @@ func (p *Perf) Sparing() func() func(*processes.Process) bool {
 	return p.hot
 }
 
-// Release takes back the names of a batch that was emitted.
+// Release releases the names of a batch that was emitted.
 func (p *Perf) Release(batch *samples.Batch) {
 	for k := range batch.Keys() {
 		if k.Type.Sent {
@@ -237,7 +239,7 @@ func (p *Perf) Release(batch *samples.Batch) {
 	}
 }
 
-// Take runs work that calls Name, for as long as files answer.
+// Take runs work that calls Name. It ends early if a file does not answer.
 func (p *Perf) Take(work func()) error { return p.Symbols.Take(work) }
 
 // Name resolves the addresses of a stack.
@@ -249,8 +251,8 @@ func (p *Perf) Name(pid int, s *samples.Stack) {
 	}
 }
 
-// Mark marks a stack as truncated or whole, by its names or, if its outermost function has
-// no name, by what its file says of that function.
+// Mark marks a stack as truncated or whole, by its names. If its outermost function has no
+// name, Mark uses the unwind table of the function's file.
 func (p *Perf) Mark(s *samples.Stack) {
 	processes.MarkTruncated(s)
 	if end := processes.NamelessEnd(s); end != nil && p.tables.Root(end) {
@@ -258,12 +260,12 @@ func (p *Perf) Mark(s *samples.Stack) {
 	}
 }
 
-// stackBytes is the size of a stack's copy, at first where it changes.
+// stackBytes is the size of a stack's copy. It is the initial size if the size changes.
 const stackBytes = 16 << 10
 
-// stacks returns what finds the stacks of the samples of a type. Without a choice of the
-// user, all stacks of running threads are copied, in any size; the others are too many to
-// copy those that need no copy.
+// stacks returns the unwinder for the samples of a type. Without a choice of the user, all
+// stacks of running threads are copied, in any size. The other samplers have too many
+// stacks, so they copy only stacks that need it.
 func (p *Perf) stacks(of *samples.Type) *unwind.Stacks {
 	mode := p.Unwind
 	if mode == unwind.CopiesWhereNeeded && of == samples.OnCPU {
@@ -278,8 +280,8 @@ func (p *Perf) stacks(of *samples.Type) *unwind.Stacks {
 	})
 }
 
-// walker returns what walks the interpreted frames of the samples of a type; nil if they
-// are not walked.
+// walker returns the walker of interpreted frames for the samples of a type. It returns nil
+// if they are not walked.
 func (p *Perf) walker(of *samples.Type) *languages.Walker {
 	if of != samples.OnCPU || p.hotUnits == nil || p.Unwind == unwind.FramePointers {
 		return nil
@@ -301,15 +303,14 @@ func (p *Perf) walker(of *samples.Type) *languages.Walker {
 	})
 }
 
-// Processes returns what a sampler on perf events needs to know about processes.
+// Processes returns the configuration of a sampler's table of processes.
 //
-// Each sampler has a table of processes of its own, made from this: a table
-// follows the records of one session, in their order, and is read for every sample
-// by the goroutine that reads this session's rings. Sessions see different
-// processes (hot units, or all targets), at different times, and lose different
-// records. One table for all would need a lock around every sample and record, on
-// the hot path, and would mix forks and ends of one session with mappings of
-// another that has not read as far.
+// Each sampler on perf events has its own table. A table follows the records of one
+// session, in their order. The goroutine that reads the session's rings reads the table for
+// every sample. Sessions see different processes (hot units, or all targets), at different
+// times, and lose different records. A common table would need a lock around every sample
+// and record, on the hot path. It would also mix forks and ends of one session with
+// mappings of another session that has not read as far.
 func (s *Shared) Processes() (processes.Config, error) {
 	wanted, err := processes.NewMatcher(s.Targets, os.Getpid())
 	return processes.Config{
@@ -328,7 +329,7 @@ func (s *Shared) Processes() (processes.Config, error) {
 }
 
 // AttachWhen is Attach for a sampler with the key when below its own key. why is the reason
-// for when, for the log.
+// for the value of when, for the log.
 func (s *Shared) AttachWhen(when When, of *samples.Type, key string) (cfg attach.Config, why string, err error) {
 	hot, why, err := when.Resolve(s.HotUnits)
 	if err != nil {
@@ -338,8 +339,8 @@ func (s *Shared) AttachWhen(when When, of *samples.Type, key string) (cfg attach
 	return cfg, why, err
 }
 
-// Attach returns what a sampler of a type needs to sample the targets by perf events;
-// if hot, as far as they are hot.
+// Attach returns the configuration to sample the targets of a type by perf events. With
+// hot, only hot targets are sampled.
 func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, err error) {
 	known, err := s.Processes()
 	if err != nil {

@@ -11,23 +11,23 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 )
 
-// The names of the pprof profiles that measure the same as a sampler.
+// The names of the pprof profiles that a sampler also measures.
 const (
 	PprofCPU    = "profile"
 	PprofAllocs = "allocs"
 )
 
-// maxSampled bounds the processes that a Sampled remembers. At the bound all are forgotten.
+// maxSampled bounds the processes in a Sampled. At the bound all are forgotten.
 const maxSampled = 1 << 16
 
-// Sampled remembers when each process was sampled last, so that what is sampled is not
-// measured in a second way. The nil value remembers nothing. It is safe for concurrent use.
+// Sampled remembers the last sample of each process, so that a sampled process is not
+// measured in a second way. A nil Sampled is always empty. It is safe for concurrent use.
 type Sampled struct {
 	mu   sync.Mutex
 	last map[int]int64 // by pid
 }
 
-// NewSampled returns a Sampled that knows no process.
+// NewSampled returns an empty Sampled.
 func NewSampled() *Sampled { return &Sampled{last: make(map[int]int64)} }
 
 // Mark records that a process was sampled at a time (CLOCK_MONOTONIC, in nanoseconds).
@@ -43,7 +43,7 @@ func (s *Sampled) Mark(pid int, at int64) {
 	s.last[pid] = max(s.last[pid], at)
 }
 
-// Within reports whether any of the processes was sampled in the last d.
+// Within reports whether any of the processes was sampled within the last d.
 func (s *Sampled) Within(pids []int, d time.Duration) bool {
 	if s == nil {
 		return false

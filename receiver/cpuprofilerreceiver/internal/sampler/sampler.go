@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sampler has what the receiver's samplers share: the interface by which
-// the receiver runs them, and what they are built from. Each folder below is one
-// sampler with its configuration, start, stop and statistics.
+// Package sampler has the common parts of the receiver's samplers. These are the interface
+// with which the receiver runs them, and the data to build them. Each folder below it is
+// one sampler with its configuration, start, stop and statistics.
 package sampler
 
 import (
@@ -26,14 +26,14 @@ import (
 
 // Sampler is a part of the receiver that adds samples to buffers.
 type Sampler interface {
-	// Start begins to sample. A missing permission is not an error: it may be
+	// Start begins to sample. A missing permission is not an error, because it may be
 	// granted later.
 	Start(ctx context.Context) error
-	// Stop ends sampling and waits until nothing is added to a buffer any more. It
+	// Stop ends sampling and waits until the sampler adds no more samples to a buffer. It
 	// is called once, also for a sampler that was not started.
 	Stop(ctx context.Context) error
-	// Record adds what has been counted since the last Record to the collector's
-	// telemetry. One goroutine at a time calls it, also after Stop.
+	// Record adds the counts since the last Record to the collector's telemetry. One
+	// goroutine at a time calls it, also after Stop.
 	Record(ctx context.Context)
 }
 
@@ -41,22 +41,23 @@ type Sampler interface {
 type Factory struct {
 	// Key is the key of the configuration that turns the sampler on.
 	Key string
-	// Enabled reports whether it is configured.
+	// Enabled reports whether the sampler is configured.
 	Enabled bool
-	// PerfEvents reports whether it needs perf events, and so Linux.
+	// PerfEvents reports whether the sampler needs perf events, and so Linux.
 	PerfEvents bool
-	// Weight is its part of the memory for processes and stacks, in relation to those of
-	// the others that run; 0 if it has none. What has more stacks has more.
+	// Weight is the sampler's part of the memory for processes and stacks, relative to the
+	// weights of the other running samplers. A sampler with more stacks has more. It is 0
+	// without such memory.
 	Weight int
-	// New builds the sampler. On an error it leaves nothing behind.
+	// New builds the sampler. On an error it releases all resources.
 	New func(*Shared) (Sampler, error)
 }
 
-// Shared holds what a sampler is built from. The receiver sets Missing and Weight for
-// each; the rest is the same for all.
+// Shared holds the data to build a sampler. The receiver sets Missing and Weight for each
+// sampler. The rest is the same for all samplers.
 type Shared struct {
-	// Component are the settings of the receiver, Host is the collector that it
-	// runs in.
+	// Component are the settings of the receiver. Host is the collector that runs the
+	// receiver.
 	Component component.TelemetrySettings
 	Host      component.Host
 	Status    *Status
@@ -64,40 +65,41 @@ type Shared struct {
 	Counters  *Counters
 	HostInfo  HostInfo
 
-	// Buffer takes samples, and BufferSize is its size. AddBuffer registers a buffer of the sampler's own to be
-	// emitted and measured beside it; flush is called before each interval's batch is
-	// taken.
+	// Buffer takes samples, and BufferSize is its size in bytes. AddBuffer registers the
+	// sampler's own buffer, to emit and measure it too. flush is called before each
+	// interval's batch is taken.
 	Buffer     *buffer.Buffer
 	BufferSize int
 	AddBuffer  func(name string, b *buffer.Buffer, flush func())
 
-	// Targets selects what is sampled; none means the whole host.
+	// Targets selects the processes to sample. Empty means the whole host.
 	Targets           []processes.Target
 	DiscoveryInterval time.Duration
 	ExportInterval    time.Duration
-	// Missing logs missing targets; nil if another sampler does.
+	// Missing logs missing targets. It is nil if another sampler logs them.
 	Missing *attach.Missing
-	// ThreadName and ThreadID report which attributes tell threads apart.
+	// ThreadName and ThreadID select the attributes that distinguish threads.
 	ThreadName, ThreadID bool
-	// HotUnits is the hot_units extension; nil without one.
+	// HotUnits is the hot_units extension, or nil without one.
 	HotUnits *hotunitsextension.HotUnits
 	// Sampled remembers the sampled processes, by the name of the pprof profile that
 	// measures the same as their sampler. It is nil if no sampler needs it.
 	Sampled map[string]*Sampled
 
-	// Weight is the sampler's, Weights the sum of those of the samplers that run.
+	// Weight is the weight of the sampler. Weights is the sum of the weights of all running
+	// samplers.
 	Weight, Weights int
-	// Perf is shared by the samplers on perf events; nil for all others.
+	// Perf is shared by the samplers on perf events. It is nil for all others.
 	Perf *Perf
 }
 
-// IsHot reports whether a process is in one of the units: the one with a pid and start
-// time, or in a cgroup or container. What is not known of it is 0 or empty.
+// IsHot reports whether a process is in one of the units, by its pid and start time, cgroup
+// or container. Unknown properties of the process are 0 or empty.
 func IsHot(units []hotunitsextension.Unit, who procfs.Process, path, container string) bool {
 	return hotUnit(units, who, path, container) >= 0
 }
 
-// hotUnit returns the index of the first unit that a process is in; -1 for none.
+// hotUnit returns the index of the first unit that a process is in, or -1.
 func hotUnit(units []hotunitsextension.Unit, who procfs.Process, path, container string) int {
 	return slices.IndexFunc(units, func(u hotunitsextension.Unit) bool {
 		return u.PID > 0 && u.PID == who.PID && (u.Start == 0 || who.Start == 0 || u.Start == who.Start) ||
@@ -106,8 +108,8 @@ func hotUnit(units []hotunitsextension.Unit, who procfs.Process, path, container
 	})
 }
 
-// When selects what a sampler that costs more than others samples: the value of
-// the key when.
+// When is the value of the key when. It selects the processes of a sampler that costs more
+// than others.
 type When string
 
 // The values of when.
@@ -124,8 +126,8 @@ func (w When) Check() error {
 	return nil
 }
 
-// Resolve reports whether a sampler samples hot units alone, and why; hot is nil
-// without a hot_units extension.
+// Resolve reports whether a sampler samples only hot units, and why. hot is nil without a
+// hot_units extension.
 func (w When) Resolve(hot *hotunitsextension.HotUnits) (isHot bool, why string, err error) {
 	switch {
 	case w == WhenHot && hot == nil:

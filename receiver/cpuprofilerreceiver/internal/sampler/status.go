@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/collector/component/componentstatus"
 )
 
-// Status reports the component's status: OK, or a recoverable error with all that is
-// wrong now.
+// Status reports the component's status, which is OK or a recoverable error with all
+// current problems.
 type Status struct {
 	Host component.Host
 
@@ -30,7 +30,7 @@ const (
 	numParts
 )
 
-// Report sets the status of a part; nil is OK.
+// Report sets the status of a part. nil means OK.
 func (s *Status) Report(of Part, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// maxFiles bounds the files that are known, readable or not.
+	// maxFiles bounds the known files, readable or not.
 	maxFiles = 8192
-	// checkInterval is the minimum time between two checks of whether a file that is
-	// mapped again has changed.
+	// checkInterval is the minimum time between two checks whether a file that is mapped
+	// again has changed.
 	checkInterval = time.Second
 	// retryInterval is the time until a file that could not be read is tried again through
 	// the same process. It may be readable through another process, which is tried at once.
@@ -33,37 +33,38 @@ const (
 	// idleTimeout is the time for which an unused object stays open. An open file keeps the disk
 	// space of an image that was deleted.
 	idleTimeout = 10 * time.Minute
-	// A debug file that could not be looked for is looked for again, through the next
-	// process that maps the file or has samples in it: after checkInterval, then after twice
-	// as long each time, up to maxLookInterval. After warnLooks looks it is logged, once in
-	// warnInterval.
+	// A failed search for a debug file is repeated through the next process that maps the
+	// file or has samples in it. It is repeated after checkInterval, then after twice as
+	// long each time, up to maxLookInterval. After warnLooks searches it is logged, once
+	// per warnInterval.
 	maxLookInterval = time.Minute
 	warnLooks       = 4
 	warnInterval    = 10 * time.Minute
 )
 
-// image identifies an object: by its file, and by the one with the symbols that were
-// stripped, if any.
+// image identifies an object by its file, and by the file with its stripped symbols, if
+// there is one.
 type image struct{ file, debug mappedfile.ID }
 
-// file is the state of one file. The fields below ready are set before it is closed,
-// and read after that.
+// file is the state of one file. The fields below ready are set before ready is closed, and
+// read after that.
 type file struct {
 	ready chan struct{}
-	// checked is guarded by the cache's lock.
+	// The cache's lock guards checked.
 	checked time.Time
-	// late is set if the file did not answer when it was loaded. It may still.
+	// late is set if the file did not answer in time when it was loaded. It may still
+	// answer.
 	late atomic.Bool
 
 	object *object
 	image  image
-	// failed reports that it could not be read, through the process pid. Of why only the
-	// outcome is kept: paths are long.
+	// failed reports that the file could not be read through the process pid. Only the
+	// outcome of the error is kept, because paths are long.
 	failed  bool
 	pid     int
 	outcome Outcome
-	// looks is the number of times in a row that its debug file could not be looked for; 0
-	// where that is found, or there is none. The next look is at lookAt.
+	// looks is the number of consecutive failed searches for the debug file. It is 0 if the
+	// debug file was found, or does not exist. The next search is at lookAt.
 	looks  int
 	lookAt time.Time
 }
@@ -80,21 +81,21 @@ func pending(ready <-chan struct{}) bool {
 	}
 }
 
-// cache has the open object files. Its methods are called with the Symbolizer's lock
-// held.
+// cache has the open object files. Its methods are called with the Symbolizer's lock held.
 type cache struct {
 	files  *simplelru.LRU[mappedfile.File, *file]
 	images map[image]*object
 	open   map[*object]struct{}
 
 	bytes, maxBytes int64
-	// descriptors is the number that the open objects have, maxObjects its bound.
+	// descriptors is the number of descriptors of the open objects, maxObjects is its
+	// bound.
 	descriptors, maxObjects int
 	clock                   uint64
 	evictions               uint64
 	// discard makes the worker close a file.
 	discard func(*mappedfile.Reader)
-	// standing returns how an object stands when others need its memory.
+	// standing returns the standing of an object in the order of eviction.
 	standing func(*object) standing
 }
 
@@ -112,13 +113,13 @@ func newCache(maxBytes int64, maxObjects int) (*cache, error) {
 	return c, err
 }
 
-// use marks o as the last used.
+// use marks o as the most recently used object.
 func (c *cache) use(o *object, now time.Time) {
 	c.clock++
 	o.used, o.at = c.clock, now
 }
 
-// add adds o, and evicts others to make room for it.
+// add adds o, and evicts other objects to make room for it.
 func (c *cache) add(o *object, i image, now time.Time) {
 	c.open[o] = struct{}{}
 	c.descriptors += o.descriptors()
@@ -127,7 +128,7 @@ func (c *cache) add(o *object, i image, now time.Time) {
 	c.account(o)
 }
 
-// account updates the memory of o, and evicts others while the total is too much.
+// account updates the memory of o, and evicts other objects while the total is too large.
 func (c *cache) account(o *object) {
 	if _, ok := c.open[o]; !ok {
 		return // it was evicted
@@ -178,7 +179,7 @@ func (c *cache) evict(o *object) {
 	}
 }
 
-// tracked opens the file of a mapping, or checks that it is still the open one.
+// tracked opens the file of a mapping, or checks that the open file is still the same.
 func (s *Symbolizer) tracked(m *samples.Mapping) {
 	now := s.cfg.Now()
 	key := mappedfile.FileOf(m)
@@ -215,10 +216,10 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 	})
 }
 
-// run does work that opens and reads the file of a mapping. It takes the CPU time from the
-// budget, and then ends the loading of the file that work returns, if any: whoever waited
-// for that file asks the budget for the next one. It returns an error if the file does not
-// answer, or did not before.
+// run runs work that opens and reads the file of a mapping. It charges the CPU time to the
+// budget, and then ends the loading of the file that work returns, if any. In this order,
+// the next file of a waiting goroutine is checked against the new budget. It returns an
+// error if the file does not answer, or did not answer before.
 func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call) *file) error {
 	if s.cfg.Runner.Refuses(mappedfile.Reading(m)) {
 		return deadline.ErrRefused
@@ -232,18 +233,18 @@ func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call) *file) er
 	})
 }
 
-// retry reports whether to try a file that could not be read through m.
+// retry reports whether to try a failed file again through m.
 func (f *file) retry(m *samples.Mapping, now time.Time) bool {
 	return f.failed && (f.outcome == Unreadable && f.pid != m.PID || now.Sub(f.checked) >= retryInterval)
 }
 
-// look reports whether to look for the debug file again.
+// look reports whether to search for the debug file again.
 func (f *file) look(now time.Time) bool {
 	return !f.loading() && f.looks > 0 && !now.Before(f.lookAt)
 }
 
-// looked notes how the search for the debug file of f ended. A process that has ended
-// does not delay the next look: another process may have the file.
+// looked records the outcome of the search for the debug file of f. An ended process does
+// not delay the next search, because another process may have the file.
 func (s *Symbolizer) looked(f *file, m *samples.Mapping, found bool, err error) {
 	outcome := DebugFileAbsent
 	switch {
@@ -300,7 +301,7 @@ func (s *Symbolizer) load(key mappedfile.File, f *file, m *samples.Mapping) {
 	}
 }
 
-// unreadable is the outcome for a file that could not be opened.
+// unreadable sets the outcome for a file that could not be opened.
 func (s *Symbolizer) unreadable(f *file, m *samples.Mapping, err error) {
 	f.pid, f.failed, f.outcome = m.PID, true, Unreadable
 	s.log.Debug("file not readable", zap.Error(err))
@@ -338,7 +339,7 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key mappedfile.File, f *file, m 
 		return
 	}
 	if err := o.index(s.cfg.CacheBytes / 2); err != nil {
-		// It is logged even where another source works, since some names are missing.
+		// The error is logged even if another source works, because some names are missing.
 		s.log.Debug("some symbols not readable", zap.String("file", m.Path), zap.Error(err))
 		if len(o.sources) == 0 {
 			f.failed, f.outcome = true, Invalid
@@ -355,13 +356,13 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key mappedfile.File, f *file, m 
 		for _, r := range o.files {
 			s.discard(r)
 		}
-		return // nobody looks at it any more
+		return // the Symbolizer is closed
 	}
 	s.cache.add(o, f.image, s.cfg.Now())
 	s.adopt(key, f, o)
 }
 
-// same returns the open object of an image; nil where there is none.
+// same returns the open object of an image, or nil.
 func (s *Symbolizer) same(i image) *object {
 	s.mu.Lock()
 	defer s.mu.Unlock()

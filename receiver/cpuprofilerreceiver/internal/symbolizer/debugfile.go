@@ -23,24 +23,24 @@ import (
 
 const (
 	debugRoot = "/usr/lib/debug"
-	// maxDebugFile bounds the file whose checksum is computed.
+	// maxDebugFile is the maximum size of a file for computing its checksum.
 	maxDebugFile = 1 << 30
 	// maxMiniDebugInfo bounds the compressed symbols in a file, maxMiniSymbols the
-	// decompressed ones. The largest programs of a distribution have 3 and 15 MiB.
+	// decompressed symbols. The largest programs of a distribution have 3 and 15 MiB.
 	maxMiniDebugInfo = 16 << 20
 	maxMiniSymbols   = 64 << 20
 )
 
-// symbolFile is an ELF file with the symbols that were stripped from another one.
+// symbolFile is an ELF file with the symbols that were stripped from another file.
 type symbolFile struct {
 	f      *elffile.File
 	id     mappedfile.ID
 	closer io.Closer // nil where f is in memory
 }
 
-// debugFileOf finds the file with the symbols that were stripped from o, in the root
-// of m's process: by build id, else by the name and checksum in .gnu_debuglink. It
-// returns nil where there is none. An error is why it could not look for one. known
+// debugFileOf finds the file with the symbols that were stripped from o, in the root of m's
+// process. It searches by build id, then by the name and checksum in .gnu_debuglink. It
+// returns nil if there is no such file. It returns an error if it could not search. known
 // reports whether a file was found to belong to o before.
 func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, known func(mappedfile.ID) bool) (*symbolFile, error) {
 	var unsure error
@@ -71,9 +71,9 @@ func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, k
 	return nil, unsure
 }
 
-// tryDebugFile opens a file if it belongs to o: it has the same build id or, where sum
-// is not nil, that checksum and no other build id. An error is why it is not known whether
-// there is such a file.
+// tryDebugFile opens a file if it belongs to o. The file must have the same build id or, if
+// sum is not nil, the same checksum and no other build id. An error means that the
+// existence of such a file is unknown.
 func tryDebugFile(c *deadline.Call, root string, m *samples.Mapping, name string, o *object, sum *uint32, known func(mappedfile.ID) bool) (*symbolFile, error) {
 	opened, fileID, err := mappedfile.OpenRegular(c, root, m.PID, m.Root, name)
 	switch {
@@ -99,7 +99,8 @@ func tryDebugFile(c *deadline.Call, root string, m *samples.Mapping, name string
 	return nil, nil
 }
 
-// checksum returns a file's checksum as in .gnu_debuglink; 0 for one that is too large.
+// checksum returns a file's checksum as in .gnu_debuglink, or 0 for a file that is too
+// large.
 func checksum(file io.ReaderAt, size int64) uint32 {
 	if size > maxDebugFile {
 		return 0
@@ -134,8 +135,8 @@ func debugLink(f *elffile.File) (name string, sum uint32, ok bool) {
 	return name, binary.LittleEndian.Uint32(b[at:]), true
 }
 
-// miniDebugInfo decompresses the ELF file in .gnu_debugdata. It returns nil where there
-// is none.
+// miniDebugInfo decompresses the ELF file in .gnu_debugdata. It returns nil if there is
+// none.
 func miniDebugInfo(f *elffile.File, limit int64) (*symbolFile, error) {
 	s, ok := f.Section(".gnu_debugdata")
 	if !ok {
@@ -156,7 +157,8 @@ func miniDebugInfo(f *elffile.File, limit int64) (*symbolFile, error) {
 	return &symbolFile{f: d}, nil
 }
 
-// isStripped reports whether a file has no .symtab, which may be in another file then.
+// isStripped reports whether a file has no .symtab. The .symtab may be in another file
+// then.
 func isStripped(f *elffile.File) bool {
 	for _, s := range f.Sections {
 		if s.Kind == elf.SHT_SYMTAB {

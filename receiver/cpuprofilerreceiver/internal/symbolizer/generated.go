@@ -26,60 +26,62 @@ import (
 )
 
 const (
-	// maxGenerated bounds the processes that are known to run code without a file, with
-	// a perf map or not.
+	// maxGenerated bounds the known processes that run code without a file, with or without
+	// a perf map.
 	maxGenerated = 1024
-	// mapInterval is the minimum time between two readings of a perf map,
-	// retryMapInterval that between two searches for a missing one.
+	// mapInterval is the minimum time between two reads of a perf map. retryMapInterval is
+	// the minimum time between two searches for a missing perf map.
 	mapInterval      = time.Second
 	retryMapInterval = 5 * time.Second
-	// maxMapFile bounds what is read of a perf map. That of a large program has some
-	// 10 MiB.
+	// maxMapFile bounds the bytes that are read of a perf map. The perf map of a large
+	// program has about 10 MiB.
 	maxMapFile = 128 << 20
-	// maxTail is the number of last bytes that are kept, to distinguish a file that was
-	// rewritten from one that grew.
+	// maxTail is the number of last bytes that are kept, to distinguish a rewritten file
+	// from a file that grew.
 	maxTail = 64
 )
 
-// generated is the code that a process has generated. The first fields are the
-// worker's.
+// generated is the code that a process has generated. Only the worker uses the first
+// fields.
 type generated struct {
 	procfs.Process // Start is 0 until it is read
 
 	file *mappedfile.Reader
 	id   mappedfile.ID // without the size and the times, which change
-	// late is set if what is read for it did not answer in time. It may still.
+	// late is set if a read for this process did not end in time. The read may still end.
 	late atomic.Bool
 	read *perfmap.Map
-	// offset is the end of what was read of the file, tail the bytes before that.
+	// offset is the end of the part of the file that was read, tail has the bytes before
+	// it.
 	offset int64
 	tail   []byte
 
-	// These are guarded by the Symbolizer's lock.
+	// The Symbolizer's lock guards the fields below.
 
 	index   *perfmap.Index // nil where there is none
 	runtime samples.FrameType
-	// outcome is the outcome where index is nil.
+	// outcome is the outcome if index is nil.
 	outcome Outcome
-	// ready is closed when the last reading, requested at asked, is over.
+	// ready is closed when the last read, requested at the time asked, has ended.
 	ready chan struct{}
 	asked time.Time
-	// held is the memory of the index, named that of known.
+	// held is the memory of the index, named is the memory of known.
 	held, named int64
 	open        bool   // whether file is open
 	batch       uint64 // the last one that it had samples in
 
-	// These are Resolve's. known has answers of the index answered, by its entries.
+	// Only Resolve uses the fields below. known has answers of the index answered, by
+	// entry.
 
 	known    map[int]answer
 	answered *perfmap.Index
 }
 
-// errNoMap is returned where a process has no perf map.
+// errNoMap is returned if a process has no perf map.
 var errNoMap = errors.New("the process has no perf map")
 
-// resolveGenerated resolves code that no object file backs. Such code changes, so again
-// is true where the location is to be resolved again with the next batch.
+// resolveGenerated resolves code without an object file. Such code changes, so again
+// reports whether to resolve the location again in the next batch.
 func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (outcome Outcome, again bool) {
 	if pid <= 0 {
 		return NoFile, false
@@ -97,8 +99,8 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 		interval = retryMapInterval
 	}
 	if g.ready == nil || now.Sub(g.asked) >= interval && !pending(g.ready) {
-		// Resolve is the only sender. While the worker serves another request, the
-		// current index is used.
+		// Resolve is the only sender. While the worker serves another request, the current
+		// index is used.
 		if len(s.urgent) < cap(s.urgent) && s.cfg.Budget.May(pid) {
 			g.ready, g.asked = make(chan struct{}), now
 			s.urgent <- request{generated: g, ready: g.ready}
@@ -144,13 +146,13 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 	return Resolved, true
 }
 
-// holdNames sets the memory of a process's known names, and drops other processes to
-// make room.
+// holdNames sets the memory of a process's known names, and drops other processes to make
+// room.
 func (s *Symbolizer) holdNames(g *generated, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.knows(g) {
-		return // what it holds goes with it
+		return // the memory of g is already released
 	}
 	s.generatedBytes += size - g.named
 	g.named = size
@@ -163,7 +165,7 @@ func (s *Symbolizer) knows(g *generated) bool {
 	return ok && known == g
 }
 
-// makeRoom drops processes other than g until the perf maps keep their bounds. It is
+// makeRoom drops processes other than g until the perf maps are within their bounds. It is
 // called with the lock held.
 func (s *Symbolizer) makeRoom(g *generated) {
 	for s.generatedOpen > s.maxMaps && s.dropLeast(g, func(g *generated) bool { return g.open }) {
@@ -174,9 +176,9 @@ func (s *Symbolizer) makeRoom(g *generated) {
 	}
 }
 
-// dropLeast drops the process, other than but, that gives way first of those for which
-// which returns true. It reports whether there was one, and is called with the lock
-// held.
+// dropLeast drops one process other than but, for which which returns true. It chooses the
+// process with the lowest standing. It reports whether there was one. It is called with the
+// lock held.
 func (s *Symbolizer) dropLeast(but *generated, which func(*generated) bool) bool {
 	var least *generated
 	var rank standing
@@ -202,8 +204,8 @@ func (s *Symbolizer) dropGenerated(_ int, g *generated) {
 	}
 }
 
-// expireGenerated drops the processes that were not used for idleTimeout. It is called
-// with the lock held.
+// expireGenerated drops the processes that were not used for idleTimeout. It is called with
+// the lock held.
 func (s *Symbolizer) expireGenerated(now time.Time) {
 	for _, g := range s.generated.Values() {
 		if now.Sub(g.asked) >= idleTimeout {
@@ -212,10 +214,10 @@ func (s *Symbolizer) expireGenerated(now time.Time) {
 	}
 }
 
-// serveGenerated reads the perf map of a process for as long as it answers.
+// serveGenerated reads the perf map of a process until a read does not answer.
 func (s *Symbolizer) serveGenerated(r request) {
 	g := r.generated
-	root, _ := procfs.At(s.cfg.Root).Root(g.PID) // of a process that has ended, nothing is opened
+	root, _ := procfs.At(s.cfg.Root).Root(g.PID) // no file of an ended process is opened
 	g.late.Store(false)
 	err := s.cfg.Runner.Run(deadline.Key{Root: root}, fmt.Sprintf("perf map of process %d", g.PID), deadline.ReadLimit, func(c *deadline.Call) {
 		defer close(r.ready)
@@ -232,7 +234,7 @@ func (s *Symbolizer) serveGenerated(r request) {
 	}
 }
 
-// readGenerated reads what was added to a process's perf map.
+// readGenerated reads the new part of a process's perf map.
 func (s *Symbolizer) readGenerated(c *deadline.Call, root uint64, g *generated) {
 	if g.file != nil {
 		g.file.Use(c)
@@ -256,8 +258,7 @@ func (s *Symbolizer) readGenerated(c *deadline.Call, root uint64, g *generated) 
 	}
 }
 
-// follow opens the perf map of a process, if it is not open, and reads what was added
-// to it.
+// follow opens the perf map of a process, if it is not open, and reads its new part.
 func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 	if now, err := procfs.At(s.cfg.Root).Process(g.PID); err == nil {
 		if g.Start != 0 && g.Start != now.Start {
@@ -265,7 +266,7 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 		}
 		g.Process = now
 	} else if g.file != nil {
-		return s.readOn(g) // what the process wrote before it ended
+		return s.readOn(g) // the process may have written before its end
 	} else {
 		return err
 	}
@@ -296,8 +297,8 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 	return s.readOn(g)
 }
 
-// holdMap sets the perf map of a process, and closes others where they are too many.
-// It reports false where the process was dropped meanwhile.
+// holdMap sets the perf map of a process, and closes others if there are too many. It
+// returns false if the process was dropped meanwhile.
 func (s *Symbolizer) holdMap(g *generated, f *mappedfile.Reader, id mappedfile.ID, runtime samples.FrameType) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,7 +325,7 @@ func (s *Symbolizer) closeMap(g *generated) {
 	g.index, g.held = nil, 0
 }
 
-// readOn reads what was added to the perf map.
+// readOn reads the new part of the perf map.
 func (s *Symbolizer) readOn(g *generated) error {
 	size, err := g.file.Size()
 	if err != nil {
@@ -357,7 +358,7 @@ func (s *Symbolizer) readOn(g *generated) error {
 	return nil
 }
 
-// unchanged reports whether the file still has the bytes that were read last.
+// unchanged reports whether the file still has the bytes in tail.
 func (g *generated) unchanged() bool {
 	var buf [maxTail]byte
 	b := buf[:len(g.tail)]
@@ -365,7 +366,7 @@ func (g *generated) unchanged() bool {
 	return n == len(b) && bytes.Equal(b, g.tail)
 }
 
-// setIndex publishes the index of a process, and drops others to make room.
+// setIndex publishes the index of a process, and drops other processes to make room.
 func (s *Symbolizer) setIndex(g *generated, index *perfmap.Index, outcome Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -381,7 +382,7 @@ func (s *Symbolizer) setIndex(g *generated, index *perfmap.Index, outcome Outcom
 	s.makeRoom(g)
 }
 
-// runtimeIn returns the runtime whose file is in the content of a maps file.
+// runtimeIn returns the runtime with a file in the content of a maps file.
 func runtimeIn(maps []byte) samples.FrameType {
 	for line := range strings.Lines(string(maps)) {
 		if i := strings.IndexByte(line, '/'); i >= 0 {

@@ -25,20 +25,20 @@ import (
 const (
 	maxKernelSymbols = 1 << 21
 	maxKallsymsBytes = 256 << 20
-	// maxKernelFunction bounds the last function before a gap, since kallsyms has no
+	// maxKernelFunction bounds the last function before a gap, because kallsyms has no
 	// sizes.
 	maxKernelFunction = 1 << 20
 	noName            = 1<<32 - 1
 )
 
-// errHidden is returned by KernelSymbols where all addresses are shown as zero.
+// errHidden is returned by KernelSymbols if all addresses are shown as zero.
 var errHidden = errors.New("/proc/kallsyms shows no addresses: kernel functions stay without names; " +
 	"CAP_SYSLOG, or kernel.kptr_restrict=0 with kernel.perf_event_paranoid of at most 1, would show them")
 
-// kernelSymbols is /proc/kallsyms: the kernel's and its modules' functions.
+// kernelSymbols is /proc/kallsyms, with the functions of the kernel and its modules.
 type kernelSymbols struct {
-	// addrs is sorted. names are offsets in text, whose lines have a name and maybe a tab
-	// and the module in brackets. noName marks the start of data.
+	// addrs is sorted. names are offsets in text. A line in text has a name, and may have a
+	// tab and the module in brackets. noName marks the start of data.
 	addrs   []uint64
 	names   []uint32
 	text    []byte
@@ -103,12 +103,12 @@ func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 		k.addrs = append(k.addrs, s.addr)
 		k.names = append(k.names, s.name)
 	}
-	// They grew by a quarter at a time; the copies have no room to spare.
+	// The slices grew by a quarter at a time, but their copies have no spare capacity.
 	k.addrs, k.names, k.text = slices.Clone(k.addrs), slices.Clone(k.names), slices.Clone(k.text)
 	return k, nil
 }
 
-// parseKallsyms splits a line into address, type, and the name with what follows it.
+// parseKallsyms splits a line into address, type, and the rest, which starts with the name.
 func parseKallsyms(line []byte) (addr uint64, kind byte, name []byte, ok bool) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	i := 0
@@ -133,7 +133,8 @@ func parseKallsyms(line []byte) (addr uint64, kind byte, name []byte, ok bool) {
 	return addr, line[i+1], line[i+3:], true
 }
 
-// kernelRank orders the names of one address: the highest is shown. It is 0 for data.
+// kernelRank orders the names of one address. The name with the highest rank is shown. The
+// rank of data is 0.
 func kernelRank(kind byte) uint8 {
 	switch kind {
 	case 'T':
@@ -189,8 +190,8 @@ func loadKernelSymbols(root string) (*kernelSymbols, error) {
 	return k, nil
 }
 
-// kernelSymbolsShown returns an error where kallsyms has no addresses. It reads only
-// the beginning.
+// kernelSymbolsShown returns an error if kallsyms has no addresses. It reads only the
+// beginning.
 func kernelSymbolsShown(root string) error {
 	f, err := os.Open(procfs.At(root).Path("kallsyms"))
 	if err != nil {

@@ -20,26 +20,26 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
-// What a line and a map entry take beside their strings, and a section header with its
-// name, roughly.
+// Estimates of the memory of a line and of a map entry without their strings, and of a
+// section header with its name.
 const (
 	lineSize      = 80
 	entryOverhead = 64
 	sectionSize   = 96
 )
 
-// maxLookupBytes bounds what is read to answer for one address. The longest tables of
-// one Go function are those of generated parsers, about 100 KiB.
+// maxLookupBytes bounds the bytes that are read for one address. Functions of generated
+// parsers have the longest tables of Go functions, about 100 KiB.
 const maxLookupBytes = 4 << 20
 
 var errTooLarge = errors.New("its symbols do not fit the symbol cache")
 
-// source knows functions of an object file.
+// source has functions of an object file.
 type source interface {
-	// Lines returns the functions at pc, a link-time address, the innermost inlined one
-	// first; none where the source does not know.
+	// Lines returns the functions at pc, a link-time address. The innermost inlined
+	// function comes first. The result is empty if the source has no function there.
 	Lines(pc uint64) ([]samples.Line, error)
-	// FrameType returns the type of all its functions.
+	// FrameType returns the type of all functions of the source.
 	FrameType() samples.FrameType
 	// Bytes returns the memory held.
 	Bytes() int64
@@ -51,27 +51,27 @@ type object struct {
 	closer  io.Closer
 	sources []source
 	golang  *goprogram.Table
-	// separate is the open file with the stripped symbols; nil where there is none.
+	// separate is the open file with the stripped symbols, or nil.
 	separate *symbolFile
-	// files are the readers of both.
+	// files are the readers of both files.
 	files []*mappedfile.Reader
 
 	buildID, goBuildID string
 
-	// known are the answers so far, by link-time address.
+	// known has the answers so far, by link-time address.
 	known     map[uint64]answer
 	knownSize int64
 	maxKnown  int64
 
-	// These are the cache's, under its lock.
+	// The fields below belong to the cache, under its lock.
 
 	size  int64 // as counted in the cache's total
 	image image
 	keys  map[mappedfile.File]struct{}
 	used  uint64 // the larger the later
 	at    time.Time
-	// batch is the last one with samples in the object, hot the last one with samples of
-	// a hot unit; 0 is none.
+	// batch is the last batch with samples in the object. hot is the last batch with
+	// samples of a hot unit. 0 means no batch.
 	batch, hot uint64
 }
 
@@ -100,8 +100,8 @@ func newObject(r io.ReaderAt, size int64, closer io.Closer) (*object, error) {
 	return o, nil
 }
 
-// index reads the tables of the object's sources into at most limit bytes. A corrupt
-// source is left out, and err is its error; the others still work.
+// index reads the tables of the object's sources into at most limit bytes. It leaves out a
+// corrupt source and returns its error. The other sources still work.
 func (o *object) index(limit int64) error {
 	o.maxKnown = limit / 4
 	golang, err := goprogram.NewTable(o.f, o.goBuildID, limit)
@@ -127,8 +127,8 @@ func (o *object) index(limit int64) error {
 	return err
 }
 
-// symbols reads the ELF symbols, with the stripped ones where they are found. Where
-// those are corrupt or too many, it reads the others and returns an error as well.
+// symbols reads the ELF symbols, including the stripped symbols if they are found. If the
+// stripped symbols are corrupt or too many, it reads the others and also returns an error.
 func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
 	separate := o.separate
 	var err error
@@ -151,8 +151,7 @@ func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTabl
 	return symbols, nil
 }
 
-// allGo reports whether all code is Go's. Its ELF symbols are many and then need not be
-// read.
+// allGo reports whether all code is Go code. Its many ELF symbols need not be read then.
 func (o *object) allGo(t *goprogram.Table) bool {
 	for _, s := range o.f.Sections {
 		if s.Flags&elf.SHF_EXECINSTR != 0 && s.Size > 0 && !isLinkage(s) &&
@@ -163,7 +162,7 @@ func (o *object) allGo(t *goprogram.Table) bool {
 	return true
 }
 
-// linkage knows the jumps to functions of other files, which no symbol names.
+// linkage has the jumps to functions of other files, which have no symbols.
 type linkage struct{ f *elffile.File }
 
 // isLinkage reports whether a section is a procedure linkage table.
@@ -187,7 +186,7 @@ func (linkage) Bytes() int64 { return 0 }
 
 func (o *object) close() {
 	if o.closer != nil {
-		_ = o.closer.Close() // opened for reading: nothing to lose
+		_ = o.closer.Close() // it was only read, so no data can be lost
 	}
 	o.closeSeparate()
 }
@@ -199,8 +198,8 @@ func (o *object) use(c *deadline.Call) {
 	}
 }
 
-// stuck reports whether a read was given up and has not ended: then nobody may use the
-// object.
+// stuck reports whether a read was given up and has not ended. The object must not be used
+// until then.
 func (o *object) stuck() bool {
 	for _, r := range o.files {
 		if r.Stuck() {
@@ -212,7 +211,7 @@ func (o *object) stuck() bool {
 
 func (o *object) closeSeparate() {
 	if o.separate != nil {
-		_ = o.separate.closer.Close() // opened for reading: nothing to lose
+		_ = o.separate.closer.Close() // it was only read, so no data can be lost
 		o.separate = nil
 	}
 }
@@ -234,8 +233,8 @@ func (o *object) bytes() int64 {
 	return n
 }
 
-// lookup returns the functions of the instruction at a link-time address, which must not
-// be known yet, and the memory of the names that it made.
+// lookup returns the functions of the instruction at a link-time address, which must not be
+// known yet. It also returns the memory of the names that it made.
 func (o *object) lookup(pc uint64) (a answer, made int64, err error) {
 	o.f.SetBudget(maxLookupBytes)
 	shared := int64(0) // names that Go's table holds
@@ -264,8 +263,8 @@ func (o *object) lookup(pc uint64) (a answer, made int64, err error) {
 		held += o.golang.Names()
 	}
 	if held > o.maxKnown {
-		// Starting over costs less than an order of use, and only addresses that no stack
-		// has yet are looked up again.
+		// Starting over costs less than an order of use. Only addresses without a name in
+		// any stack are looked up again.
 		clear(o.known)
 		o.knownSize = 0
 		if o.golang != nil {

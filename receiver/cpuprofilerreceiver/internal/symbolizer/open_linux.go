@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
-// VDSO copies the object file of the vdso from the collector's own memory. The kernel
-// maps the same one into every 64-bit process.
+// VDSO copies the object file of the vdso from the collector's own memory. The kernel maps
+// the same file into every 64-bit process.
 func VDSO() ([]byte, error) {
 	const maxImage = 1 << 20
 	own := procfs.At("")
@@ -44,13 +44,13 @@ func VDSO() ([]byte, error) {
 	return nil, errors.New("no vdso in /proc/self/maps")
 }
 
-// perfMapSlack is the time by which a perf map may be older than its process: the kernel uses
-// different clocks for processes and files.
+// perfMapSlack is the maximum time by which a perf map may be older than its process,
+// because the kernel uses different clocks for processes and files.
 const perfMapSlack = 2 * time.Second
 
-// openPerfMap opens /tmp/perf-PID.map of a process, in its own root and with its pid in
-// its innermost pid namespace. Everybody may write to /tmp, so the file must be a
-// regular one of the process's user or of root, and not older than the process.
+// openPerfMap opens /tmp/perf-PID.map of a process, in its own root and with its pid in its
+// innermost pid namespace. Any user may write to /tmp. So the file must be a regular file
+// of the process's user or of root, and not older than the process.
 func openPerfMap(root string, pid int) (*os.File, mappedfile.ID, error) {
 	proc := procfs.At(root)
 	self, err := proc.Status(pid)
@@ -78,7 +78,7 @@ func openPerfMap(root string, pid int) (*os.File, mappedfile.ID, error) {
 	return f, id, nil
 }
 
-// runtimeOf returns the runtime whose file a process has mapped.
+// runtimeOf returns the runtime with a file that a process has mapped.
 func runtimeOf(root string, pid int) samples.FrameType {
 	maps, err := procfs.ReadFile(procfs.At(root).File(pid, "maps"), procfs.MaxMaps)
 	if err != nil && !errors.Is(err, procfs.ErrTooLarge) {

@@ -5,20 +5,19 @@
 
 // Package symbolizer turns code addresses into functions, files and lines.
 //
-// The sources of an object file are, in this order: Go's pclntab, which survives
-// stripping and knows inlined calls, then the ELF symbols of .symtab and .dynsym. A
-// stripped .symtab is searched in a separate debug file, by build id, then by
-// .gnu_debuglink, then in .gnu_debugdata (MiniDebugInfo). Code that no object file
-// backs has the names of the perf map that its process writes; see package perfmap.
-// Names of the kernel come from kallsyms, those of the vdso from the collector's own
-// copy. An address without a name keeps its mapping and build id, so that a backend can
-// symbolize it later.
+// The first source of an object file is Go's pclntab, which survives stripping and has
+// inlined calls. The second source is the ELF symbols of .symtab and .dynsym. A stripped
+// .symtab is searched in a separate debug file, by build id, then by .gnu_debuglink, then
+// in .gnu_debugdata (MiniDebugInfo). Code without an object file has the names of its
+// process's perf map, see package perfmap. Names of the kernel come from kallsyms, and
+// names of the vdso come from the collector's own copy. An address without a name keeps its
+// mapping and build id, so that a backend can symbolize it later.
 //
-// A worker opens a file as soon as a mapping is first seen, while the process still
-// lives, and only through /proc/PID/map_files or /proc/PID/root: the path alone may be
-// another container's file. Files are not mapped into memory, since a file that shrinks
-// would then kill the collector. Their tables are indexed compactly, and the rest is
-// read on demand.
+// A worker opens a file as soon as a mapping is first seen, while the process is alive. It
+// opens files only through /proc/PID/map_files or /proc/PID/root, because the path alone
+// may be the file of another container. Files are not mapped into memory, because a file
+// that shrinks would then kill the collector. Their tables are indexed compactly, and the
+// rest is read on demand.
 package symbolizer
 
 import (
@@ -42,28 +41,27 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
-// DefaultCacheBytes is the memory for indexes and lines where Config has 0.
+// DefaultCacheBytes is the memory for indexes and lines if Config has 0.
 const DefaultCacheBytes = 64 << 20
 
 // Config configures a Symbolizer.
 type Config struct {
-	// Root is the directory where the host's root is mounted; "" is "/".
+	// Root is the directory where the host's root is mounted. "" means "/".
 	Root string
-	// CacheBytes bounds the indexes and lines of object files; 0 is
-	// DefaultCacheBytes.
+	// CacheBytes bounds the indexes and lines of object files. 0 means DefaultCacheBytes.
 	CacheBytes int64
-	// MaxObjects bounds the open object files, one descriptor each; 0 is
+	// MaxObjects bounds the open object files, one descriptor each. 0 means
 	// DefaultMaxObjects.
 	MaxObjects int
 	// Logger may be nil. A file that cannot be read is logged at debug level.
 	Logger *zap.Logger
-	// Meter measures the worker, not Resolve. It may be nil.
+	// Meter measures the worker, but not Resolve. It may be nil.
 	Meter *cputime.Meter
-	// Budget bounds what Meter measures. It may be nil.
+	// Budget bounds the time of Meter. It may be nil.
 	Budget *cputime.Budget
-	// Runner runs what reads files. It may be nil.
+	// Runner runs reads of files. It may be nil.
 	Runner *deadline.Runner
-	// Now is the clock; nil is time.Now.
+	// Now is the clock. nil means time.Now.
 	Now func() time.Time
 }
 
@@ -72,21 +70,22 @@ type Outcome int
 
 // The outcomes.
 const (
-	// Resolved: it has at least one line.
+	// Resolved means that the location has at least one line.
 	Resolved Outcome = iota
-	// NoSymbol: its file has no name for the address.
+	// NoSymbol means that the file has no name for the address.
 	NoSymbol
-	// NoFile: no object file backs the code; it is compiled just in time, or anonymous.
+	// NoFile means that the code has no object file. It is compiled just in time, or
+	// anonymous.
 	NoFile
-	// Unreadable: the file could not be opened, because the process has ended or the
-	// collector lacks the right.
+	// Unreadable means that the file could not be opened, because the process has ended or
+	// the collector lacks the right.
 	Unreadable
-	// Invalid: the file is not a valid object file, or too large for the cache.
+	// Invalid means that the file is not a valid object file, or too large for the cache.
 	Invalid
-	// Hidden: the kernel hides its symbols from the collector.
+	// Hidden means that the kernel hides its symbols from the collector.
 	Hidden
-	// Pending: the file was not open in time. The location is tried again with the next
-	// batch.
+	// Pending means that the file was not open in time. The location is tried again in the
+	// next batch.
 	Pending
 
 	numOutcomes
@@ -111,12 +110,12 @@ type DebugFile int
 
 // The outcomes.
 const (
-	// DebugFileFound: it is used.
+	// DebugFileFound means that a debug file is used.
 	DebugFileFound DebugFile = iota
-	// DebugFileAbsent: the root of a process that maps the file has none.
+	// DebugFileAbsent means that the root of a process with the file has no debug file.
 	DebugFileAbsent
-	// DebugFileUnknown: that root could not be searched, such as where the process has
-	// ended. It is searched again through another process.
+	// DebugFileUnknown means that the root could not be searched, for example after the
+	// process has ended. The search is repeated through another process.
 	DebugFileUnknown
 
 	numDebugFiles
@@ -127,49 +126,49 @@ func (d DebugFile) String() string { return [...]string{"found", "absent", "unkn
 
 // Counters are the counters of a Symbolizer since it was made, and its content.
 type Counters struct {
-	// Locations counts the locations given to Resolve, by Outcome. Those that were
+	// Locations counts the locations passed to Resolve, by Outcome. Locations that were
 	// resolved before are not counted again.
 	Locations [numOutcomes]uint64
 	// DebugFiles counts the searches for debug files, by DebugFile.
 	DebugFiles [numDebugFiles]uint64
-	// Dropped counts mappings that found Track's queue full, or whose process has caused
-	// too much reading. Their files are opened when they are needed.
+	// Dropped counts mappings when Track's queue was full, or their process had caused too
+	// much reading. Their files are opened when they are needed.
 	Dropped uint64
 	// Evictions counts object files and perf maps that were evicted for others.
 	Evictions uint64
-	// Objects and PerfMaps are the numbers of open files, Bytes the memory for them and
+	// Objects and PerfMaps are the numbers of open files. Bytes is the memory for them and
 	// for the kernel's symbols.
 	Objects, PerfMaps int
 	Bytes             int64
-	// FileBytes, MapBytes and KernelBytes are its parts.
+	// FileBytes, MapBytes and KernelBytes are the parts of Bytes.
 	FileBytes, MapBytes, KernelBytes int64
 }
 
 const (
 	kernelPath = "[kernel.kallsyms]"
-	// queueLength bounds the mappings that wait for the worker: those of a few hundred
-	// programs that start at once.
+	// queueLength bounds the mappings that wait for the worker. It is enough for a few
+	// hundred programs that start at once.
 	queueLength = 2048
-	// DefaultMaxObjects is the number of open object files where Config has 0.
+	// DefaultMaxObjects is the number of open object files if Config has 0.
 	DefaultMaxObjects = 512
-	// openTimeout bounds how long Resolve waits for the worker, in all for a batch. After
-	// it waited in vain, since a file system hangs, it does not wait for the time of
-	// patience.
+	// openTimeout bounds the time that Resolve waits for the worker, in total for a batch.
+	// After a wait without success, because a file system hangs, it does not wait for the
+	// time of patience.
 	openTimeout = 2 * time.Second
 	patience    = 5 * time.Second
-	// kernelInterval is the minimum time between two readings of kallsyms for addresses
-	// that are not in it: modules are loaded at any time.
+	// kernelInterval is the minimum time between two reads of kallsyms for unknown
+	// addresses. Modules may be loaded at any time.
 	kernelInterval = time.Minute
-	// closeLimit bounds how long the end waits for a file to be closed.
+	// closeLimit bounds the wait for a file to be closed at the end.
 	closeLimit     = 100 * time.Millisecond
 	expireInterval = time.Minute
-	// budgetInterval is the time until a file is tried again for which there was no CPU
-	// time.
+	// budgetInterval is the time until a file is tried again after there was no CPU time
+	// for it.
 	budgetInterval = 100 * time.Millisecond
 )
 
-// Symbolizer resolves locations. Track may be called from any goroutine,
-// Resolve from one at a time.
+// Symbolizer resolves locations. Any goroutine may call Track, but only one at a time may
+// call Resolve.
 type Symbolizer struct {
 	cfg Config
 	log *zap.Logger
@@ -185,12 +184,11 @@ type Symbolizer struct {
 	cache      *cache
 	locations  [numOutcomes]uint64
 	debugFiles [numDebugFiles]uint64
-	// warned is the time at which a debug file that could not be looked for was last
-	// logged.
+	// warned is the time of the last log message about a failed search for a debug file.
 	warned time.Time
 
-	// generated has the processes that generate code, by pid. generatedOpen of them have
-	// an open perf map, generatedBytes is the memory of all.
+	// generated has the processes that generate code, by pid. generatedOpen is the number
+	// of these with an open perf map. generatedBytes is the memory of all.
 	generated          *simplelru.LRU[int, *generated]
 	generatedOpen      int
 	generatedBytes     int64
@@ -200,40 +198,40 @@ type Symbolizer struct {
 
 	kernel *kernelSymbols
 
-	// closing are the files that are to be closed; discarded receives when there are.
+	// closing are the files to close. discarded receives when there are any.
 	closing   []*mappedfile.Reader
 	discarded chan struct{}
 	closed    bool
 
-	// batch is the number of the current batch, from 1; hot has the processes of hot
-	// units in it, with the names of these. Both change with the lock held.
+	// batch is the number of the current batch, starting at 1. hot has the processes of hot
+	// units in it, with the names of these units. Both change with the lock held.
 	batch uint64
 	hot   map[int]string
 
 	kernelShown error
 
-	// These are Resolve's.
+	// Only Resolve uses the fields below.
 
 	// call has the waits of the current Take.
 	call *deadline.Call
 
-	// made is the effort for the names of this batch, madeBy the same by pid.
+	// made is the effort for the names of this batch, madeBy is the effort by pid.
 	made   effort
 	madeBy map[int]effort
-	// waited is the time that was waited for the worker in this batch.
+	// waited is the time spent waiting for the worker in this batch.
 	waited time.Duration
 
 	vdso        *object
 	openTimeout time.Duration
 	giveUpUntil time.Time
-	// kernelReady is closed when the requested reading of kallsyms is over; nil before
+	// kernelReady is closed when the requested read of kallsyms has ended. It is nil before
 	// the first request.
 	kernelReady chan struct{}
 	kernelAsked time.Time
 }
 
-// request is for the worker, while Resolve waits: a file, a process's perf map or,
-// without either, the kernel's symbols.
+// request is a request to the worker, while Resolve waits. It has a file or a process's
+// perf map. Without both it is for the kernel's symbols.
 type request struct {
 	file      *file
 	key       mappedfile.File
@@ -242,7 +240,7 @@ type request struct {
 	ready     chan struct{}
 }
 
-// New returns a Symbolizer whose worker runs until Close.
+// New returns a Symbolizer with a worker that runs until Close.
 func New(cfg Config) (*Symbolizer, error) {
 	s, err := prepare(cfg)
 	if err != nil {
@@ -252,7 +250,7 @@ func New(cfg Config) (*Symbolizer, error) {
 	return s, nil
 }
 
-// prepare returns a Symbolizer whose worker does not run.
+// prepare returns a Symbolizer without a running worker.
 func prepare(cfg Config) (*Symbolizer, error) {
 	cfg.Root = cmp.Or(cfg.Root, "/")
 	cfg.CacheBytes = cmp.Or(cfg.CacheBytes, DefaultCacheBytes)
@@ -261,7 +259,7 @@ func prepare(cfg Config) (*Symbolizer, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	// Perf maps, which processes write, must not evict object files, which processes
+	// Perf maps are written by processes, and must not evict object files, which processes
 	// share.
 	maxGeneratedBytes, maxMaps := cfg.CacheBytes/2, max(1, cfg.MaxObjects/4)
 	c, err := newCache(cfg.CacheBytes-maxGeneratedBytes, cfg.MaxObjects-cfg.MaxObjects/4)
@@ -294,8 +292,8 @@ func prepare(cfg Config) (*Symbolizer, error) {
 
 func (s *Symbolizer) start() { s.worker.Go(s.work) }
 
-// Close stops the worker, waits for it, and closes all files. Those that do not answer
-// are left behind.
+// Close stops the worker, waits for it, and closes all files. Files that do not answer are
+// abandoned.
 func (s *Symbolizer) Close() {
 	s.stop.Do(func() { close(s.done) })
 	s.worker.Wait()
@@ -309,8 +307,7 @@ func (s *Symbolizer) Close() {
 	s.closeEvicted(closeLimit)
 }
 
-// closeEvicted closes the files that are not used any more, but for those that do not
-// answer.
+// closeEvicted closes the files that are no longer used, except files that do not answer.
 func (s *Symbolizer) closeEvicted(limit time.Duration) {
 	s.mu.Lock()
 	closing := s.closing
@@ -318,7 +315,7 @@ func (s *Symbolizer) closeEvicted(limit time.Duration) {
 	s.mu.Unlock()
 	for _, f := range closing {
 		if f.Stuck() || errors.Is(s.cfg.Runner.Run(f.Key(), f.Name(), limit, func(c *deadline.Call) {
-			_ = f.CloseIn(c) // opened for reading: nothing to lose
+			_ = f.CloseIn(c) // it was only read, so no data can be lost
 		}), deadline.ErrRefused) {
 			s.mu.Lock()
 			s.closing = append(s.closing, f)
@@ -338,7 +335,7 @@ func (s *Symbolizer) work() {
 	defer tick.Stop()
 	var next *samples.Mapping // of the queue
 	for {
-		// Resolve waits, so it goes first.
+		// Resolve is waiting, so its requests go first.
 		select {
 		case r := <-s.urgent:
 			s.serve(r)
@@ -371,7 +368,7 @@ func (s *Symbolizer) work() {
 			s.cache.expire(s.cfg.Now())
 			s.expireGenerated(s.cfg.Now())
 			s.mu.Unlock()
-			s.closeEvicted(deadline.ReadLimit) // those that did not answer before
+			s.closeEvicted(deadline.ReadLimit) // the files that did not answer before
 		case <-s.discarded:
 			s.closeEvicted(deadline.ReadLimit)
 		case <-s.done:
@@ -380,7 +377,7 @@ func (s *Symbolizer) work() {
 	}
 }
 
-// spend does work for a process; 0 is the host.
+// spend does work for a process. The pid 0 is the host.
 func (s *Symbolizer) spend(pid int, work func()) { s.cfg.Budget.Spend(pid, s.cfg.Meter.Do(work)) }
 
 func (s *Symbolizer) serve(r request) {
@@ -404,13 +401,13 @@ func (s *Symbolizer) readKernel() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kernel = k
-	// They take a part of what is for files, and at most three quarters.
+	// The kernel's symbols take a part of the memory for files, and at most three quarters.
 	all := s.cfg.CacheBytes - s.maxGeneratedBytes
 	s.cache.maxBytes = max(all-k.bytes(), all/4)
 }
 
-// Track requests that the file behind m be opened, while its process lives. It never
-// blocks: where the queue is full, the file is opened when it is first needed.
+// Track requests to open the file behind m, while its process is alive. It never blocks. If
+// the queue is full, the file is opened when it is first needed.
 func (s *Symbolizer) Track(m *samples.Mapping) {
 	if !backed(m) {
 		return
@@ -425,9 +422,9 @@ func (s *Symbolizer) Track(m *samples.Mapping) {
 // backed reports whether there may be a file behind m.
 func backed(m *samples.Mapping) bool { return m.Inode != 0 && strings.HasPrefix(m.Path, "/") }
 
-// standing decides what gives way first when memory is short. What had no
-// samples in the current batch or the last one gives way first, in the order of its last
-// use; then the largest; what hot units use gives way last.
+// standing decides the order of eviction when memory is short. Objects without samples in
+// the current batch or the last one are evicted first, in the order of their last use. Then
+// the largest objects are evicted. Objects of hot units are evicted last.
 type standing struct {
 	class int // 0 idle, 1 in use, 2 of a hot unit
 	batch uint64
@@ -444,7 +441,7 @@ func (s *Symbolizer) standing(batch uint64, hot bool, size int64) standing {
 	return standing{class: 1, size: size}
 }
 
-// before reports whether a gives way before b.
+// before reports whether a is evicted before b.
 func (a standing) before(b standing) bool {
 	switch {
 	case a.class != b.class:
@@ -455,8 +452,8 @@ func (a standing) before(b standing) bool {
 	return a.size > b.size
 }
 
-// effort is the cost of making names: memory, and time. The time is CPU time, or the wait
-// for a file that does not answer, since other names wait meanwhile.
+// effort is the cost of making names, as memory and time. The time is CPU time, or the wait
+// for a file that does not answer, because other names wait meanwhile.
 type effort struct {
 	bytes int64
 	time  time.Duration
@@ -468,9 +465,10 @@ func (e effort) within(parts, of int64) bool {
 	return e.bytes < maxMade*parts/of && e.time < maxMaking*time.Duration(parts)/time.Duration(of)
 }
 
-// What names may be made in one batch, in bytes and in time. A process may take an
-// eighth of it, one of a hot unit half; those of hot units together may take it once more.
-// At the bound an address stays without a name until the next batch.
+// The maximum effort for names in one batch, in bytes and in time. A process may take an
+// eighth of it, and a process of a hot unit may take half. All processes of hot units
+// together may take it a second time. At the bound an address stays without a name until
+// the next batch.
 const (
 	maxMade   = 16 << 20
 	maxMaking = 2 * time.Second
@@ -492,8 +490,8 @@ func (s *Symbolizer) named(pid int, took effort) {
 	s.madeBy[pid] = by
 }
 
-// Begin begins a batch. hot has the processes of hot units, whose names and files give
-// way last, with the names of these units.
+// Begin begins a batch. hot has the processes of hot units, with the names of these units.
+// Their names and files are evicted last.
 func (s *Symbolizer) Begin(hot map[int]string) {
 	s.made, s.waited = effort{}, 0
 	clear(s.madeBy)
@@ -503,18 +501,18 @@ func (s *Symbolizer) Begin(hot map[int]string) {
 	s.hot = hot
 }
 
-// Release takes the names of a location back once its batch was emitted. They are
-// remembered here alone, where they are counted: a stack that nobody sees again must
-// not keep them. A name that Resolve did not make, such as [no stack], stays.
+// Release removes the names of a location once its batch was emitted. Only the symbolizer
+// remembers names, because it counts their memory. A stack that is not seen again must not
+// keep them. A name that Resolve did not make, such as [no stack], stays.
 func Release(l *samples.Location) {
 	if len(l.Lines) > 0 && l.Counted != 0 {
 		l.Lines, l.Resolved = nil, false
 	}
 }
 
-// Take runs work that calls Resolve and nothing else of s. It returns an error where a
-// file does not answer: then the work ended in the middle, and no location has a name
-// of that file any more until it answers.
+// Take runs work, which calls only Resolve of s. It returns an error if a file does not
+// answer. The work then ended in the middle, and locations get no names of that file until
+// it answers.
 func (s *Symbolizer) Take(work func()) error {
 	began := s.cfg.Now()
 	err := s.cfg.Runner.Take(deadline.ReadLimit, func(c *deadline.Call) {
@@ -528,12 +526,12 @@ func (s *Symbolizer) Take(work func()) error {
 	return err
 }
 
-// Resolve sets l.Lines, l.Type, the build ids of l.Mapping, and l.Resolved. l is a
-// location of the process pid; 0 is an unknown one. A location of the kernel has Type
+// Resolve sets l.Lines, l.Type, the build ids of l.Mapping, and l.Resolved. l is a location
+// of the process pid, which is 0 if unknown. A location of the kernel has Type
 // samples.FrameKernel and may have no mapping.
 //
-// Where the file is not open yet, Resolve waits, for at most openTimeout in a batch; then
-// l.Resolved stays false, and the caller tries again with the next batch. It also stays
+// If the file is not open yet, Resolve waits, for at most openTimeout in a batch. After
+// that l.Resolved stays false, and the caller tries again in the next batch. It also stays
 // false for code that the process generates, which may be replaced by another function.
 func (s *Symbolizer) Resolve(pid int, l *samples.Location) {
 	if l.Resolved {
@@ -616,8 +614,8 @@ func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcom
 	return Resolved
 }
 
-// objectOf finds or opens the object file behind m. An object with another outcome
-// than Resolved has a build id and no names.
+// objectOf finds or opens the object file behind m. An object with another outcome than
+// Resolved has a build id but no names.
 func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	if m.Path == VDSOPath && s.vdso != nil {
 		return s.vdso, Resolved
@@ -660,8 +658,8 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	return f.object, Resolved
 }
 
-// await waits until ready is closed. It does not wait again for the time of patience
-// after that was in vain.
+// await waits until ready is closed. After a wait without success it does not wait again
+// for the time of patience.
 func (s *Symbolizer) await(ready <-chan struct{}) bool {
 	select {
 	case <-ready:
@@ -730,8 +728,8 @@ func (s *Symbolizer) askKernel() bool {
 	}
 }
 
-// KernelSymbols returns why there are no names of kernel functions, and what would
-// allow them; nil where there are.
+// KernelSymbols returns the reason why kernel functions have no names, with a remedy. It
+// returns nil if they have names.
 func (s *Symbolizer) KernelSymbols() error { return s.kernelShown }
 
 // Counters returns the current counters.

@@ -20,12 +20,12 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// symbol is a function of an ELF symbol table, in 12 bytes: a large C++ program has a
-// million of them. Names are read from the file when they are needed.
+// symbol is a function of an ELF symbol table, in 12 bytes, because a large C++ program has
+// a million of them. Names are read from the file when they are needed.
 type symbol struct {
 	// start is relative to symbolTable.base.
 	start, size uint32
-	// name is an offset in a string table, whose number is in the top bits.
+	// name is an offset in a string table. Its top bits have the number of the table.
 	name uint32
 }
 
@@ -35,15 +35,15 @@ const (
 	maxSymbolName      = 8 << 10
 	// stringTableShift is the first bit of symbol.name that has the table's number.
 	stringTableShift = 30
-	// nestingLimit bounds how many symbols before an address are tried, where the
-	// nearest ones end before it.
+	// nestingLimit bounds how many symbols before an address are tried, if the nearest
+	// symbols end before the address.
 	nestingLimit = 16
 	// aliasLimit bounds how many names of one address are compared.
 	aliasLimit = 16
 )
 
-// symbolTable is the functions of .symtab and .dynsym, and of the separate file that
-// has the stripped ones, by address.
+// symbolTable has the functions of .symtab and .dynsym, and the stripped functions of the
+// separate file, by address.
 type symbolTable struct {
 	f       *elffile.File
 	base    uint64
@@ -51,7 +51,7 @@ type symbolTable struct {
 	strings [3]stringTable
 }
 
-// stringTable is a section with names. held is the memory that it takes.
+// stringTable is a section with names. held is its memory in bytes.
 type stringTable struct {
 	f       *elffile.File
 	section elffile.Section
@@ -63,9 +63,9 @@ type rankedSymbol struct {
 	rank uint8
 }
 
-// newSymbolTable reads the symbol tables of f, and of the separate file with its
-// symbols, which may be nil, without the addresses that skip returns true for. It
-// allocates at most limit bytes.
+// newSymbolTable reads the symbol tables of f, and of the separate file with its symbols,
+// which may be nil. It leaves out addresses for which skip returns true. It allocates at
+// most limit bytes.
 func newSymbolTable(f *elffile.File, separate *symbolFile, limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
 	t := &symbolTable{f: f, base: math.MaxUint64}
 	for _, s := range f.Segments {
@@ -107,8 +107,8 @@ func newSymbolTable(f *elffile.File, separate *symbolFile, limit int64, skip fun
 	return t, nil
 }
 
-// read adds the symbols of a section of f. table is the number of the string table
-// with their names, shifted.
+// read adds the symbols of a section of f. table is the shifted number of the string table
+// with their names.
 func (t *symbolTable) read(found []rankedSymbol, f *elffile.File, s elffile.Section, table uint32, limit int64, skip func(uint64) bool) ([]rankedSymbol, error) {
 	if s.Offset > f.Size {
 		return found, nil
@@ -131,7 +131,7 @@ func (t *symbolTable) read(found []rankedSymbol, f *elffile.File, s elffile.Sect
 		r := rankedSymbol{symbol{start: uint32(value - t.base), size: uint32(min(size, math.MaxUint32)), name: name | table}, rank(info)}
 		if size == 0 {
 			r.rank = 0
-			// It ends with its section; compact ends it at the next symbol.
+			// The symbol ends with its section. compact ends it at the next symbol.
 			r.size = math.MaxUint32
 			if int(shndx) < len(f.Sections) {
 				if s := f.Sections[shndx]; s.Address <= value && value-s.Address < s.Size {
@@ -151,8 +151,8 @@ func (t *symbolTable) read(found []rankedSymbol, f *elffile.File, s elffile.Sect
 	return found, nil
 }
 
-// rank orders the names of one address: the highest is shown. read gives rank 0 to a
-// symbol without a size, which may be a label.
+// rank orders the names of one address. The name with the highest rank is shown. read sets
+// rank 0 for a symbol without a size, which may be a label.
 func rank(info byte) uint8 {
 	switch elf.ST_BIND(info) {
 	case elf.STB_GLOBAL:
@@ -236,7 +236,7 @@ func (t *symbolTable) Lines(pc uint64) ([]samples.Line, error) {
 	return nil, nil
 }
 
-// name returns the name of symbol i, or that of its best alias, see betterAlias.
+// name returns the name of symbol i, or of its best alias, see betterAlias.
 func (t *symbolTable) name(i int) (string, error) {
 	best, err := t.nameOf(t.symbols[i])
 	if err != nil {
@@ -250,7 +250,7 @@ func (t *symbolTable) name(i int) (string, error) {
 	return best, nil
 }
 
-// betterAlias reports whether a reads better than b: it has fewer leading underscores
+// betterAlias reports whether a is a better name than b. It has fewer leading underscores
 // or, with as many, is shorter.
 func betterAlias(a, b string) bool {
 	ua, ub := len(a)-len(strings.TrimLeft(a, "_")), len(b)-len(strings.TrimLeft(b, "_"))
@@ -273,8 +273,8 @@ func (t *symbolTable) nameOf(s symbol) (string, error) {
 	return name, err
 }
 
-// displayName demangles C++ and Rust names, without parameters, since names of Go and
-// C have none either. system is the linker's name where it differs.
+// displayName demangles C++ and Rust names, without parameters, because names of Go and C
+// have none either. system is the linker's name if it is different.
 func displayName(name string) (function, system string) {
 	const maxMangled, maxDemangled = 4 << 10, 13 // 2^13 bytes
 	if !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") || len(name) > maxMangled {

@@ -30,10 +30,10 @@ const (
 	xzDictionaries = 1 << 30
 )
 
-// unxz decompresses the blocks of an .xz file to at most limit bytes. The library's
-// reader of .xz files allocates as much memory as the file requests, up to 4 GiB, so
-// only its LZMA2 decoder is used, with a dictionary of at most limit bytes. Checksums are
-// skipped, as nothing else that is read of the file has one.
+// unxz decompresses the blocks of an .xz file to at most limit bytes. The library's reader
+// of .xz files allocates as much memory as the file requests, up to 4 GiB. So only its
+// LZMA2 decoder is used, with a dictionary of at most limit bytes. Checksums are skipped,
+// because the other parts of the file have no checksums either.
 func unxz(b []byte, limit int) ([]byte, error) {
 	if len(b) < xzHeaderSize || string(b[:6]) != xzMagic || b[6] != 0 {
 		return nil, errXZ
@@ -53,8 +53,8 @@ func unxz(b []byte, limit int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A block refers back to decompressed data alone, so limit is enough. Files usually
-		// have one block; many must not each have the largest dictionary.
+		// A block refers only to decompressed data, so limit is enough. Files usually have
+		// one block. If there are many, they must not all have the largest dictionary.
 		dictionary = max(min(dictionary, limit), lzma.MinDictCap)
 		if dictionaries += dictionary; dictionaries > xzDictionaries {
 			return nil, fmt.Errorf("%w: too many blocks", errXZ)
@@ -80,8 +80,8 @@ func unxz(b []byte, limit int) ([]byte, error) {
 	}
 }
 
-// xzBlockHeader returns the size of the header at the start of b and that of the
-// dictionary. It accepts blocks with LZMA2 alone, as nearly all have.
+// xzBlockHeader returns the size of the header at the start of b and the size of the
+// dictionary. It only accepts blocks with LZMA2 alone, which nearly all blocks have.
 func xzBlockHeader(b []byte) (size, dictionary int, err error) {
 	size = (int(b[0]) + 1) * 4
 	if size > len(b) {

@@ -14,19 +14,19 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// Bounds on what is read of a file, whose sizes may be wrong.
+// Bounds on the parts of a file that are read. The sizes in a file may be wrong.
 const (
-	// maxFrames bounds .eh_frame. That of a browser or a database has some 20 MiB.
+	// maxFrames bounds .eh_frame. A browser or a database has about 20 MiB.
 	maxFrames = 64 << 20
 	maxLoads  = 64
 )
 
-// ErrNoCode is returned for a file without code that could be unwound.
+// ErrNoCode is returned for a file without code that can be unwound.
 var ErrNoCode = errors.New("no executable segment, or one of more than 4 GiB")
 
 // readTable reads a table from an object file of size bytes. The table holds about maxBytes
-// at most; what does not fit is left out. So are corrupt parts of the file: then there is an
-// error and there may be a table as well.
+// at most. Rules that do not fit, and corrupt parts of the file, are left out. For a
+// corrupt part it returns an error, and may also return a table.
 func readTable(r io.ReaderAt, size, maxBytes int64, maxRead uint64) (t *Table, err error) {
 	f, err := elffile.Parse(r, size)
 	if err != nil {
@@ -49,7 +49,7 @@ func readTable(r io.ReaderAt, size, maxBytes int64, maxRead uint64) (t *Table, e
 	return b.finish(), errors.Join(framesErr, goErr, codeErr)
 }
 
-// executable lists the parts of the file that are mapped to be executed.
+// executable lists the parts of the file that are mapped executable.
 func executable(f *elffile.File) []segment {
 	var segments []segment
 	for _, s := range f.Segments {
@@ -74,8 +74,8 @@ func readFrames(f *elffile.File, regs registers, b *tableBuilder, most uint64) e
 	return nil
 }
 
-// frameSection finds .eh_frame by its name or, in files without section headers,
-// through .eh_frame_hdr, as the dynamic linker does. In the second case other data may
+// frameSection finds .eh_frame by its name. In files without section headers it finds
+// .eh_frame through .eh_frame_hdr, like the dynamic linker. In that case other data may
 // follow it.
 func frameSection(f *elffile.File, most uint64) (section []byte, addr uint64, named bool, err error) {
 	if s, ok := f.Section(".eh_frame"); ok && s.Kind != elf.SHT_NOBITS {
@@ -112,8 +112,8 @@ func frameSection(f *elffile.File, most uint64) (section []byte, addr uint64, na
 	return nil, 0, false, nil
 }
 
-// addLinkage adds the procedure linkage tables that .eh_frame does not cover, as in
-// static programs and on AArch64. Their entries jump, and leave the stack as it is.
+// addLinkage adds the procedure linkage tables that .eh_frame does not cover, as in static
+// programs and on AArch64. Their entries are jumps that do not change the stack.
 func (b *tableBuilder) addLinkage(f *elffile.File, regs registers) {
 	entry := rule{cfa: cfaSP, cfaOff: 8, ra: locCFA, raOff: -8}
 	if regs.leafRA {
@@ -122,7 +122,7 @@ func (b *tableBuilder) addLinkage(f *elffile.File, regs registers) {
 	for _, s := range f.Sections {
 		switch s.Name {
 		case ".plt", ".iplt", ".plt.got", ".plt.sec":
-			// Frames of the same addresses were added before, and count.
+			// Frames of the same addresses were added before, and take precedence.
 			if s.Flags&elf.SHF_EXECINSTR != 0 && b.begin(s.Address, s.Address+s.Size) {
 				b.row(s.Address, entry)
 			}
@@ -161,7 +161,7 @@ func readGo(r io.ReaderAt, size int64, regs registers, b *tableBuilder) error {
 	return nil
 }
 
-// goRule returns the rule for Go code whose stack pointer is depth bytes below its
+// goRule returns the rule for Go code in which the stack pointer is depth bytes below its
 // value at the function's entry.
 func goRule(depth int32, regs registers) rule {
 	switch {
@@ -176,13 +176,13 @@ func goRule(depth int32, regs registers) rule {
 	case depth == 0:
 		return rule{cfa: cfaSP, flags: flagGo}
 	}
-	// The return address is the lowest word of the frame; the word below it is the
-	// caller's frame pointer.
+	// The return address is the lowest word of the frame. The word below it is the caller's
+	// frame pointer.
 	return rule{cfa: cfaSP, cfaOff: depth, ra: locSP, fp: locSP, fpOff: -8, flags: flagGo}
 }
 
-// goSpecial returns the rule for the functions of the runtime that have no caller or
-// run on another stack than their caller; false for other functions.
+// goSpecial returns the rule for functions of the runtime without a caller, or with a
+// caller on another stack. It returns false for other functions.
 func goSpecial(name string, regs registers) (rule, bool) {
 	short, ok := strings.CutPrefix(strings.TrimSuffix(name, ".abi0"), "runtime.")
 	if !ok {
@@ -206,8 +206,8 @@ func goSpecial(name string, regs registers) (rule, bool) {
 	return rule{}, false
 }
 
-// signalAMD64 is the rule for the code that a signal handler returns to. The stack
-// pointer is at the ucontext, whose registers from r8 on begin at byte 40.
+// signalAMD64 is the rule for the code that a signal handler returns to. The stack pointer
+// is at the ucontext, in which the registers from r8 on begin at byte 40.
 var signalAMD64 = rule{
 	cfa: cfaSPDeref, cfaOff: 160,
 	ra: locSP, raOff: 168,
@@ -215,7 +215,7 @@ var signalAMD64 = rule{
 	flags: flagSignal,
 }
 
-// guessEntry adds the entry of a program that has no table for it.
+// guessEntry adds the entry of a program without a table for it.
 func (b *tableBuilder) guessEntry() {
 	const size = 64 // more than any C library's _start has
 	if b.entry == 0 || b.entryKnown {

@@ -27,27 +27,27 @@ import (
 
 // Config configures a Cache. Zero limits have defaults.
 type Config struct {
-	// Open opens the file behind a mapping, and identifies it, in a wait of a call.
+	// Open opens and identifies the file behind a mapping, in a wait of a call.
 	Open func(*deadline.Call, *samples.Mapping) (*os.File, mappedfile.ID, error)
-	// Runner runs what reads files. It may be nil.
+	// Runner runs reads of files. It may be nil.
 	Runner *deadline.Runner
 	// VDSO returns the object file that the kernel maps at VDSOPath. It may be nil.
 	VDSO     func() ([]byte, error)
 	VDSOPath string
-	// MaxBytes bounds the memory of all tables, 64 MiB by default, and the .eh_frame that is
-	// in memory while a table is made. A table has at most half of it; what does not fit is
-	// left out. At the bound tables are dropped, first of programs that start and end at
-	// once, then the least recently used.
+	// MaxBytes bounds the memory of all tables, and of the .eh_frame in memory while a
+	// table is made, 64 MiB by default. A table has at most half of it, and rules that do
+	// not fit are left out. At the bound tables are dropped. Tables of programs that start
+	// and end at once come first, then the least recently used.
 	MaxBytes int64
-	// MaxFiles bounds the files that are known, readable or not, 4096 by default. At the
-	// bound one is dropped.
+	// MaxFiles bounds the known files, readable or not, 4096 by default. At the bound one
+	// is dropped.
 	MaxFiles int
-	// Meter measures the making of tables. It may be nil.
+	// Meter measures the CPU time of making tables. It may be nil.
 	Meter *cputime.Meter
-	// Budget bounds what Meter measures. It may be nil.
+	// Budget bounds the time of Meter. It may be nil.
 	Budget *cputime.Budget
 	Logger *zap.Logger
-	// Now is the clock; time.Now by default.
+	// Now is the clock. The default is time.Now.
 	Now func() time.Time
 }
 
@@ -56,8 +56,8 @@ const (
 	defaultMaxFiles = 4096
 	// queueLength bounds the files that wait to be read.
 	queueLength = 1024
-	// checkInterval is the time between two checks of a file in use: whether it has changed, and
-	// whether it can be read by now.
+	// checkInterval is the time between two checks of a file in use. They check whether the
+	// file has changed, and whether it has become readable.
 	checkInterval = 30 * time.Second
 	// clockInterval is the precision of the clock that Lookup reads.
 	clockInterval = 5 * time.Second
@@ -65,20 +65,20 @@ const (
 
 // Stats are the counters of a Cache since it was made, and its content.
 type Stats struct {
-	// Files and Tables are their numbers, Bytes the memory of the tables. A file that
-	// containers share has one table.
+	// Files and Tables are the numbers of files and tables. Bytes is the memory of the
+	// tables. A file that containers share has one table.
 	Files, Tables int
 	Bytes         int64
 	// Built counts tables that were made.
 	Built uint64
-	// Unreadable counts files that could not be opened or are invalid, Incomplete tables
-	// that were cut at their bound.
+	// Unreadable counts files that could not be opened or are invalid. Incomplete counts
+	// tables that were cut at their bound.
 	Unreadable, Incomplete uint64
-	// Evicted counts files that were dropped at a bound, Dropped requests that found the
-	// queue full. Such a file is requested again when it is needed.
+	// Evicted counts files that were dropped at a bound. Dropped counts requests when the
+	// queue was full. Such a file is requested again when it is needed.
 	Evicted, Dropped uint64
-	// LeftOut counts tables that were not kept, because those of programs that run for
-	// longer take the room.
+	// LeftOut counts tables that were not kept, because the tables of longer running
+	// programs take all the room.
 	LeftOut uint64
 }
 
@@ -90,21 +90,23 @@ type entry struct {
 	// checking is set when a check is requested.
 	checking atomic.Bool
 	used     atomic.Uint32
-	// often is set when the file is used at two times of the clock: its programs do not
+	// often is set when the file is used at two times of the clock, so its programs do not
 	// start and end at once.
 	often atomic.Bool
 	// leftOut reports whether there was no room for the table.
 	leftOut bool
-	// ended is the process through which the file was opened in vain, because the process had
-	// ended; else 0. Another process may still have the file.
+	// ended is the process through which the file could not be opened because the process
+	// had ended. It is 0 without such a process. Another process may still have the file.
 	ended int
 }
 
-// idleAfter is the time in seconds without use after which a table gives way to any other.
+// idleAfter is the time in seconds without use after which a table is dropped before any
+// other.
 const idleAfter = 60
 
-// before reports whether e is dropped before other at a time of the clock. Files that run on
-// are dropped last. Among equals, the least recently used file is dropped first.
+// before reports whether e is dropped before other, at a time of the clock. Files of longer
+// running programs are dropped last. Otherwise the least recently used file is dropped
+// first.
 func (e *entry) before(other *entry, now uint32) bool {
 	if of := other.runsOn(now); e.runsOn(now) != of {
 		return of
@@ -112,17 +114,17 @@ func (e *entry) before(other *entry, now uint32) bool {
 	return e.used.Load() < other.used.Load()
 }
 
-// runsOn reports whether programs that run for longer use the file now.
+// runsOn reports whether longer running programs use the file now.
 func (e *entry) runsOn(now uint32) bool { return e.often.Load() && now-e.used.Load() < idleAfter }
 
-// Cache makes and keeps tables. Any goroutine may use it; Lookup never waits for the
-// one that reads files.
+// Cache makes and keeps tables. Any goroutine may use it. Lookup never waits for the
+// goroutine that reads files.
 type Cache struct {
 	cfg Config
 
-	// files is replaced, never changed.
+	// files is replaced by a new map, and never changed.
 	files atomic.Pointer[map[mappedfile.File]*entry]
-	// clock is the number of seconds since began, as the worker last saw it.
+	// clock is the number of seconds since began, at the worker's last look.
 	clock atomic.Uint32
 	began time.Time
 
@@ -132,7 +134,7 @@ type Cache struct {
 	served chan struct{}
 
 	mu      sync.Mutex
-	waiting map[mappedfile.File]struct{} // what is in the queue, or being served
+	waiting map[mappedfile.File]struct{} // files in the queue, or being served
 	logged  time.Time                    // when tables that were left out were logged last
 	stats   Stats
 
@@ -146,7 +148,7 @@ type request struct {
 	mapping *samples.Mapping
 }
 
-// NewCache returns an empty cache, whose worker runs until Close.
+// NewCache returns an empty cache with a worker that runs until Close.
 func NewCache(cfg Config) *Cache {
 	c := newCache(cfg)
 	c.worker.Go(c.work)
@@ -178,7 +180,7 @@ func (c *Cache) Close() {
 	c.worker.Wait()
 }
 
-// keyOf returns the file of a mapping; that of the vdso is zero.
+// keyOf returns the file of a mapping. The file of the vdso is zero.
 func (c *Cache) keyOf(m *samples.Mapping) (key mappedfile.File, ok bool) {
 	if m.Inode == 0 {
 		return key, m.Path == c.cfg.VDSOPath && c.cfg.VDSO != nil
@@ -232,8 +234,8 @@ func (c *Cache) Settle(limit time.Duration) time.Duration {
 	}
 }
 
-// Root reports whether a location is in a function that threads begin with, by the
-// table of its file; false while the file is being read.
+// Root reports whether a location is in a function that threads begin with, by the table of
+// its file. It returns false while the file is being read.
 func (c *Cache) Root(l *samples.Location) bool {
 	if l.Mapping == nil {
 		return false
@@ -283,7 +285,7 @@ func (c *Cache) work() {
 	}
 }
 
-// take serves a request, or drops it where there is no CPU time for it: the file is
+// take serves a request. It drops the request if there is no CPU time for it. The file is
 // requested again when it is needed.
 func (c *Cache) take(r request) {
 	if !c.cfg.Budget.May(r.mapping.PID) {
@@ -299,8 +301,8 @@ func (c *Cache) take(r request) {
 	c.serve(r)
 }
 
-// serve reads the file of a request, unless it is unchanged. It waits for a file that
-// does not answer as long as deadline.ReadLimit; what it yields after that still counts.
+// serve reads the file of a request, unless it is unchanged. It waits for the file for at
+// most deadline.ReadLimit, but uses a later result too.
 func (c *Cache) serve(r request) {
 	err := c.cfg.Runner.Run(mappedfile.Opening(r.mapping), r.mapping.Path, deadline.ReadLimit, func(call *deadline.Call) {
 		c.cfg.Budget.Spend(r.mapping.PID, c.cfg.Meter.Do(func() {
@@ -336,7 +338,7 @@ func (c *Cache) publish(r request, e *entry, err error) {
 	c.files.Store(&files)
 }
 
-// read returns the new state of a file. Where it has no table, err is the reason.
+// read returns the new state of a file. If the file has no table, err is the reason.
 func (c *Cache) read(call *deadline.Call, r request, old *entry) (*entry, error) {
 	e := &entry{at: c.cfg.Now()}
 	if r.key == (mappedfile.File{}) {
@@ -391,9 +393,9 @@ func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
 	return t, err
 }
 
-// evict drops files until the bounds are kept. A new table is dropped itself where only
-// those of programs that run for longer could give way to it, unless its own program does
-// so, or is hot.
+// evict drops files until the bounds are kept. Sometimes only tables of longer running
+// programs could be dropped for a new table. Then the new table itself is dropped, unless
+// its own program runs for longer or is hot.
 func (c *Cache) evict(files map[mappedfile.File]*entry, latest *entry, hot bool) {
 	now := c.clock.Load()
 	for {
@@ -435,8 +437,8 @@ func (c *Cache) logLeftOut(now time.Time) {
 	}
 }
 
-// RetryLeftOut lets the tables that were left out be made again when they are needed: which
-// programs are hot has changed.
+// RetryLeftOut makes the tables that were left out be made again when they are needed. It
+// is called after the set of hot programs has changed.
 func (c *Cache) RetryLeftOut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -445,7 +447,7 @@ func (c *Cache) RetryLeftOut() {
 	c.files.Store(&files)
 }
 
-// held returns the memory and the number of tables, each counted once.
+// held returns the memory and the number of tables. It counts each table once.
 func held(files map[mappedfile.File]*entry) (bytes int64, tables int) {
 	seen := make(map[*Table]struct{}, len(files))
 	for _, e := range files {

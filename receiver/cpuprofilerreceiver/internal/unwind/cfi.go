@@ -17,8 +17,7 @@ type base struct {
 	off  int64
 }
 
-// state is the part of a row that is used, of the table that call frame instructions
-// describe.
+// state is the used part of a row of the table that call frame instructions describe.
 type state struct {
 	cfa    base
 	ra, fp location
@@ -39,11 +38,11 @@ type machine struct {
 	depth      int
 }
 
-// The call frame instructions of DWARF 5, section 7.24, and those of GNU and ARM.
+// The call frame instructions of DWARF 5, section 7.24, and the extensions of GNU and ARM.
 const (
 	cfaAdvanceLoc = 0x40 // the lower 6 bits are the operand
-	cfaOffset     = 0x80 // likewise
-	cfaRestore    = 0xc0 // likewise
+	cfaOffset     = 0x80 // the lower 6 bits are the operand
+	cfaRestore    = 0xc0 // the lower 6 bits are the operand
 	cfaHigh       = 0xc0
 
 	cfaNop              = 0x00
@@ -75,8 +74,8 @@ const (
 	cfaGNUNegOffset     = 0x2f
 )
 
-// run executes instructions and calls emit with each complete row but the last one.
-// It reports whether all were valid and known, and emit returned true. For the
+// run executes instructions and calls emit with each complete row except the last one. It
+// reports whether all instructions were valid and known, and emit returned true. For the
 // instructions of a common information entry, which have no rows, emit is nil.
 func (m *machine) run(r reader, emit func(addr uint64, r rule) bool) bool {
 	advance := func(to uint64) bool {
@@ -106,7 +105,7 @@ func (m *machine) run(r reader, emit func(addr uint64, r rule) bool) bool {
 	return !r.bad
 }
 
-// extended executes an instruction without an operand in its byte.
+// extended executes an instruction without an operand in the instruction's byte.
 func (m *machine) extended(op uint8, r *reader, advance func(uint64) bool) bool {
 	align := m.cie.dataAlign
 	switch op {
@@ -237,10 +236,10 @@ func (m *machine) rule() rule {
 	return r
 }
 
-// signalARM64 is the rule for the code that a signal handler returns to. The table of
-// the kernel's vdso leads to the caller of the interrupted function. This rule leads to
-// the function itself, through the signal frame at the stack pointer: 128 bytes of
-// siginfo, then 184 bytes, then the registers x0 to x30, sp, pc.
+// signalARM64 is the rule for the code that a signal handler returns to. The table of the
+// kernel's vdso leads to the caller of the interrupted function. This rule leads to the
+// function itself, through the signal frame at the stack pointer. The frame has 128 bytes
+// of siginfo, then 184 bytes, then the registers x0 to x30, sp, pc.
 var signalARM64 = rule{
 	cfa: cfaSPDeref, cfaOff: 312 + 8*31,
 	ra: locSP, raOff: 312 + 8*32,
@@ -255,9 +254,9 @@ const (
 	opBreg0      = 0x70
 )
 
-// cfaOf returns how an expression finds the canonical frame address. It knows register
-// + offset, dereferenced or not, and the expression that linkers write for procedure
-// linkage tables.
+// cfaOf returns the rule for the canonical frame address in an expression. It knows
+// register + offset, dereferenced or not, and the expression that linkers write for
+// procedure linkage tables.
 func (regs registers) cfaOf(expr []byte) base {
 	if off, ok := regs.plt(expr); ok {
 		return base{cfaPLT, off}
@@ -283,7 +282,7 @@ func (regs registers) cfaOf(expr []byte) base {
 	return base{kind: cfaBad}
 }
 
-// locationOf returns how an expression finds a register. It knows register + offset.
+// locationOf returns the rule for a register in an expression. It knows register + offset.
 func (regs registers) locationOf(expr []byte) location {
 	reg, off, rest, ok := breg(expr)
 	switch {
@@ -296,7 +295,7 @@ func (regs registers) locationOf(expr []byte) location {
 	return location{kind: locUnknown}
 }
 
-// breg decodes DW_OP_bregN offset, and a DW_OP_plus_uconst after it.
+// breg decodes DW_OP_bregN offset, and an optional DW_OP_plus_uconst after it.
 func breg(expr []byte) (reg uint64, off int64, rest []byte, ok bool) {
 	r := reader{data: expr}
 	op := r.u8()
@@ -311,9 +310,9 @@ func breg(expr []byte) (reg uint64, off int64, rest []byte, ok bool) {
 	return uint64(op - opBreg0), off, expr[r.pos:], !r.bad
 }
 
-// plt recognizes the expression for procedure linkage tables of x86-64: sp + 8, and 8
-// more from byte N of the 16-byte entry on, where it has pushed its number: rsp+8 +
-// ((rip & 15) >= N) << 3. It returns N.
+// plt recognizes the expression for procedure linkage tables of x86-64, rsp+8 + ((rip & 15)
+// >= N) << 3. It adds 8 from byte N of the 16-byte entry on, after the entry has pushed its
+// number. plt returns N.
 func (regs registers) plt(expr []byte) (n int64, ok bool) {
 	const at, lit0, lit15 = 6, 0x30, 0x3f
 	pattern := []byte{opBreg0 + 7, 8, opBreg0 + 16, 0, lit15, 0x1a, 0, 0x2a, lit0 + 3, 0x24, 0x22}

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// maxCode bounds the code of one file whose rules are derived from its instructions. The
+// maxCode bounds the code of one file with rules that are derived from instructions. The
 // code of musl's libc has 400 KiB.
 const maxCode = 2 << 20
 
@@ -45,9 +45,9 @@ type instruction struct {
 	by     int32
 	effect effect
 	call   bool
-	// ends reports whether the next instruction is not executed after this one, table
-	// whether this one may be a jump by a table of addresses. padding fills the space
-	// between functions or before loops.
+	// ends reports whether the next instruction is not executed after this one. table
+	// reports whether this one may be a jump by a table of addresses. padding fills the
+	// space between functions or before loops.
 	ends, table, padding bool
 }
 
@@ -59,7 +59,8 @@ type frameState struct {
 	// function's entry. lost reports that depth is unknown.
 	depth int32
 	lost  bool
-	// saved is the depth at which the caller's frame pointer was stored; 0 is not stored.
+	// saved is the depth at which the caller's frame pointer was stored. 0 means not
+	// stored.
 	saved int32
 	// framed reports whether the frame pointer holds the stack pointer of depth base.
 	framed       bool
@@ -67,8 +68,8 @@ type frameState struct {
 	root, signal bool
 }
 
-// addCode adds the x86-64 code that no table covers, such as musl's libc and hand-written
-// assembly: its rules are derived from the instructions that move the stack pointer.
+// addCode adds x86-64 code without a table, such as musl's libc and hand-written assembly.
+// It derives the rules from the instructions that move the stack pointer.
 func (b *tableBuilder) addCode(f *elffile.File) error {
 	if f.Machine != elf.EM_X86_64 || b.t.code.golang > 0 {
 		return nil
@@ -100,7 +101,7 @@ func (b *tableBuilder) addCode(f *elffile.File) error {
 // addressRange is the code from start to before end.
 type addressRange struct{ start, end uint64 }
 
-// gaps returns the ranges of code without a function that are larger than padding.
+// gaps returns the ranges of code without a function, if they are larger than padding.
 func (b *tableBuilder) gaps() (gaps []addressRange) {
 	const padding = 16
 	covered := slices.Clone(b.functions)
@@ -130,11 +131,12 @@ func (b *tableBuilder) gaps() (gaps []addressRange) {
 	return gaps
 }
 
-// endbr64 begins functions that are called indirectly. The decoder does not know it.
+// endbr64 is the start of functions that are called indirectly. The decoder does not know
+// it.
 var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
 
-// decode decodes code at a link-time address. Bytes that are no instruction end the code
-// before them.
+// decode decodes code at a link-time address. Bytes without a valid instruction end the
+// code before them.
 func decode(code []byte, at uint64) (all []instruction) {
 	for len(code) > 0 {
 		in := instruction{at: at, ends: true}
@@ -227,10 +229,10 @@ func (in *instruction) fill(d *x86asm.Inst) {
 	}
 }
 
-// derive adds the rules of decoded code. A function begins where code is called, and
-// where no jump leads to after the end of another function, or after a call and padding:
-// that call does not return. Code behind a jump, forwards or backwards, has the state of
-// the jump. So the states are found first, in two passes, and the third one adds the rules.
+// derive adds the rules of decoded code. A function begins where code is called. It also
+// begins where no jump leads to, after the end of another function, or after padding behind
+// a call that does not return. Code behind a jump, forwards or backwards, has the state of
+// the jump. So two passes find the states, and the third one adds the rules.
 func (b *tableBuilder) derive(code []instruction) {
 	begins := make(map[uint64]bool)
 	jumps := make(map[uint64]frameState)
@@ -280,7 +282,7 @@ func (b *tableBuilder) derive(code []instruction) {
 	}
 }
 
-// derived adds the rule of an instruction of so many bytes.
+// derived adds the rule of an instruction of size bytes.
 func (b *tableBuilder) derived(in *instruction, s *frameState, size uint64) {
 	if s.framed {
 		b.t.code.framePointer += size
@@ -289,7 +291,7 @@ func (b *tableBuilder) derived(in *instruction, s *frameState, size uint64) {
 	}
 	if in.effect == sigreturn && s.depth == 0 {
 		s.signal = true
-		b.row(in.at-1, signalAMD64) // the handler's return address is that of this instruction
+		b.row(in.at-1, signalAMD64) // the handler returns to this instruction
 	}
 	b.row(in.at, s.rule())
 }

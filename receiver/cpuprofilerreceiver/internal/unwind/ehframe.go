@@ -10,11 +10,11 @@ import (
 	"math"
 )
 
-// registers are DWARF's numbers of the registers that are used.
+// registers are DWARF's numbers of the used registers.
 type registers struct {
 	sp, fp, ra uint64
-	// leafRA reports whether calls leave the return address in a register, where it is
-	// until the callee stores it.
+	// leafRA reports whether calls leave the return address in a register until the callee
+	// stores it.
 	leafRA bool
 }
 
@@ -120,7 +120,7 @@ func (r *reader) cstring() []byte {
 	return r.data[start : r.pos-1]
 }
 
-// DW_EH_PE_*: the encoding of pointers in .eh_frame, a format and a base.
+// DW_EH_PE_*, the encoding of pointers in .eh_frame, with a format and a base.
 const (
 	pointerFormat   = 0x0f
 	pointerRelative = 0x70
@@ -181,15 +181,15 @@ func (r *reader) number(encoding uint8) (uint64, bool) {
 	return v, !r.bad
 }
 
-// cie is a common information entry, which functions share.
+// cie is a common information entry, which several functions share.
 type cie struct {
 	codeAlign uint64
 	dataAlign int64
 	encoding  uint8
 	augmented bool
 	signal    bool
-	// initial is the state in which each function begins. ok is false where the entry is
-	// invalid or has something unknown.
+	// initial is the state at the beginning of each function. ok is false if the entry is
+	// invalid or has unknown parts.
 	initial state
 	ok      bool
 }
@@ -199,18 +199,18 @@ type frames struct {
 	regs registers
 	addr uint64 // of the section
 	to   *tableBuilder
-	// terminated reports whether an entry of length 0 is the last, and other data may
+	// terminated reports whether an entry of length 0 is the last one, and other data may
 	// follow.
 	terminated bool
 	// entry is the address at which the program starts.
 	entry uint64
 	cies  map[int]*cie
-	// skipped counts functions that are invalid or have something unknown.
+	// skipped counts functions that are invalid or have unknown parts.
 	skipped int
 }
 
-// read reads the section. It skips invalid entries, and returns an error where one is
-// longer than the section, so that the next one is not found.
+// read reads the section. It skips invalid entries. It returns an error if an entry is
+// longer than the section, because the next entry cannot be found.
 func (f *frames) read(section []byte) error {
 	f.cies = make(map[int]*cie)
 	for r := (reader{data: section}); r.more(); {
@@ -351,7 +351,7 @@ func (f *frames) readFunction(e *reader, c *cie) bool {
 		return f.to.row(addr, r)
 	})
 	if !ok {
-		// The rest of the function has no rule that could be followed.
+		// The rest of the function has no rule that can be followed.
 		m.state.cfa.kind = cfaBad
 	}
 	code.row(min(m.loc, end), m.rule())
@@ -361,7 +361,7 @@ func (f *frames) readFunction(e *reader, c *cie) bool {
 	return true
 }
 
-// codeOf counts the bytes of one function by how they find its frame.
+// codeOf counts the bytes of one function by the way to find its frame.
 type codeOf struct {
 	start, from uint64
 	last        rule
@@ -370,13 +370,13 @@ type codeOf struct {
 	seen bool // a frame pointer
 }
 
-// The most bytes that prologues and epilogues take.
+// The maximum sizes of prologues and epilogues in bytes.
 const (
 	maxPrologue = 32
 	maxEpilogue = 16
 )
 
-// row begins the next row, and ends the one before.
+// row begins the next row, and ends the previous row.
 func (c *codeOf) row(addr uint64, r rule) {
 	if c.began && addr > c.from {
 		n := addr - c.from
@@ -394,7 +394,7 @@ func (c *codeOf) row(addr uint64, r rule) {
 	c.began, c.from, c.last = true, addr, r
 }
 
-// add adds the function to those of the file.
+// add adds the counts of the function to the counts of the file.
 func (c *codeOf) add(to *coverage) {
 	if c.seen {
 		// A prologue does not count as code without a frame pointer.
@@ -404,7 +404,7 @@ func (c *codeOf) add(to *coverage) {
 	to.other += c.other
 }
 
-// clamp returns v as 32 bits, and false where it has more.
+// clamp returns v as 32 bits, or false if v does not fit.
 func clamp(v int64) (int32, bool) {
 	if v < math.MinInt32 || v > math.MaxInt32 {
 		return 0, false

@@ -15,13 +15,13 @@ type Memory interface {
 	Mapped() []*samples.Mapping
 }
 
-// maxAhead is the number of files up to which all files of a process are read before its
-// stacks need them. A program such as ffmpeg has more than a hundred, and calls few of them:
-// reading them all takes so long that those in its stacks wait.
+// maxAhead is the maximum number of files of a process for which all files are read before
+// its stacks need them. A program such as ffmpeg has more than a hundred files, and calls
+// few of them. Reading them all would delay the files in its stacks.
 const maxAhead = 16
 
-// Sample replaces the stack of a sample, which must have registers, by the one that
-// unwinding finds, and returns how that ends. The stack is valid until the next call.
+// Sample replaces the stack of a sample, which must have registers, by the unwound stack.
+// It returns the way in which the stack ends. The stack is valid until the next call.
 func (u *unwinder) Sample(s *perfevent.Sample, p Memory, generated Generated) End {
 	in := Input{
 		Registers: Registers(s.Registers),
@@ -31,7 +31,7 @@ func (u *unwinder) Sample(s *perfevent.Sample, p Memory, generated Generated) En
 	}
 	pcs, end := u.Unwind(&in, p)
 	if end == Unready {
-		// The other files of the process are needed soon too.
+		// The other files of the process will be needed soon too.
 		if mapped := p.Mapped(); len(mapped) <= maxAhead {
 			for _, m := range mapped {
 				u.tables.Lookup(m)

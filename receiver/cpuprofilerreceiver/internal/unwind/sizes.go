@@ -11,36 +11,37 @@ import (
 
 // sizes decides how many bytes of each stack to copy, by the bytes that unwinding needed.
 // The kernel copies the same number for all programs. It grows at once when the copies of
-// one program end early, and shrinks after calmBatches in which all programs needed less.
+// one program end early. It shrinks after calmBatches in which all programs needed less.
 type sizes struct {
-	// bytes is the number in effect, and one of the levels or the configured size.
+	// bytes is the current number, which is the size of a level or the configured size.
 	bytes int
 	// programs are the needs of each program in this batch.
 	programs map[program]*needs
-	// calm is the number of batches in a row that needed less than bytes, calmed is the
-	// largest number that one of them needed.
+	// calm is the number of consecutive batches that needed less than bytes. calmed is the
+	// largest number that one of these batches needed.
 	calm, calmed int
 }
 
-// needs counts the samples of a program, and by level those that needed so many bytes.
+// needs counts the samples of a program, in total and by the level of the needed bytes.
 type needs struct {
 	samples uint32
 	levels  [levels + 1]uint32
 }
 
-// Level n is leastCopy<<n bytes; the highest one is perfevent.MaxUserStack, and a need
-// beyond it is counted at levels.
+// Level n is leastCopy<<n bytes. The highest one is perfevent.MaxUserStack. A need beyond
+// it is counted at levels.
 const (
 	leastCopy = 2048
 	levels    = 6
 
 	// A size is too small for a program if one of tolerated samples needs more, and at
-	// least leastCut do.
+	// least leastCut samples do.
 	tolerated = 50
 	leastCut  = 8
 	// calmBatches is half a minute with the default export interval.
 	calmBatches = 6
-	// maxPrograms bounds the programs of a batch. Above it, further ones count as one.
+	// maxPrograms bounds the programs of a batch. Above it, all further programs count as
+	// one.
 	maxPrograms = 1024
 )
 
@@ -51,13 +52,13 @@ func newSizes(bytes int) *sizes {
 // sizeOf returns the bytes of a level.
 func sizeOf(level int) int { return min(leastCopy<<level, perfevent.MaxUserStack) }
 
-// levelOf returns the lowest level that has so many bytes.
+// levelOf returns the lowest level of at least the given size.
 func levelOf(bytes int) int {
 	return min(bits.Len(uint(max(bytes-1, 0))/leastCopy), levels)
 }
 
-// add adds a sample of a program that needed so many bytes of its stack's copy. If it was
-// cut off, it needed more.
+// add adds a sample of a program, with the number of bytes that it needed of the copy. If
+// the copy was cut off, the sample needed more.
 func (s *sizes) add(of program, needed int, cut bool) {
 	n := s.programs[of]
 	if n == nil {
@@ -78,13 +79,13 @@ func (s *sizes) add(of program, needed int, cut bool) {
 	}
 }
 
-// set puts a size into effect.
+// set sets the current size.
 func (s *sizes) set(bytes int) {
 	s.bytes, s.calm, s.calmed = bytes, 0, 0
 	clear(s.programs)
 }
 
-// nextBatch ends a batch. Without a sample it decides nothing.
+// nextBatch ends a batch. It ignores a batch without samples.
 func (s *sizes) nextBatch() {
 	if len(s.programs) == 0 {
 		return

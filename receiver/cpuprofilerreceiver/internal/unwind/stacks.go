@@ -18,34 +18,35 @@ type Mode uint8
 
 // The modes.
 const (
-	// FramePointers: the kernel follows frame pointers.
+	// FramePointers means that the kernel follows frame pointers.
 	FramePointers Mode = iota
-	// Copies: the kernel copies the top of each stack, which is unwound by tables.
+	// Copies means that the kernel copies the top of each stack, which is unwound by
+	// tables.
 	Copies
-	// CopiesWhereNeeded is Copies from the first sample on of a process whose executable
-	// or C library keeps no frame pointers.
+	// CopiesWhereNeeded means Copies from the first sample of a process whose executable or
+	// C library has no frame pointers.
 	CopiesWhereNeeded
-	// CopiesAsNeeded is Copies of as many bytes as the sampled programs need.
+	// CopiesAsNeeded means Copies of as many bytes as the sampled programs need.
 	CopiesAsNeeded
 )
 
 // Process has the memory and the stacks of a process.
 type Process interface {
 	Memory
-	// ExecutableAndLibc returns the mappings of the executable and of the C library; nil where
-	// there is none.
+	// ExecutableAndLibc returns the mappings of the executable and of the C library, or nil
+	// for a missing one.
 	ExecutableAndLibc() (executable, libc *samples.Mapping)
-	// Stack returns the stack of a sample; nil for one without frames. WholeStack does
-	// so for one that reaches the thread's entry.
+	// Stack returns the stack of a sample, or nil for a sample without frames. WholeStack
+	// returns the stack of a sample that reaches the thread's entry.
 	Stack(s *perfevent.Sample) *samples.Stack
 	WholeStack(s *perfevent.Sample) *samples.Stack
 }
 
-// StacksConfig configures Stacks. The zero value is FramePointers.
+// StacksConfig configures Stacks. The zero value means FramePointers.
 type StacksConfig struct {
 	Mode Mode
-	// Bytes is the size of copies, with CopiesAsNeeded at first. Tables is what they are
-	// unwound by. FramePointers needs neither.
+	// Bytes is the size of copies, which is the initial size with CopiesAsNeeded. Tables
+	// has the tables to unwind copies. FramePointers needs neither.
 	Bytes  int
 	Tables Tables
 	// What names the sampler in log messages.
@@ -54,7 +55,7 @@ type StacksConfig struct {
 }
 
 // Stacks finds the stacks of a sampler's samples, and decides whether the kernel copies
-// them for that. It belongs to the sampler's reading goroutine.
+// stacks. It belongs to the sampler's reading goroutine.
 type Stacks struct {
 	cfg      StacksConfig
 	unwinder *unwinder
@@ -64,8 +65,8 @@ type Stacks struct {
 	needed bool
 	// patience is the time that unwinding may still wait for tables.
 	patience time.Duration
-	// kept is the last program that was found to keep frame pointers: consecutive samples
-	// are often of one.
+	// kept is the last program that was found to have frame pointers, because consecutive
+	// samples often belong to one program.
 	kept program
 }
 
@@ -82,7 +83,7 @@ func programOf(p Process) program {
 	return program{}
 }
 
-// NewStacks returns Stacks that have found no need of copies.
+// NewStacks returns Stacks that need no copies yet.
 func NewStacks(cfg StacksConfig) *Stacks {
 	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	s := &Stacks{cfg: cfg, unwinder: newUnwinder(cfg.Tables)}
@@ -92,7 +93,7 @@ func NewStacks(cfg StacksConfig) *Stacks {
 	return s
 }
 
-// Copied returns how many bytes to copy of each stack from now on.
+// Copied returns the number of bytes to copy of each stack from now on.
 func (s *Stacks) Copied() int {
 	switch {
 	case s.sizes != nil:
@@ -103,25 +104,26 @@ func (s *Stacks) Copied() int {
 	return 0
 }
 
-// Copies sets how many bytes are copied, where that is not what Copied returned.
+// Copies sets the actual number of copied bytes, if it is different from the result of
+// Copied.
 func (s *Stacks) Copies(bytes int) {
 	if s.sizes != nil {
 		s.sizes.set(bytes)
 	}
 }
 
-// NextBatch is called when samples go to another batch: Copied may have changed.
+// NextBatch is called when samples go to another batch. Copied may have changed.
 func (s *Stacks) NextBatch() {
 	if s.sizes != nil {
 		s.sizes.nextBatch()
 	}
 }
 
-// Wait permits unwinding to wait so long for tables that are being made, until the next
-// call.
+// Wait permits unwinding to wait for at most patience for tables that are being made, until
+// the next call.
 func (s *Stacks) Wait(patience time.Duration) { s.patience = patience }
 
-// Forget forgets that copies are needed: other programs may not need them.
+// Forget resets the need for copies, because other programs may not need them.
 func (s *Stacks) Forget() { s.needed, s.kept = false, program{} }
 
 // Prepare requests the tables of a process before its first sample is read.
@@ -137,14 +139,13 @@ func (s *Stacks) Prepare(p Process) {
 	}
 }
 
-// Of returns the stack of a sample; nil where there is none. For a known stack it
-// allocates nothing.
+// Of returns the stack of a sample, or nil. It does not allocate memory for a known stack.
 func (s *Stacks) Of(p Process, sample *perfevent.Sample) *samples.Stack {
 	return Intern(p, sample, s.Unwind(p, sample, nil))
 }
 
-// Unwind replaces the stack of a sample by the one that unwinding finds. It reports whether
-// that is known to reach the thread's entry. generated may be nil.
+// Unwind replaces the stack of a sample by the unwound stack. It reports whether the stack
+// is known to reach the thread's entry. generated may be nil.
 func (s *Stacks) Unwind(p Process, sample *perfevent.Sample, generated Generated) (whole bool) {
 	sample.User = reached(sample.User)
 	switch {
@@ -156,8 +157,8 @@ func (s *Stacks) Unwind(p Process, sample *perfevent.Sample, generated Generated
 	return false
 }
 
-// Intern returns the stack of a sample, which is known to reach the thread's entry if it is
-// whole; nil where there is none.
+// Intern returns the stack of a sample, or nil. whole reports that the stack is known to
+// reach the thread's entry.
 func Intern(p Process, sample *perfevent.Sample, whole bool) *samples.Stack {
 	if whole {
 		return p.WholeStack(sample)
@@ -165,13 +166,13 @@ func Intern(p Process, sample *perfevent.Sample, whole bool) *samples.Stack {
 	return p.Stack(sample)
 }
 
-// Flat returns the stack of a sample as the kernel found it, by frame pointers.
+// Flat returns the stack of a sample that the kernel unwound by frame pointers.
 func (s *Stacks) Flat(p Process, sample *perfevent.Sample) *samples.Stack {
 	sample.User = reached(sample.User)
 	return p.Stack(sample)
 }
 
-// unwind unwinds the copy of a sample. Where a table is being made for it, it waits.
+// unwind unwinds the copy of a sample. It waits if a table is being made for it.
 func (s *Stacks) unwind(p Process, sample *perfevent.Sample, generated Generated) End {
 	chain := sample.User
 	end := s.unwinder.Sample(sample, p, generated)
@@ -186,7 +187,7 @@ func (s *Stacks) unwind(p Process, sample *perfevent.Sample, generated Generated
 	return end
 }
 
-// look finds out whether a process keeps frame pointers.
+// look finds out whether a process has frame pointers.
 func (s *Stacks) look(p Process) {
 	is := programOf(p)
 	if is == s.kept && is.first != nil {
@@ -212,14 +213,14 @@ func (s *Stacks) look(p Process) {
 	}
 }
 
-// mostAddress is above all user code: no processor that Linux runs on gives user space
-// more than 56 bits.
+// mostAddress is above all user code. No processor that Linux runs on gives user space more
+// than 56 bits.
 const mostAddress = 1 << 56
 
-// reached returns the valid part of the user's half of a stack. Where frame pointers
-// are used for something else, the kernel follows them until it cannot read, and may
-// return values that are not addresses of code; callers end at the first of them. The
-// leaf is the program counter, whatever its value.
+// reached returns the valid part of the user's half of a stack. If the frame pointer
+// register has another use, the kernel follows it until it cannot read. It may then return
+// values that are not addresses of code. Callers end at the first such value. The leaf is
+// the program counter, whatever its value.
 func reached(user []uint64) []uint64 {
 	for i, a := range user {
 		if a == 0 || i > 0 && (a < leastAddress || a >= mostAddress) {

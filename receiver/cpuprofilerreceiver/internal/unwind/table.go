@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// cfaKind is the rule for the canonical frame address: the value of the stack pointer
-// in the caller.
+// cfaKind is the kind of rule for the canonical frame address, which is the value of the
+// stack pointer in the caller.
 type cfaKind uint8
 
 const (
@@ -18,8 +18,8 @@ const (
 	cfaBad                    // the rule cannot be followed
 	cfaSP                     // the stack pointer and an offset
 	cfaFP                     // the frame pointer and an offset
-	cfaSPDeref                // what is stored at the stack pointer and an offset
-	cfaFPDeref                // what is stored at the frame pointer and an offset
+	cfaSPDeref                // the word at the stack pointer and an offset
+	cfaFPDeref                // the word at the frame pointer and an offset
 	cfaPLT                    // see registers.plt
 )
 
@@ -37,12 +37,12 @@ const (
 
 // Flags of a rule.
 const (
-	// flagSignal: the caller was interrupted, so that its address is that of the next
-	// instruction, not of one after a call.
+	// flagSignal means that the caller was interrupted. Its address is the next
+	// instruction, not the instruction after a call.
 	flagSignal = 1 << iota
-	// flagRoot: threads begin here.
+	// flagRoot means that threads begin in the code.
 	flagRoot
-	// flagGo: the code is Go's, which keeps frame pointers.
+	// flagGo means that the code is Go code, which has frame pointers.
 	flagGo
 )
 
@@ -56,8 +56,8 @@ type rule struct {
 
 const (
 	ruleSize = int64(unsafe.Sizeof(rule{}))
-	// maxRules bounds the rules, so that a row has 16 bits for one. Large programs have
-	// some hundreds. At the bound, a new rule becomes ruleBad.
+	// maxRules bounds the rules, so that a row has 16 bits for a rule. Large programs have
+	// a few hundred. At the bound, a new rule becomes ruleBad.
 	maxRules = 1 << 16
 )
 
@@ -75,14 +75,14 @@ type segment struct {
 // Table has the rules of the code of one object file. It does not change.
 type Table struct {
 	segments []segment
-	// base is the link-time address that pcs are relative to.
+	// base is the link-time address that is the base of pcs.
 	base uint64
-	// pcs is sorted; the rule rules[rows[i]] holds from pcs[i] to pcs[i+1].
+	// pcs is sorted. The rule rules[rows[i]] is valid from pcs[i] to pcs[i+1].
 	pcs   []uint32
 	rows  []uint16
 	rules []rule
-	// buckets has the first row of each 1<<shift bytes of code, and last the number of
-	// rows. A search is within one bucket.
+	// buckets has the first row of each 1<<shift bytes of code, and at the end the number
+	// of rows. A search is within one bucket.
 	buckets []uint32
 	shift   uint8
 
@@ -96,9 +96,9 @@ type coverage struct {
 	framePointer, other, golang uint64
 }
 
-// FramePointers reports whether the code keeps frame pointers: at least 90 % of the
-// bytes after prologues find the caller's frame through one. Code without rules does
-// not.
+// FramePointers reports whether the code has frame pointers. In at least 90 % of the bytes
+// after prologues, the caller's frame must be found through a frame pointer. Code without
+// rules has none.
 func (t *Table) FramePointers() bool {
 	with := t.code.framePointer + t.code.golang
 	return with > 0 && with*10 >= (with+t.code.other)*9
@@ -110,7 +110,7 @@ func (t *Table) Bytes() int64 {
 		int64(cap(t.buckets))*4 + int64(cap(t.segments))*int64(unsafe.Sizeof(segment{}))
 }
 
-// address returns the link-time address of what is mapped from a file offset.
+// address returns the link-time address that is mapped from a file offset.
 func (t *Table) address(offset uint64) (uint64, bool) {
 	for i := range t.segments {
 		if s := &t.segments[i]; offset-s.offset < s.size {
@@ -127,7 +127,7 @@ func (t *Table) at(addr uint64) *rule {
 	if b+1 >= uint64(len(t.buckets)) {
 		return &t.rules[ruleNone]
 	}
-	// The row for rel is the last one that is not above it, in the bucket or before it.
+	// The row for rel is the last row that is not above it, in the bucket or before it.
 	lo, hi := t.buckets[b], t.buckets[b+1]
 	for lo < hi {
 		mid := (lo + hi) >> 1
@@ -143,7 +143,7 @@ func (t *Table) at(addr uint64) *rule {
 	return &t.rules[t.rows[lo-1]]
 }
 
-// tableBuilder makes a Table of functions that are added in any order.
+// tableBuilder makes a Table from functions that are added in any order.
 type tableBuilder struct {
 	t     *Table
 	index map[rule]uint16
@@ -156,7 +156,7 @@ type tableBuilder struct {
 	rows      []uint16
 
 	// entry is the address at which the program starts. entryKnown reports whether a
-	// function there was added, afterEntry is the address of the next one; 0 is none.
+	// function at entry was added. afterEntry is the address of the next function, or 0.
 	entry, afterEntry uint64
 	entryKnown        bool
 }
@@ -167,8 +167,8 @@ type function struct {
 	row, rows  uint32
 }
 
-// newTableBuilder returns a builder for the code in segments, whose table has about
-// maxBytes at most; nil where there is no code, or more than 4 GiB.
+// newTableBuilder returns a builder for the code in segments. Its table has at most about
+// maxBytes. It returns nil if there is no code, or more than 4 GiB.
 func newTableBuilder(segments []segment, maxBytes int64) *tableBuilder {
 	lo, hi := ^uint64(0), uint64(0)
 	for _, s := range segments {
@@ -181,7 +181,7 @@ func newTableBuilder(segments []segment, maxBytes int64) *tableBuilder {
 		t:     &Table{segments: segments, base: lo},
 		index: make(map[rule]uint16),
 		limit: hi - lo,
-		// A row takes 6 bytes, and every second one a bucket of 4 bytes.
+		// A row takes 6 bytes, and every second row also takes a bucket of 4 bytes.
 		maxRows: int(min(maxBytes/8, 1<<30)),
 	}
 	b.rule(rule{})
@@ -204,8 +204,8 @@ func (b *tableBuilder) rule(r rule) uint16 {
 	return i
 }
 
-// begin adds a function at the link-time addresses from start to end. It reports false
-// where there is no room, or no code.
+// begin adds a function at the link-time addresses from start to end. It returns false if
+// there is no room, or no code.
 func (b *tableBuilder) begin(start, end uint64) bool {
 	switch {
 	case start > b.entry && (b.afterEntry == 0 || start < b.afterEntry):
@@ -226,9 +226,9 @@ func (b *tableBuilder) begin(start, end uint64) bool {
 	return true
 }
 
-// row adds a rule that holds from a link-time address on to the last function. A
-// function's rows are added by address; one at the address of the last replaces it. It
-// reports false where there is no room.
+// row adds a rule to the last function, valid from a link-time address on. The rows of a
+// function are added by address. A row at the address of the last row replaces it. It
+// returns false if there is no room.
 func (b *tableBuilder) row(addr uint64, r rule) bool {
 	f := &b.functions[len(b.functions)-1]
 	rel := addr - b.t.base
@@ -256,7 +256,7 @@ func (b *tableBuilder) row(addr uint64, r rule) bool {
 	return true
 }
 
-// finish sorts the functions. Of two that overlap, the first counts.
+// finish sorts the functions. The first of two overlapping functions takes precedence.
 func (b *tableBuilder) finish() *Table {
 	t := b.t
 	slices.SortStableFunc(b.functions, func(x, y function) int { return cmp.Compare(x.start, y.start) })

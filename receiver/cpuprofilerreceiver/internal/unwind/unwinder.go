@@ -13,19 +13,19 @@ import (
 // MaxDepth is the maximum number of frames of a stack.
 const MaxDepth = 127
 
-// Registers are those of a thread in user mode that unwinding starts from.
+// Registers are the user mode registers of a thread, where unwinding starts.
 type Registers struct {
 	PC, SP, FP uint64
-	// LR is the link register; 0 where the processor has none.
+	// LR is the link register, or 0 if the processor has none.
 	LR uint64
-	// BCP is the register that HotSpot's interpreter has its place in the bytecode in.
+	// BCP is the register in which HotSpot's interpreter has its position in the bytecode.
 	BCP uint64
 }
 
 // Frame is a frame of generated code.
 type Frame struct {
 	PC, SP, FP uint64
-	// BCP is that of Registers in the innermost frame, else 0.
+	// BCP is Registers.BCP in the innermost frame, and 0 in all other frames.
 	BCP uint64
 	// Exact reports whether PC is the next instruction, not a return address.
 	Exact bool
@@ -40,41 +40,41 @@ func (f *Frame) Load(address uint64) (uint64, bool) {
 	return w.load(address)
 }
 
-// Generated finds the callers of code that no file has.
+// Generated finds the callers of code without a file.
 type Generated interface {
-	// Step makes a frame of such code its caller's, and returns the address that stands for
-	// it. It reports false if it does not know the code.
+	// Step changes a frame of such code to its caller's frame, and returns the address that
+	// stands for the code. It returns false if it does not know the code.
 	Step(f *Frame) (name uint64, ok bool)
 }
 
-// Input holds what one sample has of a thread's stack.
+// Input holds the data of one sample about a thread's stack.
 type Input struct {
 	Registers Registers
 	// Stack is the copied memory from the stack pointer on.
 	Stack []byte
-	// Chain is the stack that the kernel found by frame pointers, which may be deeper
-	// than the copy. It may be empty.
+	// Chain is the stack that the kernel unwound by frame pointers. It may be deeper than
+	// the copy, and it may be empty.
 	Chain []uint64
-	// Generated finds the callers of code that no file has; nil if there is none.
+	// Generated finds the callers of code without a file. It may be nil.
 	Generated Generated
 }
 
-// End is the way a stack ends.
+// End is the way in which a stack ends.
 type End uint8
 
-// How stacks end. All but Whole are truncated.
+// The ends of stacks. All except Whole are truncated.
 const (
-	// Whole stacks end in a function that threads begin with.
+	// Whole means that the stack ends in a function that threads begin with.
 	Whole End = iota
-	// Deep ones have more frames than MaxDepth.
+	// Deep means that the stack has more frames than MaxDepth.
 	Deep
-	// CutOff ones are deeper than the copy.
+	// CutOff means that the stack is deeper than the copy.
 	CutOff
-	// Unready ones end in a file that has not been read yet.
+	// Unready means that the stack ends in a file that has not been read yet.
 	Unready
-	// Lost ones end in code without a rule that leads to its caller.
+	// Lost means that the stack ends in code without a rule that leads to its caller.
 	Lost
-	// endKinds is the number of the above.
+	// endKinds is the number of ends.
 	endKinds
 )
 
@@ -84,17 +84,17 @@ func (e End) String() string {
 
 // Mappings finds mappings of a process.
 type Mappings interface {
-	// Mapping returns what is mapped at an address, nil where no file is.
+	// Mapping returns the mapping at an address, or nil if no file is mapped there.
 	Mapping(address uint64) *samples.Mapping
 }
 
 // Tables finds the table of a mapping's file.
 type Tables interface {
-	// Lookup returns the table; nil where there is none. It reports false where there may
-	// be one later.
+	// Lookup returns the table, or nil if there is none. It returns false if there may be
+	// one later.
 	Lookup(m *samples.Mapping) (*Table, bool)
-	// Settle waits until the tables that were requested are made, or cannot be, and at
-	// most limit. It returns the time that it took.
+	// Settle waits until the requested tables are made, or cannot be made, for at most
+	// limit. It returns the time that it took.
 	Settle(limit time.Duration) time.Duration
 }
 
@@ -102,13 +102,14 @@ type Tables interface {
 type unwinder struct {
 	tables Tables
 	frames [MaxDepth]uint64
-	// needed is the number of bytes of the last stack's copy up to the outermost frame that
-	// was found.
+	// needed is the number of bytes of the last stack's copy up to the outermost frame
+	// found.
 	needed int
 	// generated is the last frame of generated code.
 	generated Frame
 
-	// These are the last lookup: consecutive frames are often of one file.
+	// mapping, table and ready are the last lookup, because consecutive frames often belong
+	// to one file.
 	mapping *samples.Mapping
 	table   *Table
 	ready   bool
@@ -117,17 +118,17 @@ type unwinder struct {
 // newUnwinder returns an unwinder that uses tables.
 func newUnwinder(tables Tables) *unwinder { return &unwinder{tables: tables} }
 
-// No user code is in the first page. AArch64 signs return addresses in the bits above
-// those of the address.
+// No user code is in the first page. AArch64 signs return addresses in the bits above the
+// address.
 const (
 	leastAddress = 4096
 	addressMask  = 1<<48 - 1
 )
 
-// walk is the state of a walk: the registers of the current frame.
+// walk is the state of a walk, with the registers of the current frame.
 type walk struct {
 	pc, sp, fp, lr uint64
-	// fpKnown and lrKnown report whether fp and lr are the frame's.
+	// fpKnown and lrKnown report whether fp and lr belong to the current frame.
 	fpKnown, lrKnown bool
 	// exact reports whether pc is the next instruction, not a return address.
 	exact bool
@@ -145,9 +146,9 @@ func (w *walk) load(addr uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(w.copy[off:]), true
 }
 
-// Unwind returns the addresses of a stack, the leaf first, and how it ends. All but
-// the first, and those that a signal interrupted, are return addresses. The slice is
-// valid until the next call.
+// Unwind returns the addresses of a stack, the leaf first, and the way in which the stack
+// ends. The first address and addresses interrupted by a signal are not return addresses,
+// but all others are. The slice is valid until the next call.
 func (u *unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 	u.mapping = nil
 	w := walk{
@@ -197,8 +198,7 @@ func (u *unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 
 var noRule rule
 
-// rule returns the rule for the current frame. ready is false where the table may come
-// later.
+// rule returns the rule for the current frame. ready is false if the table may come later.
 func (u *unwinder) rule(w *walk, mappings Mappings) (r *rule, ready bool) {
 	at := w.pc
 	if !w.exact {
@@ -223,7 +223,7 @@ func (u *unwinder) rule(w *walk, mappings Mappings) (r *rule, ready bool) {
 	return u.table.at(addr), true
 }
 
-// step goes to the caller by a rule. It returns Whole where it did.
+// step goes to the caller by a rule. It returns Whole if it succeeded.
 func (w *walk) step(r *rule) End {
 	var cfa uint64
 	ok := true
@@ -301,9 +301,9 @@ func (w *walk) step(r *rule) End {
 	return w.enter(pc, cfa, fp, fpKnown, signal)
 }
 
-// enter makes a frame the current one, unless it is impossible: stacks grow downwards,
-// so the caller's frame is above. Only a leaf may have no frame of its own, and a signal
-// handler may have another stack.
+// enter makes a frame the current frame, unless the frame is impossible. Stacks grow
+// downwards, so the caller's frame is above. Only a leaf may have no frame of its own, and
+// a signal handler may have another stack.
 func (w *walk) enter(pc, sp, fp uint64, fpKnown, signal bool) End {
 	if pc &= addressMask; pc < leastAddress {
 		return Lost
@@ -318,7 +318,7 @@ func (w *walk) enter(pc, sp, fp uint64, fpKnown, signal bool) End {
 	return Whole
 }
 
-// beyond returns how a stack ends whose memory at addr was not copied.
+// beyond returns the end of a stack at addr, which was not copied.
 func (w *walk) beyond(addr uint64) End {
 	const farthest = 1 << 30
 	if addr >= w.start && addr-w.start < farthest {
@@ -345,7 +345,7 @@ func (w *walk) byFramePointer() End {
 }
 
 // throughTrampoline goes through a trampoline of CPython, which `python -X perf` makes for
-// each function in memory without a file: its only other word on the stack is 8 bytes of
+// each function in memory without a file. Its only other word on the stack is 8 bytes of
 // alignment below its return address (Objects/asm_trampoline.S).
 func (w *walk) throughTrampoline(mappings Mappings) bool {
 	if w.exact || mappings.Mapping(w.pc-1) != nil {
@@ -355,13 +355,13 @@ func (w *walk) throughTrampoline(mappings Mappings) bool {
 	return ok && mappings.Mapping(pc-1) != nil && w.enter(pc, w.sp+16, w.fp, w.fpKnown, false) == Whole
 }
 
-// splice appends the kernel's stack where the current frame keeps frame pointers: its
-// callers may be deeper than the copy, or on another stack.
+// splice appends the kernel's stack if the current frame has a frame pointer. Its callers
+// may be deeper than the copy, or on another stack.
 func (u *unwinder) splice(w *walk, n int, chain []uint64, r *rule, end End, mappings Mappings) ([]uint64, End) {
 	if r.flags&flagGo == 0 && (r.cfa == cfaNone || u.table == nil || !u.table.FramePointers()) || len(chain) < 2 {
 		return u.frames[:n], end
 	}
-	// A recursive function is in the chain several times.
+	// A recursive function is several times in the chain.
 	times := 0
 	for _, pc := range u.frames[1:n] {
 		if pc == w.pc {

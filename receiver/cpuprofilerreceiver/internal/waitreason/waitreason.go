@@ -1,19 +1,20 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package waitreason finds what a blocked thread waits for, by the kernel's functions on
-// its stack. From the one that left the CPU outward, the first one in the table decides.
-// So a thread that receives from a socket into memory that has to be read from a file
-// waits for the disk, and one that another thread keeps from a socket waits for a lock. A
-// stack without a function of the table is of another wait. poll, select and epoll_wait
-// are: their stacks do not show what the descriptors are.
+// Package waitreason finds the wait reason of a blocked thread, by the kernel's functions
+// on its stack. The search begins at the function that left the CPU and goes outward. The
+// first function in the table decides. So a thread that receives from a socket into memory
+// that has to be read from a file waits for the disk. A thread that waits until another
+// thread releases a socket waits for a lock. A stack without a function of the table is
+// another wait. This includes poll, select and epoll_wait, because their stacks do not show
+// the kind of descriptors.
 //
-// The names hold for Linux 4.18 to 6.18. Those of 6.18 are from the stacks of programs that
-// wait (testdata/stacks.txt) and from its kallsyms, those of 4.18 to 6.8 from the debug
-// information of Ubuntu's kernels as DepSurf lists it (github.com/DepSurf/function), which
-// also shows which functions compilers inline. Several functions of one path are in the
-// table where that differs between kernels. Those of NFS, SMB and 9p, which are modules
-// there, are from the kernel's source.
+// The names hold for Linux 4.18 to 6.18. The names of 6.18 are from the stacks of waiting
+// programs (testdata/stacks.txt) and from its kallsyms. The names of 4.18 to 6.8 are from
+// the debug information of Ubuntu's kernels as DepSurf lists it
+// (github.com/DepSurf/function). DepSurf also shows which functions compilers inline. If
+// this differs between kernels, several functions of one path are in the table. NFS, SMB
+// and 9p are modules in these kernels, so their names are from the kernel's source.
 package waitreason
 
 import (
@@ -22,11 +23,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// functions are those that decide. Suffixes of compilers (.isra.0) and prefixes of system
-// calls (__x64_, __arm64_, __se_, __do_) are removed before.
+// functions are the functions that decide. Suffixes of compilers (.isra.0) and prefixes of
+// system calls (__x64_, __arm64_, __se_, __do_) are removed before the look-up.
 var functions = map[samples.Wait]string{
-	// Sockets of all kinds, also Unix sockets: net/socket.c is above all of them. The others
-	// are there if the compiler made a jump of a call in it.
+	// Sockets of all kinds, also Unix sockets. The functions of net/socket.c are the
+	// outermost ones. The other functions are for kernels in which the compiler made a jump
+	// of a call there.
 	samples.WaitNetwork: `
 		sock_recvmsg sock_sendmsg __sock_sendmsg sock_read_iter sock_write_iter sock_splice_read
 		__sys_recvfrom __sys_recvmsg __sys_recvmmsg ___sys_recvmsg ____sys_recvmsg do_recvmmsg
@@ -40,10 +42,10 @@ var functions = map[samples.Wait]string{
 		unix_wait_for_peer unix_stream_read_generic unix_stream_connect unix_accept`,
 
 	// io_schedule is called for waits that are accounted as I/O: pages (folio_wait_*,
-	// wait_on_page_*), buffers (bit_wait_io), requests (blk_*, rq_qos_wait), throttled writers
-	// (balance_dirty_pages). The others wait for the disk without it: journals, sync(2), and
-	// the servers of network file systems, which are disks to those who read them: NFS
-	// (net/sunrpc/sched.c), SMB, 9p, FUSE.
+	// wait_on_page_*), buffers (bit_wait_io), requests (blk_*, rq_qos_wait), throttled
+	// writers (balance_dirty_pages). The other functions wait for the disk without
+	// io_schedule: journals, sync(2), and the servers of network file systems. To their
+	// readers these are disks: NFS (net/sunrpc/sched.c), SMB, 9p, FUSE.
 	samples.WaitDisk: `
 		io_schedule io_schedule_timeout
 		jbd2_log_wait_commit wait_transaction_locked add_transaction_credits start_this_handle
@@ -79,10 +81,10 @@ var functions = map[samples.Wait]string{
 		alarm_timer_nsleep alarmtimer_do_nsleep sys_nanosleep sys_clock_nanosleep
 		timerfd_read timerfd_read_iter`,
 
-	// These end the search before a function further out decides: io_uring waits for any
-	// kind of request (and calls io_schedule there in releases of July 2023); pages that
-	// are being moved; page faults and allocations, which may happen in all that is above;
-	// netlink is no network; a frozen cgroup.
+	// These functions end the search before a function further out decides. io_uring waits
+	// for any kind of request, and calls io_schedule there in releases of July 2023. The
+	// others are pages that are being moved, page faults and allocations, which may happen
+	// in all of the above, netlink, which is not a network, and a frozen cgroup.
 	samples.WaitOther: `
 		io_cqring_wait
 		migration_entry_wait_on_locked softleaf_entry_wait_on_locked __migration_entry_wait
@@ -92,11 +94,11 @@ var functions = map[samples.Wait]string{
 		__refrigerator`,
 }
 
-// waits has what each of them waits for.
+// waits maps each function to its wait reason.
 var waits = tableOf(functions)
 
-// filesystems are the prefixes of functions that wait for the disk. They are no threads
-// of the kernel that wait for work.
+// filesystems are the prefixes of functions that wait for the disk. Kernel threads that
+// wait for work have no functions with these prefixes.
 var filesystems = [...]string{"ext4_", "jbd2_", "xfs_", "xlog_", "btrfs_"}
 
 func tableOf(of map[samples.Wait]string) map[string]samples.Wait {
@@ -109,8 +111,8 @@ func tableOf(of map[samples.Wait]string) map[string]samples.Wait {
 	return table
 }
 
-// Find sets what threads waited for that were blocked. The locations must have been
-// resolved. A stack that has it already costs no look-up.
+// Find sets the wait reasons of blocked threads. The locations must have been resolved. A
+// stack that already has a wait reason costs no look-up.
 func Find(batch *samples.Batch) {
 	for k := range batch.Keys() {
 		if k.Type.Blocked && k.Stack.Wait == samples.WaitUnknown {
@@ -119,7 +121,7 @@ func Find(batch *samples.Batch) {
 	}
 }
 
-// of returns what a thread waits for with this stack. It is unknown if the kernel's
+// of returns the wait reason of a thread with this stack. It is unknown if the kernel's
 // part is missing, or if a function without a name may decide.
 func of(stack []*samples.Location) samples.Wait {
 	for i, l := range stack {
@@ -145,7 +147,8 @@ func of(stack []*samples.Location) samples.Wait {
 	return samples.WaitOther
 }
 
-// decides returns what a function decides; unknown if it is not in the table.
+// decides returns the wait reason of a function, which is unknown if it is not in the
+// table.
 func decides(name string) samples.Wait {
 	if wait, ok := waits[name]; ok {
 		return wait
@@ -158,8 +161,8 @@ func decides(name string) samples.Wait {
 	return samples.WaitUnknown
 }
 
-// nameOf returns the name of a function of the kernel as it is in the table; empty if
-// it has none.
+// nameOf returns the name of a kernel function in the form of the table. It is empty if the
+// function has no name.
 func nameOf(l *samples.Location) string {
 	if len(l.Lines) == 0 {
 		return ""

@@ -28,23 +28,23 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
-// program holds what is known about a file that processes run. Only the attacher's
-// fields change.
+// program holds the data about a file that processes run. Only the attacher's fields
+// change.
 type program struct {
 	path string
 	site site
-	// allocators is the runtime's own code, at its addresses as linked.
+	// allocators are the link-time address ranges of the runtime's own code.
 	allocators []goprogram.Run
-	// entry and rate are the addresses as linked of the entry point and of
-	// runtime.MemProfileRate; 0 without a symbol.
+	// entry and rate are the link-time addresses of the entry point and of
+	// runtime.MemProfileRate. They are 0 without a symbol.
 	entry, rate uint64
-	// err is why its allocations cannot be sampled.
+	// err is the reason why the program's allocations cannot be sampled.
 	err error
 
 	// hit reports whether an allocation was sampled.
 	hit atomic.Bool
-	// The attacher uses the fields below. quiet reports that the program's silence
-	// was logged, since is when it was attached.
+	// Only the attacher uses the fields below. quiet reports that the absence of samples
+	// was logged. since is the time at which the program was attached.
 	quiet bool
 	since int64
 }
@@ -61,15 +61,14 @@ type member struct {
 	file    mappedfile.ID
 	program *program
 	uprobe  *uprobe.Probe
-	// rate is the program's runtime.MemProfileRate; unknownRate if that cannot be
-	// read.
+	// rate is the program's runtime.MemProfileRate, or unknownRate if it cannot be read.
 	rate atomic.Int64
-	// capture is the time in which it is sampled.
+	// capture is the time during which the process is sampled.
 	capture samples.Capture
 
-	// reservoir is for the reader only.
+	// Only the reader uses reservoir.
 	reservoir reservoir
-	// waiting reports whether the reservoir has anything to emit.
+	// waiting reports whether the reservoir has samples to emit.
 	waiting bool
 }
 
@@ -78,8 +77,8 @@ const unknownRate = -1
 // maxPrograms bounds the files that are remembered, Go programs or not.
 const maxPrograms = 1024
 
-// attacher attaches to the wanted processes. It has a goroutine of its own: the
-// kernel waits when a uprobe is placed and removed.
+// attacher attaches to the wanted processes. It has its own goroutine, because the kernel
+// waits when a uprobe is placed or removed.
 type attacher struct {
 	cfg      Settings
 	files    files
@@ -92,7 +91,7 @@ type attacher struct {
 	keys     map[int]deadline.Key // of processes in this update
 	logged   logged
 
-	// The counters are for others too.
+	// The counters are safe for concurrent use.
 	processes, programs atomic.Int64
 }
 
@@ -137,7 +136,7 @@ func (a *attacher) find(ctx context.Context) {
 	a.failing = err != nil
 }
 
-// update attaches to wanted processes and detaches from the rest.
+// update attaches to wanted processes and detaches from all others.
 func (a *attacher) update(ctx context.Context) {
 	want := make(map[int]procfs.Process, len(a.wanted))
 	for _, p := range a.wanted {
@@ -211,8 +210,8 @@ func (a *attacher) attach(p procfs.Process) error {
 	return nil
 }
 
-// await runs a read of one of a process's files with a deadline. What it sets must not
-// be used after an error: the read may still end.
+// await runs a read of one of a process's files with a deadline. After an error, do not use
+// the variables that the read sets, because it may still run.
 func (a *attacher) await(pid int, name string, read func()) error {
 	key, known := a.keys[pid]
 	if !known {
@@ -235,15 +234,15 @@ func (a *attacher) identify(pid int) (mappedfile.ID, error) {
 	return id, err
 }
 
-// opened is an open file, and what learn needs of it.
+// opened is an open file with the data for learn.
 type opened struct {
 	file  *os.File
 	found *goprogram.Program
 	err   error // of reading found
 }
 
-// open opens the file that a process runs, and reads it if read is set, with a
-// deadline for each read.
+// open opens the file that a process runs, with a deadline for each read. It reads the file
+// only if read is set.
 func (a *attacher) open(pid int, id mappedfile.ID, read bool) (opened, error) {
 	var (
 		o   opened
@@ -264,19 +263,20 @@ func (a *attacher) open(pid int, id mappedfile.ID, read bool) (opened, error) {
 	return o, err
 }
 
-// closeFile closes a file with a deadline: some file systems ask their server even then.
+// closeFile closes a file with a deadline, because some file systems contact their server
+// on closing.
 func (a *attacher) closeFile(f *os.File, id mappedfile.ID) {
 	_ = a.cfg.Runner.Run(id.Key(), f.Name(), deadline.ReadLimit, func(c *deadline.Call) {
 		c.Wait(nil, func() { _ = f.Close() }) // it was only read
 	})
 }
 
-// learn keeps what was read of a file.
+// learn stores the data that was read from a file.
 func (a *attacher) learn(o opened, id mappedfile.ID) *program {
 	p := &program{path: o.file.Name()}
 	found, err := o.found, o.err
 	if found != nil && err != nil && found.Version != "" {
-		// Tables that cannot be read may be those of an unknown release.
+		// Unreadable tables may be the tables of an unknown release.
 		if _, layout := siteOf(found, runtime.GOARCH); layout != nil && !errors.Is(layout, errNoSampling) {
 			err = layout
 		}
@@ -377,7 +377,7 @@ func (a *attacher) publish() {
 	a.programs.Store(int64(len(a.probes)))
 }
 
-// followCPUs starts again after CPUs went offline or came online.
+// followCPUs restarts after CPUs went offline or came online.
 func (a *attacher) followCPUs() {
 	u := a.link.uprobes.Load()
 	if u == nil {
@@ -391,7 +391,7 @@ func (a *attacher) followCPUs() {
 	a.close()
 }
 
-// close closes the rings: nothing is sampled.
+// close closes the rings, which ends sampling.
 func (a *attacher) close() {
 	u := a.link.uprobes.Swap(nil)
 	if u == nil {
@@ -402,7 +402,7 @@ func (a *attacher) close() {
 	}
 }
 
-// end detaches from everything.
+// end detaches from all processes.
 func (a *attacher) end() {
 	a.wanted = nil
 	<-a.link.stopped // until the reader has read everything
@@ -410,7 +410,7 @@ func (a *attacher) end() {
 	a.close()
 }
 
-// report logs what is sampled and what is not, each once.
+// report logs changes of attaching, and each program without samples once.
 func (a *attacher) report() {
 	a.logged.report(a.cfg.Logger, a.cfg.When, len(a.attached), len(a.probes))
 	now := a.cfg.Now()

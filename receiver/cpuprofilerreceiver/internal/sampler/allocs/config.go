@@ -13,13 +13,14 @@ import (
 // Config is the block allocations of the configuration. The sampler needs
 // CAP_SYS_ADMIN, or CAP_PERFMON on kernels that accept it for uprobes.
 type Config struct {
-	// When is hot (only the units that cpu_trigger marks as hot, which needs a
-	// hot_units extension) or always. Default hot with that extension, else always.
-	// While attached it costs the profiled programs, and others that run the same
-	// file, some microseconds per 512 KiB that they allocate.
+	// When is hot (only the units that cpu_trigger marks as hot, which needs a hot_units
+	// extension) or always. Default hot with that extension, else always. While attached,
+	// the sampler costs the profiled programs, and others with the same file, a few
+	// microseconds per 512 KiB that they allocate.
 	When sampler.When `mapstructure:"when"`
-	// MaxSamplesPerMinute is the number of samples that are kept of a process, chosen
-	// at random, 0 to 1000000; the values are scaled. Default 200; 0 keeps all.
+	// MaxSamplesPerMinute is the number of samples that are kept of a process, 0 to
+	// 1000000. They are chosen at random, and the values are scaled. Default 200, and 0
+	// keeps all.
 	MaxSamplesPerMinute int `mapstructure:"max_samples_per_minute"`
 
 	// prevents unkeyed literal initialization
@@ -34,7 +35,7 @@ func DefaultConfig() Config {
 	return Config{MaxSamplesPerMinute: 200}
 }
 
-// Validate returns every fault; the collector names the block.
+// Validate returns all faults. The collector adds the name of the block.
 func (cfg *Config) Validate() error {
 	return errors.Join(
 		cfg.When.Check(),

@@ -13,8 +13,8 @@ import (
 // defaultRate is the runtime's MemProfileRate unless the program sets it.
 const defaultRate = 512 << 10
 
-// weight returns the number of objects that a sampled one of size bytes stands for,
-// if the runtime samples one per rate bytes on average.
+// weight returns the number of objects that a sampled object of size bytes represents, if
+// the runtime samples one object per rate bytes on average.
 func weight(size uint64, rate int64) float64 {
 	if rate <= 1 || size == 0 { // at 1 every allocation is sampled
 		return 1
@@ -22,7 +22,7 @@ func weight(size uint64, rate int64) float64 {
 	return -1 / math.Expm1(-float64(size)/float64(rate))
 }
 
-// round returns one of the two integers next to v, at random so that the mean is v.
+// round returns one of the two integers next to v, at random with mean v.
 func round(v float64, r *rand.Rand) int64 {
 	const most = 1 << 62
 	if v >= most {
@@ -37,8 +37,8 @@ type reservoir struct {
 	kept []allocation
 }
 
-// slot returns where to put the next value offered; false if it is not kept. A
-// returned slot must be filled: it is one of kept from then on.
+// slot returns the memory for the next value, or false if the value is not kept. The caller
+// must fill the returned memory, because it is an element of kept.
 func (s *reservoir) slot(k int, r *rand.Rand) (*allocation, bool) {
 	s.seen++
 	if len(s.kept) < k {
@@ -51,7 +51,7 @@ func (s *reservoir) slot(k int, r *rand.Rand) (*allocation, bool) {
 	return nil, false
 }
 
-// factor returns what to multiply each kept value by.
+// factor returns the factor for each kept value.
 func (s *reservoir) factor() float64 {
 	if len(s.kept) == 0 {
 		return 0
@@ -59,7 +59,7 @@ func (s *reservoir) factor() float64 {
 	return float64(s.seen) / float64(len(s.kept))
 }
 
-// reset empties the reservoir and keeps its memory, unless that is large.
+// reset empties the reservoir. It keeps the memory unless it is large.
 func (s *reservoir) reset() {
 	const much = 1024
 	s.seen = 0

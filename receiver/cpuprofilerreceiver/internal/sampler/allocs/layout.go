@@ -23,31 +23,31 @@ const (
 	rateVariable    = "runtime.MemProfileRate"
 )
 
-// query asks for both, and for the runtime's code.
+// query selects both, and the runtime's code.
 var query = goprogram.Query{Function: sampledFunction, Variable: rateVariable, Size: 8, Runs: ofRuntime}
 
-// The Go releases whose runtime.profilealloc(mp *m, x unsafe.Pointer, size uintptr)
-// was read: in all of them size is the third argument, and the caller passes the
-// slot's size. The register ABI is always on for both machines.
+// The range of Go releases with a known runtime.profilealloc(mp *m, x unsafe.Pointer, size
+// uintptr). In all of them size is the third argument and has the size of the slot. The
+// register ABI is always on for both machines.
 const (
 	firstRelease = 22
 	lastRelease  = 26
 )
 
-// sizeRegister is the register of the third integer argument in Go's internal ABI,
-// by perf's numbers: PERF_REG_X86_CX and PERF_REG_ARM64_X2.
+// sizeRegister is the register of the third integer argument in Go's internal ABI. The
+// numbers are perf's numbers, PERF_REG_X86_CX and PERF_REG_ARM64_X2.
 var sizeRegister = map[elf.Machine]int{elf.EM_X86_64: 2, elf.EM_AARCH64: 2}
 
-// machines are the ELF machines by GOARCH: only the kernel that runs a program can
-// probe it.
+// machines are the ELF machines by GOARCH. A program can only be probed by a kernel of its
+// own architecture.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// LayoutError is returned for a program whose runtime keeps the size of an
-// allocation in an unknown place. The program is refused: with a wrong register
-// every value would be wrong.
+// LayoutError is returned for a program with an unknown register for the size of an
+// allocation. The program is refused, because with a wrong register every value would be
+// wrong.
 type LayoutError struct {
-	// Version is the Go release that the linker recorded, Machine what the program
-	// was built for.
+	// Version is the Go release that the linker recorded. Machine is the architecture of
+	// the program.
 	Version string
 	Machine elf.Machine
 	// Host is this machine's GOARCH.
@@ -63,14 +63,14 @@ func (e *LayoutError) Error() string {
 // errNoSampling is returned for a program without the function.
 var errNoSampling = errors.New("the program has no " + sampledFunction)
 
-// site is the place of the uprobe and what it reads there.
+// site is the position of the uprobe and the register that the uprobe reads.
 type site struct {
-	// offset is the place in the file, address the same as linked.
+	// offset is the position in the file, address is its link-time address.
 	offset, address uint64
 	register        int
 }
 
-// siteOf returns where to probe a program.
+// siteOf returns the site of the uprobe in a program.
 func siteOf(p *goprogram.Program, goarch string) (site, error) {
 	register, known := sizeRegister[p.Machine]
 	minor, ok := release(p.Version)
@@ -91,11 +91,11 @@ func siteOf(p *goprogram.Program, goarch string) (site, error) {
 	return site{offset: p.Function.Offset + in, address: p.Function.Address + in, register: register}, nil
 }
 
-// afterStackCheck returns the end of the stack check that functions begin with: the
-// arguments are still in their registers there. A uprobe at the entry would be hit
-// again when the stack has grown and the function starts over; and the kernel
-// emulates the instruction that follows the check, push %rbp, without a second trap.
-// It returns 0, the entry, if the function begins differently.
+// afterStackCheck returns the offset after the stack check at the start of a function, or 0
+// if the function begins differently. The arguments are still in their registers there. A
+// uprobe at the entry would be hit again when the stack has grown and the function
+// restarts. In addition, the kernel emulates the next instruction, push %rbp, without a
+// second trap.
 func afterStackCheck(code []byte) uint64 {
 	rest, ok := bytes.CutPrefix(code, []byte{0x49, 0x3b, 0x66, 0x10}) // cmp 0x10(%r14),%rsp
 	if !ok {
@@ -115,8 +115,8 @@ func afterStackCheck(code []byte) uint64 {
 	return uint64(len(code) - len(rest))
 }
 
-// afterStackCheckARM64 is the same for arm64, where the kernel can step over the
-// instruction that follows the check, str x30, [sp, #-N]!.
+// afterStackCheckARM64 is afterStackCheck for arm64. The kernel can step over the
+// instruction after the check, str x30, [sp, #-N]!.
 func afterStackCheckARM64(code []byte) uint64 {
 	check := [...]struct{ instruction, mask uint32 }{
 		{0xf9400b90, 0xffffffff}, // ldr x16, [x28, #16]
@@ -136,9 +136,9 @@ func afterStackCheckARM64(code []byte) uint64 {
 	return uint64(len(check)-1) * size
 }
 
-// release returns the N of go1.N, of a release or a release candidate. Programs
-// built from other sources (devel) may have any layout; experiments and vendors'
-// additions follow a space or a dash.
+// release returns the N of go1.N, for a release or a release candidate. Programs of other
+// toolchains (devel) may have any layout. Experiments and additions of vendors follow after
+// a space or a dash.
 func release(version string) (minor int, ok bool) {
 	rest, ok := strings.CutPrefix(version, "go1.")
 	if !ok {
@@ -157,8 +157,8 @@ func release(version string) (minor int, ok bool) {
 	return minor, err == nil
 }
 
-// ofRuntime reports whether a function allocates for others: runtime/pprof removes
-// the same functions from the leaves of a heap profile.
+// ofRuntime reports whether a function belongs to the runtime's allocator. runtime/pprof
+// removes the same functions from the leaves of a heap profile.
 func ofRuntime(name []byte) bool {
 	return bytes.HasPrefix(name, []byte("runtime.")) || bytes.HasPrefix(name, []byte("internal/runtime/"))
 }

@@ -40,19 +40,19 @@ type allocation struct {
 type reader struct {
 	cfg  Settings
 	link *link
-	// most is the number of samples of a process that are kept between two calls of
-	// Flush; 0 means all.
+	// most is the number of samples of a process that are kept between two calls of Flush.
+	// 0 means all.
 	most    int
 	rec     uprobe.Record
 	uprobes *uprobe.Session  // read last
-	members *map[int]*member // likewise
+	members *map[int]*member // read last
 	stats   uprobe.Stats     // of uprobes, as counted already
-	waiting []*member        // members whose reservoirs have samples
+	waiting []*member        // members with samples in their reservoirs
 	kept    []allocation     // in order of time, while they are emitted
 	full    episode
 	losses  *attach.Losses
 
-	// The counters are for others too.
+	// The counters are safe for concurrent use.
 	read, bufferFull, limited, unreadable, lost, lostRecords atomic.Uint64
 	table                                                    atomic.Pointer[processes.Stats]
 }
@@ -84,7 +84,7 @@ func (r *reader) run(ctx context.Context) {
 	r.losses.End()
 }
 
-// idle waits while nothing is sampled.
+// idle waits while the sampler has no uprobes.
 func (r *reader) idle(ctx context.Context) {
 	select {
 	case req := <-r.link.asked:
@@ -102,7 +102,7 @@ func (r *reader) answer(req request) {
 	close(req.done)
 }
 
-// drain reads what the rings hold.
+// drain reads the records in the rings.
 func (r *reader) drain() {
 	upTo := r.cfg.Now()
 	u := r.link.uprobes.Load()
@@ -111,7 +111,7 @@ func (r *reader) drain() {
 	}
 	if members := r.link.members.Load(); members != r.members {
 		r.members = members
-		// Mappings that its new processes made earlier were not recorded.
+		// The earlier mappings of new processes were not recorded.
 		r.cfg.Table.AfterLoss()
 	}
 	if u != nil {
@@ -136,8 +136,8 @@ func (r *reader) count(now uprobe.Stats) {
 	r.stats = now
 }
 
-// handle processes one record. Records of processes that are not sampled come too:
-// uprobes are in files, and names and mappings are recorded for every process.
+// handle processes one record. It also gets records of processes that are not sampled.
+// Uprobes are in files, and names and mappings are recorded for every process.
 func (r *reader) handle(rec *uprobe.Record) {
 	switch rec.Type {
 	case perfevent.TypeSample:
@@ -163,7 +163,7 @@ func (r *reader) handle(rec *uprobe.Record) {
 	}
 }
 
-// hit processes a sampled allocation. For a known stack it allocates nothing.
+// hit processes a sampled allocation. It does not allocate memory for a known stack.
 func (r *reader) hit(m *member, rec *uprobe.Record) {
 	r.read.Add(1)
 	m.program.hit.Store(true)
@@ -186,7 +186,7 @@ func (r *reader) hit(m *member, rec *uprobe.Record) {
 	}
 	replaced := to.stack != nil
 	if !r.fill(to, m, rec) {
-		// An empty place counts as a sample without a stack, so that the others are
+		// An empty entry counts as a sample without a stack, so that the other samples are
 		// not scaled too much.
 		*to = allocation{time: rec.Time}
 	}
@@ -199,7 +199,7 @@ func (r *reader) hit(m *member, rec *uprobe.Record) {
 	}
 }
 
-// fill describes an allocation. It returns false without a stack.
+// fill describes an allocation. It returns false if there is no stack.
 func (r *reader) fill(a *allocation, m *member, rec *uprobe.Record) bool {
 	p := r.cfg.Table.Lookup(rec.PID, 0)
 	var stack *samples.Stack
@@ -225,13 +225,12 @@ func (r *reader) fill(a *allocation, m *member, rec *uprobe.Record) bool {
 	return true
 }
 
-// callers returns a stack without the runtime's own functions: its leaf is the call
-// that allocated. The leaf is the address of that call's last byte, since it is not
-// a return address any more. A stack of the runtime alone is returned whole. callers
-// reuses the stack's memory.
+// callers returns a stack without the runtime's own functions, so that its leaf is the call
+// that allocated. The leaf is the address of the last byte of that call, because it is not
+// a return address any more. If all functions belong to the runtime, callers returns the
+// whole stack. It reuses the stack's memory.
 func (p *program) callers(stack []uint64) []uint64 {
-	// The first address is that of the uprobe, and so shows where the program was
-	// loaded.
+	// The first address is the address of the uprobe, from which the load offset follows.
 	loaded := stack[0] - p.site.address
 	for i := 1; i < len(stack); i++ {
 		call := stack[i] - 1
@@ -243,7 +242,7 @@ func (p *program) callers(stack []uint64) []uint64 {
 	return stack
 }
 
-// allocates reports whether an address as linked is the runtime's.
+// allocates reports whether a link-time address belongs to the runtime.
 func (p *program) allocates(address uint64) bool {
 	i, found := slices.BinarySearchFunc(p.allocators, address, func(run goprogram.Run, at uint64) int {
 		return cmp.Compare(run.Start, at)
@@ -251,7 +250,7 @@ func (p *program) allocates(address uint64) bool {
 	return found || i > 0 && address < p.allocators[i-1].End
 }
 
-// flush emits what was kept.
+// flush emits the kept samples.
 func (r *reader) flush() {
 	upTo := r.cfg.Now()
 	for _, m := range r.waiting {
@@ -278,8 +277,7 @@ func (r *reader) flush() {
 	r.logRoom(upTo, full)
 }
 
-// emit adds an allocation to the sink with the value that it stands for, times
-// factor.
+// emit adds an allocation to the sink, with the value that it represents times factor.
 func (r *reader) emit(a *allocation, factor float64) {
 	objects := samples.Key{Resource: a.resource, Type: samples.AllocObjects, Stack: a.stack, Thread: a.thread, Period: a.rate, Capture: a.capture}
 	space := objects
@@ -298,8 +296,8 @@ func (r *reader) emit(a *allocation, factor float64) {
 	}
 }
 
-// logRoom logs the end of an episode. before is the number of samples that had found
-// the sink full when this Flush began.
+// logRoom logs the end of an episode. before is the number of samples that did not fit into
+// the sink before this Flush.
 func (r *reader) logRoom(now int64, before uint64) {
 	if r.full.since != 0 && r.bufferFull.Load() == before {
 		r.cfg.Logger.Info("allocation buffer has room again",

@@ -13,12 +13,11 @@ import (
 
 const (
 	msgQuiet = "no allocation of a program was sampled"
-	// maxListed is the most reasons that a log line shows.
+	// maxListed is the maximum number of reasons in a log line.
 	maxListed = 10
 )
 
-// logged remembers what was logged about attaching: it is logged again only if it
-// changes.
+// logged remembers what was logged about attaching, to log it again only after a change.
 type logged struct {
 	started bool
 	reasons []string
@@ -26,8 +25,8 @@ type logged struct {
 	before  []string
 }
 
-// leaveOut records why a process is not sampled. There are few reasons: a right, a
-// limit.
+// leaveOut records the reason why a process is not sampled. There are few different
+// reasons, such as a missing right or a limit.
 func (l *logged) leaveOut(err error) {
 	l.leftOut++
 	if text := err.Error(); len(l.reasons) < maxListed && !slices.Contains(l.reasons, text) {

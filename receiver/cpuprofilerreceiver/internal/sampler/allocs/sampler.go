@@ -38,64 +38,61 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 
 // Sink is the buffer that samples go to.
 type Sink interface {
-	// AddBoth adds an allocation, which is an event of two types, at time
-	// (CLOCK_MONOTONIC, in nanoseconds), and reports whether there was room for
-	// both.
+	// AddBoth adds an allocation as two events at time (CLOCK_MONOTONIC, in nanoseconds).
+	// It reports whether both had room.
 	AddBoth(objects, space samples.Key, time, count, bytes int64) bool
 	// KernelLost adds n to the events of a type's sampler that the kernel lost.
 	KernelLost(t *samples.Type, n uint64)
-	// ReadUpTo sets the time before which everything has been added.
+	// ReadUpTo sets the time before which all samples have been added.
 	ReadUpTo(time int64)
 }
 
 // Settings configures a Sampler.
 type Settings struct {
-	// Root is the folder that the host's root is mounted at; "" is "/".
+	// Root is the folder where the host's root is mounted. "" means "/".
 	Root string
-	// Find returns the processes to sample: called every DiscoveryInterval, since a
-	// process may run another program, and when Changed receives.
+	// Find returns the processes to sample. It is called when Changed receives, and every
+	// DiscoveryInterval, because a process may run another program.
 	Find              func(context.Context) ([]procfs.Process, error)
 	DiscoveryInterval time.Duration
 	Changed           <-chan struct{}
-	// Runner runs what reads files of processes. It may be nil.
+	// Runner runs reads of the files of processes. It may be nil.
 	Runner *deadline.Runner
-	// Table is the processes; only the reading goroutine uses it.
+	// Table has the processes. Only the reading goroutine uses it.
 	Table *processes.Table
 	Sink  Sink
 	// Sampled remembers which processes were sampled. It may be nil.
 	Sampled *sampler.Sampled
-	// Limit is the number of samples of a process that are kept per minute; 0 means
-	// all.
+	// Limit is the number of samples of a process that are kept per minute. 0 means all.
 	Limit int
 	// Interval is the time between two calls of Flush.
 	Interval time.Duration
-	// MaxEvents bounds the perf event descriptors: one per CPU, and one per CPU and
-	// program.
+	// MaxEvents bounds the perf event descriptors. They are one per CPU, and one per CPU
+	// and program.
 	MaxEvents int
-	// ThreadName and ThreadID report which attributes tell threads apart.
+	// ThreadName and ThreadID select the attributes that distinguish threads.
 	ThreadName, ThreadID bool
 	// When is the value of the key when and its reason, for the log.
 	When   string
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
-	// Random is the source of random numbers; only the reading goroutine uses it. If
-	// nil, the sampler makes one with a random seed.
+	// Random is the source of random numbers, only for the reading goroutine. If it is nil,
+	// the sampler makes one with a random seed.
 	Random *rand.Rand
-	// Quiet is the time without an event after which that is logged; 0 means a
-	// minute.
+	// Quiet is the time without an event after which the absence of events is logged. 0
+	// means one minute.
 	Quiet time.Duration
 }
 
 // Stats are the counters of a Sampler since it was made.
 type Stats struct {
 	sampler.Counts
-	// Read is the number of allocations of wanted processes that were read. Each of
-	// them is in the sink, waits for Flush, or is one of BufferFull, Unreadable and
-	// RateLimited.
+	// Read is the number of allocations of wanted processes that were read. Each of them is
+	// in the sink, waits for Flush, or is counted in BufferFull, Unreadable or RateLimited.
 	Read uint64
-	// Processes is the number of sampled processes, Programs that of programs with a
-	// uprobe.
+	// Processes is the number of sampled processes. Programs is the number of programs with
+	// a uprobe.
 	Processes, Programs int
 }
 
@@ -115,28 +112,28 @@ type Sampler struct {
 
 // link has the channels and the state that the attacher and the reader share.
 type link struct {
-	// asked are requests to the reader. wake wakes a reader without uprobes.
+	// asked has the requests to the reader. wake wakes a reader without uprobes.
 	asked chan request
 	wake  chan struct{}
-	// stopped is closed when the reader answers no more requests.
+	// stopped is closed when the reader no longer answers requests.
 	stopped chan struct{}
 	// again makes the attacher check the same processes again.
 	again chan struct{}
 
-	// uprobes is nil while nothing is sampled; members are the sampled processes.
-	// The attacher writes both, the reader reads them.
+	// uprobes is nil while sampling is off. members are the sampled processes. The attacher
+	// writes both, and the reader reads them.
 	uprobes atomic.Pointer[uprobe.Session]
 	members atomic.Pointer[map[int]*member]
 }
 
-// request asks the reader to read the rings, and with flush to emit what it has
-// kept.
+// request makes the reader read the rings. With flush the reader also emits the kept
+// samples.
 type request struct {
 	flush bool
 	done  chan struct{}
 }
 
-// New returns a sampler that does nothing yet.
+// New returns a sampler that has not started.
 func New(cfg Settings) *Sampler {
 	cfg.Root = cmp.Or(cfg.Root, "/")
 	cfg.Quiet = cmp.Or(cfg.Quiet, time.Minute)
@@ -212,8 +209,8 @@ func (s *Sampler) Start(context.Context) error {
 	return nil
 }
 
-// Flush adds what was kept since the last Flush to the sink. Call it right before
-// the sink's batch is taken. Before Start it does nothing.
+// Flush adds the samples kept since the last Flush to the sink. Call it right before the
+// sink's batch is taken. Before Start it has no effect.
 func (s *Sampler) Flush() {
 	if s.started.Load() {
 		s.ask(true)
@@ -240,7 +237,7 @@ func (l *link) ask(flush bool) {
 // askAgain is the time after which ask wakes the reader again.
 const askAgain = 20 * time.Millisecond
 
-// notify makes the reader check at once what there is to do.
+// notify makes the reader check for work at once.
 func (l *link) notify() {
 	token.Put(l.wake)
 	if u := l.uprobes.Load(); u != nil {
@@ -248,7 +245,7 @@ func (l *link) notify() {
 	}
 }
 
-// Stop ends sampling, removes the uprobes, emits what was kept, and waits for the
+// Stop ends sampling, removes the uprobes, emits the kept samples, and waits for the
 // sampler's goroutines.
 func (s *Sampler) Stop(context.Context) error {
 	s.unwatch()
@@ -278,7 +275,7 @@ func (s *Sampler) Stats() Stats {
 	return st
 }
 
-// Record adds what the sampler has counted to the telemetry.
+// Record adds the sampler's counters to the telemetry.
 func (s *Sampler) Record(ctx context.Context) {
 	now := s.Stats()
 	s.counters.Count(ctx, samples.AllocSpace, &now.Counts, &s.seen.Counts)

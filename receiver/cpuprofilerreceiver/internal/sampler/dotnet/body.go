@@ -10,18 +10,18 @@ import (
 	"sync/atomic"
 )
 
-// smallBody is the number of bytes that each request may read without a reservation: most buffers are
-// smaller.
+// smallBody is the number of bytes that each request may read without a reservation. Most
+// buffers are smaller.
 const smallBody = 64 << 10
 
-// maxBodies bounds the memory of larger bodies, of all requests together.
+// maxBodies bounds the memory of larger bodies of all requests together, in bytes.
 const maxBodies = 64 << 20
 
 // errNoMemory is returned when maxBodies is reached.
 var errNoMemory = errors.New("too many large bodies are being read")
 
-// memory is the memory that bodies are read into. A stalled sender holds only what it has sent,
-// so that many of them cost little and block nobody.
+// memory is the memory for reading bodies. A stalled sender holds only the bytes that it
+// has sent. So many stalled senders need little memory and do not block others.
 type memory struct {
 	left  atomic.Int64
 	small sync.Pool // of *[]byte with a capacity of at most smallBody
@@ -33,7 +33,7 @@ func newMemory(limit int64) *memory {
 	return m
 }
 
-// take reserves n bytes, if there are as many left.
+// take reserves n bytes, if n bytes are left.
 func (m *memory) take(n int64) bool {
 	if m.left.Add(-n) < 0 {
 		m.left.Add(n)
@@ -59,8 +59,8 @@ func (m *memory) body() *body {
 	return &body{memory: m, small: small, bytes: (*small)[:0]}
 }
 
-// read reads all of from. Memory grows with what has arrived, whatever length the
-// sender announces.
+// read reads all of from. The memory grows with the received bytes, not with the length
+// that the sender announces.
 func (b *body) read(from io.Reader) error {
 	for {
 		if len(b.bytes) == cap(b.bytes) {
@@ -79,7 +79,7 @@ func (b *body) read(from io.Reader) error {
 	}
 }
 
-// grow makes room for size bytes in all.
+// grow makes room for size bytes in total.
 func (b *body) grow(size int) error {
 	if size > smallBody {
 		more := int64(size-smallBody) - b.taken
@@ -95,7 +95,7 @@ func (b *body) grow(size int) error {
 	return nil
 }
 
-// free gives the memory back.
+// free releases the memory.
 func (b *body) free() {
 	b.memory.left.Add(b.taken)
 	b.memory.small.Put(b.small)

@@ -15,17 +15,17 @@ import (
 
 // Client is the process that connected to a Unix socket.
 type Client struct {
-	// Process has the pid in the collector's pid namespace; 0 for a process outside
-	// of it.
+	// Process has the pid in the collector's pid namespace. The pid is 0 for a process
+	// outside of this namespace.
 	procfs.Process
-	// Err is why one of these is unknown.
+	// Err is the reason why a part of Process is unknown.
 	Err error
 }
 
 type clientKey struct{}
 
-// WithClient returns a context for the requests of a connection that a clientListener has
-// accepted; for any other connection it returns ctx.
+// WithClient returns a context for the requests of a connection of a clientListener. For
+// any other connection it returns ctx.
 func WithClient(ctx context.Context, c net.Conn) context.Context {
 	if a, ok := c.RemoteAddr().(clientAddr); ok {
 		return context.WithValue(ctx, clientKey{}, a.client)
@@ -36,8 +36,8 @@ func WithClient(ctx context.Context, c net.Conn) context.Context {
 // ConnOf returns a connection that has only a client, for tests.
 func ConnOf(p Client) net.Conn { return clientConn{&net.UnixConn{}, p} }
 
-// clientListener is a listener at a Unix socket that asks the kernel at once who connected: a
-// pid that is looked up later may be another process's.
+// clientListener is a listener at a Unix socket. It asks the kernel at once for the process
+// that connected, because later the pid may belong to another process.
 type clientListener struct {
 	net.Listener
 	identify func(pid int) (processes.Identity, error)
@@ -58,8 +58,8 @@ func (l clientListener) Accept() (net.Conn, error) {
 	return clientConn{c, p}, nil
 }
 
-// clientConn has its client in its remote address, which the wrappers for limits and TLS
-// pass on.
+// clientConn has its client in its remote address, because the wrappers for limits and TLS
+// pass that address on.
 type clientConn struct {
 	net.Conn
 	client Client

@@ -21,23 +21,23 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
-// Config is the block dotnet of the configuration: the server that receives the
-// buffers of .NET services.
+// Config is the block dotnet of the configuration. It configures the server that receives
+// the buffers of .NET services.
 type Config struct {
 	// ServerConfig has all keys of confighttp's server. The default endpoint is
-	// localhost:4319; with transport unix it is the path of a socket. Bodies are
-	// bounded to 1 MiB by default, configurable up to 16 MiB.
+	// localhost:4319. With transport unix the endpoint is the path of a socket.
+	// max_request_body_size is 1 MiB by default, and at most 16 MiB.
 	ServerConfig confighttp.ServerConfig `mapstructure:",squash"`
-	// SocketMode is the permissions of the socket's file, which decide who may
-	// connect. Default 0660. No effect unless transport is unix.
+	// SocketMode is the permissions of the socket's file, which decide who may connect.
+	// Default 0660. It has no effect unless transport is unix.
 	SocketMode SocketMode `mapstructure:"socket_mode"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// Unmarshal ignores unknown keys, as confighttp's does: the receiver's configuration has
-// refused them.
+// Unmarshal ignores unknown keys, like confighttp's. The receiver's configuration has
+// refused them before.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(cfg, confmap.WithIgnoreUnused())
 }
@@ -61,7 +61,7 @@ func (m SocketMode) MarshalText() ([]byte, error) { return []byte(m.String()), n
 // String returns octal digits with a leading 0.
 func (m SocketMode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
 
-// The bounds of max_request_body_size. The profiler's largest buffer is little more
+// The bounds of max_request_body_size. The profiler's largest buffer is slightly larger
 // than 200 KiB.
 const (
 	minBodySize = int64(bytesize.KiB)
@@ -75,19 +75,20 @@ var compressions = []string{"", "gzip"}
 func DefaultConfig() Config {
 	server := confighttp.NewDefaultServerConfig()
 	server.NetAddr.Endpoint = "localhost:4319"
-	// A buffer is small and its sender is near: longer timeouts would only let
-	// stalled senders keep others out.
+	// A buffer is small and its sender is near. With longer timeouts, stalled senders would
+	// only block others.
 	server.ReadHeaderTimeout = 5 * time.Second
 	server.ReadTimeout = 10 * time.Second
 	server.WriteTimeout = 10 * time.Second
-	// Longer than HttpClient keeps a connection, so that it is the one to close.
+	// The timeout is longer than HttpClient keeps a connection, so that HttpClient closes
+	// it.
 	server.IdleTimeout = 2 * time.Minute //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
 	server.MaxRequestBodySize = int64(bytesize.MiB)
 	server.CompressionAlgorithms = slices.Clone(compressions)
 	return Config{ServerConfig: server, SocketMode: 0o660}
 }
 
-// Validate reports every fault, each with its key and what is allowed.
+// Validate reports all faults, each with its key and the allowed values.
 func (c *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -111,7 +112,7 @@ func (c *Config) Validate() error {
 // mode returns the permissions of the socket's file.
 func (c *Config) mode() fs.FileMode { return fs.FileMode(c.SocketMode).Perm() }
 
-// unix reports whether clients are processes of this host, which the kernel names.
+// unix reports whether clients are processes of this host, which the kernel identifies.
 func (c *Config) unix() bool {
 	return c.ServerConfig.NetAddr.Transport == confignet.TransportTypeUnix
 }

@@ -46,8 +46,8 @@ func kindOf(path string) (nativeformat.Kind, bool) {
 	return 0, false
 }
 
-// Bound serves at most MaxRequests requests at a time: further ones wait for a
-// moment and are then refused.
+// Bound serves at most MaxRequests requests at a time. Further requests wait for at most
+// MaxWait, and are then refused.
 func (in *Intake) Bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -109,7 +109,7 @@ func (in *Intake) serve(w http.ResponseWriter, r *http.Request) (Result, *proble
 	return result, in.problemWith(w, format, result, err)
 }
 
-// problemWith returns why a buffer is not answered with 202; nil if it is.
+// problemWith returns the reason why a buffer is not accepted with 202, or nil if it is.
 func (in *Intake) problemWith(w http.ResponseWriter, format nativeformat.Format, result Result, err error) *problem {
 	var fault *nativeformat.Error
 	var p *problem
@@ -133,8 +133,8 @@ func (in *Intake) problemWith(w http.ResponseWriter, format nativeformat.Format,
 	return p
 }
 
-// hint names what senders forget: a buffer has no mark for the byte that makes
-// everything after it unreadable.
+// hint returns a common mistake of senders that makes the rest of a buffer unreadable. The
+// buffer itself does not show it.
 func hint(f nativeformat.Format) string {
 	switch {
 	case f.Kind != nativeformat.ThreadSamples:
@@ -183,11 +183,11 @@ func parametersOf(kind nativeformat.Kind, u *url.URL) (f nativeformat.Format, in
 	return f, time.Duration(ms) * time.Millisecond, nil
 }
 
-// short cuts what a message repeats of a request.
+// short cuts a text from a request that a message repeats.
 func short(s string) string { return texts.Short(s, 64) }
 
-// identify returns the process at the other end of a Unix socket; the zero Identity
-// over TCP.
+// identify returns the process at the other end of a Unix socket. Over TCP it returns the
+// zero Identity.
 func (in *Intake) identify(ctx context.Context) (processes.Identity, *problem) {
 	client, unix := ctx.Value(clientKey{}).(Client)
 	if !unix {

@@ -20,8 +20,8 @@ import (
 
 // Sink is the buffer that samples go to. It must not block.
 type Sink interface {
-	// AddSent adds an event at a time since the Unix epoch. It returns false if
-	// there is no room: the event is lost.
+	// AddSent adds an event at a time since the Unix epoch. It returns false if there is no
+	// room. The event is lost then.
 	AddSent(k samples.Key, unixNano, value int64) bool
 }
 
@@ -30,31 +30,31 @@ type Settings struct {
 	Sink Sink
 	// Identify identifies the process at the other end of a Unix socket.
 	Identify func(pid int) (processes.Identity, error)
-	// HostName and HostID are added to the resource of such a process.
+	// HostName and HostID are added to the resource of a process of this host.
 	HostName, HostID string
-	// ThreadName reports whether samples are told apart by the names of threads.
+	// ThreadName reports whether the names of threads distinguish samples.
 	ThreadName bool
-	// MaxBody is the most bytes of a buffer, 1 MiB by default. MaxBodies bounds the
-	// bytes of all that are being read, beyond a small part of each, 64 MiB by
-	// default.
+	// MaxBody is the maximum size of a buffer in bytes, 1 MiB by default. MaxBodies bounds
+	// the bytes of all bodies being read, 64 MiB by default. The first 64 KiB of each body
+	// do not count.
 	MaxBody, MaxBodies int64
-	// MaxRequests is the most requests that are served at a time, 1024 by default.
-	// Further ones wait for MaxWait, a second by default, and are then refused.
+	// MaxRequests is the maximum number of concurrent requests, 1024 by default. Further
+	// requests wait for MaxWait, a second by default, and are then refused.
 	MaxRequests int
 	MaxWait     time.Duration
-	// RetryAfter is the time to wait after a buffer found no room.
+	// RetryAfter is the time that a sender waits after its buffer had no room.
 	RetryAfter time.Duration
 	Logger     *zap.Logger
 	Now        func() time.Time
 }
 
-// maxResources bounds the resources that are remembered. At the bound the least
-// recently used is forgotten.
+// maxResources bounds the remembered resources. At the bound the least recently used is
+// forgotten.
 const maxResources = 1024
 
-// offClock is the difference between the times of samples and this host's clock
-// above which it is logged: backends refuse samples that are older than an hour. It
-// is also the most that samples of one profile may be apart.
+// offClock is the minimum difference between the times of samples and this host's clock
+// that is logged. Backends refuse samples that are older than an hour. It is also the
+// maximum difference between the samples of one profile.
 const offClock = time.Hour
 
 // Intake turns buffers into samples.
@@ -77,32 +77,31 @@ type sender struct {
 	header  string
 }
 
-// resource is that of a sender, with its clock.
+// resource is the resource of a sender, with the sender's clock.
 type resource struct {
 	*samples.Resource
 	last int64 // time of the last sample
-	// selected is the interval of selective sampling, in nanoseconds; 0 before the
-	// first buffer of it.
+	// selected is the interval of selective sampling in nanoseconds, or 0 before the first
+	// buffer of selective samples.
 	selected int64
 	warned   bool
 }
 
 // Stats holds an Intake's counters since it was made.
 type Stats struct {
-	// Threads, Allocations and Selected are the events of each kind. An
-	// allocation is two: one of objects, one of bytes.
+	// Threads, Allocations and Selected count the events of each kind. An allocation counts
+	// as two events, one of objects and one of bytes.
 	Threads, Allocations, Selected Events
-	// Names, Stacks, Resources and Attributes count how often each bound was hit:
-	// all names or all stacks were forgotten, a resource was, or an attribute was
-	// cut or dropped.
+	// Names, Stacks, Resources and Attributes count how often each bound was hit. Then all
+	// names, all stacks or one resource were forgotten, or an attribute was cut or dropped.
 	Names, Stacks, Resources, Attributes uint64
 }
 
-// Events count events that did not get into the sink.
+// Events counts events that did not get into the sink.
 type Events struct {
-	// BufferFull found no room. Unreadable had no frames or an impossible time, were
-	// cut by the end of their buffer, or were where it became unreadable. LeftOut
-	// were of the profiler's own thread.
+	// BufferFull counts events without room. Unreadable counts events without frames, with
+	// an impossible time, or in the unreadable or cut part of their buffer. LeftOut counts
+	// events of the profiler's own thread.
 	BufferFull, Unreadable, LeftOut uint64
 }
 
@@ -135,11 +134,12 @@ func (in *Intake) Stats() Stats {
 
 // Result is the outcome of the samples of one buffer.
 type Result struct {
-	// Samples were kept: they are on their way to the next component.
+	// Samples counts the samples that were kept and will be emitted.
 	Samples int `json:"samples"`
-	// Incomplete were cut by the end of the buffer, WithoutFrames had no stack,
-	// ExportThread were of the profiler's own thread, WrongTime had an impossible
-	// time, NoRoom found both sample buffers full.
+	// Incomplete counts samples that the end of the buffer cut, WithoutFrames samples
+	// without a stack. ExportThread counts samples of the profiler's own thread, WrongTime
+	// samples with an impossible time. NoRoom counts samples that found both sample buffers
+	// full.
 	Incomplete    int `json:"incomplete"`
 	WithoutFrames int `json:"without_frames"`
 	ExportThread  int `json:"export_thread"`
@@ -174,8 +174,7 @@ func (in *Intake) add(format nativeformat.Format, interval time.Duration, from s
 	return b.Result, err
 }
 
-// eventsOf returns the counters of a kind, and the number of events per sample of
-// it.
+// eventsOf returns the counters of a kind, and its number of events per sample.
 func (in *Intake) eventsOf(k nativeformat.Kind) (counted *Events, each int) {
 	switch k {
 	case nativeformat.AllocationSamples:
@@ -186,8 +185,8 @@ func (in *Intake) eventsOf(k nativeformat.Kind) (counted *Events, each int) {
 	return &in.stats.Threads, 1
 }
 
-// resourceOf returns the resource of a sender, the same one each time: samples of
-// one resource become one profile.
+// resourceOf returns the resource of a sender. It is the same one each time, because the
+// samples of one resource become one profile.
 func (in *Intake) resourceOf(from sender) *resource {
 	if r, ok := in.resources.Get(from); ok {
 		return r
@@ -231,7 +230,8 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 		b.WithoutFrames++
 		return
 	}
-	// Above 0, since 0 means no time in OTLP, and with room for a window around it.
+	// Above 0, because 0 means no time in OTLP. The maximum leaves room for a window around
+	// the time.
 	const latest = 1<<62 - 1
 	if s.UnixMilli <= 0 || s.UnixMilli > latest/int64(time.Millisecond) {
 		b.WrongTime++
@@ -253,9 +253,9 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 	switch b.kind {
 	case nativeformat.ThreadSamples:
 		k.Type, k.Selected = samples.DotnetThreads, s.Selected
-		// When it samples all threads, the profiler makes no selective samples: that
-		// of a selected thread stands in for one, and the others cover the rest of its
-		// time.
+		// While it samples all threads, the profiler makes no selective samples. The sample
+		// of a selected thread replaces a selective sample, and the other selective samples
+		// cover the rest of its time.
 		if s.Selected && b.from.selected > 0 {
 			k.Period = min(k.Period, b.from.selected)
 		}
@@ -286,8 +286,8 @@ func (b *buffer) addEvent(k samples.Key, at, value int64) (lost int) {
 	return 1
 }
 
-// keepTime records the time of a sample. If a sender's clock was set, or its buffers
-// are old, samples go into a profile of their own, so that no profile spans years.
+// keepTime records the time of a sample. If a sender's clock was set, or its buffers are
+// old, the next samples go into a profile of their own. So no profile spans years.
 func (r *resource) keepTime(at, now int64, log *zap.Logger) {
 	if r.last != 0 && time.Duration(at-r.last).Abs() > offClock {
 		again := *r.Resource
@@ -316,8 +316,8 @@ func (r *resource) service() string {
 	return ""
 }
 
-// episode is a time in which samples find no room. It is logged once when it begins
-// and once when it has ended.
+// episode is a time during which samples find no room. It is logged once when it begins and
+// once when it has ended.
 type episode struct {
 	begun   int64 // 0 without an episode
 	kind    nativeformat.Kind

@@ -9,8 +9,8 @@ import (
 	"net/http"
 )
 
-// problem is the reason for an answer other than 202, in the form of RFC 9457.
-// Without a type its title is that of the status.
+// problem is the body of an answer other than 202, in the form of RFC 9457. It has no type,
+// so its title is the text of the status.
 type problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -41,8 +41,8 @@ func answer(w http.ResponseWriter, status int, contentType string, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// writeProblem answers with a status and the reason, for a request that does not
-// reach the handler.
+// writeProblem answers with a status and the reason, for a request that did not reach the
+// handler.
 func writeProblem(w http.ResponseWriter, _ *http.Request, why string, status int) {
 	problemOf(status, "%s", why).write(w)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// The bounds of a resource. Longer text is cut, further attributes are dropped.
+// The bounds of a resource. Longer text is cut, and further attributes are dropped.
 const (
 	maxAttributes = 64
 	maxKey        = 256
@@ -26,11 +26,10 @@ const (
 
 const unknownService = "unknown_service:dotnet"
 
-// parseAttributes parses a resource in the form of OTEL_RESOURCE_ATTRIBUTES as
-// OpenTelemetry's SDKs do: a pair without "=" or without a key is dropped, bad
-// percent-encoding is kept as it is, and the last of equal keys wins. It returns the
-// attributes sorted by key. bounded is the number that were cut or dropped because
-// of the bounds.
+// parseAttributes parses a resource in the form of OTEL_RESOURCE_ATTRIBUTES, like
+// OpenTelemetry's SDKs. It drops a pair without "=" or without a key, keeps bad
+// percent-encoding as it is, and uses the last of equal keys. It returns the attributes
+// sorted by key. bounded is the number of attributes that the bounds cut or dropped.
 func parseAttributes(header string) (attributes []samples.Attribute, bounded int) {
 	for pair := range strings.SplitSeq(header, ",") {
 		key, value, ok := strings.Cut(pair, "=")
@@ -74,9 +73,9 @@ func decoded(s string, limit int) (_ string, cut bool) {
 	return texts.Cut(s, limit), true
 }
 
-// claimed reports whether an attribute claims a process, a cgroup or a host: over a
-// Unix socket these come from the kernel, over TCP nobody can confirm them.
-// Attributes that only cpu_trigger sets are never accepted from a sender.
+// claimed reports whether an attribute claims a process, a cgroup or a host. Over a Unix
+// socket these come from the kernel, and over TCP they cannot be verified. Attributes that
+// only cpu_trigger sets are never accepted from a sender.
 func claimed(key string) bool {
 	switch key {
 	case attr.PID, attr.ParentPID, attr.VPID, attr.GroupLeaderPID, attr.SessionLeaderPID, attr.CreationTime, attr.Cgroup:
@@ -85,7 +84,7 @@ func claimed(key string) bool {
 	return strings.HasPrefix(key, "host.") || strings.HasPrefix(key, attr.Prefix)
 }
 
-// host has the host's names.
+// host has the host's name and id.
 type host struct{ name, id string }
 
 // resourceOf returns the resource of a sender's profiles. who is nil over TCP.

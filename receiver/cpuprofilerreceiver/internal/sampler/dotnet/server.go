@@ -21,7 +21,7 @@ import (
 const (
 	maxConnections = 1024
 	maxHeader      = 32 << 10
-	// shutdownTimeout is the time that requests under way may take at shutdown.
+	// shutdownTimeout is the maximum time of requests in progress at shutdown.
 	shutdownTimeout = time.Second
 )
 
@@ -40,8 +40,7 @@ type Server struct {
 	shared *sampler.Shared
 	cfg    *Config
 	seen   Stats
-	// seenClosed are the connections that were closed because of a bound, as of the
-	// last Record.
+	// seenClosed is the number of connections that a bound had closed by the last Record.
 	seenClosed uint64
 }
 
@@ -94,14 +93,14 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop waits for the requests under way. The deadline closes the connections of
-// senders that stall, which is not an error of the collector.
+// Stop waits for the requests in progress. The deadline closes the connections of stalled
+// senders, which is not an error of the collector.
 func (s *Server) Stop(ctx context.Context) error {
 	_ = s.Shutdown(ctx)
 	return nil
 }
 
-// Record adds what the intake has counted to the telemetry.
+// Record adds the intake's counters to the telemetry.
 func (s *Server) Record(ctx context.Context) {
 	now, seen, c := s.intake.Stats(), &s.seen, s.shared.Counters
 	for _, k := range [...]struct {

@@ -13,24 +13,24 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// maxDepth is the most frames of a stack that are kept, from the leaf on; a deeper
-// stack is marked as truncated. Pyroscope would cut off the leaf.
+// maxDepth is the maximum number of frames of a stack that are kept, from the leaf on. A
+// deeper stack is marked as truncated. Pyroscope would cut off the leaf.
 const maxDepth = 1000
 
-// maxStackBytes bounds the stacks that are remembered. At the bound all are
-// forgotten, and made again when they are seen.
+// maxStackBytes bounds the memory of known stacks. At the bound all are forgotten. They are
+// made again when they are seen.
 const maxStackBytes = 16 << 20
 
 // nativeFrame is the profiler's name of all code that is not managed.
 const nativeFrame = "Unknown_Native_Function(unknown)"
 
-// stacks makes each stack of names once, so that a known one costs a lookup.
+// stacks makes each stack of names once, so that a known stack costs only a lookup.
 type stacks struct {
 	decoder *nativeformat.Decoder
 	limit   int
 
 	byHash map[uint64]*samples.Stack
-	// locations are by name, as long as the decoder knows its names.
+	// locations are indexed by name. They are valid as long as the decoder's names.
 	locations []*samples.Location
 	forgotten uint64
 	bytes     int
@@ -64,7 +64,7 @@ func (s *stacks) of(frames []nativeformat.Name) *samples.Stack {
 	if truncated {
 		frames = frames[:maxDepth]
 	}
-	// FNV-1a over names. A stack whose hash collides is made again.
+	// FNV-1a over names. A stack with a colliding hash is made again.
 	h := uint64(14695981039346656037)
 	for _, f := range frames {
 		h = (h ^ uint64(f)) * 1099511628211
@@ -105,11 +105,11 @@ func (s *stacks) location(n nativeformat.Name) *samples.Location {
 	return l
 }
 
-// locationOf returns the location of a frame by its name. The name is shown as
-// received: its argument types tell overloads apart, and without them backends that
-// show only names would add these up. A name with control characters, which could
-// pass for something else on a screen or in a log, is shown in a readable form, and
-// the received name becomes the system's name.
+// locationOf returns the location of a frame by its name. The name is shown as received,
+// because its argument types distinguish overloads. Without them, backends that show only
+// names would add overloads up. A name with control characters could look like another text
+// on a screen or in a log. It is shown in a readable form, and the received name becomes
+// the system name.
 func locationOf(name string) *samples.Location {
 	l := &samples.Location{Type: samples.FrameDotnet, Resolved: true, Lines: []samples.Line{{Function: name}}}
 	if name == nativeFrame {
@@ -121,7 +121,7 @@ func locationOf(name string) *samples.Location {
 	return l
 }
 
-// readable returns a name with its control characters written as in Go source.
+// readable returns a name with its control characters in Go syntax.
 func readable(name string) string {
 	if name == "" {
 		return "(no name)"

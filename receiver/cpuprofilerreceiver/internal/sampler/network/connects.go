@@ -7,11 +7,11 @@ package network
 
 import "github.com/hotprofile/hotprofile/internal/samples"
 
-// begun remembers the latest connects that were sampled, so that one that fails is
-// attributed to its stack. It belongs to the reading goroutine.
+// begun remembers the latest sampled connects, so that a failed connect is attributed to
+// its stack. It belongs to the reading goroutine.
 type begun struct {
 	by map[uint64]int // by socket: an index in the ring
-	// ring has the connects in their order; the oldest is replaced.
+	// ring has the connects in their order. A new connect replaces the oldest one.
 	ring []connect
 	next int
 	most int
@@ -25,8 +25,8 @@ type connect struct {
 	hits   int64
 }
 
-// remote is the other end of a connection. The kernel may give the memory of a socket to
-// another one, which hardly has the same.
+// remote is the other end of a connection. The kernel may reuse the memory of a socket for
+// another socket, which is unlikely to have the same remote.
 type remote struct {
 	port     int64
 	address4 [4]byte
@@ -49,7 +49,7 @@ func (b *begun) add(c connect) {
 	b.by[c.socket] = at
 }
 
-// take returns the connect of a socket, and forgets it.
+// take returns and removes the connect of a socket.
 func (b *begun) take(socket uint64, to remote) (c connect, ok bool) {
 	i, ok := b.by[socket]
 	if !ok || b.ring[i].to != to {

@@ -13,9 +13,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// pace decides which share of the calls is sampled: how many bytes there are to a sample,
-// for each target and kind. The bound is shared out so that what needs less than its share
-// is sampled whole. It does no I/O and has no clock.
+// pace decides which share of the calls is sampled, as the number of bytes per sample for
+// each target and kind. A flow that needs less than its share of the bound is sampled
+// completely. pace does no I/O and has no clock.
 type pace struct {
 	// most is the bound on samples per second.
 	most  int
@@ -29,12 +29,12 @@ type flowID struct {
 	kind kind
 }
 
-// flow is what one target calls of one kind.
+// flow is the calls of one kind of one target.
 type flow struct {
 	parts []part
-	// fresh reports whether it is that of a new target.
+	// fresh reports whether the flow belongs to a new target.
 	fresh bool
-	// calm is the number of consecutive spans for which more samples would do.
+	// calm is the number of consecutive spans with room for more samples.
 	calm int
 	// demand is the number of calls in the span.
 	demand float64
@@ -44,17 +44,16 @@ type flow struct {
 type part struct {
 	index int // of the tracepoint
 	size  float64
-	// hits and samples are those of the current span.
+	// hits and samples count the hits and samples of the current span.
 	hits, samples int
-	// mean is the number of calls per sample. sinceDraw is the number of samples since it
-	// was last drawn around that, at the time drawn.
+	// mean is the number of calls per sample. drawn is the time at which the actual number
+	// was last drawn around mean. sinceDraw is the number of samples since then.
 	mean      int
 	sinceDraw int
 	drawn     int64
 }
 
-// changes are the means to be set, by target and index of the tracepoint; 0 for those
-// that stay.
+// changes are the new means, by target and index of the tracepoint. 0 means unchanged.
 type changes map[*perfevent.Attachment][]int
 
 func (c *changes) set(of *perfevent.Attachment, t *part, sources int, now int64) {
@@ -73,14 +72,14 @@ const (
 	span = int64(200 * time.Millisecond)
 	// leastSpan is the shortest span that is meaningful.
 	leastSpan = int64(10 * time.Millisecond)
-	// calmSpans pass before more is sampled again.
+	// calmSpans is the number of calm spans before more is sampled again.
 	calmSpans = 10
-	// aim is the share of the bound that is aimed at: a mean is not raised for less than a
-	// quarter, since that takes a system call per event.
+	// aim is the target share of the bound. It leaves room because a mean is only raised by
+	// a quarter or more, as each change takes a system call per event.
 	aim = 0.8
 	// redrawn is the number of samples per CPU after which the numbers of calls are drawn
-	// again, redrawWait the least time until then: drawing takes a system call per event,
-	// and samples one more call.
+	// again. redrawWait is the minimum time between two draws, because drawing takes a
+	// system call per event and samples one more call.
 	redrawn    = 50
 	redrawWait = int64(50 * time.Millisecond)
 )
@@ -89,8 +88,8 @@ func newPace(most int, now int64) *pace {
 	return &pace{most: most, flows: make(map[flowID]*flow), begin: now}
 }
 
-// began registers a new target, unless it is known; or, with everywhere, what is sampled
-// on all CPUs.
+// began registers a new target. With everywhere it registers the source that is sampled on
+// all CPUs. It ignores a known target.
 func (p *pace) began(of *perfevent.Attachment, sources []source, everywhere bool) {
 	for i := range sources {
 		s := &sources[i]
@@ -109,7 +108,7 @@ func (p *pace) began(of *perfevent.Attachment, sources []source, everywhere bool
 	}
 }
 
-// part returns that of a source, by its index; nil without one.
+// part returns the part of a source by its index, or nil.
 func (f *flow) part(index int) *part {
 	for i := range f.parts {
 		if f.parts[i].index == index {
@@ -130,7 +129,7 @@ func (p *pace) every() int {
 	return most
 }
 
-// sampled counts a sample of a source, which represents a number of hits.
+// sampled counts a sample of a source, with the number of hits that it represents.
 func (p *pace) sampled(of *perfevent.Attachment, index int, k kind, hits uint64) {
 	f := p.flows[flowID{of, k}]
 	if f == nil {
@@ -143,7 +142,7 @@ func (p *pace) sampled(of *perfevent.Attachment, index int, k kind, hits uint64)
 	p.total++
 }
 
-// forget forgets a target that is gone.
+// forget removes a target that is gone.
 func (p *pace) forget(of *perfevent.Attachment) {
 	for id := range p.flows {
 		if id.of == of {
@@ -152,8 +151,8 @@ func (p *pace) forget(of *perfevent.Attachment) {
 	}
 }
 
-// next returns the means to be set now, of sources whose mean has changed and of those
-// that are to be drawn again. There are so many sources in all.
+// next returns the means to set now, for sources with a changed mean, and for sources to
+// draw again. cpus and sources are the numbers of CPUs and sources.
 func (p *pace) next(now int64, cpus, sources int) (c changes) {
 	elapsed := now - p.begin
 	early := elapsed >= leastSpan && int64(p.total)*int64(time.Second) > int64(p.most)*span
@@ -173,7 +172,7 @@ func (p *pace) next(now int64, cpus, sources int) (c changes) {
 	return c
 }
 
-// adjust ends a span of so many seconds.
+// adjust ends a span of the given length in seconds.
 func (p *pace) adjust(seconds float64, set func(*perfevent.Attachment, *part)) {
 	budget := aim * float64(p.most) * seconds
 	share := p.share(budget)
@@ -183,7 +182,7 @@ func (p *pace) adjust(seconds float64, set func(*perfevent.Attachment, *part)) {
 		for i := range f.parts {
 			t := &f.parts[i]
 			want := meanFor(bytes, t.size)
-			// Not for a small difference.
+			// Small differences are ignored.
 			less = less || 4*want > 5*t.mean
 			more = more || 4*want <= 3*t.mean
 		}
@@ -221,8 +220,8 @@ func (f *flow) endSpan() {
 	}
 }
 
-// share returns the number of samples of a flow in a span above which it is bounded, so
-// that all together stay within budget.
+// share returns the maximum number of samples of a flow in a span, so that all flows
+// together stay within budget.
 func (p *pace) share(budget float64) float64 {
 	demands := make([]float64, 0, len(p.flows))
 	for _, f := range p.flows {
@@ -250,8 +249,8 @@ func meanFor(bytesPerSample, size float64) int {
 // maxMean bounds the number of calls per sample.
 const maxMean = 1 << 24
 
-// bytesPerSample returns the least number of bytes per sample with which the hits of the
-// span would have been at most most samples.
+// bytesPerSample returns the smallest number of bytes per sample with which the span would
+// have had at most most samples.
 func (f *flow) bytesPerSample(most float64) float64 {
 	if f.demand <= most {
 		return 0
@@ -276,7 +275,7 @@ func (f *flow) bytesPerSample(most float64) float64 {
 	return high
 }
 
-// restart begins a span.
+// restart begins a new span.
 func (p *pace) restart(now int64) {
 	p.begin, p.total = now, 0
 	for _, f := range p.flows {
@@ -284,9 +283,9 @@ func (p *pace) restart(now int64) {
 	}
 }
 
-// draw returns a random number around the mean that neither 2, 3, 5 nor 7 divides, or 5
-// or 7 for a small mean: a program that calls in a loop, as most do, would else have the
-// same of its calls sampled again and again.
+// draw returns a random number around the mean that is not divisible by 2, 3, 5 or 7, or by
+// 5 or 7 for a small mean. Most programs call in a loop. With a divisible number the same
+// calls of the loop would be sampled each time.
 func draw(mean int, intN func(int) int) int {
 	if mean <= 1 {
 		return 1

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// maxBegun is the number of connects that are remembered in case they fail.
+	// maxBegun is the number of connects that are remembered until they fail.
 	maxBegun = 1 << 14
 )
 
@@ -28,7 +28,7 @@ type reader struct {
 	cfg   Settings
 	loop  *attach.Loop
 	found *atomic.Pointer[sources] // by now
-	// sources are those of the session.
+	// sources are the sources of the session.
 	sources *sources
 	session *perfevent.Session
 	soon    bool // programs are being started
@@ -38,7 +38,7 @@ type reader struct {
 	intN    func(int) int
 	noStack *samples.Stack // of calls without one
 
-	counts    Stats                 // what the reader counts itself
+	counts    Stats                 // the reader's own counters
 	stats     perfevent.Stats       // of the session, as counted already
 	published atomic.Pointer[Stats] // all counters, for others
 	logged    logged
@@ -108,7 +108,7 @@ func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	return nil
 }
 
-// End reads what is left in the rings.
+// End reads the remaining records in the rings.
 func (r *reader) End(session *perfevent.Session) {
 	if err := session.DetachAll(); err != nil {
 		r.cfg.Logger.Debug("detaching perf events failed", zap.String("sampler", samples.NetSent.Sampler), zap.Error(err))
@@ -119,7 +119,7 @@ func (r *reader) End(session *perfevent.Session) {
 	r.session = nil
 }
 
-// drain reads what the rings hold. It reports whether to look again soon.
+// drain reads the records in the rings. It reports whether to read again soon.
 func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	r.loop.NextBatch()
 	upTo := r.cfg.Now()
@@ -134,7 +134,7 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	return r.cfg.Table.Settle() || again
 }
 
-// publish makes the counters visible to others.
+// publish makes the counters visible to other goroutines.
 func (r *reader) publish() {
 	st := r.counts
 	st.Table = r.cfg.Table.Stats()
@@ -156,8 +156,8 @@ func (r *reader) handle(rec *perfevent.Record) {
 	}
 }
 
-// sample turns a record into an event of the batch. For a stack seen before it
-// allocates nothing.
+// sample turns a record into an event of the batch. It does not allocate memory for a known
+// stack.
 func (r *reader) sample(rec *perfevent.Record) {
 	if rec.Attachment == nil {
 		return // of a session before
@@ -195,7 +195,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 	r.emit(k, rec.Time, value)
 }
 
-// failed attributes a connect that has failed to the stack that began it.
+// failed attributes a failed connect to the stack that began it.
 func (r *reader) failed(s *source, rec *perfevent.Record) {
 	socket, to, ok := s.of(rec.Sample.Raw)
 	if !ok {
@@ -206,8 +206,8 @@ func (r *reader) failed(s *source, rec *perfevent.Record) {
 		return // of no target, or begun before sampling, or not sampled
 	}
 	c.key.Type = s.kind.sampleType()
-	// Of what was sampled with the share 1/a, and has a failure that was with 1/b, a*b is
-	// right on average.
+	// The connect was sampled with the share 1/a, and its failure with the share 1/b. So it
+	// represents a*b failures on average.
 	r.emit(c.key, rec.Time, c.hits*int64(rec.Hits))
 }
 

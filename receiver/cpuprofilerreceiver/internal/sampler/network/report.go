@@ -11,13 +11,14 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
-// logged remembers what was logged: it is logged again only if it changes.
+// logged remembers what was logged, to log it again only after a change.
 type logged struct {
 	// unset reports whether the number of samples could not be limited.
 	unset bool
 }
 
-// Report logs what is sampled, what is not and why; each once until it changes.
+// Report logs which targets are sampled, which are not, and why. It logs again only after a
+// change.
 func (r *reader) Report(f *attach.Found) {
 	sampled := r.loop.Report(f, r.refused, func(leftOut []string) {
 		found := r.found.Load()

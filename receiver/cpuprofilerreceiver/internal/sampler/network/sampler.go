@@ -42,7 +42,7 @@ type Sink interface {
 type Settings struct {
 	attach.Config // without Type, Refused, Tracepoints, Everywhere and Lost
 	Sink          Sink
-	// Root is the folder that the host's root is mounted at: tracefs is read below it.
+	// Root is the folder where the host's root is mounted. tracefs is read below it.
 	Root string
 	// MaxEventsPerSecond bounds the sampled calls.
 	MaxEventsPerSecond int
@@ -52,13 +52,13 @@ type Settings struct {
 
 // Stats are the counters of a Sampler since it was made.
 type Stats struct {
-	// Counts counts calls. RateLimited are those that another one represents, or that came
-	// after the last that was sampled.
+	// Counts counts calls. RateLimited counts calls that the sample of another call
+	// represents, and calls after the last sample.
 	sampler.Counts
 	// Paused is the time without sampling because both buffers were full.
 	Paused time.Duration
-	// Targets is the number of attached targets. At most one of Every calls is sampled of
-	// any of them.
+	// Targets is the number of attached targets. Every is the maximum number of calls per
+	// sample of any target.
 	Targets, Every int
 }
 
@@ -69,11 +69,11 @@ type Sampler struct {
 	counters *sampler.Counters
 	seen     Stats // by the last Record
 
-	// sources are nil until they are found.
+	// sources is nil until the tracepoints are found.
 	sources atomic.Pointer[sources]
 }
 
-// New returns a sampler that does nothing yet.
+// New returns a sampler that has not started.
 func New(cfg Settings) *Sampler {
 	cfg.Stacks = cmp.Or(cfg.Stacks, unwind.NewStacks(unwind.StacksConfig{}))
 	s := &Sampler{}
@@ -113,7 +113,7 @@ func (s *Sampler) Stats() Stats {
 	return st
 }
 
-// Record adds what the sampler has counted to the telemetry.
+// Record adds the sampler's counters to the telemetry.
 func (s *Sampler) Record(ctx context.Context) {
 	now, seen, c := s.Stats(), &s.seen, s.counters
 	c.Count(ctx, samples.NetSent, &now.Counts, &seen.Counts)
@@ -124,8 +124,8 @@ func (s *Sampler) Record(ctx context.Context) {
 // errKernel is the reason why network sampling needs more rights than on-CPU sampling.
 var errKernel = errors.New("tracepoints need the right to sample the kernel")
 
-// refused returns why no call may be sampled. It finds the tracepoints. One goroutine
-// calls it.
+// refused returns the reason why calls cannot be sampled, or nil. It searches for the
+// tracepoints. Only one goroutine calls it.
 func (s *Sampler) refused(r perfevent.Rights) error {
 	if err := errors.Join(r.Kernel, r.HostWide); err != nil {
 		return errors.Join(err, errKernel)

@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// kind is what a tracepoint's hits are.
+// kind is the kind of event that a tracepoint reports.
 type kind uint8
 
 const (
@@ -26,12 +26,11 @@ const (
 	failures
 )
 
-// source is one of the tracepoints that a session samples, with the fields of its
-// records.
+// source is one of the sampled tracepoints of a session, with the fields of its records.
 type source struct {
 	kind kind
-	// size is about the bytes of a call; 1 for connects. every is the number of calls per
-	// sample of a new target.
+	// size is the typical number of bytes of a call, or 1 for connects. every is the number
+	// of calls per sample of a new target.
 	size  float64
 	every int
 
@@ -43,7 +42,7 @@ type source struct {
 type sources struct {
 	tracepoints []perfevent.Tracepoint
 	of          []source
-	// missing lists what is not sampled, and why.
+	// missing lists the types that are not sampled, with the reason.
 	missing []string
 }
 
@@ -54,27 +53,28 @@ const (
 	familyIPv6  = 10 // AF_INET6
 	protocolTCP = 6
 	protocolUDP = 17
-	// protocolMPTCP is a number of Linux, not of the internet.
+	// protocolMPTCP is a number of Linux, not an IP protocol number.
 	protocolMPTCP = 262
 	stateSynSent  = 2 // enum tcp_state
 	stateClose    = 7
 	messagePeek   = 2 // MSG_PEEK
 )
 
-// classes are the sizes of calls that have events of their own: from least on, and about
-// typical. Each is a cost to every call. Of a new target each every-th is sampled until it
-// is known how many there are: on a busy host the reader may come late.
+// classes are the sizes of calls with separate events. least is the minimum size, typical
+// is a typical size. Each class costs time in every call. For a new target every every-th
+// call is sampled until the number of calls is known, because the reader may be late on a
+// busy host.
 var classes = [...]struct{ least, typical, every int }{{1, 64, 61}, {256, 1 << 10, 5}, {4 << 10, 16 << 10, 1}, {64 << 10, 128 << 10, 1}}
 
 const (
-	// targetEvents is the number of perf events of a target on a CPU, everywhereEvents that
-	// of a CPU beside.
+	// targetEvents is the number of perf events per target and CPU. everywhereEvents is the
+	// number of additional events per CPU.
 	targetEvents     = 2*len(classes) + 1
 	everywhereEvents = 1
 )
 
-// findSources finds them in the tracefs below root. Where there is no tracefs, or none of
-// them, it returns an error.
+// findSources finds the tracepoints in the tracefs below root. It returns an error if there
+// is no tracefs, or none of the tracepoints.
 func findSources(root string) (*sources, error) {
 	f, err := tracefs.Find(root)
 	if err != nil {
@@ -107,7 +107,7 @@ func findSources(root string) (*sources, error) {
 	return s, nil
 }
 
-// addCalls adds the calls on sockets that pass a filter, by their sizes.
+// addCalls adds the calls on sockets that pass a filter, in classes by size.
 func (s *sources) addCalls(f tracefs.FS, of kind, name, filter string) error {
 	t, err := f.Tracepoint(name)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *sources) addCalls(f tracefs.FS, of kind, name, filter string) error {
 	return nil
 }
 
-// addConnects adds the connections that are begun, and those of them that fail.
+// addConnects adds the connects and their failures.
 func (s *sources) addConnects(f tracefs.FS, name string) error {
 	t, err := f.Tracepoint(name)
 	if err != nil {
@@ -165,7 +165,7 @@ func (k kind) sampleType() *samples.Type {
 	return [...]*samples.Type{samples.NetSent, samples.NetReceived, samples.TCPConnects, samples.TCPConnectFailures}[k]
 }
 
-// transport returns what a call's socket is of.
+// transport returns the transport protocol of the socket of a call.
 func (s *source) transport(record []byte) samples.Transport {
 	if family, _ := s.family.Int(record); family == familyUnix {
 		return samples.TransportUnix

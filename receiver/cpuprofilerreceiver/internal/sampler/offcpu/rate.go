@@ -7,11 +7,11 @@ package offcpu
 
 import "time"
 
-// rate decides which share of the switches is sampled, and when there are too many
-// of them to be read.
+// rate decides which share of the switches is sampled, and when there are too many switches
+// to read.
 type rate struct {
-	// most is the number of switches per second that can be read easily, stacks the
-	// bound on sampled stacks per second; stacks <= most.
+	// most is the number of switches per second that can be read easily. stacks is the
+	// bound on sampled stacks per second, with stacks <= most.
 	most, stacks int
 
 	mean               int
@@ -27,11 +27,11 @@ const (
 	span = int64(200 * time.Millisecond)
 	// leastSpan is the shortest span that is meaningful.
 	leastSpan = int64(10 * time.Millisecond)
-	// calmSpans pass before the mean is lowered.
+	// calmSpans is the number of spans before the mean is lowered.
 	calmSpans = 10
-	// tooMany times the bound is the number of switches above which none is read.
+	// tooMany times the bound is the number of switches above which reading pauses.
 	tooMany = 20
-	// firstPause is the first pause for too many switches. Each that follows soon is
+	// firstPause is the first pause for too many switches. Each pause that follows soon is
 	// twice as long, up to lastPause.
 	firstPause = int64(time.Second)
 	lastPause  = int64(time.Minute)
@@ -41,9 +41,8 @@ func newRate(most, stacks int, now int64) *rate {
 	return &rate{most: most, stacks: stacks, mean: 1, begin: now, second: now, pauseFor: firstPause}
 }
 
-// next adds the switches (off a CPU) and stacks since the last call. It returns
-// mean: one of mean switches is to be sampled from now on. If pause is above 0
-// nothing is to be sampled for that long.
+// next adds the switches (off a CPU) and stacks since the last call. From now on, one of
+// mean switches is sampled. If pause is above 0, sampling has to pause for that time.
 func (r *rate) next(now int64, switches, sampled int) (mean int, pause time.Duration) {
 	r.switches += switches
 	r.sampled += sampled
@@ -68,11 +67,11 @@ func (r *rate) next(now int64, switches, sampled int) (mean int, pause time.Dura
 	}
 	elapsed = max(elapsed, leastSpan)
 	perSecond := int64(r.switches) * int64(time.Second) / elapsed
-	// Beyond this mean there are too many switches to read.
+	// With a larger mean there would be too many switches to read.
 	maxMean := int64(2 * tooMany * r.most / r.stacks)
 	want := int(min((perSecond+int64(r.stacks)-1)/int64(r.stacks), maxMean))
-	// Threads of a process count separately, so more than one of mean switches may
-	// be sampled.
+	// Threads of a process count separately, so more than one of mean switches may be
+	// sampled.
 	stacks := int64(r.sampled) * int64(time.Second) / elapsed
 	if stacks > int64(r.stacks) {
 		want = max(want, int(min(int64(r.mean)*stacks/int64(r.stacks)+1, maxMean)))
@@ -92,14 +91,14 @@ func (r *rate) next(now int64, switches, sampled int) (mean int, pause time.Dura
 	return r.mean, 0
 }
 
-// resumed starts counting again.
+// resumed restarts counting.
 func (r *rate) resumed(now int64) {
 	r.begin, r.second = now, now
 	r.switches, r.sampled, r.inSecond = 0, 0, 0
 }
 
-// draw returns a random number around the mean, whose inverse is that of the mean on
-// average, within a few percent. A uniform number from 1 on would not have this
+// draw returns a random number around the mean. The average inverse of the number is the
+// inverse of the mean, within a few percent. A uniform number from 1 on would not have this
 // property.
 func draw(mean int, intN func(int) int) int {
 	if mean <= 1 {

@@ -20,19 +20,19 @@ import (
 
 const (
 	// redrawn is the number of samples per CPU after which the numbers of switches are
-	// drawn again, redrawWait the least time until then: drawing takes a system call
-	// per event, and samples one more switch.
+	// drawn again. redrawWait is the minimum time between two draws, because drawing takes
+	// a system call per event and samples one more switch.
 	redrawn    = 50
 	redrawWait = int64(50 * time.Millisecond)
-	// watchedShare is the share of stacks and of descriptors, one in so many, that
-	// threads with events of their own may have.
+	// watchedShare is the divisor for the part of stacks and descriptors that threads with
+	// their own events may have.
 	watchedShare = 4
-	// roundShare is the share of a second's stacks, one in so many, that a round of
-	// reading always unwinds.
+	// roundShare is the divisor for the part of a second's stacks that a round of reading
+	// always unwinds.
 	roundShare = 10
 )
 
-// check holds what was seen of a thread that has waited for longer than a capture window.
+// check holds the last check of a thread that has waited for longer than a capture window.
 type check struct {
 	done, running bool
 	switches      uint64
@@ -50,24 +50,25 @@ type reader struct {
 	watch  *watch
 	intN   func(int) int
 	key    samples.Key
-	// noStack is the stack of time without one.
+	// noStack is the stack of time without a stack.
 	noStack *samples.Stack
 
-	counts    Stats                 // what the reader counts itself
+	counts    Stats                 // the reader's own counters
 	published atomic.Pointer[Stats] // all counters, for others
 	logged    logged
 	closing   int64        // when waits were cut last
 	closed    atomic.Int64 // the same, for others
-	// switches and sampled are those of this round, which is the nth, began at roundAt and
-	// unwinds the stacks of most samples; of those beyond it the first one of each thread.
+	// switches and sampled count the current round, with the number round, which began at
+	// roundAt. The round unwinds the first most stacks, and after these only the first
+	// stack of each thread.
 	switches, sampled, most int
 	round                   uint64
 	roundAt                 int64
 	sinceDraw               int
 	drawn                   int64
 
-	// full reports whether sampling is paused because both buffers are full. resumeAt
-	// is the end of a pause for too many switches; 0 without one.
+	// full reports whether sampling is paused because both buffers are full. resumeAt is
+	// the end of a pause for too many switches, or 0 without such a pause.
 	full     bool
 	resumeAt int64
 	paused   int64 // since when; 0 while not paused
@@ -120,7 +121,7 @@ func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	return nil
 }
 
-// End reads what is left in the rings, and adds what is in progress up to now.
+// End reads the remaining records in the rings, and adds the waits in progress up to now.
 func (r *reader) End(session *perfevent.Session) {
 	r.drain(session)
 	r.cut(r.cfg.Now())
@@ -131,7 +132,7 @@ func (r *reader) End(session *perfevent.Session) {
 	r.publish()
 }
 
-// drain reads what the rings hold. It reports whether to look again soon.
+// drain reads the records in the rings. It reports whether to read again soon.
 func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	r.loop.NextBatch()
 	closing := r.cfg.Sink.Closing()
@@ -163,8 +164,8 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	return r.cfg.Table.Settle() || again
 }
 
-// begin begins a round. If there are more samples than twice the bound, the rings fill
-// while stacks are unwound.
+// begin begins a round. With more samples than twice the bound, the rings fill up while
+// stacks are unwound.
 func (r *reader) begin(now int64) {
 	r.most = max(r.rate.stacks/roundShare, int(int64(2*r.rate.stacks)*(now-r.roundAt)/int64(time.Second)))
 	r.switches, r.sampled, r.roundAt = 0, 0, now
@@ -202,7 +203,7 @@ func (r *reader) adjust(session *perfevent.Session, now int64) {
 	}
 	err := session.SetSwitches(mean, func(mean int) int { return draw(mean, r.intN) })
 	if err != nil && !r.logged.unset {
-		// Too many switches pause sampling all the same.
+		// Too many switches still pause sampling.
 		r.logged.unset = true
 		r.cfg.Logger.Warn("limiting the number of off-CPU stacks failed", zap.Error(err))
 	}
@@ -211,7 +212,7 @@ func (r *reader) adjust(session *perfevent.Session, now int64) {
 	}
 }
 
-// look gives threads that wait long events of their own.
+// look gives events of their own to threads with long waits.
 func (r *reader) look() {
 	err := r.watch.review(r.cfg.Now, r.waits)
 	if err != nil && !r.logged.unwatched {
@@ -220,7 +221,7 @@ func (r *reader) look() {
 	}
 }
 
-// publish makes the counters visible to others.
+// publish makes the counters visible to other goroutines.
 func (r *reader) publish() {
 	st := r.counts
 	st.Unreadable += r.scaler.stackless
@@ -246,8 +247,8 @@ func (r *reader) addPaused(st *Stats) {
 	}
 }
 
-// follow pauses while both buffers are full or there are too many switches, and
-// resumes when neither is the case.
+// follow pauses while both buffers are full or there are too many switches. It resumes when
+// both have ended.
 func (r *reader) follow(session *perfevent.Session) {
 	full, now := r.cfg.Sink.Paused(), r.cfg.Now()
 	if r.resumeAt > 0 && now >= r.resumeAt {
@@ -267,8 +268,8 @@ func (r *reader) follow(session *perfevent.Session) {
 	}
 }
 
-// pause makes the kernel sample nothing, and forgets what is in progress: what
-// threads do is unknown from here on.
+// pause pauses sampling in the kernel, and forgets waits in progress, because the state of
+// threads is unknown from now on.
 func (r *reader) pause(session *perfevent.Session, now int64, message string, fields ...zap.Field) {
 	r.publish()
 	r.before = *r.published.Load()
@@ -295,7 +296,7 @@ func (r *reader) resume(message string) {
 	took := time.Duration(r.cfg.Now() - r.paused)
 	r.addPaused(&r.counts)
 	r.full, r.paused, r.resumeAt = false, 0, 0
-	r.waits.forget() // what was still in the rings
+	r.waits.forget() // the waits that were still in the rings
 	r.publish()
 	now := r.published.Load()
 	r.cfg.Logger.Info(message, zap.Duration("paused", took),
@@ -325,7 +326,7 @@ func (r *reader) handle(rec *perfevent.Record) {
 	}
 }
 
-// switched processes a context switch: a thread leaves its CPU or gets one.
+// switched processes a context switch, in which a thread leaves its CPU or gets one.
 func (r *reader) switched(rec *perfevent.Record) {
 	if rec.PID <= 0 || rec.TID <= 0 || r.paused > 0 || rec.Attachment == nil {
 		return // idle, ended, of another pid namespace; or left in a ring
@@ -349,8 +350,8 @@ func (r *reader) wants(pid int) bool {
 	return p.Wanted && r.loop.Means(pid, p.Cgroup)
 }
 
-// sample keeps the stack of a thread that is about to leave its CPU. For a stack
-// seen before it allocates nothing.
+// sample keeps the stack of a thread that is about to leave its CPU. It does not allocate
+// memory for a known stack.
 func (r *reader) sample(rec *perfevent.Record) {
 	if r.paused > 0 || rec.Attachment == nil && r.waits.threads[rec.TID] == nil {
 		return // left in a ring, or see Record.Attachment: then the switch adds its thread
@@ -387,7 +388,7 @@ func (r *reader) add(p *part) {
 	r.scaler.add(p)
 }
 
-// emit adds it to the sink with its value.
+// emit adds a part to the sink with its value.
 func (r *reader) emit(p *part, typ *samples.Type, period, value int64) {
 	if p.stack == nil {
 		p.caller = r.without(p.pid, p.tid)
@@ -399,15 +400,15 @@ func (r *reader) emit(p *part, typ *samples.Type, period, value int64) {
 	}
 }
 
-// without returns the caller of time without a stack.
+// without returns the caller for time without a stack.
 func (r *reader) without(pid, tid int) caller {
 	var rec perfevent.Record
 	rec.PID, rec.TID = pid, tid
 	return caller{resource: r.cfg.Table.Known(pid).Resource, stack: r.noStack, thread: r.loop.Thread(&rec)}
 }
 
-// still reports whether a thread that has waited for longer than a capture window
-// still waits: it may have moved where no event records it, such as to another cgroup.
+// still reports whether a thread that has waited for longer than a capture window still
+// waits. The thread may have moved to a place without events, such as another cgroup.
 func (r *reader) still(t *thread) bool {
 	switches, running, ok := r.cfg.Still(t.pid, t.tid)
 	if !ok {
@@ -418,6 +419,6 @@ func (r *reader) still(t *thread) bool {
 	if !was.done {
 		return true
 	}
-	// Seen running once, it may just have been woken.
+	// A thread that was seen running once may just have been woken.
 	return switches == was.switches && (!running || !was.running)
 }

@@ -14,14 +14,15 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
-// logged remembers what was logged: it is logged again only if it changes.
+// logged remembers what was logged, to log it again only after a change.
 type logged struct {
-	// unset reports whether the number of stacks could not be limited, unwatched
-	// whether events of single threads could not be opened.
+	// unset reports whether limiting the number of stacks failed. unwatched reports whether
+	// opening events of single threads failed.
 	unset, unwatched bool
 }
 
-// Report logs what is sampled, what is not and why; each once until it changes.
+// Report logs which targets are sampled, which are not, and why. It logs again only after a
+// change.
 func (r *reader) Report(f *attach.Found) {
 	sampled := r.loop.Report(f, r.refused, func(leftOut []string) {
 		r.cfg.Logger.Info("off-CPU sampling started",
@@ -45,7 +46,7 @@ func (r *reader) refused(err error) {
 	}
 }
 
-// notShown returns what samples lack, and what would show it.
+// notShown returns the data that samples lack, with the reason.
 func (r *reader) notShown() []string {
 	if r.cfg.NoWaits == nil {
 		return nil
@@ -53,8 +54,8 @@ func (r *reader) notShown() []string {
 	return []string{"what threads waited for (" + attr.Wait + "): " + r.cfg.NoWaits.Error()}
 }
 
-// noWaits returns why samples do not have what their threads waited for; nil if they do.
-// names is why the kernel's functions have none.
+// noWaits returns the reason why samples do not have the wait reasons of their threads, or
+// nil if they have them. names is the reason why the kernel's functions have no names.
 func noWaits(kernel attach.KernelStacks, names error) error {
 	if kernel == attach.KernelNever {
 		return errors.New("kernel_stacks is false")

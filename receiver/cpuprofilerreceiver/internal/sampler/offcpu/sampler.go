@@ -29,14 +29,14 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 	}
 }
 
-// Sink is the buffer that waits go to.
+// Sink is the buffer for waits.
 type Sink interface {
 	attach.Sink
-	// AddValue adds a wait with its value, at time (CLOCK_MONOTONIC, in nanoseconds;
-	// its last one), and reports whether there was room for it.
+	// AddValue adds a wait with its value, and reports whether there was room for it. time
+	// is the last nanosecond of the wait, by CLOCK_MONOTONIC.
 	AddValue(k samples.Key, time, value int64) bool
-	// Closing returns when a batch was last about to be taken: waits in progress are
-	// cut there, so that the batch has their parts.
+	// Closing returns the last time at which a batch was about to be taken. Waits in
+	// progress are cut at this time, so that the batch has their parts.
 	Closing() int64
 }
 
@@ -44,40 +44,41 @@ type Sink interface {
 type Settings struct {
 	attach.Config // without Type, Refused, Lost and Switches
 	Sink          Sink
-	// MinDuration is the length of the shortest wait that is sampled.
+	// MinDuration is the minimum length of a sampled wait.
 	MinDuration time.Duration
 	// MaxEventsPerSecond bounds the stacks.
 	MaxEventsPerSecond int
-	// MaxThreads bounds the threads that are followed; default 65,536.
+	// MaxThreads bounds the threads that are followed, 65,536 by default.
 	MaxThreads int
 	// When is the value of the key when and its reason, for the log.
 	When string
-	// NoWaits is why samples do not have what their threads waited for; nil if they do.
+	// NoWaits is the reason why samples do not have the wait reasons of their threads. It
+	// is nil if they have them.
 	NoWaits error
-	// Still reads about a thread without a record for long; if nil, such a thread is
-	// believed to wait.
+	// Still reads the state of a thread without recent records. If it is nil, such a thread
+	// is assumed to wait.
 	Still still
 }
 
-// still returns the number of context switches of a thread since it began, and
-// whether it runs now; ok is false if the thread is gone.
+// still returns the number of context switches of a thread since it began, and whether it
+// runs now. ok is false if the thread has ended.
 type still func(pid, tid int) (switches uint64, running, ok bool)
 
 // Stats are the counters of a Sampler since it was made.
 type Stats struct {
-	// Counts counts waits. RateLimited are those whose stack was not sampled: their time
-	// is in the values of others of their thread, or emitted without a stack. Lost are
+	// Counts counts waits. RateLimited counts waits without a sampled stack. Their time is
+	// in the values of other waits of the thread, or emitted without a stack. Lost counts
 	// samples and switches.
 	sampler.Counts
 	WaitCounts
 	// Unshared is the time that was emitted without a stack.
 	Unshared time.Duration
-	// PausedFull and PausedRate are the time without sampling because both buffers
-	// were full, and because there were too many switches to read.
+	// PausedFull is the time without sampling because both buffers were full. PausedRate is
+	// the time without sampling because there were too many switches to read.
 	PausedFull, PausedRate time.Duration
-	// Targets is the number of attached targets, Threads that of followed threads;
-	// Watched of them are sampled at each of their switches, of the others one of Every
-	// switches is.
+	// Targets is the number of attached targets, Threads is the number of followed threads.
+	// Watched is the number of threads with a sample of each switch. Of the other threads,
+	// one of Every switches is sampled.
 	Targets, Threads, Watched, Every int
 }
 
@@ -91,11 +92,11 @@ type Sampler struct {
 
 const (
 	defaultMaxThreads = 1 << 16
-	// maxHeld bounds the waits that are held until their value is known.
+	// maxHeld bounds the waits that are held until their values are known.
 	maxHeld = 1 << 16
 )
 
-// New returns a sampler that does nothing yet.
+// New returns a sampler that has not started.
 func New(cfg Settings) *Sampler {
 	cfg.MaxThreads = cmp.Or(cfg.MaxThreads, defaultMaxThreads)
 	cfg.Stacks = cmp.Or(cfg.Stacks, unwind.NewStacks(unwind.StacksConfig{}))
@@ -142,7 +143,7 @@ func (s *Sampler) Stats() Stats {
 	return st
 }
 
-// Record adds what the sampler has counted to the telemetry.
+// Record adds the sampler's counters to the telemetry.
 func (s *Sampler) Record(ctx context.Context) {
 	now, seen, c := s.Stats(), &s.seen, s.counters
 	c.Count(ctx, samples.OffCPU, &now.Counts, &seen.Counts)
@@ -168,7 +169,7 @@ func (s *Sampler) Record(ctx context.Context) {
 // errKernel is the reason why off-CPU sampling needs more rights than on-CPU sampling.
 var errKernel = errors.New("context switches happen in the kernel, so they need the right to sample it")
 
-// refused returns why nothing may be sampled off the CPU.
+// refused returns the reason why threads off the CPU cannot be sampled, or nil.
 func refused(r perfevent.Rights) error {
 	if r.Kernel == nil {
 		return nil

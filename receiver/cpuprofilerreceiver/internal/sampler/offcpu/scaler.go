@@ -7,14 +7,14 @@ package offcpu
 
 import "github.com/hotprofile/hotprofile/internal/samples"
 
-// scaler gives parts of waits the value that they stand for: their length if every
-// switch is sampled, else more; see the package documentation.
+// scaler computes the values of parts of waits. The value is the part's length if every
+// switch is sampled, and more otherwise. See the package documentation.
 type scaler struct {
-	// most bounds the parts that are held until their values are known, and the
-	// accounts. At the bound they are settled early.
+	// most bounds the accounts, and the parts that are held until their values are known.
+	// At the bound they are settled early.
 	most int
-	// emit is called with each part and its value; a part without a stack is all the
-	// time of a thread for which no stack was found.
+	// emit is called with each part and its value. A part without a stack has all the time
+	// of a thread without any stack.
 	emit func(p *part, typ *samples.Type, period, value int64)
 
 	accounts map[task]*account
@@ -22,8 +22,9 @@ type scaler struct {
 	spare    []*account
 	// period is the largest weight since the last settlement.
 	period int64
-	// stackless is the number of parts without a stack although every switch was sampled:
-	// it could not be read, or the sample was lost. unshared is the time that was emitted without a stack.
+	// stackless counts parts without a stack although every switch was sampled. The stack
+	// could not be read, or the sample was lost. unshared is the time that was emitted
+	// without a stack.
 	stackless uint64
 	unshared  int64
 }
@@ -31,18 +32,17 @@ type scaler struct {
 // task identifies a thread.
 type task struct{ pid, tid int }
 
-// account sums the waits of a thread since the last settlement, by kind: blocked,
-// preempted. It exists from the first wait on that has no stack, or of which one of
-// several was sampled.
+// account sums the waits of a thread since the last settlement, by kind (blocked or
+// preempted). It exists from the first wait that has no stack, or a weight above 1.
 type account struct {
-	// all is the length of these waits, and sampled, for those that had a stack, their
-	// length times their weight. each is the length of waits with a stack of which each
-	// was sampled.
+	// all is the length of these waits. sampled is the sum of length times weight of the
+	// waits with a stack. each is the length of the waits with a stack and a weight of 1.
 	all, sampled, each [2]int64
-	// before and given are running sums of sampled or each, and of values, so that
+	// before and given are running sums of sampled or each, and of values. With them
 	// rounding errors do not accumulate.
 	before, given [2]int64
-	// end is the end of the last wait without a stack, capture when it was recorded.
+	// end is the end of the last wait without a stack. capture is the capture that recorded
+	// it.
 	end     [2]int64
 	capture *samples.Capture
 }
@@ -120,9 +120,9 @@ func scaled(preempted bool) *samples.Type {
 	return samples.OffCPUScaled
 }
 
-// value returns the value of a part. If the thread has sampled waits of this kind they
-// share out the length of all such waits; else the waits with a weight of 1 do, beside
-// their own.
+// value returns the value of a part. If the thread has sampled waits of this kind, these
+// share the length of all such waits. Otherwise the waits with a weight of 1 share it, in
+// addition to their own length.
 func (h *heldPart) value() int64 {
 	a, k := h.of, kind(&h.part)
 	share, shares, all := h.length*h.weight, a.sampled[k], a.all[k]
@@ -142,8 +142,7 @@ func (h *heldPart) value() int64 {
 	return value
 }
 
-// settle gives the held parts their values, and emits without a stack the time of
-// threads that have none.
+// settle emits the held parts with their values, and the time of threads without any stack.
 func (s *scaler) settle() {
 	for i := range s.held {
 		h := &s.held[i]
@@ -173,7 +172,7 @@ func (s *scaler) dropAccounts() {
 	s.period = 0
 }
 
-// forget drops what is held and returns the number of parts.
+// forget drops the held parts and returns their number.
 func (s *scaler) forget() (held int) {
 	held = len(s.held)
 	for _, a := range s.accounts {

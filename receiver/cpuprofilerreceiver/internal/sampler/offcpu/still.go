@@ -11,8 +11,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// newStill returns a still that reads below root, the folder that the host's root is
-// mounted at. It belongs to one goroutine.
+// newStill returns a still that reads below root, the folder where the host's root is
+// mounted. It belongs to one goroutine.
 func newStill(root string) still {
 	proc := procfs.At(root)
 	var buf []byte
@@ -26,9 +26,9 @@ func newStill(root string) still {
 	}
 }
 
-// parseStatus returns from a thread's status file the number of times it has left
-// its CPU and whether it runs. ok is false for a dead thread, and true if the file
-// has no state.
+// parseStatus returns the number of times that a thread has left its CPU, and whether it
+// runs, from its status file. ok is false for a dead thread, and true if the file has no
+// state.
 func parseStatus(status []byte) (switches uint64, running, ok bool) {
 	s, err := procfs.ParseStatus(status)
 	if err != nil {

@@ -12,25 +12,26 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// caller holds what was sampled of a thread as it left its CPU.
+// caller holds the sample of a thread that left its CPU.
 type caller struct {
 	resource *samples.Resource
 	stack    *samples.Stack // nil without a sample
 	thread   samples.Thread
 }
 
-// part is a wait, or its part within one capture window.
+// part is a wait, or the part of a wait within one capture window.
 type part struct {
 	caller
 	pid, tid  int
 	preempted bool
-	// weight is n if one of n switches of the thread had its stack sampled when it
-	// left; 1 if each had.
+	// weight is n if the stack of one of n switches of the thread was sampled when it left.
+	// It is 1 if each stack was sampled.
 	weight int64
-	// target is the attachment that recorded it; capture is when that sampled.
+	// target is the attachment that recorded the wait. capture is the time during which the
+	// attachment sampled.
 	target  *perfevent.Attachment
 	capture *samples.Capture
-	// end is the first moment after it.
+	// end is the first nanosecond after the part.
 	end    int64
 	length int64
 }
@@ -39,71 +40,74 @@ type part struct {
 type state uint8
 
 const (
-	// running: it is on a CPU. Exits: a switch off the CPU, to waiting; its end, to
-	// ended.
+	// running means that the thread is on a CPU. A switch off the CPU leads to waiting, and
+	// the thread's end leads to ended.
 	running state = iota
-	// waiting: it is off its CPU since thread.began; what is before thread.since is
-	// emitted already. Exits: a switch onto a CPU, to running; its end, to ended.
+	// waiting means that the thread is off its CPU since thread.began. The time before
+	// thread.since is already emitted. A switch onto a CPU leads to running, and the
+	// thread's end leads to ended.
 	waiting
-	// ended: its end was recorded. Later switches, the last of which takes it off
-	// its CPU for ever, are ignored. It is forgotten two cuts later, or when another
-	// thread gets its id.
+	// ended means that the thread's end was recorded. Later switches are ignored, the last
+	// of which takes the thread off its CPU forever. The thread is forgotten two cuts
+	// later, or when another thread gets its id.
 	ended
 )
 
-// thread is one thread that is known to run, wait or have ended.
+// thread is a thread that is known to run, wait or have ended.
 type thread struct {
 	tid, pid int
-	// target is the attachment whose event recorded it last.
+	// target is the attachment with the last recorded event of the thread.
 	target    *perfevent.Attachment
 	state     state
 	preempted bool
-	// began is the start of the wait, since the start of the part not yet emitted. Both
-	// move forward by the time that is unknown; from is the original start.
+	// began is the start of the wait, since is the start of the part that is not emitted
+	// yet. Both move forward by times with an unknown state. from is the original start.
 	began, since, from int64
-	// next is from the sample since the last switch, caller and weight belong to the
-	// wait.
+	// next is the sample since the last switch. caller and weight belong to the wait.
 	next, caller caller
 	hasNext      bool
 	weight       int64
-	// round is the round of reading in which a stack was unwound last. skipped: there was a
-	// sample since the last switch, and its stack was not.
+	// round is the last round of reading in which a stack was unwound. skipped reports that
+	// the sample since the last switch was not unwound.
 	round   uint64
 	skipped bool
-	// typical is the length of its recent waits, own the time from which events of its
-	// own sample each of its switches; 0 without them. listed: it is among missed.
+	// typical is the length of recent waits. own is the time from which the thread's own
+	// events sample each switch, or 0 without own events. listed reports that the thread is
+	// in missed.
 	typical, own int64
 	listed       bool
-	// lostAt is the end of the last time for which switches were lost while it ran, sure
-	// how much of the wait, from since on, had passed when some were. The last time for
-	// which some were lost while it waited is from gap[0] to gap[1].
+	// lostAt is the end of the last time during which switches were lost while the thread
+	// ran. gap is the last time during which switches were lost while it waited, from
+	// gap[0] to gap[1]. sure is the length of the wait, from since on, before switches were
+	// lost.
 	lostAt, sure int64
 	gap          [2]int64
 	checked      check
 }
 
-// WaitCounts are counters since the beginning.
+// WaitCounts are counters since the start.
 type WaitCounts struct {
-	// Switches are the switch records, Waits the waits with both ends seen.
+	// Switches counts the switch records. Waits counts the waits with a known beginning and
+	// end.
 	Switches, Waits uint64
-	// The others are waits that are not emitted. Short are shorter than the shortest
-	// emitted. UnderWay are those whose beginning was not seen, Forgotten those whose
-	// end was not: sampling paused, records were lost, the target was detached, or
-	// the thread moved. LeftOut are of threads beyond the bound.
+	// The others count waits that are not emitted. Short counts waits below the minimum
+	// length. UnderWay counts waits without a recorded beginning. Forgotten counts waits
+	// without a recorded end, because sampling paused, records were lost, the target was
+	// detached, or the thread moved. LeftOut counts waits of threads beyond the bound.
 	Short, UnderWay, Forgotten, LeftOut uint64
 }
 
-// waits turns switches into waits. Times are nanoseconds of one clock.
+// waits turns switches into waits. All times are nanoseconds of one clock.
 type waits struct {
-	// least is the length of the shortest wait that is emitted.
+	// least is the minimum length of an emitted wait.
 	least int64
-	// most bounds the threads that are followed. At the bound new ones are left out
-	// and counted, until others have ended.
+	// most bounds the threads that are followed. At the bound new threads are left out and
+	// counted, until others have ended.
 	most int
-	// done is called with each part, and must not keep it.
+	// done is called with each part. It must not keep the part.
 	done func(*part)
-	// still reports whether a thread without a record for a capture window still waits; if
-	// nil, it is believed to.
+	// still reports whether a thread without a record for a capture window still waits. If
+	// it is nil, the thread is assumed to wait.
 	still func(*thread) bool
 
 	threads map[int]*thread
@@ -112,17 +116,18 @@ type waits struct {
 	counts  WaitCounts
 	out     part // the argument of done
 
-	// One of mean switches is sampled from the time meanFrom on, one of meanWas before.
+	// mean is the number of switches per sample from the time meanFrom on, meanWas before
+	// that.
 	mean, meanWas, meanFrom int64
-	// own is thread.own of the threads that have events of their own, known or not.
+	// own has thread.own of all threads with events of their own, known or unknown.
 	own map[int]int64
-	// missed are the threads that left without a stack since it was emptied: not each
+	// missed are the threads that left without a stack since missed was emptied. Not each
 	// switch is sampled, or the sample was lost.
 	missed []int
 }
 
-// echo is the time within which a second switch of a thread off its CPU is the same
-// one, recorded by a second event while one event replaces the other.
+// echo is the maximum time between two records of one switch off a CPU. The switch is
+// recorded twice while one event replaces another.
 const echo = int64(50 * time.Microsecond)
 
 // maxChecked bounds the threads that are checked per cut.
@@ -135,12 +140,13 @@ func newWaits(least time.Duration, most int, done func(*part)) *waits {
 	}
 }
 
-// setMean sets that one of mean switches is sampled from time on.
+// setMean sets the number of switches per sample from time on.
 func (w *waits) setMean(mean int, time int64) {
 	w.meanWas, w.mean, w.meanFrom = w.mean, int64(mean), time
 }
 
-// setOwn sets that each switch of a thread is sampled from time on; 0 ends that.
+// setOwn makes each switch of a thread count as sampled from time on. A time of 0 ends
+// this.
 func (w *waits) setOwn(tid int, time int64) {
 	if time == 0 {
 		delete(w.own, tid)
@@ -152,7 +158,7 @@ func (w *waits) setOwn(tid int, time int64) {
 	}
 }
 
-// weightAt returns part.weight of a wait of t that begins at time.
+// weightAt returns part.weight for a wait of t that begins at time.
 func (w *waits) weightAt(t *thread, time int64) int64 {
 	switch {
 	case t.own > 0 && time >= t.own:
@@ -163,7 +169,7 @@ func (w *waits) weightAt(t *thread, time int64) int64 {
 	return w.mean
 }
 
-// known returns a thread of the pid's process, and adds it if it is new; nil at the
+// known returns a thread of a process, and adds an unknown thread. It returns nil at the
 // bound.
 func (w *waits) known(pid, tid int) *thread {
 	if t := w.threads[tid]; t != nil {
@@ -288,7 +294,7 @@ func (w *waits) came(pid, tid int, time int64, target *perfevent.Attachment) {
 	t.lostAt, t.sure, t.gap = 0, 0, [2]int64{}
 }
 
-// emit emits the part of a wait that is not emitted yet.
+// emit emits the part of a wait that has not been emitted.
 func (w *waits) emit(t *thread, until int64) {
 	if until <= t.since {
 		return // a record was written late
@@ -302,7 +308,7 @@ func (w *waits) emit(t *thread, until int64) {
 	t.since, t.from = until, until
 }
 
-// started records that a thread has begun, whatever had its id before.
+// started records the start of a thread. It drops an earlier thread with the same id.
 func (w *waits) started(tid int) {
 	delete(w.own, tid)
 	if t := w.threads[tid]; t != nil {
@@ -314,8 +320,8 @@ func (w *waits) started(tid int) {
 func (w *waits) exited(pid, tid int) {
 	t := w.threads[tid]
 	if t == nil {
-		// The last switch of a process's first thread is recorded with its id, until
-		// its parent has waited for it; those of other threads are not.
+		// The last switch of a process's first thread is recorded with its id, until its
+		// parent has waited for it. The last switches of other threads are not.
 		if pid != tid {
 			return
 		}
@@ -334,12 +340,12 @@ func (w *waits) exited(pid, tid int) {
 	w.ended[0] = append(w.ended[0], tid)
 }
 
-// executed records that a thread runs another program. If it is not the first thread
-// of its process it has got that one's id, whose end was recorded.
+// executed records that a thread runs another program. If it was not the first thread of
+// its process, it now has the id of the first thread, which has a recorded end.
 func (w *waits) executed(tid int) { w.started(tid) }
 
-// cut ends the capture window at time: waits in progress are emitted up to it. A wait that is
-// shorter than the shortest emitted is left until its length is known.
+// cut ends the capture window at time, and emits waits in progress up to it. A wait below
+// the minimum length is kept until its length is known.
 func (w *waits) cut(time int64) {
 	checks := 0
 	for _, t := range w.threads {
@@ -363,7 +369,7 @@ func (w *waits) cut(time int64) {
 	w.ended[0], w.ended[1] = w.ended[1][:0], w.ended[0]
 }
 
-// forget forgets every thread: what they do is unknown from here on.
+// forget forgets all threads, because their state is unknown from now on.
 func (w *waits) forget() {
 	for _, t := range w.threads {
 		w.drop(t)
@@ -371,9 +377,9 @@ func (w *waits) forget() {
 	w.ended[0], w.ended[1], w.missed = w.ended[0][:0], w.ended[1][:0], w.missed[:0]
 }
 
-// lost records that switches were lost between two times: those that share rings with
-// samples, or those that have rings of their own. What threads did in between is
-// unknown, and no part of any wait; what they did before and do after is known.
+// lost records that switches were lost between two times. shared and split report the kind
+// of ring, shared with samples or only for switches. The time in between does not belong to
+// any wait, but the times before and after do.
 func (w *waits) lost(from, to int64, shared, split bool) {
 	if !shared && !split {
 		return
@@ -391,8 +397,8 @@ func (w *waits) lost(from, to int64, shared, split bool) {
 	}
 }
 
-// unknown records that it is unknown what a waiting thread did between two times. Several
-// rings may lose switches at once: what was unknown already is so only once.
+// unknown records that the state of a waiting thread is unknown between two times. Several
+// rings may lose switches at once, so overlapping times count once.
 func (t *thread) unknown(from, to int64) {
 	length := to - from
 	if length <= 0 {

@@ -15,13 +15,13 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// watch gives events of their own, which sample each switch, to threads that switch
-// rarely: one of several of their switches would be too few stacks, however long they
-// wait. Where not all can have them, the threads with the longest waits do.
+// watch gives threads that switch rarely events of their own, which sample each switch.
+// Sampling one of several of their switches would yield too few stacks, however long they
+// wait. If not all threads can have events, the threads with the longest waits have them.
 type watch struct {
-	// attach opens a thread's events, for most samples on each CPU.
+	// attach opens the events of a thread, for at most most samples on each CPU.
 	attach func(pid, tid, most int) (attachment, error)
-	// most bounds the threads, perSecond their stacks per second.
+	// most bounds the threads, and perSecond bounds their stacks per second.
 	most, perSecond int
 
 	attached map[int]*watched
@@ -29,7 +29,7 @@ type watch struct {
 	rare     []candidate // the argument of one review
 }
 
-// attachment is a *perfevent.Attachment.
+// attachment is implemented by *perfevent.Attachment.
 type attachment interface {
 	Detach() error
 	More(cpu, n int) error
@@ -38,9 +38,10 @@ type attachment interface {
 type watched struct {
 	attachment
 	seen int64 // when the thread was last known
-	// most is the number of samples on each CPU after which the kernel stops, taken those
-	// since it was told to go on, by CPU. sampled: there were some since the last review;
-	// silent: there were none between the last two.
+	// most is the number of samples on each CPU after which the kernel stops. taken counts
+	// the samples by CPU since the kernel was last made to continue. sampled reports
+	// samples since the last review, silent reports no samples between the last two
+	// reviews.
 	most            int
 	taken           map[int]int
 	sampled, silent bool
@@ -52,24 +53,25 @@ type candidate struct {
 }
 
 const (
-	// reviewWait is the least time between two reviews.
+	// reviewWait is the minimum time between two reviews.
 	reviewWait = int64(100 * time.Millisecond)
-	// enough is the number of stacks a second that a thread needs no events of its own
-	// for.
+	// enough is the number of stacks per second with which a thread needs no events of its
+	// own.
 	enough = 20
-	// maxWatched bounds the threads with events of their own, maxOpened those that get
-	// them in one review: each is a few system calls per CPU.
+	// maxWatched bounds the threads with events of their own. maxOpened bounds the threads
+	// that get events in one review, because each takes a few system calls per CPU.
 	maxWatched = 256
 	maxOpened  = 64
-	// leastOwn and mostOwn bound the samples of a thread on a CPU between two reviews. One
-	// that has waited for long just now may switch all the time before the next review;
-	// what it writes must leave room in the ring for others.
+	// leastOwn and mostOwn bound the samples of a thread on a CPU between two reviews. A
+	// thread with long waits so far may switch all the time before the next review. Its
+	// samples must leave room in the ring for other threads.
 	leastOwn = 16
 	mostOwn  = 64
-	// A thread that has waited for idleAfter gives its place to another one.
+	// idleAfter is the length of a wait after which a thread may lose its events to another
+	// thread.
 	idleAfter = int64(10 * time.Second)
-	// A thread that is unknown because records were lost keeps its place for
-	// unknownAfter.
+	// unknownAfter is the time for which a thread keeps its events while it is unknown
+	// because records were lost.
 	unknownAfter = int64(30 * time.Second)
 )
 
@@ -77,13 +79,14 @@ func newWatch(most, perSecond int, attach func(pid, tid, most int) (attachment, 
 	return &watch{attach: attach, most: most, perSecond: perSecond, attached: make(map[int]*watched)}
 }
 
-// perSecondOf returns how often a thread switches at most whose waits are so long.
+// perSecondOf returns the maximum number of switches per second of a thread with waits of
+// the given length.
 func perSecondOf(length int64) int { return int(int64(time.Second) / max(length, 1)) }
 
-// review releases threads that no longer need events of their own, and gives them to
-// others that left without a stack. It returns the first error that is not about a
-// thread that has ended or a bound on descriptors. now is called again for the time
-// from which on a thread's events sample.
+// review releases threads that no longer need events of their own. It gives events to other
+// threads that left without a stack. It returns the first error, except for ended threads
+// and bounds on descriptors. It calls now again for the time from which a thread's events
+// sample.
 func (w *watch) review(now func() int64, of *waits) error {
 	at := now()
 	if at-w.reviewed < reviewWait {
@@ -138,8 +141,8 @@ func (w *watch) review(now func() int64, of *waits) error {
 	return nil
 }
 
-// release releases the threads that need no events of their own, and returns how many
-// stacks a second the others have at most.
+// release releases the threads that need no events of their own. It returns the maximum
+// number of stacks per second of the other threads.
 func (w *watch) release(at int64, of *waits) (perSecond int) {
 	for tid, a := range w.attached {
 		t, own := of.threads[tid], of.own[tid]
@@ -174,7 +177,7 @@ func (w *watch) sampled(tid, cpu int) {
 	}
 }
 
-// review has the kernel go on where half of the samples are taken.
+// review makes the kernel continue on CPUs where half of the samples are taken.
 func (a *watched) review() {
 	a.silent, a.sampled = !a.sampled, false
 	for cpu, n := range a.taken {
@@ -185,7 +188,8 @@ func (a *watched) review() {
 	}
 }
 
-// releaseIdle releases the thread that has waited longest, if that is long.
+// releaseIdle releases the thread with the longest wait, if that wait is longer than
+// idleAfter.
 func (w *watch) releaseIdle(at int64, of *waits) bool {
 	idlest, since := 0, at-idleAfter
 	for tid := range w.attached {
@@ -206,7 +210,7 @@ func (w *watch) detach(tid int, of *waits) {
 	of.setOwn(tid, 0)
 }
 
-// end forgets the threads of a session that ends.
+// end forgets the threads of an ending session.
 func (w *watch) end(of *waits) {
 	clear(w.attached)
 	clear(of.own)

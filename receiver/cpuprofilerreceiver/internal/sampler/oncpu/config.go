@@ -15,25 +15,25 @@ import (
 
 // Config is the block cpu of the configuration.
 type Config struct {
-	// Enabled turns the sampler on. Default true; false if `dotnet` or
-	// `pprof_endpoints` is set and none of `cpu`, `targets`, `off_cpu`, `allocations` and
-	// `network` is.
+	// Enabled turns the sampler on. Default true. The default is false if `dotnet` or
+	// `pprof_endpoints` is set, but `cpu`, `targets`, `off_cpu`, `allocations` and
+	// `network` are not.
 	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// RateConfig configures how often running threads are sampled. Its keys are on the
+// RateConfig configures how often running threads are sampled. Its keys are at the
 // receiver's top level.
 type RateConfig struct {
-	// Frequency is samples per second of CPU time, 1 to 999. Default 97: it is prime,
-	// so sampling does not run in lockstep with timers.
+	// Frequency is the number of samples per second of CPU time, 1 to 999. Default 97. It
+	// is prime, so sampling does not run in lockstep with timers.
 	Frequency int `mapstructure:"frequency"`
-	// MaxOverhead bounds the CPU time of reading samples of running threads and of
-	// resolving their names, in percent of one core per CPU that is sampled, 0.01% to
-	// 100%: above it the frequency is halved step by step, and recovers. Default 2%;
-	// 0 means no bound.
+	// MaxOverhead bounds the CPU time for reading samples of running threads and resolving
+	// their names. It is a percentage of one core per sampled CPU, 0.01% to 100%. Above it
+	// the frequency is halved step by step, and recovers later. Default 2%, and 0 means no
+	// bound.
 	MaxOverhead Percent `mapstructure:"max_overhead"`
 }
 
@@ -46,12 +46,12 @@ func DefaultConfig() Config { return Config{Enabled: true} }
 // DefaultRate returns the defaults.
 func DefaultRate() RateConfig { return RateConfig{Frequency: 97, MaxOverhead: 2} }
 
-// Check returns every fault, each with its key. It is not called Validate, since
-// the collector would then name a key above these.
+// Check returns all faults, each with its key. It is not called Validate, because the
+// collector would then name a key above these keys.
 func (cfg *RateConfig) Check() error {
 	var errs []error
 	errs = append(errs, configlog.Between("frequency", cfg.Frequency, 1, MaxFrequency))
-	// NaN is not between anything.
+	// NaN is not between any bounds.
 	if o := cfg.MaxOverhead; o != 0 && !(o >= minOverhead && o <= maxOverhead) {
 		errs = append(errs, fmt.Errorf("max_overhead: %v is neither between %v and %v nor 0, which means no bound", o, minOverhead, maxOverhead))
 	}
@@ -66,8 +66,8 @@ const (
 	maxOverhead Percent = 100
 )
 
-// UnmarshalText reads a number with or without a percent sign. It keeps the old
-// value on an error.
+// UnmarshalText reads a number with or without a percent sign. On an error it keeps the old
+// value.
 func (p *Percent) UnmarshalText(text []byte) error {
 	number := strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(string(text)), "%"))
 	v, err := strconv.ParseFloat(number, 64)
@@ -78,8 +78,8 @@ func (p *Percent) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText gives the form that UnmarshalText reads to the same share.
+// MarshalText returns a text that UnmarshalText reads as the same share.
 func (p Percent) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// String is as in 2%.
+// String returns the share in the form 2%.
 func (p Percent) String() string { return strconv.FormatFloat(float64(p), 'f', -1, 64) + "%" }

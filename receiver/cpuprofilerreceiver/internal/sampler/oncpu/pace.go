@@ -9,52 +9,52 @@ import "time"
 
 // pace decides the sampling frequency by its cost, and before that whether to spare the
 // unwinding of stacks. It halves the frequency while the cost is above its bound and
-// halving helps, and doubles it again when twice the current cost, which is the most that
-// the double frequency can cost, would be well below. It has no clock: time and cost are
+// halving helps. The double frequency costs at most twice the current cost. If this is well
+// below the bound, pace doubles the frequency again. It has no clock. Time and cost are
 // arguments.
 type pace struct {
-	// bound is the most CPU time per time and CPU, 0 for none. interval is the time
-	// over which cost is summed before it is judged. lowest is how often the
-	// frequency may be halved.
+	// bound is the maximum CPU time per time and CPU, or 0 without a bound. interval is the
+	// time over which cost is summed before it is judged. lowest is the maximum number of
+	// halvings.
 	bound    float64
 	interval time.Duration
 	lowest   int
 
-	// maySpare permits sparing: only the stacks of hot units are unwound. It begins when
-	// the cost is above its bound, before the frequency is lowered, and ends when the cost
-	// is calm.
+	// maySpare permits sparing, which unwinds only the stacks of hot units. Sparing begins
+	// when the cost is above its bound, before the frequency is lowered. It ends when the
+	// cost is calm.
 	maySpare, sparing bool
 
 	halvings int
 	began    int64
 	spent    time.Duration // when the interval began
-	// cost is that of the last interval. over is the number of consecutive intervals
-	// above the bound; calm that of intervals that would be below it at the double
-	// frequency.
+	// cost is the cost of the last interval. over is the number of consecutive intervals
+	// above the bound. calm is the number of consecutive intervals that would be below it
+	// at the double frequency.
 	cost       float64
 	over, calm int
-	// before is the cost that the last halving was to lower, 0 once that was judged.
-	// rest is the number of intervals until halving is tried again after it did not
-	// help, vain the number of consecutive times that it did not.
+	// before is the cost that the last halving was to lower, or 0 once this was judged.
+	// rest is the number of intervals until halving is tried again after it did not help.
+	// vain is the number of consecutive halvings that did not help.
 	before     float64
 	rest, vain int
 }
 
 const (
-	// overIntervals have to be above the bound before the frequency is halved:
-	// resolving the names of new programs is expensive only once.
+	// overIntervals is the number of intervals above the bound before the frequency is
+	// halved. Resolving the names of new programs is expensive only once.
 	overIntervals = 2
-	// calmIntervals have to be calm before it is doubled: at most calmShare of the
-	// bound at the double frequency. Between the two nothing changes, so that the
-	// frequency does not oscillate under a load near the bound.
+	// calmIntervals is the number of calm intervals before the frequency is doubled. A calm
+	// interval costs at most calmShare of the bound at the double frequency. Between the
+	// bound and this share the frequency stays unchanged, so that it does not oscillate.
 	calmIntervals = 3
 	calmShare     = 0.75
-	// helpShare is the most that may remain of the cost for halving to have helped.
-	// Processes that start and end cost the same at any frequency: a lower one would
+	// helpShare is the maximum share of the cost that remains after a halving that helped.
+	// Processes that start and end cost the same at any frequency. A lower frequency would
 	// yield fewer samples at the same cost.
 	helpShare = 0.9
-	// restIntervals pass until halving is tried again after it did not help, twice as
-	// many each time up to mostRestIntervals: a load changes.
+	// restIntervals is the number of intervals until halving is tried again after it did
+	// not help. It doubles each time, up to mostRestIntervals, because a load may change.
 	restIntervals, mostRestIntervals = 8, 128
 )
 
@@ -67,14 +67,14 @@ func newPace(bound float64, interval time.Duration, frequency int) *pace {
 	return p
 }
 
-// restart begins a new interval: earlier cost is not judged.
+// restart begins a new interval. Earlier cost is not judged.
 func (p *pace) restart(now int64, spent time.Duration) {
 	p.began, p.spent = now, spent
 	p.over, p.calm, p.before = 0, 0, 0
 }
 
-// next adds the CPU time that was spent by now on samples of so many CPUs. It reports
-// whether an interval was judged; halvings and sparing may have changed then.
+// next sets the total CPU time spent on samples, and the number of sampled CPUs. It reports
+// whether an interval was judged. halvings and sparing may have changed then.
 func (p *pace) next(now int64, spent time.Duration, cpus int) (judged bool) {
 	elapsed := now - p.began
 	if p.bound <= 0 || elapsed < int64(p.interval) || cpus <= 0 {
@@ -115,11 +115,11 @@ func (p *pace) next(now int64, spent time.Duration, cpus int) (judged bool) {
 	return true
 }
 
-// exceeded reports whether the bound is exceeded and a lower frequency does not
-// help: it is at its lowest, or halving did not help.
+// exceeded reports whether the bound is exceeded and a lower frequency does not help. The
+// frequency is at its lowest, or halving did not help.
 func (p *pace) exceeded() bool {
 	return p.vain > 0 || p.over >= overIntervals && p.halvings == p.lowest
 }
 
-// period returns the sampling period, given that without halvings.
+// period returns the sampling period, given the period without halvings.
 func (p *pace) period(full time.Duration) time.Duration { return full << p.halvings }

@@ -23,19 +23,22 @@ import (
 
 const (
 	// idleWait is the longest wait for records. Records of processes wake the reader at
-	// once, samples when a ring is a quarter full, and the buffer when a batch is taken.
+	// once, samples wake it when a ring is a quarter full, and the buffer wakes it when a
+	// batch is taken.
 	idleWait = 5 * time.Second
-	// watchWait is the same while the kernel is still starting a program, and in a pause.
+	// watchWait is the longest wait while the kernel is still starting a program, and
+	// during a pause.
 	watchWait = time.Second / 4
-	// gatherWait is the time for which records may accumulate where each sample would wake the
+	// gatherWait is the time for which records may accumulate if each sample would wake the
 	// reader.
 	gatherWait = 100 * time.Millisecond
-	// tablesWait is the longest wait for the unwind tables of programs that are new, in
-	// which records accumulate. The rings hold at least twice as much.
+	// tablesWait is the longest wait for the unwind tables of new programs. Records
+	// accumulate during this time, and the rings hold at least twice as many.
 	tablesWait = 100 * time.Millisecond
 )
 
-// reader reads the rings. The reading goroutine owns it; counters are for any.
+// reader reads the rings. The reading goroutine owns it, but its counters are safe for
+// concurrent use.
 type reader struct {
 	cfg  Settings
 	loop *attach.Loop
@@ -45,17 +48,17 @@ type reader struct {
 	rec  perfevent.Record
 	// wait is the longest wait for the next records.
 	wait time.Duration
-	// exceeded reports whether it was logged that a lower frequency would not help.
+	// exceeded reports whether the log has a message that a lower frequency would not help.
 	exceeded bool
 
-	// hot reports whether a process is of a hot unit, while only the stacks of these are
-	// unwound; else it is nil.
+	// hot reports whether a process belongs to a hot unit, while only the stacks of hot
+	// units are unwound. Otherwise it is nil.
 	hot func(*processes.Process) bool
 
-	// halvings is the number of halvings of the frequency now in effect.
+	// halvings is the number of halvings of the current frequency.
 	halvings                                               atomic.Int64
 	read, bufferFull, unreadable, skipped, lowered, raised atomic.Uint64
-	// spared counts samples whose stacks were not unwound.
+	// spared counts samples without an unwound stack.
 	spared atomic.Uint64
 	table  atomic.Pointer[processes.Stats]
 
@@ -63,12 +66,12 @@ type reader struct {
 	prompt bool
 
 	paused bool
-	// pausedSince is the start of the pause; periodsBefore is the number of periods of
-	// all pauses before it.
+	// pausedSince is the start of the pause. periodsBefore is the number of periods of all
+	// earlier pauses.
 	pausedSince   int64
 	periodsBefore float64
-	// droppedBefore and skippedBefore are bufferFull and skipped at the end of the
-	// last pause.
+	// droppedBefore and skippedBefore are the values of bufferFull and skipped at the end
+	// of the last pause.
 	droppedBefore, skippedBefore uint64
 }
 
@@ -82,22 +85,23 @@ func (r *reader) Begin(session *perfevent.Session) {
 	r.prompt = false
 	r.pace.restart(r.cfg.Now(), r.spent())
 	if r.pace.halvings > 0 {
-		// The rings are sized for the full frequency, which may come again.
+		// The rings are sized for the full frequency, which may be restored.
 		if err := session.SetPeriod(r.pace.period(r.full)); err != nil {
 			r.cfg.Logger.Error("setting the sampling frequency failed", zap.Error(err))
 		}
 	}
 }
 
-// Attached does nothing: unwinding waits for the tables of programs that are new to it.
+// Attached has no work to do, because unwinding itself waits for the tables of new
+// programs.
 func (r *reader) Attached(*attach.Found, []*perfevent.Attachment) {}
 
 // Turn waits for records and reads them.
 func (r *reader) Turn(ctx context.Context, session *perfevent.Session) error {
 	r.follow(session)
 	if !r.loop.Current().HostWide && !r.prompt {
-		// Samples share a ring with records that wake the reader at once. These can
-		// wait here: children that live for milliseconds are not sampled anyway.
+		// Samples share a ring with records that wake the reader at once. These records can
+		// wait here, because children that live for milliseconds are not sampled anyway.
 		r.gather(ctx)
 	}
 	if err := session.Wait(r.wait); err != nil {
@@ -127,7 +131,7 @@ func (r *reader) gather(ctx context.Context) {
 	}
 }
 
-// drain reads what the rings hold. It returns how long the next records may wait.
+// drain reads the records in the rings. It returns the longest wait for the next records.
 func (r *reader) drain(session *perfevent.Session) time.Duration {
 	if r.loop.NextBatch() {
 		r.publishTable()
@@ -139,7 +143,8 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	if r.pace.sparing {
 		r.hot = r.cfg.Sparing()
 	}
-	// A record that is written from here on may be read in this round or the next.
+	// A record that is written after this time may be read in this round or in the next
+	// one.
 	upTo := r.cfg.Now()
 	for session.Read(&r.rec) {
 		r.handle(&r.rec)
@@ -154,19 +159,19 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	return min(idleWait, r.cfg.Languages.Wait())
 }
 
-// publishTable makes the counters of the table, which only the reader may use,
-// visible to others.
+// publishTable makes the counters of the table visible to other goroutines. Only the reader
+// may use the table.
 func (r *reader) publishTable() {
 	stats := r.cfg.Table.Stats()
 	r.table.Store(&stats)
 }
 
-// kernelLost returns the samples that the kernel has lost. A throttled perf event and a
-// corrupt record have cost at least one sample each.
+// kernelLost returns the number of samples that the kernel has lost. A throttled perf event
+// and a corrupt record cost at least one sample each.
 func kernelLost(s perfevent.Stats) uint64 { return attach.KernelLost(s) + s.Throttled }
 
-// follow pauses the kernel's sampling when both buffers are full and resumes it
-// when one is free again.
+// follow pauses the kernel's sampling when both buffers are full. It resumes sampling when
+// one buffer is free again.
 func (r *reader) follow(session *perfevent.Session) {
 	full := r.cfg.Sink.Paused()
 	if full == r.paused {
@@ -184,20 +189,20 @@ func (r *reader) follow(session *perfevent.Session) {
 	r.loop.Resume(session)
 }
 
-// skip counts the periods that have passed since the pause began, if sampling is
-// paused, so that they are visible while it lasts.
+// skip counts the periods of the current pause, if there is one, so that they are visible
+// while it lasts.
 func (r *reader) skip() (paused time.Duration) {
 	if !r.paused {
 		return 0
 	}
 	paused = time.Duration(r.cfg.Now() - r.pausedSince)
-	// Of the time of all pauses, so that many short pauses count too.
+	// The periods of all pauses are summed, so that many short pauses count too.
 	r.skipped.Store(uint64(r.periodsBefore + r.periods(paused)))
 	return paused
 }
 
-// periods returns the number of periods in a time. The period does not change
-// during a pause.
+// periods returns the number of periods in a time. The period does not change during a
+// pause.
 func (r *reader) periods(of time.Duration) float64 {
 	return float64(of) / float64(r.pace.period(r.full))
 }
@@ -230,11 +235,11 @@ func (r *reader) handle(rec *perfevent.Record) {
 	}
 }
 
-// sample turns a record into a sample of the batch. For a stack seen before it
-// allocates nothing.
+// sample turns a record into a sample of the batch. It does not allocate memory for a known
+// stack.
 func (r *reader) sample(rec *perfevent.Record) {
 	if rec.PID <= 0 {
-		// The task is exiting, or of a pid namespace that this process is not in.
+		// The task is exiting, or belongs to a pid namespace that this process is not in.
 		r.read.Add(1)
 		r.unreadable.Add(1)
 		return
@@ -264,7 +269,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 	}
 }
 
-// stack returns the stack of a sample, unwound unless that is spared.
+// stack returns the stack of a sample. It unwinds the stack unless this is spared.
 func (r *reader) stack(p *processes.Process, rec *perfevent.Record) *samples.Stack {
 	s := &rec.Sample
 	walked := r.cfg.Languages.Walk(p, rec) // first: the thread goes on
@@ -279,20 +284,20 @@ func (r *reader) stack(p *processes.Process, rec *perfevent.Record) *samples.Sta
 	return unwind.Intern(p, s, whole)
 }
 
-// End reads what is left in the rings.
+// End reads the remaining records in the rings.
 func (r *reader) End(session *perfevent.Session) {
 	r.drain(session)
 	r.publishTable()
 	r.resume("sampling ended while both buffers were full")
 }
 
-// spent returns the CPU time that the frequency decides about.
+// spent returns the CPU time that the frequency controls.
 func (r *reader) spent() time.Duration { return r.cfg.Meter.Total() + r.cfg.Names.Total() }
 
 // adjust keeps the cost of sampling within its bound.
 func (r *reader) adjust(session *perfevent.Session) error {
 	if r.paused {
-		return nil // a pause costs nothing, whatever the frequency
+		return nil // a pause has no cost at any frequency
 	}
 	was, spared := r.pace.halvings, r.pace.sparing
 	if !r.pace.next(r.cfg.Now(), r.spent(), len(session.CPUs())) {
@@ -326,7 +331,8 @@ func (r *reader) adjust(session *perfevent.Session) error {
 	return nil
 }
 
-// reportExceeded logs that a lower frequency does not help, once until it does.
+// reportExceeded logs that a lower frequency does not help. It logs again only after a
+// change.
 func (r *reader) reportExceeded() {
 	exceeded := r.pace.exceeded()
 	if exceeded && !r.exceeded {
@@ -338,7 +344,7 @@ func (r *reader) reportExceeded() {
 	r.exceeded = exceeded
 }
 
-// reportSparing logs whether the stacks of all units are unwound, if that has changed.
+// reportSparing logs whether the stacks of all units are unwound, if this has changed.
 func (r *reader) reportSparing(was bool) {
 	switch {
 	case was == r.pace.sparing:

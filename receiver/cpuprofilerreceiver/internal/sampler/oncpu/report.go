@@ -16,7 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
-// Report logs what is sampled, what is not and why; each once until it changes.
+// Report logs which targets are sampled, which are not, and why. It logs again only after a
+// change.
 func (r *reader) Report(f *attach.Found) {
 	r.loop.Report(f, r.reportStatus, func(leftOut []string) {
 		notSampled := slices.Concat(leftOut, missing(f.Rights))
@@ -36,7 +37,7 @@ func (r *reader) Report(f *attach.Found) {
 	})
 }
 
-// reportStatus reports that sampling is not possible any more, or is again.
+// reportStatus reports that sampling is no longer possible, or possible again.
 func (r *reader) reportStatus(err error) {
 	if err != nil {
 		err = fmt.Errorf("%w: %w; retried every %v", errNothingPermitted, err, r.cfg.DiscoveryInterval)
@@ -44,7 +45,7 @@ func (r *reader) reportStatus(err error) {
 	r.cfg.Status(err)
 }
 
-// rights lists what is permitted.
+// rights lists the permitted kinds of sampling.
 func rights(r perfevent.Rights) (have []string) {
 	if r.Own == nil {
 		have = append(have, "own processes")
@@ -58,7 +59,7 @@ func rights(r perfevent.Rights) (have []string) {
 	return have
 }
 
-// missing returns what would grant each missing right.
+// missing returns a remedy for each missing right.
 func missing(r perfevent.Rights) (lack []string) {
 	if r.Kernel != nil {
 		lack = append(lack, r.Kernel.Error())

@@ -34,8 +34,8 @@ func Factory(cfg Config, rate RateConfig) sampler.Factory {
 	}
 }
 
-// minCostInterval is the shortest time over which the cost is summed before it is
-// judged, however short the export interval is.
+// minCostInterval is the minimum time over which the cost is summed before it is judged,
+// even if the export interval is shorter.
 const minCostInterval = 5 * time.Second
 
 // Sink is the buffer that samples go to.
@@ -50,43 +50,44 @@ type Sink interface {
 type Settings struct {
 	attach.Config // without Type, Refused and Lost
 	Sink          Sink
-	// Frequency is samples per second of CPU time.
+	// Frequency is the number of samples per second of CPU time.
 	Frequency int
-	// MaxOverhead bounds what Meter and Names measure together, as a share of a core per
-	// sampled CPU: above it the frequency is lowered. 0 means no bound.
+	// MaxOverhead bounds the sum of Meter and Names, as a share of a core per sampled CPU.
+	// Above it the frequency is lowered. 0 means no bound.
 	MaxOverhead float64
 	// CostInterval is the time over which the cost is summed before it is judged.
 	CostInterval time.Duration
-	// Meter measures the cost of reading samples, which the sampler adds; Names that of
-	// naming them and building profiles. They may be nil without MaxOverhead.
+	// Meter measures the cost of reading samples, which the sampler adds. Names measures
+	// the cost of naming samples and building profiles. Both may be nil without
+	// MaxOverhead.
 	Meter, Names *cputime.Meter
-	// Sparing returns a function that reports whether a process is of a hot unit now, for
-	// where not all stacks can be unwound; nil if they always have to be.
+	// Sparing returns a function that reports whether a process belongs to a hot unit now.
+	// It is used when not all stacks can be unwound. It is nil if all stacks have to be
+	// unwound.
 	Sparing func() func(*processes.Process) bool
 	// Sampled remembers which processes were sampled. It may be nil.
 	Sampled *sampler.Sampled
-	// Status is called with an error when nothing can be sampled, and with nil when
-	// something can be again.
+	// Status is called with an error when sampling becomes impossible, and with nil when it
+	// is possible again.
 	Status func(error)
-	// Notes returns what else cannot be seen with these rights, and what would allow
-	// it, for the log.
+	// Notes returns which data is invisible with these rights, and how to make it visible,
+	// for the log.
 	Notes func(perfevent.Rights) []string
 }
 
 // Stats are the counters of a Sampler since it was made.
 type Stats struct {
 	sampler.Counts
-	// Read is the number of samples of targets that were read. Each of them is in the
-	// sink, or in BufferFull or Unreadable.
+	// Read is the number of samples of targets that were read. Each of them is in the sink,
+	// or counted in BufferFull or Unreadable.
 	Read uint64
-	// Lowered and Raised are the numbers of times that the frequency was halved and
-	// doubled again.
+	// Lowered and Raised count how often the frequency was halved and doubled again.
 	Lowered, Raised uint64
-	// Spared is the number of samples whose stacks were not unwound, to save cost or memory.
+	// Spared is the number of samples without an unwound stack, to save cost or memory.
 	Spared uint64
-	// PeriodsSkipped is the number of sampling periods that passed while paused.
+	// PeriodsSkipped is the number of sampling periods during pauses.
 	PeriodsSkipped uint64
-	// Targets is the number of attached targets, Frequency what they are sampled with.
+	// Targets is the number of attached targets, Frequency is their sampling frequency.
 	Targets   int
 	Frequency float64
 }
@@ -101,7 +102,7 @@ type Sampler struct {
 	walked [languages.Outcomes]uint64
 }
 
-// New returns a sampler that does nothing yet.
+// New returns a sampler that has not started.
 func New(cfg Settings) *Sampler {
 	cfg.Stacks = cmp.Or(cfg.Stacks, unwind.NewStacks(unwind.StacksConfig{}))
 	cfg.Type, cfg.Refused, cfg.Lost = samples.OnCPU, refused, kernelLost
@@ -156,7 +157,7 @@ func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
 	)
 }
 
-// refused returns why not even a process may be sampled.
+// refused returns the reason why even own processes cannot be sampled, or nil.
 func refused(r perfevent.Rights) error {
 	if r.HostWide == nil {
 		return nil
@@ -164,9 +165,9 @@ func refused(r perfevent.Rights) error {
 	return r.Own
 }
 
-// Start finds out what is permitted and begins. If nothing is, it calls Status and
-// keeps trying; only kernel stacks that are required and not permitted are an
-// error.
+// Start finds the rights of the process and begins sampling. Without any right it calls
+// Status and keeps trying. It returns an error only if kernel stacks are required but not
+// permitted.
 func (s *Sampler) Start(context.Context) error {
 	rights := s.reader.cfg.Probe()
 	if s.reader.cfg.Kernel == attach.KernelDemanded && rights.Kernel != nil {
@@ -200,7 +201,7 @@ func (s *Sampler) Stats() Stats {
 	return st
 }
 
-// Record adds what the sampler has counted to the telemetry.
+// Record adds the sampler's counters to the telemetry.
 func (s *Sampler) Record(ctx context.Context) {
 	now, seen, c := s.Stats(), &s.seen, s.counters
 	c.Count(ctx, samples.OnCPU, &now.Counts, &seen.Counts)
@@ -219,7 +220,7 @@ func (s *Sampler) Record(ctx context.Context) {
 
 var errNothingPermitted = errors.New("nothing can be sampled")
 
-// frequency returns the samples per second after so many halvings.
+// frequency returns the samples per second after the given number of halvings.
 func (r *reader) frequency(halvings int) float64 {
 	return float64(r.cfg.Frequency) / float64(int64(1)<<halvings)
 }

@@ -15,9 +15,9 @@ import (
 	"go.opentelemetry.io/collector/config/configmiddleware"
 )
 
-// client returns confighttp's client with the connections of an endpoint: to its
-// socket if it has one, and a new one for each pull, which shows at once that a
-// program was restarted.
+// client returns confighttp's client with the connections of an endpoint. It connects to
+// the endpoint's socket if there is one. Each pull has a new connection, which shows at
+// once that a program was restarted.
 func (cfg *Config) client(ctx context.Context, host component.Host, set component.TelemetrySettings) (*http.Client, error) {
 	client := cfg.ClientConfig
 	client.Timeout = 0              // each pull has a timeout of its own

@@ -25,46 +25,46 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// Config is one item of pprof_endpoints: an endpoint that serves what
-// net/http/pprof does.
+// Config is one item of pprof_endpoints. It is an endpoint that serves the profiles of
+// net/http/pprof.
 type Config struct {
-	// ClientConfig has all keys of confighttp's client. The endpoint is a URL without
-	// the profiles' names, such as http://localhost:6060/debug/pprof. Timeout is what
-	// a pull may take beyond duration, 10s by default.
+	// ClientConfig has all keys of confighttp's client. The endpoint is a URL without the
+	// profiles' names, such as http://localhost:6060/debug/pprof. Timeout is the maximum
+	// time of a pull in addition to duration, 10s by default.
 	ClientConfig confighttp.ClientConfig `mapstructure:",squash"`
-	// Socket is the path of a Unix socket to connect to, instead of the endpoint's
-	// host; the endpoint is then http://localhost/debug/pprof by default.
+	// Socket is the path of a Unix socket to connect to, instead of the endpoint's host.
+	// The default endpoint is then http://localhost/debug/pprof.
 	Socket string `mapstructure:"socket"`
 	// When is hot (only while the unit of the endpoint's process is hot, which needs
 	// a hot_units extension) or always. Default hot with that extension, else always.
 	When sampler.When `mapstructure:"when"`
-	// Profiles lists what to pull: profile (CPU), allocs, heap, goroutine,
+	// Profiles lists the profiles to pull: profile (CPU), allocs, heap, goroutine,
 	// threadcreate, block, mutex. Default [profile].
 	Profiles []string `mapstructure:"profiles"`
-	// KeepSampled pulls profile also of processes that cpu samples, and allocs of those that
-	// allocations samples. Default false.
+	// KeepSampled also pulls profile of processes that cpu samples, and allocs of processes
+	// that allocations samples. Default false.
 	KeepSampled bool `mapstructure:"keep_sampled"`
 	// Interval is the time from the start of one round of pulls to the start of the
 	// next, 1s to 24h. Default 60s.
 	Interval time.Duration `mapstructure:"interval"`
-	// Duration is the time that profile, allocs, block and mutex cover: whole
-	// seconds, not above interval. Default 10s.
+	// Duration is the time that profile, allocs, block and mutex cover. It is in whole
+	// seconds and not longer than interval. Default 10s.
 	Duration time.Duration `mapstructure:"duration"`
-	// MaxSize is the most bytes of a profile, as received and decompressed, 64KiB to
-	// 256MiB. Default 16MiB.
+	// MaxSize is the maximum number of bytes of a profile, as received and decompressed,
+	// 64KiB to 256MiB. Default 16MiB.
 	MaxSize bytesize.Size `mapstructure:"max_size"`
-	// Target is the process that serves the endpoint, or its cgroup or container. It
-	// is required, unless Socket is set or Resource names the unit.
+	// Target is the process that serves the endpoint, or its cgroup or container. It is
+	// required unless Socket is set or Resource names the unit.
 	Target configoptional.Optional[processes.Target] `mapstructure:"target"`
-	// Resource are attributes that are added to the profiles' resource, or replace
-	// those of the process: strings, whole numbers, true or false.
+	// Resource has attributes to add to the profiles' resource. They replace attributes of
+	// the process. Values are strings, whole numbers, true or false.
 	Resource map[string]any `mapstructure:"resource"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// The bounds of what Validate allows.
+// The bounds that Validate enforces.
 const (
 	minInterval = time.Second
 	maxInterval = 24 * time.Hour
@@ -89,7 +89,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Unmarshal gives missing keys their defaults.
+// Unmarshal sets the defaults of missing keys.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	*cfg = DefaultConfig()
 	if conf.IsSet("profiles") {
@@ -104,7 +104,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	return nil
 }
 
-// Validate returns every fault, each with its key and what is allowed.
+// Validate returns all faults, each with its key and the allowed values.
 func (cfg *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -147,7 +147,7 @@ func (cfg *Config) Validate() error {
 	return errors.Join(append(errs, cfg.checkResource())...)
 }
 
-// identified reports whether it is known which unit the profiles belong to.
+// identified reports whether the unit of the profiles is known.
 func (cfg *Config) identified() bool {
 	if cfg.Target.HasValue() || cfg.Socket != "" {
 		return true

@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Sink is the buffer that samples go to. It returns false if there is no room: the
-// event is lost.
+// Sink is the buffer for samples. AddSent returns false if there is no room. The event is
+// lost then.
 type Sink interface {
 	AddSent(k samples.Key, unixNano, value int64) bool
 }
@@ -25,16 +25,16 @@ type Sink interface {
 const (
 	maxDepth = 1024
 	maxText  = 4096
-	// goDepth is the most calls that Go's runtime records: a stack that has as many
-	// may be truncated.
+	// goDepth is the maximum number of calls that Go's runtime records. A stack with as
+	// many calls may be truncated.
 	goDepth = 128
-	// padding fills the unused places of a thread's stack in profiles of Go's runtime:
-	// the address before 0.
+	// padding fills the unused entries of a thread's stack in profiles of Go's runtime. It
+	// is the address before 0.
 	padding = math.MaxUint64
 )
 
-// noStack is the function of samples without a stack: Go does not know what created
-// a program's first threads.
+// noStack is the function of samples without a stack. Go does not know where a program's
+// first threads were created.
 const noStack = "[no stack]"
 
 // pulled is a profile that is being converted.
@@ -52,7 +52,7 @@ type pulled struct {
 	scratch   []byte
 }
 
-// sums are the values of one stack.
+// sums has the summed values of one stack.
 type sums struct {
 	stack  *samples.Stack
 	link   samples.Link
@@ -66,9 +66,9 @@ type sumKey struct {
 
 var errImplausible = errors.New("it has more samples than CPUs could have taken in its time")
 
-// emit adds a profile's samples to the sink, and returns the number of events added
-// and of those that the sink had no room for. Samples of one stack are summed: labels
-// do not tell them apart, except for the active span.
+// emit adds a profile's samples to the sink. It returns the number of added events, and of
+// events without room. It sums the samples of one stack, because labels do not distinguish
+// them, except for the active span.
 func (c *pulled) emit(to Sink) (added, noRoom int, err error) {
 	columns, err := c.kind.columns(c.profile)
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *pulled) emit(to Sink) (added, noRoom int, err error) {
 		for j, col := range columns {
 			v := s.Value[col.index] / col.divisor
 			if v <= 0 {
-				// A difference of scaled estimates may be slightly negative.
+				// The difference of two scaled estimates may be slightly negative.
 				continue
 			}
 			if all[i].values[j] > math.MaxInt64-v {
@@ -117,8 +117,8 @@ func (c *pulled) emit(to Sink) (added, noRoom int, err error) {
 	return added, noRoom, nil
 }
 
-// add adds the events of one stack: one with the value, or as many as were counted,
-// spread evenly over the window.
+// add adds the events of one stack. It adds one event with the value, or as many events as
+// were counted, spread evenly over the window.
 func (c *pulled) add(to Sink, s *sums, typ *samples.Type, v int64) (added, noRoom int) {
 	if v == 0 {
 		return 0, 0
@@ -139,8 +139,8 @@ func (c *pulled) add(to Sink, s *sums, typ *samples.Type, v int64) (added, noRoo
 	return int(v), 0
 }
 
-// stack returns a sample's stack, the same one for the same calls. Without one it
-// has one frame that says so, so that the sums stay those of the program.
+// stack returns a sample's stack, the same one for the same calls. A sample without a stack
+// gets the frame "[no stack]", so that the sums remain the sums of the program.
 func (c *pulled) stack(s *profile.Sample) *samples.Stack {
 	key := c.scratch[:0]
 	for _, l := range s.Location[:min(len(s.Location), maxDepth)] {
@@ -172,7 +172,8 @@ func (c *pulled) stack(s *profile.Sample) *samples.Stack {
 	return out
 }
 
-// location returns nil for one that has neither name nor address.
+// location returns the samples.Location of a pprof location, or nil if it has neither name
+// nor address.
 func (c *pulled) location(l *profile.Location) *samples.Location {
 	if at, ok := c.locations[l]; ok {
 		return at
@@ -201,8 +202,8 @@ func (c *pulled) location(l *profile.Location) *samples.Location {
 	return at
 }
 
-// mapping returns nil if the location is outside of its mapping: some programs write
-// zeros.
+// mapping returns nil if the location is outside of its mapping, because some programs
+// write zeros.
 func (c *pulled) mapping(l *profile.Location) *samples.Mapping {
 	m := l.Mapping
 	if m == nil || m.Limit < m.Start || m.Limit != 0 && (l.Address < m.Start || l.Address > m.Limit) {
@@ -238,8 +239,8 @@ func linkOf(s *profile.Sample) (l samples.Link) {
 	return l
 }
 
-// frameTypeOf returns the frame type of a program by its telemetry.sdk.language.
-// Without one it is Go's.
+// frameTypeOf returns the frame type of a program by its telemetry.sdk.language. The
+// default is Go.
 func frameTypeOf(language string) samples.FrameType {
 	switch language {
 	case "", "go":

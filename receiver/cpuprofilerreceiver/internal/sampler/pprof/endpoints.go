@@ -26,8 +26,8 @@ func Factory(all []Config) sampler.Factory {
 	}
 }
 
-// endpoints is a puller for each endpoint as a part of the receiver. Its Start
-// makes them: a client needs the collector's extensions to have started.
+// endpoints has a puller for each endpoint of the receiver. Start makes the pullers,
+// because a client needs started extensions of the collector.
 type endpoints struct {
 	cfg     []Config
 	shared  *sampler.Shared
@@ -53,7 +53,7 @@ func (e *endpoints) Start(ctx context.Context) error {
 	return nil
 }
 
-// settings returns those of one endpoint's puller.
+// settings returns the settings of the puller of one endpoint.
 func (e *endpoints) settings(ctx context.Context, cfg *Config) (one Settings, err error) {
 	s := e.shared
 	one = Settings{
@@ -118,7 +118,7 @@ func (e *endpoints) Stop(context.Context) error {
 	return nil
 }
 
-// Record does nothing: pulls are counted as they end.
+// Record has no work to do, because pulls are counted as they end.
 func (*endpoints) Record(context.Context) {}
 
 // heat reports whether processes are in a hot unit.
@@ -127,8 +127,7 @@ type heat struct{ *hotunitsextension.HotUnits }
 // Any reports whether any unit is hot.
 func (h heat) Any() bool { return len(h.HotUnits.Hot()) > 0 }
 
-// Hot reports whether a process is in a hot unit, or a cgroup or container if no
-// process is known.
+// Hot reports whether a process, its cgroup or its container is in a hot unit.
 func (h heat) Hot(of processes.Identity) bool {
 	return sampler.IsHot(h.HotUnits.Hot(), of.Process, of.Cgroup, of.ContainerID)
 }

@@ -16,12 +16,12 @@ import (
 
 // Kind is one of the profiles that net/http/pprof serves.
 type Kind struct {
-	// Name is the last part of its path.
+	// Name is the last part of the profile's path.
 	Name string
-	// Timed reports whether the profile is of a window, whose length the request
-	// has.
+	// Timed reports whether the profile covers a window. The request has the length of the
+	// window.
 	Timed bool
-	// values are its values by pprof's name and unit.
+	// values are the profile's values, by pprof's name and unit.
 	values []value
 }
 
@@ -46,7 +46,7 @@ func Kinds() []Kind {
 	}
 }
 
-// KindOf returns the kind of a name.
+// KindOf returns the kind with a name.
 func KindOf(name string) (Kind, bool) {
 	for _, k := range Kinds() {
 		if k.Name == name {
@@ -56,8 +56,7 @@ func KindOf(name string) (Kind, bool) {
 	return Kind{}, false
 }
 
-// column is one value of a profile's samples and its type, with what it has to be
-// divided by.
+// column is one value of a profile's samples, with its type and the divisor of the value.
 type column struct {
 	index   int
 	typ     *samples.Type
@@ -103,8 +102,8 @@ func (k Kind) columns(p *profile.Profile) ([]column, error) {
 // period returns the period of a profile's samples.
 func period(p *profile.Profile) int64 { return max(p.Period, 1) }
 
-// maxCPUs is more than any host has: a profile with more samples than so many CPUs
-// can take in its time is invalid.
+// maxCPUs is more than any host has. A profile with more samples than this many CPUs can
+// take in its time is invalid.
 const maxCPUs = 4096
 
 // plausible reports whether a CPU profile may have n samples.

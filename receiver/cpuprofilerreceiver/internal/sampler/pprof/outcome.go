@@ -33,21 +33,21 @@ const (
 	Unreachable
 )
 
-// outcomes are the values of the metric's attribute, and what the user can do.
+// outcomes are the values of the metric's attribute, and remedies for the user.
 var outcomes = [...]struct{ name, help string }{
 	// The samples, if any, were added.
 	OK: {"ok", ""},
-	// NewPosition CPU profile of the program is being taken.
+	// Another CPU profile of the program is being taken.
 	Busy: {"busy", "something else takes CPU profiles of this program, and Go takes one at a time: turn one of the two off, or make interval longer"},
 	// The response is not the requested profile.
 	Invalid: {"invalid", "the endpoint has to be that of net/http/pprof, with the profile's name left out: http://HOST:PORT/debug/pprof"},
 	// The endpoint answered with an error.
 	Refused: {"refused", "check that the program serves net/http/pprof at this path, and that auth, headers and tls are what it asks for"},
-	// cpu or allocations samples the program, so that backends would add both up.
+	// A sampler (cpu or allocations) samples the program, and backends would add both up.
 	Sampled: {"sampled", "cpu or allocations samples this program, and backends would add both up: take the profile out of profiles, or set keep_sampled: true"},
-	// The collector stopped meanwhile.
+	// The collector stopped during the pull.
 	Stopped: {"shutdown", ""},
-	// It took too long.
+	// The pull took too long.
 	Timeout: {"timeout", "the program may be short of CPU time, or its server's WriteTimeout shorter than duration; timeout is what it has beyond duration"},
 	// The response is beyond the bounds.
 	TooLarge: {"too_large", "raise max_size if the profile is as large as that"},
@@ -74,7 +74,7 @@ func (e *refusal) Error() string {
 	return s
 }
 
-// maxRefusal bounds what is read of such a response.
+// maxRefusal bounds the bytes that are read of an error response.
 const maxRefusal = 512
 
 func refusalOf(resp *http.Response) *refusal {
@@ -82,11 +82,11 @@ func refusalOf(resp *http.Response) *refusal {
 	return &refusal{resp.StatusCode, strings.TrimSpace(string(b))}
 }
 
-// busy is net/http/pprof's response while the runtime takes another CPU profile.
+// busy is the response of net/http/pprof while the runtime takes another CPU profile.
 const busy = "cpu profiling already in use"
 
-// errSampled is the error of a profile that is not pulled, because a sampler measures the
-// same of the process.
+// errSampled is the error of a profile that is not pulled, because a sampler already
+// measures this process.
 var errSampled = errors.New("what it measures of this program is sampled")
 
 // errInvalid marks an invalid profile.
@@ -94,7 +94,7 @@ type errInvalid struct{ error }
 
 func (e errInvalid) Unwrap() error { return e.error }
 
-// outcomeOf returns the outcome of a pull's error. stopped reports that the puller
+// outcomeOf returns the outcome of a pull, given its error. stopped reports that the puller
 // was stopped.
 func outcomeOf(err error, stopped bool) Outcome {
 	var no *refusal
@@ -126,14 +126,14 @@ func outcomeOf(err error, stopped bool) Outcome {
 	}
 }
 
-// maxRedirects is the most redirects that are followed within a host.
+// maxRedirects is the maximum number of redirects that are followed within a host.
 const maxRedirects = 3
 
 // errRedirected is the error of a redirect that is not followed.
 var errRedirected = errors.New("the endpoint redirects")
 
-// SameHost is for http.Client.CheckRedirect: credentials and pulls are only for the
-// configured host.
+// SameHost is a function for http.Client.CheckRedirect. Credentials and pulls are only for
+// the configured host.
 func SameHost(req *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {

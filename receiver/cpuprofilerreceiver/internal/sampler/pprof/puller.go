@@ -21,58 +21,57 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// Subject is the process or unit that an endpoint's profiles are of.
+// Subject is the process or unit of an endpoint's profiles.
 type Subject struct {
 	Resource *samples.Resource
-	// Unit identifies it; the zero value if it is unknown.
+	// Unit identifies the unit. It is the zero value if the unit is unknown.
 	Unit processes.Identity
-	// Frames is the type of its frames.
+	// Frames is the type of the subject's frames.
 	Frames samples.FrameType
-	// PIDs are the processes; none if only attributes identify it.
+	// PIDs are the processes. It is empty if only attributes identify the unit.
 	PIDs []int
 }
 
 // ErrUnidentified is returned when the process of an endpoint cannot be identified.
 var ErrUnidentified = errors.New("the process of this endpoint cannot be identified")
 
-// Heat reports what is hot.
+// Heat reports which units are hot.
 type Heat interface {
 	// Any reports whether any unit is hot.
 	Any() bool
-	// Hot reports whether a unit is.
+	// Hot reports whether a unit is hot.
 	Hot(unit processes.Identity) bool
 }
 
 // Settings configures a puller.
 type Settings struct {
-	// URL is the endpoint without the profiles' names. Client must not follow
-	// redirects to other hosts: see SameHost.
+	// URL is the endpoint without the profiles' names. Client must not follow redirects to
+	// other hosts, see SameHost.
 	URL    *url.URL
 	Client *http.Client
 	Kinds  []Kind
-	// Interval is the time from the start of one round of pulls to that of the next.
-	// Duration is the time that a timed profile covers, in whole seconds. Timeout is
-	// the time that a pull may take beyond that.
+	// Interval is the time between the starts of two rounds of pulls. Duration is the time
+	// that a timed profile covers, in whole seconds. Timeout is the maximum time of a pull
+	// in addition to Duration.
 	Interval, Duration, Timeout time.Duration
 	// MaxSize bounds a profile, as received and decompressed.
 	MaxSize int64
-	// Find identifies the process before each round. With ErrUnidentified it may
-	// return a subject without a unit.
+	// Find identifies the process before each round. It may return a subject without a
+	// unit, together with ErrUnidentified.
 	Find func(ctx context.Context) (Subject, error)
-	// Heat is nil if the endpoint is pulled always. Changed receives when the hot
-	// units have changed. Look is the time between two calls of Find while any unit
-	// is hot.
+	// Heat is nil if the endpoint is always pulled. Changed receives when the hot units
+	// have changed. Look is the time between two calls of Find while any unit is hot.
 	Heat    Heat
 	Changed <-chan struct{}
 	Look    time.Duration
-	// Sampled remembers the sampled processes, by the name of the profile that is not pulled
-	// of them. It may be nil.
+	// Sampled remembers the sampled processes, by the name of the profile that is not
+	// pulled from them. It may be nil.
 	Sampled map[string]*sampler.Sampled
-	// Decoding is locked while a profile is decoded: all pullers share it.
+	// Decoding is locked while a profile is decoded. All pullers share it.
 	Decoding *sync.Mutex
 	Sink     Sink
-	// Count is called for each pull, NoRoom with the number of events that the sink
-	// had no room for.
+	// Count is called for each pull. NoRoom is called with the number of events without
+	// room in the sink.
 	Count  func(Outcome)
 	NoRoom func(Kind, int)
 	Logger *zap.Logger
@@ -90,7 +89,7 @@ type puller struct {
 	full    bool               // samples find no room
 }
 
-// New returns a puller that does not pull yet.
+// New returns a puller that has not started.
 func New(cfg Settings) *puller {
 	return &puller{cfg: cfg, cancel: func() {}, failing: make(map[string]Outcome)}
 }
@@ -102,7 +101,7 @@ func (p *puller) Start() {
 	p.done.Go(func() { p.run(ctx) })
 }
 
-// Stop cancels the pulls under way and waits.
+// Stop cancels the pulls in progress and waits for them.
 func (p *puller) Stop() {
 	p.cancel()
 	p.done.Wait()
@@ -132,7 +131,7 @@ func (p *puller) run(ctx context.Context) {
 	}
 }
 
-// sleep waits, or until the hot units change. It returns false if the puller is to
+// sleep waits for d, or until the hot units change. It returns false if the puller has to
 // stop.
 func (p *puller) sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
@@ -146,7 +145,7 @@ func (p *puller) sleep(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// look reports whether to pull now, and returns whose profiles these are.
+// look reports whether to pull now, and returns the subject of the profiles.
 func (p *puller) look(ctx context.Context) (bool, Subject) {
 	if p.cfg.Heat != nil && !p.cfg.Heat.Any() {
 		return false, Subject{}
@@ -159,16 +158,15 @@ func (p *puller) look(ctx context.Context) (bool, Subject) {
 	}
 	if err != nil {
 		p.ended("", outcomeOf(err, ctx.Err() != nil), err)
-		// Without Heat, cpu_trigger decides what to do with a profile without a
-		// unit.
+		// Without Heat, cpu_trigger decides what to do with a profile without a unit.
 		return p.cfg.Heat == nil && errors.Is(err, ErrUnidentified) && subject.Resource != nil, subject
 	}
 	p.ended("", OK, nil)
 	return p.cfg.Heat == nil || p.cfg.Heat.Hot(subject.Unit), subject
 }
 
-// round pulls each profile once, all at the same time, so that timed ones have the
-// same window.
+// round pulls each profile once. It pulls all of them at the same time, so that timed
+// profiles have the same window.
 func (p *puller) round(ctx context.Context, subject Subject) {
 	var all sync.WaitGroup
 	for _, k := range p.cfg.Kinds {
@@ -180,8 +178,8 @@ func (p *puller) round(ctx context.Context, subject Subject) {
 	all.Wait()
 }
 
-// pull pulls one profile and adds its samples. It leaves the profile out if a sampler
-// measured the same of the process just before, or meanwhile.
+// pull pulls one profile and adds its samples. It drops the profile if a sampler measured
+// the same of the process just before, or during the pull.
 func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	if p.cfg.Sampled[k.Name].Within(subject.PIDs, p.cfg.Duration) {
 		return errSampled
@@ -218,8 +216,8 @@ func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	return p.convert(k, subject, body, samples.CaptureWindow{Start: begin.UnixNano(), End: end.UnixNano()})
 }
 
-// convert decodes a profile and adds its samples. The window is by this host's
-// clock, since the program may have another one.
+// convert decodes a profile and adds its samples. The window is in the time of this host's
+// clock, because the program may have another clock.
 func (p *puller) convert(k Kind, subject Subject, body []byte, window samples.CaptureWindow) error {
 	p.cfg.Decoding.Lock()
 	defer p.cfg.Decoding.Unlock()
@@ -243,9 +241,9 @@ func (p *puller) convert(k Kind, subject Subject, body []byte, window samples.Ca
 	return nil
 }
 
-// ended counts the outcome of a pull and logs changes: once when pulls begin to
-// fail, or fail differently, and once when they succeed again. Identifying the
-// process counts as a pull only if it fails.
+// ended counts the outcome of a pull and logs changes. It logs once when pulls begin to
+// fail, or fail differently, and once when they succeed again. Identifying the process
+// counts as a pull only if it fails.
 func (p *puller) ended(kind string, o Outcome, err error) {
 	if kind != "" || o != OK {
 		p.cfg.Count(o)

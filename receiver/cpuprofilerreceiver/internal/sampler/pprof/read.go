@@ -25,11 +25,11 @@ func read(body io.Reader, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// memoryFactor times its size is the memory that a decoded profile may take.
+// memoryFactor times the size of a profile bounds the memory of the decoded profile.
 const memoryFactor = 16
 
-// decode decodes a profile, compressed or not. limit bounds its size, and
-// memoryFactor times limit the memory of the decoded profile.
+// decode decodes a profile, compressed or not. limit bounds its size, and memoryFactor
+// times limit bounds the memory of the decoded profile.
 func decode(body []byte, limit int64) (*profile.Profile, error) {
 	if len(body) >= 2 && body[0] == 0x1f && body[1] == 0x8b {
 		z, err := gzip.NewReader(bytes.NewReader(body))
@@ -68,8 +68,8 @@ const (
 
 var errMalformed = errors.New("it is no pprof profile: it is not a protocol buffers message")
 
-// memory estimates the memory of a decoded profile without decoding it: a few bytes
-// may become thousands of times as many.
+// memory estimates the memory of a decoded profile without decoding it, because a few bytes
+// may decode to thousands of times as many.
 func memory(b []byte) (need int64, err error) {
 	err = fields(b, func(number int, content []byte) error {
 		switch number {
@@ -104,8 +104,8 @@ const (
 	fieldLabel    = 3
 )
 
-// elements returns the count of numbers in a packed field; an unpacked field has
-// one, and is nil.
+// elements returns the number of numbers in a packed field. An unpacked field is nil and
+// has one number.
 func elements(packed []byte) (n int64) {
 	if packed == nil {
 		return 1
@@ -118,8 +118,7 @@ func elements(packed []byte) (n int64) {
 	return n
 }
 
-// fields calls f with each field of a message: with its content if it has a length,
-// with nil if it is a number.
+// fields calls f with each field of a message. content is nil if the field is a number.
 func fields(b []byte, f func(number int, content []byte) error) error {
 	for len(b) > 0 {
 		number, kind, tag := protowire.ConsumeTag(b)

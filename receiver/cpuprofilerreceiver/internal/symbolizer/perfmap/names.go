@@ -10,8 +10,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// RuntimeOf returns the runtime that a mapped file belongs to, by its path; "" for
-// another file. Runtimes that are not recognized here mark each of their names.
+// RuntimeOf returns the runtime of a mapped file, by the file's path. It returns "" for
+// other files. The other supported runtimes mark each of their names.
 func RuntimeOf(path string) samples.FrameType {
 	switch path[strings.LastIndexByte(path, '/')+1:] {
 	case "libjvm.so":
@@ -23,8 +23,8 @@ func RuntimeOf(path string) samples.FrameType {
 }
 
 // Line splits a name that a runtime wrote into function, file and line, and returns the
-// type of the frame. SystemName is the name itself, where it differs. runtime is that of
-// the process; "" where it is unknown.
+// type of the frame. SystemName is the original name, if it is different. runtime is the
+// runtime of the process, or "" if it is unknown.
 func Line(name string, runtime samples.FrameType) (samples.Line, samples.FrameType) {
 	name = strings.ToValidUTF8(name, "?")
 	line, kind := python(name)
@@ -60,8 +60,8 @@ func python(name string) (line samples.Line, kind samples.FrameType) {
 	return line, samples.FramePython
 }
 
-// v8 parses "JS:*name /path/of/file.js:line:column", where the mark before the
-// name is the compiler, and names of V8's own code, such as "Builtin:ArrayMap".
+// v8 parses "JS:*name /path/of/file.js:line:column", where the mark before the name is the
+// compiler. It also parses names of V8's own code, such as "Builtin:ArrayMap".
 func v8(name string) (line samples.Line, kind samples.FrameType) {
 	what, rest, ok := strings.Cut(name, ":")
 	if !ok {
@@ -118,8 +118,8 @@ func cutNumber(s string) (rest string, n int64) {
 	return s[:i], n
 }
 
-// java parses "int pack.Class.method(int)", as the JVM writes it, and
-// "Lpack/Class;::method", as agents do. Other names are of the JVM's own code.
+// java parses "int pack.Class.method(int)", the form of the JVM, and
+// "Lpack/Class;::method", the form of agents. Other names are names of the JVM's own code.
 func java(name string) string {
 	if class, method, ok := strings.Cut(name, ";::"); ok && strings.HasPrefix(class, "L") {
 		return strings.ReplaceAll(class[1:], "/", ".") + "." + method
@@ -135,8 +135,8 @@ func java(name string) string {
 	return function
 }
 
-// dotnet parses "instance void [Assembly] Space.Type::Method(int32)[Tier0]". Other
-// names are of the runtime's own stubs.
+// dotnet parses "instance void [Assembly] Space.Type::Method(int32)[Tier0]". Other names
+// are names of the runtime's own stubs.
 func dotnet(name string) string {
 	typ, method, ok := strings.Cut(name, "::")
 	assembly := strings.LastIndex(typ, "] ")

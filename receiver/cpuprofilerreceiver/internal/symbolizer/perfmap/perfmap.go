@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package perfmap parses the files perf-PID.map that runtimes write about the code that
-// they generate: a line per function with its address, size and name, in the order of
-// generation. It opens no files.
+// Package perfmap parses the files perf-PID.map, in which runtimes list the code that they
+// generate. Each line has a function's address, size and name, in the order of generation.
+// The package opens no files.
 package perfmap
 
 import (
@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// maxName is the length at which names are cut. Longer ones are of nested generic
-	// types.
+	// maxName is the length at which names are cut. Longer names are names of nested
+	// generic types.
 	maxName = 1 << 10
-	// maxCode bounds the code of one entry. One of more than 1 GiB is wrong and would hide
-	// all others.
+	// maxCode bounds the code of one entry. An entry of more than 1 GiB is wrong and would
+	// hide all others.
 	maxCode = 1 << 30
 	// entrySize is the memory of an entry without its name, in a Map and in its Index.
 	entrySize = 24 + 24
@@ -37,7 +37,7 @@ type entry struct {
 
 func (e entry) end() uint64 { return e.start + uint64(e.size) }
 
-// Map is one file, as far as it was read. It belongs to one goroutine.
+// Map is the part of one file that was read. It belongs to one goroutine.
 type Map struct {
 	limit   int64
 	entries []entry // before sorted: by address and without overlaps
@@ -47,12 +47,11 @@ type Map struct {
 	full    bool // the memory is used up, so that further entries are dropped
 }
 
-// New returns an empty Map that uses up to limit bytes of memory, together with its
-// Index.
+// New returns an empty Map. It uses up to limit bytes of memory, together with its Index.
 func New(limit int64) *Map { return &Map{limit: limit} }
 
-// Add parses the next bytes of the file, up to the last newline, and returns how many
-// that are. The rest is to be given again, with more. Invalid lines are skipped.
+// Add parses the next bytes of the file, up to the last newline, and returns their number.
+// Pass the remaining bytes again, with more. Add skips invalid lines.
 func (m *Map) Add(b []byte) (taken int) {
 	for {
 		n := bytes.IndexByte(b[taken:], '\n')
@@ -70,8 +69,8 @@ func (m *Map) line(b []byte) {
 		return
 	}
 	if m.bytes()+int64(entrySize+len(name)+1) > m.limit || len(m.text)+len(name) >= math.MaxUint32 {
-		m.settle() // removes what was replaced
-		// If that is little, each further line would need it again.
+		m.settle() // removes replaced entries
+		// If settle removes little, each further line would need it again.
 		if m.bytes() > m.limit/8*7 {
 			m.full = true
 			return
@@ -82,7 +81,7 @@ func (m *Map) line(b []byte) {
 	m.text = append(append(m.text, name...), '\n')
 }
 
-// bytes returns the memory held, with that of an Index.
+// bytes returns the memory held, including the memory of an Index.
 func (m *Map) bytes() int64 { return int64(len(m.entries))*entrySize + int64(len(m.text)) }
 
 // parse parses a line.
@@ -125,9 +124,9 @@ func hex(b []byte) (n uint64, rest []byte, ok bool) {
 	return 0, nil, false
 }
 
-// settle sorts the entries and removes those that later ones replaced. Code is freed as
-// a whole, so an entry is replaced when a part of its memory is reused. If its
-// replacement was replaced as well, the entry may stay: no code runs there.
+// settle sorts the entries and removes entries that later entries replaced. Code is freed
+// as a whole, so an entry is replaced when a part of its memory is reused. If its
+// replacement was replaced too, the entry may stay, because no code runs there.
 func (m *Map) settle() {
 	if m.sorted == len(m.entries) {
 		return
@@ -183,7 +182,7 @@ type Index struct {
 // Bytes returns the memory of the Index and its Map.
 func (x *Index) Bytes() int64 { return x.size }
 
-// Find returns the name of the code at pc; nil where it has none.
+// Find returns the name of the code at pc, or nil if the code has no name.
 func (x *Index) Find(pc uint64) []byte {
 	if n := x.Entry(pc); n >= 0 {
 		return x.Name(n)
@@ -191,7 +190,7 @@ func (x *Index) Find(pc uint64) []byte {
 	return nil
 }
 
-// Entry returns the number of the entry with the code at pc; -1 where there is none.
+// Entry returns the number of the entry with the code at pc, or -1.
 func (x *Index) Entry(pc uint64) int {
 	above := sort.Search(len(x.entries), func(i int) bool { return x.entries[i].start > pc })
 	if above == 0 || pc >= x.entries[above-1].end() {
