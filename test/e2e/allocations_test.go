@@ -51,7 +51,7 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	// The limiter keeps fewer than there are, and enough to judge shares by.
 	c := pipeline{
 		extensions: []string{"hot_units:"},
-		receiver:   "{export_interval: 1s, allocations: {when: hot, max_samples_per_minute: 30000, buffer_size: 1MiB}}",
+		receiver:   "{export_interval: 1s, allocations: {when: hot, max_samples_per_minute: 30000}, buffer_size: 16MiB}",
 		evaluation: time.Second,
 		trigger:    onceAbove(t, threshold, duration),
 		exporters: []string{

@@ -44,7 +44,7 @@ receivers:
     export_timeout: {{if .Direct}}4s{{else}}30s{{end}}
     off_cpu: {when: hot, min_duration: 100us, max_events_per_second: 200}
     {{- if not .Direct}}
-    allocations: {when: hot, max_samples_per_minute: 120, buffer_size: 64KiB}
+    allocations: {when: hot, max_samples_per_minute: 120}
     {{- end}}
     pprof_endpoints:
       - {socket: "{{.PprofSocket}}", profiles: [profile, allocs, goroutine], keep_sampled: true, interval: 4s, duration: 2s, resource: {service.name: soak-pprof}}
