@@ -29,6 +29,10 @@ WAITING = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
 # Tests with this name compare with what the kernel counts, or have few samples: they
 # need quiet CPUs.
 KERNEL_TESTS := ^TestKernel
+# These have one goroutine and much to do, for which the race detector takes ten times as
+# long.
+BULK_TESTS := ^TestBulk
+packages_of = $$(grep -rl --include='*_test.go' '^func $(1:^%=%)' . | xargs -n1 dirname | sort -u)
 
 .PHONY: help
 help: ## list the targets
@@ -98,13 +102,14 @@ test: unit e2e ## run the tests that pass on any machine, busy or not: unit test
 
 .PHONY: unit
 unit: ## run the unit and integration tests under the race detector
-	go test -race -p $(WAITING) -timeout 20m -skip '$(KERNEL_TESTS)' $$(go list ./... | grep -v /test/e2e)
+	go test -race -p $(WAITING) -timeout 20m -skip '$(KERNEL_TESTS)|$(BULK_TESTS)' $$(go list ./... | grep -v /test/e2e)
+	go test -run '$(BULK_TESTS)' $(call packages_of,$(BULK_TESTS))
 	go test -C internal/tools/release ./...
 	go test -C extension/languagesextension -race ./...
 
 .PHONY: test-kernel
 test-kernel: ## run the comparisons with the kernel's own figures, one package at a time; they need a machine that does nothing else
-	go test -race -p 1 -timeout 20m -run '$(KERNEL_TESTS)' $$(grep -rl --include='*_test.go' '^func $(KERNEL_TESTS:^%=%)' . | xargs -n1 dirname | sort -u)
+	go test -race -p 1 -timeout 20m -run '$(KERNEL_TESTS)' $(call packages_of,$(KERNEL_TESTS))
 
 # A collector of the last release that wrote attributes inline, as a peer.
 PEER := bin/peer-0.159

@@ -109,9 +109,9 @@ func TestARecordOfTheFutureShiftsNothing(t *testing.T) {
 	require.Len(t, w.openingIDs(OpeningQuery{}), 5)
 }
 
-// TestAStrangerHasNoMoreThanTheBounds puts as much as can be named, with long texts, and
+// TestBulkAStrangerHasNoMoreThanTheBounds puts as much as can be named, with long texts, and
 // measures what is in memory.
-func TestAStrangerHasNoMoreThanTheBounds(t *testing.T) {
+func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	long := strings.Repeat("long ", 1_200)
 	require.True(t, w.PutOpening(Opening{ID: "huge", Unit: unitNamed(strings.Repeat("huge", 1<<20)), Policy: strings.Repeat("huge", 1<<20)}))

@@ -135,9 +135,9 @@ func populated(t *testing.T) string {
 	return filepath.Join(dir, "console.db")
 }
 
-// TestADamagedFileIsSetAsideOrReadWithoutWhatIsDamaged damages the database in many ways.
+// TestBulkADamagedFileIsSetAsideOrReadWithoutWhatIsDamaged damages the database in many ways.
 // Whatever it is, the store opens, all queries answer, and it can be written.
-func TestADamagedFileIsSetAsideOrReadWithoutWhatIsDamaged(t *testing.T) {
+func TestBulkADamagedFileIsSetAsideOrReadWithoutWhatIsDamaged(t *testing.T) {
 	path := populated(t)
 	whole, err := os.ReadFile(path)
 	require.NoError(t, err)

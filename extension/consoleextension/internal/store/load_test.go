@@ -87,9 +87,9 @@ func openLoaded(tb testing.TB, units int) *Store {
 	return s
 }
 
-// TestTwoDaysOfAThousandUnitsFit measures what they take on disk and in memory, beside
+// TestBulkTwoDaysOfAThousandUnitsFit measures what they take on disk and in memory, beside
 // profiles. Without HOTPROFILE_LOAD_UNITS=1000 it does so with 20 units, in proportion.
-func TestTwoDaysOfAThousandUnitsFit(t *testing.T) {
+func TestBulkTwoDaysOfAThousandUnitsFit(t *testing.T) {
 	loadUnits := 20
 	if n, err := strconv.Atoi(os.Getenv("HOTPROFILE_LOAD_UNITS")); err == nil {
 		loadUnits = n

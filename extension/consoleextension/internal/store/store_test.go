@@ -211,7 +211,7 @@ func TestReadingsOfTheFirstSecond(t *testing.T) {
 	require.Len(t, all[0].Readings, 1)
 }
 
-func TestReadingsAreThinnedWithAge(t *testing.T) {
+func TestBulkReadingsAreThinnedWithAge(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	u := unitNamed("a")
 	start := w.wall
