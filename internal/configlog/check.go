@@ -19,15 +19,16 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Check returns an error for each key of a configuration that is unknown, and for each
-// duration that is a number without a unit, which would be nanoseconds. config is a value
-// of the configuration's type. confighttp's configurations ignore unknown keys, and the
-// errors of confmap have a line for each level and the names of Go types.
+// Check returns an error for each unknown key of a configuration. It also returns an error
+// for each duration without a unit, which would count as nanoseconds. config is a value of
+// the configuration's type. Check is needed because confighttp's configurations ignore
+// unknown keys. The errors of confmap have a line per level and contain the names of Go
+// types.
 func Check(conf *confmap.Conf, config any) error {
 	return errors.Join(place{}.faults(reflect.TypeOf(config), conf.ToStringMap())...)
 }
 
-// Unmarshal decodes a configuration. It returns the faults that Check finds.
+// Unmarshal decodes a configuration. It returns the errors of Check without decoding.
 func Unmarshal[T any](conf *confmap.Conf, config *T) error {
 	if err := Check(conf, *config); err != nil {
 		return err
@@ -35,7 +36,7 @@ func Unmarshal[T any](conf *confmap.Conf, config *T) error {
 	return conf.Unmarshal(config)
 }
 
-// Between returns an error if the value of a key is outside of its bounds.
+// Between returns an error if the value of a key is out of bounds.
 func Between[T cmp.Ordered](key string, got, least, most T) error {
 	if got < least || got > most {
 		return fmt.Errorf("%s: %v is not between %v and %v", key, got, least, most)
@@ -43,8 +44,8 @@ func Between[T cmp.Ordered](key string, got, least, most T) error {
 	return nil
 }
 
-// Gone returns an error for a key of an earlier version. The map gone has these keys, with
-// confmap's delimiter, each with the behaviour that replaces it.
+// Gone returns an error if the configuration contains a key of an earlier version. gone
+// maps each such key, with confmap's delimiter, to the behaviour that replaces it.
 func Gone(conf *confmap.Conf, gone map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
 		if conf.IsSet(key) {
@@ -54,11 +55,11 @@ func Gone(conf *confmap.Conf, gone map[string]string) error {
 	return nil
 }
 
-// place is a place in a configuration.
+// place is a position in a configuration.
 type place struct {
 	key string
-	// name is the name of the innermost item of a list that has one and that the place is
-	// in; empty if there is none.
+	// name is the name of the innermost named list item that contains the place. It is
+	// empty if there is no such item.
 	name string
 }
 
@@ -110,7 +111,7 @@ func (p place) faults(t reflect.Type, configured any) (errs []error) {
 	return errs
 }
 
-// unknown returns the error of an unknown key.
+// unknown returns the error for an unknown key.
 func (p place) unknown(key string, known map[string]reflect.Type) error {
 	of := ""
 	if p.name != "" {
@@ -129,15 +130,15 @@ func isOptional(t reflect.Type) bool {
 	return strings.HasPrefix(t.Name(), "Optional[") && strings.HasSuffix(t.PkgPath(), "/configoptional")
 }
 
-// isStrict reports whether all keys of a type are fields. Types of others that unmarshal
-// themselves may have further keys.
+// isStrict reports whether all valid keys of a type are its fields. Third-party types with
+// their own Unmarshal may accept further keys.
 func isStrict(t reflect.Type) bool {
 	const own = "github.com/hotprofile/hotprofile/"
 	return strings.HasPrefix(t.PkgPath(), own) || t.PkgPath() == reflect.TypeFor[confighttp.ClientConfig]().PkgPath() ||
 		!reflect.PointerTo(t).Implements(reflect.TypeFor[confmap.Unmarshaler]())
 }
 
-// keysOf returns the keys of a struct with their types.
+// keysOf returns the keys of a struct and their types.
 func keysOf(t reflect.Type) map[string]reflect.Type {
 	keys := make(map[string]reflect.Type)
 	for i := range t.NumField() {

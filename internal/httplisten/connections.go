@@ -19,18 +19,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
-// ofClient returns how many of all connections a client may have while there are no other
+// ofClient returns how many of all connections a client may have if there are no other
 // clients.
 func ofClient(all int) int { return max(1, all/2) }
 
-// ofUser returns how many of all connections the processes of one user on a Unix socket may
-// have. User 0 of containers has no such bound, because each container is a client.
+// ofUser returns how many of all connections one user's processes on a Unix socket may
+// have. User 0 in containers has no such bound, because each container is a client.
 func ofUser(all int) int { return max(1, all*3/4) }
 
-// client identifies the other end of a connection. Empty parts have no bound.
+// client identifies the remote end of a connection. An empty field has no bound.
 type client struct {
 	user string // on a Unix socket
-	name string // on a Unix socket the cgroup, else the process; over TCP the address
+	name string // the cgroup or process on a Unix socket, or the address over TCP
 }
 
 func (p client) String() string {
@@ -40,7 +40,7 @@ func (p client) String() string {
 	return p.name
 }
 
-// unwrapped returns the connection of the kernel below c.
+// unwrapped returns the kernel connection below c.
 func unwrapped(c net.Conn) net.Conn {
 	for {
 		wrapped, ok := c.(interface{ NetConn() net.Conn })
@@ -51,9 +51,9 @@ func unwrapped(c net.Conn) net.Conn {
 	}
 }
 
-// clientOf returns the client of a connection of the kernel. Connections over loopback have
-// an empty client, because their addresses do not separate the processes of this host. A
-// /64 of IPv6 is one client.
+// clientOf returns the client of a kernel connection. Loopback connections have an empty
+// client, because their addresses do not identify a process of this host. An IPv6 /64 is
+// one client.
 func clientOf(c net.Conn, cgroups *cgroup.Tree) client {
 	if c, ok := c.(*net.UnixConn); ok {
 		pid, uid, err := unixsocket.Peer(c)
@@ -76,9 +76,9 @@ func clientOf(c net.Conn, cgroups *cgroup.Tree) client {
 	}
 }
 
-// clientOnHost returns the client of a process. It is the process's container or service,
-// so that a fork is no new client. Processes that ended since they connected are one client
-// for each user, because it is too late to learn their cgroup.
+// clientOnHost returns the client of a process. The client is the process's container or
+// service, so a fork does not make a new client. Processes that have ended since they
+// connected are one client per user, because their cgroup can no longer be found.
 func clientOnHost(pid, uid int, cgroups *cgroup.Tree) client {
 	user := fmt.Sprintf("user %d", uid)
 	process := client{user: user, name: fmt.Sprintf("process %d of %s", pid, user)}
@@ -101,41 +101,42 @@ func clientOnHost(pid, uid int, cgroups *cgroup.Tree) client {
 
 // Stats are the counts of connections and requests that the bounds of a server affected.
 type Stats struct {
-	// GaveWay counts idle connections that were closed in favour of new ones. Refused
-	// counts new connections that were closed because their client or user has as many as
-	// it may, all busy.
+	// GaveWay counts idle connections that were closed in favour of new connections.
+	// Refused counts new connections that were closed because the client or user had
+	// reached its bound and had no idle connection.
 	GaveWay, Refused uint64
-	// WrongHost counts requests that named a different host.
+	// WrongHost counts requests whose Host was not allowed.
 	WrongHost uint64
 }
 
-// connections is a listener that bounds the connections in all, of each client, and of each
-// user. A client may have as many as are left. The first client takes at most half, the
-// next one half of the rest, so that there is always room for another client.
+// connections is a listener that bounds the connections in total, per client and per user.
+// A client may have as many connections as are left. The first client gets at most half and
+// the second at most half of the rest, so there is always room for another client.
 //
-// At a bound an idle connection gives way. It belongs to the same user, or to the client
-// with the most connections if it has at least as many. If no connection is idle, the new
-// connection is closed. The first connection of a client waits instead, unless its user is
-// at the bound, with the next ones in the kernel's queue behind it. A connection with bytes
-// to read is not idle, though its request has not begun.
+// At a bound, an idle connection gives way. It belongs to the same user, or to the client
+// with the most connections, if that client has at least as many as the new one. If no
+// connection is idle, the new connection is closed. However, the first connection of a
+// client waits unless its user is at the bound. Later connections then wait behind it in
+// the kernel's queue. A connection with unread bytes is not idle, even before its request
+// begins.
 //
 // Invariants:
-//   - conns has each connection that was accepted and not closed, at most max
-//   - byClient and byUser count them; a count of 0 is removed
+//   - conns contains each connection that was accepted and not closed, at most max
+//   - byClient and byUser count the connections; a count of 0 is removed
 type connections struct {
 	net.Listener
 	max     int
-	cgroups *cgroup.Tree // nil: clients on a Unix socket are processes
+	cgroups *cgroup.Tree // if nil, clients on a Unix socket are processes
 	onLimit func(p client, gaveWay bool)
 
 	mu       sync.Mutex
 	conns    map[*conn]struct{}
 	byClient map[string]int
 	byUser   map[string]int
-	moment   int64 // counts what happens, in order
+	moment   int64 // logical clock that orders events
 	closed   bool
 	stats    Stats
-	change   chan struct{} // gets a token when a connection becomes idle or is closed, or the listener is
+	change   chan struct{} // gets a token when a connection becomes idle or closes, or the listener closes
 }
 
 func newConnections(most int, cgroups *cgroup.Tree, onLimit func(p client, gaveWay bool)) *connections {
@@ -145,17 +146,17 @@ func newConnections(most int, cgroups *cgroup.Tree, onLimit func(p client, gaveW
 	}
 }
 
-// conn is a connection that was accepted.
+// conn is an accepted connection.
 type conn struct {
 	net.Conn
 	of     *connections
 	client client
-	raw    syscall.RawConn // nil if there is none
+	raw    syscall.RawConn // nil if not available
 
-	idleSince atomic.Int64 // a moment of of; 0 from the first byte of a request to its end
+	idleSince atomic.Int64 // value of connections.moment when it became idle; 0 during a request
 }
 
-// Read reads bytes of a request, or waits for its begin.
+// Read reads bytes of a request. The first byte marks the connection as busy.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && c.idleSince.Load() != 0 {
@@ -164,7 +165,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// NetConn returns the connection below.
+// NetConn returns the wrapped connection.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
 // Close closes the connection.
@@ -209,7 +210,7 @@ func (l *connections) newConn(accepted net.Conn) *conn {
 }
 
 // admit adds a connection if the bounds allow it. Otherwise it returns the idle connection
-// that gives way, if there is one.
+// that gives way, or nil if no connection does.
 func (l *connections) admit(c *conn) (admitted bool, victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -241,7 +242,7 @@ func (l *connections) next() int64 {
 	return l.moment
 }
 
-// clientFull reports whether a client has as many connections as are left.
+// clientFull reports whether a client has at least as many connections as are left.
 func (l *connections) clientFull(p client) bool {
 	own := l.byClient[p.name]
 	return p.name != "" && own > 0 && own >= l.max-len(l.conns)
@@ -251,8 +252,8 @@ func (l *connections) userFull(p client) bool {
 	return p.user != "" && l.byUser[p.user] >= ofUser(l.max)
 }
 
-// idlest returns the selected connection that gives way. It returns nil if no connection is
-// idle.
+// idlest returns the selected connection that gives way. It returns nil if no selected
+// connection is idle.
 func (l *connections) idlest(selected func(*conn) bool) *conn {
 	for range l.conns {
 		c := l.oldest(selected)
@@ -279,8 +280,8 @@ func (l *connections) oldest(selected func(*conn) bool) (out *conn) {
 	return out
 }
 
-// wait waits until another connection is idle or closed. It closes the connection and
-// returns false if its client or user is at the bound, or when the listener is closed.
+// wait waits until another connection is idle or closed. If the client or user is at its
+// bound, or the listener is closed, it closes the connection and returns false.
 func (l *connections) wait(c *conn) bool {
 	l.mu.Lock()
 	full, closed := l.clientFull(c.client) || l.userFull(c.client), l.closed

@@ -11,17 +11,18 @@ import (
 	"strings"
 )
 
-// hosts checks the Host of requests. By DNS rebinding a website may point its own name to
-// the address of a server: for a browser a request is then one of the same origin, and
-// only Host shows the website's name.
+// hosts checks the Host of requests against DNS rebinding. A website may point its own name
+// to the address of the server. A browser then treats requests to the server as
+// same-origin, and only Host reveals the website's name.
 type hosts struct {
-	configured string   // the host of the endpoint, as it is written there
+	configured string   // the host as written in the endpoint
 	allowed    []string // further names
-	loopback   bool     // others than this host do not reach the server
+	loopback   bool     // only this host can reach the server
 }
 
-// newHosts returns nil for a server at addr that others than this host reach: by which
-// names is unknown, unless they are given. nil names are not given, empty ones are.
+// newHosts returns the check for a server at addr. It returns nil for a Unix socket. It
+// also returns nil if other hosts can reach the server and names is nil, because the
+// server's names are then unknown. An empty list of names is not nil.
 func newHosts(endpoint string, addr net.Addr, names []string) *hosts {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsLoopback() && names == nil {
@@ -31,9 +32,9 @@ func newHosts(endpoint string, addr net.Addr, names []string) *hosts {
 	return &hosts{configured: host, allowed: names, loopback: tcp.IP.IsLoopback()}
 }
 
-// allow reports whether a request names this host, whatever its port. HTTP/1.0 has no
-// Host, and no browser speaks it. No website has an address for a name, so that a server
-// for others is called by any address.
+// allow reports whether the Host of a request is allowed, regardless of its port. HTTP/1.0
+// has no Host, and no browser uses it. A website's name is never an IP address, so a server
+// that other hosts can reach accepts any IP address.
 func (h *hosts) allow(r *http.Request) bool {
 	if h == nil || r.Host == "" {
 		return true
@@ -51,7 +52,7 @@ func (h *hosts) allow(r *http.Request) bool {
 	return err == nil && (!h.loopback || ip.Unmap().IsLoopback())
 }
 
-// rule returns which hosts are allowed, for an error.
+// rule describes the allowed hosts for an error message.
 func (h *hosts) rule() string {
 	switch {
 	case h.allowed == nil:

@@ -1,9 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httplisten runs the HTTP servers of components: with bounded connections
-// and headers, on TCP or on a Unix socket, from Start to a Shutdown that waits for
-// the requests under way.
+// Package httplisten runs the HTTP servers of components, on TCP or on a Unix socket. It
+// bounds their connections and the size of headers. Shutdown waits for running requests.
 package httplisten
 
 import (
@@ -17,14 +16,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
-// ValidateAddr returns an error that names the faulty key, endpoint or transport,
-// after prefix. example is a valid host:port.
+// ValidateAddr returns an error for an invalid endpoint or transport. The error contains
+// prefix and the key. example is a valid host:port.
 func ValidateAddr(prefix string, addr confignet.AddrConfig, example string) error {
 	switch addr.Transport {
 	case confignet.TransportTypeTCP, confignet.TransportTypeTCP4, confignet.TransportTypeTCP6:
 		_, port, err := net.SplitHostPort(addr.Endpoint)
 		if err == nil {
-			_, err = net.LookupPort("tcp", port) // a number below 65536, or a service's name
+			_, err = net.LookupPort("tcp", port) // a number below 65536, or the name of a service
 		}
 		if err != nil {
 			return fmt.Errorf("%sendpoint: %q is not host:port, such as %s", prefix, addr.Endpoint, example)
@@ -36,9 +35,9 @@ func ValidateAddr(prefix string, addr confignet.AddrConfig, example string) erro
 	return nil
 }
 
-// listen opens the listener. confighttp's own has no bound on connections, and
-// leaves the mode of a Unix socket to the umask. Connections are counted below TLS:
-// net/http needs a *tls.Conn to speak HTTP/2.
+// listen opens the listener. The listener of confighttp does not bound connections, and
+// leaves the mode of a Unix socket to the umask. Connections are counted below TLS, because
+// net/http needs a *tls.Conn for HTTP/2.
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	var secure *tls.Config
 	if s.cfg.HTTP.TLS.HasValue() {

@@ -27,30 +27,30 @@ import (
 
 // Config configures a Server.
 type Config struct {
-	// Key is the YAML key of the server's settings, which errors name.
+	// Key is the YAML key of the server's settings. Errors contain it.
 	Key  string
 	HTTP confighttp.ServerConfig
 	// Handler serves the requests that pass authentication and decompression.
 	Handler http.Handler
-	// WriteError answers a request that does not reach Handler.
+	// WriteError writes the response to a request that does not reach Handler.
 	WriteError func(w http.ResponseWriter, r *http.Request, why string, status int)
-	// Wrap, if set, wraps confighttp's handlers. It sees a request before authentication
-	// and decompression.
+	// Wrap, if set, wraps confighttp's handlers. It receives a request before
+	// authentication and decompression.
 	Wrap func(http.Handler) http.Handler
-	// MaxConnections bounds the connections at a time. A client may have as many as are
-	// left. At a bound idle connections give way.
+	// MaxConnections bounds the concurrent connections. A client may have as many
+	// connections as are left. At a bound, idle connections give way.
 	MaxConnections int
-	// Cgroups are the host's cgroups. With them, a client on a Unix socket is a container
-	// or service. If nil, it is a process.
+	// Cgroups are the host's cgroups. With Cgroups, a client on a Unix socket is a
+	// container or a service. Without, it is a process.
 	Cgroups *cgroup.Tree
 	// MaxHeaderBytes bounds the bytes of a request's header.
 	MaxHeaderBytes int
-	// ShutdownTimeout is the time that Shutdown waits for running requests before it closes
-	// their connections. 0 means until its context ends.
+	// ShutdownTimeout is how long Shutdown waits for running requests before it closes
+	// their connections. 0 means until the context of Shutdown ends.
 	ShutdownTimeout time.Duration
-	// AllowedHosts are names in the header Host by which the server may be called, besides
-	// localhost and the endpoint's. If nil, a server that other hosts can reach accepts any
-	// name. An error names the key allowed_hosts.
+	// AllowedHosts are names that the header Host may contain, in addition to localhost and
+	// the host of the endpoint. If it is nil, a server that other hosts can reach accepts
+	// any name. Errors call it allowed_hosts.
 	AllowedHosts []string
 	// SocketMode is the mode of a Unix socket's file.
 	SocketMode fs.FileMode
@@ -63,21 +63,21 @@ type Config struct {
 // Server is an HTTP server. Make one with New.
 type Server struct {
 	cfg    Config
-	server *http.Server // nil until started, as is addr
+	server *http.Server // nil until started, like addr
 	addr   net.Addr
 	next   http.Handler  // Wrap, confighttp's handlers and Handler
 	served chan struct{} // closed when the server accepts no more connections
 	log    *zap.Logger
 
-	hosts       *hosts // nil: any
+	hosts       *hosts // nil if any Host is allowed
 	wrongHost   atomic.Uint64
 	connections *connections
-	limitLine   line // at most one a minute, as the next
+	limitLine   line
 	hostLine    line
 
 	mu       sync.Mutex
 	stopping bool
-	requests sync.WaitGroup // none is added after stopping is set
+	requests sync.WaitGroup // no request is added after stopping is set
 	shutdown sync.Once
 }
 
@@ -86,13 +86,13 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg}
 	cgroups := cfg.Cgroups
 	if cgroups != nil && procfs.At(cgroups.Root()).OwnPID() != os.Getpid() {
-		cgroups = nil // its pids are not those of the kernel's answers
+		cgroups = nil // its pids are from another pid namespace than the kernel's pids of peers
 	}
 	s.connections = newConnections(cfg.MaxConnections, cgroups, s.logLimit)
 	return s
 }
 
-// Addr returns the address that the started server listens at.
+// Addr returns the address of the started server's listener.
 func (s *Server) Addr() net.Addr { return s.addr }
 
 // Start listens and serves. A failure after Start is logged and reported as the
@@ -137,7 +137,7 @@ func (s *Server) newHTTPServer(ctx context.Context, host component.Host, set com
 	return server, nil
 }
 
-// ServeHTTP serves one request of a started server. After the begin of Shutdown it answers
+// ServeHTTP serves one request of a started server. Once Shutdown has begun, it answers
 // 503.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.begin() {
@@ -154,7 +154,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.next.ServeHTTP(w, r)
 }
 
-// Stats returns the counts of the server's bounds. It may be called before Start.
+// Stats returns how many connections and requests the bounds of the server affected. It may
+// be called before Start.
 func (s *Server) Stats() Stats {
 	stats := s.connections.counted()
 	stats.WrongHost = s.wrongHost.Load()
@@ -189,7 +190,7 @@ func (s *Server) logLimit(p client, gaveWay bool) {
 		zap.Uint64("idle_closed", stats.GaveWay), zap.Uint64("refused", stats.Refused))
 }
 
-// begin counts a request as under way and reports whether it may be served.
+// begin counts a request as running and reports whether it may be served.
 func (s *Server) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,8 +202,8 @@ func (s *Server) begin() bool {
 }
 
 // Shutdown refuses new requests and waits for running requests. At the deadline it closes
-// their connections, waits for their handlers to return, and returns an error. Without
-// Start, and when called again, it has no effect.
+// their connections, waits for their handlers to return, and returns an error. It has no
+// effect before Start or when called again.
 func (s *Server) Shutdown(ctx context.Context) (err error) {
 	s.shutdown.Do(func() { err = s.stop(ctx) })
 	return err

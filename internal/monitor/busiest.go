@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// busyEnough is the usage, in cores, from which the threads of a unit are read one by
-	// one. Below it no thread is busy for half of the time.
+	// busyEnough is the minimum usage, in cores, at which the threads of a unit are read
+	// one by one. Below it, no thread can be busy for half of the time.
 	busyEnough = 0.5
 
 	// maxThreads bounds the threads of one unit that are read.
@@ -24,30 +24,30 @@ const (
 )
 
 const (
-	// NotBusy is the gap of a unit that has no thread that can be busy for half of the
-	// time.
+	// NotBusy is the gap of a unit without a thread that can be busy for half of the time.
 	NotBusy Gap = "it uses less than half a core, so its threads are not looked at"
 
 	// TooManyThreads is the reason of a unit with more than maxThreads threads.
 	TooManyThreads cgroup.Unavailable = "it has too many threads to look at one by one"
 
-	// NoThreadClocks is the reason of a kernel without the CPU time of single threads.
+	// NoThreadClocks is the reason if the kernel does not report the CPU time of single
+	// threads.
 	NoThreadClocks cgroup.Unavailable = "the kernel does not say how long a thread ran: it has no /proc/PID/schedstat (CONFIG_SCHED_INFO)"
 )
 
-// CPUBusiestThread is the CPU time of the unit's busiest thread.
+// CPUBusiestThread is the share of time for which the unit's busiest thread was on a CPU.
 const CPUBusiestThread = "cpu_busiest_thread"
 
-// busiest is the meter of cpu_busiest_thread. It adds, at each step, the CPU time of the
-// thread that used most. A thread's clock moves once per scheduler tick. Only busy units
-// are read, so the meter begins with a new starting point after a pause.
+// busiest is the meter of cpu_busiest_thread. Each reading adds the CPU time of the thread
+// that used most. A thread's clock advances once per scheduler tick. Only busy units are
+// read, so the first reading after a pause is a new starting point.
 type busiest struct {
 	w       *Watcher
 	tasks   opened[threadLister]
 	threads map[int]*threadClock
-	visit   func(tid int) bool // made once, so that listing allocates nothing
+	visit   func(tid int) bool // created once, so that listing does not allocate
 
-	began, running bool // was ever read; was read since the last pause
+	began, running bool // read at least once; read since the last pause
 	at             time.Time
 	span, step     time.Duration // of this reading
 	round          uint64
@@ -58,7 +58,7 @@ type busiest struct {
 type threadClock struct {
 	file  openfile.File
 	used  time.Duration
-	round uint64 // in which it was last read
+	round uint64 // the round of the last reading
 }
 
 // threadLister lists the threads of a unit.
@@ -142,7 +142,7 @@ func (m *busiest) look(tid int) bool {
 	used, err := t.read(m.w.source.buf)
 	if err != nil {
 		t.file.Close()
-		delete(m.threads, tid) // it has ended; a new thread may get its number
+		delete(m.threads, tid) // the thread has ended, and a new thread may get its tid
 		if errors.Is(err, errNoSchedstat) {
 			m.err = NoThreadClocks
 		}
@@ -171,7 +171,7 @@ func (t *threadClock) read(buf []byte) (time.Duration, error) {
 	return procfs.ParseSchedstat(buf[:n])
 }
 
-// pause forgets the threads while the unit is not busy.
+// pause forgets the threads until the unit is busy again.
 func (m *busiest) pause() {
 	m.running = false
 	for tid, t := range m.threads {
@@ -204,7 +204,7 @@ func (p processTasks) List(visit func(tid int) bool) error {
 	return err
 }
 
-// From returns the directory that is listed.
+// From returns the path of the listed directory.
 func (p processTasks) From() string { return p.procfs.File(p.pid, "task") }
 
 // Close has no effect, because the directory is opened each time.

@@ -15,13 +15,12 @@ import (
 
 type systemClocks struct{}
 
-// process reads the CPU clock of a whole process. The clock's id is
+// process returns the CPU time of a whole process. The clock's id is
 // MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) in the kernel's posix-timers.h.
 func (systemClocks) process(pid int) (time.Duration, error) {
 	const sched = 2
 	var ts unix.Timespec
-	// The system call never blocks, so announcing it to the runtime would only wake a
-	// thread.
+	// The system call never blocks. Announcing it to the runtime would only wake a thread.
 	_, _, err := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(int32(^pid<<3|sched)), uintptr(unsafe.Pointer(&ts)), 0)
 	switch err {
 	case 0:

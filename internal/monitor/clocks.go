@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// startOf returns when the process that has a pid started, in clock ticks since boot, or
-// [ErrGone].
+// startOf returns the start time of the process with a pid, in clock ticks since boot. It
+// returns [ErrGone] if there is no such process.
 func (s *Source) startOf(pid int) (uint64, error) {
 	p, err := s.procfs.Process(pid)
 	switch {
@@ -29,26 +29,26 @@ func (s *Source) startOf(pid int) (uint64, error) {
 }
 
 // A processClock reads one process's CPU time. Its open /proc/PID/cgroup identifies the
-// process: once that is reaped the kernel returns ESRCH there, even if another process
-// has the pid. Until then it returns the process's cgroups.
+// process. After the process was reaped, reading this file fails with ESRCH, even if
+// another process has the pid. Until then it returns the process's cgroups.
 type processClock struct {
 	source  *Source
 	process procfs.Process
 	file    openfile.File
 	paths   []byte // the file's content
-	moved   bool   // paths changed since the owner last looked
+	moved   bool   // paths changed since the owner last checked
 }
 
-// openProcessClock opens the clock of a process; with a Start of 0, of any that has the
-// pid.
+// openProcessClock opens the clock of a process. With a Start of 0 it accepts any process
+// that has the pid.
 func openProcessClock(s *Source, p procfs.Process) (*processClock, error) {
 	c := &processClock{source: s, process: p, file: s.files.File(s.procfs.File(p.PID, "cgroup"))}
 	if err := c.readPaths(); err != nil {
 		c.Close()
 		return nil, err
 	}
-	// The start is read after the file was opened. So it is the same process's, or
-	// differs if that one has ended in between.
+	// The start is read after the file was opened. If the process ended in between, the
+	// start of a new process with the pid differs.
 	start, err := s.startOf(p.PID)
 	if err == nil && p.Start != 0 && start != p.Start {
 		err = ErrGone
@@ -61,7 +61,7 @@ func openProcessClock(s *Source, p procfs.Process) (*processClock, error) {
 	return c, nil
 }
 
-// Read returns the CPU time. It never restarts.
+// Read returns the CPU time. The CPU time never starts over.
 func (c *processClock) Read(time.Time) (time.Duration, bool, error) {
 	var (
 		used time.Duration
@@ -73,7 +73,7 @@ func (c *processClock) Read(time.Time) (time.Duration, bool, error) {
 	if err != nil && c.source.clocks != nil {
 		return 0, false, err
 	}
-	// If it still runs after its clock was read, the clock was its own.
+	// If the process still runs after its clock was read, the clock was its own.
 	if !c.file.Kept() {
 		start, err := c.source.startOf(c.process.PID)
 		if err != nil {
@@ -118,7 +118,7 @@ type processFile struct {
 	file   openfile.File
 }
 
-// processFile returns a file of the watched process, not yet opened.
+// processFile returns a file of the watched process. The first read opens the file.
 func (w *Watcher) processFile(name string) processFile {
 	s := w.source
 	return processFile{s, s.files.File(s.procfs.File(w.process.process.PID, name))}
@@ -139,13 +139,13 @@ func (p *processFile) From() string { return p.file.Path() }
 // Close closes the file.
 func (p *processFile) Close() { p.file.Close() }
 
-// A unitClock adds up the clocks of a unit's processes, for units without a CPU counter
-// of their own. The CPU time between the last reading of a process and its end is lost,
-// so the sum is a lower bound if processes are short-lived.
+// A unitClock adds up the CPU clocks of a unit's processes. It is for units without a CPU
+// counter of their own. The CPU time between the last reading of a process and its end is
+// lost. The sum is therefore too low if processes are short-lived.
 type unitClock struct {
 	source *Source
 	unit   cgroup.Group
-	used   time.Duration // by all processes while they were followed
+	used   time.Duration // CPU time of all processes while they were followed
 	clocks map[int]*follower
 	since  uint64 // ticks at the last reading; 0 before the first
 	round  uint64
@@ -154,20 +154,20 @@ type unitClock struct {
 type follower struct {
 	clock   *processClock
 	last    time.Duration
-	round   uint64 // in which it was last seen
-	foreign bool   // of another unit, by another hierarchy
+	round   uint64 // the round in which the process was last seen
+	foreign bool   // the process belongs to another unit by another hierarchy
 }
 
 func newUnitClock(s *Source, u cgroup.Group) *unitClock {
 	return &unitClock{source: s, unit: u, clocks: map[int]*follower{}}
 }
 
-// Read returns the CPU time used since the first reading. It never restarts.
+// Read returns the CPU time used since the first reading. The CPU time never starts over.
 func (c *unitClock) Read(at time.Time) (time.Duration, bool, error) {
 	now := c.source.clocks.ticks()
 	pids, err := c.source.tree.Processes(c.unit)
 	if err != nil {
-		return 0, false, err // possibly cgroup.ErrGone
+		return 0, false, err // cgroup.ErrGone if the unit is gone
 	}
 	c.round++
 	for pid := range pids {
@@ -189,8 +189,8 @@ func (c *unitClock) Read(at time.Time) (time.Duration, bool, error) {
 	return c.used, false, nil
 }
 
-// follow adds the CPU time of a process since the last reading. It returns false if the
-// process has ended, although its pid is in use.
+// follow adds the CPU time that a process used since the last reading. It returns false if
+// the process has ended, even if another process has its pid.
 func (c *unitClock) follow(pid int, f *follower, at time.Time) bool {
 	used, _, err := f.clock.Read(at)
 	if err != nil {
@@ -205,7 +205,7 @@ func (c *unitClock) follow(pid int, f *follower, at time.Time) bool {
 	return true
 }
 
-// look finds out whether the process is the unit's, when it is new or has moved.
+// look checks whether the process belongs to the unit if the process is new or has moved.
 func (c *unitClock) look(f *follower) {
 	if !f.clock.moved {
 		return
@@ -215,8 +215,8 @@ func (c *unitClock) look(f *follower) {
 	f.clock.moved = false
 }
 
-// add begins to follow a process. All its CPU time counts if it started since the last
-// reading. If it came from another cgroup, only its CPU time from now on does.
+// add begins to follow a process. If the process started since the last reading, all of its
+// CPU time counts. If it came from another cgroup, only its CPU time from now on counts.
 func (c *unitClock) add(pid int, at time.Time) error {
 	clock, err := openProcessClock(c.source, procfs.Process{PID: pid})
 	if err != nil {

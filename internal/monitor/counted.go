@@ -5,11 +5,11 @@ package monitor
 
 import "time"
 
-// counted is the meter of a counter of the kernel that starts over with its cgroup. It
-// adds up the steps of the counter.
+// counted is the meter of a kernel counter that starts over when its cgroup is replaced. It
+// adds up the counter's increments.
 type counted struct {
 	opened[kernelCounter]
-	scale   float64 // the monitor's value of one count
+	scale   float64 // value of one count
 	began   bool
 	last    uint64
 	lastAt  time.Time

@@ -31,7 +31,8 @@ func newCPUBottleneck(w *Watcher, _ string) meter {
 	return m
 }
 
-// switchFollower returns the follower of all readings of cpu_bottleneck.
+// switchFollower returns the follower of context switches that all cpu_bottleneck monitors
+// of the source share. It makes the follower on the first call.
 func (s *Source) switchFollower() *bottleneck.Follower {
 	if s.switches == nil {
 		s.switches = bottleneck.New(s.tree, s.procfs, bottleneck.Options{

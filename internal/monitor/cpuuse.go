@@ -12,33 +12,33 @@ import (
 
 // A counter is a cumulative CPU time.
 type counter interface {
-	// Read returns the CPU time. replaced reports that it started over since the last
-	// reading.
+	// Read returns the CPU time. replaced reports whether the counter has started over
+	// since the last reading.
 	Read(now time.Time) (used time.Duration, replaced bool, err error)
 	From() string
 	Close()
 }
 
-// cpuUse is the CPU time that a unit has used since the first reading. It is read once
-// for all monitors that are made from it.
+// cpuUse is the CPU time that a unit has used since the first reading. It is read once for
+// all monitors that use it.
 type cpuUse struct {
 	w      *Watcher
 	wanted bool
 
-	counter    counter // nil with unavailable
-	own        bool    // it is the cgroup's, not the sum of its processes'
+	counter    counter // nil if unavailable
+	own        bool    // counter is the cgroup's and not a sum over processes
 	noCounter  error
-	err        error // of this reading
+	err        error // error of the current reading
 	last       time.Duration
 	lastAt     time.Time
-	epoch      int // grows with each new starting point; 0 before the first
+	epoch      int // number of starting points; 0 before the first reading
 	epochAt    time.Time
 	used       time.Duration // never runs backwards
-	step, over time.Duration // used, and elapsed, since the last reading; over is 0 if that is not known
+	step, over time.Duration // CPU time and elapsed time since the last reading; 0 if unknown
 }
 
-// read adds the CPU time since the last reading. A span that ends with a new starting point
-// adds neither time nor CPU time.
+// read adds the CPU time used since the last reading. A span that ends with a new starting
+// point is not counted.
 func (c *cpuUse) read(now time.Time) {
 	c.step, c.over = 0, 0
 	if !c.wanted {
@@ -68,7 +68,7 @@ func (c *cpuUse) read(now time.Time) {
 	c.last, c.lastAt = used, now
 }
 
-// recheck checks now and then whether the unit's cgroup is its own. A container's cgroup
+// recheck checks occasionally whether the unit's cgroup is its own. A container's cgroup
 // always is, as its name shows.
 func (c *cpuUse) recheck() (switched bool, err error) {
 	if !c.w.recheck || c.w.process != nil || c.own && c.w.ownsByName() {
@@ -82,7 +82,7 @@ func (c *cpuUse) recheck() (switched bool, err error) {
 		if c.counter != nil {
 			c.counter.Close()
 		}
-		c.counter = before // it has the starting point
+		c.counter = before // keeps the starting point
 		return false, nil
 	}
 	if before != nil {
@@ -91,8 +91,8 @@ func (c *cpuUse) recheck() (switched bool, err error) {
 	return true, nil
 }
 
-// open opens the unit's own counter, or else its processes' clocks. On an error the old
-// counter stays.
+// open opens the unit's own counter, or otherwise the clocks of its processes. After an
+// error it keeps the old counter.
 func (c *cpuUse) open() error {
 	s := c.w.source
 	own, err := s.reader.OpenCPUTime(c.w.unit)
@@ -111,7 +111,7 @@ func (c *cpuUse) open() error {
 
 func (c *cpuUse) gone() bool { return errors.Is(c.err, ErrGone) || errors.Is(c.err, cgroup.ErrGone) }
 
-// cores returns the usage since the last reading. It is not known at a starting point.
+// cores returns the usage since the last reading. It returns false at a starting point.
 func (c *cpuUse) cores() (float64, bool) {
 	if c.over <= 0 {
 		return 0, false
@@ -133,17 +133,17 @@ func (c *cpuUse) close() {
 	}
 }
 
-// The monitors that are made from the CPU time used.
+// The monitors of CPU time used.
 const (
 	CPUUsage              = "cpu_usage"               // per second
-	CPUUtilization        = "cpu_utilization"         // of what the unit may use
-	CPURequestUtilization = "cpu_request_utilization" // of what the unit requests
-	CPUHostShare          = "cpu_host_share"          // of what the host has
+	CPUUtilization        = "cpu_utilization"         // share of the CPU that the unit may use
+	CPURequestUtilization = "cpu_request_utilization" // share of the CPU that the unit requests
+	CPUHostShare          = "cpu_host_share"          // share of the host's CPU
 )
 
 // guardShare is the share of the host's CPU, in percent, that a unit must use for a
-// host-wide monitor to count for it. Otherwise a policy with only such a monitor would open
-// every gate at once.
+// host-wide monitor to apply to it. Otherwise a policy on host-wide monitors only would
+// open every gate at once.
 const guardShare = 10
 
 func newUsage(w *Watcher, _ string) meter { return &share{w: w, of: oneCore{}} }
@@ -154,13 +154,13 @@ func newRequestUtilization(w *Watcher, _ string) meter { return &share{w: w, of:
 
 func newHostShare(w *Watcher, _ string) meter { return &share{w: w, of: online{w.source}} }
 
-// share is the meter of the CPU time used as a share of cores that may change. The cores
-// are the capacity, the request, the host's cores or, for cpu_usage, one.
+// share is the meter of CPU time as a share of a number of cores, which may change. The
+// cores are the capacity, the request, the host's cores or, for cpu_usage, one core.
 type share struct {
 	w     *Watcher
 	of    cores
 	epoch int
-	at    time.Time // the core seconds are counted up to it
+	at    time.Time // core seconds are counted up to at
 	total float64   // core seconds
 }
 
@@ -170,8 +170,8 @@ type cores interface {
 	close()
 }
 
-// read adds the core seconds since the last reading of cores. A changed number counts
-// for the whole span up to this reading.
+// read adds the core seconds since the last reading. A changed number of cores counts for
+// the whole span up to this reading.
 func (m *share) read(now time.Time) (num, den float64, restarted bool, err error) {
 	u := &m.w.use
 	if u.err != nil {
@@ -179,7 +179,7 @@ func (m *share) read(now time.Time) (num, den float64, restarted bool, err error
 	}
 	if m.epoch != u.epoch && m.epoch != 0 {
 		if of, ok := m.of.(interface{ renew() }); ok {
-			of.renew() // it may be another cgroup
+			of.renew() // the cgroup may have been replaced
 		}
 	}
 	n, err := m.of.read(now)
@@ -209,7 +209,7 @@ func (m *share) close()       { m.of.close() }
 // capacity is the number of cores that a unit may use.
 type capacity struct {
 	w    *Watcher
-	open *cgroup.CPUCapacity // nil until it could be opened
+	open *cgroup.CPUCapacity // nil until opened
 }
 
 func (c *capacity) read(now time.Time) (float64, error) {

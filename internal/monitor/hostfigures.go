@@ -11,11 +11,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// sharedFor is the time for which a figure of the host is used for other units. It is
-// well below the shortest interval between two rounds of readings.
+// sharedFor is how long a reading of the host is reused for other units. It is well below
+// the shortest interval between two rounds of readings.
 const sharedFor = 50 * time.Millisecond
 
-// hostFigures are the figures of the host, read once for all units.
+// hostFigures contains readings of the host, which are taken once for all units.
 type hostFigures struct {
 	buf []byte
 
@@ -39,7 +39,7 @@ func isFresh(at, now time.Time) bool {
 	return age >= 0 && age < sharedFor
 }
 
-// loadAverage returns the load average of the last minute.
+// loadAverage returns the one-minute load average.
 func (h *hostFigures) loadAverage(now time.Time) (float64, error) {
 	if isFresh(h.loadAt, now) {
 		return h.loadNow, h.loadErr
@@ -55,7 +55,7 @@ func (h *hostFigures) loadAverage(now time.Time) (float64, error) {
 	return h.loadNow, h.loadErr
 }
 
-// readStat reads the time of all CPUs.
+// readStat reads the busy and total time of all CPUs.
 func (h *hostFigures) readStat(now time.Time) error {
 	if isFresh(h.statAt, now) {
 		return h.statErr
@@ -90,7 +90,7 @@ func (h *hostFigures) close() {
 // The host-wide monitors.
 const (
 	HostCPUUtilization = "host_cpu_utilization" // busy share of all CPUs
-	SystemLoad         = "system_load"          // average of one minute
+	SystemLoad         = "system_load"          // one-minute load average
 )
 
 func newHostCPU(w *Watcher, _ string) meter { return &hostCPU{host: &w.source.host} }

@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// MemoryUtilization is the memory in use as a share of the smallest limit.
+// MemoryUtilization is the memory in use, in percent of the smallest limit.
 const MemoryUtilization = "memory_utilization"
 
 // memory is the meter of memory_utilization.
@@ -72,10 +72,10 @@ func (m *memory) close() {
 	m.moved()
 }
 
-// A residentSet reads the memory of one process that is in RAM.
+// A residentSet reads the resident memory of one process.
 type residentSet struct{ processFile }
 
-// Read returns the bytes in RAM.
+// Read returns the resident memory in bytes.
 func (r *residentSet) Read() (uint64, error) {
 	b, err := r.read()
 	if err != nil {

@@ -10,16 +10,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// MemoryEvents is the number of events of the unit's memory per second: by default the
-// times that it had no memory left. [MemoryEventsOf] names one of other events.
+// MemoryEvents is the rate of the unit's memory events per second. By default it counts
+// out-of-memory events. [MemoryEventsOf] returns the name for other events.
 const MemoryEvents = "memory_events"
 
-// defaultMemoryEvents are the events of memory_events if none are named. max is not a
-// default, because a healthy program that reads files reaches its limit all the time.
+// defaultMemoryEvents are the events that memory_events counts without parameters. They do
+// not include max, because a healthy program that reads files reaches its limit all the
+// time.
 func defaultMemoryEvents() []string { return []string{cgroup.MemoryOOM, cgroup.MemoryOOMKill} }
 
-// MemoryEventsOf returns the name of the monitor of some of [cgroup.MemoryEventNames]. It
-// is memory_events for the default events, and memory_events(high,max) for other events.
+// MemoryEventsOf returns the name of the monitor that counts the given
+// [cgroup.MemoryEventNames]. The name is memory_events for the default events, and for
+// example memory_events(high,max) for other events.
 func MemoryEventsOf(events []string) string {
 	list := slices.DeleteFunc(cgroup.MemoryEventNames(), func(e string) bool { return !slices.Contains(events, e) })
 	if len(list) == 0 || slices.Equal(list, defaultMemoryEvents()) {

@@ -1,19 +1,19 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package monitor reads the monitors of units: the CPU usage of a unit, and all other
-// figures that a policy can test. Readings are cumulative, so a late or missing reading
-// does not distort a mean.
+// Package monitor reads the monitors of units: a unit's CPU usage, and every other value
+// that a policy can test. Most readings are cumulative, so a late or missing reading does
+// not distort a mean.
 //
-// A [Source] opens a [Watcher] per unit. A Watcher reads each monitor in use from the file
-// or event that this host has for it. A monitor that fails does not affect the others. An
-// unavailable monitor returns the reason, a [cgroup.Unavailable]. Figures of the host, and
-// limits of cgroups above several units, are read once for all units.
+// A [Source] opens a [Watcher] per unit. A Watcher reads each monitor from a file or an
+// event of the host. A monitor that fails does not affect the others. An unavailable
+// monitor returns the reason, a [cgroup.Unavailable]. Values of the host, and limits of
+// cgroups above several units, are read once for all units.
 //
-// To add a monitor, write its file, with its name and its meter, and add a line to
+// To add a monitor, create a file with its name and its meter, and add a line to
 // definitions.
 //
-// The package uses cgroups and processes, and is independent of policies and profiles.
+// The package uses cgroups and processes. It is independent of policies and profiles.
 package monitor
 
 import (
@@ -28,7 +28,7 @@ import (
 // A Scope is the kind of a unit: a cgroup or a process.
 type Scope uint8
 
-// The scopes. A [Kind] has the union of the scopes that the monitor works in.
+// The scopes. A [Kind] combines the scopes that its monitor supports.
 const (
 	CgroupScope Scope = 1 << iota
 	ProcessScope
@@ -39,31 +39,32 @@ const (
 // A Kind describes a monitor.
 type Kind struct {
 	Name string
-	// Scale is the factor of values. The value over a span is Scale × ΔNum / ΔDen.
+	// Scale is the factor of the value. The value over a span is Scale × ΔNum / ΔDen.
 	Scale float64
 	// Gauge reports that Num is a momentary value, and Den is not used.
 	Gauge bool
 	// Sparse reports that Den may stand still because there was no event to count. Such a
-	// span has no value and is no gap.
+	// span is no gap.
 	Sparse bool
-	// Whole reports that Num is the value over the whole window of its condition, and Den
+	// Whole reports that Num is the value over the condition's whole window, and that Den
 	// is 0.
 	Whole bool
-	// Guard names the monitor that must be at least GuardAtLeast over the same span for
-	// this monitor to count. It is empty for most monitors.
+	// Guard is the name of another monitor. This monitor counts only while the guard is at
+	// least GuardAtLeast over the same span. Most monitors have no guard, and Guard is
+	// empty.
 	Guard        string
 	GuardAtLeast float64
-	// Scopes are the kinds of units that the monitor works for.
+	// Scopes are the kinds of units that the monitor supports.
 	Scopes Scope
-	// Hidden reports that the monitor only guards other monitors and cannot be named in a
-	// policy.
+	// Hidden reports that the monitor is only a guard of other monitors. Policies cannot
+	// use it.
 	Hidden bool
 }
 
-// A definition is a Kind with the way to read it.
+// A definition is a Kind and the function that opens its meter.
 type definition struct {
 	Kind
-	cpuTime bool // it is made from the unit's CPU time
+	cpuTime bool // the monitor uses the unit's CPU time
 	open    func(w *Watcher, parameters string) meter
 }
 
@@ -91,8 +92,7 @@ func definitions() []definition {
 	}
 }
 
-// definitionOf returns the monitor with a name. The name may have parameters in
-// parentheses.
+// definitionOf returns the definition for a name, which may have parameters in parentheses.
 func definitionOf(name string) (d definition, parameters string, ok bool) {
 	base, parameters, _ := strings.Cut(strings.TrimSuffix(name, ")"), "(")
 	for _, d := range definitions() {
@@ -112,39 +112,38 @@ func Kinds() (kinds []Kind) {
 	return kinds
 }
 
-// KindOf returns the monitor of a name.
+// KindOf returns the monitor with a name, which may have parameters in parentheses.
 func KindOf(name string) (Kind, bool) {
 	d, _, ok := definitionOf(name)
 	return d.Kind, ok
 }
 
 // A Reading is cumulative: the value over the span between two readings is Scale × ΔNum /
-// ΔDen. Both start at 0 at a watcher's first reading and never run backwards. The reading
-// of a gauge has the momentary value in Num. The reading of memory_utilization has the
-// bytes in use in Den.
+// ΔDen. Both start at 0 at a watcher's first reading and never run backwards. For a gauge,
+// Num is the momentary value. For memory_utilization, Den is the bytes in use.
 type Reading struct {
-	Time time.Time // when the figures were read; monotonic
-	// Num and Den are CPU seconds and the capacity in core seconds for
-	// cpu_utilization, CPU seconds and elapsed seconds for cpu_usage, CFS periods
-	// for cpu_throttling, and so on.
+	Time time.Time // when the values were read; monotonic
+	// For cpu_utilization, Num is CPU seconds and Den is core seconds of capacity. For
+	// cpu_usage, Num is CPU seconds and Den is elapsed seconds. For cpu_throttling, both
+	// are CFS periods.
 	Num, Den float64
 }
 
-// A Result is the result of one monitor of a unit at one moment.
+// A Result is the result of reading one monitor of a unit.
 type Result struct {
 	Reading Reading
-	// Restarted reports that the counter started over, as when a container restarted under
-	// its name. No span may include this reading. It is a new starting point, like the
-	// first reading.
+	// Restarted reports that the counter started over, for example because a container
+	// restarted under its name. No span may include this reading. It is a new starting
+	// point, like the first reading.
 	Restarted bool
-	// Err is nil, a [cgroup.Unavailable] (the reason why the unit has no such reading),
-	// [ErrGone], a [Gap], or the error of a reading that failed. An error never means a
-	// zero.
+	// Err is nil, or explains why there is no reading. It is a [cgroup.Unavailable],
+	// [ErrGone], a [Gap], or the error of a failed reading. An error never stands for zero.
 	Err error
 }
 
-// A Gap is the reason why a possible reading was not taken. A unit that cannot reach a
-// threshold is not measured closely. A Gap is neither counted as failed nor logged.
+// A Gap is the reason why a reading was skipped although it was possible. A unit that
+// cannot reach a threshold is not measured closely. A Gap is not a failure and is not
+// logged.
 type Gap = bottleneck.Gap
 
 // ErrGone is returned for a unit after its cgroup was removed or its process ended.

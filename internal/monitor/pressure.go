@@ -3,8 +3,8 @@
 
 package monitor
 
-// The shares of time in which some thread of the unit waits: for a CPU, for memory (for
-// pages that are reclaimed or read back), or for a disk.
+// The shares of time in which at least one thread of the unit waits for a CPU, for memory
+// or for a disk. Waiting for memory means waiting for pages to be reclaimed or read back.
 const (
 	CPUPressure    = "cpu_pressure"
 	MemoryPressure = "memory_pressure"

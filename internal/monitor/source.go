@@ -16,11 +16,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// ForeignPIDs is the reason of a collector that reads the procfs of another pid namespace.
-// The collector would read the clocks of other processes.
+// ForeignPIDs is the reason if the collector reads the procfs of another pid namespace. Its
+// pids would identify the wrong processes.
 const ForeignPIDs = bottleneck.ForeignPIDs
 
-// A Source takes readings of units. It belongs to one goroutine.
+// A Source reads monitors of units. Only one goroutine may use it.
 type Source struct {
 	tree    *cgroup.Tree
 	procfs  procfs.FS
@@ -29,11 +29,11 @@ type Source struct {
 	reader  *cgroup.Reader
 	clocks  clocks
 	host    hostFigures
-	// busyFrom is the usage, in cores, from which the threads of a unit are read one
+	// busyFrom is the minimum usage, in cores, at which the threads of a unit are read one
 	// by one.
 	busyFrom float64
-	// idleBelow is the usage, in cores, below which the counts of throttling are
-	// read only now and then.
+	// idleBelow is the usage, in cores, below which the counts of throttling are read only
+	// occasionally.
 	idleBelow float64
 	// watchers is the number of watchers opened so far.
 	watchers int
@@ -44,32 +44,32 @@ type Source struct {
 
 // clocks are the kernel's clocks of processes.
 type clocks interface {
-	// process returns the CPU time of all threads of a process, ended ones
-	// included, without its children.
+	// process returns the CPU time of all threads of a process, including ended threads but
+	// not child processes.
 	process(pid int) (time.Duration, error)
-	// ticks returns the time since boot in the unit of a process's start.
+	// ticks returns the time since boot, in the unit of a process's start.
 	ticks() uint64
 }
 
-// Options configure a Source. The zero value keeps no file open and has the defaults
-// for the rest.
+// Options configure a Source. The zero value keeps no file open, and uses the defaults
+// otherwise.
 type Options struct {
 	// MaxOpenFiles bounds the files that are kept open between readings.
 	MaxOpenFiles int
-	// Least is the lowest threshold in use, by monitor, and 0 for a missing monitor. A
-	// costly monitor is read only for units that can reach it.
+	// Least is the lowest threshold in use, by monitor. It is 0 for monitors that are not
+	// in the map. A costly monitor is read only for units that can reach its threshold.
 	Least map[string]float64
-	// MaxSwitchesPerSecond is the number of context switches of the host above which
+	// MaxSwitchesPerSecond is the host's rate of context switches above which
 	// cpu_bottleneck is unavailable. 0 means 200,000.
 	MaxSwitchesPerSecond int
-	// TCP returns the figures of the TCP connections of a unit that is a group, or else a
-	// process. It is called for each reading. If nil, connections are not read.
+	// TCP returns the values of the TCP connections of a unit, which is a group or a
+	// process. It is called for each reading. If it is nil, connections are not read.
 	TCP func(cgroup.Group, procfs.Process) TCPFigures
 	// Now is the wall clock. Nil means the system's clock.
 	Now func() time.Time
 }
 
-// NewSource returns a source that reads below the tree's root.
+// NewSource returns a source that reads files below the tree's root.
 func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
 	s := &Source{tree: tree, procfs: procfs.At(tree.Root()), options: o, busyFrom: busyEnough, idleBelow: idleBelow, files: openfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
 	if s.options.Now == nil {
@@ -83,7 +83,7 @@ func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
 	return s, nil
 }
 
-// Close closes the files of the source. Each watcher is closed by its owner.
+// Close closes the files of the source. It does not close the watchers.
 func (s *Source) Close() {
 	if s.switches != nil {
 		s.switches.Close()
@@ -92,8 +92,8 @@ func (s *Source) Close() {
 	s.reader.Close()
 }
 
-// WatchUnit opens monitors, by name, of a unit that is a cgroup. An unavailable monitor is
-// an error of its results and not of WatchUnit.
+// WatchUnit opens the named monitors of a unit that is a cgroup. If a monitor is
+// unavailable, its results contain the error, and WatchUnit does not fail.
 func (s *Source) WatchUnit(u cgroup.Group, monitors []string) (*Watcher, error) {
 	if u.ProcessOnly() {
 		return nil, errors.New("watch a unit: it has no cgroup of its own and must be watched as a process")
@@ -112,8 +112,8 @@ func (s *Source) WatchUnit(u cgroup.Group, monitors []string) (*Watcher, error) 
 	return w, nil
 }
 
-// WatchProcess opens monitors, by name, of a unit that is a process. It returns
-// [ErrGone] if the process has ended.
+// WatchProcess opens the named monitors of a unit that is a process. It returns [ErrGone]
+// if the process has ended.
 func (s *Source) WatchProcess(p procfs.Process, monitors []string) (*Watcher, error) {
 	clock, err := openProcessClock(s, p)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *Source) WatchProcess(p procfs.Process, monitors []string) (*Watcher, er
 func (s *Source) newWatcher(u cgroup.Group, p *processClock, monitors []string) (*Watcher, error) {
 	w := &Watcher{source: s, unit: u, process: p, paths: u.Paths}
 	s.watchers++
-	w.readings = s.watchers % recheckEvery // not all in the same round
+	w.readings = s.watchers % recheckEvery // spreads rechecks over the rounds
 	w.use.w = w
 	if err := w.setSlots(monitors); err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (s *Source) newWatcher(u cgroup.Group, p *processClock, monitors []string) 
 	return w, nil
 }
 
-// SetLeast sets the lowest threshold in use, by monitor, as in Options.
+// SetLeast sets Options.Least.
 func (s *Source) SetLeast(least map[string]float64) {
 	s.options.Least = least
 	if s.switches != nil {
@@ -147,12 +147,12 @@ func (s *Source) SetLeast(least map[string]float64) {
 	}
 }
 
-// maxAsked bounds the processes of a unit that are read to find the oldest start.
+// maxAsked bounds the processes of a unit that are read to find the oldest one.
 const maxAsked = 256
 
-// StartedAt returns when the oldest running process of a unit started. It considers only a
-// bounded number of processes with the lowest pids. It is called once per unit. The error
-// is [ErrGone] if the unit has no process.
+// StartedAt returns the start time of the oldest running process of a unit. It checks only
+// the 256 processes with the lowest pids. It is called once per unit. The error is
+// [ErrGone] if the unit has no process.
 func (s *Source) StartedAt(u cgroup.Group) (time.Time, error) {
 	pids, err := s.tree.Processes(u)
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *Source) StartedAt(u cgroup.Group) (time.Time, error) {
 	return s.timeOf(first), nil
 }
 
-// timeOf returns the time of a process's start.
+// timeOf converts the start of a process from ticks to a time.
 func (s *Source) timeOf(start uint64) time.Time {
 	now := systemClocks{}.ticks()
 	if s.clocks != nil {

@@ -11,30 +11,32 @@ import (
 
 // The monitors of TCP connections.
 const (
-	TCPRetransmits     = "tcp_retransmits"      // segments sent again, of those sent
+	TCPRetransmits     = "tcp_retransmits"      // share of sent segments that were retransmitted
 	TCPRTT             = "tcp_rtt"              // round-trip time, weighted by bytes
-	TCPConnectFailures = "tcp_connect_failures" // connections that were not established
+	TCPConnectFailures = "tcp_connect_failures" // connections that could not be established, per second
 )
 
 // TCPMonitors returns the names of the monitors of TCP connections.
 func TCPMonitors() []string { return []string{TCPConnectFailures, TCPRetransmits, TCPRTT} }
 
-// NoConnections is the reason of a host on which connections are not read.
+// NoConnections is the reason on a host where connections are not read.
 const NoConnections cgroup.Unavailable = "connections are not read: peers.enabled is false, or network namespaces cannot be read here"
 
-// TCPFigures are the figures of the TCP connections of a unit, since it is followed.
+// TCPFigures are totals over the TCP connections of a unit since the unit was first
+// followed.
 type TCPFigures struct {
-	Segments, Retransmits float64 // sent
-	// RoundTrip is the sum of round-trip times in seconds, each times the bytes of its
-	// connection. Bytes is the sum of these bytes.
+	Segments, Retransmits float64 // segments sent, and sent again
+	// RoundTrip is the sum over connections of round-trip time in seconds times bytes.
+	// Bytes is the sum of these bytes.
 	RoundTrip, Bytes float64
-	Failures         float64 // of connecting
+	Failures         float64 // connections that could not be established
 	Elapsed          time.Duration
-	// Err is the reason why there are no figures, FailuresErr why there are no failures.
+	// Err explains why the values are missing. FailuresErr explains why Failures is
+	// missing.
 	Err, FailuresErr error
 }
 
-// tcp is the meter of the monitors of TCP connections. They are read by somebody else.
+// tcp is the meter of the monitors of TCP connections. Options.TCP provides the values.
 type tcp struct {
 	w  *Watcher
 	of func(TCPFigures) (num, den float64, err error)

@@ -14,22 +14,24 @@ const (
 	// a fifth of the smallest quota that the kernel accepts.
 	idleBelow = 0.002
 
-	// idleReadings is the number of readings per read of the counts of an idle unit. The
+	// idleReadings is the number of readings of an idle unit per read of its counts. The
 	// counts are cumulative, so skipped readings lose no events.
 	idleReadings = 8
 )
 
 // CPUThrottling is the share of CFS periods in which the unit was throttled. Throttling of
-// a cgroup above the unit counts by the part of that cgroup's quota that the unit uses.
+// a cgroup above the unit counts in proportion to the part of that cgroup's quota that the
+// unit uses.
 const CPUThrottling = "cpu_throttling"
 
-// throttling is the meter of cpu_throttling. At each step it adds the count with the
-// largest share of throttled periods, of the unit's cgroup and the cgroups above it.
+// throttling is the meter of cpu_throttling. Each reading considers the unit's cgroup and
+// the cgroups above it. It adds the counts of the cgroup with the largest share of
+// throttled periods.
 type throttling struct {
 	opened[*cgroup.Throttling]
 	periods, throttled float64
-	epoch              int // of the CPU time
-	idle               int // readings since the counts were read
+	epoch              int // cpuUse.epoch when the counts were last read
+	idle               int // number of readings since the counts were read
 }
 
 func newThrottling(w *Watcher, _ string) meter {

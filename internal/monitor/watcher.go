@@ -14,13 +14,13 @@ import (
 )
 
 // recheckEvery is the number of readings after which a watcher checks again whether the
-// unit's cgroup is its own, since a cgroup below it would add to its figures. It also
-// checks whether an unavailable monitor is still unavailable.
+// unit's cgroup is its own, because a new cgroup below it would add to its values. The
+// watcher also checks whether an unavailable monitor is still unavailable.
 const recheckEvery = 32
 
 // recheckInFull is the number of these checks per full check. A full check is made even if
-// no cgroup was made below the unit's cgroup, because processes may have been moved one by
-// one.
+// no cgroup was created below the unit's cgroup, because processes may have moved
+// individually.
 const recheckInFull = 8
 
 // A Watcher reads the monitors of one unit. A monitor that fails does not affect the
@@ -32,19 +32,19 @@ type Watcher struct {
 
 	unit     cgroup.Group // zero for a process
 	process  *processClock
-	paths    cgroup.Paths // the unit's, or the current ones of the process
+	paths    cgroup.Paths // paths of the unit, or the current paths of the process
 	readings int
-	recheck  bool // this reading checks again what seldom changes
+	recheck  bool // the current reading rechecks what seldom changes
 
 	capacity cgroup.Capacity
 }
 
-// A meter reads one monitor of one unit. Its figures are the figures of a [Reading].
+// A meter reads one monitor of one unit.
 type meter interface {
-	// read returns the figures. restarted reports that no span may include this reading. It
-	// is returned once, by a reading without an error.
+	// read returns Num and Den of a [Reading]. restarted reports that no span may include
+	// this reading. It is returned only once, and never with an error.
 	read(now time.Time) (num, den float64, restarted bool, err error)
-	// from returns the file or event that is read.
+	// from returns the name of the file or event that the meter reads.
 	from() string
 	close()
 }
@@ -53,18 +53,18 @@ type meter interface {
 type slot struct {
 	name        string
 	meter       meter
-	unavailable bool // as of the last reading
+	unavailable bool // at the last reading
 }
 
 // Read fills out, which has one element per monitor in the order in which they were opened.
 // Without errors it does not allocate, except for the rare check whether the cgroup is
-// still the unit's own. now is the time of the call, monotonic.
+// still the unit's own. now is the monotonic time of the call.
 func (w *Watcher) Read(now time.Time, out []Result) {
 	w.recheck = w.isTimeToRecheck()
 	w.use.read(now)
 	if w.process != nil && w.use.gone() {
 		for i := range w.slots {
-			out[i] = Result{Err: ErrGone} // its pid may be another process's by now
+			out[i] = Result{Err: ErrGone} // another process may have the pid now
 		}
 		return
 	}
@@ -76,9 +76,9 @@ func (w *Watcher) Read(now time.Time, out []Result) {
 	}
 }
 
-// SetMonitors replaces the monitors that are read, by name. Monitors that stay continue
-// from their last reading, and other monitors are closed. After an error the watcher must
-// be closed.
+// SetMonitors replaces the monitors, given by name. Monitors that stay continue from their
+// last reading. Monitors that are no longer named are closed. After an error the watcher
+// must be closed.
 func (w *Watcher) SetMonitors(monitors []string) error {
 	wanted := w.use.wanted
 	if err := w.setSlots(monitors); err != nil {
@@ -95,11 +95,11 @@ func (w *Watcher) SetMonitors(monitors []string) error {
 	return nil
 }
 
-// setSlots opens the monitors that are new and closes the monitors that are no longer read.
+// setSlots opens new monitors and closes monitors that are no longer named.
 func (w *Watcher) setSlots(monitors []string) error {
 	old := w.slots
 	w.slots = make([]slot, 0, len(monitors))
-	w.use.wanted = w.process != nil // it also finds out whether the process has ended
+	w.use.wanted = w.process != nil // reading the CPU time also detects the end of the process
 	var unknown error
 	for _, name := range monitors {
 		d, parameters, ok := definitionOf(name)
@@ -146,11 +146,11 @@ func (s *slot) read(now time.Time) Result {
 	return Result{Err: err}
 }
 
-// move follows the process to another cgroup. The new cgroup's limits apply from now on.
+// move applies the limits of the new cgroup after the process has moved.
 func (w *Watcher) move() {
 	paths, err := w.source.tree.ParsePaths(w.process.paths)
 	if err != nil {
-		return // not visible; tried again when it moves again
+		return // the cgroup is not visible; the next reading retries
 	}
 	w.process.moved = false
 	w.paths = paths
@@ -164,7 +164,7 @@ func (w *Watcher) move() {
 // ownsByName reports whether the cgroup's name shows that it is the unit's own.
 func (w *Watcher) ownsByName() bool { return w.process != nil || w.unit.ContainerID != "" }
 
-// processOf returns the process of a unit that is a process. It is zero for a cgroup.
+// processOf returns the process if the unit is a process. It is zero for a cgroup.
 func (w *Watcher) processOf() procfs.Process {
 	if w.process == nil {
 		return procfs.Process{}
@@ -181,7 +181,8 @@ func (w *Watcher) From(i int) string {
 	return w.slots[i].meter.from()
 }
 
-// Capacity returns the capacity that the last reading found, if a monitor needs it.
+// Capacity returns the capacity found by the last reading. It is zero if no monitor needs
+// the capacity.
 func (w *Watcher) Capacity() cgroup.Capacity { return w.capacity }
 
 // Close closes the files.
@@ -192,8 +193,8 @@ func (w *Watcher) Close() {
 	w.use.close()
 }
 
-// opened is a figure that is opened at its first reading. It is opened again now and then,
-// to check whether it is still the unit's own, or whether it exists by now.
+// opened is a source of values that is opened at its first reading. It is reopened
+// occasionally, to check whether it is still the unit's own or has become available.
 type opened[T interface {
 	From() string
 	Close()
@@ -202,7 +203,7 @@ type opened[T interface {
 	open func() (T, error)
 	it   T
 	ok   bool
-	none error // the Unavailable that opening returned
+	none error // the Unavailable that open returned
 }
 
 func (o *opened[T]) get() (T, error) {
@@ -215,7 +216,7 @@ func (o *opened[T]) get() (T, error) {
 	}
 	it, err := o.open()
 	if err == nil && o.ok {
-		it.Close() // the open one has the starting point
+		it.Close() // o.it keeps the starting point
 		return o.it, nil
 	}
 	o.close()
@@ -230,7 +231,7 @@ func (o *opened[T]) get() (T, error) {
 	return it, nil
 }
 
-// from returns the file that is read. It is empty while no file is open.
+// from returns the name of the open file. It is empty while no file is open.
 func (o *opened[T]) from() string {
 	if !o.ok {
 		return ""
@@ -238,7 +239,7 @@ func (o *opened[T]) from() string {
 	return o.it.From()
 }
 
-// close closes the figure. The next reading opens it again.
+// close closes the source. The next reading opens it again.
 func (o *opened[T]) close() {
 	o.none = nil
 	if o.ok {

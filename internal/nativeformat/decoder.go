@@ -9,24 +9,24 @@ import (
 	"math"
 )
 
-// DefaultNameBytes is enough for about 30,000 names of usual length: several times as
-// many as one service has.
+// DefaultNameBytes is enough for about 30,000 names of usual length. A service has only a
+// fraction of that.
 const DefaultNameBytes = 8 << 20
 
 // maxKeptFrames bounds the frames for which a decoder keeps memory for the next buffer. The
-// profiler's largest buffer cannot contain more frames.
+// profiler's largest buffer does not contain more frames.
 const maxKeptFrames = MaxBuffer / 2
 
-// Decoder reads buffers of any number of services and keeps their names. A name seen before
-// costs a lookup, but no conversion or allocation. The Decoder is not safe for concurrent
+// Decoder reads buffers of any number of services and keeps their names. A known name costs
+// a lookup, but no conversion and no allocation. The Decoder is not safe for concurrent
 // use. A buffer takes microseconds, so one decoder behind a mutex serves many senders.
 type Decoder struct {
 	names    names
 	maxNames int
 	forgot   uint64
 
-	// codes has the Name of each frame code plus one, 0 if it is not defined. defined
-	// lists the codes to clear.
+	// codes contains the Name of each frame code plus one, or 0 if the code is not defined.
+	// defined lists the codes to clear.
 	codes   [-math.MinInt16 + 1]uint32
 	defined []uint16
 
@@ -38,8 +38,8 @@ type Decoder struct {
 // [DefaultNameBytes].
 //
 // If the names exceed the bound when a buffer begins, the decoder removes all names.
-// [Decoder.Forgotten] counts these removals. Within one buffer names may exceed the bound
-// by a small multiple of that buffer's size.
+// [Decoder.Forgotten] counts these removals. Within one buffer, names may exceed the bound
+// by a small multiple of the buffer's size.
 func NewDecoder(maxNameBytes int) *Decoder {
 	if maxNameBytes <= 0 {
 		maxNameBytes = DefaultNameBytes
@@ -47,39 +47,40 @@ func NewDecoder(maxNameBytes int) *Decoder {
 	return &Decoder{names: newNames(), maxNames: maxNameBytes}
 }
 
-// Forgotten returns how often all names were removed at the bound. When it changes, earlier
-// Names are invalid and must be dropped. It changes only at the beginning of Decode, before
-// the first sample of the buffer.
+// Forgotten returns how often the decoder removed all names. When the count changes,
+// earlier Names are invalid and must be dropped. The count changes only at the start of
+// Decode, before the first sample of the buffer.
 func (d *Decoder) Forgotten() uint64 { return d.forgot }
 
-// Text returns the string of a name: valid UTF-8 of at most 1,536 bytes, possibly with
-// control characters. The string stays valid, the Name only until names are removed.
+// Text returns the string of a name. It is valid UTF-8 of at most 1,536 bytes, possibly
+// with control characters. The string stays valid. The Name is valid only until names are
+// removed.
 func (d *Decoder) Text(n Name) string { return d.names.entries[n].text() }
 
-// Summary is the contents of one buffer.
+// Summary describes the contents of one buffer.
 type Summary struct {
 	// Samples is the number of complete samples.
 	Samples int
-	// Incomplete is the number of samples cut by the end of the buffer, 0 or 1. The
-	// profiler cuts a sample when a buffer is full. A cut sample is not a fault.
+	// Incomplete is the number of samples cut off by the end of the buffer, 0 or 1. The
+	// profiler cuts off a sample when a buffer is full, so this is not a fault.
 	Incomplete int
-	// Tail is the number of bytes of the record cut by the end of the buffer.
+	// Tail is the number of bytes of the record cut off by the end of the buffer.
 	Tail int
 }
 
-// Decode calls visit with each complete sample of a buffer in order. It does not keep buf
-// or visit. The error is an [*Error]. With an error, the summary covers the part before the
-// fault.
+// Decode calls visit with each complete sample of a buffer, in order. It does not keep buf
+// or visit. The error is an [*Error]. After an error, the summary covers the part before
+// the fault.
 //
-// buf may contain anything. The time is proportional to its size, the memory at most a
-// small multiple.
+// buf may contain anything. The time is proportional to the size of buf, and the memory is
+// at most a small multiple of the size.
 func (d *Decoder) Decode(f Format, buf []byte, visit func(*Sample)) (Summary, error) {
 	if d.names.bytes > d.maxNames {
 		d.names.reset()
 		d.forgot++
 	}
 	d.forgetCodes()
-	d.sample = Sample{} // clears fields that this kind does not have
+	d.sample = Sample{} // clears fields that the kind does not set
 	r := reading{d: d, format: f, buf: buf, visit: visit}
 	r.run()
 	if cap(d.frames) > maxKeptFrames {
@@ -99,8 +100,8 @@ func (d *Decoder) forgetCodes() {
 	d.defined = d.defined[:0]
 }
 
-// reading is the state of reading one buffer. Its methods report false at a fault or at
-// the end of the buffer.
+// reading is the state of reading one buffer. Its methods return false at a fault or at the
+// end of the buffer.
 type reading struct {
 	d      *Decoder
 	format Format
@@ -109,7 +110,7 @@ type reading struct {
 
 	at     int  // next byte to read
 	opcode byte // of the record being read
-	open   bool // a batch is started and not ended
+	open   bool // a batch has started and not ended
 	sum    Summary
 	fault  *Error
 }
@@ -180,7 +181,7 @@ func (r *reading) fail(offset int, expected string, found int64) bool {
 	return false
 }
 
-// take returns the next n bytes, nil if the buffer has fewer.
+// take returns the next n bytes. It returns nil if the buffer has fewer bytes.
 func (r *reading) take(n int) []byte {
 	if len(r.buf)-r.at < n {
 		return nil
@@ -269,8 +270,8 @@ func (r *reading) text(into *Name) bool {
 	return true
 }
 
-// stack reads frames and, if they are complete, calls visit with the sample. Most of a
-// large buffer is codes defined before, which known reads.
+// stack reads frames. If they are complete, it calls visit with the sample. Most of a large
+// buffer consists of codes defined before, which known reads faster.
 func (r *reading) stack() bool {
 	d := r.d
 	n := 0
@@ -305,13 +306,14 @@ func (r *reading) stack() bool {
 	return true
 }
 
-// known reads defined codes into d.frames[n:], up to the first that is not defined, and
+// known reads defined codes into d.frames[n:], up to the first code that is not defined. It
 // leaves room for one more frame.
 func (r *reading) known(n int) int {
 	d, frames, rest := r.d, r.d.frames, r.buf[r.at:]
 	for {
 		if n == len(frames) {
-			// Doubled, but no more than the rest of the buffer can fill.
+			// frames grows exponentially, but never beyond the frames that fit in the rest
+			// of the buffer.
 			frames = append(frames, make([]Name, min(n+64, len(rest)/2+1))...)
 		}
 		if len(rest) < 2 {
@@ -333,7 +335,7 @@ func (r *reading) known(n int) int {
 	return n
 }
 
-// Error is a fault that makes the rest of a buffer unreadable. Samples before it are
+// Error is a fault that makes the rest of a buffer unreadable. Samples before the fault are
 // valid. A buffer that ends early is not an error: see [Summary.Tail].
 type Error struct {
 	// Kind is the kind that the buffer was read as.
@@ -348,7 +350,7 @@ type Error struct {
 	Found int64
 }
 
-// Error returns the offset, the value found and the allowed ones.
+// Error returns the offset, the value found and the allowed values.
 func (e *Error) Error() string {
 	return fmt.Sprintf("buffer is not readable as %v from offset %d, opcode 0x%02X: expected %s, found %d",
 		e.Kind, e.Offset, e.Opcode, e.Expected, e.Found)

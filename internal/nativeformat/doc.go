@@ -1,17 +1,17 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nativeformat reads the buffers that the profiler of the
-// OpenTelemetry .NET Automatic Instrumentation passes to its exporter plugin:
-// thread samples, allocation samples and the selective sampler's samples.
+// Package nativeformat reads the buffers that the profiler of the OpenTelemetry .NET
+// Automatic Instrumentation passes to its exporter plugin. They contain thread samples,
+// allocation samples or the selective sampler's samples.
 //
-// Records have no length. After a fault the begin of the next record is unknown, so
-// the rest of the buffer is not read: it would give wrong samples.
+// Records have no length. After a fault the start of the next record is unknown. The rest
+// of the buffer is not read, because it would give wrong samples.
 //
 // # Records
 //
-// A record is an opcode and its fields. The buffer does not contain its kind. Each kind has
-// its own opcodes.
+// A record is an opcode and its fields. Each kind of buffer has its own opcodes. The buffer
+// does not contain its kind.
 //
 //	kind          opcode  record            fields
 //	threads       0x01    start batch       i32 version, 1
@@ -35,36 +35,37 @@
 //	                                        frames
 //	              0x0B    end batch
 //
-// The field in brackets is in every sample of a buffer or in no sample. The buffer does not
-// contain which case applies. See [Format].
+// The field in brackets is in every sample of a buffer or in none. The buffer does not
+// indicate which. See [Format].
 //
 // # Fields
 //
-// Integers are big-endian. A string is an i16 count of UTF-16 code units, 0 to 512, then
-// the units, which are little-endian. Surrogates may be unpaired. Each unpaired surrogate
-// becomes U+FFFD. An id of zeros means that there is no id. The bytes of an id are in the
-// order of its hexadecimal form.
+// Integers are big-endian. A string is an i16 count of UTF-16 code units, 0 to 512,
+// followed by the units, which are little-endian. Surrogates may be unpaired. Each unpaired
+// surrogate becomes U+FFFD. An id of zeros means that there is no id. The bytes of an id
+// are in the order of its hexadecimal form.
 //
-// Frames begin with the leaf, each an i16 code:
+// A stack is a list of frames, leaf first. Each frame is an i16 code:
 //
 //	0      end of frames
-//	-c     a string follows: it defines c, or defines it anew
-//	c      the string that c was defined as
+//	-c     a string follows; it defines or redefines c
+//	c      the string that c stands for
 //
-// A code is valid from its definition on. It ends with the buffer in thread samples, with
-// the sample in allocation samples, and at the next start batch in selected samples. The
-// writer defines the codes 1 to 9,999 once, and then defines 10,000 anew for each string.
+// A code is valid from its definition on. In thread samples it is valid until the end of
+// the buffer, in allocation samples until the end of the sample, and in selected samples
+// until the next start batch. The writer defines each of the codes 1 to 9,999 once. It then
+// redefines the code 10,000 for each further string.
 //
 // # Sizes
 //
-// Before each field the writer checks whether the buffer has 200 KiB, and stops if it has.
-// A buffer of thread samples may therefore end inside a sample. The exporter copies at most
-// 200 KiB, so the end may also be inside a field. Allocation samples and selected batches
-// are complete or missing.
+// Before each field, the writer stops if the buffer has reached 200 KiB. A buffer of thread
+// samples may therefore end inside a sample. The exporter copies at most 200 KiB, so a
+// buffer may also end inside a field. Allocation samples and selected batches are complete
+// or missing.
 //
 // # Source
 //
-// The layout was taken from buffers recorded from release 1.16 of the instrumentation, some
-// of which are in testdata. It was checked against its writer,
+// The layout was derived from buffers recorded with release 1.16 of the instrumentation,
+// some of which are in testdata. It was checked against the writer's source,
 // src/OpenTelemetry.AutoInstrumentation.Native/continuous_profiler.cpp.
 package nativeformat

@@ -8,16 +8,16 @@ import "fmt"
 // Kind is the kind of samples in a buffer.
 type Kind uint8
 
-// The kinds of buffers; the plugin has a method for each.
+// The kinds of buffers. The plugin has a method for each kind.
 const (
-	// ThreadSamples is one batch of wall-clock samples: every managed thread,
-	// running or waiting.
+	// ThreadSamples is one batch of wall-clock samples of every managed thread, running or
+	// waiting.
 	ThreadSamples Kind = iota + 1
-	// AllocationSamples are sampled allocations, each with its own time. Bytes is
-	// the size of the sampled object alone: a sum of them is not an allocation rate.
+	// AllocationSamples are sampled allocations, each with its own time. Bytes is the size
+	// of the sampled object only, so a sum of Bytes is not an allocation rate.
 	AllocationSamples
-	// SelectedThreadSamples are frequent wall-clock samples of the threads that
-	// the service selected, each with its own time.
+	// SelectedThreadSamples are frequent wall-clock samples of the threads that the service
+	// selected. Each sample has its own time.
 	SelectedThreadSamples
 )
 
@@ -34,12 +34,12 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// Format is the layout of a buffer, which the buffer itself does not have.
+// Format is the layout of a buffer. The buffer itself does not describe its layout.
 type Format struct {
 	Kind Kind
-	// FrequentSampling reports whether thread samples have a byte for whether the
-	// thread is selected for frequent sampling: the profiler writes it if selective
-	// sampling is enabled too. The other kinds never have it.
+	// FrequentSampling reports whether each thread sample contains a byte that reports
+	// whether the thread is selected for frequent sampling. The profiler writes this byte
+	// if selective sampling is also enabled. The other kinds never contain it.
 	FrequentSampling bool
 }
 
@@ -48,10 +48,10 @@ const (
 	MaxBuffer = 200 << 10
 	// MaxUnits is the number of UTF-16 code units at which the profiler cuts a string.
 	MaxUnits = 512
-	// MaxCode is the highest frame code. The profiler defines it anew for each name
-	// after the first MaxCode-1.
+	// MaxCode is the highest frame code. After the first MaxCode-1 names, the profiler
+	// redefines MaxCode for each new name.
 	MaxCode = 10_000
-	// Version is the version of thread samples; there is one.
+	// Version is the only version of thread samples.
 	Version = 1
 )
 

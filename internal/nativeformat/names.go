@@ -12,25 +12,25 @@ import (
 	"unsafe"
 )
 
-// entry is a known name: its UTF-16 bytes and its text, in one string, so that a new
-// name costs one allocation.
+// entry is a known name. Its UTF-16 bytes and its text are one string, so that a new name
+// costs one allocation.
 type entry struct {
 	both string
 	hash uint32
-	raw  uint16 // bytes of both that are UTF-16
+	raw  uint16 // number of UTF-16 bytes at the start of both
 }
 
 func (e *entry) text() string { return e.both[e.raw:] }
 
-// nameCost is the memory of a name beside its bytes: its entry and two slots, doubled
-// because the tables have twice the room when they have just grown.
+// nameCost is the memory of a name in addition to its bytes: its entry and two slots. It is
+// doubled because the tables have twice the needed room just after they have grown.
 const nameCost = 2 * (int(unsafe.Sizeof(entry{})) + 2*4)
 
-// names is a set of names with their UTF-16 bytes as keys, so that a known name needs
-// no conversion and no allocation: a hash table with linear probing.
+// names is a set of names with their UTF-16 bytes as keys, so that a known name needs no
+// conversion and no allocation. It is a hash table with linear probing.
 type names struct {
 	seed    maphash.Seed
-	slots   []uint32 // a Name, or 0 if free; a power of two, at most half full
+	slots   []uint32 // Names, 0 if free; at most half full; the length is a power of two
 	entries []entry  // by Name
 	bytes   int
 	scratch []byte
@@ -50,7 +50,7 @@ func newNames() names {
 // reset removes all names except the two constants.
 func (n *names) reset() {
 	n.slots = make([]uint32, fewestSlots)
-	n.entries = make([]entry, 1, fewestSlots/2) // NoName has no slot: intern never looks it up
+	n.entries = make([]entry, 1, fewestSlots/2) // NoName has no slot, because intern never looks it up
 	n.bytes = nameCost
 	var raw []byte
 	for _, unit := range utf16.Encode([]rune(ExportThreadName)) {
@@ -59,7 +59,7 @@ func (n *names) reset() {
 	n.intern(raw)
 }
 
-// intern returns the name of UTF-16 bytes. It does not keep raw.
+// intern returns the Name of UTF-16 bytes. It does not keep raw.
 func (n *names) intern(raw []byte) Name {
 	if len(raw) == 0 {
 		return NoName
@@ -107,7 +107,7 @@ func (n *names) grow() {
 	n.entries = slices.Grow(n.entries, len(slots)/2-len(n.entries))
 }
 
-// appendText appends UTF-16 as UTF-8, U+FFFD for each unpaired surrogate.
+// appendText appends UTF-16 as UTF-8. Each unpaired surrogate becomes U+FFFD.
 func appendText(to, raw []byte) []byte {
 	for len(raw) >= 2 {
 		r := rune(binary.LittleEndian.Uint16(raw))

@@ -4,29 +4,28 @@
 package nativeformat
 
 // Name is the index of a string that a [Decoder] keeps. [Decoder.Text] returns the string.
-// Equal Names are equal strings. Different Names may have equal texts if they differ in
-// unpaired surrogates alone. Names are dense, so they can index a slice.
+// Equal Names are equal strings. Different Names may have the same text if their strings
+// differ only in unpaired surrogates. Names are dense, so they can index a slice.
 type Name uint32
 
 const (
-	// NoName is the empty string: the name of a thread without one, and the type of a
-	// sample that is not an allocation.
+	// NoName is the empty string. It is the name of a thread without a name, and the type
+	// of a sample that is not an allocation.
 	NoName Name = iota
-	// ExportThread is the name of the profiler's own thread, see [ExportThreadName].
+	// ExportThread is the name of the profiler's own thread. See [ExportThreadName].
 	ExportThread
 )
 
-// ExportThreadName is the name of the profiler's thread that exports buffers. Its
-// samples are of the profiler, not of the service.
+// ExportThreadName is the name of the profiler's thread that exports buffers. Its samples
+// show the profiler, not the service.
 const ExportThreadName = "OpenTelemetry Continuous Profiler Thread"
 
-// Sample is one complete sample. The decoder reuses it and its Frames for the next
-// one.
+// Sample is one complete sample. The decoder reuses it and its Frames for the next sample.
 type Sample struct {
 	// Offset is the offset of the sample's record in the buffer.
 	Offset int
 	// UnixMilli is the time in ms since the Unix epoch. Thread samples have the time of the
-	// batch, other samples their own time. The sender may send any value.
+	// batch, and other samples have their own time. The sender may send any value.
 	UnixMilli int64
 	// Thread is the name of the thread.
 	Thread Name
@@ -36,8 +35,8 @@ type Sample struct {
 	// TraceID and SpanID are zeros if no span was active.
 	TraceID [16]byte
 	SpanID  [8]byte
-	// Type is the type of the allocated object and Bytes its size. They are set only for
-	// allocations.
+	// Type is the type of the allocated object, and Bytes is its size. They are set only
+	// for allocations.
 	Type  Name
 	Bytes uint64
 	// Frames is the stack, leaf first. It is empty for a thread without managed

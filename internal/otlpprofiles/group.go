@@ -14,12 +14,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// profileGroup is the samples of one profile, or of several if a limit splits it.
+// profileGroup is the samples of one profile, or of several profiles if a limit splits it.
 type profileGroup struct {
 	profileKey
 	resourceOrder int
 	samples       []int
-	// [start, end) is the window that was captured. Every timestamp is in it.
+	// [start, end) is the captured window. Every exported timestamp is in it.
 	start, end int64
 	attributes []attribute // of the profile
 }
@@ -35,11 +35,11 @@ type profileKey struct {
 	typ      *samples.Type
 	period   int64
 	window   *samples.CaptureWindow
-	// from and until are the capture time of samples that were not Sent.
+	// from and until are the capture span of samples that were not Sent.
 	from, until int64
 }
 
-// grouped sorts samples into profiles by resource, then by type, period and window, in
+// grouped groups samples into profiles by resource, then by type, period and window, in
 // order of first use.
 func grouped(batch *samples.Batch, all []samples.Sample) []*profileGroup {
 	var groups []*profileGroup
@@ -71,8 +71,8 @@ func grouped(batch *samples.Batch, all []samples.Sample) []*profileGroup {
 	return groups
 }
 
-// newGroup returns a group with its window, as far as the window is known without the
-// samples.
+// newGroup returns a group with its window. The window of Sent samples without a window is
+// empty until widen is called.
 func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
 	g := &profileGroup{profileKey: k, start: k.from, end: k.until}
 	lost, charged := int64(0), int64(0)
@@ -82,7 +82,7 @@ func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
 	case k.typ.Sent:
 		g.start, g.end = math.MaxInt64, 0
 	default:
-		lost = batch.Lost(k.typ) // of all resources
+		lost = batch.Lost(k.typ) // for all resources together
 		if k.typ == samples.OnCPU && k.from == batch.Start {
 			charged = batch.Charged(k.resource)
 		}
@@ -91,8 +91,8 @@ func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
 	return g
 }
 
-// profileAttributes returns the attributes of profiles of a type. All values are text,
-// because Parca drops other values.
+// profileAttributes returns the attributes of a profile. All values are text, because Parca
+// drops other values.
 func profileAttributes(t *samples.Type, lost, charged int64) (all []attribute) {
 	if t.Unscaled {
 		all = append(all, attribute{attr.Unscaled, dictionary.Str(yes)})
@@ -113,7 +113,7 @@ func profileAttributes(t *samples.Type, lost, charged int64) (all []attribute) {
 }
 
 // widen widens the window to include the times of events. A sample that represents a period
-// of time represents the period before it. The windows of samples at a steady rate then
+// represents the period before its time. The windows of samples at a steady rate therefore
 // follow each other without a gap.
 func (g *profileGroup) widen(times []int64) {
 	before := int64(0)
@@ -126,5 +126,5 @@ func (g *profileGroup) widen(times []int64) {
 	}
 }
 
-// within moves a time outside of the window to its edge.
+// within moves a time outside of the window to the window's edge.
 func (g *profileGroup) within(t int64) uint64 { return uint64(min(max(t, g.start), g.end-1)) }

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package otlpprofiles builds OTLP profiles that every backend accepts. Each table of the
-// dictionary begins with its zero entry and has no duplicate or unused entry. There is one
-// Sample per stack and attribute set. No exporter needs to split a request.
+// dictionary begins with its zero entry and has no duplicate or unused entries. There is
+// one Sample per stack and attribute set, or per event if samples have values. No exporter
+// needs to split a request.
 package otlpprofiles
 
 import (
@@ -22,8 +23,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Defaults of the limits. Pyroscope accepts 16,000 samples and 4 MiB per profile, a
-// gRPC server 4 MiB per message, and the shipped configurations batch up to 3 MB.
+// The default limits. Pyroscope accepts 16,000 samples and 4 MiB per profile. A gRPC server
+// accepts 4 MiB per message. The shipped configurations batch up to 3 MB.
 const (
 	DefaultMaxSamples      = 8000
 	DefaultMaxProfileBytes = 1 << 20
@@ -34,24 +35,24 @@ const (
 // into labels, and Pyroscope rejects a profile with a longer label.
 const maxLabel = 2048
 
-// yes is the value of attributes of samples that are true or absent. Backends show
-// only text.
+// yes is the value of boolean attributes of samples and profiles. A false attribute is
+// absent. Backends show only text.
 const yes = "true"
 
-// label cuts a text to maxLabel bytes, between two characters.
+// label cuts a text to at most maxLabel bytes, between two characters.
 func label(s string) string { return texts.Cut(s, maxLabel) }
 
 // Options are the options of a Builder. The zero value has all defaults.
 type Options struct {
-	// ScopeName and ScopeVersion name the instrumentation scope.
+	// ScopeName and ScopeVersion identify the instrumentation scope.
 	ScopeName, ScopeVersion string
 	// Rand is the source of profile ids. Nil means crypto/rand. If the source fails, the
 	// profile has no id.
 	Rand io.Reader
 
-	// MaxSamples and MaxProfileBytes (marshalled, without the dictionary) are limits of one
-	// Profile. MaxRequestBytes (with the dictionary) is the limit of one request. 0 means
-	// the default.
+	// MaxSamples and MaxProfileBytes are the limits of one Profile. MaxRequestBytes is the
+	// limit of one request. Sizes are marshalled sizes, and only the request includes the
+	// dictionary. 0 means the default.
 	MaxSamples      int
 	MaxProfileBytes int
 	MaxRequestBytes int
@@ -60,18 +61,18 @@ type Options struct {
 // Tally is the number of events of each type.
 type Tally map[*samples.Type]int
 
-// Builder builds requests. It keeps its working memory from one batch to the next
-// and is not safe for concurrent use.
+// Builder builds requests. It keeps its working memory from one batch to the next and is
+// not safe for concurrent use.
 type Builder struct {
 	opts Options
 
 	request  pprofile.Profiles
 	dict     *dictionary.Builder
-	size     int // bound of the request without its dictionary, marshalled
+	size     int // upper bound of the marshalled request without its dictionary
 	tally    Tally
 	resource *samples.Resource
 	scope    pprofile.ScopeProfiles
-	group    *profileGroup // of profile; nil if no profile is begun
+	group    *profileGroup // group of profile; nil if no profile was begun
 	profile  pprofile.Profile
 	room     int // bytes left in profile
 	index    map[sampleKey]int
@@ -90,13 +91,13 @@ func NewBuilder(opts Options) *Builder {
 	return &Builder{opts: opts, dict: dictionary.NewBuilder(), index: make(map[sampleKey]int), tally: make(Tally)}
 }
 
-// Build yields the batch as requests, each with its own dictionary and the number of its
-// events. Events without a stack are left out, and so are events with a stack that exceeds
-// a request. The locations must have been resolved. The requests do not refer to the batch.
+// Build yields the batch as requests. Each request has its own dictionary and the number of
+// its events. Events without a stack, and events whose stack exceeds a request, are
+// omitted. The locations must have been resolved. The requests do not refer to the batch.
 // The tally is valid until the next request.
 //
-// An event outside of its profile's window is moved to the window's edge, because backends
-// reject the whole request for one such timestamp.
+// An event outside of its profile's window is moved to the window's edge. Otherwise
+// backends would reject the whole request for one such timestamp.
 func (b *Builder) Build(batch *samples.Batch) iter.Seq2[pprofile.Profiles, Tally] {
 	return func(yield func(pprofile.Profiles, Tally) bool) {
 		defer b.begin() // releases the batch and the last request
@@ -135,14 +136,14 @@ func (b *Builder) Build(batch *samples.Batch) iter.Seq2[pprofile.Profiles, Tally
 func (b *Builder) begin() {
 	b.request = pprofile.NewProfiles()
 	b.dict.Reset(b.request.Dictionary())
-	b.size = protosize.MaxLength // of the dictionary as a field
+	b.size = protosize.MaxLength // tag and length of the dictionary
 	clear(b.tally)
 	b.resource, b.group = nil, nil
 	clear(b.index)
 	clear(b.attributes[:])
 }
 
-// add adds the events [from, to) of s, which fits has allowed.
+// add adds the events [from, to) of s. The caller has checked with fits that they fit.
 func (b *Builder) add(g *profileGroup, s *samples.Sample, from, to int) {
 	if b.startsProfile(g, s) {
 		b.beginProfile(g)
@@ -177,14 +178,14 @@ func (b *Builder) add(g *profileGroup, s *samples.Sample, from, to int) {
 	b.tally[g.typ] += len(times)
 }
 
-// maxAttributes is the most attributes that a sample has.
+// maxAttributes is the maximum number of attributes of a sample.
 const maxAttributes = 7
 
-// sampleKey identifies a Sample of a profile. Stacks of equal content have one index, even
-// if they belong to different processes.
+// sampleKey identifies a Sample of a profile. Stacks with equal content have one index,
+// even if they belong to different processes.
 type sampleKey struct {
 	stack, link int32
-	attributes  [maxAttributes]int32 // 0: no more
+	attributes  [maxAttributes]int32 // indices; 0 after the last
 }
 
 // sampleKey adds a sample's stack, link and attributes to the dictionary.
@@ -196,7 +197,7 @@ func (b *Builder) sampleKey(s *samples.Sample) sampleKey {
 	return k
 }
 
-// attributesOf returns the attributes of a sample, valid until the next call.
+// attributesOf returns the attributes of a sample. They are valid until the next call.
 func (b *Builder) attributesOf(s *samples.Sample) []attribute {
 	all := b.attributes[:0]
 	text := func(key, value string) {
@@ -222,7 +223,7 @@ func (b *Builder) attributesOf(s *samples.Sample) []attribute {
 	return all
 }
 
-// size returns the size of a Sample's fields for the key, marshalled.
+// size returns the marshalled size of the Sample fields that the key contains.
 func (k sampleKey) size() int {
 	attributes := 0
 	for _, i := range k.attributes {
@@ -246,7 +247,8 @@ func (b *Builder) newSample(k sampleKey) pprofile.Sample {
 	return out
 }
 
-// beginProfile appends a profile, of a new resource if g has another one.
+// beginProfile appends a profile. It also appends a resource if g's resource is not the
+// current one.
 func (b *Builder) beginProfile(g *profileGroup) {
 	if b.resource != g.resource {
 		b.resource = g.resource
@@ -297,18 +299,18 @@ func setAttributes(to pcommon.Map, attributes []samples.Attribute) {
 	}
 }
 
-// Upper bounds of the parts of a request, marshalled.
+// Upper bounds of the marshalled parts of a request.
 const (
 	sampleBound = protosize.MaxLength + protosize.MaxIndex + protosize.MaxLength + 3*protosize.MaxIndex + protosize.MaxLength
 	// valueBound is the bound of one value and one timestamp.
 	valueBound  = protosize.MaxLength + 10 + 8
-	headerBound = protosize.MaxLength + // the profile as a field
+	headerBound = protosize.MaxLength + // tag and length of the profile
 		2*(protosize.MaxLength+2*protosize.MaxIndex) + // sample and period type
 		9 + 11 + 11 + // time, duration, period
 		2 + 16 // id
 )
 
-// boundOf returns the bound of a Sample without its timestamps and value.
+// boundOf returns the upper bound of a Sample without its timestamps and values.
 func boundOf(s *samples.Sample) int {
 	n := sampleBound
 	if s.Selected {
@@ -329,16 +331,16 @@ func boundOf(s *samples.Sample) int {
 	return n
 }
 
-// sizes returns the bound of the first event of s in addition to each event, and the bound
-// of each event.
+// sizes returns the upper bound of each event of s, and the additional bound of the first
+// event.
 func sizes(s *samples.Sample) (first, each int) {
 	if s.Type.Valued {
-		return 0, boundOf(s) + valueBound // a Sample each
+		return 0, boundOf(s) + valueBound // one Sample per event
 	}
 	return boundOf(s), 8
 }
 
-// fits returns how many of n events of s fit into the request, in a new profile if
+// fits returns how many of n events of s fit into the request. They are in a new profile if
 // add would begin one.
 func (b *Builder) fits(g *profileGroup, s *samples.Sample, n int) int {
 	room, count := b.room, b.opts.MaxSamples
@@ -360,7 +362,7 @@ func (b *Builder) fits(g *profileGroup, s *samples.Sample, n int) int {
 	return max(0, min(n, left/each, (room-first)/each))
 }
 
-// headerOf returns the bound of a profile without its samples.
+// headerOf returns the upper bound of a profile without its samples.
 func headerOf(g *profileGroup) int {
 	return headerBound + len(g.attributes)*(protosize.MaxLength+protosize.MaxIndex)
 }
@@ -371,7 +373,7 @@ func (b *Builder) startsProfile(g *profileGroup, s *samples.Sample) bool {
 	return b.group != g || b.profile.Samples().Len() >= b.opts.MaxSamples || b.room < first+each
 }
 
-// typeBound returns the bound of the bytes that a profile's type and attributes add
+// typeBound returns the upper bound of the bytes that a profile's type and attributes add
 // to the dictionary.
 func typeBound(g *profileGroup) int {
 	t := g.typ
@@ -382,8 +384,8 @@ func typeBound(g *profileGroup) int {
 	return n
 }
 
-// dictionaryBound returns the bound of the bytes that a sample's stack and attributes
-// add to the dictionary.
+// dictionaryBound returns the upper bound of the bytes that a sample's stack, attributes
+// and link add to the dictionary.
 func (b *Builder) dictionaryBound(s *samples.Sample) int {
 	n := b.dict.StackBound(s.Stack)
 	for _, a := range b.attributesOf(s) {
@@ -395,9 +397,9 @@ func (b *Builder) dictionaryBound(s *samples.Sample) int {
 	return n
 }
 
-// resourceBound returns the bound of a resource and its scope.
+// resourceBound returns the upper bound of a resource and its scope.
 func (b *Builder) resourceBound(r *samples.Resource) int {
-	n := 3*protosize.MaxLength + // as a field, its attributes, its list of scopes
+	n := 3*protosize.MaxLength + // the resource as a field, its attributes and its scopes
 		3*protosize.MaxLength + len(b.opts.ScopeName) + len(b.opts.ScopeVersion)
 	for _, a := range r.Attributes {
 		n += 4*protosize.MaxLength + len(a.Key) + 10

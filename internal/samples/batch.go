@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// Key holds the properties that the samples of one Sample share. Pointers are compared by
-// identity, because samplers intern the objects.
+// Key contains the properties that the samples of one Sample share. Pointers are compared
+// by identity, because samplers intern the objects.
 type Key struct {
 	Resource *Resource
 	Type     *Type
@@ -29,27 +29,27 @@ type Key struct {
 	// Period is the sampling period in the unit of Type. Samples with different periods end
 	// up in different profiles.
 	Period int64
-	// Window is the capture window of samples that were Sent. If it is nil, the samples'
-	// times define the window.
+	// Window is the capture window of samples that were Sent. If it is nil, the times of
+	// the samples define the window.
 	Window *CaptureWindow
-	// Capture is the time in which samples that were not Sent were captured, within the
-	// batch's capture window. If it is nil, it is the whole window.
+	// Capture is the time span in which samples that were not Sent were captured. If it is
+	// nil, it is the whole capture window of the batch.
 	Capture *Capture
 }
 
-// taken is one sample, of the key at an index.
+// taken is one sample. key is an index of Batch.keys.
 type taken struct {
 	time int64
 	key  int32
 }
 
-// Batch holds the samples of one capture window, bounded to limit bytes. Reset makes it
-// reusable with its memory. It is not safe for concurrent use.
+// Batch contains the samples of one capture window, bounded to limit bytes. After Reset it
+// can be reused with its memory. It is not safe for concurrent use.
 type Batch struct {
 	// Start and End are the capture window in nanoseconds since the Unix epoch. Every
-	// sample lies in [Start, End), except samples of types that are Sent.
+	// sample is in [Start, End), except samples of types that are Sent.
 	Start, End int64
-	// Offset was added to times on the monotonic clock.
+	// Offset is the value that was added to monotonic times to get wall times.
 	Offset int64
 
 	limit  int
@@ -58,7 +58,7 @@ type Batch struct {
 	keys   []Key
 	counts []int32
 	taken  []taken
-	values []int64 // of the samples of valued types, in their order
+	values []int64 // values of the samples of Valued types, in order
 	stacks map[*Stack]struct{}
 	// lost is the number of samples that the kernel lost, by sampler.
 	lost map[string]int64
@@ -71,13 +71,13 @@ type Batch struct {
 
 const (
 	sampleSize   = int(unsafe.Sizeof(taken{}))
-	keySize      = 2*int(unsafe.Sizeof(Key{})) + 16 // in keys and in index
+	keySize      = 2*int(unsafe.Sizeof(Key{})) + 16 // an entry of keys and of index
 	stackSize    = int(unsafe.Sizeof(Stack{})) + 16
 	locationSize = int(unsafe.Sizeof(Location{})) + pointerSize
 	pointerSize  = int(unsafe.Sizeof(uintptr(0)))
 	valueSize    = 8
 	lineSize     = int(unsafe.Sizeof(Line{}))
-	entrySize    = 2 * pointerSize // of a map of pointers
+	entrySize    = 2 * pointerSize // an entry of a map of pointers
 )
 
 // NewBatch returns an empty batch of at most limit bytes.
@@ -94,7 +94,7 @@ func NewBatch(limit int) *Batch {
 	}
 }
 
-// Add adds one sample at time (nanoseconds since the Unix epoch) and reports whether it
+// Add adds one sample at time, in nanoseconds since the Unix epoch, and reports whether it
 // fitted. A sample that does not fit leaves the batch unchanged.
 func (b *Batch) Add(k Key, time int64) bool { return b.AddValue(k, time, 0) }
 
@@ -126,7 +126,7 @@ func (b *Batch) AddValue(k Key, time, value int64) bool {
 	return true
 }
 
-// AddBoth is AddValue for two samples of one time. It adds both samples or neither.
+// AddBoth is AddValue for two samples at the same time. It adds both samples or neither.
 func (b *Batch) AddBoth(k, other Key, time, value, otherValue int64) bool {
 	_, seen := b.index[k]
 	need, _ := b.need(k, seen)
@@ -141,7 +141,8 @@ func (b *Batch) AddBoth(k, other Key, time, value, otherValue int64) bool {
 	return b.AddValue(k, time, value) && b.AddValue(other, time, otherValue)
 }
 
-// need returns the bytes of one more sample of a key, and whether its stack is new.
+// need returns the bytes that one more sample of a key takes, and whether the sample's
+// stack is new.
 func (b *Batch) need(k Key, seen bool) (need int, newStack bool) {
 	need = sampleSize
 	if k.Type.Valued {
@@ -204,20 +205,20 @@ func (b *Batch) hold(r *Resource, s *Stack) {
 	}
 }
 
-// AddLost adds samples of a type's sampler that the kernel lost in this capture window.
-// Their processes are unknown.
+// AddLost counts samples of a type's sampler that the kernel lost in this capture window.
+// The processes of lost samples are unknown.
 func (b *Batch) AddLost(t *Type, n uint64) {
 	b.lost[t.sampler()] += int64(min(n, math.MaxInt64))
 }
 
-// Lost returns the sum of AddLost for a type's sampler.
+// Lost returns the number of lost samples of a type's sampler.
 func (b *Batch) Lost(t *Type) int64 { return b.lost[t.sampler()] }
 
 // Charge records the CPU time that the kernel charged to a process in this capture window.
 func (b *Batch) Charge(r *Resource, cpuTime time.Duration) { b.charged[r] = int64(cpuTime) }
 
-// Charged returns the CPU time of Charge in nanoseconds, once, so that only one of a
-// process's profiles has it. It is 0 if it is not known.
+// Charged returns the CPU time recorded by Charge, in nanoseconds, and removes it, so that
+// only one profile of the process gets the CPU time. It is 0 if the CPU time is unknown.
 func (b *Batch) Charged(r *Resource) int64 {
 	defer delete(b.charged, r)
 	return b.charged[r]
@@ -244,7 +245,7 @@ func (b *Batch) Reset() {
 	clear(b.sentResources)
 	clear(b.lost)
 	clear(b.charged)
-	clear(b.keys) // frees processes that are gone
+	clear(b.keys) // releases the resources of processes that ended
 	b.keys = b.keys[:0]
 	b.counts = b.counts[:0]
 	b.taken = b.taken[:0]
@@ -253,7 +254,7 @@ func (b *Batch) Reset() {
 	b.Start, b.End = 0, 0
 }
 
-// Keys yields each key with the number of its samples, in order of first use.
+// Keys yields each key and the number of its samples, in order of first use.
 func (b *Batch) Keys() iter.Seq2[Key, int] {
 	return func(yield func(Key, int) bool) {
 		for i, k := range b.keys {
@@ -264,15 +265,15 @@ func (b *Batch) Keys() iter.Seq2[Key, int] {
 	}
 }
 
-// Sample is a Sample of OTLP: one key with the times of its samples in the order they were
-// added. If its type is Valued, it also has their values.
+// Sample is a Sample of OTLP: one key and the times of its samples, in the order they were
+// added. If the type is Valued, it also has the values.
 type Sample struct {
 	Key
 	Times  []int64
 	Values []int64
 }
 
-// Samples groups the samples by key, keys in order of first use.
+// Samples groups the samples by key. Keys are in order of first use.
 func (b *Batch) Samples() []Sample {
 	times := make([]int64, len(b.taken))
 	values := make([]int64, len(b.values))
@@ -299,8 +300,7 @@ func (b *Batch) Samples() []Sample {
 	return out
 }
 
-// CapturedIn returns the part of the capture window in which samples of a Capture were
-// captured.
+// CapturedIn returns the part of the capture window that a Capture covers.
 func (b *Batch) CapturedIn(c *Capture) (start, end int64) {
 	start, end = b.Start, max(b.End, b.Start+1)
 	if c == nil {

@@ -1,10 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package samples has the data types of the receiver, as plain data. A sampler interns
-// Resources, Mappings, Locations and Stacks once and shares them by pointer between
-// batches. A Batch only counts the events of one capture window, so adding a sample of a
-// known stack does not allocate.
+// Package samples defines the data types of the receiver, as plain data. A sampler interns
+// Resources, Mappings, Locations and Stacks and shares them by pointer between batches. A
+// Batch only counts the events of one capture window, so adding a sample of a known stack
+// does not allocate.
 package samples
 
 import (
@@ -15,8 +15,8 @@ import (
 // FrameType is the value of the attribute profile.frame.type.
 type FrameType string
 
-// The frame types of OpenTelemetry's semantic conventions that samplers of this
-// project produce.
+// The frame types of OpenTelemetry's semantic conventions that this project's samplers
+// produce.
 const (
 	FrameKernel FrameType = "kernel"
 	FrameNative FrameType = "native"
@@ -33,27 +33,28 @@ type Attribute struct {
 	Value any
 }
 
-// Resource is the subject of a profile: one program run by one process. Exec makes a
-// new one. It does not change once a sample refers to it.
+// Resource is the subject of a profile: one program run by one process. An exec makes a new
+// Resource. A Resource does not change after a sample refers to it.
 type Resource struct {
 	// PID is the process id in the collector's own pid namespace. It is 0 if the sender is
 	// not a process of this host.
 	PID int
-	// Attributes are sorted by key, without duplicates and without empty keys.
+	// Attributes are sorted by key. Keys are unique and not empty.
 	Attributes []Attribute
-	// Starting is set if the kernel was still starting the program, so that its environment
-	// was not known. Otherwise it is nil.
+	// Starting is set if the kernel was still starting the program, so its environment was
+	// not yet known. Otherwise it is nil.
 	Starting *Starting
 }
 
-// Starting leads from the Resource of a program that was being started to its final
-// Resource. It is safe for concurrent use.
+// Starting connects the Resource of a starting program to the final Resource. It is safe
+// for concurrent use.
 type Starting struct{ final atomic.Pointer[Resource] }
 
-// Settle sets the Resource that replaces every Resource with s.
+// Settle sets the Resource that replaces every Resource whose Starting is s.
 func (s *Starting) Settle(final *Resource) { s.final.Store(final) }
 
-// Final returns the Resource to use in place of r. It is nil if it is not known yet.
+// Final returns the Resource to use in place of r. It is nil while the final Resource is
+// unknown.
 func (r *Resource) Final() *Resource {
 	if r.Starting == nil {
 		return r
@@ -61,14 +62,15 @@ func (r *Resource) Final() *Resource {
 	return r.Starting.final.Load()
 }
 
-// Mapping is a part of a file, mapped executable into a process.
+// Mapping is a part of a file that is mapped executable into a process.
 type Mapping struct {
-	// PID is the process that the mapping was first seen in. It is 0 for the kernel.
+	// PID is the process in which the mapping was first seen. It is 0 for the kernel.
 	PID                      int
 	Start, Limit, FileOffset uint64
-	// Path is the file as the process names it, possibly inside a container.
+	// Path is the path of the file in the process's mount namespace, possibly inside a
+	// container.
 	Path string
-	// Root identifies the root directory that Path is below. It is 0 if unknown.
+	// Root identifies the root directory that contains Path. It is 0 if unknown.
 	Root uint64
 	// DeviceMajor, DeviceMinor and Inode identify the file on this host.
 	DeviceMajor, DeviceMinor uint32
@@ -82,10 +84,10 @@ type Mapping struct {
 	GoBuildID string
 }
 
-// Line is one function at a location. A location with inlined calls has several, the
+// Line is one function at a location. A location with inlined calls has several lines, the
 // innermost first.
 type Line struct {
-	// Function is the name to show, SystemName the linker's name if it differs.
+	// Function is the name to show. SystemName is the linker's name if it differs.
 	Function, SystemName string
 	File                 string
 	// StartLine is the function's first line. Line is the line of the call or of the
@@ -93,29 +95,29 @@ type Line struct {
 	StartLine, Line int64
 }
 
-// Location is one frame's code address.
+// Location is the code address of one frame.
 type Location struct {
 	Type FrameType
 	// Mapping is nil for code without a file.
 	Mapping *Mapping
-	// Address is the virtual address in the process. A return address is the address
-	// after the call, as the processor stores it.
+	// Address is the virtual address in the process. For a call it is the return address,
+	// which is the address after the call.
 	Address uint64
-	// Leaf reports that Address is the interrupted instruction and not a return
-	// address, so that line lookup does not step back into the call.
+	// Leaf reports that Address is the interrupted instruction and not a return address.
+	// Line lookup then does not step back into the call.
 	Leaf bool
 
-	// The symbolizer sets the fields below on the emitting goroutine. It takes the names
-	// back when their batch was emitted. A sampler that knows names (.NET) sets Resolved
-	// and Lines itself.
+	// The symbolizer sets the fields below on the emitting goroutine. It removes the names
+	// after their batch was emitted. A sampler that knows names (.NET) sets Resolved and
+	// Lines itself.
 
 	Resolved bool
-	// Counted is the outcome of the location that the symbolizer last counted.
+	// Counted is the symbolization outcome that was last counted for the location.
 	Counted uint8
 	Lines   []Line
 }
 
-// Stack is a call stack, the leaf first.
+// Stack is a call stack, leaf first.
 type Stack struct {
 	Locations []*Location
 	// Truncated reports that the stack does not reach the thread's entry.
@@ -124,15 +126,15 @@ type Stack struct {
 	// symbols.
 	Whole bool
 	// Wait is the reason why a thread with this stack is blocked. The emitting goroutine
-	// finds it by the names of the kernel's functions.
+	// derives it from the names of kernel functions.
 	Wait Wait
 }
 
 // Wait is the reason why a thread is blocked.
 type Wait uint8
 
-// The values of the attribute hotprofile.wait. WaitUnknown is no value: the kernel's part
-// of the stack is missing, or has no names.
+// The values of the attribute hotprofile.wait. WaitUnknown has no value: the kernel's part
+// of the stack is missing or has no names.
 const (
 	WaitUnknown Wait = iota
 	WaitNetwork
@@ -147,43 +149,42 @@ func (w Wait) String() string {
 	return [...]string{"", "network", "disk", "lock", "sleep", "other"}[w]
 }
 
-// Thread is the attributes that distinguish threads. Attributes that are not configured are
-// zero.
+// Thread contains the attributes that distinguish threads. Attributes that are not
+// configured are zero.
 type Thread struct {
 	Name string
 	ID   int32
 }
 
-// Link is the active span of the thread. The zero value means that there is no span.
+// Link is the active span of the thread. The zero value means that no span is active.
 type Link struct {
 	TraceID [16]byte
 	SpanID  [8]byte
 }
 
-// Valid reports whether both ids are set. A single id is useless.
+// Valid reports whether both ids are set. One id alone is useless.
 func (l Link) Valid() bool { return l.TraceID != [16]byte{} && l.SpanID != [8]byte{} }
 
-// Type is the meaning of a profile's values. Samplers share the values below by
-// pointer.
+// Type describes the values of a profile. Samplers share the types below by pointer.
 type Type struct {
 	Name, Unit             string
 	PeriodName, PeriodUnit string
 	// Valued reports that each sample has a value. Otherwise a sample is only its
 	// timestamp.
 	Valued bool
-	// Sampler is the sampler's name in the counters. It is empty if the counters count the
-	// samples under CountedAs.
+	// Sampler is the sampler's name in the counters. If it is empty, the samples are
+	// counted under CountedAs.
 	Sampler   string
 	CountedAs *Type
-	// Sent reports that the samples come from another program, with names and with times by
-	// its clock. The times, and not the capture window, define when they were captured. The
-	// batch counts their memory, since it has no other bound.
+	// Sent reports that another program sent the samples, with names and with times by its
+	// own clock. These times, not the capture window, define when the samples were
+	// captured. The batch counts the memory of the samples, because nothing else bounds it.
 	Sent bool
-	// Blocked reports that threads were blocked with these stacks. The stacks then have a
+	// Blocked reports that threads with these stacks were blocked. The stacks then have a
 	// Wait.
 	Blocked bool
-	// Spread reports that the times are unknown and were spread evenly over the
-	// capture window.
+	// Spread reports that the times are unknown and were spread evenly over the capture
+	// window.
 	Spread bool
 	// Unscaled reports that sums of values are not a rate.
 	Unscaled bool
@@ -191,13 +192,13 @@ type Type struct {
 	Scaled string
 }
 
-// OnCPU is one timestamp per sample of a running thread.
+// OnCPU has one timestamp per sample of a running thread.
 var OnCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "on_cpu"}
 
-// OffCPU is the time that threads were blocked. RunQueue is the time that they waited for a
-// CPU although they could run. A value is one wait, or the part of a longer wait in the
-// capture window, with the time of its last nanosecond. One of Period switches had its
-// stack sampled. If the period is above 1, the scaled types are used.
+// OffCPU is the time that threads were blocked. RunQueue is the time that runnable threads
+// waited for a CPU. A value is one wait, or the part of a longer wait inside the capture
+// window. Its timestamp is the wait's last nanosecond. The stack is sampled at one of
+// Period switches. If the period is above 1, the scaled types are used.
 var (
 	OffCPU         = &Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Blocked: true, Sampler: "off_cpu"}
 	RunQueue       = &Type{Name: "runqueue", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu"}
@@ -207,10 +208,11 @@ var (
 
 const scaledToSwitches = "per thread, to the total time of all its switches"
 
-// AllocObjects and AllocSpace are the sampled allocations of Go programs, scaled to the
-// allocations that each represents. The period is the program's MemProfileRate. For the
-// assumed types it is the runtime's default, because the program's rate could not be read.
-// An allocation is a sample of both types and counts once, as its space.
+// AllocObjects and AllocSpace are the sampled allocations of Go programs. Values are scaled
+// to the allocations that each sample represents. The period is the program's
+// MemProfileRate. The assumed types use the runtime's default, because the program's rate
+// could not be read. An allocation is a sample of both types and is counted once, as its
+// space.
 var (
 	AllocObjects        = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, CountedAs: AllocSpace, Scaled: scaledToPeriod}
 	AllocSpace          = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToPeriod}
@@ -223,27 +225,27 @@ const (
 	scaledToAssumedPeriod = scaledToPeriod + "; the period is assumed: runtime.MemProfileRate could not be read"
 )
 
-// DotnetThreads is the time of managed threads, which may be waiting. The value of a sample
-// is the time that the sample represents, which is the period. DotnetSelected is a separate
-// profile of threads that a service samples frequently. Backends add up the values of both
-// profiles, so that numbers of samples would not do.
+// DotnetThreads is the wall-clock time of managed threads, which may be waiting. The value
+// of a sample is its period, the time that the sample represents. DotnetSelected is a
+// separate profile of the threads that a service samples frequently. Values are times
+// because backends add up both profiles, which have different periods.
 var (
 	DotnetThreads  = &Type{Name: "wall", Unit: "nanoseconds", PeriodName: "wall", PeriodUnit: "nanoseconds", Valued: true, Sampler: "dotnet_threads", Sent: true}
 	DotnetSelected = &Type{Name: "wall", Unit: "nanoseconds", PeriodName: "wall", PeriodUnit: "nanoseconds", Valued: true, Sampler: "dotnet_selected", Sent: true}
 )
 
-// DotnetAllocObjects and DotnetAllocSpace are the number and size of sampled objects. Their
-// period of 1 byte means that values are not scaled: the runtime does not report how much
-// memory a sample represents.
+// DotnetAllocObjects and DotnetAllocSpace are the number and the size of sampled objects.
+// Their period of 1 byte means that values are not scaled, because the runtime does not
+// report how much memory a sample represents.
 var (
 	DotnetAllocObjects = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "dotnet_allocations", Sent: true, Unscaled: true}
 	DotnetAllocSpace   = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "dotnet_allocations", Sent: true, Unscaled: true}
 )
 
 // NetSent and NetReceived are the bytes that calls sent to and received from sockets.
-// TCPConnects counts the connections that were begun, and TCPConnectFailures the
-// connections that ended before they were established. A value represents the unsampled
-// calls too. The period of 1 means that values are not scaled.
+// TCPConnects counts connection attempts. TCPConnectFailures counts connections that ended
+// before they were established. A value also represents the unsampled calls, so the period
+// is 1.
 var (
 	NetSent            = netType("net_sent", "bytes")
 	NetReceived        = netType("net_received", "bytes")
@@ -260,7 +262,7 @@ const scaledToCalls = "by the number of calls of a similar size that each sample
 // Transport is the protocol of a socket.
 type Transport uint8
 
-// The transports. TransportOther is every other protocol.
+// The transports. TransportOther is every protocol not listed here.
 const (
 	TransportNone Transport = iota
 	TransportTCP
@@ -274,16 +276,16 @@ func (t Transport) String() string {
 	return [...]string{"", "tcp", "udp", "unix", "other"}[t]
 }
 
-// Capture is the time in which a target was sampled with one period, on the monotonic
+// Capture is the time span in which a target was sampled with one period, on the monotonic
 // clock. It is safe for concurrent use.
 type Capture struct {
-	// From is the beginning of the capture.
+	// From is the start of the capture.
 	From int64
 
 	until atomic.Int64
 }
 
-// End sets the end of the capture, unless it is set.
+// End sets the end of the capture, unless it is already set.
 func (c *Capture) End(at int64) { c.until.CompareAndSwap(0, at) }
 
 // Until returns the end of the capture. It is math.MaxInt64 while the capture continues.
@@ -294,17 +296,18 @@ func (c *Capture) Until() int64 {
 	return math.MaxInt64
 }
 
-// CaptureWindow is a time of capture in nanoseconds since the Unix epoch: [Start, End).
+// CaptureWindow is the time span [Start, End) of a capture, in nanoseconds since the Unix
+// epoch.
 type CaptureWindow struct{ Start, End int64 }
 
-// PprofCPU is one timestamp per sample of a running thread, as counted by the program. A
-// pprof profile has no time per sample.
+// PprofCPU has one timestamp per sample of a running thread, as counted by the program. The
+// times are spread, because a pprof profile has no time per sample.
 var PprofCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "pprof_cpu", Sent: true, Spread: true}
 
-// The other profiles of pprof. They have the allocations of a capture window, the memory in
-// use at its end, the number of goroutines and of threads started, and the waits of
-// goroutines. Blocking and mutexes have names of their own, since pprof calls the values of
-// both contentions and delay.
+// The other pprof profiles: the allocations of a capture window, the memory in use at its
+// end, the numbers of goroutines and of threads created, and the waits of goroutines. Block
+// and mutex profiles have names of their own, because pprof calls the values of both
+// contentions and delay.
 var (
 	PprofAllocObjects     = pprofSpace("alloc_objects", "count", "pprof_allocs")
 	PprofAllocSpace       = pprofSpace("alloc_space", "bytes", "pprof_allocs")

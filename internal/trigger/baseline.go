@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// baselines collects, during an evaluation, the baselines that are due and may
-// open.
+// baselines collects, during an evaluation, the baselines that are due and may open.
 type baselines struct{ due []dueBaseline }
 
 type dueBaseline struct {
@@ -18,8 +17,8 @@ type dueBaseline struct {
 	since int64
 }
 
-// open opens the baselines that are due, the longest due first, if the unit is not hot and
-// the budgets allow.
+// open opens the due baselines of units that are not hot, if the budgets allow it. The
+// baseline that has been due for longest opens first.
 func (b *baselines) open(now time.Time, at int64) {
 	slices.SortFunc(b.due, func(a, b dueBaseline) int {
 		return cmp.Or(cmp.Compare(a.since, b.since), a.compare(b.machine))
@@ -34,15 +33,15 @@ func (b *baselines) open(now time.Time, at int64) {
 	}
 }
 
-// clear empties the list of due baselines. It keeps the memory for the next evaluation, a
-// few bytes per unit and policy at most.
+// clear empties the list of due baselines. It keeps the memory, at most a few bytes per
+// unit and policy, for the next evaluation.
 func (b *baselines) clear() {
 	clear(b.due)
 	b.due = b.due[:0]
 }
 
 // scheduleBaseline adds a due baseline to the list while the unit is cool. While the unit
-// is hot the due baseline is skipped. Otherwise it waits until there is a place.
+// is hot, it skips the due baseline. Without a free place, the baseline waits.
 func (m *machine) scheduleBaseline(now time.Time, at int64) {
 	e := m.unit.engine
 	hot := m.held || m.state == Profiling || m.unit.hot > 0
@@ -56,8 +55,8 @@ func (m *machine) scheduleBaseline(now time.Time, at int64) {
 	}
 }
 
-// nextBaseline returns the first time after another at which a baseline is due. Units
-// are spread over the interval by a hash of their names.
+// nextBaseline returns the time of the next baseline after a given time. A hash of the
+// unit's name spreads the units over the interval.
 func (m *machine) nextBaseline(after int64) int64 {
 	hash := uint64(14695981039346656037) // FNV-1a
 	for i := range len(m.unit.name) {

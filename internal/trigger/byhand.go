@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxAlerts bounds the openings by alert of a unit, because every profile is compared
+	// maxAlerts bounds the openings by alert of one unit, because every profile is compared
 	// with each of them.
 	maxAlerts = 8
 
@@ -25,22 +25,22 @@ const (
 // ErrTooManyAlerts is returned for an alert beyond the bounds on openings by alert.
 var ErrTooManyAlerts = errors.New("too many gates are open by alerts")
 
-// Alert opens a gate from outside, under its own name. The zero value is a person who opens
-// the gate by hand.
+// Alert identifies an external request to open a gate, and names the opening. The zero
+// value stands for a person who opens the gate by hand.
 type Alert struct {
-	// Key identifies the alert. While a gate is open by an alert, the same alert does not
-	// open it again. Empty means by hand.
+	// Key identifies the alert. While the alert has an opening, the same alert opens no
+	// other. Empty means that a person opens the gate.
 	Key string
-	// Name is the policy and the monitor of the opening. Empty means manual.
+	// Name is the name of the opening's policy and monitor. Empty means manual.
 	Name string
 }
 
-// OpenGate opens the unit's gate by hand or by an alert, within the budgets, regardless of
-// the cooldown and the unit's age. While such an opening is open, the same alert has no
-// effect. A person prolongs the opening, and it keeps its ID. changed is false after an
-// alert without effect. The next call of Evaluate, Remove, SetPolicies or Close reports the
-// transitions. The error is a *budget.ExceededError if a budget does not allow the opening,
-// and ErrTooManyAlerts beyond the bounds on openings by alert.
+// OpenGate opens the unit's gate by hand or by an alert, within the budgets. It ignores the
+// cooldown and the unit's age. While the opening is open, the same alert has no effect, and
+// changed is false. A person prolongs the opening, which keeps its ID. The next call of
+// Evaluate, Remove, SetPolicies or Close reports the transitions. The error is a
+// *budget.ExceededError if a budget does not allow the opening. It is ErrTooManyAlerts if
+// there are too many openings by alert.
 func (u *Decision) OpenGate(a Alert, duration time.Duration, now time.Time) (o *Opening, changed bool, err error) {
 	switch {
 	case duration <= 0:
@@ -58,7 +58,7 @@ func (u *Decision) OpenGate(a Alert, duration time.Duration, now time.Time) (o *
 	}
 	e, name := u.engine, cmp.Or(a.Name, Manual)
 	e.journal.deferring(func() {
-		u.expireDue(now) // what is overdue holds no place
+		u.expireDue(now) // frees the places of overdue openings
 		if over := u.overBudgetByHand(e.clock.at(now)); over != "" {
 			err = &budget.ExceededError{Budget: over}
 			return
@@ -75,8 +75,8 @@ func (u *Decision) OpenGate(a Alert, duration time.Duration, now time.Time) (o *
 	return o, err == nil, err
 }
 
-// openByKey returns the machine of the opening by hand, or by the alert with a key. It is
-// nil if there is no such opening.
+// openByKey returns the machine of the opening by the alert with a key, or by hand if the
+// key is empty. It returns nil if there is no such opening.
 func (u *Decision) openByKey(key string) *machine {
 	for _, m := range u.byHand {
 		if m.opening.Alert == key {
@@ -86,7 +86,7 @@ func (u *Decision) openByKey(key string) *machine {
 	return nil
 }
 
-// alerts returns the number of openings by alert that are open.
+// alerts returns the number of open openings by alert.
 func (u *Decision) alerts() (n int) {
 	for _, m := range u.byHand {
 		if m.opening.Alert != "" {
@@ -96,9 +96,9 @@ func (u *Decision) alerts() (n int) {
 	return n
 }
 
-// CloseGate closes the opening that OpenGate made by hand or for the alert with the key,
-// and returns it. It returns nil if there is no such opening. Other openings stay. The next
-// call of Evaluate, Remove, SetPolicies or Close reports the transition.
+// CloseGate closes and returns the opening that OpenGate made by hand or for the alert with
+// the key. It returns nil if there is no such opening. It does not close other openings.
+// The next call of Evaluate, Remove, SetPolicies or Close reports the transition.
 func (u *Decision) CloseGate(key string, now time.Time) *Opening {
 	m := u.openByKey(key)
 	if m == nil || !now.Before(m.opening.Until()) {
@@ -110,7 +110,7 @@ func (u *Decision) CloseGate(key string, now time.Time) *Opening {
 	return m.opening
 }
 
-// leave closes an opening by hand or by alert by one of the machine's transitions.
+// leave closes an opening by hand or by alert with a transition of its machine.
 func (u *Decision) leave(m *machine, closing func(*machine)) {
 	closing(m)
 	n := slices.Index(u.byHand, m)

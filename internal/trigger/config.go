@@ -16,46 +16,47 @@ import (
 
 // Monitor describes the readings of a monitor.
 type Monitor struct {
-	// Name is the monitor's name in conditions, such as cpu_utilization. Parameters follow
-	// in parentheses. Reports leave them out.
+	// Name is the monitor's name in conditions, such as cpu_utilization. It may have
+	// parameters in parentheses, which reports omit.
 	Name string
 	window.Kind
-	// Guard names another monitor. Conditions on this monitor hold only while the mean of
-	// the guard over the condition's own span is at least GuardAtLeast. It is for host-wide
-	// monitors, which count for a unit only while the unit has a share in them. Empty means
-	// no guard.
+	// Guard is the name of another monitor. A condition on this monitor holds only while
+	// the guard's mean over the condition's span is at least GuardAtLeast. Host-wide
+	// monitors have a guard, because they matter to a unit only if the unit contributes to
+	// the load. Empty means no guard.
 	Guard        string
 	GuardAtLeast float64
 }
 
-// Condition is one test on one monitor. With ReleaseBelow the opening closes early while
-// the test is released or the monitor's guard does not hold. Without ReleaseBelow it lasts
-// for the policy's Duration.
+// Condition is one test on one monitor. With ReleaseBelow, the opening closes early when
+// the test is released or the monitor's guard fails. Without ReleaseBelow, the opening
+// lasts for the policy's Duration.
 type Condition struct {
 	Monitor string
 	window.Test
 }
 
-// Policy opens the gate of a unit for Duration when any of its conditions holds, and
-// does not open it again for Cooldown after that.
+// Policy opens the gate of a unit for Duration when any of its conditions holds. It does
+// not open the gate again until Cooldown has passed.
 type Policy struct {
 	Name       string
 	Conditions []Condition
 	Duration   time.Duration
 	Cooldown   time.Duration
-	// DryRun makes all transitions and marks the openings as dry runs, without an effect on
-	// other policies. It uses no budget and makes no unit hot. It cools down as if its
+	// DryRun makes all transitions and marks the openings as dry runs. A dry run does not
+	// affect other policies, uses no budget and makes no unit hot. It cools down as if its
 	// profiles had been accepted.
 	DryRun bool
 	// Baseline opens the gate while the unit is cool.
 	Baseline Baseline
-	// Types are the types of profiles that pass. They are for the caller. Each opening
-	// keeps the types that its policy had when it opened.
+	// Types are the types of profiles that pass. The engine only copies them to each
+	// opening.
 	Types []string
 }
 
 // Baseline opens the gate for Duration once per Every while no condition of the policy
-// holds, so that a hot profile can be compared with a cool one. The zero value disables it.
+// holds. A hot profile can then be compared with a cool profile. The zero value disables
+// baselines.
 type Baseline struct {
 	Every, Duration time.Duration
 }
@@ -63,26 +64,26 @@ type Baseline struct {
 // Manual is the monitor and policy name of openings by hand.
 const Manual = "manual"
 
-// Config configures an Engine. Only SetPolicies changes it while it is used.
+// Config configures an Engine. Only SetPolicies changes the configuration of an engine.
 type Config struct {
 	Monitors []Monitor
 	Policies []Policy
 	// CollectionInterval is the time between two readings of a monitor.
 	CollectionInterval time.Duration
-	// PreTrigger is the longest time before the trigger at which a profile may have
-	// ended and still pass.
+	// PreTrigger is how long before the trigger a profile may have ended and still pass.
 	PreTrigger time.Duration
-	// MinAge is the age of its first process from which a unit may fire.
+	// MinAge is the minimum age of a unit's first process before the unit may fire.
 	MinAge time.Duration
 	// Budgets bound the openings and exports of all units.
 	Budgets budget.Limits
-	// CooldownByService makes a cooldown count for all units of the service. While one unit
-	// is open by a policy or cools down, no other unit opens by the same policy.
+	// CooldownByService applies a cooldown to all units of the service. While a policy has
+	// one unit open or cooling down, it opens no other unit of the service.
 	CooldownByService bool
 	// MaxGone bounds the gone units that are remembered for a cooldown or a closed opening.
-	// At the bound, the unit that would be forgotten first is forgotten. Zero means 10,000.
+	// At the bound, the unit whose memory expires first is forgotten. Zero means 10,000.
 	MaxGone int
-	// NewID returns a unique name for an opening. Nil means "1", "2" and so on.
+	// NewID returns a unique ID for an opening. If it is nil, the IDs are "1", "2" and so
+	// on.
 	NewID func() string
 }
 
@@ -91,8 +92,8 @@ type faults []error
 
 func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
 
-// Validate returns every fault of the policies, the budgets and the times that they depend
-// on. Each fault has the path of the configuration key and the allowed values.
+// Validate returns every fault of the policies, the budgets and the collection interval.
+// Each fault contains the path of the configuration key and the allowed values.
 func (c Config) Validate() error {
 	var f faults
 	if c.CollectionInterval <= 0 {
@@ -110,7 +111,8 @@ func (c Config) Validate() error {
 	return errors.Join(f...)
 }
 
-// validatePolicy adds the policy's name to first, which has the index of each name.
+// validatePolicy checks one policy. first maps each name to the first policy with that
+// name.
 func (c Config) validatePolicy(f *faults, n int, p Policy, first map[string]int, monitors []string) {
 	at := fmt.Sprintf("policies[%d]", n)
 	switch q, taken := first[p.Name]; {

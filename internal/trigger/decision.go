@@ -10,31 +10,31 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// maxClosed bounds the closed openings remembered per unit. The oldest opening is
-// forgotten.
+// maxClosed bounds the closed openings that are kept per unit. The oldest opening is
+// forgotten first.
 const maxClosed = 16
 
 // Reading is one reading of a monitor of a unit.
 //
-// The value between two readings is Scale × ΔNum / ΔDen. For utilization Num is the CPU
-// time used and Den the capacity integrated over time, so a change of capacity counts from
-// the next reading on. A gauge has its value in Num, and Den does not count. A reading that
-// failed is not observed at all, because a gap is not a zero.
+// The value between two readings is Scale × ΔNum / ΔDen. For utilization, Num is the CPU
+// time used and Den is the capacity integrated over time. A change of capacity therefore
+// counts from the next reading on. The value of a gauge is Num, and Den is ignored. A
+// failed reading is not observed, because a gap is not a zero.
 type Reading struct {
 	Time     time.Time
 	Num, Den float64
 }
 
-// Decision is the engine's state of a unit, which decides when the gate opens.
+// Decision is the engine's state of a unit. It decides when the gate opens.
 //
 // Invariants:
 //   - histories has one element per monitor, or is nil while gone
 //   - machines has one element per policy; only replan reallocates it
-//   - byHand has the machines of openings by hand and by alert in Profiling, at most one
-//     by hand and maxAlerts by alert
+//   - byHand contains the machines of openings by hand and by alert in Profiling, at most
+//     one by hand and maxAlerts by alert
 //   - hot and baselines count the openings in Profiling, without dry runs
 //   - a gone unit has no opening in Profiling
-//   - closed has at most maxClosed openings of dry runs, and of others
+//   - closed contains at most maxClosed openings of dry runs and maxClosed other openings
 type Decision struct {
 	name      string
 	engine    *Engine
@@ -43,18 +43,19 @@ type Decision struct {
 	histories []window.History
 	machines  []machine
 	byHand    []*machine
-	started   time.Time // of its first process; zero: not known
-	added     time.Time // first observed or evaluated
-	service   string    // empty: none
+	started   time.Time // start of the first process; zero if unknown
+	added     time.Time // when the unit was first observed or evaluated
+	service   string    // empty if the unit has no service
 	unnamed   bool      // the service is not known yet
-	heat      float64   // as of the last evaluation
+	heat      float64   // at the last evaluation
 	over      bool      // a budget kept the gate shut at the last evaluation
 	hot       int       // openings that are not baselines
 	baselines int
-	closed    []*Opening // of the last 30 s
-	forgetAt  time.Time  // no closed opening is forgotten before
+	closed    []*Opening // closed within the last 30 s
+	forgetAt  time.Time  // when the first closed opening is forgotten
 
-	// While gone: the keys, and the indices in roster.due and roster.order, plus 1.
+	// Used only while gone: the keys, and the indices plus 1, in roster.due and
+	// roster.order.
 	next, until          time.Time
 	dueIndex, orderIndex int
 }
@@ -108,11 +109,11 @@ func (u *Decision) Name() string { return u.name }
 func (u *Decision) Gone() bool { return u.gone }
 
 // SetStarted sets when the unit's first process started. Pass the current time less the
-// process's age, since it does not change when the wall clock jumps. Zero means unknown,
-// and the unit's age counts from when it was first observed or evaluated.
+// process's age, because jumps of the wall clock do not affect it. Zero means unknown. The
+// unit's age then counts from its first observation or evaluation.
 func (u *Decision) SetStarted(t time.Time) { u.started = t }
 
-// grownUp returns when the unit may begin to fire.
+// grownUp returns the time from which the unit may fire.
 func (u *Decision) grownUp() time.Time {
 	if u.started.IsZero() {
 		return u.added.Add(u.engine.plan.minAge)
@@ -120,8 +121,8 @@ func (u *Decision) grownUp() time.Time {
 	return u.started.Add(u.engine.plan.minAge)
 }
 
-// young reports whether the unit may not fire yet. A start in the future counts as the
-// current time.
+// young reports whether the unit is still too young to fire. It replaces a start in the
+// future by the current time.
 func (u *Decision) young(now time.Time) bool {
 	if u.engine.plan.minAge == 0 {
 		return false
@@ -132,14 +133,14 @@ func (u *Decision) young(now time.Time) bool {
 	return now.Before(u.grownUp())
 }
 
-// SetPolicy sets whether a policy, by its index in Config.Policies, applies to the unit. By
-// default all policies apply. SetPolicy does not close an opening.
+// SetPolicy sets whether a policy applies to the unit. The policy is an index of
+// Config.Policies. By default all policies apply. SetPolicy does not close an opening.
 func (u *Decision) SetPolicy(policy int, applies bool) { u.machines[policy].off = !applies }
 
-// Observe stores a reading of a monitor and returns its value since the reading before. ok
-// is false if there is no value: the first reading and a reading after a counter ran
-// backwards are only a starting point. A monitor that no condition uses, a gone unit and a
-// reading not later than the last one are ignored.
+// Observe stores a reading of a monitor and returns its value since the previous reading.
+// ok is false if the reading is only a starting point. This is the first reading, and a
+// reading at which a counter has run backwards. Observe ignores monitors that no condition
+// uses, gone units and readings that are not later than the last reading.
 func (u *Decision) Observe(monitor string, r Reading) (value float64, ok bool) {
 	if u.gone {
 		return 0, false
@@ -157,8 +158,8 @@ func (u *Decision) Observe(monitor string, r Reading) (value float64, ok bool) {
 }
 
 // Restart forgets the readings of a monitor, so the next reading is a new starting point.
-// It is for a counter that was replaced without running backwards, as when a cgroup of the
-// same name is another one.
+// Call it when a counter was replaced without running backwards, for example when a new
+// cgroup has the name of an old cgroup.
 func (u *Decision) Restart(monitor string) {
 	if u.gone {
 		return
@@ -179,8 +180,8 @@ func (u *Decision) holds(c *condition, at int64) bool {
 	return u.histories[c.monitor].Holds(c.test, at) && u.guarded(c, at)
 }
 
-// released reports whether the condition is below its ReleaseBelow, or has one and
-// its guard fails.
+// released reports whether the condition is below its ReleaseBelow. A condition with
+// ReleaseBelow is also released while its guard fails.
 func (u *Decision) released(c *condition, at int64) bool {
 	return u.histories[c.monitor].Released(c.test, at) ||
 		c.ReleaseBelow != nil && c.guard != nil && u.histories[c.guard.monitor].Fails(c.guard.test, at)
@@ -194,7 +195,7 @@ func (u *Decision) value(c *condition, at int64) (value float64, ok bool) {
 // Hot reports whether the gate is open, by a policy or by hand, or may open soon. It may
 // open soon if a condition of a policy in Watching has a reading above its threshold in its
 // window. The policy must also be able to fire by the time that the window is full. Dry
-// runs and baselines do not count.
+// runs and baselines are ignored.
 func (u *Decision) Hot() bool {
 	if u.hot > 0 || u.gone {
 		return u.hot > 0
@@ -207,7 +208,7 @@ func (u *Decision) Hot() bool {
 	return false
 }
 
-// Uses reports whether a policy that applies to the unit has a condition on one of some
+// Uses reports whether a policy that applies to the unit has a condition on any of the
 // monitors.
 func (u *Decision) Uses(monitors []string) bool {
 	for i := range u.machines {
@@ -219,17 +220,17 @@ func (u *Decision) Uses(monitors []string) bool {
 	return false
 }
 
-// Heat returns the largest value / threshold of any condition, as of the last Evaluate. It
-// is 0 if no condition of a policy that applies has enough readings. Dry runs do not count.
+// Heat returns the largest value / threshold of all conditions at the last Evaluate. It is
+// 0 if no condition of a policy that applies has enough readings. Dry runs are ignored.
 func (u *Decision) Heat() float64 { return u.heat }
 
-// OverBudget reports whether, as of the last Evaluate, a condition holds and a budget
-// keeps the gate shut.
+// OverBudget reports whether a condition held at the last Evaluate but a budget kept the
+// gate shut.
 func (u *Decision) OverBudget() bool { return u.over }
 
-// MayFire reports whether a policy, except dry runs, has opened the unit's gate or
-// may do so before a time. If not, it is useless to keep the unit's profiles until
-// then. Openings by hand and baselines cannot be foreseen.
+// MayFire reports whether the unit's gate is open, or a policy may open it before a time.
+// Otherwise the unit's profiles need not be kept until that time. Dry runs are ignored.
+// Future openings by hand and baselines cannot be predicted.
 func (u *Decision) MayFire(before time.Time) bool {
 	if u.gone {
 		return false
@@ -246,10 +247,10 @@ func (u *Decision) MayFire(before time.Time) bool {
 	return len(u.byHand) > 0
 }
 
-// Admit appends the openings that a profile captured in [start, end) passes by. The first
-// one fired first and is the profile's reason. Of one evaluation the hotter opening comes
-// first. Baselines come last. If no opening is appended, the gate was shut. Dry runs are
-// among the openings but do not export profiles.
+// Admit appends the openings that admit a profile captured in [start, end). If no opening
+// is appended, the gate was shut. The opening that fired first comes first and is the
+// profile's reason. If several fired in one evaluation, the hottest comes first. Baselines
+// come last. Dry runs are included, although they do not export profiles.
 func (u *Decision) Admit(dst []*Opening, start, end time.Time) []*Opening {
 	from := len(dst)
 	for _, o := range u.closed {
@@ -273,7 +274,7 @@ func (u *Decision) Admit(dst []*Opening, start, end time.Time) []*Opening {
 	return dst
 }
 
-// Openings appends the unit's openings that are open.
+// Openings appends the unit's open openings.
 func (u *Decision) Openings(dst []*Opening) []*Opening {
 	for i := range u.machines {
 		if m := &u.machines[i]; m.state == Profiling {
@@ -326,9 +327,9 @@ func (u *Decision) forgetClosed(now time.Time) {
 	u.closed = kept
 }
 
-// memory returns when a gone unit has something to forget (next), and when it is forgotten
-// completely (last). real is last without dry runs. Cooldowns of dry runs are remembered as
-// long but forgotten first at the bound.
+// memory returns the next time at which a gone unit has something to forget, and the last
+// such time. After last, the unit is forgotten completely. real is last without dry runs.
+// At the bound on gone units, cooldowns of dry runs are forgotten first.
 func (u *Decision) memory() (next, last, real time.Time) {
 	remember := func(t time.Time, dryRun bool) {
 		if t.After(last) {

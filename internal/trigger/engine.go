@@ -3,16 +3,16 @@
 
 // Package trigger decides when the gate of a unit opens and closes.
 //
-// An [Engine] holds a [Decision] about each unit: the readings of its monitors, and a state
+// An [Engine] has a [Decision] for each unit: the readings of its monitors, and a state
 // machine per policy. The unit's gate is open while any of its machines is in [Profiling].
-// Cooldowns, by unit or by service, and budgets bound all units.
+// Cooldowns, by unit or by service, and budgets limit the openings.
 //
-// The package has no clock, no goroutine and does no I/O: readings and the time are
+// The package has no clock and no goroutine, and does no I/O. Readings and the time are
 // arguments, so every decision can be replayed.
 //
-// The package is not safe for concurrent use: the caller holds one lock around an Engine,
-// its Decisions and its Openings. Every call is short. Evaluate looks at each condition
-// once, regardless of the length of its window.
+// The package is not safe for concurrent use. The caller holds one lock around an Engine,
+// its Decisions and its Openings. Every call is short. Evaluate checks each condition once,
+// and the cost does not depend on the length of the condition's window.
 package trigger
 
 import (
@@ -36,20 +36,20 @@ type Engine struct {
 	queue     queue
 	baselines baselines
 	journal   journal
-	// services are the cooldowns and budgets by service. dryServices are the cooldowns of
-	// dry runs.
+	// services contains the cooldowns and budgets by service. dryServices contains the
+	// cooldowns of dry runs.
 	services, dryServices services
-	// awaited are restored cooldowns of policies that do not exist now.
+	// awaited contains restored cooldowns of policies that do not exist yet.
 	awaited []awaitedCooldown
 
 	closed            bool // no gate opens any more
-	opened            int  // openings ever
+	opened            int  // number of openings since the start
 	forgottenOpenings int
 	scratch           []float32
 }
 
-// clock keeps times as nanoseconds since the first time seen, on the monotonic clock
-// if the caller's times carry it.
+// clock converts times to nanoseconds since the first time that it saw. It uses the
+// monotonic clock if the caller's times have a monotonic reading.
 type clock struct {
 	epoch  time.Time
 	latest int64 // the latest time at which something was observed or evaluated
@@ -62,7 +62,7 @@ func (c *clock) at(t time.Time) int64 {
 	return int64(t.Sub(c.epoch))
 }
 
-// see is at for a time at which a unit was observed or evaluated.
+// see is like at, for the time of an observation or evaluation.
 func (c *clock) see(t time.Time) int64 {
 	at := c.at(t)
 	c.latest = max(c.latest, at)
@@ -71,7 +71,7 @@ func (c *clock) see(t time.Time) int64 {
 
 func (c *clock) time(at int64) time.Time { return c.epoch.Add(time.Duration(at)) }
 
-// New returns an engine without units. The error names every fault.
+// New returns an engine without units. The error lists every fault.
 func New(c Config) (*Engine, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("trigger configuration: %w", err)
@@ -87,8 +87,8 @@ func New(c Config) (*Engine, error) {
 	return e, nil
 }
 
-// Decision returns the decision about the unit with a name, and adds a new unit. A unit
-// that was gone comes back without readings and with its cooldowns.
+// Decision returns the decision for the named unit. It adds the unit if the unit is new. A
+// unit that was gone comes back without readings but with its cooldowns.
 func (e *Engine) Decision(name string) *Decision {
 	u := e.roster.byName[name]
 	switch {
@@ -107,19 +107,20 @@ func (e *Engine) Decision(name string) *Decision {
 	return u
 }
 
-// Lookup finds a unit. It also finds gone units, because their late profiles still pass.
+// Lookup finds a unit. It also finds gone units, because late profiles of gone units still
+// pass.
 func (e *Engine) Lookup(name string) (*Decision, bool) {
 	u, ok := e.roster.byName[name]
 	return u, ok
 }
 
-// ActiveOpenings returns the number of openings that are open, without dry runs.
+// ActiveOpenings returns the number of open openings, without dry runs.
 func (e *Engine) ActiveOpenings() int { return e.places.openings }
 
-// Evaluate makes every transition that is due. Openings close before others open. The
-// hottest openings come first: the largest value / threshold, then by the name of the unit.
-// Baselines come last. The next call of Evaluate, Remove, SetPolicies or Close reuses the
-// slice.
+// Evaluate makes every transition that is due. Openings close before new openings open. The
+// opening with the largest value / threshold opens first. Ties are ordered by the unit's
+// name. Baselines open last. The next call of Evaluate, Remove, SetPolicies or Close reuses
+// the returned slice.
 func (e *Engine) Evaluate(now time.Time) []Transition {
 	e.journal.begin()
 	at := e.clock.see(now)
@@ -138,8 +139,8 @@ func (e *Engine) Evaluate(now time.Time) []Transition {
 	return e.journal.out
 }
 
-// Remove closes the openings of a unit that is gone and forgets its readings. Its
-// cooldowns and the openings just closed are remembered for as long as they matter.
+// Remove closes the openings of a unit that is gone and forgets its readings. Its cooldowns
+// and the closed openings are kept for as long as they matter.
 func (e *Engine) Remove(name string, now time.Time) []Transition {
 	e.journal.begin()
 	e.clock.see(now)
@@ -151,7 +152,7 @@ func (e *Engine) Remove(name string, now time.Time) []Transition {
 	return e.journal.out
 }
 
-// Forget forgets a unit that was removed, with its cooldowns.
+// Forget forgets a removed unit and its cooldowns.
 func (e *Engine) Forget(name string) {
 	if u := e.roster.byName[name]; u != nil && u.gone {
 		e.roster.forget(u)
@@ -160,17 +161,17 @@ func (e *Engine) Forget(name string) {
 
 // Forgotten counts the records that were forgotten at a bound before their time.
 type Forgotten struct {
-	Units    int // that are gone, with their cooldowns and hourly budgets
-	Services int // likewise
-	Openings int // that were closed: profiles that arrive late are not admitted
+	Units    int // gone units, with their cooldowns and hourly budgets
+	Services int // services, with their cooldowns and hourly budgets
+	Openings int // closed openings, which no longer admit late profiles
 }
 
-// Forgotten returns the counts of records that were forgotten so far.
+// Forgotten returns how many records have been forgotten so far.
 func (e *Engine) Forgotten() Forgotten {
 	return Forgotten{Units: e.roster.forgotten, Services: e.services.forgotten + e.dryServices.forgotten, Openings: e.forgottenOpenings}
 }
 
-// Close closes every opening. No gate opens after it.
+// Close closes every opening. Afterwards no gate opens.
 func (e *Engine) Close(now time.Time) []Transition {
 	e.journal.begin()
 	e.clock.see(now)
@@ -181,12 +182,12 @@ func (e *Engine) Close(now time.Time) []Transition {
 	return e.journal.out
 }
 
-// Affords reports whether max_bytes_per_hour allows that many bytes more.
+// Affords reports whether max_bytes_per_hour allows bytes more bytes.
 func (e *Engine) Affords(bytes int, now time.Time) bool {
 	return e.places.ledger.Affords(bytes, e.clock.at(now))
 }
 
-// SpendBytes counts bytes that were exported and accepted, once per profile.
+// SpendBytes counts the exported and accepted bytes of a profile. Call it once per profile.
 func (e *Engine) SpendBytes(bytes int, now time.Time) {
 	e.places.ledger.SpendBytes(bytes, e.clock.at(now))
 }

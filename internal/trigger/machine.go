@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// retryAfter is the time that a policy waits after a first opening without an
-	// accepted profile.
+	// retryAfter is how long a policy waits after a first opening without an accepted
+	// profile.
 	retryAfter = time.Minute
 
-	// closedMemory is the time that a closed opening admits late profiles. It is shorter
-	// than retryAfter. An opening without an accepted profile is therefore never followed
-	// by another one while it can still admit a profile.
+	// closedMemory is how long a closed opening admits late profiles. It is shorter than
+	// retryAfter. The policy therefore does not open again while an opening without an
+	// accepted profile can still admit one.
 	closedMemory = 30 * time.Second
 )
 
@@ -25,9 +25,9 @@ const (
 // alert. [State] lists the transitions.
 //
 // Invariants:
-//   - in Profiling, opening is not nil and its ClosedAt is zero; else opening is the
-//     last one, closed, or nil
-//   - resume is the state in which the last opening began; only an open baseline uses it
+//   - in Profiling, opening is open: not nil, with a zero ClosedAt
+//   - in other states, opening is the last opening, which is closed, or nil
+//   - resume is the state before the last opening; only an open baseline uses it
 //   - a baseline does not change notBefore
 //   - logged is empty unless held
 type machine struct {
@@ -38,12 +38,12 @@ type machine struct {
 	resume  State // the state that a baseline returns to
 	off     bool  // the policy does not apply to the unit
 	held    bool  // a condition held at the last evaluation
-	// logged are the obstacles that were reported since a condition began to hold.
+	// logged contains the obstacles that were reported since a condition began to hold.
 	logged obstacles
-	// notBefore is the end of the cooldown in CoolingDown, and the earliest time
-	// to fire in Watching.
+	// notBefore is the end of the cooldown in CoolingDown. In Watching it is the earliest
+	// time to fire.
 	notBefore time.Time
-	due       int64 // the next baseline; 0: not worked out yet
+	due       int64 // time of the next baseline; 0 if not scheduled yet
 	unheard   int   // openings in a row without an accepted profile
 }
 
@@ -52,18 +52,18 @@ func (m *machine) compare(other *machine) int {
 	return cmp.Or(strings.Compare(m.unit.name, other.unit.name), cmp.Compare(m.policy.index, other.policy.index))
 }
 
-// cooling reports whether a cooldown is in progress, under a baseline or not.
+// cooling reports whether a cooldown is in progress, even while a baseline is open.
 func (m *machine) cooling() bool {
 	return m.state == CoolingDown || m.state == Profiling && m.opening.Baseline && m.resume == CoolingDown
 }
 
-// watching reports whether the policy is in Watching, under a baseline or not.
+// watching reports whether the policy is in Watching, or returns to it after a baseline.
 func (m *machine) watching() bool {
 	return m.state == Watching || m.state == Profiling && m.opening.Baseline && m.resume == Watching
 }
 
-// evaluate makes every transition that is due, except to Profiling: openings wait
-// until all units are evaluated, since the hottest come first.
+// evaluate makes every transition that is due, except to Profiling. The hottest unit opens
+// first, so openings wait until all units are evaluated.
 func (m *machine) evaluate(now time.Time, at int64) {
 	if m.state == Profiling && !now.Before(m.opening.Until()) {
 		m.expire()
@@ -97,7 +97,7 @@ func (m *machine) evaluate(now time.Time, at int64) {
 	}
 }
 
-// measure returns the conditions that hold, and raises the unit's heat to the heat of the
+// measure returns the conditions that hold. It raises the unit's heat to the heat of the
 // hottest condition.
 func (m *machine) measure(at int64) (hold conditionSet) {
 	if m.off {
@@ -121,8 +121,8 @@ func (m *machine) measure(at int64) (hold conditionSet) {
 	return hold
 }
 
-// hottest returns the hottest of some conditions that hold, with value / threshold. The
-// ratio is -1 if no condition holds.
+// hottest returns the hottest condition that is in a set and holds, and its value divided
+// by its threshold. The ratio is -1 if no condition in the set holds.
 func (m *machine) hottest(of conditionSet, at int64) (cause Cause, ratio float64) {
 	ratio = -1
 	for n := range m.policy.conditions {
@@ -138,14 +138,14 @@ func (m *machine) hottest(of conditionSet, at int64) (cause Cause, ratio float64
 	return cause, ratio
 }
 
-// noteHeld adds the conditions that hold to the conditions that held since an opening.
+// noteHeld marks the conditions that hold now as having held during the opening.
 func (m *machine) noteHeld(o *Opening, at int64) {
 	for n := range o.held {
 		o.held[n] = o.held[n] || m.unit.holds(&m.policy.conditions[n], at)
 	}
 }
 
-// allReleased reports whether every condition that held since the opening is released.
+// allReleased reports whether every condition that held during the opening is released.
 func (m *machine) allReleased(at int64) bool {
 	m.noteHeld(m.opening, at)
 	for n, held := range m.opening.held {
@@ -156,8 +156,8 @@ func (m *machine) allReleased(at int64) bool {
 	return true
 }
 
-// nearest returns the condition nearest to its threshold. It is zero if no condition has
-// enough readings.
+// nearest returns the condition with the largest value / threshold. It is zero if no
+// condition has enough readings.
 func (m *machine) nearest(at int64) (nearest Cause) {
 	ratio := -1.0
 	for n := range m.policy.conditions {
@@ -169,8 +169,8 @@ func (m *machine) nearest(at int64) (nearest Cause) {
 	return nearest
 }
 
-// warm reports whether a condition has a reading above its threshold in its window
-// and the policy may fire by the time that the window is full.
+// warm reports whether a condition has a reading above its threshold in its window. The
+// policy must also be able to fire by the time that the window is full.
 func (m *machine) warm(at int64) bool {
 	if m.off || m.policy.DryRun || !m.watching() {
 		return false
@@ -185,8 +185,8 @@ func (m *machine) warm(at int64) bool {
 	return false
 }
 
-// mayFireAt reports whether a policy in Watching may fire at a time. It considers only the
-// obstacles that end with time.
+// mayFireAt reports whether a policy in Watching may fire at a time. It ignores obstacles
+// that do not end by themselves.
 func (m *machine) mayFireAt(then time.Time) bool {
 	plan := &m.unit.engine.plan
 	if then.Before(m.notBefore) || plan.minAge > 0 && then.Before(m.unit.grownUp()) {
@@ -211,7 +211,7 @@ func (m *machine) openBaseline(now time.Time, at int64) {
 	m.open(&Opening{Cause: m.nearest(at), length: int64(m.policy.Baseline.Duration), Baseline: true}, now, BaselineDue)
 }
 
-// openByHand opens the gate regardless of the conditions, by hand or by an alert.
+// openByHand opens the gate by hand or by an alert, regardless of the conditions.
 func (m *machine) openByHand(alert string, duration time.Duration, now time.Time) {
 	why, lost := ByHand, (*atomic.Bool)(nil)
 	if alert != "" {
@@ -231,7 +231,7 @@ func (m *machine) open(o *Opening, now time.Time, why Reason) {
 		o.preTrigger = e.plan.preTrigger
 	}
 	if o.real() {
-		if m.unit.hot == 0 { // else the gate is open
+		if m.unit.hot == 0 { // otherwise the gate is already open
 			m.unit.spendTrigger(e.clock.at(now))
 		}
 		e.places.take(o, now)
@@ -247,7 +247,7 @@ func (m *machine) open(o *Opening, now time.Time, why Reason) {
 
 // The transitions from Profiling.
 
-// expire closes an opening that is past its end, as of its end.
+// expire closes an opening that is past its end. It closes at its planned end.
 func (m *machine) expire() { m.close(m.opening.Until(), DurationPassed) }
 
 // release closes an opening because all conditions that held since it fired are released.
@@ -262,10 +262,11 @@ func (m *machine) closeByHand(now time.Time) {
 	}
 }
 
-// giveWay closes a baseline because its unit is hot or its place is needed.
+// giveWay closes a baseline because its unit is hot or another unit needs its place.
 func (m *machine) giveWay(now time.Time) { m.abort(now, GaveWay) }
 
-// abort closes an opening early, unless it is past its end.
+// abort closes an opening before its planned end. If the end has passed, the opening
+// expires.
 func (m *machine) abort(now time.Time, why Reason) {
 	if now.Before(m.opening.Until()) {
 		m.close(now, why)
@@ -289,7 +290,7 @@ func (m *machine) close(at time.Time, why Reason) {
 	case o.Profiles > 0 || o.DryRun:
 		m.coolDown()
 	default:
-		// The time doubles with each opening in a row that got no profile, up to a cooldown.
+		// The wait doubles with each opening in a row without an accepted profile.
 		again := min(retryAfter<<min(m.unheard, 16), max(retryAfter, m.policy.Cooldown))
 		m.state, m.notBefore = Watching, at.Add(again)
 		m.unheard++
@@ -309,14 +310,14 @@ func (m *machine) close(at time.Time, why Reason) {
 
 // The transitions to and from CoolingDown.
 
-// coolDown begins the cooldown after the last opening.
+// coolDown begins the cooldown of the last opening.
 func (m *machine) coolDown() {
 	m.unheard = 0
 	m.state, m.notBefore = CoolingDown, m.opening.ClosedAt.Add(m.policy.Cooldown)
 }
 
-// coolDownLate begins the cooldown of an opening that got its first accepted profile only
-// after it closed. Otherwise a policy with a duration shorter than the delay of profiles
+// coolDownLate begins the cooldown when the first profile of an opening is accepted after
+// the opening closed. Without it, a policy with a Duration below the delay of profiles
 // would export a profile every minute and never cool down.
 func (m *machine) coolDownLate() {
 	o := m.opening
@@ -331,13 +332,13 @@ func (m *machine) coolDownLate() {
 func (m *machine) endCooldown() {
 	when := m.notBefore
 	if o := m.opening; o != nil && o.ClosedAt.After(when) {
-		when = o.ClosedAt // of a baseline that was open for longer
+		when = o.ClosedAt // a baseline was open for longer than the cooldown
 	}
 	m.state = Watching
 	m.report(Transition{Time: when, From: CoolingDown, Reason: CooldownPassed})
 }
 
-// The reports without a transition.
+// The reports that do not change the state.
 
 // reportRisingEdge reports that a condition began to hold in CoolingDown.
 func (m *machine) reportRisingEdge(now time.Time, at int64) {
@@ -346,8 +347,8 @@ func (m *machine) reportRisingEdge(now time.Time, at int64) {
 	m.report(Transition{Time: now, From: CoolingDown, Reason: RisingEdge, Cause: cause})
 }
 
-// reportShut reports, once, the obstacle that keeps the gate shut in Watching although
-// conditions hold.
+// reportShut reports why the gate stays shut in Watching although conditions hold. It
+// reports each obstacle once.
 func (m *machine) reportShut(hold conditionSet, now time.Time, at int64) {
 	why, _, budget := m.obstacle(now, at)
 	if m.logged.has(why) {
@@ -359,7 +360,7 @@ func (m *machine) reportShut(hold conditionSet, now time.Time, at int64) {
 	m.report(Transition{Time: now, From: Watching, Reason: why, Cause: cause, Budget: budget, Repeated: again})
 }
 
-// transition completes a transition to the current state.
+// transition sets the transition's unit, policy and new state.
 func (m *machine) transition(t Transition) Transition {
 	t.Unit, t.Policy, t.To = m.unit, m.policy.Name, m.state
 	return t
@@ -368,8 +369,8 @@ func (m *machine) transition(t Transition) Transition {
 func (m *machine) report(t Transition) { m.unit.engine.journal.add(m.transition(t)) }
 
 // obstacle returns why a policy in Watching does not open the gate although a condition
-// holds, the end of the obstacle if it is known, and the budget. The reason is empty if
-// there is no obstacle.
+// holds. until is the end of the obstacle, or zero if unknown. budget is set for
+// OverBudget. The reason is empty if there is no obstacle.
 func (m *machine) obstacle(now time.Time, at int64) (why Reason, until time.Time, budget string) {
 	u := m.unit
 	if u.young(now) || m.logged.has(TooYoung) && !m.stillAbove(at) {
@@ -391,8 +392,9 @@ func (m *machine) obstacle(now time.Time, at int64) (why Reason, until time.Time
 	return "", time.Time{}, ""
 }
 
-// stillAbove reports whether a newest reading is above the threshold. A burst that ended
-// while the unit was young opens no gate later, because the recorder may have forgotten it.
+// stillAbove reports whether the newest reading of a condition is above its threshold. A
+// burst that ended while the unit was young opens no gate later, because the recorder may
+// have forgotten it.
 func (m *machine) stillAbove(at int64) bool {
 	for n := range m.policy.conditions {
 		c := &m.policy.conditions[n]
@@ -425,8 +427,8 @@ func bitOf(why Reason) obstacles {
 	return 0
 }
 
-// conditionSet is a set of a policy's conditions. All conditions from the 64th on share one
-// bit.
+// conditionSet is a set of a policy's conditions. The 64th and all later conditions share
+// one bit.
 type conditionSet uint64
 
 const allConditions = ^conditionSet(0)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Cause is the condition that made a policy fire, as of that moment. If several conditions
-// held, it is the condition with the largest value / threshold.
+// Cause is the condition that made a policy fire, with its value at that moment. If several
+// conditions held, it is the condition with the largest value / threshold.
 type Cause struct {
 	Monitor   string // without parameters
 	Value     float64
@@ -19,64 +19,64 @@ type Cause struct {
 	Key       string // the monitor with its parameters: the name of its Monitor
 }
 
-// Opening is one time that a policy opened a gate. After it closed, it is remembered for as
-// long as late profiles of its time pass.
+// Opening is one opening of a gate by a policy. After it closes, it is kept for as long as
+// it can admit late profiles.
 type Opening struct {
 	Cause
 	ID     string
 	Unit   string
 	Policy string
-	Types  []string // those of the policy; they do not change
+	Types  []string // the policy's Types at the opening; they do not change
 
-	// FiredAt is the moment of the trigger.
+	// FiredAt is the time of the trigger.
 	FiredAt time.Time
-	// DryRun reports that no profile is exported because of the opening. Baseline reports
-	// that the unit was cool. Manual reports that it was opened by hand, or by the alert
-	// with the key Alert.
+	// DryRun reports that the opening exports no profiles. Baseline reports that the unit
+	// was cool. Manual reports that a person or an alert opened the gate. Alert is the
+	// alert's key, or empty.
 	DryRun, Baseline, Manual bool
 	Alert                    string
-	// LostUnit is set when the unit goes before the end of an opening by alert. It is nil
-	// for other openings. It may be read at any time.
+	// LostUnit is set if the unit disappears before an opening by alert ends. It is nil for
+	// other openings. It may be read at any time.
 	LostUnit *atomic.Bool
 	// ClosedAt is zero while the opening is open. It is never after Until.
 	ClosedAt time.Time
 
-	// Profiles, Samples and Bytes count the profiles that the next component accepted.
-	// Refused counts the profiles that it did not accept.
+	// Profiles, Samples and Bytes count what the next component accepted. Refused counts
+	// the profiles that it did not accept.
 	Profiles, Samples, Bytes, Refused int
 	// WhyRefused is the last error of the next component.
 	WhyRefused string
 
 	length     int64 // from FiredAt to Until, in nanoseconds; it may grow while Until reads it
-	number     int   // of all openings, in the order in which they were opened
+	number     int   // sequence number of the opening in the engine
 	preTrigger time.Duration
 	machine    *machine
-	held       []bool   // the conditions that held since it fired; nil if it cannot be released
-	service    *service // keeps others of the service from firing, or nil
+	held       []bool   // for each condition, whether it held during the opening; nil without ReleaseBelow
+	service    *service // the service that the opening holds; nil if it holds no service
 }
 
-// Until returns when the opening is due to close, which is after FiredAt. It may be called
-// at any time. An opening by hand may be prolonged.
+// Until returns the planned end of the opening, which is after FiredAt. It may be called at
+// any time. An opening by hand may be prolonged.
 func (o *Opening) Until() time.Time {
 	return o.FiredAt.Add(time.Duration(atomic.LoadInt64(&o.length)))
 }
 
-// prolong moves the end of the opening to until.
+// prolong moves the planned end of the opening.
 func (o *Opening) prolong(until time.Time) {
 	atomic.StoreInt64(&o.length, int64(until.Sub(o.FiredAt)))
 }
 
-// real reports whether profiles are exported because of the opening.
+// real reports whether the opening exports profiles.
 func (o *Opening) real() bool { return !o.DryRun }
 
 // hot reports whether the opening is for a hot unit or was made by hand or by an alert.
 func (o *Opening) hot() bool { return !o.DryRun && !o.Baseline }
 
-// cools reports whether a cooldown follows the opening if a profile is accepted.
+// cools reports whether a cooldown follows when a profile of the opening is accepted.
 func (o *Opening) cools() bool { return !o.Baseline && !o.Manual }
 
-// Kind classifies why an opening was made. It has few values, so backends can use it to
-// separate series.
+// Kind classifies openings. It has few values, so backends can use it as an attribute of
+// metrics.
 type Kind string
 
 // The kinds of openings.
@@ -105,11 +105,11 @@ type Phase string
 
 // The phases of a profile.
 const (
-	Before Phase = "before" // it ended by the moment of the trigger
-	After  Phase = "after"  // it started then or later
-	Both   Phase = "both"   // it contains the moment
+	Before Phase = "before" // the profile ended by the time of the trigger
+	After  Phase = "after"  // the profile started at the time of the trigger or later
+	Both   Phase = "both"   // the profile contains the time of the trigger
 
-	BaselinePhase Phase = "baseline" // there is no such moment: the unit was cool
+	BaselinePhase Phase = "baseline" // the unit was cool, so there was no trigger
 )
 
 // Phase returns the phase of a capture window [start, end).
@@ -127,8 +127,8 @@ func (o *Opening) Phase(start, end time.Time) Phase {
 }
 
 // admits reports whether a profile captured in [start, end) belongs to the opening. The
-// profile must end after the trigger less PreTrigger, and start before the opening closed
-// or was due to close.
+// profile must end after FiredAt less PreTrigger. It must start before the opening closed
+// or, while it is open, before its planned end.
 func (o *Opening) admits(start, end time.Time) bool {
 	closed := o.ClosedAt
 	if closed.IsZero() {
@@ -138,8 +138,8 @@ func (o *Opening) admits(start, end time.Time) bool {
 }
 
 // before orders the openings that admit a profile. The opening that fired first comes
-// first. Of one evaluation, the opening with the smaller number comes first because it was
-// hotter. Baselines come last.
+// first. Within one evaluation, the hotter opening has the smaller number and comes first.
+// Baselines come last.
 func (o *Opening) before(other *Opening) int {
 	if o.Baseline != other.Baseline {
 		if o.Baseline {
@@ -150,8 +150,8 @@ func (o *Opening) before(other *Opening) int {
 	return cmp.Or(o.FiredAt.Compare(other.FiredAt), cmp.Compare(o.number, other.number))
 }
 
-// Accepted counts a profile that the next component accepted. The first profile starts the
-// cooldown if the opening has already closed. The next Evaluate reports the cooldown.
+// Accepted counts a profile that the next component accepted. If the opening has already
+// closed, its first profile starts the cooldown. The next Evaluate reports the cooldown.
 func (o *Opening) Accepted(samples, bytes int) {
 	o.Profiles++
 	o.Samples += samples

@@ -5,14 +5,14 @@ package trigger
 
 import "container/heap"
 
-// order is a heap of items that know their index in it, the least in front.
+// order is a min-heap of items. Each item stores its index in the heap.
 type order[T any] struct {
 	items   []T
 	compare func(a, b T) int
-	index   func(T) *int // where an item keeps its index, plus 1; 0: it is not in here
+	index   func(T) *int // points to the item's index plus 1, or 0 if not in the heap
 }
 
-// fix adds an item, or moves it to where it belongs now.
+// fix adds an item, or restores the heap's order after the item's key changed.
 func (o *order[T]) fix(item T) {
 	if index := *o.index(item); index > 0 {
 		heap.Fix(o, index-1)
@@ -21,14 +21,14 @@ func (o *order[T]) fix(item T) {
 	heap.Push(o, item)
 }
 
-// remove removes an item that may be in here.
+// remove removes an item if the heap contains it.
 func (o *order[T]) remove(item T) {
 	if index := *o.index(item); index > 0 {
 		heap.Remove(o, index-1)
 	}
 }
 
-// Len is of heap.Interface, as are the following.
+// Len, Less, Swap, Push and Pop implement heap.Interface.
 func (o *order[T]) Len() int { return len(o.items) }
 
 func (o *order[T]) Less(i, j int) bool { return o.compare(o.items[i], o.items[j]) < 0 }

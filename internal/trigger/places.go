@@ -11,14 +11,15 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// places are the units with an open gate, bounded by the budgets. Dry runs need no place.
+// places counts the units with an open gate against the budgets. Dry runs need no place.
 //
 // Invariants:
 //   - ledger counts each unit with hot or baselines above 0 once
 //   - openings is the number of openings in Profiling
-//   - byHand is the number of units with an opening by hand or by alert, alerts the
-//     number of openings by alert
-//   - baselines are the open baselines that can give way; empty without a limit
+//   - byHand is the number of units with an opening by hand or by alert
+//   - alerts is the number of openings by alert
+//   - baselines contains the open baselines that can give way, or nothing if there is no
+//     limit
 type places struct {
 	ledger    budget.Ledger
 	openings  int
@@ -27,11 +28,11 @@ type places struct {
 	baselines []*Opening
 }
 
-// available reports whether the unit has a place, or a place is free.
+// available reports whether the unit already has a place or a place is free.
 func (p *places) available(u *Decision) bool { return u.hot+u.baselines > 0 || p.ledger.PlaceFree() }
 
-// take gives an opening a place. Baselines of the unit give way to a hot opening. If no
-// place is free, the unit with the oldest baseline gives way.
+// take assigns a place to an opening. Baselines of the unit give way to a hot opening. If
+// no place is free, the unit with the oldest baseline gives way.
 func (p *places) take(o *Opening, now time.Time) {
 	u := o.machine.unit
 	if o.hot() {
@@ -52,7 +53,7 @@ func (p *places) take(o *Opening, now time.Time) {
 		u.hot++
 	}
 	p.openings++
-	if o.Manual && len(u.byHand) == 1 { // this one
+	if o.Manual && len(u.byHand) == 1 { // the new opening is the only one
 		p.byHand++
 	}
 	if o.Alert != "" {
@@ -60,7 +61,7 @@ func (p *places) take(o *Opening, now time.Time) {
 	}
 }
 
-// give frees the place of an opening that closes.
+// give frees the place of a closing opening.
 func (p *places) give(o *Opening) {
 	u := o.machine.unit
 	if o.Baseline {
@@ -89,7 +90,7 @@ func (p *places) oldestBaseline() *Opening {
 	})
 }
 
-// closeBaselines closes the unit's baselines, except baselines of dry runs.
+// closeBaselines closes the unit's baselines, except dry runs.
 func (u *Decision) closeBaselines(now time.Time) {
 	for i := range u.machines {
 		if u.baselines == 0 {
@@ -101,9 +102,9 @@ func (u *Decision) closeBaselines(now time.Time) {
 	}
 }
 
-// overBudget returns the budget that does not allow the unit one more opening. It is empty
-// if all budgets allow it. A unit with an open gate needs no second place and no second
-// trigger, and baselines give way.
+// overBudget returns the name of the budget that does not allow the unit another opening.
+// It is empty if all budgets allow it. A unit with an open gate needs no second place and
+// no second trigger. Baselines give way, so they do not occupy a place here.
 func (u *Decision) overBudget(at int64) string {
 	p := &u.engine.places
 	switch {
@@ -119,8 +120,8 @@ func (u *Decision) overBudget(at int64) string {
 	return ""
 }
 
-// overBudgetByHand is overBudget for an opening by hand or by alert. Policies keep a
-// reserve of places, even if the unit's gate is already open by a policy.
+// overBudgetByHand is overBudget for openings by hand and by alert. It reserves places for
+// policies, even if the unit's gate is already open by a policy.
 func (u *Decision) overBudgetByHand(at int64) string {
 	p := &u.engine.places
 	if limit := p.ledger.Limits().ConcurrentByHand(); limit > 0 && len(u.byHand) == 0 && p.byHand >= limit {
@@ -129,7 +130,7 @@ func (u *Decision) overBudgetByHand(at int64) string {
 	return u.overBudget(at)
 }
 
-// spendTrigger counts an opening, for the unit's service too.
+// spendTrigger counts an opening against the budgets per hour and per service.
 func (u *Decision) spendTrigger(at int64) {
 	u.engine.places.ledger.SpendTrigger(at)
 	u.spendServiceTrigger(at)

@@ -10,13 +10,13 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// plan is a Config, worked out once.
+// plan is a compiled Config.
 type plan struct {
 	monitors   []monitorPlan
 	policies   []policy
 	preTrigger time.Duration
 	minAge     time.Duration
-	byService  bool // cooldowns
+	byService  bool // Config.CooldownByService
 }
 
 type monitorPlan struct {
@@ -24,37 +24,37 @@ type monitorPlan struct {
 	*window.Monitor
 }
 
-// policy is a Policy, worked out once.
+// policy is a compiled Policy.
 type policy struct {
 	Policy
 	index      int // in plan.policies and Decision.machines
 	conditions []condition
 	releases   bool // a condition has ReleaseBelow
-	// services holds the cooldowns by service. Dry runs have their own, so that
-	// they never cause the cooldown of another policy to be forgotten.
+	// services contains the cooldowns by service. Dry runs have their own services, so that
+	// they never push out the cooldown of another policy.
 	services *services
 }
 
-// condition is a Condition, worked out once.
+// condition is a compiled Condition.
 type condition struct {
 	testRef
 	Condition
 	monitorName string   // without parameters
-	window      string   // as it is reported
-	guard       *testRef // a test that must hold too, or nil
-	guardName   string   // its monitor
+	window      string   // the window's name in reports
+	guard       *testRef // a test that must also hold, or nil
+	guardName   string   // the guard's monitor
 }
 
-// testRef finds a test in a unit's histories.
+// testRef identifies a test in a unit's histories.
 type testRef struct {
 	monitor int // index in plan.monitors and Decision.histories
-	test    int // its number there
+	test    int // number of the test in the monitor
 }
 
-// ratio orders conditions by how hot they are.
+// ratio returns value / threshold, which orders conditions by how hot they are.
 func (c *condition) ratio(value float64) float64 { return window.Ratio(value, c.Threshold) }
 
-// cause returns the condition with a value, as it is reported.
+// cause returns the Cause that reports the condition with a value.
 func (c *condition) cause(value float64) Cause {
 	return Cause{c.monitorName, value, c.Threshold, c.window, c.Monitor}
 }

@@ -11,25 +11,26 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// SetPolicies replaces the policies, and the monitors that they may use. With an error, it
-// changes neither.
+// SetPolicies replaces the policies and the monitors that they may use. On an error, it
+// changes nothing.
 //
-// A policy continues if a policy of its name existed, and both or neither are dry runs. It
-// keeps its state, its cooldowns, its openings and its readings, even if other settings
-// changed. Then
-//   - an open gate closes when it was due to. It is released early when all conditions
-//     that held since it opened are released; a new or changed condition counts as one;
-//   - no cooldown lasts longer than the new one from now on;
-//   - a baseline that changed is scheduled anew.
+// A policy continues a previous policy that has the same name and the same DryRun. It keeps
+// the state, the cooldowns, the openings and the readings, even if other settings changed.
+// Then
+//   - an open gate closes at its planned end. It is released early when all conditions that
+//     held during the opening are released. New and changed conditions count as having
+//     held;
+//   - a running cooldown ends at most one new Cooldown from now;
+//   - a changed baseline gets a new schedule.
 //
-// Readings are kept of a monitor of the same name and kind. Openings by hand and by
-// alert are not touched.
+// A monitor keeps its readings if its name and kind are unchanged. Openings by hand and by
+// alert are not affected.
 //
-// Other policies that existed are removed: their openings close, and their cooldowns are
+// All other previous policies are removed: their openings close and their cooldowns are
 // forgotten. New policies begin in Watching, and apply to every unit until SetPolicy is
-// called. All policies have the order and the indices of the list.
+// called. Indices of policies refer to the new list.
 //
-// The next call of Evaluate, Remove, SetPolicies or Close reuses the slice.
+// The next call of Evaluate, Remove, SetPolicies or Close reuses the returned slice.
 func (e *Engine) SetPolicies(monitors []Monitor, policies []Policy, now time.Time) ([]Transition, error) {
 	c := e.config
 	c.Monitors, c.Policies = monitors, policies
@@ -56,14 +57,14 @@ func (e *Engine) SetPolicies(monitors []Monitor, policies []Policy, now time.Tim
 	return e.journal.out, nil
 }
 
-// policyChange is a change from one plan to the next.
+// policyChange is the change from the current plan to the next plan.
 type policyChange struct {
 	now  time.Time
 	next plan
-	// from has, for each policy of the next plan, the index in the last plan of the policy
-	// that it continues. to is the inverse. -1 means that there is no such policy.
+	// from maps each policy of the next plan to the policy of the last plan that it
+	// continues. to maps each policy of the last plan to its continuation. -1 means none.
 	from, to []int
-	// monitors has, for each monitor, its previous index, or -1 for a new monitor.
+	// monitors maps each monitor to its previous index, or to -1 if it is new.
 	monitors []int
 }
 
@@ -101,8 +102,7 @@ func (s *policyChange) closeRemoved(u *Decision) {
 	}
 }
 
-// longest limits the end of a cooldown to the longest cooldown that a policy of the next
-// plan allows.
+// longest limits the end of a cooldown to one Cooldown of the policy from now.
 func (s *policyChange) longest(until time.Time, p *policy) time.Time {
 	if latest := s.now.Add(p.Cooldown); until.After(latest) {
 		return latest
@@ -110,7 +110,7 @@ func (s *policyChange) longest(until time.Time, p *policy) time.Time {
 	return until
 }
 
-// replan gives a unit the next plan.
+// replan moves a unit to the next plan.
 func (u *Decision) replan(s *policyChange) {
 	old := u.machines
 	u.machines = make([]machine, len(s.next.policies))
@@ -122,7 +122,7 @@ func (u *Decision) replan(s *policyChange) {
 		}
 		m.unit, m.policy = u, p
 	}
-	clear(old) // no late profile begins a cooldown of a policy that was removed
+	clear(old) // a late profile must not begin a cooldown of a removed policy
 	if u.gone {
 		return
 	}
@@ -137,7 +137,7 @@ func (u *Decision) replan(s *policyChange) {
 	}
 }
 
-// replan gives the machine, which was copied, the policy that continues its own.
+// replan moves a copied machine to the policy that continues its policy.
 func (m *machine) replan(s *policyChange, p *policy) {
 	before := m.policy
 	if m.cooling() {
@@ -156,8 +156,8 @@ func (m *machine) replan(s *policyChange, p *policy) {
 	}
 }
 
-// held returns, by the conditions of a policy of the next plan, which conditions count as
-// having held since an opening of the policy that it continues.
+// held returns, for each condition of p, whether it counts as having held during the
+// opening. before is the policy that p continues, and was is the state of its conditions.
 func (s *policyChange) held(was []bool, before, p *policy) []bool {
 	if !p.releases {
 		return nil
@@ -177,8 +177,8 @@ func (c Condition) equal(other Condition) bool {
 	return c == other && (a == nil) == (b == nil) && (a == nil || *a == *b)
 }
 
-// replan gives cooldowns by service the indices of the next plan, and forgets the cooldowns
-// of removed policies. The openings of removed policies are closed already.
+// replan moves the cooldowns by service to the indices of the next plan. It forgets the
+// cooldowns of removed policies, whose openings are already closed.
 func (ss *services) replan(s *policyChange) {
 	for _, of := range ss.byAccount {
 		kept := of.cooldowns[:0]

@@ -11,8 +11,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// queue collects, during an evaluation, the machines in Watching with a condition
-// that holds, and opens the gates of the hottest. It is empty between evaluations.
+// queue collects, during an evaluation, the machines in Watching with a condition that
+// holds. It then opens the gates of the hottest units. It is empty between evaluations.
 type queue struct {
 	waiting    []holder
 	candidates []candidate // may open
@@ -35,8 +35,8 @@ func (q *queue) add(m *machine, hold conditionSet) {
 	q.waiting = append(q.waiting, holder{m, hold})
 }
 
-// open opens gates, the hottest first, unless there is an obstacle. It then reports the
-// gates that stay shut. An opening never removes an obstacle of another one.
+// open opens the gates of candidates without an obstacle, the hottest first. It then
+// reports the gates that stay shut. Opening one gate never removes another gate's obstacle.
 func (q *queue) open(now time.Time, at int64) {
 	for _, h := range q.waiting {
 		if why, _, _ := h.obstacle(now, at); why != "" {
@@ -58,7 +58,7 @@ func (q *queue) open(now time.Time, at int64) {
 		}
 		q.keepShut(c.holder, at, why)
 		if name != "" && name != budget.MaxTriggersPerServicePerHour {
-			left = q.filter(left, now, at) // it is in the way of most others too
+			left = q.filter(left, now, at) // the budget is used up for most other units too
 		}
 	}
 	slices.SortFunc(q.shut, hotter)
@@ -67,7 +67,7 @@ func (q *queue) open(now time.Time, at int64) {
 	}
 }
 
-// filter returns the candidates that may still open, in their order.
+// filter returns the candidates that may still open. It keeps their order.
 func (q *queue) filter(all []candidate, now time.Time, at int64) []candidate {
 	return slices.DeleteFunc(all, func(c candidate) bool {
 		why, _, _ := c.obstacle(now, at)
@@ -78,8 +78,8 @@ func (q *queue) filter(all []candidate, now time.Time, at int64) []candidate {
 	})
 }
 
-// keepShut leaves a machine in Watching. The obstacle is reported unless it was reported
-// before.
+// keepShut leaves a machine in Watching. It queues the obstacle for a report unless the
+// obstacle was reported before.
 func (q *queue) keepShut(h holder, at int64, why Reason) {
 	h.unit.over = h.unit.over || why == OverBudget
 	if !h.logged.has(why) {
@@ -88,8 +88,8 @@ func (q *queue) keepShut(h holder, at int64, why Reason) {
 	}
 }
 
-// clear empties the queue. It keeps memory for the next incident, a few bytes per unit and
-// policy at most.
+// clear empties the queue. It keeps the memory, at most a few bytes per unit and policy,
+// for the next incident.
 func (q *queue) clear() {
 	clear(q.waiting)
 	clear(q.candidates)
@@ -97,8 +97,8 @@ func (q *queue) clear() {
 	q.waiting, q.candidates, q.shut = q.waiting[:0], q.candidates[:0], q.shut[:0]
 }
 
-// hotter orders candidates: the largest value / threshold first, then by the name of
-// the unit.
+// hotter orders candidates by value / threshold, the largest first, then by the unit's name
+// and the policy.
 func hotter(a, b candidate) int {
 	return cmp.Or(cmp.Compare(b.ratio, a.ratio), a.compare(b.machine))
 }

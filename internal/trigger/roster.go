@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// defaultMaxGone bounds the units that are gone but remembered.
+// defaultMaxGone is the default of Config.MaxGone.
 const defaultMaxGone = 10_000
 
-// roster holds the live units, and the gone units with a cooldown or closed opening that
-// still matters.
+// roster contains the live units. It also contains gone units whose cooldown or closed
+// opening still matters.
 //
 // Invariants:
-//   - byName has every unit; live[u.index] is u for each that is not gone
+//   - byName contains every unit; live[u.index] is u for each live unit
 //   - gone is the number of gone units, at most maxGone
-//   - due and order have exactly the gone units, by keys that are not later than what
-//     memory returns for them
+//   - due and order contain exactly the gone units; their keys are not later than the times
+//     that memory returns
 type roster struct {
 	byName    map[string]*Decision
 	live      []*Decision
 	gone      int
 	maxGone   int
-	due       order[*Decision] // the one that has something to forget first in front
-	order     order[*Decision] // the one that is forgotten first at the bound in front
+	due       order[*Decision] // by the time at which a unit has something to forget
+	order     order[*Decision] // in the order in which units are forgotten at the bound
 	forgotten int              // gone units forgotten at the bound
 }
 
@@ -47,7 +47,7 @@ func newRoster(maxGone int) roster {
 	}
 }
 
-// enlist adds a unit to the live ones.
+// enlist adds a unit to the live units.
 func (r *roster) enlist(u *Decision) {
 	if u.gone {
 		r.leave(u)
@@ -58,7 +58,7 @@ func (r *roster) enlist(u *Decision) {
 	r.live = append(r.live, u)
 }
 
-// retire removes a unit from the live units. It is remembered as gone if a part of it still
+// retire removes a unit from the live units. The unit is kept as gone if its state still
 // matters, which is rare.
 func (r *roster) retire(u *Decision, now time.Time) {
 	last := len(r.live) - 1
@@ -78,7 +78,7 @@ func (r *roster) retire(u *Decision, now time.Time) {
 	}
 }
 
-// remember adds a unit as gone, as after a restart.
+// remember adds a unit as gone.
 func (r *roster) remember(u *Decision) {
 	u.gone = true
 	r.byName[u.name] = u
@@ -86,7 +86,7 @@ func (r *roster) remember(u *Decision) {
 	r.expect(u)
 }
 
-// expect records when a gone unit has something to forget.
+// expect updates when a gone unit has something to forget.
 func (r *roster) expect(u *Decision) {
 	u.next, _, u.until = u.memory()
 	r.due.fix(u)
@@ -106,7 +106,7 @@ func (r *roster) leave(u *Decision) {
 	r.gone--
 }
 
-// forgetDue forgets the cooldowns and openings of gone units that no longer matter.
+// forgetDue forgets cooldowns and openings of gone units when they no longer matter.
 func (r *roster) forgetDue(now time.Time) {
 	for r.gone > 0 {
 		u := r.due.items[0]
@@ -122,7 +122,7 @@ func (r *roster) forgetDue(now time.Time) {
 	}
 }
 
-// forgetFirst forgets the gone unit that would be forgotten first, ties by name.
+// forgetFirst forgets the gone unit whose memory expires first. Ties are ordered by name.
 func (r *roster) forgetFirst() {
 	for {
 		u := r.order.items[0]

@@ -12,8 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// account is the key of cooldowns and budgets by service: a service, or a unit
-// without one.
+// account is the key of cooldowns and budgets by service. It is a service, or a unit that
+// has no service.
 type account struct {
 	name string
 	unit bool
@@ -32,17 +32,17 @@ func (a account) compare(b account) int {
 // service is the remembered state of an account.
 type service struct {
 	account
-	cooldowns []serviceCooldown // of the policies that are open or cool down
+	cooldowns []serviceCooldown // by policy
 	triggers  budget.Hour
 
-	until time.Time // the key in services.order, and the index there
+	until time.Time // key in services.order; index is the index in it, plus 1
 	index int
 }
 
 // serviceCooldown is the state of one policy for a service.
 type serviceCooldown struct {
 	policy int
-	open   int // openings; ≥ 0
+	open   int // number of open openings
 	until  time.Time
 }
 
@@ -56,19 +56,19 @@ func (s *service) with(policy int) *serviceCooldown {
 	return &s.cooldowns[len(s.cooldowns)-1]
 }
 
-// extend makes a cooldown last until a time. It never shortens the cooldown.
+// extend moves the end of a cooldown to a later time. It never shortens the cooldown.
 func (c *serviceCooldown) extend(until time.Time) {
 	if until.After(c.until) {
 		c.until = until
 	}
 }
 
-// open reports whether an opening of the service is open.
+// open reports whether the service has an open opening.
 func (s *service) open() bool {
 	return slices.ContainsFunc(s.cooldowns, func(c serviceCooldown) bool { return c.open > 0 })
 }
 
-// last returns when the service may be forgotten, unless it is open.
+// last returns the time from which the service may be forgotten, unless it is open.
 func (s *service) last(clock *clock) (last time.Time) {
 	for _, c := range s.cooldowns {
 		if c.until.After(last) {
@@ -83,17 +83,17 @@ func (s *service) last(clock *clock) (last time.Time) {
 	return last
 }
 
-// services remembers services up to a bound. At the bound the service that would be
-// forgotten first is forgotten, ties by name. Services with an open opening are never
-// forgotten.
+// services remembers a bounded number of services. At the bound, the service whose memory
+// expires first is forgotten. Ties are ordered by name. Services with an open opening are
+// never forgotten.
 //
-// Invariant: order has exactly the services that are not open, by keys that are not
-// later than their last.
+// Invariant: order contains exactly the services that are not open. The key of a service is
+// not later than its last.
 type services struct {
 	max       int
 	clock     *clock
 	byAccount map[account]*service
-	order     order[*service] // the one that is forgotten first in front
+	order     order[*service] // by until
 	nextSweep int64
 	forgotten int
 }
@@ -125,8 +125,8 @@ func (ss *services) get(a account) *service {
 	return s
 }
 
-// cooling reports whether a policy of a service is open or cools down. until is the end of
-// the cooldown, and zero while the policy is open.
+// cooling reports whether a policy of a service is open or cooling down. until is the end
+// of the cooldown, or zero while the policy is open.
 func (ss *services) cooling(a account, policy int, now time.Time) (until time.Time, cooling bool) {
 	s, ok := ss.byAccount[a]
 	if !ok {
@@ -150,7 +150,7 @@ func (ss *services) triggers(a account, at int64) int {
 	return 0
 }
 
-// sweep forgets, once a minute, the services that no longer matter.
+// sweep forgets the services that no longer matter. It runs at most once a minute.
 func (ss *services) sweep(now time.Time, at int64) {
 	if len(ss.byAccount) == 0 || at < ss.nextSweep {
 		return
@@ -169,7 +169,7 @@ func (ss *services) forget(s *service) {
 }
 
 func (ss *services) forgetFirst() {
-	for len(ss.order.items) > 0 { // else all are open, at most one per unit
+	for len(ss.order.items) > 0 { // an empty order means that all services are open
 		s := ss.order.items[0]
 		if last := s.last(ss.clock); last.After(s.until) {
 			s.until = last
@@ -182,7 +182,7 @@ func (ss *services) forgetFirst() {
 	}
 }
 
-// hold records that an opening of a service is open. free records that it closed.
+// hold counts an opening of a service as open. free counts it as closed.
 func (ss *services) hold(s *service, policy int) {
 	s.with(policy).open++
 	ss.order.remove(s)
@@ -204,8 +204,8 @@ func (u *Decision) account() account {
 	return account{u.service, false}
 }
 
-// serviceTriggerLeft reports whether the budget of the unit's service allows one
-// more opening.
+// serviceTriggerLeft reports whether the budget of the unit's service allows one more
+// opening.
 func (u *Decision) serviceTriggerLeft(at int64) bool {
 	limit := u.engine.places.ledger.Limits().MaxTriggersPerServicePerHour
 	return limit == 0 || u.engine.services.triggers(u.account(), at) < limit
@@ -217,14 +217,14 @@ func (u *Decision) spendServiceTrigger(at int64) {
 	}
 }
 
-// coolService makes the policy cool down for the unit's service too.
+// coolService applies the policy's cooldown to the unit's service.
 func (m *machine) coolService() {
 	if m.unit.engine.plan.byService {
 		m.policy.services.get(m.unit.account()).with(m.policy.index).extend(m.notBefore)
 	}
 }
 
-// holdService keeps other units of the service from firing by the policy.
+// holdService prevents the policy from opening other units of the service.
 func (o *Opening) holdService() {
 	if m := o.machine; m.unit.engine.plan.byService && o.cools() {
 		o.service = m.policy.services.get(m.unit.account())
@@ -240,13 +240,13 @@ func (o *Opening) freeService() {
 	}
 }
 
-// AwaitService keeps policies from firing until SetService is called, since a cooldown or a
-// budget of the service may be in the way. Before that, the unit may be hot and may be
-// opened by hand.
+// AwaitService prevents policies from firing until SetService is called, because the
+// service's cooldown or budget may not allow it. In the meantime the unit may be hot and
+// may be opened by hand.
 func (u *Decision) AwaitService() { u.unnamed = true }
 
-// SetService sets the unit's service. Empty means none, and the unit then counts as a
-// service of its own. Openings and cooldowns of the unit count for the new service too.
+// SetService sets the unit's service. If the name is empty, the unit counts as a service of
+// its own. Existing openings and cooldowns of the unit also count for the new service.
 func (u *Decision) SetService(name string) {
 	u.unnamed = false
 	if name == u.service {

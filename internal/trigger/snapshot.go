@@ -12,18 +12,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// Snapshot holds the state that has to survive a restart, as plain data with wall times.
+// Snapshot is the state that must survive a restart, as plain data with wall times.
 type Snapshot struct {
 	Taken time.Time `json:"taken"`
-	// Units and Services are the cooldowns that had not ended. An opening that was
-	// open and had exported a profile counts as closed at Taken.
+	// Units and Services are the cooldowns that had not ended. An opening that was open and
+	// had exported a profile counts as closed at Taken.
 	Units    []Cooldown `json:"units,omitempty"`
 	Services []Cooldown `json:"services,omitempty"`
-	// Triggers are the openings of the hour before. ServiceTriggers are the openings of
-	// each service, or of each unit without a service.
+	// Triggers are the openings of the last hour. ServiceTriggers are the same openings by
+	// service, or by unit if the unit has no service.
 	Triggers        []budget.Spending `json:"triggers,omitempty"`
 	ServiceTriggers []ServiceSpending `json:"service_triggers,omitempty"`
-	// Bytes are the bytes exported in the hour before, by the minute.
+	// Bytes are the bytes exported in the last hour, per minute.
 	Bytes []budget.Spending `json:"bytes,omitempty"`
 }
 
@@ -34,7 +34,7 @@ type Cooldown struct {
 	Until  time.Time `json:"until"`
 }
 
-// ServiceSpending is the spending of a service, or of a unit without one.
+// ServiceSpending contains the openings of a service, or of a unit without a service.
 type ServiceSpending struct {
 	Name string `json:"name"`
 	// Unit reports whether Name is a unit's name.
@@ -42,9 +42,9 @@ type ServiceSpending struct {
 	Spent []budget.Spending `json:"spent"`
 }
 
-// Snapshot returns the state that has to survive a restart, ordered by name. Dry runs are
-// left out, because their cooldowns must not keep a policy shut that is no dry run any
-// more.
+// Snapshot returns the state that must survive a restart, ordered by name. Dry runs are
+// omitted: after a restart the policy may no longer be a dry run, and must not inherit the
+// cooldown.
 func (e *Engine) Snapshot(now time.Time) Snapshot {
 	w := budget.Wall{Now: now.Round(0).UTC(), At: e.clock.at(now)}
 	s := Snapshot{Taken: w.Now}
@@ -91,8 +91,8 @@ func (e *Engine) Snapshot(now time.Time) Snapshot {
 	return s
 }
 
-// cooldownAt returns the end of the cooldown that follows if the engine stops now. ok is
-// false if there is no cooldown.
+// cooldownAt returns the end of the cooldown that would apply if the engine stopped now. ok
+// is false if there is no cooldown.
 func (m *machine) cooldownAt(now time.Time) (until time.Time, ok bool) {
 	if m.state == Profiling && !m.opening.Baseline && m.opening.Profiles > 0 {
 		return now.Add(m.policy.Cooldown), true
@@ -100,7 +100,7 @@ func (m *machine) cooldownAt(now time.Time) (until time.Time, ok bool) {
 	return m.notBefore, m.cooling()
 }
 
-// longest orders cooldowns and keeps the longest of equal names.
+// longest sorts cooldowns and keeps the longest cooldown of each name and policy.
 func longest(cooldowns []Cooldown) []Cooldown {
 	slices.SortFunc(cooldowns, func(a, b Cooldown) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Policy, b.Policy), b.Until.Compare(a.Until))
@@ -108,10 +108,10 @@ func longest(cooldowns []Cooldown) []Cooldown {
 	return slices.CompactFunc(cooldowns, func(a, b Cooldown) bool { return a.Name == b.Name && a.Policy == b.Policy })
 }
 
-// Restore applies a snapshot, before the first Evaluate. A clock that was set back since
-// then counts as a clock that stood still. No cooldown gets longer than its policy allows,
-// and no spending exceeds a budget. Cooldowns of missing policies wait for their policy for
-// up to a day.
+// Restore applies a snapshot. Call it before the first Evaluate. If the wall clock was set
+// back since the snapshot, no time counts as passed. No cooldown becomes longer than its
+// policy allows, and no spending exceeds a budget. Cooldowns of missing policies wait for
+// their policy for up to a day.
 func (e *Engine) Restore(s Snapshot, now time.Time) {
 	r := restart{
 		Restart: budget.Restart{Taken: s.Taken, Passed: max(0, now.Round(0).Sub(s.Taken)), At: e.clock.at(now)},
@@ -149,8 +149,8 @@ type restoredCooldown struct {
 	until  time.Time
 }
 
-// cooldowns returns the cooldowns that have not ended, of known policies, in the same
-// order.
+// cooldowns returns the cooldowns that have not ended and belong to known policies. It
+// keeps their order.
 func (r *restart) cooldowns(cooldowns []Cooldown) (out []restoredCooldown) {
 	for _, c := range cooldowns {
 		p, ok := r.policies[c.Policy]
@@ -171,15 +171,15 @@ func (e *Engine) restoreServices(cooldowns []restoredCooldown) {
 	}
 }
 
-// maxAwaited is the time for which a cooldown waits for its policy. The number of awaited
-// cooldowns is at most the number of gone units that are remembered.
+// maxAwaited is how long a cooldown waits for its policy. The number of awaited cooldowns
+// is bounded by the bound on gone units.
 const maxAwaited = 24 * time.Hour
 
-// awaitedCooldown is a restored cooldown of a missing policy. A policy is missing if the
-// policies are read after the start.
+// awaitedCooldown is a restored cooldown of a missing policy. Policies are missing at first
+// if they are loaded after the start.
 type awaitedCooldown struct {
 	name, policy string
-	service      bool // name is a service's, else a unit's
+	service      bool // name is the name of a service, otherwise of a unit
 	until        time.Time
 }
 
@@ -230,8 +230,8 @@ func (e *Engine) restoreAwaited(now time.Time) {
 	e.restoreServices(services)
 }
 
-// restoreUnits restores the cooldowns of units. The longest cooldowns come first, so that
-// at the bound on gone units the rest need not be compared.
+// restoreUnits restores the cooldowns of units. The longest cooldowns come first, so at the
+// bound on gone units the shorter cooldowns are dropped without a comparison.
 func (e *Engine) restoreUnits(cooldowns []restoredCooldown) {
 	slices.SortFunc(cooldowns, func(a, b restoredCooldown) int {
 		return cmp.Or(b.until.Compare(a.until), strings.Compare(b.name, a.name))

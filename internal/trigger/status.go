@@ -9,35 +9,35 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// ConditionStatus is the status of one condition of a policy for a unit, for reports
-// of why a gate did not open.
+// ConditionStatus is the status of one condition of a policy for a unit. Reports use it to
+// explain why a gate did not open.
 type ConditionStatus struct {
 	Cause
 	Policy string
 	State  State
-	// Enough reports whether there are enough readings to test. Otherwise Value is 0.
+	// Enough reports whether there are enough readings for the test. Otherwise Value is 0.
 	Enough bool
-	// Holds reports whether the test and its monitor's guard hold.
+	// Holds reports whether both the test and the monitor's guard hold.
 	Holds bool
-	// Guard is the monitor with a mean that is too low for the condition to hold. It is
-	// empty if the mean is high enough or there is no guard.
+	// Guard is the guard monitor that keeps the condition from holding. It is empty if the
+	// guard holds or the monitor has no guard.
 	Guard string
 	// Off reports that the policy does not apply to the unit.
 	Off bool
 	// DryRun reports that the policy exports no profiles.
 	DryRun bool
-	// Blocked is the reason that would keep the policy in Watching with a condition that
-	// holds: TooYoung, ServiceUnknown, ServiceCooling or OverBudget, with its Budget. It is
-	// empty if the policy is not blocked.
+	// Blocked is the obstacle that keeps the policy in Watching even if a condition holds:
+	// TooYoung, ServiceUnknown, ServiceCooling or OverBudget. Budget is the budget of
+	// OverBudget. Both are empty if there is no obstacle.
 	Blocked Reason
 	Budget  string
-	// NotBefore is the time before which the policy does not fire. It is zero if the policy
-	// may fire, or if the time is not known.
+	// NotBefore is the earliest time at which the policy may fire. It is zero if the policy
+	// may fire now, or if the time is unknown.
 	NotBefore time.Time
 }
 
-// Ratio returns value / threshold: 1 and above is hot. It is 0 if the value does not
-// count: too few readings, below its guard, or of a policy that does not apply.
+// Ratio returns value / threshold. A ratio above 1 is hot. It is 0 if there are too few
+// readings, the guard does not hold or the policy does not apply.
 func (s ConditionStatus) Ratio() float64 {
 	if !s.Enough || s.Guard != "" || s.Off {
 		return 0
@@ -45,7 +45,7 @@ func (s ConditionStatus) Ratio() float64 {
 	return window.Ratio(s.Value, s.Threshold)
 }
 
-// Conditions appends the status of every condition of every policy.
+// Conditions appends the status of every condition of every policy to dst.
 func (u *Decision) Conditions(dst []ConditionStatus, now time.Time) []ConditionStatus {
 	for i := range u.machines {
 		dst = u.machines[i].conditions(dst, now)
@@ -91,8 +91,8 @@ func (u *Decision) Last(monitor string) (r Reading, ok bool) {
 	return Reading{}, false
 }
 
-// Nearest returns the condition nearest to its threshold, or over it by most. ok is
-// false if no condition has enough readings.
+// Nearest returns the condition with the largest value / threshold. ok is false if no
+// condition has enough readings.
 func (u *Decision) Nearest(now time.Time) (nearest ConditionStatus, ok bool) {
 	var buf [16]ConditionStatus
 	for i := range u.machines {

@@ -8,34 +8,33 @@ import "time"
 // State is the state of the machine of one policy for one unit.
 type State uint8
 
-// The states. Each names the functions of the machine by which it is left.
+// The states. Each comment lists the functions of the machine that leave the state.
 const (
-	// Watching: no condition holds, or an obstacle keeps the gate shut although a condition
-	// holds. The unit is too young, its service is unknown or cools down, a budget is used
-	// up, or an opening without an accepted profile closed recently. The wait after such an
-	// opening is a minute, doubled for each one in a row up to a cooldown.
+	// Watching: no condition holds, or an obstacle keeps the gate shut. Obstacles are the
+	// unit's age, an unknown service, a cooldown of the service and a used-up budget. After
+	// an opening without an accepted profile, the policy also waits for a minute. The wait
+	// doubles with each such opening in a row, up to the cooldown.
 	//
-	// Left for Profiling by fire, when a condition holds and there is no obstacle, by
-	// openByHand, and by openBaseline, when a baseline is due and the unit is cool. Left
-	// for CoolingDown by coolDownLate, when a profile of the last opening is accepted only
-	// after it closed.
+	// fire and openByHand enter Profiling. fire needs a condition that holds and no
+	// obstacle. openBaseline enters Profiling when a baseline is due and the unit is cool.
+	// coolDownLate enters CoolingDown when a profile of the last opening is accepted only
+	// after the opening closed.
 	Watching State = iota
 	// Profiling: the policy keeps the unit's gate open.
 	//
-	// Left by expire, when the opening is past its end, by release, when every condition
-	// that held is released, and by closeByHand. Left by abort, when the unit is gone, the
-	// policy is removed or the engine closes. The next state is CoolingDown if the next
-	// component accepted a profile of the opening or the policy is a dry run. Otherwise it
-	// is Watching, so that a failed export costs no cooldown. After an opening by hand it
-	// is always Watching. A baseline returns to the state before it, and is also left by
-	// giveWay, when a condition holds or its place is needed.
+	// expire closes an opening that is past its end. release closes it when every condition
+	// that held is released. closeByHand closes openings by hand and by alert. abort closes
+	// an opening when the unit is gone, the policy is removed or the engine closes. The
+	// next state is CoolingDown if the next component accepted a profile of the opening, or
+	// if the policy is a dry run. Otherwise it is Watching, so that a failed export costs
+	// no cooldown. After an opening by hand it is always Watching. A baseline returns to
+	// the previous state. giveWay also closes a baseline, when a condition holds or another
+	// unit needs its place.
 	Profiling
-	// CoolingDown: rising edges are reported by reportRisingEdge and do not open
-	// the gate.
+	// CoolingDown: reportRisingEdge reports rising edges, but they do not open the gate.
 	//
-	// Left for Watching by endCooldown, when the cooldown has passed since the
-	// opening closed, and for Profiling by openBaseline, during which the cooldown
-	// continues.
+	// endCooldown enters Watching when the cooldown since the last opening is over.
+	// openBaseline enters Profiling, and the cooldown continues during the baseline.
 	CoolingDown
 )
 
@@ -61,27 +60,27 @@ const (
 	UnitGone       Reason = "unit gone"       // Profiling ended, the unit was removed
 	Shutdown       Reason = "shutdown"        // Profiling ended, the engine closed
 	PolicyRemoved  Reason = "policy removed"  // Profiling ended, SetPolicies removed the policy
-	PolicyChanged  Reason = "policy changed"  // Profiling ended, the policy became a dry run or is none any more
+	PolicyChanged  Reason = "policy changed"  // Profiling ended, SetPolicies changed the policy's DryRun
 	LateExport     Reason = "late export"     // Watching to CoolingDown: a profile was accepted after closing
 	CooldownPassed Reason = "cooldown passed" // CoolingDown to Watching
-	RisingEdge     Reason = "rising edge"     // a condition began to hold in CoolingDown, which stays
-	Released       Reason = "released"        // Profiling ended, every condition that held is released
-	BaselineDue    Reason = "baseline"        // to Profiling while cool
-	GaveWay        Reason = "gave way"        // a baseline ended: its unit is hot or its place is needed
+	RisingEdge     Reason = "rising edge"     // a condition began to hold in CoolingDown; no change of state
+	Released       Reason = "released"        // Profiling ended, every condition that held was released
+	BaselineDue    Reason = "baseline"        // to Profiling, while the unit is cool
+	GaveWay        Reason = "gave way"        // a baseline ended: the unit is hot, or another unit needs the place
 	ByHand         Reason = "manual"          // Watching to Profiling by OpenGate
 	ClosedByHand   Reason = "closed by hand"  // Profiling ended by CloseGate
 	ByAlert        Reason = "alert"           // Watching to Profiling by OpenGate
 	AlertResolved  Reason = "alert resolved"  // Profiling ended by CloseGate
 
-	// A condition holds and the policy stays in Watching. Each reason is reported once
+	// A condition holds, but the policy stays in Watching. Each reason is reported once
 	// while a condition holds. The gate opens when the obstacle is gone.
 	OverBudget     Reason = "over budget"     // Transition.Budget names the budget
-	ServiceCooling Reason = "service cooling" // another unit of the service is open or cools down
+	ServiceCooling Reason = "service cooling" // another unit of the service is open or cooling down
 	TooYoung       Reason = "too young"       // the unit's first process started less than MinAge ago
 	ServiceUnknown Reason = "service unknown" // the unit's service is not known yet
 )
 
-// Transition is one step of the machine of a policy and unit.
+// Transition is one transition of a policy's machine for a unit.
 type Transition struct {
 	// Time is the time at which the transition took effect. For an opening that was due to
 	// close it is the due time, which may be before the evaluation that noticed it.
@@ -90,26 +89,26 @@ type Transition struct {
 	Policy   string
 	From, To State
 	Reason   Reason
-	// Cause is the condition behind Fired and RisingEdge, and of the opening that
-	// closes.
+	// Cause is the condition that caused the transition. For the end of an opening, it is
+	// the opening's Cause. For CooldownPassed it is zero.
 	Cause Cause
 	// Opening is the opening that began or ended. It is nil for other transitions.
 	Opening *Opening
-	// Budget keeps the gate shut, for OverBudget.
+	// Budget is the budget that keeps the gate shut. It is set only for OverBudget.
 	Budget string
-	// Repeated reports that an obstacle was reported before since a condition began to
-	// hold.
+	// Repeated reports that another obstacle was already reported since a condition began
+	// to hold.
 	Repeated bool
 
-	// NothingExported reports that an opening, which was no dry run, ended without an
-	// accepted profile.
+	// NothingExported reports that an opening ended and none of its profiles was accepted.
+	// It is false for dry runs.
 	NothingExported bool
 }
 
 // journal collects the transitions that the next call returns.
 type journal struct {
 	out  []Transition
-	late []Transition // of calls that return none, for the next one that does
+	late []Transition // from calls that return no transitions, for the next call that does
 }
 
 // begin discards the transitions that the last call returned and starts with the late ones.
@@ -121,15 +120,16 @@ func (j *journal) begin() {
 func (j *journal) add(t Transition)     { j.out = append(j.out, t) }
 func (j *journal) addLate(t Transition) { j.late = append(j.late, t) }
 
-// deferring runs a call and leaves its transitions to the next call that returns them.
+// deferring runs a function. The next call that returns transitions returns its
+// transitions.
 func (j *journal) deferring(call func()) {
 	j.out, j.late = j.late, j.out
 	call()
 	j.out, j.late = j.late, j.out
 }
 
-// emptied returns an empty slice on the same memory, or nil if the memory is large, which
-// is rare.
+// emptied returns an empty slice that reuses the memory. It returns nil if the memory is
+// large, which is rare.
 func emptied[T any](s []T) []T {
 	const most = 1024
 	if cap(s) > most {

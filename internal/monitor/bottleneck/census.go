@@ -13,30 +13,31 @@ import (
 )
 
 const (
-	// maxProcesses bounds the census. When it is full it starts over.
+	// maxProcesses bounds the census. A full census starts over.
 	maxProcesses = 1 << 15
-	// maxQueued bounds the processes that wait to be looked up. Other processes are looked
-	// up in turn.
+	// maxQueued bounds the processes that wait for a lookup. Beyond it, processes are
+	// looked up in turn.
 	maxQueued = 1 << 12
 )
 
-// census knows the unit and the tallies of every process that ran. Forks, execs and exits
+// census records the unit and the tallies of every process that ran. Forks, execs and exits
 // update it.
 //
 // A process is looked up when it first runs. A forked process counts for its parent's unit
-// until it is looked up, or for ever if it is gone by then. A process may move to another
-// cgroup without a record, so each process is looked up again in turn. It is also looked up
-// after an exec, because container runtimes and service managers have just moved it then.
+// until it is looked up, or until its end if it ends first. A process may move to another
+// cgroup without a record, so all processes are looked up again in turn. A process is also
+// looked up after an exec, because container runtimes and service managers have often just
+// moved it.
 type census struct {
 	sim    *simultaneity
 	lookup lookup
 	byPID  map[int]*process
-	queue  []*process    // to be looked up
-	ended  [2][]*process // since the last check, and before it
+	queue  []*process    // wait for a lookup
+	ended  [2][]*process // ended since the last check, and before it
 	all    []*process    // looked up in turn; some are gone
 	turn   int
 
-	units     map[string][]*tally // followed, by the unit's id
+	units     map[string][]*tally // tallies of followed cgroups, by unit id
 	processes map[int][]followedProcess
 
 	idle, nameless *process
@@ -49,16 +50,17 @@ type followedProcess struct {
 	tally *tally
 }
 
-// lookup reads the cgroup and start of processes.
+// lookup reads the cgroup and the start of processes.
 type lookup interface {
 	// unit returns the id of the unit of a process's cgroup. It is empty if the process has
 	// no unit.
 	unit(pid int) (string, error)
-	// unitOfThread returns the unit by one of the process's threads, for a process without
-	// a unit. v1 shows no cgroup of a thread that is ending, and the first thread of a
-	// process may be ending for long. The error is errEnding if it is too late to find out.
+	// unitOfThread returns the unit of one of the process's threads. It is for a process
+	// without a unit. cgroup v1 shows no cgroup of an ending thread, and the first thread
+	// of a process may be ending for a long time. The error is errEnding if the given
+	// thread is also ending.
 	unitOfThread(pid, tid int) (string, error)
-	// start returns when a process started, in clock ticks since boot.
+	// start returns the start time of a process, in clock ticks since boot.
 	start(pid int) (uint64, error)
 }
 
@@ -73,8 +75,8 @@ func newCensus(sim *simultaneity, l lookup) *census {
 	}
 }
 
-// follow begins to count for a unit that is a cgroup, by its id. With an empty id the unit
-// is a process.
+// follow starts a tally of a unit. The unit is a cgroup with the given id, or a process if
+// the id is empty.
 func (c *census) follow(unit string, p procfs.Process) *tally {
 	t := c.sim.newTally()
 	if unit != "" {
@@ -102,7 +104,7 @@ func (c *census) unfollow(unit string, p procfs.Process, t *tally) {
 	c.assignAll()
 }
 
-// assignAll is called when the set of followed units changed.
+// assignAll updates all processes after the set of followed units changed.
 func (c *census) assignAll() {
 	for _, p := range c.byPID {
 		c.assign(p, p.known)
@@ -123,8 +125,8 @@ func (c *census) assign(p *process, known bool) {
 	c.sim.assign(p, tallies, known)
 }
 
-// isStart reports whether the current process with a pid is the followed process. A process
-// that is already gone counts as the followed one.
+// isStart reports whether the process that now has the pid is the followed process. If it
+// is already gone, it counts as the followed process.
 func (c *census) isStart(pid int, start uint64) bool {
 	if start == 0 {
 		return true
@@ -154,7 +156,7 @@ func (c *census) add(pid int) *process {
 		c.overflows++
 		c.clear()
 	}
-	if len(c.all) > 2*len(c.byPID)+1024 { // processes come and go faster than their turn comes
+	if len(c.all) > 2*len(c.byPID)+1024 { // processes end faster than their turn comes
 		c.all = slices.DeleteFunc(c.all, func(p *process) bool { return p.gone })
 	}
 	p := &process{pid: pid}
@@ -163,8 +165,8 @@ func (c *census) add(pid int) *process {
 	return p
 }
 
-// clear forgets every process. Those that run keep their tallies until they leave
-// their CPU.
+// clear forgets every process. Running processes keep their tallies until they leave their
+// CPU.
 func (c *census) clear() {
 	for _, p := range c.all {
 		p.gone = true
@@ -174,12 +176,12 @@ func (c *census) clear() {
 	c.ended = [2][]*process{}
 }
 
-// forked records that a process forked another.
+// forked records that parent forked the process pid.
 func (c *census) forked(pid, parent int) {
 	if pid <= 0 {
 		return
 	}
-	if p := c.byPID[pid]; p != nil { // an earlier process with the pid
+	if p := c.byPID[pid]; p != nil { // an earlier process had the pid
 		c.drop(p)
 	}
 	if from := c.byPID[parent]; from != nil && from.known {
@@ -197,9 +199,9 @@ func (c *census) executed(pid int) {
 	}
 }
 
-// exited records that a process, or only its first thread, is ending. The process is kept
-// until the check after the next one, since it still runs for a moment and could not be
-// looked up any more. A process with other running threads is added again.
+// exited records that a process, or only its first thread, is ending. The process still
+// runs for a moment and can no longer be looked up. It is therefore kept until the check
+// after the next. A process with other running threads is added again.
 func (c *census) exited(pid int) {
 	if p := c.byPID[pid]; p != nil {
 		c.ended[0] = append(c.ended[0], p)
@@ -220,7 +222,7 @@ func (c *census) enqueue(p *process) {
 	}
 }
 
-// check looks up at most the given number of queued processes.
+// check looks up at most the given number of queued processes, and drops ended processes.
 func (c *census) check(queued int) {
 	for _, p := range c.ended[1] {
 		c.drop(p)
@@ -237,7 +239,8 @@ func (c *census) check(queued int) {
 	c.queue = c.queue[:copy(c.queue, c.queue[n:])]
 }
 
-// checkInTurn looks up at most the given number of all processes, and at most a tenth.
+// checkInTurn looks up the next processes of all, at most the given number and at most a
+// tenth.
 func (c *census) checkInTurn(most int) {
 	for range min(most, (len(c.all)+9)/10) {
 		if c.turn >= len(c.all) {
@@ -260,8 +263,9 @@ func (c *census) checkInTurn(most int) {
 	}
 }
 
-// lookUp finds a process's unit and reports whether the process has ended. If the unit
-// cannot be found any more, the process keeps its unit, since records of it may still come.
+// lookUp finds a process's unit and reports whether the process has ended. If the unit can
+// no longer be found, the process keeps its previous unit, because more records of the
+// process may follow.
 func (c *census) lookUp(p *process, tid int) (ended bool) {
 	unit, err := c.lookup.unit(p.pid)
 	if err == nil && unit == "" && (p.unit != "" || !p.known) {
@@ -288,7 +292,7 @@ func (l procLookup) unit(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return strings.Clone(l.tree.GroupOf(paths).ID), nil // else it keeps the whole file in memory
+	return strings.Clone(l.tree.GroupOf(paths).ID), nil // without Clone the id keeps the whole file in memory
 }
 
 func (l procLookup) unitOfThread(pid, tid int) (string, error) {

@@ -1,14 +1,13 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bottleneck measures cpu_bottleneck: the time in which at least one thread
-// of a unit is on a CPU.
+// Package bottleneck measures cpu_bottleneck: the time in which at least one thread of a
+// unit is on a CPU.
 //
-// A [Follower] reads the context switches of all CPUs on behalf of all units. Its
-// census finds the unit of each process that runs, and its simultaneity adds up the
-// time at k running threads for each unit and each k. A [Reader] is the monitor of
-// one unit: it makes the follower follow the unit while its CPU usage can reach the
-// lowest threshold.
+// A [Follower] reads the context switches of all CPUs for all units. Its census finds the
+// unit of each running process. Its simultaneity adds up each unit's time by the number of
+// running threads. A [Reader] is the monitor of one unit. It follows the unit only while
+// the unit's CPU usage can reach the lowest threshold.
 package bottleneck
 
 import (
@@ -31,19 +30,19 @@ const (
 	// maxFollowed bounds the units that are followed at once.
 	maxFollowed = 256
 
-	// readEvery is the longest time between two rounds of reading. A round takes time and
-	// leaves some records for the next one, so figures are at most lag old.
+	// readEvery is the maximum time between two rounds of reading. A round takes time and
+	// leaves some records for the next round, so values are at most lag old.
 	readEvery = 50 * time.Millisecond
 	lag       = 100 * time.Millisecond
-	// The number of processes looked up each round, and in turn each turnEvery. One lookup
-	// costs about 10 µs.
+	// The number of queued processes that are looked up per round, and of processes that
+	// are looked up in turn per turnEvery. One lookup costs about 10 µs.
 	queuedPerRound, inTurn = 64, 10
 	turnEvery              = 100 * time.Millisecond
 
 	retryFirst, retryMost = time.Minute, 16 * time.Minute
 )
 
-// stream is a [switches.Session].
+// stream is the interface of [switches.Session].
 type stream interface {
 	CPUs() []int
 	Stale(cpus []int) bool
@@ -55,33 +54,33 @@ type stream interface {
 	Close() error
 }
 
-// ForeignPIDs is the reason of a collector that reads the procfs of another pid namespace.
-// The collector would read the clocks of other processes.
+// ForeignPIDs is the reason if the collector reads the procfs of another pid namespace. Its
+// pids would identify the wrong processes.
 const ForeignPIDs cgroup.Unavailable = "the collector is in a pid namespace of its own: run it with the host's (--pid=host, hostPID)"
 
 // Options configure a Follower.
 type Options struct {
 	// Least is the lowest threshold in use, in %.
 	Least float64
-	// MaxSwitches is the number of switches per second above which the host is not
-	// followed. 0 means 200,000.
+	// MaxSwitches is the rate of switches per second above which following stops. 0 means
+	// 200,000.
 	MaxSwitches int
-	// ForeignPIDs reports that the procfs shows the pids of another namespace, so following
-	// is impossible.
+	// ForeignPIDs reports that the procfs shows the pids of another namespace. Following is
+	// then impossible.
 	ForeignPIDs bool
 }
 
-// A Follower follows the switches of all CPUs on behalf of the units that use enough CPU
-// time to matter. It uses a goroutine of its own.
+// A Follower follows the switches of all CPUs for the units that use enough CPU time to
+// matter. It has its own goroutine.
 //
-// At 200,000 switches a second, following takes 2 % of a core, and about 0.3 µs of each
-// switch in the kernel, which writes the records (BenchmarkHostFollowing). While no unit is
-// followed there is no cost.
+// At 200,000 switches a second, following takes 2 % of a core. In addition, writing the
+// records costs the kernel about 0.3 µs per switch (BenchmarkHostFollowing). While no unit
+// is followed, there is no cost.
 //
-// A thread counts as on its CPU until the record's time, at which the next thread is about
-// to replace it. The kernel's own account of CPU time ends some 0.5 µs earlier, when the
-// scheduler begins to choose the next thread. The two differ by as much for each switch
-// between a unit and others.
+// A thread counts as on its CPU until the record's time, just before the next thread
+// replaces it. The kernel's own account of CPU time ends about 0.5 µs earlier, when the
+// scheduler begins to choose the next thread. The two therefore differ by about 0.5 µs per
+// switch between a unit and others.
 type Follower struct {
 	least       float64
 	maxSwitches int
@@ -90,15 +89,15 @@ type Follower struct {
 	online      func() ([]int, error)
 	after       func(time.Duration) <-chan time.Time
 
-	once sync.Once // starts the goroutine
+	once sync.Once // starts the goroutine, or prevents its start
 	stop chan struct{}
 	wake chan struct{} // there is a unit to follow
 	done chan struct{}
 
-	// changes counts changes of followed. The goroutine polls it.
+	// changes is incremented when followed changes. The goroutine polls changes.
 	changes atomic.Uint64
 
-	mu       sync.Mutex // held for moments only
+	mu       sync.Mutex // never held for long
 	followed map[*followed]struct{}
 	stream   stream // nil while nothing is attached
 	err      error  // why nothing is attached
@@ -109,29 +108,29 @@ type Follower struct {
 	sim     *simultaneity
 	census  *census
 	tallies map[*followed]*tally
-	seen    uint64 // of changes
+	seen    uint64 // the last value of changes that was handled
 	lost    uint64
 }
 
-// Stats describes the work of a Follower since its beginning.
+// Stats describes the work of a Follower since its start.
 type Stats struct {
-	Attached        uint64 // times
-	Switches, Lost  uint64 // records
+	Attached        uint64 // number of times that it attached
+	Switches, Lost  uint64 // number of records
 	Surprises       uint64 // see simultaneity
-	TooManySwitches uint64 // times that it detached because of MaxSwitches
+	TooManySwitches uint64 // number of times that it detached because of MaxSwitches
 	UnknownCPUs     int
-	Through         int64 // all records before it were read, by CLOCK_MONOTONIC
-	Known           int64 // nanoseconds without a gap
+	Through         int64 // all records before this CLOCK_MONOTONIC time were read
+	Known           int64 // nanoseconds without an unknown CPU
 }
 
 // followed is a followed unit. Follower.mu guards at.
 type followed struct {
 	unit    string
 	process procfs.Process
-	at      []int64 // by k, as of the last round
+	at      []int64 // time by k, at the last round
 }
 
-// New returns a follower of the units of a tree. It starts no work before a unit is busy
+// New returns a follower of the units of a tree. It does no work until a unit is busy
 // enough.
 func New(tree *cgroup.Tree, fs procfs.FS, o Options) *Follower {
 	f := &Follower{
@@ -162,11 +161,11 @@ func (f *Follower) prepare() *Follower {
 	return f
 }
 
-// SetLeast sets the lowest threshold in use, in %. It belongs to the goroutine of the
-// readers.
+// SetLeast sets the lowest threshold in use, in %. Only the goroutine of the readers may
+// call it.
 func (f *Follower) SetLeast(least float64) { f.least = least }
 
-// Unit returns the reader of a unit that is a cgroup, by its id.
+// Unit returns the reader of a unit that is a cgroup with the given id.
 func (f *Follower) Unit(id string) *Reader {
 	return &Reader{of: f, what: followed{unit: id}}
 }
@@ -192,7 +191,7 @@ func (f *Follower) Close() {
 	<-f.done
 }
 
-// Stats returns the counts since the beginning.
+// Stats returns the counts since the start.
 func (f *Follower) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -237,7 +236,7 @@ func (f *Follower) stopped() bool {
 	}
 }
 
-// run attaches while there is a unit to follow.
+// run attaches while units are followed.
 func (f *Follower) run() {
 	defer close(f.done)
 	retry := retryFirst
@@ -250,7 +249,7 @@ func (f *Follower) run() {
 		for f.wanted() && !f.stopped() {
 			lasted, err := f.attach()
 			if err == nil {
-				continue // no unit to follow any more, or other CPUs
+				continue // no unit is followed any more, or the CPUs have changed
 			}
 			if lasted {
 				retry = retryFirst
@@ -276,8 +275,8 @@ func (f *Follower) setErr(err error) {
 	f.err = err
 }
 
-// attach follows switches until there is no unit to follow or an error. lasted reports that
-// it ran without an error for longer than the time until the next try.
+// attach follows switches until no unit is followed any more or an error occurs. lasted
+// reports that it ran without an error for longer than the time until the next attempt.
 func (f *Follower) attach() (lasted bool, err error) {
 	stream, err := f.open()
 	if err != nil {
@@ -291,13 +290,13 @@ func (f *Follower) attach() (lasted bool, err error) {
 		f.mu.Lock()
 		f.stream = nil
 		f.mu.Unlock()
-		_ = stream.Close() // it was only read from
-		// Exits are not seen while no stream is attached.
+		_ = stream.Close() // nothing was written, so an error has no effect
+		// Exits are not recorded while no stream is attached.
 		f.sim.reset(0, f.sim.now)
 		f.census.clear()
 	}()
 	if f.stopped() || !f.wanted() {
-		return false, nil // that was while the stream was opened, so nothing woke it
+		return false, nil // the change came while the stream was opened, so nothing woke it
 	}
 	f.sim.reset(len(stream.CPUs()), f.sim.now)
 	if err := stream.Snapshot(); err != nil {
@@ -348,7 +347,7 @@ func (f *Follower) read(stream stream) (lasted bool, err error) {
 		}
 		checked = through
 		if online, err := f.online(); err == nil && stream.Stale(online) {
-			return false, nil // attach anew
+			return false, nil // run attaches again
 		}
 		if f.sim.unknown > 0 {
 			if err := stream.Snapshot(); err != nil {
@@ -363,7 +362,7 @@ func (f *Follower) handle(rec *switches.Record) {
 	switch rec.Kind {
 	case switches.Switch:
 		f.sim.runs(rec.CPU, f.census.seen(rec.PID, rec.TID), rec.Time, rec.OtherPID)
-	case switches.Running: // what ran at the time of Snapshot
+	case switches.Running: // the process that ran at the time of Snapshot
 		f.sim.runs(rec.CPU, f.census.seen(rec.PID, rec.TID), rec.Time, rec.PID)
 	case switches.Fork:
 		f.census.forked(rec.PID, rec.OtherPID)
@@ -377,7 +376,7 @@ func (f *Follower) handle(rec *switches.Record) {
 	}
 }
 
-// sync applies the changes of the followed units. It returns false if no unit is followed.
+// sync applies the changes of followed. It returns false if no unit is followed.
 func (f *Follower) sync() bool {
 	changes := f.changes.Load()
 	if changes == f.seen {
@@ -401,7 +400,7 @@ func (f *Follower) sync() bool {
 	return len(f.tallies) > 0
 }
 
-// publish gives the readers the tallies up to a time.
+// publish copies the tallies up to a time for the readers.
 func (f *Follower) publish(through int64, switched uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -419,12 +418,12 @@ func (f *Follower) publish(through int64, switched uint64) {
 // rateLimit counts switches per second.
 type rateLimit struct {
 	most  int
-	begin int64  // of the second
-	count int    // in it
-	total uint64 // since take was last called
+	begin int64  // start of the current second
+	count int    // switches in the current second
+	total uint64 // switches since the last call of take
 }
 
-// allow counts one switch at t and reports whether the limit is not exceeded.
+// allow counts one switch at t and reports whether the rate is within the limit.
 func (r *rateLimit) allow(t int64) bool {
 	if t-r.begin >= int64(time.Second) {
 		r.begin, r.count = t, 0
@@ -434,7 +433,7 @@ func (r *rateLimit) allow(t int64) bool {
 	return r.count <= r.most
 }
 
-// take returns the number of switches since it was last called.
+// take returns the number of switches since its last call.
 func (r *rateLimit) take() uint64 {
 	n := r.total
 	r.total = 0

@@ -9,55 +9,53 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// A Gap is the reason why a reading was not taken although it could have been, as of
-// a unit that cannot reach a threshold. Nothing failed, so a gap is neither counted
-// as a failure nor logged.
+// A Gap is the reason why a reading was skipped although it was possible, for example
+// because the unit cannot reach a threshold. A Gap is not a failure and is not logged.
 type Gap string
 
 // Error returns the reason.
 func (g Gap) Error() string { return string(g) }
 
 const (
-	// errNotFollowed: the unit uses too little CPU time to exceed any threshold,
+	// errNotFollowed means that the unit uses too little CPU time to exceed a threshold,
 	// and too much to derive the reading from its usage.
 	errNotFollowed Gap = "its CPU usage is below every threshold of cpu_bottleneck, so its switches are not followed"
-	// errFollowing: little is known of the unit yet.
+	// errFollowing means that the unit has only just been followed.
 	errFollowing Gap = "its switches have only begun to be followed"
-	// errUnseen: less than half of the time since the last reading is known.
+	// errUnseen means that less than half of the time since the last reading is known.
 	errUnseen Gap = "for more than half of the time it is not known what ran: switch records were lost, or processes that ended could not be told apart any more"
-	// errDisagrees: the figures are not the unit's.
+	// errDisagrees means that the measured CPU time does not match the unit's CPU time.
 	errDisagrees Gap = "the CPU time of what was seen to run is not the unit's: its processes are not all told apart from others by their cgroup"
 )
 
 const (
-	// followFor is the time that a unit is still followed after its usage last
-	// made a threshold possible, so that one that comes and goes has a whole
-	// history.
+	// followFor is how long a unit is still followed after its usage last made a threshold
+	// reachable. A unit with varying usage then has a complete history.
 	followFor = time.Minute
-	// negligible is the usage, in cores, up to which the usage stands for the time
-	// with at least one thread on a CPU: they differ by less than one point.
+	// negligible is the usage, in cores, up to which the usage itself is used as the time
+	// with at least one thread on a CPU. The error is less than one percentage point.
 	negligible = 0.01
 )
 
 const tooManyUnits cgroup.Unavailable = "more units than 256 are busy enough to have their switches followed"
 
-// A Reader reads cpu_bottleneck of one unit. It belongs to one goroutine.
+// A Reader reads cpu_bottleneck of one unit. Only one goroutine may use it.
 type Reader struct {
 	of   *Follower
 	what followed
 
 	begun bool
 	last  time.Time
-	until time.Time // followed until then, whatever the usage
+	until time.Time // the unit is followed until then, regardless of its usage
 	f     *followed // nil while it is not followed
-	at    []int64   // of f: the time at k running threads, for each k, by the last reading
+	at    []int64   // f.at at the last reading: time by number of running threads
 
 	busy, known time.Duration
 }
 
-// Read returns the seconds in which at least one thread of the unit was on a CPU, and
-// the seconds of which that is known, both cumulative since the first reading and up
-// to 100 ms old. Cores is the unit's CPU usage since the last reading. The error is a
+// Read returns the seconds in which at least one thread of the unit was on a CPU, and the
+// seconds for which this is known. Both are cumulative since the first reading, and up to
+// 100 ms old. cores is the unit's CPU usage since the last reading. The error is a
 // [cgroup.Unavailable] or a [Gap]. Read does not wait for the follower.
 func (r *Reader) Read(now time.Time, cores float64) (busy, elapsed float64, err error) {
 	span := now.Sub(r.last)
@@ -97,7 +95,7 @@ func (r *Reader) begin() bool {
 	return true
 }
 
-// advance adds what became known since the last reading.
+// advance adds the time that was measured since the last reading.
 func (r *Reader) advance(span time.Duration, cores float64) error {
 	busyBefore, knownBefore, cpuBefore := sums(r.at)
 	r.of.mu.Lock()
@@ -114,7 +112,7 @@ func (r *Reader) advance(span time.Duration, cores float64) error {
 	case added < span/2 && span-added > lag:
 		return errUnseen
 	}
-	// Tick, lag and a change of usage in between distort this, but not by half.
+	// The scheduler tick, lag and changes of usage distort the comparison, but not by half.
 	used := time.Duration(cores * float64(added))
 	if off := (time.Duration(cpu-cpuBefore) - used).Abs(); off > lag && off > used/2 {
 		return errDisagrees

@@ -5,47 +5,47 @@ package bottleneck
 
 import "slices"
 
-// simultaneity adds up, for each tally, the time at k running threads for each k. Its input
-// is, for each CPU of the host, the process that runs on it from some moment on, or that
-// the process is not known. Σ k·t(k) is a tally's CPU time, and the sum of t(k) for k ≥ 1
-// is the time with at least one thread on a CPU.
+// simultaneity adds up, for each tally and each k, the time t(k) with k running threads.
+// Its input is, for each CPU of the host, the process that runs from some time on, or that
+// the process is unknown. Σ k·t(k) is a tally's CPU time. The sum of t(k) for k ≥ 1 is the
+// time with at least one thread on a CPU.
 //
-// While the process on one CPU is unknown, no tally is known, and that time is left out of
-// all tallies.
+// While the process on any CPU is unknown, no time is added to any tally.
 //
-// Times are nanoseconds of one clock, in order. Invariants:
-//   - unknown is the number of CPUs with a nil process or one that is not known
-//   - a tally's k is the number of CPUs with a process that has it
-//   - after settle, the times of a tally add up to known less its value at newTally
+// Times are nanoseconds of one clock and do not run backwards. Invariants:
+//   - unknown is the number of CPUs whose process is nil or has unknown tallies
+//   - a tally's k is the number of CPUs whose process has the tally
+//   - after settle, the times of a tally add up to known less the value of known at
+//     newTally
 type simultaneity struct {
-	cpus []*process // what runs on each; nil: not known
-	now  int64      // everything before it is counted
-	// known is the time without an unknown CPU. Tallies measure by it, so that leaving out
-	// a gap is free.
+	cpus []*process // process on each CPU; nil if unknown
+	now  int64      // all time before now is counted
+	// known is the time without an unknown CPU. Tallies measure time by known, so leaving
+	// out a gap costs nothing.
 	known   int64
-	unknown int // CPUs of which it is not known what runs, or for which tallies
+	unknown int // number of CPUs with an unknown process or unknown tallies
 
-	// late counts events that came after a later one. surprises counts processes that left
-	// a CPU without having been there. Both are 0 unless records come out of order, or are
-	// missing without a record of the loss.
+	// late counts events that came after a later event. surprises counts processes that
+	// left a CPU on which they were not known to run. Both stay 0 unless records are out of
+	// order, or are missing without a record of the loss.
 	late, surprises uint64
 }
 
-// process is the process that runs on a CPU. Its threads are not distinguished.
+// process is a process that runs on a CPU. Its threads are not distinguished.
 type process struct {
 	pid     int
-	tallies []*tally // that its running threads count for
-	known   bool     // tallies are found
-	unit    string   // id of its cgroup's unit; empty: none
+	tallies []*tally // tallies that count its running threads
+	known   bool     // the tallies are known
+	unit    string   // id of its cgroup's unit; empty if it has none
 	gone    bool     // dropped from the census
-	queued  bool     // to be looked up
+	queued  bool     // waits in the census's queue for a lookup
 }
 
-// tally is the time of one unit by the number of its running threads.
+// tally is the time of one unit by its number of running threads.
 type tally struct {
 	at    []int64 // by k
 	k     int
-	since int64 // of simultaneity.known, when k last changed
+	since int64 // simultaneity.known when k last changed
 }
 
 // newSimultaneity returns a simultaneity with unknown processes on all CPUs.
@@ -63,7 +63,7 @@ func (s *simultaneity) reset(cpus int, now int64) {
 	s.unknown = cpus
 }
 
-// advance records that there was no other event before t.
+// advance records that no other event occurred before t.
 func (s *simultaneity) advance(t int64) {
 	if t <= s.now {
 		return
@@ -74,8 +74,8 @@ func (s *simultaneity) advance(t int64) {
 	s.now = t
 }
 
-// at advances to the time of an event. A late event counts from now on, since later events
-// are already counted.
+// at advances to the time of an event. A late event counts from now on, because the time
+// before now is already counted.
 func (s *simultaneity) at(t int64) {
 	if t < s.now {
 		s.late++
@@ -85,7 +85,8 @@ func (s *simultaneity) at(t int64) {
 }
 
 // runs records that a process is on a CPU from t on. before is the pid of the process that
-// left, to notice missing records. It is 0 for the idle task and below 0 if unknown.
+// left the CPU, and reveals missing records. It is 0 for the idle task, and negative if
+// unknown.
 func (s *simultaneity) runs(cpu int, p *process, t int64, before int) {
 	s.at(t)
 	last := s.cpus[cpu]
@@ -122,7 +123,7 @@ func (s *simultaneity) lose(cpu int, t int64) {
 	s.cpus[cpu] = nil
 }
 
-// assign makes a process count for other tallies from now on. If known is false its
+// assign changes the tallies that a process counts for, from now on. If known is false, its
 // tallies are unknown.
 func (s *simultaneity) assign(p *process, tallies []*tally, known bool) {
 	if p.known == known && slices.Equal(p.tallies, tallies) {
@@ -162,7 +163,7 @@ func (s *simultaneity) leave(p *process) {
 	}
 }
 
-// settle brings a tally up to now.
+// settle adds the time up to now to a tally.
 func (s *simultaneity) settle(t *tally) {
 	for len(t.at) <= len(s.cpus) {
 		t.at = append(t.at, 0)
@@ -171,13 +172,13 @@ func (s *simultaneity) settle(t *tally) {
 	t.since = s.known
 }
 
-// newTally returns a tally that begins now, without running threads.
+// newTally returns a tally that starts now without running threads.
 func (s *simultaneity) newTally() *tally {
 	return &tally{at: make([]int64, len(s.cpus)+1), since: s.known}
 }
 
-// sums returns a tally's time with at least one thread running, all its time, and its
-// CPU time.
+// sums returns a tally's time with at least one running thread, its total time and its CPU
+// time.
 func sums(at []int64) (busy, known, cpu int64) {
 	for k, t := range at {
 		known += t

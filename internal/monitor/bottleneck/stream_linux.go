@@ -8,7 +8,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/switches"
 )
 
-// openStream opens the stream of the switches of all CPUs.
+// openStream opens a stream of the switches of all CPUs.
 func openStream() (stream, error) {
 	if perfevent.Probe().ForeignPIDNamespace {
 		return nil, ForeignPIDs

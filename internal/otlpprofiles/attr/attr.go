@@ -1,10 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attr has the key of every OTLP attribute that hotprofile reads or writes. The
+// Package attr defines the key of every OTLP attribute that hotprofile reads or writes. The
 // keys of its own metrics are in the metadata.yaml of each component. Keys without the
-// prefix hotprofile. are keys of OpenTelemetry's semantic conventions 1.43. Constants that
-// begin with Old have keys of earlier conventions.
+// prefix hotprofile. come from OpenTelemetry's semantic conventions 1.43. Constants that
+// begin with Old contain keys of earlier conventions.
 package attr
 
 // Resource attributes.
@@ -42,14 +42,14 @@ const (
 )
 
 // Origin is the resource attribute that separates profiles of one program and type by
-// profiler. It is OriginPprof if the program took the profiles itself. Sampled profiles do
-// not have it.
+// profiler. It is OriginPprof if the program made the profiles itself. It is absent if
+// hotprofile sampled them.
 const (
 	Origin      = Prefix + "origin"
 	OriginPprof = "pprof"
 )
 
-// Attributes of mappings: build ids of the GNU linker, of Go, and the hash of
+// Attributes of mappings: the build ids of the GNU linker and of Go, and the hash of
 // OpenTelemetry's eBPF profiler.
 const (
 	BuildIDGNU     = "process.executable.build_id.gnu"
@@ -67,21 +67,21 @@ const (
 	StackTruncated = Prefix + "stack.truncated"
 	ThreadID       = "thread.id"
 	ThreadName     = "thread.name"
-	Transport      = "network.transport" // of metrics of peers, too
+	Transport      = "network.transport" // also an attribute of peer metrics
 	Wait           = Prefix + "wait"     // network, disk, lock, sleep or other
 )
 
 // Attributes of profiles.
 const (
-	CPUTime  = Prefix + "cpu.time" // of the process in the time of the profile, in nanoseconds
+	CPUTime  = Prefix + "cpu.time" // the process's CPU time during the profile, in nanoseconds
 	Lost     = Prefix + "lost"
 	Scaled   = Prefix + "scaled"
 	Spread   = Prefix + "spread"
 	Unscaled = Prefix + "unscaled"
 )
 
-// Attributes that cpu_trigger adds to profiles that a gate lets pass. The policy is
-// on the resource too, and the kind there alone.
+// Attributes that cpu_trigger adds to profiles that pass a gate. The policy is also on the
+// resource. The kind is only on the resource.
 const (
 	Unit             = Prefix + "unit"
 	TriggerID        = TriggerPrefix + "id"
@@ -98,21 +98,21 @@ const (
 
 // Attributes of events, besides the attributes of the trigger.
 const (
-	// TriggerCondition is the monitor with its parameters, as readings have it.
+	// TriggerCondition is the monitor with its parameters, as in readings.
 	TriggerCondition    = TriggerPrefix + "condition"
-	GateBudget          = Prefix + "gate.budget"           // that kept the gate shut
-	GateBytes           = Prefix + "gate.bytes"            // that the next component accepted
+	GateBudget          = Prefix + "gate.budget"           // the budget that kept the gate shut
+	GateBytes           = Prefix + "gate.bytes"            // bytes that the next component accepted
 	GateDuration        = Prefix + "gate.duration"         // in seconds
-	GateNothingExported = Prefix + "gate.nothing_exported" // why the next component accepted nothing
+	GateNothingExported = Prefix + "gate.nothing_exported" // the reason why no profile was accepted
 	GateSamples         = Prefix + "gate.samples"
 	GateWhy             = Prefix + "gate.why"
-	PoliciesAdded       = Prefix + "policies.added" // names, as in the following two
+	PoliciesAdded       = Prefix + "policies.added" // names of policies, like the following two
 	PoliciesChanged     = Prefix + "policies.changed"
 	PoliciesRemoved     = Prefix + "policies.removed"
 	PoliciesFrom        = Prefix + "policies.from"     // a file or URL
-	PoliciesVersion     = Prefix + "policies.version"  // of the document that was read
+	PoliciesVersion     = Prefix + "policies.version"  // version of the document that was read
 	ProfileDuration     = Prefix + "profile.duration"  // in seconds
-	ProfileFunctions    = Prefix + "profile.functions" // the hottest, with their share
+	ProfileFunctions    = Prefix + "profile.functions" // the hottest functions and their shares
 	ProfileSamples      = Prefix + "profile.samples"
 	ProfileType         = Prefix + "profile.type"
 	FilePath            = "file.path"
@@ -132,7 +132,7 @@ const (
 	PolicyState   = Prefix + "policy.state"
 )
 
-// Attributes of requests: of spans, and of metrics of servers.
+// Attributes of requests, on spans and on metrics of servers.
 const (
 	ErrorType         = "error.type"
 	HTTPMethod        = "http.request.method"
@@ -141,7 +141,7 @@ const (
 	RPCMethod         = "rpc.method"
 	RPCStatus         = "rpc.response.status_code"
 	RPCSystem         = "rpc.system.name"
-	SamplingThreshold = "sampling.threshold" // of the processor probabilistic_sampler
+	SamplingThreshold = "sampling.threshold" // set by the processor probabilistic_sampler
 	URLPath           = "url.path"
 
 	OldConnectStatus = "rpc.connect_rpc.error_code"
@@ -154,15 +154,15 @@ const (
 	OldRPCSystem     = "rpc.system"
 )
 
-// Attributes of log records: the event's name where the record has no field for it, and
-// of the scopes of a collector's own logs.
+// Attributes of log records and of the scopes of a collector's own logs. OldEventName is
+// the event's name in records without a field for it.
 const (
 	ComponentID   = "otelcol.component.id"
 	ComponentKind = "otelcol.component.kind"
 	OldEventName  = "event.name"
 )
 
-// Prefixes of hotprofile's own keys, and of the keys about the trigger.
+// The prefixes of hotprofile's own keys, and of its keys about triggers.
 const (
 	Prefix        = "hotprofile."
 	TriggerPrefix = Prefix + "trigger."

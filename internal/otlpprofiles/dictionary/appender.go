@@ -8,17 +8,17 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// Appender adds attributes to a dictionary that another sender has built, each
-// once. It keeps its working memory from one dictionary to the next and is not safe
-// for concurrent use. The zero value is ready for Reset.
+// Appender adds attributes to a dictionary of another sender, each attribute once. It keeps
+// its working memory from one dictionary to the next and is not safe for concurrent use.
+// The zero value is ready for Reset.
 type Appender struct {
 	d          pprofile.ProfilesDictionary
 	keys       map[string]int32
 	attributes map[attribute]int32
 }
 
-// Reset starts to add to d. Attributes of d are used again if reuse reports their key. A
-// nil reuse reports no key, which saves looking through d.
+// Reset starts adding to d. Existing attributes of d are reused if reuse returns true for
+// their key. A nil reuse reuses no attributes, which saves a search of d.
 func (a *Appender) Reset(d pprofile.ProfilesDictionary, reuse func(key string) bool) {
 	if a.keys == nil {
 		a.keys, a.attributes = make(map[string]int32), make(map[attribute]int32)
@@ -34,7 +34,7 @@ func (a *Appender) Reset(d pprofile.ProfilesDictionary, reuse func(key string) b
 	if reuse == nil {
 		return
 	}
-	keys := make(map[int32]int32) // by index; of equal keys the first
+	keys := make(map[int32]int32) // index of a key to the first index with the same key
 	for i, key := range d.StringTable().All() {
 		if i == 0 || !reuse(key) {
 			continue
@@ -88,7 +88,8 @@ func (a *Appender) Attribute(key string, v Value) int32 {
 	return i
 }
 
-// valueOf returns the value of an entry, unless it is of another kind.
+// valueOf returns the Value of an attribute. It returns false if the value is neither a
+// text nor an integer.
 func valueOf(v pcommon.Value) (Value, bool) {
 	switch v.Type() {
 	case pcommon.ValueTypeStr:

@@ -15,22 +15,22 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Builder fills the dictionary of a request. Each entry is added once by its content,
-// because samplers intern per process and two processes may run the same code. The Builder
-// keeps its working memory from one request to the next and is not safe for concurrent use.
+// Builder fills the dictionary of a request. It compares entries by content, because
+// samplers intern per process and two processes may run the same code. The Builder keeps
+// its working memory from one request to the next and is not safe for concurrent use.
 type Builder struct {
 	out  pprofile.ProfilesDictionary
-	size int // marshalled
+	size int // marshalled size of out
 
 	strings    map[string]int32
 	attributes map[attribute]int32
 	functions  map[function]int32
 	mappings   map[mapping]int32
-	locations  map[string]int32 // by content, encoded
+	locations  map[string]int32 // by encoded content
 	stacks     map[string]int32
 	links      map[samples.Link]int32
 
-	// The entries that were looked up before, by identity.
+	// Entries that were already looked up, by identity.
 	knownMappings  map[*samples.Mapping]int32
 	knownLocations map[*samples.Location]int32
 	knownStacks    map[*samples.Stack]int32
@@ -49,7 +49,7 @@ type mapping struct {
 	gnu, golang          int32 // build id attributes
 }
 
-// NewBuilder returns a builder. Call Reset before anything else.
+// NewBuilder returns a builder. Call Reset before other methods.
 func NewBuilder() *Builder {
 	return &Builder{
 		strings:        make(map[string]int32),
@@ -65,10 +65,11 @@ func NewBuilder() *Builder {
 	}
 }
 
-// Size returns the size of the dictionary, marshalled.
+// Size returns the marshalled size of the dictionary.
 func (b *Builder) Size() int { return b.size }
 
-// Reset starts the dictionary of another request, with the zero entries alone.
+// Reset starts the dictionary of another request. The dictionary contains only the zero
+// entries.
 func (b *Builder) Reset(out pprofile.ProfilesDictionary) {
 	clear(b.strings)
 	clear(b.attributes)
@@ -86,13 +87,13 @@ func (b *Builder) Reset(out pprofile.ProfilesDictionary) {
 	b.strings[""] = 0
 	b.functions[function{}] = 0
 	b.mappings[mapping{}] = 0
-	b.size = 5*protosize.Bytes(0) + // all but two, which have empty fields of their own:
+	b.size = 5*protosize.Bytes(0) + // five tables have an empty zero entry; the others contain
 		protosize.Bytes(protosize.Bytes(0)) + // the value of an attribute,
 		protosize.Bytes(2*protosize.Bytes(0)) // the two ids of a link
 }
 
-// ValidUTF8 replaces invalid UTF-8, because receivers refuse a whole request for it, and
-// names of threads and files may contain any bytes. The replacement is one byte, so that no
+// ValidUTF8 replaces invalid UTF-8. Names of threads and files may contain any bytes, and
+// receivers reject a whole request for invalid UTF-8. The replacement is one byte, so no
 // string grows.
 func ValidUTF8(s string) string { return strings.ToValidUTF8(s, "?") }
 
@@ -289,15 +290,15 @@ func (b *Builder) Link(l samples.Link) int32 {
 	return i
 }
 
-// StackBound returns an upper bound of the bytes that Stack adds to the dictionary. It
-// counts entries that several new locations of the stack share more than once.
+// StackBound returns an upper bound of the bytes that Stack adds to the dictionary. Entries
+// that several new locations share may be counted more than once.
 func (b *Builder) StackBound(s *samples.Stack) int {
 	if _, ok := b.knownStacks[s]; ok {
 		return 0
 	}
 	n := 2*protosize.MaxLength + len(s.Locations)*protosize.MaxIndex
 	var counted *samples.Mapping
-	empty := len(b.knownLocations) == 0 // then the bound decides whether the sample fits at all
+	empty := len(b.knownLocations) == 0 // the bound then decides whether the sample ever fits
 	for i, l := range s.Locations {
 		if _, ok := b.knownLocations[l]; ok {
 			continue
@@ -320,11 +321,11 @@ func (b *Builder) StackBound(s *samples.Stack) int {
 // dictionary.
 func AttributeBound(key string, v Value) int { return attributeBound + len(key) + len(v.text) }
 
-// attributeBound is the bound of an attribute with empty texts: an entry with key and
-// value, and the entries of two strings.
+// attributeBound is the bound of an attribute with empty texts. It covers an entry with key
+// and value, and two strings.
 const attributeBound = protosize.MaxLength + protosize.MaxIndex + protosize.MaxLength + protosize.MaxNumber + protosize.MaxLength
 
-// LinkSize is the number of bytes that Link adds, with ids of 16 and 8 bytes.
+// LinkSize is the number of bytes that Link adds: the link with ids of 16 and 8 bytes.
 const LinkSize = 2 + (2 + 16) + (2 + 8)
 
 func locationBound(l *samples.Location) int {

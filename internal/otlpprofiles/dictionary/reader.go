@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dictionary works on the dictionaries of OTLP profiles: the tables of
-// strings, attributes, functions, mappings, locations, stacks and links that the
-// profiles of a request refer to by index.
+// Package dictionary reads and writes the dictionaries of OTLP profiles. A dictionary
+// contains tables of strings, attributes, functions, mappings, locations, stacks and links.
+// The profiles of a request refer to their entries by index.
 package dictionary
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/internal/protosize"
 )
 
-// Reader reads the dictionary of a request from any sender: an index out of range
-// is an empty string or no attribute. Make one with NewReader.
+// Reader reads the dictionary of a request from any sender. An index out of range is
+// treated as an empty string or a missing attribute. Make a Reader with NewReader.
 type Reader struct{ pprofile.ProfilesDictionary }
 
 // NewReader returns a Reader of d.
@@ -30,8 +30,8 @@ func (r Reader) Text(i int32) string {
 	return r.StringTable().At(int(i))
 }
 
-// Attributes yields the attributes that indices refer to, in their order, except
-// those without a key.
+// Attributes yields the attributes that indices refer to, in order. It skips attributes
+// without a key.
 func (r Reader) Attributes(indices pcommon.Int32Slice) iter.Seq2[string, pcommon.Value] {
 	return func(yield func(string, pcommon.Value) bool) {
 		table := r.AttributeTable()
@@ -62,8 +62,8 @@ func (r Reader) ProfileType(p pprofile.Profile) ProfileType {
 	}
 }
 
-// AppendZeroEntries appends the zero entry to each table. OTLP requires it at
-// index 0, which stands for "not set".
+// AppendZeroEntries appends the zero entry to each table. OTLP requires a zero entry at
+// index 0, which means "not set".
 func AppendZeroEntries(d pprofile.ProfilesDictionary) {
 	d.StringTable().Append("")
 	d.AttributeTable().AppendEmpty()
@@ -74,17 +74,17 @@ func AppendZeroEntries(d pprofile.ProfilesDictionary) {
 	d.LinkTable().AppendEmpty()
 }
 
-// Value is the value of an attribute: a text or an integer. Values are comparable.
+// Value is the value of an attribute, a text or an integer. Values are comparable.
 type Value struct {
 	text     string
 	number   int64
 	isNumber bool
 }
 
-// Str returns a string.
+// Str returns a text Value.
 func Str(s string) Value { return Value{text: s} }
 
-// Int returns an integer.
+// Int returns an integer Value.
 func Int(n int64) Value { return Value{number: n, isNumber: true} }
 
 func (v Value) set(out pcommon.Value) {
@@ -95,7 +95,7 @@ func (v Value) set(out pcommon.Value) {
 	}
 }
 
-// size returns the size of the value, marshalled.
+// size returns the marshalled size of the value.
 func (v Value) size() int {
 	if v.isNumber {
 		return 1 + protosize.Varint(uint64(v.number))

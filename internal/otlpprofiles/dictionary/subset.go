@@ -11,29 +11,28 @@ import (
 // ProfileRef is the position of a profile in a request.
 type ProfileRef struct {
 	Resource, Scope, Profile int32
-	// Strip removes the attributes of the profile that Subset.Strip reports.
+	// Strip removes the attributes of the profile for which Subset.Strip returns true.
 	Strip bool
 }
 
-// Subset copies profiles with exactly the part of the dictionary that they use.
-// It keeps its working memory from one copy to the next and is not safe for
-// concurrent use.
+// Subset copies profiles with only the part of the dictionary that they use. It keeps its
+// working memory from one copy to the next and is not safe for concurrent use.
 type Subset struct {
-	// Strip reports whether an attribute with the key is removed from profiles that have
-	// ProfileRef.Strip set.
+	// Strip reports whether an attribute with the key is removed from profiles with
+	// ProfileRef.Strip.
 	Strip func(key string) bool
 
 	src, dst pprofile.ProfilesDictionary
-	// Each table has a list from old index to new. An entry is valid only if it
-	// has the number of the current copy in its upper half.
+	// Each slice maps the old indices of a table to new indices. An entry is valid only if
+	// its upper half is the number of the current copy.
 	number                                                             uint32
 	strings, attributes, functions, mappings, locations, stacks, links []uint64
 }
 
-// Copy returns a copy of the referenced profiles, which must be in the order of src. Each
-// table of its dictionary has the zero entry first, then the others in order of first use.
-// The copy does not share memory with src, and src is not changed. An index beyond its
-// table becomes 0.
+// Copy returns a copy of the referenced profiles. refs must be in the order of src. Each
+// table of the new dictionary has the zero entry first, then the other entries in order of
+// first use. The copy does not share memory with src, and src is not changed. An index
+// beyond its table becomes 0.
 func (s *Subset) Copy(src pprofile.Profiles, refs []ProfileRef) pprofile.Profiles {
 	dst := pprofile.NewProfiles()
 	s.begin(src.Dictionary(), dst.Dictionary())
@@ -65,8 +64,8 @@ func (s *Subset) Copy(src pprofile.Profiles, refs []ProfileRef) pprofile.Profile
 	return dst
 }
 
-// copyMap copies attribute by attribute. A copy of the whole map would keep the references
-// into the source's dictionary that it was received with.
+// copyMap copies each attribute separately. A copy of the whole map would keep references
+// to the source's dictionary.
 func copyMap(src, dst pcommon.Map) {
 	dst.EnsureCapacity(src.Len())
 	for k, v := range src.All() {
@@ -77,7 +76,7 @@ func copyMap(src, dst pcommon.Map) {
 func (s *Subset) begin(src, dst pprofile.ProfilesDictionary) {
 	AppendZeroEntries(dst)
 	s.src, s.dst = src, dst
-	if s.number++; s.number == 0 { // it has wrapped: old entries would be valid again
+	if s.number++; s.number == 0 { // after an overflow old entries would be valid again
 		*s = Subset{Strip: s.Strip, src: src, dst: dst, number: 1}
 	}
 	s.strings = table(s.strings, src.StringTable().Len())
@@ -100,7 +99,7 @@ func table(t []uint64, n int) []uint64 {
 	return t[:n]
 }
 
-// lookup returns the new index of an entry, or reports that it is not copied yet.
+// lookup returns the new index of an entry, or reports that the entry is not copied yet.
 // The zero entry has index 0 in both tables.
 func (s *Subset) lookup(table []uint64, i int32) (at int32, missing bool) {
 	if i <= 0 || int(i) >= len(table) {
@@ -138,14 +137,14 @@ func (s *Subset) valueType(v pprofile.ValueType) {
 	v.SetUnitStrindex(s.str(v.UnitStrindex()))
 }
 
-// attributeIndices replaces old indices by new ones.
+// attributeIndices replaces old indices with new ones.
 func (s *Subset) attributeIndices(indices pcommon.Int32Slice) {
 	for i, old := range indices.All() {
 		indices.SetAt(i, s.attribute(old))
 	}
 }
 
-// strips reports whether Strip reports the key of an attribute of the source.
+// strips reports whether Strip removes an attribute of the source.
 func (s *Subset) strips(i int32) bool {
 	if i < 0 || int(i) >= len(s.attributes) {
 		return false
@@ -154,8 +153,8 @@ func (s *Subset) strips(i int32) bool {
 	return key > 0 && int(key) < len(s.strings) && s.Strip(s.src.StringTable().At(int(key)))
 }
 
-// The functions of the tables have the same shape. One generic function for all tables
-// takes 8% more CPU time for a copy.
+// The functions for the tables have the same structure. One generic function for all tables
+// would take 8% more CPU time per copy.
 
 func (s *Subset) str(i int32) int32 {
 	at, missing := s.lookup(s.strings, i)

@@ -1,10 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inline rewrites requests with profiles into the older form. Collectors send the
-// newer form since 0.161 (HTTP) and 0.163 (gRPC). In the newer form the keys and strings of
-// resource and scope attributes are references into the dictionary's string table. In the
-// older form they are written out.
+// Package inline rewrites requests with profiles to the older form of OTLP. Collectors have
+// sent the newer form since version 0.161 (HTTP) and 0.163 (gRPC). In the newer form, the
+// keys and strings of resource and scope attributes are references to the dictionary's
+// string table. In the older form, attributes contain the strings.
 package inline
 
 import (
@@ -14,23 +14,24 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Fields of opentelemetry/proto/common/v1: KeyValue.key, AnyValue.string_value.
+// Field numbers in opentelemetry/proto/common/v1: KeyValue.key and AnyValue.string_value.
 const (
 	keyField         protowire.Number = 1
 	stringValueField protowire.Number = 1
 )
 
-// maxDepth bounds the nesting of messages, attribute values included.
+// maxDepth bounds the nesting of messages, including attribute values.
 const maxDepth = 64
 
-// maxStrings is the most strings that a dictionary may have: an index is an int32.
+// maxStrings is the maximum number of strings in a dictionary, because an index is an
+// int32.
 const maxStrings = 1<<31 - 1
 
-// maxPrefix is the most bytes in front of a string: its tag and its length.
+// maxPrefix is the maximum number of bytes before a string: its tag and its length.
 const maxPrefix = 6
 
-// maxWritten bounds the bytes that the references of a request become when they are written
-// out. A request may refer to a string very often.
+// maxWritten bounds the bytes of the strings that replace references. A request may refer
+// to a string very often.
 const maxWritten = 64 << 20
 
 var (
@@ -39,10 +40,10 @@ var (
 	errWritten = fmt.Errorf("its attributes take more than %d MiB without references", maxWritten>>20)
 )
 
-// Request returns a request, an ExportProfilesServiceRequest in protobuf, with every
-// attribute written out. It removes strings that only references used from the string table
-// and adjusts the indices. A request without references is returned as it is. The argument
-// is never changed.
+// Request returns a protobuf ExportProfilesServiceRequest with strings in place of
+// references. Strings that only references used are removed from the string table, and the
+// indices are adjusted. A request without references is returned unchanged. The argument is
+// never modified.
 func Request(request []byte) ([]byte, error) {
 	r := rewriter{}
 	if err := r.collect(request); err != nil {
@@ -63,16 +64,16 @@ func Request(request []byte) ([]byte, error) {
 // rewriter is the state of rewriting one request.
 type rewriter struct {
 	strings [][]byte
-	used    []bool // strings used by anything but a reference
-	written int    // bytes that references become, with their tags and lengths at most
-	// index is the new index of each string. It is nil if all remaining strings keep their
-	// indices.
+	used    []bool // by string; whether an index field uses it, not only references
+	written int    // upper bound of the bytes that replace references
+	// index contains the new index of each string. It is nil if all remaining strings keep
+	// their indices.
 	index []int32
-	next  int // of the string table, while it is written
+	next  int // next string while the string table is written
 }
 
-// collect finds the strings of the dictionary. The dictionary comes after the fields that
-// refer to it.
+// collect finds the strings of the dictionary. It is a separate pass, because the
+// dictionary comes after the fields that refer to it.
 func (r *rewriter) collect(request []byte) error {
 	return eachBytes(request, dictionaryField, func(dictionary []byte) error {
 		return eachBytes(dictionary, stringTableField, func(s []byte) error {
@@ -85,7 +86,7 @@ func (r *rewriter) collect(request []byte) error {
 	})
 }
 
-// eachBytes calls f with the content of each field that has the number.
+// eachBytes calls f with the content of each field with the given number.
 func eachBytes(body []byte, number protowire.Number, f func([]byte) error) error {
 	return eachField(body, func(n protowire.Number, typ protowire.Type, value []byte) error {
 		if n != number || typ != protowire.BytesType {
@@ -96,8 +97,8 @@ func eachBytes(body []byte, number protowire.Number, f func([]byte) error) error
 	})
 }
 
-// eachField calls f with the number, type and value of each field of a message. A
-// value of protowire.BytesType begins with its length.
+// eachField calls f with the number, type and value of each field of a message. A value of
+// protowire.BytesType includes its length prefix.
 func eachField(body []byte, f func(protowire.Number, protowire.Type, []byte) error) error {
 	for len(body) > 0 {
 		n, typ, tag := protowire.ConsumeTag(body)
@@ -116,8 +117,8 @@ func eachField(body []byte, f func(protowire.Number, protowire.Type, []byte) err
 	return nil
 }
 
-// mark records which strings are used, and adds up the size of the references. It checks
-// every index and the shape of the messages that message will rewrite.
+// mark records which strings are used and adds up the size of the references. It checks
+// every index, and the structure of the messages that message rewrites.
 func (r *rewriter) mark(m *message, body []byte, depth int) error {
 	if depth > maxDepth {
 		return errTooDeep
@@ -152,7 +153,7 @@ func (r *rewriter) measure(i int) error {
 	return nil
 }
 
-// string returns a string of the table. In an empty table, index 0 is the empty string.
+// string returns a string of the table. If the table is empty, index 0 is the empty string.
 func (r *rewriter) string(i int) []byte {
 	if i == 0 && len(r.strings) == 0 {
 		return nil
@@ -160,7 +161,8 @@ func (r *rewriter) string(i int) []byte {
 	return r.strings[i]
 }
 
-// plan numbers the strings that stay. The first string, which is empty, always stays.
+// plan assigns new indices to the remaining strings. The first string, which is empty,
+// always remains.
 func (r *rewriter) plan() {
 	if len(r.strings) > 0 {
 		r.used[0] = true
@@ -186,7 +188,8 @@ func (r *rewriter) plan() {
 	}
 }
 
-// message appends a message with its references written out. mark has checked the message.
+// message appends a message with strings in place of references. mark has checked the
+// message.
 func (r *rewriter) message(out []byte, m *message, body []byte) []byte {
 	for len(body) > 0 {
 		n, typ, tag := protowire.ConsumeTag(body)
@@ -226,10 +229,10 @@ func (r *rewriter) message(out []byte, m *message, body []byte) []byte {
 	return out
 }
 
-// nested appends a message with its length in front.
+// nested appends a message with its length prefix.
 func (r *rewriter) nested(out []byte, m *message, body []byte) []byte {
 	at := len(out)
-	out = protowire.AppendVarint(out, uint64(len(body))) // as a guess of the length's own size
+	out = protowire.AppendVarint(out, uint64(len(body))) // guesses the size of the length prefix
 	begin := len(out)
 	out = r.message(out, m, body)
 	length := uint64(len(out) - begin)

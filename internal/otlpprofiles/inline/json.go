@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The fields of OTLP's JSON that are rewritten, or that distinguish the fields to rewrite.
+// The fields of OTLP's JSON that are rewritten or that identify the fields to rewrite.
 const (
 	jsonDictionary     = "dictionary"
 	jsonStringTable    = "stringTable"
@@ -20,10 +20,10 @@ const (
 )
 
 // JSON rewrites a request in JSON as [Request] rewrites a request in protobuf. The order of
-// the fields of an object may change.
+// an object's fields may change.
 func JSON(request []byte) ([]byte, error) {
 	in := json.NewDecoder(bytes.NewReader(request))
-	in.UseNumber() // values beyond 2^53 stay as they are
+	in.UseNumber() // keeps the exact values of numbers beyond 2^53
 	var root map[string]any
 	if err := in.Decode(&root); err != nil {
 		return nil, fmt.Errorf("read the request: %w", err)
@@ -60,11 +60,11 @@ func JSON(request []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// jsonRewriter is the rewriter of a request that is decoded.
+// jsonRewriter rewrites a decoded JSON request.
 type jsonRewriter struct{ rewriter }
 
-// each calls f for every field below v that holds an index into the string table. within is
-// the name of the field that holds v.
+// each calls f for every field below v that contains an index into the string table. within
+// is the name of the field that contains v.
 func (r *jsonRewriter) each(v any, within string, f func(object map[string]any, name string, reference bool, i int) error) error {
 	switch v := v.(type) {
 	case []any:
@@ -86,7 +86,8 @@ func (r *jsonRewriter) each(v any, within string, f func(object map[string]any, 
 			if err != nil || i < 0 || i >= int64(len(r.strings)) && i != 0 {
 				return fmt.Errorf("%s is %s, and the string table has %d entries", name, number, len(r.strings))
 			}
-			// The key of an entry of the attribute table is an index in both forms.
+			// The key of an entry of the attribute table is an index in both forms, not a
+			// reference.
 			reference := name == jsonValueIndex || name == jsonKeyIndex && within != jsonAttributeTable
 			if err := f(v, name, reference, int(i)); err != nil {
 				return err
@@ -120,7 +121,7 @@ func (r *jsonRewriter) write(object map[string]any, name string, reference bool,
 	return nil
 }
 
-// writeTable leaves the strings that stay in the string table.
+// writeTable keeps only the used strings in the string table.
 func (r *jsonRewriter) writeTable(root map[string]any) {
 	dictionary, ok := root[jsonDictionary].(map[string]any)
 	if !ok {

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	dictionaryField  protowire.Number = 2 // of the request
-	stringTableField protowire.Number = 5 // of the dictionary
+	dictionaryField  protowire.Number = 2 // field of the request
+	stringTableField protowire.Number = 5 // field of the dictionary
 )
 
-// kind is the kind of content of a field of interest.
+// kind describes how the content of a field is rewritten.
 type kind uint8
 
 const (
-	copied         kind = iota // nothing that is rewritten
-	nested                     // a message with fields of interest
+	copied         kind = iota // content that is not rewritten
+	nested                     // a message with fields to rewrite
 	index                      // an index into the string table
 	keyReference               // the index of an attribute's key
 	valueReference             // the index of an attribute's string
@@ -29,14 +29,14 @@ const (
 type field struct {
 	is   kind
 	name string
-	of   *message // of a nested one
+	of   *message // the message of a nested field
 }
 
-// message is a message of OTLP 1.11 with its fields of interest.
+// message is a message of OTLP 1.11 with the fields to rewrite.
 type message struct {
 	name   string
 	fields [12]field // by number
-	// onlyIndices reports whether the message needs no rewriting while strings keep their
+	// onlyIndices reports whether the message is copied unchanged if all strings keep their
 	// indices.
 	onlyIndices bool
 }
@@ -60,8 +60,8 @@ func (m *message) field(n protowire.Number, typ protowire.Type) field {
 	return f
 }
 
-// requestMessage returns the schema of a request. Samples, locations, links and
-// stacks hold no strings.
+// requestMessage returns the schema of a request. Samples, locations, links and stacks
+// contain no strings.
 var requestMessage = sync.OnceValue(func() *message {
 	anyValue := &message{name: "AnyValue"}
 	keyValue := &message{name: "KeyValue"}

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pprofconv converts OTLP profiles into pprof profiles. A Builder merges the profiles
-// of one type, from any number of requests.
+// Package pprofconv converts OTLP profiles to pprof profiles. A Builder merges the profiles
+// of one type from any number of requests.
 package pprofconv
 
 import (
@@ -23,18 +23,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Builder builds a pprof profile. Samples with the same stack and labels are merged, so the
-// profile's size depends on the number of different samples and not on time.
+// Builder builds a pprof profile. Samples with the same stack and labels are merged. The
+// profile's size therefore depends on the number of different samples, not on time.
 type Builder struct {
 	out *profile.Profile
-	// events counts the timestamps of the samples added, at least one each.
+	// events counts the timestamps of the added samples, at least one per sample.
 	events int
-	// Incomplete counts the events with stacks that do not reach the thread's entry.
+	// Incomplete counts the events whose stack does not reach the thread's entry.
 	// LastIncomplete is the time of the last such event, in nanoseconds since 1970.
 	Incomplete     int
 	LastIncomplete int64
-	// CPUTime is the CPU time that the kernel charged to the processes of the profiles that
-	// have it. CPUSampled is the CPU time that the samples of these profiles represent.
+	// CPUTime is the CPU time that the kernel charged to the processes, for profiles that
+	// contain it. CPUSampled is the CPU time that the samples of these profiles represent.
 	// Both are in nanoseconds.
 	CPUTime, CPUSampled int64
 	// size is the estimated memory in bytes.
@@ -44,7 +44,7 @@ type Builder struct {
 	mappings  map[mappingKey]*profile.Mapping
 	locations map[string]*profile.Location
 	samples   map[string]*profile.Sample
-	labels    map[label]int // their indices in labelTable, and one more
+	labels    map[label]int // indices in labelTable, plus 1
 	comments  map[string]struct{}
 	end       int64
 	scratch   []byte
@@ -53,7 +53,7 @@ type Builder struct {
 	profileLabels []string // Options.Labels
 }
 
-// label is an attribute of samples: a text, or a number.
+// label is an attribute of samples, a text or a number.
 type label struct {
 	key, text string
 	number    int64
@@ -70,8 +70,8 @@ type mappingKey struct {
 	file, buildID        string
 }
 
-// Estimated bytes of an entry without its strings and slices: the structure, its entries in
-// maps and tables, and the allocator's rounding.
+// Estimated bytes of an entry without its strings and slices. They include the structure,
+// its entries in maps and tables, and the allocator's rounding.
 const (
 	builderSize  = 4 << 10
 	functionSize = 256
@@ -79,26 +79,25 @@ const (
 	locationSize = 288
 	lineSize     = 40
 	sampleSize   = 320
-	labelSize    = 400 // a sample's, with maps and slices of its own
-	textSize     = 160 // a comment, or a label that samples share
+	labelSize    = 400 // a label of a sample, with its own maps and slices
+	textSize     = 160 // a comment, or a label shared by samples
 )
 
-// Bounds of what one sample or profile may add, since a request may refer to one entry
-// of its dictionary millions of times.
+// Bounds of what one sample or profile may add. A request may refer to one entry of its
+// dictionary millions of times.
 const (
-	maxText     = 8 << 10 // bytes of a text, as of names in program files
-	maxDepth    = 4096    // frames of a stack; the innermost are kept
+	maxText     = 8 << 10 // bytes of a text, such as a name from a program file
+	maxDepth    = 4096    // frames of a stack; outer frames are dropped
 	maxLines    = 128     // functions of a location
-	maxLabels   = 64      // of a sample
+	maxLabels   = 64      // labels of a sample
 	maxComments = 100
 )
 
-// Cut cuts a text to 8 KiB. The result of cutting does not hold the memory of
-// the whole text.
+// Cut cuts a text to 8 KiB. The result does not keep the whole text in memory.
 func Cut(s string) string { return texts.Cut(s, maxText) }
 
-// TextOf returns an attribute's value as a text, cut. It returns false for lists, maps and
-// bytes.
+// TextOf returns an attribute's value as a text, cut to 8 KiB. It returns false for lists,
+// maps and bytes.
 func TextOf(v pcommon.Value) (string, bool) {
 	switch v.Type() {
 	case pcommon.ValueTypeStr, pcommon.ValueTypeInt, pcommon.ValueTypeDouble, pcommon.ValueTypeBool:
@@ -116,14 +115,15 @@ func countsPeriods(t dictionary.ProfileType) bool {
 	return t.Sample == "samples" && t.Unit == "count" && t.Period != ""
 }
 
-// TypeOf returns the type of a profile, with its texts cut.
+// TypeOf returns the type of a profile. Its texts are cut to 8 KiB.
 func TypeOf(d dictionary.Reader, p pprofile.Profile) dictionary.ProfileType {
 	t := d.ProfileType(p)
 	return dictionary.ProfileType{Sample: Cut(t.Sample), Unit: Cut(t.Unit), Period: Cut(t.Period), PeriodUnit: Cut(t.PeriodUnit)}
 }
 
-// TypeName returns the name that configurations and files use: cpu for events of
-// CPU time, off_cpu or alloc_space for types with a name of their own.
+// TypeName returns the type's name in configurations and files. It is the period's name for
+// sampled events, such as cpu. Otherwise it is the type's own name, such as off_cpu or
+// alloc_space.
 func TypeName(t dictionary.ProfileType) string {
 	if countsPeriods(t) {
 		return t.Period
@@ -133,10 +133,10 @@ func TypeName(t dictionary.ProfileType) string {
 
 // Options are the options of a builder.
 type Options struct {
-	// Origin is hotprofile.origin of the profiles.
+	// Origin is the value of hotprofile.origin of the profiles.
 	Origin string
-	// Labels are the keys of profile attributes that become labels of the samples and not
-	// comments. Samples of profiles with different values stay apart.
+	// Labels are the keys of profile attributes that become labels of the samples instead
+	// of comments. Samples with different values are not merged.
 	Labels []string
 }
 
@@ -158,7 +158,7 @@ func NewBuilder(t dictionary.ProfileType, o Options) *Builder {
 		profileLabels: o.Labels,
 	}
 	if countsPeriods(t) {
-		// Two values as in Go's CPU profiles: how many, and how long.
+		// There are two values, as in Go's CPU profiles: a count and a time.
 		b.out.SampleType = append(b.out.SampleType, &profile.ValueType{Type: t.Period, Unit: t.PeriodUnit})
 	}
 	if o.Origin != "" {
@@ -167,11 +167,11 @@ func NewBuilder(t dictionary.ProfileType, o Options) *Builder {
 	return b
 }
 
-// Addition is the result of adding a profile, or a part of it.
+// Addition is the result of adding a profile or a part of it.
 type Addition struct {
 	// Next is the index of the first sample that was not added.
 	Next int
-	// Malformed counts the events that were left out because they refer to missing entries
+	// Malformed counts the events that were skipped because they refer to missing entries
 	// of the dictionary. Sum is the sum of the values of the other events.
 	Malformed int
 	Sum       float64
@@ -180,13 +180,13 @@ type Addition struct {
 // Size returns the estimated memory in bytes.
 func (b *Builder) Size() int { return b.size }
 
-// Events returns the number of events added. A sample counts once per timestamp, and at
+// Events returns the number of added events. A sample counts once per timestamp, and at
 // least once.
 func (b *Builder) Events() int { return b.events }
 
-// Add adds samples of a part of a profile of the builder's type, from the sample at index
-// from on. It stops when the builder has grown by more than room bytes. attributes are the
-// profile's attributes as returned by Attributes.
+// Add adds the samples of a part, beginning with the index from. The part must have the
+// builder's type. Add stops when the builder has grown by more than room bytes. attributes
+// are the result of Attributes for the profile.
 func (b *Builder) Add(d dictionary.Reader, p Part, attributes map[string]string, from, room int) (a Addition) {
 	if b.out.Period == 0 {
 		b.out.Period = p.Period()
@@ -236,8 +236,8 @@ func (b *Builder) Add(d dictionary.Reader, p Part, attributes map[string]string,
 	return a
 }
 
-// Attributes returns the attributes of a profile that have hotprofile's prefix, at most
-// 100. They become comments, or labels of its samples.
+// Attributes returns at most 100 attributes of a profile that have hotprofile's prefix.
+// They become comments of the profile or labels of its samples.
 func Attributes(d dictionary.Reader, p pprofile.Profile) map[string]string {
 	attributes := make(map[string]string)
 	for k, v := range d.Attributes(p.AttributeIndices()) {
@@ -255,7 +255,7 @@ func Attributes(d dictionary.Reader, p pprofile.Profile) map[string]string {
 	return attributes
 }
 
-// comment adds a line to the comments of the file unless the comments have it.
+// comment adds a line to the profile's comments unless they already contain it.
 func (b *Builder) comment(line string) {
 	line = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -271,7 +271,8 @@ func (b *Builder) comment(line string) {
 }
 
 // Finish completes and returns the profile. executable is the path of the program, or its
-// name if the path was removed. pprof takes the first mapping for the program.
+// name if the path was removed. The program's mapping comes first, because pprof treats the
+// first mapping as the program.
 func (b *Builder) Finish(executable string) *profile.Profile {
 	p := b.out
 	p.DurationNanos = max(0, b.end-p.TimeNanos)
@@ -304,8 +305,8 @@ func (b *Builder) Finish(executable string) *profile.Profile {
 	return p
 }
 
-// program returns the index of the program's mapping. Without one it returns the first
-// mapping with a path, which the kernel's mapping does not have, or -1.
+// program returns the index of the program's mapping. If there is none, it returns the
+// first mapping with a path, so never the kernel's mapping. Otherwise it returns -1.
 func (b *Builder) program(executable string) int {
 	i := slices.IndexFunc(b.out.Mapping, func(m *profile.Mapping) bool {
 		return m.File == executable || path.Base(m.File) == executable
@@ -332,8 +333,8 @@ func (b *Builder) label(s *profile.Sample, l label) {
 	s.Label[l.key] = []string{l.text}
 }
 
-// labelOf returns the number of the label that an attribute becomes, or 0 if it becomes no
-// label.
+// labelOf returns the number of the label for an attribute. It is 0 if the attribute cannot
+// be a label.
 func (b *Builder) labelOf(key string, v pcommon.Value) int {
 	l := label{key: Cut(key)}
 	if v.Type() == pcommon.ValueTypeInt {
@@ -349,7 +350,7 @@ func (b *Builder) labelOf(key string, v pcommon.Value) int {
 	return b.labelID(l)
 }
 
-// labelID returns the number of a label.
+// labelID returns the number of a label. Numbers start at 1.
 func (b *Builder) labelID(l label) int {
 	id := b.labels[l]
 	if id == 0 {

@@ -19,15 +19,15 @@ type converter struct {
 	b         *Builder
 	d         dictionary.Reader
 	locations map[int32]*profile.Location // by index; nil if malformed
-	labels    map[int32]int               // by index of the attribute; 0 if it is no label
+	labels    map[int32]int               // by attribute index; 0 if the attribute is no label
 	scratch   []*profile.Location
 	common    []int // labels of every sample
-	ids       []int // of the sample's labels
+	ids       []int // labels of the current sample
 
-	incomplete bool // the stack of the last sample is
+	incomplete bool // whether the stack of the last sample is incomplete
 }
 
-// sample adds a sample with its value, and reports whether it was well-formed.
+// sample adds a sample with its value. It returns false if the sample is malformed.
 func (c *converter) sample(s pprofile.Sample, value, period int64) bool {
 	b := c.b
 	locations, ok := c.stack(s.StackIndex())
@@ -85,7 +85,7 @@ func (c *converter) label(i int32) int {
 	return id
 }
 
-// stack returns the locations of a stack, valid until the next call.
+// stack returns the locations of a stack. They are valid until the next call.
 func (c *converter) stack(i int32) ([]*profile.Location, bool) {
 	table := c.d.StackTable()
 	if i < 0 || int(i) >= table.Len() {
@@ -109,7 +109,8 @@ func (c *converter) stack(i int32) ([]*profile.Location, bool) {
 	return out, true
 }
 
-// location returns nil if the location or an entry that it refers to does not exist.
+// location returns the pprof location for an index. It returns nil if the location, or an
+// entry that it refers to, does not exist.
 func (c *converter) location(i int32) *profile.Location {
 	table := c.d.LocationTable()
 	if i < 0 || int(i) >= table.Len() {
@@ -155,7 +156,8 @@ func (c *converter) location(i int32) *profile.Location {
 	return out
 }
 
-// function returns nil for index 0, and false if the function does not exist.
+// function returns the pprof function for an index in the dictionary's function table. It
+// returns nil for index 0. ok is false if the index is out of range.
 func (c *converter) function(i int32) (f *profile.Function, ok bool) {
 	table := c.d.FunctionTable()
 	if i < 0 || int(i) >= table.Len() {
@@ -191,7 +193,8 @@ func (c *converter) function(i int32) (f *profile.Function, ok bool) {
 	return f, true
 }
 
-// mapping returns nil for index 0, and false if the mapping does not exist.
+// mapping returns the pprof mapping for an index in the dictionary's mapping table. It
+// returns nil for index 0. ok is false if the index is out of range.
 func (c *converter) mapping(i int32) (m *profile.Mapping, ok bool) {
 	table := c.d.MappingTable()
 	if i < 0 || int(i) >= table.Len() {
@@ -207,7 +210,7 @@ func (c *converter) mapping(i int32) (m *profile.Mapping, ok bool) {
 		offset: in.FileOffset(),
 		file:   Cut(c.d.Text(in.FilenameStrindex())),
 	}
-	// pprof has one build id. Tools look for the linker's.
+	// pprof supports one build id. Tools expect the linker's build id.
 	rank := 0
 	for k, v := range c.d.Attributes(in.AttributeIndices()) {
 		r := slices.Index([]string{attr.BuildIDHTLHash, attr.BuildIDGo, attr.BuildIDGNU}, k) + 1
@@ -226,8 +229,8 @@ func (c *converter) mapping(i int32) (m *profile.Mapping, ok bool) {
 			Offset:  key.offset,
 			File:    key.file,
 			BuildID: key.buildID,
-			// Functions are resolved on the host of the program. Without these flags
-			// pprof searches for the program on the disk of the reader.
+			// Functions are resolved on the program's host. Without these flags pprof would
+			// search for the program on the reader's disk.
 			HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
 		}
 		b.size += mappingSize + len(key.file) + len(key.buildID)

@@ -12,20 +12,21 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
-// Part is a whole profile, or the values of one moment of a snapshot: values that may be
-// added up.
+// Part is a set of values that may be added up. It is a whole profile, or the values at one
+// moment of a snapshot.
 type Part struct {
 	pprofile.Profile
-	// Moment is 0 for a whole profile.
+	// Moment is the time of the values, in nanoseconds since 1970. It is 0 for a whole
+	// profile.
 	Moment int64
 	values []position
 }
 
-// position is a value of a profile: of all values of a sample if index is -1.
+// position identifies a value of a profile. An index of -1 means all values of the sample.
 type position struct{ sample, index int32 }
 
-// isSnapshot reports whether each value holds for one moment. Values of several moments
-// must not be added up.
+// isSnapshot reports whether values of the type each describe one moment. Values of
+// different moments must not be added up.
 func isSnapshot(t dictionary.ProfileType) bool {
 	switch t.Sample {
 	case "inuse_objects", "inuse_space", "goroutine", "goroutines", "threadcreate", "threads":
@@ -34,7 +35,7 @@ func isSnapshot(t dictionary.ProfileType) bool {
 	return false
 }
 
-// PartsOf returns the parts of a profile of a type, in the order of their moments.
+// PartsOf returns the parts of a profile of a type, ordered by moment.
 func PartsOf(t dictionary.ProfileType, p pprofile.Profile) []Part {
 	if !isSnapshot(t) {
 		return []Part{{Profile: p}}
@@ -66,7 +67,7 @@ func PartsOf(t dictionary.ProfileType, p pprofile.Profile) []Part {
 	return out
 }
 
-// Span returns when the part begins and ends, in nanoseconds since 1970.
+// Span returns the start and the end of the part, in nanoseconds since 1970.
 func (p Part) Span() (start, end int64) {
 	if p.Moment != 0 {
 		return p.Moment, p.Moment
@@ -74,7 +75,7 @@ func (p Part) Span() (start, end int64) {
 	return int64(p.Time()), int64(p.Time()) + int64(p.DurationNano())
 }
 
-// Len returns the number of samples or, of a moment, of values.
+// Len returns the number of samples of a whole profile, or of values at a moment.
 func (p Part) Len() int {
 	if p.Moment != 0 {
 		return len(p.values)
@@ -82,7 +83,7 @@ func (p Part) Len() int {
 	return p.Samples().Len()
 }
 
-// at returns a sample with its value, and how many events that is.
+// at returns a sample, its value and the number of its events.
 func (p Part) at(i int) (s pprofile.Sample, value int64, events int) {
 	if p.Moment != 0 {
 		at := p.values[i]

@@ -14,18 +14,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Share is a function and its part of a profile's self time.
+// Share is a function and its percentage of a profile's self time.
 type Share struct {
 	Function string
 	Percent  float64
 }
 
-// maxShown bounds the bytes of a name that is shown.
+// maxShown bounds the bytes of a displayed name.
 const maxShown = 512
 
 // Hottest returns the n functions with the most self time, as `pprof -top` does. A
-// function's self time is the sum of the samples that have it as their innermost function.
-// Very long names are cut because the result is for log lines.
+// function's self time is the sum of the samples whose innermost function it is. Very long
+// names are cut, because the result is for log lines.
 func Hottest(p *profile.Profile, n int) []Share {
 	self := make(map[string]int64)
 	total := int64(0)
@@ -50,8 +50,8 @@ func Hottest(p *profile.Profile, n int) []Share {
 	return shares
 }
 
-// leaf returns the name of a sample's innermost function. If that is unknown, it returns
-// the name of the code's file.
+// leaf returns the name of a sample's innermost function. If the function is unknown, it
+// returns the name of the code's file.
 func leaf(s *profile.Sample) string {
 	if len(s.Location) == 0 {
 		return "[no stack]"

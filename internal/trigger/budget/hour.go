@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// Hour holds the times of the events of the last hour. The zero value is empty.
+// Hour contains the times of the events of the last hour. The zero value is empty.
 //
 // Invariants:
-//   - times are in order: an event earlier than the last one counts as simultaneous
-//   - Add drops the times of an hour ago and more, so the length is bounded by the
-//     budget that the events count for
+//   - times are sorted: an event earlier than the last event gets the last event's time
+//   - Add drops times of an hour ago or more, so the budget of the events bounds the length
 type Hour struct{ times []int64 }
 
 // Add adds an event.
@@ -45,13 +44,14 @@ func (h *Hour) since(at int64) int {
 	return sort.Search(len(h.times), func(n int) bool { return h.times[n] > from })
 }
 
-// bytesPerHour holds the bytes of each of the last 61 minutes, which always cover an hour.
+// bytesPerHour contains the bytes of each of the last 61 minutes, which always cover an
+// hour.
 //
 // Invariants:
 //   - minute n is at n % 61, for n from newest − 60 to newest
-//   - total is the sum of the amounts, and does not overflow
+//   - total is the sum of the amounts and does not overflow
 type bytesPerHour struct {
-	newest int64 // minute since the epoch of the scale
+	newest int64 // number of the newest minute on the time scale
 	spent  [61]minute
 	total  int64
 }
@@ -66,8 +66,8 @@ func (b *bytesPerHour) minute(number int64) *minute {
 	return &b.spent[((number%n)+n)%n]
 }
 
-// advance drops the minutes of more than an hour ago. It drops no minute if the clock ran
-// backwards.
+// advance drops the minutes that are more than an hour old. It drops nothing if the clock
+// ran backwards.
 func (b *bytesPerHour) advance(at int64) {
 	number := minuteOf(at)
 	if number-b.newest >= int64(len(b.spent)) {
@@ -95,7 +95,7 @@ func (b *bytesPerHour) add(at, amount int64) {
 	b.total += amount
 }
 
-// minuteOf rounds down, before the epoch too.
+// minuteOf returns the number of a time's minute. It also rounds down before the epoch.
 func minuteOf(at int64) int64 {
 	n := at / int64(time.Minute)
 	if at%int64(time.Minute) < 0 {

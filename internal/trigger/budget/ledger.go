@@ -4,7 +4,7 @@
 // Package budget bounds the openings and exports of all units together.
 //
 // A [Ledger] counts the spending against [Limits]. It has no clock: times are nanoseconds
-// on one scale that the caller chooses. The package is not safe for concurrent use.
+// on a scale that the caller chooses. The package is not safe for concurrent use.
 package budget
 
 import (
@@ -12,16 +12,16 @@ import (
 	"math"
 )
 
-// Ledger counts the spending of all units together. Except for places, it counts only if a
-// limit is set.
+// Ledger counts the spending of all units together. It counts triggers and bytes only if
+// they have a limit.
 //
 // Invariants:
-//   - openUnits is the number of units that called Occupy and not Vacate since; at
-//     most MaxConcurrentUnits if the caller asks PlaceFree first
-//   - triggers has at most MaxTriggersPerHour events in any hour if the caller asks
+//   - openUnits is the number of calls of Occupy less the calls of Vacate. It is at most
+//     MaxConcurrentUnits if the caller checks PlaceFree first
+//   - triggers has at most MaxTriggersPerHour events in any hour if the caller checks
 //     TriggerLeft first
-//   - bytes may exceed MaxBytesPerHour: exported bytes are counted even if the caller did
-//     not ask BytesLeft
+//   - bytes may exceed MaxBytesPerHour, because exported bytes are counted even without a
+//     check of BytesLeft
 type Ledger struct {
 	limits    Limits
 	openUnits int
@@ -35,7 +35,7 @@ func NewLedger(l Limits) Ledger { return Ledger{limits: l} }
 // Limits returns the limits.
 func (l *Ledger) Limits() Limits { return l.limits }
 
-// OpenUnits returns the number of units that hold a place.
+// OpenUnits returns the number of units that occupy a place.
 func (l *Ledger) OpenUnits() int { return l.openUnits }
 
 // PlaceFree reports whether one more unit may open its gate.
@@ -66,7 +66,7 @@ func (l *Ledger) BytesLeft(at int64) bool {
 	return l.limits.MaxBytesPerHour == 0 || l.bytes.sum(at) < l.limits.MaxBytesPerHour
 }
 
-// Affords reports whether max_bytes_per_hour allows that many bytes more.
+// Affords reports whether max_bytes_per_hour allows bytes more bytes.
 func (l *Ledger) Affords(bytes int, at int64) bool {
 	limit := l.limits.MaxBytesPerHour
 	return limit == 0 || int64(max(bytes, 0)) <= limit-l.bytes.sum(at)
@@ -79,11 +79,11 @@ func (l *Ledger) SpendBytes(bytes int, at int64) {
 	}
 }
 
-// maxHourly bounds an hourly number of triggers, since the time of each trigger is kept for
-// an hour.
+// maxHourly bounds the hourly limits of triggers, because the time of each trigger is kept
+// for an hour.
 const maxHourly = 100_000
 
-// The names of the budgets, as they are configured and reported.
+// The names of the budgets in configurations and reports.
 const (
 	MaxConcurrentUnits           = "max_concurrent_units"
 	MaxTriggersPerHour           = "max_triggers_per_hour"
@@ -104,7 +104,7 @@ type Limits struct {
 }
 
 // ConcurrentByHand returns how many units may have a gate that was opened by hand. It is
-// half of MaxConcurrentUnits, so that the rest is left for policies, and at least one. Zero
+// half of MaxConcurrentUnits but at least 1. The other half is reserved for policies. Zero
 // means unlimited.
 func (l Limits) ConcurrentByHand() int {
 	if l.MaxConcurrentUnits == 0 {
@@ -135,7 +135,7 @@ func (l Limits) Validate() (errs []error) {
 	return errs
 }
 
-// ExceededError is the error of an opening that a budget does not allow.
+// ExceededError is returned for an opening that a budget does not allow.
 type ExceededError struct{ Budget string }
 
 func (e *ExceededError) Error() string {

@@ -15,10 +15,10 @@ type Spending struct {
 	Amount int64     `json:"amount"`
 }
 
-// Wall converts times of the ledger to wall times.
+// Wall converts times on the ledger's scale to wall times.
 type Wall struct {
 	Now time.Time // the wall time
-	At  int64     // the same moment on the ledger's scale
+	At  int64     // the same time on the ledger's scale
 }
 
 func (w Wall) time(at int64) time.Time { return w.Now.Add(-time.Duration(w.At - at)) }
@@ -36,7 +36,7 @@ func (h *Hour) Spent(w Wall) (spent []Spending) {
 	return spent
 }
 
-// Spent returns the openings of the last hour, and the bytes of each of its minutes,
+// Spent returns the openings of the last hour, and the bytes of each minute of that hour,
 // in order.
 func (l *Ledger) Spent(w Wall) (triggers, bytes []Spending) {
 	b := &l.bytes
@@ -52,13 +52,13 @@ func (l *Ledger) Spent(w Wall) (triggers, bytes []Spending) {
 // Restart relates the wall times before a restart to the ledger's scale after it.
 type Restart struct {
 	Taken  time.Time     // when the spendings were recorded
-	Passed time.Duration // from then to At; not negative
+	Passed time.Duration // from Taken to At; not negative
 	At     int64         // now, on the ledger's scale
 }
 
 type spending struct{ at, amount int64 }
 
-// recent returns the spendings of less than an hour ago, in order.
+// recent returns the spendings of the last hour, in order.
 func (r Restart) recent(spent []Spending) (out []spending) {
 	for _, s := range spent {
 		ago := min(max(0, r.Taken.Sub(s.Time)), time.Hour) + min(r.Passed, time.Hour)

@@ -5,10 +5,10 @@ package window
 
 import "slices"
 
-// Adopt returns a history for this plan that continues one of another plan of the
-// same monitor, which must not be used any more. A test that both plans have keeps
-// its window. A new test is judged by the readings that are there, a count only by
-// those since the counter last restarted; until its span is covered it does not hold.
+// Adopt returns a history for this plan. It continues old, the history of the same monitor
+// under another plan. old must not be used any more. A test that is in both plans keeps its
+// window. A new test starts with the readings in old or, for a counter, with the readings
+// since the counter last restarted. It does not hold until the readings cover its span.
 func (m *Monitor) Adopt(old History) History {
 	if len(m.tests) == 0 || len(old.monitor.tests) == 0 {
 		return m.NewHistory()
@@ -43,8 +43,8 @@ func (m *Monitor) Adopt(old History) History {
 	return h
 }
 
-// resize gives the ring another length. It keeps the newest entries. What it had
-// before them is lost, also where the ring has room for it.
+// resize changes the length of the ring and keeps the newest entries. Older entries are
+// lost, even if the new ring has room for them.
 func (r *readings) resize(length int, kept uint64) {
 	if length == len(r.ring) {
 		return

@@ -1,42 +1,41 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package window keeps the recent readings of a monitor and judges them over
-// spans of time.
+// Package window keeps the recent readings of a monitor and tests them over time spans.
 //
 // A [Monitor] is the plan. It defines how readings become values, how long they are kept
-// and the tests on them. A [History] holds the readings of one monitor of one unit, and a
-// window for each test. A window keeps running counts and sums, so a test costs the same
-// for any span.
+// and the tests on them. A [History] contains the readings of one monitor of one unit, and
+// a window for each test. A window keeps running counts and sums, so the cost of a test
+// does not depend on its span.
 //
 // The package has no clock and allocates only in [Monitor.NewHistory] and [Monitor.Adopt].
-// Times are nanoseconds on one scale that the caller chooses. The package is not safe for
+// Times are nanoseconds on a scale that the caller chooses. The package is not safe for
 // concurrent use.
 package window
 
 import "math"
 
 // ticksPerInterval is the resolution of the time between two readings. A step of up to 3.98
-// intervals then fits in a byte. Any longer step is a gap, which is stored as fillers.
+// intervals then fits in a byte. A longer step is a gap, which is stored as fillers.
 const (
 	ticksPerInterval = 64
 	maxStep          = 255
 
-	// maxValue fits in an entry with room to round.
+	// maxValue is half of the largest float32, so that rounding cannot overflow an entry.
 	maxValue = math.MaxFloat32 / 2
 )
 
-// entry is one reading in 8 bytes: the value over the step that it ends, the
-// weight of that step in a mean, and its length.
+// entry is one reading in 8 bytes: its value, the step since the previous entry and the
+// weight of the step in a mean.
 //
-// A filler (part of a gap too long for one step) and a reading that is only a
-// starting point have the value NaN and no weight.
+// A filler is a part of a gap that is too long for one step. Fillers and readings that are
+// only a starting point have the value NaN and the weight 0.
 type entry struct {
 	value float32
-	// packed holds the weight in its upper 24 bits and the step in ticks in the lower 8.
-	// The weight is a float32 without its sign and the last 7 bits of its mantissa. The
-	// lost bits do not change a mean of equal values, and change others by less than 1e-5
-	// of their spread.
+	// packed contains the weight in its upper 24 bits and the step in ticks in its lower 8
+	// bits. The weight is a float32 without its sign and the last 7 bits of its mantissa.
+	// The lost bits do not change a mean of equal values. They change other means by less
+	// than 1e-5 of the spread of the values.
 	packed uint32
 }
 
@@ -51,33 +50,33 @@ func (e entry) weight() float64 { return float64(math.Float32frombits(e.packed >
 func (e entry) step() int64     { return int64(e.packed & maxStep) }
 func (e entry) missing() bool   { return e.value != e.value }
 
-// History holds the recent readings of one monitor of one unit, and a window per test. The
-// zero value must not be used.
+// History contains the recent readings of one monitor of one unit, and a window per test.
+// The zero value must not be used.
 type History struct {
 	monitor *Monitor
 	windows []window // one per test
-	// The readings are behind a pointer, so that the windows of a unit share cache lines.
+	// The readings are behind a pointer so that the windows of a unit share cache lines.
 	*readings
 }
 
 // readings is a ring of entries.
 //
 // Invariants, while last > 0:
-//   - the entries in the ring are last − len(ring) + 1 to last; older ones are
+//   - the ring contains the entries last − len(ring) + 1 to last; older entries are
 //     overwritten
 //   - 1 ≤ unbroken ≤ last, or last + 1 while a gap longer than the ring is skipped
-//   - the steps of the entries after any one add up to tick less its tick
-//   - at never runs backwards; tick is at in ticks
+//   - the tick of an entry plus the steps of all later entries is tick
+//   - at only increases; tick is the same time in ticks
 type readings struct {
 	last uint64  // number of the newest entry; entries count from 1
-	at   int64   // its time in ns
+	at   int64   // time of the newest reading in ns
 	ring []entry // entry n is at n % len(ring)
-	// unbroken is the first entry from which readings continue to the newest one without a
-	// restart of the counter or a loss in Adopt. A late reading is no break: it represents
-	// the time since the reading before.
+	// unbroken is the first entry after the last break. A break is a restart of the counter
+	// or a loss in Adopt. A late reading is no break, because it covers the time since the
+	// previous reading.
 	unbroken uint64
 	since    int64 // tick of unbroken
-	tick     int64 // of the newest entry
+	tick     int64 // tick of the newest entry
 	num, den float64
 }
 
@@ -92,10 +91,10 @@ func (m *Monitor) NewHistory() History {
 	return h
 }
 
-// Observe stores a reading taken at a time and returns its value over the step since the
-// reading before. ok is false if there is no value: the first reading and a reading after a
-// counter ran backwards are only a starting point. A reading that is not a number or not
-// later than the last one is ignored.
+// Observe stores a reading taken at a time, and returns its value over the time since the
+// previous reading. ok is false if the reading is only a starting point. This is the first
+// reading, and a reading at which the counter has run backwards. Observe ignores readings
+// that are not finite or not later than the last reading.
 func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
 	k := h.monitor.kind
 	if !finite(num) || !finite(den) || (k.Gauge || k.Whole) && math.Abs(num) > maxValue || (h.last > 0 && at <= h.at) {
@@ -121,7 +120,7 @@ func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
 		case k.Sparse && dDen == 0 && dNum >= 0:
 			value, ok = 0, true
 		case dNum < 0 || dDen <= 0 || v > maxValue || dDen > maxValue:
-			broken = true // the counter ran backwards or is nonsense: a new starting point
+			broken = true // the counter ran backwards or is invalid, so this is a new starting point
 		default:
 			value, weight, ok = v, dDen, true
 		}
@@ -148,7 +147,7 @@ func (h *History) Restart() {
 	*h.readings = readings{ring: h.ring}
 }
 
-// skipGap stores fillers if a step is too long for one entry, and returns the rest of the
+// skipGap stores fillers if a step is too long for one entry. It returns the rest of the
 // step.
 func (h *History) skipGap(tick int64) int64 {
 	step := tick - h.tick
@@ -171,7 +170,7 @@ func (h *History) push(e entry) {
 	n := h.last + 1
 	for i := range h.windows {
 		w := &h.windows[i]
-		if w.head+uint64(len(h.ring)) < n { // its oldest entry is about to be overwritten
+		if w.head+uint64(len(h.ring)) < n { // the window's oldest entry is about to be overwritten
 			w.pop(&h.monitor.tests[i], h.readings)
 		}
 	}
@@ -184,7 +183,7 @@ func (h *History) push(e entry) {
 
 func (r *readings) entry(n uint64) entry { return r.ring[n%uint64(len(r.ring))] }
 
-// after returns the number of the first reading after an entry, and its tick.
+// after returns the number and the tick of the first reading after an entry.
 func (r *readings) after(n uint64, tick int64) (uint64, int64) {
 	for n < r.last {
 		n++

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// Each method below judges a test, by its number, at a time that is not before the
-// last one asked about. A missing reading never counts as above or below.
+// Each method below evaluates the test with a number. Times must not run backwards between
+// calls. A missing reading never counts as above or below.
 
 func (h *History) test(n int) (*plannedTest, *window, *readings) {
 	return &h.monitor.tests[n], &h.windows[n], h.readings
@@ -32,8 +32,8 @@ func (w *window) holdsCount(t *plannedTest, r *readings, now int64) bool {
 	return w.above >= t.count
 }
 
-// Released reports whether a test is below its ReleaseBelow. A test that holds is not
-// released, regardless of the other readings in the period.
+// Released reports whether a test is below its ReleaseBelow. A test that holds is never
+// released, regardless of its other readings.
 func (h *History) Released(test int, now int64) bool {
 	t, w, r := h.test(test)
 	if !t.releases || r.last == 0 {
@@ -52,21 +52,21 @@ func (h *History) Fails(test int, now int64) bool {
 	return w.ready && t.isFresh(r, now) && !t.above(w.mean())
 }
 
-// Warm reports whether a fresh history has a reading above the threshold in the
-// window, so that the test may hold soon.
+// Warm reports whether the test may hold soon: its history is fresh and a reading in its
+// window is above the threshold.
 func (h *History) Warm(test int, now int64) bool {
 	return h.windows[test].above > 0 && h.monitor.tests[test].isFresh(h.readings, now)
 }
 
-// Above reports whether the newest reading is fresh, and above the threshold.
+// Above reports whether the newest reading is fresh and above the threshold.
 func (h *History) Above(test int, now int64) bool {
 	t := &h.monitor.tests[test]
 	return t.isFresh(h.readings, now) && t.above(float64(h.entry(h.last).value))
 }
 
-// Heat returns whether a test holds, and the mean of its window / threshold. Unlike
-// Value it needs neither a full window nor a look at each reading. It is 0 without
-// fresh readings, and at least 1 for a test that holds.
+// Heat returns whether a test holds, and its window's mean / threshold. Unlike Value, it
+// does not need a full window and does not read each entry. The ratio is 0 without fresh
+// readings. It is at least 1 for a Count test that holds on fresh readings.
 func (h *History) Heat(test int, now int64) (holds bool, ratio float64) {
 	t, w, r := h.test(test)
 	if t.count > 0 {
@@ -85,9 +85,9 @@ func (h *History) Heat(test int, now int64) (holds bool, ratio float64) {
 	return w.ready && t.above(mean), t.ratio(mean)
 }
 
-// Value returns the value that a test compares with its threshold: the mean, or the
-// Count-th largest reading of the period. ok is false with too few readings. The readings
-// of a period are copied to scratch.
+// Value returns the value that a test compares with its threshold. This is the mean, or the
+// Count-th largest reading of the period. ok is false if there are too few readings. The
+// readings of a period are copied to scratch.
 func (h *History) Value(test int, now int64, scratch *[]float32) (value float64, ok bool) {
 	t, w, r := h.test(test)
 	if r.last == 0 {
@@ -101,8 +101,8 @@ func (h *History) Value(test int, now int64, scratch *[]float32) (value float64,
 	return sevenDigits(value), ok
 }
 
-// countth returns the Count-th largest reading. It is above the threshold exactly if at
-// least Count readings are above the threshold.
+// countth returns the Count-th largest reading. This reading is above the threshold exactly
+// if at least Count readings are above the threshold.
 func (w *window) countth(t *plannedTest, r *readings, scratch *[]float32) (float64, bool) {
 	values := (*scratch)[:0]
 	for n := w.head + 1; n <= r.last; n++ {
@@ -117,11 +117,11 @@ func (w *window) countth(t *plannedTest, r *readings, scratch *[]float32) (float
 	return float64(nthLargest(values, t.count)), true
 }
 
-// nthLargest returns the nth largest value and reorders the values. It is a quickselect,
+// nthLargest returns the nth largest value and reorders the values. It uses quickselect,
 // because in an incident it runs for every unit at once.
 func nthLargest(values []float32, n int) float32 {
-	const mostTurns = 32 // more than any but contrived orders need
-	n--                  // the index in descending order
+	const mostTurns = 32 // only contrived orders need more
+	n--                  // now an index in descending order
 	lo, hi := 0, len(values)-1
 	for turn := 0; lo < hi; turn++ {
 		if turn == mostTurns {
@@ -155,8 +155,8 @@ func nthLargest(values []float32, n int) float32 {
 	return values[n]
 }
 
-// sevenDigits rounds to the precision of the stored readings, so that reports do
-// not show meaningless digits.
+// sevenDigits rounds to the precision of the stored readings, so that reports contain no
+// meaningless digits.
 func sevenDigits(v float64) float64 {
 	if v == 0 || !finite(v) {
 		return v

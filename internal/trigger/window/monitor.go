@@ -10,58 +10,55 @@ import (
 
 // Kind describes how the readings of a monitor become values.
 type Kind struct {
-	// Scale turns ΔNum/ΔDen into the monitor's unit: 100 for percent. Zero
-	// means 1.
+	// Scale converts ΔNum/ΔDen to the monitor's unit: 100 for percent. Zero means 1.
 	Scale float64
-	// Gauge: Num is a momentary value, not a cumulative one.
+	// Gauge means that Num is a momentary value, not a cumulative one.
 	Gauge bool
-	// Sparse: Den may stand still, as when no CFS period began. Such a reading
-	// is 0 and has no weight in a mean.
+	// Sparse means that Den may stand still, for example if no CFS period began. The value
+	// is then 0 and has no weight in a mean.
 	Sparse bool
-	// Whole: Num is the value over the whole span that ends with the reading, not a
-	// cumulative one. A mean is the newest reading; a count is one of readings as of
-	// any other monitor.
+	// Whole means that Num is the value over the whole span that ends with the reading. The
+	// mean is then the newest reading. Count tests work as for other monitors.
 	Whole bool
 }
 
-// Monitor is the plan for the readings of one monitor. It does not change once
-// the first History is made of it.
+// Monitor is the plan for the readings of one monitor. It does not change after the first
+// History was made from it.
 type Monitor struct {
 	kind     Kind
 	interval time.Duration // between two readings
 	tick     int64         // ns, the resolution of the history
-	slack    int64         // ns that tickers may jitter
-	ring     int           // entries of a history
+	slack    int64         // ns, the allowed jitter of tickers
+	ring     int           // number of entries in a history
 	tests    []plannedTest
 }
 
-// plannedTest is a Test, worked out once. The window of tests[i] is windows[i] of
-// each History.
+// plannedTest is a compiled Test. The window of tests[i] is windows[i] of each History.
 type plannedTest struct {
-	limit    float64 // the threshold plus what rounding may add to a reading
+	limit    float64 // the threshold plus the largest rounding error
 	inverse  float64 // 1 / threshold
 	releases bool
-	release  float64 // ReleaseBelow less what rounding may take
-	count    int     // 0: a mean
+	release  float64 // ReleaseBelow less the largest rounding error
+	count    int     // 0 for a mean
 	gauge    bool
 	sparse   bool
 	whole    bool  // the newest reading is the mean
 	span     int64 // ticks
-	near     int64 // ticks that a reading may be off the start of the span
-	slack    int64 // ticks that tickers may jitter
-	enough   int   // readings that the mean of a gauge needs
+	near     int64 // ticks, the allowed distance of a reading from the start of the span
+	slack    int64 // ticks, the allowed jitter of tickers
+	enough   int   // number of readings that the mean of a gauge needs
 	tick     int64 // ns
 	interval int64 // ns
 	fresh    int64 // ns, the largest age of the newest reading
 }
 
-// NewMonitor returns a plan without tests. Readings come once per interval and are
-// kept for as long as the longest test needs.
+// NewMonitor returns a plan without tests. One reading is expected per interval. Readings
+// are kept for as long as the longest test needs them.
 func NewMonitor(k Kind, interval time.Duration) *Monitor {
 	if k.Scale == 0 {
 		k.Scale = 1
 	}
-	// Tickers jitter: "within one interval" must not flip with it.
+	// Tickers jitter, which must not affect a test of "within one interval".
 	slack := int64(interval) / 4
 	return &Monitor{
 		kind: k, interval: interval, slack: slack,
@@ -70,18 +67,18 @@ func NewMonitor(k Kind, interval time.Duration) *Monitor {
 	}
 }
 
-// Add adds a valid test and returns its number. Equal tests share one, so many
-// policies with the same test cost no more than one.
+// Add adds a valid test and returns its number. Equal tests share a number, so many
+// policies with the same test cost no more than one policy.
 func (m *Monitor) Add(t Test) int {
 	span := t.Span()
 	if m.kind.Whole && t.Count == 0 {
-		span = 0 // nothing before the newest reading is needed
+		span = 0 // only the newest reading is needed
 	}
 	return m.add(span, m.plan(t))
 }
 
-// AddAtLeast adds a test that holds while the mean over a span is at least a value,
-// and returns its number.
+// AddAtLeast adds a test that holds while the mean over a span is at least a value. It
+// returns the number of the test.
 func (m *Monitor) AddAtLeast(value float64, span time.Duration) int {
 	p := m.plan(Test{Threshold: value, AverageOver: span})
 	p.limit = value - 1e-6*value - 1e-9*m.kind.Scale
@@ -121,18 +118,18 @@ func (m *Monitor) plan(t Test) plannedTest {
 	return p
 }
 
-// above is strict: readings are kept with 7 digits, so a value that exceeds the
-// threshold by less than that is not above.
+// above reports whether a value exceeds the threshold by more than the precision of the
+// stored readings, which is 7 digits.
 func (p *plannedTest) above(value float64) bool { return value > p.limit }
 
-// below is strict in the same way.
+// below reports whether a value is below ReleaseBelow by more than that precision.
 func (p *plannedTest) below(value float64) bool { return value < p.release }
 
-// ratio is Ratio with the threshold's inverse worked out.
+// ratio is Ratio with the precomputed inverse of the threshold.
 func (p *plannedTest) ratio(value float64) float64 { return value * p.inverse }
 
-// ringSize returns the number of entries that hold a span: one per interval, the
-// reading at its far end, and one for readings that come early.
+// ringSize returns the number of entries for a span: one per interval, one for the reading
+// at the start of the span, and one for readings that come early.
 func ringSize(span, interval time.Duration) int {
 	return int((span+interval-1)/interval) + 2
 }

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// minSpan is the shortest span: the kernel updates CPU counters once per
-	// scheduler tick (4 ms at 250 Hz), so a shorter one is mostly error.
+	// minSpan is the shortest span. The kernel updates CPU counters once per scheduler
+	// tick, which is 4 ms at 250 Hz. The error of a shorter span would be too large.
 	minSpan = time.Second
 
 	// MaxReadings bounds the readings kept in a History, at 8 bytes each.
@@ -22,21 +22,22 @@ const (
 // Test is a test on the readings of one monitor. Exactly one of AverageOver and
 // Period with Count is set.
 type Test struct {
-	// Threshold is in the monitor's unit. The test holds strictly above it.
+	// Threshold is a value in the monitor's unit. The test holds while the tested value is
+	// above it.
 	Threshold float64
 	// AverageOver tests the mean over this span.
 	AverageOver time.Duration
-	// Period and Count test that at least Count of the readings in the last
-	// Period are above the threshold.
+	// Period and Count require that at least Count readings in the last Period are above
+	// the threshold.
 	Period time.Duration
 	Count  int
-	// ReleaseBelow, at most the threshold, releases the test while its mean is below, or at
-	// least Count of the readings in Period are below. Nil means that the test is never
-	// released.
+	// ReleaseBelow releases the test while its mean is below this value, or while at least
+	// Count readings in Period are. It is at most the threshold. If it is nil, the test is
+	// never released.
 	ReleaseBelow *float64
 }
 
-// String names the window as it is reported: "30s average", "8 of 10s".
+// String returns the name of the window in reports: "30s average" or "8 of 10s".
 func (t Test) String() string {
 	if t.AverageOver > 0 {
 		return shortDuration(t.AverageOver) + " average"
@@ -44,11 +45,10 @@ func (t Test) String() string {
 	return fmt.Sprintf("%d of %s", t.Count, shortDuration(t.Period))
 }
 
-// Span returns the time that the test looks back.
+// Span returns the length of time that the test covers.
 func (t Test) Span() time.Duration { return max(t.AverageOver, t.Period) }
 
-// MaxCount returns the number of readings in a period, which is the largest count
-// that a test may ask for.
+// MaxCount returns the number of readings in a period, which is the largest valid Count.
 func MaxCount(period, interval time.Duration) int {
 	if interval <= 0 {
 		return 0
@@ -56,14 +56,14 @@ func MaxCount(period, interval time.Duration) int {
 	return int(period / interval)
 }
 
-// Ratio returns value / threshold, which orders tests by how hot they are: above
-// 1 the test holds.
+// Ratio returns value / threshold, which orders tests by how hot they are. The test holds
+// above 1.
 func Ratio(value, threshold float64) float64 { return value * inverse(threshold) }
 
 func inverse(threshold float64) float64 { return 1 / max(threshold, 1e-9) }
 
 // Validate returns every fault, each with the path of the configuration key and the allowed
-// values. Interval is the time between two readings.
+// values. interval is the time between two readings.
 func (t Test) Validate(at string, interval time.Duration) (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !finite(t.Threshold) || t.Threshold < 0 {

@@ -3,25 +3,24 @@
 
 package window
 
-// window is the running state of one test over the entries (head, last] of its
-// history.
+// window is the running state of one test over the entries (head, last] of its history.
 //
 // Invariants, which Verify checks:
-//   - head ≤ last and last − head ≤ len(ring): no entry of it is overwritten
-//   - headTick plus the steps of its entries is the tick of the newest one
-//   - readings, above, below and weighing are counts of its entries
-//   - weighted and weight are sums over its entries, apart from rounding, which is
+//   - head ≤ last and last − head ≤ len(ring): no entry of the window is overwritten
+//   - headTick plus the steps of the entries is the tick of the newest entry
+//   - readings, above, below and weighing are counts of the entries
+//   - weighted and weight are sums over the entries, apart from rounding errors, which are
 //     removed once per turn of the ring; both are 0 if weighing is 0
 type window struct {
 	head     uint64 // the newest entry before the window
 	headTick int64
 	readings int     // entries that are readings
 	above    int     // readings above the threshold
-	below    int     // readings below ReleaseBelow; 0 without it
+	below    int     // readings below ReleaseBelow; 0 if there is no ReleaseBelow
 	weighing int     // readings with a weight
 	weighted float64 // sum of value × weight
 	weight   float64 // sum of weights
-	ready    bool    // a mean has enough history, judged at the newest reading
+	ready    bool    // the mean has enough history, as of the newest reading
 }
 
 func (w *window) reset(head uint64, tick int64) { *w = window{head: head, headTick: tick} }
@@ -37,7 +36,7 @@ func (w *window) add(t *plannedTest, e entry) {
 	w.weight += weight
 }
 
-// count adds 1 or -1 to the counts that a reading belongs to.
+// count adds 1 or -1 to each count that includes the reading.
 func (w *window) count(t *plannedTest, e entry, by int) {
 	w.readings += by
 	if e.weight() > 0 {
@@ -70,7 +69,7 @@ func (w *window) pop(t *plannedTest, r *readings) {
 	}
 }
 
-// resum computes the sums anew, so that rounding errors never accumulate.
+// resum recomputes the sums, so that rounding errors do not accumulate.
 func (w *window) resum(r *readings) {
 	w.weighted, w.weight = 0, 0
 	for n := w.head + 1; n <= r.last; n++ {
@@ -94,8 +93,8 @@ func (w *window) advance(t *plannedTest, r *readings) {
 		w.ready = w.weighing > 0
 		return
 	}
-	// A mean starts at the reading nearest to its span before the newest one,
-	// and not before a break.
+	// A mean starts at the reading nearest to one span before the newest reading, but never
+	// before a break.
 	start := r.tick - t.span
 	for w.head < r.unbroken {
 		w.pop(t, r)
@@ -125,8 +124,8 @@ func (w *window) popThrough(t *plannedTest, r *readings, tick int64) {
 	}
 }
 
-// age removes entries from a period with an overdue next reading, so that the period moves
-// on without it.
+// age removes entries of a period whose next reading is overdue, so that the period moves
+// on.
 func (w *window) age(t *plannedTest, r *readings, now int64) {
 	if late := now - t.interval; late > r.at {
 		w.popThrough(t, r, floorDiv(late, t.tick)-t.span)
@@ -140,5 +139,5 @@ func (w *window) mean() float64 {
 	return max(0, w.weighted/w.weight)
 }
 
-// isFresh reports whether the newest reading is new enough to end a span at now.
+// isFresh reports whether the newest reading is new enough for a span that ends now.
 func (t *plannedTest) isFresh(r *readings, now int64) bool { return r.last > 0 && now-r.at <= t.fresh }

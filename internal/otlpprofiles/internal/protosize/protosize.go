@@ -1,23 +1,23 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package protosize computes how many bytes protobuf fields take when marshalled.
-// Field numbers are below 16, so that a tag is one byte.
+// Package protosize computes the marshalled size of protobuf fields. Field numbers must be
+// below 16, so that a tag is one byte.
 package protosize
 
 import "math/bits"
 
-// Upper bounds within a message of less than 2^28 bytes, with the tag.
+// Upper bounds of fields in a message of less than 2^28 bytes, including the tag.
 const (
 	MaxNumber = 11 // any varint
 	MaxIndex  = 5  // an index into a table
-	MaxLength = 5  // the length of a field
+	MaxLength = 5  // the tag and length of a string or message
 )
 
 // Varint returns the size of a number without a tag.
 func Varint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
-// Number returns the size of a number as a field, which is omitted if it is 0.
+// Number returns the size of a number field. The field is omitted if the number is 0.
 func Number(v uint64) int {
 	if v == 0 {
 		return 0
@@ -25,11 +25,11 @@ func Number(v uint64) int {
 	return 1 + Varint(v)
 }
 
-// Bytes returns the size of a field that holds size bytes: a string or a message.
+// Bytes returns the size of a string or message field with size bytes of content.
 func Bytes(size int) int { return 1 + Varint(uint64(size)) + size }
 
-// Packed returns the size of a field of numbers that take size bytes; it is omitted
-// if there are none.
+// Packed returns the size of a field of packed numbers with size bytes of content. The
+// field is omitted if it is empty.
 func Packed(size int) int {
 	if size == 0 {
 		return 0
