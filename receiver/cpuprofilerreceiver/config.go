@@ -36,30 +36,31 @@ type Config struct {
 	// RootPath is the folder where the host's root is mounted. /proc and the cgroup tree
 	// are read below it. Default /.
 	RootPath string `mapstructure:"root_path"`
-	// Targets selects the processes to sample. Empty means the whole host.
+	// Targets selects the processes to sample. If it is empty, the whole host is sampled.
 	Targets []processes.Target `mapstructure:"targets"`
 	// DiscoveryInterval is the interval at which globs are matched again and missing rights
-	// are tried again. Default 5s.
+	// are checked again. Default 5s.
 	DiscoveryInterval time.Duration `mapstructure:"discovery_interval"`
-	// RateConfig has the keys frequency and max_overhead of the sampler of running threads.
+	// RateConfig contains the keys frequency and max_overhead of the sampler of running
+	// threads.
 	oncpu.RateConfig `mapstructure:",squash"`
 	// MaxPerfEvents is the maximum number of perf event descriptors. Half of RLIMIT_NOFILE
 	// is a second bound. Default 4096.
 	MaxPerfEvents int `mapstructure:"max_perf_events"`
-	// KernelStacks is auto (when permitted), true (refuse to start without the
-	// right) or false. Default auto.
+	// KernelStacks is auto (sample if permitted), true (refuse to start without the right)
+	// or false. Default auto.
 	KernelStacks KernelStacks `mapstructure:"kernel_stacks"`
 	// Unwind is auto (copies of stacks, as large as needed), frame_pointer (by the kernel)
 	// or dwarf (copies of 16 KiB). Default auto.
 	Unwind Unwind `mapstructure:"unwind"`
-	// ThreadAttributes are the attributes that distinguish threads: thread.name, thread.id.
-	// Default [thread.name]. If it is empty, threads are not distinguished.
+	// ThreadAttributes lists the attributes that distinguish threads: thread.name,
+	// thread.id. Default [thread.name]. If it is empty, threads are not distinguished.
 	ThreadAttributes []string `mapstructure:"thread_attributes"`
-	// Languages selects the languages for which stacks of hot units show the functions of
-	// the program. All are true by default.
+	// Languages selects the languages whose functions appear in the stacks of hot units.
+	// All are true by default.
 	Languages languages.Enabled `mapstructure:"languages"`
-	// MaxMemory bounds the memory for processes, files and names. Half of it is held, the
-	// rest is left for garbage. Default 128MiB.
+	// MaxMemory bounds the memory for processes, files and names. One half can be in use.
+	// The other half is left for garbage. Default 128MiB.
 	MaxMemory bytesize.Size `mapstructure:"max_memory"`
 	// CPU samples running threads.
 	CPU oncpu.Config `mapstructure:"cpu"`
@@ -71,21 +72,21 @@ type Config struct {
 	Network configoptional.Optional[network.Config] `mapstructure:"network"`
 	// Dotnet receives the buffers of .NET services. It is absent by default.
 	Dotnet configoptional.Optional[dotnet.Config] `mapstructure:"dotnet"`
-	// PprofEndpoints are the endpoints to pull. They serve the profiles of net/http/pprof.
+	// PprofEndpoints lists the endpoints to pull profiles of net/http/pprof from.
 	PprofEndpoints []pprof.Config `mapstructure:"pprof_endpoints"`
 	// BufferSize is the size of each of the two buffers. The buffers of allocations have a
-	// sixteenth of it. Default 4MiB.
+	// sixteenth of this size. Default 4MiB.
 	BufferSize bytesize.Size `mapstructure:"buffer_size"`
 	// ExportInterval is the time between two exports. Default 5s.
 	ExportInterval time.Duration `mapstructure:"export_interval"`
-	// ExportTimeout is the deadline of one call of the next component. Default 5s.
+	// ExportTimeout is the deadline for one call of the next component. Default 5s.
 	ExportTimeout time.Duration `mapstructure:"export_timeout"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// KernelStacks selects whether the kernel's part of stacks is sampled.
+// KernelStacks selects whether the kernel part of stacks is sampled.
 type KernelStacks = attach.KernelStacks
 
 // The values of kernel_stacks.
@@ -95,7 +96,7 @@ const (
 	KernelStacksFalse = attach.KernelNever
 )
 
-// Unwind selects how the user's part of stacks is found.
+// Unwind selects how the user part of stacks is unwound.
 type Unwind string
 
 // The values of unwind.
@@ -105,8 +106,8 @@ const (
 	UnwindDwarf        Unwind = "dwarf"
 )
 
-// The bounds that Validate enforces. The export interval stays well below one hour, because
-// backends refuse profiles older than that.
+// The bounds that Validate enforces. The export interval is at most 10 minutes, because
+// backends refuse profiles that are older than one hour.
 const (
 	minMemory            = 16 * bytesize.MiB
 	maxMemory            = 64 * bytesize.GiB
@@ -142,16 +143,17 @@ func createDefaultConfig() *Config {
 	}
 }
 
-// goneKeys has the keys of earlier versions, each with the behaviour that replaces it.
+// goneKeys contains the keys of earlier versions, each with the behaviour that replaces the
+// key.
 var goneKeys = map[string]string{
 	"allocations::buffer_size": "its buffers have a sixteenth of buffer_size",
 	"stack_bytes":              "copies of stacks grow as programs need",
 }
 
 // Unmarshal accepts kernel_stacks as YAML's true and false, which are booleans and not
-// strings. It refuses a frequency with a fraction, which would be cut off silently. It
-// turns off the sampler of running threads if the configuration has only .NET services or
-// pprof endpoints.
+// strings. It refuses a fractional frequency, which would be truncated silently. It turns
+// off the sampler of running threads if the configuration only has .NET services or pprof
+// endpoints.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := cmp.Or(configlog.Gone(conf, goneKeys), configlog.Check(conf, *cfg)); err != nil {
 		return err
@@ -176,7 +178,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(cfg)
 }
 
-// Validate returns all faults, each with its key and the allowed values.
+// Validate returns all errors, each with its key and the allowed values.
 func (cfg *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -23,30 +23,30 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/waitreason"
 )
 
-// emitter takes batches from the buffers, builds profiles of them and passes them
-// to the next component, one at a time, on a goroutine of its own.
+// emitter takes batches from the buffers, builds profiles from them, and passes the
+// profiles to the next component. It emits one batch at a time, on its own goroutine.
 type emitter struct {
 	interval, timeout time.Duration
-	// patience is the time that Stop waits, beyond timeout, for a component that ignores
-	// its context.
+	// patience is the time that Stop waits, after timeout, for a component that ignores its
+	// context.
 	patience time.Duration
-	// sources are the buffers. The samplers without a buffer of their own share the first
+	// sources are the buffers to emit. Samplers without their own buffer share the first
 	// one.
 	sources []source
-	// full receives when a full batch waits to be taken.
+	// full receives a token when a full batch is ready to be taken.
 	full    chan struct{}
 	names   namer
 	builder *otlpprofiles.Builder
 	next    xconsumer.Profiles
 	obs     *receiverhelper.ObsReport
-	// record adds the counters to the telemetry.
+	// record adds the counters to the collector's telemetry.
 	record   func(context.Context)
 	counters *sampler.Counters
-	meter    *cputime.Meter // of naming samples of running threads and building their profiles
+	meter    *cputime.Meter // CPU time of naming samples of running threads and of building their profiles
 	logger   *zap.Logger
 
-	// cancel ends the current call. stop ends the loops. At its end each loop closes its
-	// channel, done or recorded.
+	// cancel ends the current call. stop ends the two loops. Each loop closes its channel
+	// when it ends, done or recorded.
 	ctx      context.Context
 	cancel   context.CancelFunc
 	stop     chan struct{}
@@ -54,26 +54,26 @@ type emitter struct {
 	recorded chan struct{}
 
 	failing bool                  // the last call failed
-	charged map[int]time.Duration // CPU time of processes when they were sampled last, by PID
+	charged map[int]time.Duration // CPU time of each process when it was last sampled, by PID
 }
 
-// namer resolves the addresses of a batch to names, until it releases them.
+// namer resolves the addresses of a batch to names. The names are valid until Release.
 type namer interface {
 	// Begin begins a batch.
 	Begin(batch *samples.Batch)
 	// Take runs work, which may call Name but must not change other data. Take returns an
-	// error if a file does not answer. The work then ended in the middle and may begin
+	// error if a file does not answer. In that case the work ended early and may be run
 	// again.
 	Take(work func()) error
 	// Name resolves the addresses of a process's stack.
 	Name(pid int, s *samples.Stack)
-	// Mark marks a stack as truncated or whole, by the names of its addresses.
+	// Mark marks a stack as truncated or whole, based on the names of its addresses.
 	Mark(s *samples.Stack)
 	// Release releases the names of a batch.
 	Release(batch *samples.Batch)
 }
 
-// noNames is the namer of sent samples, which have their names.
+// noNames is the namer for sent samples, which already have names.
 type noNames struct{}
 
 func (noNames) Begin(*samples.Batch)     {}
@@ -90,7 +90,7 @@ type source struct {
 	flush func()
 }
 
-// add registers a buffer, before Start.
+// add registers a buffer. It is called before Start.
 func (e *emitter) add(name string, b *buffer.Buffer, flush func()) {
 	e.sources = append(e.sources, source{name, b, flush})
 	b.OnFull(func() { token.Put(e.full) })
@@ -98,8 +98,8 @@ func (e *emitter) add(name string, b *buffer.Buffer, flush func()) {
 	b.OnLost(func(t *samples.Type) { e.counters.Samples(sampler.BufferFull, t.Sampler, 1) })
 }
 
-// Start implements sampler.Sampler, as do Stop and Record. The emitter starts before the
-// samplers and stops after them.
+// Start implements sampler.Sampler. The emitter starts before the samplers and stops after
+// them.
 func (e *emitter) Start(context.Context) error {
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.charged = make(map[int]time.Duration)
@@ -109,10 +109,10 @@ func (e *emitter) Start(context.Context) error {
 	return nil
 }
 
-// Stop emits the remaining samples and waits until the emitter has ended. Do not add
-// samples to the buffers any more. All calls together, including the current one, may take
-// the export timeout, but no longer than ctx. After that, Stop abandons the call and
-// returns an error. Otherwise the collector's shutdown might never end.
+// Stop emits the remaining samples and waits until the emitter has ended. Samplers must not
+// add samples any more. The remaining calls of the next component share one export timeout,
+// which ctx may shorten. If a call ignores that its context was cancelled, Stop abandons
+// the call and returns an error. Otherwise the shutdown of the collector might never end.
 func (e *emitter) Stop(ctx context.Context) error {
 	if e.stop == nil {
 		return nil
@@ -140,20 +140,20 @@ func (e *emitter) Stop(ctx context.Context) error {
 	}
 }
 
-// Record does nothing, because the emitter counts as it emits.
+// Record does nothing, because the emitter updates its counters when it emits.
 func (*emitter) Record(context.Context) {}
 
 const (
-	// stuckTimeout is the time that a component may take to notice that its context was
-	// cancelled, once the context of Shutdown has ended.
+	// stuckTimeout is the time that a component has to react to its cancelled context,
+	// after the context of Shutdown has ended.
 	stuckTimeout = 500 * time.Millisecond
-	// maxPatience is the longest wait for such a component after the export timeout. It
-	// applies if the context of Shutdown lasts longer.
+	// maxPatience is the longest wait for such a component after the export timeout, if the
+	// context of Shutdown lasts longer.
 	maxPatience = 10 * time.Second
 	// maxSettle is the longest wait for samplers before a batch is taken.
 	maxSettle = 250 * time.Millisecond
-	// maxRecordInterval is the maximum age of recorded counters, also if the export
-	// interval is longer.
+	// maxRecordInterval is the maximum time between two records of the counters. It applies
+	// if the export interval is longer.
 	maxRecordInterval = 5 * time.Second
 )
 
@@ -183,7 +183,7 @@ func (e *emitter) run() {
 }
 
 // recordNowAndThen records the counters. It runs on its own goroutine, so that losses are
-// visible while a call does not return.
+// visible even while a call blocks.
 func (e *emitter) recordNowAndThen() {
 	defer close(e.recorded)
 	tick := time.NewTicker(min(e.interval, maxRecordInterval))
@@ -198,7 +198,7 @@ func (e *emitter) recordNowAndThen() {
 	}
 }
 
-// emit emits one batch of each buffer that has any.
+// emit emits one batch of each buffer that has samples.
 func (e *emitter) emit() (any bool) {
 	for _, s := range e.sources {
 		any = e.emitOf(s.Buffer) || any
@@ -206,8 +206,8 @@ func (e *emitter) emit() (any bool) {
 	return any
 }
 
-// emitOf emits one batch, if there is any. If no time is left, emitOf only counts the
-// batch.
+// emitOf emits one batch, if the buffer has one. After the emitter was cancelled, emitOf
+// only counts the samples of the batch as lost.
 func (e *emitter) emitOf(b *buffer.Buffer) bool {
 	batch, ok := b.Take()
 	if !ok {
@@ -220,13 +220,13 @@ func (e *emitter) emitOf(b *buffer.Buffer) bool {
 	} else {
 		e.consume(batch)
 	}
-	// Done is called only now, so that the buffer counts as full until the call has
+	// Done is called after consume, so that the buffer counts as full until the call has
 	// returned.
 	b.Done()
 	return true
 }
 
-// consume passes a batch to the next component, in as many requests as needed.
+// consume passes a batch to the next component, in one or more requests.
 func (e *emitter) consume(batch *samples.Batch) {
 	begin := time.Now()
 	e.names.Begin(batch)
@@ -245,7 +245,7 @@ func (e *emitter) consume(batch *samples.Batch) {
 	failed, tried := 0, false
 	var failure error
 	for request, tally := range e.builder.Build(batch) {
-		spent += span.End() // the next component's time is not the sampler's
+		spent += span.End() // the next component's time does not count
 		events := 0
 		for typ, n := range tally {
 			left[typ] -= n
@@ -253,7 +253,7 @@ func (e *emitter) consume(batch *samples.Batch) {
 		}
 		outcome := sampler.Exported
 		if err := ctx.Err(); err != nil && tried {
-			outcome = sampler.Refused // no time left for it
+			outcome = sampler.Refused // no time is left for this request
 			if failure == nil {
 				failure = fmt.Errorf("emit a batch of %d samples within %v (export_timeout): %w", batch.Count(), e.timeout, err)
 			}
@@ -283,11 +283,12 @@ func (e *emitter) consume(batch *samples.Batch) {
 	e.log(failure, failed)
 }
 
-// maxCharged bounds the processes with a remembered CPU time.
+// maxCharged bounds the number of processes whose CPU time is remembered.
 const maxCharged = 1 << 14
 
-// charge adds the CPU time of each process to the batch, so that a profile has it beside
-// its samples. The time begins at the last charge, or at the process's start in this batch.
+// charge adds the CPU time of each process to the batch, so that a profile contains it next
+// to the samples. The time counts from the last charge, or from the start of the process if
+// it started within this batch.
 func (e *emitter) charge(batch *samples.Batch) {
 	if len(e.charged) > maxCharged {
 		clear(e.charged)
@@ -301,7 +302,7 @@ func (e *emitter) charge(batch *samples.Batch) {
 		read[pid] = true
 		used, err := cputime.OfProcess(pid)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		before, known := e.charged[pid]
 		e.charged[pid] = used
@@ -328,18 +329,18 @@ func startOf(r *samples.Resource) int64 {
 	return 0
 }
 
-// maxTakes bounds how often the naming of a batch begins again after a file did not answer.
-// After that, addresses without a name are emitted without one.
+// maxTakes bounds how often the naming of a batch is run again after a file did not answer.
+// After that, unresolved addresses are emitted without a name.
 const maxTakes = 8
 
-// resolve resolves the addresses of stacks. It marks truncated stacks afterwards, because
-// another stack may have found the name of a root. It returns the CPU time of both steps. A
-// file that does not answer only loses its own names.
+// resolve resolves the addresses of stacks. Then it marks truncated stacks, because another
+// stack may have provided the name of a root. It returns the CPU time of both steps. If a
+// file does not answer, only the names from this file are missing.
 func (e *emitter) resolve(batch *samples.Batch) (spent time.Duration) {
 	each := func(do func(pid int, s *samples.Stack)) time.Duration {
 		span := cputime.Begin()
 		for k := range batch.Keys() {
-			if !k.Type.Sent { // sent samples have their names
+			if !k.Type.Sent { // sent samples already have names
 				do(k.Resource.PID, k.Stack)
 			}
 		}
@@ -355,7 +356,7 @@ func (e *emitter) resolve(batch *samples.Batch) (spent time.Duration) {
 	return spent + each(func(_ int, s *samples.Stack) { e.names.Mark(s) })
 }
 
-// count returns the number of events with whole stacks, with truncated stacks, and of
+// count returns the number of events with whole stacks, with truncated stacks, and on
 // running threads.
 func count(batch *samples.Batch) (whole, truncated, running int) {
 	for k, events := range batch.Keys() {
@@ -371,7 +372,7 @@ func count(batch *samples.Batch) (whole, truncated, running int) {
 	return whole, truncated, running
 }
 
-// tallyOf counts a batch's events by type.
+// tallyOf counts the events of a batch by type.
 func tallyOf(batch *samples.Batch) otlpprofiles.Tally {
 	t := make(otlpprofiles.Tally)
 	for k, events := range batch.Keys() {
@@ -380,8 +381,8 @@ func tallyOf(batch *samples.Batch) otlpprofiles.Tally {
 	return t
 }
 
-// log logs when calls begin to fail and when they succeed again. It does not log each
-// failure, which would fill the log while a backend is down.
+// log logs when calls start to fail and when they succeed again. It does not log each
+// failure, because a backend that is down would fill the log.
 func (e *emitter) log(failure error, dropped int) {
 	switch {
 	case failure != nil && !e.failing:

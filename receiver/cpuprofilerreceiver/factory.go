@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cpuprofilerreceiver is the receiver `cpu_profiler`. It samples the code that runs
-// on the CPUs of a host, of cgroups or of processes. It resolves the addresses to names,
-// and emits OTLP profiles.
+// on the CPUs of a host, of cgroups or of processes. It resolves addresses to names and
+// emits OTLP profiles.
 //
-// The package has the configuration, the list of samplers, and the emitter that passes
-// their buffers to the next consumer. internal/sampler has one folder per sampler.
+// The package contains the configuration, the list of samplers, and the emitter that passes
+// their buffers to the next consumer. internal/sampler contains one folder per sampler.
 package cpuprofilerreceiver
 
 import (

@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// perfSamplers lists the samplers on perf events in the order of their start.
+// perfSamplers lists the samplers that use perf events, in the order in which they start.
 func perfSamplers(cfg *Config) []sampler.Factory {
 	return []sampler.Factory{
 		oncpu.Factory(cfg.CPU, cfg.RateConfig), offcpu.Factory(cfg.OffCPU),
@@ -25,8 +25,8 @@ func perfSamplers(cfg *Config) []sampler.Factory {
 	}
 }
 
-// addPerf adds the shared part of the samplers on perf events. It returns this part as the
-// namer of their samples.
+// addPerf adds the shared part of the samplers that use perf events. It returns this part
+// as the namer for their samples.
 func (p *profiler) addPerf(s *sampler.Shared) (namer, error) {
 	perf, err := sampler.NewPerf(p.cfg.perf(), s, p.meters)
 	if err != nil {
@@ -39,7 +39,7 @@ func (p *profiler) addPerf(s *sampler.Shared) (namer, error) {
 	})
 }
 
-// perf returns the common configuration of all samplers on perf events.
+// perf returns the common configuration of all samplers that use perf events.
 func (cfg *Config) perf() sampler.PerfConfig {
 	mode := map[Unwind]unwind.Mode{
 		UnwindAuto: unwind.CopiesWhereNeeded, UnwindFramePointer: unwind.FramePointers, UnwindDwarf: unwind.Copies,
@@ -48,7 +48,7 @@ func (cfg *Config) perf() sampler.PerfConfig {
 		MaxEvents: cfg.MaxPerfEvents, Kernel: cfg.KernelStacks, Unwind: mode[cfg.Unwind],
 		Languages: cfg.Languages,
 		MaxMemory: int64(cfg.MaxMemory),
-		// A third of max_overhead, of all CPUs together.
+		// Files may take a third of max_overhead, summed over all CPUs.
 		FileShare: float64(cfg.MaxOverhead) / 100 / 3 * float64(runtime.NumCPU()),
 	}
 }

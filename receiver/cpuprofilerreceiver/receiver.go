@@ -30,12 +30,12 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
-// samplers lists the samplers in the order of their start.
+// samplers lists the samplers in the order in which they start.
 func samplers(cfg *Config) []sampler.Factory {
 	return append(perfSamplers(cfg), pprof.Factory(cfg.PprofEndpoints), dotnet.Factory(cfg.Dotnet))
 }
 
-// profiler is the receiver. It has the samplers, their buffers and the emitter.
+// profiler is the receiver. It owns the samplers, their buffers and the emitter.
 type profiler struct {
 	cfg       *Config
 	settings  receiver.Settings
@@ -43,14 +43,14 @@ type profiler struct {
 	obs       *receiverhelper.ObsReport
 	telemetry *metadata.TelemetryBuilder
 	logger    *zap.Logger
-	// goos is the operating system. Tests may set another one.
+	// goos is the operating system. Tests can change it.
 	goos string
 
-	// parts are in the order of their start. These are the shared part of samplers on perf
+	// parts are in the order in which they start: the shared part of samplers that use perf
 	// events, the emitter, and the samplers.
 	parts []sampler.Sampler
 	// meters measure the CPU time of profiling. spent is the CPU time that was already
-	// added to the metric, by work.
+	// added to the metric, by kind of work.
 	meters *sampler.Meters
 	spent  map[string]time.Duration
 }
@@ -73,8 +73,8 @@ func newReceiver(set receiver.Settings, cfg *Config, next xconsumer.Profiles) (*
 	}, nil
 }
 
-// Start begins to sample. A missing permission is not an error, because it may be granted
-// later. Until then it is in the component's status.
+// Start starts sampling. A missing permission is not an error, because it may be granted
+// later. Until then, the component's status reports it.
 func (p *profiler) Start(ctx context.Context, host component.Host) error {
 	if effective, err := configlog.Map(p.cfg); err == nil {
 		p.logger.Debug("Continuous profiling configuration:", zap.Any("cpu_profiler", effective))
@@ -98,7 +98,7 @@ func (p *profiler) Start(ctx context.Context, host component.Host) error {
 }
 
 // enabled returns the samplers that are configured and available on this system. It logs
-// why the others are not.
+// why configured samplers are not available.
 func (p *profiler) enabled() (enabled []sampler.Factory) {
 	var unavailable []string
 	for _, f := range samplers(p.cfg) {
@@ -123,7 +123,8 @@ func (p *profiler) enabled() (enabled []sampler.Factory) {
 	return enabled
 }
 
-// build makes the parts. After an error, the parts made before it still have to be stopped.
+// build creates the parts. If it returns an error, the parts created before must still be
+// stopped.
 func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sampler.HostInfo) error {
 	counters := &sampler.Counters{TelemetryBuilder: p.telemetry}
 	status := &sampler.Status{Host: host}
@@ -145,7 +146,7 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 	emitter := p.newEmitter(counters, names)
 	p.parts = append(p.parts, emitter)
 	main := buffer.New(int(p.cfg.BufferSize), buffer.SystemClock{})
-	main.ReadUpTo(buffer.Idle) // until a sampler reads
+	main.ReadUpTo(buffer.Idle) // until a sampler reads records
 	emitter.add("samples", main, nil)
 
 	shared.Buffer, shared.BufferSize, shared.AddBuffer = main, int(p.cfg.BufferSize), emitter.add
@@ -209,8 +210,8 @@ func (p *profiler) record(ctx context.Context) {
 }
 
 // Shutdown stops sampling, emits the remaining samples, and waits. If a component does not
-// return within export_timeout, its context is cancelled. If it still does not return,
-// Shutdown waits as long as ctx lasts, but at most maxPatience beyond the timeout.
+// return within export_timeout, its context is cancelled. If the component still does not
+// return, Shutdown waits until ctx ends, but at most maxPatience longer.
 func (p *profiler) Shutdown(ctx context.Context) (err error) {
 	for _, part := range slices.Backward(p.parts) {
 		err = errors.Join(err, part.Stop(ctx))
@@ -220,7 +221,7 @@ func (p *profiler) Shutdown(ctx context.Context) (err error) {
 	return err
 }
 
-// hotUnits returns the hot_units extension of a host, or nil without one.
+// hotUnits returns the hot_units extension of a host, or nil if there is none.
 func hotUnits(host component.Host, log *zap.Logger) *hotunitsextension.HotUnits {
 	if host == nil {
 		return nil

@@ -19,14 +19,14 @@ import (
 
 // Config is the configuration of the receiver `hot_units`.
 type Config struct {
-	// Events are the names of the events that become log records. The default is all.
+	// Events lists the names of the events to emit as log records. The default is all.
 	Events []string `mapstructure:"events"`
-	// CollectionInterval is the time between two emissions of readings. Default 10s.
+	// CollectionInterval is the interval at which readings are emitted. Default 10s.
 	CollectionInterval time.Duration `mapstructure:"collection_interval"`
-	// MaxUnits is the maximum number of units with readings. The units nearest to a
-	// threshold come first. Default 1000.
+	// MaxUnits is the maximum number of units whose readings are emitted. Units nearest to
+	// a threshold come first. Default 1000.
 	MaxUnits int `mapstructure:"max_units"`
-	// ExportTimeout is the deadline of one call of the next component. Default 5s.
+	// ExportTimeout is the deadline for one call of the next component. Default 5s.
 	ExportTimeout time.Duration `mapstructure:"export_timeout"`
 
 	metadata.MetricsBuilderConfig `mapstructure:",squash"`
@@ -54,8 +54,8 @@ func createDefaultConfig() *Config {
 	}
 }
 
-// Unmarshal replaces the default list of events. Otherwise default items would remain
-// behind the items of a shorter list.
+// Unmarshal clears the default list of events. Otherwise its items would remain after the
+// items of a shorter list.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if conf.IsSet("events") {
 		cfg.Events = nil
@@ -63,7 +63,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	return configlog.Unmarshal(conf, cfg)
 }
 
-// Validate reports all faults, each with its key and the allowed values.
+// Validate returns all errors, each with its key and the allowed values.
 func (cfg *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

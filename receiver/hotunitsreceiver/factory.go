@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hotunitsreceiver is the receiver `hot_units`. It puts the data that components
-// publish in the extension `hot_units` into pipelines, events as log records and readings
-// as metrics. The two signals share only their configuration.
+// Package hotunitsreceiver is the receiver `hot_units`. It emits the data that components
+// publish in the extension `hot_units`: events as log records, and readings as metrics. The
+// two signals share only their configuration.
 package hotunitsreceiver
 
 import (

@@ -19,14 +19,14 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver/internal/metadata"
 )
 
-// maxBatch bounds the events of one call of the next component.
+// maxBatch bounds the number of events per call of the next component.
 const maxBatch = 256
 
 // logs emits events as log records.
 type logs struct {
 	worker
 	version string
-	wanted  []string // names of events
+	wanted  []string // names of the wanted events
 	next    consumer.Logs
 	events  *hotunitsextension.Subscription
 }
@@ -39,7 +39,7 @@ func newLogs(set receiver.Settings, cfg *Config, next consumer.Logs) (*logs, err
 	return &logs{worker: w, version: set.BuildInfo.Version, wanted: cfg.Events, next: next}, nil
 }
 
-// Start subscribes to events.
+// Start subscribes to the wanted events.
 func (l *logs) Start(_ context.Context, host component.Host) error {
 	hot := l.find(host)
 	if hot == nil {
@@ -50,7 +50,7 @@ func (l *logs) Start(_ context.Context, host component.Host) error {
 	return nil
 }
 
-// run emits events as they arrive, and the waiting events at the end.
+// run emits events as they arrive. At the end, it emits the events that are still waiting.
 func (l *logs) run() {
 	var batch []hotunitsextension.Event
 	for {
@@ -69,7 +69,7 @@ func (l *logs) run() {
 	}
 }
 
-// take adds the waiting events, up to maxBatch.
+// take adds waiting events to a batch, up to maxBatch.
 func (l *logs) take(batch []hotunitsextension.Event) []hotunitsextension.Event {
 	for len(batch) < maxBatch {
 		select {
@@ -90,7 +90,7 @@ func (l *logs) emit(batch []hotunitsextension.Event) {
 	l.obs.EndLogsOp(ctx, metadata.Type.String(), n, err)
 }
 
-// records returns the log records of events. Adjacent events with equal resources share one
+// records returns the log records for events. Adjacent events with equal resources share a
 // resource.
 func (l *logs) records(batch []hotunitsextension.Event, now time.Time) plog.Logs {
 	ld := plog.NewLogs()

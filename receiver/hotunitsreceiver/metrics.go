@@ -28,12 +28,12 @@ type metrics struct {
 	telemetry *metadata.TelemetryBuilder
 	hot       *hotunitsextension.HotUnits
 
-	used map[string]used // of the units of the last readings
-	cut  int             // units, at the last readings
+	used map[string]used // of the units in the last readings
+	cut  int             // number of units cut from the last readings
 }
 
-// used is the CPU time that a unit had used at a time, and the time at which its memory was
-// read.
+// used is the CPU time that a unit had used at the time at. memory is the time at which the
+// unit's memory was read.
 type used struct {
 	seconds float64
 	at      time.Time
@@ -55,7 +55,7 @@ func newMetrics(set receiver.Settings, cfg *Config, next consumer.Metrics) (*met
 	}, nil
 }
 
-// Start begins to emit readings at each interval.
+// Start starts emitting readings at each interval.
 func (m *metrics) Start(_ context.Context, host component.Host) error {
 	if m.hot = m.find(host); m.hot != nil {
 		m.start(m.run)
@@ -89,7 +89,7 @@ func (m *metrics) emit() {
 	m.obs.EndMetricsOp(ctx, metadata.Type.String(), n, err)
 }
 
-// countCut counts the units without readings. It logs once per episode.
+// countCut counts units whose readings were cut. It logs once per episode.
 func (m *metrics) countCut(cut int) {
 	if cut > 0 {
 		m.telemetry.HotUnitsReadingsCut.Add(context.Background(), int64(cut))
@@ -100,7 +100,7 @@ func (m *metrics) countCut(cut int) {
 	m.cut = cut
 }
 
-// metrics returns the data points of readings, with a resource for each unit.
+// metrics returns the data points for readings, with one resource per unit.
 func (m *metrics) metrics(readings []hotunitsextension.UnitReadings) pmetric.Metrics {
 	now := make(map[string]used, len(m.used))
 	for _, r := range readings {
@@ -140,7 +140,7 @@ func (m *metrics) metrics(readings []hotunitsextension.UnitReadings) pmetric.Met
 	return m.builder.Emit()
 }
 
-// Shutdown stops the readings.
+// Shutdown stops emitting readings.
 func (m *metrics) Shutdown(ctx context.Context) error {
 	defer m.telemetry.Shutdown()
 	return m.worker.Shutdown(ctx)

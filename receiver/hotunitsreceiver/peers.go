@@ -10,8 +10,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver/internal/metadata"
 )
 
-// emitPeers adds the data points of a unit's peers. Adjacent peers with one start share a
-// resource, because the builder sets the start of all points of one resource.
+// emitPeers adds the data points of a unit's peers. Adjacent peers with the same start
+// share a resource, because the builder sets one start for all points of a resource.
 func (m *metrics) emitPeers(r hotunitsextension.UnitReadings, now pcommon.Timestamp, resource pcommon.Resource) {
 	for i, p := range r.Peers {
 		m.recordPeer(r.Unit, p, now)
@@ -41,8 +41,8 @@ func (m *metrics) recordPeer(unit string, p hotunitsextension.PeerReading, now p
 	}
 }
 
-// peerAttributes returns the attributes that identify a peer. The sum of other peers has no
-// attributes.
+// peerAttributes returns the attributes that identify a peer. The sum of all other peers
+// has no attributes.
 func peerAttributes(p hotunitsextension.PeerReading) []metadata.MetricAttributeOption {
 	if !p.Address.IsValid() {
 		return nil

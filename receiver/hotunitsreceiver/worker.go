@@ -18,29 +18,30 @@ import (
 )
 
 const (
-	// patience is the time that Shutdown waits, in addition to export_timeout, for a
-	// component that ignores its context.
+	// patience is the time that Shutdown waits, after export_timeout, for a component that
+	// ignores its context.
 	patience = 5 * time.Second
 
-	// failEpisode is the minimum time without a failed call before one is logged again.
+	// failEpisode is the minimum time without a failed call before the next failure is
+	// logged.
 	failEpisode = time.Minute
 )
 
-// worker is the common part of both signals. It is a goroutine that calls the next
-// component, one call at a time, each with a deadline.
+// worker is the common part of both signals. Its goroutine calls the next component, one
+// call at a time. Each call has a deadline.
 type worker struct {
 	id      component.ID
 	log     *zap.Logger
 	obs     *receiverhelper.ObsReport
 	timeout time.Duration
 
-	stop    chan struct{} // nil: it was not started; closed by Shutdown
+	stop    chan struct{} // nil if the worker was not started; Shutdown closes it
 	stopped bool
 	done    chan struct{} // closed when the goroutine ends
 	ctx     context.Context
 	cancel  context.CancelFunc
 
-	failed time.Time // the last call that failed
+	failed time.Time // time of the last failed call
 }
 
 func newWorker(set receiver.Settings, cfg *Config) (worker, error) {
@@ -50,8 +51,8 @@ func newWorker(set receiver.Settings, cfg *Config) (worker, error) {
 	return worker{id: set.ID, log: set.Logger, obs: obs, timeout: cfg.ExportTimeout}, err
 }
 
-// find returns the extension. Without it the receiver has no data. This is logged and set
-// as the component's status.
+// find returns the extension. Without the extension, the receiver has no data. find then
+// logs this and sets the component's status.
 func (w *worker) find(host component.Host) *hotunitsextension.HotUnits {
 	hot := hotunitsextension.Find(host, w.log)
 	if hot == nil {
@@ -62,7 +63,7 @@ func (w *worker) find(host component.Host) *hotunitsextension.HotUnits {
 	return hot
 }
 
-// start runs a loop until Shutdown.
+// start runs loop on a goroutine until Shutdown.
 func (w *worker) start(loop func()) {
 	w.stop, w.done = make(chan struct{}), make(chan struct{})
 	w.ctx, w.cancel = context.WithCancel(context.Background())
@@ -72,8 +73,8 @@ func (w *worker) start(loop func()) {
 	}()
 }
 
-// Shutdown ends the loop, which emits the waiting data, and waits for it. If the next
-// component does not return within export_timeout and five seconds, Shutdown abandons the
+// Shutdown ends the loop, which emits the waiting data first, and waits for it. If the next
+// component does not return within export_timeout plus five seconds, Shutdown abandons the
 // call.
 func (w *worker) Shutdown(ctx context.Context) error {
 	if w.stop == nil || w.stopped {
@@ -96,7 +97,7 @@ func (w *worker) Shutdown(ctx context.Context) error {
 	}
 }
 
-// call calls the next component with the deadline. It logs a failure once per episode. Data
+// call calls the next component with a deadline. It logs a failure once per episode. Data
 // that the next component refuses is lost.
 func (w *worker) call(what string, n int, consume func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(w.ctx, w.timeout)

@@ -17,20 +17,21 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// attachments holds the perf events of one session, by target. It belongs to one goroutine.
+// attachments contains the perf events of one session, by target. It belongs to one
+// goroutine.
 type attachments struct {
 	host    *perfevent.Attachment
 	cgroups map[string]attachedCgroup // by directory
-	// processes also have their start time in the key, because a pid may belong to another
-	// process later.
+	// processes is keyed by pid and start time, because a pid may later belong to another
+	// process.
 	processes map[procfs.Process]*perfevent.Attachment
-	// captures are the times during which the attachments sample.
+	// captures contains the times during which the attachments sample.
 	captures map[*perfevent.Attachment]*samples.Capture
 	now      func() int64 // CLOCK_MONOTONIC
 }
 
-// attachedCgroup is a cgroup and its directory. A cgroup that is removed and created again
-// under the same name has another directory.
+// attachedCgroup is an attached cgroup and its directory. If a cgroup is removed and
+// created again with the same name, it has another directory.
 type attachedCgroup struct {
 	*perfevent.Attachment
 	directory os.FileInfo
@@ -55,7 +56,7 @@ func (a *attachments) began(t *perfevent.Attachment, from int64) {
 	a.captures[t] = &samples.Capture{From: from}
 }
 
-// renew ends all captures and begins others.
+// renew ends all captures and begins new ones.
 func (a *attachments) renew() {
 	now := a.now()
 	for t, c := range a.captures {
@@ -80,14 +81,14 @@ func (a *attachments) count() int {
 	return n
 }
 
-// apply makes attachments match a plan. It returns the detached attachments, and the
-// targets that still exist but could not be attached. err is an error of detaching.
+// apply changes the attachments to match a plan. It returns the detached attachments, and
+// the targets that still exist but could not be attached. err is an error from detaching.
 func (a *attachments) apply(session *perfevent.Session, plan Plan) (gone []*perfevent.Attachment, leftOut []LeftOut, err error) {
 	gone, err = a.detach(plan)
 	return gone, a.attach(session, plan), err
 }
 
-// detach detaches the targets that are not in the plan.
+// detach detaches targets that are not in the plan.
 func (a *attachments) detach(plan Plan) (gone []*perfevent.Attachment, err error) {
 	var errs []error
 	end := func(t *perfevent.Attachment) {
@@ -122,12 +123,12 @@ func (a *attachments) detach(plan Plan) (gone []*perfevent.Attachment, err error
 	return gone, errors.Join(errs...)
 }
 
-// attach attaches the new targets of the plan. It returns the targets that still exist but
+// attach attaches new targets of the plan. It returns the targets that still exist but
 // could not be attached.
 func (a *attachments) attach(session *perfevent.Session, plan Plan) (leftOut []LeftOut) {
 	failed := func(what string, err error) {
 		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone)
-		if !gone { // else the next search finds out
+		if !gone { // otherwise the next search notices it
 			leftOut = append(leftOut, LeftOut{What: what, Reason: err.Error()})
 		}
 	}

@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// IdleWait is the longest wait for records if records wake the reader only when a ring
-	// is a quarter full.
+	// IdleWait is the longest wait for records, for samplers whose records wake the reader
+	// only when a ring is a quarter full.
 	IdleWait = time.Second / 4
-	// SettleWait is the time between two looks at programs that are being started.
+	// SettleWait is the time between two checks of programs that are still starting.
 	SettleWait = 2 * time.Millisecond
 )
 
-// KernelLost returns the events that the kernel has lost.
+// KernelLost returns the number of events that the kernel has lost.
 func KernelLost(s perfevent.Stats) uint64 { return s.Lost + s.LostSamples + s.Corrupt }
 
 // Sink is the part of the buffer that every sampler uses.
 type Sink interface {
-	// ReadUpTo sets the time before which all samples have been added. It is buffer.Idle
-	// without a session.
+	// ReadUpTo sets the time before which all samples have been added. The time is
+	// buffer.Idle without a session.
 	ReadUpTo(time int64)
 	// KernelLost adds n to the events of a type's sampler that the kernel lost.
 	KernelLost(t *samples.Type, n uint64)
@@ -40,8 +40,8 @@ type Sink interface {
 	Batch() uint64
 }
 
-// NextBatch notifies the table when the buffer has changed to another batch, and reports
-// whether it has.
+// NextBatch reports whether the buffer has changed to another batch since the last call. If
+// so, it notifies the table.
 func (l *Loop) NextBatch() bool {
 	n := l.sink.Batch()
 	if n == l.batch {
@@ -57,8 +57,8 @@ func (l *Loop) Follow(rec *perfevent.Record) {
 	table := l.cfg.Table
 	switch rec.Type {
 	case perfevent.TypeFork:
-		// Without the records of the whole host a child process is not sampled, and no
-		// record would report its end.
+		// Without records of the whole host, a child process is not sampled, and its end is
+		// not recorded.
 		if l.options.HostWide || rec.Task.PID == rec.Task.PPID {
 			table.Fork(rec.Task.PID, rec.Task.PPID, rec.Task.TID, rec.Task.PTID)
 		}
@@ -90,12 +90,12 @@ func (l *Loop) Capture(of *perfevent.Attachment) *samples.Capture {
 	return l.capture
 }
 
-// Means reports whether a process is a target, if events also see other processes.
+// Means reports whether a process is a target. Events may also record other processes.
 func (l *Loop) Means(pid int, cgroup string) bool {
 	return l.last.Plan.Mode != ModeFilter || l.last.Only == nil || l.last.Only(pid, cgroup)
 }
 
-// PeriodChanged is called after the period of the samples changed.
+// PeriodChanged is called after the sampling period changed.
 func (l *Loop) PeriodChanged() {
 	l.before = new(samples.Capture)
 	l.before.End(l.cfg.Now())
@@ -115,8 +115,8 @@ func (l *Loop) Thread(rec *perfevent.Record) (t samples.Thread) {
 	return t
 }
 
-// Count adds the losses of the session since the last call. It returns the counters of the
-// last call.
+// Count adds the session's losses since the last call. It returns the counters of the last
+// call.
 func (l *Loop) Count(now perfevent.Stats) (before perfevent.Stats) {
 	before, l.stats = l.stats, now
 	if n := l.cfg.Lost(now) - l.cfg.Lost(before); n > 0 {
@@ -128,10 +128,10 @@ func (l *Loop) Count(now perfevent.Stats) (before perfevent.Stats) {
 	return before
 }
 
-// ReadUpTo counts losses and then sets the time before which all samples have been read. If
-// the kernel may still report a loss before that time, it does not set the time, and again
-// is true. The caller then reads the rings again soon. ReadUpTo returns the counters of the
-// last call.
+// ReadUpTo counts losses, and sets the time before which all samples have been read. If the
+// kernel may still report a loss before that time, ReadUpTo does not set the time and again
+// is true. The caller must then read the rings again soon. before contains the counters of
+// the last call.
 func (l *Loop) ReadUpTo(session *perfevent.Session, now perfevent.Stats, time int64) (before perfevent.Stats, again bool) {
 	before = l.Count(now)
 	if session.LossPending() {
@@ -150,7 +150,7 @@ func (l *Loop) LostRecords() uint64 { return l.lostRecords.Load() }
 // Pause pauses sampling in the kernel.
 func (l *Loop) Pause(session *perfevent.Session) {
 	if err := session.Pause(); err != nil {
-		// If pausing fails, samples are dropped at a greater cost.
+		// If pausing fails, samples are still dropped, but at a higher cost.
 		l.cfg.Logger.Warn("pausing sampling failed", zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))
 	}
 	l.attached.end()
@@ -166,8 +166,8 @@ func (l *Loop) Resume(session *perfevent.Session) {
 	l.Interrupted()
 }
 
-// Copy changes how many bytes of each stack a session copies, and returns the number that
-// the session copies now.
+// Copy changes the number of bytes of each stack that a session copies. It returns the
+// number of bytes that are copied from now on.
 func (l *Loop) Copy(session *perfevent.Session, bytes int) int {
 	copied, err := session.SetUserStack(bytes)
 	if err != nil {
@@ -178,15 +178,16 @@ func (l *Loop) Copy(session *perfevent.Session, bytes int) int {
 	return copied
 }
 
-// Interrupted is called after sampling events were off for a moment. Without events for the
-// whole host, these events also record mappings.
+// Interrupted is called after sampling events were briefly off. Unless the session is
+// host-wide, these events also record mappings.
 func (l *Loop) Interrupted() {
 	if !l.options.HostWide {
 		l.cfg.Table.AfterLoss()
 	}
 }
 
-// failed logs that looking for targets failed, once per failure.
+// failed logs that the search for targets failed. It logs the same failure only once in a
+// row.
 func (l *Loop) failed(err error) {
 	if text := err.Error(); text != l.failure {
 		l.failure = text
@@ -195,10 +196,10 @@ func (l *Loop) failed(err error) {
 	}
 }
 
-// Report logs targets that are left out and reports whether any target is sampled. It calls
-// refused with the reason when sampling is impossible, and with nil when it is possible
-// again. It calls started with the targets left out when sampling starts. It repeats a log
-// line or a call only after a change.
+// Report logs targets that are left out, and reports whether targets can be sampled. It
+// calls refused with the reason when sampling becomes impossible, and with nil when it is
+// possible again. It calls started with the left-out targets when sampling starts. Log
+// lines and calls are repeated only after a change.
 func (l *Loop) Report(f *Found, refused func(error), started func(leftOut []string)) bool {
 	why := ""
 	if f.Err != nil {
@@ -233,8 +234,8 @@ func (l *Loop) Report(f *Found, refused func(error), started func(leftOut []stri
 	return true
 }
 
-// PrepareStacks prepares the processes of f for unwinding. Without a target it forgets
-// whether copies are needed, because the next target may be another program.
+// PrepareStacks prepares the processes of f for unwinding. If there is no target, it
+// forgets whether copies are needed, because the next target may be another program.
 func (l *Loop) PrepareStacks(f *Found) {
 	if f.Err == nil && f.Plan.Mode == ModeNone {
 		l.cfg.Stacks.Forget()
@@ -244,7 +245,7 @@ func (l *Loop) PrepareStacks(f *Found) {
 	}
 }
 
-// maxListed is the most names that a log line shows.
+// maxListed is the maximum number of items that a log line shows.
 const maxListed = 10
 
 // Listed shortens a list for a log line.

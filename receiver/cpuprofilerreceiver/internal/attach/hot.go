@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// HotFinder finds the targets of a TargetFinder that are hot.
+// HotFinder finds the hot targets of a TargetFinder.
 type HotFinder struct {
 	hot     *hotunitsextension.HotUnits
 	known   processes.Config
@@ -23,8 +23,8 @@ type HotFinder struct {
 	missing bool
 }
 
-// NewHotFinder returns a finder of hot targets. targets may be nil if Find is not called.
-// With missing, Find searches for missing targets even if no unit is hot.
+// NewHotFinder returns a finder for hot targets. targets may be nil if Find is not called.
+// If missing is set, Find searches for missing targets even if no unit is hot.
 func NewHotFinder(hot *hotunitsextension.HotUnits, known processes.Config, targets *TargetFinder, missing bool) *HotFinder {
 	return &HotFinder{hot: hot, known: known, targets: targets, missing: missing}
 }
@@ -41,8 +41,8 @@ func (f *HotFinder) Find(ctx context.Context, hostWide bool) (Finding, error) {
 	return found, err
 }
 
-// Groups returns the cgroups that are hot, and the start times, by pid, of the
-// processes that are hot by themselves.
+// Groups returns the hot cgroups. For processes that are hot without a known cgroup, pids
+// maps the pid to the start time.
 func (f *HotFinder) Groups() (units []cgroup.Group, pids map[int]uint64) {
 	pids = make(map[int]uint64)
 	for _, u := range f.hot.Hot() {
@@ -66,7 +66,7 @@ func (f *HotFinder) Groups() (units []cgroup.Group, pids map[int]uint64) {
 	return units, pids
 }
 
-// Processes returns the processes with these pids, except where the pid now belongs to
+// Processes returns the processes with these pids. It leaves out a pid that now belongs to
 // another process.
 func (f *HotFinder) Processes(ctx context.Context, pids map[int]uint64) (among []processes.Match, err error) {
 	if len(pids) == 0 {
@@ -77,7 +77,7 @@ func (f *HotFinder) Processes(ctx context.Context, pids map[int]uint64) (among [
 		targets = append(targets, processes.Target{PID: pid})
 	}
 	cfg := f.known
-	// The collector itself is not among the targets.
+	// A target with a pid also matches the collector itself.
 	if cfg.Wanted, err = processes.NewMatcher(targets, os.Getpid()); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (f *HotFinder) Processes(ctx context.Context, pids map[int]uint64) (among [
 	return among, err
 }
 
-// only returns a filter that passes hot processes, for events that see every
+// only returns a filter that accepts hot processes. It is for events that record every
 // process on their CPU.
 func only(units []cgroup.Group, among []processes.Match) func(pid int, path string) bool {
 	pids := make(map[int]bool, len(among))

@@ -5,16 +5,16 @@ package attach
 
 import "github.com/hotprofile/hotprofile/internal/perfevent"
 
-// KernelStacks selects whether the kernel's part of stacks is sampled.
+// KernelStacks selects whether the kernel part of stacks is sampled.
 type KernelStacks string
 
 // The values of KernelStacks.
 const (
-	// KernelAuto samples the kernel's part if permitted.
+	// KernelAuto samples the kernel part if permitted.
 	KernelAuto KernelStacks = "auto"
-	// KernelDemanded makes Start fail without the right.
+	// KernelDemanded makes Start fail if the kernel part is not permitted.
 	KernelDemanded KernelStacks = "true"
-	// KernelNever does not sample the kernel's part. If permitted, time in the kernel is
+	// KernelNever does not sample the kernel part. If permitted, time in the kernel is
 	// attributed to the function that called the kernel.
 	KernelNever KernelStacks = "false"
 )

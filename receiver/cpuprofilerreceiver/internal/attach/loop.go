@@ -40,24 +40,25 @@ type Config struct {
 	// Type is the sampler's type of samples.
 	Type   *samples.Type
 	Finder Finder
-	// Changed makes the Finder search at once, in addition to every DiscoveryInterval. May
-	// be nil.
+	// Changed triggers a search at once, in addition to the search at every
+	// DiscoveryInterval. It may be nil.
 	Changed <-chan struct{}
-	// Unwatch stops the notifications of Changed. May be nil.
+	// Unwatch stops the notifications on Changed. It may be nil.
 	Unwatch           func()
 	DiscoveryInterval time.Duration
 	// Missing logs missing targets. It is nil if another sampler logs them.
 	Missing *Missing
-	// Table has the processes. Only the reading goroutine uses it.
+	// Table contains the processes. Only the reading goroutine uses it.
 	Table *processes.Table
 	// MaxEvents bounds the perf event descriptors.
 	MaxEvents int
 	Kernel    KernelStacks
-	// Stacks unwinds the stacks of samples, only on the reading goroutine. If it is nil,
-	// the kernel unwinds by frame pointers.
+	// Stacks unwinds the stacks of samples. Only the reading goroutine uses it. If it is
+	// nil, the kernel unwinds stacks by frame pointers.
 	Stacks *unwind.Stacks
-	// Languages walks interpreted frames. It is nil if they are not walked. Runner then
-	// watches the reading goroutine, which may wait for the memory of a process.
+	// Languages walks interpreted frames. If it is nil, these frames are not walked. With
+	// Languages, Runner watches the reading goroutine, because reading the memory of a
+	// process may block.
 	Languages *languages.Walker
 	Runner    *deadline.Runner
 	// ThreadName and ThreadID select the attributes that distinguish threads.
@@ -68,31 +69,30 @@ type Config struct {
 	// Switches reports whether the sampler samples context switches.
 	Switches bool
 	// Tracepoints is the number of tracepoint events per target and CPU. Everywhere is the
-	// number of additional events per CPU. Both are 0 if the sampler does not sample
-	// tracepoints.
+	// number of additional events per CPU. Both are 0 if the sampler uses no tracepoints.
 	Tracepoints, Everywhere int
-	// Lost returns the number of events that the kernel has lost by its counters.
+	// Lost returns the number of lost events from the kernel's counters.
 	Lost   func(perfevent.Stats) uint64
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
-	// Probe finds the rights of the process. It is perfevent.Probe except in tests.
+	// Probe determines the rights of the collector. It is perfevent.Probe except in tests.
 	Probe func() perfevent.Rights
 }
 
-// Reader is a sampler's part in a session. Only the Loop's reading goroutine
-// calls it.
+// Reader is the part of a session that differs between samplers. Only the Loop's reading
+// goroutine calls it.
 type Reader interface {
-	// Options returns the session's options for f. The Loop sets CPUs, HostWide and
-	// MaxDescriptors.
+	// Options returns the session options for f. The Loop then sets SplitSwitches, CPUs,
+	// HostWide and MaxDescriptors.
 	Options(f *Found) perfevent.Options
-	// Begin is called with a session that was just opened. It clears the state of the
-	// previous session.
+	// Begin is called with each newly opened session. It clears the state of the previous
+	// session.
 	Begin(session *perfevent.Session)
-	// Attached is called after f was attached. gone are attachments that have been
+	// Attached is called after f was attached. gone lists the attachments that were
 	// detached.
 	Attached(f *Found, gone []*perfevent.Attachment)
-	// Turn waits for records and reads them. An error ends the session.
+	// Turn waits for records and reads them. If it returns an error, the session ends.
 	Turn(ctx context.Context, session *perfevent.Session) error
 	// End reads the remaining records before the session is closed.
 	End(session *perfevent.Session)
@@ -100,9 +100,9 @@ type Reader interface {
 	Report(f *Found)
 }
 
-// Loop samples the targets that a Finder finds. It has the common code of Readers:
+// Loop samples the targets that a Finder finds. It contains the code that Readers share:
 // following processes, counting losses, pausing and reporting. Only the reading goroutine
-// calls its methods, except the methods that are documented as safe for concurrent use.
+// calls its methods, except where a method is documented as safe for concurrent use.
 type Loop struct {
 	cfg    Config
 	sink   Sink
@@ -124,19 +124,19 @@ type Loop struct {
 	// Only the reading goroutine uses the fields below.
 
 	attached *attachments
-	// capture is the capture of the attachment in the field of. before is the capture of
-	// samples from before the last change of the period. Such samples have no attachment.
+	// capture is the capture of the attachment in the field of. before is the capture for
+	// samples that precede the last change of the period. Such samples have no attachment.
 	of              *perfevent.Attachment
 	capture, before *samples.Capture
-	options         perfevent.Options // of the session
-	last            Found             // that succeeded
-	stats           perfevent.Stats   // of the session, as counted already
+	options         perfevent.Options // options of the session
+	last            Found             // result of the last search that did not fail
+	stats           perfevent.Stats   // counters of the session that were already added
 	losses          *Losses
-	batch           uint64 // that the table knows of
-	failure         string // that was logged
-	leftOut         string // that was logged
-	refused         string // that was logged
-	started         bool   // was reported
+	batch           uint64 // number of batches when the table was last notified
+	failure         string // last logged failure of a search
+	leftOut         string // last logged targets that were left out
+	refused         string // last logged reason why sampling is impossible
+	started         bool   // the start of sampling was reported
 }
 
 // NewLoop returns a Loop that has not started.
@@ -147,14 +147,14 @@ func NewLoop(cfg Config, sink Sink, reader Reader) *Loop {
 	}
 }
 
-// Start begins with the current rights. A missing right is logged and tried again. It is
-// not an error, because other samplers continue.
+// Start starts the loop with the current rights. A missing right is logged and checked
+// again later. It is not an error, because other samplers continue.
 func (l *Loop) Start(context.Context) error {
 	l.Begin(l.cfg.Probe())
 	return nil
 }
 
-// Begin starts the goroutines with the given rights.
+// Begin starts the loop's goroutines with the given rights.
 func (l *Loop) Begin(rights perfevent.Rights) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
@@ -173,8 +173,7 @@ func (l *Loop) Begin(rights perfevent.Rights) {
 	})
 }
 
-// Stop ends sampling, after a last read of the rings, and waits for the loop's
-// goroutines.
+// Stop reads the rings one last time, ends sampling, and waits for the loop's goroutines.
 func (l *Loop) Stop(context.Context) error {
 	if l.cfg.Unwatch != nil {
 		l.cfg.Unwatch()
@@ -207,7 +206,8 @@ func (l *Loop) Current() *perfevent.Options { return &l.options }
 // Last returns the result of the last successful search, for the Reader.
 func (l *Loop) Last() *Found { return &l.last }
 
-// discover finds targets and tries missing rights again, until ctx is done.
+// discover searches for targets at each discovery interval or change, until ctx is done.
+// While a right is missing, it probes the rights again before each further search.
 func (l *Loop) discover(ctx context.Context, rights perfevent.Rights) {
 	tick := time.NewTicker(l.cfg.DiscoveryInterval)
 	defer tick.Stop()
@@ -234,7 +234,7 @@ func (l *Loop) discover(ctx context.Context, rights perfevent.Rights) {
 	}
 }
 
-// find plans what to sample.
+// find searches for targets and plans how to sample them.
 func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
 	f := Found{Rights: rights}
 	if f.Err = l.cfg.Refused(rights); f.Err != nil {
@@ -259,7 +259,7 @@ func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
 		Tracepoints: l.cfg.Tracepoints, Everywhere: l.cfg.Everywhere,
 		NoThreads: l.cfg.Tracepoints > 0 && !perfevent.CountsHitsOfThreads(),
 	})
-	// The user's own processes may be sampled even if there is none now.
+	// The user's own processes can be sampled, even if none of them runs now.
 	instead := f.Wanted.Host && rights.Own == nil
 	if f.Plan.Mode == ModeNone && len(f.Plan.LeftOut) > 0 && !instead {
 		f.Err = rights.HostWide
@@ -267,7 +267,7 @@ func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
 	return f
 }
 
-// read attaches and reads until ctx is done.
+// read attaches events and reads records until ctx is done.
 func (l *Loop) read(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
@@ -294,7 +294,7 @@ func (l *Loop) read(ctx context.Context) {
 	}
 }
 
-// Reapply attaches to the last found targets again, if the Reader's Options for them have
+// Reapply attaches the last found targets again if the Reader's options for them have
 // changed.
 func (l *Loop) Reapply() {
 	if l.session.Load() != nil && !same(l.optionsFor(&l.last), l.options) {
@@ -309,14 +309,14 @@ func (l *Loop) optionsFor(f *Found) perfevent.Options {
 	return o
 }
 
-// apply makes attachments match the found targets.
+// apply attaches and detaches events to match the found targets.
 func (l *Loop) apply(f Found) {
 	session := l.session.Load()
 	if f.failed && session != nil {
 		l.failed(f.Err)
-		return // the targets are unknown, so attachments stay
+		return // the targets are unknown, so the attachments stay
 	}
-	l.failure = "" // the next one is logged
+	l.failure = "" // so that the next failure is logged
 	if !f.failed {
 		l.last = f
 	}
@@ -362,7 +362,7 @@ func (l *Loop) apply(f Found) {
 	l.reader.Report(&f)
 }
 
-// same reports whether a session with options a can be used for b.
+// same reports whether a session with the options a can be kept when b is wanted.
 func same(a, b perfevent.Options) bool {
 	return slices.Equal(a.CPUs, b.CPUs) && a.Period == b.Period && a.Switches == b.Switches && a.Kernel == b.Kernel &&
 		a.UserStack == b.UserStack && a.HostWide == b.HostWide && a.SplitSwitches == b.SplitSwitches && a.MaxDescriptors == b.MaxDescriptors &&
@@ -388,25 +388,24 @@ func (l *Loop) close() {
 	}
 }
 
-// Finder finds what to sample now.
+// Finder finds the processes and cgroups to sample.
 type Finder interface {
 	// Find returns the targets to sample. hostWide reports whether CPU-wide events are
-	// permitted. Without this right, Find returns single processes instead of the whole
-	// host.
+	// permitted. If they are not, Find returns single processes instead of the whole host.
 	Find(ctx context.Context, hostWide bool) (Finding, error)
 }
 
-// Finding lists what to sample at one moment.
+// Finding lists the targets at one moment.
 type Finding struct {
 	Wanted Wanted
-	// Missing lists the targets without a matching process or cgroup.
+	// Missing lists the configured targets that match no process or cgroup.
 	Missing []string
-	// Only reports whether a process is a target, for events that also see other processes.
-	// It may be nil.
+	// Only reports whether a process is a target. It is for events that also record other
+	// processes. It may be nil.
 	Only func(pid int, cgroup string) bool
 }
 
-// Found is a Finding and how to sample it.
+// Found is a Finding with the plan for sampling it.
 type Found struct {
 	Finding
 	Rights perfevent.Rights

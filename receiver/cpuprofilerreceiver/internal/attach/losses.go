@@ -11,19 +11,20 @@ import (
 	"go.uber.org/zap"
 )
 
-// Losses logs losses in the kernel's rings. It logs once when they begin, and once after a
-// time without losses. It belongs to one goroutine.
+// Losses logs losses in the kernel's rings. It logs when they begin, and again after a time
+// without losses. It belongs to one goroutine.
 type Losses struct {
 	logger  *zap.Logger
 	sampler string
 
 	// since is the time at which the episode began, or 0 without an episode. last is the
-	// time of the last loss. before and total count the losses until since and until now.
+	// time of the last loss. before counts the losses before since. total counts all
+	// losses.
 	since, last   int64
 	before, total Lost
 }
 
-// Lost counts the samples, and the records about processes, that the kernel lost.
+// Lost counts samples, and records about processes, that the kernel lost.
 type Lost struct{ Samples, Records uint64 }
 
 // fields returns the log fields with the losses since before.
@@ -42,7 +43,7 @@ func NewLosses(logger *zap.Logger, sampler string) *Losses {
 	return &Losses{logger: logger, sampler: sampler}
 }
 
-// Note records the number of losses by now, on the monotonic clock.
+// Note records the total losses up to now, on the monotonic clock.
 func (l *Losses) Note(now int64, lost Lost) {
 	switch {
 	case lost != l.total:
@@ -57,7 +58,7 @@ func (l *Losses) Note(now int64, lost Lost) {
 	}
 }
 
-// End logs the end of an episode, if there is one.
+// End logs the end of the current episode, if there is one.
 func (l *Losses) End() {
 	if l.since == 0 {
 		return

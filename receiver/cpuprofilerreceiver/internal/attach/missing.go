@@ -9,16 +9,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// Missing logs which targets are missing and which are found again. All samplers search for
-// the same targets, so only one sampler has a Missing. The other samplers have a nil
-// Missing, which does not log. It belongs to one goroutine.
+// Missing logs which targets are missing and which were found again. All samplers search
+// for the same targets, so only one sampler has a Missing. The other samplers have a nil
+// Missing, which logs nothing. It belongs to one goroutine.
 type Missing struct {
 	logger *zap.Logger
 	every  time.Duration
 	logged map[string]bool
 }
 
-// NewMissing returns a Missing. The search interval is only logged.
+// NewMissing returns a Missing. It uses the search interval only in log lines.
 func NewMissing(logger *zap.Logger, every time.Duration) *Missing {
 	return &Missing{logger: logger, every: every}
 }

@@ -30,38 +30,38 @@ const (
 type Wanted struct {
 	Host      bool
 	Cgroups   []WantedCgroup
-	Processes []processes.Match // with their threads now; later ones take no descriptor
+	Processes []processes.Match // with their current threads; threads that start later need no descriptor
 }
 
 // WantedCgroup is a cgroup to sample.
 type WantedCgroup struct {
 	// Path is the cgroup's name in LeftOut.
 	Path string
-	// Directory is the cgroup's directory in the hierarchy that owns perf_event. It is
-	// empty if the cgroup has no directory there.
+	// Directory is the cgroup's directory in the hierarchy of perf_event. It is empty if
+	// the cgroup has no directory in that hierarchy.
 	Directory string
 }
 
 // limits bound a plan.
 type limits struct {
 	CPUs []int
-	// MaxEvents and half of OpenFiles both bound the descriptors. OpenFiles is the soft
+	// MaxEvents and half of OpenFiles bound the descriptors. OpenFiles is the soft
 	// RLIMIT_NOFILE.
 	MaxEvents, OpenFiles int
 	// HostWide is the reason why CPU-wide and cgroup events are not permitted. It is nil if
 	// they are permitted.
 	HostWide error
-	// Switches reports whether context switches are sampled. A HostWide session then has
-	// four rings per CPU, and the host and each cgroup take two events per CPU.
+	// Switches reports whether context switches are sampled. If so, a HostWide session has
+	// four rings per CPU, and the host and each cgroup have two events per CPU.
 	Switches bool
-	// Tracepoints and Everywhere are the fields of Config. With tracepoints the session is
-	// always HostWide. NoThreads reports whether processes cannot have events of their own.
+	// Tracepoints and Everywhere are the fields of Config. With tracepoints, the session is
+	// always HostWide. NoThreads reports whether processes cannot have their own events.
 	Tracepoints, Everywhere int
 	NoThreads               bool
 }
 
-// hostWide returns the number of rings per CPU of a HostWide session, and the events per
-// CPU of the host or a cgroup. See package perfevent.
+// hostWide returns the number of rings per CPU in a HostWide session. each is the number of
+// events per CPU of the host or a cgroup. See package perfevent.
 func (l limits) hostWide() (rings, each int) {
 	switch {
 	case l.Switches:
@@ -72,7 +72,7 @@ func (l limits) hostWide() (rings, each int) {
 	return 2, 1
 }
 
-// Plan lists what to attach.
+// Plan lists the events to attach.
 type Plan struct {
 	Mode Mode
 	// CPUs are the sampled CPUs.
@@ -81,15 +81,15 @@ type Plan struct {
 	Processes []processes.Match
 	// HostWide is the value for Options.HostWide.
 	HostWide bool
-	// Descriptors is the number of perf events of the plan, including the events of rings.
+	// Descriptors is the number of perf events in the plan, including those for rings.
 	Descriptors int
-	// Why is the reason for a fallback, in a few words. It is empty without a fallback.
+	// Why is a short reason for a fallback. It is empty without a fallback.
 	Why string
 	// LeftOut lists the targets that are not sampled.
 	LeftOut []LeftOut
 }
 
-// Wide reports whether the plan has events for the CPUs of the whole host.
+// Wide reports whether the plan has events on the CPUs for the whole host.
 func (p Plan) Wide() bool { return p.Mode == ModeHost || p.Mode == ModeFilter }
 
 // LeftOut is a target that is not sampled.
@@ -97,18 +97,18 @@ type LeftOut struct {
 	// What names the target, for example "host", "cgroup /a", "process 12" or "2 of 8 CPUs,
 	// from CPU 6 on".
 	What string
-	// Reason is the reason, with a remedy.
+	// Reason is the reason and a remedy.
 	Reason string
 }
 
 // ringsOwn is the number of rings per CPU of a session that is not HostWide.
 const ringsOwn = 1
 
-// newPlan decides how to sample the targets within limits. The first choice is events of
-// the targets themselves, which cost other processes no time. If they do not fit, it plans
-// one event per CPU with a filter in the reader, where that is permitted. Otherwise it
-// plans the targets that fit, in the given order. The whole host includes all other
-// targets.
+// newPlan decides how to sample the targets within limits. Events of the targets themselves
+// are preferred, because they cost other processes no time. If they are not possible or do
+// not fit, newPlan plans one event per CPU and a filter in the reader. If CPU-wide events
+// are not permitted, it plans the processes that fit, in the given order. The whole host
+// includes all other targets.
 func newPlan(w Wanted, l limits) Plan {
 	limit := min(l.MaxEvents, l.OpenFiles/2)
 	if w.Host && l.HostWide == nil {
@@ -157,7 +157,7 @@ func newPlan(w Wanted, l limits) Plan {
 	return p
 }
 
-// planCPUs plans one event per CPU, on as many CPUs as fit.
+// planCPUs plans one event per CPU, on as many CPUs as the limit allows.
 func planCPUs(mode Mode, why string, limit int, l limits) Plan {
 	rings, each := l.hostWide()
 	perCPU, cpus := rings+each, l.CPUs
@@ -175,7 +175,8 @@ func planCPUs(mode Mode, why string, limit int, l limits) Plan {
 	return p
 }
 
-// planProcesses plans the processes that fit, if CPU-wide events are not permitted.
+// planProcesses plans as many processes as fit. It is used if CPU-wide events are not
+// permitted.
 func planProcesses(wanted []processes.Match, l limits, limit int, left []LeftOut) Plan {
 	used := ringsOwn * len(l.CPUs)
 	p := Plan{Mode: ModeTargets, CPUs: l.CPUs, LeftOut: left}
@@ -199,10 +200,10 @@ func planProcesses(wanted []processes.Match, l limits, limit int, left []LeftOut
 	return p
 }
 
-// threadsOf returns the number of threads, or 1 if it is unknown.
+// threadsOf returns the number of threads, or 1 if the number is unknown.
 func threadsOf(p processes.Match) int { return max(p.Threads, 1) }
 
-// String names the cgroup as LeftOut does.
+// String names the cgroup in the format of LeftOut.What.
 func (c WantedCgroup) String() string { return "cgroup " + c.Path }
 
 // String names the mode for log lines.

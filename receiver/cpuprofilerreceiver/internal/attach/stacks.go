@@ -7,12 +7,12 @@ package attach
 
 import "github.com/hotprofile/hotprofile/internal/samples"
 
-// maxCopied bounds the copied bytes of stacks per second, so that they fit into the rings.
-// It is enough for a thousand stacks of 16 KiB.
+// maxCopied bounds the bytes of stacks that are copied per second, so that they fit into
+// the rings. It allows 1024 stacks of 16 KiB.
 const maxCopied = 16 << 20
 
-// StacksPerSecond returns the bound on sampled stacks, given the number of bytes copied of
-// each.
+// StacksPerSecond returns the bound on sampled stacks per second. copied is the number of
+// bytes that are copied of each stack.
 func StacksPerSecond(most, copied int) int {
 	if copied == 0 {
 		return most

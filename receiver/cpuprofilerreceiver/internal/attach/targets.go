@@ -18,15 +18,16 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// TargetFinder finds configured targets. It finds cgroups and containers in the cgroup
-// tree, and pids and executables among the processes.
+// TargetFinder finds the configured targets. It searches the cgroup tree for cgroups and
+// containers, and the processes for pids and executables.
 type TargetFinder struct {
 	tree    *cgroup.Tree
 	cgroups []cgroupTarget
-	// processes finds processes by pid and executable. It is nil if no target has either.
+	// processes finds processes by pid and executable. It is nil if no target has a pid or
+	// executable.
 	processes *processes.Finder
-	// own finds the processes to sample instead of the whole host. It is nil if there are
-	// targets.
+	// own finds the processes to sample if the whole host is not permitted. It is nil if
+	// targets are configured.
 	own *processes.Finder
 }
 
@@ -35,8 +36,8 @@ type cgroupTarget struct {
 	glob *cgroup.Glob // nil for a container
 }
 
-// NewTargetFinder returns a finder of targets. Without targets it finds the whole host. It
-// ignores cfg.Wanted. The collector itself is sampled only if a target names its pid or
+// NewTargetFinder returns a finder for targets. Without targets, it finds the whole host.
+// It ignores cfg.Wanted. The collector itself is sampled only if a target names its pid or
 // executable.
 func NewTargetFinder(cfg processes.Config, targets []processes.Target) (*TargetFinder, error) {
 	f := &TargetFinder{tree: cfg.Tree}
@@ -72,8 +73,8 @@ func NewTargetFinder(cfg processes.Config, targets []processes.Target) (*TargetF
 	return f, nil
 }
 
-// Find finds the targets. A cgroup that cannot be read is missing. Find returns an error
-// only if the whole search failed.
+// Find finds the targets. A cgroup that cannot be read counts as missing. Find returns an
+// error only if the whole search failed.
 func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error) {
 	var found Finding
 	finder := f.processes
@@ -110,7 +111,7 @@ func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error)
 		found.Missing = append(found.Missing, t.String())
 	}
 	for _, m := range matches {
-		if !f.within(m.PID, units) { // else the cgroup's events sample it
+		if !f.within(m.PID, units) { // otherwise the cgroup's events sample it
 			found.Wanted.Processes = append(found.Wanted.Processes, m)
 		}
 	}
@@ -133,8 +134,8 @@ func (f *TargetFinder) units(t cgroupTarget) ([]cgroup.Group, error) {
 	return []cgroup.Group{u}, nil
 }
 
-// outermost removes cgroups that are equal to, or below, another cgroup. Otherwise two
-// events would sample the same threads twice.
+// outermost removes cgroups that are equal to another cgroup or below it. Otherwise two
+// events would sample the same threads.
 func outermost(units []cgroup.Group) (out []cgroup.Group) {
 	slices.SortFunc(units, func(a, b cgroup.Group) int { return strings.Compare(a.Cgroup, b.Cgroup) })
 	for _, u := range units {
@@ -164,8 +165,8 @@ func (f *TargetFinder) within(pid int, units []cgroup.Group) bool {
 	})
 }
 
-// wanted returns a cgroup to attach to, without a directory if the cgroup has none
-// in the hierarchy that owns perf_event.
+// wanted returns a cgroup to attach to. Its directory is empty if the cgroup has none in
+// the hierarchy of perf_event.
 func (f *TargetFinder) wanted(u cgroup.Group) WantedCgroup {
 	dir, err := f.tree.PerfDir(u)
 	if err != nil {
@@ -174,8 +175,8 @@ func (f *TargetFinder) wanted(u cgroup.Group) WantedCgroup {
 	return WantedCgroup{Path: u.Cgroup, Directory: dir}
 }
 
-// FindAmong finds the targets within units and among processes, for samplers of a part of
-// the targets. Missing in the result lists all missing targets.
+// FindAmong finds the targets that are within units or among the processes in among. It is
+// for samplers of hot targets only. Missing in the result lists all missing targets.
 func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgroup.Group, among []processes.Match) (Finding, error) {
 	all, err := f.Find(ctx, hostWide)
 	if err != nil {
@@ -211,7 +212,7 @@ func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgr
 	return found, nil
 }
 
-// overlap returns the intersection of cgroups and units, with each cgroup once.
+// overlap returns the intersection of cgroups and units. It contains each cgroup once.
 func (f *TargetFinder) overlap(cgroups []WantedCgroup, units []cgroup.Group) []WantedCgroup {
 	common := make(map[string]WantedCgroup)
 	for _, c := range cgroups {

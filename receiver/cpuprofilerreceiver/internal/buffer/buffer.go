@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package buffer holds samples between the samplers and the emitter, in two batches that
-// swap places. Each batch has a capture window.
+// swap roles. Each batch has a capture window.
 //
-// Samplers write to the active batch. The other batch is free or being emitted. A full
-// active batch is swapped with a free batch at once. Without a free batch sampling pauses
-// until the emitter calls Done. So memory stays bounded and no sampler waits.
+// Samplers write to the active batch. The other batch is free or is being emitted. A full
+// active batch is swapped with a free batch at once. If no batch is free, sampling pauses
+// until the emitter calls Done. So memory stays bounded and samplers never wait.
 package buffer
 
 import (
@@ -21,48 +21,48 @@ import (
 	"github.com/hotprofile/hotprofile/internal/token"
 )
 
-// Clock returns the time of samples and its difference to wall-clock time.
+// Clock returns the time of samples and the offset to wall-clock time.
 type Clock interface {
-	// Monotonic returns the time of the clock that samples are stamped with, in
+	// Monotonic returns the current time of the clock that timestamps samples, in
 	// nanoseconds.
 	Monotonic() int64
-	// Offset returns the difference between Unix time and Monotonic, in nanoseconds.
+	// Offset returns Unix time minus Monotonic, in nanoseconds.
 	Offset() int64
 }
 
-// SystemClock is the clock of perf records.
+// SystemClock is the clock that timestamps perf records.
 type SystemClock struct{}
 
-// Monotonic implements Clock, as does Offset.
+// Monotonic implements Clock.
 func (SystemClock) Monotonic() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
 
 // Offset implements Clock.
 func (SystemClock) Offset() int64 { return perfevent.ClockOffset() }
 
-// Idle is the position of a sampler that does not sample, so that Settle does not wait for
-// it.
+// Idle is the position of a sampler that is not sampling. Settle does not wait for such a
+// sampler.
 const Idle = int64(math.MaxInt64)
 
 // Buffer holds samples. It is safe for concurrent use.
 //
 // A batch's capture window ends at the time up to which the samplers have read, not when
-// the batch is taken. Earlier events that are still unread in a ring belong to the next
-// batch, and its window begins at the same time. So windows neither overlap nor leave a
-// gap, and every sample lies in the capture window of its batch. Some samplers will have
-// read further than others, see Settle.
+// the batch is taken. Earlier events that are still in a ring belong to the next batch,
+// whose window begins at the same time. So windows neither overlap nor leave a gap, and
+// every sample lies in the capture window of its batch. Some samplers have read further
+// than others, so Settle waits for the slowest.
 type Buffer struct {
 	clock Clock
 	size  int
-	// wakes are called when sampling has to pause or may resume.
+	// wakes are called when sampling must pause or can resume.
 	wakes []func()
-	// lost is called for a sample that was accepted and then found no room.
+	// lost is called for each sample that was accepted but did not fit into a batch.
 	lost func(*samples.Type)
-	// full is called when a full batch waits to be taken.
+	// full is called when a full batch is ready to be taken.
 	full func()
-	// unheld is called for a sample at maxHeld of starting.
+	// unheld is called for each sample that does not fit into starting.
 	unheld func()
 
-	// paused is true while active is full and other is not free. It changes under mu.
+	// paused is true while active is full and other is not free. mu guards writes.
 	paused atomic.Bool
 	// batches is the number of batches that have been active.
 	batches atomic.Uint64
@@ -70,36 +70,35 @@ type Buffer struct {
 	// are the positions of the other samplers.
 	read   atomic.Int64
 	others []*Position
-	// closing is the last time at which a batch was about to be taken.
+	// closing is the end time of the last batch that Settle closed, on the monotonic clock.
 	closing atomic.Int64
-	// moved receives a token when a position has changed.
+	// moved receives a token whenever a position changes.
 	moved chan struct{}
 
-	// mu guards the fields below. pause, resume and full call functions of others with mu
-	// locked.
+	// mu guards the fields below. pause, resume and turnFull call registered functions
+	// while mu is locked.
 	mu sync.Mutex
 
 	active, other *samples.Batch
-	// emitting reports that other was taken. pending reports that other is full and waits
-	// to be taken. Only one of them is true.
+	// emitting reports that other has been taken. pending reports that other is full and
+	// ready to be taken. At most one of them is true.
 	emitting, pending bool
-	// offset is the difference between the Unix times and monotonic times of the active
-	// batch's samples. It is measured once per batch, so that setting the wall clock does
-	// not tear a batch apart.
+	// offset is Unix time minus monotonic time for the samples of the active batch. It is
+	// measured once per batch, so that a change of the wall clock does not split a batch.
 	offset int64
-	// last is the time of the active batch's latest sample, in Unix time.
+	// last is the Unix time of the latest sample in the active batch.
 	last int64
-	// until is the end of the active batch on the monotonic clock, or 0 unless the batch is
-	// about to be taken. held are samples after until, for the next batch.
+	// until is the end of the active batch on the monotonic clock. It is 0 unless the batch
+	// is about to be taken. held contains samples from until on, for the next batch.
 	until int64
 	held  []heldSample
-	// starting are samples of programs that were being started. They wait until their
-	// resources are known.
+	// starting contains samples of programs that are still starting. The samples wait until
+	// their resources are known.
 	starting []heldSample
-	// refused is the time of the last sample that did not fit, on the monotonic clock.
+	// refused is the monotonic time of the last sample that did not fit.
 	refused int64
-	// pausedAt is the time of the sample that did not fit when sampling paused, on the
-	// monotonic clock. It is 0 while sampling is not paused.
+	// pausedAt is the monotonic time of the sample that did not fit when sampling paused.
+	// It is 0 while sampling is not paused.
 	pausedAt int64
 }
 
@@ -110,8 +109,8 @@ const (
 	MaxSize = bytesize.GiB
 )
 
-// heldSample is a sample for a later batch. other is the second sample of AddBoth and may
-// be nil.
+// heldSample is a sample for a later batch. other is the second sample of AddBoth. It is
+// nil for a single sample.
 type heldSample struct {
 	samples.Key
 	time, value int64
@@ -119,7 +118,7 @@ type heldSample struct {
 	otherValue  int64
 }
 
-// final replaces the resource of a program that was being started. It returns false if the
+// final sets the final resource of a program that was starting. It returns false if the
 // final resource is not known yet.
 func final(k *samples.Key) bool {
 	r := k.Resource.Final()
@@ -130,9 +129,9 @@ func final(k *samples.Key) bool {
 	return true
 }
 
-// maxHeld bounds held and starting. Above it, samples go into the batch that is about to be
-// taken and keep their current resource. The window of that batch then overlaps the next
-// one.
+// maxHeld bounds the number of samples in held and in starting. Further samples go into the
+// active batch with their current resource. If held is full, the window of that batch
+// overlaps the next window.
 const maxHeld = 4096
 
 // New returns an empty buffer of two batches of at most size bytes each.
@@ -146,21 +145,21 @@ func New(size int, c Clock) *Buffer {
 	return b
 }
 
-// OnWake registers a function that is called when sampling has to pause or may
-// resume, and when a batch is about to be taken. It must not block. Call OnWake,
-// OnLost and OnFull before the first sample.
+// OnWake registers a function that is called when sampling must pause, when it can resume,
+// and when a batch is about to be taken. The function must not block. Call OnWake, OnLost
+// and OnFull before the first sample.
 func (b *Buffer) OnWake(wake func()) { b.wakes = append(b.wakes, wake) }
 
-// OnLost registers the function that counts a sample that was accepted and then
-// found no room.
+// OnLost registers the function that counts samples that were accepted but did not fit into
+// a batch.
 func (b *Buffer) OnLost(lost func(*samples.Type)) { b.lost = lost }
 
-// OnFull registers the function that is called when a full batch waits to be taken.
-// It must not block.
+// OnFull registers the function that is called when a full batch is ready to be taken. The
+// function must not block.
 func (b *Buffer) OnFull(full func()) { b.full = full }
 
-// OnUnheld registers a function that counts samples of starting programs beyond maxHeld.
-// Such samples are added with their current resource.
+// OnUnheld registers the function that counts samples of starting programs beyond maxHeld.
+// Such samples keep their current resource.
 func (b *Buffer) OnUnheld(unheld func()) { b.unheld = unheld }
 
 func (b *Buffer) wake() {
@@ -169,11 +168,11 @@ func (b *Buffer) wake() {
 	}
 }
 
-// Add adds a sample that was taken at time on the monotonic clock. It returns false if both
-// batches are full. The sample is lost then.
+// Add adds a sample with its time on the monotonic clock. It returns false if both batches
+// are full. The sample is then lost.
 func (b *Buffer) Add(k samples.Key, time int64) bool { return b.AddValue(k, time, 0) }
 
-// AddValue is Add for a type that is Valued.
+// AddValue is like Add, for a type with values (see Type.Valued).
 func (b *Buffer) AddValue(k samples.Key, time, value int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
 		if !final(&k) && b.hold(heldSample{Key: k, time: time, value: value}) {
@@ -187,8 +186,8 @@ func (b *Buffer) AddValue(k samples.Key, time, value int64) bool {
 	})
 }
 
-// AddBoth adds an allocation as two samples, its count and its bytes, or neither. It does
-// not hold samples for the next batch, because a buffer of allocations has a single writer.
+// AddBoth adds an allocation as two samples, its count and its bytes, or adds neither. It
+// holds no samples for the next batch, because a buffer of allocations has a single writer.
 func (b *Buffer) AddBoth(objects, space samples.Key, time, count, bytes int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
 		if !final(&objects) {
@@ -202,23 +201,24 @@ func (b *Buffer) AddBoth(objects, space samples.Key, time, count, bytes int64) b
 	})
 }
 
-// AddSent adds a sample of a type that is Sent, with its time in nanoseconds since the Unix
-// epoch and an optional value. It does not widen the window, which covers only samples of
-// this host's samplers.
+// AddSent adds a sample that another process sent (see Type.Sent), at a Unix time in
+// nanoseconds and with an optional value. It does not widen the capture window, which
+// covers only samples of this host's samplers.
 func (b *Buffer) AddSent(k samples.Key, unixNano, value int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
 		fitted := batch.AddValue(k, unixNano, value)
 		if !fitted {
-			// If sampling pauses for this sample, everything read so far was captured.
+			// If sampling pauses at this sample, the window ends where the samplers have
+			// read to.
 			b.refused = b.readUpTo()
 		}
 		return fitted
 	})
 }
 
-// put calls add with the active batch, and again with the other one if the sample
-// did not fit. It returns false if both batches are full, or if the sample does not
-// fit even an empty one.
+// put calls add with the active batch. If the sample does not fit, put calls add again with
+// the other batch. It returns false if both batches are full, or if the sample does not fit
+// even into an empty batch.
 func (b *Buffer) put(add func(*samples.Batch) (fitted bool)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -238,24 +238,24 @@ func (b *Buffer) put(add func(*samples.Batch) (fitted bool)) bool {
 	return false
 }
 
-// widen extends the batch's capture window to a sample that fitted. If the sample did not
-// fit, widen records its time.
+// widen extends the batch's capture window to include a sample that was added. If the
+// sample did not fit, widen records its time.
 func (b *Buffer) widen(batch *samples.Batch, time int64, fitted bool) bool {
 	if !fitted {
 		b.refused = time
 		return false
 	}
-	// Rings of several CPUs are merged by time only within one read, so a sample may be
-	// slightly older than the last sample of the previous batch. The window is widened and
-	// the sample keeps its time.
+	// Rings of several CPUs are merged by time only within one read. So a sample may be
+	// slightly older than the last sample of the previous batch. The sample keeps its time,
+	// and the window is widened instead.
 	t := time + b.offset
 	batch.Start = min(batch.Start, t)
 	b.last = max(b.last, t)
 	return true
 }
 
-// KernelLost adds n to the lost samples of a type's sampler in the active batch's capture
-// window. While both batches are full it ignores n, because no window is open then.
+// KernelLost adds n to the lost samples of a type's sampler, in the active batch. It
+// ignores n while both batches are full, because no capture window is open then.
 func (b *Buffer) KernelLost(t *samples.Type, n uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -264,21 +264,20 @@ func (b *Buffer) KernelLost(t *samples.Type, n uint64) {
 	}
 }
 
-// ReadUpTo sets the position of the sampler of running threads. Every sample before time,
-// on the monotonic clock, has been added or was lost.
+// ReadUpTo sets the position of the sampler of running threads to time, on the monotonic
+// clock. Every earlier sample has been added or lost.
 func (b *Buffer) ReadUpTo(time int64) {
 	b.read.Store(time)
 	b.signal()
 }
 
-// Position is the buffer of another sampler, with a position of its own.
+// Position is the buffer for another sampler, which has its own position.
 type Position struct {
 	*Buffer
 	read atomic.Int64
 }
 
-// NewPosition returns the buffer for one more sampler. Call it before the first
-// sample.
+// NewPosition returns the buffer for another sampler. Call it before the first sample.
 func (b *Buffer) NewPosition() *Position {
 	p := &Position{Buffer: b}
 	p.read.Store(Idle)
@@ -286,7 +285,7 @@ func (b *Buffer) NewPosition() *Position {
 	return p
 }
 
-// ReadUpTo sets this sampler's position.
+// ReadUpTo sets the position of this sampler.
 func (p *Position) ReadUpTo(time int64) {
 	p.read.Store(time)
 	p.signal()
@@ -306,10 +305,9 @@ func (b *Buffer) readUpTo() int64 {
 	return at
 }
 
-// Settle makes samplers add their waits in progress, and waits until all samplers have read
-// up to now. The next batch then ends now. Samples after that time are held for the next
-// batch until Take. Settle waits at most limit, and returns at once while no sampler
-// samples.
+// Settle ends the active batch now. It makes samplers add their waits in progress, and
+// waits until all samplers have read up to now. Later samples are held for the next batch
+// until Take. Settle waits at most limit, and returns at once if no sampler is sampling.
 func (b *Buffer) Settle(limit time.Duration) {
 	now, ok := b.close()
 	if !ok {
@@ -339,9 +337,9 @@ func (b *Buffer) close() (now int64, ok bool) {
 	return b.until, true
 }
 
-// Take returns a batch to emit. It is the full batch, or else the active batch, which the
-// empty one replaces. ok is false if there is no sample to emit, or before Done was called
-// for the last batch.
+// Take returns a batch to emit. This is the full batch, or else the active batch, which an
+// empty batch replaces. ok is false if there is no sample to emit, or if Done has not been
+// called for the last batch.
 func (b *Buffer) Take() (batch *samples.Batch, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -359,7 +357,7 @@ func (b *Buffer) Take() (batch *samples.Batch, ok bool) {
 		ok = true
 	}
 	if !b.paused.Load() {
-		b.takeHeld(b.active) // ends the Settle, if no batch has been taken since
+		b.takeHeld(b.active) // ends what Settle began, if no batch has been taken since
 	}
 	if !ok {
 		return nil, false
@@ -368,7 +366,8 @@ func (b *Buffer) Take() (batch *samples.Batch, ok bool) {
 	return b.other, true
 }
 
-// Done returns the batch of Take to the buffer. Until then it counts as full.
+// Done returns the batch from Take to the buffer. Until Done is called, the batch counts as
+// full.
 func (b *Buffer) Done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -406,8 +405,7 @@ func (b *Buffer) addHeld(to *samples.Batch, h *heldSample) {
 	b.last = max(b.last, t)
 }
 
-// hold holds a sample of a program that is being started. It returns false at the
-// bound.
+// hold holds a sample of a program that is starting. It returns false if starting is full.
 func (b *Buffer) hold(h heldSample) bool {
 	if len(b.starting) >= maxHeld {
 		b.unheld()
@@ -417,8 +415,7 @@ func (b *Buffer) hold(h heldSample) bool {
 	return true
 }
 
-// takeStarting adds samples of programs that were being started to a batch, if their
-// resources are known now.
+// takeStarting moves samples from starting to a batch, if their resources are now known.
 func (b *Buffer) takeStarting(to *samples.Batch) {
 	left := b.starting[:0]
 	for i := range b.starting {
@@ -433,11 +430,11 @@ func (b *Buffer) takeStarting(to *samples.Batch) {
 	b.starting = left
 }
 
-// Closing returns the time up to which waits in progress have to be added. It changes each
-// time a batch is about to be taken.
+// Closing returns the time up to which samplers must add their waits in progress. It
+// changes whenever a batch is about to be taken.
 func (b *Buffer) Closing() int64 { return b.closing.Load() }
 
-// Paused reports whether sampling has to pause because both batches are full.
+// Paused reports whether sampling must pause because both batches are full.
 func (b *Buffer) Paused() bool { return b.paused.Load() }
 
 // Batch returns the number of batches that have been active.
@@ -459,7 +456,7 @@ func (b *Buffer) turn() {
 	b.begin(b.other)
 }
 
-// turnFull is turn for an active batch that is full before it was taken.
+// turnFull is like turn, for an active batch that filled up before it was taken.
 func (b *Buffer) turnFull() {
 	b.turn()
 	b.pending = true
@@ -475,7 +472,7 @@ func (b *Buffer) begin(filled *samples.Batch) {
 		end = min(end, b.until)
 	}
 	if b.pausedAt != 0 {
-		end = b.pausedAt // no sample was captured since
+		end = b.pausedAt // no sample has been captured since
 	}
 	filled.End = max(end+b.offset, b.last+1, filled.Start+1)
 	start := filled.End
@@ -484,7 +481,7 @@ func (b *Buffer) begin(filled *samples.Batch) {
 		start = b.clock.Monotonic() + b.offset
 	}
 	if filled == next {
-		next.Reset() // losses in a capture window without samples, which is not emitted
+		next.Reset() // losses in a window without samples are dropped, because the window is not emitted
 	}
 	next.Start = start + offset - b.offset
 	next.End, next.Offset = 0, offset
@@ -494,7 +491,7 @@ func (b *Buffer) begin(filled *samples.Batch) {
 }
 
 // pause ends the capture window at the sample that did not fit. Later samples in the rings
-// are lost too.
+// are lost as well.
 func (b *Buffer) pause() {
 	b.pausedAt = b.refused
 	b.paused.Store(true)

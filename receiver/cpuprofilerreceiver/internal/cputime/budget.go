@@ -11,25 +11,25 @@ import (
 	"go.uber.org/zap"
 )
 
-// Budget bounds the CPU time of deferrable work that processes cause, which is reading
-// their files. It has three parts, so that no process and no unit with many or large files
-// delays the names of all others. Half is for any process, a quarter is for hot units, and
-// a quarter is a reserve for processes that have caused little. Work that overruns is paid
-// back before more work begins. A nil Budget has no bound.
+// Budget bounds the CPU time for reading the files of processes. This work can be deferred.
+// The budget has three parts, so that no process or unit with many or large files delays
+// the names of all others. Half is for any process, a quarter is for hot units, and a
+// quarter is a reserve for processes that have caused little work. Work that exceeds the
+// budget is paid back before more work begins. A nil Budget has no bound.
 type Budget struct {
-	share  float64 // of a core
+	share  float64 // of one core
 	logger *zap.Logger
 	now    func() time.Time
 
 	mu                   sync.Mutex
 	at                   time.Time
 	common, hot, reserve time.Duration
-	// caused is the CPU time spent for each process. causedHot is the CPU time spent for
-	// each hot unit while it was hot. Both are halved every minute.
+	// caused is the CPU time spent on each process. causedHot is the CPU time spent on each
+	// hot unit while it was hot. Both are halved every minute.
 	caused    map[int]time.Duration
 	causedHot map[string]time.Duration
 	halved    time.Time
-	// unitOf maps processes to their hot units. units is the set of these units.
+	// unitOf maps pids to the names of their hot units. units is the set of these names.
 	unitOf map[int]string
 	units  map[string]struct{}
 	waits  uint64
@@ -37,27 +37,27 @@ type Budget struct {
 }
 
 const (
-	// mostSaved bounds the unused time that each part saves for programs that start. The
-	// bound of the hot part is mostSavedHot.
+	// mostSaved bounds the unused time that each part saves for new programs. mostSavedHot
+	// is the bound for the hot part.
 	mostSaved    = time.Second / 4
 	mostSavedHot = 3 * time.Second / 2
 	// mostOwed is the maximum debt of a part. Beyond it, the hot part charges the common
 	// part, and the common part charges the reserve.
 	mostOwed = 2 * time.Second
-	// little is the maximum time that a process or a hot unit may have caused to draw on
-	// the reserve.
+	// little is the CPU time that a process or a hot unit must stay below to use the
+	// reserve.
 	little = 100 * time.Millisecond
-	// forgetting is the interval at which the recorded times are halved.
+	// forgetting is the interval at which the times in caused and causedHot are halved.
 	forgetting = time.Minute
-	// maxCausing bounds the processes and units with a recorded time. At the bound all are
-	// forgotten.
+	// maxCausing bounds the entries of caused and of causedHot. At the bound, all entries
+	// are forgotten.
 	maxCausing = 4096
-	// quiet is the time without a wait after which the next one is logged again.
+	// quiet is the time without a wait after which the next wait is logged again.
 	quiet = 10 * time.Minute
 )
 
-// NewBudget returns a budget of a share of a core. It returns nil, which has no bound, for
-// a share of 0. now is the clock.
+// NewBudget returns a budget of a share of one core. For a share of 0 it returns nil, which
+// has no bound. now is the clock.
 func NewBudget(share float64, logger *zap.Logger, now func() time.Time) *Budget {
 	if share <= 0 {
 		return nil
@@ -79,8 +79,8 @@ func (b *Budget) Hot(pid int) bool {
 	return b.unitOf[pid] != ""
 }
 
-// SetHot sets the processes of hot units, each with the name of its unit or "". It reports
-// whether the set of hot processes has changed.
+// SetHot sets the name of the hot unit of each process, or "" for a process without one. It
+// reports whether this data has changed.
 func (b *Budget) SetHot(hot map[int]string) (changed bool) {
 	if b == nil {
 		return false
@@ -99,7 +99,7 @@ func (b *Budget) SetHot(hot map[int]string) (changed bool) {
 }
 
 // May reports whether work for a process may begin now. If not, May counts the wait and
-// logs it once per episode. The pid 0 is the host.
+// logs it once per episode. The pid 0 stands for the host, which may always begin.
 func (b *Budget) May(pid int) bool {
 	if b == nil {
 		return true
@@ -120,14 +120,15 @@ func (b *Budget) May(pid int) bool {
 	return false
 }
 
-// part returns the part that work for a process may draw on now, or nil. The lock is held.
+// part returns the part that work for a process may use now, or nil. The caller holds the
+// lock.
 func (b *Budget) part(pid int) *time.Duration {
 	unit := b.unitOf[pid]
 	switch {
 	case unit != "" && b.hot > 0 && (b.hot > mostSavedHot/2 || b.withinAverage(unit)):
 		return &b.hot
 	case unit != "" && b.hot > -mostOwed && b.causedHot[unit] < little:
-		return &b.hot // in debt: a hot unit with little to read does not wait
+		return &b.hot // in debt, but a hot unit with little to read does not wait
 	case b.common > 0:
 		return &b.common
 	case b.reserve > 0 && b.light(pid):
@@ -136,15 +137,15 @@ func (b *Budget) part(pid int) *time.Duration {
 	return nil
 }
 
-// light reports whether a process, and its hot unit if any, has caused little. The lock is
-// held.
+// light reports whether a process, and its hot unit if any, has caused little work. The
+// caller holds the lock.
 func (b *Budget) light(pid int) bool {
 	return b.caused[pid] < little && b.causedHot[b.unitOf[pid]] < little
 }
 
-// withinAverage reports whether a hot unit has caused no more than the average of the hot
-// units. A unit above the average leaves half of the hot part's savings to others. The lock
-// is held.
+// withinAverage reports whether a hot unit has caused at most the average of the hot units.
+// A unit above the average leaves half of the hot part's savings to other units. The caller
+// holds the lock.
 func (b *Budget) withinAverage(unit string) bool {
 	var all time.Duration
 	for u := range b.units {
@@ -153,7 +154,7 @@ func (b *Budget) withinAverage(unit string) bool {
 	return b.causedHot[unit]*time.Duration(len(b.units)) <= all
 }
 
-// Light reports whether a process, and its hot unit if any, has caused little.
+// Light reports whether a process, and its hot unit if any, has caused little work.
 func (b *Budget) Light(pid int) bool {
 	if b == nil {
 		return true
@@ -163,7 +164,7 @@ func (b *Budget) Light(pid int) bool {
 	return b.light(pid)
 }
 
-// Spend charges the CPU time of work for a process.
+// Spend charges the CPU time of work for a process to the budget.
 func (b *Budget) Spend(pid int, d time.Duration) {
 	if b == nil {
 		return
@@ -193,14 +194,15 @@ func (b *Budget) Spend(pid int, d time.Duration) {
 	b.reserve -= take(&b.common, d)
 }
 
-// take takes time from a part, down to its maximum debt, and returns the rest.
+// take deducts time from a part, down to its maximum debt. It returns the rest.
 func take(part *time.Duration, d time.Duration) (rest time.Duration) {
 	n := min(d, max(*part+mostOwed, 0))
 	*part -= n
 	return d - n
 }
 
-// refill adds the share of the time since the last call to the parts. The lock is held.
+// refill adds the time since the last call, times the share, to the parts. The caller holds
+// the lock.
 func (b *Budget) refill() {
 	now := b.now()
 	quarter := time.Duration(b.share / 4 * float64(now.Sub(b.at)))

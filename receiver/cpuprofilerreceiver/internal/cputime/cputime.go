@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cputime measures the CPU time of a piece of work on its goroutine. The CPU time
-// of the process would include the rest of the collector. Work of other goroutines, such as
-// the garbage collector's, is not counted.
+// of the process would include the rest of the collector. Work on other goroutines, such as
+// garbage collection, is not counted.
 package cputime
 
 import (
@@ -12,11 +12,10 @@ import (
 	"time"
 )
 
-// Meter sums the CPU time of pieces of work on any goroutines. A nil Meter does not
-// measure.
+// Meter sums the CPU time of work on any goroutine. A nil Meter does not measure.
 type Meter struct{ total atomic.Int64 }
 
-// Do runs work, adds its CPU time and returns it.
+// Do runs work, adds its CPU time to the sum and returns it.
 func (m *Meter) Do(work func()) (took time.Duration) {
 	if m == nil {
 		work()
@@ -38,7 +37,7 @@ func (m *Meter) Add(d time.Duration) {
 	}
 }
 
-// Total returns the sum.
+// Total returns the sum of all CPU time.
 func (m *Meter) Total() time.Duration {
 	if m == nil {
 		return 0
@@ -49,8 +48,8 @@ func (m *Meter) Total() time.Duration {
 // Span is a piece of work in progress.
 type Span struct{ began int64 }
 
-// Begin begins a piece of work. It locks the goroutine to its thread, because it reads the
-// clock of the thread. The same goroutine has to call End.
+// Begin begins a piece of work. It reads the clock of the thread, so it locks the goroutine
+// to the thread. The same goroutine must call End.
 func Begin() Span {
 	runtime.LockOSThread()
 	return Span{threadTime()}

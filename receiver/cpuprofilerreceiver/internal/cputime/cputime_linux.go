@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadTime returns the CPU time of this thread in nanoseconds. It uses a raw system call,
-// because the call never blocks. Announcing it to the runtime would wake the runtime's
-// monitor thread.
+// threadTime returns the CPU time of the current thread in nanoseconds. It uses a raw
+// system call, because the call never blocks. Announcing the call to the runtime would wake
+// the runtime's monitor thread for nothing.
 func threadTime() int64 {
 	var ts unix.Timespec
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&ts)), 0) // cannot fail for this clock

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// threadTime returns 0, because sampling works only on Linux.
+// threadTime returns 0, because sampling needs Linux.
 func threadTime() int64 { return 0 }
 
-// OfProcess fails.
+// OfProcess returns an error, because it needs Linux.
 func OfProcess(int) (time.Duration, error) { return 0, errors.ErrUnsupported }

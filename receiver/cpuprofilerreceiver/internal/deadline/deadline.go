@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package deadline runs work that reads files of other processes, and continues without it
-// if a read does not return. A file system without its server blocks its readers forever,
-// and so does the memory of a process while its lock is held. Such a wait cannot be
-// cancelled, so its goroutine and thread are lost until it ends. Their number is bounded
-// and counted.
+// if a read does not return. A file system without its server blocks its readers forever. A
+// read of a process's memory blocks while the lock of that memory is held. Such a wait
+// cannot be cancelled, so its goroutine and thread are lost until it ends. Their number is
+// bounded and counted.
 package deadline
 
 import (
@@ -18,7 +18,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Subject is a file or process that work waits for.
+// Subject is a file or process that the work waits for.
 type Subject struct {
 	Key Key
 	// Name is the name of the file or process in the log.
@@ -27,63 +27,63 @@ type Subject struct {
 	stuck atomic.Bool
 }
 
-// Stuck reports whether a wait for the subject was given up and has not ended. The data
-// that the work uses must not be used then.
+// Stuck reports whether a wait for the subject was given up and has not ended. Data that
+// the work uses must not be accessed in that case.
 func (s *Subject) Stuck() bool { return s.stuck.Load() }
 
-// Key is the cgroup, process, root or device of a wait. While a wait lasts, little more
-// work with the same key is begun. The key comes from the kernel, so no process can choose
-// the key of another process.
+// Key identifies the cgroup, process, root or device that a wait belongs to. Late work
+// limits further work with the same key. The values come from the kernel, so a process
+// cannot choose the key of another process.
 type Key struct {
-	// Cgroup is the content of the cgroup file of a process, PID its pid. All processes of
-	// a cgroup share a bound.
+	// Cgroup is the content of the process's cgroup file. PID is the process's pid. All
+	// processes of a cgroup share a bound.
 	Cgroup string
 	PID    int
-	// Root is [procfs.FS.Root], Device a device number.
+	// Root is [procfs.FS.Root]. Device is a device number.
 	Root, Device uint64
 }
 
 var (
-	// ErrLate is returned if the work did not end in time. It may still end.
+	// ErrLate is returned if the work did not end in time. The work may still end later.
 	ErrLate = errors.New("it does not answer")
-	// ErrRefused is returned if work is not begun, because other work with the same key was
-	// late, or there is too much late work.
+	// ErrRefused is returned if the work was not started. Other work with the same key was
+	// late, or too much work is late.
 	ErrRefused = errors.New("it did not answer before")
 )
 
-// ReadLimit bounds the wait for one read of a file of another process.
+// ReadLimit bounds the wait for one read from a file of another process.
 const ReadLimit = time.Second
 
 const (
-	// maxLate bounds all late work. The other bounds apply to one key. They bound the
-	// number of threads.
+	// The bounds limit the number of lost threads. maxLate bounds all late work. The other
+	// bounds apply to one key.
 	maxLate          = 64
 	maxLateOfFiles   = 2
 	maxLateOfProcess = 1
 	maxLateOfCgroup  = 8
-	// pause is the time after late work in which no work with its key is begun. So a
-	// subject that answers now and then costs at most the deadline in this time.
+	// pause is the time after late work during which no work with its key starts. So a
+	// subject that answers only sometimes costs at most one deadline per pause.
 	pause = 10 * time.Second
-	// ticks is the number of times that a wait is seen in a row before it is late. On a
-	// machine without CPU time for this process no tick passes.
+	// ticks is the number of consecutive ticks that a wait may last before it is late. The
+	// ticks pause if the machine has no CPU time for this process.
 	ticks = 4
-	// maxTicks bounds the number of times that any waits of one work are seen. So a file
-	// system that answers slowly does not delay other work either.
+	// maxTicks bounds the ticks of all waits of one piece of work together. So a file
+	// system that answers slowly does not delay other work for long.
 	maxTicks = 4 * ticks
 	// quiet is the minimum time between two log lines about one key.
 	quiet = 5 * time.Minute
 )
 
-// Runner runs work. A nil Runner runs it without a deadline. Its methods may be called
-// from any goroutine.
+// Runner runs work. A nil Runner runs it without a deadline. The methods are safe for
+// concurrent use.
 type Runner struct {
 	log *zap.Logger
 	now func() time.Time
-	// changed is called, without a lock, when the number of late work changes. It may be
-	// nil.
+	// changed is called without a lock when the number of late pieces of work changes. It
+	// may be nil.
 	changed func(late int)
 
-	// troubled is the number of keys, read without the lock.
+	// troubled is the length of keys. It can be read without the lock.
 	troubled atomic.Int32
 
 	mu    sync.Mutex
@@ -94,15 +94,15 @@ type Runner struct {
 // trouble is the state of a key with late work.
 type trouble struct {
 	late   int
-	until  time.Time // no work is begun before
+	until  time.Time // no work starts before this time
 	logged time.Time
 }
 
-// Stats are counters since the Runner was made.
+// Stats are counters since the Runner was created.
 type Stats struct {
-	// Stuck is the number of late work now.
+	// Stuck is the number of pieces of work that are late now.
 	Stuck int
-	// Late counts late work. Refused counts work that was not begun.
+	// Late counts late pieces of work. Refused counts those that were not started.
 	Late, Refused uint64
 }
 
@@ -124,7 +124,7 @@ func (r *Runner) Stats() Stats {
 	return r.stats
 }
 
-// Refuses reports whether work with a key would not be begun now.
+// Refuses reports whether work with this key would be refused now.
 func (r *Runner) Refuses(key Key) bool {
 	if r == nil || r.troubled.Load() == 0 {
 		return false
@@ -159,17 +159,18 @@ func (k Key) bound() int {
 	return maxLateOfFiles
 }
 
-// A Call is work in progress. Only its own goroutine uses it. The methods of a nil Call
-// only run their functions.
+// A Call is work in progress. Its methods are called only on the goroutine that runs the
+// work. The goroutine that waits in Run reads waits and subject, and may give up a wait.
+// The methods of a nil Call only run their functions.
 type Call struct {
 	runner *Runner
-	// waits is the number of the wait in progress. It is 0 without a wait, and givenUp
-	// after a wait was given up.
+	// waits is the number of the wait in progress. It is 0 if no wait is in progress, and
+	// givenUp after a wait was given up.
 	waits atomic.Uint64
 	count uint64
 	// subject is the subject of the wait in progress.
 	subject atomic.Pointer[Subject]
-	// exits is set if the goroutine must end after a wait that was given up.
+	// exits reports whether the goroutine must end after a wait that was given up.
 	exits bool
 	// late is the subject of a wait that was given up. The runner's lock guards it.
 	late *Subject
@@ -177,8 +178,8 @@ type Call struct {
 
 const givenUp = ^uint64(0)
 
-// Wait runs f, which may wait forever for the subject. If subject is nil, it is the subject
-// of Run.
+// Wait runs f, which may block forever on the subject. If subject is nil, the subject of
+// Run is used.
 func (c *Call) Wait(subject *Subject, f func()) {
 	if c == nil {
 		f()
@@ -192,7 +193,7 @@ func (c *Call) Wait(subject *Subject, f func()) {
 		return
 	}
 	if subject != nil {
-		c.runner.mu.Lock() // give marks it while it holds the lock
+		c.runner.mu.Lock() // give sets stuck while it holds the lock
 		subject.stuck.Store(false)
 		c.runner.mu.Unlock()
 	}
@@ -202,9 +203,9 @@ func (c *Call) Wait(subject *Subject, f func()) {
 	c.waits.Store(0)
 }
 
-// Run runs work on another goroutine until it ends, or until one of its waits lasts longer
-// than limit, or all waits four times as long. Then it returns ErrLate, and the work
-// continues by itself when the wait ends. name is the name of the file or process in the
+// Run runs work on another goroutine until the work ends. It returns ErrLate if one wait
+// lasts longer than limit, or all waits together last longer than four times limit. The
+// work then continues when the wait ends. name is the name of the file or process in the
 // log.
 func (r *Runner) Run(key Key, name string, limit time.Duration, work func(*Call)) error {
 	if r.Refuses(key) {
@@ -216,8 +217,9 @@ func (r *Runner) Run(key Key, name string, limit time.Duration, work func(*Call)
 	return r.run(&Subject{Key: key, Name: name}, limit, &Call{runner: r}, work)
 }
 
-// Take is Run for work on shared data, which another goroutine takes over after ErrLate.
-// The goroutine of the late work ends when the wait ends. Each of its waits has a subject.
+// Take is like Run, for work on shared data that another goroutine takes over after
+// ErrLate. The goroutine of the late work ends when its wait ends. Each wait of the work
+// has a subject.
 func (r *Runner) Take(limit time.Duration, work func(*Call)) error {
 	return r.run(nil, limit, &Call{runner: r, exits: true}, work)
 }
@@ -297,7 +299,7 @@ func (r *Runner) give(c *Call, wait uint64, of *Subject) bool {
 	return true
 }
 
-// late counts late work of a key, and of the cgroup of the key. It returns the entry that
+// late counts late work for a key, and for the cgroup of the key. It returns the entry that
 // decides whether to log.
 func (r *Runner) late(key Key, now time.Time) *trouble {
 	k := r.keys[key]
@@ -314,7 +316,7 @@ func (r *Runner) late(key Key, now time.Time) *trouble {
 	return k
 }
 
-// ended is called when work ends, late or not.
+// ended is called when work ends, whether it was late or not.
 func (r *Runner) ended(c *Call) {
 	r.mu.Lock()
 	if c.late == nil {

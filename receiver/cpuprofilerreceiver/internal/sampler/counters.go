@@ -32,7 +32,7 @@ const (
 	LeftOut     Outcome = "left_out"
 )
 
-// Operators search for these messages, so do not change them.
+// Operators search for these messages, so they must not change.
 const (
 	MsgThreadsFull     = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 	MsgAllocationsFull = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
@@ -43,8 +43,8 @@ func With(key, value string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String(key, value)))
 }
 
-// Samples counts n samples of a sampler by their outcome. It ignores samples without a
-// sampler, because they are counted with their other type.
+// Samples counts n samples of a sampler by their outcome. It ignores types without a
+// sampler, because their samples are counted with another type.
 func (c *Counters) Samples(o Outcome, sampler string, n int) {
 	if n > 0 && sampler != "" {
 		c.CPUProfilerSamples.Add(context.Background(), int64(n), metric.WithAttributeSet(attribute.NewSet(
@@ -54,33 +54,35 @@ func (c *Counters) Samples(o Outcome, sampler string, n int) {
 	}
 }
 
-// LimitHit counts that a limit was hit n times.
+// LimitHit counts that a limit was reached n times.
 func (c *Counters) LimitHit(ctx context.Context, limit string, n uint64) {
 	if n > 0 {
 		c.CPUProfilerLimitsHit.Add(ctx, int64(n), With("limit", limit))
 	}
 }
 
-// Memory adds n bytes, which may be negative, to the memory of a part of the collector.
+// Memory adds n bytes to the memory of a part of the collector. n may be negative.
 func (c *Counters) Memory(ctx context.Context, what string, n int64) {
 	if n != 0 {
 		c.CPUProfilerMemory.Add(ctx, n, With("what", what))
 	}
 }
 
-// Counts are the common counters of all samplers on perf events, since each was made.
+// Counts are the common counters of samplers that use perf events, since the sampler was
+// created.
 type Counts struct {
-	// BufferFull counts events without room in the sink. Unreadable counts events without a
-	// known process, stack or value. RateLimited counts events that a limit left out.
+	// BufferFull counts events that did not fit into the sink. Unreadable counts events
+	// without a known process, stack or value. RateLimited counts events that a limit
+	// dropped.
 	BufferFull, Unreadable, RateLimited uint64
 	// Lost is the number of events that the kernel lost. LostRecords is the number of lost
 	// records about processes.
 	Lost, LostRecords uint64
-	// Table has the counters of the table of processes.
+	// Table contains the counters of the table of processes.
 	Table processes.Stats
 }
 
-// Count adds the difference between now and seen to the telemetry, for the sampler of a
+// Count adds the difference between now and seen to the telemetry, for the sampler of this
 // type.
 func (c *Counters) Count(ctx context.Context, of *samples.Type, now, seen *Counts) {
 	c.Samples(BufferFull, of.Sampler, int(now.BufferFull-seen.BufferFull))
@@ -103,7 +105,7 @@ func (c *Counters) table(ctx context.Context, now, seen *processes.Stats) {
 	c.LimitHit(ctx, "thread_names", now.ThreadNameResets-seen.ThreadNameResets)
 }
 
-// ObserveTargets makes the targets gauge show the number of targets of a sampler.
+// ObserveTargets makes the targets gauge report the number of targets of a sampler.
 func (c *Counters) ObserveTargets(sampler string, targets func() int) error {
 	with := With("sampler", sampler)
 	return c.RegisterCPUProfilerTargetsCallback(func(_ context.Context, o metric.Int64Observer) error {

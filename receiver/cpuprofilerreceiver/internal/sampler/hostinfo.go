@@ -16,19 +16,19 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// HostInfo describes the machine that is sampled.
+// HostInfo describes the sampled machine.
 type HostInfo struct {
 	// Root is the folder below which /proc and cgroups are read.
 	Root string
 	// Note explains why Root is not root_path. It is empty if they are equal.
 	Note string
-	// Tree has the machine's cgroups. It is nil if they cannot be read.
+	// Tree contains the machine's cgroups. It is nil if they cannot be read.
 	Tree *cgroup.Tree
 	// Name and ID are the machine's host.name and host.id.
 	Name, ID string
 }
 
-// NewHostInfo reads the data of the machine with its root mounted at rootPath.
+// NewHostInfo reads the data of the machine whose root is mounted at rootPath.
 func NewHostInfo(rootPath string, logger *zap.Logger) (HostInfo, error) {
 	if at, err := os.Stat(rootPath); err != nil {
 		return HostInfo{}, fmt.Errorf("root_path: the host's root has to be mounted there: %w", err)
@@ -39,14 +39,14 @@ func NewHostInfo(rootPath string, logger *zap.Logger) (HostInfo, error) {
 	h.Root, h.Note = processRoot(rootPath, os.Getpid())
 	var err error
 	if h.Tree, err = cgroup.Open(h.Root); err != nil && !errors.Is(err, cgroup.NeedsLinux) {
-		// Processes are sampled anyway, without their cgroups.
+		// Processes are still sampled, but without their cgroups.
 		logger.Warn("cgroups cannot be read", zap.Error(err))
 	}
 	return h, nil
 }
 
-// Invisible returns which data of the machine is invisible with these rights, and how to
-// make it visible.
+// Invisible returns the machine's data that is invisible with these rights, and how to make
+// it visible.
 func (h *HostInfo) Invisible(rights perfevent.Rights) (notes []string) {
 	if h.Note != "" {
 		notes = append(notes, h.Note)
@@ -60,10 +60,10 @@ func (h *HostInfo) Invisible(rights perfevent.Rights) (notes []string) {
 	return notes
 }
 
-// processRoot returns the root below which /proc has the pids of this process's own pid
-// namespace. If it is not the requested root, note is the reason. Perf events have the pids
-// of the collector's own pid namespace. In the /proc of another namespace these pids belong
-// to other processes.
+// processRoot returns the root whose /proc uses the pids of this process's own pid
+// namespace. If this is not the requested root, note is the reason. Perf events use the
+// pids of the collector's own pid namespace. In the /proc of another namespace, these pids
+// belong to other processes.
 func processRoot(root string, pid int) (usable, note string) {
 	proc := procfs.At(root)
 	if proc.OwnPID() == pid {
@@ -75,16 +75,16 @@ func processRoot(root string, pid int) (usable, note string) {
 	return "/", fmt.Sprintf("what root_path %s shows: its /proc numbers processes otherwise than the collector's own pid namespace does, which alone can be sampled: run the collector in the host's (docker run --pid=host, hostPID: true)", root)
 }
 
-// The capabilities for reading the data of other users' processes, by their numbers in
-// linux/capability.h.
+// The numbers in linux/capability.h of the capabilities for reading the data of other
+// users' processes.
 const (
 	capDACOverride   = 1
 	capDACReadSearch = 2
 	capSysPtrace     = 19
 )
 
-// hidden returns the unreadable data of other users' processes for a process with these
-// effective capabilities. Each entry has the missing capability.
+// hidden returns the data of other users' processes that a process with these effective
+// capabilities cannot read. Each entry names the missing capability.
 func hidden(caps uint64) (notes []string) {
 	has := func(c int) bool { return caps&(1<<c) != 0 }
 	if !has(capSysPtrace) {

@@ -9,8 +9,8 @@ import "github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/c
 type Meters struct {
 	// Samples measures reading samples of running threads and unwinding their stacks. Names
 	// measures naming these samples and building their profiles. Both grow with the number
-	// of samples, so they control the frequency.
+	// of samples, so they determine the frequency.
 	Samples, Names cputime.Meter
-	// Files measures reading the files and the memory of processes, which has a budget.
+	// Files measures reading the files and the memory of processes. This work has a budget.
 	Files cputime.Meter
 }

@@ -30,27 +30,26 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// PerfConfig is the common configuration of all samplers on perf events.
+// PerfConfig is the common configuration of all samplers that use perf events.
 type PerfConfig struct {
-	// MaxEvents bounds the perf event descriptors of a sampler.
+	// MaxEvents bounds the perf event descriptors of each sampler.
 	MaxEvents int
 	Kernel    attach.KernelStacks
 	Unwind    unwind.Mode
-	// Languages selects the languages for which samples of hot units show the functions of
-	// the program.
+	// Languages selects the languages whose functions appear in the stacks of hot units.
 	Languages languages.Enabled
 	// MaxMemory bounds the memory for processes, files and names, including garbage.
-	// FileShare bounds the CPU time for reading files, as a share of a core. 0 means no
-	// bound.
+	// FileShare bounds the CPU time for reading files, as a share of one core. A FileShare
+	// of 0 means no bound.
 	MaxMemory int64
 	FileShare float64
 }
 
-// Perf is shared by the samplers on perf events. It resolves the names of addresses and
-// finds the frames of copied stacks.
+// Perf is shared by all samplers that use perf events. It resolves the names of addresses
+// and finds the frames of copied stacks.
 type Perf struct {
 	PerfConfig
-	// Symbols outlives every sampler.
+	// Symbols lives longer than any sampler.
 	Symbols *symbolizer.Symbolizer
 	// Meters measure the CPU time of profiling.
 	Meters *Meters
@@ -61,8 +60,8 @@ type Perf struct {
 	shares   shares
 	budget   *cputime.Budget
 	runner   *deadline.Runner
-	hotUnits *hotunitsextension.HotUnits // nil without that extension
-	tables   *unwind.Cache               // of copied stacks, and of the functions that threads begin with in stripped files
+	hotUnits *hotunitsextension.HotUnits // nil without the hot_units extension
+	tables   *unwind.Cache               // for copied stacks, and for thread entry functions in stripped files
 
 	seenSymbols symbolizer.Counters
 	seenUnwind  unwind.Stats
@@ -70,7 +69,8 @@ type Perf struct {
 	seenReads   deadline.Stats
 }
 
-// NewPerf returns the shared part of samplers on perf events. Stop it after the samplers.
+// NewPerf returns the shared part of samplers that use perf events. Stop it after the
+// samplers.
 func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) (*Perf, error) {
 	logger, status := s.Logger, s.Status
 	p := &Perf{
@@ -87,8 +87,8 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) (*Perf, error) {
 	var err error
 	if p.Symbols, err = symbolizer.New(symbolizer.Config{
 		Root: p.root,
-		// Half of the files are for perf events, and the rest of the collector needs some
-		// files.
+		// Half of the file descriptors are for perf events, and the rest of the collector
+		// needs some.
 		MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, procfs.OpenFileLimit()/4)),
 		CacheBytes: p.shares.symbols,
 		Logger:     logger,
@@ -116,18 +116,18 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) (*Perf, error) {
 // WaitingReads returns the number of reads that did not return in time.
 func (p *Perf) WaitingReads() int { return p.runner.Stats().Stuck }
 
-// Start implements Sampler, as do Stop and Record, because the shared part lives and counts
-// like a sampler.
+// Start implements Sampler, because the shared part starts, stops and counts like a
+// sampler.
 func (*Perf) Start(context.Context) error { return nil }
 
-// Stop frees the tables and the names.
+// Stop frees the unwind tables and the names.
 func (p *Perf) Stop(context.Context) error {
 	p.tables.Close()
 	p.Symbols.Close()
 	return nil
 }
 
-// Record counts names and unwind tables.
+// Record adds the counters of names and unwind tables to the telemetry.
 func (p *Perf) Record(ctx context.Context) {
 	p.recordSymbols(ctx, p.Symbols.Counters())
 	waits := p.budget.Waits()
@@ -172,8 +172,8 @@ func (p *Perf) Begin(batch *samples.Batch) {
 	}
 }
 
-// hotProcesses returns the processes of a batch that belong to hot units, with the names of
-// these units. "" means no unit.
+// hotProcesses returns the name of the hot unit of each process in a batch, by pid. The
+// name is empty if the process belongs to no hot unit. The map is nil if no unit is hot.
 func (p *Perf) hotProcesses(batch *samples.Batch) map[int]string {
 	if p.hotUnits == nil {
 		return nil
@@ -206,7 +206,7 @@ func (p *Perf) hotProcesses(batch *samples.Batch) map[int]string {
 	return hot
 }
 
-// hot is processes.Config.Hot.
+// hot implements processes.Config.Hot.
 func (p *Perf) hot() func(*processes.Process) bool {
 	if p.hotUnits == nil {
 		return func(*processes.Process) bool { return false }
@@ -217,9 +217,9 @@ func (p *Perf) hot() func(*processes.Process) bool {
 	}
 }
 
-// Sparing returns a function that finds the processes of hot units, because their stacks
-// have to be unwound first. It returns nil if all stacks have to be unwound. The user has
-// configured this, or hot units are unknown.
+// Sparing returns a function that selects processes of hot units, whose stacks are unwound
+// even if other stacks are spared. It returns nil if all stacks must be unwound, because
+// the user has configured this or hot units are unknown.
 func (p *Perf) Sparing() func() func(*processes.Process) bool {
 	if p.Unwind != unwind.CopiesWhereNeeded || p.hotUnits == nil {
 		return nil
@@ -227,7 +227,7 @@ func (p *Perf) Sparing() func() func(*processes.Process) bool {
 	return p.hot
 }
 
-// Release releases the names of a batch that was emitted.
+// Release releases the names of an emitted batch.
 func (p *Perf) Release(batch *samples.Batch) {
 	for k := range batch.Keys() {
 		if k.Type.Sent {
@@ -239,7 +239,7 @@ func (p *Perf) Release(batch *samples.Batch) {
 	}
 }
 
-// Take runs work that calls Name. It ends early if a file does not answer.
+// Take runs work that calls Name. The work ends early if a file does not answer.
 func (p *Perf) Take(work func()) error { return p.Symbols.Take(work) }
 
 // Name resolves the addresses of a stack.
@@ -251,8 +251,8 @@ func (p *Perf) Name(pid int, s *samples.Stack) {
 	}
 }
 
-// Mark marks a stack as truncated or whole, by its names. If its outermost function has no
-// name, Mark uses the unwind table of the function's file.
+// Mark marks a stack as truncated or whole, based on its names. If the outermost function
+// has no name, Mark uses the unwind table of the function's file.
 func (p *Perf) Mark(s *samples.Stack) {
 	processes.MarkTruncated(s)
 	if end := processes.NamelessEnd(s); end != nil && p.tables.Root(end) {
@@ -260,12 +260,13 @@ func (p *Perf) Mark(s *samples.Stack) {
 	}
 }
 
-// stackBytes is the size of a stack's copy. It is the initial size if the size changes.
+// stackBytes is the size of a copied stack. If the size may change, stackBytes is the
+// initial size.
 const stackBytes = 16 << 10
 
-// stacks returns the unwinder for the samples of a type. Without a choice of the user, all
-// stacks of running threads are copied, in any size. The other samplers have too many
-// stacks, so they copy only stacks that need it.
+// stacks returns the unwinder for samples of a type. By default, all stacks of running
+// threads are copied, in any size. The other samplers have too many stacks for this, so
+// they copy only stacks that cannot be unwound otherwise.
 func (p *Perf) stacks(of *samples.Type) *unwind.Stacks {
 	mode := p.Unwind
 	if mode == unwind.CopiesWhereNeeded && of == samples.OnCPU {
@@ -280,8 +281,8 @@ func (p *Perf) stacks(of *samples.Type) *unwind.Stacks {
 	})
 }
 
-// walker returns the walker of interpreted frames for the samples of a type. It returns nil
-// if they are not walked.
+// walker returns the walker of interpreted frames for samples of a type. It returns nil if
+// these frames are not walked.
 func (p *Perf) walker(of *samples.Type) *languages.Walker {
 	if of != samples.OnCPU || p.hotUnits == nil || p.Unwind == unwind.FramePointers {
 		return nil
@@ -305,12 +306,12 @@ func (p *Perf) walker(of *samples.Type) *languages.Walker {
 
 // Processes returns the configuration of a sampler's table of processes.
 //
-// Each sampler on perf events has its own table. A table follows the records of one
-// session, in their order. The goroutine that reads the session's rings reads the table for
-// every sample. Sessions see different processes (hot units, or all targets), at different
-// times, and lose different records. A common table would need a lock around every sample
-// and record, on the hot path. It would also mix forks and ends of one session with
-// mappings of another session that has not read as far.
+// Each sampler that uses perf events has its own table. A table follows the records of one
+// session, in their order. The goroutine that reads the session's rings uses the table for
+// every sample. Sessions record different processes (hot units or all targets), at
+// different times, and lose different records. A common table would need a lock for every
+// sample and record, on the hot path. It would also mix forks and ends from one session
+// with mappings from another session that lags behind.
 func (s *Shared) Processes() (processes.Config, error) {
 	wanted, err := processes.NewMatcher(s.Targets, os.Getpid())
 	return processes.Config{
@@ -328,8 +329,8 @@ func (s *Shared) Processes() (processes.Config, error) {
 	}, err
 }
 
-// AttachWhen is Attach for a sampler with the key when below its own key. why is the reason
-// for the value of when, for the log.
+// AttachWhen is like Attach, for a sampler whose configuration has the key when. why is the
+// reason for the value of when, for the log.
 func (s *Shared) AttachWhen(when When, of *samples.Type, key string) (cfg attach.Config, why string, err error) {
 	hot, why, err := when.Resolve(s.HotUnits)
 	if err != nil {
@@ -339,8 +340,8 @@ func (s *Shared) AttachWhen(when When, of *samples.Type, key string) (cfg attach
 	return cfg, why, err
 }
 
-// Attach returns the configuration to sample the targets of a type by perf events. With
-// hot, only hot targets are sampled.
+// Attach returns the configuration for sampling the targets of a type with perf events. If
+// hot is true, only hot targets are sampled.
 func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, err error) {
 	known, err := s.Processes()
 	if err != nil {

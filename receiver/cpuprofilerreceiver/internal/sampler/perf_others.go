@@ -5,5 +5,5 @@
 
 package sampler
 
-// Perf needs Linux.
+// Perf is empty, because perf events need Linux.
 type Perf struct{}

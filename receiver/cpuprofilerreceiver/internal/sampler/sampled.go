@@ -11,17 +11,18 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 )
 
-// The names of the pprof profiles that a sampler also measures.
+// The names of pprof profiles that a sampler also measures.
 const (
 	PprofCPU    = "profile"
 	PprofAllocs = "allocs"
 )
 
-// maxSampled bounds the processes in a Sampled. At the bound all are forgotten.
+// maxSampled bounds the processes in a Sampled. At the bound, all processes are forgotten.
 const maxSampled = 1 << 16
 
-// Sampled remembers the last sample of each process, so that a sampled process is not
-// measured in a second way. A nil Sampled is always empty. It is safe for concurrent use.
+// Sampled remembers when each process was last sampled, so that a pprof profile of the same
+// kind is not pulled from it as well. A nil Sampled is always empty. It is safe for
+// concurrent use.
 type Sampled struct {
 	mu   sync.Mutex
 	last map[int]int64 // by pid

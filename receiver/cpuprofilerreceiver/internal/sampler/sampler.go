@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sampler has the common parts of the receiver's samplers. These are the interface
-// with which the receiver runs them, and the data to build them. Each folder below it is
-// one sampler with its configuration, start, stop and statistics.
+// Package sampler contains the code that the receiver's samplers share: the interface that
+// the receiver runs them with, and the data to build them. Each subfolder contains one
+// sampler with its configuration, start, stop and statistics.
 package sampler
 
 import (
@@ -26,14 +26,14 @@ import (
 
 // Sampler is a part of the receiver that adds samples to buffers.
 type Sampler interface {
-	// Start begins to sample. A missing permission is not an error, because it may be
+	// Start starts sampling. A missing permission is not an error, because it may be
 	// granted later.
 	Start(ctx context.Context) error
-	// Stop ends sampling and waits until the sampler adds no more samples to a buffer. It
-	// is called once, also for a sampler that was not started.
+	// Stop ends sampling. When it returns, the sampler adds no more samples to a buffer.
+	// Stop is called once, even for a sampler that was not started.
 	Stop(ctx context.Context) error
-	// Record adds the counts since the last Record to the collector's telemetry. One
-	// goroutine at a time calls it, also after Stop.
+	// Record adds the counts since the last Record to the collector's telemetry. Only one
+	// goroutine at a time calls it, even after Stop.
 	Record(ctx context.Context)
 }
 
@@ -43,21 +43,21 @@ type Factory struct {
 	Key string
 	// Enabled reports whether the sampler is configured.
 	Enabled bool
-	// PerfEvents reports whether the sampler needs perf events, and so Linux.
+	// PerfEvents reports whether the sampler needs perf events, which need Linux.
 	PerfEvents bool
-	// Weight is the sampler's part of the memory for processes and stacks, relative to the
-	// weights of the other running samplers. A sampler with more stacks has more. It is 0
-	// without such memory.
+	// Weight is the sampler's share of the memory for processes and stacks, relative to the
+	// weights of the other running samplers. It is larger for a sampler with more stacks,
+	// and 0 for a sampler without such memory.
 	Weight int
-	// New builds the sampler. On an error it releases all resources.
+	// New builds the sampler. If it returns an error, it has released all resources.
 	New func(*Shared) (Sampler, error)
 }
 
-// Shared holds the data to build a sampler. The receiver sets Missing and Weight for each
-// sampler. The rest is the same for all samplers.
+// Shared contains the data to build a sampler. The receiver sets Missing and Weight for
+// each sampler. The rest is the same for all samplers.
 type Shared struct {
-	// Component are the settings of the receiver. Host is the collector that runs the
-	// receiver.
+	// Component is the telemetry settings of the receiver. Host is the collector that runs
+	// the receiver.
 	Component component.TelemetrySettings
 	Host      component.Host
 	Status    *Status
@@ -65,14 +65,14 @@ type Shared struct {
 	Counters  *Counters
 	HostInfo  HostInfo
 
-	// Buffer takes samples, and BufferSize is its size in bytes. AddBuffer registers the
-	// sampler's own buffer, to emit and measure it too. flush is called before each
-	// interval's batch is taken.
+	// Buffer is the common buffer for samples, and BufferSize is its size in bytes.
+	// AddBuffer registers a sampler's own buffer, so that this buffer is also emitted and
+	// measured. flush is called before each interval's batch is taken.
 	Buffer     *buffer.Buffer
 	BufferSize int
 	AddBuffer  func(name string, b *buffer.Buffer, flush func())
 
-	// Targets selects the processes to sample. Empty means the whole host.
+	// Targets selects the processes to sample. If it is empty, the whole host is sampled.
 	Targets           []processes.Target
 	DiscoveryInterval time.Duration
 	ExportInterval    time.Duration
@@ -80,26 +80,27 @@ type Shared struct {
 	Missing *attach.Missing
 	// ThreadName and ThreadID select the attributes that distinguish threads.
 	ThreadName, ThreadID bool
-	// HotUnits is the hot_units extension, or nil without one.
+	// HotUnits is the hot_units extension. It is nil without this extension.
 	HotUnits *hotunitsextension.HotUnits
-	// Sampled remembers the sampled processes, by the name of the pprof profile that
-	// measures the same as their sampler. It is nil if no sampler needs it.
+	// Sampled remembers the sampled processes. Its key is the name of the pprof profile
+	// that measures the same as the sampler. It is nil if no sampler needs it.
 	Sampled map[string]*Sampled
 
 	// Weight is the weight of the sampler. Weights is the sum of the weights of all running
 	// samplers.
 	Weight, Weights int
-	// Perf is shared by the samplers on perf events. It is nil for all others.
+	// Perf is shared by the samplers that use perf events. It is nil if no sampler uses
+	// them.
 	Perf *Perf
 }
 
-// IsHot reports whether a process is in one of the units, by its pid and start time, cgroup
-// or container. Unknown properties of the process are 0 or empty.
+// IsHot reports whether a process is in one of the units. It compares pid and start time,
+// cgroup and container. Unknown properties of the process are 0 or empty.
 func IsHot(units []hotunitsextension.Unit, who procfs.Process, path, container string) bool {
 	return hotUnit(units, who, path, container) >= 0
 }
 
-// hotUnit returns the index of the first unit that a process is in, or -1.
+// hotUnit returns the index of the first unit that contains a process, or -1.
 func hotUnit(units []hotunitsextension.Unit, who procfs.Process, path, container string) int {
 	return slices.IndexFunc(units, func(u hotunitsextension.Unit) bool {
 		return u.PID > 0 && u.PID == who.PID && (u.Start == 0 || who.Start == 0 || u.Start == who.Start) ||
@@ -108,8 +109,7 @@ func hotUnit(units []hotunitsextension.Unit, who procfs.Process, path, container
 	})
 }
 
-// When is the value of the key when. It selects the processes of a sampler that costs more
-// than others.
+// When is the value of the key when. It selects the processes of an expensive sampler.
 type When string
 
 // The values of when.
@@ -126,7 +126,7 @@ func (w When) Check() error {
 	return nil
 }
 
-// Resolve reports whether a sampler samples only hot units, and why. hot is nil without a
+// Resolve reports whether a sampler samples only hot units, and why. hot is nil without the
 // hot_units extension.
 func (w When) Resolve(hot *hotunitsextension.HotUnits) (isHot bool, why string, err error) {
 	switch {

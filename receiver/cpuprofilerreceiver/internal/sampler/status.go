@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/collector/component/componentstatus"
 )
 
-// Status reports the component's status, which is OK or a recoverable error with all
-// current problems.
+// Status reports the component's status: OK, or a recoverable error with all current
+// problems.
 type Status struct {
 	Host component.Host
 
@@ -20,7 +20,7 @@ type Status struct {
 	errors [numParts]error
 }
 
-// Part is a part of the receiver that has a status.
+// Part is a part of the receiver with its own status.
 type Part int
 
 // The parts.

@@ -28,34 +28,34 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
-// program holds the data about a file that processes run. Only the attacher's fields
-// change.
+// program describes a file that processes run. Only the attacher changes its fields, except
+// hit.
 type program struct {
 	path string
 	site site
 	// allocators are the link-time address ranges of the runtime's own code.
 	allocators []goprogram.Run
 	// entry and rate are the link-time addresses of the entry point and of
-	// runtime.MemProfileRate. They are 0 without a symbol.
+	// runtime.MemProfileRate. They are 0 if the symbol is missing.
 	entry, rate uint64
 	// err is the reason why the program's allocations cannot be sampled.
 	err error
 
 	// hit reports whether an allocation was sampled.
 	hit atomic.Bool
-	// Only the attacher uses the fields below. quiet reports that the absence of samples
+	// Only the attacher uses the fields below. quiet reports whether the absence of samples
 	// was logged. since is the time at which the program was attached.
 	quiet bool
 	since int64
 }
 
-// placed is a uprobe in a program, and the number of processes that share it.
+// placed is a uprobe in a program, with the number of processes that share the uprobe.
 type placed struct {
 	uprobe *uprobe.Probe
 	users  int
 }
 
-// member is a process that is sampled.
+// member is a sampled process.
 type member struct {
 	procfs.Process
 	file    mappedfile.ID
@@ -74,11 +74,11 @@ type member struct {
 
 const unknownRate = -1
 
-// maxPrograms bounds the files that are remembered, Go programs or not.
+// maxPrograms bounds the number of remembered files, whether they are Go programs or not.
 const maxPrograms = 1024
 
-// attacher attaches to the wanted processes. It has its own goroutine, because the kernel
-// waits when a uprobe is placed or removed.
+// attacher attaches to the wanted processes. It runs on its own goroutine, because the
+// kernel blocks it while a uprobe is placed or removed.
 type attacher struct {
 	cfg      Settings
 	files    files
@@ -88,7 +88,7 @@ type attacher struct {
 	known    *simplelru.LRU[mappedfile.ID, *program]
 	probes   map[*program]*placed
 	attached map[int]*member
-	keys     map[int]deadline.Key // of processes in this update
+	keys     map[int]deadline.Key // of the processes in this update
 	logged   logged
 
 	// The counters are safe for concurrent use.
@@ -99,11 +99,11 @@ func (a *attacher) prepare() {
 	a.probes, a.attached = make(map[*program]*placed), make(map[int]*member)
 	var err error
 	if a.known, err = simplelru.NewLRU[mappedfile.ID, *program](maxPrograms, nil); err != nil {
-		panic(err) // only for a size below 1
+		panic(err) // fails only for a size below 1
 	}
 }
 
-// run finds processes and attaches to them until ctx is done.
+// run searches for processes and attaches to them until ctx is done.
 func (a *attacher) run(ctx context.Context) {
 	defer a.end()
 	tick := time.NewTicker(a.cfg.DiscoveryInterval)
@@ -121,7 +121,7 @@ func (a *attacher) run(ctx context.Context) {
 	}
 }
 
-// find finds the wanted processes.
+// find searches for the wanted processes.
 func (a *attacher) find(ctx context.Context) {
 	found, err := a.cfg.Find(ctx)
 	if ctx.Err() != nil {
@@ -136,7 +136,7 @@ func (a *attacher) find(ctx context.Context) {
 	a.failing = err != nil
 }
 
-// update attaches to wanted processes and detaches from all others.
+// update attaches to the wanted processes and detaches from all others.
 func (a *attacher) update(ctx context.Context) {
 	want := make(map[int]procfs.Process, len(a.wanted))
 	for _, p := range a.wanted {
@@ -172,7 +172,7 @@ func (a *attacher) update(ctx context.Context) {
 	a.report()
 }
 
-// attach attaches to a process. A program that cannot be sampled is not an error.
+// attach attaches to a process. It returns no error for a program that cannot be sampled.
 func (a *attacher) attach(p procfs.Process) error {
 	file, err := a.identify(p.PID)
 	if err != nil {
@@ -201,7 +201,7 @@ func (a *attacher) attach(p procfs.Process) error {
 	m := &member{Process: p, file: file, program: known, uprobe: a.probes[known].uprobe}
 	if now, err := a.files.Process(p.PID); err != nil || now != p {
 		a.release(known)
-		return nil // it ended, and another process has its pid
+		return nil // the process ended, and another process has its pid
 	}
 	a.probes[known].users++
 	m.capture.From = a.cfg.Now()
@@ -210,12 +210,12 @@ func (a *attacher) attach(p procfs.Process) error {
 	return nil
 }
 
-// await runs a read of one of a process's files with a deadline. After an error, do not use
-// the variables that the read sets, because it may still run.
+// await runs a read of a process's file with a deadline. After an error, the read may still
+// be running, so the variables that it sets must not be used.
 func (a *attacher) await(pid int, name string, read func()) error {
 	key, known := a.keys[pid]
 	if !known {
-		cgroup, _ := procfs.ReadFile(a.files.File(pid, "cgroup"), 4096) // the bound of its processes together
+		cgroup, _ := procfs.ReadFile(a.files.File(pid, "cgroup"), 4096) // for the common bound of the cgroup's processes
 		key = deadline.Key{Cgroup: string(cgroup), PID: pid}
 		a.keys[pid] = key
 	}
@@ -241,8 +241,8 @@ type opened struct {
 	err   error // of reading found
 }
 
-// open opens the file that a process runs, with a deadline for each read. It reads the file
-// only if read is set.
+// open opens the file that a process runs. Each read has a deadline. open reads the file's
+// contents only if read is true.
 func (a *attacher) open(pid int, id mappedfile.ID, read bool) (opened, error) {
 	var (
 		o   opened
@@ -258,25 +258,25 @@ func (a *attacher) open(pid int, id mappedfile.ID, read bool) (opened, error) {
 		o.found, o.err = goprogram.Read(r, id.Size, query)
 	})
 	if late != nil {
-		return opened{}, late // the file is closed when it is collected
+		return opened{}, late // the garbage collector closes the file
 	}
 	return o, err
 }
 
 // closeFile closes a file with a deadline, because some file systems contact their server
-// on closing.
+// when a file is closed.
 func (a *attacher) closeFile(f *os.File, id mappedfile.ID) {
 	_ = a.cfg.Runner.Run(id.Key(), f.Name(), deadline.ReadLimit, func(c *deadline.Call) {
-		c.Wait(nil, func() { _ = f.Close() }) // it was only read
+		c.Wait(nil, func() { _ = f.Close() }) // an error does not matter, because the file was only read
 	})
 }
 
-// learn stores the data that was read from a file.
+// learn remembers the data that was read from a file.
 func (a *attacher) learn(o opened, id mappedfile.ID) *program {
 	p := &program{path: o.file.Name()}
 	found, err := o.found, o.err
 	if found != nil && err != nil && found.Version != "" {
-		// Unreadable tables may be the tables of an unknown release.
+		// Tables may be unreadable because the release is unknown.
 		if _, layout := siteOf(found, runtime.GOARCH); layout != nil && !errors.Is(layout, errNoSampling) {
 			err = layout
 		}
@@ -297,7 +297,7 @@ func (a *attacher) learn(o opened, id mappedfile.ID) *program {
 	return p
 }
 
-// place puts the uprobe into a program.
+// place places the uprobe in a program.
 func (a *attacher) place(p *program, f *os.File) error {
 	u := a.link.uprobes.Load()
 	if u == nil {
@@ -339,7 +339,7 @@ func (a *attacher) readRate(m *member) {
 	}
 }
 
-// detach detaches from processes, after a last read of their records.
+// detach detaches from processes, after their records have been read one last time.
 func (a *attacher) detach(leave []*member) {
 	if len(leave) == 0 {
 		return
@@ -356,7 +356,7 @@ func (a *attacher) detach(leave []*member) {
 	}
 }
 
-// release removes a uprobe that no process uses.
+// release removes a uprobe that no process uses any more.
 func (a *attacher) release(p *program) {
 	probe := a.probes[p]
 	if probe == nil || probe.users > 0 {
@@ -377,7 +377,7 @@ func (a *attacher) publish() {
 	a.programs.Store(int64(len(a.probes)))
 }
 
-// followCPUs restarts after CPUs went offline or came online.
+// followCPUs detaches everything and closes the rings if CPUs went offline or came online.
 func (a *attacher) followCPUs() {
 	u := a.link.uprobes.Load()
 	if u == nil {
@@ -410,7 +410,7 @@ func (a *attacher) end() {
 	a.close()
 }
 
-// report logs changes of attaching, and each program without samples once.
+// report logs changes in what is attached. It logs each program without samples once.
 func (a *attacher) report() {
 	a.logged.report(a.cfg.Logger, a.cfg.When, len(a.attached), len(a.probes))
 	now := a.cfg.Now()

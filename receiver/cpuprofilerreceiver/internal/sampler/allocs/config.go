@@ -15,12 +15,12 @@ import (
 type Config struct {
 	// When is hot (only the units that cpu_trigger marks as hot, which needs a hot_units
 	// extension) or always. Default hot with that extension, else always. While attached,
-	// the sampler costs the profiled programs, and others with the same file, a few
-	// microseconds per 512 KiB that they allocate.
+	// the sampler slows down the profiled programs, and other programs with the same file,
+	// by a few microseconds per 512 KiB allocated.
 	When sampler.When `mapstructure:"when"`
-	// MaxSamplesPerMinute is the number of samples that are kept of a process, 0 to
-	// 1000000. They are chosen at random, and the values are scaled. Default 200, and 0
-	// keeps all.
+	// MaxSamplesPerMinute is the number of samples that are kept per process, 0 to 1000000.
+	// They are chosen at random, and their values are scaled. Default 200, and 0 keeps all
+	// samples.
 	MaxSamplesPerMinute int `mapstructure:"max_samples_per_minute"`
 
 	// prevents unkeyed literal initialization
@@ -35,7 +35,7 @@ func DefaultConfig() Config {
 	return Config{MaxSamplesPerMinute: 200}
 }
 
-// Validate returns all faults. The collector adds the name of the block.
+// Validate returns all errors. The collector adds the name of the block.
 func (cfg *Config) Validate() error {
 	return errors.Join(
 		cfg.When.Check(),

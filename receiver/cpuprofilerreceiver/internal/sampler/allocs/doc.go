@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package allocs samples the allocations of Go programs: which code allocates, how many
-// objects and how much memory.
+// objects, and how much memory.
 //
-// Go's runtime samples allocations itself for its heap profile. It samples one allocation
-// for each runtime.MemProfileRate bytes on average, which is 512 KiB unless the program
-// sets it. For each sampled allocation, and for no other, it calls runtime.profilealloc(mp,
-// x, size). A probe on this function reads the stack and the size, which is the size of the
+// Go's runtime itself samples allocations for its heap profile. It samples one allocation
+// per runtime.MemProfileRate bytes on average, which is 512 KiB unless the program sets it.
+// For each sampled allocation, and for no other, it calls runtime.profilealloc(mp, x,
+// size). A uprobe on this function reads the stack and the size, which is the size of the
 // object's slot. So a sampled allocation stops the program for 1 to 2 µs, and other
-// allocations do not stop it. The probe is in the program's file, so all processes of a
+// allocations do not stop it. The uprobe is in the program's file, so all processes of a
 // program share it. The reader drops hits of processes that are not wanted.
 //
 // # What the values mean
@@ -18,30 +18,31 @@
 // with mean rate. So an allocation of size bytes is sampled with probability p = 1 −
 // e^(−size/rate), independently of earlier allocations. Each sampled allocation therefore
 // represents 1/p objects and size/p bytes. The sums over any part of the program are
-// unbiased (Horvitz and Thompson). The sampler reads the program's rate from its memory at
-// each search. If its symbol or the right to read is missing, the sampler assumes 512 KiB
-// and marks this in the profile's type. The runtime joins tiny objects in 16-byte blocks.
-// Its sampling sees only the block, so the block is counted instead of the objects.
+// unbiased (Horvitz and Thompson). At each search, the sampler reads the rate from the
+// program's memory. If the symbol or the right to read the memory is missing, the sampler
+// assumes 512 KiB and marks this in the profile's type. The runtime combines tiny objects
+// into 16-byte blocks. The runtime samples only the block, so the block is counted instead
+// of its objects.
 //
-// The limiter comes second. Of the samples that a process has between two calls of Flush,
-// it keeps at most max(1, Limit × Interval / 60 s), by reservoir sampling (algorithm R).
-// Each of the n samples is kept with the same probability k/n, and each kept value is
-// multiplied by n/k. This is unbiased too, and it is a hard bound. Values are rounded at
-// random to one of the two adjacent integers, with probabilities that keep the mean.
-// Rounding to the nearest integer would be wrong by up to a quarter for objects larger than
-// the rate.
+// The limit on samples applies next. Of a process's samples between two calls of Flush, at
+// most max(1, Limit × Interval / 60 s) are kept, by reservoir sampling (algorithm R). Each
+// of the n samples is kept with the same probability k/n, and each kept value is multiplied
+// by n/k. This is unbiased too, and it is a hard bound. Values are rounded at random to one
+// of the two adjacent integers, with probabilities that keep the mean. Rounding to the
+// nearest integer would be wrong by up to a quarter for objects larger than the rate.
 //
 // # Stacks
 //
 // The kernel unwinds the stacks by frame pointers, which Go code keeps, down to the entry
 // of the goroutine. No stack is copied. A Go function that C has called runs on the
-// goroutine's stack, but its frame pointers lead into C on the thread's stack. If the C
-// code has no frame pointers, the stack ends there and is marked as truncated.
+// goroutine's stack, but its frame pointers lead to C frames on the thread's stack. If the
+// C code has no frame pointers, the stack ends there and is marked as truncated.
 //
-// # What is not seen
+// # Limitations
 //
-// A program without the memory profiler (without a reference to runtime.MemProfile), or
-// with a rate of 0, has no samples. This is logged once. Go releases with an unknown layout
-// are refused by name. The runtime in a shared library (-linkshared, c-shared) is not
-// searched for. Memory outside Go's heap is not sampled.
+// There are no samples of a program without the memory profiler (without a reference to
+// runtime.MemProfile), or with a rate of 0. This is logged once. Programs of Go releases
+// with an unknown layout are refused, and the release is logged. The runtime in a shared
+// library (-linkshared, c-shared) is not searched for. Memory outside Go's heap is not
+// sampled.
 package allocs

@@ -10,11 +10,11 @@ import (
 	"math/rand/v2"
 )
 
-// defaultRate is the runtime's MemProfileRate unless the program sets it.
+// defaultRate is the runtime's MemProfileRate, unless the program sets it.
 const defaultRate = 512 << 10
 
-// weight returns the number of objects that a sampled object of size bytes represents, if
-// the runtime samples one object per rate bytes on average.
+// weight returns the number of objects that a sampled object of size bytes represents. The
+// runtime samples one object per rate bytes on average.
 func weight(size uint64, rate int64) float64 {
 	if rate <= 1 || size == 0 { // at 1 every allocation is sampled
 		return 1
@@ -22,7 +22,7 @@ func weight(size uint64, rate int64) float64 {
 	return -1 / math.Expm1(-float64(size)/float64(rate))
 }
 
-// round returns one of the two integers next to v, at random with mean v.
+// round returns one of the two adjacent integers of v, at random with mean v.
 func round(v float64, r *rand.Rand) int64 {
 	const most = 1 << 62
 	if v >= most {
@@ -31,14 +31,14 @@ func round(v float64, r *rand.Rand) int64 {
 	return int64(math.Floor(v + r.Float64()))
 }
 
-// reservoir keeps up to k of the values offered, each with the same probability.
+// reservoir keeps up to k of the values seen, each with the same probability.
 type reservoir struct {
 	seen int
 	kept []allocation
 }
 
-// slot returns the memory for the next value, or false if the value is not kept. The caller
-// must fill the returned memory, because it is an element of kept.
+// slot returns the memory for the next value, or false if the value is not kept. The
+// returned memory is an element of kept, so the caller must fill it.
 func (s *reservoir) slot(k int, r *rand.Rand) (*allocation, bool) {
 	s.seen++
 	if len(s.kept) < k {
@@ -51,7 +51,7 @@ func (s *reservoir) slot(k int, r *rand.Rand) (*allocation, bool) {
 	return nil, false
 }
 
-// factor returns the factor for each kept value.
+// factor returns the factor that each kept value is multiplied by.
 func (s *reservoir) factor() float64 {
 	if len(s.kept) == 0 {
 		return 0

@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// files reads the data of processes below /proc of a host. Links there lead to the
-// process's own files, independent of its paths.
+// files reads the data of processes below the /proc of a host. The links in /proc lead to a
+// process's own files, whatever its mount namespace is.
 type files struct{ procfs.FS }
 
 // word reads 8 bytes of a process's memory.
@@ -26,5 +26,6 @@ func (f files) word(pid int, address uint64) (int64, error) {
 	return int64(binary.NativeEndian.Uint64(b[:])), nil
 }
 
-// isGone reports whether a process has ended, unlike a process that may not be read.
+// isGone reports whether the process has ended. It is false for a process that exists but
+// cannot be read.
 func isGone(err error) bool { return procfs.IsGone(err) || errors.Is(err, os.ErrProcessDone) }

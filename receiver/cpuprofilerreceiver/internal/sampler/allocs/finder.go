@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// finder finds the processes of the targets, or only their hot processes. The attacher
-// finds out which of them are Go programs.
+// finder finds the processes of the targets, or only the hot ones. The attacher determines
+// which of these are Go programs.
 type finder struct {
 	targets *processes.Finder
 	tree    *cgroup.Tree      // nil if cgroups cannot be read
@@ -50,8 +50,8 @@ func (f *finder) find(ctx context.Context) (found []procfs.Process, err error) {
 	return found, nil
 }
 
-// hotPIDs returns the processes of the hot units. It ignores a cgroup that cannot be
-// listed, because the cgroup may have been removed.
+// hotPIDs returns the processes of hot units. It ignores a cgroup that cannot be listed,
+// because the cgroup may have been removed.
 func (f *finder) hotPIDs(ctx context.Context) (map[int]bool, error) {
 	groups, alone := f.hot.Groups()
 	among, err := f.hot.Processes(ctx, alone)

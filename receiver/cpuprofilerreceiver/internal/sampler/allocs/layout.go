@@ -17,34 +17,33 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// The linker's names of the function and the variable.
+// The symbol names of the function and the variable.
 const (
 	sampledFunction = "runtime.profilealloc"
 	rateVariable    = "runtime.MemProfileRate"
 )
 
-// query selects both, and the runtime's code.
+// query selects the function, the variable and the runtime's code.
 var query = goprogram.Query{Function: sampledFunction, Variable: rateVariable, Size: 8, Runs: ofRuntime}
 
-// The range of Go releases with a known runtime.profilealloc(mp *m, x unsafe.Pointer, size
-// uintptr). In all of them size is the third argument and has the size of the slot. The
-// register ABI is always on for both machines.
+// The range of Go releases in which runtime.profilealloc(mp *m, x unsafe.Pointer, size
+// uintptr) is known. In all of them, size is the third argument and is the size of the
+// slot. The register ABI is always on for both machines.
 const (
 	firstRelease = 22
 	lastRelease  = 26
 )
 
 // sizeRegister is the register of the third integer argument in Go's internal ABI. The
-// numbers are perf's numbers, PERF_REG_X86_CX and PERF_REG_ARM64_X2.
+// numbers are those of perf, PERF_REG_X86_CX and PERF_REG_ARM64_X2.
 var sizeRegister = map[elf.Machine]int{elf.EM_X86_64: 2, elf.EM_AARCH64: 2}
 
-// machines are the ELF machines by GOARCH. A program can only be probed by a kernel of its
-// own architecture.
+// machines maps GOARCH to ELF machines. A kernel can only probe programs of its own
+// architecture.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// LayoutError is returned for a program with an unknown register for the size of an
-// allocation. The program is refused, because with a wrong register every value would be
-// wrong.
+// LayoutError is returned if the register with the size of an allocation is unknown. The
+// program is refused, because a wrong register would make every value wrong.
 type LayoutError struct {
 	// Version is the Go release that the linker recorded. Machine is the architecture of
 	// the program.
@@ -54,18 +53,18 @@ type LayoutError struct {
 	Host string
 }
 
-// Error names the release and machine, and the known ones.
+// Error names the release and the machine, and which of them are known.
 func (e *LayoutError) Error() string {
 	return fmt.Sprintf("the size of an allocation cannot be read from the runtime of %q for %v: known are go1.%d to go1.%d on amd64 and arm64, for programs of this machine's own kind (%s)",
 		e.Version, e.Machine, firstRelease, lastRelease, e.Host)
 }
 
-// errNoSampling is returned for a program without the function.
+// errNoSampling is returned for a program without the function sampledFunction.
 var errNoSampling = errors.New("the program has no " + sampledFunction)
 
-// site is the position of the uprobe and the register that the uprobe reads.
+// site is the position of the uprobe, and the register that the uprobe reads.
 type site struct {
-	// offset is the position in the file, address is its link-time address.
+	// offset is the position in the file. address is the link-time address.
 	offset, address uint64
 	register        int
 }
@@ -91,11 +90,11 @@ func siteOf(p *goprogram.Program, goarch string) (site, error) {
 	return site{offset: p.Function.Offset + in, address: p.Function.Address + in, register: register}, nil
 }
 
-// afterStackCheck returns the offset after the stack check at the start of a function, or 0
-// if the function begins differently. The arguments are still in their registers there. A
-// uprobe at the entry would be hit again when the stack has grown and the function
-// restarts. In addition, the kernel emulates the next instruction, push %rbp, without a
-// second trap.
+// afterStackCheck returns the offset after the stack check at the start of a function. It
+// returns 0 if the function begins differently. After the check, the arguments are still in
+// their registers. A uprobe at the entry would be hit twice when the stack has grown and
+// the function restarts. In addition, the kernel emulates the next instruction, push %rbp,
+// without a second trap.
 func afterStackCheck(code []byte) uint64 {
 	rest, ok := bytes.CutPrefix(code, []byte{0x49, 0x3b, 0x66, 0x10}) // cmp 0x10(%r14),%rsp
 	if !ok {
@@ -136,9 +135,9 @@ func afterStackCheckARM64(code []byte) uint64 {
 	return uint64(len(check)-1) * size
 }
 
-// release returns the N of go1.N, for a release or a release candidate. Programs of other
-// toolchains (devel) may have any layout. Experiments and additions of vendors follow after
-// a space or a dash.
+// release returns the N of go1.N, for a release or a release candidate. Other toolchains
+// (devel) may use any layout. Experiments and vendor suffixes follow after a space or a
+// dash.
 func release(version string) (minor int, ok bool) {
 	rest, ok := strings.CutPrefix(version, "go1.")
 	if !ok {

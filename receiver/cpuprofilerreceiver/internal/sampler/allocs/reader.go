@@ -40,15 +40,15 @@ type allocation struct {
 type reader struct {
 	cfg  Settings
 	link *link
-	// most is the number of samples of a process that are kept between two calls of Flush.
-	// 0 means all.
+	// most is the number of samples of each process that are kept between two calls of
+	// Flush. 0 means all.
 	most    int
 	rec     uprobe.Record
-	uprobes *uprobe.Session  // read last
-	members *map[int]*member // read last
-	stats   uprobe.Stats     // of uprobes, as counted already
+	uprobes *uprobe.Session  // at the last read
+	members *map[int]*member // at the last read
+	stats   uprobe.Stats     // of uprobes, already counted
 	waiting []*member        // members with samples in their reservoirs
-	kept    []allocation     // in order of time, while they are emitted
+	kept    []allocation     // sorted by time, during flush
 	full    episode
 	losses  *attach.Losses
 
@@ -57,7 +57,7 @@ type reader struct {
 	table                                                    atomic.Pointer[processes.Stats]
 }
 
-// run reads until ctx is done.
+// run reads records until ctx is done.
 func (r *reader) run(ctx context.Context) {
 	defer close(r.link.stopped)
 	for ctx.Err() == nil {
@@ -73,7 +73,7 @@ func (r *reader) run(ctx context.Context) {
 		default:
 		}
 		if u.Wait(attach.IdleWait) != nil {
-			r.idle(ctx) // closed: there will be another session or none
+			r.idle(ctx) // closed: a new session may follow
 			continue
 		}
 		r.drain()
@@ -111,7 +111,7 @@ func (r *reader) drain() {
 	}
 	if members := r.link.members.Load(); members != r.members {
 		r.members = members
-		// The earlier mappings of new processes were not recorded.
+		// Earlier mappings of new processes were not recorded.
 		r.cfg.Table.AfterLoss()
 	}
 	if u != nil {
@@ -136,8 +136,8 @@ func (r *reader) count(now uprobe.Stats) {
 	r.stats = now
 }
 
-// handle processes one record. It also gets records of processes that are not sampled.
-// Uprobes are in files, and names and mappings are recorded for every process.
+// handle processes one record. It also gets records of processes that are not sampled,
+// because uprobes are in files, and names and mappings are recorded for every process.
 func (r *reader) handle(rec *uprobe.Record) {
 	switch rec.Type {
 	case perfevent.TypeSample:
@@ -153,7 +153,7 @@ func (r *reader) handle(rec *uprobe.Record) {
 			return
 		}
 		r.cfg.Table.Exec(rec.Comm.PID, rec.Comm.Name)
-		token.Put(r.link.again) // it runs another program now
+		token.Put(r.link.again) // the process executes another program now
 	case perfevent.TypeMmap:
 		if (*r.members)[rec.Mmap.PID] != nil {
 			r.cfg.Table.Mmap(rec.Mmap.PID, &rec.Mmap)
@@ -163,7 +163,7 @@ func (r *reader) handle(rec *uprobe.Record) {
 	}
 }
 
-// hit processes a sampled allocation. It does not allocate memory for a known stack.
+// hit processes a sampled allocation. If the stack is known, it allocates no memory.
 func (r *reader) hit(m *member, rec *uprobe.Record) {
 	r.read.Add(1)
 	m.program.hit.Store(true)
@@ -186,8 +186,8 @@ func (r *reader) hit(m *member, rec *uprobe.Record) {
 	}
 	replaced := to.stack != nil
 	if !r.fill(to, m, rec) {
-		// An empty entry counts as a sample without a stack, so that the other samples are
-		// not scaled too much.
+		// An empty entry counts as a sample without a stack. Without it, the factor for the
+		// other samples would be too large.
 		*to = allocation{time: rec.Time}
 	}
 	if replaced {
@@ -199,7 +199,7 @@ func (r *reader) hit(m *member, rec *uprobe.Record) {
 	}
 }
 
-// fill describes an allocation. It returns false if there is no stack.
+// fill sets the data of an allocation. It returns false if the stack is unknown.
 func (r *reader) fill(a *allocation, m *member, rec *uprobe.Record) bool {
 	p := r.cfg.Table.Lookup(rec.PID, 0)
 	var stack *samples.Stack
@@ -225,12 +225,12 @@ func (r *reader) fill(a *allocation, m *member, rec *uprobe.Record) bool {
 	return true
 }
 
-// callers returns a stack without the runtime's own functions, so that its leaf is the call
-// that allocated. The leaf is the address of the last byte of that call, because it is not
-// a return address any more. If all functions belong to the runtime, callers returns the
-// whole stack. It reuses the stack's memory.
+// callers removes the runtime's own functions from a stack, so that its leaf is the call
+// that allocated. The leaf becomes the address of the last byte of that call, because it is
+// no longer a return address. If all functions belong to the runtime, callers returns the
+// whole stack. It reuses the memory of the stack.
 func (p *program) callers(stack []uint64) []uint64 {
-	// The first address is the address of the uprobe, from which the load offset follows.
+	// The first address is that of the uprobe, so it reveals the load offset.
 	loaded := stack[0] - p.site.address
 	for i := 1; i < len(stack); i++ {
 		call := stack[i] - 1
@@ -277,12 +277,12 @@ func (r *reader) flush() {
 	r.logRoom(upTo, full)
 }
 
-// emit adds an allocation to the sink, with the value that it represents times factor.
+// emit adds an allocation to the sink. Its value is multiplied by factor.
 func (r *reader) emit(a *allocation, factor float64) {
 	objects := samples.Key{Resource: a.resource, Type: samples.AllocObjects, Stack: a.stack, Thread: a.thread, Period: a.rate, Capture: a.capture}
 	space := objects
 	space.Type = samples.AllocSpace
-	if a.rate <= 0 { // unknown, or 0 when it was read
+	if a.rate <= 0 { // unknown, or 0 when the rate was read
 		objects.Type, space.Type = samples.AllocObjectsAssumed, samples.AllocSpaceAssumed
 		objects.Period, space.Period = defaultRate, defaultRate
 	}
@@ -296,8 +296,8 @@ func (r *reader) emit(a *allocation, factor float64) {
 	}
 }
 
-// logRoom logs the end of an episode. before is the number of samples that did not fit into
-// the sink before this Flush.
+// logRoom logs the end of an episode. before is the number of samples that did not fit
+// before this Flush.
 func (r *reader) logRoom(now int64, before uint64) {
 	if r.full.since != 0 && r.bufferFull.Load() == before {
 		r.cfg.Logger.Info("allocation buffer has room again",

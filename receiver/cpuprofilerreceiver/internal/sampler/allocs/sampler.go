@@ -28,7 +28,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// Factory returns the factory of the sampler of Go programs' allocations.
+// Factory returns the factory of the sampler for allocations of Go programs.
 func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 	return sampler.Factory{
 		Key: "allocations", Enabled: cfg.HasValue(), PerfEvents: true, Weight: 1,
@@ -39,7 +39,7 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 // Sink is the buffer that samples go to.
 type Sink interface {
 	// AddBoth adds an allocation as two events at time (CLOCK_MONOTONIC, in nanoseconds).
-	// It reports whether both had room.
+	// It reports whether both events fit.
 	AddBoth(objects, space samples.Key, time, count, bytes int64) bool
 	// KernelLost adds n to the events of a type's sampler that the kernel lost.
 	KernelLost(t *samples.Type, n uint64)
@@ -51,24 +51,24 @@ type Sink interface {
 type Settings struct {
 	// Root is the folder where the host's root is mounted. "" means "/".
 	Root string
-	// Find returns the processes to sample. It is called when Changed receives, and every
-	// DiscoveryInterval, because a process may run another program.
+	// Find returns the processes to sample. It is called every DiscoveryInterval, because a
+	// process may execute another program, and whenever Changed receives.
 	Find              func(context.Context) ([]procfs.Process, error)
 	DiscoveryInterval time.Duration
 	Changed           <-chan struct{}
 	// Runner runs reads of the files of processes. It may be nil.
 	Runner *deadline.Runner
-	// Table has the processes. Only the reading goroutine uses it.
+	// Table contains the processes. Only the reading goroutine uses it.
 	Table *processes.Table
 	Sink  Sink
 	// Sampled remembers which processes were sampled. It may be nil.
 	Sampled *sampler.Sampled
-	// Limit is the number of samples of a process that are kept per minute. 0 means all.
+	// Limit is the number of samples per process and minute that are kept. 0 means all.
 	Limit int
 	// Interval is the time between two calls of Flush.
 	Interval time.Duration
-	// MaxEvents bounds the perf event descriptors. They are one per CPU, and one per CPU
-	// and program.
+	// MaxEvents bounds the perf event descriptors. The sampler uses one per CPU, and one
+	// per CPU and program.
 	MaxEvents int
 	// ThreadName and ThreadID select the attributes that distinguish threads.
 	ThreadName, ThreadID bool
@@ -77,19 +77,20 @@ type Settings struct {
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
-	// Random is the source of random numbers, only for the reading goroutine. If it is nil,
-	// the sampler makes one with a random seed.
+	// Random is the source of random numbers. Only the reading goroutine uses it. If it is
+	// nil, the sampler creates one with a random seed.
 	Random *rand.Rand
-	// Quiet is the time without an event after which the absence of events is logged. 0
-	// means one minute.
+	// Quiet is the time without an event after which this absence is logged. 0 means one
+	// minute.
 	Quiet time.Duration
 }
 
-// Stats are the counters of a Sampler since it was made.
+// Stats are the counters of a Sampler since it was created.
 type Stats struct {
 	sampler.Counts
 	// Read is the number of allocations of wanted processes that were read. Each of them is
-	// in the sink, waits for Flush, or is counted in BufferFull, Unreadable or RateLimited.
+	// in the sink, is waiting for Flush, or is counted in BufferFull, Unreadable or
+	// RateLimited.
 	Read uint64
 	// Processes is the number of sampled processes. Programs is the number of programs with
 	// a uprobe.
@@ -107,12 +108,12 @@ type Sampler struct {
 	done     sync.WaitGroup
 	unwatch  func() // ends the search for hot units
 	counters *sampler.Counters
-	seen     Stats // by the last Record
+	seen     Stats // at the last Record
 }
 
-// link has the channels and the state that the attacher and the reader share.
+// link contains the channels and the state that the attacher and the reader share.
 type link struct {
-	// asked has the requests to the reader. wake wakes a reader without uprobes.
+	// asked receives requests to the reader. wake wakes a reader without uprobes.
 	asked chan request
 	wake  chan struct{}
 	// stopped is closed when the reader no longer answers requests.
@@ -120,13 +121,13 @@ type link struct {
 	// again makes the attacher check the same processes again.
 	again chan struct{}
 
-	// uprobes is nil while sampling is off. members are the sampled processes. The attacher
-	// writes both, and the reader reads them.
+	// uprobes is nil while sampling is off. members contains the sampled processes. The
+	// attacher writes both, and the reader reads them.
 	uprobes atomic.Pointer[uprobe.Session]
 	members atomic.Pointer[map[int]*member]
 }
 
-// request makes the reader read the rings. With flush the reader also emits the kept
+// request makes the reader read the rings. If flush is set, the reader also emits the kept
 // samples.
 type request struct {
 	flush bool
@@ -199,7 +200,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 	return p, s.Counters.ObserveTargets(samples.AllocSpace.Sampler, func() int { return p.Stats().Processes })
 }
 
-// Start begins.
+// Start starts the sampler's goroutines.
 func (s *Sampler) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
@@ -209,15 +210,15 @@ func (s *Sampler) Start(context.Context) error {
 	return nil
 }
 
-// Flush adds the samples kept since the last Flush to the sink. Call it right before the
-// sink's batch is taken. Before Start it has no effect.
+// Flush adds the samples that were kept since the last Flush to the sink. Call Flush right
+// before the sink's batch is taken. Before Start, Flush does nothing.
 func (s *Sampler) Flush() {
 	if s.started.Load() {
 		s.ask(true)
 	}
 }
 
-// ask makes the reader read the rings, and waits for it.
+// ask makes the reader read the rings, and waits until the reader has done so.
 func (l *link) ask(flush bool) {
 	req := request{flush: flush, done: make(chan struct{})}
 	l.notify()
@@ -228,7 +229,7 @@ func (l *link) ask(flush bool) {
 			return
 		case <-l.stopped:
 			return
-		case <-time.After(askAgain): // it may have been notified before it waited
+		case <-time.After(askAgain): // the reader may have been notified before it started to wait
 			l.notify()
 		}
 	}

@@ -14,14 +14,14 @@ import (
 // buffers are smaller.
 const smallBody = 64 << 10
 
-// maxBodies bounds the memory of larger bodies of all requests together, in bytes.
+// maxBodies bounds the memory for larger bodies of all requests together, in bytes.
 const maxBodies = 64 << 20
 
 // errNoMemory is returned when maxBodies is reached.
 var errNoMemory = errors.New("too many large bodies are being read")
 
-// memory is the memory for reading bodies. A stalled sender holds only the bytes that it
-// has sent. So many stalled senders need little memory and do not block others.
+// memory is the memory for reading bodies. A stalled sender only occupies the bytes that it
+// has sent. So even many stalled senders need little memory and do not block others.
 type memory struct {
 	left  atomic.Int64
 	small sync.Pool // of *[]byte with a capacity of at most smallBody
@@ -33,7 +33,7 @@ func newMemory(limit int64) *memory {
 	return m
 }
 
-// take reserves n bytes, if n bytes are left.
+// take reserves n bytes. It returns false if fewer than n bytes are left.
 func (m *memory) take(n int64) bool {
 	if m.left.Add(-n) < 0 {
 		m.left.Add(n)
@@ -42,7 +42,7 @@ func (m *memory) take(n int64) bool {
 	return true
 }
 
-// body is the bytes of one body.
+// body contains the bytes of one body.
 type body struct {
 	memory *memory
 	small  *[]byte
@@ -59,8 +59,8 @@ func (m *memory) body() *body {
 	return &body{memory: m, small: small, bytes: (*small)[:0]}
 }
 
-// read reads all of from. The memory grows with the received bytes, not with the length
-// that the sender announces.
+// read reads from until its end. The memory grows with the received bytes, not with the
+// length that the sender announces.
 func (b *body) read(from io.Reader) error {
 	for {
 		if len(b.bytes) == cap(b.bytes) {
@@ -79,7 +79,7 @@ func (b *body) read(from io.Reader) error {
 	}
 }
 
-// grow makes room for size bytes in total.
+// grow increases the capacity to size bytes.
 func (b *body) grow(size int) error {
 	if size > smallBody {
 		more := int64(size-smallBody) - b.taken
@@ -95,7 +95,7 @@ func (b *body) grow(size int) error {
 	return nil
 }
 
-// free releases the memory.
+// free releases the memory of the body.
 func (b *body) free() {
 	b.memory.left.Add(b.taken)
 	b.memory.small.Put(b.small)

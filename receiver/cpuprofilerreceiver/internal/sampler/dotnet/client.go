@@ -15,7 +15,7 @@ import (
 
 // Client is the process that connected to a Unix socket.
 type Client struct {
-	// Process has the pid in the collector's pid namespace. The pid is 0 for a process
+	// Process contains the pid in the collector's pid namespace. The pid is 0 for a process
 	// outside of this namespace.
 	procfs.Process
 	// Err is the reason why a part of Process is unknown.
@@ -24,8 +24,8 @@ type Client struct {
 
 type clientKey struct{}
 
-// WithClient returns a context for the requests of a connection of a clientListener. For
-// any other connection it returns ctx.
+// WithClient returns a context with the client, for requests on a connection of a
+// clientListener. For other connections it returns ctx.
 func WithClient(ctx context.Context, c net.Conn) context.Context {
 	if a, ok := c.RemoteAddr().(clientAddr); ok {
 		return context.WithValue(ctx, clientKey{}, a.client)
@@ -33,11 +33,11 @@ func WithClient(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// ConnOf returns a connection that has only a client, for tests.
+// ConnOf returns a connection that consists only of a client, for tests.
 func ConnOf(p Client) net.Conn { return clientConn{&net.UnixConn{}, p} }
 
-// clientListener is a listener at a Unix socket. It asks the kernel at once for the process
-// that connected, because later the pid may belong to another process.
+// clientListener is a listener on a Unix socket. It asks the kernel for the connected
+// process at once, because the pid may later belong to another process.
 type clientListener struct {
 	net.Listener
 	identify func(pid int) (processes.Identity, error)
@@ -58,14 +58,14 @@ func (l clientListener) Accept() (net.Conn, error) {
 	return clientConn{c, p}, nil
 }
 
-// clientConn has its client in its remote address, because the wrappers for limits and TLS
-// pass that address on.
+// clientConn stores its client in its remote address, because the wrappers for limits and
+// TLS preserve that address.
 type clientConn struct {
 	net.Conn
 	client Client
 }
 
-// NetConn returns the connection below.
+// NetConn returns the wrapped connection.
 func (c clientConn) NetConn() net.Conn { return c.Conn }
 
 func (c clientConn) RemoteAddr() net.Addr { return clientAddr{c.Conn.RemoteAddr(), c.client} }

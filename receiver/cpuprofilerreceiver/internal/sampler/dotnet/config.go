@@ -21,28 +21,28 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
-// Config is the block dotnet of the configuration. It configures the server that receives
-// the buffers of .NET services.
+// Config is the block dotnet of the configuration. It configures the server for the buffers
+// of .NET services.
 type Config struct {
-	// ServerConfig has all keys of confighttp's server. The default endpoint is
-	// localhost:4319. With transport unix the endpoint is the path of a socket.
+	// ServerConfig contains all keys of confighttp's server. The default endpoint is
+	// localhost:4319. With transport unix, the endpoint is the path of a socket.
 	// max_request_body_size is 1 MiB by default, and at most 16 MiB.
 	ServerConfig confighttp.ServerConfig `mapstructure:",squash"`
-	// SocketMode is the permissions of the socket's file, which decide who may connect.
-	// Default 0660. It has no effect unless transport is unix.
+	// SocketMode is the file mode of the socket, which decides who may connect. Default
+	// 0660. It has an effect only if transport is unix.
 	SocketMode SocketMode `mapstructure:"socket_mode"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// Unmarshal ignores unknown keys, like confighttp's. The receiver's configuration has
-// refused them before.
+// Unmarshal ignores unknown keys, because the receiver's configuration has already refused
+// them.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(cfg, confmap.WithIgnoreUnused())
 }
 
-// SocketMode is the permissions of a file, as chmod takes them.
+// SocketMode is a file mode in the octal form that chmod accepts.
 type SocketMode uint32
 
 // UnmarshalText reads octal digits.
@@ -61,34 +61,34 @@ func (m SocketMode) MarshalText() ([]byte, error) { return []byte(m.String()), n
 // String returns octal digits with a leading 0.
 func (m SocketMode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
 
-// The bounds of max_request_body_size. The profiler's largest buffer is slightly larger
-// than 200 KiB.
+// The bounds of max_request_body_size. The largest buffer of the profiler is slightly
+// larger than 200 KiB.
 const (
 	minBodySize = int64(bytesize.KiB)
 	maxBodySize = int64(16 * bytesize.MiB)
 )
 
-// compressions are the compressions of a body that are accepted.
+// compressions lists the accepted compressions of a body.
 var compressions = []string{"", "gzip"}
 
 // DefaultConfig returns the configuration of an empty dotnet block.
 func DefaultConfig() Config {
 	server := confighttp.NewDefaultServerConfig()
 	server.NetAddr.Endpoint = "localhost:4319"
-	// A buffer is small and its sender is near. With longer timeouts, stalled senders would
-	// only block others.
+	// A buffer is small, and its sender is near. Longer timeouts would only let stalled
+	// senders block others.
 	server.ReadHeaderTimeout = 5 * time.Second
 	server.ReadTimeout = 10 * time.Second
 	server.WriteTimeout = 10 * time.Second
-	// The timeout is longer than HttpClient keeps a connection, so that HttpClient closes
-	// it.
+	// The timeout is longer than HttpClient's own, so that HttpClient closes idle
+	// connections.
 	server.IdleTimeout = 2 * time.Minute //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
 	server.MaxRequestBodySize = int64(bytesize.MiB)
 	server.CompressionAlgorithms = slices.Clone(compressions)
 	return Config{ServerConfig: server, SocketMode: 0o660}
 }
 
-// Validate reports all faults, each with its key and the allowed values.
+// Validate returns all errors, each with its key and the allowed values.
 func (c *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -109,15 +109,16 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// mode returns the permissions of the socket's file.
+// mode returns the file mode of the socket.
 func (c *Config) mode() fs.FileMode { return fs.FileMode(c.SocketMode).Perm() }
 
-// unix reports whether clients are processes of this host, which the kernel identifies.
+// unix reports whether clients connect over a Unix socket, so that the kernel identifies
+// them.
 func (c *Config) unix() bool {
 	return c.ServerConfig.NetAddr.Transport == confignet.TransportTypeUnix
 }
 
-// guarded reports whether the permissions of a file decide who may connect.
+// guarded reports whether a file mode decides who may connect.
 func (c *Config) guarded() bool {
 	return c.unix() && !unixsocket.Abstract(c.ServerConfig.NetAddr.Endpoint)
 }

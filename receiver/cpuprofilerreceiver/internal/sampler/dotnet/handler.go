@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// The paths of the API, one per kind of buffer.
+// The paths of the API. There is one per kind of buffer.
 const (
 	threadSamplesPath         = "/v1/dotnet/thread-samples"
 	allocationSamplesPath     = "/v1/dotnet/allocation-samples"
@@ -30,7 +30,7 @@ const (
 	resourceHeader = "Otel-Resource-Attributes"
 	contentType    = "application/octet-stream"
 
-	// maxInterval is longer than any sensible interval.
+	// maxInterval is longer than any reasonable interval.
 	maxInterval = time.Hour
 )
 
@@ -46,8 +46,8 @@ func kindOf(path string) (nativeformat.Kind, bool) {
 	return 0, false
 }
 
-// Bound serves at most MaxRequests requests at a time. Further requests wait for at most
-// MaxWait, and are then refused.
+// Bound limits the concurrent requests to MaxRequests. Further requests wait for at most
+// MaxWait and are then refused.
 func (in *Intake) Bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -109,7 +109,8 @@ func (in *Intake) serve(w http.ResponseWriter, r *http.Request) (Result, *proble
 	return result, in.problemWith(w, format, result, err)
 }
 
-// problemWith returns the reason why a buffer is not accepted with 202, or nil if it is.
+// problemWith returns the reason why a buffer is not accepted with 202. It returns nil if
+// it is accepted.
 func (in *Intake) problemWith(w http.ResponseWriter, format nativeformat.Format, result Result, err error) *problem {
 	var fault *nativeformat.Error
 	var p *problem
@@ -133,8 +134,8 @@ func (in *Intake) problemWith(w http.ResponseWriter, format nativeformat.Format,
 	return p
 }
 
-// hint returns a common mistake of senders that makes the rest of a buffer unreadable. The
-// buffer itself does not show it.
+// hint returns a common sender mistake that makes the rest of a buffer unreadable. The
+// buffer itself does not reveal this mistake.
 func hint(f nativeformat.Format) string {
 	switch {
 	case f.Kind != nativeformat.ThreadSamples:
@@ -145,7 +146,7 @@ func hint(f nativeformat.Format) string {
 	return "; a service that runs selective sampling beside thread sampling has to send frequent_sampling=true"
 }
 
-// parametersOf reads the query.
+// parametersOf parses the query.
 func parametersOf(kind nativeformat.Kind, u *url.URL) (f nativeformat.Format, interval time.Duration, refused *problem) {
 	bad := func(format string, args ...any) (nativeformat.Format, time.Duration, *problem) {
 		return nativeformat.Format{}, 0, problemOf(http.StatusBadRequest, format, args...)
@@ -183,10 +184,10 @@ func parametersOf(kind nativeformat.Kind, u *url.URL) (f nativeformat.Format, in
 	return f, time.Duration(ms) * time.Millisecond, nil
 }
 
-// short cuts a text from a request that a message repeats.
+// short shortens a text from a request, for use in a message.
 func short(s string) string { return texts.Short(s, 64) }
 
-// identify returns the process at the other end of a Unix socket. Over TCP it returns the
+// identify returns the process at the other end of a Unix socket. Over TCP, it returns the
 // zero Identity.
 func (in *Intake) identify(ctx context.Context) (processes.Identity, *problem) {
 	client, unix := ctx.Value(clientKey{}).(Client)
@@ -212,7 +213,7 @@ func (in *Intake) identify(ctx context.Context) (processes.Identity, *problem) {
 	return now, nil
 }
 
-// read reads the body.
+// read reads the body of a request.
 func (in *Intake) read(w http.ResponseWriter, r *http.Request, into *body) *problem {
 	err := into.read(http.MaxBytesReader(w, r.Body, in.cfg.MaxBody))
 	var tooLarge *http.MaxBytesError

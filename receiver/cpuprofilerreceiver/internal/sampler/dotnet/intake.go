@@ -20,41 +20,42 @@ import (
 
 // Sink is the buffer that samples go to. It must not block.
 type Sink interface {
-	// AddSent adds an event at a time since the Unix epoch. It returns false if there is no
-	// room. The event is lost then.
+	// AddSent adds an event at a time since the Unix epoch. It returns false if the sink is
+	// full. The event is then lost.
 	AddSent(k samples.Key, unixNano, value int64) bool
 }
 
-// Settings configures an Intake. Zero numbers have defaults.
+// Settings configures an Intake. Numbers that are 0 have defaults.
 type Settings struct {
 	Sink Sink
 	// Identify identifies the process at the other end of a Unix socket.
 	Identify func(pid int) (processes.Identity, error)
-	// HostName and HostID are added to the resource of a process of this host.
+	// HostName and HostID are added to the resource of each process of this host.
 	HostName, HostID string
-	// ThreadName reports whether the names of threads distinguish samples.
+	// ThreadName reports whether samples are distinguished by thread name.
 	ThreadName bool
-	// MaxBody is the maximum size of a buffer in bytes, 1 MiB by default. MaxBodies bounds
-	// the bytes of all bodies being read, 64 MiB by default. The first 64 KiB of each body
-	// do not count.
+	// MaxBody is the maximum size of a buffer in bytes, by default 1 MiB. MaxBodies bounds
+	// the total size of all bodies that are being read, by default 64 MiB, or 4 times
+	// MaxBody if that is larger. The first 64 KiB of each body do not count.
 	MaxBody, MaxBodies int64
-	// MaxRequests is the maximum number of concurrent requests, 1024 by default. Further
-	// requests wait for MaxWait, a second by default, and are then refused.
+	// MaxRequests is the maximum number of concurrent requests, by default 1024. Further
+	// requests wait for at most MaxWait, by default 1 second, and are then refused.
 	MaxRequests int
 	MaxWait     time.Duration
-	// RetryAfter is the time that a sender waits after its buffer had no room.
+	// RetryAfter is the time that a sender must wait after its buffer was refused for lack
+	// of room.
 	RetryAfter time.Duration
 	Logger     *zap.Logger
 	Now        func() time.Time
 }
 
-// maxResources bounds the remembered resources. At the bound the least recently used is
-// forgotten.
+// maxResources bounds the remembered resources. At the bound, the least recently used
+// resource is forgotten.
 const maxResources = 1024
 
-// offClock is the minimum difference between the times of samples and this host's clock
-// that is logged. Backends refuse samples that are older than an hour. It is also the
-// maximum difference between the samples of one profile.
+// offClock is the smallest logged difference between the times of samples and this host's
+// clock. Backends refuse samples that are older than an hour. It is also the maximum time
+// between two consecutive samples in one profile.
 const offClock = time.Hour
 
 // Intake turns buffers into samples.
@@ -73,35 +74,36 @@ type Intake struct {
 
 // sender is the key of a resource.
 type sender struct {
-	process processes.Identity // zero over TCP
+	process processes.Identity // empty for a sender over TCP
 	header  string
 }
 
-// resource is the resource of a sender, with the sender's clock.
+// resource is the resource of a sender, together with the sender's sample times.
 type resource struct {
 	*samples.Resource
 	last int64 // time of the last sample
-	// selected is the interval of selective sampling in nanoseconds, or 0 before the first
-	// buffer of selective samples.
+	// selected is the interval of selective sampling in nanoseconds. It is 0 before the
+	// first buffer of selective samples.
 	selected int64
 	warned   bool
 }
 
-// Stats holds an Intake's counters since it was made.
+// Stats are counters since the Intake was created.
 type Stats struct {
-	// Threads, Allocations and Selected count the events of each kind. An allocation counts
-	// as two events, one of objects and one of bytes.
+	// Threads, Allocations and Selected count the lost events of each kind. An allocation
+	// counts as two events, one for objects and one for bytes.
 	Threads, Allocations, Selected Events
-	// Names, Stacks, Resources and Attributes count how often each bound was hit. Then all
-	// names, all stacks or one resource were forgotten, or an attribute was cut or dropped.
+	// Names, Stacks, Resources and Attributes count how often each bound was reached. In
+	// that case all names, all stacks or one resource were forgotten, or an attribute was
+	// cut or dropped.
 	Names, Stacks, Resources, Attributes uint64
 }
 
-// Events counts events that did not get into the sink.
+// Events counts events that did not reach the sink.
 type Events struct {
-	// BufferFull counts events without room. Unreadable counts events without frames, with
-	// an impossible time, or in the unreadable or cut part of their buffer. LeftOut counts
-	// events of the profiler's own thread.
+	// BufferFull counts events that did not fit into the sink. Unreadable counts events
+	// without frames, with an impossible time, or in an unreadable or cut part of a buffer.
+	// LeftOut counts events of the profiler's own thread.
 	BufferFull, Unreadable, LeftOut uint64
 }
 
@@ -119,7 +121,7 @@ func New(cfg Settings) *Intake {
 		decoder: decoder,
 		stacks:  newStacks(decoder, maxStackBytes),
 	}
-	in.resources, _ = simplelru.NewLRU[sender, *resource](maxResources, nil) // cannot fail for a size above 0
+	in.resources, _ = simplelru.NewLRU[sender, *resource](maxResources, nil) // fails only for a size below 1
 	return in
 }
 
@@ -134,12 +136,12 @@ func (in *Intake) Stats() Stats {
 
 // Result is the outcome of the samples of one buffer.
 type Result struct {
-	// Samples counts the samples that were kept and will be emitted.
+	// Samples counts samples that were added to the sink.
 	Samples int `json:"samples"`
-	// Incomplete counts samples that the end of the buffer cut, WithoutFrames samples
-	// without a stack. ExportThread counts samples of the profiler's own thread, WrongTime
-	// samples with an impossible time. NoRoom counts samples that found both sample buffers
-	// full.
+	// Incomplete counts samples that were cut off at the end of the buffer. WithoutFrames
+	// counts samples without a stack. ExportThread counts samples of the profiler's own
+	// thread. WrongTime counts samples with an impossible time. NoRoom counts samples for
+	// which both batches were full.
 	Incomplete    int `json:"incomplete"`
 	WithoutFrames int `json:"without_frames"`
 	ExportThread  int `json:"export_thread"`
@@ -174,7 +176,7 @@ func (in *Intake) add(format nativeformat.Format, interval time.Duration, from s
 	return b.Result, err
 }
 
-// eventsOf returns the counters of a kind, and its number of events per sample.
+// eventsOf returns the counters of a kind and the number of events per sample.
 func (in *Intake) eventsOf(k nativeformat.Kind) (counted *Events, each int) {
 	switch k {
 	case nativeformat.AllocationSamples:
@@ -185,8 +187,8 @@ func (in *Intake) eventsOf(k nativeformat.Kind) (counted *Events, each int) {
 	return &in.stats.Threads, 1
 }
 
-// resourceOf returns the resource of a sender. It is the same one each time, because the
-// samples of one resource become one profile.
+// resourceOf returns the resource of a sender. It returns the same resource each time,
+// because the samples of one resource form one profile.
 func (in *Intake) resourceOf(from sender) *resource {
 	if r, ok := in.resources.Get(from); ok {
 		return r
@@ -204,7 +206,7 @@ func (in *Intake) resourceOf(from sender) *resource {
 	return r
 }
 
-// buffer is one buffer that is being decoded.
+// buffer is a buffer that is being decoded.
 type buffer struct {
 	Result
 	in     *Intake
@@ -230,8 +232,8 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 		b.WithoutFrames++
 		return
 	}
-	// Above 0, because 0 means no time in OTLP. The maximum leaves room for a window around
-	// the time.
+	// The time must be above 0, because 0 means no time in OTLP. The maximum leaves room
+	// for a window around the time.
 	const latest = 1<<62 - 1
 	if s.UnixMilli <= 0 || s.UnixMilli > latest/int64(time.Millisecond) {
 		b.WrongTime++
@@ -253,9 +255,9 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 	switch b.kind {
 	case nativeformat.ThreadSamples:
 		k.Type, k.Selected = samples.DotnetThreads, s.Selected
-		// While it samples all threads, the profiler makes no selective samples. The sample
-		// of a selected thread replaces a selective sample, and the other selective samples
-		// cover the rest of its time.
+		// The profiler makes no selective samples while it samples all threads. A sample of
+		// a selected thread replaces one selective sample. Other selective samples cover
+		// the rest of its time.
 		if s.Selected && b.from.selected > 0 {
 			k.Period = min(k.Period, b.from.selected)
 		}
@@ -278,7 +280,7 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 	}
 }
 
-// addEvent adds an event and returns the number of lost ones.
+// addEvent adds an event. It returns 1 if the event was lost, else 0.
 func (b *buffer) addEvent(k samples.Key, at, value int64) (lost int) {
 	if b.in.cfg.Sink.AddSent(k, at, value) {
 		return 0
@@ -286,8 +288,8 @@ func (b *buffer) addEvent(k samples.Key, at, value int64) (lost int) {
 	return 1
 }
 
-// keepTime records the time of a sample. If a sender's clock was set, or its buffers are
-// old, the next samples go into a profile of their own. So no profile spans years.
+// keepTime records the time of a sample. If a sender's clock was set, or if its buffers are
+// old, the following samples go into a new profile. So no profile spans years.
 func (r *resource) keepTime(at, now int64, log *zap.Logger) {
 	if r.last != 0 && time.Duration(at-r.last).Abs() > offClock {
 		again := *r.Resource
@@ -316,8 +318,8 @@ func (r *resource) service() string {
 	return ""
 }
 
-// episode is a time during which samples find no room. It is logged once when it begins and
-// once when it has ended.
+// episode is a period in which samples do not fit into the sink. Its start and its end are
+// each logged once.
 type episode struct {
 	begun   int64 // 0 without an episode
 	kind    nativeformat.Kind

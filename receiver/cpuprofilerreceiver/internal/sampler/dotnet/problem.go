@@ -9,8 +9,8 @@ import (
 	"net/http"
 )
 
-// problem is the body of an answer other than 202, in the form of RFC 9457. It has no type,
-// so its title is the text of the status.
+// problem is the body of a response other than 202, in the format of RFC 9457. It has no
+// type, so its title is the text of the status.
 type problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -28,7 +28,7 @@ func problemOf(status int, format string, args ...any) *problem {
 	return &problem{Status: status, Detail: fmt.Sprintf(format, args...)}
 }
 
-// write answers with the problem.
+// write sends the problem as the response.
 func (p *problem) write(w http.ResponseWriter) {
 	p.Title = http.StatusText(p.Status)
 	answer(w, p.Status, "application/problem+json", p)
@@ -41,8 +41,8 @@ func answer(w http.ResponseWriter, status int, contentType string, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// writeProblem answers with a status and the reason, for a request that did not reach the
-// handler.
+// writeProblem responds with a status and the reason. It is used for requests that did not
+// reach the handler.
 func writeProblem(w http.ResponseWriter, _ *http.Request, why string, status int) {
 	problemOf(status, "%s", why).write(w)
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// The bounds of a resource. Longer text is cut, and further attributes are dropped.
+// The bounds of a resource. Longer values are cut, and attributes with longer keys or
+// beyond maxAttributes are dropped.
 const (
 	maxAttributes = 64
 	maxKey        = 256
@@ -26,10 +27,10 @@ const (
 
 const unknownService = "unknown_service:dotnet"
 
-// parseAttributes parses a resource in the form of OTEL_RESOURCE_ATTRIBUTES, like
-// OpenTelemetry's SDKs. It drops a pair without "=" or without a key, keeps bad
-// percent-encoding as it is, and uses the last of equal keys. It returns the attributes
-// sorted by key. bounded is the number of attributes that the bounds cut or dropped.
+// parseAttributes parses a resource in the format of OTEL_RESOURCE_ATTRIBUTES, like
+// OpenTelemetry's SDKs. It drops a pair without "=" or without a key, keeps invalid
+// percent-encoding unchanged, and uses the last of equal keys. The attributes are sorted by
+// key. bounded is the number of attributes that were cut or dropped.
 func parseAttributes(header string) (attributes []samples.Attribute, bounded int) {
 	for pair := range strings.SplitSeq(header, ",") {
 		key, value, ok := strings.Cut(pair, "=")
@@ -39,7 +40,7 @@ func parseAttributes(header string) (attributes []samples.Attribute, bounded int
 		key, keyCut := decoded(key, maxKey)
 		value, valueCut := decoded(value, maxValue)
 		if keyCut || strings.ContainsFunc(key, unicode.IsControl) {
-			bounded++ // a cut key may be another one that has a meaning
+			bounded++ // a cut key could be equal to another key
 			continue
 		}
 		if key == "" {
@@ -61,7 +62,7 @@ func parseAttributes(header string) (attributes []samples.Attribute, bounded int
 	return attributes, bounded
 }
 
-// decoded returns a percent-encoded word as text of at most limit bytes.
+// decoded returns a percent-decoded word, cut to at most limit bytes.
 func decoded(s string, limit int) (_ string, cut bool) {
 	s = strings.TrimSpace(s)
 	if d, err := url.PathUnescape(s); err == nil {
@@ -73,8 +74,8 @@ func decoded(s string, limit int) (_ string, cut bool) {
 	return texts.Cut(s, limit), true
 }
 
-// claimed reports whether an attribute claims a process, a cgroup or a host. Over a Unix
-// socket these come from the kernel, and over TCP they cannot be verified. Attributes that
+// claimed reports whether an attribute names a process, a cgroup or a host. Over a Unix
+// socket, the kernel provides this data. Over TCP, it cannot be verified. Attributes that
 // only cpu_trigger sets are never accepted from a sender.
 func claimed(key string) bool {
 	switch key {
@@ -84,10 +85,10 @@ func claimed(key string) bool {
 	return strings.HasPrefix(key, "host.") || strings.HasPrefix(key, attr.Prefix)
 }
 
-// host has the host's name and id.
+// host contains the host's name and id.
 type host struct{ name, id string }
 
-// resourceOf returns the resource of a sender's profiles. who is nil over TCP.
+// resourceOf returns the resource for a sender's profiles. who is nil over TCP.
 func resourceOf(header string, who *processes.Identity, at host) (r *samples.Resource, bounded int) {
 	attributes, bounded := parseAttributes(header)
 	attributes = slices.DeleteFunc(attributes, func(a samples.Attribute) bool {

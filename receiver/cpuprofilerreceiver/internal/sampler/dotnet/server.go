@@ -17,11 +17,11 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// The bounds of the server. A service keeps one connection open.
+// The bounds of the server. Each service keeps one connection open.
 const (
 	maxConnections = 1024
 	maxHeader      = 32 << 10
-	// shutdownTimeout is the maximum time of requests in progress at shutdown.
+	// shutdownTimeout is the maximum time for requests in progress at shutdown.
 	shutdownTimeout = time.Second
 )
 
@@ -33,14 +33,15 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 	}
 }
 
-// Server is the intake and its HTTP server as a part of the receiver.
+// Server runs the intake and its HTTP server as a part of the receiver.
 type Server struct {
 	*httplisten.Server
 	intake *Intake
 	shared *sampler.Shared
 	cfg    *Config
 	seen   Stats
-	// seenClosed is the number of connections that a bound had closed by the last Record.
+	// seenClosed is the number of connections closed because of a bound, at the last
+	// Record.
 	seenClosed uint64
 }
 
@@ -65,7 +66,7 @@ func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
 	return server, nil
 }
 
-// SettingsOf returns the intake's settings.
+// SettingsOf returns the settings of the intake.
 func SettingsOf(cfg *Config, s *sampler.Shared, identify func(pid int) (processes.Identity, error)) Settings {
 	return Settings{
 		Sink:       s.Buffer,
@@ -80,7 +81,7 @@ func SettingsOf(cfg *Config, s *sampler.Shared, identify func(pid int) (processe
 	}
 }
 
-// Start implements sampler.Sampler, as do Stop and Record.
+// Start implements sampler.Sampler.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.Server.Start(ctx, s.shared.Host, s.shared.Component); err != nil {
 		return err
@@ -93,8 +94,8 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop waits for the requests in progress. The deadline closes the connections of stalled
-// senders, which is not an error of the collector.
+// Stop waits for requests in progress. At the deadline, it closes the connections of
+// stalled senders. This is not an error of the collector.
 func (s *Server) Stop(ctx context.Context) error {
 	_ = s.Shutdown(ctx)
 	return nil

@@ -13,24 +13,24 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// maxDepth is the maximum number of frames of a stack that are kept, from the leaf on. A
-// deeper stack is marked as truncated. Pyroscope would cut off the leaf.
+// maxDepth is the maximum number of frames of a stack that are kept, counted from the leaf.
+// A deeper stack is marked as truncated. Pyroscope would cut off the leaf instead.
 const maxDepth = 1000
 
-// maxStackBytes bounds the memory of known stacks. At the bound all are forgotten. They are
-// made again when they are seen.
+// maxStackBytes bounds the memory of known stacks. Above the bound, all stacks are
+// forgotten and created again when they occur.
 const maxStackBytes = 16 << 20
 
-// nativeFrame is the profiler's name of all code that is not managed.
+// nativeFrame is the profiler's name for all native code.
 const nativeFrame = "Unknown_Native_Function(unknown)"
 
-// stacks makes each stack of names once, so that a known stack costs only a lookup.
+// stacks creates each stack of names only once, so that a known stack costs only a lookup.
 type stacks struct {
 	decoder *nativeformat.Decoder
 	limit   int
 
 	byHash map[uint64]*samples.Stack
-	// locations are indexed by name. They are valid as long as the decoder's names.
+	// locations is indexed by name. It is valid as long as the decoder's names are.
 	locations []*samples.Location
 	forgotten uint64
 	bytes     int
@@ -58,13 +58,13 @@ func (s *stacks) forget() {
 	s.bytes = 0
 }
 
-// of returns the stack of frames, the leaf first.
+// of returns the stack with these frames, leaf first.
 func (s *stacks) of(frames []nativeformat.Name) *samples.Stack {
 	truncated := len(frames) > maxDepth
 	if truncated {
 		frames = frames[:maxDepth]
 	}
-	// FNV-1a over names. A stack with a colliding hash is made again.
+	// FNV-1a over names. A stack with a colliding hash is created again.
 	h := uint64(14695981039346656037)
 	for _, f := range frames {
 		h = (h ^ uint64(f)) * 1099511628211
@@ -106,10 +106,10 @@ func (s *stacks) location(n nativeformat.Name) *samples.Location {
 }
 
 // locationOf returns the location of a frame by its name. The name is shown as received,
-// because its argument types distinguish overloads. Without them, backends that show only
-// names would add overloads up. A name with control characters could look like another text
-// on a screen or in a log. It is shown in a readable form, and the received name becomes
-// the system name.
+// because its argument types distinguish overloads. Backends that show only names would
+// otherwise add overloads up. A name with control characters could pass for another text on
+// a screen or in a log. It is shown in a readable form, and the received name becomes the
+// system name.
 func locationOf(name string) *samples.Location {
 	l := &samples.Location{Type: samples.FrameDotnet, Resolved: true, Lines: []samples.Line{{Function: name}}}
 	if name == nativeFrame {
@@ -121,7 +121,7 @@ func locationOf(name string) *samples.Location {
 	return l
 }
 
-// readable returns a name with its control characters in Go syntax.
+// readable returns a name with its control characters escaped in Go syntax.
 func readable(name string) string {
 	if name == "" {
 		return "(no name)"

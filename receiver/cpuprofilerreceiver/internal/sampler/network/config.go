@@ -15,10 +15,11 @@ import (
 type Config struct {
 	// When is hot (only the units that cpu_trigger marks as hot, which needs a hot_units
 	// extension) or always. Default hot with that extension, else always. While attached,
-	// the sampler costs the profiled programs 0.1 µs per call on a socket.
+	// the sampler slows down the profiled programs by 0.1 µs per call on a socket.
 	When sampler.When `mapstructure:"when"`
-	// MaxEventsPerSecond bounds the sampled calls, 1 to 1000000. Above it, one of several
-	// calls is sampled, large calls more often, and values are scaled. Default 10000.
+	// MaxEventsPerSecond bounds the sampled calls, 1 to 1000000. Above this rate, one of
+	// several calls is sampled, and values are scaled. Large calls are sampled more often.
+	// Default 10000.
 	MaxEventsPerSecond int `mapstructure:"max_events_per_second"`
 
 	// prevents unkeyed literal initialization
@@ -30,7 +31,7 @@ const maxMaxEventsPerSecond = 1_000_000
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config { return Config{MaxEventsPerSecond: 10000} }
 
-// Validate returns all faults. The collector adds the name of the block.
+// Validate returns all errors. The collector adds the name of the block.
 func (cfg *Config) Validate() error {
 	return errors.Join(cfg.When.Check(), configlog.Between("max_events_per_second", cfg.MaxEventsPerSecond, 1, maxMaxEventsPerSecond))
 }

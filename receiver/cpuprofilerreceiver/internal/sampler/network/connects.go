@@ -7,26 +7,26 @@ package network
 
 import "github.com/hotprofile/hotprofile/internal/samples"
 
-// begun remembers the latest sampled connects, so that a failed connect is attributed to
-// its stack. It belongs to the reading goroutine.
+// begun remembers the latest sampled connects, so that a failure can be attributed to the
+// stack of its connect. It belongs to the reading goroutine.
 type begun struct {
-	by map[uint64]int // by socket: an index in the ring
-	// ring has the connects in their order. A new connect replaces the oldest one.
+	by map[uint64]int // by socket: the index in ring
+	// ring contains the connects in their order. A new connect replaces the oldest one.
 	ring []connect
 	next int
 	most int
 }
 
-// connect is a connection that was begun.
+// connect is the sample of a connect.
 type connect struct {
-	socket uint64 // 0 for none
+	socket uint64 // 0 for an empty entry
 	to     remote
 	key    samples.Key
 	hits   int64
 }
 
-// remote is the other end of a connection. The kernel may reuse the memory of a socket for
-// another socket, which is unlikely to have the same remote.
+// remote is the remote address of a connection. The kernel may reuse the memory of a socket
+// for another socket, but then the remote address is probably different.
 type remote struct {
 	port     int64
 	address4 [4]byte
@@ -67,7 +67,7 @@ func (b *begun) forget(i int) {
 	}
 }
 
-// of returns the socket and the other end in a record of a connect or its failure.
+// of returns the socket and the remote address from a record of a connect or a failure.
 func (s *source) of(record []byte) (socket uint64, to remote, ok bool) {
 	at, ok := s.socket.Int(record)
 	port, ok2 := s.port.Int(record)

@@ -13,15 +13,15 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// pace decides which share of the calls is sampled, as the number of bytes per sample for
+// pace decides what fraction of calls is sampled, as the number of bytes per sample for
 // each target and kind. A flow that needs less than its share of the bound is sampled
 // completely. pace does no I/O and has no clock.
 type pace struct {
 	// most is the bound on samples per second.
 	most  int
 	flows map[flowID]*flow
-	begin int64 // of the current span
-	total int   // samples in it
+	begin int64 // start of the current span
+	total int   // samples in the current span
 }
 
 type flowID struct {
@@ -29,7 +29,7 @@ type flowID struct {
 	kind kind
 }
 
-// flow is the calls of one kind of one target.
+// flow represents the calls of one kind by one target.
 type flow struct {
 	parts []part
 	// fresh reports whether the flow belongs to a new target.
@@ -40,20 +40,20 @@ type flow struct {
 	demand float64
 }
 
-// part is one source of a flow.
+// part represents one source of a flow.
 type part struct {
 	index int // of the tracepoint
 	size  float64
 	// hits and samples count the hits and samples of the current span.
 	hits, samples int
-	// mean is the number of calls per sample. drawn is the time at which the actual number
-	// was last drawn around mean. sinceDraw is the number of samples since then.
+	// mean is the average number of calls per sample. drawn is the time at which the actual
+	// number was last drawn. sinceDraw is the number of samples since then.
 	mean      int
 	sinceDraw int
 	drawn     int64
 }
 
-// changes are the new means, by target and index of the tracepoint. 0 means unchanged.
+// changes contains the new means by target and index of the tracepoint. 0 means unchanged.
 type changes map[*perfevent.Attachment][]int
 
 func (c *changes) set(of *perfevent.Attachment, t *part, sources int, now int64) {
@@ -70,16 +70,17 @@ func (c *changes) set(of *perfevent.Attachment, t *part, sources int, now int64)
 const (
 	// span is the time between two changes.
 	span = int64(200 * time.Millisecond)
-	// leastSpan is the shortest span that is meaningful.
+	// leastSpan is the shortest span that gives a meaningful rate.
 	leastSpan = int64(10 * time.Millisecond)
-	// calmSpans is the number of calm spans before more is sampled again.
+	// calmSpans is the number of calm spans before more calls are sampled again.
 	calmSpans = 10
-	// aim is the target share of the bound. It leaves room because a mean is only raised by
-	// a quarter or more, as each change takes a system call per event.
+	// aim is the fraction of the bound that pace aims for. The margin is needed because a
+	// mean is raised only by a quarter or more, as each change takes a system call per
+	// event.
 	aim = 0.8
-	// redrawn is the number of samples per CPU after which the numbers of calls are drawn
-	// again. redrawWait is the minimum time between two draws, because drawing takes a
-	// system call per event and samples one more call.
+	// redrawn is the number of samples per CPU after which n is drawn again. redrawWait is
+	// the minimum time between two draws, because a draw takes a system call per event and
+	// samples one more call.
 	redrawn    = 50
 	redrawWait = int64(50 * time.Millisecond)
 )
@@ -88,8 +89,8 @@ func newPace(most int, now int64) *pace {
 	return &pace{most: most, flows: make(map[flowID]*flow), begin: now}
 }
 
-// began registers a new target. With everywhere it registers the source that is sampled on
-// all CPUs. It ignores a known target.
+// began registers a new target. If everywhere is set, it registers only the source that is
+// sampled on all CPUs. It ignores parts that are already registered.
 func (p *pace) began(of *perfevent.Attachment, sources []source, everywhere bool) {
 	for i := range sources {
 		s := &sources[i]
@@ -118,7 +119,7 @@ func (f *flow) part(index int) *part {
 	return nil
 }
 
-// every returns the largest number of calls per sample.
+// every returns the largest mean of all sources.
 func (p *pace) every() int {
 	most := 1
 	for _, f := range p.flows {
@@ -133,7 +134,7 @@ func (p *pace) every() int {
 func (p *pace) sampled(of *perfevent.Attachment, index int, k kind, hits uint64) {
 	f := p.flows[flowID{of, k}]
 	if f == nil {
-		return // of a target that is gone
+		return // of a detached target
 	}
 	t := f.part(index)
 	t.hits += int(hits)
@@ -142,7 +143,7 @@ func (p *pace) sampled(of *perfevent.Attachment, index int, k kind, hits uint64)
 	p.total++
 }
 
-// forget removes a target that is gone.
+// forget removes a detached target.
 func (p *pace) forget(of *perfevent.Attachment) {
 	for id := range p.flows {
 		if id.of == of {
@@ -151,8 +152,8 @@ func (p *pace) forget(of *perfevent.Attachment) {
 	}
 }
 
-// next returns the means to set now, for sources with a changed mean, and for sources to
-// draw again. cpus and sources are the numbers of CPUs and sources.
+// next returns the means to set now. These are changed means, and means of sources to draw
+// again. cpus and sources are the numbers of CPUs and sources.
 func (p *pace) next(now int64, cpus, sources int) (c changes) {
 	elapsed := now - p.begin
 	early := elapsed >= leastSpan && int64(p.total)*int64(time.Second) > int64(p.most)*span
@@ -220,7 +221,7 @@ func (f *flow) endSpan() {
 	}
 }
 
-// share returns the maximum number of samples of a flow in a span, so that all flows
+// share returns the maximum number of samples per flow in a span, so that all flows
 // together stay within budget.
 func (p *pace) share(budget float64) float64 {
 	demands := make([]float64, 0, len(p.flows))
@@ -241,7 +242,7 @@ func (p *pace) share(budget float64) float64 {
 	return math.Inf(1)
 }
 
-// meanFor returns the number of calls of a size per sample.
+// meanFor returns the number of calls per sample for calls of a size.
 func meanFor(bytesPerSample, size float64) int {
 	return int(min(max(math.Round(bytesPerSample/size), 1), maxMean))
 }
@@ -249,8 +250,8 @@ func meanFor(bytesPerSample, size float64) int {
 // maxMean bounds the number of calls per sample.
 const maxMean = 1 << 24
 
-// bytesPerSample returns the smallest number of bytes per sample with which the span would
-// have had at most most samples.
+// bytesPerSample returns the smallest number of bytes per sample that would have limited
+// the span to most samples.
 func (f *flow) bytesPerSample(most float64) float64 {
 	if f.demand <= most {
 		return 0
@@ -283,9 +284,9 @@ func (p *pace) restart(now int64) {
 	}
 }
 
-// draw returns a random number around the mean that is not divisible by 2, 3, 5 or 7, or by
-// 5 or 7 for a small mean. Most programs call in a loop. With a divisible number the same
-// calls of the loop would be sampled each time.
+// draw returns a random number around the mean. The number is not divisible by 2, 3, 5 or
+// 7, unless it is 5 or 7. Most programs make calls in a loop. With a divisible number, the
+// same calls of the loop would be sampled each time.
 func draw(mean int, intN func(int) int) int {
 	if mean <= 1 {
 		return 1

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// maxBegun is the number of connects that are remembered until they fail.
+	// maxBegun is the maximum number of connects that are remembered in case they fail.
 	maxBegun = 1 << 14
 )
 
@@ -27,7 +27,7 @@ const (
 type reader struct {
 	cfg   Settings
 	loop  *attach.Loop
-	found *atomic.Pointer[sources] // by now
+	found *atomic.Pointer[sources] // the tracepoints found by the search
 	// sources are the sources of the session.
 	sources *sources
 	session *perfevent.Session
@@ -36,21 +36,21 @@ type reader struct {
 	pace    *pace
 	begun   *begun
 	intN    func(int) int
-	noStack *samples.Stack // of calls without one
+	noStack *samples.Stack // for calls without a stack
 
 	counts    Stats                 // the reader's own counters
-	stats     perfevent.Stats       // of the session, as counted already
-	published atomic.Pointer[Stats] // all counters, for others
+	stats     perfevent.Stats       // of the session, already counted
+	published atomic.Pointer[Stats] // all counters, for other goroutines
 	logged    logged
 
-	paused int64 // since when sampling is paused because both buffers are full; 0 while not
+	paused int64 // start of the pause while both batches are full; 0 without a pause
 	before Stats // when the pause began
 }
 
-// Options implements attach.Reader, as do Begin, Attached, Turn, End and Report.
+// Options implements attach.Reader.
 func (r *reader) Options(f *attach.Found) perfevent.Options {
 	r.loop.PrepareStacks(f)
-	// The kernel's part of these stacks is the same for all calls.
+	// The kernel part of these stacks is the same for all calls.
 	o := perfevent.Options{Kernel: perfevent.KernelTime, UserStack: r.cfg.Stacks.Copied()}
 	if found := r.found.Load(); found != nil {
 		o.Tracepoints = found.tracepoints
@@ -58,7 +58,7 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 	return o
 }
 
-// Begin begins with a session.
+// Begin resets the reader's state for a new session.
 func (r *reader) Begin(session *perfevent.Session) {
 	r.session, r.sources, r.stats = session, r.found.Load(), perfevent.Stats{}
 	r.pace = newPace(attach.StacksPerSecond(r.cfg.MaxEventsPerSecond, r.loop.Current().UserStack), r.cfg.Now())
@@ -76,7 +76,7 @@ func (r *reader) Begin(session *perfevent.Session) {
 	}
 }
 
-// Attached forgets targets that are gone, and registers new ones.
+// Attached forgets detached targets and registers new targets.
 func (r *reader) Attached(_ *attach.Found, gone []*perfevent.Attachment) {
 	for _, t := range gone {
 		r.pace.forget(t)
@@ -86,7 +86,7 @@ func (r *reader) Attached(_ *attach.Found, gone []*perfevent.Attachment) {
 		r.pace.began(t, r.sources.of, false)
 	}
 	if len(r.pace.flows) > known {
-		r.pace.restart(r.cfg.Now()) // they are sampled from now on
+		r.pace.restart(r.cfg.Now()) // new targets are sampled from now on
 	}
 }
 
@@ -103,7 +103,7 @@ func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	r.soon = r.drain(session)
 	r.adjust(session)
 	if r.loop.Current().UserStack != r.cfg.Stacks.Copied() {
-		r.loop.Reapply() // stacks have to be copied from now on
+		r.loop.Reapply() // stacks must be copied from now on
 	}
 	return nil
 }
@@ -156,11 +156,10 @@ func (r *reader) handle(rec *perfevent.Record) {
 	}
 }
 
-// sample turns a record into an event of the batch. It does not allocate memory for a known
-// stack.
+// sample adds an event to the batch. If the stack is known, it allocates no memory.
 func (r *reader) sample(rec *perfevent.Record) {
 	if rec.Attachment == nil {
-		return // of a session before
+		return // of an earlier session
 	}
 	source := &r.sources.of[rec.Tracepoint]
 	r.pace.sampled(rec.Attachment, rec.Tracepoint, source.kind, rec.Hits)
@@ -203,11 +202,11 @@ func (r *reader) failed(s *source, rec *perfevent.Record) {
 	}
 	c, ok := r.begun.take(socket, to)
 	if !ok {
-		return // of no target, or begun before sampling, or not sampled
+		return // of no target, begun before sampling, or not sampled
 	}
 	c.key.Type = s.kind.sampleType()
-	// The connect was sampled with the share 1/a, and its failure with the share 1/b. So it
-	// represents a*b failures on average.
+	// One of a connects and one of b failures are sampled, so the failure represents a*b
+	// failures on average.
 	r.emit(c.key, rec.Time, c.hits*int64(rec.Hits))
 }
 
@@ -231,7 +230,7 @@ func (r *reader) adjust(session *perfevent.Session) {
 	}
 }
 
-// follow pauses while both buffers are full.
+// follow pauses sampling while both batches are full.
 func (r *reader) follow(session *perfevent.Session) {
 	full := r.cfg.Sink.Paused()
 	switch {
@@ -246,7 +245,7 @@ func (r *reader) follow(session *perfevent.Session) {
 	}
 }
 
-// resume logs the end of a pause with a message.
+// resume ends a pause and logs the message.
 func (r *reader) resume(message string) {
 	if r.paused == 0 {
 		return

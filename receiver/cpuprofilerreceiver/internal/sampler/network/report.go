@@ -11,9 +11,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
-// logged remembers what was logged, to log it again only after a change.
+// logged remembers what was logged, so that it is logged again only after a change.
 type logged struct {
-	// unset reports whether the number of samples could not be limited.
+	// unset reports whether limiting the number of samples failed.
 	unset bool
 }
 

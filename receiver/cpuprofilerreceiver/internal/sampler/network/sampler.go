@@ -22,7 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// Factory returns the factory of the sampler of calls on sockets.
+// Factory returns the factory of the sampler for calls on sockets.
 func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 	return sampler.Factory{
 		Key: "network", Enabled: cfg.HasValue(), PerfEvents: true, Weight: 1,
@@ -33,8 +33,8 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 // Sink is the buffer that samples go to.
 type Sink interface {
 	attach.Sink
-	// AddValue adds a sample with its value, at time (CLOCK_MONOTONIC, in nanoseconds), and
-	// reports whether there was room for it.
+	// AddValue adds a sample with its value at time (CLOCK_MONOTONIC, in nanoseconds). It
+	// reports whether the sample fit.
 	AddValue(k samples.Key, time, value int64) bool
 }
 
@@ -42,23 +42,23 @@ type Sink interface {
 type Settings struct {
 	attach.Config // without Type, Refused, Tracepoints, Everywhere and Lost
 	Sink          Sink
-	// Root is the folder where the host's root is mounted. tracefs is read below it.
+	// Root is the folder where the host's root is mounted. tracefs is read below Root.
 	Root string
-	// MaxEventsPerSecond bounds the sampled calls.
+	// MaxEventsPerSecond bounds the number of sampled calls.
 	MaxEventsPerSecond int
 	// When is the value of the key when and its reason, for the log.
 	When string
 }
 
-// Stats are the counters of a Sampler since it was made.
+// Stats are the counters of a Sampler since it was created.
 type Stats struct {
 	// Counts counts calls. RateLimited counts calls that the sample of another call
 	// represents, and calls after the last sample.
 	sampler.Counts
-	// Paused is the time without sampling because both buffers were full.
+	// Paused is the time during which sampling paused because both batches were full.
 	Paused time.Duration
-	// Targets is the number of attached targets. Every is the maximum number of calls per
-	// sample of any target.
+	// Targets is the number of attached targets. Every is the largest number of calls per
+	// sample among all targets.
 	Targets, Every int
 }
 
@@ -67,9 +67,9 @@ type Sampler struct {
 	*attach.Loop
 	reader   reader
 	counters *sampler.Counters
-	seen     Stats // by the last Record
+	seen     Stats // at the last Record
 
-	// sources is nil until the tracepoints are found.
+	// sources is nil until the tracepoints were found.
 	sources atomic.Pointer[sources]
 }
 
@@ -124,14 +124,14 @@ func (s *Sampler) Record(ctx context.Context) {
 // errKernel is the reason why network sampling needs more rights than on-CPU sampling.
 var errKernel = errors.New("tracepoints need the right to sample the kernel")
 
-// refused returns the reason why calls cannot be sampled, or nil. It searches for the
+// refused returns the reason why calls cannot be sampled, or nil. It also searches for the
 // tracepoints. Only one goroutine calls it.
 func (s *Sampler) refused(r perfevent.Rights) error {
 	if err := errors.Join(r.Kernel, r.HostWide); err != nil {
 		return errors.Join(err, errKernel)
 	}
 	if s.sources.Load() != nil {
-		return nil // they do not change while the kernel runs
+		return nil // tracepoints do not change while the kernel runs
 	}
 	found, err := findSources(s.reader.cfg.Root)
 	if err != nil {

@@ -26,11 +26,11 @@ const (
 	failures
 )
 
-// source is one of the sampled tracepoints of a session, with the fields of its records.
+// source is a sampled tracepoint of a session, with the fields of its records.
 type source struct {
 	kind kind
-	// size is the typical number of bytes of a call, or 1 for connects. every is the number
-	// of calls per sample of a new target.
+	// size is the typical number of bytes of a call, or 1 for connects. every is the
+	// initial number of calls per sample of a new target.
 	size  float64
 	every int
 
@@ -38,32 +38,32 @@ type source struct {
 	socket, port, address4, address6 tracefs.Field // of connects and failures
 }
 
-// sources are the tracepoints of the running kernel.
+// sources contains the tracepoints of the running kernel.
 type sources struct {
 	tracepoints []perfevent.Tracepoint
 	of          []source
-	// missing lists the types that are not sampled, with the reason.
+	// missing lists the types that cannot be sampled, with the reason.
 	missing []string
 }
 
-// The kernel's numbers, which are part of its interface to programs.
+// These numbers are part of the kernel's user-space interface.
 const (
 	familyUnix  = 1  // AF_UNIX
 	familyIPv4  = 2  // AF_INET
 	familyIPv6  = 10 // AF_INET6
 	protocolTCP = 6
 	protocolUDP = 17
-	// protocolMPTCP is a number of Linux, not an IP protocol number.
+	// protocolMPTCP is specific to Linux. It is not an IP protocol number.
 	protocolMPTCP = 262
 	stateSynSent  = 2 // enum tcp_state
 	stateClose    = 7
 	messagePeek   = 2 // MSG_PEEK
 )
 
-// classes are the sizes of calls with separate events. least is the minimum size, typical
-// is a typical size. Each class costs time in every call. For a new target every every-th
-// call is sampled until the number of calls is known, because the reader may be late on a
-// busy host.
+// classes are the size classes of calls. Each class has separate events. least is the
+// minimum size of a class, typical is a typical size. Each class costs time in every call.
+// For a new target, one of every calls is sampled until the number of calls is known,
+// because the reader may be late on a busy host.
 var classes = [...]struct{ least, typical, every int }{{1, 64, 61}, {256, 1 << 10, 5}, {4 << 10, 16 << 10, 1}, {64 << 10, 128 << 10, 1}}
 
 const (
@@ -74,7 +74,7 @@ const (
 )
 
 // findSources finds the tracepoints in the tracefs below root. It returns an error if there
-// is no tracefs, or none of the tracepoints.
+// is no tracefs, or if all tracepoints are missing.
 func findSources(root string) (*sources, error) {
 	f, err := tracefs.Find(root)
 	if err != nil {
@@ -107,7 +107,7 @@ func findSources(root string) (*sources, error) {
 	return s, nil
 }
 
-// addCalls adds the calls on sockets that pass a filter, in classes by size.
+// addCalls adds the calls on sockets that pass a filter, by size class.
 func (s *sources) addCalls(f tracefs.FS, of kind, name, filter string) error {
 	t, err := f.Tracepoint(name)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *sources) addCalls(f tracefs.FS, of kind, name, filter string) error {
 	return nil
 }
 
-// addConnects adds the connects and their failures.
+// addConnects adds connects and their failures.
 func (s *sources) addConnects(f tracefs.FS, name string) error {
 	t, err := f.Tracepoint(name)
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *sources) addConnects(f tracefs.FS, name string) error {
 	return nil
 }
 
-// sampled returns the types that are sampled.
+// sampled returns the names of the sampled types.
 func (s *sources) sampled() (names []string) {
 	for _, of := range s.of {
 		if name := of.kind.sampleType().Name; !slices.Contains(names, name) {
@@ -165,7 +165,7 @@ func (k kind) sampleType() *samples.Type {
 	return [...]*samples.Type{samples.NetSent, samples.NetReceived, samples.TCPConnects, samples.TCPConnectFailures}[k]
 }
 
-// transport returns the transport protocol of the socket of a call.
+// transport returns the transport protocol of the call's socket.
 func (s *source) transport(record []byte) samples.Transport {
 	if family, _ := s.family.Int(record); family == familyUnix {
 		return samples.TransportUnix

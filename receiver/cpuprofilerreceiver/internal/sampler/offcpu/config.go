@@ -15,13 +15,14 @@ import (
 type Config struct {
 	// When is hot (only the units that cpu_trigger marks as hot, which needs a hot_units
 	// extension) or always. Default hot with that extension, else always. While attached,
-	// the sampler costs the profiled programs a few microseconds per context switch.
+	// the sampler slows down the profiled programs by a few microseconds per context
+	// switch.
 	When sampler.When `mapstructure:"when"`
 	// MinDuration is the minimum length of a sampled wait, 0 to 1m. Default 1ms.
 	MinDuration time.Duration `mapstructure:"min_duration"`
-	// MaxEventsPerSecond bounds the stacks, 1 to 1000000. Above it, the sampler takes the
-	// stack of one of several context switches and scales the values. Above 20 times as
-	// many switches, sampling pauses for a while. Default 10000.
+	// MaxEventsPerSecond bounds the sampled stacks, 1 to 1000000. Above this rate, the
+	// sampler samples the stack of one of several context switches and scales the values.
+	// Above 20 times as many switches, sampling pauses for a while. Default 10000.
 	MaxEventsPerSecond int `mapstructure:"max_events_per_second"`
 
 	// prevents unkeyed literal initialization
@@ -38,7 +39,7 @@ func DefaultConfig() Config {
 	return Config{MinDuration: time.Millisecond, MaxEventsPerSecond: 10000}
 }
 
-// Validate returns all faults. The collector adds the name of the block.
+// Validate returns all errors. The collector adds the name of the block.
 func (cfg *Config) Validate() error {
 	return errors.Join(
 		cfg.When.Check(),

@@ -7,32 +7,32 @@ package offcpu
 
 import "time"
 
-// rate decides which share of the switches is sampled, and when there are too many switches
+// rate decides what fraction of switches is sampled, and when there are too many switches
 // to read.
 type rate struct {
-	// most is the number of switches per second that can be read easily. stacks is the
-	// bound on sampled stacks per second, with stacks <= most.
+	// most is the number of switches per second that are cheap to read. stacks is the bound
+	// on sampled stacks per second, with stacks <= most.
 	most, stacks int
 
 	mean               int
 	begin              int64 // of the current span
 	switches, sampled  int
 	second, inSecond   int64 // the current second, and its switches
-	calm               int   // consecutive spans for which a smaller mean would do
+	calm               int   // consecutive spans in which a smaller mean was enough
 	pauseFor, pausedAt int64
 }
 
 const (
 	// span is the time between two changes of the mean.
 	span = int64(200 * time.Millisecond)
-	// leastSpan is the shortest span that is meaningful.
+	// leastSpan is the shortest span that gives a meaningful rate.
 	leastSpan = int64(10 * time.Millisecond)
-	// calmSpans is the number of spans before the mean is lowered.
+	// calmSpans is the number of calm spans before the mean is lowered.
 	calmSpans = 10
-	// tooMany times the bound is the number of switches above which reading pauses.
+	// tooMany is a factor. Reading pauses above tooMany times most switches per second.
 	tooMany = 20
-	// firstPause is the first pause for too many switches. Each pause that follows soon is
-	// twice as long, up to lastPause.
+	// firstPause is the length of the first pause for too many switches. Each pause that
+	// follows soon after is twice as long, up to lastPause.
 	firstPause = int64(time.Second)
 	lastPause  = int64(time.Minute)
 )
@@ -81,7 +81,7 @@ func (r *rate) next(now int64, switches, sampled int) (mean int, pause time.Dura
 	switch {
 	case want > r.mean:
 		r.mean, r.calm = want, 0
-	case 4*want <= 3*r.mean: // not for a small difference
+	case 4*want <= 3*r.mean: // ignores a small difference
 		if r.calm++; r.calm >= calmSpans {
 			r.mean, r.calm = want, 0
 		}
@@ -91,7 +91,7 @@ func (r *rate) next(now int64, switches, sampled int) (mean int, pause time.Dura
 	return r.mean, 0
 }
 
-// resumed restarts counting.
+// resumed restarts the counts after a pause.
 func (r *rate) resumed(now int64) {
 	r.begin, r.second = now, now
 	r.switches, r.sampled, r.inSecond = 0, 0, 0

@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	// redrawn is the number of samples per CPU after which the numbers of switches are
-	// drawn again. redrawWait is the minimum time between two draws, because drawing takes
-	// a system call per event and samples one more switch.
+	// redrawn is the number of samples per CPU after which n is drawn again. redrawWait is
+	// the minimum time between two draws, because a draw takes a system call per event and
+	// samples one more switch.
 	redrawn    = 50
 	redrawWait = int64(50 * time.Millisecond)
-	// watchedShare is the divisor for the part of stacks and descriptors that threads with
-	// their own events may have.
+	// Threads with their own events may use one part in watchedShare of the stacks and
+	// descriptors.
 	watchedShare = 4
-	// roundShare is the divisor for the part of a second's stacks that a round of reading
-	// always unwinds.
+	// A round of reading always unwinds at least one part in roundShare of a second's
+	// stacks.
 	roundShare = 10
 )
 
-// check holds the last check of a thread that has waited for longer than a capture window.
+// check holds the last check of a thread that has waited longer than a capture window.
 type check struct {
 	done, running bool
 	switches      uint64
@@ -50,38 +50,38 @@ type reader struct {
 	watch  *watch
 	intN   func(int) int
 	key    samples.Key
-	// noStack is the stack of time without a stack.
+	// noStack is the stack for time without a stack.
 	noStack *samples.Stack
 
 	counts    Stats                 // the reader's own counters
-	published atomic.Pointer[Stats] // all counters, for others
+	published atomic.Pointer[Stats] // all counters, for other goroutines
 	logged    logged
-	closing   int64        // when waits were cut last
-	closed    atomic.Int64 // the same, for others
-	// switches and sampled count the current round, with the number round, which began at
-	// roundAt. The round unwinds the first most stacks, and after these only the first
-	// stack of each thread.
+	closing   int64        // when waits were last cut
+	closed    atomic.Int64 // copy of closing, for other goroutines
+	// switches and sampled count in the current round. round is its number and roundAt its
+	// start. The round unwinds the first most stacks, and then only the first stack of each
+	// thread.
 	switches, sampled, most int
 	round                   uint64
 	roundAt                 int64
 	sinceDraw               int
 	drawn                   int64
 
-	// full reports whether sampling is paused because both buffers are full. resumeAt is
-	// the end of a pause for too many switches, or 0 without such a pause.
+	// full reports whether sampling is paused because both batches are full. resumeAt is
+	// the end of a pause that too many switches caused. It is 0 without such a pause.
 	full     bool
 	resumeAt int64
-	paused   int64 // since when; 0 while not paused
+	paused   int64 // start of the pause; 0 without a pause
 	before   Stats // when the pause began
 }
 
-// Options implements attach.Reader, as do Begin, Attached, Turn, End and Report.
+// Options implements attach.Reader.
 func (r *reader) Options(f *attach.Found) perfevent.Options {
 	r.loop.PrepareStacks(f)
 	return perfevent.Options{Switches: 1, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Copied()}
 }
 
-// Begin begins with a session.
+// Begin resets the reader's state for a new session.
 func (r *reader) Begin(session *perfevent.Session) {
 	now, options := r.cfg.Now(), r.loop.Current()
 	stacks := attach.StacksPerSecond(r.cfg.MaxEventsPerSecond, options.UserStack)
@@ -94,7 +94,7 @@ func (r *reader) Begin(session *perfevent.Session) {
 	r.closing = r.cfg.Sink.Closing()
 }
 
-// Attached forgets the threads of attachments that are gone.
+// Attached forgets the threads of detached attachments.
 func (r *reader) Attached(_ *attach.Found, gone []*perfevent.Attachment) {
 	for _, t := range gone {
 		r.waits.forgetTarget(t)
@@ -116,12 +116,12 @@ func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	}
 	r.soon = r.drain(session)
 	if r.loop.Current().UserStack != r.cfg.Stacks.Copied() {
-		r.loop.Reapply() // stacks have to be copied from now on
+		r.loop.Reapply() // stacks must be copied from now on
 	}
 	return nil
 }
 
-// End reads the remaining records in the rings, and adds the waits in progress up to now.
+// End reads the remaining records in the rings, and emits waits in progress up to now.
 func (r *reader) End(session *perfevent.Session) {
 	r.drain(session)
 	r.cut(r.cfg.Now())
@@ -164,8 +164,8 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	return r.cfg.Table.Settle() || again
 }
 
-// begin begins a round. With more samples than twice the bound, the rings fill up while
-// stacks are unwound.
+// begin begins a round. If there are more than twice as many samples as the bound allows,
+// the rings fill up while stacks are unwound.
 func (r *reader) begin(now int64) {
 	r.most = max(r.rate.stacks/roundShare, int(int64(2*r.rate.stacks)*(now-r.roundAt)/int64(time.Second)))
 	r.switches, r.sampled, r.roundAt = 0, 0, now
@@ -203,16 +203,16 @@ func (r *reader) adjust(session *perfevent.Session, now int64) {
 	}
 	err := session.SetSwitches(mean, func(mean int) int { return draw(mean, r.intN) })
 	if err != nil && !r.logged.unset {
-		// Too many switches still pause sampling.
+		// Sampling still pauses if there are too many switches.
 		r.logged.unset = true
 		r.cfg.Logger.Warn("limiting the number of off-CPU stacks failed", zap.Error(err))
 	}
 	if mean < was {
-		r.waits.setMean(mean, r.cfg.Now()) // unread records are still of the old mean
+		r.waits.setMean(mean, r.cfg.Now()) // unread records still have the old mean
 	}
 }
 
-// look gives events of their own to threads with long waits.
+// look attaches extra events to threads with long waits.
 func (r *reader) look() {
 	err := r.watch.review(r.cfg.Now, r.waits)
 	if err != nil && !r.logged.unwatched {
@@ -247,8 +247,8 @@ func (r *reader) addPaused(st *Stats) {
 	}
 }
 
-// follow pauses while both buffers are full or there are too many switches. It resumes when
-// both have ended.
+// follow pauses sampling while both batches are full or there are too many switches. It
+// resumes when neither is the case.
 func (r *reader) follow(session *perfevent.Session) {
 	full, now := r.cfg.Sink.Paused(), r.cfg.Now()
 	if r.resumeAt > 0 && now >= r.resumeAt {
@@ -268,7 +268,7 @@ func (r *reader) follow(session *perfevent.Session) {
 	}
 }
 
-// pause pauses sampling in the kernel, and forgets waits in progress, because the state of
+// pause pauses sampling in the kernel. It forgets waits in progress, because the state of
 // threads is unknown from now on.
 func (r *reader) pause(session *perfevent.Session, now int64, message string, fields ...zap.Field) {
 	r.publish()
@@ -288,7 +288,7 @@ func (r *reader) forget() {
 	r.counts.BufferFull += uint64(r.scaler.forget())
 }
 
-// resume logs the end of a pause with a message.
+// resume ends a pause and logs the message.
 func (r *reader) resume(message string) {
 	if r.paused == 0 {
 		return
@@ -296,7 +296,7 @@ func (r *reader) resume(message string) {
 	took := time.Duration(r.cfg.Now() - r.paused)
 	r.addPaused(&r.counts)
 	r.full, r.paused, r.resumeAt = false, 0, 0
-	r.waits.forget() // the waits that were still in the rings
+	r.waits.forget() // waits that were still in the rings
 	r.publish()
 	now := r.published.Load()
 	r.cfg.Logger.Info(message, zap.Duration("paused", took),
@@ -326,10 +326,10 @@ func (r *reader) handle(rec *perfevent.Record) {
 	}
 }
 
-// switched processes a context switch, in which a thread leaves its CPU or gets one.
+// switched processes a context switch. A thread leaves its CPU or gets a CPU.
 func (r *reader) switched(rec *perfevent.Record) {
 	if rec.PID <= 0 || rec.TID <= 0 || r.paused > 0 || rec.Attachment == nil {
-		return // idle, ended, of another pid namespace; or left in a ring
+		return // idle, ended, or of another pid namespace; or left over in a ring
 	}
 	if !rec.Switch.Out {
 		if r.waits.threads[rec.TID] != nil || r.wants(rec.PID) {
@@ -344,22 +344,22 @@ func (r *reader) switched(rec *perfevent.Record) {
 	r.waits.left(rec.PID, rec.TID, rec.Time, rec.Switch.Preempted, rec.Attachment)
 }
 
-// wants reports whether a process's threads are followed.
+// wants reports whether the threads of a process are followed.
 func (r *reader) wants(pid int) bool {
 	p := r.cfg.Table.Known(pid)
 	return p.Wanted && r.loop.Means(pid, p.Cgroup)
 }
 
-// sample keeps the stack of a thread that is about to leave its CPU. It does not allocate
-// memory for a known stack.
+// sample keeps the stack of a thread that is about to leave its CPU. If the stack is known,
+// it allocates no memory.
 func (r *reader) sample(rec *perfevent.Record) {
 	if r.paused > 0 || rec.Attachment == nil && r.waits.threads[rec.TID] == nil {
-		return // left in a ring, or see Record.Attachment: then the switch adds its thread
+		return // left over in a ring, or see Record.Attachment: the switch then adds its thread
 	}
 	if rec.PID <= 0 || rec.TID <= 0 {
 		return // idle, ended, or of another pid namespace
 	}
-	if t := r.waits.threads[rec.TID]; t == nil || t.own == 0 { // others have a bound of their own
+	if t := r.waits.threads[rec.TID]; t == nil || t.own == 0 { // threads with their own events have their own bound
 		r.sampled++
 		if t != nil && t.round == r.round && r.sampled > r.most {
 			t.skipped = true
@@ -374,12 +374,12 @@ func (r *reader) sample(rec *perfevent.Record) {
 	}
 	stack := r.cfg.Stacks.Of(p, &rec.Sample)
 	if stack == nil {
-		return // counted once its wait is over
+		return // counted when the wait has ended
 	}
 	r.waits.sampled(rec.PID, rec.TID, r.round, caller{resource: p.Resource, stack: stack, thread: r.loop.Thread(rec)})
 }
 
-// add adds a wait, or a part of one, to the scaler.
+// add adds a wait, or a part of a wait, to the scaler.
 func (r *reader) add(p *part) {
 	if p.stack == nil && p.weight > 1 {
 		r.counts.RateLimited++
@@ -407,8 +407,8 @@ func (r *reader) without(pid, tid int) caller {
 	return caller{resource: r.cfg.Table.Known(pid).Resource, stack: r.noStack, thread: r.loop.Thread(&rec)}
 }
 
-// still reports whether a thread that has waited for longer than a capture window still
-// waits. The thread may have moved to a place without events, such as another cgroup.
+// still reports whether a thread that has waited longer than a capture window still waits.
+// The thread may have moved to a place without events, such as another cgroup.
 func (r *reader) still(t *thread) bool {
 	switches, running, ok := r.cfg.Still(t.pid, t.tid)
 	if !ok {
@@ -419,6 +419,6 @@ func (r *reader) still(t *thread) bool {
 	if !was.done {
 		return true
 	}
-	// A thread that was seen running once may just have been woken.
+	// A thread that was once seen running may have just been woken.
 	return switches == was.switches && (!running || !was.running)
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
-// logged remembers what was logged, to log it again only after a change.
+// logged remembers what was logged, so that it is logged again only after a change.
 type logged struct {
 	// unset reports whether limiting the number of stacks failed. unwatched reports whether
-	// opening events of single threads failed.
+	// attaching events to single threads failed.
 	unset, unwatched bool
 }
 
@@ -46,7 +46,7 @@ func (r *reader) refused(err error) {
 	}
 }
 
-// notShown returns the data that samples lack, with the reason.
+// notShown returns the data that samples do not contain, with the reason.
 func (r *reader) notShown() []string {
 	if r.cfg.NoWaits == nil {
 		return nil
@@ -54,8 +54,8 @@ func (r *reader) notShown() []string {
 	return []string{"what threads waited for (" + attr.Wait + "): " + r.cfg.NoWaits.Error()}
 }
 
-// noWaits returns the reason why samples do not have the wait reasons of their threads, or
-// nil if they have them. names is the reason why the kernel's functions have no names.
+// noWaits returns the reason why samples have no wait reasons of their threads, or nil.
+// names is the reason why the kernel's functions have no names.
 func noWaits(kernel attach.KernelStacks, names error) error {
 	if kernel == attach.KernelNever {
 		return errors.New("kernel_stacks is false")

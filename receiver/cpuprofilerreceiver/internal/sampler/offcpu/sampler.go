@@ -21,7 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// Factory returns the factory of the sampler of threads that do not run.
+// Factory returns the factory of the sampler of threads that are not running.
 func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 	return sampler.Factory{
 		Key: "off_cpu", Enabled: cfg.HasValue(), PerfEvents: true, Weight: 2,
@@ -32,11 +32,11 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 // Sink is the buffer for waits.
 type Sink interface {
 	attach.Sink
-	// AddValue adds a wait with its value, and reports whether there was room for it. time
-	// is the last nanosecond of the wait, by CLOCK_MONOTONIC.
+	// AddValue adds a wait with its value, and reports whether the wait fit. time is the
+	// last nanosecond of the wait, by CLOCK_MONOTONIC.
 	AddValue(k samples.Key, time, value int64) bool
 	// Closing returns the last time at which a batch was about to be taken. Waits in
-	// progress are cut at this time, so that the batch has their parts.
+	// progress are cut at this time, so that the batch contains their parts.
 	Closing() int64
 }
 
@@ -48,51 +48,52 @@ type Settings struct {
 	MinDuration time.Duration
 	// MaxEventsPerSecond bounds the stacks.
 	MaxEventsPerSecond int
-	// MaxThreads bounds the threads that are followed, 65,536 by default.
+	// MaxThreads bounds the number of followed threads. The default is 65,536.
 	MaxThreads int
 	// When is the value of the key when and its reason, for the log.
 	When string
-	// NoWaits is the reason why samples do not have the wait reasons of their threads. It
-	// is nil if they have them.
+	// NoWaits is the reason why samples have no wait reasons of their threads. It is nil if
+	// they have wait reasons.
 	NoWaits error
 	// Still reads the state of a thread without recent records. If it is nil, such a thread
 	// is assumed to wait.
 	Still still
 }
 
-// still returns the number of context switches of a thread since it began, and whether it
-// runs now. ok is false if the thread has ended.
+// still returns the number of context switches of a thread since its start, and whether it
+// is running now. ok is false if the thread has ended.
 type still func(pid, tid int) (switches uint64, running, ok bool)
 
-// Stats are the counters of a Sampler since it was made.
+// Stats are the counters of a Sampler since it was created.
 type Stats struct {
 	// Counts counts waits. RateLimited counts waits without a sampled stack. Their time is
-	// in the values of other waits of the thread, or emitted without a stack. Lost counts
-	// samples and switches.
+	// included in the values of other waits of the thread, or is emitted without a stack.
+	// Lost counts samples and switches.
 	sampler.Counts
 	WaitCounts
 	// Unshared is the time that was emitted without a stack.
 	Unshared time.Duration
-	// PausedFull is the time without sampling because both buffers were full. PausedRate is
-	// the time without sampling because there were too many switches to read.
+	// PausedFull is the time during which sampling paused because both batches were full.
+	// PausedRate is the time during which sampling paused because there were too many
+	// switches to read.
 	PausedFull, PausedRate time.Duration
-	// Targets is the number of attached targets, Threads is the number of followed threads.
-	// Watched is the number of threads with a sample of each switch. Of the other threads,
-	// one of Every switches is sampled.
+	// Targets is the number of attached targets. Threads is the number of followed threads.
+	// Watched is the number of threads whose switches are all sampled. Of the other
+	// threads, one of Every switches is sampled.
 	Targets, Threads, Watched, Every int
 }
 
-// Sampler samples threads that do not run.
+// Sampler samples threads that are not running.
 type Sampler struct {
 	*attach.Loop
 	reader   reader
 	counters *sampler.Counters
-	seen     Stats // by the last Record
+	seen     Stats // at the last Record
 }
 
 const (
 	defaultMaxThreads = 1 << 16
-	// maxHeld bounds the waits that are held until their values are known.
+	// maxHeld bounds the number of waits that are held until their values are known.
 	maxHeld = 1 << 16
 )
 
@@ -169,7 +170,7 @@ func (s *Sampler) Record(ctx context.Context) {
 // errKernel is the reason why off-CPU sampling needs more rights than on-CPU sampling.
 var errKernel = errors.New("context switches happen in the kernel, so they need the right to sample it")
 
-// refused returns the reason why threads off the CPU cannot be sampled, or nil.
+// refused returns the reason why threads that are off the CPU cannot be sampled, or nil.
 func refused(r perfevent.Rights) error {
 	if r.Kernel == nil {
 		return nil

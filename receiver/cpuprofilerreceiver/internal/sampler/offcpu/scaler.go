@@ -7,14 +7,14 @@ package offcpu
 
 import "github.com/hotprofile/hotprofile/internal/samples"
 
-// scaler computes the values of parts of waits. The value is the part's length if every
+// scaler computes the values of parts of waits. The value of a part is its length if every
 // switch is sampled, and more otherwise. See the package documentation.
 type scaler struct {
-	// most bounds the accounts, and the parts that are held until their values are known.
-	// At the bound they are settled early.
+	// most bounds the number of accounts and of held parts. At the bound, they are settled
+	// early.
 	most int
-	// emit is called with each part and its value. A part without a stack has all the time
-	// of a thread without any stack.
+	// emit is called with each part and its value. If no wait of a thread has a stack, one
+	// part without a stack contains all its time.
 	emit func(p *part, typ *samples.Type, period, value int64)
 
 	accounts map[task]*account
@@ -23,8 +23,8 @@ type scaler struct {
 	// period is the largest weight since the last settlement.
 	period int64
 	// stackless counts parts without a stack although every switch was sampled. The stack
-	// could not be read, or the sample was lost. unshared is the time that was emitted
-	// without a stack.
+	// was unreadable, or the sample was lost. unshared is the time that was emitted without
+	// a stack.
 	stackless uint64
 	unshared  int64
 }
@@ -33,16 +33,16 @@ type scaler struct {
 type task struct{ pid, tid int }
 
 // account sums the waits of a thread since the last settlement, by kind (blocked or
-// preempted). It exists from the first wait that has no stack, or a weight above 1.
+// preempted). It exists from the first wait without a stack or with a weight above 1.
 type account struct {
-	// all is the length of these waits. sampled is the sum of length times weight of the
-	// waits with a stack. each is the length of the waits with a stack and a weight of 1.
+	// all is the length of waits without a stack or with a weight above 1. sampled is the
+	// sum of length times weight of waits with a stack and a weight above 1. each is the
+	// length of waits with a stack and a weight of 1.
 	all, sampled, each [2]int64
-	// before and given are running sums of sampled or each, and of values. With them
-	// rounding errors do not accumulate.
+	// before and given are running sums of shares (sampled or each) and of values. They
+	// prevent rounding errors from accumulating.
 	before, given [2]int64
-	// end is the end of the last wait without a stack. capture is the capture that recorded
-	// it.
+	// end is the end of the last wait without a stack. capture is the capture of that wait.
 	end     [2]int64
 	capture *samples.Capture
 }
@@ -120,9 +120,9 @@ func scaled(preempted bool) *samples.Type {
 	return samples.OffCPUScaled
 }
 
-// value returns the value of a part. If the thread has sampled waits of this kind, these
-// share the length of all such waits. Otherwise the waits with a weight of 1 share it, in
-// addition to their own length.
+// value returns the value of a part. Parts with a weight above 1 share the length in all of
+// their thread and kind. If there are none, the waits with a weight of 1 share this length,
+// in addition to their own.
 func (h *heldPart) value() int64 {
 	a, k := h.of, kind(&h.part)
 	share, shares, all := h.length*h.weight, a.sampled[k], a.all[k]
@@ -142,13 +142,13 @@ func (h *heldPart) value() int64 {
 	return value
 }
 
-// settle emits the held parts with their values, and the time of threads without any stack.
+// settle emits the held parts with their values, and the time of threads without a stack.
 func (s *scaler) settle() {
 	for i := range s.held {
 		h := &s.held[i]
 		s.emit(&h.part, scaled(h.preempted), s.period, h.value())
 	}
-	clear(s.held) // frees processes that are gone
+	clear(s.held) // releases processes that have ended
 	s.held = s.held[:0]
 	for of, a := range s.accounts {
 		for k, length := range a.all {
@@ -172,7 +172,8 @@ func (s *scaler) dropAccounts() {
 	s.period = 0
 }
 
-// forget drops the held parts and returns their number.
+// forget drops the held parts and the time of threads without a stack. It returns the
+// number of events that would have been emitted.
 func (s *scaler) forget() (held int) {
 	held = len(s.held)
 	for _, a := range s.accounts {

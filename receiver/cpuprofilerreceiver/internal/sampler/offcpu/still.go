@@ -12,7 +12,7 @@ import (
 )
 
 // newStill returns a still that reads below root, the folder where the host's root is
-// mounted. It belongs to one goroutine.
+// mounted. The still belongs to one goroutine.
 func newStill(root string) still {
 	proc := procfs.At(root)
 	var buf []byte
@@ -26,9 +26,9 @@ func newStill(root string) still {
 	}
 }
 
-// parseStatus returns the number of times that a thread has left its CPU, and whether it
-// runs, from its status file. ok is false for a dead thread, and true if the file has no
-// state.
+// parseStatus reads a thread's status file. It returns how often the thread has left its
+// CPU, and whether the thread is running. ok is false for a dead thread, and true if the
+// file contains no state.
 func parseStatus(status []byte) (switches uint64, running, ok bool) {
 	s, err := procfs.ParseStatus(status)
 	if err != nil {

@@ -12,20 +12,20 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// caller holds the sample of a thread that left its CPU.
+// caller holds the resource, stack and thread of a thread that left its CPU.
 type caller struct {
 	resource *samples.Resource
 	stack    *samples.Stack // nil without a sample
 	thread   samples.Thread
 }
 
-// part is a wait, or the part of a wait within one capture window.
+// part is a wait, or the part of a wait that lies within one capture window.
 type part struct {
 	caller
 	pid, tid  int
 	preempted bool
-	// weight is n if the stack of one of n switches of the thread was sampled when it left.
-	// It is 1 if each stack was sampled.
+	// weight is n if one of n switches of the thread was sampled when it left its CPU. It
+	// is 1 if each switch was sampled.
 	weight int64
 	// target is the attachment that recorded the wait. capture is the time during which the
 	// attachment sampled.
@@ -36,34 +36,36 @@ type part struct {
 	length int64
 }
 
-// state is a thread's state, according to its records.
+// state is the state of a thread, according to its records.
 type state uint8
 
 const (
 	// running means that the thread is on a CPU. A switch off the CPU leads to waiting, and
 	// the thread's end leads to ended.
 	running state = iota
-	// waiting means that the thread is off its CPU since thread.began. The time before
-	// thread.since is already emitted. A switch onto a CPU leads to running, and the
-	// thread's end leads to ended.
+	// waiting means that the thread has been off its CPU since thread.began. The time
+	// before thread.since has already been emitted. A switch onto a CPU leads to running,
+	// and the thread's end leads to ended.
 	waiting
-	// ended means that the thread's end was recorded. Later switches are ignored, the last
-	// of which takes the thread off its CPU forever. The thread is forgotten two cuts
-	// later, or when another thread gets its id.
+	// ended means that the thread's end was recorded. Later switches of the thread are
+	// ignored, including its last switch off a CPU. The thread is forgotten at the second
+	// cut, or when another thread gets its id.
 	ended
 )
 
-// thread is a thread that is known to run, wait or have ended.
+// thread is a followed thread. It runs, waits or has ended.
 type thread struct {
 	tid, pid int
 	// target is the attachment with the last recorded event of the thread.
 	target    *perfevent.Attachment
 	state     state
 	preempted bool
-	// began is the start of the wait, since is the start of the part that is not emitted
-	// yet. Both move forward by times with an unknown state. from is the original start.
+	// began is the start of the wait. since is the start of the part that has not been
+	// emitted yet. Both move forward by each time with an unknown state. from is since
+	// without these moves.
 	began, since, from int64
-	// next is the sample since the last switch. caller and weight belong to the wait.
+	// next is the sample since the last switch. caller and weight belong to the current
+	// wait.
 	next, caller caller
 	hasNext      bool
 	weight       int64
@@ -71,42 +73,40 @@ type thread struct {
 	// the sample since the last switch was not unwound.
 	round   uint64
 	skipped bool
-	// typical is the length of recent waits. own is the time from which the thread's own
-	// events sample each switch, or 0 without own events. listed reports that the thread is
-	// in missed.
+	// typical is the average length of recent waits. own is the time from which the
+	// thread's own events sample each switch. It is 0 without own events. listed reports
+	// whether the thread is in missed.
 	typical, own int64
 	listed       bool
-	// lostAt is the end of the last time during which switches were lost while the thread
-	// ran. gap is the last time during which switches were lost while it waited, from
-	// gap[0] to gap[1]. sure is the length of the wait, from since on, before switches were
-	// lost.
+	// lostAt is the end of the last period in which switches were lost while the thread
+	// ran. gap is the last period in which switches were lost while it waited. sure is the
+	// length of the wait, from since on, until switches were lost.
 	lostAt, sure int64
 	gap          [2]int64
 	checked      check
 }
 
-// WaitCounts are counters since the start.
+// WaitCounts are counters since the sampler was created.
 type WaitCounts struct {
-	// Switches counts the switch records. Waits counts the waits with a known beginning and
-	// end.
+	// Switches counts switch records. Waits counts waits whose beginning and end are known.
 	Switches, Waits uint64
-	// The others count waits that are not emitted. Short counts waits below the minimum
-	// length. UnderWay counts waits without a recorded beginning. Forgotten counts waits
-	// without a recorded end, because sampling paused, records were lost, the target was
-	// detached, or the thread moved. LeftOut counts waits of threads beyond the bound.
+	// The other counters count waits that are not emitted. Short counts waits below the
+	// minimum length. UnderWay counts waits without a recorded beginning. Forgotten counts
+	// waits without a recorded end: sampling paused, records were lost, the target was
+	// detached, or the thread moved. LeftOut counts waits of threads beyond the limit.
 	Short, UnderWay, Forgotten, LeftOut uint64
 }
 
-// waits turns switches into waits. All times are nanoseconds of one clock.
+// waits turns switches into waits. All times are in nanoseconds on the same clock.
 type waits struct {
 	// least is the minimum length of an emitted wait.
 	least int64
-	// most bounds the threads that are followed. At the bound new threads are left out and
-	// counted, until others have ended.
+	// most bounds the number of followed threads. At the bound, new threads are counted but
+	// not followed until other threads have ended.
 	most int
 	// done is called with each part. It must not keep the part.
 	done func(*part)
-	// still reports whether a thread without a record for a capture window still waits. If
+	// still reports whether a thread that had no record in a capture window still waits. If
 	// it is nil, the thread is assumed to wait.
 	still func(*thread) bool
 
@@ -116,21 +116,21 @@ type waits struct {
 	counts  WaitCounts
 	out     part // the argument of done
 
-	// mean is the number of switches per sample from the time meanFrom on, meanWas before
-	// that.
+	// mean is the number of switches per sample from the time meanFrom on. meanWas is the
+	// number before that time.
 	mean, meanWas, meanFrom int64
-	// own has thread.own of all threads with events of their own, known or unknown.
+	// own maps the id of each thread with its own events to thread.own.
 	own map[int]int64
-	// missed are the threads that left without a stack since missed was emptied. Not each
-	// switch is sampled, or the sample was lost.
+	// missed lists the threads that left without a stack since missed was emptied. The
+	// switch was not sampled, or the sample was lost.
 	missed []int
 }
 
-// echo is the maximum time between two records of one switch off a CPU. The switch is
+// echo is the maximum time between two records of the same switch off a CPU. A switch is
 // recorded twice while one event replaces another.
 const echo = int64(50 * time.Microsecond)
 
-// maxChecked bounds the threads that are checked per cut.
+// maxChecked bounds the number of threads that are checked per cut.
 const maxChecked = 256
 
 func newWaits(least time.Duration, most int, done func(*part)) *waits {
@@ -145,7 +145,7 @@ func (w *waits) setMean(mean int, time int64) {
 	w.meanWas, w.mean, w.meanFrom = w.mean, int64(mean), time
 }
 
-// setOwn makes each switch of a thread count as sampled from time on. A time of 0 ends
+// setOwn makes each switch of a thread count as sampled from time on. A time of 0 reverts
 // this.
 func (w *waits) setOwn(tid int, time int64) {
 	if time == 0 {
@@ -169,8 +169,8 @@ func (w *waits) weightAt(t *thread, time int64) int64 {
 	return w.mean
 }
 
-// known returns a thread of a process, and adds an unknown thread. It returns nil at the
-// bound.
+// known returns a thread of a process. It adds a thread that is unknown, or returns nil at
+// the bound.
 func (w *waits) known(pid, tid int) *thread {
 	if t := w.threads[tid]; t != nil {
 		t.pid = pid
@@ -206,8 +206,8 @@ func (w *waits) remove(t *thread) {
 	w.free = append(w.free, t)
 }
 
-// sampled records the sample of a thread that is about to leave its CPU. The record
-// of the switch follows.
+// sampled records the sample of a thread that is about to leave its CPU. The record of the
+// switch comes next.
 func (w *waits) sampled(pid, tid int, round uint64, c caller) {
 	t := w.known(pid, tid)
 	if t == nil || t.state == ended {
@@ -235,7 +235,7 @@ func (w *waits) left(pid, tid int, time int64, preempted bool, target *perfevent
 			t.next, t.hasNext = caller{}, false
 			return
 		}
-		w.counts.Forgotten++ // its return was not recorded
+		w.counts.Forgotten++ // the return to a CPU was not recorded
 		if t.sure > 0 && t.sure >= w.least {
 			w.emit(t, t.since+t.sure)
 		}
@@ -259,7 +259,7 @@ func (w *waits) left(pid, tid int, time int64, preempted bool, target *perfevent
 	}
 }
 
-// came records that a thread got a CPU at time.
+// came records that a thread was switched onto a CPU at time.
 func (w *waits) came(pid, tid int, time int64, target *perfevent.Attachment) {
 	w.counts.Switches++
 	t := w.threads[tid]
@@ -273,7 +273,7 @@ func (w *waits) came(pid, tid int, time int64, target *perfevent.Attachment) {
 	}
 	if t.state == running && t.lostAt > 0 {
 		t.state, t.preempted, t.caller, t.weight = waiting, false, caller{}, w.weightAt(t, t.lostAt)
-		t.began, t.since, t.from = t.lostAt, t.lostAt, t.lostAt // it left before, and that was lost
+		t.began, t.since, t.from = t.lostAt, t.lostAt, t.lostAt // the switch off the CPU was lost
 	}
 	if t.state != waiting {
 		return // recorded twice, or ended
@@ -297,7 +297,7 @@ func (w *waits) came(pid, tid int, time int64, target *perfevent.Attachment) {
 // emit emits the part of a wait that has not been emitted.
 func (w *waits) emit(t *thread, until int64) {
 	if until <= t.since {
-		return // a record was written late
+		return // a record arrived late
 	}
 	w.out = part{
 		caller: t.caller, pid: t.pid, tid: t.tid, preempted: t.preempted, weight: t.weight, target: t.target,
@@ -320,8 +320,9 @@ func (w *waits) started(tid int) {
 func (w *waits) exited(pid, tid int) {
 	t := w.threads[tid]
 	if t == nil {
-		// The last switch of a process's first thread is recorded with its id, until its
-		// parent has waited for it. The last switches of other threads are not.
+		// The first thread of a process keeps its id until the parent has waited for the
+		// process. So the last switch of this thread is recorded with the id. The last
+		// switches of other threads are not.
 		if pid != tid {
 			return
 		}
@@ -340,11 +341,11 @@ func (w *waits) exited(pid, tid int) {
 	w.ended[0] = append(w.ended[0], tid)
 }
 
-// executed records that a thread runs another program. If it was not the first thread of
-// its process, it now has the id of the first thread, which has a recorded end.
+// executed records that a thread executed another program. If it was not the first thread
+// of its process, it now has the id of the first thread, whose end was recorded.
 func (w *waits) executed(tid int) { w.started(tid) }
 
-// cut ends the capture window at time, and emits waits in progress up to it. A wait below
+// cut ends the capture window at time, and emits waits in progress up to time. A wait below
 // the minimum length is kept until its length is known.
 func (w *waits) cut(time int64) {
 	checks := 0
@@ -377,9 +378,9 @@ func (w *waits) forget() {
 	w.ended[0], w.ended[1], w.missed = w.ended[0][:0], w.ended[1][:0], w.missed[:0]
 }
 
-// lost records that switches were lost between two times. shared and split report the kind
-// of ring, shared with samples or only for switches. The time in between does not belong to
-// any wait, but the times before and after do.
+// lost records that switches were lost between two times. shared reports losses from rings
+// with samples, split reports losses from rings with switches only. The time in between
+// belongs to no wait, but the times before and after do.
 func (w *waits) lost(from, to int64, shared, split bool) {
 	if !shared && !split {
 		return
@@ -398,7 +399,7 @@ func (w *waits) lost(from, to int64, shared, split bool) {
 }
 
 // unknown records that the state of a waiting thread is unknown between two times. Several
-// rings may lose switches at once, so overlapping times count once.
+// rings may lose switches at once, so overlapping times are counted only once.
 func (t *thread) unknown(from, to int64) {
 	length := to - from
 	if length <= 0 {

@@ -15,18 +15,21 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// watch gives threads that switch rarely events of their own, which sample each switch.
-// Sampling one of several of their switches would yield too few stacks, however long they
-// wait. If not all threads can have events, the threads with the longest waits have them.
+// watch attaches extra events to threads that switch rarely. These events sample each
+// switch of their thread. If only one of several switches was sampled, such threads would
+// get too few stacks, however long they wait. If not all threads can have extra events,
+// threads with the longest waits have priority.
 type watch struct {
-	// attach opens the events of a thread, for at most most samples on each CPU.
+	// attach opens the events of a thread. The events take at most most samples on each
+	// CPU.
 	attach func(pid, tid, most int) (attachment, error)
-	// most bounds the threads, and perSecond bounds their stacks per second.
+	// most bounds the number of threads. perSecond bounds the sum of their stacks per
+	// second.
 	most, perSecond int
 
 	attached map[int]*watched
 	reviewed int64
-	rare     []candidate // the argument of one review
+	rare     []candidate // candidates of the current review
 }
 
 // attachment is implemented by *perfevent.Attachment.
@@ -39,9 +42,9 @@ type watched struct {
 	attachment
 	seen int64 // when the thread was last known
 	// most is the number of samples on each CPU after which the kernel stops. taken counts
-	// the samples by CPU since the kernel was last made to continue. sampled reports
-	// samples since the last review, silent reports no samples between the last two
-	// reviews.
+	// the samples by CPU since the kernel was last told to continue. sampled reports that
+	// there were samples since the last review. silent reports that there were none between
+	// the last two reviews.
 	most            int
 	taken           map[int]int
 	sampled, silent bool
@@ -55,23 +58,23 @@ type candidate struct {
 const (
 	// reviewWait is the minimum time between two reviews.
 	reviewWait = int64(100 * time.Millisecond)
-	// enough is the number of stacks per second with which a thread needs no events of its
-	// own.
+	// enough is the number of stacks per second above which a thread needs no extra events.
 	enough = 20
-	// maxWatched bounds the threads with events of their own. maxOpened bounds the threads
-	// that get events in one review, because each takes a few system calls per CPU.
+	// maxWatched bounds the number of threads with extra events. maxOpened bounds the
+	// number of threads that get them in one review, because each thread takes a few system
+	// calls per CPU.
 	maxWatched = 256
 	maxOpened  = 64
-	// leastOwn and mostOwn bound the samples of a thread on a CPU between two reviews. A
-	// thread with long waits so far may switch all the time before the next review. Its
+	// leastOwn and mostOwn bound the samples of a thread on one CPU between two reviews. A
+	// thread with long waits may begin to switch all the time before the next review. Its
 	// samples must leave room in the ring for other threads.
 	leastOwn = 16
 	mostOwn  = 64
-	// idleAfter is the length of a wait after which a thread may lose its events to another
+	// idleAfter is the length of a wait after which a thread can lose its events to another
 	// thread.
 	idleAfter = int64(10 * time.Second)
-	// unknownAfter is the time for which a thread keeps its events while it is unknown
-	// because records were lost.
+	// unknownAfter is the time for which a thread keeps its events if lost records made it
+	// unknown.
 	unknownAfter = int64(30 * time.Second)
 )
 
@@ -83,10 +86,10 @@ func newWatch(most, perSecond int, attach func(pid, tid, most int) (attachment, 
 // the given length.
 func perSecondOf(length int64) int { return int(int64(time.Second) / max(length, 1)) }
 
-// review releases threads that no longer need events of their own. It gives events to other
-// threads that left without a stack. It returns the first error, except for ended threads
-// and bounds on descriptors. It calls now again for the time from which a thread's events
-// sample.
+// review releases threads that no longer need extra events, and attaches events to other
+// threads that left without a stack. It returns the first error, but ignores ended threads
+// and limits on descriptors. It calls now again for the time from which the events of a
+// thread sample.
 func (w *watch) review(now func() int64, of *waits) error {
 	at := now()
 	if at-w.reviewed < reviewWait {
@@ -105,7 +108,7 @@ func (w *watch) review(now func() int64, of *waits) error {
 			continue
 		}
 		if a := w.attached[tid]; a != nil && a.silent {
-			w.detach(tid, of) // the kernel has stopped, and lost samples
+			w.detach(tid, of) // the kernel has stopped sampling, and samples were lost
 		}
 		length := t.typical
 		if t.state == waiting {
@@ -141,13 +144,13 @@ func (w *watch) review(now func() int64, of *waits) error {
 	return nil
 }
 
-// release releases the threads that need no events of their own. It returns the maximum
-// number of stacks per second of the other threads.
+// release releases the threads that need no extra events. It returns the maximum number of
+// stacks per second of the remaining threads.
 func (w *watch) release(at int64, of *waits) (perSecond int) {
 	for tid, a := range w.attached {
 		t, own := of.threads[tid], of.own[tid]
 		switch {
-		case own == 0, of.mean == 1: // it has ended, or all are sampled at each switch
+		case own == 0, of.mean == 1: // the thread has ended, or every switch of every thread is sampled
 		case t == nil:
 			if at-a.seen < unknownAfter {
 				continue
@@ -169,7 +172,7 @@ func (w *watch) release(at int64, of *waits) (perSecond int) {
 	return perSecond
 }
 
-// sampled records a sample of a thread that may have events of its own.
+// sampled records a sample of a thread that may have extra events.
 func (w *watch) sampled(tid, cpu int) {
 	if a := w.attached[tid]; a != nil {
 		a.taken[cpu]++
@@ -177,18 +180,18 @@ func (w *watch) sampled(tid, cpu int) {
 	}
 }
 
-// review makes the kernel continue on CPUs where half of the samples are taken.
+// review makes the kernel continue on CPUs where at least half of the samples were taken.
 func (a *watched) review() {
 	a.silent, a.sampled = !a.sampled, false
 	for cpu, n := range a.taken {
 		if 2*n >= a.most {
-			_ = a.More(cpu, min(n, a.most)) // if it fails there are no samples: then it is attached anew
+			_ = a.More(cpu, min(n, a.most)) // after an error there are no more samples, and the thread is attached again
 			delete(a.taken, cpu)
 		}
 	}
 }
 
-// releaseIdle releases the thread with the longest wait, if that wait is longer than
+// releaseIdle releases the thread with the longest wait, if this wait is longer than
 // idleAfter.
 func (w *watch) releaseIdle(at int64, of *waits) bool {
 	idlest, since := 0, at-idleAfter
@@ -210,7 +213,7 @@ func (w *watch) detach(tid int, of *waits) {
 	of.setOwn(tid, 0)
 }
 
-// end forgets the threads of an ending session.
+// end forgets the threads when a session ends.
 func (w *watch) end(of *waits) {
 	clear(w.attached)
 	clear(of.own)

@@ -15,25 +15,25 @@ import (
 
 // Config is the block cpu of the configuration.
 type Config struct {
-	// Enabled turns the sampler on. Default true. The default is false if `dotnet` or
-	// `pprof_endpoints` is set, but `cpu`, `targets`, `off_cpu`, `allocations` and
-	// `network` are not.
+	// Enabled turns the sampler on. Default true. If `dotnet` or `pprof_endpoints` is set,
+	// and `cpu`, `targets`, `off_cpu`, `allocations` and `network` are not, the default is
+	// false.
 	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// RateConfig configures how often running threads are sampled. Its keys are at the
-// receiver's top level.
+// RateConfig configures the sampling frequency for running threads. Its keys are at the top
+// level of the receiver's configuration.
 type RateConfig struct {
 	// Frequency is the number of samples per second of CPU time, 1 to 999. Default 97. It
 	// is prime, so sampling does not run in lockstep with timers.
 	Frequency int `mapstructure:"frequency"`
 	// MaxOverhead bounds the CPU time for reading samples of running threads and resolving
-	// their names. It is a percentage of one core per sampled CPU, 0.01% to 100%. Above it
-	// the frequency is halved step by step, and recovers later. Default 2%, and 0 means no
-	// bound.
+	// their names. It is a percentage of one core per sampled CPU, 0.01% to 100%. Above the
+	// bound, the frequency is halved step by step, and it is raised again later. Default
+	// 2%. 0 means no bound.
 	MaxOverhead Percent `mapstructure:"max_overhead"`
 }
 
@@ -46,8 +46,8 @@ func DefaultConfig() Config { return Config{Enabled: true} }
 // DefaultRate returns the defaults.
 func DefaultRate() RateConfig { return RateConfig{Frequency: 97, MaxOverhead: 2} }
 
-// Check returns all faults, each with its key. It is not called Validate, because the
-// collector would then name a key above these keys.
+// Check returns all errors, each with its key. It is not called Validate, because the
+// collector would then prefix the keys with another key.
 func (cfg *RateConfig) Check() error {
 	var errs []error
 	errs = append(errs, configlog.Between("frequency", cfg.Frequency, 1, MaxFrequency))
@@ -58,7 +58,7 @@ func (cfg *RateConfig) Check() error {
 	return errors.Join(errs...)
 }
 
-// Percent is a share in percent, written as 2% or as a plain number.
+// Percent is a percentage, written as 2% or as a plain number.
 type Percent float64
 
 const (
@@ -66,8 +66,8 @@ const (
 	maxOverhead Percent = 100
 )
 
-// UnmarshalText reads a number with or without a percent sign. On an error it keeps the old
-// value.
+// UnmarshalText reads a number with or without a percent sign. After an error, the old
+// value is unchanged.
 func (p *Percent) UnmarshalText(text []byte) error {
 	number := strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(string(text)), "%"))
 	v, err := strconv.ParseFloat(number, 64)
@@ -78,8 +78,8 @@ func (p *Percent) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText returns a text that UnmarshalText reads as the same share.
+// MarshalText returns a text that UnmarshalText reads as the same percentage.
 func (p Percent) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// String returns the share in the form 2%.
+// String returns the percentage in the form 2%.
 func (p Percent) String() string { return strconv.FormatFloat(float64(p), 'f', -1, 64) + "%" }

@@ -7,15 +7,14 @@ package oncpu
 
 import "time"
 
-// pace decides the sampling frequency by its cost, and before that whether to spare the
-// unwinding of stacks. It halves the frequency while the cost is above its bound and
-// halving helps. The double frequency costs at most twice the current cost. If this is well
-// below the bound, pace doubles the frequency again. It has no clock. Time and cost are
-// arguments.
+// pace controls the sampling frequency by its cost. While the cost is above its bound, pace
+// first spares the unwinding of stacks if permitted. Then it halves the frequency if
+// halving helps. Doubling the frequency at most doubles the cost. If this is well below the
+// bound, pace doubles the frequency again. It has no clock: time and cost are arguments.
 type pace struct {
-	// bound is the maximum CPU time per time and CPU, or 0 without a bound. interval is the
-	// time over which cost is summed before it is judged. lowest is the maximum number of
-	// halvings.
+	// bound is the maximum CPU time, as a fraction of the time of each sampled CPU. 0 means
+	// no bound. interval is the time over which cost is summed before it is judged. lowest
+	// is the maximum number of halvings.
 	bound    float64
 	interval time.Duration
 	lowest   int
@@ -27,54 +26,55 @@ type pace struct {
 
 	halvings int
 	began    int64
-	spent    time.Duration // when the interval began
+	spent    time.Duration // at the start of the interval
 	// cost is the cost of the last interval. over is the number of consecutive intervals
-	// above the bound. calm is the number of consecutive intervals that would be below it
-	// at the double frequency.
+	// above the bound. calm is the number of consecutive intervals that would be well below
+	// the bound at double the frequency.
 	cost       float64
 	over, calm int
-	// before is the cost that the last halving was to lower, or 0 once this was judged.
-	// rest is the number of intervals until halving is tried again after it did not help.
-	// vain is the number of consecutive halvings that did not help.
+	// before is the cost before the last halving, or 0 once this halving was judged. rest
+	// is the number of intervals before halving is tried again after it did not help. vain
+	// is the number of consecutive halvings that did not help.
 	before     float64
 	rest, vain int
 }
 
 const (
 	// overIntervals is the number of intervals above the bound before the frequency is
-	// halved. Resolving the names of new programs is expensive only once.
+	// halved. More than one is needed, because resolving the names of new programs is
+	// expensive only once.
 	overIntervals = 2
-	// calmIntervals is the number of calm intervals before the frequency is doubled. A calm
-	// interval costs at most calmShare of the bound at the double frequency. Between the
-	// bound and this share the frequency stays unchanged, so that it does not oscillate.
+	// calmIntervals is the number of calm intervals before the frequency is doubled. An
+	// interval is calm if double its cost is at most calmShare of the bound. Between that
+	// share and the bound, the frequency stays unchanged, so that it does not oscillate.
 	calmIntervals = 3
 	calmShare     = 0.75
-	// helpShare is the maximum share of the cost that remains after a halving that helped.
-	// Processes that start and end cost the same at any frequency. A lower frequency would
-	// yield fewer samples at the same cost.
+	// helpShare is the largest share of the cost that may remain after a halving that
+	// helped. Processes that start and end cost the same at any frequency. A lower
+	// frequency would then yield fewer samples at the same cost.
 	helpShare = 0.9
-	// restIntervals is the number of intervals until halving is tried again after it did
+	// restIntervals is the number of intervals before halving is tried again after it did
 	// not help. It doubles each time, up to mostRestIntervals, because a load may change.
 	restIntervals, mostRestIntervals = 8, 128
 )
 
-// newPace returns a pace that begins at a frequency in Hz.
+// newPace returns a pace that starts at a frequency in Hz.
 func newPace(bound float64, interval time.Duration, frequency int) *pace {
 	p := &pace{bound: bound, interval: interval}
 	for f := frequency; f > 1<<p.lowest; {
-		p.lowest++ // to 1 Hz or less
+		p.lowest++ // down to 1 Hz or less
 	}
 	return p
 }
 
-// restart begins a new interval. Earlier cost is not judged.
+// restart starts a new interval. Earlier cost is not judged.
 func (p *pace) restart(now int64, spent time.Duration) {
 	p.began, p.spent = now, spent
 	p.over, p.calm, p.before = 0, 0, 0
 }
 
-// next sets the total CPU time spent on samples, and the number of sampled CPUs. It reports
-// whether an interval was judged. halvings and sparing may have changed then.
+// next is called with the total CPU time spent on samples and the number of sampled CPUs.
+// It reports whether an interval was judged. halvings and sparing may then have changed.
 func (p *pace) next(now int64, spent time.Duration, cpus int) (judged bool) {
 	elapsed := now - p.began
 	if p.bound <= 0 || elapsed < int64(p.interval) || cpus <= 0 {
@@ -95,7 +95,7 @@ func (p *pace) next(now int64, spent time.Duration, cpus int) (judged bool) {
 	case p.maySpare && !p.sparing && p.over >= overIntervals:
 		p.sparing, p.over = true, 0
 	case p.over >= overIntervals && p.before > 0 && p.cost > helpShare*p.before:
-		p.halvings-- // it did not help
+		p.halvings-- // the last halving did not help
 		p.rest = min(restIntervals<<p.vain, mostRestIntervals)
 		p.vain = min(p.vain+1, 8)
 		p.over, p.before = 0, 0
@@ -116,7 +116,7 @@ func (p *pace) next(now int64, spent time.Duration, cpus int) (judged bool) {
 }
 
 // exceeded reports whether the bound is exceeded and a lower frequency does not help. The
-// frequency is at its lowest, or halving did not help.
+// frequency is already at its lowest, or halving did not help.
 func (p *pace) exceeded() bool {
 	return p.vain > 0 || p.over >= overIntervals && p.halvings == p.lowest
 }

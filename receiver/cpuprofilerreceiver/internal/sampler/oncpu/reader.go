@@ -23,17 +23,17 @@ import (
 
 const (
 	// idleWait is the longest wait for records. Records of processes wake the reader at
-	// once, samples wake it when a ring is a quarter full, and the buffer wakes it when a
-	// batch is taken.
+	// once. Samples wake it when a ring is a quarter full. The buffer wakes it when a batch
+	// is taken.
 	idleWait = 5 * time.Second
-	// watchWait is the longest wait while the kernel is still starting a program, and
-	// during a pause.
+	// watchWait is the longest wait during a pause, and while the kernel is still starting
+	// a program.
 	watchWait = time.Second / 4
-	// gatherWait is the time for which records may accumulate if each sample would wake the
-	// reader.
+	// gatherWait is the time during which records accumulate if each sample would otherwise
+	// wake the reader.
 	gatherWait = 100 * time.Millisecond
 	// tablesWait is the longest wait for the unwind tables of new programs. Records
-	// accumulate during this time, and the rings hold at least twice as many.
+	// accumulate during this time. The rings hold at least twice as many.
 	tablesWait = 100 * time.Millisecond
 )
 
@@ -43,22 +43,22 @@ type reader struct {
 	cfg  Settings
 	loop *attach.Loop
 	pace *pace
-	// full is the sampling period without halvings.
+	// full is the sampling period at the configured frequency.
 	full time.Duration
 	rec  perfevent.Record
 	// wait is the longest wait for the next records.
 	wait time.Duration
-	// exceeded reports whether the log has a message that a lower frequency would not help.
+	// exceeded reports whether a lower frequency would not help. This was then logged.
 	exceeded bool
 
-	// hot reports whether a process belongs to a hot unit, while only the stacks of hot
-	// units are unwound. Otherwise it is nil.
+	// hot reports whether a process belongs to a hot unit. It is nil if the stacks of all
+	// units are unwound.
 	hot func(*processes.Process) bool
 
-	// halvings is the number of halvings of the current frequency.
+	// halvings is the number of times that the frequency is currently halved.
 	halvings                                               atomic.Int64
 	read, bufferFull, unreadable, skipped, lowered, raised atomic.Uint64
-	// spared counts samples without an unwound stack.
+	// spared counts samples whose stacks were not unwound.
 	spared atomic.Uint64
 	table  atomic.Pointer[processes.Stats]
 
@@ -66,8 +66,8 @@ type reader struct {
 	prompt bool
 
 	paused bool
-	// pausedSince is the start of the pause. periodsBefore is the number of periods of all
-	// earlier pauses.
+	// pausedSince is the start of the current pause. periodsBefore is the number of periods
+	// in all earlier pauses.
 	pausedSince   int64
 	periodsBefore float64
 	// droppedBefore and skippedBefore are the values of bufferFull and skipped at the end
@@ -75,33 +75,33 @@ type reader struct {
 	droppedBefore, skippedBefore uint64
 }
 
-// Options implements attach.Reader, as do Begin, Attached, Turn, End and Report.
+// Options implements attach.Reader.
 func (r *reader) Options(f *attach.Found) perfevent.Options {
 	return perfevent.Options{Period: r.full, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Copied()}
 }
 
-// Begin begins with a session.
+// Begin resets the reader's state for a new session.
 func (r *reader) Begin(session *perfevent.Session) {
 	r.prompt = false
 	r.pace.restart(r.cfg.Now(), r.spent())
 	if r.pace.halvings > 0 {
-		// The rings are sized for the full frequency, which may be restored.
+		// The rings are sized for the full frequency, because it may be restored.
 		if err := session.SetPeriod(r.pace.period(r.full)); err != nil {
 			r.cfg.Logger.Error("setting the sampling frequency failed", zap.Error(err))
 		}
 	}
 }
 
-// Attached has no work to do, because unwinding itself waits for the tables of new
-// programs.
+// Attached does nothing, because unwinding itself waits for the tables of new programs.
 func (r *reader) Attached(*attach.Found, []*perfevent.Attachment) {}
 
 // Turn waits for records and reads them.
 func (r *reader) Turn(ctx context.Context, session *perfevent.Session) error {
 	r.follow(session)
 	if !r.loop.Current().HostWide && !r.prompt {
-		// Samples share a ring with records that wake the reader at once. These records can
-		// wait here, because children that live for milliseconds are not sampled anyway.
+		// Samples share a ring with records that wake the reader at once. Reading these
+		// records can wait, because children that live only for milliseconds are not
+		// sampled anyway.
 		r.gather(ctx)
 	}
 	if err := session.Wait(r.wait); err != nil {
@@ -143,8 +143,7 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	if r.pace.sparing {
 		r.hot = r.cfg.Sparing()
 	}
-	// A record that is written after this time may be read in this round or in the next
-	// one.
+	// A record that is written after this time is read in this round or in the next one.
 	upTo := r.cfg.Now()
 	for session.Read(&r.rec) {
 		r.handle(&r.rec)
@@ -159,19 +158,19 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	return min(idleWait, r.cfg.Languages.Wait())
 }
 
-// publishTable makes the counters of the table visible to other goroutines. Only the reader
-// may use the table.
+// publishTable makes the counters of the table visible to other goroutines, because only
+// the reader may use the table.
 func (r *reader) publishTable() {
 	stats := r.cfg.Table.Stats()
 	r.table.Store(&stats)
 }
 
-// kernelLost returns the number of samples that the kernel has lost. A throttled perf event
-// and a corrupt record cost at least one sample each.
+// kernelLost returns the number of samples that the kernel has lost. Throttling of a perf
+// event or a corrupt record costs at least one sample each.
 func kernelLost(s perfevent.Stats) uint64 { return attach.KernelLost(s) + s.Throttled }
 
-// follow pauses the kernel's sampling when both buffers are full. It resumes sampling when
-// one buffer is free again.
+// follow pauses the kernel's sampling while both batches are full. It resumes sampling when
+// a batch is free again.
 func (r *reader) follow(session *perfevent.Session) {
 	full := r.cfg.Sink.Paused()
 	if full == r.paused {
@@ -189,8 +188,8 @@ func (r *reader) follow(session *perfevent.Session) {
 	r.loop.Resume(session)
 }
 
-// skip counts the periods of the current pause, if there is one, so that they are visible
-// while it lasts.
+// skip counts the periods of the current pause, so that they are visible while it lasts.
+// Without a pause it does nothing.
 func (r *reader) skip() (paused time.Duration) {
 	if !r.paused {
 		return 0
@@ -201,13 +200,13 @@ func (r *reader) skip() (paused time.Duration) {
 	return paused
 }
 
-// periods returns the number of periods in a time. The period does not change during a
-// pause.
+// periods returns the number of periods that fit into a time. The period does not change
+// during a pause.
 func (r *reader) periods(of time.Duration) float64 {
 	return float64(of) / float64(r.pace.period(r.full))
 }
 
-// resume logs the end of a pause with a message.
+// resume ends a pause and logs the message.
 func (r *reader) resume(message string) {
 	if !r.paused {
 		return
@@ -235,8 +234,7 @@ func (r *reader) handle(rec *perfevent.Record) {
 	}
 }
 
-// sample turns a record into a sample of the batch. It does not allocate memory for a known
-// stack.
+// sample adds a sample to the batch. If the stack is known, it allocates no memory.
 func (r *reader) sample(rec *perfevent.Record) {
 	if rec.PID <= 0 {
 		// The task is exiting, or belongs to a pid namespace that this process is not in.
@@ -247,7 +245,8 @@ func (r *reader) sample(rec *perfevent.Record) {
 	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
 	if !p.Wanted {
 		if rec.Attachment != nil && !r.loop.Last().Plan.Wide() && p.Unknown() {
-			// The perf event that took the sample is attached to a target.
+			// The perf event that took the sample is attached to a target, so this is a
+			// loss.
 			r.read.Add(1)
 			r.unreadable.Add(1)
 		}
@@ -269,10 +268,10 @@ func (r *reader) sample(rec *perfevent.Record) {
 	}
 }
 
-// stack returns the stack of a sample. It unwinds the stack unless this is spared.
+// stack returns the stack of a sample. It unwinds the stack unless the stack is spared.
 func (r *reader) stack(p *processes.Process, rec *perfevent.Record) *samples.Stack {
 	s := &rec.Sample
-	walked := r.cfg.Languages.Walk(p, rec) // first: the thread goes on
+	walked := r.cfg.Languages.Walk(p, rec) // first, because the thread continues to run
 	if r.hot != nil && !r.hot(p) {
 		r.spared.Add(1)
 		return r.cfg.Stacks.Flat(p, s)
@@ -291,13 +290,13 @@ func (r *reader) End(session *perfevent.Session) {
 	r.resume("sampling ended while both buffers were full")
 }
 
-// spent returns the CPU time that the frequency controls.
+// spent returns the CPU time that the sampling frequency affects.
 func (r *reader) spent() time.Duration { return r.cfg.Meter.Total() + r.cfg.Names.Total() }
 
 // adjust keeps the cost of sampling within its bound.
 func (r *reader) adjust(session *perfevent.Session) error {
 	if r.paused {
-		return nil // a pause has no cost at any frequency
+		return nil // a pause costs nothing at any frequency
 	}
 	was, spared := r.pace.halvings, r.pace.sparing
 	if !r.pace.next(r.cfg.Now(), r.spent(), len(session.CPUs())) {
@@ -331,8 +330,8 @@ func (r *reader) adjust(session *perfevent.Session) error {
 	return nil
 }
 
-// reportExceeded logs that a lower frequency does not help. It logs again only after a
-// change.
+// reportExceeded logs that a lower frequency would not help. It logs again only after this
+// has changed.
 func (r *reader) reportExceeded() {
 	exceeded := r.pace.exceeded()
 	if exceeded && !r.exceeded {
@@ -344,7 +343,7 @@ func (r *reader) reportExceeded() {
 	r.exceeded = exceeded
 }
 
-// reportSparing logs whether the stacks of all units are unwound, if this has changed.
+// reportSparing logs a change of whether the stacks of all units are unwound.
 func (r *reader) reportSparing(was bool) {
 	switch {
 	case was == r.pace.sparing:

@@ -37,7 +37,7 @@ func (r *reader) Report(f *attach.Found) {
 	})
 }
 
-// reportStatus reports that sampling is no longer possible, or possible again.
+// reportStatus reports that sampling has become impossible, or possible again.
 func (r *reader) reportStatus(err error) {
 	if err != nil {
 		err = fmt.Errorf("%w: %w; retried every %v", errNothingPermitted, err, r.cfg.DiscoveryInterval)

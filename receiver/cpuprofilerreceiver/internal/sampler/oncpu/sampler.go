@@ -26,7 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// Factory returns the factory of the sampler of running threads.
+// Factory returns the factory of the sampler for running threads.
 func Factory(cfg Config, rate RateConfig) sampler.Factory {
 	return sampler.Factory{
 		Key: "cpu", Enabled: cfg.Enabled, PerfEvents: true, Weight: 4,
@@ -41,8 +41,8 @@ const minCostInterval = 5 * time.Second
 // Sink is the buffer that samples go to.
 type Sink interface {
 	attach.Sink
-	// Add adds a sample at time (CLOCK_MONOTONIC, in nanoseconds) and reports whether
-	// there was room for it.
+	// Add adds a sample at time (CLOCK_MONOTONIC, in nanoseconds) and reports whether the
+	// sample fit.
 	Add(k samples.Key, time int64) bool
 }
 
@@ -52,42 +52,45 @@ type Settings struct {
 	Sink          Sink
 	// Frequency is the number of samples per second of CPU time.
 	Frequency int
-	// MaxOverhead bounds the sum of Meter and Names, as a share of a core per sampled CPU.
-	// Above it the frequency is lowered. 0 means no bound.
+	// MaxOverhead bounds the sum of Meter and Names, as a fraction of one core per sampled
+	// CPU. Above the bound, the frequency is lowered. 0 means no bound.
 	MaxOverhead float64
 	// CostInterval is the time over which the cost is summed before it is judged.
 	CostInterval time.Duration
-	// Meter measures the cost of reading samples, which the sampler adds. Names measures
+	// Meter measures the cost of reading samples. The sampler adds to it. Names measures
 	// the cost of naming samples and building profiles. Both may be nil without
 	// MaxOverhead.
 	Meter, Names *cputime.Meter
-	// Sparing returns a function that reports whether a process belongs to a hot unit now.
-	// It is used when not all stacks can be unwound. It is nil if all stacks have to be
-	// unwound.
+	// Sparing returns a function that reports whether a process now belongs to a hot unit.
+	// The function is used when not all stacks can be unwound. Sparing is nil if all stacks
+	// must be unwound.
 	Sparing func() func(*processes.Process) bool
 	// Sampled remembers which processes were sampled. It may be nil.
 	Sampled *sampler.Sampled
 	// Status is called with an error when sampling becomes impossible, and with nil when it
 	// is possible again.
 	Status func(error)
-	// Notes returns which data is invisible with these rights, and how to make it visible,
-	// for the log.
+	// Notes returns the data that is invisible with these rights, and how to make it
+	// visible. It is for the log.
 	Notes func(perfevent.Rights) []string
 }
 
-// Stats are the counters of a Sampler since it was made.
+// Stats are the counters of a Sampler since it was created.
 type Stats struct {
 	sampler.Counts
 	// Read is the number of samples of targets that were read. Each of them is in the sink,
-	// or counted in BufferFull or Unreadable.
+	// or is counted in BufferFull or Unreadable.
 	Read uint64
-	// Lowered and Raised count how often the frequency was halved and doubled again.
+	// Lowered counts how often the frequency was halved. Raised counts how often it was
+	// doubled.
 	Lowered, Raised uint64
-	// Spared is the number of samples without an unwound stack, to save cost or memory.
+	// Spared is the number of samples whose stacks were not unwound, to save CPU time or
+	// memory.
 	Spared uint64
-	// PeriodsSkipped is the number of sampling periods during pauses.
+	// PeriodsSkipped is the number of sampling periods that fell into pauses.
 	PeriodsSkipped uint64
-	// Targets is the number of attached targets, Frequency is their sampling frequency.
+	// Targets is the number of attached targets. Frequency is their current sampling
+	// frequency.
 	Targets   int
 	Frequency float64
 }
@@ -157,7 +160,7 @@ func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
 	)
 }
 
-// refused returns the reason why even own processes cannot be sampled, or nil.
+// refused returns the reason why not even own processes can be sampled, or nil.
 func refused(r perfevent.Rights) error {
 	if r.HostWide == nil {
 		return nil
@@ -165,8 +168,8 @@ func refused(r perfevent.Rights) error {
 	return r.Own
 }
 
-// Start finds the rights of the process and begins sampling. Without any right it calls
-// Status and keeps trying. It returns an error only if kernel stacks are required but not
+// Start probes the collector's rights and starts sampling. Without any right, it calls
+// Status and keeps retrying. It returns an error only if kernel stacks are required but not
 // permitted.
 func (s *Sampler) Start(context.Context) error {
 	rights := s.reader.cfg.Probe()

@@ -15,12 +15,12 @@ import (
 	"go.opentelemetry.io/collector/config/configmiddleware"
 )
 
-// client returns confighttp's client with the connections of an endpoint. It connects to
-// the endpoint's socket if there is one. Each pull has a new connection, which shows at
-// once that a program was restarted.
+// client returns confighttp's client for an endpoint. It connects to the endpoint's socket
+// if one is configured. Each pull uses a new connection, so that a restart of the program
+// is noticed at once.
 func (cfg *Config) client(ctx context.Context, host component.Host, set component.TelemetrySettings) (*http.Client, error) {
 	client := cfg.ClientConfig
-	client.Timeout = 0              // each pull has a timeout of its own
+	client.Timeout = 0              // each pull has its own timeout
 	client.DisableKeepAlives = true //nolint:staticcheck // keepalive is folded into it
 	// Only a middleware can reach confighttp's transport.
 	id := component.MustNewIDWithName("hotprofile", "pprof_transport")
@@ -41,7 +41,7 @@ func (cfg *Config) client(ctx context.Context, host component.Host, set componen
 // maxHeader bounds the header of a response.
 const maxHeader = 64 << 10
 
-// transport is an HTTP client middleware that configures the transport it wraps.
+// transport is an HTTP client middleware that configures the transport below it.
 type transport struct {
 	component.StartFunc
 	component.ShutdownFunc
@@ -55,7 +55,7 @@ func (t transport) GetHTTPRoundTripper(context.Context) (func(context.Context, h
 		if !ok {
 			return nil, fmt.Errorf("set up the connections to a pprof endpoint: %T is no HTTP transport", base)
 		}
-		to.DisableCompression = true // profiles are compressed already
+		to.DisableCompression = true // profiles are already compressed
 		to.MaxResponseHeaderBytes = maxHeader
 		if t.socket != "" {
 			to.Proxy = nil

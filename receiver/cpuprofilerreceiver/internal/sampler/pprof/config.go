@@ -28,9 +28,9 @@ import (
 // Config is one item of pprof_endpoints. It is an endpoint that serves the profiles of
 // net/http/pprof.
 type Config struct {
-	// ClientConfig has all keys of confighttp's client. The endpoint is a URL without the
-	// profiles' names, such as http://localhost:6060/debug/pprof. Timeout is the maximum
-	// time of a pull in addition to duration, 10s by default.
+	// ClientConfig contains all keys of confighttp's client. The endpoint is a URL without
+	// the name of a profile, such as http://localhost:6060/debug/pprof. Timeout is the
+	// maximum time of a pull in addition to duration, 10s by default.
 	ClientConfig confighttp.ClientConfig `mapstructure:",squash"`
 	// Socket is the path of a Unix socket to connect to, instead of the endpoint's host.
 	// The default endpoint is then http://localhost/debug/pprof.
@@ -41,23 +41,23 @@ type Config struct {
 	// Profiles lists the profiles to pull: profile (CPU), allocs, heap, goroutine,
 	// threadcreate, block, mutex. Default [profile].
 	Profiles []string `mapstructure:"profiles"`
-	// KeepSampled also pulls profile of processes that cpu samples, and allocs of processes
-	// that allocations samples. Default false.
+	// KeepSampled pulls these profiles even from sampled processes: profile if cpu samples
+	// the process, and allocs if allocations samples it. Default false.
 	KeepSampled bool `mapstructure:"keep_sampled"`
-	// Interval is the time from the start of one round of pulls to the start of the
-	// next, 1s to 24h. Default 60s.
+	// Interval is the time between the starts of two rounds of pulls, 1s to 24h. Default
+	// 60s.
 	Interval time.Duration `mapstructure:"interval"`
-	// Duration is the time that profile, allocs, block and mutex cover. It is in whole
-	// seconds and not longer than interval. Default 10s.
+	// Duration is the length of the window of profile, allocs, block and mutex. It is in
+	// whole seconds and at most interval. Default 10s.
 	Duration time.Duration `mapstructure:"duration"`
-	// MaxSize is the maximum number of bytes of a profile, as received and decompressed,
-	// 64KiB to 256MiB. Default 16MiB.
+	// MaxSize is the maximum size of a profile, both as received and decompressed, 64KiB to
+	// 256MiB. Default 16MiB.
 	MaxSize bytesize.Size `mapstructure:"max_size"`
 	// Target is the process that serves the endpoint, or its cgroup or container. It is
 	// required unless Socket is set or Resource names the unit.
 	Target configoptional.Optional[processes.Target] `mapstructure:"target"`
-	// Resource has attributes to add to the profiles' resource. They replace attributes of
-	// the process. Values are strings, whole numbers, true or false.
+	// Resource contains attributes to add to the resource of the profiles. They replace
+	// attributes of the process. Values are strings, whole numbers, true or false.
 	Resource map[string]any `mapstructure:"resource"`
 
 	// prevents unkeyed literal initialization
@@ -75,7 +75,7 @@ const (
 	SocketEndpoint = "http://localhost/debug/pprof"
 )
 
-// DefaultConfig returns the configuration of an endpoint without keys.
+// DefaultConfig returns the configuration of an endpoint if no keys are set.
 func DefaultConfig() Config {
 	client := confighttp.NewDefaultClientConfig()
 	client.Timeout = 10 * time.Second
@@ -89,11 +89,11 @@ func DefaultConfig() Config {
 	}
 }
 
-// Unmarshal sets the defaults of missing keys.
+// Unmarshal sets the defaults for missing keys.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	*cfg = DefaultConfig()
 	if conf.IsSet("profiles") {
-		cfg.Profiles = nil // else its items would replace only some of the default's
+		cfg.Profiles = nil // otherwise the items would replace only some items of the default
 	}
 	if err := conf.Unmarshal(cfg); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	return nil
 }
 
-// Validate returns all faults, each with its key and the allowed values.
+// Validate returns all errors, each with its key and the allowed values.
 func (cfg *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -15,26 +15,26 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Sink is the buffer for samples. AddSent returns false if there is no room. The event is
-// lost then.
+// Sink is the buffer that samples go to. AddSent returns false if the buffer is full. The
+// event is then lost.
 type Sink interface {
 	AddSent(k samples.Key, unixNano, value int64) bool
 }
 
-// The bounds of a stack. net/http/pprof's own stacks have up to 128 frames.
+// The bounds of a stack. Stacks of net/http/pprof itself have at most 128 frames.
 const (
 	maxDepth = 1024
 	maxText  = 4096
-	// goDepth is the maximum number of calls that Go's runtime records. A stack with as
+	// goDepth is the maximum number of calls that Go's runtime records. A stack with this
 	// many calls may be truncated.
 	goDepth = 128
-	// padding fills the unused entries of a thread's stack in profiles of Go's runtime. It
-	// is the address before 0.
+	// padding fills unused entries of a thread's stack in profiles of Go's runtime. It is
+	// the address before 0.
 	padding = math.MaxUint64
 )
 
-// noStack is the function of samples without a stack. Go does not know where a program's
-// first threads were created.
+// noStack is the function shown for samples without a stack. Go does not know where a
+// program's first threads were created.
 const noStack = "[no stack]"
 
 // pulled is a profile that is being converted.
@@ -48,11 +48,11 @@ type pulled struct {
 	mappings  map[*profile.Mapping]*samples.Mapping
 	locations map[*profile.Location]*samples.Location
 	stacks    map[string]*samples.Stack
-	noStack   *samples.Stack // nil until a sample has none
+	noStack   *samples.Stack // nil until a sample without a stack
 	scratch   []byte
 }
 
-// sums has the summed values of one stack.
+// sums contains the summed values of one stack.
 type sums struct {
 	stack  *samples.Stack
 	link   samples.Link
@@ -66,9 +66,9 @@ type sumKey struct {
 
 var errImplausible = errors.New("it has more samples than CPUs could have taken in its time")
 
-// emit adds a profile's samples to the sink. It returns the number of added events, and of
-// events without room. It sums the samples of one stack, because labels do not distinguish
-// them, except for the active span.
+// emit adds a profile's samples to the sink. It returns the number of added events, and the
+// number of events that did not fit. It sums the samples of each stack and active span,
+// because other labels do not distinguish samples.
 func (c *pulled) emit(to Sink) (added, noRoom int, err error) {
 	columns, err := c.kind.columns(c.profile)
 	if err != nil {
@@ -117,8 +117,8 @@ func (c *pulled) emit(to Sink) (added, noRoom int, err error) {
 	return added, noRoom, nil
 }
 
-// add adds the events of one stack. It adds one event with the value, or as many events as
-// were counted, spread evenly over the window.
+// add adds the events of one stack. It adds one event with the value. For types without a
+// value, it adds as many events as were counted, spread evenly over the window.
 func (c *pulled) add(to Sink, s *sums, typ *samples.Type, v int64) (added, noRoom int) {
 	if v == 0 {
 		return 0, 0
@@ -133,14 +133,15 @@ func (c *pulled) add(to Sink, s *sums, typ *samples.Type, v int64) (added, noRoo
 	step := float64(c.window.End-c.window.Start) / float64(v)
 	for i := range v {
 		if !to.AddSent(k, c.window.Start+int64((float64(i)+0.5)*step), 0) {
-			return int(i), int(v - i) // nor is there room for the rest
+			return int(i), int(v - i) // the remaining events do not fit either
 		}
 	}
 	return int(v), 0
 }
 
-// stack returns a sample's stack, the same one for the same calls. A sample without a stack
-// gets the frame "[no stack]", so that the sums remain the sums of the program.
+// stack returns a sample's stack. It returns the same stack for the same calls. A sample
+// without a stack gets the frame "[no stack]", so that the sums stay correct for the
+// program.
 func (c *pulled) stack(s *profile.Sample) *samples.Stack {
 	key := c.scratch[:0]
 	for _, l := range s.Location[:min(len(s.Location), maxDepth)] {
@@ -172,8 +173,8 @@ func (c *pulled) stack(s *profile.Sample) *samples.Stack {
 	return out
 }
 
-// location returns the samples.Location of a pprof location, or nil if it has neither name
-// nor address.
+// location returns the samples.Location for a pprof location. It returns nil if the pprof
+// location has no name and no address.
 func (c *pulled) location(l *profile.Location) *samples.Location {
 	if at, ok := c.locations[l]; ok {
 		return at
@@ -182,7 +183,7 @@ func (c *pulled) location(l *profile.Location) *samples.Location {
 	for _, line := range l.Line {
 		f := line.Function
 		if f == nil || f.Name == "" || len(at.Lines) >= maxDepth {
-			continue // Go writes a function without a name for addresses that it does not know
+			continue // Go writes a function without a name for an unknown address
 		}
 		out := samples.Line{
 			Function: cut(f.Name), File: cut(f.Filename),
@@ -202,8 +203,8 @@ func (c *pulled) location(l *profile.Location) *samples.Location {
 	return at
 }
 
-// mapping returns nil if the location is outside of its mapping, because some programs
-// write zeros.
+// mapping returns the mapping of a location. It returns nil if the location is outside of
+// its mapping, because some programs write zeros.
 func (c *pulled) mapping(l *profile.Location) *samples.Mapping {
 	m := l.Mapping
 	if m == nil || m.Limit < m.Start || m.Limit != 0 && (l.Address < m.Start || l.Address > m.Limit) {
@@ -225,7 +226,7 @@ func (c *pulled) mapping(l *profile.Location) *samples.Mapping {
 
 func cut(s string) string { return texts.Cut(s, maxText) }
 
-// linkOf returns the active span, if the program labels its samples with it.
+// linkOf returns the active span if the program adds it to the labels of its samples.
 func linkOf(s *profile.Sample) (l samples.Link) {
 	trace, span := s.Label["trace_id"], s.Label["span_id"]
 	if len(trace) != 1 || len(span) != 1 || len(trace[0]) != 2*len(l.TraceID) || len(span[0]) != 2*len(l.SpanID) {
@@ -239,8 +240,8 @@ func linkOf(s *profile.Sample) (l samples.Link) {
 	return l
 }
 
-// frameTypeOf returns the frame type of a program by its telemetry.sdk.language. The
-// default is Go.
+// frameTypeOf returns the frame type for a program's telemetry.sdk.language. The default is
+// Go.
 func frameTypeOf(language string) samples.FrameType {
 	switch language {
 	case "", "go":

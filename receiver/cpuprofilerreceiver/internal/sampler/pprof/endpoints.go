@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// Factory returns the factory of the sampler that pulls endpoints.
+// Factory returns the factory of the sampler that pulls pprof endpoints.
 func Factory(all []Config) sampler.Factory {
 	return sampler.Factory{
 		Key: "pprof_endpoints", Enabled: len(all) > 0,
@@ -26,8 +26,8 @@ func Factory(all []Config) sampler.Factory {
 	}
 }
 
-// endpoints has a puller for each endpoint of the receiver. Start makes the pullers,
-// because a client needs started extensions of the collector.
+// endpoints contains a puller for each endpoint of the receiver. Start creates the pullers,
+// because a client needs extensions of the collector that have started.
 type endpoints struct {
 	cfg     []Config
 	shared  *sampler.Shared
@@ -36,7 +36,7 @@ type endpoints struct {
 	unwatch []func()
 }
 
-// Start implements sampler.Sampler, as do Stop and Record.
+// Start implements sampler.Sampler.
 func (e *endpoints) Start(ctx context.Context) error {
 	decoding := new(sync.Mutex)
 	for i := range e.cfg {
@@ -53,7 +53,7 @@ func (e *endpoints) Start(ctx context.Context) error {
 	return nil
 }
 
-// settings returns the settings of the puller of one endpoint.
+// settings returns the settings of the puller for one endpoint.
 func (e *endpoints) settings(ctx context.Context, cfg *Config) (one Settings, err error) {
 	s := e.shared
 	one = Settings{
@@ -118,7 +118,7 @@ func (e *endpoints) Stop(context.Context) error {
 	return nil
 }
 
-// Record has no work to do, because pulls are counted as they end.
+// Record does nothing, because pulls are counted when they end.
 func (*endpoints) Record(context.Context) {}
 
 // heat reports whether processes are in a hot unit.

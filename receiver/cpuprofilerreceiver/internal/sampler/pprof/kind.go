@@ -18,14 +18,14 @@ import (
 type Kind struct {
 	// Name is the last part of the profile's path.
 	Name string
-	// Timed reports whether the profile covers a window. The request has the length of the
-	// window.
+	// Timed reports whether the profile covers a window. The request then contains the
+	// length of the window.
 	Timed bool
-	// values are the profile's values, by pprof's name and unit.
+	// values are the profile's values, identified by pprof's name and unit.
 	values []value
 }
 
-// value is one of the values that each sample of a pprof profile has.
+// value is one value of each sample in a pprof profile.
 type value struct {
 	name, unit string
 	typ        *samples.Type
@@ -33,7 +33,7 @@ type value struct {
 
 const nameCPU = sampler.PprofCPU
 
-// Kinds returns all kinds.
+// Kinds returns all kinds of profiles.
 func Kinds() []Kind {
 	return []Kind{
 		{nameCPU, true, []value{{"samples", "count", samples.PprofCPU}}},
@@ -46,7 +46,7 @@ func Kinds() []Kind {
 	}
 }
 
-// KindOf returns the kind with a name.
+// KindOf returns the kind with the given name.
 func KindOf(name string) (Kind, bool) {
 	for _, k := range Kinds() {
 		if k.Name == name {
@@ -56,7 +56,7 @@ func KindOf(name string) (Kind, bool) {
 	return Kind{}, false
 }
 
-// column is one value of a profile's samples, with its type and the divisor of the value.
+// column is one value in a profile's samples, with its type and a divisor.
 type column struct {
 	index   int
 	typ     *samples.Type
@@ -65,7 +65,7 @@ type column struct {
 
 var errNotDelta = errors.New("the values are those since the program's start: the endpoint does not know ?seconds, which net/http/pprof does since Go 1.17")
 
-// columns finds the values in a decoded profile.
+// columns finds the columns of the kind's values in a decoded profile.
 func (k Kind) columns(p *profile.Profile) ([]column, error) {
 	if k.Timed && k.Name != nameCPU && p.DurationNanos <= 0 {
 		return nil, errNotDelta
@@ -88,7 +88,7 @@ func (k Kind) columns(p *profile.Profile) ([]column, error) {
 	if t := p.PeriodType; t == nil || t.Type != "cpu" || t.Unit != "nanoseconds" || p.Period <= 0 {
 		return nil, errors.New("it is no CPU profile: its period is not of cpu/nanoseconds")
 	}
-	if len(found) == 0 { // some write only the time
+	if len(found) == 0 { // some programs write only the time
 		for i, t := range p.SampleType {
 			if t.Type == "cpu" && t.Unit == "nanoseconds" {
 				return []column{{i, samples.PprofCPU, p.Period}}, nil
@@ -102,14 +102,14 @@ func (k Kind) columns(p *profile.Profile) ([]column, error) {
 // period returns the period of a profile's samples.
 func period(p *profile.Profile) int64 { return max(p.Period, 1) }
 
-// maxCPUs is more than any host has. A profile with more samples than this many CPUs can
-// take in its time is invalid.
+// maxCPUs is more than any host has. A profile is invalid if it contains more samples than
+// this many CPUs can produce in its window.
 const maxCPUs = 4096
 
-// plausible reports whether a CPU profile may have n samples.
+// plausible reports whether a CPU profile can contain n samples.
 func plausible(n, window, period int64) bool {
 	return float64(n) <= maxCPUs*(float64(window)/float64(period)+1) && n <= math.MaxInt32
 }
 
-// Sampler returns the sampler's name in the counters.
+// Sampler returns the name of the sampler for the counters.
 func (k Kind) Sampler() string { return k.values[0].typ.Sampler }

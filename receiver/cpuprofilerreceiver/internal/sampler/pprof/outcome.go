@@ -33,9 +33,9 @@ const (
 	Unreachable
 )
 
-// outcomes are the values of the metric's attribute, and remedies for the user.
+// outcomes contains the values of the metric's attribute, and remedies for the user.
 var outcomes = [...]struct{ name, help string }{
-	// The samples, if any, were added.
+	// The samples were added, if there were any.
 	OK: {"ok", ""},
 	// Another CPU profile of the program is being taken.
 	Busy: {"busy", "something else takes CPU profiles of this program, and Go takes one at a time: turn one of the two off, or make interval longer"},
@@ -43,17 +43,17 @@ var outcomes = [...]struct{ name, help string }{
 	Invalid: {"invalid", "the endpoint has to be that of net/http/pprof, with the profile's name left out: http://HOST:PORT/debug/pprof"},
 	// The endpoint answered with an error.
 	Refused: {"refused", "check that the program serves net/http/pprof at this path, and that auth, headers and tls are what it asks for"},
-	// A sampler (cpu or allocations) samples the program, and backends would add both up.
+	// A sampler (cpu or allocations) samples the program. Backends would add both up.
 	Sampled: {"sampled", "cpu or allocations samples this program, and backends would add both up: take the profile out of profiles, or set keep_sampled: true"},
 	// The collector stopped during the pull.
 	Stopped: {"shutdown", ""},
 	// The pull took too long.
 	Timeout: {"timeout", "the program may be short of CPU time, or its server's WriteTimeout shorter than duration; timeout is what it has beyond duration"},
-	// The response is beyond the bounds.
+	// The response exceeds a size limit.
 	TooLarge: {"too_large", "raise max_size if the profile is as large as that"},
 	// The process of the endpoint cannot be identified.
 	Unidentified: {"unidentified", "name the process or its cgroup in the endpoint's target, or container.id in its resource"},
-	// There was no answer.
+	// There was no response.
 	Unreachable: {"unreachable", "check that the program runs and listens there"},
 }
 
@@ -74,19 +74,19 @@ func (e *refusal) Error() string {
 	return s
 }
 
-// maxRefusal bounds the bytes that are read of an error response.
+// maxRefusal bounds the number of bytes read from an error response.
 const maxRefusal = 512
 
 func refusalOf(resp *http.Response) *refusal {
-	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // a part is good enough for a log
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // a part is enough for the log
 	return &refusal{resp.StatusCode, strings.TrimSpace(string(b))}
 }
 
-// busy is the response of net/http/pprof while the runtime takes another CPU profile.
+// busy is the response of net/http/pprof while the runtime is taking another CPU profile.
 const busy = "cpu profiling already in use"
 
-// errSampled is the error of a profile that is not pulled, because a sampler already
-// measures this process.
+// errSampled is the error for a profile that is not pulled, because a sampler already
+// measures the process.
 var errSampled = errors.New("what it measures of this program is sampled")
 
 // errInvalid marks an invalid profile.
@@ -94,8 +94,8 @@ type errInvalid struct{ error }
 
 func (e errInvalid) Unwrap() error { return e.error }
 
-// outcomeOf returns the outcome of a pull, given its error. stopped reports that the puller
-// was stopped.
+// outcomeOf returns the outcome of a pull from its error. stopped reports whether the
+// puller was stopped.
 func outcomeOf(err error, stopped bool) Outcome {
 	var no *refusal
 	var timeout net.Error
@@ -129,11 +129,11 @@ func outcomeOf(err error, stopped bool) Outcome {
 // maxRedirects is the maximum number of redirects that are followed within a host.
 const maxRedirects = 3
 
-// errRedirected is the error of a redirect that is not followed.
+// errRedirected is the error for a redirect that is not followed.
 var errRedirected = errors.New("the endpoint redirects")
 
-// SameHost is a function for http.Client.CheckRedirect. Credentials and pulls are only for
-// the configured host.
+// SameHost is a function for http.Client.CheckRedirect. Only the configured host may
+// receive credentials and pulls.
 func SameHost(req *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {

@@ -21,14 +21,14 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// Subject is the process or unit of an endpoint's profiles.
+// Subject is the process or unit that an endpoint's profiles belong to.
 type Subject struct {
 	Resource *samples.Resource
 	// Unit identifies the unit. It is the zero value if the unit is unknown.
 	Unit processes.Identity
 	// Frames is the type of the subject's frames.
 	Frames samples.FrameType
-	// PIDs are the processes. It is empty if only attributes identify the unit.
+	// PIDs lists the processes. It is empty if only attributes identify the unit.
 	PIDs []int
 }
 
@@ -45,33 +45,33 @@ type Heat interface {
 
 // Settings configures a puller.
 type Settings struct {
-	// URL is the endpoint without the profiles' names. Client must not follow redirects to
-	// other hosts, see SameHost.
+	// URL is the endpoint without the name of a profile. Client must not follow redirects
+	// to other hosts (see SameHost).
 	URL    *url.URL
 	Client *http.Client
 	Kinds  []Kind
-	// Interval is the time between the starts of two rounds of pulls. Duration is the time
-	// that a timed profile covers, in whole seconds. Timeout is the maximum time of a pull
-	// in addition to Duration.
+	// Interval is the time between the starts of two rounds of pulls. Duration is the
+	// length of the window of timed profiles, in whole seconds. Timeout is the maximum time
+	// of a pull in addition to Duration.
 	Interval, Duration, Timeout time.Duration
-	// MaxSize bounds a profile, as received and decompressed.
+	// MaxSize bounds the size of a profile, both as received and decompressed.
 	MaxSize int64
-	// Find identifies the process before each round. It may return a subject without a
-	// unit, together with ErrUnidentified.
+	// Find identifies the process. It is called before each round. It may return a subject
+	// without a unit together with ErrUnidentified.
 	Find func(ctx context.Context) (Subject, error)
 	// Heat is nil if the endpoint is always pulled. Changed receives when the hot units
-	// have changed. Look is the time between two calls of Find while any unit is hot.
+	// change. Look is the time between two calls of Find while any unit is hot.
 	Heat    Heat
 	Changed <-chan struct{}
 	Look    time.Duration
-	// Sampled remembers the sampled processes, by the name of the profile that is not
-	// pulled from them. It may be nil.
+	// Sampled remembers the sampled processes. Its key is the name of the profile that is
+	// not pulled from them. It may be nil.
 	Sampled map[string]*sampler.Sampled
 	// Decoding is locked while a profile is decoded. All pullers share it.
 	Decoding *sync.Mutex
 	Sink     Sink
-	// Count is called for each pull. NoRoom is called with the number of events without
-	// room in the sink.
+	// Count is called for each pull. NoRoom is called with the number of events that did
+	// not fit into the sink.
 	Count  func(Outcome)
 	NoRoom func(Kind, int)
 	Logger *zap.Logger
@@ -85,8 +85,8 @@ type puller struct {
 	done   sync.WaitGroup
 
 	mu      sync.Mutex
-	failing map[string]Outcome // by kind; "" is for identifying the process
-	full    bool               // samples find no room
+	failing map[string]Outcome // by kind; "" stands for identifying the process
+	full    bool               // samples do not fit into the sink
 }
 
 // New returns a puller that has not started.
@@ -94,7 +94,7 @@ func New(cfg Settings) *puller {
 	return &puller{cfg: cfg, cancel: func() {}, failing: make(map[string]Outcome)}
 }
 
-// Start begins to pull.
+// Start starts pulling.
 func (p *puller) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
@@ -108,7 +108,7 @@ func (p *puller) Stop() {
 }
 
 func (p *puller) run(ctx context.Context) {
-	var last time.Time // when the last round began
+	var last time.Time // start of the last round
 	was := false       // hot in the last round
 	for ctx.Err() == nil {
 		pull, subject := p.look(ctx)
@@ -121,7 +121,7 @@ func (p *puller) run(ctx context.Context) {
 		wait := p.cfg.Look
 		if pull {
 			wait = max(0, last.Add(p.cfg.Interval).Sub(p.cfg.Now()))
-			if p.cfg.Heat != nil { // it may stop being hot, and become hot again, before that
+			if p.cfg.Heat != nil { // the unit may stop being hot and become hot again before the interval ends
 				wait = min(wait, p.cfg.Look)
 			}
 		}
@@ -131,7 +131,7 @@ func (p *puller) run(ctx context.Context) {
 	}
 }
 
-// sleep waits for d, or until the hot units change. It returns false if the puller has to
+// sleep waits for d, or until the hot units change. It returns false if the puller must
 // stop.
 func (p *puller) sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
@@ -165,7 +165,7 @@ func (p *puller) look(ctx context.Context) (bool, Subject) {
 	return p.cfg.Heat == nil || p.cfg.Heat.Hot(subject.Unit), subject
 }
 
-// round pulls each profile once. It pulls all of them at the same time, so that timed
+// round pulls each profile once. It pulls all profiles at the same time, so that timed
 // profiles have the same window.
 func (p *puller) round(ctx context.Context, subject Subject) {
 	var all sync.WaitGroup
@@ -179,7 +179,7 @@ func (p *puller) round(ctx context.Context, subject Subject) {
 }
 
 // pull pulls one profile and adds its samples. It drops the profile if a sampler measured
-// the same of the process just before, or during the pull.
+// the same data of the process shortly before or during the pull.
 func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	if p.cfg.Sampled[k.Name].Within(subject.PIDs, p.cfg.Duration) {
 		return errSampled
@@ -216,8 +216,8 @@ func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	return p.convert(k, subject, body, samples.CaptureWindow{Start: begin.UnixNano(), End: end.UnixNano()})
 }
 
-// convert decodes a profile and adds its samples. The window is in the time of this host's
-// clock, because the program may have another clock.
+// convert decodes a profile and adds its samples. The window uses this host's clock,
+// because the program may use another clock.
 func (p *puller) convert(k Kind, subject Subject, body []byte, window samples.CaptureWindow) error {
 	p.cfg.Decoding.Lock()
 	defer p.cfg.Decoding.Unlock()
@@ -241,9 +241,9 @@ func (p *puller) convert(k Kind, subject Subject, body []byte, window samples.Ca
 	return nil
 }
 
-// ended counts the outcome of a pull and logs changes. It logs once when pulls begin to
-// fail, or fail differently, and once when they succeed again. Identifying the process
-// counts as a pull only if it fails.
+// ended counts the outcome of a pull and logs changes. It logs when pulls start to fail,
+// when they fail differently, and when they succeed again. Identifying the process counts
+// as a pull only if it fails.
 func (p *puller) ended(kind string, o Outcome, err error) {
 	if kind != "" || o != OK {
 		p.cfg.Count(o)
@@ -273,7 +273,7 @@ func (p *puller) ended(kind string, o Outcome, err error) {
 	p.cfg.Logger.Warn(message, append(fields, zap.Stringer("outcome", o), zap.Error(err), zap.String("help", outcomes[o].help))...)
 }
 
-// logRoom logs when samples begin to find no room, and when they find room again.
+// logRoom logs when samples no longer fit into the sink, and when they fit again.
 func (p *puller) logRoom(added, noRoom int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,11 +25,11 @@ func read(body io.Reader, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// memoryFactor times the size of a profile bounds the memory of the decoded profile.
+// memoryFactor bounds the memory of a decoded profile, as a multiple of max_size.
 const memoryFactor = 16
 
-// decode decodes a profile, compressed or not. limit bounds its size, and memoryFactor
-// times limit bounds the memory of the decoded profile.
+// decode decodes a profile that may be compressed. limit bounds the size of the profile,
+// and memoryFactor times limit bounds its memory when decoded.
 func decode(body []byte, limit int64) (*profile.Profile, error) {
 	if len(body) >= 2 && body[0] == 0x1f && body[1] == 0x8b {
 		z, err := gzip.NewReader(bytes.NewReader(body))
@@ -57,19 +57,19 @@ func decode(body []byte, limit int64) (*profile.Profile, error) {
 	return p, p.CheckValid()
 }
 
-// The memory of the parts of a decoded profile, with the pointers to them.
+// The memory of the parts of a decoded profile, including the pointers to these parts.
 const (
 	messageMemory = 224 // a sample, location, function, mapping, value type
-	labelMemory   = 448 // a label, in the worst case with maps and slices of its own
+	labelMemory   = 448 // a label; in the worst case it has its own maps and slices
 	lineMemory    = 48
-	elementMemory = 32 // a location or value of a sample, as slices grow
+	elementMemory = 32 // a location or value of a sample, with room for slices to grow
 	stringMemory  = 40
 )
 
 var errMalformed = errors.New("it is no pprof profile: it is not a protocol buffers message")
 
-// memory estimates the memory of a decoded profile without decoding it, because a few bytes
-// may decode to thousands of times as many.
+// memory estimates the memory of a decoded profile without decoding it. The decoded size
+// can be thousands of times the encoded size.
 func memory(b []byte) (need int64, err error) {
 	err = fields(b, func(number int, content []byte) error {
 		switch number {
@@ -96,7 +96,7 @@ func memory(b []byte) (need int64, err error) {
 	return need, err
 }
 
-// The numbers of fields in pprof's profile.proto, and of a sample's labels.
+// The field numbers in pprof's profile.proto, and of a sample's labels.
 const (
 	fieldSample   = 2
 	fieldLocation = 4
@@ -104,8 +104,8 @@ const (
 	fieldLabel    = 3
 )
 
-// elements returns the number of numbers in a packed field. An unpacked field is nil and
-// has one number.
+// elements returns the number of values in a packed field. An unpacked field is nil and
+// contains one value.
 func elements(packed []byte) (n int64) {
 	if packed == nil {
 		return 1

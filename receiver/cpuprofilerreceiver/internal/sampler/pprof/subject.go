@@ -20,15 +20,15 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// maxSubjects is the maximum number of processes of one endpoint.
+// maxSubjects is the maximum number of processes per endpoint.
 const maxSubjects = 256
 
-// subjectFinder finds the process or unit of an endpoint's profiles. It belongs to one
-// goroutine.
+// subjectFinder finds the process or unit that an endpoint's profiles belong to. It belongs
+// to one goroutine.
 type subjectFinder struct {
 	cfg    *Config
 	host   sampler.HostInfo
-	target *processes.Finder // nil if none is configured
+	target *processes.Finder // nil if no target is configured
 	last   Subject
 }
 
@@ -44,8 +44,8 @@ func newSubjectFinder(cfg *Config, host sampler.HostInfo) (*subjectFinder, error
 	return f, nil
 }
 
-// find returns the subject now. If the attributes have not changed, it returns the same
-// resource as before, because samples of one resource become one profile.
+// find returns the current subject. If the attributes have not changed, it returns the same
+// resource as before, because the samples of one resource form one profile.
 func (f *subjectFinder) find(ctx context.Context) (Subject, error) {
 	found, err := f.look(ctx)
 	if err != nil && !errors.Is(err, ErrUnidentified) {
@@ -80,7 +80,7 @@ func (f *subjectFinder) look(ctx context.Context) (Subject, error) {
 	if len(pids) == 0 {
 		unit.ContainerID, _ = attributes[attr.ContainerID].(string)
 		if unit.Cgroup, _ = attributes[attr.Cgroup].(string); unit.Cgroup != "" {
-			// A path is ambiguous without its host.
+			// A cgroup path is ambiguous without its host.
 			for key, value := range map[string]string{attr.HostName: f.host.Name, attr.HostID: f.host.ID} {
 				if _, set := attributes[key]; !set && value != "" {
 					attributes[key] = value
@@ -88,7 +88,8 @@ func (f *subjectFinder) look(ctx context.Context) (Subject, error) {
 			}
 		}
 	}
-	// The program may also be sampled, and backends would add both up.
+	// A sampler may also sample the program. Without this attribute, backends would add
+	// both up.
 	attributes[attr.Origin] = attr.OriginPprof
 	language, _ := attributes[attr.SDKLanguage].(string)
 	out := &samples.Resource{PID: r.PID}
@@ -99,7 +100,7 @@ func (f *subjectFinder) look(ctx context.Context) (Subject, error) {
 }
 
 // pids returns the processes of the endpoint. It returns no pids if only the attributes in
-// resource name the unit.
+// resource identify the unit.
 func (f *subjectFinder) pids(ctx context.Context) (pids []int, err error) {
 	_, container := f.cfg.Resource[attr.ContainerID]
 	_, group := f.cfg.Resource[attr.Cgroup]
@@ -128,7 +129,7 @@ func (f *subjectFinder) pids(ctx context.Context) (pids []int, err error) {
 	return nil, nil
 }
 
-// peer returns the process that listens at the socket. The kernel identifies this process.
+// peer returns the process that listens on the socket, as identified by the kernel.
 func (f *subjectFinder) peer(ctx context.Context) (int, error) {
 	c, err := new(net.Dialer).DialContext(ctx, "unix", f.cfg.Socket)
 	if err != nil {
@@ -145,8 +146,8 @@ func (f *subjectFinder) peer(ctx context.Context) (int, error) {
 	return pid, nil
 }
 
-// describe returns the resource and unit of a process. For several processes of one unit it
-// returns their common attributes, without attributes of a process.
+// describe returns the resource and unit of a process. For several processes of one unit,
+// it returns their common attributes, without those that belong to a single process.
 func (f *subjectFinder) describe(pids []int) (*samples.Resource, processes.Identity, error) {
 	if len(pids) > maxSubjects {
 		return nil, processes.Identity{}, fmt.Errorf("%w: it may be any of %d", ErrUnidentified, len(pids))

@@ -1,11 +1,11 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command allocator allocates as requested on its standard input, a line
-// "KIND BYTES [THREADS]", and answers each line with what the runtime counted
-// meanwhile: "BYTES OBJECTS NANOSECONDS", those of CPU time; objects that shared
-// a block are left out. RATE
-// sets the rate of the memory profiler, EXEC runs another program in its place.
+// Command allocator allocates memory as requested on its standard input, by lines of the
+// form "KIND BYTES [THREADS]". It answers each line with the runtime's counts for this
+// request: "BYTES OBJECTS NANOSECONDS". The nanoseconds are CPU time. Objects that share a
+// block are not counted. The environment variable RATE sets the rate of the memory
+// profiler. EXEC names another program to execute.
 package main
 
 import (
@@ -100,7 +100,8 @@ func counted() (bytes, objects uint64) {
 	return stats.TotalAlloc, stats.Mallocs - tiny[0].Value.Uint64()
 }
 
-// cpuTime is steadier than time on a machine that does other things too.
+// cpuTime returns the CPU time of the process. It is more stable than elapsed time on a
+// busy machine.
 func cpuTime() time.Duration {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
 		panic(err)
@@ -108,8 +109,8 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// serve answers a line. It allocates nothing itself, except as requested:
-// an object of a few bytes that is sampled stands for thousands.
+// serve answers a line. It only allocates what was requested, because one sampled object of
+// a few bytes represents thousands.
 func serve(line, answer []byte) []byte {
 	var kind string
 	for _, k := range kinds {
@@ -161,11 +162,11 @@ func main() {
 		_, _ = os.Stdin.Read(make([]byte, 100))
 		fmt.Println(syscall.Exec(path, []string{path}, []string{"RATE=" + os.Getenv("RATE")}))
 	}
-	counted() // what the first one allocates is not of the tests' interest
+	counted() // the first call allocates, and the tests must not count this
 	fmt.Println("ready")
 	line, answer := make([]byte, 100), make([]byte, 0, 100)
 	for {
-		n, err := os.Stdin.Read(line) // a line comes in one piece
+		n, err := os.Stdin.Read(line) // a line arrives in one piece
 		if err != nil {
 			return
 		}

@@ -7,5 +7,5 @@ package main
 
 import "runtime"
 
-// What refers to it links the memory profiler, as net/http/pprof does.
+// A reference to runtime.MemProfile links the memory profiler, as net/http/pprof does.
 var _ = func() int { n, _ := runtime.MemProfile(nil, true); return n }()

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command callbacks allocates in Go functions that C has called: half of it in
-// callbacks of C that Go had called, half in those of a thread that C has started.
-// It begins when a line comes on its standard input.
+// Command callbacks allocates in Go functions that C has called. One half is allocated in
+// callbacks from C that Go has called, the other half on a thread that C has started. It
+// begins when a line arrives on its standard input.
 package main
 
 /*
