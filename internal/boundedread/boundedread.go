@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package boundedread reads files and streams that may be larger than expected, or paths
-// that may not be regular files.
+// Package boundedread reads streams and files with a size limit. A path may lead to
+// something other than a regular file.
 package boundedread
 
 import (
@@ -14,14 +14,14 @@ import (
 )
 
 var (
-	// ErrTooLarge is returned if there are more bytes than the limit.
+	// ErrTooLarge is returned if the content exceeds the limit.
 	ErrTooLarge = errors.New("it is too large")
-	// ErrNotRegular is for a directory, a pipe, a device or a socket.
+	// ErrNotRegular is returned for a directory, pipe, device or socket.
 	ErrNotRegular = errors.New("it is not a regular file")
 )
 
-// All reads a stream of at most limit bytes. For a longer stream it returns only
-// ErrTooLarge.
+// All reads a stream of at most limit bytes. If the stream is longer, it returns
+// ErrTooLarge and no bytes.
 func All(r io.Reader, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
@@ -33,9 +33,9 @@ func All(r io.Reader, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// File reads a regular file of at most limit bytes, and returns its FileInfo too. It does
-// not open other kinds of files, because opening a pipe waits for a writer. It waits for a
-// disk that hangs.
+// File reads a regular file of at most limit bytes, and also returns its FileInfo. It does
+// not open other kinds of files, because opening a pipe waits for a writer. File blocks if
+// the disk hangs.
 func File(path string, limit int64) ([]byte, fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bytesize has the type of configuration values that are sizes of memory or
-// disk: 256MiB, 4 MiB, 200KiB, 1GB, or a number of bytes.
+// Package bytesize defines a type for sizes of memory or disk in configurations: 256MiB, 4
+// MiB, 200KiB, 1GB, or a plain number of bytes.
 package bytesize
 
 import (
@@ -25,8 +25,8 @@ const (
 	TiB Size = 1 << 40
 )
 
-// UnmarshalText parses a number with an optional unit, in any case, with or without a
-// space between them. On an error it does not change s.
+// UnmarshalText parses a number with an optional unit in upper or lower case. A space may
+// separate them. On an error UnmarshalText does not change s.
 func (s *Size) UnmarshalText(text []byte) error {
 	n, err := humanize.ParseBytes(strings.TrimSpace(string(text)))
 	if err != nil || n > math.MaxInt64 {
@@ -39,7 +39,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 // MarshalText returns a text that UnmarshalText parses to the same size.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// String returns the exact size, in the largest binary unit that divides it.
+// String returns the exact size in the largest binary unit that divides it.
 func (s Size) String() string {
 	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0

@@ -16,36 +16,37 @@ import (
 // A Bound names the limit that sets a capacity.
 type Bound string
 
-// The bounds.
+// The limits that can set a capacity.
 const (
 	ByQuota  Bound = "quota"
 	ByCPUSet Bound = "cpuset"
 	ByOnline Bound = "cpus online"
 )
 
-// Capacity is the CPU that a group may use.
+// Capacity is the amount of CPU that a group may use.
 type Capacity struct {
-	Cores float64 // fractions kept
+	Cores float64 // may be a fraction
 	By    Bound
-	Path  string // of the cgroup that sets the bound, the group's or an ancestor; empty for the CPUs online
+	Path  string // of the cgroup with the limit, the group's own or an ancestor; empty for ByOnline
 }
 
-// A CPUCapacity reads the capacity of one group. The capacity is the least of the CPU
-// quotas on its cgroup and on every ancestor, its cpuset, and the CPUs online.
+// A CPUCapacity reads the capacity of one group. The capacity is the minimum of three
+// limits: the CPU quotas of its cgroup and of every ancestor, its cpuset, and the CPUs
+// online.
 type CPUCapacity struct {
 	r       *Reader
 	quotas  []*level[float64] // the cgroup's own first
 	cpusets []*level[int]
 
-	// The limits of the cpusets at the last reading.
-	cpuset   Capacity // Cores is 0 where none limits
+	// The cpuset limit at the last read, and the state it was read in.
+	cpuset   Capacity // Cores is 0 without a limit
 	cpusetAt time.Time
 	written  uint32
 	online   int
 }
 
-// OpenCPUCapacity opens the limits of a group's or a process's paths. An ancestor's quota
-// limits every cgroup below it, so the paths may be shared.
+// OpenCPUCapacity opens the limits on the paths of a group or a process. An ancestor's
+// quota limits every cgroup below it, so the cgroups on the paths may be shared.
 func (r *Reader) OpenCPUCapacity(p Paths) (*CPUCapacity, error) {
 	c := &CPUCapacity{r: r}
 	if h, ok := r.tree.owner(CPU); ok {
@@ -68,7 +69,7 @@ func (r *Reader) acquireQuotas(h Hierarchy, path string) []*level[float64] {
 	return acquireAll(r, r.quotas, h, path, "cpu.cfs_quota_us", "cpu.cfs_period_us")
 }
 
-// acquireAll returns the levels of a path, starting with the cgroup itself.
+// acquireAll returns the levels on a path, starting with the cgroup itself.
 func acquireAll[T any](r *Reader, m map[string]*level[T], h Hierarchy, at string, names ...string) (all []*level[T]) {
 	for ; at != "" && at != "/"; at = path.Dir(at) {
 		all = append(all, acquire(r, m, r.tree.dir(h, at), at, names...))
@@ -76,7 +77,7 @@ func acquireAll[T any](r *Reader, m map[string]*level[T], h Hierarchy, at string
 	return all
 }
 
-// acquire returns the level of a cgroup. The files with the names contain its limit.
+// acquire returns the level of a cgroup. names are the files that contain its limit.
 func acquire[T any](r *Reader, m map[string]*level[T], dir, path string, names ...string) *level[T] {
 	l := m[dir]
 	if l == nil {
@@ -99,8 +100,7 @@ func release[T any](m map[string]*level[T], levels []*level[T]) {
 	}
 }
 
-// Read returns the current capacity. A limit that several groups share is read once for all
-// groups.
+// Read returns the current capacity. A limit that several groups share is read only once.
 func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
 	n, err := c.r.CPUsOnline(now)
 	if err != nil {
@@ -126,7 +126,8 @@ func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
 	return least, nil
 }
 
-// Renew discards the last readings. It is called when another cgroup has the path.
+// Renew discards the cached limits. Call Renew when a different cgroup has taken over the
+// path.
 func (c *CPUCapacity) Renew() {
 	c.cpusetAt = time.Time{}
 	for _, l := range c.quotas {
@@ -138,8 +139,8 @@ func (c *CPUCapacity) Renew() {
 }
 
 // readCPUSet returns the CPUs of the nearest cgroup that lists any CPU. They are a subset
-// of the CPUs of the cgroups above. They rarely change except when a cpuset on the path is
-// written or the CPUs online change.
+// of the CPUs of its ancestors. They rarely change unless a cpuset on the path is written
+// or the CPUs online change.
 func (c *CPUCapacity) readCPUSet(now time.Time, online int) (Capacity, error) {
 	c.r.takeChanges(now)
 	written, watched := uint32(0), true
@@ -194,7 +195,7 @@ func (r *Reader) CPUsOnline(now time.Time) (int, error) {
 	return l.value, l.err
 }
 
-// cpus returns the number of CPUs that a cgroup may use, 0 if it does not limit them.
+// cpus returns the number of CPUs that a cgroup may use, or 0 if the cgroup sets no limit.
 func (r *Reader) cpus(l *level[int], now time.Time) (int, error) {
 	if !l.fresh(now) {
 		l.at = now
@@ -216,7 +217,7 @@ func (r *Reader) readCPUs(f *openfile.File) (int, error) {
 	return count, nil
 }
 
-// readQuota returns the cores that a cgroup's quota allows, 0 without a quota.
+// readQuota returns the number of cores that a cgroup's quota allows, or 0 without a quota.
 func (r *Reader) readQuota(l *level[float64]) (cores float64, replaced bool, err error) {
 	n, replaced, err := l.files[0].Read(r.buf)
 	if err != nil {
@@ -231,7 +232,7 @@ func (r *Reader) readQuota(l *level[float64]) (cores float64, replaced bool, err
 	if err != nil {
 		return 0, replaced, fmt.Errorf("read %s: malformed quota %.40q", l.files[0].Path(), b)
 	}
-	if l.files[1].Path() != "" { // v1 has the period in a file of its own
+	if l.files[1].Path() != "" { // v1 has the period in a separate file
 		n, other, err := l.files[1].Read(r.buf)
 		if replaced = replaced || other; err != nil {
 			return 0, replaced, err

@@ -9,30 +9,30 @@ import (
 	"slices"
 )
 
-// Any user who may make a cgroup can give it a name with the id of a running container. If
-// several cgroups carry one id, the container's cgroup is chosen by the kernel's facts
-// about them. Each look, even after a restart, then has the same result.
+// Any user who may create a cgroup can name it after the id of a running container. If
+// several cgroups carry one id, facts that only the kernel controls decide which cgroup is
+// the container's. The result is therefore the same each time, even after a restart.
 
-// A Claim is a cgroup with processes and a name that carries the id of a container that
-// runs in another cgroup.
+// A Claim is a cgroup that has processes and carries the id of a container in its name,
+// while the container runs in another cgroup.
 type Claim struct {
 	ContainerID string
-	Cgroup      string // where the claim is made
-	Container   string // the container's
+	Cgroup      string // the claiming cgroup
+	Container   string // the container's cgroup
 }
 
-// standing decides which of several cgroups with one container's id belongs to the
+// standing decides which of several cgroups that carry one container's id belongs to the
 // container.
 type standing struct {
-	delegated bool // others than root may have made it
-	rank      int  // of the hierarchy
+	delegated bool // a user other than root may have created the cgroup
+	rank      int  // of the hierarchy, in the order of identity
 	inode     uint64
 }
 
-// compare orders standings, the container's first. A cgroup that only root could make comes
-// before a cgroup that a user could make in a delegated cgroup. Then the oldest comes
-// first. The kernel numbers the cgroups of a hierarchy in the order in which they are made,
-// and an id is unknown before its container is made.
+// compare orders standings so that the container's standing is first. A cgroup that only
+// root could create precedes a cgroup that a user could create in a delegated cgroup. Then
+// older cgroups precede newer ones. The kernel numbers the cgroups of a hierarchy in the
+// order of their creation, and nobody knows an id before its container is created.
 func (s standing) compare(other standing) int {
 	if s.delegated != other.delegated {
 		if s.delegated {
@@ -63,8 +63,8 @@ func (t *Tree) standing(h Hierarchy, at string) (s standing, ok bool) {
 	return s, true
 }
 
-// RealContainer returns the group of the cgroup at a path if that group, and not g, is the
-// container with the id that both carry. The path may come from outside.
+// RealContainer returns the group of the cgroup at a path if that group is the real
+// container, and g only carries the same id. The path may be untrusted.
 func (t *Tree) RealContainer(g Group, at string) (Group, bool) {
 	id, upTo, ok := ContainerIn(at)
 	if !ok || id != g.ContainerID || upTo != at || !path.IsAbs(at) || path.Clean(at) != at {

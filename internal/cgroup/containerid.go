@@ -7,19 +7,19 @@ import "strings"
 
 const idLength = 64 // hexadecimal digits of the container ids of OCI engines
 
-// MinPrefix is the least number of digits of a container id to search for.
+// MinPrefix is the minimum number of digits in a search for a container id.
 const MinPrefix = 12
 
-// ContainerID returns the id of the outermost container on a cgroup's path, which is the
-// host's container if containers are nested. It recognizes the names that Docker,
-// containerd, CRI-O and Podman give with either cgroup driver, with and without Kubernetes,
-// and the names of ECS on Fargate and of Garden.
+// ContainerID returns the id of the outermost container on a cgroup's path, so for nested
+// containers it returns the host's container. It recognizes the names of Docker,
+// containerd, CRI-O and Podman with either cgroup driver, with and without Kubernetes. It
+// also recognizes the names of ECS on Fargate and of Garden.
 func ContainerID(path string) (id string, ok bool) {
 	id, _, ok = ContainerIn(path)
 	return id, ok
 }
 
-// ContainerIn returns [ContainerID] and the path of the container's cgroup.
+// ContainerIn returns the id of [ContainerID], and the path of the container's cgroup.
 func ContainerIn(path string) (id, upTo string, ok bool) {
 	parent := ""
 	for start := 0; start < len(path); {
@@ -34,14 +34,14 @@ func ContainerIn(path string) (id, upTo string, ok bool) {
 			return id, path[:end], true
 		}
 		if name == "ecs" || name == "garden" || parent != "ecs" {
-			parent = name // Fargate has the task's id between ecs and the container
+			parent = name // in Fargate, the task's id is between ecs and the container
 		}
 		start = end + 1
 	}
 	return "", "", false
 }
 
-// containerName returns the id that the name of one cgroup carries.
+// containerName returns the container id in the name of one cgroup.
 func containerName(parent, name string) (string, bool) {
 	switch parent {
 	case "ecs":
@@ -64,16 +64,16 @@ func containerName(parent, name string) (string, bool) {
 	if prefix == "" {
 		return id, true
 	}
-	// conmon is the container's monitor, which runs outside of it. An
-	// underscore before the id is Podman's pod (libpod_pod_ID).
+	// conmon is the container's monitor, which runs outside the container. An underscore
+	// before the id marks Podman's pod (libpod_pod_ID).
 	if last := prefix[len(prefix)-1]; last != '-' && last != ':' || strings.Contains(prefix, "conmon") {
 		return "", false
 	}
 	return id, true
 }
 
-// PodUID returns the uid of the Kubernetes pod on a cgroup's path, as the API
-// server writes it.
+// PodUID returns the uid of the Kubernetes pod on a cgroup's path, in the notation of the
+// API server.
 func PodUID(path string) (uid string, ok bool) {
 	for name := range strings.SplitSeq(path, "/") {
 		name = strings.TrimSuffix(name, ".slice")
@@ -85,9 +85,9 @@ func PodUID(path string) (uid string, ok bool) {
 			continue
 		}
 		name, _, _ = strings.Cut(name, ".slice:") // kubepods-podUID.slice:cri-containerd:ID
-		name = strings.ReplaceAll(name, "_", "-") // systemd's names have no dash within
+		name = strings.ReplaceAll(name, "_", "-") // systemd's names use _ for a dash within a part
 		switch {
-		case isUUID(name), len(name) == 32 && isHex(name): // the latter for static pods
+		case isUUID(name), len(name) == 32 && isHex(name): // static pods have 32 digits
 			return name, true
 		}
 	}
@@ -115,8 +115,8 @@ func isDecimal(s string) bool {
 func isUUID(s string) bool   { return isGroups(s, 8, 4, 4, 4, 12) }
 func isGarden(s string) bool { return isGroups(s, 8, 4, 4, 4, 4) }
 
-// isGroups reports whether s consists of groups of hexadecimal digits of the lengths,
-// joined by dashes.
+// isGroups reports whether s consists of groups of hexadecimal digits that have the given
+// lengths and are joined by dashes.
 func isGroups(s string, lengths ...int) bool {
 	for i, n := range lengths {
 		if i > 0 {

@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// A CPUTime reads the CPU time that the processes of one cgroup have used, including ended
-// processes.
+// A CPUTime reads the CPU time that the processes of one cgroup have used, including
+// processes that have ended.
 type CPUTime struct {
-	figure                     // cpuacct.usage, without stat
+	figure                     // cpuacct.usage, used if stat is nil
 	stat       *level[cpuStat] // cpu.stat of the v2 tree
-	generation uint32          // of the cgroup that was read last
-	began      bool            // one was read
+	generation uint32          // generation of stat at the last Read
+	began      bool            // generation is set
 }
 
-// OpenCPUTime opens the CPU time of the group's own cgroup. It uses v1 cpuacct if that is
-// mounted, because it costs two thirds of reading the v2 tree. Otherwise it uses the v2
-// tree, which counts CPU time on a hybrid host too. The error is an [Unavailable] if the
-// group has no cgroup of its own.
+// OpenCPUTime opens the CPU time of the group's own cgroup. It uses v1 cpuacct if mounted,
+// which takes two thirds of the time of reading the v2 tree. Otherwise it uses the v2 tree,
+// which counts CPU time on hybrid hosts too. The error is an [Unavailable] if the group has
+// no cgroup of its own.
 func (r *Reader) OpenCPUTime(g Group) (*CPUTime, error) {
 	var reason error = NotMounted
 	for _, h := range [...]Hierarchy{CPUAcct, V2Tree} {
@@ -37,13 +37,13 @@ func (r *Reader) OpenCPUTime(g Group) (*CPUTime, error) {
 		}
 		c := &CPUTime{}
 		if h == V2Tree {
-			c.figure, c.stat = figure{r: r}, acquire(r, r.stats, dir, g.Paths[h], "cpu.stat") // once for all users
+			c.figure, c.stat = figure{r: r}, acquire(r, r.stats, dir, g.Paths[h], "cpu.stat") // shared by all readers of the file
 		} else {
 			c.figure = r.figure(dir, "cpuacct.usage")
 		}
 		_, _, err = c.Read(time.Time{})
 		if err == nil || !isMissing(err) {
-			return c, nil // a file that cannot be read now may be readable later: a gap
+			return c, nil // the file may be readable later
 		}
 		c.Close()
 		if reason = NoFile; errors.Is(err, ErrGone) {
@@ -53,8 +53,8 @@ func (r *Reader) OpenCPUTime(g Group) (*CPUTime, error) {
 	return nil, reason
 }
 
-// Read returns the CPU time used. replaced reports whether another cgroup has the
-// path since the last reading, so that the figure began at 0.
+// Read returns the CPU time used. replaced reports whether a different cgroup took over the
+// path since the last Read, so that the counter began at 0.
 func (c *CPUTime) Read(now time.Time) (used time.Duration, replaced bool, err error) {
 	if c.stat != nil {
 		return c.readStat(now)
@@ -103,18 +103,18 @@ func (c *CPUTime) Close() {
 	c.figure.Close()
 }
 
-// cpuStat is the content of a cpu.stat. v1 and v2 have a part of it each.
+// cpuStat is the content of a cpu.stat. v1 and v2 each provide a part of the fields.
 type cpuStat struct {
 	usage   time.Duration // v2
 	periods Periods
-	// generation is the number of cgroups that have had the path so far.
+	// generation counts how often a different cgroup took over the path.
 	generation uint32
 	hasUsage   bool
 	hasPeriods bool
 }
 
-// Periods counts CFS periods of a cgroup with a quota. Total counts the periods in which a
-// thread was runnable, Throttled the periods in which the cgroup used up its quota.
+// Periods counts CFS periods of a cgroup with a quota. Total counts periods in which a
+// thread was runnable. Throttled counts periods in which the cgroup used up its quota.
 type Periods struct{ Total, Throttled uint64 }
 
 var (
@@ -124,7 +124,7 @@ var (
 	throttled  = []byte("nr_throttled ")
 )
 
-// parseCPUStat reads the content of a cpu.stat.
+// parseCPUStat parses the content of a cpu.stat.
 func parseCPUStat(b []byte) (s cpuStat, err error) {
 	var usage uint64
 	for _, f := range [...]struct {
@@ -149,7 +149,7 @@ func parseCPUStat(b []byte) (s cpuStat, err error) {
 	return s, nil
 }
 
-// parseFigure reads a decimal number that fills the whole text.
+// parseFigure parses a text that consists of one decimal number.
 func parseFigure(b []byte) (uint64, error) {
 	n, err := strconv.ParseUint(string(trimSpace(b)), 10, 64)
 	if err != nil {
@@ -158,8 +158,8 @@ func parseFigure(b []byte) (uint64, error) {
 	return n, nil
 }
 
-// stat reads a cpu.stat. It returns the last reading instead if that was taken at the same
-// now, or, with recent, less than sharedFor before.
+// stat reads a cpu.stat. It returns the cached content if that was read at the same now or,
+// if recent is true, less than sharedFor ago.
 func (r *Reader) stat(l *level[cpuStat], now time.Time, recent bool) (cpuStat, error) {
 	if l.at.Equal(now) && !now.IsZero() || recent && l.fresh(now) {
 		return l.value, l.err

@@ -11,8 +11,8 @@ import (
 
 const supported = true
 
-// inode returns a directory's inode number. That of a cgroup in the v2 tree is the
-// cgroup's id in the kernel.
+// inode returns a directory's inode number. For a cgroup in the v2 tree, it is the cgroup's
+// id in the kernel.
 func inode(dir string) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -21,9 +21,9 @@ func inode(dir string) (uint64, error) {
 	return st.Ino, nil
 }
 
-// openFile opens a file of a cgroup. os.Open would register it with the runtime's poller,
-// as such files can be polled: that takes system calls, and the poller wakes up, since they
-// are always readable.
+// openFile opens a file of a cgroup. os.Open would register the file with the runtime's
+// poller, because cgroup files support polling. Registering takes system calls, and the
+// poller would wake up at once, because the files are always readable.
 func openFile(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -32,14 +32,14 @@ func openFile(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// childless reports whether a directory has no subdirectories, by its number of
-// links: a tenth of the cost of listing the files of a cgroup.
+// childless reports whether a directory has no subdirectories. It uses the link count, at a
+// tenth of the cost of listing the files of a cgroup.
 func childless(dir string) bool {
 	var st unix.Stat_t
 	return unix.Stat(dir, &st) == nil && st.Nlink == 2
 }
 
-// writableByUsers reports whether others than root may make cgroups in one.
+// writableByUsers reports whether users other than root may create cgroups in a directory.
 func writableByUsers(dir string) bool {
 	var st unix.Stat_t
 	if unix.Stat(dir, &st) != nil {

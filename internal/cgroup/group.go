@@ -14,7 +14,7 @@ import (
 )
 
 // A Group is the cgroup that separates processes from others: the cgroup of a container or
-// of a service. With an empty ID it stands for a process that has no such cgroup.
+// service. A Group with an empty ID is a process that has no such cgroup.
 type Group struct {
 	// ID is the container's id, or else the path of the cgroup. It is empty if no cgroup
 	// separates the process from others.
@@ -25,19 +25,19 @@ type Group struct {
 	ContainerID string
 	// PodUID is the Kubernetes pod's uid. It is empty outside pods.
 	PodUID string
-	// Paths has the path in each hierarchy. It is the container's path if the process's
-	// path carries the container's id, and the process's path otherwise.
+	// Paths holds the group's path in each hierarchy. It is the container's path if the
+	// process's path contains the container's id. Otherwise it is the process's path.
 	Paths Paths
-	// by is the hierarchy that Cgroup is a path in.
+	// by is the hierarchy that contains the path Cgroup.
 	by Hierarchy
 }
 
 // ProcessOnly reports whether no cgroup separates the process from others.
 func (g Group) ProcessOnly() bool { return g.ID == "" }
 
-// GroupOf returns the group of a process with these paths. A container's cgroup decides in
-// any hierarchy. Engines that do not put containers into the v2 tree of a hybrid host leave
-// them there in the engine's own service.
+// GroupOf returns the group of a process with these paths. A container's cgroup in any
+// hierarchy takes precedence. Some engines do not put containers into the v2 tree of a
+// hybrid host. There, the containers stay in the engine's own service.
 func (t *Tree) GroupOf(p Paths) Group {
 	for _, h := range identity() {
 		if id, cgroup, ok := ContainerIn(p[h]); ok {
@@ -63,9 +63,9 @@ func containerGroup(p Paths, by Hierarchy, id, cgroup string) Group {
 	return g
 }
 
-// GroupAt returns the group of the cgroup at a path, or of the container around it, and
-// false if there is no such cgroup. The path may come from outside. Only a clean absolute
-// path is accepted, so that it cannot lead out of the tree.
+// GroupAt returns the group of the cgroup at a path, or of the container around it. It
+// returns false if there is no such cgroup. The path may be untrusted: only a clean
+// absolute path is accepted, so that it cannot lead out of the tree.
 func (t *Tree) GroupAt(cgroup string) (Group, bool) {
 	if !path.IsAbs(cgroup) || path.Clean(cgroup) != cgroup || cgroup == "/" {
 		return Group{}, false
@@ -81,20 +81,20 @@ func (t *Tree) GroupAt(cgroup string) (Group, bool) {
 	return Group{}, false
 }
 
-// Under reports whether path is parent or below it.
+// Under reports whether path equals parent or is below it.
 func Under(path, parent string) bool {
 	parent = strings.TrimSuffix(parent, "/")
 	return len(path) >= len(parent) && path[:len(parent)] == parent &&
 		(len(path) == len(parent) || path[len(parent)] == '/')
 }
 
-// A Glob matches cgroups by path: * within a name, ** across names.
+// A Glob matches cgroups by path. * matches within a name, ** across names.
 type Glob struct{ pattern string }
 
-// mountNames are the names below /sys/fs/cgroup that hierarchies of v1 hosts are mounted at.
+// mountNames are the directory names of v1 hierarchies below /sys/fs/cgroup.
 var mountNames = []string{"cpu", "cpuacct", "cpu,cpuacct", "cpuset", "memory", "pids", "blkio", "devices", "freezer", "systemd", "unified"}
 
-// ParseGlob checks a pattern. A missing leading slash is added.
+// ParseGlob parses a pattern and adds a missing leading slash.
 func ParseGlob(pattern string) (*Glob, error) {
 	p := strings.TrimSuffix(pattern, "/")
 	if !strings.HasPrefix(p, "/") {
@@ -118,9 +118,9 @@ func ParseGlob(pattern string) (*Glob, error) {
 // String returns the pattern.
 func (g *Glob) String() string { return g.pattern }
 
-// Match reports whether the glob matches the path or any cgroup above it, so every cgroup
-// below a matched cgroup matches too. A path that equals the pattern matches, regardless of
-// the characters that systemd escaped in it.
+// Match reports whether the glob matches the path or one of its ancestors. A matched cgroup
+// therefore includes all cgroups below it. A path that equals the pattern literally also
+// matches, even if it contains characters that systemd escaped.
 func (g *Glob) Match(path string) bool {
 	if Under(path, g.pattern) {
 		return true

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// A MemoryUse reads the memory that the processes of one cgroup use, without the
-// inactive file pages, which the kernel reclaims first.
+// A MemoryUse reads the memory usage of the processes of one cgroup. It excludes inactive
+// file pages, because the kernel reclaims them first.
 type MemoryUse struct {
 	use, stat figure
 	inactive  []byte // the key of the inactive file pages
 }
 
-// OpenMemoryUse opens the figures of the group's own cgroup. The error is an [Unavailable]
-// if the group has no cgroup of its own.
+// OpenMemoryUse opens the memory files of the group's own cgroup. The error is an
+// [Unavailable] if the group has no cgroup of its own.
 func (r *Reader) OpenMemoryUse(g Group) (*MemoryUse, error) {
 	h, dir, err := r.tree.ownOf(g, Memory)
 	if err != nil {
@@ -52,10 +52,10 @@ func (m *MemoryUse) Read() (uint64, error) {
 		return 0, fmt.Errorf("read %s: no %s", m.stat.From(), bytes.TrimSpace(m.inactive))
 	}
 	n, err := m.stat.parse(inactive)
-	return use - min(n, use), err // the two are not read at the same moment
+	return use - min(n, use), err // the files are not read at the same moment
 }
 
-// lineOf returns the rest of the line that begins with a key.
+// lineOf returns the rest of the first line that begins with a key.
 func lineOf(b, key []byte) ([]byte, bool) {
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, key); ok {
@@ -65,7 +65,7 @@ func lineOf(b, key []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// From returns the path of the file that the use is read from.
+// From returns the path of the file that contains the usage.
 func (m *MemoryUse) From() string { return m.use.From() }
 
 // Close closes the files.
@@ -74,14 +74,14 @@ func (m *MemoryUse) Close() {
 	m.stat.Close()
 }
 
-// A MemoryLimit reads the memory that may be used below a path. It is the least limit on
-// the path, or the host's memory without a limit.
+// A MemoryLimit reads the memory that processes on a path may use. It is the lowest limit
+// on the path, or the host's memory if no limit is lower.
 type MemoryLimit struct {
 	r      *Reader
 	levels []*level[uint64]
 }
 
-// OpenMemoryLimit opens the limits of a group's or a process's paths.
+// OpenMemoryLimit opens the limits on the paths of a group or a process.
 func (r *Reader) OpenMemoryLimit(p Paths) *MemoryLimit {
 	m := &MemoryLimit{r: r}
 	h, ok := r.tree.owner(Memory)
@@ -116,8 +116,8 @@ func (m *MemoryLimit) Close() {
 	m.levels = nil
 }
 
-// readMemoryLimit returns the limit of one cgroup. It returns 0 without a limit, for which
-// v1 shows a number above the memory of any host.
+// readMemoryLimit returns the limit of one cgroup. On v2 it returns 0 if there is no limit.
+// v1 then shows a number above the memory of any host.
 func (r *Reader) readMemoryLimit(l *level[uint64]) (limit uint64, replaced bool, err error) {
 	f := &l.files[0]
 	n, replaced, err := f.Read(r.buf)
@@ -134,11 +134,11 @@ func (r *Reader) readMemoryLimit(l *level[uint64]) (limit uint64, replaced bool,
 	return limit, replaced, err
 }
 
-// hostMemoryFor is the time after which the host's memory is read again. The memory changes
-// when memory is plugged in, and reading it costs a hundred times as much as other figures.
+// hostMemoryFor is the time after which the host's memory is read again. The size changes
+// only by hotplug, and reading it costs a hundred times as much as reading other files.
 const hostMemoryFor = time.Minute
 
-// hostMemory returns the host's memory in bytes.
+// hostMemory returns the size of the host's memory in bytes.
 func (r *Reader) hostMemory(now time.Time) (uint64, error) {
 	l := &r.host
 	if age := now.Sub(l.at); age >= 0 && age < hostMemoryFor && l.err == nil && l.value > 0 {

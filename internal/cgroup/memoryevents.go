@@ -10,35 +10,35 @@ import (
 	"slices"
 )
 
-// The events of a cgroup's memory that the kernel counts. v1 counts max, as
+// The memory events that the kernel counts for a cgroup. v1 counts only max, in
 // memory.failcnt, and oom_kill, in memory.oom_control.
 const (
-	MemoryHigh    = "high"     // memory.high was exceeded: its processes were slowed down
-	MemoryMax     = "max"      // the limit was reached: memory had to be reclaimed
+	MemoryHigh    = "high"     // usage exceeded memory.high, so the kernel slowed the processes down
+	MemoryMax     = "max"      // usage reached the limit, so memory had to be reclaimed
 	MemoryOOM     = "oom"      // memory could not be allocated within the limit
-	MemoryOOMKill = "oom_kill" // the kernel killed a process for that
+	MemoryOOMKill = "oom_kill" // the kernel killed a process because of oom
 )
 
-// MemoryEventNames returns all events.
+// MemoryEventNames returns the names of all events.
 func MemoryEventNames() []string {
 	return []string{MemoryHigh, MemoryMax, MemoryOOM, MemoryOOMKill}
 }
 
-// MemoryEvents counts events of the memory of one cgroup. On v2 it includes the events of
-// the cgroups below.
+// MemoryEvents counts memory events of one cgroup. On v2 the counts include the cgroups
+// below.
 type MemoryEvents struct {
-	counts []memoryCount // of one hierarchy, the first one exists
+	counts []memoryCount // of one hierarchy; the first file exists
 }
 
-// memoryCount is one file with counts of events.
+// memoryCount is one file with event counts.
 type memoryCount struct {
 	figure
-	keys [][]byte // of the lines to add up, with the space behind; empty: the file is one number
+	keys [][]byte // keys of the lines to add up, each with a trailing space; empty if the file is one number
 }
 
-// OpenMemoryEvents opens the counts of some events of the group's own cgroup. The error is
-// an [Unavailable] if the group has no cgroup of its own, or the kernel counts no such
-// event.
+// OpenMemoryEvents opens the counts of the named events of the group's own cgroup. The
+// error is an [Unavailable] if the group has no cgroup of its own, or the kernel counts
+// none of the events.
 func (r *Reader) OpenMemoryEvents(g Group, events []string) (*MemoryEvents, error) {
 	h, dir, err := r.tree.ownOf(g, Memory)
 	if err != nil {
@@ -72,12 +72,12 @@ func (r *Reader) OpenMemoryEvents(g Group, events []string) (*MemoryEvents, erro
 			e.Close()
 			return nil, err
 		}
-		// A file that cannot be read now may be readable later.
+		// Other errors may be temporary.
 	}
 	return e, nil
 }
 
-// Read returns the number of events since the cgroup was made.
+// Read returns the number of events since the cgroup was created.
 func (e *MemoryEvents) Read() (events uint64, replaced bool, err error) {
 	for i := range e.counts {
 		n, err := e.counts[i].read()
@@ -107,7 +107,7 @@ func (c *memoryCount) read() (events uint64, err error) {
 	for _, key := range c.keys {
 		line, ok := lineOf(b, key)
 		if !ok {
-			continue // an older kernel does not count it
+			continue // older kernels do not count the event
 		}
 		n, err := c.parse(line)
 		if err != nil {

@@ -15,17 +15,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// maxMountinfo bounds the bytes that are read of a mountinfo file, some 20,000 mounts.
+// maxMountinfo bounds the bytes read from a mountinfo file. It allows about 20,000 mounts.
 const maxMountinfo = 4 << 20
 
-// MaxPaths bounds the bytes that are read of a /proc/PID/cgroup.
+// MaxPaths bounds the bytes read from /proc/PID/cgroup.
 const MaxPaths = 64 << 10
 
-// A mount is a directory that shows a hierarchy or a part of it.
+// A mount is a directory where all or part of a hierarchy is mounted.
 type mount struct {
 	dir string
-	// device is major:minor, the same for every mount of one hierarchy. It is empty if
-	// unknown.
+	// device is major:minor, which is the same for every mount of one hierarchy. It is
+	// empty if unknown.
 	device string
 	// namespacePath is the path of dir in the hierarchy, in this process's cgroup
 	// namespace.
@@ -33,15 +33,15 @@ type mount struct {
 	hierarchies []Hierarchy
 }
 
-// A namespacePath is a path as the kernel shows it in a cgroup namespace:
-// "/../../a" is two levels up from the namespace's root, then a.
+// A namespacePath is a path relative to a cgroup namespace, as the kernel shows it. For
+// example, "/../../a" is the directory a two levels above the namespace's root.
 type namespacePath struct {
 	up   int
-	rest string // empty, or with a leading slash
+	rest string // empty, or starts with a slash
 }
 
 // parseNamespacePath fails for paths that the kernel does not write: a path without a
-// leading slash, or a path that goes up after it went down.
+// leading slash, or a path with ".." after a name.
 func parseNamespacePath(path string) (namespacePath, error) {
 	p := namespacePath{rest: path}
 	for p.rest == "/.." || strings.HasPrefix(p.rest, "/../") {
@@ -57,8 +57,8 @@ func parseNamespacePath(path string) (namespacePath, error) {
 	return p, nil
 }
 
-// parseMountinfo returns the mounts of the hierarchies that are read, with prefix
-// before each mount point.
+// parseMountinfo returns the mounts of known hierarchies. It adds prefix to each mount
+// point.
 func parseMountinfo(b []byte, prefix string) []mount {
 	var out []mount
 	for line := range bytes.Lines(b) {
@@ -112,8 +112,8 @@ func unescape(s string) string {
 }
 
 // findMounts returns the usable mounts below root. It searches this process's mount table,
-// then the table of the host's first process, then the places where distributions mount
-// hierarchies. all is every mount of this process, including mounts outside of root.
+// then the mount table of the host's first process, then the usual mount points. all
+// contains every cgroup mount of this process, including mounts outside root.
 func findMounts(root string) (below, all []mount, err error) {
 	if b, err := procfs.ReadFile("/proc/self/mountinfo", maxMountinfo); err == nil {
 		all = parseMountinfo(b, "/")
@@ -137,8 +137,7 @@ func findMounts(root string) (below, all []mount, err error) {
 	return below, all, nil
 }
 
-// conventional returns the hierarchies in the directory where every distribution
-// mounts them.
+// conventional returns the hierarchies in the directory where distributions mount them.
 func conventional(dir string) []mount {
 	if isFile(filepath.Join(dir, "cgroup.controllers")) && usable(dir) {
 		return []mount{{dir: dir, hierarchies: []Hierarchy{V2Tree}}}

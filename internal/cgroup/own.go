@@ -11,11 +11,11 @@ import (
 	"strconv"
 )
 
-// maxGroupProcesses bounds the processes that are read to find out whether a cgroup is a
-// group's own. With more processes the cgroup counts as shared.
+// maxGroupProcesses bounds the processes that are read to check whether a cgroup belongs to
+// one group. A cgroup with more processes counts as shared.
 const maxGroupProcesses = 4096
 
-// Own returns the directory of the group in a hierarchy if the figures there cover exactly
+// Own returns the directory of the group in a hierarchy if the files there cover exactly
 // the whole group. Otherwise the error is an [Unavailable].
 func (t *Tree) Own(g Group, h Hierarchy) (dir string, err error) {
 	path := g.Paths[h]
@@ -29,10 +29,10 @@ func (t *Tree) Own(g Group, h Hierarchy) (dir string, err error) {
 	}
 	dir = t.dir(h, path)
 	if id, ok := ContainerID(path); ok && g.ContainerID == id {
-		return dir, nil // everything below is the container's
+		return dir, nil // all cgroups below belong to the container
 	}
 	if h == g.by && populated(dir, 1, maxDepth) {
-		return "", Shared // figures include those of the groups below
+		return "", Shared // the files include the groups below
 	}
 	if t.mode != V2 && !t.sameProcesses(g, h, dir) {
 		return "", Shared
@@ -40,8 +40,8 @@ func (t *Tree) Own(g Group, h Hierarchy) (dir string, err error) {
 	return dir, nil
 }
 
-// Childless reports whether all of a group's cgroups have no cgroup below them. Then the
-// group's figures cannot include the figures of another group.
+// Childless reports whether none of a group's cgroups has a child. If so, the group's
+// values cannot include values of another group.
 func (t *Tree) Childless(g Group) bool {
 	for h, path := range g.Paths {
 		if t.trees[h] != nil && path != "" && path != "/" && !childless(t.dir(Hierarchy(h), path)) {
@@ -52,8 +52,8 @@ func (t *Tree) Childless(g Group) bool {
 }
 
 // sameProcesses reports whether a cgroup holds exactly the group's processes. With several
-// hierarchies, even the cgroup that gives a group its name may hold processes of a
-// container that only another hierarchy separates.
+// hierarchies, even the cgroup that identifies a group may hold processes of a container
+// that only another hierarchy separates.
 func (t *Tree) sameProcesses(g Group, h Hierarchy, dir string) bool {
 	ours, err := t.Processes(g)
 	if err != nil {
@@ -76,8 +76,8 @@ func (t *Tree) sameProcesses(g Group, h Hierarchy, dir string) bool {
 	return true
 }
 
-// agrees reports whether the current paths of a process meet a condition. It is true for a
-// process that has ended.
+// agrees reports whether the current paths of a process satisfy ok. It returns true if the
+// process has ended.
 func (t *Tree) agrees(pid int, ok func(Paths) bool) bool {
 	if pid == 0 { // in a pid namespace that is not visible here
 		return false
@@ -89,10 +89,10 @@ func (t *Tree) agrees(pid int, ok func(Paths) bool) bool {
 	return ok(p)
 }
 
-// Processes returns the pids in a group's cgroup, at most 4096. It fails with
-// [TooManyProcesses] if there are more, and with [ErrGone] if the cgroup was removed. On
-// hosts with several hierarchies some pids may belong to a container that only another
-// hierarchy separates.
+// Processes returns the pids in a group's cgroup, at most 4096. The error is
+// [TooManyProcesses] if there are more, and [ErrGone] if the cgroup was removed. On hosts
+// with several hierarchies, some pids may belong to a container that only another hierarchy
+// separates.
 func (t *Tree) Processes(g Group) (map[int]bool, error) {
 	if g.ProcessOnly() || t.trees[g.by] == nil {
 		return nil, NotMounted
@@ -118,7 +118,7 @@ func (t *Tree) Processes(g Group) (map[int]bool, error) {
 	return pids, nil
 }
 
-// processesBelow returns the pids in a cgroup and in the cgroups below it.
+// processesBelow returns the pids in a cgroup and in all cgroups below it.
 func processesBelow(dir string, limit int) (map[int]bool, error) {
 	pids := map[int]bool{}
 	var failed error
@@ -138,7 +138,7 @@ func processesBelow(dir string, limit int) (map[int]bool, error) {
 	return pids, failed
 }
 
-// processesIn returns the first pids, at most limit, of a cgroup itself.
+// processesIn returns at most limit pids of a cgroup, without the cgroups below it.
 func processesIn(dir string, limit int) (pids []int, err error) {
 	var buf [4096]byte
 	err = eachID(filepath.Join(dir, "cgroup.procs"), buf[:], func(pid int) bool {
@@ -148,8 +148,8 @@ func processesIn(dir string, limit int) (pids []int, err error) {
 	return pids, err
 }
 
-// eachID calls visit with each id of a file with one id per line, until visit returns
-// false. It reads the file into buf.
+// eachID calls visit for each id in a file with one id per line, until visit returns false.
+// buf is the buffer for reading.
 func eachID(file string, buf []byte, visit func(id int) bool) error {
 	f, err := openFile(file)
 	if err != nil {
@@ -171,8 +171,8 @@ func eachID(file string, buf []byte, visit func(id int) bool) error {
 
 const maxPID = 1 << 22 // PID_MAX_LIMIT of the kernel
 
-// AnyProcess returns the pid of a process of a group, or [ErrGone] if the group has no
-// process that is visible here.
+// AnyProcess returns the pid of one of a group's processes. The error is [ErrGone] if no
+// process of the group is visible here.
 func (t *Tree) AnyProcess(g Group) (pid int, err error) {
 	if g.ProcessOnly() || t.trees[g.by] == nil {
 		return 0, NotMounted
@@ -191,8 +191,8 @@ func (t *Tree) AnyProcess(g Group) (pid int, err error) {
 	return pid, nil
 }
 
-// ID returns the kernel's id of the cgroup v2 of a group, and false if the group has no
-// cgroup v2.
+// ID returns the kernel's id of a group's cgroup in the v2 tree. It returns false if the
+// group has no cgroup there.
 func (t *Tree) ID(g Group) (uint64, bool) {
 	path := g.Paths[V2Tree]
 	if t.trees[V2Tree] == nil || g.ProcessOnly() || path == "" || path == "/" {
@@ -202,8 +202,8 @@ func (t *Tree) ID(g Group) (uint64, bool) {
 	return id, err == nil
 }
 
-// IDs returns the kernel's ids of the cgroups v2 of a group, its own cgroup and the cgroups
-// below it, at most 4096. It returns the error of [Tree.Own].
+// IDs returns the kernel's ids of a group's own cgroup in the v2 tree and of the cgroups
+// below it. It stops descending at 4096 ids. Its errors are the errors of [Tree.Own].
 func (t *Tree) IDs(g Group) (map[uint64]bool, error) {
 	dir, err := t.Own(g, V2Tree)
 	if err != nil {

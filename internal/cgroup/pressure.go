@@ -12,19 +12,19 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// The resources for which the kernel measures pressure.
+// The resources whose pressure the kernel measures.
 const (
 	CPUPressure    = "cpu"
 	MemoryPressure = "memory"
 	IOPressure     = "io"
 )
 
-// A Pressure reads how long at least one of a group's tasks waited for a resource (PSI).
+// A Pressure reads how long at least one task of a group waited for a resource (PSI).
 type Pressure struct{ figure }
 
-// OpenPressure opens the pressure on a resource of the group's own cgroup in the v2 tree,
-// which has the figure on a hybrid host too. The error is an [Unavailable] if the group has
-// no cgroup of its own or the kernel does not measure pressure.
+// OpenPressure opens the pressure file of a resource in the group's own cgroup in the v2
+// tree. On a hybrid host the v2 tree has this file too. The error is an [Unavailable] if
+// the group has no cgroup of its own or the kernel does not measure pressure.
 func (r *Reader) OpenPressure(g Group, on string) (*Pressure, error) {
 	dir, err := r.tree.Own(g, V2Tree)
 	if err != nil {
@@ -39,16 +39,16 @@ func (r *Reader) OpenPressure(g Group, on string) (*Pressure, error) {
 	case isGone(err):
 		err = NoPSI
 		if b, readErr := procfs.ReadFile(filepath.Join(dir, "cgroup.pressure"), 64); readErr == nil && bytes.HasPrefix(b, []byte("0")) {
-			err = NoCgroupPSI // the kernel hides the file then
+			err = NoCgroupPSI // the kernel then hides the file
 		}
 	default:
-		return p, nil // a file that cannot be read now may be readable later
+		return p, nil // the file may be readable later
 	}
 	p.Close()
 	return nil, err
 }
 
-// Read returns the microseconds since the cgroup was made.
+// Read returns the microseconds that tasks waited since the cgroup was created.
 func (p *Pressure) Read() (waited uint64, replaced bool, err error) {
 	b, err := p.read()
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 // ErrGone is returned for a cgroup that was removed.
 var ErrGone = errors.New("the cgroup was removed")
 
-// A Reader reads figures of cgroups repeatedly and keeps files open. It belongs to
-// one goroutine.
+// A Reader reads cgroup files repeatedly and keeps them open. It belongs to one goroutine.
 type Reader struct {
 	tree    *Tree
 	files   *openfile.Set
@@ -32,10 +31,10 @@ type Reader struct {
 	memory  map[string]*level[uint64]
 	host    level[uint64] // the host's memory
 	buf     []byte
-	formula weightFormula // of the requests of this host's containers; empty: not known
+	formula weightFormula // of this host's container runtime; empty if not known
 }
 
-// NewReader returns a reader that keeps its files open in a set.
+// NewReader returns a Reader that keeps its files open in a set.
 func (t *Tree) NewReader(files *openfile.Set) *Reader {
 	return &Reader{
 		tree:    t,
@@ -47,53 +46,52 @@ func (t *Tree) NewReader(files *openfile.Set) *Reader {
 		stats:   map[string]*level[cpuStat]{},
 		memory:  map[string]*level[uint64]{},
 		host:    level[uint64]{files: [2]openfile.File{files.File(filepath.Join(t.root, "proc/meminfo"))}},
-		buf:     make([]byte, 16<<10), // a memory.stat has some 2 KiB; a list of CPUs that is longer is an error
+		buf:     make([]byte, 16<<10), // a memory.stat has about 2 KiB; longer files are an error
 	}
 }
 
-// Close closes the reader's own files. The owner of an opened figure closes the figure.
+// Close closes the reader's own files. Callers close what they opened with the reader.
 func (r *Reader) Close() {
 	r.changes.Close()
 	r.online.close()
 	r.host.close()
 }
 
-// A level is one limit of one cgroup, shared by all groups below it.
+// A level is one limit of one cgroup. All groups below the cgroup share it.
 type level[T any] struct {
 	path  string // of the cgroup
 	key   string // in the reader's map
 	files [2]openfile.File
 	refs  int
 	at    time.Time
-	value T // 0: no limit at this level
-	// missing is set if the file does not exist.
+	value T // 0 if this level has no limit
+	// missing reports whether the file does not exist.
 	missing bool
 	err     error
 
 	watches [2]*openfile.Watch
 	watched bool
-	written uint32 // changes before the last reading
+	written uint32 // changes() before the last read
 }
 
 const (
-	// maxWatches bounds the limits that are watched for writes. Limits beyond it are read
-	// each time.
+	// maxWatches bounds the number of limits that are watched for writes. Limits that are
+	// not watched are read each time.
 	maxWatches = 1 << 15
 
-	// sharedFor is the time for which a limit that was read for one group is used for other
-	// groups. It is long enough for a round through all groups, and well below the least
-	// interval between two rounds.
+	// sharedFor is the time during which a limit that was read for one group is reused for
+	// other groups. It is long enough for a round through all groups, and well below the
+	// minimum interval between two rounds.
 	sharedFor = 50 * time.Millisecond
 
-	// heldFor is the time after which a limit without writes is read again, because the
-	// kernel does not report that a cgroup was removed and made again.
+	// heldFor is the time after which a limit is read again even without a write. The
+	// kernel does not report that a cgroup was removed and created again.
 	heldFor = 2 * time.Minute
 
-	// effectiveFor is heldFor for limits that the kernel itself may change.
+	// effectiveFor replaces heldFor for limits that the kernel itself may change.
 	effectiveFor = 10 * time.Second
 
-	// missingFor is the time after which a limit is read again if its controller was not
-	// enabled.
+	// missingFor is the time after which a limit is read again if its file did not exist.
 	missingFor = 5 * time.Second
 )
 
@@ -104,7 +102,7 @@ func (l *level[T]) within(span time.Duration, now time.Time) bool {
 	return age >= 0 && age < span
 }
 
-// holds reports whether the last reading can be used instead of a new one.
+// holds reports whether the last value is still valid.
 func (l *level[T]) holds(r *Reader, now time.Time) bool {
 	switch {
 	case l.fresh(now):
@@ -120,7 +118,7 @@ func (l *level[T]) holds(r *Reader, now time.Time) bool {
 	return l.changes() == l.written
 }
 
-// get returns a limit. It uses the last reading while that holds, and a new one otherwise.
+// get returns a limit. It reads the limit again unless the last value is still valid.
 func (l *level[T]) get(r *Reader, now time.Time, read func(*Reader, *level[T]) (value T, replaced bool, err error)) (T, error) {
 	if l.holds(r, now) {
 		return l.value, l.err
@@ -130,21 +128,21 @@ func (l *level[T]) get(r *Reader, now time.Time, read func(*Reader, *level[T]) (
 		l.watch(r, l.files[0].Path(), l.files[1].Path())
 	}
 	r.takeChanges(now)
-	l.written = l.changes() // a write from now on is a change
+	l.written = l.changes() // counts as a change: any write from now on
 	var replaced bool
 	l.value, replaced, l.err = read(r, l)
 	if replaced || l.err != nil {
 		l.unwatch() // the watched file is gone
 	}
 	if l.watched {
-		l.closeFiles() // a watched one is not kept open
+		l.closeFiles() // watched files need not stay open
 	}
 	l.allowMissing()
 	return l.value, l.err
 }
 
-// allowMissing makes a missing file no error, because the controller is not enabled at this
-// level.
+// allowMissing clears the error of a missing file, because the controller is not enabled at
+// this level.
 func (l *level[T]) allowMissing() {
 	if l.missing = errors.Is(l.err, fs.ErrNotExist); l.missing {
 		l.err = nil
@@ -174,13 +172,13 @@ func (l *level[T]) unwatch() {
 	}
 }
 
-// renew discards the last reading.
+// renew discards the last value.
 func (l *level[T]) renew() {
 	l.at = time.Time{}
 	l.unwatch()
 }
 
-// changes returns how often the limit was written to.
+// changes returns how often the limit was written.
 func (l *level[T]) changes() (n uint32) {
 	for _, w := range l.watches {
 		if w != nil {
@@ -190,7 +188,7 @@ func (l *level[T]) changes() (n uint32) {
 	return n
 }
 
-// takeChanges counts the writes, once a round.
+// takeChanges counts the writes, at most once per round.
 func (r *Reader) takeChanges(now time.Time) {
 	if age := now.Sub(r.takenAt); age < 0 || age >= sharedFor {
 		r.takenAt = now
@@ -217,11 +215,11 @@ func countCPUs(b []byte) (count int, ok bool) {
 
 func trimSpace(b []byte) []byte { return bytes.TrimRight(b, " \n") }
 
-// A figure is one file of a cgroup that is read many times.
+// A figure is a file of a cgroup that is read repeatedly.
 type figure struct {
 	r    *Reader
 	file openfile.File
-	// replaced is kept over failed readings until wasReplaced returns it.
+	// replaced stays set across failed reads until wasReplaced returns it.
 	replaced bool
 }
 
@@ -229,7 +227,7 @@ func (r *Reader) figure(dir, name string) figure {
 	return figure{r: r, file: r.files.File(filepath.Join(dir, name))}
 }
 
-// read returns the content, which is valid until the reader's next reading.
+// read returns the content, which is valid until the reader's next read.
 func (f *figure) read() ([]byte, error) {
 	n, replaced, err := f.file.Read(f.r.buf)
 	f.replaced = f.replaced || replaced
@@ -239,7 +237,7 @@ func (f *figure) read() ([]byte, error) {
 	return f.r.buf[:n], nil
 }
 
-// number reads a file that is one number.
+// number reads a file that contains one number.
 func (f *figure) number() (uint64, error) {
 	b, err := f.read()
 	if err != nil {
@@ -248,7 +246,7 @@ func (f *figure) number() (uint64, error) {
 	return f.parse(b)
 }
 
-// parse is parseFigure for a part of the file.
+// parse parses a number in the file's content.
 func (f *figure) parse(b []byte) (uint64, error) {
 	n, err := parseFigure(b)
 	if err != nil {
@@ -257,7 +255,7 @@ func (f *figure) parse(b []byte) (uint64, error) {
 	return n, nil
 }
 
-// gone returns [ErrGone] for err if the whole cgroup was removed, not only the file.
+// gone returns [ErrGone] instead of err if the whole cgroup was removed, not only the file.
 func (f *figure) gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) && !isDir(filepath.Dir(f.file.Path())) {
 		return ErrGone
@@ -265,8 +263,8 @@ func (f *figure) gone(err error) error {
 	return err
 }
 
-// wasReplaced reports, once, whether another cgroup has had the path since the last call.
-// The counters of the figure then began at 0.
+// wasReplaced reports, once, whether a different cgroup took over the path since the last
+// call. The counters of the new cgroup began at 0.
 func (f *figure) wasReplaced() bool {
 	replaced := f.replaced
 	f.replaced = false
@@ -279,8 +277,8 @@ func (f *figure) From() string { return f.file.Path() }
 // Close closes the file.
 func (f *figure) Close() { f.file.Close() }
 
-// exists returns [NoFile] if the kernel does not have the file. A file that cannot be read
-// now may be readable later.
+// exists returns [NoFile] if the file does not exist. It returns nil for other errors,
+// because the file may be readable later.
 func (f *figure) exists() error {
 	switch _, err := f.read(); {
 	case errors.Is(err, ErrGone):

@@ -13,23 +13,23 @@ import (
 
 // The reasons why a request is unknown.
 const (
-	// NoRequest is for a group that requests no CPU.
+	// NoRequest is for a group that does not request CPU.
 	NoRequest Unavailable = "it requests no CPU: its shares are the least there are"
 	// DefaultWeight is for a weight that may be the kernel's default.
 	DefaultWeight Unavailable = "its cpu.weight is 100, the default: whether that is a request of one core or none at all cannot be told apart"
-	// UnknownFormula is for a weight that either formula may have produced.
+	// UnknownFormula is for a weight that may result from either formula.
 	UnknownFormula Unavailable = "its cpu.weight may come from either formula of container runtimes, and nothing on this host tells them apart: use cpu_usage with a threshold in cores for this unit"
 )
 
-// A CPURequest reads the cores that a group requests. It gets these cores while all groups
-// together want more than there are.
+// A CPURequest reads the number of cores that a group requests. The group gets these cores
+// when the CPUs are overcommitted.
 type CPURequest struct {
 	figure
 	v2    bool
 	group Group
 
-	// cores and err are computed when the weight changes, and again after askAgain
-	// if err is set.
+	// cores and err are computed when the weight changes, and again after askAgain if err
+	// is set.
 	known  bool
 	weight uint64
 	cores  float64
@@ -37,8 +37,8 @@ type CPURequest struct {
 	at     time.Time
 }
 
-// askAgain is the time after which an unexplained weight is read again. By then another
-// container may have revealed the formula.
+// askAgain is the time after which an unexplained weight is examined again. By then,
+// another container may have revealed the formula.
 const askAgain = time.Minute
 
 // OpenCPURequest opens the request of a group. The error is an [Unavailable] if the group
@@ -51,8 +51,8 @@ func (r *Reader) OpenCPURequest(g Group) (*CPURequest, error) {
 	return r.openRequest(g, h, dir)
 }
 
-// OpenCPURequestOf is OpenCPURequest for a process, which shares the request of its
-// cgroup with the other processes there.
+// OpenCPURequestOf is OpenCPURequest for a process. The process shares its cgroup's request
+// with the cgroup's other processes.
 func (r *Reader) OpenCPURequestOf(p Paths) (*CPURequest, error) {
 	h, ok := r.tree.owner(CPU)
 	if !ok || p[h] == "" {
@@ -110,11 +110,12 @@ func (q *CPURequest) ofWeight(weight uint64) (float64, error) {
 	}
 }
 
-const defaultWeight = 100 // the kernel's
+const defaultWeight = 100 // the kernel's default
 
-// formula returns the formula that a container's weight was computed with, by the shares in
-// the runtime's own record. A container that was resized has other shares in its record.
-// Then formula returns the formula of another container, since a host has one runtime.
+// formula returns the formula that the runtime used for a container's weight. It compares
+// the weight with the shares in the runtime's own record. A resized container has other
+// shares in its record. formula then returns the formula of another container, because a
+// host has one runtime.
 func (q *CPURequest) formula(weight uint64) (weightFormula, bool) {
 	if q.group.ContainerID == "" {
 		return "", false
@@ -131,15 +132,15 @@ func (q *CPURequest) formula(weight uint64) (weightFormula, bool) {
 	return q.r.formula, q.r.formula != ""
 }
 
-// maxSpec bounds the bytes that are read of a container's configuration. A large
-// configuration has some 50 KiB.
+// maxSpec bounds the bytes read of a container's configuration. A large configuration has
+// about 50 KiB.
 const maxSpec = 4 << 20
 
-// specShares returns the CPU shares in the OCI configuration of a container of containerd,
-// Docker, k3s, CRI-O or Podman, if it can be read. The container was created with these
-// shares, and they may have changed since.
+// specShares returns the CPU shares in the OCI configuration of a container, if readable.
+// It supports containerd, Docker, k3s, CRI-O and Podman. The container was created with
+// these shares, but they may have changed since.
 func (t *Tree) specShares(id string) (uint64, bool) {
-	root, err := os.OpenRoot(t.root) // no link leads out of it
+	root, err := os.OpenRoot(t.root) // symbolic links cannot lead out of root
 	if err != nil {
 		return 0, false
 	}

@@ -21,15 +21,16 @@ const (
 	maxCgroups = 1 << 16 // of one walk
 	maxDepth   = 64      // of one walk
 
-	// maxAsked bounds the processes of one cgroup that are read to find a process that has
-	// the cgroup as its group.
+	// maxAsked bounds the processes of a cgroup that are read to find a process whose group
+	// is the cgroup.
 	maxAsked = 64
 )
 
 // FindContainer returns the group of a container by its id, or by a prefix of at least
-// [MinPrefix] digits. If several cgroups have one id, it returns the container's, see
-// [Claim]. A prefix of several containers is an error, unless users could have made all but
-// one of their cgroups. It walks the whole tree, so callers should remember the answer.
+// [MinPrefix] digits. If several cgroups carry the id, it returns the container's cgroup.
+// See [Claim]. A prefix of several containers is an error, unless only one of their cgroups
+// is outside delegated cgroups. FindContainer walks the whole tree, so callers should cache
+// the result.
 func (t *Tree) FindContainer(id string) (Group, bool, error) {
 	if len(id) < MinPrefix {
 		return Group{}, false, fmt.Errorf("container id %q is too short: at least %d digits are needed", id, MinPrefix)
@@ -39,7 +40,7 @@ func (t *Tree) FindContainer(id string) (Group, bool, error) {
 		by       Hierarchy
 		standing
 	}
-	var found []candidate // the first two, of different containers
+	var found []candidate // the best two, of different containers
 	for _, h := range identity() {
 		tr := t.trees[h]
 		if tr == nil {
@@ -49,7 +50,7 @@ func (t *Tree) FindContainer(id string) (Group, bool, error) {
 			full, ok := ContainerID(path)
 			switch {
 			case !ok:
-				return true // it may be further down
+				return true // a container may be further down
 			case len(full) < len(id) || full[:len(id)] != id:
 				return false
 			}
@@ -61,7 +62,7 @@ func (t *Tree) FindContainer(id string) (Group, bool, error) {
 			slices.SortFunc(found, func(a, b candidate) int { return a.compare(b.standing) })
 			found = slices.CompactFunc(found, func(a, b candidate) bool { return a.id == b.id })
 			found = found[:min(len(found), 2)]
-			return false // what is below is inside this container
+			return false // all cgroups below are inside this container
 		})
 	}
 	switch {
@@ -73,8 +74,8 @@ func (t *Tree) FindContainer(id string) (Group, bool, error) {
 	return t.groupAt(found[0].by, found[0].path), true, nil
 }
 
-// groupAt returns the group of a cgroup, from the paths of one of its processes, or else
-// from the cgroups of the same path in the other hierarchies.
+// groupAt returns the group of a cgroup. It uses the paths of one of the cgroup's
+// processes, or else the cgroups of the same path in the other hierarchies.
 func (t *Tree) groupAt(h Hierarchy, path string) Group {
 	if t.mode != V2 {
 		pids, _ := processesBelow(t.dir(h, path), maxAsked)
@@ -98,33 +99,34 @@ func (t *Tree) groupAt(h Hierarchy, path string) Group {
 	return Group{ID: path, Cgroup: path, Paths: p, by: h}
 }
 
-// A Scanner lists the groups of a tree repeatedly. It lists directories each time, but
-// rarely reads the processes of a cgroup with known groups. It belongs to one goroutine.
+// A Scanner lists the groups of a tree repeatedly. It lists the directories each time, but
+// rarely reads the processes of a cgroup whose groups are known. It belongs to one
+// goroutine.
 type Scanner struct {
 	tree  *Tree
 	round uint32
 	known [numHierarchies]map[string]*known
-	// claimed are the container ids of the claims of the last call of Groups, by
-	// cgroup, at most maxClaims.
+	// claimed maps the cgroups of the claims found by the last call of Groups to their
+	// container ids. It has at most maxClaims entries.
 	claimed map[string]string
 	claims  []Claim
 }
 
-const maxClaims = 1024 // that a scanner lists
+const maxClaims = 1024 // per call of Groups
 
 // Claims returns the claims that the last call of Groups found, at most 1024.
 func (s *Scanner) Claims() []Claim { return s.claims }
 
-// known is the state of one cgroup from earlier rounds.
+// known is the state of one cgroup, kept between rounds.
 type known struct {
 	groups []Group
-	round  uint32 // in which it was last seen
-	phase  uint32 // so that not all are read in the same round
+	round  uint32 // when the cgroup was last seen
+	phase  uint32 // spreads the reads over the rounds
 }
 
-// The processes of a cgroup are read again every askEvery rounds, since their groups may
-// change. A container's cgroup carries the container's id in its name, so there only the
-// presence of processes may change.
+// The processes of a cgroup are read again every askEvery rounds, because their groups may
+// change. The name of a container's cgroup contains the container's id, so only the
+// presence of processes may change there.
 const (
 	askEvery          = 8
 	askContainerEvery = 64
@@ -133,9 +135,9 @@ const (
 // NewScanner returns a scanner without known cgroups.
 func (t *Tree) NewScanner() *Scanner { return &Scanner{tree: t} }
 
-// Groups returns every group that has processes, sorted by ID, without groups that vanish
-// meanwhile. A cgroup without running processes is still listed for some rounds, until it
-// is removed or its processes are read again.
+// Groups returns all groups that have processes, sorted by ID. It leaves out groups that
+// vanish during the call. A cgroup whose processes have ended is still listed until the
+// cgroup is removed or its processes are read again.
 func (s *Scanner) Groups() ([]Group, error) {
 	s.round++
 	groups := map[string]Group{}
@@ -159,7 +161,7 @@ func (s *Scanner) Groups() ([]Group, error) {
 			}
 			id, inContainer := ContainerID(path)
 			if g, listed := groups[id]; inContainer && listed && g.Paths[h] == path {
-				return false // from another hierarchy
+				return false // already found in another hierarchy
 			}
 			for _, g := range s.groupsIn(h, path, inContainer) {
 				if other, listed := groups[g.ID]; listed {
@@ -184,8 +186,8 @@ func (s *Scanner) Groups() ([]Group, error) {
 	return slices.SortedFunc(maps.Values(groups), func(a, b Group) int { return cmp.Compare(a.ID, b.ID) }), failed
 }
 
-// settle returns the container's group of two groups with one id. The other group is a
-// claim if it is another cgroup.
+// settle decides between two groups with one id. It returns the container's group. If the
+// other group is a different cgroup, it is recorded as a claim.
 func (s *Scanner) settle(a, b Group) Group {
 	if a.ContainerID == "" || a.Same(b) {
 		return a
@@ -221,7 +223,7 @@ func (s *Scanner) groupsIn(h Hierarchy, path string, inContainer bool) []Group {
 	found := s.tree.groupsIn(h, path, inContainer)
 	switch {
 	case len(found) == 0:
-		delete(s.known[h], path) // read in each round: its first process may start at any time
+		delete(s.known[h], path) // read each round, because its first process may start at any time
 	case k != nil:
 		k.groups, k.round = found, s.round
 	default:
@@ -230,9 +232,9 @@ func (s *Scanner) groupsIn(h Hierarchy, path string, inContainer bool) []Group {
 	return found
 }
 
-// groupsIn returns the groups of the processes in one cgroup. With only a v2 tree the group
-// is the cgroup itself. Otherwise the paths of processes are read until a process has the
-// cgroup as its group.
+// groupsIn returns the groups of the processes in one cgroup. With only a v2 tree, the
+// group is the cgroup itself. Otherwise groupsIn reads the paths of processes until it
+// finds a process whose group is the cgroup.
 func (t *Tree) groupsIn(h Hierarchy, path string, inContainer bool) (groups []Group) {
 	dir := t.dir(h, path)
 	if t.mode == V2 {
@@ -272,7 +274,7 @@ func (t *Tree) groupsIn(h Hierarchy, path string, inContainer bool) (groups []Gr
 }
 
 // populated reports whether dir or a cgroup below it has processes. It reads the levels
-// first to last, and dir is level 0.
+// first to last. dir is level 0.
 func populated(dir string, first, last int) bool {
 	found := false
 	walkDirs(dir, func(path string, depth int) bool {
@@ -285,8 +287,8 @@ func populated(dir string, first, last int) bool {
 	return found
 }
 
-// Match returns the outermost cgroups that a glob matches as groups, each with every cgroup
-// below it, sorted by path.
+// Match returns the outermost cgroups whose paths match a glob, as groups sorted by path.
+// Each group includes all cgroups below it.
 func (t *Tree) Match(glob *Glob) ([]Group, error) {
 	found := map[string]Group{}
 	var failed error
@@ -312,23 +314,22 @@ func (t *Tree) Match(glob *Glob) ([]Group, error) {
 }
 
 // PerfDir returns the directory of a group in the hierarchy that perf events are attached
-// to. It is v1 perf_event if that is mounted, and the v2 tree otherwise. The events count
-// every cgroup below it too. The error is an [Unavailable] if the group has no cgroup of
-// its own there.
+// to: v1 perf_event if mounted, else the v2 tree. The events also cover all cgroups below
+// the directory. The error is an [Unavailable] if the group has no cgroup of its own there.
 func (t *Tree) PerfDir(g Group) (string, error) {
 	h, ok := t.owner(PerfEvent)
 	if !ok {
 		return "", NotMounted
 	}
 	if h == g.by && g.Cgroup != "/" && g.Cgroup != "" {
-		return t.dir(h, g.Cgroup), nil // with everything under it, as asked
+		return t.dir(h, g.Cgroup), nil // includes all cgroups below, as documented
 	}
 	return t.Own(g, h)
 }
 
-// walkDirs calls visit for dir and the directories below it, parents first. It goes below a
-// directory if visit returns true. It skips unreadable directories. It returns false if it
-// left out directories at a bound.
+// walkDirs calls visit for dir and the directories below it, parents first. It descends
+// into a directory if visit returns true. It skips unreadable directories. It returns false
+// if a limit made it leave out directories.
 func walkDirs(dir string, visit func(path string, depth int) bool) bool {
 	left := maxCgroups
 	return walkFrom(dir, "", 0, &left, visit)
@@ -364,10 +365,11 @@ func isDir(path string) bool {
 	return err == nil && fi.IsDir()
 }
 
-// isGone reports whether err means that a process or a cgroup has gone. ESRCH and ENODEV
-// are the kernel's answers for files that were opened before the process or cgroup went.
+// isGone reports whether err means that a process or cgroup no longer exists. The kernel
+// returns ESRCH or ENODEV for files that were opened before the process or cgroup ended.
 func isGone(err error) bool { return procfs.IsGone(err) || errors.Is(err, syscall.ENODEV) }
 
-// isUnsupported reports whether err is EOPNOTSUPP. The kernel returns it for the processes
-// of a threaded cgroup, which the domain above lists, and for disabled pressure of cgroups.
+// isUnsupported reports whether err is EOPNOTSUPP. The kernel returns EOPNOTSUPP for
+// cgroup.procs of a threaded cgroup, whose processes the domain above lists, and for
+// disabled pressure of cgroups.
 func isUnsupported(err error) bool { return errors.Is(err, syscall.EOPNOTSUPP) }

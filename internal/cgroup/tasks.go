@@ -12,12 +12,12 @@ import (
 type Tasks struct {
 	r       *Reader
 	group   Group
-	dir     string // of the group's own cgroup that tells it apart
-	counted figure // pids.current; no path where it has to be counted
+	dir     string // of the group's own cgroup in the identifying hierarchy
+	counted figure // pids.current; zero if threads must be counted by listing
 }
 
-// OpenTasks opens the threads of a group. The error is an [Unavailable] if the
-// group has no cgroup of its own.
+// OpenTasks opens the files for the threads of a group. The error is an [Unavailable] if
+// the group has no cgroup of its own.
 func (r *Reader) OpenTasks(g Group) (*Tasks, error) {
 	t := &Tasks{r: r, group: g}
 	var err error
@@ -48,14 +48,13 @@ func (t *Tasks) Count() (int, error) {
 	return int(min(n, 1<<30)), err
 }
 
-// List calls visit for each thread until it returns false. It allocates only if
-// there are cgroups below.
+// List calls visit for each thread until visit returns false.
 func (t *Tasks) List(visit func(tid int) bool) error {
 	more := true
 	var failed error
 	list := func(dir string) {
 		err := eachID(t.tasksFile(dir), t.r.buf, func(tid int) bool {
-			more = tid == 0 || visit(tid) // 0 is of a pid namespace that is not visible here
+			more = tid == 0 || visit(tid) // 0 is a thread outside the visible pid namespaces
 			return more
 		})
 		if err != nil {
@@ -78,10 +77,10 @@ func (t *Tasks) List(visit func(tid int) bool) error {
 		}
 		return more
 	})
-	return nil // what vanished meanwhile has no threads
+	return nil // cgroups that vanished in the meantime have no threads
 }
 
-// tasksFile returns the file of the threads of one cgroup.
+// tasksFile returns the path of the file that lists the threads of one cgroup.
 func (t *Tasks) tasksFile(dir string) string {
 	if t.group.by == V2Tree {
 		return dir + "/cgroup.threads"

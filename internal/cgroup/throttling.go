@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// A Throttling reads how often a group was throttled, by its own cgroup or by an ancestor.
-// An ancestor that has used up its quota throttles all cgroups below it. Its periods count
-// for a group only by the part of the quota that the group uses, because a sidecar that
-// idles in a throttled pod is not throttled.
+// A Throttling reads how often a group was throttled by its own cgroup or an ancestor. An
+// ancestor that has used up its quota throttles all cgroups below it. Its periods count
+// only by the fraction of its quota that the group uses. An idle sidecar in a throttled pod
+// is therefore not counted as throttled.
 type Throttling struct {
-	// Process is set for a process. The quota of its own cgroup is for other processes too.
+	// Process is set for a single process, which shares the quota of its own cgroup too.
 	Process bool
 
 	r      *Reader
 	levels []throttlingLevel
 }
 
-// throttlingLevel is one cgroup of the path.
+// throttlingLevel is one cgroup on the path.
 type throttlingLevel struct {
 	stat  *level[cpuStat]
 	quota *level[float64]
@@ -29,8 +29,8 @@ type throttlingLevel struct {
 	began bool
 }
 
-// OpenGroupThrottling is OpenThrottling for a group that has a cgroup of its own in that
-// hierarchy. Otherwise the error is an [Unavailable].
+// OpenGroupThrottling is OpenThrottling for a group. The error is an [Unavailable] if the
+// group has no cgroup of its own in the hierarchy of the cpu controller.
 func (r *Reader) OpenGroupThrottling(g Group) (*Throttling, error) {
 	if _, _, err := r.tree.ownOf(g, CPU); err != nil {
 		return nil, err
@@ -38,8 +38,8 @@ func (r *Reader) OpenGroupThrottling(g Group) (*Throttling, error) {
 	return r.OpenThrottling(g.Paths)
 }
 
-// OpenThrottling opens the cgroups of a path in the hierarchy that has the cpu controller.
-// The error is an [Unavailable] if no cgroup on the path counts periods.
+// OpenThrottling opens the cgroups on a path in the hierarchy of the cpu controller. The
+// error is an [Unavailable] if no cgroup on the path counts periods.
 func (r *Reader) OpenThrottling(p Paths) (*Throttling, error) {
 	h, ok := r.tree.owner(CPU)
 	if !ok || p[h] == "" {
@@ -60,8 +60,8 @@ func (r *Reader) OpenThrottling(p Paths) (*Throttling, error) {
 		case errors.Is(err, ErrGone):
 			t.Close()
 			return nil, ErrGone
-		case isGone(err): // the file is not there
-		case err != nil: // a file that cannot be read now may be readable later
+		case isGone(err): // the file does not exist
+		case err != nil: // the file may be readable later
 			counted = true
 		default:
 			counted = counted || s.hasPeriods
@@ -74,20 +74,20 @@ func (r *Reader) OpenThrottling(p Paths) (*Throttling, error) {
 	return t, nil
 }
 
-// ThrottledPeriods counts all CFS periods of a time, and the periods in which a group was
-// throttled.
+// ThrottledPeriods counts all CFS periods of a time span, and the periods in which a group
+// was throttled.
 type ThrottledPeriods struct{ Total, Throttled float64 }
 
-// Read returns the periods since the last reading, of the level with the largest share of
-// throttled periods. It returns 0 at the first reading and if no level had a period since.
-// cores is the group's use of CPU time since then. replaced reports whether the group's own
-// count began at 0.
+// Read returns the periods since the last Read, from the level with the largest share of
+// throttled periods. It returns 0 at the first Read, or if no level had a period. cores is
+// the group's CPU usage since the last Read. replaced reports whether the counter of the
+// group's own cgroup restarted at 0.
 func (t *Throttling) Read(now time.Time, cores float64) (grown ThrottledPeriods, replaced bool, err error) {
 	counted := false
 	for i := range t.levels {
 		l := &t.levels[i]
 		if l.began && t.unlimited(l, now) {
-			counted = true // nothing is counted without a quota
+			counted = true // the kernel does not count without a quota
 			continue
 		}
 		s, err := t.r.stat(l.stat, now, i > 0)
@@ -124,8 +124,8 @@ func (t *Throttling) Read(now time.Time, cores float64) (grown ThrottledPeriods,
 	return grown, replaced, nil
 }
 
-// LimitedAbove reports whether an ancestor has a quota. Other cgroups below the ancestor
-// can use up its quota.
+// LimitedAbove reports whether an ancestor has a quota. Other cgroups below that ancestor
+// can use up the quota.
 func (t *Throttling) LimitedAbove(now time.Time) bool {
 	for i := 1; i < len(t.levels); i++ {
 		if !t.unlimited(&t.levels[i], now) {
@@ -135,22 +135,23 @@ func (t *Throttling) LimitedAbove(now time.Time) bool {
 	return false
 }
 
-// Renew forgets the quotas. The caller calls it when another cgroup has the path.
+// Renew discards the cached quotas. Call Renew when a different cgroup has taken over the
+// path.
 func (t *Throttling) Renew() {
 	for i := range t.levels {
 		t.levels[i].quota.renew()
 	}
 }
 
-// larger reports whether a share of periods is larger than another one, or is equal and has
-// more periods.
+// larger reports whether p has a larger share of throttled periods than other, or the same
+// share of more periods.
 func (p ThrottledPeriods) larger(other ThrottledPeriods) bool {
 	a, b := p.Throttled*other.Total, other.Throttled*p.Total
 	return p.Total > 0 && (other.Total == 0 || a > b || a == b && p.Total > other.Total)
 }
 
-// part returns the part of a cgroup's quota that a use of cores takes. It is 1 while the
-// quota is not known.
+// part returns the fraction of a cgroup's quota that a usage of cores takes. It returns 1
+// if the quota is not known.
 func (t *Throttling) part(l *throttlingLevel, cores float64, now time.Time) float64 {
 	quota, err := l.quota.get(t.r, now, (*Reader).readQuota)
 	if err != nil || quota <= 0 {

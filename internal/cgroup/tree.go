@@ -3,15 +3,15 @@
 
 // Package cgroup reads the host's control groups. It finds the mounted hierarchies (v1,
 // hybrid, v2), the cgroup of a process in each hierarchy, and the process's [Group]. It
-// reads the CPU time and memory that a group used, and the group's limits.
+// reads the CPU time, the memory and the limits of a group.
 //
-// Everything is read below a root directory, so that a collector in a container
-// can read the host's trees through a mount of the host's root. Paths that the
-// kernel shows relative to a private cgroup namespace are resolved against the
-// host's tree. Every file is read up to a bound.
+// All files are read below a root directory. A collector in a container can therefore read
+// the host's trees through a mount of the host's root. Paths that the kernel shows relative
+// to a private cgroup namespace are resolved against the host's tree. The size of every
+// read is bounded.
 //
-// A [Tree] is immutable and safe for concurrent use. A [Reader] keeps files open
-// between readings and belongs to one goroutine.
+// A [Tree] is immutable and safe for concurrent use. A [Reader] keeps files open between
+// reads and belongs to one goroutine.
 package cgroup
 
 import (
@@ -27,7 +27,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// A Tree is the host's cgroup hierarchies below a root directory. It is immutable.
+// A Tree is the set of the host's cgroup hierarchies below a root directory. It is
+// immutable.
 type Tree struct {
 	root   string
 	procfs procfs.FS
@@ -42,13 +43,13 @@ type Tree struct {
 // tree is one mounted hierarchy.
 type tree struct {
 	mount
-	// above has the names of the cgroups from dir down to the root of this process's cgroup
-	// namespace, one per level of up. It is empty without a private namespace.
+	// above holds the names of the cgroups from dir down to the root of this process's
+	// cgroup namespace, one name per level of up. It is empty without a private namespace.
 	above []string
 }
 
-// Open finds the hierarchies below root. root is the mount point of the host's root, and
-// "/" on the host itself.
+// Open finds the hierarchies below root. root is the mount point of the host's root: "/" on
+// the host itself.
 func Open(root string) (*Tree, error) {
 	if !supported {
 		return nil, NeedsLinux
@@ -104,7 +105,7 @@ func better(a, b mount) bool {
 // Mode returns the kinds of hierarchies that were found.
 func (t *Tree) Mode() Mode { return t.mode }
 
-// Root returns the directory that the tree was opened at.
+// Root returns the absolute path that the tree was opened at.
 func (t *Tree) Root() string { return t.root }
 
 // Mount returns the directory that a hierarchy is read from. It is empty if the hierarchy
@@ -116,8 +117,8 @@ func (t *Tree) Mount(h Hierarchy) string {
 	return ""
 }
 
-// Limited returns in one line why parts of the host are not visible, with a remedy. It is
-// empty if all parts are visible.
+// Limited returns one line that explains why parts of the host are not visible, with a
+// remedy. The line is empty if all parts are visible.
 func (t *Tree) Limited() string {
 	if t.lost != "" {
 		return t.lost
@@ -134,8 +135,8 @@ func (t *Tree) Limited() string {
 	return ""
 }
 
-// wholeTree reports whether dir is a hierarchy's root. A private namespace mounts a
-// deeper cgroup as if it were the root.
+// wholeTree reports whether dir is the root of a hierarchy. In a private cgroup namespace,
+// a deeper cgroup is mounted as if it were the root.
 func wholeTree(h Hierarchy, dir string) bool {
 	if h == V2Tree {
 		return !isFile(filepath.Join(dir, "cgroup.events"))
@@ -143,7 +144,7 @@ func wholeTree(h Hierarchy, dir string) bool {
 	return isFile(filepath.Join(dir, "release_agent"))
 }
 
-// PathsOf returns the paths of a process by its pid in the procfs below root.
+// PathsOf returns the cgroup paths of a process. pid is its id in the procfs below root.
 func (t *Tree) PathsOf(pid int) (Paths, error) {
 	p, err := t.readPaths(t.procfs.File(pid, "cgroup"))
 	if err != nil {
@@ -152,7 +153,7 @@ func (t *Tree) PathsOf(pid int) (Paths, error) {
 	return p, err
 }
 
-// PathsOfThread returns the paths of a thread of a process.
+// PathsOfThread returns the cgroup paths of a thread of a process.
 func (t *Tree) PathsOfThread(pid, tid int) (Paths, error) {
 	p, err := t.readPaths(t.procfs.File(pid, "task/"+strconv.Itoa(tid)+"/cgroup"))
 	if err != nil {
@@ -173,8 +174,8 @@ func (t *Tree) readPaths(file string) (Paths, error) {
 	return p, err
 }
 
-// ErrOutside is returned for a process in a part of the host's tree that is not mounted
-// below root.
+// ErrOutside is returned for a process whose cgroup is in a part of the host's tree that is
+// not mounted below root.
 var ErrOutside = errors.New("its cgroup is outside of the collector's cgroup namespace: mount the host's root and name it in root_path")
 
 // ParsePaths parses the content of a /proc/PID/cgroup.
@@ -243,8 +244,8 @@ func (tr *tree) resolve(at namespacePath) (string, error) {
 // dir returns the directory of a path in a hierarchy.
 func (t *Tree) dir(h Hierarchy, path string) string { return filepath.Join(t.trees[h].dir, path) }
 
-// owner returns the hierarchy that has a controller. It is the controller's v1 hierarchy if
-// that is mounted. Otherwise it is the v2 tree, where the controller may be off.
+// owner returns the hierarchy of a controller. It is the controller's v1 hierarchy if
+// mounted. Otherwise it is the v2 tree, where the controller may be disabled.
 func (t *Tree) owner(h Hierarchy) (Hierarchy, bool) {
 	if t.trees[h] != nil {
 		return h, true
@@ -252,8 +253,8 @@ func (t *Tree) owner(h Hierarchy) (Hierarchy, bool) {
 	return V2Tree, t.trees[V2Tree] != nil
 }
 
-// ownOf returns the hierarchy that has a controller, and the directory of a group's own
-// cgroup there. The error is an [Unavailable] if there is no such cgroup.
+// ownOf returns the hierarchy of a controller, and the directory of a group's own cgroup
+// there. The error is an [Unavailable] if there is no such cgroup.
 func (t *Tree) ownOf(g Group, controller Hierarchy) (h Hierarchy, dir string, err error) {
 	h, ok := t.owner(controller)
 	if !ok {
@@ -264,9 +265,9 @@ func (t *Tree) ownOf(g Group, controller Hierarchy) (h Hierarchy, dir string, er
 }
 
 // findNamespaceRoot returns the names of the cgroups from a hierarchy's mounted root down
-// to the root of this process's cgroup namespace, or nil if it is not found. The kernel
-// shows only the number of levels. If the namespace's root is mounted too, the directory
-// has the same inode. Otherwise the directory lists this process.
+// to the root of this process's cgroup namespace. It returns nil if that root is not found.
+// The kernel shows only the number of levels. If the namespace's root is mounted too, it
+// has the same inode as the directory. Otherwise the directory lists this process.
 func (tr *tree) findNamespaceRoot(all []mount) []string {
 	var own uint64
 	for _, m := range all {

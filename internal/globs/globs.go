@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package globs checks and matches the globs of configurations.
+// Package globs validates and matches the globs in configurations.
 package globs
 
 import (
@@ -13,12 +13,12 @@ import (
 const (
 	// maxLength bounds the bytes of a glob.
 	maxLength = 1024
-	// maxChoices bounds the combinations of a glob's alternatives. The matcher tries each
-	// of them.
+	// maxChoices bounds the combinations of a glob's alternatives, because the matcher
+	// tries each combination.
 	maxChoices = 256
 )
 
-// Check returns why a text is not a glob that can be matched in little time.
+// Check returns an error if a text is not a glob that can be matched quickly.
 func Check(glob string) error {
 	switch {
 	case glob == "" || !doublestar.ValidatePattern(glob):
@@ -31,8 +31,8 @@ func Check(glob string) error {
 	return nil
 }
 
-// Match reports whether a glob, which is valid, matches a text. A text that equals the
-// glob matches, whatever characters it has.
+// Match reports whether a valid glob matches a text. A text that equals the glob always
+// matches.
 func Match(glob, text string) bool { return glob == text || doublestar.MatchUnvalidated(glob, text) }
 
 // choices returns the number of combinations of a valid glob's alternatives.

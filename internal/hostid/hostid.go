@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hostid reads the names and ids of this host. The receiver sends the first name
-// and the first id. cpu_trigger trusts a pid or a cgroup only if the sender gives a name or
-// id of this host.
+// and the first id. cpu_trigger trusts a pid or cgroup only if the sender's name or id is
+// one of this host.
 package hostid
 
 import (
@@ -15,10 +15,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Names returns the host's names, the best first. If root is not "/", this process is in a
-// container and the kernel gives the container's name, so /etc/hostname comes first.
+// Names returns the host's names, the most reliable first. If root is not "/", this process
+// is in a container and the kernel returns the container's name, so /etc/hostname comes
+// first.
 func Names(root string) []string {
-	kernel, _ := os.Hostname() // the file is enough
+	kernel, _ := os.Hostname() // the file may still have a name
 	names := []string{kernel, word(filepath.Join(root, "etc/hostname"))}
 	if filepath.Clean(root) != "/" {
 		slices.Reverse(names)
@@ -26,8 +27,8 @@ func Names(root string) []string {
 	return distinct(names)
 }
 
-// IDs returns the host's ids, the best first. They are the machine's id and, in clouds, the
-// instance's id, which resource detection sends as host.id.
+// IDs returns the host's ids, the most reliable first: the machine id and, in clouds, the
+// instance id, which resource detection sends as host.id.
 func IDs(root string) []string {
 	var ids []string
 	for _, file := range []string{"etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid", "var/lib/cloud/data/instance-id"} {
@@ -36,7 +37,7 @@ func IDs(root string) []string {
 	return distinct(ids)
 }
 
-// Best returns the first of names or ids. It is empty if there are none.
+// Best returns the first of names or ids, or an empty string if there are none.
 func Best(words []string) string {
 	if len(words) == 0 {
 		return ""
@@ -53,7 +54,8 @@ func distinct(words []string) (out []string) {
 	return out
 }
 
-// word returns the only word in a file of at most 256 bytes, or an empty string.
+// word returns the only word in a file of at most 256 bytes. Otherwise it returns an empty
+// string.
 func word(path string) string {
 	text, err := procfs.ReadFile(path, 256)
 	fields := strings.Fields(string(text))

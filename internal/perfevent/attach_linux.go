@@ -23,22 +23,23 @@ import (
 // sample.
 type Attachment struct {
 	session *Session
-	pid     int    // of a process, or of that of a thread
-	tid     int    // of a thread
-	most    int    // samples of a thread on a CPU until More
+	pid     int    // of the process, or of the thread's process
+	tid     int    // of a single thread
+	most    int    // samples of a single thread per CPU until More
 	cgroup  string // directory of a cgroup
-	split   bool   // its context switches have rings of their own
-	// periods are the hits per sample by tracepoint. only is the index, plus 1, of the
-	// single tracepoint that AttachTracepoint samples. It is 0 for other attachments.
+	split   bool   // its context switches have separate rings
+	// periods holds the number of hits per sample of each tracepoint. only is the index,
+	// plus 1, of the single tracepoint that AttachTracepoint samples. It is 0 for other
+	// attachments.
 	periods []int
 	only    int
-	// carried are hits of replaced events that no sample represents yet. Only the reader
-	// uses it.
+	// carried counts hits of replaced events that no sample represents yet. Only the reader
+	// uses carried.
 	carried []uint64
 	what    string
 	events  []*event
-	// replaced are the closed events that renew has replaced. Some of their records may be
-	// unread.
+	// replaced holds the closed events that renew has replaced. Some of their records may
+	// be unread.
 	replaced []*event
 }
 
@@ -55,23 +56,22 @@ type event struct {
 	tracepoint int
 	hits       hits
 
-	// round numbers the listing of threads that the event was opened in. Rounds are counted
-	// through the session's life. overlaps reports whether the attachment took several
-	// rounds.
+	// round is the number of the thread listing in which the event was opened. A session
+	// never reuses a number. overlaps reports whether the attachment took several rounds.
 	round    uint64
 	overlaps bool
 }
 
-// SharesRing reports whether the attachment's context switches are in the rings of the
+// SharesRing reports whether the attachment's context switches go to the same rings as its
 // samples. See Options.SplitSwitches.
 func (a *Attachment) SharesRing() bool { return !a.split }
 
 // String names the attachment for errors and log lines.
 func (a *Attachment) String() string { return a.what }
 
-// maxRounds bounds how often a process's threads are listed. A process may start threads
-// faster than they can be attached. Threads of the last round pass their events on to the
-// threads that they start.
+// maxRounds bounds how often the threads of a process are listed, because a process may
+// start threads faster than they can be attached. Threads that were attached in the last
+// round still pass their events on to the threads that they start.
 const maxRounds = 64
 
 // AttachHost samples every CPU of the session. The session must be HostWide.
@@ -79,17 +79,17 @@ func (s *Session) AttachHost() (*Attachment, error) {
 	return s.attach(&Attachment{session: s, split: s.splits, what: "host"})
 }
 
-// AttachCgroup samples the processes in a cgroup and below it. dir is its directory in the
-// hierarchy that owns perf_event, which is v2 or v1's perf_event. The session must be
-// HostWide. Call Detach when the cgroup is gone.
+// AttachCgroup samples the processes in a cgroup and in its descendants. dir is the
+// cgroup's directory in the hierarchy that owns perf_event: v2, or v1's perf_event. The
+// session must be HostWide. Call Detach when the cgroup is gone.
 func (s *Session) AttachCgroup(dir string) (*Attachment, error) {
 	dir = filepath.Clean(dir)
 	return s.attach(&Attachment{session: s, split: s.splits, cgroup: dir, what: "cgroup " + dir})
 }
 
 // AttachProcess samples the threads of a process, including threads that it starts later,
-// and not its children. The process may have ended and its pid may be reused by now, so
-// compare its start time afterwards. If no thread is left, the error matches
+// but not its children. The process may have ended in the meantime and its pid may be
+// reused, so compare the start time afterwards. If no thread is left, the error matches
 // os.ErrProcessDone.
 func (s *Session) AttachProcess(pid int) (*Attachment, error) {
 	a := &Attachment{session: s, pid: pid, what: "process " + strconv.Itoa(pid)}
@@ -99,12 +99,12 @@ func (s *Session) AttachProcess(pid int) (*Attachment, error) {
 	return s.attach(a)
 }
 
-// AttachThread samples the stack at every context switch of one thread in a session that
-// samples switches. Threads that the thread starts are not sampled. After most samples on a
-// CPU the kernel stops there until More. Switches themselves are recorded by the attachment
-// of the thread's process, cgroup or host, which samples every Nth switch. SetSwitches does
-// not change the attachment. If switches are split, its samples have rings of their own,
-// too. If the thread has ended, the error matches os.ErrProcessDone.
+// AttachThread samples the stack at every context switch of one thread, in a session that
+// samples switches. Threads that the thread starts are not sampled. On each CPU, the kernel
+// stops after most samples until More is called. The attachment of the thread's process,
+// cgroup or host still records the switches and samples every Nth switch. SetSwitches has
+// no effect on AttachThread. If switches are split, its samples also have separate rings.
+// If the thread has ended, the error matches os.ErrProcessDone.
 func (s *Session) AttachThread(pid, tid, most int) (*Attachment, error) {
 	a := &Attachment{session: s, pid: pid, tid: tid, most: max(most, 1), what: "thread " + strconv.Itoa(tid)}
 	if pid <= 0 || tid <= 0 || !s.switches {
@@ -147,13 +147,13 @@ func (s *Session) start(a *Attachment) error {
 	return nil
 }
 
-// maxApart bounds the time that enable takes.
+// maxApart bounds the time that enable takes to stagger the events of the CPUs.
 const maxApart = 20 * time.Millisecond
 
-// enable enables the events of a. The events of the host's CPUs begin one after the other
-// within a period. If they fired at once, one of two programs that wait for each other on
-// two CPUs would be interrupted first, and the other would wait for it. Both would be
-// sampled too rarely.
+// enable enables the events of a. The events of the host's CPUs start staggered over one
+// period. Suppose that two programs on two CPUs wait for each other. If both events fired
+// at once, the program that is interrupted first would make the other wait, so both would
+// be sampled too rarely.
 func (a *Attachment) enable() error {
 	if a.tid > 0 {
 		return a.request(unix.PERF_EVENT_IOC_REFRESH, a.most)
@@ -172,7 +172,7 @@ func (a *Attachment) enable() error {
 	return nil
 }
 
-// More permits n more samples of AttachThread on a CPU.
+// More permits n more samples of AttachThread on one CPU.
 func (a *Attachment) More(cpu, n int) error {
 	s := a.session
 	s.mu.Lock()
@@ -228,7 +228,7 @@ func (s *Session) openEvents(a *Attachment) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	defer unix.Close(dir) // the events refer to the cgroup themselves
+	defer unix.Close(dir) // the events keep a reference to the cgroup
 	err = s.openCPUs(a, dir, unix.PERF_FLAG_PID_CGROUP)
 	switch {
 	case err == nil:
@@ -241,8 +241,9 @@ func (s *Session) openEvents(a *Attachment) error {
 	return rights.Explain(scope, what, err)
 }
 
-// openCPUs opens an event per CPU, and another one for context switches where the
-// session splits them.
+// openCPUs opens the events of an attachment on each CPU: the events of openHits if the
+// session samples tracepoints. Otherwise it opens one event for samples, and another event
+// for context switches if the session splits them.
 func (s *Session) openCPUs(a *Attachment, pid, flags int) error {
 	attr := s.sampling(s.period)
 	if s.splits {
@@ -285,8 +286,9 @@ func (s *Session) openOneThread(a *Attachment) error {
 	return nil
 }
 
-// openThreads opens an event per thread and CPU. It lists the threads until a listing has
-// no new thread. A thread that was started by an unattached thread has inherited no event.
+// openThreads opens an event per thread and CPU. A thread that an unattached thread started
+// has not inherited an event, so openThreads lists the threads again until there are no new
+// ones.
 func (s *Session) openThreads(a *Attachment) error {
 	attr := s.ofThread(s.period, !s.hostWide)
 	seen := make(map[int]struct{})
@@ -316,8 +318,8 @@ func (s *Session) openThreads(a *Attachment) error {
 	return nil
 }
 
-// openThread opens an event of a thread per CPU and directs the records to the rings of
-// outputs. A thread that has ended is no error.
+// openThread opens an event of a thread on each CPU and directs the records to the rings in
+// outputs. It returns nil if the thread has ended.
 func (s *Session) openThread(a *Attachment, attr *unix.PerfEventAttr, tid int, outputs []int) error {
 	for i, cpu := range s.CPUs() {
 		var err error
@@ -336,8 +338,8 @@ func (s *Session) openThread(a *Attachment, attr *unix.PerfEventAttr, tid int, o
 	return nil
 }
 
-// newThreads lists the threads that are not in seen, and adds them to seen. The list is
-// empty for a process that has ended.
+// newThreads returns the threads of a process that are not in seen, and adds them to seen.
+// The list is empty if the process has ended.
 func (s *Session) newThreads(pid int, seen map[int]struct{}) ([]int, error) {
 	tids, err := s.listThreads(pid)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
@@ -390,8 +392,8 @@ func (s *Session) withdraw(events []*event) {
 	s.events.Store(&known)
 }
 
-// Detach ends the sampling of a and closes its descriptors. Samples that are left in the
-// rings are still read, without an Attachment. A second Detach has no effect.
+// Detach stops sampling a and closes its descriptors. Read still returns the samples left
+// in the rings, but without an Attachment. A second Detach has no effect.
 func (a *Attachment) Detach() error {
 	a.session.mu.Lock()
 	defer a.session.mu.Unlock()
@@ -419,7 +421,7 @@ func (s *Session) closeEvents(a *Attachment) error {
 	return s.closeAll(a, events)
 }
 
-// closeAll closes events that belong or belonged to a.
+// closeAll closes current or former events of a.
 func (s *Session) closeAll(a *Attachment, events []*event) error {
 	var errs []error
 	for _, e := range events {
@@ -432,8 +434,8 @@ func (s *Session) closeAll(a *Attachment, events []*event) error {
 	return nil
 }
 
-// Pause stops all sampling, including the sampling of later attachments. Records about
-// processes continue if the session is HostWide.
+// Pause stops all sampling, including the sampling of later attachments. A HostWide session
+// still records process events, such as forks and mappings.
 func (s *Session) Pause() error {
 	return s.setPaused(true, func(a *Attachment) error { return a.request(unix.PERF_EVENT_IOC_DISABLE, 0) })
 }
@@ -455,7 +457,7 @@ func (s *Session) setPaused(paused bool, change func(*Attachment) error) error {
 	return errors.Join(errs...)
 }
 
-// request makes a request of all events of a.
+// request makes an ioctl request on all events of a.
 func (a *Attachment) request(request uint, value int) error {
 	for _, e := range a.events {
 		if err := unix.IoctlSetInt(e.fd, request, value); err != nil {
@@ -465,15 +467,15 @@ func (a *Attachment) request(request uint, value int) error {
 	return nil
 }
 
-// maxLatest bounds Session.latest, which is cleared when it is full. The next sample of a
-// thread adds the thread again, at the cost of at most one sample counted twice.
+// maxLatest bounds Session.latest, which is cleared when it is full. Clearing may cause one
+// duplicate sample per thread.
 const maxLatest = 1 << 16
 
 // acceptThread reports whether a sample of a process's event counts. A thread that was
-// started while the process was being attached may have inherited an event, for some CPUs.
-// From the next round it may also have an event of its own, for all CPUs, and threads that
-// it starts inherit both. Only the event of the latest round counts: it covers all CPUs,
-// and no thread has two events of one round.
+// started during the attachment may have inherited events for some CPUs. The next round may
+// then open events for the same thread on all CPUs, and its new threads inherit both. Only
+// the event of the latest round counts: that round covers all CPUs, and no thread has two
+// events of one round on a CPU.
 func (s *Session) acceptThread(rec *Record, e *event) bool {
 	if !s.inheritThread && rec.PID > 0 && rec.PID != e.attachment.pid {
 		s.foreign.Add(1)

@@ -16,29 +16,30 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// attributes make the struct perf_event_attr of a session's events.
+// attributes builds the struct perf_event_attr of a session's events.
 type attributes struct {
 	features
 	kernel   Kernel
 	maxStack int
-	// userStack is Options.UserStack. registers are the registers that are sampled with it.
+	// userStack is Options.UserStack. registers are the registers sampled with the stack.
 	userStack uint32
 	// prompt reports whether each sample wakes the reader.
 	prompt    bool
 	registers record.RegisterSet
-	// switches reports whether the session samples context switches. tracepoints are the
-	// tracepoints that it samples instead of time.
+	// switches reports whether the session samples context switches. tracepoints are
+	// sampled instead of time.
 	switches    bool
 	tracepoints []Tracepoint
 }
 
-// sampleType returns the fields that the records of every event carry. With one layout per
-// session, the records of a ring can be decoded for any event.
+// sampleType returns the fields that the records of every event contain. Because all events
+// of a session share one layout, a record can be decoded without knowing its event.
 func (a attributes) sampleType() uint64 {
 	t := uint64(unix.PERF_SAMPLE_IDENTIFIER | unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME |
 		unix.PERF_SAMPLE_CPU | unix.PERF_SAMPLE_CALLCHAIN)
 	if !a.switches && len(a.tracepoints) == 0 {
-		// With PERF_SAMPLE_PERIOD the kernel samples every switch or hit, for any period.
+		// With PERF_SAMPLE_PERIOD the kernel samples every switch or hit, whatever the
+		// period.
 		t |= unix.PERF_SAMPLE_PERIOD
 	}
 	if a.cgroup {
@@ -51,15 +52,15 @@ func (a attributes) attr(config, bits uint64) *unix.PerfEventAttr {
 	return sys.Attr(unix.PERF_TYPE_SOFTWARE, config, a.sampleType(), bits)
 }
 
-// recordBits request the records of processes and their mappings. Build ids are not
-// requested because they would replace device and inode.
+// recordBits request records of processes and their mappings. Build ids are not requested,
+// because they would replace device and inode.
 const recordBits = unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec | unix.PerfBitTask
 
-// anchor returns the event that a ring is mapped from. The event has no counter. With
-// records it reports every process that runs on its CPU and starts enabled, because a
-// disabled event emits no records.
+// anchor returns the event that a ring is mapped from. The event has no counter. If records
+// is true, the event reports every process that runs on its CPU. It then starts enabled,
+// because a disabled event emits no records.
 func (a attributes) anchor(watermark int, records bool) *unix.PerfEventAttr {
-	// Excluding the kernel keeps the event free of the right to sample it.
+	// Without the kernel, the event needs no right to sample the kernel.
 	bits := unix.PerfBitExcludeKernel | unix.PerfBitDisabled
 	if records {
 		bits = unix.PerfBitExcludeKernel | recordBits
@@ -69,11 +70,11 @@ func (a attributes) anchor(watermark int, records bool) *unix.PerfEventAttr {
 	return attr
 }
 
-// sampling returns the event that takes samples. It is a timer that runs while its thread
-// or CPU does and fires each period, or a counter of context switches that also reports
-// each switch. It starts disabled.
+// sampling returns the event that takes samples. The event is a timer that fires once per
+// period while its thread or CPU runs. In a session that samples context switches, it
+// instead counts context switches and reports each of them. It starts disabled.
 func (a attributes) sampling(period int64) *unix.PerfEventAttr {
-	// Without exclude_idle the idle task of each idle CPU is sampled.
+	// Without exclude_idle, the kernel would sample the idle task of each idle CPU.
 	bits := unix.PerfBitDisabled | unix.PerfBitExcludeIdle
 	switch a.kernel {
 	case KernelExcluded:
@@ -95,20 +96,20 @@ func (a attributes) sampling(period int64) *unix.PerfEventAttr {
 	return attr
 }
 
-// withStacks makes samples have stacks.
+// withStacks adds stacks to the samples.
 func (a attributes) withStacks(attr *unix.PerfEventAttr) {
 	attr.Sample_max_stack = uint16(a.maxStack)
 	if a.userStack > 0 {
-		// The stack's fields follow the fields that all records have, so that ids stay in
-		// place.
+		// The stack's fields come after the fields that all records share, so ids keep
+		// their offset.
 		attr.Sample_type |= unix.PERF_SAMPLE_REGS_USER | unix.PERF_SAMPLE_STACK_USER
 		attr.Sample_regs_user = a.registers.Mask()
 		attr.Sample_stack_user = a.userStack
 	}
 }
 
-// hits returns the event that samples a tracepoint. It starts disabled. Its records have
-// the fields of the other events' records, and more fields after them.
+// hits returns the event that samples a tracepoint. The event starts disabled. Its records
+// contain the fields of other events' records, and additional fields.
 func (a attributes) hits(t Tracepoint, period int64) *unix.PerfEventAttr {
 	attr := sys.Attr(unix.PERF_TYPE_TRACEPOINT, t.ID, a.sampleType()|unix.PERF_SAMPLE_READ|unix.PERF_SAMPLE_RAW, unix.PerfBitDisabled)
 	if a.kernel == KernelTime || t.Everywhere {
@@ -128,14 +129,14 @@ func (a attributes) hits(t Tracepoint, period int64) *unix.PerfEventAttr {
 	return attr
 }
 
-// switchRecords returns the event that records context switches without sampling. It starts
-// disabled.
+// switchRecords returns the event that records context switches but takes no samples. It
+// starts disabled.
 func (a attributes) switchRecords() *unix.PerfEventAttr {
 	return a.attr(unix.PERF_COUNT_SW_DUMMY, unix.PerfBitDisabled|unix.PerfBitExcludeKernel|unix.PerfBitContextSwitch)
 }
 
-// ofThread returns the event that samples a thread and the threads that it starts. With
-// records it also reports the mappings and children of these threads.
+// ofThread returns the event that samples a thread and the threads that it starts. If
+// records is true, the event also reports the mappings and children of these threads.
 func (a attributes) ofThread(period int64, records bool) *unix.PerfEventAttr {
 	attr := a.sampling(period)
 	attr.Bits |= unix.PerfBitInherit
@@ -155,7 +156,7 @@ type features struct {
 	// cgroup adds the cgroup to samples (Linux 5.7). It is used only if the v2 tree owns
 	// perf_event, because ids of a v1 hierarchy are useless elsewhere.
 	cgroup bool
-	// formatLost adds the number of lost samples to counts (Linux 6.0).
+	// formatLost adds the number of lost samples to event counts (Linux 6.0).
 	formatLost bool
 }
 
@@ -171,13 +172,12 @@ var (
 	inheritThread = featureTest{bits: unix.PerfBitInherit | sys.AttrInheritThread}
 	sampleCgroup  = featureTest{features: features{cgroup: true}}
 	formatLost    = featureTest{readFormat: unix.PERF_FORMAT_LOST}
-	// inheritHits makes the kernel count the hits of each thread if events are inherited
-	// (Linux 6.12).
+	// inheritHits makes the kernel count hits per thread for inherited events (Linux 6.12).
 	inheritHits = featureTest{bits: unix.PerfBitInherit | sys.AttrInheritThread, sampleType: unix.PERF_SAMPLE_READ}
 )
 
-// featureTest opens a dummy event of this process. It tries again until the answer is
-// certain, because opening may also fail for want of descriptors.
+// featureTest opens a dummy event of this process to test a feature. It repeats the test
+// until the result is certain, because opening may also fail for lack of descriptors.
 type featureTest struct {
 	features                     features
 	bits, sampleType, readFormat uint64
@@ -205,11 +205,11 @@ func (t *featureTest) supported() bool {
 	return t.works
 }
 
-// maxControllers bounds the bytes that are read of /proc/cgroups. The file has about 500.
+// maxControllers bounds the bytes read from /proc/cgroups. The file has about 500 bytes.
 const maxControllers = 64 << 10
 
-// unifiedOwnsPerfEvent reports whether perf_event is in the v2 tree, which is so unless a
-// v1 hierarchy has it. Kernels without v1 have no /proc/cgroups.
+// unifiedOwnsPerfEvent reports whether perf_event is in the v2 tree. It is there unless a
+// v1 hierarchy owns it. Kernels without v1 have no /proc/cgroups.
 func unifiedOwnsPerfEvent() bool {
 	text, err := procfs.ReadFile("/proc/cgroups", maxControllers)
 	if errors.Is(err, os.ErrNotExist) {

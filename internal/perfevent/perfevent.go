@@ -2,15 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package perfevent samples the host, cgroups and processes with the kernel's perf events.
-// It finds the rights that sampling needs, attaches events, and decodes the records and
-// merges them by time. Its packages switches and uprobe are for CPU-wide context switches
-// and for probes in programs.
+// It determines the rights for sampling, attaches events, decodes the records and merges
+// them by time. Its package switches records CPU-wide context switches. Its package uprobe
+// places probes in programs.
 //
 // A host-wide Session has two rings per CPU. The ring for samples wakes its reader rarely.
-// The ring for the records of processes (fork, exec, mmap, exit) wakes it at once, so that
-// a process of 20 ms is seen while it lives. With SplitSwitches, the context switches of
-// the host and of cgroups have a third ring, and the samples of single threads a fourth.
-// Other sessions have one ring for all records.
+// The ring for process records (fork, exec, mmap, exit) wakes it at once, so that a process
+// that lives for 20 ms is seen alive. With SplitSwitches, a third ring receives the context
+// switches of the host and of cgroups, and a fourth the samples of single threads. Other
+// sessions have one ring for all records.
 package perfevent
 
 import (
@@ -20,22 +20,22 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Rights describes what this process may sample. Each error is nil if sampling is
-// permitted. Otherwise it is a *RightsError, or the error that prevents sampling.
+// Rights describes what this process may sample. An error is nil if sampling is permitted.
+// Otherwise it is a *RightsError, or another error that prevents sampling.
 type Rights struct {
-	// Own is about own processes, their time in user mode.
+	// Own is for the time of own processes in user mode.
 	Own error
-	// HostWide is about the whole host and any cgroup.
+	// HostWide is for the whole host and any cgroup.
 	HostWide error
-	// Kernel is about time in the kernel and its stacks, within the permitted processes.
+	// Kernel is for time in the kernel and its stacks, in permitted processes.
 	Kernel error
 	// ForeignPIDNamespace reports whether this process is outside the host's pid namespace.
-	// Processes outside its own namespace are reported with pid 0.
+	// The kernel then reports processes outside this process's namespace with pid 0.
 	ForeignPIDNamespace bool
 }
 
-// KernelMode returns the highest permitted Kernel. The limit is KernelStacks if stacks is
-// true, and KernelTime otherwise.
+// KernelMode returns the highest permitted Kernel, up to KernelStacks if stacks is true,
+// else up to KernelTime.
 func (r Rights) KernelMode(stacks bool) Kernel {
 	switch {
 	case r.Kernel != nil:
@@ -47,16 +47,15 @@ func (r Rights) KernelMode(stacks bool) Kernel {
 	}
 }
 
-// ErrNotPerfCgroup is returned for a directory that is not a cgroup of the
-// hierarchy that owns perf_event.
+// ErrNotPerfCgroup is returned for a directory that is not a cgroup of the hierarchy that
+// owns perf_event.
 var ErrNotPerfCgroup = errors.New("the directory is not a cgroup of the hierarchy that owns perf_event (v2, or v1's perf_event)")
 
 // The errors of sessions, context switches and uprobes.
 type (
-	// UnsupportedError is returned where this kernel, or this operating system, lacks
-	// a feature.
+	// UnsupportedError is returned if this kernel or operating system lacks a feature.
 	UnsupportedError = rights.UnsupportedError
-	// RightsError is returned if an action is not permitted here. It matches errors.Is(err,
+	// RightsError is returned if an action is not permitted. It matches errors.Is(err,
 	// os.ErrPermission).
 	RightsError = rights.Error
 	// LimitError is returned if more descriptors are needed than permitted.

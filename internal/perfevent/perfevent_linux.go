@@ -12,9 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Probe finds the rights by opening and closing one event of each kind: no rule of
-// capabilities and sysctls holds for every kernel. The answer may change with a
-// sysctl, so it is not cached.
+// Probe finds the rights by opening and closing one event of each kind, because no rule of
+// capabilities and sysctls applies to every kernel. The result is not cached, because a
+// sysctl may change it.
 func Probe() Rights {
 	cpu := 0
 	if cpus, err := OnlineCPUs(); err == nil {
@@ -36,8 +36,8 @@ func try(sc rights.Scope, pid, cpu int, kernel Kernel) error {
 	return unix.Close(fd)
 }
 
-// ClockOffset returns what to add to a Record's Time for nanoseconds since the
-// Unix epoch. It changes when the wall clock is set, so call it again now and then.
+// ClockOffset returns the offset to add to a Record's Time to get nanoseconds since the
+// Unix epoch. The offset changes when the wall clock is set, so call ClockOffset regularly.
 func ClockOffset() int64 {
 	before := sys.Monotonic()
 	wall := time.Now().UnixNano()

@@ -8,5 +8,5 @@ package perfevent
 // Attachment needs Linux.
 type Attachment struct{}
 
-// ClockOffset returns 0: the two clocks are one where there are no perf events.
+// ClockOffset returns 0, because no records exist without perf events.
 func ClockOffset() int64 { return 0 }

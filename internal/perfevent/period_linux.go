@@ -16,11 +16,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// SetPeriod changes the CPU time between two samples, which each sample has as its
-// Period. Everything is attached anew: PERF_EVENT_IOC_PERIOD does not reach threads
-// that inherited an event, and their samples would keep the old period. An
-// attachment that is gone by now is detached. It fails in a session that samples
-// context switches.
+// SetPeriod changes the CPU time between two samples, which is Sample.Period. It reattaches
+// all attachments, because PERF_EVENT_IOC_PERIOD does not reach threads that inherited an
+// event. Their samples would keep the old period. An attachment whose process or cgroup has
+// ended is detached. SetPeriod fails in a session that samples context switches.
 func (s *Session) SetPeriod(d time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,18 +48,18 @@ func (s *Session) SetPeriod(d time.Duration) error {
 }
 
 // maxRedrawn bounds the events of a process that get a new period by ioctl. Each ioctl is a
-// system call, and an interrupt of another CPU if the thread runs there.
+// system call, and interrupts another CPU if the thread runs there.
 const maxRedrawn = 1024
 
-// SetSwitches sets the number of context switches per sampled stack, in a session that
-// samples them. The number is draw(mean) for each event until the next call. mean is the
-// average of draw. A fixed number would run in lockstep with loops and always sample the
-// same of their waits, so call this repeatedly, also with the same mean.
+// SetSwitches sets the number of context switches per sampled stack. The session must
+// sample switches. Each event uses draw(mean) until the next call, and draw must average
+// mean. A fixed number would run in lockstep with loops and always sample the same waits,
+// so call SetSwitches repeatedly, even with the same mean.
 //
-// With another mean, processes are attached anew before their old events are closed, since
-// threads that inherited an event keep its period. For a moment each of their switches is
-// recorded and sampled twice. A process that is gone by now is detached. Between two calls,
-// read all records that were written before the first call.
+// If mean changes, SetSwitches replaces the events of processes, because threads that
+// inherited an event keep its period. The old events close after the new ones open, so for
+// a moment switches are recorded and sampled twice. A process that has ended is detached.
+// Between two calls, read all records that were written before the first call.
 func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +71,7 @@ func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
 	var errs []error
 	for a := range maps.Clone(s.attachments) {
 		if a.tid > 0 {
-			continue // every switch
+			continue // AttachThread samples every switch
 		}
 		if changed && a.pid > 0 {
 			errs = append(errs, s.renew(a))
@@ -93,14 +92,14 @@ func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
 	return errors.Join(errs...)
 }
 
-// leastCopies is the number of copies of stacks that a ring of samples has to hold.
+// leastCopies is the minimum number of stack copies that a ring of samples must hold.
 const leastCopies = 32
 
-// SetUserStack changes Options.UserStack in a session that copies stacks. The old events of
-// each attachment are closed after its new ones sample, so that no time is missed. It
-// returns the bytes that are copied from now on. They are fewer than requested if a ring
-// would not hold leastCopies copies. An attachment that is gone by now is detached. An
-// attachment keeps the old size if its new events cannot be opened.
+// SetUserStack changes Options.UserStack in a session that copies stacks. It closes the old
+// events of each attachment after the new events are enabled, so that no time is missed. It
+// returns the number of bytes copied from now on, which is lower than requested if a ring
+// would not hold leastCopies copies. An attachment whose process or cgroup has ended is
+// detached. An attachment keeps the old size if its new events cannot be opened.
 func (s *Session) SetUserStack(bytes int) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,9 +118,10 @@ func (s *Session) SetUserStack(bytes int) (int, error) {
 	return bytes, errors.Join(errs...)
 }
 
-// SetPrompt makes each sample wake the reader at once, or only when a ring is a quarter
-// full (half full with copies of stacks). In a session that is not host-wide, samples in
-// time always wake the reader. As with SetUserStack, no time is missed.
+// SetPrompt sets whether each sample wakes the reader at once. Otherwise samples wake the
+// reader when a ring is a quarter full, or half full with copies of stacks. Samples of time
+// always wake the reader in a session that is not host-wide. No time is missed during the
+// change.
 func (s *Session) SetPrompt(prompt bool) error {
 	s.rings.SetPrompt(prompt)
 	s.mu.Lock()
@@ -140,7 +140,7 @@ func (s *Session) SetPrompt(prompt bool) error {
 	return errors.Join(errs...)
 }
 
-// renew replaces the events of a by new events. If these cannot be opened, a keeps the old
+// renew replaces the events of a. If the new events cannot be opened, a keeps the old
 // events with their period.
 func (s *Session) renew(a *Attachment) error {
 	old := a.events
@@ -153,7 +153,7 @@ func (s *Session) renew(a *Attachment) error {
 		}
 	}
 	if err == nil {
-		s.withdraw(a.replaced) // their records have been read since
+		s.withdraw(a.replaced) // their records have been read by now
 		a.replaced = old
 		return s.closeAll(a, old)
 	}
@@ -167,7 +167,7 @@ func (s *Session) renew(a *Attachment) error {
 	return errors.Join(err, closing)
 }
 
-// isGone reports whether err is about a process or cgroup that has ended.
+// isGone reports whether err means that a process or cgroup has ended.
 func isGone(err error) bool {
 	return errors.Is(err, os.ErrProcessDone) || errors.Is(err, os.ErrNotExist)
 }

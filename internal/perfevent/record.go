@@ -5,19 +5,18 @@ package perfevent
 
 import "github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
 
-// Record is one record of the kernel. Every Read fills it again, so its slices are valid
-// until the next Read. Copy the bytes to keep them.
+// Record is one record of the kernel. Every Read overwrites the Record, so its slices are
+// valid only until the next Read. Copy the bytes to keep them.
 type Record struct {
 	record.Record
-	// Attachment is the attachment of the event that wrote a sample, or a context switch in
-	// a session that samples switches. It is nil for other records and detached
-	// attachments. It is also nil for a sample of a switch that another session samples
-	// first: the kernel (6.18, for one) gives the sample the other event's id.
+	// Attachment is the attachment whose event wrote a sample, or a context switch in a
+	// session that samples switches. It is nil for other records and for detached
+	// attachments. It is also nil if another session sampled the same switch first: the
+	// kernel (at least 6.18) then gives the sample the other event's id.
 	Attachment *Attachment
-	// Tracepoint is the index in Options.Tracepoints of a sample's tracepoint, in a session
-	// that samples them. Hits is the number of hits that the sample represents: its own
-	// hit, and the unsampled hits before it. HitsLost is how many of the hits before were
-	// sampled and did not fit the ring.
+	// Tracepoint is the index in Options.Tracepoints of a sample's tracepoint. Hits is the
+	// number of hits that the sample represents: its own hit and the unsampled hits before
+	// it. HitsLost is the number of these earlier hits whose samples did not fit the ring.
 	Tracepoint     int
 	Hits, HitsLost uint64
 }
@@ -25,11 +24,11 @@ type Record struct {
 type (
 	// Type is the type of a Record.
 	Type = record.Type
-	// Sample is the part of a sample.
+	// Sample is the content of a TypeSample.
 	Sample = record.Sample
-	// Registers are a sample's user registers.
+	// Registers are the user-mode registers of a sample.
 	Registers = record.Registers
-	// Mmap is the part of a new mapping.
+	// Mmap is the content of a TypeMmap.
 	Mmap = record.Mmap
 )
 

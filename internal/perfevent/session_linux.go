@@ -19,36 +19,36 @@ import (
 )
 
 // Session is a set of open perf events with the rings of their CPUs. One goroutine calls
-// Wait and Read. Everything else may be called from any goroutine.
+// Wait and Read. All other methods may be called from any goroutine.
 //
 // In a host-wide session, samples and switches end Wait only when a ring is a quarter full,
 // or half full with copies of stacks. The timeout of Wait therefore bounds the age of a
-// record when it is read. SetPrompt changes it.
+// record when it is read. SetPrompt disables this batching.
 type Session struct {
 	ring.Waiter
 	attributes
 	hostWide bool
-	limit    int // of descriptors
+	limit    int // maximum number of descriptors
 
 	rings  ring.Set
 	reader *record.Reader
 	// splits is Options.SplitSwitches in a HostWide session that samples switches.
 	splits bool
-	// sampleFDs are the events of the rings that get the samples, by index in CPUs. If
-	// switches are split, switchFDs are the events of their rings, and threadFDs the events
-	// of the rings for the samples of AttachThread.
+	// sampleFDs are the events that own the rings for samples, by index in CPUs. If
+	// switches are split, switchFDs are the events that own their rings, and threadFDs the
+	// events that own the rings for the samples of AttachThread.
 	sampleFDs, switchFDs, threadFDs []int
 
-	// sampleRing is the bytes of each of the rings of samples.
+	// sampleRing is the size in bytes of each ring for samples.
 	sampleRing int
 
-	// latest is the round of the event that counts, by thread, if a thread may have several
-	// events. See acceptThread. Only the reader uses it.
+	// latest maps a thread that may have several events to the round of the event that
+	// counts. See acceptThread. Only the reader uses latest.
 	latest map[int]uint64
-	// duplicate, foreign and unsampled are counters, see Stats.
+	// duplicate, foreign and unsampled are counters for Stats.
 	duplicate, foreign, unsampled atomic.Uint64
-	// threadHits are the hits of threads that inherit events, by thread and event, at their
-	// last samples. Only the reader uses it.
+	// threadHits holds the hit count of each thread and inherited event at the thread's
+	// last sample. Only the reader uses threadHits.
 	threadHits map[int]map[uint64]uint64
 
 	// mu guards the attachments and their settings.
@@ -56,20 +56,21 @@ type Session struct {
 	period      int64
 	paused      bool
 	attachments map[*Attachment]struct{}
-	attached    int // events of all attachments
+	attached    int // number of events of all attachments
 	rounds      uint64
-	// retired are closed events. Their last samples may be unread.
+	// retired holds closed events whose last samples may be unread.
 	retired    []*event
 	anyRetired atomic.Bool
 	// listThreads lists the threads of a process. The ids are in the pid namespace of this
-	// process's own /proc, as the kernel's are. Tests start threads in between.
+	// process's own /proc, like the kernel's ids. Tests replace listThreads to start
+	// threads between two calls.
 	listThreads func(pid int) ([]int, error)
 
-	// events maps the id in a record to its event. The map is replaced, never changed.
+	// events maps the id in a record to its event. The map is replaced, never modified.
 	events atomic.Pointer[map[uint64]*event]
 }
 
-// Open maps the rings. Sampling begins with the first attachment. If Options.HostWide is
+// Open maps the rings. Sampling starts with the first attachment. If Options.HostWide is
 // not permitted, the error is a *RightsError.
 func Open(o Options) (*Session, error) {
 	cpus, err := sys.ChooseCPUs(o.CPUs)
@@ -120,7 +121,7 @@ func Open(o Options) (*Session, error) {
 	return s, nil
 }
 
-// openRings maps the rings of each CPU, as large as options and limits permit.
+// openRings maps the rings of each CPU, as large as the options and limits permit.
 func (s *Session) openRings(cpus []int, o Options) error {
 	samples, records := o.SampleRing, recordRingSize(len(cpus))
 	switch {
@@ -148,22 +149,21 @@ func (s *Session) openRings(cpus []int, o Options) error {
 	})
 }
 
-// threadShare is the factor by which the ring of AttachThread is smaller than the ring of
-// samples.
+// threadShare is the size ratio of the ring for samples to the ring of AttachThread.
 const threadShare = 4
 
 // openRingsOf maps the rings of one CPU. The ring of records wakes its reader at once. The
-// ring of samples wakes it when a quarter is full, so that the rest has room until the
-// reader runs. With copies of stacks that are sampled in time it wakes the reader when half
-// is full, since it holds a second of them.
+// ring of samples wakes the reader when it is a quarter full, so that there is room until
+// the reader runs. If a session samples time and copies stacks, the ring holds only a
+// second of samples. It then wakes the reader when it is half full.
 func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 	watermark := 1
 	if s.switches && !s.hostWide {
-		// Switches share this ring. If each interrupted its CPU to wake the reader, it
-		// would take twenty times as long.
+		// Switches share this ring. If each switch interrupted its CPU to wake the reader,
+		// a switch would take twenty times as long.
 		watermark = records / 4
 	}
-	pid := os.Getpid() // of this process, whose main thread lives as long as it does
+	pid := os.Getpid() // of this process, whose main thread lives as long as the process
 	if s.hostWide {
 		pid = sys.AllProcesses
 	}
@@ -203,10 +203,10 @@ func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 		}
 		r.Kinds = ring.Samples
 		if s.switches {
-			r.Kinds |= ring.Switches // of processes; of cgroups and the host where they are not split
+			r.Kinds |= ring.Switches // of processes, and of cgroups and the host if not split
 		}
 	}
-	// The rings of a CPU that went offline are closed, and its index is used again.
+	// If a CPU went offline, its rings are closed and its index is reused.
 	s.sampleFDs = append(s.sampleFDs[:len(s.CPUs())], r.FD)
 	s.sampleRing = records
 	if s.hostWide {
@@ -234,9 +234,9 @@ func (s *Session) openRing(pid, cpu int, anchor *unix.PerfEventAttr, size int) (
 // used returns the number of open descriptors.
 func (s *Session) used() int { return s.rings.Len() + s.attached }
 
-// Read fills rec with the next record of a round, all rings merged by time. It returns
-// false at the end of the round, or when the session is closed. Call Wait, then read again.
-// Read does not allocate.
+// Read fills rec with the next record of a round. It merges all rings by time. It returns
+// false at the end of the round, or if the session is closed. Call Wait before the next
+// round. Read does not allocate.
 func (s *Session) Read(rec *Record) bool {
 	s.rings.Reading.Lock()
 	defer s.rings.Reading.Unlock()
@@ -264,7 +264,7 @@ func (s *Session) accept(rec *Record) bool {
 	case TypeSample, TypeSwitch:
 		e := (*s.events.Load())[rec.ID]
 		if e == nil {
-			return true // of an attachment detached since
+			return true // the attachment was detached
 		}
 		rec.Attachment = e.attachment
 		if len(s.tracepoints) > 0 {
@@ -296,7 +296,7 @@ func (s *Session) Stats() Stats {
 	}
 }
 
-// Close detaches everything and unmaps the rings. It ends the Wait under way. A second
+// Close detaches all attachments and unmaps the rings. It ends a current Wait. A second
 // Close has no effect.
 func (s *Session) Close() error {
 	return s.rings.Close(s.DetachAll)

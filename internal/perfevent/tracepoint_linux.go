@@ -20,18 +20,18 @@ type hits struct {
 	atSample, lostAtSample uint64
 	// sampled is the number of hits that the event's samples represent.
 	sampled atomic.Uint64
-	// drawn is the time at which the number of hits per sample was last set. It is 0 once a
-	// later sample was seen. The kernel samples the very next hit, which too often follows
-	// a pause, such as the first hit of a loop. This sample is left out, and the sample
-	// after it represents it.
+	// drawn is the time when the number of hits per sample was last set. It is 0 once a
+	// later sample was seen. The kernel samples the very next hit, which is biased toward
+	// hits that follow a pause, such as the first hit of a loop. This sample is dropped,
+	// and the next sample also represents its hits.
 	drawn atomic.Int64
-	// final is the number of hits when the event was closed, at the time closed.
+	// final is the number of hits when the event was closed. closed is the time of closing.
 	final  uint64
 	closed int64
 }
 
 // CountsHitsOfThreads reports whether the kernel counts the hits of threads that inherit
-// events (Linux 6.12). If it does not, a session that samples tracepoints cannot attach a
+// events (Linux 6.12). Otherwise, a session that samples tracepoints cannot attach to a
 // process.
 func CountsHitsOfThreads() bool { return inheritHits.supported() }
 
@@ -56,8 +56,8 @@ func (s *Session) Attachments() (all []*Attachment) {
 	return all
 }
 
-// openHits opens the events of a on a CPU, one for each tracepoint. With inherit, the
-// threads that a thread starts inherit its events.
+// openHits opens the events of a on one CPU, one event per tracepoint. If inherit is true,
+// threads inherit the events of the thread that starts them.
 func (s *Session) openHits(a *Attachment, pid, cpu, output, flags int, inherit bool) error {
 	if a.periods == nil {
 		a.periods = make([]int, len(s.tracepoints))
@@ -92,13 +92,13 @@ func (s *Session) openHits(a *Attachment, pid, cpu, output, flags int, inherit b
 	return nil
 }
 
-// SetHits sets the number of hits per sample of the tracepoints of an attachment, by index.
-// 0 leaves a number unchanged. The number is draw(mean) for each event until the next call,
-// and mean is the average of draw. A fixed number would run in lockstep with loops, so call
-// this repeatedly, also with the same mean. Record.Hits is right for any numbers.
+// SetHits sets the number of hits per sample of an attachment's tracepoints, by index. 0
+// leaves a number unchanged. Each event uses draw(mean) until the next call, and draw must
+// average mean. A fixed number would run in lockstep with loops, so call SetHits
+// repeatedly, even with the same mean. Record.Hits is correct for any numbers.
 //
-// With another mean, processes are attached anew, since threads that inherited an event
-// keep its period. A process that is gone by now is detached.
+// If a mean changes, SetHits replaces the events of a process, because threads that
+// inherited an event keep its period. A process that has ended is detached.
 func (s *Session) SetHits(a *Attachment, means []int, draw func(mean int) int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,8 +135,8 @@ func (s *Session) SetHits(a *Attachment, means []int, draw func(mean int) int) e
 	return nil
 }
 
-// renewHits replaces the events of a process. The new events are enabled once the old
-// events are disabled, so that no hit is sampled twice. If the new events cannot be opened,
+// renewHits replaces the events of a process. The old events are disabled before the new
+// events are enabled, so that no hit is sampled twice. If the new events cannot be opened,
 // a keeps the old events.
 func (s *Session) renewHits(a *Attachment) error {
 	old := a.events
@@ -160,7 +160,7 @@ func (s *Session) renewHits(a *Attachment) error {
 	return err
 }
 
-// retire closes the events of a. The reader knows the events until it has read all of their
+// retire closes the events of a. The reader keeps the events until it has read all of their
 // records.
 func (s *Session) retire(a *Attachment) error {
 	errs := []error{a.request(unix.PERF_EVENT_IOC_DISABLE, 0)}
@@ -178,9 +178,9 @@ func (s *Session) retire(a *Attachment) error {
 	return errors.Join(append(errs, s.closeEvents(a))...)
 }
 
-// forgetRetired forgets the retired events that have no unread samples. Hits that no sample
-// represents are added to the next sample if the events were replaced. Otherwise they are
-// counted. The reader calls forgetRetired at the end of a round.
+// forgetRetired forgets the retired events that have no unread samples. If an event was
+// replaced, its hits that no sample represents are added to the next sample. Otherwise they
+// are counted as unsampled. The reader calls forgetRetired at the end of a round.
 func (s *Session) forgetRetired() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,8 +207,8 @@ func (s *Session) forgetRetired() {
 	s.withdraw(read)
 }
 
-// DetachAll detaches everything. Read then returns the records that are left. At the end
-// Stats has the hits that no sample represents.
+// DetachAll detaches all attachments. Read then returns the remaining records. Afterwards,
+// Stats includes the hits that no sample represents.
 func (s *Session) DetachAll() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,14 +219,14 @@ func (s *Session) DetachAll() error {
 	return errors.Join(errs...)
 }
 
-// leftOut reports whether a sample is the first after SetHits.
+// leftOut reports whether a sample is the first sample after SetHits.
 func (e *event) leftOut(rec *Record) bool {
 	drawn := e.hits.drawn.Load()
 	return drawn != 0 && rec.Time >= drawn && e.hits.drawn.CompareAndSwap(drawn, 0)
 }
 
-// hitsSince returns the number of hits of a sample's event since the sample before it. lost
-// is how many of these hits were sampled and lost.
+// hitsSince returns the number of hits of a sample's event since the event's previous
+// sample. lost is the number of these hits whose samples were lost.
 func (s *Session) hitsSince(rec *Record, e *event) (hits, lost uint64) {
 	at, before := rec.Sample.Hits, e.hits.atSample
 	if e.attachment.pid > 0 {
@@ -246,7 +246,7 @@ func (s *Session) hitsSince(rec *Record, e *event) (hits, lost uint64) {
 		lost = rec.Sample.HitsLost - e.hits.lostAtSample
 		e.hits.atSample, e.hits.lostAtSample = at, rec.Sample.HitsLost
 	}
-	if at < before { // of another thread of this id, whose start was not seen
+	if at < before { // another thread reused this id unnoticed
 		before = 0
 	}
 	hits = max(at-before, 1)

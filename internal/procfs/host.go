@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// Tick is the unit of times in /proc, 1/USER_HZ. USER_HZ is 100 on every
-// architecture of Linux that Go runs on.
+// Tick is the unit of times in /proc: 1/USER_HZ. USER_HZ is 100 on every Linux architecture
+// that Go supports.
 const Tick = 10 * time.Millisecond
 
-// maxTicks bounds start times, so that no duration of so many ticks overflows. It is 174
-// years.
+// maxTicks bounds start times to 174 years, so that their conversion to a duration does not
+// overflow.
 const maxTicks = 1 << 39
 
 // BootTime returns when the host booted, by the current wall clock and rounded to a tick.
-// It is zero if unknown. btime in /proc/stat is the same in whole seconds, so start times
-// of programs that use it are up to a second earlier.
+// It is zero if unknown. Programs that use btime of /proc/stat show start times up to a
+// second earlier, because btime is in whole seconds.
 func BootTime() time.Time {
 	best, least := time.Time{}, time.Duration(-1)
-	for range 3 { // the least disturbed of three readings
+	for range 3 { // use the least disturbed of three readings
 		before := sinceBoot()
 		now := time.Now()
 		took := sinceBoot() - before
@@ -37,7 +37,7 @@ func BootTime() time.Time {
 	return best.Round(0).UTC().Round(Tick)
 }
 
-// TimeOf returns the time that is ticks after boot. It is zero if boot is zero.
+// TimeOf returns the time that is ticks after boot. It returns zero if boot is zero.
 func TimeOf(boot time.Time, ticks uint64) time.Time {
 	if boot.IsZero() {
 		return boot
@@ -48,9 +48,9 @@ func TimeOf(boot time.Time, ticks uint64) time.Time {
 // Now returns the clock ticks since the host booted.
 func Now() uint64 { return uint64(sinceBoot() / Tick) }
 
-// CPUTicks are the times of all CPUs together, in clock ticks, as the first line
-// of /proc/stat has them: user, nice, system, idle, iowait, irq, softirq and
-// steal. Guest time is within user and nice.
+// CPUTicks are the summed times of all CPUs in clock ticks, in the order of the first line
+// of /proc/stat: user, nice, system, idle, iowait, irq, softirq and steal. user and nice
+// include guest time.
 type CPUTicks [8]uint64
 
 const (
@@ -60,8 +60,8 @@ const (
 	iowaitTicks = 4
 )
 
-// ParseCPUTicks reads the first line of /proc/stat without allocating. The rest of the file
-// may be cut off.
+// ParseCPUTicks parses the first line of /proc/stat without allocating. The rest of the
+// file may be missing.
 func ParseCPUTicks(b []byte) (t CPUTicks, err error) {
 	line, _, ok := bytes.Cut(b, []byte("\n"))
 	line, isCPU := bytes.CutPrefix(line, []byte("cpu "))
@@ -85,8 +85,8 @@ func ParseCPUTicks(b []byte) (t CPUTicks, err error) {
 }
 
 // Since returns the busy ticks and all ticks since an earlier reading. ok is false if the
-// counters began anew. The kernel lets the time of an idle CPU run backwards a little, so
-// each counter is compared on its own.
+// counters were reset. The kernel lets the counters of an idle CPU run backwards a little,
+// so Since compares each counter separately.
 func (t CPUTicks) Since(before CPUTicks) (busy, total uint64, ok bool) {
 	if t[userTicks] < before[userTicks] || t[systemTicks] < before[systemTicks] {
 		return 0, 0, false
@@ -104,9 +104,9 @@ func (t CPUTicks) Since(before CPUTicks) (busy, total uint64, ok bool) {
 	return busy, total, true
 }
 
-// ParseCPUs calls visit with the first and last CPU of each range of a list as the kernel
-// writes it: "0-3,8,10-11", in ascending order. It returns false for any other text, and
-// does not allocate. An empty list has no range.
+// ParseCPUs calls visit with the first and last CPU of each range in a list of the kernel,
+// such as "0-3,8,10-11". It returns false if the list is malformed or not in ascending
+// order. An empty list is valid. ParseCPUs does not allocate.
 func ParseCPUs(list []byte, visit func(first, last int)) bool {
 	list = bytes.TrimRight(list, " \n")
 	if len(list) == 0 {
@@ -132,9 +132,8 @@ func ParseCPUs(list []byte, visit func(first, last int)) bool {
 	return true
 }
 
-// ParseLoadavg returns the first figure of /proc/loadavg, the average number of
-// threads that ran, could have run or were in uninterruptible sleep during the
-// last minute.
+// ParseLoadavg returns the first number of /proc/loadavg. It is the average number of
+// threads that were running, runnable or in uninterruptible sleep during the last minute.
 func ParseLoadavg(b []byte) (float64, error) {
 	first, _, ok := bytes.Cut(b, []byte(" "))
 	load, err := strconv.ParseFloat(string(first), 64)
@@ -144,8 +143,7 @@ func ParseLoadavg(b []byte) (float64, error) {
 	return load, nil
 }
 
-// Sysctl returns a setting of the kernel that is one number, by its path below
-// /proc/sys.
+// Sysctl returns a numeric kernel setting. path is relative to /proc/sys.
 func Sysctl(path string) (int, error) {
 	b, err := ReadFile(At("").Path("sys", path), 64)
 	if err != nil {

@@ -8,23 +8,23 @@ import (
 	"strconv"
 )
 
-// MaxMaps bounds the bytes that are read of a maps file, some 80,000 mappings. The kernel
-// allows 65530 mappings to a process unless vm.max_map_count is set.
+// MaxMaps bounds the bytes read from a maps file. It allows about 80,000 mappings. A
+// process may have 65530 mappings unless vm.max_map_count is set.
 const MaxMaps = 8 << 20
 
 // A Mapping is one line of /proc/PID/maps.
 type Mapping struct {
-	Start, Limit uint64 // addresses; Limit is the first one behind it
+	Start, Limit uint64 // addresses; Limit is the first address after the mapping
 	Offset       uint64 // in the file, in bytes
 	Major, Minor uint32 // of the file's device
 	Inode        uint64
 	// Path is the file's path as the process sees it, or a name in brackets. It is empty
-	// for anonymous memory. It is a slice of the parsed line and may hold any byte.
+	// for anonymous memory. Path aliases the parsed line and may contain any byte.
 	Path []byte
 }
 
-// ParseExecutable reads one line of a maps file without allocating. It returns
-// false for a line that is malformed or not of an executable mapping.
+// ParseExecutable parses one line of a maps file without allocating. It returns false if
+// the line is malformed or the mapping is not executable.
 func ParseExecutable(line []byte) (m Mapping, ok bool) {
 	line = bytes.TrimSuffix(line, []byte{'\n'})
 	bounds, line, _ := bytes.Cut(line, []byte{' '})

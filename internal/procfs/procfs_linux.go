@@ -14,53 +14,52 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot reads the clock of start times in /proc/PID/stat, which runs while the
-// host is suspended too.
+// sinceBoot reads the clock of the start times in /proc/PID/stat. This clock also runs
+// while the host is suspended.
 func sinceBoot() time.Duration {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
-		return 0 // no kernel that has perf events lacks it
+		return 0 // every kernel with perf events has this clock
 	}
 	return time.Duration(ts.Nano())
 }
 
-// OpenFileLimit returns the most files that this process may have open, its soft
-// RLIMIT_NOFILE, and at most 1<<30.
+// OpenFileLimit returns how many files this process may have open: its soft RLIMIT_NOFILE,
+// at most 1<<30.
 func OpenFileLimit() int {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {
-		return 1024 // the usual one; this does not fail
+		return 1024 // the usual limit; Getrlimit does not fail in practice
 	}
 	return int(min(r.Cur, 1<<30))
 }
 
 // OpenPath opens the file of an O_PATH descriptor of this process for reading. The
-// descriptor stays open. Check first that it is a regular file, because opening a device or
-// a FIFO has side effects. name is for the file's errors.
+// descriptor stays open. First check that the file is a regular file, because opening a
+// device or FIFO has side effects. name is the path in errors.
 func OpenPath(fd int, name string) (*os.File, error) {
 	file, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}
-	// The file is opened without waiting for the end of another process's lease. In
-	// non-blocking mode it would also be read through the poller, which polls file systems
-	// of FUSE, and Close would wait for reads.
+	// O_NONBLOCK keeps open from waiting for another process's lease. It would also make
+	// reads use the poller, which polls FUSE file systems, and Close would wait for reads.
 	_ = unix.SetNonblock(file, false)
 	return os.NewFile(uintptr(file), name), nil
 }
 
-// OpenRoot opens the root directory of a process, as an O_PATH descriptor. If want is
-// not 0, it must be that directory ([FS.Root]).
+// OpenRoot opens the root directory of a process as an O_PATH descriptor. If want is not 0,
+// the directory must be the one that [FS.Root] identified as want.
 func (fs FS) OpenRoot(pid int, want uint64) (fd int, err error) {
 	path := fs.File(pid, "root")
 	fd, err = unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil || want == 0 {
 		return fd, err
 	}
-	// A process may go back to an earlier directory, but not to an earlier mount
-	// namespace without a right there: the namespace is read after the directory.
+	// The namespace is read after the directory. A process may return to an earlier
+	// directory, but needs privileges to return to an earlier mount namespace.
 	if is, err := fs.rootNamedBy(pid, "/proc/self/fd/"+strconv.Itoa(fd)); err != nil || is != want {
-		_ = unix.Close(fd) // O_PATH: nothing to lose
+		_ = unix.Close(fd) // closing an O_PATH descriptor cannot lose data
 		return -1, fmt.Errorf("%s: %w", path, errOtherRoot)
 	}
 	return fd, nil
@@ -68,14 +67,13 @@ func (fs FS) OpenRoot(pid int, want uint64) (fd int, err error) {
 
 var errOtherRoot = errors.New("the process has another root directory by now")
 
-// Namespace returns the namespace of a kind ("net", "user", …) that a process is in.
+// Namespace returns a process's namespace of a kind ("net", "user", …).
 func (fs FS) Namespace(pid int, kind string) (Namespace, error) {
 	return namespaceAt(fs.File(pid, "ns/"+kind))
 }
 
-// ThreadNamespace returns the namespace of a kind that the calling thread is in. It is the
-// namespace of this process, unless the goroutine has locked a thread and entered another
-// one.
+// ThreadNamespace returns the calling thread's namespace of a kind. It is the namespace of
+// this process, unless the goroutine has locked its thread and entered another namespace.
 func ThreadNamespace(kind string) (Namespace, error) {
 	return namespaceAt(At("").Path("thread-self/ns", kind))
 }
@@ -88,7 +86,7 @@ func namespaceAt(path string) (Namespace, error) {
 	return Namespace{st.Dev, st.Ino}, nil
 }
 
-// OpenNamespace opens the namespace of a kind that a process is in.
+// OpenNamespace opens a process's namespace of a kind.
 func (fs FS) OpenNamespace(pid int, kind string) (*os.File, Namespace, error) {
 	f, err := os.Open(fs.File(pid, "ns/"+kind))
 	if err != nil {
@@ -102,8 +100,9 @@ func (fs FS) OpenNamespace(pid int, kind string) (*os.File, Namespace, error) {
 	return f, Namespace{st.Dev, st.Ino}, nil
 }
 
-// AddSockets adds the inodes of the sockets that a process has open. It reports false if
-// it stopped early: at the deadline, or when there were limit inodes or more.
+// AddSockets adds the inodes of a process's open sockets. It returns false if the list is
+// incomplete: the directory was not readable, the deadline has passed, or inodes has limit
+// or more entries.
 func (fs FS) AddSockets(inodes map[uint32]bool, pid, limit int, deadline time.Time) (whole bool) {
 	d, err := os.Open(fs.File(pid, "fd"))
 	if err != nil {
@@ -131,7 +130,7 @@ func (fs FS) AddSockets(inodes map[uint32]bool, pid, limit int, deadline time.Ti
 	}
 }
 
-// socketInode parses a link such as socket:[123].
+// socketInode parses a link target such as socket:[123].
 func socketInode(link string) (uint32, bool) {
 	rest, ok := strings.CutPrefix(link, "socket:[")
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Without a procfs these functions are never called.
+// These functions are never called without a procfs.
 
 func sinceBoot() time.Duration { return 0 }
 
@@ -31,5 +31,5 @@ func (FS) OpenNamespace(int, string) (*os.File, Namespace, error) {
 	return nil, Namespace{}, errNotLinux
 }
 
-// AddSockets reports false: it needs Linux.
+// AddSockets returns false: it needs Linux.
 func (FS) AddSockets(map[uint32]bool, int, int, time.Time) (whole bool) { return false }

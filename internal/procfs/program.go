@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// Executable returns the path of the program that a process runs, as the process
-// sees it; the kernel writes at most a page. A kernel thread has none. Some runtimes of
-// containers run a file that is mounted by itself. The kernel reports / for such a file,
-// which names no program, so the path is empty then.
+// Executable returns the path of the program that a process runs, as the process sees it.
+// The kernel writes at most one page. The path is empty for a kernel thread. Some container
+// runtimes execute a file that is itself a mount. The kernel reports / for such a file, and
+// Executable returns an empty path.
 func (fs FS) Executable(pid int) (string, error) {
 	path, err := os.Readlink(fs.File(pid, "exe"))
 	if path == "/" {
@@ -24,13 +24,13 @@ func (fs FS) Executable(pid int) (string, error) {
 	return strings.TrimSuffix(path, " (deleted)"), err
 }
 
-// Root identifies the root directory of a process: its mount namespace and the
-// directory's path there. It is never 0. Unlike stat, it asks no file system, which
-// might not answer.
+// Root identifies the root directory of a process by its mount namespace and the
+// directory's path there. It is never 0. Unlike stat, Root does not access the file system,
+// which might hang.
 func (fs FS) Root(pid int) (uint64, error) { return fs.rootNamedBy(pid, fs.File(pid, "root")) }
 
-// rootNamedBy returns [FS.Root] of a process if its root is the directory that a
-// link of the kernel's leads to.
+// rootNamedBy returns [FS.Root] of a process as if its root were the target of a kernel
+// link.
 func (fs FS) rootNamedBy(pid int, link string) (uint64, error) {
 	dir, err := os.Readlink(link)
 	if err != nil {
@@ -40,16 +40,16 @@ func (fs FS) rootNamedBy(pid int, link string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The process chooses the directory's name, so it must not be able to find two
-	// with one sum.
+	// The process chooses the directory's name, so it must not be able to find two names
+	// with the same hash.
 	sum := sha256.Sum256([]byte(namespace + "\x00" + dir))
 	return max(1, binary.NativeEndian.Uint64(sum[:])), nil
 }
 
-// maxAuxv is the most that is read of an auxv file, in bytes; it has some 350.
+// maxAuxv bounds the bytes read from an auxv file. The file has about 350 bytes.
 const maxAuxv = 16 << 10
 
-// EntryPoint returns the address at which a process's program started, AT_ENTRY in
+// EntryPoint returns the address at which a process's program started: AT_ENTRY in
 // /proc/PID/auxv.
 func (fs FS) EntryPoint(pid int) (uint64, error) {
 	path := fs.File(pid, "auxv")
@@ -88,12 +88,11 @@ func (fs FS) ReadMemory(pid int, b []byte, address uint64) error {
 	return err
 }
 
-// MaxEnviron is the most that is read of an environ file, in bytes; the kernel's
-// usual bound is 2 MiB.
+// MaxEnviron bounds the bytes read from an environ file. The kernel's usual limit is 2 MiB.
 const MaxEnviron = 128 << 10
 
-// Getenv returns the value of a variable in the content of /proc/PID/environ. Of
-// one that is set twice the first counts, as for getenv(3).
+// Getenv returns the value of a variable in the content of /proc/PID/environ. If a variable
+// is set twice, the first value counts, as for getenv(3).
 func Getenv(environ []byte, name string) (value []byte, ok bool) {
 	for len(environ) > 0 {
 		var variable []byte

@@ -11,18 +11,18 @@ import (
 )
 
 var (
-	// ErrTooLarge is for a file that has more than may be read of it.
+	// ErrTooLarge is returned for a file that exceeds the limit of the read.
 	ErrTooLarge = errors.New("file too large")
-	// ErrMalformed is for content that the kernel does not write to such a file.
+	// ErrMalformed is returned for content that the kernel does not write to such a file.
 	ErrMalformed = errors.New("malformed content")
 )
 
-// ReadFile reads a file of at most limit bytes. Of a longer one it returns the
+// ReadFile reads a file of at most limit bytes. If the file is longer, ReadFile returns its
 // first limit bytes and [ErrTooLarge].
 func ReadFile(path string, limit int) ([]byte, error) { return AppendFile(nil, path, limit) }
 
-// AppendFile is [ReadFile] into the memory behind buf, which grows as needed: it
-// returns buf[:0] with the content appended, even if it fails.
+// AppendFile is [ReadFile] into the memory of buf, which grows as needed. It discards the
+// content of buf. It returns the buffer even on an error, so that the caller can reuse it.
 func AppendFile(buf []byte, path string, limit int) ([]byte, error) {
 	buf = buf[:0]
 	f, err := os.Open(path)

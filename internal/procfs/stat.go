@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// MaxStat bounds the bytes that are read of a stat file. Stat files have some 300 bytes.
+// MaxStat bounds the bytes read from a stat file. A stat file has about 300 bytes.
 const MaxStat = 4 << 10
 
-// A Stat is the used part of /proc/PID/stat, or of a thread's stat file. proc_pid_stat(5)
-// describes the whole file. Times are in clock ticks.
+// A Stat holds the fields of /proc/PID/stat, or of a thread's stat file, that callers need.
+// See proc_pid_stat(5). Times are in clock ticks.
 type Stat struct {
-	// Comm is the name of the main thread, a slice of the parsed file. It may hold any byte
-	// but zero. The kernel writes at most 64 bytes.
+	// Comm is the name of the main thread. It aliases the parsed file, and may contain any
+	// byte except zero. The kernel writes at most 64 bytes.
 	Comm         []byte
 	PPID         int
 	Kernel       bool   // a kernel thread
@@ -35,16 +35,16 @@ func (fs FS) ThreadStat(pid, tid int) (Stat, error) {
 	return parseFile(fs.File(pid, "task/"+strconv.Itoa(tid)+"/stat"), MaxStat, ParseStat)
 }
 
-// ParseStat reads the content of a stat file without allocating. The second
-// field, the name in parentheses, may hold parentheses and lines, so its end is
-// the last parenthesis.
+// ParseStat parses the content of a stat file without allocating. The second field, the
+// name in parentheses, may contain parentheses and newlines. The last parenthesis therefore
+// ends the name.
 func ParseStat(b []byte) (s Stat, err error) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {
 		return Stat{}, ErrMalformed
 	}
 	s.Comm = b[open+1 : end]
-	// The fields' numbers in proc_pid_stat(5). The first field after the name is 3.
+	// The numbers of the fields in proc_pid_stat(5). The first field after the name is 3.
 	const ppid, flags, user, system, threads, start, code = 4, 9, 14, 15, 20, 22, 26
 	const exiting, kthread = 0x4, 0x00200000 // PF_EXITING and PF_KTHREAD of the kernel's sched.h
 	var at [start + 1]uint64
@@ -57,9 +57,9 @@ fields:
 				return Stat{}, ErrMalformed
 			}
 		case code:
-			// The kernel sets the address of the code after it has copied the environment.
-			// It shows 1 to readers without the right to see the address. Kernel threads
-			// have no such address.
+			// The kernel sets the code address after it has copied the environment. It
+			// shows 1 to readers without the right to see the address. Kernel threads have
+			// no code address.
 			starting = string(f) == "0"
 			break fields
 		}
@@ -74,8 +74,8 @@ fields:
 	return s, nil
 }
 
-// ParseStatm returns the second field of /proc/PID/statm, the pages of the
-// process that are in RAM. It does not allocate.
+// ParseStatm returns the second field of /proc/PID/statm: the number of the process's pages
+// in RAM. It does not allocate.
 func ParseStatm(b []byte) (resident uint64, err error) {
 	_, b, _ = bytes.Cut(b, []byte(" "))
 	second, _, ok := bytes.Cut(b, []byte(" "))
@@ -86,8 +86,8 @@ func ParseStatm(b []byte) (resident uint64, err error) {
 	return pages, nil
 }
 
-// ParseSchedstat returns the first field of /proc/PID/task/TID/schedstat, the
-// time that the thread was on a CPU. It does not allocate.
+// ParseSchedstat returns the first field of /proc/PID/task/TID/schedstat: the time that the
+// thread spent on a CPU. It does not allocate.
 func ParseSchedstat(b []byte) (onCPU time.Duration, err error) {
 	first, _, ok := bytes.Cut(b, []byte(" "))
 	ns, err := strconv.ParseUint(string(first), 10, 63)

@@ -8,22 +8,21 @@ import (
 	"strconv"
 )
 
-// MaxStatus is the most that is read of a status file, in bytes. It has some 1500,
-// and 11 for each of at most 65536 groups of its user.
+// MaxStatus bounds the bytes read from a status file. A status file has about 1500 bytes,
+// and 11 bytes more for each of its user's groups, of which there are at most 65536.
 const MaxStatus = 1 << 20
 
-// A Status is the part of /proc/PID/status, or of a thread's, that is used here.
+// A Status holds the fields of /proc/PID/status, or of a thread's status file, that callers
+// need.
 type Status struct {
 	State byte // R, S, D, Z, …
-	// PID is the process's own in the innermost pid namespace that it is in.
+	// PID is the process's id in the innermost pid namespace that contains the process.
 	PID int
-	// UIDs are its real, effective, saved and file system user ids.
+	// UIDs are the real, effective, saved and file system user ids.
 	UIDs [4]uint32
-	// Capabilities are the effective ones, one bit for each number of
-	// linux/capability.h.
+	// Capabilities is the effective set. Each bit is a number of linux/capability.h.
 	Capabilities uint64
-	// Switches is the number of times that the thread left its CPU, voluntarily or
-	// not.
+	// Switches is the number of times that the thread left its CPU, voluntarily or not.
 	Switches uint64
 }
 

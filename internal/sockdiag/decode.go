@@ -36,7 +36,7 @@ const (
 
 var errMalformed = errors.New("malformed netlink message")
 
-// request returns the message that asks for all sockets of a family and protocol.
+// request returns a message that requests all sockets of a family and protocol.
 func request(family byte, p Protocol) netlink.Message {
 	b := make([]byte, requestSize)
 	b[0], b[1] = family, byte(p)
@@ -44,14 +44,14 @@ func request(family byte, p Protocol) netlink.Message {
 	if p == TCP {
 		b[2] = 1 << (extInfo - 1)
 	} else {
-		states = 1 << Established // others have no peer
+		states = 1 << Established // UDP sockets in other states have no peer
 	}
 	binary.NativeEndian.PutUint32(b[4:], states)
 	return netlink.Message{Header: netlink.Header{Type: typeFamily, Flags: netlink.Request | netlink.Dump}, Data: b}
 }
 
-// decode reads one socket. p is its protocol if the message has none. ok is false if the
-// socket is neither TCP nor UDP.
+// decode decodes one socket. p is the protocol to assume if the message does not contain
+// it. ok is false if the socket is neither TCP nor UDP.
 func (s *Socket) decode(b []byte, p Protocol) (ok bool, err error) {
 	if len(b) < socketSize {
 		return false, errMalformed
@@ -77,7 +77,7 @@ func (s *Socket) decode(b []byte, p Protocol) (ok bool, err error) {
 		return false, fmt.Errorf("%w: %w", errMalformed, err)
 	}
 	for attributes.Next() {
-		attributes.Do(func(value []byte) error { // without copying it
+		attributes.Do(func(value []byte) error { // without copying the value
 			switch kind := attributes.Type(); {
 			case kind == attrInfo:
 				s.TCP, s.HasTCP = decodeTCP(value)
@@ -95,14 +95,14 @@ func (s *Socket) decode(b []byte, p Protocol) (ok bool, err error) {
 	return s.Protocol == TCP || s.Protocol == UDP, nil
 }
 
-// decodeTCP reads a struct tcp_info, which grows with the kernel.
+// decodeTCP decodes a struct tcp_info. Newer kernels append fields to it.
 func decodeTCP(b []byte) (t TCPInfo, ok bool) {
 	if len(b) < leastInfo {
 		return t, false
 	}
 	e := binary.NativeEndian
 	micros := func(at int) time.Duration { return time.Duration(e.Uint32(b[at:])) * time.Microsecond }
-	long := func(at int) time.Duration { // at most 2^63 ns, so that adding some of them is safe
+	long := func(at int) time.Duration { // capped at 2^50 µs to avoid an overflow
 		return time.Duration(min(e.Uint64(b[at:]), 1<<50)) * time.Microsecond
 	}
 	t = TCPInfo{
@@ -112,7 +112,7 @@ func decodeTCP(b []byte) (t TCPInfo, ok bool) {
 		LastAck: time.Duration(e.Uint32(b[56:])) * time.Millisecond,
 		Busy:    long(168), ReceiverWindow: long(176), SendBuf: long(184),
 	}
-	if len(b) >= sentInfo { // bytes_acked, above, lacks what is on its way
+	if len(b) >= sentInfo { // bytes_acked, used above, lacks unacknowledged bytes
 		if sent, again := e.Uint64(b[200:]), e.Uint64(b[208:]); sent >= again {
 			t.Sent = sent - again
 		}

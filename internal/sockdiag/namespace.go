@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// recvSize is the buffer of one read: the kernel fills at most 32 KiB at once.
+	// recvSize is the buffer size of one read. The kernel fills at most 32 KiB at once.
 	recvSize = 64 << 10
 
 	// closedBuffer is the size of the socket buffer for closed connections. The kernel
-	// doubles it, so there is room for some 1,600 connections.
+	// doubles the size, so there is room for about 1,600 connections.
 	closedBuffer = 1 << 20
 
-	// arrived is the time to read a message that has arrived.
+	// arrived is the time allowed for reading a message that has already arrived.
 	arrived = time.Millisecond / 5
 )
 
-// A Namespace is a network namespace with readable sockets. It belongs to one goroutine.
+// A Namespace reads the sockets of one network namespace. It belongs to one goroutine.
 type Namespace struct {
-	file   *os.File      // nil: the caller's own
-	dump   *netlink.Conn // of dumps; nil: it was closed
-	closed *netlink.Conn // of closed connections; nil: the kernel does not report them
+	file   *os.File      // nil for the caller's own namespace
+	dump   *netlink.Conn // for dumps; nil after an incomplete dump
+	closed *netlink.Conn // for closed connections; nil if the kernel does not report them
 }
 
 // Open opens the caller's own namespace.
 func Open() (*Namespace, error) { return open(nil) }
 
 // OpenFile opens the namespace of a file such as /proc/PID/ns/net. It needs CAP_SYS_ADMIN.
-// The file belongs to the Namespace, even after an error.
+// The Namespace takes over the file, even on an error.
 func OpenFile(file *os.File) (*Namespace, error) { return open(file) }
 
 func open(file *os.File) (*Namespace, error) {
@@ -46,7 +46,7 @@ func open(file *os.File) (*Namespace, error) {
 		n.Close()
 		return nil, err
 	}
-	// The kernel reports closed connections from Linux 4.2 on.
+	// The kernel reports closed connections since Linux 4.2.
 	if n.closed, err = n.dial(1<<(groupTCP4-1) | 1<<(groupTCP6-1)); err != nil {
 		n.closed = nil
 	} else {
@@ -55,7 +55,7 @@ func open(file *os.File) (*Namespace, error) {
 	return n, nil
 }
 
-// dial opens a socket in the namespace. The socket stays there.
+// dial opens a socket in the namespace. The socket stays in the namespace.
 func (n *Namespace) dial(groups uint32) (*netlink.Conn, error) {
 	cfg := &netlink.Config{Groups: groups, MessageBufferSize: recvSize}
 	where := "the own network namespace"
@@ -70,8 +70,8 @@ func (n *Namespace) dial(groups uint32) (*netlink.Conn, error) {
 }
 
 // Each calls visit for each socket, by protocol and family. Within a protocol and family,
-// listening sockets come first. The Socket is valid during the call. At a limit Each
-// returns [ErrTooMany] or [ErrLate], after it visited some of the sockets.
+// listening sockets come first. The Socket is valid only during the call. If a limit is
+// reached, Each returns [ErrTooMany] or [ErrLate]. It has then visited only some sockets.
 func (n *Namespace) Each(l Limits, visit func(*Socket)) error {
 	left := l.Sockets
 	for _, p := range []Protocol{TCP, UDP} {
@@ -84,10 +84,10 @@ func (n *Namespace) Each(l Limits, visit func(*Socket)) error {
 				return true
 			})
 			if errors.Is(err, syscall.ENOENT) && (p == UDP || family == familyV6) {
-				continue // the kernel is without udp_diag, or without IPv6
+				continue // the kernel lacks udp_diag or IPv6
 			}
 			if err != nil {
-				n.closeDump() // else what is left of the dump would be read as the next one
+				n.closeDump() // else the next dump would read the rest of this dump
 				return err
 			}
 		}
@@ -118,14 +118,14 @@ func (n *Namespace) each(family byte, p Protocol, deadline time.Time, visit func
 			err = ErrTooMany
 		}
 		if err != nil {
-			_ = n.dump.SetDeadline(time.Now()) // the rest is not read
+			_ = n.dump.SetDeadline(time.Now()) // do not read the rest
 			return fmt.Errorf("read the sockets: %w", late(err))
 		}
 	}
 	return nil
 }
 
-// late returns ErrLate for the error of a deadline, and every other error unchanged.
+// late returns ErrLate if err is a deadline error, and err otherwise.
 func late(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return ErrLate
@@ -134,9 +134,9 @@ func late(err error) error {
 }
 
 // Closed calls visit for each TCP connection that was closed since the last call, or since
-// the namespace was opened, with its last counts. It ends at a limit and leaves the rest to
-// the next call. lost reports that the kernel dropped some connections, because they were
-// not read in time.
+// the namespace was opened, with its final counters. It stops at a limit and leaves the
+// rest to the next call. lost reports whether the kernel dropped some connections because
+// they were not read in time.
 func (n *Namespace) Closed(l Limits, visit func(*Socket)) (lost bool, err error) {
 	if n.closed == nil {
 		return false, nil

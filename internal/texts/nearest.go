@@ -5,8 +5,8 @@ package texts
 
 import "math"
 
-// Nearest returns the text that a text was most probably meant to be, and their distance.
-// It returns the largest int as the distance if there is no candidate.
+// Nearest returns the candidate with the smallest distance to a text, and that distance.
+// Without candidates, the distance is the largest int.
 func Nearest(text string, candidates []string) (nearest string, least int) {
 	least = math.MaxInt
 	for _, c := range candidates {
@@ -17,8 +17,8 @@ func Nearest(text string, candidates []string) (nearest string, least int) {
 	return nearest, least
 }
 
-// distance returns the number of bytes that are inserted, deleted or replaced between two
-// texts (Levenshtein).
+// distance returns the minimum number of bytes to insert, delete or replace to turn one
+// text into the other (Levenshtein).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package texts cuts texts, and finds the text that another one was meant to be.
+// Package texts shortens texts, and finds the most similar text among candidates.
 package texts
 
 import (
@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Short returns the beginning of a text in at most n bytes, with "…" after it where it was
-// cut.
+// Short returns at most n bytes of the beginning of a text. It appends "…" if it cut the
+// text.
 func Short(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -18,8 +18,8 @@ func Short(s string, n int) string {
 	return Cut(s, n) + "…"
 }
 
-// Cut returns the beginning of a text in at most n bytes, without a part of a character
-// at its end. What was cut is a copy, so that the rest can be freed.
+// Cut returns at most n bytes of the beginning of a text. It does not split a character. If
+// it cuts the text, it returns a copy, so that the original can be freed.
 func Cut(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -29,5 +29,5 @@ func Cut(s string, n int) string {
 			return strings.Clone(s[:n-back])
 		}
 	}
-	return strings.Clone(s[:n]) // it is not UTF-8
+	return strings.Clone(s[:n]) // the text is not UTF-8
 }

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unitmatch matches the globs of a policy's match and exclude against the
-// attributes of a unit.
+// Package unitmatch matches the attributes of a unit against the globs in a policy's match
+// and exclude.
 package unitmatch
 
 import (
@@ -18,7 +18,7 @@ import (
 const CgroupKey = "cgroup"
 
 // New returns a function that reports whether a value of the key matches the glob. A
-// container's id also matches by its first digits.
+// container's id also matches if it begins with the glob.
 func New(key, glob string) (matches func(value string) bool, err error) {
 	if key == CgroupKey {
 		g, err := cgroup.ParseGlob(glob)

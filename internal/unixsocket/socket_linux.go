@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownerOnly makes the file of a socket accessible to its owner alone before it is
-// bound: Linux gives the file the mode of the socket. Without it the umask would
-// decide for a moment who may connect.
+// ownerOnly makes a socket's file accessible only to its owner before the socket is bound.
+// Linux gives the file the mode of the socket. Otherwise the umask would briefly decide who
+// may connect.
 func ownerOnly(_, _ string, c syscall.RawConn) error {
 	var set error
 	err := c.Control(func(fd uintptr) { set = syscall.Fchmod(int(fd), 0o600) })
 	return errors.Join(err, set)
 }
 
-// Peer returns the process that connected, in this process's pid namespace (0 for one
-// outside of that), and its user.
+// Peer returns the pid and the user id of the process that connected. The pid is in this
+// process's pid namespace, or 0 if the process is outside the namespace.
 func Peer(c net.Conn) (pid, uid int, err error) {
 	conn, ok := c.(*net.UnixConn)
 	if !ok {

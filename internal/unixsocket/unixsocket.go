@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unixsocket listens at Unix sockets for servers that are restarted: it
-// replaces the socket of an earlier run, and at no moment can a user connect whom
-// the socket's mode does not permit.
+// Package unixsocket listens on Unix sockets for servers that are restarted. It replaces
+// the socket of an earlier run. On Linux, only users whom the socket's mode permits can
+// connect, at any moment.
 package unixsocket
 
 import (
@@ -18,16 +18,16 @@ import (
 	"time"
 )
 
-// dialStale is the time that a socket's owner has to accept a connection.
+// dialStale bounds the time to find out whether a process still listens on a socket.
 const dialStale = time.Second
 
-// Abstract reports whether an endpoint is a name in Linux's abstract namespace,
-// which has no file and no permissions: every process in the same network namespace
-// may connect.
+// Abstract reports whether an endpoint is a name in Linux's abstract namespace. Such a
+// socket has no file and no permissions: every process in the network namespace may
+// connect.
 func Abstract(path string) bool { return strings.HasPrefix(path, "@") }
 
-// Listen listens at path with mode as the permissions of the socket's file. Closing
-// the listener removes the file.
+// Listen listens at path. mode is the mode of the socket's file. Closing the listener
+// removes the file.
 func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
 	if Abstract(path) {
 		return new(net.ListenConfig).Listen(ctx, "unix", path)
@@ -46,8 +46,8 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	return l, nil
 }
 
-// removeStale removes the socket of an earlier run. It fails for other files and for
-// a socket that a process still listens at.
+// removeStale removes the socket of an earlier run. It fails for other files, and for a
+// socket on which a process still listens.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package urls checks the URLs of configurations, and shows URLs without their secrets:
-// a token may be in the query, and a password before the host.
+// Package urls checks the URLs in configurations. It displays URLs without secrets, because
+// the query may contain a token and the authority a password.
 package urls
 
 import (
@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Parse returns the URL of a server; its errors do not show the text. example is a valid
-// one.
+// Parse parses the URL of a server. example is a valid URL for the error messages. The
+// messages do not show text, because it may contain secrets.
 func Parse(text, example string) (*url.URL, error) {
 	if text == "" {
 		return nil, fmt.Errorf("is needed, such as %s", example)
@@ -37,7 +37,7 @@ func Shown(text string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath, Opaque: u.Opaque}).String()
 }
 
-// Redacted returns a text, which is shown by Shown if it is the URL of a server.
+// Redacted returns Shown of a text that is an HTTP URL, and any other text unchanged.
 func Redacted(text string) string {
 	if strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://") {
 		return Shown(text)
@@ -45,7 +45,7 @@ func Redacted(text string) string {
 	return text
 }
 
-// Cause returns the cause of a request's error, without the URL that [url.Error] shows.
+// Cause returns the cause of a request's error without the URL that [url.Error] contains.
 func Cause(err error) error {
 	var of *url.Error
 	if errors.As(err, &of) {

@@ -3,11 +3,11 @@
 
 package openfile
 
-// Changes counts the writes to files by inotify, so that an unchanged limit need not be
-// read again. Changes by the kernel itself and the removal of a cgroup are not reported. It
-// belongs to one goroutine.
+// Changes counts writes to files with inotify, so that an unchanged limit need not be read
+// again. inotify does not report changes by the kernel itself or the removal of a cgroup.
+// Changes belongs to one goroutine.
 type Changes struct {
-	fd      int // below 0 without inotify
+	fd      int // negative without inotify
 	max     int
 	watches map[int32]*Watch
 	buf     []byte
@@ -20,6 +20,6 @@ type Watch struct {
 	changes uint32
 }
 
-// Changes returns the number of writes. It grows by at least one for each Take with a write
-// to the file since the Take before.
+// Changes returns the number of writes. The number grows by at least one at each Take if
+// the file was written since the previous Take.
 func (w *Watch) Changes() uint32 { return w.changes }

@@ -12,12 +12,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// watchShare is the divisor of a user's watches that gives the most for one collector,
+// watchShare divides the user's limit of watches. One collector uses at most this share,
 // because other programs need watches too.
 const watchShare = 4
 
-// NewChanges returns a set of at most maxWatches watches. If inotify is not available, the
-// set has no watches.
+// NewChanges returns a set of at most maxWatches watches. Without inotify, no file can be
+// watched.
 func NewChanges(maxWatches int) *Changes {
 	c := &Changes{fd: -1, max: maxWatches, watches: map[int32]*Watch{}}
 	if n, err := procfs.Sysctl("fs/inotify/max_user_watches"); err == nil {
@@ -35,14 +35,14 @@ func NewChanges(maxWatches int) *Changes {
 	return c
 }
 
-// Watch begins to count the writes to a file. It returns nil if the file cannot be watched.
+// Watch starts counting writes to a file. It returns nil if the file cannot be watched.
 func (c *Changes) Watch(path string) *Watch {
 	if c.fd < 0 || len(c.watches) >= c.max {
 		return nil
 	}
 	id, err := unix.InotifyAddWatch(c.fd, path, unix.IN_MODIFY)
 	if err != nil || c.watches[int32(id)] != nil {
-		return nil // the same file by another name has the same id
+		return nil // another name of a watched file has the same id
 	}
 	w := &Watch{of: c, id: int32(id)}
 	c.watches[w.id] = w
@@ -61,7 +61,7 @@ func (w *Watch) Close() {
 	}
 }
 
-// Take counts the writes since it was last called.
+// Take counts the writes since the last call.
 func (c *Changes) Take() {
 	if c.fd < 0 {
 		return
@@ -72,13 +72,13 @@ func (c *Changes) Take() {
 			continue
 		}
 		if n <= 0 {
-			return // EAGAIN: there is no more
+			return // EAGAIN: no more events
 		}
 		c.count(c.buf[:n])
 	}
 }
 
-// count reads records of struct inotify_event, see inotify(7).
+// count parses records of struct inotify_event. See inotify(7).
 func (c *Changes) count(b []byte) {
 	const head = unix.SizeofInotifyEvent
 	for len(b) >= head {
@@ -92,7 +92,7 @@ func (c *Changes) count(b []byte) {
 			}
 		case w != nil:
 			w.changes++
-			if mask&unix.IN_IGNORED != 0 { // it was removed
+			if mask&unix.IN_IGNORED != 0 { // the file was removed
 				delete(c.watches, id)
 			}
 		}

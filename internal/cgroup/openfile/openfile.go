@@ -1,17 +1,17 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openfile reads small files of the kernel repeatedly without opening them each
-// time. A pread on an open file costs a tenth of opening it, and does not allocate.
+// Package openfile reads small kernel files repeatedly without opening them each time. A
+// pread on an open file costs a tenth of opening the file, and does not allocate.
 //
-// A set keeps a bounded number of files open. While it is full, other files are opened for
-// each reading. The set never evicts a file. Readings go round all files in turn, so
-// evicting the least recently used one would make every reading a miss. With 1,000 files,
-// of which 900 may be open, a reading costs 0.5 µs, and with eviction 2.1 µs
+// A set keeps a bounded number of files open. When the set is full, other files are opened
+// for each read. The set never evicts a file. Because readers cycle through all files,
+// evicting the least recently used file would make every read a miss. With 1,000 files and
+// room for 900, a read takes 0.5 µs without eviction, and 2.1 µs with eviction
 // (BenchmarkAboveTheBound).
 //
-// Files that the kernel itself does not change, like limits, need not be read again until a
-// program writes to them. See [Changes].
+// Files that the kernel itself does not change, such as limits, need not be read again
+// until a program writes to them. See [Changes].
 package openfile
 
 import (
@@ -19,8 +19,7 @@ import (
 	"io/fs"
 )
 
-// A Set bounds how many files are kept open. It and its files belong to one
-// goroutine.
+// A Set bounds how many files are kept open. The set and its files belong to one goroutine.
 type Set struct{ max, open int }
 
 // NewSet returns a set that keeps at most maxOpen files open.
@@ -29,25 +28,25 @@ func NewSet(maxOpen int) *Set { return &Set{max: maxOpen} }
 // Kept returns the number of open files.
 func (s *Set) Kept() int { return s.open }
 
-// A File is a path, opened at its first reading.
+// A File is a path that is opened by its first Read.
 type File struct {
 	path  string
 	set   *Set
 	fd    int
 	isSet bool   // whether fd is open
-	inode uint64 // of the file that was last opened; 0 before
+	inode uint64 // of the file that was last opened; 0 if none was opened
 }
 
-// File returns the file of a path, not yet opened.
+// File returns a File for a path without opening it.
 func (s *Set) File(path string) File { return File{path: path, set: s} }
 
 // Path returns the file's path.
 func (f *File) Path() string { return f.path }
 
-// Kept reports whether the file is open, so that the next reading is of the same file.
+// Kept reports whether the file is open. If so, the next Read reads the same file.
 func (f *File) Kept() bool { return f.isSet }
 
-// ErrTooLarge is for a file that does not fit into the buffer or the limit.
+// ErrTooLarge is returned for a file that does not fit into the buffer.
 var ErrTooLarge = errors.New("file too large")
 
 func (f *File) fail(op string, err error) error {

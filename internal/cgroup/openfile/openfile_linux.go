@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read reads the file from its start into buf with one system call, which suits
-// files that the kernel writes in one piece: all but lists of processes. A file that
-// fills buf is [ErrTooLarge]. replaced reports whether the path is another file than
-// at the last reading, because the cgroup was removed and made again.
+// Read reads the file from its start into buf with one system call. This suits files that
+// the kernel writes in one piece, which are all files except lists of processes. If the
+// file fills buf, the error is [ErrTooLarge]. replaced reports whether the path leads to a
+// different file than at the last Read, because the cgroup was removed and created again.
 func (f *File) Read(buf []byte) (n int, replaced bool, err error) {
 	if f.isSet {
 		n, err := pread(f.fd, buf, 0)
 		if err == nil {
 			return f.fits(n, buf, false)
 		}
-		if !errors.Is(err, unix.ENODEV) { // cgroupfs's answer for a removed cgroup
+		if !errors.Is(err, unix.ENODEV) { // ENODEV: the cgroup was removed
 			return 0, false, f.fail("read", err)
 		}
 		f.Close()
@@ -35,7 +35,7 @@ func (f *File) Read(buf []byte) (n int, replaced bool, err error) {
 	return f.fits(n, buf, replaced)
 }
 
-// ReadHead is Read for a file of which only the beginning is needed.
+// ReadHead is Read for callers that need only the start of a file.
 func (f *File) ReadHead(buf []byte) (n int, err error) {
 	n, _, err = f.Read(buf)
 	if errors.Is(err, ErrTooLarge) {
@@ -80,7 +80,7 @@ func (f *File) keep() {
 	}
 }
 
-// Close closes the file; a later reading opens it again.
+// Close closes the file. A later Read opens it again.
 func (f *File) Close() {
 	if f.isSet {
 		_ = unix.Close(f.fd)

@@ -8,34 +8,34 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// The sample_type of a session is TID | TIME, so that every record ends in them:
+// The sample_type of a session is TID | TIME, so every record ends with these fields:
 //
 //	header, [body,] pid:tid, time
 //
-// A switch takes 32 bytes twice: the thread that leaves writes a record that names the next
-// thread, which then writes a record that names the previous one. The second record is
-// skipped if it is redundant. Some threads write neither record, and on some CPUs the idle
-// task is one of them. The records of other threads name these threads.
+// A switch takes two records of 32 bytes. The thread that leaves writes a record that names
+// the next thread. The next thread then writes a record that names the previous thread. The
+// second record is skipped if it is redundant. Some threads write neither record. On some
+// CPUs the idle task is such a thread. The records of other threads name these threads.
 const trailerWords = 2
 
 // unknownTask is not a valid pid:tid.
 const unknownTask = ^uint64(0) - 1
 
-// spare is the room in bytes that a ring has while no record is lost. The largest record is
-// a fork, after a record that reports lost records.
+// spare is the free space in bytes that guarantees that a ring has lost no record. The
+// largest write is a fork record, preceded by a report of lost records.
 const spare = 128
 
-// A cpuRing is one CPU's ring. Its records are read in place.
+// A cpuRing is the ring of one CPU. Its records are decoded in place.
 type cpuRing struct {
 	*ring.Ring
-	cpu  int   // index
+	cpu  int   // index in CPUs
 	last int64 // time of the last record that was read
-	// maybeLost reports whether the ring was full, or its rest could not be read, so
-	// that records may be missing after the last one.
+	// maybeLost reports whether records may be missing after the last one, because the ring
+	// was full or its rest was unreadable.
 	maybeLost bool
-	expected  uint64 // pid:tid that the last record named as the next one
+	expected  uint64 // pid:tid that the last record named as the next thread
 
-	// The next record, set by peek. Without one, only maybeLost is left to report.
+	// The next record, set by peek. If present is false, only maybeLost is left to report.
 	header  ring.Header
 	time    int64
 	present bool
@@ -47,9 +47,9 @@ func (r *cpuRing) begin() {
 	r.maybeLost = r.maybeLost || r.Full(spare)
 }
 
-// peek finds the next record of the round that is worth returning, and returns its time. It
-// returns false if there is none. A record of lost records reports a loss since the record
-// before it, so it gets the earlier record's time.
+// peek finds the next record of the round that is not redundant, and returns its time. It
+// returns false if there is no such record. A report of lost records gets the time of the
+// record before it, because the loss began there.
 func (r *cpuRing) peek(cutoff int64, corrupt *uint64) (time int64, ok bool) {
 	if r.Overrun() {
 		r.giveUp(corrupt)
@@ -80,15 +80,15 @@ func (r *cpuRing) peek(cutoff int64, corrupt *uint64) (time int64, ok bool) {
 	return r.time, r.maybeLost
 }
 
-// giveUp skips the rest of the round because its records cannot be separated.
+// giveUp skips the rest of the round because the record boundaries are unknown.
 func (r *cpuRing) giveUp(corrupt *uint64) {
 	*corrupt++
 	r.SkipAll()
 	r.maybeLost = true
 }
 
-// redundant reports whether the next record has no new information. Its thread was named by
-// the record before, or it is about a thread that is not its process's first.
+// redundant reports whether the next record adds no information. Either the previous record
+// already named its thread, or its thread is not the first of its process.
 func (r *cpuRing) redundant() bool {
 	switch r.header.Kind {
 	case sys.RecordSwitchCPUWide:
@@ -111,8 +111,8 @@ func (r *cpuRing) redundant() bool {
 	return true
 }
 
-// read fills rec with the record that peek found. It counts a record that is shorter than
-// its type demands, and returns false.
+// read fills rec with the record that peek found. If the record is shorter than its type
+// requires, read counts it as corrupt and returns false.
 func (r *cpuRing) read(rec *Record, corrupt *uint64) bool {
 	*rec = Record{CPU: r.cpu, Time: r.time}
 	r.last = r.time
@@ -143,7 +143,7 @@ func (r *cpuRing) decode(rec *Record) bool {
 		r.expected = to
 		rec.PID, rec.TID = ring.Halves(to)
 		rec.OtherPID, rec.OtherTID = ring.Halves(from)
-	case sys.RecordSample: // the trailer alone
+	case sys.RecordSample: // only the trailer
 		rec.Kind = Running
 		rec.PID, rec.TID = ring.Halves(r.Word(1))
 	case sys.RecordFork, sys.RecordExit: // {u32 pid, ppid, tid, ptid; u64 time}
@@ -172,7 +172,7 @@ func (r *cpuRing) decode(rec *Record) bool {
 	return true
 }
 
-// A merger returns the records of all rings by time, round by round.
+// A merger merges the records of all rings by time, round by round.
 type merger struct {
 	rings   []*cpuRing
 	heap    ring.Heap

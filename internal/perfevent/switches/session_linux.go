@@ -16,27 +16,26 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// settle is the maximum time until the record of an event becomes readable. The kernel
-// takes a record's time first and makes the record readable some nanoseconds later. If a
-// hypervisor suspends the CPU in between, the record becomes readable when the CPU runs
-// again.
+// settle is the maximum delay until an event's record becomes readable. The kernel takes
+// the record's time first and makes the record readable some nanoseconds later. If a
+// hypervisor suspends the CPU in between, the record becomes readable when the CPU resumes.
 const settle = 5 * time.Millisecond
 
 // snapshotPeriod is the CPU time after which Snapshot samples a CPU.
 const snapshotPeriod = 100 * time.Microsecond
 
-// Session is the context switches of a number of CPUs. One goroutine calls Wait and Read.
+// Session records the context switches of several CPUs. One goroutine calls Wait and Read.
 // Wake and Close may be called from any goroutine.
 type Session struct {
 	ring.Waiter
 	rings ring.Set
-	// clocks are the events that Snapshot enables, by CPU.
+	// clocks are the events that Snapshot enables, by index in CPUs.
 	clocks  []int
 	merger  merger
 	through int64
 }
 
-// Open starts to record. If recording is not permitted, the error is a
+// Open starts recording. If recording is not permitted, the error is a
 // *perfevent.RightsError.
 func Open(o Options) (*Session, error) {
 	cpus, err := sys.ChooseCPUs(o.CPUs)
@@ -68,7 +67,7 @@ func (s *Session) openCPU(cpu, size int) error {
 		return err
 	}
 	s.rings.Add(r)
-	clock := attr(unix.PERF_COUNT_SW_CPU_CLOCK, unix.PerfBitDisabled) // of the idle task too
+	clock := attr(unix.PERF_COUNT_SW_CPU_CLOCK, unix.PerfBitDisabled) // also samples the idle task
 	clock.Sample = uint64(snapshotPeriod)
 	fd, err := sys.Open(clock, sys.AllProcesses, cpu, 0)
 	if err != nil {
@@ -78,7 +77,7 @@ func (s *Session) openCPU(cpu, size int) error {
 	if err := sys.SetOutput(fd, r.FD, cpu); err != nil {
 		return err
 	}
-	// The events of a CPU that went offline are closed, and its index is used again.
+	// If a CPU went offline, its events are closed and its index is reused.
 	s.clocks = append(s.clocks[:len(s.CPUs())], fd)
 	return nil
 }
@@ -106,9 +105,9 @@ func (s *Session) Snapshot() error {
 	return errors.Join(errs...)
 }
 
-// Read fills rec with the next record of a round, all CPUs merged by time. It returns false
-// at the end of the round, when everything up to Through was returned, or when the session
-// is closed. It does not allocate.
+// Read fills rec with the next record of a round. It merges all CPUs by time. It returns
+// false at the end of the round, when all records up to Through were returned, or if the
+// session is closed. It does not allocate.
 func (s *Session) Read(rec *Record) bool {
 	s.rings.Reading.Lock()
 	defer s.rings.Reading.Unlock()
@@ -123,9 +122,9 @@ func (s *Session) Read(rec *Record) bool {
 	return s.rings.Unfinished
 }
 
-// Through returns the time up to which the round has all records: a few milliseconds
-// before it began.
+// Through returns the time up to which the round is complete. It is a few milliseconds
+// before the start of the round.
 func (s *Session) Through() int64 { return s.through }
 
-// Close ends the recording, and the Wait under way. A second Close has no effect.
+// Close stops recording and ends a current Wait. A second Close has no effect.
 func (s *Session) Close() error { return s.rings.Close(func() error { return nil }) }

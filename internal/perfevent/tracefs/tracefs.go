@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tracefs reads the list of tracepoints and the layout of their records from the
+// Package tracefs reads tracepoint ids and the layout of tracepoint records from the
 // kernel's tracefs. Both differ between kernels.
 package tracefs
 
@@ -19,20 +19,20 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// folders are the mount points of tracefs, the usual one first.
+// folders are the mount points of tracefs, the most common first.
 var folders = [...]string{"sys/kernel/tracing", "sys/kernel/debug/tracing"}
 
-// maxFile bounds the bytes that are read of a file. The largest format has about 8 KiB.
+// maxFile bounds the bytes read from a file. The largest format file has about 8 KiB.
 const maxFile = 256 << 10
 
-// ErrNotMounted is returned where no tracefs is found.
+// ErrNotMounted is returned if no tracefs is found.
 var ErrNotMounted = errors.New("tracefs is not mounted: run \"mount -t tracefs tracefs /sys/kernel/tracing\" on the host; in a container, mount the host's /sys/kernel/tracing below root_path")
 
 // FS is a mounted tracefs.
 type FS struct{ events string }
 
-// Find returns the tracefs below root, the folder that the host's root is mounted at. The
-// error matches os.ErrPermission if a tracefs exists and may not be read.
+// Find returns the tracefs below root, the mount point of the host's root. The error
+// matches os.ErrPermission if a tracefs exists but may not be read.
 func Find(root string) (FS, error) {
 	err := ErrNotMounted
 	for _, folder := range folders {
@@ -54,13 +54,13 @@ func denied(path string, err error) error {
 
 // Tracepoint is a tracepoint of the running kernel.
 type Tracepoint struct {
-	// ID is the number by which perf events name it.
+	// ID is the number that identifies the tracepoint in perf events.
 	ID     uint64
 	fields map[string]Field
 }
 
-// Tracepoint reads the tracepoint of a name, such as sock:sock_send_length. Where the
-// kernel does not have it, the error matches os.ErrNotExist.
+// Tracepoint reads the tracepoint of a name, such as sock:sock_send_length. If the kernel
+// does not have the tracepoint, the error matches os.ErrNotExist.
 func (f FS) Tracepoint(name string) (Tracepoint, error) {
 	folder := filepath.Join(f.events, strings.Replace(name, ":", "/", 1))
 	id, err := read(filepath.Join(folder, "id"))
@@ -89,7 +89,7 @@ func read(path string) ([]byte, error) {
 	return content, err
 }
 
-// Fields returns the fields of the names, in their order.
+// Fields returns the named fields, in the order of names.
 func (t Tracepoint) Fields(names ...string) ([]Field, error) {
 	fields := make([]Field, len(names))
 	for i, name := range names {
@@ -108,8 +108,8 @@ type Field struct {
 	Signed       bool
 }
 
-// Int returns an integer's value in a record. It returns false if the record is too short
-// or the field is no integer.
+// Int returns the value of an integer field in a record. It returns false if the record is
+// too short or the field is not an integer.
 func (f Field) Int(record []byte) (int64, bool) {
 	b, ok := f.Bytes(record)
 	if !ok {
@@ -139,7 +139,7 @@ func (f Field) Int(record []byte) (int64, bool) {
 	return 0, false
 }
 
-// Bytes returns the field's bytes in a record.
+// Bytes returns the field's bytes in a record. It returns false if the record is too short.
 func (f Field) Bytes(record []byte) ([]byte, bool) {
 	if f.Size <= 0 || f.Offset < 0 || f.Offset > len(record) || f.Size > len(record)-f.Offset {
 		return nil, false
@@ -147,14 +147,14 @@ func (f Field) Bytes(record []byte) ([]byte, bool) {
 	return record[f.Offset : f.Offset+f.Size], true
 }
 
-// maxOffset is beyond the end of every record, because a record's size has 16 bits.
+// maxOffset is above the end of every record, because the size of a record has 16 bits.
 const maxOffset = 1 << 16
 
-// parseFormat parses a tracepoint's file format. A line of a field is
+// parseFormat parses a tracepoint's format file. The line of a field looks like this:
 //
 //	field:int ret;	offset:20;	size:4;	signed:1;
 //
-// where the declaration may be an array, as in __u8 saddr[4].
+// The declaration may be an array, such as __u8 saddr[4].
 func parseFormat(text []byte) (map[string]Field, error) {
 	fields := make(map[string]Field)
 	for line := range strings.Lines(string(text)) {

@@ -30,14 +30,13 @@ type Probe struct {
 // String names the probe for errors and log lines.
 func (p *Probe) String() string { return p.what }
 
-// Attach places a probe at an offset of a file, before the instruction there.
-// Records show the given register, numbered as the bits of PERF_SAMPLE_REGS_USER.
-// The file may be closed afterwards.
+// Attach places a probe before the instruction at an offset of a file. Records contain the
+// given register, numbered as in PERF_SAMPLE_REGS_USER. The file may be closed afterwards.
 func (s *Session) Attach(f *os.File, offset uint64, register int) (*Probe, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The link of the descriptor leads to this very file, even if the path leads to another
-	// file by now or belongs to another root.
+	// The descriptor's link leads to exactly this file, even if the path now leads to
+	// another file or is relative to another root.
 	p := &Probe{
 		session: s,
 		what:    fmt.Sprintf("probe at %#x in %s", offset, f.Name()),
@@ -64,7 +63,7 @@ func (s *Session) Attach(f *os.File, offset uint64, register int) (*Probe, error
 	return p, nil
 }
 
-// openEvents opens a disabled event per CPU.
+// openEvents opens one disabled event per CPU.
 func (s *Session) openEvents(p *Probe, offset uint64, register int) error {
 	a := attr(s.device, 0, unix.PerfBitDisabled)
 	a.Sample = 1
@@ -81,7 +80,7 @@ func (s *Session) openEvents(p *Probe, offset uint64, register int) error {
 		fd, err := sys.Open(a, sys.AllProcesses, cpu, 0)
 		runtime.KeepAlive(p)
 		if errors.Is(err, unix.ENODEV) {
-			continue // it went offline
+			continue // the CPU went offline
 		}
 		if err != nil {
 			return err
@@ -100,7 +99,7 @@ func (s *Session) openEvents(p *Probe, offset uint64, register int) error {
 	return nil
 }
 
-// Detach removes the probe. Hits that are left in the rings are still read, without a
+// Detach removes the probe. Read still returns the hits left in the rings, but without a
 // Probe. A second Detach has no effect.
 func (p *Probe) Detach() error {
 	p.session.mu.Lock()

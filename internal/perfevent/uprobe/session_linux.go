@@ -19,37 +19,37 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Session is a set of probes with the rings that their hits are written to. One goroutine
-// calls Wait and Read. Everything else may be called from any goroutine.
+// Session is a set of probes with the rings that receive their hits. One goroutine calls
+// Wait and Read. All other methods may be called from any goroutine.
 //
-// A probe is in a file, and every process that runs the file hits it. The reader decides
-// which processes count. A probe per process would take an event per thread and CPU, and
-// the kernel visits each event at every hit. It would also need the same right as following
-// the whole host.
+// A probe is in a file, and every process that runs the file hits the probe. The reader
+// decides which processes count. Probes per process would need an event per thread and CPU,
+// and the kernel would visit each event at every hit. They would also need the same rights
+// as probes for the whole host.
 //
-// Probes are placed through perf's own device, so that no tracefs is needed.
+// Probes are placed through perf's own device, so tracefs is not needed.
 type Session struct {
 	ring.Waiter
 	rings  ring.Set
 	reader *record.Reader
 	device uint32 // type of the events of probes
-	limit  int    // of descriptors
-	// hits are the events of the rings that get the hits, by index in CPUs.
+	limit  int    // maximum number of descriptors
+	// hits are the events that own the rings for hits, by index in CPUs.
 	hits  []int
 	depth int // of stacks
 
 	// mu guards the probes and their number of events.
 	mu       sync.Mutex
 	probes   map[*Probe]struct{}
-	attached int // events of all probes
+	attached int // number of events of all probes
 
-	// events maps the id in a record to its probe. The map is replaced, never changed.
+	// events maps the id in a record to its probe. The map is replaced, never modified.
 	events atomic.Pointer[map[uint64]*Probe]
 }
 
-// Open maps the rings. Recording begins with the first probe. If probes are not permitted,
-// the error is a *perfevent.RightsError. If the kernel has no probes, it is a
-// *perfevent.UnsupportedError.
+// Open maps the rings. Recording starts with the first probe. If probes are not permitted,
+// the error is a *perfevent.RightsError. If the kernel does not support probes, the error
+// is a *perfevent.UnsupportedError.
 func Open(o Options) (*Session, error) {
 	device, err := deviceType()
 	if err != nil {
@@ -82,8 +82,7 @@ func Open(o Options) (*Session, error) {
 	return s, nil
 }
 
-// deviceType returns the type of perf's uprobe events, which the kernel chooses when
-// it starts.
+// deviceType returns the type of perf's uprobe events. The kernel chooses the type at boot.
 func deviceType() (uint32, error) {
 	text, err := os.ReadFile("/sys/bus/event_source/devices/uprobe/type")
 	if err != nil {
@@ -104,15 +103,16 @@ func unsupported(err error) error {
 	}
 }
 
-// openRings maps a CPU's rings. One ring is for hits, and one for new mappings and names,
-// which are needed to read the stacks of hits. Programs that start do not push hits out.
+// openRings maps a CPU's rings. One ring is for hits. The other is for new mappings and
+// names, which are needed to resolve the stacks of hits. With separate rings, programs that
+// start do not displace hits.
 func (s *Session) openRings(cpu, size int) error {
 	const records = unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec
 	if _, err := s.openRing(cpu, min(size, recordRing), records, ring.Records); err != nil {
 		return err
 	}
 	fd, err := s.openRing(cpu, size, 0, ring.Samples)
-	// The rings of a CPU that went offline are closed, and its index is used again.
+	// If a CPU went offline, its rings are closed and its index is reused.
 	s.hits = append(s.hits[:len(s.CPUs())], fd)
 	return err
 }
@@ -138,7 +138,7 @@ func attr(kind uint32, config, bits uint64) *unix.PerfEventAttr {
 // used returns the number of open descriptors.
 func (s *Session) used() int { return s.rings.Len() + s.attached }
 
-// Read fills rec with the next record of a round, all rings merged by time. It returns
+// Read fills rec with the next record of a round. It merges all rings by time. It returns
 // false at the end of the round, or after Close. It does not allocate.
 func (s *Session) Read(rec *Record) bool {
 	s.rings.Reading.Lock()
@@ -174,7 +174,7 @@ func (s *Session) Descriptors() int {
 	return s.used()
 }
 
-// Close removes all probes, and ends the Wait under way. A second Close has no effect.
+// Close removes all probes and ends a current Wait. A second Close has no effect.
 func (s *Session) Close() error {
 	return s.rings.Close(func() error {
 		s.mu.Lock()

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package perftest is for tests of perf events: it plays the kernel's end of a ring.
+// Package perftest simulates the kernel's end of a ring for tests of perf events.
 package perftest
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Ring is a ring with the kernel's end of it.
+// Ring is a ring together with the kernel's end of the ring.
 type Ring struct {
 	// Head and Tail are data_head and data_tail.
 	Head, Tail uint64
@@ -32,7 +32,7 @@ func NewRing(words int, position uint64) *Ring {
 // Reader returns the reader's end.
 func (k *Ring) Reader() *ring.Ring { return &k.ring }
 
-// Write writes a record as perf_output_begin does: one that does not fit is lost.
+// Write writes a record like perf_output_begin: a record that does not fit is lost.
 func (k *Ring) Write(words []uint64) bool {
 	if k.Head+uint64(len(words)*ring.WordSize)-k.Tail > uint64(len(k.Data)*ring.WordSize) {
 		k.Lost++
@@ -45,7 +45,7 @@ func (k *Ring) Write(words []uint64) bool {
 	return true
 }
 
-// Rewind lets the reader read everything since position 0 again.
+// Rewind makes the reader start again at position 0.
 func (k *Ring) Rewind() {
 	k.Tail = 0
 	k.ring = ring.New(&k.Head, &k.Tail, k.Data)
@@ -60,7 +60,7 @@ func Readers(rings []*Ring) []*ring.Ring {
 	return readers
 }
 
-// Packed is a record as the kernel lays it out.
+// Packed is a record in the kernel's layout.
 type Packed struct{ Words []uint64 }
 
 // Record returns a record with a body and without a trailer.
@@ -70,7 +70,7 @@ func Record(kind uint32, misc uint16, body ...uint64) *Packed {
 	return p
 }
 
-// With appends words, and sets the size in the header.
+// With appends words and updates the size in the header.
 func (p *Packed) With(more ...uint64) *Packed {
 	h, _ := ring.ParseRecord(p.Words)
 	p.Words = append(p.Words, more...)
@@ -90,7 +90,7 @@ func Sample(misc uint16, time int64, ips ...uint64) []uint64 {
 	return Record(sys.RecordSample, misc, body...).Words
 }
 
-// Pair returns the word that holds two 32-bit fields.
+// Pair returns the word that consists of two 32-bit fields.
 func Pair(first, second uint32) uint64 {
 	var b [ring.WordSize]byte
 	binary.NativeEndian.PutUint32(b[:], first)
@@ -105,7 +105,7 @@ func Text(s string) []uint64 {
 	return words
 }
 
-// DeepStack returns a callchain of 20 frames of the kernel and 40 of the user.
+// DeepStack returns a callchain of 20 kernel frames and 40 user frames.
 func DeepStack() []uint64 {
 	ips := []uint64{sys.ContextKernel}
 	for i := range 20 {

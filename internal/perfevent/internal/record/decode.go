@@ -10,17 +10,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// The body of a record follows from the sample_type of its event. All events read
-// here share one:
+// The body of a record follows from the sample_type of its event. All events read here
+// share one sample_type:
 //
 //	PERF_SAMPLE_IDENTIFIER | TID | TIME | CPU | PERIOD | CALLCHAIN [| CGROUP]
 //
-// so a sample is, in words of 8 bytes,
+// So a sample consists of these words of 8 bytes:
 //
 //	header, id, pid:tid, time, cpu:-, period, nr, ips[nr] [, registers and stack] [, cgroup]
 //
-// without the period in a session that samples context switches. One that samples
-// tracepoints has READ in place of PERIOD, and RAW:
+// In a session that samples context switches, the period is missing. In a session that
+// samples tracepoints, READ takes the place of PERIOD, and there is RAW:
 //
 //	header, id, pid:tid, time, cpu:-, hits [, lost], nr, ips[nr], raw [, registers and stack] [, cgroup]
 //
@@ -33,7 +33,7 @@ const (
 	sampleTime   = 3
 	sampleCPU    = 4
 	samplePeriod = 5
-	sampleNr     = 6 // one less without a period, as all that follows
+	sampleNr     = 6 // one less without a period, like the words after it
 	sampleIPs    = 7
 
 	trailerWords = 4
@@ -43,30 +43,32 @@ const (
 	trailerID    = 3
 )
 
-// DeepestSample is the most bytes that a sample without registers takes.
+// DeepestSample is the maximum size in bytes of a sample without registers.
 const DeepestSample = (sampleIPs + sys.MaxStackDepth + 4) * ring.WordSize
 
-// outcome is the outcome of a record.
+// outcome is the result of decoding a record.
 type outcome uint8
 
 const (
 	decoded outcome = iota
-	skipped         // a record that no event here asks for
-	corrupt         // shorter than its header or its counts say
+	skipped         // no event here requests such records
+	corrupt         // shorter than its header or counts declare
 )
 
 // Decoder decodes records into Records.
 type Decoder struct {
 	// Cgroup reports whether the sample_type has PERF_SAMPLE_CGROUP.
 	Cgroup bool
-	// Switches reports whether it lacks PERF_SAMPLE_PERIOD.
+	// Switches reports whether the sample_type lacks PERF_SAMPLE_PERIOD.
 	Switches bool
-	// Hits reports whether it has PERF_SAMPLE_READ in place of that, and
-	// PERF_SAMPLE_RAW; HitsLost whether the read_format has PERF_FORMAT_LOST too.
+	// Hits reports whether the sample_type has PERF_SAMPLE_RAW, and PERF_SAMPLE_READ in
+	// place of PERF_SAMPLE_PERIOD. HitsLost reports whether the read_format has
+	// PERF_FORMAT_LOST.
 	Hits, HitsLost bool
-	// Registers are those that samples have, with the user's stack; none where zero.
+	// Registers are the registers that samples contain, with the user's stack. The zero
+	// value means that samples contain neither.
 	Registers RegisterSet
-	// MaxStack is the depth at which the kernel stops.
+	// MaxStack is the depth at which the kernel truncates a stack.
 	MaxStack int
 }
 
@@ -174,8 +176,8 @@ func (d *Decoder) sample(h ring.Header, words []uint64, rec *Record) outcome {
 	return decoded
 }
 
-// raw decodes {u32 size; char data[size]}, which together are a number of words, and
-// returns the words after it.
+// raw decodes {u32 size; char data[size]}, whose total length must be a whole number of
+// words. It returns the data and the words that follow it.
 func raw(words []uint64) (data []byte, rest []uint64, ok bool) {
 	if len(words) == 0 {
 		return nil, nil, false
@@ -188,8 +190,8 @@ func raw(words []uint64) (data []byte, rest []uint64, ok bool) {
 	return ring.Bytes(words[:n])[4:], words[n:], true
 }
 
-// AfterCallchain returns what follows the callchain of a sample that has a period;
-// nil where the callchain is longer than the sample.
+// AfterCallchain returns the words after the callchain of a sample that has a period. It
+// returns nil if the callchain is longer than the sample.
 func AfterCallchain(words []uint64) []uint64 {
 	if len(words) < sampleIPs || words[sampleNr] > uint64(len(words)-sampleIPs) {
 		return nil
@@ -197,9 +199,9 @@ func AfterCallchain(words []uint64) []uint64 {
 	return words[sampleIPs+int(words[sampleNr]):]
 }
 
-// split returns the kernel's and the user's part of a callchain: the first run of
-// addresses after the marker of each. Those of other contexts (a guest, a
-// hypervisor) are left out.
+// split returns the kernel's and the user's part of a callchain. Each part is the first run
+// of addresses after its marker. Addresses of other contexts (guest, hypervisor) are left
+// out.
 func split(ips []uint64, misc uint16) (kernel, user []uint64) {
 	context := sys.ContextUser
 	if misc&sys.MiscCPUModeMask == sys.MiscKernel {
@@ -226,10 +228,10 @@ func split(ips []uint64, misc uint16) (kernel, user []uint64) {
 	return kernel, user
 }
 
-// mmap2 decodes the body of PERF_RECORD_MMAP2: {u32 pid, tid; u64 addr, len, pgoff;
-// u32 maj, min; u64 ino, ino_generation; u32 prot, flags; char filename[]}. With
-// PERF_RECORD_MISC_MMAP_BUILD_ID the fields maj to ino_generation are {u8
-// build_id_size, reserved; u16 reserved; u8 build_id[20]}.
+// mmap2 decodes the body of PERF_RECORD_MMAP2: {u32 pid, tid; u64 addr, len, pgoff; u32
+// maj, min; u64 ino, ino_generation; u32 prot, flags; char filename[]}. With
+// PERF_RECORD_MISC_MMAP_BUILD_ID, {u8 build_id_size, reserved; u16 reserved; u8
+// build_id[20]} replaces the fields maj to ino_generation.
 func (rec *Record) mmap2(h ring.Header, body []uint64) outcome {
 	const fixed = 8
 	if len(body) < fixed {
@@ -292,7 +294,7 @@ func (rec *Record) contextSwitch(h ring.Header, body []uint64) outcome {
 	return decoded
 }
 
-// untilNUL cuts a C string at its end.
+// untilNUL cuts a C string at its NUL byte.
 func untilNUL(b []byte) []byte {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		return b[:i]

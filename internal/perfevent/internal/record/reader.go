@@ -10,37 +10,37 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Reader decodes the records of all rings by time, round by round. One goroutine
-// calls Next.
+// Reader merges the records of all rings by time and decodes them, round by round. One
+// goroutine calls Next.
 type Reader struct {
 	Decoder
 	Counters
 
-	// Period is the time between two samples of a CPU in nanoseconds, or 0 if samples are
-	// not taken in time. It bounds how many of the records that a ring of all kinds lost
-	// were samples.
+	// Period is the time between two samples of a CPU in nanoseconds. It is 0 if the
+	// session does not sample time. If a ring holds records of all kinds, Period bounds how
+	// many of its lost records were samples.
 	Period atomic.Int64
 
 	merger *merger
 	// now reads CLOCK_MONOTONIC in nanoseconds.
 	now   func() int64
-	round bool // a round is under way
+	round bool // a round is in progress
 }
 
-// Counters count the records that Next does not return. They may be read at any time.
+// Counters count the records that Next does not return. They may be read concurrently.
 type Counters struct {
 	// Lost counts the samples and context switches that did not fit a ring. LostRecords
-	// counts the other records. LostSamples counts the samples that the kernel dropped
-	// before.
+	// counts other records that did not fit. LostSamples counts samples that the kernel
+	// dropped earlier.
 	Lost, LostRecords, LostSamples atomic.Uint64
 	// Throttled counts how often the kernel stopped an event that fired too often.
 	Throttled atomic.Uint64
-	// Corrupt counts records that are shorter than they declare. It also counts parts of a
-	// ring that were skipped because a header made no sense.
+	// Corrupt counts records that are shorter than they declare, and parts of a ring that
+	// were skipped because a header was invalid.
 	Corrupt atomic.Uint64
 }
 
-// NewReader returns a reader of rings. now reads CLOCK_MONOTONIC in nanoseconds.
+// NewReader returns a Reader of rings. now reads CLOCK_MONOTONIC in nanoseconds.
 func NewReader(rings []*ring.Ring, d Decoder, now func() int64) *Reader {
 	for _, r := range rings {
 		r.Last = now()
@@ -48,9 +48,10 @@ func NewReader(rings []*ring.Ring, d Decoder, now func() int64) *Reader {
 	return &Reader{Decoder: d, merger: newMerger(rings), now: now}
 }
 
-// Next fills rec with the next record of the round that is worth returning. It returns the
-// record's words, which are valid until the next call. At the end of the round it returns
-// nil, and unfinished reports whether records were left to the next round.
+// Next fills rec with the next record of the round. It skips records that it only counts.
+// It returns the record's words, which are valid until the next call. At the end of the
+// round it returns nil, and unfinished reports whether records were left for the next
+// round.
 func (m *Reader) Next(rec *Record) (words []uint64, unfinished bool) {
 	if !m.round {
 		m.merger.begin(m.now())
@@ -89,8 +90,8 @@ func (m *Reader) Next(rec *Record) (words []uint64, unfinished bool) {
 	}
 }
 
-// samplesOf returns the upper bound of samples and context switches among the records that
-// a ring lost.
+// samplesOf returns the maximum number of samples and context switches among the records
+// that a ring lost.
 func (m *Reader) samplesOf(rec *Record) uint64 {
 	switch period := m.Period.Load(); rec.Lost.Kinds {
 	case ring.Records:
@@ -103,21 +104,21 @@ func (m *Reader) samplesOf(rec *Record) uint64 {
 	return rec.Lost.Count
 }
 
-// Cutoff returns the time that the last round reached to.
+// Cutoff returns the time up to which the last round read.
 func (m *Reader) Cutoff() int64 { return m.merger.cutoff }
 
-// merger returns the records of all rings by time, round by round. A round has the records
-// that were written before it began, so its work is bounded. A record is never returned
-// before its cause: the cause was written earlier, so it is in the round too.
+// merger merges the records of all rings by time, round by round. A round contains the
+// records that were written before the round began, so its work is bounded. A record is
+// never returned before its cause: the cause was written earlier, so it is in the round
+// too.
 type merger struct {
 	rings   []*ring.Ring
 	heap    ring.Heap
 	cutoff  int64
 	scratch []uint64
-	// pending reports whether records younger than the cutoff were left to the next
-	// round.
+	// pending reports whether records younger than the cutoff were left for the next round.
 	pending bool
-	// corrupt counts parts of rings that were skipped for a header without sense.
+	// corrupt counts parts of rings that were skipped because a header was invalid.
 	corrupt uint64
 }
 
@@ -144,8 +145,8 @@ func (m *merger) begin(cutoff int64) {
 	m.heap.Init()
 }
 
-// peek returns the time of the ring's next record, and false if the ring has no record for
-// this round.
+// peek returns the time of the ring's next record. It returns false if the ring has no
+// record for this round.
 func (m *merger) peek(r *ring.Ring) (time int64, ok bool) {
 	if r.Empty() {
 		r.Release()
@@ -153,7 +154,7 @@ func (m *merger) peek(r *ring.Ring) (time int64, ok bool) {
 	}
 	h, ok := r.Peek()
 	if r.Overrun() || !ok {
-		// Where the next record begins is unknown.
+		// The start of the next record is unknown.
 		m.corrupt++
 		r.SkipAll()
 		r.Release()
@@ -168,8 +169,8 @@ func (m *merger) peek(r *ring.Ring) (time int64, ok bool) {
 	return time, true
 }
 
-// timeOf returns the time of the record that was peeked at. A record that is too short to
-// have a time is corrupt, and is read first.
+// timeOf returns the time of the record that Peek saw. A record that is too short to
+// contain a time is corrupt. Its time is 0, so it is read first.
 func timeOf(r *ring.Ring, h ring.Header) int64 {
 	switch n := r.Words(); {
 	case h.Kind == sys.RecordSample:
@@ -182,8 +183,8 @@ func timeOf(r *ring.Ring, h ring.Header) int64 {
 	return 0
 }
 
-// next returns the earliest record of the round, valid until the next call, and its ring.
-// It returns nil at the end of the round.
+// next returns the earliest record of the round and its ring. The record is valid until the
+// next call. At the end of the round next returns nil.
 func (m *merger) next() ([]uint64, *ring.Ring) {
 	if len(m.heap) == 0 {
 		return nil, nil

@@ -12,27 +12,25 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Registers are the registers of a thread in user mode from which unwinding starts.
+// Registers are the user-mode registers of a thread from which unwinding starts.
 type Registers struct {
 	PC, SP, FP uint64
 	// LR is the link register. It is 0 if the processor has no link register.
 	LR uint64
-	// BCP is the register in which HotSpot's interpreter keeps its position in the
-	// bytecode.
+	// BCP is the register that holds the position in the bytecode in HotSpot's interpreter.
 	BCP uint64
 }
 
-// RegisterSet names the registers of user mode that are sampled, by their bits in
-// sample_regs_user. The words of a sample are in the order of these bits.
+// RegisterSet holds the sampled user-mode registers as bit numbers of sample_regs_user. The
+// register words of a sample are in the order of these bits.
 type RegisterSet struct {
-	pc, sp, fp, bcp, lr uint // lr is 0 where the processor has none
+	pc, sp, fp, bcp, lr uint // lr is 0 if the processor has no link register
 }
 
-// MaxUserStack bounds the bytes that can be copied of a user's stack.
+// MaxUserStack is the maximum number of bytes that can be copied from a user's stack.
 const MaxUserStack = 65528
 
-// RegistersFor returns the registers to sample with copies of a number of bytes of
-// the user's stack.
+// RegistersFor returns the registers to sample when bytes of the user's stack are copied.
 func RegistersFor(bytes int) (RegisterSet, error) {
 	if bytes > MaxUserStack || bytes%ring.WordSize != 0 {
 		return RegisterSet{}, fmt.Errorf("copying %d bytes of stacks: it must be a multiple of %d up to %d", bytes, ring.WordSize, MaxUserStack)
@@ -44,7 +42,8 @@ func RegistersFor(bytes int) (RegisterSet, error) {
 	return s, nil
 }
 
-// registersOf returns the registers of an architecture, and false if they are unknown.
+// registersOf returns the registers of an architecture. It returns false if they are
+// unknown.
 func registersOf(goarch string) (RegisterSet, bool) {
 	switch goarch {
 	case "amd64": // enum perf_event_x86_regs
@@ -55,7 +54,7 @@ func registersOf(goarch string) (RegisterSet, bool) {
 	return RegisterSet{}, false
 }
 
-// Mask returns the registers as sample_regs_user.
+// Mask returns the set as the value of sample_regs_user.
 func (s RegisterSet) Mask() uint64 {
 	m := uint64(1)<<s.pc | 1<<s.sp | 1<<s.fp | 1<<s.bcp
 	if s.lr != 0 {
@@ -64,10 +63,10 @@ func (s RegisterSet) Mask() uint64 {
 	return m
 }
 
-// count returns how many words the registers take.
+// count returns the number of words of the registers.
 func (s RegisterSet) count() int { return bits.OnesCount64(s.Mask()) }
 
-// read returns the registers in words.
+// read returns the registers from the words of a sample.
 func (s RegisterSet) read(words []uint64) Registers {
 	at := func(bit uint) uint64 { return words[bits.OnesCount64(s.Mask()&(1<<bit-1))] }
 	r := Registers{PC: at(s.pc), SP: at(s.sp), FP: at(s.fp), BCP: at(s.bcp)}
@@ -77,12 +76,12 @@ func (s RegisterSet) read(words []uint64) Registers {
 	return r
 }
 
-// userStack decodes the words after the callchain in a session that copies stacks,
+// userStack decodes the words after the callchain in a session that copies stacks:
 //
 //	abi [, registers], size [, stack[size], dyn_size]
 //
-// and returns the words after that. size is the bytes that the kernel reserved for the
-// stack. dyn_size is how many of these bytes it could copy.
+// It returns the words that follow. size is the number of bytes that the kernel reserved
+// for the stack. dyn_size is the number of these bytes that the kernel copied.
 func (d *Decoder) userStack(words []uint64, s *Sample) (rest []uint64, ok bool) {
 	if len(words) < 2 {
 		return nil, false

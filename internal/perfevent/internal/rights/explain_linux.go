@@ -13,12 +13,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Explain adds to the kernel's error the attempted action and the rights that would permit
-// it.
+// Explain adds the attempted action and the rights that would permit it to the kernel's
+// error.
 func Explain(sc Scope, what string, err error) error {
 	var mapping *ring.MapError
 	switch {
-	case errors.As(err, &mapping): // says itself what is missing
+	case errors.As(err, &mapping): // already explains what is missing
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return missing(sc, what, examine(err), err)
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.E2BIG): // E2BIG: a field of perf_event_attr is unknown
@@ -29,7 +29,7 @@ func Explain(sc Scope, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// examine returns the facts that decide about rights on this host.
+// examine returns the facts that determine which right is missing on this host.
 func examine(answer error) situation {
 	s := situation{filtered: errors.Is(answer, unix.EPERM), perfmon: knowsPerfmon()}
 	if n, err := procfs.Sysctl("kernel/perf_event_paranoid"); err == nil {
@@ -43,15 +43,15 @@ func examine(answer error) situation {
 	return s
 }
 
-// knowsPerfmon reports whether the kernel knows CAP_PERFMON: it refuses to look
-// for an unknown capability in the bounding set.
+// knowsPerfmon reports whether the kernel knows CAP_PERFMON. The kernel refuses to look up
+// an unknown capability in the bounding set.
 func knowsPerfmon() bool {
 	_, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_PERFMON, 0, 0, 0)
 	return err == nil
 }
 
-// ForeignNamespace reports whether this process is outside the host's namespace of
-// a kind. first is the inode number of that namespace, from linux/proc_ns.h.
+// ForeignNamespace reports whether this process is outside the host's namespace of a kind.
+// first is the inode number of the host's namespace in linux/proc_ns.h.
 func ForeignNamespace(kind string, first uint32) bool {
 	own, err := procfs.At("").Namespace(procfs.Self, kind)
 	return err == nil && own.Inode != uint64(first)

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rights turns the kernel's refusal of a perf event into an error that
-// names what would permit it.
+// Package rights turns the kernel's refusal of a perf event into an error that names the
+// missing right.
 package rights
 
 import (
@@ -10,21 +10,20 @@ import (
 	"strings"
 )
 
-// UnsupportedError is returned where this kernel, or this operating system, lacks
-// a feature.
+// UnsupportedError is returned if this kernel or operating system lacks a feature.
 type UnsupportedError struct {
 	// Feature names the missing feature, such as "perf events".
 	Feature string
-	// Needs names the kernel that has it.
+	// Needs names the requirement, such as "Linux 4.8 or later with CONFIG_PERF_EVENTS".
 	Needs string
-	// Err is the kernel's answer. It is nil on operating systems other than Linux.
+	// Err is the kernel's error. It is nil on operating systems other than Linux.
 	Err error
 }
 
 // Unsupported is the error of every call on operating systems other than Linux.
 var Unsupported = &UnsupportedError{Feature: "perf events", Needs: "Linux 4.8 or later with CONFIG_PERF_EVENTS"}
 
-// Error names the feature, its requirement and the kernel's answer.
+// Error names the feature, its requirement and the kernel's error.
 func (e *UnsupportedError) Error() string {
 	msg := e.Feature + " need " + e.Needs
 	if e.Err != nil {
@@ -33,7 +32,7 @@ func (e *UnsupportedError) Error() string {
 	return msg
 }
 
-// Unwrap returns the kernel's answer.
+// Unwrap returns the kernel's error.
 func (e *UnsupportedError) Unwrap() error { return e.Err }
 
 // LimitError is returned if more descriptors are needed than permitted.
@@ -46,20 +45,20 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("at least %d perf events are needed, and %d are permitted: by max_perf_events, and by half of RLIMIT_NOFILE", e.Needed, e.Limit)
 }
 
-// Error is returned if an action is not permitted here. It names the rights that would
-// permit the action, and matches errors.Is(err, os.ErrPermission).
+// Error is returned if an action is not permitted. It names the rights that would permit
+// the action, and matches errors.Is(err, os.ErrPermission).
 type Error struct {
-	// What was tried, such as "sampling the whole host".
+	// What is the refused action, such as "sampling the whole host".
 	What string
-	// Needed are the alternatives, the least privilege first. Any of them is enough.
+	// Needed are alternative rights, the least privilege first. Any one of them is enough.
 	Needed []string
-	// Have is the value that was found instead, such as "it is 2".
+	// Have describes the current state, such as "it is 2".
 	Have string
-	// Err is the kernel's answer.
+	// Err is the kernel's error.
 	Err error
 }
 
-// Error names the action, the rights that it needs and the current value.
+// Error names the action, the rights that it needs and the current state.
 func (e *Error) Error() string {
 	msg := e.What + " is not permitted: it needs " + strings.Join(e.Needed, " or ")
 	if e.Have != "" {
@@ -68,13 +67,13 @@ func (e *Error) Error() string {
 	return msg
 }
 
-// Unwrap returns the kernel's answer.
+// Unwrap returns the kernel's error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Scope is the use that a right is needed for.
+// Scope is the kind of use that needs a right.
 type Scope uint8
 
-// The scopes that have different rules.
+// The scopes for which the kernel has different rules.
 const (
 	Own         Scope = iota // own processes
 	Host                     // the whole host, and any cgroup
@@ -84,7 +83,7 @@ const (
 	Tracepoints              // tracepoints of the kernel, with their records
 )
 
-// String names what the scope permits.
+// String names the action that the scope permits.
 func (s Scope) String() string {
 	switch s {
 	case Own:
@@ -102,8 +101,8 @@ func (s Scope) String() string {
 	}
 }
 
-// paranoid returns the highest kernel.perf_event_paranoid that permits the scope to every
-// user. No value permits Uprobes.
+// paranoid returns the highest kernel.perf_event_paranoid at which every user may use the
+// scope. No value permits Uprobes.
 func (s Scope) paranoid() int {
 	switch s {
 	case Host:
@@ -123,17 +122,17 @@ type situation struct {
 	paranoid int
 	// perfmon reports whether the kernel knows CAP_PERFMON (Linux 5.8).
 	perfmon bool
-	// havePerfmon and haveAdmin report which capabilities are held.
+	// havePerfmon and haveAdmin report whether this process has the capabilities.
 	havePerfmon, haveAdmin bool
-	// userNamespace reports whether this process is outside the host's user
-	// namespace, where perf events look for capabilities.
+	// userNamespace reports whether this process is outside the host's user namespace. Perf
+	// events require capabilities in the host's user namespace.
 	userNamespace bool
-	// filtered reports whether the kernel answered EPERM instead of EACCES. A seccomp
-	// profile answers EPERM, perf itself does not.
+	// filtered reports whether the error was EPERM instead of EACCES. EPERM comes from a
+	// seccomp profile, not from perf itself.
 	filtered bool
 }
 
-// missing returns the error for a refusal in a situation.
+// missing returns the error for a refused perf event.
 func missing(sc Scope, what string, s situation, answer error) *Error {
 	if sc == Uprobes {
 		return missingForUprobes(what, s, answer)
@@ -172,8 +171,8 @@ func missing(sc Scope, what string, s situation, answer error) *Error {
 	return e
 }
 
-// missingForUprobes returns the error for a refused probe, which no sysctl permits. Linux
-// 5.8 to 6.15 accepts CAP_PERFMON for probes. Later kernels, and the maintained older ones
+// missingForUprobes returns the error for a refused probe. No sysctl permits probes. Linux
+// 5.8 to 6.15 accepts CAP_PERFMON for probes. Later kernels, and older maintained kernels
 // since July 2025, need CAP_SYS_ADMIN.
 func missingForUprobes(what string, s situation, answer error) *Error {
 	e := &Error{What: what, Needed: []string{"CAP_SYS_ADMIN"}, Err: answer}

@@ -15,28 +15,28 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Mapped is a ring with its memory and the event that it is mapped from.
+// Mapped is a ring with its memory and the event that owns the mapping.
 type Mapped struct {
 	Ring
-	// FD is the descriptor of that event.
+	// FD is the descriptor of the event.
 	FD int
-	// Others are descriptors of further events that write to this ring alone. They
-	// are closed with it.
+	// Others are descriptors of additional events that write only to this ring. They are
+	// closed with the ring.
 	Others []int
 
 	memory []byte
-	// wakeup is the number of bytes after which the kernel wakes the reader.
+	// wakeup is the number of unread bytes at which the kernel wakes the reader.
 	wakeup uint64
-	// alwaysOn reports whether the event is CPU-wide and never disabled, so that its clock
-	// advances while the CPU is online. enabled is the last value of that clock,
+	// alwaysOn reports whether the event is CPU-wide and never disabled. Its clock then
+	// advances while the CPU is online. enabled is the last value of the clock, which is
 	// total_time_enabled of read_format.
 	alwaysOn bool
 	enabled  uint64
 }
 
 // Map opens an event and maps a ring of size bytes from it. pid is sys.AllProcesses, or a
-// process of this user if CPU-wide events are not permitted. An event that is redirected
-// into the ring must be on the same CPU, and may be of any thread.
+// process of this user if CPU-wide events are not permitted. Events redirected into the
+// ring must be on the same CPU, but may belong to any thread.
 func Map(attr *unix.PerfEventAttr, pid, cpu, size int) (*Mapped, error) {
 	attr.Read_format = unix.PERF_FORMAT_TOTAL_TIME_ENABLED
 	fd, err := sys.Open(attr, pid, cpu, 0)
@@ -61,8 +61,8 @@ func Map(attr *unix.PerfEventAttr, pid, cpu, size int) (*Mapped, error) {
 }
 
 // ended reports whether the event's clock has not advanced since the last call, which means
-// that its CPU went offline. The kernel reports that in no other way. The event stays open
-// and cannot be enabled again.
+// that its CPU went offline. The kernel does not report this in any other way. The event
+// stays open but cannot be enabled again.
 func (r *Mapped) ended() bool {
 	if !r.alwaysOn {
 		return false
@@ -77,8 +77,8 @@ func (r *Mapped) ended() bool {
 	return r.enabled == before
 }
 
-// ready reports whether the ring has as many bytes as the kernel wakes the reader for. With
-// prompt, one byte is enough.
+// ready reports whether the ring has enough unread bytes for the kernel to wake the reader.
+// If prompt is true, one byte is enough.
 func (r *Mapped) ready(prompt bool) bool {
 	unread := atomic.LoadUint64(r.head) - atomic.LoadUint64(r.tail)
 	return unread >= r.wakeup || prompt && unread > 0
@@ -101,7 +101,7 @@ func Size(bytes int) int {
 	return size
 }
 
-// Halve halves *size. It returns false if *size is a page already.
+// Halve halves *size. It returns false if *size is already one page.
 func Halve(size *int) bool {
 	if *size <= os.Getpagesize() {
 		return false
@@ -116,16 +116,16 @@ type MapError struct {
 	err  error
 }
 
-// Error names the size and the limits that apply.
+// Error names the size and the limits that apply to it.
 func (e *MapError) Error() string {
 	return fmt.Sprintf("mapping a ring of %d KiB: %v (the limits are kernel.perf_event_mlock_kb per CPU and RLIMIT_MEMLOCK; CAP_IPC_LOCK lifts them)",
 		e.size>>10, e.err)
 }
 
-// Unwrap returns the kernel's answer.
+// Unwrap returns the kernel's error.
 func (e *MapError) Unwrap() error { return e.err }
 
-// tooLarge reports whether a smaller ring might be mapped.
+// tooLarge reports whether mapping a smaller ring might succeed.
 func tooLarge(err error) bool {
 	var mapping *MapError
 	return errors.As(err, &mapping) && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOMEM))

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ring maps, waits for and reads the ring buffers that the kernel writes perf
-// records to. It decodes the header of a record and not its body.
+// Package ring maps the ring buffers that the kernel writes perf records to, waits for
+// records and reads them. It decodes the header of a record but not its body.
 package ring
 
 import (
@@ -11,24 +11,24 @@ import (
 	"unsafe"
 )
 
-// Kinds are the kinds of records that a ring gets, as bits.
+// Kinds is a bit set of the kinds of records that the kernel writes to a ring.
 type Kinds uint8
 
 const (
-	// Samples are samples.
+	// Samples marks rings that receive samples.
 	Samples Kinds = 1 << iota
-	// Switches are context switches.
+	// Switches marks rings that receive context switches.
 	Switches
-	// Records are records about processes and their mappings.
+	// Records marks rings that receive records about processes and their mappings.
 	Records
 )
 
-// Ring is the reader's end of one buffer: data_head and data_tail of struct
-// perf_event_mmap_page, and the data. Positions count bytes since the ring was made and
-// never wrap. Their low bits index the data. Each record is a multiple of 8 bytes, so the
-// end of the buffer never splits a word.
+// Ring is the reader's end of one buffer. It consists of the data, and of data_head and
+// data_tail of struct perf_event_mmap_page. Positions count the bytes written since the
+// ring was created and never wrap. Their low bits index the data. Each record is a multiple
+// of 8 bytes long, so the end of the buffer never splits a word.
 //
-// A round reads the records that were written before it began:
+// A round reads the records that were written before the round began:
 //
 //	r.Begin()
 //	for !r.Empty() {
@@ -39,10 +39,10 @@ const (
 //	r.Release()
 type Ring struct {
 	head *uint64 // written by the kernel
-	tail *uint64 // written by Release: the kernel may overwrite what is before it
+	tail *uint64 // written by Release; the kernel may overwrite data before it
 	data []uint64
 
-	// Kinds are the records that the ring gets.
+	// Kinds are the kinds of records that the kernel writes to the ring.
 	Kinds Kinds
 	// Last is the time of the last record that was read.
 	Last int64
@@ -52,16 +52,16 @@ type Ring struct {
 	released uint64 // last value written to tail
 	words    int    // length of the record at next, set by Peek
 	full     uint64 // head when Release made room in a ring with less than a quarter free
-	waits    int    // calls of LossPending that are left for it
+	waits    int    // remaining calls of LossPending
 }
 
-// New returns a ring. Its next record is at *tail, and the length of data is a power of
+// New returns a ring whose next record is at *tail. The length of data must be a power of
 // two.
 func New(head, tail *uint64, data []uint64) Ring {
 	return Ring{head: head, tail: tail, data: data, next: *tail, released: *tail}
 }
 
-// maxWaits bounds the rounds in which the kernel's report of a loss is awaited.
+// maxWaits bounds the rounds that LossPending waits for the kernel's report of a loss.
 const maxWaits = 50
 
 // Begin starts a round.
@@ -81,15 +81,15 @@ func (r *Ring) LossPending() bool {
 	return true
 }
 
-// Empty reports whether everything of the round was read.
+// Empty reports whether all records of the round were read.
 func (r *Ring) Empty() bool { return r.next == r.limit }
 
-// Overrun reports whether the round has more bytes than the ring, so that its
-// content makes no sense.
+// Overrun reports whether the round has more bytes than the ring holds, which means that
+// the positions are invalid.
 func (r *Ring) Overrun() bool { return r.limit-r.next > r.size() }
 
 // Peek returns the header of the next record. It returns false if the record's size is not
-// a number of words, or goes beyond the round.
+// a multiple of a word, or exceeds the rest of the round.
 func (r *Ring) Peek() (Header, bool) {
 	h := parseHeader(r.Word(0))
 	r.words = h.words()
@@ -104,7 +104,7 @@ func (r *Ring) Word(i int) uint64 {
 	return r.data[(r.next/WordSize+uint64(i))&uint64(len(r.data)-1)]
 }
 
-// Copy copies the record that Peek saw to scratch, and returns it.
+// Copy copies the record that Peek saw to scratch, and returns the copy.
 func (r *Ring) Copy(scratch []uint64) []uint64 {
 	start := int(r.next / WordSize & uint64(len(r.data)-1))
 	n := copy(scratch[:r.words], r.data[start:])
@@ -112,7 +112,7 @@ func (r *Ring) Copy(scratch []uint64) []uint64 {
 	return scratch[:r.words]
 }
 
-// Skip moves on to the record after the peeked record.
+// Skip advances to the record after the one that Peek saw.
 func (r *Ring) Skip() {
 	r.next += uint64(r.words) * WordSize
 	// Releasing a quarter at a time keeps the ring from filling up during a long
@@ -138,15 +138,15 @@ func (r *Ring) Release() {
 	}
 }
 
-// size returns the bytes of data.
+// size returns the size of data in bytes.
 func (r *Ring) size() uint64 { return uint64(len(r.data) * WordSize) }
 
-// WordSize is the size in bytes of a word. The kernel pads each record to a
-// multiple of it.
+// WordSize is the size of a word in bytes. The kernel pads each record to a multiple of
+// WordSize.
 const WordSize = 8
 
-// MaxRecordWords bounds the length of a record. A record's header has 16 bits for the size
-// in bytes.
+// MaxRecordWords bounds the length of a record. The header stores the size in bytes in 16
+// bits.
 const MaxRecordWords = 1 << 16 / WordSize
 
 // Header is struct perf_event_header: {u32 type; u16 misc; u16 size}.
@@ -166,8 +166,8 @@ func parseHeader(word uint64) Header {
 	}
 }
 
-// ParseRecord returns the header of a whole record, and false if the record's size differs
-// from the size of words.
+// ParseRecord returns the header of a whole record. It returns false if the size in the
+// header differs from the size of words.
 func ParseRecord(words []uint64) (Header, bool) {
 	if len(words) == 0 {
 		return Header{}, false
@@ -176,8 +176,8 @@ func ParseRecord(words []uint64) (Header, bool) {
 	return h, h.words() == len(words)
 }
 
-// words returns the length of the record, or 0 where its size is not a multiple of
-// WordSize.
+// words returns the length of the record in words. It returns 0 if the size is not a
+// multiple of WordSize.
 func (h Header) words() int {
 	if h.Size%WordSize != 0 {
 		return 0
@@ -194,14 +194,14 @@ func (h Header) Word() uint64 {
 	return binary.NativeEndian.Uint64(b[:])
 }
 
-// Halves splits a word into the two 32-bit fields that it holds, as signed ids.
+// Halves splits a word into its two 32-bit fields, as signed ids.
 func Halves(word uint64) (first, second int) {
 	var b [WordSize]byte
 	binary.NativeEndian.PutUint64(b[:], word)
 	return int(int32(binary.NativeEndian.Uint32(b[:]))), int(int32(binary.NativeEndian.Uint32(b[4:])))
 }
 
-// Bytes returns the memory of words.
+// Bytes returns the memory of words as bytes, without a copy.
 func Bytes(words []uint64) []byte {
 	if len(words) == 0 {
 		return nil
@@ -209,9 +209,8 @@ func Bytes(words []uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), len(words)*WordSize)
 }
 
-// ClockSlack is the time in nanoseconds by which a record may lie after the
-// start of the round and still be believed. A record with a later time would
-// block its ring for ever, so it is read at once.
+// ClockSlack is the maximum time in nanoseconds between the start of a round and the time
+// of a record. A record with a later time would block its ring, so it is read at once.
 const ClockSlack = 1_000_000_000
 
 // Heap orders rings by the time of their next record, the earliest first.
@@ -219,12 +218,12 @@ type Heap []Entry
 
 // Entry is a ring that has a record left in the round.
 type Entry struct {
-	// Time is the time of the ring's next record, Index its index among the rings.
+	// Time is the time of the ring's next record. Index is the index of the ring.
 	Time  int64
 	Index int
 }
 
-// Init orders entries that were appended.
+// Init establishes the heap order after entries were appended.
 func (h Heap) Init() {
 	for i := len(h)/2 - 1; i >= 0; i-- {
 		h.down(i)
@@ -245,7 +244,7 @@ func (h *Heap) Update(time int64, more bool) {
 	h.down(0)
 }
 
-// down restores the order below entry i after its time has grown.
+// down restores the heap order below entry i after the entry's time has grown.
 func (h Heap) down(i int) {
 	for {
 		child := 2*i + 1

@@ -18,14 +18,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/token"
 )
 
-// Set is the rings of a number of CPUs. The sessions of records, context switches and
-// uprobes share it.
+// Set is the rings of several CPUs. The sessions of records, context switches and uprobes
+// share this type.
 type Set struct {
 	// Reading is held while a goroutine waits or reads, so that Close does not unmap rings
-	// in use.
+	// that are in use.
 	Reading sync.Mutex
-	// Unfinished reports whether there are records to read without waiting, because a round
-	// is under way or has left records to the next round. Reading guards it.
+	// Unfinished reports whether there are records to read without waiting: a round is in
+	// progress or has left records for the next round. Reading guards Unfinished.
 	Unfinished bool
 
 	what   string // what is waited for, for errors
@@ -34,14 +34,14 @@ type Set struct {
 	waker  *waker
 	closed atomic.Bool
 
-	// checking is held by Stale, which must not block while Wait does.
+	// Stale holds checking, because Stale must not block during Wait.
 	checking sync.Mutex
 }
 
-// Open calls openCPU for each CPU, which maps its rings and passes them to Add. If the
-// rings exceed what this user may lock, Open unmaps all, calls shrink and begins again,
-// until shrink returns false. Rings of different sizes would lose samples on most CPUs.
-// CPUs that are offline are left out. what names the records in errors.
+// Open calls openCPU for each CPU. openCPU maps the CPU's rings and passes them to Add. If
+// the rings exceed what the user may lock, Open unmaps all rings, calls shrink and starts
+// again, until shrink returns false. Rings of different sizes would lose samples on most
+// CPUs. CPUs that are offline are left out. what names the records in errors.
 func (s *Set) Open(what string, cpus []int, openCPU func(cpu int) error, shrink func() bool) error {
 	s.what = what
 	for {
@@ -59,7 +59,7 @@ func (s *Set) Open(what string, cpus []int, openCPU func(cpu int) error, shrink 
 	}
 	s.waker = w
 	for _, r := range s.rings {
-		r.ended() // reads its clock for the first time
+		r.ended() // initializes the ring's clock
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func (s *Set) openAll(cpus []int, openCPU func(cpu int) error) error {
 	for _, cpu := range cpus {
 		before := len(s.rings)
 		err := openCPU(cpu)
-		if errors.Is(err, unix.ENODEV) { // it went offline, maybe after the first of its events
+		if errors.Is(err, unix.ENODEV) { // the CPU went offline, maybe after its first event was opened
 			if err := s.unmap(before); err != nil {
 				return err
 			}
@@ -86,7 +86,7 @@ func (s *Set) openAll(cpus []int, openCPU func(cpu int) error) error {
 	return nil
 }
 
-// Add adds a ring. It is called during Open alone.
+// Add adds a ring. It must only be called during Open.
 func (s *Set) Add(r *Mapped) { s.rings = append(s.rings, r) }
 
 // Rings returns the rings in the order of Add.
@@ -107,14 +107,14 @@ func (s *Set) Waiter() Waiter { return Waiter{s} }
 // Waiter is the part of a Set that sessions offer to their callers.
 type Waiter struct{ set *Set }
 
-// CPUs returns the CPUs that have open rings. During Open it returns the CPUs that are
-// complete. A CPU that came online later is missing.
+// CPUs returns the CPUs that have open rings. During Open it returns the CPUs whose rings
+// are complete. CPUs that came online later are missing.
 func (w Waiter) CPUs() []int { return w.set.cpus }
 
-// Stale reports whether some of cpus, which are online now, are not covered: cpus differs
-// from CPUs, or a CPU was offline in between. Events of a CPU end silently when it goes
-// offline and do not resume, unlike events of a thread. Close a stale session and open
-// another one.
+// Stale reports whether the rings no longer cover cpus, the CPUs that are online now. It
+// returns true if cpus differs from CPUs, or if a CPU was offline in between. When a CPU
+// goes offline, its events end silently and do not resume, unlike events of a thread. Close
+// a stale session and open a new one.
 func (w Waiter) Stale(cpus []int) bool {
 	s := w.set
 	s.checking.Lock()
@@ -124,13 +124,13 @@ func (w Waiter) Stale(cpus []int) bool {
 	}
 	stale := !slices.Equal(cpus, s.cpus)
 	for _, r := range s.rings {
-		stale = r.ended() || stale // each ring's clock is read, whatever the others say
+		stale = r.ended() || stale // ended must run for each ring
 	}
 	return stale
 }
 
-// LossPending reports whether the kernel may still report that it lost records before the last
-// round. It is for the goroutine that reads.
+// LossPending reports whether the kernel may still report records that it lost before the
+// last round. Only the goroutine that reads may call LossPending.
 func (w Waiter) LossPending() (pending bool) {
 	for _, r := range w.set.rings {
 		pending = r.LossPending() || pending
@@ -139,8 +139,8 @@ func (w Waiter) LossPending() (pending bool) {
 }
 
 // Wait blocks until a ring has enough bytes to wake its reader, Wake is called, or timeout
-// has passed. A negative timeout never passes. If records follow each other closely, Wait
-// returns every few milliseconds. After Close it returns os.ErrClosed.
+// has passed. A negative timeout means no timeout. While records arrive continuously, Wait
+// returns every few milliseconds. After Close, Wait returns os.ErrClosed.
 func (w Waiter) Wait(timeout time.Duration) error {
 	s := w.set
 	s.Reading.Lock()
@@ -154,21 +154,21 @@ func (w Waiter) Wait(timeout time.Duration) error {
 	return nil
 }
 
-// SetPrompt makes Wait return as soon as a ring has any unread record.
+// SetPrompt sets whether Wait returns as soon as a ring has any unread record.
 func (s *Set) SetPrompt(prompt bool) {
 	s.Reading.Lock()
 	defer s.Reading.Unlock()
 	s.waker.prompt = prompt
 }
 
-// Wake makes the Wait under way return, or else the next one.
+// Wake makes the current or else the next Wait return.
 func (w Waiter) Wake() { w.set.waker.wake() }
 
 // Closed reports whether Close was called.
 func (s *Set) Closed() bool { return s.closed.Load() }
 
-// Close ends the Wait under way, calls detach to close the events that write to the rings,
-// and unmaps the rings. A second Close has no effect.
+// Close ends a current Wait, calls detach to close the events that write to the rings, and
+// unmaps the rings. A second call has no effect.
 func (s *Set) Close(detach func() error) error {
 	if s.closed.Swap(true) {
 		return nil
@@ -181,7 +181,7 @@ func (s *Set) Close(detach func() error) error {
 	return errors.Join(detach(), s.waker.close(), s.unmap(0))
 }
 
-// unmap unmaps the rings from index first on.
+// unmap unmaps the rings from index first onward.
 func (s *Set) unmap(first int) error {
 	var errs []error
 	for _, r := range s.rings[first:] {
@@ -192,42 +192,43 @@ func (s *Set) unmap(first int) error {
 	return errors.Join(errs...)
 }
 
-// wakeSpacing is the minimum time between two returns of Wait that found data. A
-// host that starts thousands of processes a second then costs at most 250 rounds a
-// second, and a process of 20 ms is still seen while it lives.
+// wakeSpacing is the minimum time between two returns of Wait that found data. A host that
+// starts thousands of processes a second then costs at most 250 rounds a second. A process
+// that lives for 20 ms is still seen alive.
 const wakeSpacing = 4 * time.Millisecond
 
-// promptSpacing is the minimum time between two returns of Wait if samples have to be read
-// at once.
+// promptSpacing is the minimum time between two returns of Wait if samples must be read at
+// once.
 const promptSpacing = 200 * time.Microsecond
 
 // waker waits until a ring is ready or wake is called.
 //
-// It never blocks in a system call. While one blocks, the runtime's monitor thread wakes up
-// every few dozen microseconds, which was most of the cost of a reader with little to read.
-// So the rings are in an inner epoll inside an outer epoll, and the runtime's poller waits
-// for the outer one as for a connection. After a ring was ready, the outer epoll ignores
-// the inner one until the next wait. Otherwise each further record of a new process would
-// wake a thread in vain. After a timeout it does not, so waiting on a host with few records
-// takes no system call of this process.
+// It never blocks in a system call. While a system call blocks, the runtime's monitor
+// thread wakes up every few dozen microseconds. This was most of the cost of a reader with
+// few records. So the rings are in an inner epoll inside an outer epoll, and the runtime's
+// poller waits for the outer epoll as for a connection. After a ring was ready, the outer
+// epoll ignores the inner epoll until the next wait. Otherwise each further record of a new
+// process would wake a thread needlessly. After a timeout, the outer epoll stays armed. So
+// on a host with few records, the next wait needs no epoll_ctl call.
 type waker struct {
 	outer *os.File
 	conn  syscall.RawConn // of outer
 	inner int
 	rings []*Mapped
-	last  time.Time // of the last return of wait that found data
-	// prompt reports whether a ring is ready as soon as it has something to read.
+	last  time.Time // when wait last found data
+	// prompt reports whether a ring is ready as soon as it has any unread record.
 	prompt bool
 	ended  []unix.EpollEvent
 	// timer is used by pause.
 	timer *time.Timer
-	// woken holds a wake until a wait has seen it.
+	// woken holds a wake until a wait consumes it.
 	woken chan struct{}
 
-	// attemptFunc is the method attempt, made once because each would allocate.
+	// attemptFunc is the method value w.attempt. Making it once saves an allocation per
+	// wait.
 	attemptFunc func(uintptr) bool
-	// armed reports whether the outer epoll reports the inner one, blocked whether the
-	// wait under way has blocked. failed is the error of attempt or disarm.
+	// armed reports whether the outer epoll watches the inner epoll. blocked reports
+	// whether the current wait has blocked. failed is the error of attempt or disarm.
 	armed, blocked bool
 	failed         error
 }
@@ -252,7 +253,7 @@ func (w *waker) open() error {
 	if err != nil {
 		return err
 	}
-	err = unix.SetNonblock(outer, true) // or os.NewFile would not add it to the poller
+	err = unix.SetNonblock(outer, true) // else os.NewFile would not add it to the poller
 	w.outer = os.NewFile(uintptr(outer), "perf rings")
 	if err != nil {
 		return err
@@ -271,7 +272,7 @@ func (w *waker) open() error {
 	if w.conn, err = w.outer.SyscallConn(); err != nil {
 		return err
 	}
-	return w.outer.SetReadDeadline(time.Time{}) // fails where the poller does not have it
+	return w.outer.SetReadDeadline(time.Time{}) // fails if the poller does not watch the file
 }
 
 func add(epoll, fd int, events uint32) error {
@@ -291,11 +292,11 @@ func (w *waker) close() error {
 
 func (w *waker) wake() {
 	token.Put(w.woken)
-	_ = w.outer.SetReadDeadline(time.Unix(1, 0)) // ends a wait under way; fails only after close
+	_ = w.outer.SetReadDeadline(time.Unix(1, 0)) // ends a current wait; fails only after close
 }
 
-// wait returns when a ring is ready, wake was called or timeout has passed. With unfinished
-// it does not block, because there are records to read already.
+// wait returns when a ring is ready, wake is called or timeout has passed. If unfinished,
+// wait does not block for a ring, because there are unread records already.
 func (w *waker) wait(timeout time.Duration, unfinished bool) error {
 	if !unfinished {
 		found, err := w.block(timeout)
@@ -317,8 +318,8 @@ func (w *waker) wait(timeout time.Duration, unfinished bool) error {
 	return nil
 }
 
-// block blocks until a ring is ready, wake is called, or timeout has passed. found is
-// true in the first case.
+// block blocks until a ring is ready, wake is called, or timeout has passed. found reports
+// whether a ring was ready.
 func (w *waker) block(timeout time.Duration) (found bool, err error) {
 	var deadline time.Time
 	if timeout >= 0 {
@@ -327,7 +328,7 @@ func (w *waker) block(timeout time.Duration) (found bool, err error) {
 	if err := w.outer.SetReadDeadline(deadline); err != nil {
 		return false, err
 	}
-	select { // after the deadline is set: a later wake replaces it
+	select { // after SetReadDeadline: a later wake replaces the deadline
 	case <-w.woken:
 		return false, nil
 	default:
@@ -344,12 +345,12 @@ func (w *waker) block(timeout time.Duration) (found bool, err error) {
 	return false, nil
 }
 
-// attempt is the callback of RawConn.Read. It runs before and after blocking.
+// attempt is the callback of RawConn.Read, which runs before and after blocking.
 func (w *waker) attempt(outer uintptr) (done bool) {
 	ready := w.anyReady()
 	switch {
 	case w.blocked:
-		// The epolls are not asked again: polling a perf event clears its readiness.
+		// Do not query the epolls again: polling a perf event clears its readiness.
 		w.disarm(outer)
 		if !ready {
 			w.removeEnded()
@@ -357,7 +358,7 @@ func (w *waker) attempt(outer uintptr) (done bool) {
 		return true
 	case !ready && !w.armed:
 		w.arm(outer)
-		ready = w.failed != nil || w.anyReady() // epoll does not report what came before
+		ready = w.failed != nil || w.anyReady() // epoll does not report earlier readiness
 	}
 	if ready {
 		w.disarm(outer)
@@ -394,7 +395,7 @@ func (w *waker) change(outer uintptr, armed bool) {
 	w.armed = armed
 }
 
-// removeEnded removes events that have ended, which the kernel would report for ever.
+// removeEnded removes ended events. The inner epoll would report them forever.
 func (w *waker) removeEnded() {
 	n, err := unix.EpollWait(w.inner, w.ended, 0)
 	if err != nil && err != unix.EINTR {

@@ -1,14 +1,13 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sys is the part of the kernel's interface to perf events that
-// golang.org/x/sys/unix lacks. It has the constants of linux/perf_event.h that every
-// operating system needs to decode records. It also opens events, and reads the sysctls and
-// limits that apply.
+// Package sys contains the parts of the perf event interface that golang.org/x/sys/unix
+// lacks. It has the constants of linux/perf_event.h for decoding records. It also opens
+// events, and reads the sysctls and limits that apply.
 package sys
 
-// The constants below repeat linux/perf_event.h, so that records are decoded,
-// and decoding is tested, on any operating system.
+// The constants below repeat linux/perf_event.h, so that decoding works and can be tested
+// on any operating system.
 
 // enum perf_event_type
 const (
@@ -24,7 +23,7 @@ const (
 	RecordSwitchCPUWide = 15
 )
 
-// PERF_RECORD_MISC_*. Some bits have a meaning for each type of record.
+// PERF_RECORD_MISC_*. Some bits have a different meaning for each type of record.
 const (
 	MiscCPUModeMask      = 7
 	MiscKernel           = 1
@@ -35,19 +34,18 @@ const (
 	MiscMmapBuildID      = 1 << 14
 )
 
-// enum perf_callchain_context: markers between the addresses of a callchain. Each
-// marker names the context of the addresses after it.
+// enum perf_callchain_context: markers in a callchain. Each marker names the context of the
+// addresses that follow.
 const (
 	ContextKernel = ^uint64(0) - 128 + 1
 	ContextUser   = ^uint64(0) - 512 + 1
-	// ContextMax is the lowest of all markers.
+	// ContextMax is the lowest marker.
 	ContextMax = ^uint64(0) - 4095 + 1
 )
 
-// MaxStackDepth is PERF_MAX_STACK_DEPTH, the default of
-// kernel.perf_event_max_stack.
+// MaxStackDepth is PERF_MAX_STACK_DEPTH, the default of kernel.perf_event_max_stack.
 const MaxStackDepth = 127
 
-// RegistersABI64 is PERF_SAMPLE_REGS_ABI_64, the ABI of registers of a 64-bit program. The
-// ABI is 0 for a thread without user mode, and 1 for a 32-bit program.
+// RegistersABI64 is PERF_SAMPLE_REGS_ABI_64, the ABI value for registers of a 64-bit
+// program. The value is 0 for a thread without user mode, and 1 for a 32-bit program.
 const RegistersABI64 = 2

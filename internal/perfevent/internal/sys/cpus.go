@@ -33,7 +33,7 @@ func OnlineCPUs() ([]int, error) {
 	return cpus, nil
 }
 
-// parseCPUList parses the kernel's list format, as in "0-3,8,10-11".
+// parseCPUList parses a list in the kernel's format, such as "0-3,8,10-11".
 func parseCPUList(list []byte) (cpus []int, err error) {
 	ok := procfs.ParseCPUs(list, func(first, last int) {
 		for cpu := first; cpu <= last; cpu++ {

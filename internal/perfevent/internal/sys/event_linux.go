@@ -14,12 +14,12 @@ import (
 )
 
 // AttrInheritThread is a bit of struct perf_event_attr that golang.org/x/sys does not
-// name.
+// define.
 const AttrInheritThread = 1 << 35
 
-// Attr returns an event with records that have the time of CLOCK_MONOTONIC and end with the
-// fields of sampleType. The bytes in the ring alone decide when the reader is woken.
-// Without the watermark bit, a number of samples would.
+// Attr returns an event whose records use CLOCK_MONOTONIC and end with the fields of
+// sampleType. Only the number of bytes in the ring decides when the reader is woken.
+// Without the watermark bit, the number of samples would decide.
 func Attr(kind uint32, config, sampleType, bits uint64) *unix.PerfEventAttr {
 	return &unix.PerfEventAttr{
 		Type:        kind,
@@ -31,11 +31,10 @@ func Attr(kind uint32, config, sampleType, bits uint64) *unix.PerfEventAttr {
 	}
 }
 
-// AllProcesses is the pid that perf_event_open takes for every process.
+// AllProcesses is the pid that makes perf_event_open cover every process.
 const AllProcesses = -1
 
-// Open opens an event, without a group. It repeats the call while a signal
-// interrupts it.
+// Open opens an event without a group. It retries if a signal interrupts the call.
 func Open(a *unix.PerfEventAttr, pid, cpu, flags int) (fd int, err error) {
 	for {
 		fd, err := unix.PerfEventOpen(a, pid, cpu, -1, flags|unix.PERF_FLAG_FD_CLOEXEC)
@@ -54,7 +53,7 @@ func SetOutput(fd, output, cpu int) error {
 	return nil
 }
 
-// EventID returns the id by which records name the event.
+// EventID returns the id that identifies the event in records.
 func EventID(fd int) (id uint64, err error) {
 	if err = ioctlPointer(fd, unix.PERF_EVENT_IOC_ID, &id); err != nil {
 		return 0, fmt.Errorf("reading the id of an event: %w", err)
@@ -62,13 +61,13 @@ func EventID(fd int) (id uint64, err error) {
 	return id, nil
 }
 
-// SetPeriod changes the count after which the event is sampled. Threads that
-// inherited the event keep the old one.
+// SetPeriod changes the number of counts per sample. Threads that inherited the event keep
+// the old period.
 func SetPeriod(fd int, period uint64) error {
 	return ioctlPointer(fd, unix.PERF_EVENT_IOC_PERIOD, &period)
 }
 
-// SetFilter makes a tracepoint's event count only the hits that pass a filter.
+// SetFilter makes a tracepoint's event count only the hits that match a filter.
 func SetFilter(fd int, filter string) error {
 	text, err := unix.BytePtrFromString(filter)
 	if err != nil {
@@ -81,7 +80,7 @@ func SetFilter(fd int, filter string) error {
 	return nil
 }
 
-// Count returns the first value of an event's read_format, its count.
+// Count returns the count of an event, which is the first value of its read_format.
 func Count(fd int) (uint64, error) {
 	var b [maxReadFormat]byte
 	n, err := unix.Read(fd, b[:])
@@ -94,8 +93,8 @@ func Count(fd int) (uint64, error) {
 // maxReadFormat is at least the size of struct read_format without groups.
 const maxReadFormat = 64
 
-// ioctlPointer makes a request that takes a pointer to a u64. golang.org/x/sys has no
-// function for such requests.
+// ioctlPointer makes an ioctl request that takes a pointer to a u64. golang.org/x/sys has
+// no function for such requests.
 func ioctlPointer(fd int, request uint, value *uint64) error {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), uintptr(unsafe.Pointer(value)))
 	if errno != 0 {
@@ -107,8 +106,8 @@ func ioctlPointer(fd int, request uint, value *uint64) error {
 // defaultMaxDescriptors is the limit if options set no limit.
 const defaultMaxDescriptors = 4096
 
-// DescriptorLimit returns how many descriptors perf events may take. It is limit, or 4096
-// if limit is not above 0, and at most half of RLIMIT_NOFILE.
+// DescriptorLimit returns how many descriptors perf events may take: limit, or 4096 if
+// limit is not above 0, but at most half of RLIMIT_NOFILE.
 func DescriptorLimit(limit int) int {
 	if limit <= 0 {
 		limit = defaultMaxDescriptors
@@ -116,7 +115,7 @@ func DescriptorLimit(limit int) int {
 	return min(limit, procfs.OpenFileLimit()/2)
 }
 
-// StackDepth returns how many frames the kernel records of a stack.
+// StackDepth returns the maximum number of frames that the kernel records per stack.
 func StackDepth() int {
 	if n, err := procfs.Sysctl("kernel/perf_event_max_stack"); err == nil && n > 0 && n < MaxStackDepth {
 		return n
@@ -124,8 +123,8 @@ func StackDepth() int {
 	return MaxStackDepth
 }
 
-// Monotonic returns CLOCK_MONOTONIC in nanoseconds, the clock of all records. It is the
-// clock of the runtime too, which reads it without a system call.
+// Monotonic returns CLOCK_MONOTONIC in nanoseconds, which is the clock of all records. The
+// runtime reads this clock without a system call.
 //
 //go:linkname Monotonic runtime.nanotime
 func Monotonic() int64

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command caroots writes the root certificates that Mozilla trusts as PEM. An image from
-// scratch has no certificates, and OTLP over TLS needs them. They are from
-// golang.org/x/crypto/x509roots, at the version that go.mod pins.
+// Command caroots writes the root certificates that Mozilla trusts as PEM. Images built
+// from scratch contain no certificates, but OTLP over TLS needs them. The certificates are
+// from golang.org/x/crypto/x509roots, at the version that go.mod pins.
 package main
 
 import (
@@ -19,7 +19,7 @@ func main() {
 	out := bufio.NewWriter(os.Stdout)
 	for root := range bundle.Roots() {
 		if root.Constraint != nil {
-			continue // trusted for some certificates alone, which PEM cannot say
+			continue // trusted only for some certificates, which PEM cannot express
 		}
 		if err := pem.Encode(out, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
 			log.Fatalf("write root certificates: %v", err)

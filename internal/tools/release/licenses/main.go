@@ -1,13 +1,13 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command licenses writes the licences and notices of everything that is linked
-// into a program, as its distribution must carry them. It reads packages as
+// Command licenses writes the licences and notices of all software that is linked into a
+// program, because its distribution must include them. It reads the output of
 //
 //	go list -deps -json=Dir,ImportPath,Standard,Module
 //
-// writes them, and fails if a module has no licence. Third-party files that packages of
-// hotprofile embed are in static/third_party, with a list THIRD_PARTY.
+// and fails if a module has no licence. Third-party files that packages of hotprofile embed
+// are in static/third_party, with a list THIRD_PARTY.
 package main
 
 import (
@@ -39,7 +39,7 @@ type goPackage struct {
 // licenseFile matches the file names of licences and notices.
 var licenseFile = regexp.MustCompile(`(?i)^(un)?(licen[cs]e|copying|copyright|notice|patents)([-._].*)?$`)
 
-// source matches source files with a name that only looks like a licence.
+// source matches source files whose names only look like a licence.
 var source = regexp.MustCompile(`(?i)\.(go|s|c|h|py|sh|ya?ml|json)$`)
 
 func main() {
@@ -49,10 +49,10 @@ func main() {
 }
 
 func run(in io.Reader, out io.Writer) error {
-	// By module, the directories from its packages up to its root: parts of a
-	// module may have licences of their own.
+	// dirs holds, by module, the directories from its packages up to its root, because
+	// parts of a module may have separate licences.
 	dirs, roots := map[string]map[string]bool{}, map[string]string{}
-	embedded := map[string]string{} // by package and file, the text
+	embedded := map[string]string{} // maps package and file to the text
 	for decoder := json.NewDecoder(in); ; {
 		var p goPackage
 		err := decoder.Decode(&p)
@@ -130,8 +130,8 @@ func run(in io.Reader, out io.Writer) error {
 }
 
 // addEmbedded adds the licences of third-party files that a package of hotprofile embeds.
-// Each line of THIRD_PARTY is the hash of a file, its path, its package and the name of its
-// licence.
+// Each line of THIRD_PARTY contains the hash of a file, its path, its package and the name
+// of its licence.
 func addEmbedded(licences map[string]string, dir string) error {
 	root := filepath.Join(dir, "static", "third_party")
 	list, err := os.ReadFile(filepath.Join(root, "THIRD_PARTY"))
