@@ -23,7 +23,7 @@ type Config struct {
 	// Timeout is the deadline of one write to the store, from 100ms to 1m. Default 5s.
 	Timeout time.Duration `mapstructure:"timeout"`
 	// Queue holds requests until the store accepts them. Each signal has its own queue. A
-	// request without room is refused. Default: 16 MiB.
+	// full queue refuses further requests. Default: 16 MiB.
 	Queue configoptional.Optional[exporterhelper.QueueBatchConfig] `mapstructure:"sending_queue"`
 
 	// prevents unkeyed literal initialization

@@ -45,7 +45,7 @@ func NewFactory() exporter.Factory {
 // writer writes one signal into the store.
 type writer struct {
 	cfg *Config
-	to  *consoleextension.Console // nil until started
+	to  *consoleextension.Console // nil until start is called
 }
 
 func (w *writer) options() []exporterhelper.Option {

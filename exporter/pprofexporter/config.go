@@ -22,20 +22,20 @@ type Config struct {
 	// the first directory of ${STATE_DIRECTORY}, which systemd sets, else ./profiles.
 	Directory string `mapstructure:"directory"`
 	// IdleTimeout is the time without new profiles after which a file is finished. Default
-	// 15s, at least 100ms.
+	// 15s, minimum 100ms.
 	IdleTimeout time.Duration `mapstructure:"idle_timeout"`
-	// MaxFiles is the number of files that are kept. The oldest files are removed. Default
-	// 100, at least 1.
+	// MaxFiles is the maximum number of files that are kept. The oldest files are removed.
+	// Default 100, minimum 1.
 	MaxFiles int `mapstructure:"max_files"`
-	// MaxBytes bounds the bytes of the files that are kept. The oldest files are removed,
-	// but never the newest file, whatever its size. MaxBytes is a number, or a number with
-	// a unit such as 256MiB. Default 256MiB, at least 1 byte.
+	// MaxBytes bounds the total size of the files that are kept. The oldest files are
+	// removed, but never the newest file, whatever its size. MaxBytes is a number, or a
+	// number with a unit such as 256MiB. Default 256MiB, minimum 1 byte.
 	MaxBytes bytesize.Size `mapstructure:"max_bytes"`
 }
 
 const minIdleTimeout = 100 * time.Millisecond
 
-// createDefaultConfig returns the defaults in an environment.
+// createDefaultConfig returns the default configuration for an environment.
 func createDefaultConfig(getenv func(string) string) component.Config {
 	directory := "profiles"
 	// If a unit has several StateDirectory= names, systemd joins them like a PATH.

@@ -19,14 +19,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 )
 
-// directory writes finished files and removes old files. A file gets its name when it is
-// complete and on disk.
+// directory writes finished files and removes old files. A file gets its final name only
+// when it is complete and on disk.
 type directory struct {
 	path     string
 	maxFiles int
 	maxBytes bytesize.Size
 
-	mu sync.Mutex // one file at a time, so that rotate counts right
+	mu sync.Mutex // one file is written at a time, so that rotate counts correctly
 }
 
 const (
@@ -35,7 +35,7 @@ const (
 )
 
 // open creates the directory and checks that it is writable. It removes unfinished files of
-// an earlier run and files above the limits, and returns the numbers of removed files.
+// an earlier run and files beyond the limits. It returns the numbers of removed files.
 func (d *directory) open() (leftovers, rotated int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,7 +55,7 @@ func (d *directory) open() (leftovers, rotated int, err error) {
 		}
 	}
 	temp, err := d.temporary(nil)
-	if err != nil && !full(err) { // a write makes room
+	if err != nil && !full(err) { // write makes room on a full disk
 		return leftovers, 0, fmt.Errorf("directory %s: cannot create a file: %w", d.path, err)
 	}
 	if err == nil {
@@ -76,16 +76,16 @@ func (d *directory) create() error {
 type written struct {
 	// file is the path of the file. It is empty if the file was not written.
 	file string
-	// removed is the number of old files that were removed. If disk is set, it is the error
-	// of a full disk, and some of these files made room for the new file.
+	// removed is the number of old files that were removed. disk is the error if the disk
+	// was full. Some of the removed files then made room for the new file.
 	removed int
 	disk    error
 }
 
 // write creates a file called name. If name exists, write appends a number. If the disk is
 // full, write removes as many of the oldest files as the new file needs, and tries once
-// more. After an error, no part of the file is left. If write returns both a file and an
-// error, old files could not be removed.
+// more. After an error, no partial file is left. If write returns both a file and an error,
+// old files could not be removed.
 func (d *directory) write(name string, content []byte) (w written, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -151,12 +151,12 @@ func (d *directory) complete(name string, content []byte) (file string, err erro
 const maxNumber = 9999
 
 // number returns the number of the next file called name, which is one more than the
-// highest number. The numbers thus stay in order even if the first files were removed. The
-// first number is 1, which is not part of the name.
+// highest number. The numbers thus stay in order even after the first files were removed.
+// The first number is 1, which is not part of the name.
 func (d *directory) number(name string) int {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
-		return 1 // publishing fails, or finds the names that exist
+		return 1 // publish fails, or finds the existing names
 	}
 	next := 1
 	for _, e := range entries {
@@ -200,14 +200,14 @@ func publish(temp, file string) error {
 	err := os.Link(temp, file)
 	if err == nil {
 		if err = os.Remove(temp); errors.Is(err, fs.ErrNotExist) {
-			return nil // another collector that started removed it
+			return nil // another collector removed it at its start
 		}
 		return err
 	}
 	if errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// The filesystem has no links. A file that is created meanwhile is overwritten.
+	// The filesystem has no hard links. A file that is created meanwhile is overwritten.
 	if _, err := os.Lstat(file); err == nil {
 		return fs.ErrExist
 	}
@@ -255,7 +255,7 @@ func (d *directory) makeRoom(need int) (removed int, err error) {
 // blockSize is the block size of most filesystems, in bytes.
 const blockSize = 4096
 
-// oldestFirst returns the files that this exporter has written, the oldest first.
+// oldestFirst returns the files that this exporter wrote, oldest first.
 func (d *directory) oldestFirst() ([]fs.FileInfo, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -267,7 +267,7 @@ func (d *directory) oldestFirst() ([]fs.FileInfo, error) {
 		if !e.Type().IsRegular() || !match.MatchString(e.Name()) {
 			continue
 		}
-		if info, err := e.Info(); err == nil { // else it no longer exists
+		if info, err := e.Info(); err == nil { // otherwise the file no longer exists
 			files = append(files, info)
 		}
 	}

@@ -6,8 +6,8 @@
 // pprof file for `go tool pprof`.
 //
 // openFiles decides which profiles share a file and when a file is finished. Package
-// pprofconv converts OTLP into pprof. queue has the finished files that wait for the disk.
-// fileName and directory handle the files on disk.
+// pprofconv converts OTLP into pprof. queue contains the finished files that wait for the
+// disk. fileName and directory handle the files on disk.
 package pprofexporter
 
 //go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml

@@ -17,8 +17,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
-// publish publishes the event that a file was written. over is the time span of the
-// profiles, and top are the hottest functions.
+// publish publishes an event about a written file. over is the time span of the profiles.
+// top lists the hottest functions.
 func (e *pprofExporter) publish(f *openFile, file string, size int, over time.Duration, top []string) {
 	if !e.events.Listening() {
 		return
@@ -53,8 +53,8 @@ func (e *pprofExporter) publish(f *openFile, file string, size int, over time.Du
 	e.events.PublishEvent(event)
 }
 
-// conditionOf returns the attributes of the condition that opened the gate, in the form of
-// the events of gates. In these events, value and threshold are numbers.
+// conditionOf returns the attributes of the condition that opened the gate, in the same
+// form as in events about gates. Value and threshold are numbers in these events.
 func conditionOf(attributes map[string]string) (out []attribute.KeyValue) {
 	for _, key := range []string{attr.TriggerMonitor, attr.TriggerWindow} {
 		if text := attributes[key]; text != "" {
@@ -70,8 +70,8 @@ func conditionOf(attributes map[string]string) (out []attribute.KeyValue) {
 }
 
 // notOfFile reports whether an attribute of a resource belongs to one process, or to the
-// trigger. An attribute of a process does not apply to all profiles of a file. Events have
-// the attributes of the trigger as their own attributes.
+// trigger. An attribute of a process does not apply to all profiles of a file. The
+// attributes of the trigger are attributes of the event instead.
 func notOfFile(key string) bool {
 	return strings.HasPrefix(key, "process.") && key != attr.ExecutableName || strings.HasPrefix(key, attr.TriggerPrefix)
 }

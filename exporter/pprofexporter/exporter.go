@@ -32,7 +32,7 @@ type pprofExporter struct {
 	dir       *directory
 	telemetry *metadata.TelemetryBuilder
 	host      component.Host
-	events    *hotunitsextension.HotUnits // nil: no component subscribes to events
+	events    *hotunitsextension.HotUnits // nil if the collector has no hot_units extension
 
 	mu      sync.Mutex // not held while writing
 	open    openFiles
@@ -139,7 +139,7 @@ func (e *pprofExporter) finishDue() {
 }
 
 // consume adds each profile to its file. If memory is full, consume waits for the disk. A
-// slow disk slows the pipeline down, and a disk that does not answer costs profiles.
+// slow disk slows the pipeline down. If the disk does not answer, profiles are lost.
 func (e *pprofExporter) consume(ctx context.Context, pd pprofile.Profiles) error {
 	malformed, err := e.addAll(ctx, pd)
 	if malformed > 0 {
@@ -168,8 +168,8 @@ func (e *pprofExporter) addAll(ctx context.Context, pd pprofile.Profiles) (malfo
 	return malformed, nil
 }
 
-// add adds a profile to its files. A type has several files if one file has no room for it.
-// add returns an error only if no sample was added.
+// add adds a profile to its files. If one file has no room for all samples of a type, the
+// rest goes to another file. add returns an error only if no sample was added.
 func (e *pprofExporter) add(ctx context.Context, d dictionary.Reader, of source, p pprofile.Profile) (malformed int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -233,12 +233,12 @@ func (e *pprofExporter) makeRoom(ctx context.Context) error {
 // memory returns the estimated memory of all profiles that are not written yet.
 func (e *pprofExporter) memory() int { return e.open.memory + e.queue.memory }
 
-// outcome returns the attribute of pprof.samples.
+// outcome returns the outcome attribute of the metric pprof.samples.
 func outcome(of string) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("outcome", of))
 }
 
-// report reports the component's status when writing begins to fail, and when writing works
+// report reports the component's status when writes begin to fail, and when they work
 // again.
 func (e *pprofExporter) report(err error) {
 	e.mu.Lock()

@@ -36,7 +36,7 @@ func createProfiles(ctx context.Context, set exporter.Settings, cfg component.Co
 		exporterhelper.WithStart(e.start),
 		exporterhelper.WithShutdown(e.shutdown),
 		exporterhelper.WithCapabilities(consumer.Capabilities{MutatesData: false}),
-		// There is no deadline, because a file that is cut off cannot be read.
+		// There is no deadline, because an incomplete file cannot be read.
 		exporterhelper.WithTimeout(exporterhelper.TimeoutConfig{}),
 	)
 }

@@ -20,10 +20,9 @@ func ours() *regexp.Regexp {
 }
 
 // fileName returns the name of a file without its extension. No argument can make the name
-// refer to another directory. With the extension and a number, the name has at most 200
-// bytes.
+// refer to another directory. With extension and number, the name has at most 200 bytes.
 func fileName(service, unit string, at time.Time, policy, profileType string) string {
-	// The end of a unit is kept, because a cgroup's path ends in its own name.
+	// The end of a unit's name is kept, because it is the most specific part of a path.
 	return strings.Join([]string{
 		head(safe(service), 60),
 		tail(safe(unit), 64),
@@ -34,7 +33,7 @@ func fileName(service, unit string, at time.Time, policy, profileType string) st
 }
 
 // safe replaces every byte outside of [A-Za-z0-9._-]. The result is not empty. It does not
-// begin with a dot or a dash, because files would be hidden or be taken for options.
+// begin with a dot or a dash, because a file would then be hidden or look like an option.
 func safe(s string) string {
 	b := []byte(s)
 	for i, c := range b {

@@ -19,14 +19,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
-// The bounds of the memory of profiles that are not written yet, in estimated bytes. A file
-// that exceeds maxFileMemory is finished, and the next part begins.
+// These constants bound the memory of unwritten profiles, in estimated bytes. A file that
+// exceeds maxFileMemory is finished, and further profiles go to a new file.
 const (
 	maxFileMemory = 16 << 20
 	maxMemory     = 64 << 20
-	// maxAge and maxAgeTriggered finish files for which profiles keep arriving. maxAge is
-	// for files without a trigger, and maxAgeTriggered for a gate that stays open. Until a
-	// file is finished, its profiles are only in memory.
+	// maxAge and maxAgeTriggered bound the age of files for which profiles keep arriving,
+	// because the profiles of an open file are only in memory. maxAgeTriggered applies to
+	// files of a gate that stays open, and maxAge to files without a trigger.
 	maxAge          = time.Minute
 	maxAgeTriggered = 5 * time.Minute
 )
@@ -42,15 +42,15 @@ const (
 	finishedByShutdown finishReason = "shutdown"
 )
 
-// openFiles are the files to which profiles are added. They are only in memory. The
-// exporter's lock guards them.
+// openFiles contains the files to which profiles are still added. The files are only in
+// memory. The exporter's lock guards openFiles.
 type openFiles struct {
 	units         map[string]*unitFiles
-	memory        int // the sum of the sizes of all units and files
+	memory        int // estimated bytes of all units and files
 	maxFileMemory int
 }
 
-// unitFiles are the open files of a unit. A unit has at least one open file.
+// unitFiles contains the open files of a unit. A unit has at least one open file.
 type unitFiles struct {
 	name string
 	// trigger is the newest trigger of the unit. Late profiles of older triggers go into
@@ -60,7 +60,7 @@ type unitFiles struct {
 	files     map[fileKey]*openFile
 }
 
-// Estimated bytes of a unit, a file and a service of a file without their texts.
+// The estimated bytes of a unit, a file and a service of a file, without their texts.
 const (
 	unitSize    = 256
 	fileSize    = 1 << 10
@@ -84,11 +84,11 @@ type openFile struct {
 	fileKey
 	unit, policy string
 	of           *unitFiles
-	at           time.Time // in the name
-	begun, last  time.Time // the first and last profile, by the exporter's clock
+	at           time.Time // time in the file name
+	begun, last  time.Time // arrival of the first and last profile, by the exporter's clock
 	pprof        *pprofconv.Builder
-	// services are the services of the profiles, in the order of their first profile. index
-	// has the position of each service.
+	// services lists the services of the profiles, in the order of their first profile.
+	// index maps each service to its position.
 	services []serviceShare
 	index    map[string]int
 	// condition is the condition of the first profile. resource is the resource of the
@@ -100,7 +100,7 @@ type openFile struct {
 	// identity is the estimated memory of all fields except pprof, in bytes.
 	identity int
 
-	reason finishReason // of a finished file
+	reason finishReason // set when the file is finished
 }
 
 // serviceShare is a service's part of a file: the sum of its values.
@@ -124,7 +124,8 @@ func (f *openFile) add(from source, value float64) {
 	f.services[i].value += value
 }
 
-// main returns the service with the largest part of the file. The file is named after it.
+// main returns the service with the largest part of the file. The file is named after this
+// service.
 func (f *openFile) main() serviceShare {
 	return slices.MaxFunc(f.services, func(a, b serviceShare) int { return cmp.Compare(a.value, b.value) })
 }
@@ -134,15 +135,15 @@ func (f *openFile) name() string {
 	return fileName(f.main().service, f.unit, f.at, f.policy, pprofconv.TypeName(f.typ))
 }
 
-// source is the origin of profiles, by their resource and scope.
+// source describes where profiles come from, according to their resource and scope.
 type source struct {
 	service, executable string
-	// unit is the unit of profiles for which cpu_trigger named no unit. policy is the
-	// policy that the resource names.
+	// unit is used for profiles for which cpu_trigger named no unit. policy is the policy
+	// that the resource names.
 	unit, policy  string
 	origin, scope string
 	resource      pcommon.Map
-	contained     bool // it has container.id
+	contained     bool // the resource has container.id
 }
 
 // sourceOf returns the source that a resource describes. The scope is not set.
@@ -180,8 +181,8 @@ func newOpenFiles() openFiles {
 }
 
 // add adds samples of a part of a profile to its file, beginning with the sample at index
-// from. It stops when the file is full or memory has grown by more than room. It returns
-// the files that are now finished.
+// from. It stops when the file is full, or when memory has grown by more than room. It
+// returns the files that are now finished.
 func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, room int, now time.Time) (done []*openFile, a pprofconv.Addition) {
 	attributes := pprofconv.Attributes(d, p.Profile)
 	unit := cmp.Or(attributes[attr.Unit], of.unit)
@@ -312,7 +313,8 @@ func (o *openFiles) finish(f *openFile, reason finishReason) *openFile {
 	return f
 }
 
-// timeOf returns the time in the name of a profile's file.
+// timeOf returns the time to put into the name of a profile's file: the time of the
+// trigger, else the time of the profile, else now.
 func timeOf(attributes map[string]string, p pprofile.Profile, now time.Time) time.Time {
 	if t := triggerTime(attributes); !t.IsZero() {
 		return t

@@ -19,14 +19,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
-// patience bounds the time for writing one file. After it, the disk counts as stalled.
+// patience bounds the time for writing one file. Afterwards, the disk counts as stalled.
 const patience = 10 * time.Second
 
 var errStalled = errors.New("the disk does not answer")
 
-// queue has the finished files that wait for the disk. A goroutine writes one file at a
-// time, and runs while there are files. Only this goroutine waits for a disk that does not
-// answer. The exporter's lock guards the queue.
+// queue contains the finished files that wait for the disk. A goroutine writes one file at
+// a time, and ends when the queue is empty. Only this goroutine waits for a disk that does
+// not answer. The exporter's lock guards the queue.
 type queue struct {
 	waiting []*openFile
 	// writing reports whether the goroutine runs. current is the file that it writes.
@@ -35,11 +35,11 @@ type queue struct {
 	// memory is the memory of the waiting files, plus twice the memory of current. current
 	// counts twice because it is encoded in memory.
 	memory int
-	// stalled reports that the write of current takes longer than patience. abandoned
-	// reports that the exporter has counted current as lost.
+	// stalled reports whether the write of current takes longer than patience. abandoned
+	// reports whether the exporter has already counted current as lost.
 	stalled, abandoned bool
 	patience           time.Duration
-	failed             error         // the last failure
+	failed             error         // last failure
 	progress           chan struct{} // closed when the queue changes
 }
 
@@ -96,7 +96,7 @@ func (e *pprofExporter) write(done []*openFile) {
 	}
 	if !e.queue.writing && len(e.queue.waiting) > 0 {
 		e.queue.writing = true
-		go e.writeAll() // shutdown waits for it, unless the disk does not answer
+		go e.writeAll() // shutdown waits for this goroutine unless the disk does not answer
 	}
 }
 

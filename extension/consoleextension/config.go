@@ -37,13 +37,13 @@ type Config struct {
 	// MaxBytes bounds the store on disk. The oldest openings are removed first. At least
 	// 16MiB. Default 300MiB.
 	MaxBytes bytesize.Size `mapstructure:"max_bytes"`
-	// AllowedHosts are further names by which browsers may call this server. Localhost, the
-	// host of the endpoint, and this host's own name are always allowed. Default: empty.
+	// AllowedHosts lists further names by which browsers may call this server. Localhost,
+	// the host of the endpoint, and this host's name are always allowed. Default: empty.
 	AllowedHosts []string `mapstructure:"allowed_hosts"`
 	// TraceURL is the URL of a trace in a tracing backend, with {trace_id} and optionally
 	// {span_id}. If it is empty, which is the default, pages have no links to traces.
 	TraceURL string `mapstructure:"trace_url"`
-	// PoliciesFile is the file that policies_from.file of cpu_trigger names. If it is
+	// PoliciesFile is the file that is set as policies_from.file in cpu_trigger. If it is
 	// empty, which is the default, pages show no file.
 	PoliciesFile string `mapstructure:"policies_file"`
 	// Edit allows the pages to write PoliciesFile. Default false.
@@ -69,11 +69,11 @@ const (
 // The bounds of a request and an answer.
 const (
 	readTimeout  = 10 * time.Second
-	writeTimeout = time.Minute // of a large profile to a slow browser
-	maxBody      = 1 << 20     // a policy file of 256 KiB in a form has up to three times as many bytes
+	writeTimeout = time.Minute // for sending a large profile to a slow browser
+	maxBody      = 1 << 20     // URL encoding may triple a policy file of 256 KiB in a form
 )
 
-// createDefaultConfig returns the defaults in an environment.
+// createDefaultConfig returns the default configuration for an environment.
 func createDefaultConfig(getenv func(string) string) component.Config {
 	directory := "console"
 	// If a unit has several StateDirectory= names, systemd joins them like a PATH.
@@ -87,7 +87,7 @@ func createDefaultConfig(getenv func(string) string) component.Config {
 	server.WriteTimeout = writeTimeout
 	server.IdleTimeout = time.Minute //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
 	server.MaxRequestBodySize = maxBody
-	server.CompressionAlgorithms = []string{""} // none in requests
+	server.CompressionAlgorithms = []string{""} // no compression of requests
 	client := confighttp.NewDefaultClientConfig()
 	client.Timeout = 5 * time.Second
 	return &Config{
@@ -134,7 +134,7 @@ func (c *Config) Validate() error {
 	return errors.Join(append(errs, c.validateManual()...)...)
 }
 
-// validateManual returns errors without the URL, because the URL may have a secret.
+// validateManual returns errors without the URL, because the URL may contain a secret.
 func (c *Config) validateManual() (errs []error) {
 	client := c.Manual.Get()
 	if client == nil {

@@ -31,9 +31,9 @@ func (c *Console) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) err
 const slowWait = 10 * time.Millisecond
 
 // ConsumeLogs stores events, and the logs of collectors. It returns when the events are on
-// disk or the context ends. If the context ends first, the events are in memory, and are
-// written later. After a late write, ConsumeLogs waits only for slowWait until the disk is
-// in time again. The queue of an exporter therefore drains at a shutdown.
+// disk or the context ends. If the context ends first, the events stay in memory and are
+// written later. After a late write, ConsumeLogs waits for at most slowWait until a write
+// is in time again. This lets the queue of an exporter drain at shutdown.
 func (c *Console) ConsumeLogs(ctx context.Context, ld plog.Logs) error {
 	return c.consume(ctx, "logs", ld.LogRecordCount(), func() {
 		if c.slow.Load() {
@@ -64,7 +64,7 @@ func (c *Console) consume(ctx context.Context, signal string, items int, store f
 	return err
 }
 
-// begin reports whether the store is open. The store then stays open until consuming.Done.
+// begin reports whether the store is open. If so, it stays open until consuming.Done.
 func (c *Console) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,7 +36,7 @@ import (
 // The bounds of the server.
 const (
 	maxConnections = 128
-	maxHeader      = 32 << 10 // URLs have the state of a page
+	maxHeader      = 32 << 10 // URLs contain the state of a page
 	// shutdownTimeout bounds the time that Shutdown waits for pages in progress.
 	shutdownTimeout = 5 * time.Second
 )
@@ -53,12 +53,12 @@ type Console struct {
 	// The following fields are nil until Start.
 	store  *store.Store
 	server *httplisten.Server
-	manual *http.Client // nil: gates are not opened by hand
+	manual *http.Client // nil if pages cannot open gates
 
 	mu        sync.Mutex
 	running   bool           // the store is open; set by Start, cleared by Shutdown
-	consuming sync.WaitGroup // none is added unless running
-	slow      atomic.Bool    // the disk did not answer in time
+	consuming sync.WaitGroup // Add is called only while running is true
+	slow      atomic.Bool    // the last write of events was late
 
 	own  own
 	stop sync.Once
@@ -74,7 +74,7 @@ func newConsole(set extension.Settings, cfg *Config) (*Console, error) {
 	return c, nil
 }
 
-// Find returns the extension with an ID.
+// Find returns the console extension with the given ID.
 func Find(host component.Host, id component.ID) (*Console, error) {
 	found, ok := host.GetExtensions()[id]
 	if !ok {
@@ -87,8 +87,8 @@ func Find(host component.Host, id component.ID) (*Console, error) {
 	return console, nil
 }
 
-// Dependencies returns the extensions that must start before this extension. The server and
-// the client of manual use these extensions.
+// Dependencies returns the extensions that must start before this extension, because the
+// server and the client of manual use them.
 func (c *Console) Dependencies() (ids []component.ID) {
 	if auth := c.cfg.HTTP.Auth.Get(); auth != nil {
 		ids = append(ids, auth.Config.AuthenticatorID)
@@ -192,14 +192,14 @@ func readersOf(path string, hot *hotunitsextension.HotUnits) func() []policyfile
 
 // names returns the names by which browsers call the server.
 func (c *Console) names() []string {
-	names := append([]string{}, c.cfg.AllowedHosts...) // not nil: others are refused
+	names := append([]string{}, c.cfg.AllowedHosts...) // not nil, so that other names are refused
 	if name, err := os.Hostname(); err == nil && name != "" {
 		names = append(names, name)
 	}
 	return names
 }
 
-// address returns the URL at which people open the pages.
+// address returns the URL of the pages.
 func address(cfg confighttp.ServerConfig, at net.Addr) string {
 	if cfg.NetAddr.Transport == confignet.TransportTypeUnix {
 		return "unix:" + at.String()
@@ -214,7 +214,7 @@ func address(cfg confighttp.ServerConfig, at net.Addr) string {
 		return at.String()
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = bound // as :4042 is
+		host = bound // for an endpoint such as :4042
 		if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 			if name, err := os.Hostname(); err == nil {
 				host = name
@@ -239,7 +239,7 @@ func (c *Console) measured(next http.Handler) http.Handler {
 		recorder := &statusRecorder{ResponseWriter: w, status: http.StatusOK}
 		begin := time.Now()
 		next.ServeHTTP(recorder, r)
-		page := r.Pattern // that the pages' mux has found
+		page := r.Pattern // set by the mux of the pages
 		if page == "" {
 			page = "other"
 		}
@@ -318,8 +318,8 @@ func (r *refusals) all() map[string]uint64 {
 }
 
 // Shutdown stops the server, waits for the last consumers, and closes the store. It may be
-// called without Start, and twice. It waits for the disk until ctx ends, but for at most 10
-// seconds.
+// called without Start, and more than once. It waits for the disk until ctx ends, but for
+// at most 10 seconds.
 func (c *Console) Shutdown(ctx context.Context) (err error) {
 	c.stop.Do(func() {
 		if c.server != nil {

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package consoleextension is the extension `console`. It keeps in a directory which units
-// were hot, when and why, with their profiles, and serves web pages about them. The
-// exporter `console` writes OTLP data into it.
+// Package consoleextension is the extension `console`. It records in a directory which
+// units were hot, when and why, together with their profiles. It serves web pages about
+// these units. The exporter `console` passes OTLP data to the extension.
 //
 // internal/intake converts OTLP for the store, internal/store keeps the data, and
 // internal/web serves the pages.

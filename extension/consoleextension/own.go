@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/web"
 )
 
-// maxComponents bounds the components with a remembered status. No collector has as many.
+// maxComponents bounds the components with a remembered status. No collector has so many.
 const maxComponents = 1000
 
 // own describes the collector that contains the console.
@@ -25,7 +25,7 @@ type own struct {
 	started time.Time
 
 	mu       sync.Mutex
-	statuses map[string]web.ComponentStatus // of components that are not well
+	statuses map[string]web.ComponentStatus // components with an error
 }
 
 // ComponentStatusChanged records the status of a component. The collector may call it at

@@ -22,7 +22,7 @@ import (
 
 // Config is the configuration of the extension `hot_units`.
 type Config struct {
-	// Webhooks are URLs to which events are posted. Default: empty.
+	// Webhooks lists the URLs to which events are posted. Default: empty.
 	Webhooks []WebhookConfig `mapstructure:"webhooks"`
 
 	// prevents unkeyed literal initialization
@@ -31,23 +31,23 @@ type Config struct {
 
 // WebhookConfig is a URL to which events are posted.
 type WebhookConfig struct {
-	// ClientConfig has all keys of confighttp's client. Timeout is the deadline of one
+	// ClientConfig contains all keys of confighttp's client. Timeout is the deadline of one
 	// request. Default 5s.
 	ClientConfig confighttp.ClientConfig `mapstructure:",squash"`
-	// Events are the names of the events to post. Default: hotprofile.gate.opened and
+	// Events lists the names of the events to post. Default: hotprofile.gate.opened and
 	// hotprofile.profile.written.
 	Events []string `mapstructure:"events"`
 	// Template is json, slack, teams, or the path of a file with a Go template. The file is
 	// read at the start. Default json.
 	Template string `mapstructure:"template"`
-	// GroupWait is the time for which events are gathered into one request, from the first
-	// event on. Default 5s.
+	// GroupWait is the time after the first event for which further events are added to the
+	// same request. Default 5s.
 	GroupWait time.Duration `mapstructure:"group_wait"`
-	// MaxEvents is the maximum number of events of one request. A request has only the
-	// number of further events. Default 20.
+	// MaxEvents is the maximum number of events in one request. Further events are only
+	// counted in the request. Default 20.
 	MaxEvents int `mapstructure:"max_events"`
-	// Retry bounds the retries of a failed request. Default: the first retry after 1s,
-	// later retries at most 10s apart, for 1m.
+	// Retry bounds the retries of a failed request. By default, the first retry is after
+	// 1s, later retries are at most 10s apart, and retries stop after 1m.
 	Retry configretry.BackOffConfig `mapstructure:"retry_on_failure"`
 
 	// prevents unkeyed literal initialization
@@ -78,12 +78,12 @@ func defaultWebhook() WebhookConfig {
 	}
 }
 
-// Unmarshal gives missing keys their defaults. It refuses unknown keys, and durations
+// Unmarshal sets missing keys to their defaults. It refuses unknown keys, and durations
 // without a unit.
 func (w *WebhookConfig) Unmarshal(conf *confmap.Conf) error {
 	*w = defaultWebhook()
 	if conf.IsSet("events") {
-		w.Events = nil // else its items would replace only some of the default's
+		w.Events = nil // otherwise the items would replace only some of the default items
 	}
 	return configlog.Unmarshal(conf, w)
 }
@@ -96,8 +96,8 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Validate reports every fault, each with its key and the allowed values. Errors do not
-// have the URL, because the URL may be a secret.
+// Validate reports every fault, each with its key and the allowed values. The errors do not
+// contain the URL, because the URL may be a secret.
 func (w *WebhookConfig) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -126,8 +126,8 @@ func (w *WebhookConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// name returns the webhook's name for logs and metrics. The name has the host, but not the
-// rest of the URL, which may be a secret.
+// name returns the webhook's name for logs and metrics. The name contains only the host of
+// the URL, because the rest of the URL may be a secret.
 func (w *WebhookConfig) name(index int) string {
 	host := ""
 	if u, err := url.Parse(w.ClientConfig.Endpoint); err == nil {
@@ -136,7 +136,7 @@ func (w *WebhookConfig) name(index int) string {
 	return fmt.Sprintf("webhooks[%d] %s", index, host)
 }
 
-// contentType returns the Content-Type that the headers set, or an empty text.
+// contentType returns the Content-Type that is set in the headers, or an empty text.
 func (w *WebhookConfig) contentType() (set string) {
 	for name, value := range w.ClientConfig.Headers.Iter {
 		if http.CanonicalHeaderKey(name) == "Content-Type" {

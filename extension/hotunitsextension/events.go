@@ -28,7 +28,7 @@ const (
 	PolicyUnmatched = "hotprofile.policy.unmatched"
 )
 
-// EventNames returns the names of all events.
+// EventNames returns the names of all kinds of events.
 func EventNames() []string {
 	return []string{GateOpened, GateClosed, GateNotOpened, ProfileWritten, PoliciesChanged, PolicyUnmatched}
 }
@@ -40,10 +40,10 @@ type Event struct {
 	Time time.Time
 	// Body describes the event in one sentence for people.
 	Body string
-	// Resource has the attributes of the unit's resource, and Attributes has the attributes
-	// of the event. The keys are in internal/otlpprofiles/attr.
+	// Resource contains the attributes of the unit's resource. Attributes contains the
+	// attributes of the event. The keys are in internal/otlpprofiles/attr.
 	Resource, Attributes []attribute.KeyValue
-	// TraceID and SpanID identify a span that was among the reasons. They may be zero.
+	// TraceID and SpanID identify a span that is one of the reasons. They may be zero.
 	TraceID trace.TraceID
 	SpanID  trace.SpanID
 	// Dropped is the number of attributes that were dropped at the bounds. PublishEvent
@@ -51,9 +51,9 @@ type Event struct {
 	Dropped int
 }
 
-// The bounds of one event, and of the events that wait for one subscriber.
+// These constants bound one event, and the events that wait for one subscriber.
 const (
-	maxEventAttributes = 64   // of the resource, and of the event; the last attributes are dropped
+	maxEventAttributes = 64   // of the resource and of the event each; the last attributes are dropped
 	maxEventText       = 1024 // bytes of a text; the rest is cut
 	maxEventList       = 32   // texts of a list; the last texts are dropped
 	maxEventsWaiting   = 1000 // the newest event is dropped
@@ -65,7 +65,7 @@ const (
 
 // events distributes events to subscribers.
 type events struct {
-	mu          sync.Mutex // held for moments only
+	mu          sync.Mutex // held only briefly
 	subscribers []*Subscription
 	listening   atomic.Bool
 }
@@ -75,7 +75,7 @@ type Subscription struct {
 	of     *HotUnits
 	name   metric.MeasurementOption
 	id     string
-	wanted []string // names of events; empty: all
+	wanted []string // names of the wanted events; empty for all events
 	events chan Event
 
 	last time.Time // time of the last dropped event; guarded by the lock of events
@@ -109,13 +109,13 @@ func (s *Subscription) Close() {
 	e.listening.Store(len(e.subscribers) > 0)
 }
 
-// Listening reports whether there are subscribers. Without subscribers, publishers need not
-// make events. A nil HotUnits has no subscribers.
+// Listening reports whether there are subscribers. Without subscribers, publishers do not
+// have to create events. A nil HotUnits has no subscribers.
 func (h *HotUnits) Listening() bool { return h != nil && h.events.listening.Load() }
 
 // PublishEvent sends an event to all subscribers that want it. It never waits for a
-// subscriber. If a subscriber has no room, the event is dropped there, counted and logged.
-// A nil HotUnits ignores the event.
+// subscriber. If the channel of a subscriber is full, the event is dropped for this
+// subscriber, counted and logged. A nil HotUnits ignores the event.
 func (h *HotUnits) PublishEvent(e Event) {
 	if !h.Listening() {
 		return
@@ -146,7 +146,7 @@ func (h *HotUnits) PublishEvent(e Event) {
 	}
 }
 
-// bound cuts texts and lists of an event that are too long.
+// bound limits an event to the bounds: it cuts texts and lists, and drops attributes.
 func bound(e Event) Event {
 	e.Body = cutText(e.Body)
 	var dropped int

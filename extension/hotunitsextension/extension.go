@@ -37,7 +37,7 @@ type HotUnits struct {
 	mu         sync.Mutex
 	publishers []*publisher
 	watchers   []chan struct{}
-	hot        []Unit // the union, sorted; replaced, never written to
+	hot        []Unit // union of the publishers' sets, sorted; never modified, only replaced
 }
 
 func newExtension(set extension.Settings, cfg *Config) (*HotUnits, error) {
@@ -56,8 +56,8 @@ func newExtension(set extension.Settings, cfg *Config) (*HotUnits, error) {
 	return h, nil
 }
 
-// Dependencies returns the extensions that must start before this extension. Webhooks use
-// these extensions.
+// Dependencies returns the extensions that must start before this extension, because
+// webhooks use them.
 func (h *HotUnits) Dependencies() (ids []component.ID) {
 	for _, w := range h.cfg.Webhooks {
 		if auth := w.ClientConfig.Auth.Get(); auth != nil {
@@ -82,8 +82,8 @@ func (h *HotUnits) Start(ctx context.Context, host component.Host) error {
 	return nil
 }
 
-// Shutdown stops the webhooks and the metrics. It may be called without Start, and
-// twice.
+// Shutdown stops the webhooks and the metrics. It may be called without Start, and more
+// than once.
 func (h *HotUnits) Shutdown(ctx context.Context) error {
 	for _, w := range h.webhooks {
 		w.shutdown()
@@ -118,7 +118,7 @@ func (h *HotUnits) current() []Unit {
 
 // Watch returns a channel that gets a token when Hot changes. It gets a token at once if
 // Hot is not empty. The channel holds one token, so a slow watcher sees only the latest
-// set. Call stop at the end. stop may be called twice. The channel is never closed.
+// set. stop ends the watch, and may be called twice. The channel is never closed.
 func (h *HotUnits) Watch() (changed <-chan struct{}, stop func()) {
 	c := make(chan struct{}, 1)
 	h.mu.Lock()
@@ -134,8 +134,8 @@ func (h *HotUnits) Watch() (changed <-chan struct{}, stop func()) {
 	}
 }
 
-// unite computes the union, and notifies the watchers if the union changed. The caller
-// holds the lock.
+// unite computes the union, and notifies the watchers if it changed. The caller holds the
+// lock.
 func (h *HotUnits) unite() (before, after []Unit) {
 	before = h.hot
 	for _, p := range h.publishers {
@@ -153,13 +153,13 @@ func (h *HotUnits) unite() (before, after []Unit) {
 	return before, after
 }
 
-// publisher implements Publisher. Its fields are guarded by the lock of all.
+// publisher implements Publisher. all.mu guards its fields.
 type publisher struct {
 	all    *HotUnits
 	id     component.ID
 	hot    []Unit // sorted
-	spare  []Unit // memory for the next set
-	cut    int    // of the last set
+	spare  []Unit // reused for the next set
+	cut    int    // number of units that were cut from the last set
 	closed bool
 }
 

@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Unit is a hot unit and the place of its processes. Cgroup, ContainerID and PID are set
-// only if they apply.
+// Unit is a hot unit and where its processes are. Cgroup, ContainerID and PID are set only
+// if they apply.
 type Unit struct {
 	Name        string // container id, cgroup path, or pid:start time
 	Cgroup      string // path below the cgroup root
@@ -36,7 +36,7 @@ func (u Unit) compare(v Unit) int {
 type Publisher interface {
 	// Publish replaces the set of this publisher. The hottest units must come first,
 	// because units beyond MaxUnits are dropped and counted. Publish does not keep the
-	// slice, never blocks on a watcher, and is cheap if the set is the same.
+	// slice, never blocks on a watcher, and is cheap if the set did not change.
 	Publish(hot []Unit)
 
 	// Close removes the set of this publisher. Publish has no effect after Close.

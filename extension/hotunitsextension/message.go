@@ -30,7 +30,8 @@ const (
 	templateTeams = "teams"
 )
 
-// The bounds of a template file and of a request.
+// The bounds of a template file and of a request's body, in bytes, and of the steps that a
+// template may take.
 const (
 	maxTemplateSize = 1 << 20
 	maxBodySize     = 1 << 20
@@ -40,8 +41,8 @@ const (
 //go:embed templates/*.tmpl
 var builtIn embed.FS
 
-// Message is the content of a webhook's request. It is the data of a template, and is
-// posted as JSON without a template.
+// Message is the content of a webhook's request. A template gets it as its data. Without a
+// template, it is posted as JSON.
 type Message struct {
 	Events []MessageEvent `json:"events"`
 	// More is the number of further events that are not in the message.
@@ -59,7 +60,7 @@ type MessageEvent struct {
 	SpanID     string         `json:"span_id,omitempty"`
 }
 
-// Title returns the event's name for people, such as "gate opened".
+// Title returns the event's name in a readable form, such as "gate opened".
 func (e MessageEvent) Title() string {
 	return strings.NewReplacer(".", " ", "_", " ").Replace(strings.TrimPrefix(e.Name, attr.Prefix))
 }
@@ -99,9 +100,9 @@ func mapOf(attributes []attribute.KeyValue) map[string]any {
 	return m
 }
 
-// renderer writes messages as request bodies. One goroutine at a time uses it.
+// renderer renders messages as request bodies. It is not safe for concurrent use.
 type renderer struct {
-	template *template.Template // nil: JSON
+	template *template.Template // nil for JSON
 	// steps is the number of steps that the template may still take.
 	steps *int
 }
@@ -144,8 +145,8 @@ func newRenderer(name string, isJSON bool) (renderer, error) {
 // stepFunction is the name of the function that each block of a template calls first.
 const stepFunction = "countStep"
 
-// step counts a step, and ends a template that takes too many steps. Otherwise a long loop
-// or recursion would not end.
+// step counts a step. It returns an error after too many steps, because a template with an
+// endless loop or recursion would otherwise not end.
 func (r renderer) step() (string, error) {
 	if *r.steps--; *r.steps < 0 {
 		return "", fmt.Errorf("it takes more than %d steps: look for a loop or a recursion that does not end", maxSteps)
@@ -176,13 +177,13 @@ func countSteps(block *parse.ListNode, step parse.Node) {
 	block.Nodes = slices.Insert(block.Nodes, 0, step)
 }
 
-// aStep returns the node of a template that calls stepFunction.
+// aStep returns a template node that calls stepFunction.
 func aStep() parse.Node {
 	none := template.FuncMap{stepFunction: func() string { return "" }}
 	return template.Must(template.New("").Funcs(none).Parse("{{" + stepFunction + "}}")).Root.Nodes[0]
 }
 
-// functions returns the functions of templates beside Go's own functions.
+// functions returns the functions that templates can call besides Go's own functions.
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"json": func(v any) (string, error) {
@@ -242,7 +243,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// example returns a message with every kind of value, to try templates at the start.
+// example returns a message with every kind of value, for trying templates at the start.
 func example() Message {
 	events := []Event{
 		{

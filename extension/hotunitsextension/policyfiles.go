@@ -34,8 +34,8 @@ type policyFiles struct {
 	all []*PolicyFile
 }
 
-// AddPolicyFile makes PolicyFiles return a file, for components that edit the file. Call
-// remove at the end. remove may be called twice.
+// AddPolicyFile registers a file, so that components that edit policies can find it. remove
+// unregisters the file, and may be called twice.
 func (h *HotUnits) AddPolicyFile(f PolicyFile) (remove func()) {
 	h.policyFiles.mu.Lock()
 	defer h.policyFiles.mu.Unlock()

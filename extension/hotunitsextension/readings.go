@@ -12,19 +12,20 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// UnitReadings are the readings of a unit, and the values that policies compare.
+// UnitReadings contains the readings of a unit, and the values that policies compare with
+// thresholds.
 type UnitReadings struct {
 	Unit string
-	// Resource has the attributes of the unit's resource.
+	// Resource contains the attributes of the unit's resource.
 	Resource    []attribute.KeyValue
 	Time        time.Time
-	ContainerID string // empty: it is no container
-	// CPUSeconds is the CPU time that the unit used from the time at which it was first
-	// watched until CPUTime. CPUTime is zero if no policy needs the CPU time.
+	ContainerID string // empty if the unit is not a container
+	// CPUSeconds is the CPU time that the unit used between the start of watching and
+	// CPUTime. CPUTime is zero if no policy needs the CPU time.
 	CPUSeconds float64
 	CPUTime    time.Time
-	// WorkingSet is the memory that the unit used at MemoryTime, in bytes without inactive
-	// file pages. MemoryTime is zero if no policy needs the memory.
+	// WorkingSet is the memory use of the unit at MemoryTime in bytes, without inactive
+	// file pages. MemoryTime is zero if no policy needs the memory use.
 	WorkingSet float64
 	MemoryTime time.Time
 
@@ -33,22 +34,22 @@ type UnitReadings struct {
 	Peers      []PeerReading // sorted by Start; empty if peers are not read
 }
 
-// PeerReading has the traffic between a unit and one of its peers. Without an Address, it
-// is the sum of all peers without their own reading.
+// PeerReading describes the traffic between a unit and one of its peers. Without an
+// Address, it is the sum of all peers that have no reading of their own.
 type PeerReading struct {
 	Address   netip.Addr
-	Outbound  bool   // the unit connected to the peer, not the peer to the unit
-	Port      uint16 // the peer's if Outbound, else the unit's own
+	Outbound  bool   // true if the unit connected to the peer, false for the reverse
+	Port      uint16 // the peer's port if Outbound, else the unit's port
 	Transport string // "tcp" or "udp"
 	// Unit and Service are set if the peer is a unit of this host.
 	Unit, Service string
 
-	// Start is the time at which the counters started at zero.
+	// Start is the time when the counters were zero.
 	Start                     time.Time
 	Connects, ConnectFailures int64
 	Sent, Received            int64 // bytes of TCP
-	Segments, Retransmits     int64 // sent
-	// The time in which connections had data to send, by the limit of sending.
+	Segments, Retransmits     int64 // segments that the unit sent
+	// The times for which connections had data to send, by what limited sending.
 	ReceiverWindow, SendBuffer, Network time.Duration
 
 	// The following are current values.
@@ -67,21 +68,21 @@ type ConditionReading struct {
 	Monitor   string
 	Window    string // "30s average" or "8 of 10s"
 	Value     float64
-	Known     bool // false: there are too few readings, and Value is 0
+	Known     bool // false if there are too few readings; Value is then 0
 	Threshold float64
 }
 
 // PolicyState is the state of a policy for a unit.
 type PolicyState struct {
 	Policy string
-	State  string // of PolicyStates
+	State  string // one of PolicyStates
 }
 
-// PolicyStates returns the states of policies.
+// PolicyStates returns all states of policies.
 func PolicyStates() []string { return []string{"watching", "profiling", "cooling_down"} }
 
-// ReadingsFunc appends the current readings of at most most units. The unit nearest to a
-// threshold comes first. left is the number of units that were left out.
+// ReadingsFunc appends the current readings of at most most units. The unit that is nearest
+// to a threshold comes first. left is the number of units that were left out.
 type ReadingsFunc func(dst []UnitReadings, most int) (out []UnitReadings, left int)
 
 type readings struct {
@@ -89,8 +90,8 @@ type readings struct {
 	sources []*ReadingsFunc
 }
 
-// ServeReadings makes Readings call a function. Call stop at the end. stop may be called
-// twice. A call that has begun may still run for a moment.
+// ServeReadings registers a function that Readings calls. stop unregisters the function,
+// and may be called twice. A call that has already begun may continue after stop returns.
 func (h *HotUnits) ServeReadings(read ReadingsFunc) (stop func()) {
 	r := &h.readings
 	r.mu.Lock()

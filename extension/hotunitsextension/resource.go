@@ -17,15 +17,15 @@ const (
 	attributeSize         = 64 // bytes of an attribute without its texts
 )
 
-// Resource holds copies of the attributes of a resource, for events.
+// Resource contains copies of the attributes of a resource, for events.
 type Resource struct {
 	Attributes []attribute.KeyValue
 	Size       int // estimated bytes
-	Dropped    int // attributes that were left out at the bounds
+	Dropped    int // number of attributes that were left out at the bounds
 }
 
-// ResourceOf copies at most 32 attributes with 4 KiB of a resource. It leaves out lists,
-// maps, bytes, and the keys that skip reports.
+// ResourceOf copies at most 32 attributes and 4 KiB from a resource. It leaves out lists,
+// maps, bytes, and the keys for which skip returns true.
 func ResourceOf(attributes pcommon.Map, skip func(key string) bool) (r Resource) {
 	for k, v := range attributes.All() {
 		kv, size, ok := copyOf(k, v)

@@ -53,7 +53,7 @@ type webhook struct {
 	failing bool // the last request failed, and the failure was logged
 }
 
-// group is the events of one request, and the number of further events.
+// group contains the events of one request, and the number of further events.
 type group struct {
 	events []Event
 	more   int
@@ -70,7 +70,7 @@ func (h *HotUnits) startWebhook(ctx context.Context, cfg WebhookConfig, name str
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	set := h.settings
-	set.TracerProvider = noop.NewTracerProvider() // spans would have the URL, which may be a secret
+	set.TracerProvider = noop.NewTracerProvider() // spans would contain the URL, which may be a secret
 	if w.client, err = cfg.ClientConfig.ToClient(ctx, host.GetExtensions(), set); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, urls.Cause(err))
 	}
@@ -82,7 +82,7 @@ func (h *HotUnits) startWebhook(ctx context.Context, cfg WebhookConfig, name str
 	return w, nil
 }
 
-// run posts events until the shutdown, and then the events that wait.
+// run posts events until shutdown. At shutdown, it posts the waiting events.
 func (w *webhook) run() {
 	defer close(w.done)
 	for {
@@ -103,7 +103,7 @@ func (w *webhook) run() {
 	}
 }
 
-// add adds an event. It only counts events beyond max_events.
+// add adds an event. It only counts the events beyond max_events.
 func (w *webhook) add(g *group, e Event) {
 	if len(g.events) < w.cfg.MaxEvents {
 		g.events = append(g.events, e)
@@ -130,7 +130,7 @@ func (w *webhook) gather(g *group) {
 	}
 }
 
-// drain adds the events that wait.
+// drain adds the events that are already waiting.
 func (w *webhook) drain(g *group) {
 	for range maxEventsWaiting {
 		select {
@@ -142,8 +142,8 @@ func (w *webhook) drain(g *group) {
 	}
 }
 
-// post posts a group. A failed request is tried again until max_elapsed_time has passed,
-// and once at the shutdown.
+// post posts a group. It retries a failed request until max_elapsed_time has passed. At
+// shutdown, it tries only once more.
 func (w *webhook) post(g group) {
 	body, err := w.renderer.render(messageOf(g.events, g.more))
 	attempts := 0
@@ -174,7 +174,7 @@ func (w *webhook) count(n int, outcome string) {
 	}
 }
 
-// deliver posts a body until the body is accepted or a retry is useless.
+// deliver posts a body until the body is accepted, or until no retry is left or useful.
 func (w *webhook) deliver(body []byte, attempts *int) error {
 	begun, retry := time.Now(), w.cfg.Retry
 	waits := &backoff.ExponentialBackOff{
@@ -245,8 +245,8 @@ func (w *webhook) shutdown() {
 	time.AfterFunc(w.cfg.ClientConfig.Timeout, w.cancel)
 }
 
-// wait waits for the end of a shutdown, and ends requests with the context. A client that
-// ignores the cancellation of its request is left behind.
+// wait waits until the shutdown is complete, and cancels requests when ctx ends. It then
+// waits for at most patience, because a client may ignore the cancellation.
 func (w *webhook) wait(ctx context.Context) {
 	defer w.cancel()
 	select {

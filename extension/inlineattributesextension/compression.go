@@ -15,14 +15,14 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// compression is a compression of confighttp's clients.
+// compression is a compression that confighttp clients support.
 type compression struct {
 	reader func(io.Reader) (io.Reader, error)
 	writer func(io.Writer) (io.WriteCloser, error)
 }
 
-// compressions returns the compressions of confighttp by the value of Content-Encoding.
-// They use the default levels.
+// compressions returns the compressions of confighttp, by the value of Content-Encoding.
+// All use the default level.
 func compressions() map[string]compression {
 	deflate := compression{
 		func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) },

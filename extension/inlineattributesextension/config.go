@@ -5,8 +5,8 @@ package inlineattributesextension
 
 // Config is the configuration of `inline_attributes`.
 type Config struct {
-	// Enabled is whether requests are rewritten. Default true. If it is false, requests
-	// pass unchanged, so that one variable chooses the form.
+	// Enabled enables the conversion of requests. Default true. If Enabled is false,
+	// requests pass unchanged, so that one environment variable can select the form.
 	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization

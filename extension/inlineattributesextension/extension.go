@@ -50,7 +50,7 @@ func intercept(ctx context.Context, method string, request, reply any, conn *grp
 	return invoke(ctx, method, request, reply, conn, options...)
 }
 
-// codec is the gRPC codec that the exporter uses, with attributes written out.
+// codec is the gRPC codec of the exporter, but it writes attributes out.
 type codec struct{ encoding.CodecV2 }
 
 // Marshal implements encoding.CodecV2.

@@ -19,14 +19,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/inline"
 )
 
-// profilesPath is the end of the URL of OTLP's profiles, unless profiles_endpoint is set.
+// profilesPath is the end of the URL for OTLP profiles, unless profiles_endpoint is set.
 const profilesPath = "/v1development/profiles"
 
 // maxRequest bounds an uncompressed request, in bytes.
 const maxRequest = 256 << 20
 
-// roundTripper rewrites requests with profiles. The exporter has already compressed the
-// requests, so they are decompressed, and compressed again in the same way.
+// roundTripper rewrites requests with profiles. The exporter has already compressed them,
+// so they are decompressed, and compressed again in the same way.
 type roundTripper struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -47,8 +47,8 @@ func (t *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 	return t.next.RoundTrip(changed)
 }
 
-// hasProfiles reports whether a request exports profiles. Exporters of 0.164 and newer set
-// a header on these requests only.
+// hasProfiles reports whether a request exports profiles. Exporters of version 0.164 and
+// newer set a header only on these requests.
 func hasProfiles(request *http.Request) bool {
 	return request.Body != nil && (request.Header.Get(pprofileotlp.DevelopmentVersionHeader) != "" ||
 		strings.HasSuffix(request.URL.Path, profilesPath))

@@ -30,7 +30,7 @@ import (
 )
 
 func init() {
-	// The library's errors have all facts that are needed from its log.
+	// The library's errors contain all necessary facts, so its log is discarded.
 	ebpflog.SetLogger(*slog.New(slog.DiscardHandler))
 	interpreter.Register(driver{})
 }
@@ -38,13 +38,13 @@ func init() {
 // driver implements interpreter.Driver.
 type driver struct{}
 
-// Knows implements interpreter.Driver. The way to a thread's state is known only on amd64.
+// Knows implements interpreter.Driver. How to find a thread's state is known only on amd64.
 func (driver) Knows(path string) bool {
 	return runtime.GOARCH == "amd64" && (isPython(path) || isHotSpot(path))
 }
 
 // Attach implements interpreter.Driver. It turns a panic into an error, because the library
-// trusts the files and the memory that it reads.
+// trusts the files and the memory that it reads, and they may be invalid.
 func (driver) Attach(p interpreter.Process) (layout interpreter.Layout, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -99,7 +99,7 @@ func open(p interpreter.Process, i int) (*object, error) {
 	return nil, errNoProgs
 }
 
-// noFiles opens no further files, such as debug files.
+// noFiles refuses to open further files, such as debug files.
 type noFiles struct{}
 
 func (noFiles) OpenELF(string) (*pfelf.File, error) {
@@ -114,7 +114,7 @@ func load(loader ebpfinterpreter.Loader, o *object, path string, to *tables) (eb
 }
 
 // functions returns the ranges of an object's functions, and of the parts that compilers
-// move out of functions. It reads the sorted table of addresses that indexes the unwind
+// split off from functions. It reads the sorted address table that indexes the unwind
 // table.
 func functions(o *object) *stackdeltatypes.IntervalData {
 	const header, pair, encoding = 12, 8, 0x3b // pairs of 4 bytes, relative to the header
@@ -140,13 +140,13 @@ func functions(o *object) *stackdeltatypes.IntervalData {
 // tables receives the data that the library would write to the tables of its eBPF programs.
 type tables struct {
 	ranges []util.Range
-	// heaps are the heaps of generated code.
+	// heaps lists the heaps of generated code.
 	heaps []interpreter.CodeHeap
 	// data is called with the layout of an interpreter.
 	data func(libpf.InterpreterType, unsafe.Pointer)
 }
 
-// UpdateInterpreterOffsets implements EbpfHandler of the library, as all other methods do.
+// UpdateInterpreterOffsets implements EbpfHandler of the library, like all methods below.
 func (t *tables) UpdateInterpreterOffsets(_ uint16, _ host.FileID, ranges []util.Range) error {
 	t.ranges = append(t.ranges, ranges...)
 	return nil
@@ -174,15 +174,15 @@ func (t *tables) UpdatePidInterpreterMapping(_ libpf.PID, part lpm.Prefix, _ uin
 
 func (*tables) DeletePidInterpreterMapping(libpf.PID, lpm.Prefix) error { return nil }
 
-// threads has the layout of a C library's threads.
+// threads describes the layout of a C library's threads.
 type threads struct {
 	libc.LibcInfo
 	// id is the offset of a thread's id from the thread pointer.
 	id uint64
 }
 
-// findThreads reads the C library of a process. The C library may have a separate file for
-// threads.
+// findThreads reads the C library of a process. Threads may be in a separate file of the C
+// library.
 func findThreads(p interpreter.Process) (found threads, err error) {
 	err = errors.New("the process maps no C library that is known")
 	for i := range p.Mappings {
@@ -205,8 +205,8 @@ func findThreads(p interpreter.Process) (found threads, err error) {
 	return found, err
 }
 
-// threadID returns the offset of the thread's ID. glibc publishes for debuggers the size of
-// the ID in bits, the number of elements, and the offset.
+// threadID returns the offset of the thread's ID. For debuggers, glibc publishes the size
+// of the ID in bits, the number of elements, and the offset.
 func threadID(o *object) (uint64, error) {
 	at, err := o.LookupSymbolAddress("_thread_db_pthread_tid")
 	if err != nil {

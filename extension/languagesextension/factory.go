@@ -27,7 +27,7 @@ func NewFactory() extension.Factory {
 	)
 }
 
-// idle has no function, because linking the package is enough.
+// idle does nothing, because it is enough to link the package.
 type idle struct {
 	component.StartFunc
 	component.ShutdownFunc

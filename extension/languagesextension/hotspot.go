@@ -21,12 +21,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/interpreter"
 )
 
-// oldestHotSpot is the oldest version of Java that is read.
+// oldestHotSpot is the oldest supported version of Java.
 const oldestHotSpot = 11
 
 func isHotSpot(file string) bool { return path.Base(file) == "libjvm.so" }
 
-// onlyPID is a process with a PID only. The library asks for the PID and for no other
+// onlyPID is a process that implements only the method PID. The library calls no other
 // method.
 type onlyPID struct {
 	process.Process
@@ -78,7 +78,7 @@ func attachHotSpot(p interpreter.Process, i int) (*interpreter.HotSpot, error) {
 	}, nil
 }
 
-// javaNames returns the functions at a place of a Java program, including inlined
+// javaNames returns the functions at a code position of a Java program, including inlined
 // functions.
 func javaNames(instance ebpfinterpreter.Instance, at interpreter.Code) (functions []interpreter.Function, err error) {
 	defer func() {
@@ -100,7 +100,7 @@ func javaNames(instance ebpfinterpreter.Instance, at interpreter.Code) (function
 	}
 	for _, f := range frames {
 		v := f.Value()
-		// The name is returned without the return type.
+		// The return type is cut from the name.
 		name := v.FunctionName.String()
 		if before, after, ok := strings.Cut(name, " "); ok && !strings.Contains(before, "(") {
 			name = after

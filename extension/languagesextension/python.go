@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/interpreter"
 )
 
-// The range of minor versions of Python 3 that are read.
+// The range of supported minor versions of Python 3.
 const (
 	oldestPython = 8
 	newestPython = 13
@@ -31,7 +31,7 @@ func isPython(file string) bool {
 }
 
 // attachPython reads the layout of Python from one of its files. It returns nil if another
-// file has the interpreter.
+// file contains the interpreter.
 func attachPython(p interpreter.Process, i int) (*interpreter.Python, error) {
 	o, err := open(p, i)
 	if err != nil {
@@ -70,7 +70,7 @@ func attachPython(p interpreter.Process, i int) (*interpreter.Python, error) {
 	return pythonLayout(p, o, info, to, c)
 }
 
-// pythonLayout makes the layout from the data that the library found.
+// pythonLayout builds the layout from the data that the library found.
 func pythonLayout(p interpreter.Process, o *object, info *support.PyProcInfo, to *tables, c threads) (*interpreter.Python, error) {
 	l := &interpreter.Python{
 		Minor:    int(info.Version & 0xff),
@@ -86,7 +86,7 @@ func pythonLayout(p interpreter.Process, o *object, info *support.PyProcInfo, to
 	for _, r := range to.ranges {
 		l.Loop = append(l.Loop, interpreter.Range{Start: r.Start + o.bias, Limit: r.End + o.bias})
 	}
-	// These offsets are not members of the type that Python publishes.
+	// Python does not publish these offsets as members of the type.
 	switch {
 	case l.Minor <= 9:
 		l.FrameLast = 104

@@ -8,16 +8,17 @@ import (
 	"slices"
 )
 
-// carries is the part of a frame's growth from which a frame called by it is named instead.
+// carries is a share of a frame's growth. If one called frame accounts for at least this
+// share, Grown does not return the calling frame.
 const carries = 0.8
 
-// Grown returns at most limit frames. Their shares grew most compared with the other
-// profile, and by more than chance. Grown returns the innermost frame of a chain that still
-// has most of the growth, because its callers grew because of it. No returned frame calls
-// another one.
+// Grown returns at most limit frames whose shares grew most compared with the other
+// profile, and by more than chance. Along a chain of calls, Grown returns the innermost
+// frame that still accounts for most of the growth, because that frame made its callers
+// grow. No returned frame calls another returned frame.
 func (t Tree) Grown(limit int) []Node {
 	growth := make([]float64, len(t.Nodes))
-	end := make([]int, len(t.Nodes))          // the first node that is not below
+	end := make([]int, len(t.Nodes))          // first later node that is not below the node
 	heaviest := make([]float64, len(t.Nodes)) // growth of the child that grew most
 	var path []int
 	leave := func(depth, at int) {

@@ -20,8 +20,8 @@ const (
 )
 
 // WriteJSON writes the tree for the script flame.js. It writes parallel arrays, because one
-// object per frame would take four times the size. It writes numbers of the other side only
-// if compared is set.
+// object per frame would be four times as large. It writes the values of the other profile
+// only if compared is true.
 func (t Tree) WriteJSON(to io.Writer, compared bool) error {
 	w := writer{bufio.NewWriterSize(to, 32<<10)}
 	w.text(`{"unit":`)

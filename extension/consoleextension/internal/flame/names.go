@@ -12,9 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Clean returns a text from a profile without characters that would change the text around
-// it. It replaces control characters, and characters that reverse the writing direction, by
-// their code. It replaces bytes that are not UTF-8 by U+FFFD.
+// Clean returns a text from a profile without characters that would affect the surrounding
+// text. It replaces control characters, and characters that reverse the writing direction,
+// by their codes. It replaces bytes that are not UTF-8 by U+FFFD.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, unprintable) && utf8.ValidString(s) {
 		return s

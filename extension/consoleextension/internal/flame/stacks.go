@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package flame computes the data of a flame graph and of the tables beside it, from one
-// profile or from two profiles that are compared. It only computes, and has no other
-// effects.
+// profile or from two profiles that are compared. The package has no side effects.
 package flame
 
 import (
@@ -17,12 +16,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// The bounds of the data that is kept of a profile. A stack that is too deep keeps its
-// innermost frames. If all stacks have too many frames, further stacks keep one frame each.
+// These constants bound the data kept of a profile. A stack that is too deep keeps its
+// innermost frames. If all stacks have too many frames, each further stack keeps one frame.
 const (
 	maxStackDepth = 2048
 	maxFrames     = 4 << 20 // of all stacks together
-	maxThreads    = 4096    // names; further names count as unnamed
+	maxThreads    = 4096    // thread names; further threads count as unnamed
 	maxLines      = 16      // lines of a frame; the line with the largest value is shown
 	maxName       = 1024    // bytes of a function's or file's name
 	maxLabel      = 128     // bytes of a thread's name
@@ -38,16 +37,16 @@ const (
 )
 
 // Stacks is a profile that is prepared for filtering and drawing. It is the tree of all
-// calling contexts, and each sample is a value at a node. Stacks keeps no memory of the
-// original profile. It never changes, so any number of goroutines may use it.
+// calling contexts, and each sample is a value at a node. Stacks does not keep the original
+// profile in memory. Stacks is immutable, so any number of goroutines may use it.
 type Stacks struct {
 	// Unit is the unit of the values, as in pprof: nanoseconds, bytes, count.
 	Unit string
-	// Cut is the number of samples without some of their outer frames.
+	// Cut is the number of samples whose outer frames were cut.
 	Cut int
 
-	names []string // of functions, sorted
-	files []string // of functions
+	names []string // names of functions, sorted
+	files []string // files of functions
 
 	// Nodes are in breadth-first order, with siblings sorted by function. Node 0 is the
 	// root, which has no function. The children of n are first[n] up to first[n+1].
@@ -55,7 +54,7 @@ type Stacks struct {
 	first    []int32
 	function []int32
 	line     []int32
-	inner    []bool // the same function is on the way to the root: recursion
+	inner    []bool // an ancestor has the same function because of recursion
 
 	samples []sample
 	threads dimension
@@ -69,7 +68,7 @@ type sample struct {
 	phase   uint8
 	wait    uint8
 	value   int64
-	samples int64 // 0 if it is not known
+	samples int64 // 0 if not known
 }
 
 // dimension numbers the values of a label. Number 0 is the empty value.
@@ -167,7 +166,7 @@ type stackBuilder struct {
 	names, files []string
 	locations    map[uint64][]frame
 	dense        [][]frame // instead of locations, if the ids are small
-	frames       []frame   // of all samples, outermost first
+	frames       []frame   // frames of all samples, outermost first
 	offsets      []int32   // the frames of sample i are offsets[i] up to offsets[i+1]
 	cut          int
 	scratch      []frame
@@ -288,7 +287,7 @@ func objectName(l *profile.Location) string {
 	return path.Base(l.Mapping.File)
 }
 
-// stack adds the stack of the next sample. The stack has the innermost location first.
+// stack adds the stack of the next sample. The innermost location comes first in locations.
 func (b *stackBuilder) stack(locations []*profile.Location) {
 	room := min(maxStackDepth, maxFrames-len(b.frames))
 	if room < 2 {
@@ -333,8 +332,8 @@ func (b *stackBuilder) of(i int32) []frame {
 	return b.frames[b.offsets[i]:b.offsets[i+1]]
 }
 
-// build makes the tree. It sorts the samples by stack, so that the samples below a node are
-// neighbours.
+// build builds the tree. It sorts the samples by stack, so that the samples below a node
+// are adjacent.
 func (s *Stacks) build(b *stackBuilder) {
 	order := make([]int32, len(s.samples))
 	for i := range order {
@@ -346,7 +345,7 @@ func (s *Stacks) build(b *stackBuilder) {
 		})
 	})
 
-	type span struct{ from, to, depth int32 } // of order; its stacks have depth frames in common
+	type span struct{ from, to, depth int32 } // part of order whose stacks share depth frames
 	spans := []span{{0, int32(len(order)), 0}}
 	s.parent, s.function, s.line = []int32{-1}, []int32{-1}, []int32{0}
 	lines := make([]struct {
@@ -399,7 +398,7 @@ func (s *Stacks) build(b *stackBuilder) {
 // markRecursion sets inner in one walk through the tree.
 func (s *Stacks) markRecursion() {
 	s.inner = make([]bool, len(s.parent))
-	active := make([]int32, len(s.names)) // how often a function is on the way to the root
+	active := make([]int32, len(s.names)) // number of ancestors with each function
 	type visit struct{ node, next int32 }
 	stack := []visit{{0, s.first[0]}}
 	for len(stack) > 0 {

@@ -13,7 +13,7 @@ import (
 // includes the functions that it called, and counts each sample once, even with recursion.
 type Row struct {
 	Function
-	Line        int32 // the line with most of its samples; 0 if it is not known
+	Line        int32 // line with the largest value; 0 if not known
 	Self, Total Value
 }
 
@@ -30,15 +30,16 @@ const (
 	ByTotalDifference Order = "total_diff"
 )
 
-// Table is the functions of a profile.
+// Table lists the functions of a profile.
 type Table struct {
 	Total Value
 	Rows  []Row
-	// Matching is the number of functions that match the search. Functions counts all.
+	// Matching is the number of functions that match the search. Functions is the number of
+	// all functions.
 	Matching, Functions int
 }
 
-// Table returns at most limit functions with names that contain search, in any case.
+// Table returns at most limit functions whose names contain search, ignoring case.
 func (q Query) Table(order Order, search string, limit int) Table {
 	here, there := sideOf(q.Of, q.Filter), sideOf(q.Base, q.BaseFilter)
 	t := Table{Total: Value{here.totals[0], there.totals[0]}}
@@ -109,7 +110,7 @@ func (t Table) compare(order Order, a, b Row) int {
 // functionValue is the value of a function on one side.
 type functionValue struct {
 	self, total int64
-	most        int64 // of one frame; line is the line of this frame
+	most        int64 // largest value of one frame; line is the line of this frame
 	line        int32
 }
 
@@ -145,7 +146,7 @@ func (q Query) Total() Value {
 	return Value{sum(q.Of, q.Filter), sum(q.Base, q.BaseFilter)}
 }
 
-// Samples returns the number of samples that the query selects, or 0 if it is not known.
+// Samples returns the number of samples that the query selects, or 0 if not known.
 func (q Query) Samples() Value {
 	sum := func(s *Stacks, filter Filter) (samples int64) {
 		if s != nil {
@@ -156,8 +157,9 @@ func (q Query) Samples() Value {
 	return Value{sum(q.Of, q.Filter), sum(q.Base, q.BaseFilter)}
 }
 
-// Chance reports whether chance may explain the difference of two shares: the difference is
-// at most two standard errors. It returns false if the number of samples is not known.
+// Chance reports whether the difference between two shares may be due to chance: whether it
+// is at most two standard errors. It returns false if one of the numbers of samples is not
+// known.
 func Chance(here, there float64, samples Value) bool {
 	if samples.Here <= 0 || samples.There <= 0 {
 		return false
@@ -167,15 +169,15 @@ func Chance(here, there float64, samples Value) bool {
 	return (here-there)*(here-there) <= 4*p*(1-p)*(1/m+1/n)
 }
 
-// Part has the samples with one value of a label.
+// Part describes the samples with one value of a label.
 type Part struct {
 	Label   string // empty for samples without the label
 	Value   Value
-	Samples int64 // here; 0 if it is not known
+	Samples int64 // number of samples in the profile itself; 0 if not known
 }
 
-// parts returns the samples by the values of a label, the largest part first. A value is
-// left out if neither side has samples of it.
+// parts groups the samples by the value of a label, largest part first. It leaves out a
+// value that has no samples on either side.
 func (q Query) parts(of func(*Stacks) *dimension, number func(*sample) int) []Part {
 	type sum struct{ value, samples int64 }
 	sums := func(s *Stacks, filter Filter) []sum {
@@ -216,20 +218,20 @@ func (q Query) parts(of func(*Stacks) *dimension, number func(*sample) int) []Pa
 	return parts
 }
 
-// Threads returns the samples by thread.name. It ignores the query's filter for threads, so
-// that readers can choose another thread. Phases and Waits ignore their filter likewise.
+// Threads groups the samples by thread.name. It ignores the query's filter for threads, so
+// that readers can choose another thread. Phases and Waits ignore their own filters too.
 func (q Query) Threads() []Part {
 	q.Filter.Thread, q.BaseFilter.Thread = "", ""
 	return q.parts(func(s *Stacks) *dimension { return &s.threads }, func(one *sample) int { return int(one.thread) })
 }
 
-// Phases returns the samples by phase: before, both, after, baseline.
+// Phases groups the samples by phase: before, both, after, baseline.
 func (q Query) Phases() []Part {
 	q.Filter.Phase, q.BaseFilter.Phase = "", ""
 	return q.parts(func(s *Stacks) *dimension { return &s.phases }, func(one *sample) int { return int(one.phase) })
 }
 
-// Waits returns the samples of waiting threads by the reason for waiting.
+// Waits groups the samples of waiting threads by the reason for waiting.
 func (q Query) Waits() []Part {
 	q.Filter.Wait, q.BaseFilter.Wait = "", ""
 	return q.parts(func(s *Stacks) *dimension { return &s.waits }, func(one *sample) int { return int(one.wait) })

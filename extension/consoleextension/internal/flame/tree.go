@@ -10,16 +10,16 @@ import (
 
 // The bounds of the data that is sent to a browser.
 const (
-	// MinShare is the share below which a frame and its callees are not drawn. The share is
-	// doubled until at most MaxNodes frames are left.
+	// MinShare is the minimum share of a frame that is drawn with its callees. A tree
+	// doubles this share until at most MaxNodes frames are left.
 	MinShare = 0.001
 	// MaxNodes and MaxDepth bound the frames of a tree.
 	MaxNodes = 10_000
 	MaxDepth = 512
 )
 
-// Query selects the samples of a tree or a table: the samples of Of, and for a comparison
-// the samples of Base. Base is nil without a comparison.
+// Query selects the samples of a tree or a table. The samples are from Of, and for a
+// comparison also from Base. Base is nil without a comparison.
 type Query struct {
 	Of         *Stacks
 	Filter     Filter
@@ -46,9 +46,9 @@ func share(v, all int64) float64 {
 
 // Node is a frame of a tree.
 type Node struct {
-	Function    int32 // its index in Functions; -1 for the root, which is all samples
+	Function    int32 // index in Functions; -1 for the root, which stands for all samples
 	Depth       int32 // 0 for the root
-	Line        int32 // the line with most of its samples; 0 if it is not known
+	Line        int32 // line with the largest value; 0 if not known
 	Total, Self Value
 }
 
@@ -57,17 +57,17 @@ type Function struct {
 	Name, File string
 }
 
-// Tree has the frames of a flame graph.
+// Tree contains the frames of a flame graph.
 type Tree struct {
 	Unit      string
 	Total     Value
-	Samples   Value // 0 if it is not known
+	Samples   Value // 0 if not known
 	Functions []Function
-	// Nodes are in preorder. The first node is the root. A frame is followed by the frames
-	// that it called, sorted by name.
+	// Nodes are in preorder. The first node is the root. The frames that a frame called
+	// follow it, sorted by name.
 	Nodes []Node
-	// MinShare is the share below which frames were left out. Pruned is the number of these
-	// frames, and PrunedSelf is their value.
+	// MinShare is the minimum share of the frames in Nodes. Pruned is the number of smaller
+	// frames that were left out, and PrunedSelf is their value.
 	MinShare   float64
 	Pruned     int
 	PrunedSelf Value
@@ -107,7 +107,7 @@ type side struct {
 	totals []int64
 }
 
-// nothing is the other side if there is no comparison.
+// nothing is the other side if nothing is compared.
 var nothing = &Stacks{parent: []int32{-1}, first: []int32{1, 1}, function: []int32{-1}, line: []int32{0}, inner: []bool{false}}
 
 func sideOf(s *Stacks, filter Filter) side {
@@ -118,7 +118,7 @@ func sideOf(s *Stacks, filter Filter) side {
 }
 
 // children returns the first child of a node, and the end of its children. A negative n
-// means that this side does not have the node.
+// means that this side does not contain the node.
 func (s side) children(n int32) (from, to int32) {
 	if n < 0 {
 		return 0, 0

@@ -107,12 +107,12 @@ func refusal(of store.Unit, r plog.LogRecord, at time.Time) store.Refusal {
 // ownLogs are the logs of a collector.
 type ownLogs struct {
 	of     store.Instance
-	from   bool // a collector
+	from   bool // the logs are from a collector
 	logs   []store.Log
 	starts bool
 }
 
-// add adds a log record. It leaves out the attributes with the place in the code.
+// add adds a log record. It leaves out attributes about the place in the source code.
 func (o *ownLogs) add(scope pcommon.InstrumentationScope, r plog.LogRecord) {
 	l := store.Log{
 		At: timeOf(r), Severity: severity(r), Body: r.Body().AsString(), Attributes: textsOf(r.Attributes()),
@@ -152,12 +152,13 @@ func severity(r plog.LogRecord) string {
 	return strings.ToUpper(r.SeverityText())
 }
 
-// isCollector reports whether a collector itself uses a scope.
+// isCollector reports whether a scope belongs to the telemetry of a collector itself.
 func isCollector(scope string) bool {
 	return strings.HasPrefix(scope, "go.opentelemetry.io/collector/") || strings.HasPrefix(scope, "github.com/hotprofile/")
 }
 
-// instanceOf returns the collector that a resource names. Without a name, it has no ID.
+// instanceOf returns the collector that a resource describes. The ID is empty if the
+// resource contains neither service.instance.id nor host.name.
 func instanceOf(resource map[string]string) store.Instance {
 	i := store.Instance{
 		ID: resource[attr.ServiceInstanceID], Host: resource[attr.HostName], Service: resource[attr.ServiceName],
@@ -206,7 +207,7 @@ func numberAt(m pcommon.Map, key string) float64 {
 	return 0
 }
 
-// seconds returns a time span of at most a year.
+// seconds converts a number of seconds to a time span of at most one year.
 func seconds(f float64) time.Duration {
 	const most = 365 * 24 * 3600
 	if !(f > 0) {

@@ -25,7 +25,7 @@ const (
 	unitState     = attr.Prefix + "unit.state"
 )
 
-// ownPrefixes are the prefixes of the names of a collector's own metrics.
+// ownPrefixes lists the name prefixes of a collector's own metrics.
 var ownPrefixes = []string{"otelcol_", "otelcol.", "cpu_profiler.", "cpu_trigger.", "hot_units.", "pprof.", "console."}
 
 // Metrics puts the readings and the peers of units, and the metrics of collectors, into the
@@ -66,7 +66,7 @@ func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 	return ctx.Err()
 }
 
-// units has the readings of the units of a resource. Usually there is one unit.
+// units contains the readings of the units of a resource. Usually there is one unit.
 type units struct {
 	resource map[string]string
 	all      map[string]*unitReadings // by hotprofile.unit
@@ -102,7 +102,7 @@ func (u *units) of(name string) *unitReadings {
 	return r
 }
 
-// add adds a point. Two metrics have the value and the threshold of a reading.
+// add adds a point. The value and the threshold of a reading are points of two metrics.
 func (u *units) add(metric string, p pmetric.NumberDataPoint) {
 	a := p.Attributes()
 	name := text(a, attr.Unit)
@@ -131,7 +131,7 @@ func (u *units) add(metric string, p pmetric.NumberDataPoint) {
 	}
 }
 
-// points returns the points of a gauge or a sum, and no points of other metrics.
+// points returns the points of a gauge or a sum, and an empty slice for other metrics.
 func points(m pmetric.Metric) pmetric.NumberDataPointSlice {
 	switch m.Type() {
 	case pmetric.MetricTypeGauge:

@@ -18,7 +18,7 @@ import (
 const peerPrefix = attr.Prefix + "peer."
 
 // peerCounters and peerGauges map a key to the index of a peer's value. The key is the name
-// of the metric. If a point has a direction or a limit, the key ends with it.
+// of the metric, followed by the point's direction or limit, if any.
 var (
 	peerCounters = map[string]int{
 		"io transmit":               store.PeerSent,
@@ -40,7 +40,7 @@ var (
 	}
 )
 
-// peers has the reports about the peers of a resource, by hotprofile.unit.
+// peers contains the reports about the peers of a resource, by hotprofile.unit.
 type peers struct {
 	resource map[string]string
 	all      map[string]map[reportKey]store.PeerReport
@@ -55,7 +55,7 @@ func newPeers(resource map[string]string) *peers {
 	return &peers{resource: resource, all: map[string]map[reportKey]store.PeerReport{}}
 }
 
-// add adds a point. Several metrics have the values of a peer.
+// add adds a point. The values of a peer are points of several metrics.
 func (p *peers) add(metric string, point pmetric.NumberDataPoint) {
 	a := point.Attributes()
 	unit, value := text(a, attr.Unit), valueOf(point)

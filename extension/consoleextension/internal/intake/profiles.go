@@ -21,7 +21,8 @@ import (
 )
 
 // Profiles adds the samples of profiles that passed a gate, and their openings, to the
-// store. It does not change or keep the profiles. The samples are on disk 4 seconds later.
+// store. It neither changes nor keeps the profiles. The samples are on disk within 4
+// seconds, unless the disk is slow.
 func Profiles(to *store.Store, pd pprofile.Profiles) {
 	d := dictionary.NewReader(pd.Dictionary())
 	for _, rp := range pd.ResourceProfiles().All() {
@@ -51,7 +52,7 @@ func addProfile(to *store.Store, d dictionary.Reader, r resource, scope string, 
 	}
 }
 
-// resource has the attributes of a resource that the console uses.
+// resource contains the attributes of a resource that the console uses.
 type resource struct {
 	executable, origin, host, policy, kind string
 	kept                                   map[string]string
@@ -87,7 +88,7 @@ func resourceOf(attributes pcommon.Map) resource {
 			r.kind = text
 		}
 		// Attributes that differ between the processes of a unit do not belong to the unit.
-		// The opening has the attributes of the trigger.
+		// The attributes of the trigger belong to the opening.
 		if strings.HasPrefix(k, "process.") && k != attr.ExecutableName || strings.HasPrefix(k, attr.Prefix) {
 			continue
 		}

@@ -28,8 +28,8 @@ func exchange(a, b string) error {
 // maxAttributes bounds the names of a file's extended attributes, and each value, in bytes.
 const maxAttributes = 64 << 10
 
-// copyAttributes copies the extended attributes of a file. These hold its access control
-// lists and labels.
+// copyAttributes copies the extended attributes of a file, which contain the access control
+// lists and labels of the file.
 func copyAttributes(from string, to *os.File) error {
 	names, value := make([]byte, maxAttributes), make([]byte, maxAttributes)
 	n, err := unix.Listxattr(from, names)

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Policy has the parts of a policy that a form edits, as texts. A part is absent if empty.
+// Policy contains the parts of a policy that a form edits. A missing part is empty.
 type Policy struct {
 	Name string
 	// Key and Glob are the first pair of match.
@@ -27,7 +27,7 @@ type Policy struct {
 	MoreMatch, MoreConditions int
 }
 
-// errOneLine is returned if lines do not separate the policies of a list.
+// errOneLine is returned if two policies of a list share a line.
 var errOneLine = errors.New("the form edits a list with each policy on lines of its own, that begin with a dash: edit the text")
 
 // Policies returns the policies of a document, with the parts that a form edits.
@@ -39,9 +39,9 @@ func Policies(document []byte) (found []Policy, err error) {
 	return found, err
 }
 
-// Put returns a document in which the policy called name has the parts of p. If name is
-// empty, Put adds a policy at the end. The other parts of the policy and all other lines of
-// the document stay as they are.
+// Put returns a document in which the policy called name contains the parts of p. If name
+// is empty, Put adds a policy at the end. The other parts of the policy and all other lines
+// of the document stay the same.
 func Put(document []byte, name string, p Policy) ([]byte, error) {
 	items, err := itemsOf(document)
 	if err != nil {
@@ -67,8 +67,8 @@ func Put(document []byte, name string, p Policy) ([]byte, error) {
 	}
 	first, last, indent := linesOf(document, items, i)
 	lines := bytes.SplitAfter(document, []byte("\n"))
-	// The lines are parsed separately, or else they would include comments of other
-	// policies.
+	// The lines are parsed separately, because the nodes in items may include comments of
+	// other policies.
 	alone, err := itemsOf(bytes.Join(lines[first:last], nil))
 	if err != nil || len(alone) != 1 {
 		return nil, errors.Join(errOneLine, err)
@@ -193,7 +193,7 @@ func encode(item *yaml.Node, p Policy, indent string) ([]byte, error) {
 	return []byte(out.String()), err
 }
 
-// part returns the list or mapping of a key. It adds the key if there is none.
+// part returns the list or mapping of a key. It adds the key if the key is missing.
 func part(node *yaml.Node, key string, kind yaml.Kind) *yaml.Node {
 	v := valueOf(node, key)
 	if v == nil {

@@ -56,12 +56,12 @@ type Reader struct {
 type File struct {
 	path    string
 	edit    bool
-	readers func() []Reader // of the file
+	readers func() []Reader // returns the readers of the file
 
 	busy chan struct{} // holds a token while the disk is used
 }
 
-// New returns the file of a path. The file can be replaced only if edit is true.
+// New returns the policy file at a path. Save works only if edit is true.
 func New(path string, edit bool, readers func() []Reader) *File {
 	return &File{path: path, edit: edit, readers: readers, busy: make(chan struct{}, 1)}
 }
@@ -75,7 +75,8 @@ func (f *File) Readers() []Reader { return f.readers() }
 // Document is a version of the file.
 type Document struct {
 	Text []byte
-	// Version is the first 12 hexadecimal digits of its SHA-256, as cpu_trigger logs it.
+	// Version is the first 12 hexadecimal digits of the SHA-256 hash of Text. cpu_trigger
+	// logs the same version.
 	Version string
 }
 
@@ -85,8 +86,8 @@ func VersionOf(text []byte) string {
 	return hex.EncodeToString(sum[:])[:12]
 }
 
-// Read returns the file as it is now. Read returns when the context ends, even if the disk
-// hangs.
+// Read returns the current version of the file. Read returns when the context ends, even if
+// the disk hangs.
 func (f *File) Read(ctx context.Context) (Document, error) {
 	var doc Document
 	err := f.do(ctx, func() error {
@@ -141,10 +142,10 @@ func (f *File) Doubts(document []byte) (all []string) {
 	return slices.Compact(all)
 }
 
-// Save replaces the version of the file that is known as from. It keeps the old version
-// beside the file, with the suffix .previous. Owner, mode, access control lists and labels
-// stay as they are. A reader of the file sees either the old or the new version, also after
-// a crash. If another writer has replaced the file meanwhile, Save keeps the other writer's
+// Save replaces the file if its current version is from. It keeps the old version beside
+// the file, with the suffix .previous. Owner, mode, access control lists and labels stay
+// the same. A reader of the file sees either the old or the new version, even after a
+// crash. If another writer replaces the file meanwhile, Save keeps the other writer's
 // version and returns ErrChanged.
 func (f *File) Save(ctx context.Context, from string, document []byte) error {
 	if err := f.Editable(); err != nil {
@@ -201,8 +202,8 @@ func swap(file, path, from, new string) error {
 	if is(from) {
 		return os.Rename(file, path+previousSuffix)
 	}
-	// Another writer had replaced the file, so the other writer's version goes back. If yet
-	// another version arrived in the meantime, the newest version stays.
+	// Another writer replaced the file meanwhile, so the other writer's version goes back.
+	// If yet another version arrived after that, the newest version stays.
 	err := exchange(file, path)
 	if err == nil && !is(new) {
 		err = errors.Join(exchange(file, path), os.Rename(file, path+previousSuffix))

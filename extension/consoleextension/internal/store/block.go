@@ -9,34 +9,35 @@ import (
 	"math"
 )
 
-// point is a reading, or several that were thinned.
+// point is one reading, or a summary of several readings that were thinned.
 type point struct {
-	at             int64 // its end, in seconds since 1970
+	at             int64 // end of the time span, in seconds since 1970
 	min, mean, max float32
 	threshold      float32
-	count          uint32 // readings; 0 if their values are not known
+	count          uint32 // number of readings; 0 if their values are not known
 }
 
-// series has the points of a condition, which is identified by its index in the unit.
+// series contains the points of one condition. condition is its index in the unit.
 type series struct {
 	condition int
 	points    []point
 }
 
-// A block has the readings of a unit over a time span. For each condition, a block has the
-// index, the number of points, the times as differences of differences, the thresholds as
-// runs, and the values as differences of short floats. A reading takes two bytes if it does
-// not change, and else about four. A thinned point takes three to nine bytes.
+// A block contains the readings of a unit over a time span. For each condition, a block
+// contains the index, the number of points, the delta-of-delta encoded times, the
+// run-length encoded thresholds, and the deltas of the values as short floats. A reading
+// takes two bytes if its value did not change, and else about four. A thinned point takes
+// three to nine bytes.
 
 const (
-	maxBlockPoints = 4096 // of a condition
-	thinnedBlock   = 1    // has min, max and count beside the mean
+	maxBlockPoints = 4096 // points of a condition
+	thinnedBlock   = 1    // kind of a block with min, max and count besides the mean
 )
 
 var errBlock = errors.New("damaged block of readings")
 
-// short returns a float as an integer with the same order. It keeps 14 bits after the
-// leading bit, so the error is at most 0.004 %.
+// short converts a float to an integer that sorts in the same order. It keeps 14 bits after
+// the leading bit, so the error is at most 0.004 %.
 func short(f float32) int64 {
 	const drop = 9
 	if f != f {

@@ -12,56 +12,57 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// The bounds of the data in memory, and so in the database. Programs and hosts choose the
-// names in the data. Each comment names the data that is dropped at the bound.
+// These constants bound the data in memory, and therefore in the database. They are needed
+// because programs and hosts choose the names in the data. Each comment names the data that
+// the store drops at the bound.
 const (
-	maxUnits      = 10_000  // units that are gone, the longest gone first; if none is gone, new units
-	maxConditions = 64      // of a unit: new conditions
-	maxSeries     = 50_000  // of all units: new conditions
-	maxStates     = 64      // policies of a unit: states that are gone, then new states
-	maxHead       = 500_000 // not yet on disk: new readings
-	maxSeriesHead = 128     // of one condition, not yet on disk: new readings
+	maxUnits      = 10_000  // drops units that are gone, longest gone first, or else new units
+	maxConditions = 64      // per unit: drops new conditions
+	maxSeries     = 50_000  // in all units: drops new conditions
+	maxStates     = 64      // policies per unit: drops states that are gone, then new states
+	maxHead       = 500_000 // in all units, not yet on disk: drops new readings
+	maxSeriesHead = 128     // per condition, not yet on disk: drops new readings
 
-	maxUnitPeers = 64     // of a unit: new peers
-	maxPeers     = 20_000 // of all units: new peers
+	maxUnitPeers = 64     // per unit: drops new peers
+	maxPeers     = 20_000 // in all units: drops new peers
 
-	maxOpenings     = 10_000 // old baselines, then the oldest openings
-	maxUnitOpenings = 1_000  // of a unit: its oldest
-	maxRefusals     = 20_000 // the oldest
-	maxUnitRefusals = 1_000  // of a unit: its oldest
-	maxChanges      = 256    // of policies: the oldest
-	maxThresholds   = 16     // of a condition in PolicySummary
+	maxOpenings     = 10_000 // drops old baselines, then the oldest openings
+	maxUnitOpenings = 1_000  // per unit: drops the oldest
+	maxRefusals     = 20_000 // drops the oldest refusal
+	maxUnitRefusals = 1_000  // per unit: drops the oldest
+	maxChanges      = 256    // of policies: drops the oldest change
+	maxThresholds   = 16     // per condition in PolicySummary
 
-	maxInstances     = 256    // the collector that was silent for longest
-	maxMetrics       = 1_000  // of an instance: new metrics
-	maxAllMetrics    = 50_000 // of all instances: new metrics
-	maxStartLogs     = 64     // of an instance: new logs
-	maxWarnings      = 128    // of an instance: the oldest
+	maxInstances     = 256    // drops the collector that has been silent longest
+	maxMetrics       = 1_000  // per instance: drops new metrics
+	maxAllMetrics    = 50_000 // in all instances: drops new metrics
+	maxStartLogs     = 64     // per instance: drops new logs
+	maxWarnings      = 128    // per instance: drops the oldest warning
 	maxLogAttributes = 16
 
 	maxName          = 256     // bytes of a name: of a policy, a monitor, a metric, a reason
-	maxText          = 1024    // bytes of another text
-	maxAttributes    = 32      // of a resource
+	maxText          = 1024    // bytes of any other text
+	maxAttributes    = 32      // per resource
 	maxResource      = 4 << 10 // bytes of the attributes of a resource
 	maxResources     = 16 << 20
 	maxListedChanges = 64 // policies in a change
 )
 
-// identity are the attributes that a resource keeps when there is no room for more.
+// identity lists the attributes that a resource keeps when there is no room for more.
 var identity = []string{
 	attr.ServiceName, attr.ServiceNamespace, attr.ContainerID, attr.NamespaceName, attr.PodName, attr.ContainerName,
 	attr.ExecutableName, attr.PID, attr.HostName,
 }
 
-// cutText returns the beginning of a text as valid UTF-8. It takes at most n bytes of the
-// text, and does not keep the rest in memory.
+// cutText returns the beginning of a text as valid UTF-8, at most n bytes. A cut text is a
+// copy, so that the rest can be freed.
 func cutText(s string, n int) string {
 	return strings.ToValidUTF8(texts.Cut(s, n), "\uFFFD")
 }
 
-// boundAttributes returns at most n attributes with at most so many bytes. The attributes
-// of identity come first, then the others by name. cut reports whether attributes are left
-// out.
+// boundAttributes returns at most n attributes, with at most the given number of bytes in
+// total. The attributes in identity come first, then the others in the order of their
+// names. cut reports whether attributes were left out.
 func boundAttributes(all map[string]string, n, bytes int) (kept map[string]string, size int, cut bool) {
 	kept = make(map[string]string, min(len(all), n))
 	keep := func(k, v string) {

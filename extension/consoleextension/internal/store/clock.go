@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// clock counts the seconds of the store's life from 1 on, because 0 means never. Ages in
-// the store depend only on this clock. While the store is open, the clock ignores changes
-// of the system's clock. For the time that the store was closed, the clock trusts the
-// system's clock, but for at most half of MaxAge. A wrong system clock at Open therefore
-// makes no data too old. At worst, data is kept longer.
+// clock counts the seconds of the store's life. It starts at 1, because 0 means never. Ages
+// in the store depend only on this clock. While the store is open, changes of the system
+// clock do not affect it. At Open, the clock advances by the time that the store was closed
+// according to the system clock, but by at most half of MaxAge. A wrong system clock thus
+// never expires data younger than half of MaxAge.
 type clock struct {
-	start  int64 // seconds that it had counted when the store was opened, at least 1
+	start  int64 // value of the clock at Open, at least 1
 	opened time.Duration
 	uptime func() time.Duration
 }
 
-// life is a clock as the database stores it.
+// life is the record of the clock in the database.
 type life struct {
 	Seconds int64 `json:"seconds"`
-	Wall    int64 `json:"wall"` // seconds since 1970, at that moment
+	Wall    int64 `json:"wall"` // system clock at the same moment, in seconds since 1970
 }
 
 func (l life) record() (UnitID, int64, any) { return "", l.Seconds, l }
@@ -36,8 +36,8 @@ func newClock(was life, now time.Time, maxAge time.Duration, uptime func() time.
 
 func (c clock) now() int64 { return c.start + int64((c.uptime()-c.opened)/time.Second) }
 
-// plausible returns the time of a record. If no clock that is nearly right can have set
-// this time, plausible returns the time of arrival.
+// plausible returns the time of a record. If that time is zero, older than MaxAge, or too
+// far in the future, plausible returns the time of arrival.
 func (s *Store) plausible(at time.Time) time.Time {
 	now := s.options.Now()
 	if at.IsZero() || at.Unix() == 0 {

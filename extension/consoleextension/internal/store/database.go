@@ -25,9 +25,9 @@ import (
 // errDamaged is returned for a file that SQLite finds damaged, or that is not a database.
 var errDamaged = errors.New("database damaged")
 
-// schema is the first version of the database. A record describes one unit, opening or the
-// like as JSON. A block has the readings or the peers of one unit in a span of time, which
-// begins at the second at of the store's clock.
+// schema creates version 1 of the database. A record describes one item, such as a unit, as
+// JSON. A block contains the readings or the peers of one unit. at is the start of a
+// thinned block, and else the time of the write, in seconds of the store's clock.
 const schema = `
 CREATE TABLE records (kind TEXT, key TEXT, unit TEXT, stored INTEGER, data TEXT, PRIMARY KEY (kind, key));
 CREATE TABLE blocks (tier INTEGER, at INTEGER, unit TEXT, data BLOB);
@@ -41,8 +41,8 @@ type database struct {
 	now    func() time.Time
 	noSync bool
 
-	mu  sync.Mutex // held to use sql
-	sql *sql.DB    // nil: it could not be opened anew
+	mu  sync.Mutex // held while sql is used
+	sql *sql.DB    // nil if the file could not be opened again
 }
 
 // connect opens a file with one connection. Only the user of the process may read the file.
@@ -51,8 +51,8 @@ func connect(path string, pragmas ...string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	// SQLite would let others read a new file. An existing file is not opened here, because
-	// closing the file would end SQLite's locks on it.
+	// SQLite would create a file that others can read. An existing file is not opened here,
+	// because closing the file would release SQLite's locks on it.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err == nil {
 		err = file.Close()
@@ -73,7 +73,7 @@ func connect(path string, pragmas ...string) (*sql.DB, error) {
 func lockDirectory(dir string) (*sql.DB, error) {
 	db, err := connect(filepath.Join(dir, "lock"), "locking_mode(EXCLUSIVE)", "journal_mode(MEMORY)")
 	if err == nil {
-		if _, err = db.Exec("PRAGMA user_version = 1"); err == nil { // the lock of a write lasts
+		if _, err = db.Exec("PRAGMA user_version = 1"); err == nil { // the lock that the write takes is kept
 			return db, nil
 		}
 		_ = db.Close()
@@ -84,7 +84,7 @@ func lockDirectory(dir string) (*sql.DB, error) {
 	return nil, fmt.Errorf("lock the console's directory %s: %w", dir, err)
 }
 
-// code returns SQLite's code of an error, or 0 if the error has no code.
+// code returns the SQLite result code of an error, or 0 if the error has no code.
 func code(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code() & 0xFF
@@ -100,7 +100,7 @@ func damage(err error) error {
 	return err
 }
 
-// openDatabase opens a database. If its file is damaged, it is set aside.
+// openDatabase opens a database. It sets a damaged file aside and creates a new one.
 func openDatabase(path string, o Options) (*database, error) {
 	d := &database{path: path, log: o.Logger, now: o.Now, noSync: o.noSync}
 	err := d.open()
@@ -110,8 +110,8 @@ func openDatabase(path string, o Options) (*database, error) {
 	return d, err
 }
 
-// open opens the file, and checks it. A complete file is not written, so that a store opens
-// on a full disk.
+// open opens the file and checks it. It does not write to a complete database, so that a
+// store can open on a full disk.
 func (d *database) open() error {
 	sync := "synchronous(FULL)"
 	if d.noSync {
@@ -157,7 +157,7 @@ func (d *database) replace(cause error) error {
 	for _, f := range d.aside() {
 		_ = os.Remove(f)
 	}
-	_ = os.Remove(d.path + "-journal") // of the damaged file
+	_ = os.Remove(d.path + "-journal") // the journal of the damaged file
 	name := d.path + asideInfix + d.now().UTC().Format("20060102T150405Z")
 	if err := os.Rename(d.path, name); err != nil {
 		return fmt.Errorf("set the console's damaged database aside: %w", err)
@@ -206,7 +206,7 @@ func (d *database) update(f func(*sql.Tx) error) error {
 	})
 }
 
-// number returns the number that a query returns, or a default if there is no number.
+// number returns the result of a query, or otherwise if the result is NULL.
 func (d *database) number(otherwise int64, query string, args ...any) (n int64, err error) {
 	var is sql.NullInt64
 	err = d.use(func(db *sql.DB) error { return db.QueryRow(query, args...).Scan(&is) })
@@ -235,8 +235,8 @@ func eachRow(rows *sql.Rows, err error, f func(*sql.Rows) error) error {
 	return cmp.Or(err, rows.Err(), rows.Close())
 }
 
-// shrink returns free pages to the disk. Unless all is true, it waits until a quarter is
-// free.
+// shrink returns free pages to the disk. Unless all is true, it does so only if at least a
+// quarter of the pages and at least 1024 pages are free.
 func (d *database) shrink(all bool) error {
 	pages, err := d.number(0, "PRAGMA page_count")
 	if err != nil {
@@ -262,7 +262,7 @@ func (d *database) close() error {
 	return d.sql.Close()
 }
 
-// size returns the bytes of the file, and of the files that were set aside.
+// size returns the bytes of the database and of the files that were set aside.
 func (d *database) size() (n int64) {
 	for _, f := range append(d.aside(), d.path) {
 		if st, err := os.Stat(f); err == nil {

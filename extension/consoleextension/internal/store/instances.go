@@ -17,13 +17,13 @@ const (
 	// are kept. Later, only warnings and errors are kept.
 	starting = 120
 	// metricsEvery is the time between two writes of the metrics of instances, in seconds.
-	// Metrics are also written at Close, and arrive anew with every export.
+	// Metrics are also written at Close, and every export sends them again.
 	metricsEvery = 900
 
-	maxLogBytes        = 32 << 10 // of the warnings of an instance, and of its other logs
-	maxMetricBytes     = 256      // of the attributes of a metric
+	maxLogBytes        = 32 << 10 // for the warnings of an instance, and again for its other logs
+	maxMetricBytes     = 256      // for the attributes of a metric
 	maxMetricAttribute = 8
-	overhead           = 64 // bytes that a log counts beside its texts
+	overhead           = 64 // bytes that a log takes besides its texts
 )
 
 // instance is a collector in memory.
@@ -34,7 +34,7 @@ type instance struct {
 	start       []Log // oldest first
 	warnings    []Log // oldest first
 	startBytes  int
-	bytes       int // of warnings
+	bytes       int // bytes of warnings
 }
 
 type instanceRecord struct {
@@ -89,9 +89,9 @@ func metricKey(m Metric) string {
 	return b.String()
 }
 
-// PutLogs adds log records of a collector, the oldest first. Warnings and errors are kept,
-// by their Severity. Other records are kept only soon after the collector started. starts
-// is true if the first record is the first after a start.
+// PutLogs adds log records of a collector, oldest first. It keeps warnings and errors. It
+// keeps other records only if they arrive soon after the start of the collector. starts is
+// true if the first record is the first record after a start.
 func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -69,8 +69,8 @@ func (s *Store) thin() error {
 	return nil
 }
 
-// thinSpan merges the blocks of a time span: each unit gets one block of the next tier. One
-// transaction covers all units with the same first digit of the ID.
+// thinSpan merges the blocks of a time span. Each unit gets one block of the next tier. One
+// transaction covers all units whose IDs begin with the same digit.
 func (s *Store) thinSpan(tier int, start int64) error {
 	var times []int64
 	if err := s.db.each(context.Background(), func(rows *sql.Rows) error {
@@ -154,9 +154,9 @@ func (s *Store) age() error {
 }
 
 // makeRoom deletes data until the store is within MaxBytes. First, it deletes databases
-// that were set aside. Second, it deletes the oldest readings, if readings take more than a
-// quarter of MaxBytes. Third, it deletes old baselines and then the oldest openings, with
-// their profiles. Last, it deletes the oldest records.
+// that were set aside. Second, it deletes the oldest readings if all readings take more
+// than a quarter of MaxBytes. Third, it deletes old baselines and then the oldest openings,
+// with their profiles. Last, it deletes the oldest records.
 func (s *Store) makeRoom() error {
 	limit := s.options.MaxBytes
 	if s.bytes.Load()+s.profileBytes() <= limit {
@@ -224,8 +224,8 @@ func (s *Store) forget() bool {
 	return len(s.dirty) > before
 }
 
-// dropBlocks deletes the oldest blocks of tiers if the tiers have more than limit bytes. It
-// begins with the first tier, and stops at nine tenths of limit.
+// dropBlocks deletes the oldest blocks of the given tiers if their blocks take more than
+// limit bytes. It begins with the first tier, and stops at nine tenths of limit.
 func (s *Store) dropBlocks(what string, limit int64, of ...int) error {
 	type part struct{ tier, at, bytes int64 }
 	var parts []part

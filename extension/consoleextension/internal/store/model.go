@@ -13,16 +13,16 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// ErrNotFound is returned for a unit, an opening or a profile that the store does not have
-// or no longer has.
+// ErrNotFound is returned for a unit, an opening or a profile that is not in the store, or
+// no longer in the store.
 var ErrNotFound = errors.New("not found")
 
 // ErrDamaged is returned if no file of a profile can be read.
 var ErrDamaged = errors.New("profile damaged on disk")
 
-// UnitID identifies a unit in links, which stay valid when the collector restarts. It is
-// the first 16 hexadecimal digits of the SHA-256 of host.name, a zero byte and
-// hotprofile.unit.
+// UnitID identifies a unit in links. The links stay valid when the collector restarts. A
+// UnitID is the first 16 hexadecimal digits of the SHA-256 hash of host.name, a zero byte
+// and hotprofile.unit.
 type UnitID string
 
 // Unit is a unit of a host.
@@ -30,7 +30,7 @@ type Unit struct {
 	ID   UnitID
 	Host string // host.name
 	Name string // hotprofile.unit
-	// Resource has the attributes of the newest reading, event or profile.
+	// Resource contains the attributes of the newest reading, event or profile.
 	Resource    map[string]string
 	First, Last time.Time
 }
@@ -48,31 +48,31 @@ type Reading struct {
 	Threshold float64
 }
 
-// UnitSummary is a unit with its newest figures and its kept openings.
+// UnitSummary is a unit with its newest readings and a summary of its openings.
 type UnitSummary struct {
 	Unit
 	Readings []Reading         // by policy, monitor and window
 	States   map[string]string // watching, profiling or cooling_down, by policy
-	Openings int               // without baselines
-	Newest   Opening           // the last opening that is no baseline; without such an opening its ID is empty
-	Refusals map[string]int    // by hotprofile.gate.why
+	Openings int               // number of openings that are not baselines
+	Newest   Opening           // newest opening that is not a baseline; the ID is empty if there is none
+	Refusals map[string]int    // number of refusals by hotprofile.gate.why
 }
 
-// Point is a point of a trend. It has one reading, or several where readings are thinned.
+// Point is a point of a trend. It is one reading, or a summary of several older readings.
 type Point struct {
-	At             time.Time // its end
+	At             time.Time // end of the point's time span
 	Min, Mean, Max float64
 	Threshold      float64
 }
 
-// Trend is a series of values of a condition. A gap has a point with NaN values.
+// Trend is a series of values of a condition. A point with NaN values marks a gap.
 type Trend struct {
 	Condition
 	Points []Point
 }
 
-// Opening is one time that a policy opened a gate. It is built from events and profiles,
-// which arrive in any order and may be missing.
+// Opening is one opening of a gate by a policy. It is built from events and profiles, which
+// arrive in any order and may be missing.
 type Opening struct {
 	ID   string // hotprofile.trigger.id
 	Unit Unit
@@ -83,10 +83,10 @@ type Opening struct {
 	// Triggered is the time when the gate opened. Until is the time when the gate is due to
 	// close. Closed is zero while the gate is open, or if the event was missed.
 	Triggered, Until, Closed time.Time
-	Why                      string // why it closed
+	Why                      string // why the gate closed
 	NothingExported          string // why nothing was exported; empty if samples were exported
-	Samples, Bytes           int64  // exported samples and bytes, according to the event of the closing
-	TraceID, SpanID          string // of a span among the reasons; else empty
+	Samples, Bytes           int64  // exported samples and bytes, as reported when the gate closed
+	TraceID, SpanID          string // a span that is one of the reasons; empty without such a span
 	Profiles                 []ProfileInfo
 }
 
@@ -94,30 +94,31 @@ type Opening struct {
 type ProfileKey struct {
 	// Type is the name that configurations use: cpu, off_cpu, alloc_space, …
 	Type string
-	// Origin is hotprofile.origin. It is empty if the profile was sampled, and pprof if the
-	// program took the profile itself.
+	// Origin is hotprofile.origin. It is empty for a sampled profile, and pprof for a
+	// profile that the program took itself.
 	Origin string
 	// Scope is the name of the instrumentation scope, which is the profiler.
 	Scope string
-	// Moment is the time of a snapshot, such as of goroutines, in nanoseconds. It is 0 for
-	// other types.
+	// Moment is the time of a snapshot, such as a goroutine profile, in nanoseconds. It is
+	// 0 for other types.
 	Moment int64
 }
 
 // ProfileInfo describes a kept profile. Its samples have the labels
-// hotprofile.trigger.phase, thread.name and thread.id where they are known.
+// hotprofile.trigger.phase, thread.name and thread.id if their values are known.
 type ProfileInfo struct {
 	ProfileKey
-	Unit       string // of the values, as nanoseconds
+	Unit       string // unit of the values, such as nanoseconds
 	Samples    int64
 	Bytes      int64 // on disk
 	Start, End time.Time
-	Phases     []string // the phases that have samples: before, both, after, baseline
-	// Incomplete is the number of samples with a stack that does not reach the thread's
-	// entry. The last such sample was taken at LastIncomplete.
+	Phases     []string // phases with samples: before, both, after, baseline
+	// Incomplete is the number of samples whose stack does not reach the entry function of
+	// the thread. The last of these samples was taken at LastIncomplete.
 	Incomplete     int64
 	LastIncomplete time.Time
-	// CPUTime and CPUSampled are defined in pprofconv.Builder.
+	// CPUTime is the CPU time that the kernel charged to the profiled processes. CPUSampled
+	// is the CPU time that their samples represent. Both are in nanoseconds.
 	CPUTime, CPUSampled int64
 	// Truncated is the number of samples that were dropped because the opening or the store
 	// was full, or because a write failed.
@@ -133,10 +134,10 @@ type OpeningQuery struct {
 	From, To time.Time
 	// Baselines selects only baselines. All selects baselines and other openings.
 	Baselines, All bool
-	Limit          int // 0: all
+	Limit          int // 0 means no limit
 }
 
-// Refusal is a decision to keep a gate shut although a condition held.
+// Refusal is a decision to keep a gate closed although a condition held.
 type Refusal struct {
 	At                            time.Time
 	Unit                          Unit
@@ -153,30 +154,30 @@ type RefusalQuery struct {
 	Limit    int
 }
 
-// PolicySummary counts the decisions of a policy on all units, in the time that is kept.
+// PolicySummary counts a policy's decisions for all units, in all data that is kept.
 type PolicySummary struct {
 	Name       string
 	Conditions []PolicyCondition
 	Opened     map[string]int // by kind
-	Refused    map[string]int // by why; dry run: it would have opened
-	Units      map[string]int // now, by state
-	Newest     time.Time      // the last opening
+	Refused    map[string]int // by why; dry run means that the gate would have opened
+	Units      map[string]int // current number of units by state
+	Newest     time.Time      // time of the newest opening
 }
 
 // PolicyCondition is a condition with the thresholds in force. It has several thresholds
-// while hosts differ.
+// while hosts use different thresholds.
 type PolicyCondition struct {
 	Condition
 	Thresholds []float64
 }
 
-// PolicyChange is an event of changed policies, or of a policy that matches no unit.
+// PolicyChange reports that policies changed, or that a policy matches no unit.
 type PolicyChange struct {
 	At                      time.Time
 	Host                    string
 	From, Version           string
 	Added, Removed, Changed []string
-	Unmatched, Why          string // the policy that matches no unit, and why
+	Unmatched, Why          string // policy that matches no unit, and why
 }
 
 // Instance is a collector that sends its own metrics and logs.
@@ -185,7 +186,7 @@ type Instance struct {
 	Resource                   map[string]string
 	First, Last                time.Time
 	Metrics                    []Metric // by name and attributes
-	Logs                       []Log    // newest first: warnings, errors, and those of the start
+	Logs                       []Log    // newest first: warnings, errors and startup logs
 }
 
 // Metric is the newest point of a collector's own metric.
@@ -193,9 +194,9 @@ type Metric struct {
 	Name, Unit string
 	Attributes map[string]string
 	At         time.Time
-	Value      float64 // of a histogram the mean
+	Value      float64 // for a histogram, the mean
 	Monotonic  bool
-	PerSecond  float64 // of a monotonic sum since the point before
+	PerSecond  float64 // rate of a monotonic sum since the previous point
 }
 
 // Log is a log record of a collector.
@@ -207,12 +208,12 @@ type Log struct {
 	Attributes map[string]string
 }
 
-// PeerKey identifies a peer of a unit. The zero value is the sum of the peers that
-// were not distinguished.
+// PeerKey identifies a peer of a unit. The zero value identifies the sum of all peers that
+// are not listed separately.
 type PeerKey struct {
 	Address   string
 	Direction string // outbound: the unit connected to the peer; inbound: the peer to the unit
-	Port      int    // the peer's if outbound, else the unit's own
+	Port      int    // the peer's port if outbound, else the unit's port
 	Transport string // tcp or udp
 }
 
@@ -220,23 +221,23 @@ type PeerKey struct {
 // known to be a unit of the same host.
 type PeerName struct{ Service, Name string }
 
-// Peer has the figures of a unit and a peer over a time span. Peers are known only while a
-// unit is hot.
+// Peer contains the measurements of the connections between a unit and one of its peers
+// over a time span. Peers are known only while the unit is hot.
 type Peer struct {
 	PeerKey
 	PeerName
 	// Unit identifies the unit called Name. It is empty if the store does not know the
 	// unit.
 	Unit     UnitID
-	From, To time.Time // when it was first and last reported, to a minute
+	From, To time.Time // time of the first and last report, to the minute
 
 	Sent, Received                   int64 // bytes
 	Connects, ConnectFailures        int64
 	Segments, Retransmits            int64         // sent
-	ReceiverWindow, SendBuffer, Path time.Duration // in which sending was limited by it, the sum of all connections
+	ReceiverWindow, SendBuffer, Path time.Duration // time for which each limited sending, summed over all connections
 
-	Connections, SendQueue, ReceiveQueue int64         // at most, at once
-	RTT, RTTVariation                    time.Duration // the mean; 0: not known
+	Connections, SendQueue, ReceiveQueue int64         // maximum at any one time
+	RTT, RTTVariation                    time.Duration // mean; 0 if not known
 }
 
 // Usage is the size of the store and its bounds.
@@ -249,24 +250,23 @@ type Usage struct {
 }
 
 // Reader reads the store for the pages. Every method returns the data that was written
-// before the call. No method waits for a writer longer than for one transaction.
+// before the call. No method waits for a writer for longer than one transaction.
 type Reader interface {
 	Units(context.Context) ([]UnitSummary, error)
 	Unit(context.Context, UnitID) (UnitSummary, error)
 	// Trends returns at most points points of each trend of a unit, or all if points is 0.
 	Trends(ctx context.Context, unit UnitID, from, to time.Time, points int) ([]Trend, error)
-	// Openings returns openings, the newest first.
+	// Openings returns openings, newest first.
 	Openings(context.Context, OpeningQuery) ([]Opening, error)
 	Opening(ctx context.Context, id string) (Opening, error)
 	// Profile returns one profile with the labels of ProfileInfo. The caller owns the
-	// profile and may change it. Samples are part of it at most 4 seconds after they
-	// arrived.
+	// profile and may change it. A sample is included at most 4 seconds after it arrived.
 	Profile(ctx context.Context, opening string, of ProfileKey) (*profile.Profile, error)
-	// Refusals returns refusals, the newest first.
+	// Refusals returns refusals, newest first.
 	Refusals(context.Context, RefusalQuery) ([]Refusal, error)
 	Policies(context.Context) ([]PolicySummary, error)
 	PolicyChanges(context.Context) ([]PolicyChange, error)
-	// Peers returns the peers of a unit in a time span, to a minute. The peers with the
+	// Peers returns the peers of a unit in a time span, to the minute. The peers with the
 	// most bytes come first.
 	Peers(ctx context.Context, unit UnitID, from, to time.Time) ([]Peer, error)
 	Instances(context.Context) ([]Instance, error)

@@ -26,7 +26,7 @@ type opening struct {
 	stored int64 // when the opening was added, by the store's clock
 }
 
-// PutOpening adds an opening, or adds newly known facts to an opening. A zero field of o is
+// PutOpening adds an opening, or updates an opening with new facts. A zero field of o is
 // not known. PutOpening uses Host, Name and Resource of the unit. It returns false if there
 // is no room for the unit, or if the ID is invalid or belongs to another unit's opening.
 // The profiles of the opening are then not kept either.
@@ -117,9 +117,9 @@ func (s *Store) addOpening(o *opening) {
 	}
 }
 
-// evictOpenings removes at most n openings, the oldest first. It removes baselines that
-// have two newer baselines of the same unit. If there are fewer than n, it removes any
-// openings.
+// evictOpenings removes at most n openings, oldest first. It removes baselines that have
+// two newer baselines of the same unit. If there are fewer than n such baselines, it
+// removes the oldest openings of any kind.
 func (s *Store) evictOpenings(n int) {
 	var old []*opening
 	newer := map[*unit]int{}
@@ -165,7 +165,7 @@ func (o *opening) public() Opening {
 	return out
 }
 
-// addProfiles adds the descriptions of its kept profiles to an opening.
+// addProfiles adds the descriptions of an opening's kept profiles to the opening.
 func (s *Store) addProfiles(o *Opening) {
 	if o.ID != "" {
 		o.Profiles = s.profilesOf(o.ID)

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// peerFresh is the age up to which the first values of a peer's counters are new. Older
-	// counters also counted before the first report, so their first values are not added.
+	// peerFresh is the maximum age of counters whose first values are added to the sums.
+	// Older counters also counted before the first report.
 	peerFresh = 2 * time.Minute
 	// peerGone is the time without a report after which a peer is forgotten, in seconds.
 	peerGone = 600
-	// maxPeerBlock bounds the peers of a unit and a minute, in bytes after decompression.
+	// maxPeerBlock bounds a block of peers, in bytes after decompression.
 	maxPeerBlock = 256 << 10
 )
 
@@ -35,7 +35,7 @@ const (
 	PeerConnectFailures
 	PeerSegments
 	PeerRetransmits
-	PeerReceiverWindow // in seconds, as the following two
+	PeerReceiverWindow // in seconds, like the next two
 	PeerSendBuffer
 	PeerPath
 	peerCounters
@@ -51,12 +51,12 @@ const (
 	peerGauges
 )
 
-// PeerReport has the values of a peer at one time. NaN means that a value is not known,
-// because the values of one time may arrive in several reports.
+// PeerReport contains the values of a peer at one time. NaN means that a value is not
+// known, because the values of one time may arrive in several reports.
 type PeerReport struct {
 	PeerKey
 	PeerName
-	Start    time.Time // since which the counters count
+	Start    time.Time // when the counters started to count
 	At       time.Time
 	Counters [peerCounters]float64
 	Gauges   [peerGauges]float64
@@ -76,19 +76,19 @@ func NewPeerReport(of PeerKey, start, at time.Time) PeerReport {
 
 // peer is a peer in memory.
 type peer struct {
-	start int64                 // of the counters, in nanoseconds since 1970
-	last  [peerCounters]float64 // NaN: not known
+	start int64                 // start of the counters, in nanoseconds since 1970
+	last  [peerCounters]float64 // NaN if not known
 	seen  int64                 // by the clock
 	peerSums
 }
 
-// peerSums has the sums of a peer since the sums were last written.
+// peerSums contains the sums of a peer over a time span.
 type peerSums struct {
 	PeerKey  `json:"k"`
-	PeerName `json:"u,omitzero"`   // the newest
+	PeerName `json:"u,omitzero"`   // newest name
 	From, To int64                 // in seconds since 1970
 	Counters [peerCounters]float64 `json:"c"`
-	Gauges   [peerGauges]float64   `json:"g"` // the largest value; for round-trip times the sum
+	Gauges   [peerGauges]float64   `json:"g"` // maximum; for round-trip times, the sum
 	Times    int                   `json:"n"` // number of known round-trip times
 }
 
@@ -214,7 +214,7 @@ func (s *Store) encodePeers(at int64) []block {
 			continue
 		}
 		if w == nil {
-			w, _ = flate.NewWriter(nil, flate.BestSpeed) // fails for no level of flate's
+			w, _ = flate.NewWriter(nil, flate.BestSpeed) // cannot fail for a valid level
 		}
 		of := peerSums{}
 		for _, p := range sums {
@@ -233,8 +233,8 @@ func (s *Store) encodePeers(at int64) []block {
 	return out
 }
 
-// peerHeader is the length of the header of a block of peers, in bytes. The header has the
-// time span of the block, in seconds since 1970.
+// peerHeader is the length of the header of a block of peers, in bytes. The header contains
+// the time span of the block, in seconds since 1970.
 const peerHeader = 16
 
 // readPeers decodes a block if its time span is wanted.

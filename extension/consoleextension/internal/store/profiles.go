@@ -76,10 +76,9 @@ func (s *Store) openProfiles() error {
 	return nil
 }
 
-// keepProfiles reports whether the profiles found on disk for an opening are kept. An
-// opening that the database does not have is added, unless the opening is old. In that
-// case, the collector was killed after it deleted the record and before it deleted the
-// profiles.
+// keepProfiles reports whether the profiles found on disk for an opening are kept. It adds
+// an opening that is missing in the database, unless the opening is old. The record of an
+// old opening was deleted, but the collector was killed before it deleted the profiles.
 func (s *Store) keepProfiles(of Opening, end time.Time) bool {
 	return s.openings[of.ID] != nil || end.After(s.options.Now().Add(-s.options.MaxAge)) && s.PutOpening(of)
 }
@@ -91,10 +90,10 @@ func (s *Store) closeProfiles() {
 	}
 }
 
-// AddSamples adds samples to the profile of an opening. AddSamples waits for the disk only
-// if samples arrive faster than the disk writes them, and then for at most one second.
-// Samples without room are counted in Usage.Dropped and in ProfileInfo.Truncated. Samples
-// that passed no gate are counted too, and logged once.
+// AddSamples adds samples to the profile of an opening. It waits for the disk only if
+// samples arrive faster than the disk writes them, and then for at most one second. Samples
+// that find no room are counted in Usage.Dropped and in ProfileInfo.Truncated. Samples that
+// passed no gate are also counted, and logged once.
 func (s *Store) AddSamples(in Samples) { s.profiles.add(in) }
 
 // validID reports whether a text may be the ID of an opening. The ID is part of URLs.
@@ -141,8 +140,8 @@ type profileLimits struct {
 	// flush is the time after which samples in memory are written. idle is the time without
 	// new samples after which the files of a profile are merged.
 	flush, idle time.Duration
-	// wait bounds the time that a sender waits for the disk. stop bounds the wait at the
-	// end.
+	// wait bounds the time that a sender waits for the disk. stop bounds the time that
+	// Close waits for the disk.
 	wait, stop time.Duration
 }
 
@@ -172,26 +171,26 @@ type profileFiles struct {
 	limits profileLimits
 	log    *zap.Logger
 	uptime func() time.Duration
-	// put adds an opening, or newly known facts of an opening, to the store. put returns
-	// false if the opening is not kept. dropped counts dropped data. room is called after
-	// files were written. All three are called without a lock.
+	// put adds an opening to the store, or updates it with new facts. put returns false if
+	// the opening is not kept. dropped counts dropped data. room is called after files were
+	// written. All three are called without a lock.
 	put     func(Opening) bool
 	dropped func(what string, n int64)
 	room    func()
 
 	mu       sync.Mutex
 	openings map[string]*openingFiles
-	memory   int   // of all samples that are not on disk
-	bytes    int64 // of all files, in blocks of the disk
+	memory   int   // estimated bytes of all samples that are not yet on disk
+	bytes    int64 // disk space of all files, in bytes
 	profiles int
-	stalled  bool // a sender waited in vain; until the next file is written
-	pressed  bool // memory is short: everything is written
-	failing  bool // the last file could not be written
+	stalled  bool // a sender waited in vain, and no file was written since
+	pressed  bool // memory is short, so the next flush writes all samples
+	failing  bool // the last write or merge failed
 	closed   bool
-	progress chan struct{} // is closed when a file was written
+	progress chan struct{} // closed after each write and merge, and then replaced
 
-	disk    sync.Mutex    // held to change files
-	reading chan struct{} // is held to read a profile
+	disk    sync.Mutex    // held while files are changed
+	reading chan struct{} // contains a token while a profile is read
 	noGate  sync.Once
 
 	kick chan struct{}
@@ -199,16 +198,16 @@ type profileFiles struct {
 	wg   sync.WaitGroup
 }
 
-// openingFiles has the files of one opening. All files are in one directory.
+// openingFiles describes the files of one opening. All files are in one directory.
 type openingFiles struct {
 	opening  Opening // without Profiles
 	dir      string
 	profiles map[ProfileKey]*profileFile
-	last     time.Duration // uptime of the last samples
-	bytes    int64         // in blocks of the disk
-	full     bool          // merging did not make it small: no more samples are added
+	last     time.Duration // uptime when the last samples arrived
+	bytes    int64         // disk space of the files, in bytes
+	full     bool          // takes no more samples, because a merge did not free enough space
 	dirty    bool          // the index must be written
-	gone     bool          // it was removed
+	gone     bool          // the opening was removed
 }
 
 // profileFile is a profile of an opening.
@@ -217,11 +216,12 @@ type profileFile struct {
 	typ        dictionary.ProfileType
 	executable string
 	segments   []segment
-	// mergeDue is set if a merge may make the segments smaller. full is set if a merge did
-	// not help: no more samples are added.
+	// mergeDue requests a merge that may make the segments smaller. full is set if a merge
+	// did not help. No more samples are then added.
 	mergeDue, full bool
 
-	// pending has the samples that are not yet on disk. The next four fields describe them.
+	// pending contains the samples that are not on disk. The next four fields describe
+	// them.
 	pending      *pprofconv.Builder
 	since        time.Duration // uptime of its first samples
 	pendingStart time.Time
@@ -233,7 +233,7 @@ type profileFile struct {
 	writingEvents int64
 }
 
-// memory returns the estimated memory of a profile that is read, in bytes.
+// memory returns the estimated memory for reading the profile, in bytes.
 func (p *profileFile) memory() (n int) {
 	for _, s := range p.segments {
 		n += s.Memory
@@ -262,7 +262,7 @@ func newProfileFiles(dir string, limits profileLimits, log *zap.Logger, uptime f
 func (f *profileFiles) start() { f.wg.Go(f.run) }
 
 // stop writes the samples that are not yet on disk, for at most 10 seconds. Samples that
-// the disk did not accept by then are lost. Samples that are added later are dropped.
+// are not written by then are lost. Samples that are added later are dropped.
 func (f *profileFiles) stop() {
 	f.mu.Lock()
 	first := !f.closed
@@ -359,9 +359,9 @@ func (f *profileFiles) add(in Samples) {
 	}
 }
 
-// addAll adds samples, and waits while memory is short. from is the index of the first
-// sample that was not added, and drop is the reason. The caller holds the lock. addAll
-// releases the lock while it waits.
+// addAll adds samples, and waits while memory is short. If not all samples were added, from
+// is the index of the first missing sample, and drop is the reason. The caller holds the
+// lock. addAll releases the lock while it waits.
 func (f *profileFiles) addAll(in Samples) (from, malformed int, drop string) {
 	var deadline *time.Timer
 	for from < in.Part.Len() && drop == "" {
@@ -395,11 +395,11 @@ func (f *profileFiles) addAll(in Samples) (from, malformed int, drop string) {
 	return from, malformed, drop
 }
 
-// chunk bounds the bytes that are added at once, because the lock is held meanwhile.
+// chunk bounds the bytes that are added at once, because adding holds the lock.
 const chunk = 1 << 20
 
-// addSome adds samples from an index on. drop is the reason if no sample was added, and
-// else empty. The caller holds the lock.
+// addSome adds samples, beginning with the sample at index from. If no sample was added,
+// drop is the reason. The caller holds the lock.
 func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop string) {
 	if f.closed {
 		return a, DroppedMemory
@@ -486,8 +486,8 @@ func typeOf(in Samples) dictionary.ProfileType {
 	}
 }
 
-// keyOf returns the key of the profile that samples belong to. Only values of one type can
-// be added up, so a second type of the same name gets a longer name.
+// keyOf returns the key of the profile that samples belong to. Values of different types
+// cannot be added up, so a second type with the same name gets a longer name.
 func (f *profileFiles) keyOf(o *openingFiles, in Samples) ProfileKey {
 	t := typeOf(in)
 	key := ProfileKey{
@@ -713,8 +713,8 @@ func (f *profileFiles) makeRoom() {
 	}
 }
 
-// removeOldest removes the profiles of the opening with the oldest last samples, and spares
-// the opening with the ID except. It reports whether there was an opening to remove.
+// removeOldest removes the profiles of the opening with the oldest last samples. It never
+// removes the opening with the ID except. It reports whether it found an opening to remove.
 func (f *profileFiles) removeOldest(except string) bool {
 	f.mu.Lock()
 	var oldest *openingFiles
@@ -735,7 +735,7 @@ func (f *profileFiles) removeOldest(except string) bool {
 	return true
 }
 
-// end returns the end of the last profile of an opening, in memory or on disk.
+// end returns the time when the last profile of an opening ends, in memory or on disk.
 func (o *openingFiles) end() (end time.Time) {
 	end = o.opening.Triggered
 	for _, p := range o.profiles {

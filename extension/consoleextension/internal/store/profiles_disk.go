@@ -32,7 +32,7 @@ import (
 type segment struct {
 	Name   string `json:"name"`
 	Bytes  int64  `json:"bytes"`
-	Memory int    `json:"memory"` // estimated, when it is read
+	Memory int    `json:"memory"` // estimated memory for reading the segment, in bytes
 }
 
 const (
@@ -77,7 +77,7 @@ func (f *profileFiles) dirOf(id string) string { return filepath.Join(f.dir, has
 // blocks returns the disk space of a file of n bytes on most filesystems, in bytes.
 func blocks(n int64) int64 { return (n + 4095) / 4096 * 4096 }
 
-// openingOverhead is the disk space of the directory and the index of an opening, in bytes.
+// openingOverhead is the disk space for an opening's directory and index, in bytes.
 const openingOverhead = 8 << 10
 
 // load reads the indexes. It removes leftovers of a crash, and openings that keep rejects.
@@ -209,7 +209,7 @@ func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// writeFile writes a file of an opening. The file gets its name when it is complete.
+// writeFile writes a file of an opening. It renames a temporary file when it is complete.
 func (f *profileFiles) writeFile(o *openingFiles, name string, content []byte) (err error) {
 	f.disk.Lock()
 	defer f.disk.Unlock()
@@ -320,7 +320,7 @@ func (f *profileFiles) merge() {
 	for _, o := range f.openings {
 		for _, p := range o.profiles {
 			if f.failing {
-				continue // nothing can be written
+				continue // a merge could not be written
 			}
 			if len(p.segments) >= f.limits.segments || len(p.segments) > 1 && (now-o.last >= f.limits.idle || o.bytes >= f.limits.openingBytes) || p.mergeDue {
 				due = append(due, job{o, p})
@@ -334,8 +334,8 @@ func (f *profileFiles) merge() {
 	}
 }
 
-// newest returns the last segments to merge while more samples arrive. A segment that is
-// larger than all later segments together is left out, or else each merge would read it.
+// newest returns the last segments to merge while more samples arrive. It leaves out a
+// segment that is larger than all later ones together, because each merge would read it.
 func newest(segments []segment) []segment {
 	i := len(segments)
 	for sum := int64(0); i > 0 && (sum == 0 || segments[i-1].Bytes <= sum); i-- {
@@ -390,7 +390,7 @@ func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 		f.writeIndex(o)
 		f.disk.Lock()
 		for _, s := range old {
-			_ = os.Remove(filepath.Join(o.dir, s.Name)) // leftovers are removed at the next start
+			_ = os.Remove(filepath.Join(o.dir, s.Name)) // the next start removes leftovers
 		}
 		f.disk.Unlock()
 	}
@@ -421,7 +421,7 @@ func (f *profileFiles) notMerged(o *openingFiles, err error) {
 // damaged removes an unreadable segment from the index.
 func (f *profileFiles) damaged(o *openingFiles, p *profileFile, s segment, cause error) {
 	f.mu.Lock()
-	if !slices.Contains(p.segments, s) { // it was merged, or found before
+	if !slices.Contains(p.segments, s) { // merged meanwhile, or already found damaged
 		f.mu.Unlock()
 		return
 	}

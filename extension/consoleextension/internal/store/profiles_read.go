@@ -46,9 +46,9 @@ func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*pr
 	}
 }
 
-// plusAll merges the profiles in files. again is true if a file is damaged, or if a file
-// was merged or removed meanwhile, because the profile then has other files. Unless retry
-// is true, a missing file counts as damaged.
+// plusAll merges the profiles in files. again is true if a file is damaged, or was merged
+// or removed meanwhile. The caller must then retry with the current files of the profile.
+// If retry is false, a missing file counts as damaged.
 func (f *profileFiles) plusAll(ctx context.Context, o *openingFiles, p *profileFile, files []segment, retry bool) (merged *profile.Profile, again bool, err error) {
 	for _, s := range files {
 		if err := ctx.Err(); err != nil {

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// tier is an age of blocks. The blocks of a thinned tier begin at a multiple of span. Other
-// blocks have the time of their write.
+// tier describes the blocks of one age group. The blocks of a thinned tier begin at a
+// multiple of span. Other blocks have the time of their write.
 type tier struct {
-	span int64 // seconds of a block
-	step int64 // seconds of a point; 0: each reading
+	span int64 // length of a block, in seconds
+	step int64 // length of a point, in seconds; 0 if each reading is a point
 	keep int64 // seconds after which a block is thinned into the next tier
 }
 
-// tiers are the tiers of unthinned readings, of thinned readings and of peers.
+// tiers lists a tier of unthinned readings, two of thinned readings, and one of peers.
 var tiers = [...]tier{
 	{span: 60, keep: 3600},
 	{span: 1800, step: 60, keep: 6 * 3600},
@@ -33,8 +33,7 @@ var tiers = [...]tier{
 // peerTier is the tier of the blocks of peers.
 const peerTier = 3
 
-// maxBlocks bounds the blocks of a tier that a query reads. A query reads the newest
-// blocks.
+// maxBlocks bounds the number of blocks of a tier that a query reads, newest first.
 const maxBlocks = 4096
 
 // block is a row of the table of blocks.
@@ -56,8 +55,8 @@ func putBlocks(tx *sql.Tx, all []block) error {
 	return err
 }
 
-// readBlocks calls f with the blocks of a unit. The query goes back from each time of a
-// tier to the previous time, because the index groups the blocks by time.
+// readBlocks calls f with the blocks of a unit. The query steps back through the times of a
+// tier, because the index groups the blocks by time.
 func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(data []byte)) error {
 	return s.db.each(ctx, func(rows *sql.Rows) error {
 		var data []byte
@@ -78,7 +77,8 @@ type unitHeads struct {
 	taken []int
 }
 
-// encodeHeads returns the readings that are not on disk, and their blocks.
+// encodeHeads encodes the readings that are not yet on disk as blocks. heads counts the
+// encoded readings of each unit.
 func (s *Store) encodeHeads(at int64) (heads []unitHeads, blocks []block) {
 	for id, u := range s.units {
 		h := unitHeads{unit: u}
@@ -115,7 +115,7 @@ func collect(to map[int][]point) func(int, point) {
 	return func(condition int, p point) { to[condition] = append(to[condition], p) }
 }
 
-// inOrder returns series by condition, each with at most the last maxBlockPoints points.
+// inOrder returns series by condition. A series keeps its last maxBlockPoints points.
 func inOrder(points map[int][]point) []series {
 	out := make([]series, 0, len(points))
 	for _, condition := range slices.Sorted(maps.Keys(points)) {
@@ -133,15 +133,15 @@ func (s *Store) forgetHeads(all []unitHeads) {
 		}
 		for i, n := range h.taken {
 			c := &h.unit.conditions[i]
-			n = min(n, len(c.head)) // a condition that was removed has none
+			n = min(n, len(c.head)) // a removed condition has no head
 			c.head = append(c.head[:0], c.head[n:]...)
 			s.heads -= n
 		}
 	}
 }
 
-// boundHeads forgets readings that could not be written, before new readings would have no
-// room.
+// boundHeads drops old readings that could not be written, so that there is room for new
+// readings.
 func (s *Store) boundHeads() {
 	if s.heads < maxHead/2 {
 		for _, u := range s.units {
@@ -281,9 +281,9 @@ func once(list []stepped) []stepped {
 	return out
 }
 
-// gapsOf returns for each tier the distance of two points, in seconds, above which there is
-// a gap. The distance is three times the usual distance of readings plus 5 seconds, and in
-// a thinned tier one step more.
+// gapsOf returns, for each tier, the distance between two points above which there is a
+// gap, in seconds. This limit is three times the median distance of readings plus 5
+// seconds, plus one step in a thinned tier.
 func gapsOf(list []stepped) (gaps [peerTier]int64) {
 	var distances [peerTier][]int64
 	for i := 1; i < len(list); i++ {
@@ -333,7 +333,7 @@ func sketch(list []stepped, gaps [peerTier]int64, from, to time.Time, n int) []P
 	return out
 }
 
-// merge merges two points. The second point is the later one.
+// merge merges two points. b is the later point.
 func merge(a, b point) point {
 	b.threshold = known(a.threshold, b.threshold)
 	if b.count == 0 {

@@ -30,8 +30,8 @@ const (
 )
 
 const (
-	// flushEvery is the time between two writes of readings. A crash loses readings since
-	// then.
+	// flushEvery is the time between two writes of readings. A crash loses the readings
+	// since the last write.
 	flushEvery = time.Minute
 	// maxNames bounds the names that are stored once and shared by many records.
 	maxNames = 10_000
@@ -44,30 +44,30 @@ var errRecord = errors.New("record without its unit, or too many")
 
 // Options configure a store.
 type Options struct {
-	// Directory is made if it does not exist. One store at a time uses it.
+	// Directory is created if it does not exist. Only one store at a time can use it.
 	Directory string
 	// MaxAge is the time for which data is kept. The default is DefaultMaxAge.
 	MaxAge time.Duration
 	// MaxBytes bounds the directory on disk, in bytes. The default is DefaultMaxBytes.
 	MaxBytes int64
-	// Now is the clock that people read. The default is time.Now. Ages in the store do not
-	// depend on Now.
+	// Now returns the wall-clock time that people see. The default is time.Now. Ages in the
+	// store do not depend on Now.
 	Now func() time.Time
-	// Uptime is a clock that never jumps. The default is the time since Open.
+	// Uptime is the time of a clock that never jumps. The default is the time since Open.
 	Uptime func() time.Duration
-	Logger *zap.Logger // nil: none
+	Logger *zap.Logger // nil means no logging
 
-	noSync bool // for tests: do not wait for the disk
+	noSync bool // in tests: writes do not wait for the disk
 }
 
 // Store keeps the data that the console shows. Store implements Reader. All methods may be
-// called at the same time.
+// called concurrently.
 //
-// Everything but readings and profiles is in memory, within the bounds of bounds.go, and in
-// the database. Open reads the database once. Data that a Put method adds is shown at once.
-// The data is on disk when a Commit that begins later returns. Readings are on disk within
-// flushEvery. If the disk is full or broken, the store keeps its data in memory and tries
-// again with each write.
+// All data except readings and profiles is kept in memory, within the bounds in bounds.go,
+// and in the database. Only Open loads it from the database. Data from a Put method is
+// visible at once. It is on disk when a later call of Commit returns. Readings reach the
+// disk within flushEvery. If the disk is full or broken, the store keeps its data in memory
+// and tries again with each write.
 type Store struct {
 	options Options
 	log     *zap.Logger
@@ -77,46 +77,46 @@ type Store struct {
 
 	profiles *profileFiles
 
-	// mu guards the fields below. It is held for moments, never while waiting for the disk.
+	// mu guards the fields below. It is held briefly, and never while waiting for the disk.
 	mu          sync.RWMutex
 	clock       clock
 	units       map[UnitID]*unit
 	openings    map[string]*opening
-	order       []*opening // all openings, in the order in which they arrived
-	refusals    []*refusal // in the order in which they arrived
-	changes     []*change  // in the order in which they arrived
+	order       []*opening // all openings, in order of arrival
+	refusals    []*refusal // in order of arrival
+	changes     []*change  // in order of arrival
 	instances   map[string]*instance
 	names       map[string]string
-	series      int            // conditions of all units
-	heads       int            // readings that are not on disk
+	series      int            // number of conditions of all units
+	heads       int            // number of readings that are not yet on disk
 	resources   int            // bytes of the resources of all units
-	metrics     int            // of all instances
-	peers       int            // of all units
-	sequence    uint64         // the last key of a refusal or a change
-	noRoomUntil int64          // by the clock: all units are there until then
-	dirty       map[ref]record // nil: to be deleted
+	metrics     int            // number of metrics of all instances
+	peers       int            // number of peers of all units
+	sequence    uint64         // last key of a refusal or a change
+	noRoomUntil int64          // no unit can be removed until then, by the clock
+	dirty       map[ref]record // changed records; nil means delete
 	removed     []string       // openings whose profiles are to be deleted
 	waiting     chan struct{}  // closed when the next write ends
 
 	pokes   chan struct{}
 	stop    chan struct{}
-	done    chan struct{} // nil: the writer does not run
+	done    chan struct{} // closed when the writer ends; nil if it does not run
 	damaged atomic.Bool   // a reader found the database damaged
-	bytes   atomic.Int64  // of the database and the files that were set aside
-	oldest  atomic.Int64  // by the clock
+	bytes   atomic.Int64  // size of the database and the files that were set aside
+	oldest  atomic.Int64  // time of the oldest data, by the clock
 
-	writing        sync.Mutex // held to write records; guards the fields below
+	writing        sync.Mutex // held while records are written; guards the fields below
 	setAsides      int
 	failing        bool
 	metricsWritten int64
-	blocksWritten  int64 // when, by the clock
+	blocksWritten  int64 // time of the last blocks, by the clock
 
-	room sync.Mutex // held to thin, and to delete
+	room sync.Mutex // held while data is thinned or deleted
 }
 
 // The kinds of records, in the order in which they are loaded.
 const (
-	kindLife     = "life" // of the store: one record
+	kindLife     = "life" // of the store; there is one record
 	kindUnit     = "unit"
 	kindOpening  = "opening"
 	kindRefusal  = "refusal"
@@ -129,7 +129,7 @@ const (
 type ref struct{ kind, key string }
 
 // record is an entry of the database. The method returns the unit of the record, if any,
-// the second of the store's clock at which it was stored, and the data to encode as JSON.
+// the time when it was stored, by the store's clock, and the data to encode as JSON.
 type record interface {
 	record() (unit UnitID, stored int64, data any)
 }
@@ -239,7 +239,7 @@ func (s *Store) load() error {
 	}
 	was.Seconds = max(was.Seconds, newest)
 	s.clock = newClock(was, s.options.Now(), s.options.MaxAge, s.options.Uptime)
-	for _, tier := range [...]int{0, peerTier} { // in which blocks have the time of their write
+	for _, tier := range [...]int{0, peerTier} { // blocks of these tiers have the time of their write
 		at, err := s.db.number(0, "SELECT max(at) FROM blocks WHERE tier = ? AND at <= ?", tier, s.clock.now())
 		if err != nil {
 			return err
@@ -257,7 +257,7 @@ func (s *Store) run() {
 	for {
 		select {
 		case <-s.pokes:
-			_ = s.write(s.damaged.Load()) // it logs its errors
+			_ = s.write(s.damaged.Load()) // write logs its errors
 		case <-tick.C:
 			s.flush()
 		case <-s.stop:
@@ -269,9 +269,9 @@ func (s *Store) run() {
 // poke makes the writer write soon.
 func (s *Store) poke() { token.Put(s.pokes) }
 
-// Commit waits for a write of all data that was put before, except readings and metrics. If
-// the write fails, the data stays in memory, the failure is logged, and the next write
-// tries again. Commit returns an error only if the context ends.
+// Commit waits until all data from earlier Put calls is written, except readings and
+// metrics. If the write fails, the data stays in memory, the failure is logged, and the
+// next write tries again. Commit returns an error only if the context ends.
 func (s *Store) Commit(ctx context.Context) error {
 	s.mu.RLock()
 	nothing, written := len(s.dirty) == 0, s.waiting
@@ -284,14 +284,14 @@ func (s *Store) Commit(ctx context.Context) error {
 	case <-written:
 		return nil
 	case <-s.stop:
-		return nil // Close writes it
+		return nil // Close writes the data
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
 // Close writes the data that is not yet on disk, and closes the store. Close waits for the
-// disk without a time limit, except that profiles get at most 10 seconds.
+// disk without a time limit, except for profiles, which get at most 10 seconds.
 func (s *Store) Close() error {
 	select {
 	case <-s.stop:
@@ -432,12 +432,12 @@ func (s *Store) writeOnce(readings bool) error {
 // maxWritten bounds the records that are encoded at once, in bytes.
 const maxWritten = 8 << 20
 
-// row is a record to write.
+// row is a record to write or to delete.
 type row struct {
 	ref
 	unit   UnitID
 	stored int64
-	data   []byte // nil: to be deleted
+	data   []byte // nil means delete
 }
 
 // putRecords writes and deletes records.
@@ -472,7 +472,7 @@ func (s *Store) encode(all []ref, dirty map[ref]record) (rows []row, rest []ref)
 		if is := dirty[r.ref]; is != nil {
 			var data any
 			r.unit, r.stored, data = is.record()
-			r.data, _ = json.Marshal(data) // of texts, times and numbers
+			r.data, _ = json.Marshal(data) // cannot fail for texts, times and numbers
 		}
 		rows = append(rows, r)
 		size += len(r.key) + len(r.data)
@@ -494,8 +494,8 @@ func (s *Store) touchSeen() {
 	}
 }
 
-// boundDirty forgets deletions if too many wait because the disk is full. The records are
-// deleted after the next Open, as records without a unit or as too old.
+// boundDirty forgets pending deletions if too many wait because the disk is full. After the
+// next Open, the records are deleted because they have no unit or are too old.
 func (s *Store) boundDirty() {
 	if len(s.dirty) > 2*(maxUnits+maxOpenings+maxRefusals) {
 		s.dirty = map[ref]record{}

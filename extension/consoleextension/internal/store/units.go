@@ -21,7 +21,7 @@ const (
 	// lively is the time without data, in seconds, for which a unit, a condition or a state
 	// still counts as present.
 	lively = 300
-	// evictAtOnce is a divisor: one hundredth of the units or openings is removed at once.
+	// evictAtOnce is a divisor: at a bound, 1/100 of the units or openings is removed.
 	evictAtOnce = 100
 )
 
@@ -29,24 +29,24 @@ const (
 type unit struct {
 	id         UnitID
 	host, name string
-	resource   map[string]string // replaced, never changed
-	bytes      int               // of resource
+	resource   map[string]string // never modified, only replaced
+	bytes      int               // size of resource
 	first      time.Time
 	last       time.Time
 	seen       int64 // by the clock
 	conditions []condition
 	states     map[string]state // by policy
-	openings   []*opening       // the first that arrived first
-	refusals   []*refusal       // the first that arrived first
+	openings   []*opening       // in order of arrival
+	refusals   []*refusal       // in order of arrival
 	peers      map[PeerKey]*peer
-	saved      int64 // seen, in the database
+	saved      int64 // value of seen in the database
 }
 
 // condition is a condition of a unit. Blocks refer to it by its index in the unit.
 type condition struct {
 	unique.Handle[Condition]
 	newest Reading
-	seen   int64  // by the clock; 0: the place is free
+	seen   int64  // by the clock; 0 marks a free slot
 	head   []head // readings that are not yet on disk
 }
 
@@ -71,9 +71,8 @@ func IDOf(host, name string) UnitID {
 }
 
 // PutReadings adds the readings of a unit, and the states of its policies. It uses Host,
-// Name and Resource of the unit. NaN means that a value or threshold is not known. A
-// reading fills in the unknown fields of the previous reading with the same condition and
-// time.
+// Name and Resource of the unit. NaN is an unknown value or threshold. A reading is merged
+// into the previous reading if both have the same condition and time.
 func (s *Store) PutReadings(of Unit, readings []Reading, states map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +191,7 @@ func (s *Store) unit(of Unit) *unit {
 	return u
 }
 
-// covers reports whether the kept attributes are all attributes.
+// covers reports whether kept contains exactly the given attributes.
 func covers(kept, all map[string]string) bool {
 	return len(kept) == len(all) && maps.Equal(kept, all)
 }
@@ -220,8 +219,9 @@ func (s *Store) setResource(u *unit, all map[string]string) {
 	s.touch(kindUnit, string(u.id), u)
 }
 
-// roomForUnit makes room for a unit by removing units that are gone. It first removes units
-// without openings, and of these the units that have been gone longest.
+// roomForUnit makes room for a unit by removing units that are gone. Units without openings
+// are removed first, and among them the units that have been gone longest. roomForUnit
+// returns false if there is no room.
 func (s *Store) roomForUnit(now int64) bool {
 	if len(s.units) < maxUnits {
 		return true
@@ -266,7 +266,7 @@ func (s *Store) removeUnit(u *unit) {
 	s.touch(kindUnit, string(u.id), nil)
 }
 
-// removeCondition frees the place of a condition, and forgets its unwritten readings.
+// removeCondition frees the slot of a condition, and forgets its unwritten readings.
 func (s *Store) removeCondition(u *unit, i int) {
 	if c := &u.conditions[i]; c.seen != 0 {
 		s.series--
@@ -276,7 +276,8 @@ func (s *Store) removeCondition(u *unit, i int) {
 	}
 }
 
-// ageUnits forgets the units, conditions and states that were last seen before oldest.
+// ageUnits forgets units, conditions and states that were last seen before oldest. It keeps
+// units that still have openings or refusals.
 func (s *Store) ageUnits(oldest int64) {
 	for _, u := range s.units {
 		if u.seen < oldest && len(u.openings) == 0 && len(u.refusals) == 0 {
@@ -292,7 +293,7 @@ func (s *Store) ageUnits(oldest int64) {
 	}
 }
 
-// summary returns the data of a unit that the pages show.
+// summary returns what the pages show about a unit.
 func (u *unit) summary() UnitSummary {
 	out := UnitSummary{Unit: u.public(), States: map[string]string{}, Refusals: map[string]int{}}
 	for _, c := range u.conditions {
@@ -376,7 +377,7 @@ type unitRecord struct {
 
 type conditionRecord struct {
 	Condition
-	Seen int64 // 0: a free place
+	Seen int64 // 0 marks a free slot
 }
 
 func (u *unit) record() (UnitID, int64, any) {
@@ -392,7 +393,7 @@ func (u *unit) record() (UnitID, int64, any) {
 	return u.id, u.seen, r
 }
 
-// loadUnit adds a unit of the database.
+// loadUnit adds a unit from the database.
 func (s *Store) loadUnit(key string, id UnitID, seen int64, data []byte) error {
 	var r unitRecord
 	if err := json.Unmarshal(data, &r); err != nil {

@@ -13,15 +13,15 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// The reasons why requests are refused before a page is asked for.
+// The reasons why the console refuses a request to change something.
 const (
 	// RefusedOrigin means that a browser sent the request for another website.
 	RefusedOrigin = "origin"
-	// RefusedToken means that the request has no token of a page.
+	// RefusedToken means that the request does not contain the token of a page.
 	RefusedToken = "token"
 )
 
-// maxForm bounds a form without a text, in bytes.
+// maxForm bounds a form without a policy text, in bytes.
 const maxForm = 4 << 10
 
 // Opened is a gate that was opened by hand.
@@ -30,7 +30,7 @@ type Opened struct {
 	Until time.Time
 }
 
-// actionTimeout is the time that a form waits for its change.
+// actionTimeout is the maximum time for the change that a form requests.
 const actionTimeout = 10 * time.Second
 
 // sameOrigin refuses requests for changes that a browser sends for another website. Such
@@ -50,8 +50,8 @@ func (s *Server) refused(reason string) {
 	}
 }
 
-// form returns a handler of a form that changes something. The form has at most most
-// bytes and carries the token of a page, which no other website can read.
+// form returns a handler for a form that changes something. It accepts at most most bytes.
+// The form must contain the token of a page, which no other website can read.
 func (s *Server) form(most int64, h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if s.Token == nil {

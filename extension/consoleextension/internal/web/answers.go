@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// computedAtOnce is the number of answers that are computed at once.
+	// computedAtOnce is the maximum number of answers that are computed at once.
 	computedAtOnce = 2
 	// answerBytes bounds the bodies of all answers that are computed and not yet written to
 	// their readers, in bytes.
 	answerBytes = 64 << 20
-	// writeTimeout is the time within which a reader must receive its answer.
+	// writeTimeout is the time within which a reader must receive the answer.
 	writeTimeout = 30 * time.Second
 )
 
 // answers computes each answer once for all readers that ask before it is ready. It bounds
-// the computations at once and the bytes of all answers. Other requests wait.
+// the concurrent computations and the bytes of all answers. Further requests wait.
 type answers struct {
 	computing chan struct{}
 	held      *semaphore.Weighted
@@ -50,9 +50,9 @@ type answer struct {
 	body   bytes.Buffer
 	err    error
 
-	ready   chan struct{} // closed when the rest is set
-	readers int           // guarded by answers.mu; the computation counts as one
-	weight  int64         // of answers.held
+	ready   chan struct{} // closed when the answer is complete
+	readers int           // guarded by answers.mu; the computation counts as one reader
+	weight  int64         // bytes that are held in answers.held
 }
 
 func newAnswer(ctx context.Context) *answer {
@@ -65,8 +65,8 @@ func (a *answer) Header() http.Header { return a.header }
 // WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(status int) { a.status = status }
 
-// Write implements http.ResponseWriter. Write fails after the deadline, which ends a late
-// template.
+// Write implements http.ResponseWriter. Write fails after the deadline, which stops a
+// template that takes too long.
 func (a *answer) Write(p []byte) (int, error) {
 	if err := a.ctx.Err(); err != nil {
 		return 0, err
@@ -74,9 +74,9 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.body.Write(p)
 }
 
-// get returns the answer of a key. compute writes the answer, unless another reader's
-// request already computes it. get fails if there is no answer before ctx ends. The caller
-// must call release.
+// get returns the answer for a key. compute writes the answer, unless another request
+// already computes it. get fails if ctx ends before the answer is ready. The caller must
+// call release.
 func (s *answers) get(ctx context.Context, key string, timeout time.Duration, compute func(context.Context, http.ResponseWriter)) (*answer, error) {
 	s.mu.Lock()
 	a := s.shared[key]
@@ -141,8 +141,8 @@ func (s *answers) release(a *answer) {
 	}
 }
 
-// finish makes control characters of a page visible, and characters that change the order
-// of others. Names and attributes come from outside and may contain such characters.
+// finish escapes control characters, and characters that change the text direction, in a
+// page. Names and attributes come from outside and may contain such characters.
 func (a *answer) finish() {
 	if !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") || bytes.IndexFunc(a.body.Bytes(), isHidden) < 0 {
 		return
@@ -164,7 +164,7 @@ func isHidden(r rune) bool {
 
 // writeTo writes the answer to a reader.
 func (a *answer) writeTo(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // tests have none
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // writers in tests have no deadline
 	for name, values := range a.header {
 		w.Header()[name] = values
 	}

@@ -39,7 +39,7 @@ func (s *Server) functions() template.FuncMap {
 		"time":     formatTime,     // time TIME: <time>, in the zone of the reader
 		"ago":      s.ago,          // ago TIME: <time>3 min ago</time>
 		"state":    func(state string) string { return strings.ReplaceAll(state, "_", " ") },
-		"name":     unitName,  // name UNIT: what people call it
+		"name":     unitName,  // name UNIT: its usual name
 		"place":    unitPlace, // place UNIT: its pod, container, cgroup or process
 		"reason":   reason,    // reason OPENING: cpu_utilization 93.5 %, threshold 80 %, 30s average
 		"plural":   plural,    // plural 2 "gate" "gates": 2 gates
@@ -53,9 +53,9 @@ func (s *Server) functions() template.FuncMap {
 	}
 }
 
-// text returns a text from outside for display, in at most n characters. It isolates the
-// text from the direction of the surrounding text. A cut text has the whole text as
-// tooltip.
+// text formats a text from outside for display, with at most n characters. It isolates the
+// writing direction of the text from the surrounding text. If the text is cut, a tooltip
+// shows up to titleLength characters.
 func text(n int, s string) template.HTML {
 	short, cut := shorten(n, s)
 	title := ""
@@ -71,9 +71,9 @@ func cutText(n int, s string) string {
 	return short
 }
 
-// shorten returns at most n characters of a text, and reports whether the text was cut.
-// Invisible characters, and characters that change the order of others, become visible.
-// shorten reads no more of the text than it returns.
+// shorten returns at most n characters of a text, and reports whether the text was cut. It
+// escapes invisible characters, and characters that change the text direction. It reads
+// only the part of the text that it returns.
 func shorten(n int, s string) (string, bool) {
 	var b strings.Builder
 	for i, r := range s {
@@ -229,7 +229,7 @@ func roughly(d time.Duration) string {
 	return strconv.Itoa(int(d.Hours()/24)) + " d"
 }
 
-// monitorUnits are the units of monitors that have no suffix for their unit.
+// monitorUnits contains the units of monitors whose names do not imply their unit.
 var monitorUnits = map[string]string{
 	"cpu_usage": "cores", "cpu_bottleneck": "%", "cpu_busiest_thread": "%", "cpu_throttling": "%",
 	"memory_events": "/s", "thread_count": "threads", "system_load": "",
@@ -266,11 +266,11 @@ func measure(monitor string, v float64) string {
 	if unit == "" || math.IsNaN(v) {
 		return number(v)
 	}
-	return number(v) + "\u00a0" + unit // a space that does not break
+	return number(v) + "\u00a0" + unit // no-break space
 }
 
-// nearness returns the ratio of a reading to its threshold, or -1 if it is not known. As in
-// the budgets, the hottest units have the largest ratio.
+// nearness returns the ratio of a reading to its threshold, or -1 if the ratio is not
+// known. The hottest units have the largest ratio, as in the budgets of cpu_trigger.
 func nearness(r store.Reading) float64 {
 	switch {
 	case math.IsNaN(r.Value) || math.IsNaN(r.Threshold):
@@ -352,12 +352,12 @@ func isContainerID(name string) bool {
 	})
 }
 
-// reason returns the condition of an opening with its figures, as text.
+// reason describes the condition that opened a gate, with its value and threshold.
 func reason(o store.Opening) string {
 	switch {
-	case o.Kind == "manual": // whose monitor is "manual" too
+	case o.Kind == "manual": // the monitor is "manual" too
 		return "opened by hand"
-	case o.Kind == "alert": // whose monitor is the alert
+	case o.Kind == "alert": // the monitor is the name of the alert
 		return strings.TrimSpace("opened by the alert " + cutText(80, o.Monitor))
 	case o.Monitor == "" && o.Kind == "baseline":
 		return "baseline"
@@ -371,8 +371,8 @@ func reason(o store.Opening) string {
 	return s
 }
 
-// jsonNumber is a JSON number with six digits, which are enough to draw it. A number that
-// is not finite becomes null, because JSON has no such numbers.
+// jsonNumber is a JSON number with six significant digits, which are enough for charts. NaN
+// and infinities become null, because JSON cannot represent them.
 type jsonNumber float64
 
 func (n jsonNumber) MarshalJSON() ([]byte, error) {

@@ -20,7 +20,7 @@ const (
 	silentAfter = 3 * time.Minute
 	// warningsShown bounds the warnings of a collector.
 	warningsShown = 30
-	// instancesShown bounds the collectors of the page.
+	// instancesShown bounds the collectors that the page shows.
 	instancesShown = 200
 )
 
@@ -42,14 +42,14 @@ type ComponentStatus struct {
 	Since                    time.Time
 }
 
-// healthPage has the data of health.html.
+// healthPage contains the data for health.html.
 type healthPage struct {
 	Own       *Own
 	Usage     store.Usage
-	Full      float64 // of MaxBytes, in per cent
+	Full      float64 // in percent of MaxBytes
 	Dropped   []counted64
 	Instances []instanceRow
-	More      int // instances that are not shown
+	More      int // number of instances that are not shown
 }
 
 type counted64 struct {
@@ -57,20 +57,20 @@ type counted64 struct {
 	Count int64
 }
 
-// instanceRow is a collector.
+// instanceRow describes one collector.
 type instanceRow struct {
 	store.Instance
 	Name     string
 	Silent   bool
-	Over     bool          // a later run of the same collector has begun
-	Earlier  []instanceRow // such runs, the newest first
+	Over     bool          // a later run of the same collector has started
+	Earlier  []instanceRow // earlier runs, newest first
 	Uptime   time.Duration
 	Sampling []statement
 	Costs    []figure
 	Losses   []lossRow
 	Outcomes []outcomeRow
 	Warnings []store.Log
-	More     int // warnings that are not shown
+	More     int // number of warnings that are not shown
 }
 
 // statement is a log message of a component about its work.
@@ -78,7 +78,7 @@ type statement struct {
 	At        time.Time
 	Component string
 	Body      string
-	Missing   []field // the missing work, and the reason
+	Missing   []field // work that is missing, and the reason
 	Details   []field
 }
 
@@ -96,7 +96,7 @@ type lossRow struct {
 	PerSecond   float64
 }
 
-// outcomeRow has one component's counts by outcome.
+// outcomeRow contains one component's counts by outcome.
 type outcomeRow struct {
 	What     string
 	Outcomes []counted64
@@ -170,11 +170,11 @@ func isWarning(l store.Log) bool {
 	return strings.HasPrefix(s, "WARN") || strings.HasPrefix(s, "ERROR") || strings.HasPrefix(s, "FATAL")
 }
 
-// starts are the messages in which samplers and cpu_trigger log their work, and the work
-// that they cannot do.
+// starts lists the startup messages in which samplers and cpu_trigger report what they do,
+// and what they cannot do.
 var starts = []string{"sampling started", "off-CPU sampling started", "allocation sampling started", "cgroup mode"}
 
-// missing are the fields of these messages with the missing work and the reason.
+// missing lists the fields of these messages that describe missing work and the reason.
 var missing = []string{"not_sampled", "not_shown", "why", "limited"}
 
 // statements returns the newest log record of each component about its work.
@@ -284,7 +284,7 @@ var outcomesByName = []struct{ name, what string }{
 	{"console.items", "items for a console"},
 }
 
-// losses returns the metrics of losses and of outcomes.
+// losses returns the rows for metrics that count losses or count by outcome.
 func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
 	byOutcome := map[string]map[string]int64{}
 	for _, m := range metrics {

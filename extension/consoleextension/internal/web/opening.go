@@ -29,9 +29,9 @@ const (
 	// rowsPerTable is the default number of functions in a table, and maxRows is the
 	// largest number. threadsPerList is the number of threads in a list.
 	rowsPerTable, maxRows, threadsPerList = 40, 1000, 20
-	// placeLength is the number of bytes of a path that are shown.
+	// placeLength is the maximum number of bytes that are shown of a path.
 	placeLength = 60
-	// choicesPerUnit is the number of openings that are offered for a comparison.
+	// choicesPerUnit is the maximum number of openings that are offered for a comparison.
 	choicesPerUnit = 100
 	// queryText bounds the texts of the URL, in bytes, because they become parts of links.
 	queryText = 1024
@@ -43,11 +43,11 @@ type openingQuery struct {
 	Filter   flame.Filter
 	Against  string
 	Function string
-	View     string // of the flame graph: callers or callees of the function, or empty
+	View     string // view of the flame graph: callers, callees, or empty
 	Search   string
 	Order    flame.Order
 	Rows     int
-	Peers    string // the column by which the peers are sorted
+	Peers    string // column by which the peers are sorted
 }
 
 // texts returns the texts of the query, by their parameters.
@@ -102,21 +102,21 @@ func (q openingQuery) url(opening, file string) string {
 	return u
 }
 
-// openingPage has the data of opening.html.
+// openingPage contains the data for opening.html.
 type openingPage struct {
 	store.Opening
 	Open     bool
 	End      time.Time
 	Duration time.Duration
-	Why      string // why it closed, as part of a sentence
-	Trace    string // the URL of the span; empty if there is none
+	Why      string // why the gate closed, as part of a sentence
+	Trace    string // URL of the span; empty if there is none
 	Profiles []profileTab
 	Moments  []profileTab
-	View     *profileView   // nil if there is no profile, or it is lost
+	View     *profileView   // nil if there is no profile or the profile is lost
 	Lost     string         // why the profile is lost
 	With     *store.Opening // as in openingRow
 	Report   string
-	Peers    *peersView // nil: none are known
+	Peers    *peersView // nil if no peer is known
 }
 
 // profileTab is a link to another profile of the opening.
@@ -126,46 +126,46 @@ type profileTab struct {
 	Current    bool
 }
 
-// profileView has the data of a profile of an opening: the flame graph and its tables.
+// profileView contains the data of one profile: the flame graph and its tables.
 type profileView struct {
 	store.ProfileInfo
 	profileType
 	Title string
 	Query openingQuery
-	ID    string // ends the ids of elements, where a page has several profiles
+	ID    string // suffix of element ids on a page with several profiles
 	// JSON is the URL of the flame graph. Embedded is the flame graph itself, in a report.
 	JSON     string
 	Embedded template.JS
 
 	Total     string
-	WholeFrom time.Time // the last incomplete stack; zero without such stacks, or if they last until the end
+	WholeFrom time.Time // time of the last incomplete stack; zero if there is none, or if they continue to the end
 	Rate      string    // such as 0.7 cores; empty if there is no meaningful rate
 	Phases    []partRow
 	Threads   []partRow
 	Waits     []partRow
-	More      int // threads that are not listed
+	More      int // number of threads that are not listed
 	Cut       int
 
 	Compared   bool
-	AgainstURL string // of the other opening; empty within one opening
+	AgainstURL string // URL of the other opening; empty for a comparison within one opening
 	Against    comparison
 	Choices    []choice
 	NoBaseline string // why there is no comparison
 
-	// Hottest are the functions with the largest own values. Grown are the functions with
-	// the largest growth of their share.
+	// Hottest are the functions with the largest self values. Grown are the functions whose
+	// share has grown most.
 	Hottest, Grown []functionRow
 
 	Columns  []tableColumn
 	Rows     []functionRow
 	Matching int
 	Of       int
-	MoreRows string // the URL of the table with more rows
+	MoreRows string // URL of the table with more rows
 
 	Download      string
 	DownloadThere string
 	Command       string
-	Origin        string // of the URLs in the command
+	Origin        string // scheme and host of the URLs in the command
 
 	query flame.Query
 }
@@ -175,7 +175,7 @@ type partRow struct {
 	Label, URL   string
 	Value, Share string
 	There        string
-	X, Width     float64 // of 1000
+	X, Width     float64 // in thousandths of all samples
 	Class        string
 	Samples      int64
 	Current      bool
@@ -267,8 +267,8 @@ func (p *openingPage) tabs(q openingQuery, shown store.ProfileKey) {
 		if same == shown && other.Moment != 0 {
 			p.Moments = append(p.Moments, tab)
 		}
-		// Several moments share a tab. The tab is for the shown moment, or else for the
-		// first.
+		// Several moments share a tab. The tab links to the shown moment, or else to the
+		// first moment.
 		if last := len(p.Profiles) - 1; last >= 0 && p.Profiles[last].Title == tab.Title {
 			if tab.Current {
 				p.Profiles[last] = tab
@@ -337,7 +337,8 @@ func findProfile(o store.Opening, key store.ProfileKey) (store.ProfileInfo, erro
 	return store.ProfileInfo{}, failure{http.StatusNotFound, "This opening has no profile of that type."}
 }
 
-// shortKey returns the shortest key for the URL with which findProfile finds the profile.
+// shortKey returns the shortest key with which findProfile finds the profile. The key
+// becomes part of the URL.
 func shortKey(o store.Opening, key store.ProfileKey) store.ProfileKey {
 	short := store.ProfileKey{Type: key.Type}
 	for _, add := range []func(){
@@ -429,7 +430,7 @@ func (v *profileView) rows(parts []flame.Part, opening, current string, set func
 			Width: math.Round(here * 1000), Samples: p.Samples,
 		}
 		if v.query.Of.Unit == "count" {
-			row.Samples = 0 // they are the value
+			row.Samples = 0 // the value already is the number of samples
 		}
 		value := p.Label
 		if value == "" {
@@ -499,8 +500,8 @@ func closedBecause(o store.Opening) string {
 	return cmp.Or(closings[o.Why], cutText(60, o.Why))
 }
 
-// traceURL returns the link to a span, made from a URL that CheckTraceURL accepted. It
-// returns an empty text if an ID is not the ID of a trace or a span.
+// traceURL returns the link to a span. link must have passed CheckTraceURL. traceURL
+// returns an empty text if an ID that link needs is not valid.
 func traceURL(link, trace, span string) string {
 	if link == "" || !isHexID(trace, 16) {
 		return ""
@@ -554,7 +555,7 @@ func (s *Server) flameJSON(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// withoutProfile returns the error to answer if a file of a profile cannot be read.
+// withoutProfile returns the error to answer with if a profile cannot be read.
 func withoutProfile(err error) error {
 	switch {
 	case errors.Is(err, errNoProfile):
@@ -586,8 +587,8 @@ func (s *Server) profileFile(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// fileName returns the beginning of the name of a file about an opening. It consists of
-// letters, digits, dots, dashes and underscores.
+// fileName returns the name of a download about an opening, without the extension. The name
+// consists of letters, digits, dots, dashes and underscores.
 func fileName(o store.Opening, what string) string {
 	parts := []string{unitName(o.Unit), o.Triggered.UTC().Format("20060102T150405Z"), o.Policy, what}
 	for i, part := range parts {

@@ -121,7 +121,7 @@ func (c candidates) baseline() (found store.Opening, why string) {
 	return found, why
 }
 
-// candidate returns the opening with an id. It may be older than the candidates.
+// candidate returns the opening with an ID. The opening may be older than the candidates.
 func (s *Server) candidate(ctx context.Context, c candidates, id string) (store.Opening, error) {
 	for _, other := range slices.Concat(c.openings, c.baselines) {
 		if other.ID == id {
@@ -138,7 +138,7 @@ func (s *Server) candidate(ctx context.Context, c candidates, id string) (store.
 	return other, err
 }
 
-// compareWith makes the view a comparison with another opening, or sets NoBaseline.
+// compareWith turns the view into a comparison with another opening, or sets NoBaseline.
 func (s *Server) compareWith(ctx context.Context, c candidates, other store.Opening, v *profileView) error {
 	info, ok := c.profileIn(other)
 	if !ok {
@@ -204,7 +204,7 @@ func (v *profileView) choose(c candidates, other store.Opening) {
 	add(openings, "Openings", false)
 }
 
-// choiceGroup is the choices under one heading.
+// choiceGroup contains the choices under one heading.
 type choiceGroup struct {
 	Name    string
 	Choices []choice

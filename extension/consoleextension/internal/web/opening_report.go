@@ -22,20 +22,20 @@ import (
 const (
 	// reportBytes bounds a report, in bytes. The report names profiles that do not fit.
 	reportBytes = 8 << 20
-	// reportRows is the number of functions of each profile by self, and again by total.
+	// reportRows is the number of functions per profile by self, and again by total.
 	reportRows = 100
 )
 
-// reportPage has the data of report.html. The file loads no other file.
+// reportPage contains the data for report.html. The file loads no other file.
 type reportPage struct {
 	Page    openingPage
 	Title   string
-	Policy  string // what the browser may do with the file
+	Policy  string // content security policy of the file
 	Styles  []template.CSS
 	Scripts []template.JS
 	Views   []*profileView
 	LeftOut []string
-	Link    string // the page that the report is of
+	Link    string // URL of the page that the report shows
 	Written time.Time
 	Version string
 }
@@ -72,7 +72,7 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// embed puts the styles and scripts into the file, and allows only these.
+// embed puts the styles and scripts into the file. Its policy allows only these.
 func (s *Server) embed(report *reportPage) {
 	hashes := func(files []string, add func(string)) (list string) {
 		for _, name := range files {
@@ -98,7 +98,7 @@ func (s *Server) addViews(ctx context.Context, o store.Opening, q openingQuery, 
 	for _, info := range sortProfiles(o.Profiles) {
 		name := profileTitle(info.ProfileKey, o.Profiles)
 		if name == title {
-			continue // of several moments, the first
+			continue // only the first of several moments is included
 		}
 		title = name
 		q.Profile = info.ProfileKey
@@ -106,7 +106,7 @@ func (s *Server) addViews(ctx context.Context, o store.Opening, q openingQuery, 
 		switch {
 		case err != nil && lost(err) == "":
 			return err
-		case err != nil || size > room: // damaged, just removed, or too large
+		case err != nil || size > room: // damaged, removed meanwhile, or too large
 			report.LeftOut = append(report.LeftOut, title)
 			continue
 		}
@@ -143,7 +143,7 @@ func (s *Server) reportView(ctx context.Context, o store.Opening, q openingQuery
 	return view, size, nil
 }
 
-// detach removes the links to other pages. The table keeps local links, for its script.
+// detach removes the links to other pages. The script needs the links within the report.
 func (v *profileView) detach() {
 	v.JSON, v.Download, v.DownloadThere, v.AgainstURL, v.MoreRows = "", "", "", "", ""
 	for _, rows := range [][]partRow{v.Phases, v.Threads, v.Waits} {

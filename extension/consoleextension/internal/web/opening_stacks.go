@@ -21,7 +21,7 @@ const (
 	stacksIdle = time.Minute
 )
 
-// stacksKey identifies a profile at one time. A profile grows while its opening lasts.
+// stacksKey identifies one state of a profile. A profile grows while its gate is open.
 type stacksKey struct {
 	opening string
 	profile store.ProfileKey
@@ -30,15 +30,15 @@ type stacksKey struct {
 	end     int64
 }
 
-// stacksCache keeps prepared profiles. The profile that was unused for longest is removed
-// first. Parsing takes several times the memory of a profile's files. computedAtOnce
+// stacksCache keeps prepared profiles. It removes the least recently used profile first.
+// Parsing a profile takes several times the memory of the profile's files. computedAtOnce
 // therefore also bounds the profiles that are parsed at once.
 type stacksCache struct {
 	mu      sync.Mutex
 	entries map[stacksKey]*stacksEntry
 	bytes   int64
 	purge   *time.Timer
-	hottest map[stacksKey]hottest // of the page of all openings
+	hottest map[stacksKey]hottest // hottest functions on the page of all openings
 }
 
 type stacksEntry struct {
@@ -73,8 +73,8 @@ func (c *stacksCache) get(key stacksKey, load func() (*flame.Stacks, error)) (*f
 	return e.stacks, nil
 }
 
-// evict removes profiles that are idle or over the limit, and runs again later for the
-// rest. The caller holds the lock.
+// evict removes profiles that are idle or beyond the limit. If profiles are left, it runs
+// again after stacksIdle. The caller holds the lock.
 func (c *stacksCache) evict(now time.Time) {
 	for {
 		var oldest stacksKey

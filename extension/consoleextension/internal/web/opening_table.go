@@ -20,7 +20,7 @@ type tableColumn struct {
 // functionRow is a row of the table of functions.
 type functionRow struct {
 	Name         string
-	Place, Whole string // where it is, and without a cut
+	Place, Whole string // file and line, shortened and in full
 	URL          string
 	Self, Total  valueCell
 	Current      bool
@@ -87,10 +87,10 @@ func (v *profileView) table(opening string) {
 	v.Rows = v.functions(t, opening)
 }
 
-// shortRows is the number of functions that are named above the flame graph.
+// shortRows is the number of functions that are listed above the flame graph.
 const shortRows = 3
 
-// short fills in the functions that are named above the flame graph.
+// short fills in the functions that are listed above the flame graph.
 func (v *profileView) short(opening string) {
 	t := v.query.Table(flame.BySelf, "", shortRows)
 	t.Rows = slices.DeleteFunc(t.Rows, func(r flame.Row) bool { return r.Self.Here == 0 })
@@ -110,7 +110,7 @@ func (v *profileView) short(opening string) {
 // functions returns the rows of a table.
 func (v *profileView) functions(t flame.Table, opening string) []functionRow {
 	samples := v.query.Samples()
-	var widest flame.Value // of self and of total
+	var widest flame.Value // largest values of self and of total
 	for _, r := range t.Rows {
 		widest.Here, widest.There = max(widest.Here, r.Self.Here), max(widest.There, r.Total.Here)
 	}

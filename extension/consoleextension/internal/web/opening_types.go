@@ -17,13 +17,13 @@ import (
 
 // profileType describes a type of profile.
 type profileType struct {
-	Name  string // of configurations and URLs
+	Name  string // name in configurations and URLs
 	Title string
-	What  string // the meaning of its values, for "12 s of …" and "Share of all …"
+	What  string // meaning of the values, for "12 s of …" and "Share of all …"
 }
 
-// inKernel reports whether every stack ends in the kernel, in its scheduler or in the same
-// few system calls. Sorting by self is then useless.
+// inKernel reports whether every stack ends in the kernel, either in the scheduler or in
+// one of a few system calls. Sorting by self is then useless.
 func (t profileType) inKernel() bool {
 	switch t.Name {
 	case "off_cpu", "runqueue", "net_sent", "net_received", "tcp_connects", "tcp_connect_failures":
@@ -86,8 +86,8 @@ func sortProfiles(profiles []store.ProfileInfo) []store.ProfileInfo {
 	return profiles
 }
 
-// profileTitle returns the title of a profile. The title has the origin or the profiler if
-// profiles of the same type differ in it. It always has the origin pprof.
+// profileTitle returns the title of a profile. The title includes the origin or the
+// profiler if profiles of the same type differ in it. It always includes the origin pprof.
 func profileTitle(p store.ProfileKey, all []store.ProfileInfo) string {
 	title := typeOf(p.Type).Title
 	origins, scopes := false, false
@@ -130,7 +130,7 @@ func amount(unit string, v int64) string {
 	return count(v) + " " + cutText(20, unit)
 }
 
-// seconds3 returns program time in one unit, such as 93.2 s instead of 1 min 33 s.
+// seconds3 returns a time in one unit, such as 93.2 s instead of 1 min 33 s.
 func seconds3(v float64) string {
 	switch {
 	case v == 0:
@@ -159,7 +159,7 @@ func percent(share float64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64) + " %"
 }
 
-// points returns the difference of two shares in percentage points, with its sign.
+// points returns the difference between two shares in percentage points, with a sign.
 func points(here, there float64) string {
 	v := 100 * (here - there)
 	if math.Abs(v) < 0.005 {
@@ -175,9 +175,9 @@ func points(here, there float64) string {
 	return "+" + strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// change returns the class of a difference of two shares, from less3 to more3. The class is
-// same if the difference may be chance. The step is the ratio of the difference to the sum
-// of the shares. flame.js has the same steps.
+// change returns the CSS class for the difference between two shares, from less3 to more3.
+// The class is same if the difference may be due to chance. The number depends on the ratio
+// of the difference to the sum of the shares. flame.js uses the same steps.
 func change(here, there float64, samples flame.Value) string {
 	if here+there == 0 || flame.Chance(here, there, samples) {
 		return "same"

@@ -22,17 +22,17 @@ const (
 	openingsPerPage, choicesPerFilter = 50, 200
 	// filterText is the number of characters of a name that a filter compares.
 	filterText = 60
-	// hottestTime bounds the time in which an answer reads profiles to find their hottest
-	// functions. The next refresh reads the other profiles.
+	// hottestTime bounds the time for which an answer reads profiles to find their hottest
+	// functions. The next refresh reads the remaining profiles.
 	hottestTime = 2 * time.Second
 	// hottestKept bounds the hottest functions that are remembered.
 	hottestKept = 10_000
 )
 
-// openingsPage has the data of openings.html.
+// openingsPage contains the data for openings.html.
 type openingsPage struct {
 	Range    timeRange
-	RangeKey string // the range in the URL
+	RangeKey string // range in the URL
 	Ranges   []rangeLink
 	Filters  []openingFilter
 	Rows     []openingRow
@@ -44,14 +44,14 @@ type openingsPage struct {
 	pager
 }
 
-// openingFilter is a choice of the openings with one service, policy or reason.
+// openingFilter selects the openings with one service, policy or reason.
 type openingFilter struct {
 	Name, All, Current string
 	Choices            []string
 	of                 func(store.Opening) string
 }
 
-// reasonKind returns the monitor of an opening that a condition opened, or else the kind.
+// reasonKind returns the monitor if a condition opened the gate, and else the kind.
 func reasonKind(o store.Opening) string {
 	if o.Kind == "hot" || o.Kind == "" {
 		return o.Monitor
@@ -62,7 +62,7 @@ func reasonKind(o store.Opening) string {
 // openings answers with the page of the openings of all units.
 func (s *Server) openings(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	if q.Has("q") || q.Has("sort") || q.Has("page") { // the list of units was here
+	if q.Has("q") || q.Has("sort") || q.Has("page") { // this URL used to show the list of units
 		http.Redirect(w, r, "/units?"+r.URL.RawQuery, http.StatusMovedPermanently)
 		return nil
 	}
@@ -130,7 +130,7 @@ func (p *openingsPage) find(all []store.Opening, q url.Values, now time.Time) (f
 	return found
 }
 
-// linkTo returns the query of another part of a list, or of another range.
+// linkTo returns the query for another part of a list or another range, with the filters.
 func linkTo(q url.Values, key, value string) string {
 	link := url.Values{key: {value}}
 	kept := []string{"service", "policy", "reason"}
@@ -148,11 +148,11 @@ func linkTo(q url.Values, key, value string) string {
 // hottest is the function with the most self time in an opening.
 type hottest struct {
 	Name, Share, What, URL string
-	Later                  bool // it is not read yet
+	Later                  bool // the profile has not been read yet
 }
 
-// hottest returns the hottest function of an opening. It reads the first profile in which
-// not all stacks end in the kernel.
+// hottest returns the hottest function of an opening. It uses the first profile of a type
+// in which not all stacks end in the kernel.
 func (s *Server) hottest(ctx context.Context, o store.Opening) (h hottest) {
 	profiles := sortProfiles(o.Profiles)
 	i := slices.IndexFunc(profiles, func(p store.ProfileInfo) bool { return !typeOf(p.Type).inKernel() })

@@ -20,22 +20,25 @@ import (
 )
 
 const (
-	// peersBefore is the time before an opening for which peers are shown, too.
+	// peersBefore is the time before an opening for which peers are also shown.
 	peersBefore = 30 * time.Second
 	// peersPerTable bounds the table of peers. peersPerSide bounds each side of the
 	// picture.
 	peersPerTable, peersPerSide = 100, 12
-	// slowPeer is the round-trip time from which a peer is marked. lossyPeer is the share
-	// of retransmitted segments, in percent. Thresholds of a policy take precedence.
+	// slowPeer is the minimum round-trip time at which a peer is marked as slow. lossyPeer
+	// is the minimum share of retransmitted segments at which a peer is marked as lossy, in
+	// percent. Thresholds of a policy take precedence.
 	slowPeer, lossyPeer = 50 * time.Millisecond, 1.0
-	// fewRetransmits is the number of retransmitted segments up to which no peer is marked.
+	// fewRetransmits is the number of retransmitted segments up to which no peer is marked
+	// as lossy.
 	fewRetransmits = 3
-	// slowReader is the share of the sending time, in percent, from which a peer is marked
-	// if its window limits sending. slowReading is the minimum of that time.
+	// slowReader and slowReading mark peers that read slowly. The peer's window must limit
+	// sending for at least slowReader percent of the sending time, and for at least
+	// slowReading.
 	slowReader, slowReading = 20.0, time.Second
 )
 
-// peersView has the data of a unit's peers: a table and a picture.
+// peersView contains the data of a unit's peers: a table and a picture.
 type peersView struct {
 	Unit     store.Unit
 	From, To time.Time
@@ -44,7 +47,7 @@ type peersView struct {
 	Marked   []peerRow // peers that make the unit wait, at most 3
 	Columns  []tableColumn
 	Rows     []peerRow
-	Others   *peerRow // the sum of the peers without a row
+	Others   *peerRow // sum of the peers without a row
 	Picture  *peersPicture
 	Slow     time.Duration
 	Lossy    float64
@@ -53,23 +56,23 @@ type peersView struct {
 // peerRow is a peer in the table and in the picture.
 type peerRow struct {
 	store.Peer
-	Title   string // its service, its unit, or its address
-	Address string // with the port if the unit called it; empty if the address is the title
-	URL     string // of the peer's unit; empty if the store does not have the unit
+	Title   string // service, unit or address of the peer
+	Address string // with the port if the unit connected to the peer; empty if Title is the address
+	URL     string // URL of the peer's unit; empty if the store does not contain the unit
 	Marks   []string
-	Slow    bool // its round-trip time
+	Slow    bool // the round-trip time is long
 	Lossy   bool
-	Limits  []string // the limits of sending, with their shares
+	Limits  []string // what limited sending, with shares
 	bytes   int64
-	again   float64 // segments that were sent again, in percent
-	window  float64 // the share of the time of sending that the peer's window took, in percent
+	again   float64 // retransmitted segments, in percent
+	window  float64 // share of the sending time in which the peer's window was the limit, in percent
 }
 
-// peersPicture has the unit in the middle. Peers that call the unit are on the left, and
-// peers that the unit calls are on the right.
+// peersPicture shows the unit in the middle. Peers that connect to the unit are on the
+// left, and peers that the unit connects to are on the right.
 type peersPicture struct {
 	Height, Middle   float64
-	BoxTop, BoxLines float64 // of the unit
+	BoxTop, BoxLines float64 // box of the unit
 	Left, Right      []peerLine
 	MoreLeft         int
 	MoreRight        int
@@ -78,7 +81,7 @@ type peersPicture struct {
 
 type peerLine struct {
 	peerRow
-	Y, Below float64 // of the two lines of text
+	Y, Below float64 // positions of the two lines of text
 	Width    float64
 	Path     string
 	Class    string
@@ -123,8 +126,8 @@ func (s *Server) fillPeers(ctx context.Context, v *peersView, sorted string, lin
 	return v, nil
 }
 
-// peerOrders are the columns of the table and their orders. The first column sorts in
-// ascending order, and the others sort in descending order.
+// peerOrders lists the columns of the table and their orders. The first column is sorted in
+// ascending order, and the others are sorted in descending order.
 var peerOrders = []struct {
 	key, text, title string
 	of               func(p *peerRow) float64
@@ -263,7 +266,7 @@ func (r *peerRow) mark(slow time.Duration, lossy float64) {
 // Counted reports whether the kernel counts bytes of the peer's protocol.
 func (r peerRow) Counted() bool { return r.Transport != "udp" }
 
-// Again returns the share of retransmitted segments, or an empty text if none was sent.
+// Again returns the share of retransmitted segments, or an empty text without segments.
 func (r peerRow) Again() string {
 	if r.Segments == 0 {
 		return ""
@@ -271,11 +274,11 @@ func (r peerRow) Again() string {
 	return number(math.Round(r.again*100)/100) + "\u00a0%"
 }
 
-// SendTime returns the time in which the unit had data to send to the peer.
+// SendTime returns the time for which the unit had data to send to the peer.
 func (r peerRow) SendTime() time.Duration { return r.ReceiverWindow + r.SendBuffer + r.Path }
 
-// Both returns the text of a peer in the picture: its bytes in both directions and
-// round-trip time, or for UDP its sockets.
+// Both returns the label of a peer in the picture: its bytes in both directions and its
+// round-trip time, or for UDP its number of sockets.
 func (r peerRow) Both() string {
 	if !r.Counted() {
 		return plural(int(min(r.Connections, math.MaxInt32)), "socket", "sockets")
@@ -291,8 +294,8 @@ func (r peerRow) Both() string {
 const (
 	peerPitch  = 42.0
 	peerTop    = 34.0
-	peerLeft   = 410.0 // where lines begin on the left
-	peerBox    = 480.0 // the left edge of the unit
+	peerLeft   = 410.0 // start of the lines on the left
+	peerBox    = 480.0 // left edge of the unit
 	peerBoxEnd = 620.0
 	peerRight  = 690.0
 	thinLine   = 1.5
@@ -356,7 +359,7 @@ func newPeersPicture(rows []peerRow) *peersPicture {
 	return p
 }
 
-// class returns the class of a peer's line.
+// class returns the CSS class of a peer's line.
 func (r *peerRow) class() string {
 	switch {
 	case r.Slow && r.Lossy:

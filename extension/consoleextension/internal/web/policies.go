@@ -24,21 +24,21 @@ import (
 const (
 	// changesShown and refusalsShown bound the tables of the page.
 	changesShown, refusalsShown = 50, 50
-	// versionsShown bounds the hosts with a version at the head of the page.
+	// versionsShown bounds the hosts whose policy version is shown at the top of the page.
 	versionsShown = 10
-	// maxPolicyForm bounds the form with a policy file. Each byte may be sent as three
-	// bytes.
+	// maxPolicyForm bounds a form that contains a policy file, in bytes. URL encoding can
+	// turn one byte into three bytes.
 	maxPolicyForm = 3*hotunitsextension.MaxPolicyFile + maxForm
 )
 
-// policiesPage has the data of policies.html.
+// policiesPage contains the data for policies.html.
 type policiesPage struct {
 	Policies     []policyRow
-	Versions     []versionOf // of hosts that read policies while they run
+	Versions     []versionOf // versions on hosts that reload policies at run time
 	MoreVersions int
 	Changes      []store.PolicyChange
 	MoreChanges  int
-	Refusals     []store.Refusal // the newest
+	Refusals     []store.Refusal // newest refusals
 	Kept         time.Duration
 	File         *filePart // nil without policies_file
 }
@@ -46,10 +46,10 @@ type policiesPage struct {
 // policyRow is a policy in the table.
 type policyRow struct {
 	store.PolicySummary
-	Others    []counted // openings of other kinds than hot
-	NotOpened []counted // by reason, without dry run
-	ByHand    bool      // no condition opens it
-	Unmatched string    // why it matches no unit; empty if it matches a unit
+	Others    []counted // number of openings by kind, except hot
+	NotOpened []counted // number of refusals by reason, except dry run
+	ByHand    bool      // no condition opens the gate
+	Unmatched string    // why the policy matches no unit; empty if it matches a unit
 }
 
 type counted struct {
@@ -60,24 +60,24 @@ type counted struct {
 // versionOf is the version of the policies in force on a host.
 type versionOf struct{ Host, Version string }
 
-// filePart is the policy file, and its editor.
+// filePart describes the policy file and its editor.
 type filePart struct {
 	Path     string
 	Readers  []policyfile.Reader
 	Doc      policyfile.Document
-	Err      string // why it cannot be read
-	Refused  string // the faults that its readers find
-	ReadOnly string // why it cannot be edited; empty if it can be edited
+	Err      string // why the file cannot be read
+	Refused  string // faults that the readers find in the file
+	ReadOnly string // why the file cannot be edited; empty if it can be edited
 
-	Form    *policyForm // nil if it cannot be edited
-	Text    string      // in the editor
-	Version string      // the version that the text is based on
+	Form    *policyForm // nil if the file cannot be edited
+	Text    string      // text in the editor
+	Version string      // version that the text is based on
 	Faults  []string
 	Doubts  []string // probable mistakes in the text
 	Checked bool     // the text has no faults
-	Saved   bool     // the file is as it was saved
-	Changed bool     // someone else changed the file since the text was made
-	// Took are the changes by which collectors put the version in force.
+	Saved   bool     // the file still has the version that was saved
+	Changed bool     // another writer changed the file after the editor read it
+	// Took lists the policy changes with which collectors put the version in force.
 	Took []store.PolicyChange
 }
 
@@ -90,7 +90,7 @@ func (s *Server) policies(w http.ResponseWriter, r *http.Request) error {
 	return s.renderPolicies(w, r, file, http.StatusOK)
 }
 
-// file returns the file as it is now, in an editor without changes.
+// file returns the current policy file, with its unchanged text in the editor.
 func (s *Server) file(ctx context.Context) *filePart {
 	if s.Policies == nil {
 		return nil
@@ -159,7 +159,7 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 	case errors.Is(err, policyfile.ErrChanged):
 		status = http.StatusConflict
 		file.Changed = true
-		file.Version = file.Doc.Version // to save it all the same
+		file.Version = file.Doc.Version // so that the user can overwrite the other version
 	case errors.Is(err, policyfile.ErrNotEditable), errors.Is(err, policyfile.ErrNoReader):
 		status = http.StatusForbidden
 		file.Faults = []string{err.Error()}
@@ -171,7 +171,8 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 	return s.renderPolicies(w, r, file, status)
 }
 
-// renderText answers with a text that was not checked, and the form of one of its policies.
+// renderText renders the page of policies with a text that was not checked, and with the
+// form of one of the policies in the text.
 func (s *Server) renderText(w http.ResponseWriter, r *http.Request, text, from string, form *policyForm, status int) error {
 	file := s.file(r.Context())
 	file.Text, file.Version, file.Form = text, from, form
@@ -218,11 +219,11 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 	return s.render(w, r, page{
 		Template: "policies", Title: "Policies", Section: "/policies", Status: status, Data: p,
 		Styles:  []string{"forms.css"},
-		Refresh: status == http.StatusOK && r.Method == http.MethodGet, // an editor keeps its text
+		Refresh: status == http.StatusOK && r.Method == http.MethodGet, // a refresh would lose the text in the editor
 	})
 }
 
-// addPolicies adds the policies of a file that no unit has had yet.
+// addPolicies adds the policies of a file that no unit has used yet.
 func (p *policiesPage) addPolicies(document []byte) {
 	inFile, _ := policyfile.Policies(document) // faults are shown beside the text
 	for _, of := range inFile {
@@ -232,8 +233,8 @@ func (p *policiesPage) addPolicies(document []byte) {
 	}
 }
 
-// unmatched adds the policies that match no unit. It uses the events since the collector of
-// a host started and last read other policies.
+// unmatched adds the policies that match no unit. It uses only events since the last start
+// and the last policy change of each host.
 func (p *policiesPage) unmatched(changes []store.PolicyChange, instances []store.Instance) {
 	since := map[string]time.Time{}
 	for _, i := range instances {
@@ -241,7 +242,7 @@ func (p *policiesPage) unmatched(changes []store.PolicyChange, instances []store
 			since[i.Host] = i.First
 		}
 	}
-	for _, c := range changes { // the newest first
+	for _, c := range changes { // newest first
 		if c.Unmatched == "" {
 			if c.At.After(since[c.Host]) {
 				since[c.Host] = c.At
@@ -273,7 +274,7 @@ func newPolicyRow(of store.PolicySummary) policyRow {
 	return row
 }
 
-// countedIn returns the counts that are not 0, the largest first, without the count of
+// countedIn returns the counts that are not 0, largest first. It leaves out the count of
 // except.
 func countedIn(counts map[string]int, except string) (found []counted) {
 	for _, what := range slices.Sorted(maps.Keys(counts)) {
@@ -285,8 +286,9 @@ func countedIn(counts map[string]int, except string) (found []counted) {
 	return found
 }
 
-// versions returns the version in force on each host, by host. It uses the newest change or
-// the collector's own metric, which has the version from the start.
+// versions returns the policy version in force on each host, sorted by host. It uses the
+// newest policy change or the collector's own metric, whichever is newer. The metric
+// contains the version as soon as the collector has started.
 func versions(changes []store.PolicyChange, instances []store.Instance) (found []versionOf) {
 	type since struct {
 		version string
@@ -315,7 +317,7 @@ func versions(changes []store.PolicyChange, instances []store.Instance) (found [
 	return found
 }
 
-// InForce describes the version that a reader of the file has in force.
+// InForce describes whether a reader of the file has this version in force.
 func (f *filePart) InForce(r policyfile.Reader) string {
 	switch r.Version {
 	case "":

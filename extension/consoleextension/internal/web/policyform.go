@@ -18,14 +18,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unitmatch"
 )
 
-// formMonitors are the monitors that the form offers. Each monitor needs only a threshold.
+// formMonitors lists the monitors that the form offers. All need only a threshold.
 var formMonitors = []string{
 	"cpu_utilization", "cpu_usage", "cpu_busiest_thread", "cpu_bottleneck", "cpu_throttling", "cpu_request_utilization",
 	"cpu_pressure", "host_cpu_utilization", "system_load", "memory_utilization", "memory_pressure", "io_pressure",
 	"thread_count", "tcp_connect_failures", "tcp_retransmits", "tcp_rtt",
 }
 
-// formKeys are the keys of match that the form suggests.
+// formKeys lists the keys of match that the form suggests.
 var formKeys = []string{
 	attr.ServiceName, unitmatch.CgroupKey, attr.ContainerID, attr.ContainerName, attr.NamespaceName, attr.PodName,
 	"k8s.deployment.name", attr.ExecutableName,
@@ -36,12 +36,13 @@ type policyForm struct {
 	policyfile.Policy
 	// Editing is the name of the policy in the text. It is empty for a new policy.
 	Editing string
-	// Names are the policies of the text. Unreadable is the reason why there is no form.
+	// Names are the names of the policies in the text. Unreadable is the reason why there
+	// is no form.
 	Names      []string
 	Unreadable string
 	Monitors   []monitorChoice
 	Keys       []string
-	// Faults has the faults of the fields, by the name of the field.
+	// Faults maps the name of a field to its fault.
 	Faults map[string]string
 	// Matching describes how many units match now.
 	Matching string
@@ -50,7 +51,7 @@ type policyForm struct {
 // monitorChoice is a monitor in the list, with the unit of its threshold.
 type monitorChoice struct{ Name, Unit string }
 
-// newPolicyForm returns the form of the policy with a name in a text. If there is no such
+// newPolicyForm returns the form for the policy called name in a text. If there is no such
 // policy, the form is for a new policy.
 func newPolicyForm(text, name string) *policyForm {
 	f := &policyForm{Keys: formKeys, Faults: map[string]string{}}
@@ -69,12 +70,12 @@ func newPolicyForm(text, name string) *policyForm {
 	return f
 }
 
-// fill completes a form that is about to be shown.
+// fill completes a form before it is shown.
 func (f *policyForm) fill(units []store.UnitSummary, now time.Time) {
 	for _, name := range formMonitors {
 		f.Monitors = append(f.Monitors, monitorChoice{name, unitOf(name)})
 	}
-	if f.Monitor != "" && !slices.Contains(formMonitors, f.Monitor) { // it stays what it is
+	if f.Monitor != "" && !slices.Contains(formMonitors, f.Monitor) { // keep a monitor that the form does not offer
 		f.Monitors = append(f.Monitors, monitorChoice{f.Monitor, unitOf(f.Monitor)})
 	}
 	f.Matching = matching(units, f.Key, f.Glob, now)
@@ -122,7 +123,7 @@ func (f *policyForm) put(text string, fields url.Values) (string, bool) {
 	return string(changed), true
 }
 
-// matching describes how many of the units seen now have a value that a glob matches.
+// matching describes how many current units have a value that a glob matches.
 func matching(units []store.UnitSummary, key, glob string, now time.Time) string {
 	matches := func(string) bool { return true }
 	if key != "" {

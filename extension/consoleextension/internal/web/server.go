@@ -29,7 +29,8 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// securityPolicy allows the parts of the pages, and requests to this server only.
+// securityPolicy allows a page to load scripts and styles only from this server, and to
+// send requests only to this server.
 const securityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -42,23 +43,23 @@ var templateFiles embed.FS
 // Options configure the pages.
 type Options struct {
 	Store  store.Reader
-	Logger *zap.Logger      // nil: nothing is logged
-	Now    func() time.Time // nil: time.Now
-	// Version is the version of the collector, for the foot of the page.
+	Logger *zap.Logger      // nil means no logging
+	Now    func() time.Time // nil means time.Now
+	// Version is the version of the collector, for the page footer.
 	Version string
 	// TraceURL is the URL of a span in a tracing backend. It contains {trace_id}, and may
 	// contain {span_id}. If it is empty, there are no links to spans.
 	TraceURL string
 
-	// Token returns the token that the forms of a page carry. If it is nil, no page offers
-	// changes.
+	// Token returns the token that the forms of a page contain. If Token is nil, pages
+	// offer no changes.
 	Token func(*http.Request) string
-	// CanProfile reports whether the gate of a unit can be opened from a page. If it is
-	// nil, no gate can be opened.
+	// CanProfile reports whether a page can open the gate of a unit. If CanProfile is nil,
+	// pages cannot open gates.
 	CanProfile func(store.Unit) bool
 	// Profile opens the gate of a unit by hand.
 	Profile func(context.Context, store.Unit) (Opened, error)
-	// Policies is the file that the page of policies shows. It may be nil.
+	// Policies is the policy file that the policies page shows. It may be nil.
 	Policies *policyfile.File
 	// Own describes the collector that contains the console. It may be nil.
 	Own func() Own
@@ -75,7 +76,7 @@ type Server struct {
 	static    *staticFiles
 	stacks    *stacksCache
 	answers   *answers
-	templates map[string]*template.Template // by the name of the file, without .html
+	templates map[string]*template.Template // by file name, without .html
 }
 
 // A handler answers a request, or returns an error. store.ErrNotFound is answered with 404,
@@ -84,7 +85,7 @@ type handler func(http.ResponseWriter, *http.Request) error
 
 // A route is a page, or a file that a page loads.
 type route struct {
-	pattern string // of http.ServeMux
+	pattern string // pattern of http.ServeMux
 	handler handler
 }
 
@@ -106,16 +107,16 @@ func (s *Server) routes() []route {
 	}
 }
 
-// page has the data of a page for [Server.render].
+// page contains the data of a page for [Server.render].
 type page struct {
-	Template string // the file in templates, without .html
+	Template string // name of the file in templates, without .html
 	Title    string
-	// Section is the URL of the link in the navigation that is marked as the current one.
+	// Section is the URL of the navigation link that is marked as current.
 	Section string
 	// Scripts and Styles are files in static that the page loads besides console.js and
 	// console.css, in this order.
 	Scripts, Styles []string
-	Status          int // 0: 200
+	Status          int // 0 means 200
 	// Refresh offers to load the page again every 10 seconds. The content of each element
 	// with the attribute data-live is then replaced by the content of the new element with
 	// the same id.
@@ -123,7 +124,7 @@ type page struct {
 	Data    any
 }
 
-// view has the data of every template.
+// view is the data that every template gets.
 type view struct {
 	page
 	Version string
@@ -131,7 +132,7 @@ type view struct {
 	Now     time.Time
 }
 
-// failure is an error with the status and the sentence that the browser gets.
+// failure is an error that the browser receives as a status and a sentence.
 type failure struct {
 	status int
 	text   string
@@ -237,7 +238,7 @@ func (s *Server) answer(h handler) http.Handler {
 	})
 }
 
-// serve calls a handler. If the handler fails, serve answers with the page of an error.
+// serve calls a handler. If the handler fails, serve answers with an error page.
 func (s *Server) serve(h handler, w http.ResponseWriter, r *http.Request) {
 	err := h(w, r)
 	if err == nil {
@@ -257,7 +258,7 @@ func (s *Server) serve(h handler, w http.ResponseWriter, r *http.Request) {
 	s.fail(w, r, f)
 }
 
-// fail answers with the page of an error.
+// fail answers with an error page.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, f failure) {
 	if a, ok := w.(*answer); ok {
 		a.body.Reset()
@@ -270,7 +271,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, f failure) {
 	}
 }
 
-// render writes a page. An [answer] has either the whole page or the page of an error.
+// render writes a page. An [answer] contains either the whole page or an error page.
 func (s *Server) render(w http.ResponseWriter, r *http.Request, p page) error {
 	t, ok := s.templates[p.Template]
 	if !ok {

@@ -19,8 +19,8 @@ import (
 //go:embed static
 var staticFS embed.FS
 
-// staticFiles serves the files of static. The URL of a file has the beginning of its hash,
-// so that browsers may cache the file and still get a new version.
+// staticFiles serves the files in static. The URL of a file contains the beginning of its
+// hash, so that browsers can cache the file and still load a new version.
 type staticFiles struct {
 	content map[string][]byte // by path below static
 	version map[string]string
@@ -71,7 +71,8 @@ func (s *staticFiles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
 }
 
-// contentType returns the type of a file. It uses no table of the host, as these differ.
+// contentType returns the content type of a file. It does not use the MIME table of the
+// host, because the tables of hosts differ.
 func contentType(name string) string {
 	switch path.Ext(name) {
 	case ".js":

@@ -16,31 +16,31 @@ import (
 )
 
 const (
-	// openingsPerUnit and refusalsPerUnit bound the tables of the page of a unit.
+	// openingsPerUnit and refusalsPerUnit bound the tables on the page of a unit.
 	openingsPerUnit, refusalsPerUnit = 200, 100
 	// trendsPerUnit bounds the charts of a unit. trendPoints bounds the points of a chart.
 	trendsPerUnit, trendPoints = 24, 500
 	// bandsPerUnit bounds the openings that charts show.
 	bandsPerUnit = 500
-	// shortestRange is the least time that a chart shows.
+	// shortestRange is the shortest time span that a chart shows.
 	shortestRange = 30 * time.Second
 )
 
-// timeRange is the time that charts show. The URL has range=6h for the last hours of the
-// unit, or from and to in RFC 3339.
+// timeRange is the time span that charts show. The URL contains either range, such as
+// range=6h, or from and to in RFC 3339.
 type timeRange struct {
 	From, To time.Time
-	Last     time.Duration // 0: from From to To
+	Last     time.Duration // length of a range of the last hours; 0 if the URL contains from or to
 }
 
-// usualRange is the range of the page of a unit if the URL has no range. longestRange is
-// the range of the page of all openings.
+// usualRange is the default range on the page of a unit. longestRange is the default range
+// on the page of all openings.
 const usualRange, longestRange = 6 * time.Hour, 48 * time.Hour
 
-// rangeHours are the choices of the last hours.
+// rangeHours lists the ranges that the pages offer, in hours.
 var rangeHours = [...]int{1, 6, 24, 48}
 
-// rangeLinks returns the links to the last hours, with the filters of a query.
+// rangeLinks returns links to the offered ranges. The links keep the filters of a query.
 func rangeLinks(q url.Values, span timeRange) (links []rangeLink) {
 	for _, hours := range rangeHours {
 		n := strconv.Itoa(hours)
@@ -49,7 +49,8 @@ func rangeLinks(q url.Values, span timeRange) (links []rangeLink) {
 	return links
 }
 
-// rangeOf returns the range that a URL asks for. The default is the usual time until end.
+// rangeOf returns the range that a URL asks for. The default range has the length usual and
+// ends at end.
 func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error) {
 	if q.Get("from") != "" || q.Get("to") != "" {
 		to, err := momentOf(q.Get("to"), end)
@@ -87,23 +88,23 @@ func momentOf(text string, otherwise time.Time) (at time.Time, err error) {
 // fieldTime is the layout of a time in a browser's field.
 const fieldTime = "2006-01-02T15:04:05"
 
-// unitPage has the data of unit.html.
+// unitPage contains the data for unit.html.
 type unitPage struct {
 	store.UnitSummary
 	Range        timeRange
 	Ranges       []rangeLink
 	Readings     []readingCell
-	States       []readingCell // of policies without a reading
+	States       []readingCell // states of policies without a reading
 	Openings     []openingRow
 	MoreOpenings bool
 	Refusals     []store.Refusal
 	MoreRefusals int
-	Profile      bool // the gate can be opened from here
+	Profile      bool // the page can open the gate
 	Kept         time.Duration
 	Quiet        bool
 	Announcement string
 	TrendsURL    string
-	Peers        *peersView // nil: none are known
+	Peers        *peersView // nil if no peer is known
 }
 
 type rangeLink struct {
@@ -114,17 +115,18 @@ type rangeLink struct {
 // openingRow is an opening in the timeline.
 type openingRow struct {
 	store.Opening
-	Open   bool // it is not known to have closed, and may still be open
+	Open   bool // no closing is known, and the gate may still be open
 	Lasted time.Duration
-	Near   string // the URL of the page with the opening in the charts
+	Near   string // URL of the page with charts that show the opening
 	Types  []string
-	// With is the opening of another policy at the same time that has the profiles.
+	// With is an opening of another policy at the same time. It contains the profiles.
 	With    *store.Opening
-	Hottest hottest // on the page of all openings
+	Hottest hottest // set on the page of all openings
 }
 
-// unitIn returns the unit and the range of a request. For a unit that is gone, the range of
-// the last hours ends with the unit.
+// unitIn returns the unit and the time range of a request. If the unit is gone or has sent
+// nothing for a while, the default range and the last hours end shortly after the unit was
+// last seen, not now.
 func (s *Server) unitIn(r *http.Request) (u store.UnitSummary, span timeRange, err error) {
 	if u, err = s.Store.Unit(r.Context(), store.UnitID(r.PathValue("id"))); err != nil {
 		return u, span, err
@@ -178,8 +180,8 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// clip makes the last hours begin at their first reading, unless the gap before that
-// reading is less than 1 % of the range.
+// clip shortens a range of the last hours, so that it begins at the first reading. It does
+// nothing if the gap before the first reading is less than 1 % of the range.
 func (t *timeRange) clip(trends []store.Trend) {
 	first := t.To
 	for _, trend := range trends {
@@ -210,8 +212,8 @@ func newOpeningRow(o store.Opening, now time.Time) openingRow {
 	return row
 }
 
-// share fills in With if the opening has no profiles. While several policies hold a gate
-// open, profiles have the ID of the opening that began first.
+// share fills in With if the opening has no profiles. If several policies hold a gate open,
+// profiles get the ID of the opening that began first.
 func (row *openingRow) share(all []store.Opening, now time.Time) {
 	if len(row.Profiles) > 0 || row.NothingExported != "" {
 		return
@@ -224,8 +226,8 @@ func (row *openingRow) share(all []store.Opening, now time.Time) {
 	}
 }
 
-// endOf returns the time when an opening ended. If the event of the end is missing, the
-// opening ended when it was due to. The result is never later than now.
+// endOf returns the time when a gate closed. If the closing event is missing, endOf returns
+// the time when the gate was due to close. The result is never later than now.
 func endOf(o store.Opening, now time.Time) time.Time {
 	end := o.Closed
 	if end.IsZero() {
@@ -240,12 +242,12 @@ func endOf(o store.Opening, now time.Time) time.Time {
 	return end
 }
 
-// trendsAnswer has the data that trends.js draws. Times are in seconds since 1970.
+// trendsAnswer contains the data that trends.js draws. Times are in seconds since 1970.
 type trendsAnswer struct {
 	From     float64       `json:"from"`
 	To       float64       `json:"to"`
 	Trends   []trendAnswer `json:"trends"`
-	Left     int           `json:"left_out"` // trends beyond the bound
+	Left     int           `json:"left_out"` // number of trends beyond the bound
 	Openings []bandAnswer  `json:"openings"`
 }
 

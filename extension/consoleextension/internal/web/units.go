@@ -33,27 +33,27 @@ const (
 	idleBelow = 0.1
 )
 
-// unitsPage has the data of units.html.
+// unitsPage contains the data for units.html.
 type unitsPage struct {
 	Query, Sort string
-	All         bool // nothing is left out
+	All         bool // no unit is left out
 	Rows        []unitRow
-	// Known, Hosts, Open, Openings and Refusals are figures of all units. Found is the
+	// Known, Hosts, Open, Openings and Refusals are counts over all units. Found is the
 	// number of rows.
 	Known, Found, Hosts, Open, Openings, Refusals int
-	Folded                                        []counted // units that are left out, by why
+	Folded                                        []counted // number of units that are left out, by reason
 	Kept                                          time.Duration
 	Announcement                                  string
 	pager
 }
 
-// pager has the links of a list that is shown in parts.
+// pager contains the links of a list that is split into pages.
 type pager struct {
 	Page, Pages    int
 	Previous, Next string
 }
 
-// turn returns the rows of the page with a number, or of the nearest page.
+// turn returns the rows of the page with the given number, or of the nearest page.
 func turn[T any](all []T, perPage, number int, url func(int) string) (rows []T, p pager) {
 	p.Pages = max(1, (len(all)+perPage-1)/perPage)
 	p.Page = min(max(number, 1), p.Pages)
@@ -68,15 +68,15 @@ func turn[T any](all []T, perPage, number int, url func(int) string) (rows []T, 
 }
 
 // unitRow is a unit in the list, or the hottest of several units with the same name.
-// Openings, Newest and Refusals are figures of all these units.
+// Openings, Newest and Refusals then cover all these units.
 type unitRow struct {
 	store.UnitSummary
 	Members  int
-	Ended    int     // members that are quiet
-	near     float64 // infinite while a gate is open, less than -1 if it is quiet
+	Ended    int     // number of quiet members
+	near     float64 // infinite while a gate is open, less than -1 if the unit is quiet
 	Readings []readingCell
-	More     int           // readings that are not shown
-	States   []readingCell // of policies whose readings are not shown
+	More     int           // number of readings that are not shown
+	States   []readingCell // states of policies whose readings are not shown
 	Dropped  []counted
 	Refused  int
 	Quiet    bool
@@ -88,10 +88,10 @@ type readingCell struct {
 	State string
 	Near  float64
 	Over  bool
-	Bar   float64 // of 100
+	Bar   float64 // length in percent
 }
 
-// barThreshold is the position of the threshold in a bar, of 100.
+// barThreshold is the position of the threshold in a bar, in percent.
 const barThreshold = 66
 
 // units answers with the page of all units.
@@ -123,7 +123,7 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 	return s.render(w, r, page{Template: "units", Title: "Units", Section: "/units", Refresh: true, Data: p})
 }
 
-// find returns the units that the query matches, and computes the figures of all units.
+// find returns the units that match the query, and computes the counts over all units.
 func (p *unitsPage) find(all []store.UnitSummary, now time.Time) []unitRow {
 	words := strings.Fields(strings.ToLower(p.Query))
 	hosts := map[string]bool{}
@@ -149,8 +149,8 @@ func (p *unitsPage) find(all []store.UnitSummary, now time.Time) []unitRow {
 	return found
 }
 
-// howHot returns how near the nearest reading of a unit is to its threshold. It returns
-// infinity while a gate is open, and -1 if the reading is not known.
+// howHot returns the largest ratio of a unit's readings to their thresholds. It returns
+// infinity while a gate is open, and -1 if no ratio is known.
 func howHot(u store.UnitSummary) float64 {
 	near := -1.0
 	for _, reading := range u.Readings {
@@ -192,7 +192,7 @@ func (p *unitsPage) fold(found []unitRow) []unitRow {
 	return found
 }
 
-// grouped returns one row per service or container. The row has its hottest unit.
+// grouped returns one row per service or container. Each row shows its hottest unit.
 func grouped(found []unitRow) (rows []unitRow) {
 	slices.SortStableFunc(found, unitOrders["near"])
 	at := map[[2]string]int{}
@@ -247,7 +247,7 @@ func (p unitsPage) URL(sort string, number int) string {
 	return "/units?" + q.Encode()
 }
 
-// unitOrders are the orders of the list, by the value of sort in the URL.
+// unitOrders contains the orders of the list, by the value of sort in the URL.
 var unitOrders = map[string]func(a, b unitRow) int{
 	"triggers": func(a, b unitRow) int {
 		return cmp.Or(cmp.Compare(b.Openings, a.Openings), cmp.Compare(b.near, a.near))
