@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package elffile reads the headers, notes and relocations of ELF files. Unlike debug/elf,
-// it allocates memory independently of the sizes that a file claims, and bounds the bytes
-// read.
+// it does not trust the sizes in a file: it bounds both the memory and the bytes read.
 package elffile
 
 import (
@@ -16,8 +15,8 @@ import (
 	"io"
 )
 
-// Bounds on the parts that are read. Any file may be mapped executable, so its counts and
-// sizes may be wrong.
+// Bounds on the parts that are read. Any process can map any file as executable, so counts
+// and sizes in a file may be wrong.
 const (
 	maxSegments  = 512
 	maxSections  = 1 << 14
@@ -29,8 +28,8 @@ const (
 	maxGoBuildID = 256
 	// ChunkSize is the number of bytes that a search reads at once.
 	ChunkSize = 64 << 10
-	// IndexBudget bounds the bytes read of a file to index it. A sparse file of any size
-	// costs its author no space.
+	// IndexBudget bounds the bytes that are read to index a file. A malicious sparse file
+	// may be huge without using disk space.
 	IndexBudget = 256 << 20
 )
 
@@ -47,10 +46,10 @@ const (
 )
 
 var (
-	// ErrNotELF is returned for a file without ELF's magic number.
+	// ErrNotELF means that a file does not start with ELF's magic number.
 	ErrNotELF = errors.New("not an ELF file")
 
-	// ErrBudget is returned if the budget is used up.
+	// ErrBudget means that reading would exceed the budget.
 	ErrBudget = errors.New("there is too much to read")
 )
 
@@ -78,11 +77,11 @@ type File struct {
 	// Entry is the address at which the program starts.
 	Entry    uint64
 	Segments []Segment
-	// Sections is empty if the file has no section headers, or too many.
+	// Sections is empty if the file has no section headers, too many, or invalid ones.
 	Sections []Section
 
 	r      io.ReaderAt
-	budget uint64 // the bytes that may still be read
+	budget uint64 // the number of bytes that may still be read
 }
 
 // Parse reads the headers of a file.
@@ -119,7 +118,7 @@ func Parse(r io.ReaderAt, size int64) (*File, error) {
 			Offset: le.Uint64(buf[8:]), Address: le.Uint64(buf[16:]), Size: le.Uint64(buf[32:]),
 		}
 		if s.Offset+s.Size < s.Offset || s.Address+s.Size < s.Address {
-			continue // it overflows
+			continue // the end overflows
 		}
 		switch s.Kind {
 		case elf.PT_LOAD, elf.PT_DYNAMIC, elf.PT_NOTE, elf.PT_GNU_EH_FRAME:
@@ -132,12 +131,12 @@ func Parse(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// New returns a file without reading its headers.
+// New returns a File without reading any headers.
 func New(r io.ReaderAt, size int64) *File {
 	return &File{r: r, Size: uint64(max(size, 0)), budget: IndexBudget}
 }
 
-// SetBudget sets how many bytes may be read from now on.
+// SetBudget sets the number of bytes that may be read from now on.
 func (f *File) SetBudget(n uint64) { f.budget = n }
 
 // readSections reads the section headers. If they are invalid, the file has no sections,
@@ -198,8 +197,8 @@ func (f *File) Read(buf []byte, off uint64) error {
 	return err
 }
 
-// EachEntry calls fn with each entry of entrySize bytes in the size bytes from offset
-// off, until fn returns false. An entry is valid until fn returns.
+// EachEntry calls fn with each entry of a table until fn returns false. The table is at
+// offset off and has size bytes. An entry is valid until fn returns.
 func (f *File) EachEntry(off, size uint64, entrySize int, fn func(entry []byte) bool) error {
 	buf := make([]byte, ChunkSize/entrySize*entrySize)
 	for size -= size % uint64(entrySize); size > 0; {
@@ -218,7 +217,8 @@ func (f *File) EachEntry(off, size uint64, entrySize int, fn func(entry []byte) 
 	return nil
 }
 
-// Contents reads a section of at most limit bytes. It returns false if it cannot.
+// Contents reads a section. It returns false if the section exceeds limit or cannot be
+// read.
 func (f *File) Contents(s Section, limit uint64) ([]byte, bool) {
 	if s.Kind == elf.SHT_NOBITS || s.Size > limit || s.Offset > f.Size || s.Size > f.Size-s.Offset {
 		return nil, false
@@ -237,8 +237,8 @@ func (f *File) Section(name string) (Section, bool) {
 	return Section{}, false
 }
 
-// Offset returns the file offset that is mapped at a link-time address, and the number of
-// bytes that follow in the same segment.
+// Offset returns the file offset of a link-time address, and the number of bytes from there
+// to the end of the segment.
 func (f *File) Offset(address uint64) (off, avail uint64, ok bool) {
 	for _, s := range f.Segments {
 		if s.Kind == elf.PT_LOAD && address >= s.Address && address-s.Address < s.Size {
@@ -253,8 +253,8 @@ func (f *File) Offset(address uint64) (off, avail uint64, ok bool) {
 	return 0, 0, false
 }
 
-// Address returns the link-time address of the code at a file offset. Two segments may
-// share a page, so an executable segment is preferred.
+// Address returns the link-time address of the code at a file offset. If several segments
+// contain the offset, it prefers an executable segment.
 func (f *File) Address(off uint64) (uint64, bool) {
 	var addr uint64
 	found := false
@@ -283,7 +283,7 @@ func (f *File) Executable(address uint64) bool {
 }
 
 // BuildIDs returns the GNU build id in hex, and Go's build id. It also searches sections,
-// because Go's linker leaves the GNU note out of PT_NOTE.
+// because Go's linker does not cover the GNU note by a PT_NOTE segment.
 func (f *File) BuildIDs() (gnu, golang string) {
 	notes := func(off, size uint64) {
 		if size > MaxNotes || off > f.Size || size > f.Size-off {
@@ -341,8 +341,9 @@ func ParseNotes(b []byte) (gnu, golang string) {
 	return gnu, golang
 }
 
-// EachRelative calls fn with every relative relocation, until fn returns false. In the file
-// of a position-independent program, the words at these relocations have no useful value.
+// EachRelative calls fn with each relative relocation until fn returns false.
+// Position-independent programs have pointers only in relocations, not in the words of the
+// file.
 func (f *File) EachRelative(fn func(at, addend uint64) bool) {
 	var relative uint32
 	switch f.Machine {
@@ -364,8 +365,7 @@ func (f *File) EachRelative(fn func(at, addend uint64) bool) {
 	})
 }
 
-// relocations returns the address and size of the relocations with addends, from the
-// dynamic section.
+// relocations returns the address and size of the relocations with addends (DT_RELA).
 func (f *File) relocations() (addr, size uint64) {
 	for _, s := range f.Segments {
 		if s.Kind != elf.PT_DYNAMIC || s.Size > maxDynamic {
@@ -390,8 +390,8 @@ func (f *File) relocations() (addr, size uint64) {
 	return addr, size
 }
 
-// CString returns the string at offset off, which must start before offset end. The string
-// is cut at end, and after limit bytes.
+// CString reads a zero-terminated string at offset off. It cuts the string at offset end,
+// and after limit bytes. off must be less than end.
 func (f *File) CString(off, end uint64, limit int) (string, error) {
 	end = min(end, f.Size)
 	if off >= end {

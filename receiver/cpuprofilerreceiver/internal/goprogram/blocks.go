@@ -5,14 +5,15 @@ package goprogram
 
 import "io"
 
-// blockReader reads in blocks and keeps the last blocks, because small reads at near
-// offsets would take a system call each.
+// blockReader caches blocks of a file. Without it, many small reads at nearby offsets would
+// each take a system call.
 type blockReader struct {
 	r      io.ReaderAt
 	blocks [64]block
 }
 
-// block holds the file's bytes at an offset. The last block is shorter than blockSize.
+// block holds the bytes of a file from an offset on. The last block of a file may be
+// shorter than blockSize.
 type block struct {
 	off   int64
 	bytes []byte

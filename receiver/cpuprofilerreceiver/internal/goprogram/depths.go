@@ -12,26 +12,26 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// Function is the code of one function, and how it uses the stack.
+// Function is the code of one function and its use of the stack.
 type Function struct {
 	// Name is empty unless the function belongs to the runtime.
 	Name string
 	// Start and End are link-time addresses.
 	Start, End uint64
-	// Depths are sorted by address. The first one is at Start.
+	// Depths is sorted by address. The first depth is at Start.
 	Depths []Depth
 }
 
 // Depth is the number of bytes by which the stack pointer is below its value at the
-// function's entry. It is valid from an address on.
+// function's entry. It is valid from the address From on.
 type Depth struct {
 	From  uint64
 	Depth int32
 }
 
-// EachFunction calls yield with the functions of a Go program, by address, until yield
-// returns false. Each call fills the same Function. A file that is not a Go program has no
-// functions.
+// EachFunction calls yield with each function of a Go program, in the order of addresses,
+// until yield returns false. All calls reuse the same Function. yield is not called for a
+// file that is not a Go program.
 func EachFunction(r io.ReaderAt, size int64, yield func(*Function) bool) error {
 	f, err := elffile.Parse(&blockReader{r: r}, size)
 	if err != nil {
@@ -58,7 +58,7 @@ func EachFunction(r io.ReaderAt, size int64, yield func(*Function) bool) error {
 	return nil
 }
 
-// stackDepths fills g from the runtime._func of function i.
+// stackDepths fills g with the data of function i.
 func (t *Table) stackDepths(i int, g *Function) error {
 	const fixed = 32
 	buf, off := t.scratch[:fixed], t.functions+uint64(t.offsets[i])
@@ -81,8 +81,9 @@ func (t *Table) stackDepths(i int, g *Function) error {
 	return nil
 }
 
-// runtimeName returns the name at an offset of the table of names, if it is a name of the
-// runtime. Programs have tens of thousands of other names.
+// runtimeName returns the name at an offset in the name table if the function belongs to
+// the runtime, else "". Reading all names would be slow, because programs have tens of
+// thousands.
 func (t *Table) runtimeName(off uint32) (string, error) {
 	at := t.names + uint64(off)
 	if at >= t.units {

@@ -10,11 +10,11 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// module holds the fields of runtime.moduledata that are used in addition to the pclntab.
+// module holds the needed fields of runtime.moduledata.
 type module struct {
 	// text is the base of the addresses of functions.
 	text uint64
-	// gofunc lists the addresses at which funcdata may start, the likeliest first.
+	// gofunc lists the addresses at which funcdata may start, the most likely first.
 	gofunc []uint64
 }
 
@@ -34,10 +34,10 @@ const (
 	maxModuleCandidate = 8
 )
 
-// findModule finds runtime.moduledata, for which a stripped program has no symbol. It
-// starts with a pointer to the pclntab, and much of the rest is checked against the header
-// of the pclntab. In position-independent programs the pointers are in the relocations
-// instead.
+// findModule finds runtime.moduledata without a symbol, because stripped programs have
+// none. It searches for a pointer to the pclntab, which is the first word, and checks other
+// words against the pclntab's header. In position-independent programs, it finds the
+// pointers in the relocations.
 func findModule(f *elffile.File, pclntab uint64, h pcHeader, first, last uint32) (module, bool) {
 	matches := func(words *[moduleWords]uint64) (module, bool) {
 		text := words[moduleText]
@@ -53,7 +53,7 @@ func findModule(f *elffile.File, pclntab uint64, h pcHeader, first, last uint32)
 			likely = moduleGofunc118
 		}
 		m.gofunc = append(m.gofunc, words[likely])
-		for i := moduleGofunc118; i < moduleWords; i++ { // a later release may have moved it
+		for i := moduleGofunc118; i < moduleWords; i++ { // a later Go release may have moved gofunc
 			if i != likely && words[i] != 0 {
 				m.gofunc = append(m.gofunc, words[i])
 			}

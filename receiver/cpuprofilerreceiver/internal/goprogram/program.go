@@ -14,13 +14,13 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// Program holds the facts about a Go program that are needed to place probes.
+// Program describes what is needed to place probes in a Go program.
 type Program struct {
 	// Version is the Go release of the build, such as go1.26.1.
 	Version string
 	Machine elf.Machine
-	// Entry is the link-time address at which the program starts. The difference to the
-	// actual start address is the load offset.
+	// Entry is the link-time address at which the program starts. The load offset is the
+	// difference between the actual start address and Entry.
 	Entry uint64
 	// Function is the function that the query names. It is nil if the program has no such
 	// function.
@@ -28,22 +28,22 @@ type Program struct {
 	// Variable is the link-time address of the variable that the query names. It is 0 if
 	// the program has no such variable or no symbol table.
 	Variable uint64
-	// Runs are the ranges of code of the functions that the query selects, by address.
-	// Adjacent ranges are joined.
+	// Runs holds the code of the functions that the query selects, sorted by address.
+	// Adjacent functions are merged.
 	Runs []Run
 }
 
-// Code is the beginning of a function.
+// Code is the start of a function.
 type Code struct {
-	// Address is the link-time address of the function, Offset is its offset in the file.
+	// Address is the link-time address of the function. Offset is the function's file
+	// offset.
 	Address, Offset uint64
-	// Code has the first bytes of the function. Length is the number of bytes in Code that
-	// belong to it.
+	// Code holds the first Length bytes of the function.
 	Code   [16]byte
 	Length int
 }
 
-// Run is the code from Start to before End.
+// Run is the range of code from Start to before End.
 type Run struct{ Start, End uint64 }
 
 // Query selects the function, variable and code that Read looks for.
@@ -52,26 +52,26 @@ type Query struct {
 	// variable in bytes.
 	Function, Variable string
 	Size               uint64
-	// Runs reports whether a function, by its name, is part of Program.Runs. It may be nil.
+	// Runs reports whether Program.Runs includes the function with a name. It may be nil.
 	Runs func(name []byte) bool
 }
 
-// ErrNotGo is returned for a file that is not a Go program.
+// ErrNotGo means that a file is not a Go program.
 var ErrNotGo = errors.New("not a Go program")
 
 const (
 	// maxProgramFunctions bounds the functions that Read looks at. The largest programs
 	// have about 300,000.
 	maxProgramFunctions = 1 << 20
-	// maxRuns bounds the ranges of code. A package is linked in one piece.
+	// maxRuns bounds Program.Runs. The linker places the functions of a package together.
 	maxRuns = 4096
-	// maxBuildInfo bounds the search for the version, which is at the start of writable
-	// memory.
+	// maxBuildInfo bounds the search for the version. The version is near the start of the
+	// writable segment.
 	maxBuildInfo = 1 << 20
 	maxGoVersion = 128
 )
 
-// Read reads the facts that a query selects from a Go program, stripped or not.
+// Read reads the parts of a Go program that a query selects. The program may be stripped.
 func Read(r io.ReaderAt, size int64, q Query) (*Program, error) {
 	f, err := elffile.Parse(&blockReader{r: r}, size)
 	if err != nil {
@@ -96,7 +96,7 @@ func Read(r io.ReaderAt, size int64, q Query) (*Program, error) {
 	return p, err
 }
 
-// find sets the fields of p for the functions that the query selects.
+// find sets p.Function and p.Runs.
 func (t *Table) find(p *Program, q Query) error {
 	name := make([]byte, 0, 256)
 	for i := range t.offsets {
@@ -133,8 +133,8 @@ func (t *Table) find(p *Program, q Query) error {
 	return nil
 }
 
-// shortName returns the first 128 bytes of the name at an offset of the table of names.
-// This is enough for the functions of the runtime. It uses the memory of name.
+// shortName returns up to 128 bytes of the name at an offset in the name table. This is
+// enough for functions of the runtime. The result shares the memory of name.
 func (t *Table) shortName(name []byte, offset uint32) ([]byte, error) {
 	const most = 128
 	off := t.names + uint64(offset)
@@ -151,7 +151,7 @@ func (t *Table) shortName(name []byte, offset uint32) ([]byte, error) {
 	return name, nil
 }
 
-// codeOf reads the beginning of a function.
+// codeOf reads the start of a function.
 func codeOf(f *elffile.File, start, end uint64) (*Code, error) {
 	off, avail, ok := f.Offset(start)
 	if !ok || !f.Executable(start) {
@@ -162,9 +162,9 @@ func codeOf(f *elffile.File, start, end uint64) (*Code, error) {
 	return c, f.Read(c.Code[:c.Length], off)
 }
 
-// version returns the Go release of the build. The linker writes a magic number, flags, and
-// the length and text of the version. Other forms are older than Go 1.18. debug/buildinfo
-// reads the same data, but without a bound.
+// version returns the Go release that the program was built with. The linker writes a magic
+// string, flags, and the version with its length. Releases before Go 1.18 used another
+// format, which is not supported. debug/buildinfo reads the same data, but without a bound.
 func version(f *elffile.File) (string, error) {
 	const (
 		magic       = "\xff Go buildinf:"
@@ -214,8 +214,8 @@ func version(f *elffile.File) (string, error) {
 	return "", ErrNotGo
 }
 
-// findVariable returns the address of the query's variable from .symtab, or 0 if the
-// variable is not there.
+// findVariable looks up the query's variable in .symtab. It returns 0 if the variable is
+// not there.
 func findVariable(f *elffile.File, q Query) (uint64, error) {
 	if q.Variable == "" {
 		return 0, nil

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package goprogram reads the runtime's tables from a Go program, stripped or not. They
-// have its functions, their lines, their code, and their use of the stack.
+// Package goprogram reads the tables of Go's runtime from a Go program. The tables describe
+// the program's functions, lines and stack use. Stripped programs have them too.
 package goprogram
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// The layouts of the pclntab, by the magic number at its start. Only the linker and
-// runtime/symtab.go of each Go release specify them.
+// The magic numbers at the start of the pclntab identify its layout. Only the linker and
+// runtime/symtab.go of each Go release specify the layouts.
 const (
 	magicGo118 = 0xfffffff0 // Go 1.18 and 1.19
 	magicGo120 = 0xfffffff1 // Go 1.20 and later
@@ -37,16 +37,18 @@ const (
 	maxInlineDepth = 256
 	maxName        = 8 << 10
 	maxFileName    = 4 << 10
-	// stringOverhead is about the size of a map entry with a string, without its bytes.
+	// stringOverhead is the approximate size of a map entry for a string, without the bytes
+	// of the string.
 	stringOverhead = 48
 )
 
 var errTooLarge = errors.New("its functions do not fit the symbol cache")
 
-// Table is the pclntab of a Go program. It has the functions with their files, lines and
-// inlined calls. Only the addresses of functions are in memory, 8 bytes each.
+// Table reads the pclntab of a Go program: its functions with their files, lines and
+// inlined calls. Only an index of 8 bytes per function, and recently used names, are in
+// memory.
 //
-// debug/gosym reads the same table, but holds all of it in memory, does not support inlined
+// debug/gosym reads the same table, but needs all of it in memory, does not support inlined
 // calls, and needs a symbol for the address of the text.
 type Table struct {
 	f *elffile.File
@@ -55,35 +57,33 @@ type Table struct {
 	version int // 118 or 120
 	quantum uint64
 
-	entries []uint32 // addresses of functions, and last the end of the last one
-	offsets []uint32 // of the functions' runtime._func, relative to functions
+	entries []uint32 // addresses of the functions, and the end of the last function
+	offsets []uint32 // offsets of the functions' runtime._func, relative to functions
 
-	// These are file offsets. The table does not extend beyond end.
+	// These are file offsets. end is the end of the pclntab.
 	names, units, files, values, functions, end uint64
-	// funcdata is the file offset of the data that describes inlining, or 0 if it was not
-	// found. dataEnd is the end of its segment.
+	// funcdata is the file offset of the funcdata, which describes inlined calls. It is 0
+	// if it was not found. dataEnd is the end of its segment.
 	funcdata, dataEnd uint64
 
-	// The names returned so far, by offset, because most addresses share them. held is
-	// their memory in bytes.
+	// functionNames and fileNames cache names by offset, because most addresses share
+	// names. held is the memory of the caches in bytes.
 	functionNames map[uint32]shownName
 	fileNames     map[uint32]string
 	held          int64
 
-	// scratch and reader are buffers for reading the file, so that they are not allocated
-	// for each address. scratch has a function's description, and reader has a table of
-	// values.
+	// scratch and reader are reused to avoid allocations. scratch is a buffer for small
+	// reads, and reader reads a table of values.
 	scratch [maxFuncSize]byte
 	reader  valueReader
 }
 
-// maxFuncSize is the maximum number of bytes that are read of runtime._func.
+// maxFuncSize is the maximum number of bytes that are read from a runtime._func.
 const maxFuncSize = 44 + 4*(maxPCData+funcdataInlTree+1)
 
 type shownName struct{ function, system string }
 
-// pcHeader is runtime.pcHeader, the start of a pclntab. It has sizes, and offsets relative
-// to itself.
+// pcHeader is runtime.pcHeader, the start of a pclntab. Its offsets are relative to itself.
 type pcHeader struct {
 	version                                     int
 	quantum                                     uint64
@@ -126,8 +126,8 @@ func parsePCHeader(b []byte, size uint64) (pcHeader, error) {
 	return h, nil
 }
 
-// NewTable finds the pclntab and indexes it in at most limit bytes. It returns nil if the
-// file has no pclntab.
+// NewTable finds the pclntab of a file and builds an index of at most limit bytes. It
+// returns nil if the file has no pclntab.
 func NewTable(f *elffile.File, goBuildID string, limit int64) (*Table, error) {
 	addr, size, h, err := findPCLNTab(f, goBuildID != "")
 	if err != nil || size == 0 {
@@ -177,14 +177,14 @@ func NewTable(f *elffile.File, goBuildID string, limit int64) (*Table, error) {
 	return t, nil
 }
 
-// readEntries reads the table of functions, which is sorted by address.
+// readEntries reads the function table, which is sorted by address.
 func (t *Table) readEntries(n int) error {
 	t.entries = make([]uint32, n+1)
 	t.offsets = make([]uint32, n)
 	buf := make([]byte, elffile.ChunkSize)
 	off, last := t.functions, uint32(0)
 	for i := 0; i <= n; {
-		// The last entry has no second half.
+		// The last entry has only an address.
 		b := buf[:min(len(buf), (n-i)*8+4)]
 		if err := t.f.Read(b, off); err != nil {
 			return fmt.Errorf("reading the pclntab: %w", err)
@@ -210,16 +210,16 @@ func (t *Table) Contains(pc uint64) bool {
 	return pc >= t.text+uint64(t.entries[0]) && pc < t.text+uint64(t.entries[len(t.entries)-1])
 }
 
-// Bytes returns the memory held, including the names.
+// Bytes returns the memory that the table uses, including cached names.
 func (t *Table) Bytes() int64 { return int64(len(t.entries)+len(t.offsets))*4 + t.held }
 
-// Names returns the memory of the names.
+// Names returns the memory of the cached names.
 func (t *Table) Names() int64 { return t.held }
 
 // FrameType returns samples.FrameGo.
 func (t *Table) FrameType() samples.FrameType { return samples.FrameGo }
 
-// funcInfo has the fields and table offsets of runtime._func that are used.
+// funcInfo holds the needed fields and table offsets of a runtime._func.
 type funcInfo struct {
 	entry uint64 // relative to text
 	size  uint64
@@ -228,8 +228,8 @@ type funcInfo struct {
 	file, line uint32
 	unit       uint32
 	startLine  int32
-	// inline is the offset of the tree of inlined calls in funcdata. inlines is the offset,
-	// in values, of the table of indexes into that tree.
+	// inline is the offset in funcdata of the function's tree of inlined calls. inlines is
+	// the offset in values of the table of indexes into this tree.
 	inline, inlines uint32
 }
 
@@ -285,8 +285,8 @@ type inlinedCall struct {
 	startLine int32
 }
 
-// inlinedCall reads one call of the tree of f. It returns false for a call outside the
-// file, or a call that was not inlined into f.
+// inlinedCall reads one call of f's tree. It returns false if the call is outside the file
+// or does not belong to f.
 func (t *Table) inlinedCall(f *funcInfo, index int32) (call inlinedCall, ok bool, err error) {
 	size := uint64(16)
 	if t.version < 120 {
@@ -334,9 +334,9 @@ func (t *Table) inliningPlausible() bool {
 	return true
 }
 
-// startsName reports whether the name of a call is at the start of a name in the table of
-// names, in which each name ends with a zero byte. Zeros that are not a call seem to have
-// the first name. So a call with the first name also needs a line.
+// startsName reports whether call.name is the offset of a name in the name table, in which
+// each name ends with a zero byte. Zeroed data looks like a call with the first name, at
+// offset 0. So a call with the first name also needs a start line.
 func (t *Table) startsName(call *inlinedCall) bool {
 	if call.name == 0 {
 		return call.startLine > 0
@@ -353,7 +353,7 @@ func (t *Table) Lines(pc uint64) ([]samples.Line, error) {
 		return nil, nil
 	}
 	rel := uint32(pc - t.text)
-	lo, hi := 0, len(t.offsets) // the last function with an entry that is not above
+	lo, hi := 0, len(t.offsets) // find the last function that does not start after rel
 	for hi-lo > 1 {
 		mid := int(uint(lo+hi) >> 1)
 		if t.entries[mid] <= rel {
@@ -427,9 +427,9 @@ func (t *Table) line(f *funcInfo, name uint32, startLine int32, at uint64) (samp
 	return out, err
 }
 
-// functionName returns the name at an offset of the table of names as the runtime prints
-// it, and the linker's name if it is different. The linker writes type arguments by their
-// shape, but the runtime prints [...].
+// functionName returns the name at an offset in the name table as the runtime prints it,
+// and the linker's name if it differs. The linker writes the shapes of type arguments, for
+// which the runtime prints [...].
 func (t *Table) functionName(off uint32) (function, system string, err error) {
 	if n, ok := t.functionNames[off]; ok {
 		return n.function, n.system, nil
@@ -451,7 +451,7 @@ func (t *Table) functionName(off uint32) (function, system string, err error) {
 	return n.function, n.system, nil
 }
 
-// fileName returns the name at an offset of the table of files.
+// fileName returns the name at an offset in the file table.
 func (t *Table) fileName(off uint32) (string, error) {
 	if name, ok := t.fileNames[off]; ok {
 		return name, nil
@@ -466,7 +466,7 @@ func (t *Table) fileName(off uint32) (string, error) {
 	return name, nil
 }
 
-// Forget frees the names.
+// Forget clears the caches of names.
 func (t *Table) Forget() {
 	clear(t.functionNames)
 	clear(t.fileNames)
@@ -474,7 +474,7 @@ func (t *Table) Forget() {
 }
 
 // value returns the value at an address from one of f's tables, like runtime.pcvalue. It
-// returns -1 if the table has no value. An error is an error of reading the file.
+// returns -1 if the table has no value there. An error means that the file cannot be read.
 func (t *Table) value(f *funcInfo, table uint32, at uint64) (int32, error) {
 	if table == 0 {
 		return -1, nil
@@ -495,9 +495,9 @@ func (t *Table) value(f *funcInfo, table uint32, at uint64) (int32, error) {
 	}
 }
 
-// valueReader reads a table of values by address, like runtime.step. The table has pairs of
-// varints. The first one is the difference of the value in zigzag, the second one is the
-// difference of the address in instructions.
+// valueReader reads a table of values by address, like runtime.step. The table is a list of
+// pairs of varints: the zigzag-encoded difference to the previous value, and the length of
+// the value's code in units of quantum.
 type valueReader struct {
 	t     *Table
 	off   uint64 // file offset of the bytes after rest
@@ -507,15 +507,15 @@ type valueReader struct {
 	buf   [256]byte
 }
 
-// valuesAt returns the table's shared reader of values, at the start of a table.
+// valuesAt returns the shared reader, positioned at the start of a table of values.
 func (t *Table) valuesAt(table uint32) *valueReader {
 	p := &t.reader
 	p.t, p.off, p.rest, p.began, p.value = t, t.values+uint64(table), nil, false, -1
 	return p
 }
 
-// next returns the next value and its number of bytes of code. It returns 0 bytes at the
-// end of the table, and if the table is corrupt.
+// next returns the next value and the size of its code in bytes. The size is 0 at the end
+// of the table, or if the table is corrupt.
 func (p *valueReader) next() (value int32, size uint64, err error) {
 	// A pair takes at most 10 bytes.
 	if end := p.t.functions; len(p.rest) < 2*binary.MaxVarintLen32 && p.off < end {
@@ -540,8 +540,8 @@ func (p *valueReader) next() (value int32, size uint64, err error) {
 	return p.value, d * p.t.quantum, nil
 }
 
-// findPCLNTab finds the pclntab by its section. In a file that is or may be a Go program,
-// it also searches for the header in memory.
+// findPCLNTab finds the pclntab by its section. If a possible Go program has no such
+// section, it searches the segments for the header.
 func findPCLNTab(f *elffile.File, isGo bool) (addr, size uint64, h pcHeader, err error) {
 	var buf [pcHeaderSize]byte
 	for _, s := range f.Sections {

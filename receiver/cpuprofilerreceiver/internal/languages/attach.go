@@ -14,8 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// find returns the process of a sample if its stacks are walked. If the process has become
-// hot, it begins to search for the interpreter.
+// find returns the process of a sample if its stacks are walked, else nil. If the process
+// has become hot, find starts a search for the interpreter.
 func (w *Walker) find(of *processes.Process) *process {
 	p := w.processes[of.PID]
 	if p == nil || p.program != of.Program() {
@@ -36,7 +36,8 @@ func (w *Walker) find(of *processes.Process) *process {
 	return p
 }
 
-// check finds out whether a process belongs to a hot unit, and has an interpreter.
+// check attaches to a process or detaches from it, depending on whether the process is hot.
+// If needed, it starts a search for the interpreter.
 func (w *Walker) check(p *process, of *processes.Process) {
 	p.checked = w.now
 	if w.hot == nil || w.now-w.checked > int64(hotInterval) {
@@ -60,7 +61,7 @@ func (w *Walker) check(p *process, of *processes.Process) {
 	}
 }
 
-// attach begins to walk the stacks of a process.
+// attach makes Walk walk the stacks of a process.
 func (w *Walker) attach(p *process, l interpreter.Layout) {
 	switch {
 	case l.Python != nil && w.cfg.Python:
@@ -81,7 +82,7 @@ func (w *Walker) attach(p *process, l interpreter.Layout) {
 
 func (p *process) attached() bool { return p.python != nil || p.java != nil }
 
-// detach ends the walking of a process.
+// detach stops walking the stacks of a process.
 func (w *Walker) detach(p *process) {
 	if p.python != nil {
 		w.attached--
@@ -89,14 +90,14 @@ func (w *Walker) detach(p *process) {
 	p.python, p.java, p.threads, p.codes, p.names, p.held = nil, nil, nil, nil, nil, 0
 }
 
-// search searches for the interpreter of a process, on another goroutine.
+// search starts a goroutine that searches for the interpreter of a process.
 func (w *Walker) search(p *process, of *processes.Process) {
 	mapped := of.Mapped()
 	if !slices.ContainsFunc(mapped, func(m *samples.Mapping) bool { return w.cfg.Driver.Knows(m.Path) }) {
 		return
 	}
 	if w.now < w.searchFrom {
-		p.retry = w.now // with the next check
+		p.retry = w.now // search at the next check
 		return
 	}
 	w.searchFrom = w.now + int64(searchInterval)

@@ -14,40 +14,41 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// java is the state of a JVM. Java frames are on the stack, and a sample has a copy of it.
-// Only the code of the frames is read from memory, some time after the sample.
+// java is the state of a JVM. Java frames are on the native stack, and the sample contains
+// a copy of the stack. Only the code of the frames is read from the memory of the process,
+// some time after the sample.
 type java struct {
 	*interpreter.HotSpot
 	blobs map[uint64]*blob
-	// named are the addresses that stand for frames, by the position in the code.
+	// named holds the addresses that stand for frames, by the position in the code.
 	named map[interpreter.Code]uint64
-	// constants are the addresses of the first bytecodes, by method.
+	// constants holds the address of the first bytecode of each method, by method.
 	constants map[uint64]uint64
 }
 
-// blobKind is the way from the frame of a blob of code to its caller.
+// blobKind tells how to find the caller of a frame in a blob of code.
 type blobKind uint8
 
 const (
-	otherBlob       blobKind = iota // by the size of its frame
-	compiledBlob                    // by the size of its frame, with the functions of a method
-	interpreterBlob                 // by the frame pointer, with a method
+	otherBlob       blobKind = iota // by the size of the frame
+	compiledBlob                    // by the size of the frame; the code of a compiled method
+	interpreterBlob                 // by the frame pointer; the code of the bytecode interpreter
 	stubBlob                        // by the frame pointer
-	framelessBlob                   // none: the return address is on top of the stack
+	framelessBlob                   // no frame; the return address is on top of the stack
 )
 
-// blob is a piece of generated code.
+// blob is a piece of generated code, in the JVM's words a CodeBlob.
 type blob struct {
 	kind    blobKind
 	name    string
 	checked int64
 	code    uint64
-	// complete is the number of bytes of code after which the frame is complete. frame is
-	// the size of the frame in bytes.
+	// complete is the offset in the code from which on the frame is complete. frame is the
+	// size of the frame in bytes.
 	complete, frame uint64
-	// compiled is the number of the compilation. deoptimize is the address that frames
-	// return to if the method was deoptimized. Such a frame has its original return address
-	// at the offset original from the stack pointer.
+	// compiled is the id of the compilation. deoptimize is the PC of frames of a
+	// deoptimized method. Such a frame stores its original PC at the offset original from
+	// the stack pointer.
 	compiled             uint32
 	deoptimize, original uint64
 }
@@ -72,7 +73,7 @@ func (w *Walker) Step(f *unwind.Frame) (name uint64, ok bool) {
 	return w.stepName, w.stepOK
 }
 
-// doStep goes to the caller of the current frame.
+// doStep sets the current frame to its caller.
 func (w *walk) doStep() {
 	w.stepName, w.stepOK = 0, false
 	f, j := w.frame, w.process.java
@@ -117,8 +118,9 @@ func (w *walk) doStep() {
 	w.stepName, w.stepOK = w.javaName(w.process, b, code), true
 }
 
-// blobAt finds the start of the blob at an address, by the segments of its heap. Each
-// segment has the distance to an earlier segment of the blob, and the first segment has 0.
+// blobAt finds the start of the blob at an address through the segment map of its heap. The
+// map has a byte per segment: the distance to an earlier segment of the blob, or 0 for the
+// first segment.
 func (w *walk) blobAt(l *interpreter.HotSpot, at uint64) (start uint64, ok bool) {
 	const free, most = 0xff, 1 << 12
 	for _, h := range l.Heaps {
@@ -155,7 +157,7 @@ func (w *walk) blob(j *java, start uint64) *blob {
 	u64 := func(at uint64) uint64 { return binary.LittleEndian.Uint64(raw[at:]) }
 	now := &blob{checked: w.now, frame: u32(j.BlobFrame) * word, complete: u32(j.BlobComplete), compiled: uint32(u32(j.CompileID))}
 	if j.Version >= 23 {
-		now.complete &= 0xffff // it has 16 bits
+		now.complete &= 0xffff // the field has 16 bits
 	}
 	if now.code, now.deoptimize = u64(j.BlobCode), u64(j.Deoptimize); j.CodeOffsets {
 		now.code, now.deoptimize = start+u32(j.BlobCode), start+u32(j.Deoptimize)
@@ -194,8 +196,8 @@ func kindOf(b *blob) blobKind {
 	return otherBlob
 }
 
-// callerBySize goes to the caller by the size of the frame. The size is 0 if the function
-// has no frame yet or any more.
+// callerBySize finds the caller by the size of the frame. The size is 0 before the function
+// has made its frame and after the function has removed it.
 func callerBySize(f *unwind.Frame, size uint64) bool {
 	if size == 0 {
 		return callerOfFrameless(f)
@@ -221,7 +223,7 @@ func callerOfFrameless(f *unwind.Frame) bool {
 	return ok
 }
 
-// callerOfStub goes to the caller by the frame pointer.
+// callerOfStub finds the caller by the frame pointer.
 func callerOfStub(f *unwind.Frame) bool {
 	fp, ok1 := f.Load(f.FP)
 	pc, ok2 := f.Load(f.FP + word)
@@ -232,9 +234,8 @@ func callerOfStub(f *unwind.Frame) bool {
 	return true
 }
 
-// callerOfInterpreted goes to the caller of an interpreted method. It reads the caller's
-// stack pointer from the frame, because the arguments of the method are on the caller's
-// stack.
+// callerOfInterpreted finds the caller of an interpreted method. It reads the caller's
+// stack pointer from the frame, because the method's arguments are on the caller's stack.
 func callerOfInterpreted(f *unwind.Frame) bool {
 	fp, ok1 := f.Load(f.FP)
 	pc, ok2 := f.Load(f.FP + word)
@@ -247,7 +248,7 @@ func callerOfInterpreted(f *unwind.Frame) bool {
 }
 
 // leafSize returns the current size of the innermost frame of a compiled method. Compiled
-// code makes its frame with
+// code creates its frame with
 //
 //	push rbp; sub rsp, size      or      sub rsp, size; mov [rsp+…], rbp
 //
@@ -255,7 +256,7 @@ func callerOfInterpreted(f *unwind.Frame) bool {
 //
 //	add rsp, size; pop rbp; cmp rsp, [r15+…]; ja …; ret
 //
-// The comparison exists since Java 17.
+// The code has the comparison since Java 17.
 func (w *walk) leafSize(f *unwind.Frame, b *blob) uint64 {
 	const pushRBP, popRBP = 0x55, 0x5d
 	if f.PC-b.code < b.complete {
@@ -275,8 +276,7 @@ func (w *walk) leafSize(f *unwind.Frame, b *blob) uint64 {
 	return b.frame
 }
 
-// returns reports whether code only returns, after an optional check whether the thread has
-// to stop.
+// returns reports whether code starts with a return, or with a safepoint poll and a return.
 func returns(code []byte) bool {
 	const ret = 0xc3
 	switch {
@@ -292,7 +292,8 @@ func returns(code []byte) bool {
 	return len(code) > 0 && code[0] == ret
 }
 
-// interpretedFrame returns the position in the code of an interpreted frame.
+// interpretedFrame returns the method of an interpreted frame and the position in its
+// bytecodes.
 func (w *walk) interpretedFrame(j *java, f *unwind.Frame) (at interpreter.Code, ok bool) {
 	method, ok := f.Load(f.FP - 3*word)
 	if !ok {
@@ -313,7 +314,7 @@ func (w *walk) interpretedFrame(j *java, f *unwind.Frame) (at interpreter.Code, 
 	return interpreter.Code{Interpreted: true, Address: method, Position: uint32(in - first)}, true
 }
 
-// firstBytecode returns the address of a method's bytecodes.
+// firstBytecode returns the address of a method's first bytecode.
 func (w *walk) firstBytecode(j *java, method uint64) (uint64, bool) {
 	if first, ok := j.constants[method]; ok {
 		return first, true
@@ -327,7 +328,7 @@ func (w *walk) firstBytecode(j *java, method uint64) (uint64, bool) {
 	return constant + j.ConstSize, true
 }
 
-// javaName returns the address that stands for a frame.
+// javaName returns the address that stands for a frame at a position in the code of b.
 func (w *walk) javaName(p *process, b *blob, at interpreter.Code) uint64 {
 	if b.kind != compiledBlob && b.kind != interpreterBlob {
 		at.Position, at.Check = 0, 0

@@ -11,7 +11,7 @@ import (
 const (
 	pageSize = 4096
 	slots    = 256 // a power of two
-	// maxReads bounds the system calls of one walk. Each takes a few microseconds.
+	// maxReads bounds the system calls of one walk. A system call takes a few microseconds.
 	maxReads = 2048
 )
 
@@ -20,8 +20,8 @@ const (
 type memory struct {
 	pid   int
 	reads int
-	// page has the number of the page in each slot. turn has the walk in which the page was
-	// read.
+	// page is the page number in each slot. turn is the number of the walk that read the
+	// page.
 	page [slots]uint64
 	turn [slots]uint64
 	walk uint64
@@ -32,16 +32,16 @@ type memory struct {
 	large []byte
 }
 
-// begin begins a walk in a process.
+// begin starts a walk in a process.
 func (m *memory) begin(pid int) {
 	m.pid, m.reads = pid, 0
 	m.walk++
 }
 
-// again forgets the page of an address.
+// again makes the next access read the page of an address again.
 func (m *memory) again(address uint64) { m.turn[address/pageSize%slots] = 0 }
 
-// load returns the page with a number, or nil if it cannot be read.
+// load returns the page with the given number, or nil if the page cannot be read.
 func (m *memory) load(number uint64) *[pageSize]byte {
 	slot := number % slots
 	if m.turn[slot] == m.walk && m.page[slot] == number {
@@ -59,8 +59,8 @@ func (m *memory) load(number uint64) *[pageSize]byte {
 	return &m.data[slot]
 }
 
-// bytes returns n bytes, which are valid until the next call. It returns nil if they cannot
-// be read.
+// bytes returns n bytes, or nil if they cannot be read. The result is valid until the next
+// call.
 func (m *memory) bytes(address uint64, n int) []byte {
 	page := m.load(address / pageSize)
 	if page == nil || n > len(m.spare) {
@@ -87,7 +87,8 @@ func (m *memory) word(address uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(b), true
 }
 
-// block reads up to n bytes at once, without the pages. They are valid until the next call.
+// block reads up to n bytes with one system call, and does not use the cached pages. The
+// result is valid until the next call.
 func (m *memory) block(address uint64, n int) []byte {
 	if m.reads >= maxReads {
 		return nil

@@ -11,15 +11,15 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// Merge puts the frames of the last walk into the native stack of its sample. Each call of
-// the interpreter's loop is a function of that stack, and the frames of the call replace
-// it. whole reports whether the native stack reaches the thread's entry. Merge reports
-// whether the new stack reaches it.
+// Merge merges the frames of the last walk into the native stack of its sample. Each call
+// of the interpreter's loop is a frame of the native stack, and the call's Python frames
+// replace it. whole reports whether the native stack reaches the thread's entry. Merge
+// reports whether the new stack reaches the thread's entry.
 //
-// The numbers of calls may differ, because the thread continued after the sample. Outer
-// frames last longer than inner ones, so calls are then matched from the outermost one. If
-// the native stack is cut off, they are matched from the innermost one, and the walk has
-// the rest.
+// The thread continued after the sample, so the walk may have more or fewer calls than the
+// native stack. Outer frames live longer than inner frames, so the calls are matched from
+// the outermost call on. If the native stack is cut off, the calls are matched from the
+// innermost call on, and the remaining frames of the walk are appended.
 func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) bool {
 	loop := w.process.python.Loop
 	calls := 0
@@ -28,12 +28,12 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 			calls++
 		}
 	}
-	shift := 0 // from the number of a native call to the number of a walked one
+	shift := 0 // the number of a walked call minus the number of its native call
 	if whole {
 		shift = len(w.ends) - calls
 	}
 	if whole && shift < 0 && w.changed {
-		// The innermost frame was freed while it was read, and so its callers were lost.
+		// The innermost frame was freed while it was read, and its callers were lost.
 		w.counts[Torn].Add(1)
 		return whole
 	}
@@ -42,9 +42,8 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 	call, replaced := 0, false
 	for i, a := range s.User {
 		if !inLoop(loop, a, i) {
-			// With a perf map, Python has a generated function for each of its own
-			// functions. The generated function calls the loop, and its own callers are not
-			// found.
+			// With -X perf, CPython calls the loop through a generated trampoline per
+			// Python function. It would show the function a second time, so it is left out.
 			if !replaced || of.Mapping(a-1) != nil {
 				w.merged = append(w.merged, a)
 			}
@@ -63,7 +62,7 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 	}
 	if !whole && calls > 0 && calls < len(w.ends) {
 		w.merged = append(w.merged, w.frames[w.ends[calls-1]:]...)
-		// The interpreter's own callers are missing, but the program's functions are
+		// The interpreter's native callers are missing, but the Python functions are
 		// complete.
 		whole = !w.cut
 	}
@@ -75,7 +74,7 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 	return whole
 }
 
-// start returns the position of the first frame of a call.
+// start returns the position in frames of the first frame of a call.
 func (w *Walker) start(call int) int {
 	if call == 0 {
 		return 0
@@ -83,8 +82,8 @@ func (w *Walker) start(call int) int {
 	return w.ends[call-1]
 }
 
-// inLoop reports whether a position of a native stack is in the interpreter's loop. All
-// addresses except the first one are return addresses.
+// inLoop reports whether an address of a native stack is in the interpreter's loop.
+// position is its index in the stack. All addresses except the first are return addresses.
 func inLoop(loop []interpreter.Range, address uint64, position int) bool {
 	if position > 0 {
 		address--

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// tries is the maximum number of times that frames are read until they are valid.
+	// tries is the maximum number of attempts to read valid frames.
 	tries = 8
-	// maxFrames bounds the frames of a stack. Backends cut deeper stacks at their leaf.
+	// maxFrames bounds the frames of a stack. Backends cut off the leaf of deeper stacks.
 	maxFrames = 1000
-	// maxLines bounds the table of lines of a function, in bytes. maxText bounds a name, in
+	// maxLines bounds the line table of a function, in bytes. maxText bounds a name, in
 	// characters.
 	maxLines = 64 << 10
 	maxText  = 1024
 )
 
-// pythonCode is a code object and its memory when it was read. Another object may be at its
-// address later.
+// pythonCode is a cached code object. identity shows whether the object at the address is
+// still the same.
 type pythonCode struct {
 	identity  [5]uint64
 	checked   int64
@@ -32,7 +32,7 @@ type pythonCode struct {
 	file      string
 	first     int64
 	lines     []byte
-	addresses map[int64]uint64 // of frames, by offset
+	addresses map[int64]uint64 // addresses that stand for frames, by bytecode offset
 }
 
 // walkPython walks the frames of a thread.
@@ -82,7 +82,7 @@ func (w *walk) walkPython(p *process, t *thread) Outcome {
 	}
 }
 
-// stateSlot returns the address of the pointer to the thread's state.
+// stateSlot returns the address of the pointer to the thread's PyThreadState.
 func (w *walk) stateSlot(l *interpreter.Python, t *thread) (uint64, bool) {
 	if l.StateTLS != 0 {
 		return t.pointer + uint64(l.StateTLS), true
@@ -91,7 +91,7 @@ func (w *walk) stateSlot(l *interpreter.Python, t *thread) (uint64, bool) {
 	if b == nil {
 		return 0, false
 	}
-	const maxKey = 32 // the thread's control block has the values of these keys
+	const maxKey = 32 // values of larger keys are not in the thread's control block
 	key := uint64(binary.LittleEndian.Uint32(b))
 	at, ok := t.pointer+uint64(l.TSD), key < maxKey
 	if l.TSDIndirect {
@@ -100,10 +100,10 @@ func (w *walk) stateSlot(l *interpreter.Python, t *thread) (uint64, bool) {
 	return at + key*l.TSDSize, ok
 }
 
-// pythonFrames appends the frames from the innermost one on. It returns false if one of
-// them is not a valid frame.
+// pythonFrames appends the frames, starting with frame, the innermost one. It returns false
+// if a frame is invalid.
 func (w *walk) pythonFrames(p *process, frame uint64) bool {
-	const onCStack = 3 // the owner of a frame that begins a call of the loop
+	const onCStack = 3 // marks a frame without a function that starts a call of the loop
 	l := p.python
 	for frame != 0 {
 		if len(w.frames) >= maxFrames || len(w.ends) >= maxFrames {
@@ -141,7 +141,7 @@ func (w *walk) pythonFrames(p *process, frame uint64) bool {
 	return true
 }
 
-// offset returns the offset in bytes of a frame's instruction in its code.
+// offset returns the offset in bytes of a frame's instruction in its code object.
 func offset(l *interpreter.Python, code, last uint64) int64 {
 	switch {
 	case l.Minor >= 11:
@@ -152,7 +152,7 @@ func offset(l *interpreter.Python, code, last uint64) int64 {
 	return int64(int32(last))
 }
 
-// pythonFrame returns the address that stands for an instruction of a function.
+// pythonFrame returns the address that stands for a frame at an instruction of a function.
 func (w *walk) pythonFrame(p *process, c *pythonCode, offset int64) uint64 {
 	if a, ok := c.addresses[offset]; ok {
 		return a
@@ -163,7 +163,8 @@ func (w *walk) pythonFrame(p *process, c *pythonCode, offset int64) uint64 {
 	return a
 }
 
-// pythonCode returns the code object at an address, or nil.
+// pythonCode returns the code object at an address, or nil if there is no valid code
+// object.
 func (w *walk) pythonCode(p *process, at uint64) *pythonCode {
 	c := p.codes[at]
 	if c != nil && w.now-c.checked < int64(checkInterval) {
@@ -204,7 +205,7 @@ func (w *walk) pythonCode(p *process, at uint64) *pythonCode {
 	return c
 }
 
-// pythonText reads a string of at most maxText characters.
+// pythonText reads up to maxText characters of a Python string.
 func (w *walk) pythonText(l *interpreter.Python, at uint64) (string, bool) {
 	const lengthAt, stateAt, compactASCII, compact = 16, 32, 3 << 5, 1 << 5
 	b := w.memory.bytes(at, 40)

@@ -3,10 +3,10 @@
 
 package languages
 
-// pythonLine returns the line of an instruction of a code object, or 0 if the instruction
-// has no line. first and table are the code object's first line and table of lines. offset
-// is in bytes from the first instruction, and negative before the first instruction ran.
-// CPython's Objects/lnotab_notes.txt and Objects/locations.md describe the tables.
+// pythonLine returns the line of an instruction, or 0 if the instruction has no line. first
+// and table are the first line and the line table of the code object. offset is the byte
+// offset of the instruction. It is negative before the first instruction ran. CPython's
+// Objects/lnotab_notes.txt and Objects/locations.md describe the tables.
 func pythonLine(minor int, table []byte, first, offset int64) int64 {
 	switch {
 	case offset < 0:
@@ -19,8 +19,8 @@ func pythonLine(minor int, table []byte, first, offset int64) int64 {
 	return lineOfLocations(table, first, offset)
 }
 
-// lineOfPairs reads the table of 3.9 and older. It has pairs of the number of bytes, and of
-// lines, to the first instruction of the next line.
+// lineOfPairs reads the line table of Python 3.9 and older. Each entry is a pair of bytes:
+// the distance to the next line's first instruction in bytes, and in lines.
 func lineOfPairs(table []byte, line, offset int64) int64 {
 	at := int64(0)
 	for ; len(table) >= 2; table = table[2:] {
@@ -32,8 +32,9 @@ func lineOfPairs(table []byte, line, offset int64) int64 {
 	return line
 }
 
-// lineOfRanges reads the table of 3.10. It has pairs of the number of bytes of a range, and
-// its distance in lines from the previous range. A range with noLine has no line.
+// lineOfRanges reads the line table of Python 3.10. Each entry is a pair of bytes: the
+// length of a range in bytes, and its distance from the previous range in lines. A range
+// with the distance noLine has no line.
 func lineOfRanges(table []byte, line, offset int64) int64 {
 	const noLine = -128
 	limit := int64(0)
@@ -53,8 +54,8 @@ func lineOfRanges(table []byte, line, offset int64) int64 {
 	return 0
 }
 
-// lineOfLocations reads the table of 3.11 and newer. Each entry begins with a byte that has
-// the top bit set, a kind, and the number of code units minus one.
+// lineOfLocations reads the line table of Python 3.11 and newer. The first byte of an entry
+// contains a top bit of 1, a kind of 4 bits, and the number of code units minus one.
 func lineOfLocations(table []byte, line, offset int64) int64 {
 	const noColumns, long, none, oneLine = 13, 14, 15, 10
 	unit, limit := offset/2, int64(0)
@@ -81,8 +82,8 @@ func lineOfLocations(table []byte, line, offset int64) int64 {
 	return 0
 }
 
-// signedVarint reads a number of 6 bits per byte, the lowest bits first. Bit 6 of a byte is
-// set if more bytes follow. The lowest bit of the number is its sign.
+// signedVarint decodes a number with 6 bits per byte, the lowest bits first. Bit 6 of a
+// byte is set if more bytes follow. The lowest bit of the number is the sign.
 func signedVarint(b []byte) int64 {
 	n := uint64(0)
 	for i, c := range b[:min(len(b), 6)] {

@@ -12,21 +12,20 @@ import (
 )
 
 const (
-	// maxStack bounds the distance from the stack pointer to the thread's control block.
-	// maxSearched bounds the memory that is searched for the control block of a process's
-	// first thread.
+	// maxStack bounds the search from the stack pointer to the thread's control block.
+	// maxSearched bounds the search for the control block of a process's first thread.
 	maxStack    = 64 << 20
 	maxSearched = 16 << 20
 	searched    = 64 << 10
-	// blockAlign is the least alignment of a control block.
+	// blockAlign is the minimum alignment of a control block.
 	blockAlign = 16
 )
 
-// findThread finds the thread pointer of the current thread, which samples do not have.
-// With glibc on amd64 it is the address of the thread's control block. The first and the
-// third word of the block are its own address, and at an offset it has the thread's id. The
-// block is at the top of the thread's stack. The first thread has its control block in a
-// small mapping near the loader instead.
+// findThread finds the thread pointer of the current thread, because samples do not contain
+// it. With glibc on amd64, the thread pointer is the address of the thread's control block.
+// The first and the third word of the control block are its own address. The thread's id is
+// at the given offset. The block is at the top of the thread's stack. Only the first
+// thread's block is in a small mapping near the loader instead.
 func (w *walk) findThread(offset uint64) *thread {
 	p := w.process
 	t := &thread{id: uint32(w.tid), checked: w.now}
@@ -49,7 +48,7 @@ func (w *walk) findThread(offset uint64) *thread {
 			if len(b) < n {
 				break
 			}
-			at += uint64(n) - blockAlign*2 // a block may lie across
+			at += uint64(n) - blockAlign*2 // a block may cross the boundary
 		}
 		return t
 	}
@@ -82,15 +81,15 @@ func (w *walk) searchBlock(t *thread, b []byte, at, offset uint64) {
 	}
 }
 
-// isThread reports whether a thread's pointer is the address of its control block.
+// isThread reports whether t.pointer is the address of the thread's control block.
 func (w *walk) isThread(t *thread, offset uint64) bool {
 	self, ok := w.memory.word(t.pointer)
 	b := w.memory.bytes(t.pointer+offset, 4)
 	return ok && self == t.pointer && b != nil && binary.LittleEndian.Uint32(b) == t.id
 }
 
-// anonymous parses a line of a maps file. It reports whether the line is private, readable
-// and writable memory without a file.
+// anonymous parses a line of a maps file. ok reports whether the mapping is anonymous,
+// private, readable and writable.
 func anonymous(line []byte) (start, limit uint64, ok bool) {
 	f := bytes.Fields(line)
 	if len(f) != 5 || !bytes.HasPrefix(f[1], []byte("rw-p")) {

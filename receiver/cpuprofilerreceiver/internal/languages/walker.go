@@ -3,14 +3,13 @@
 
 // Package languages finds the functions of interpreted programs in samples of hot units.
 //
-// An interpreter keeps the frames of its functions in its own structures. They are read
-// from the memory of the process right after the sample, while the thread continues. If a
-// driver (package interpreter) knows the layout of these structures, a Walker walks the
-// frames of a sampled thread. It replaces the interpreter's loop in the native stack by
-// these frames.
+// An interpreter keeps the frames of its functions in its own data structures. A driver
+// (package interpreter) knows the layout of these structures. A Walker reads the frames of
+// a sampled thread from the memory of the process, right after the sample and while the
+// thread continues. In the native stack, these frames replace the interpreter's loop.
 //
-// The memory of a process is untrusted. Each walk has a bound for its reads, names and
-// frames. A process is no longer walked if its memory does not answer.
+// The memory of a process is untrusted, so the reads, names and frames of each walk are
+// bounded. If a read of a process's memory hangs, the process is not walked again.
 package languages
 
 import (
@@ -33,7 +32,7 @@ import (
 // Config configures a Walker.
 type Config struct {
 	Enabled
-	// Root is the directory where the host's root is mounted.
+	// Root is the directory where the host's root directory is mounted.
 	Root   string
 	Driver interpreter.Driver
 	// Hot returns a function that reports whether a process belongs to a hot or warm unit
@@ -42,14 +41,14 @@ type Config struct {
 	// Open opens the file of a mapping.
 	Open   func(*samples.Mapping) (*os.File, error)
 	Runner *deadline.Runner
-	// Meter measures the CPU time of finding interpreters, which is charged to Budget.
+	// Meter measures the CPU time of finding interpreters. The time is charged to Budget.
 	Budget *cputime.Budget
 	Meter  *cputime.Meter
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
-	// Read reads the memory of a process and returns the number of bytes read. If it is
-	// nil, the kernel reads the memory.
+	// Read reads the memory of a process and returns the number of bytes read. nil means
+	// process_vm_readv.
 	Read func(pid int, address uint64, b []byte) int
 }
 
@@ -59,7 +58,7 @@ type Enabled struct {
 	Python bool `mapstructure:"python"`
 	Java   bool `mapstructure:"java"`
 
-	// prevents unkeyed literal initialization
+	// forces keyed literals
 	_ struct{}
 }
 
@@ -71,14 +70,14 @@ func (e Enabled) Driver() interpreter.Driver {
 	return interpreter.Registered()
 }
 
-// Outcome is the outcome of one walk.
+// Outcome is the result of one walk.
 type Outcome int
 
 // The outcomes. All except Walked leave the native stack unchanged.
 const (
-	// Walked means that the frames are in the stack.
+	// Walked means that the frames were added to the stack.
 	Walked Outcome = iota
-	// Late means that the sample was read too late.
+	// Late means that the sample was too old when it was read.
 	Late
 	// Torn means that the thread continued while its frames were read.
 	Torn
@@ -96,38 +95,38 @@ const (
 	// maxDelay is the maximum age of a sample for walking its thread. The frames may have
 	// changed in an older sample.
 	maxDelay = 10 * time.Millisecond
-	// hotInterval is the interval at which the hot units are updated.
+	// hotInterval is the interval at which Config.Hot is called.
 	hotInterval = 250 * time.Millisecond
-	// checkInterval is the interval at which code that was read is checked for changes.
+	// checkInterval is the interval at which cached code objects are checked for changes.
 	checkInterval = time.Second
 	// retryInterval is the time after which a failed read or search is tried again.
 	retryInterval = 10 * time.Second
-	// searchInterval is the minimum time between two searches for interpreters, which take
-	// some milliseconds of CPU time each.
+	// searchInterval is the minimum time between two searches for interpreters. A search
+	// takes some milliseconds of CPU time.
 	searchInterval = 100 * time.Millisecond
-	// searchWait is the interval at which a running search is checked for its end.
+	// searchWait is the interval at which the result of a running search is polled.
 	searchWait = 20 * time.Millisecond
-	// idleTime is the time after its last sample in which a process is remembered.
+	// idleTime is the time without samples after which a process is forgotten.
 	idleTime = time.Minute
 	// attachLimit bounds each wait for a file or for memory while an interpreter is found.
 	attachLimit = time.Second
-	// synthetic is the lowest address that stands for an interpreted frame. Kernel
-	// addresses are in another part of a stack.
+	// synthetic is the lowest address that stands for an interpreted frame. It cannot be
+	// confused with kernel addresses, because they are in another part of a stack.
 	synthetic = 1 << 63
 	// maxHeld bounds the memory for code objects and names of a process, in bytes. At the
-	// bound they are forgotten.
+	// bound, they are forgotten.
 	maxHeld = 8 << 20
-	// maxThreads bounds the threads of a process that are remembered.
+	// maxThreads bounds the known threads of a process.
 	maxThreads = 4096
 	codeBytes  = 256
 	nameBytes  = 320
 )
 
-// Walker walks the stacks of interpreted programs. It belongs to one reading goroutine.
+// Walker walks the stacks of interpreted programs. Only the reading goroutine uses it.
 type Walker struct {
 	cfg       Config
 	processes map[int]*process
-	// hot is the result of Config.Hot at the time checked.
+	// hot is the result of the last call of Config.Hot. checked is the time of the call.
 	hot     func(*processes.Process) bool
 	checked int64
 	call    *deadline.Call
@@ -135,9 +134,9 @@ type Walker struct {
 	searchFrom int64
 	// searches is the number of searches in progress.
 	searches atomic.Int32
-	// attached is the number of processes that are walked.
+	// attached is the number of Python processes that are walked.
 	attached int
-	// walk is the last walk, or the current one if walking is set.
+	// walk is the current walk if walking is true, else the last walk.
 	*walk
 	walking bool
 	merged  []uint64
@@ -145,22 +144,22 @@ type Walker struct {
 	counts [Outcomes]atomic.Uint64
 }
 
-// walk is a walk of one thread. A goroutine that waits for memory may continue to use it,
-// and its process, after the Walker has given up both.
+// walk is a walk of one thread. A goroutine that waits for memory may still use the walk
+// and its process after the Walker has abandoned both.
 type walk struct {
 	root   string // Config.Root
 	memory *memory
-	// process is the process of the last sample, or nil if its stacks are not walked. tid
-	// and sp are the thread and its stack pointer. now is the time of the walk.
+	// process is the process of the sample, or nil if its stacks are not walked. tid and sp
+	// are the sampled thread and its stack pointer. now is the time of the walk.
 	process *process
 	tid     int
 	sp      uint64
 	now     int64
 
 	outcome Outcome
-	// frames are the addresses that stand for frames, the innermost first. ends are the
-	// positions in frames after which each call of the interpreter's loop ends. cut reports
-	// whether outer frames are missing.
+	// frames holds the addresses that stand for frames, the innermost first. ends holds the
+	// end position in frames of each call of the interpreter's loop. cut reports whether
+	// outer frames are missing.
 	frames []uint64
 	ends   []int
 	cut    bool
@@ -168,38 +167,37 @@ type walk struct {
 	changed bool
 	// outermost is the address of the outermost frame.
 	outermost uint64
-	// run is the method do, and step is the method doStep.
+	// run and step are the methods do and doStep, stored to avoid allocations.
 	run, step func()
-	// frame is the frame of generated code for doStep. stepName and stepOK are the result
-	// of doStep.
+	// frame is the argument of doStep. stepName and stepOK are its results.
 	frame    *unwind.Frame
 	stepName uint64
 	stepOK   bool
-	// counted reports whether the stack of generated code is counted.
+	// counted reports whether counts includes the current stack of generated code.
 	counted bool
 }
 
-// lastName is the last address that stands for a frame. All Walkers share it.
+// lastName makes the addresses that stand for frames unique. All Walkers share it.
 var lastName atomic.Uint64
 
-// process is a process of a hot unit.
+// process is the state of a sampled process.
 type process struct {
 	pid     int
 	program uint64
-	// mapped is the number of mappings that were searched for an interpreter.
+	// mapped is the number of the process's mappings at the last search for an interpreter.
 	mapped int
-	// checked is the time of the last look at the process, used is the time of the last
-	// sample. retry is the earliest time of the next search for an interpreter.
+	// checked is the time of the last call of check. used is the time of the last sample.
+	// retry is the earliest time of the next search for an interpreter.
 	checked, used, retry int64
-	// found receives the result of a search. It is nil without a search in progress.
+	// found receives the result of a search. It is nil if no search is running.
 	found chan interpreter.Layout
-	// python and java are nil unless the process has such an interpreter.
+	// python and java are nil if the process has no such interpreter.
 	python *interpreter.Python
 	java   *java
-	// own is the pid in the process's own pid namespace, or 0 until it is known.
+	// own is the pid in the process's own pid namespace. It is 0 until it is known.
 	own int
-	// subject is the subject of the waits of walks. stuck is set if the memory of the
-	// process did not answer.
+	// subject names the process when a walk waits for its memory. stuck reports that such a
+	// wait timed out.
 	subject deadline.Subject
 	stuck   bool
 
@@ -216,12 +214,12 @@ type thread struct {
 	// outermost is the address of the outermost frame, which seldom changes. It is 0 if
 	// unknown.
 	outermost uint64
-	// pointer is the thread pointer. It is 0 if it was not found at the time checked.
+	// pointer is the thread pointer, or 0 if not found. checked is the time of the search.
 	pointer uint64
 	checked int64
 }
 
-// NewWalker returns a Walker, or nil without a driver.
+// NewWalker returns a Walker, or nil if cfg has no driver.
 func NewWalker(cfg Config) *Walker {
 	if cfg.Driver == nil {
 		return nil
@@ -240,11 +238,11 @@ func newWalk(cfg *Config) *walk {
 	return w
 }
 
-// Begin is called by each goroutine that becomes the reading goroutine. call watches the
-// waits of that goroutine.
+// Begin is called by each goroutine that becomes the reading goroutine. The goroutine's
+// waits run within call.
 func (w *Walker) Begin(call *deadline.Call) {
 	w.call = call
-	if w.walking { // the last one waits for the memory of a process
+	if w.walking { // the previous goroutine still waits for the memory of a process
 		p := w.process
 		w.walking, w.walk = false, newWalk(&w.cfg)
 		if p.python != nil {
@@ -254,8 +252,8 @@ func (w *Walker) Begin(call *deadline.Call) {
 	}
 }
 
-// Prompt reports whether samples have to be read at once, because frames outside the stack
-// are walked.
+// Prompt reports whether samples have to be read at once. Frames that are not on the stack
+// change while the thread continues.
 func (w *Walker) Prompt() bool { return w != nil && w.attached > 0 }
 
 // Wait returns the longest time that samples may wait to be read.
@@ -269,7 +267,7 @@ func (w *Walker) Wait() time.Duration {
 	return 2 * hotInterval
 }
 
-// Count returns the number of walks with an outcome so far. It is safe for concurrent use.
+// Count returns the number of walks with an outcome. It is safe for concurrent use.
 func (w *Walker) Count(of Outcome) uint64 {
 	if w == nil {
 		return 0
@@ -291,8 +289,8 @@ func (w *Walker) NextBatch() {
 	}
 }
 
-// Walk walks the frames of the thread of a sample, for Merge. It reports whether there are
-// any frames. Generated and Merge apply to the sample of the last Walk.
+// Walk walks the frames of the sampled thread. It reports whether Merge has frames to
+// merge. Generated and Merge apply to the sample of the last Walk.
 func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 	if w == nil {
 		return false
@@ -318,8 +316,8 @@ func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 	return false
 }
 
-// Generated returns the unwinder of generated code for the sample. It returns nil if the
-// process has no known generated code.
+// Generated returns the unwinder of generated code for the sample. It is nil if the process
+// is no known JVM.
 func (w *Walker) Generated(s *perfevent.Sample) unwind.Generated {
 	if w == nil || w.process == nil || w.process.java == nil || !s.HasRegisters {
 		return nil
@@ -329,10 +327,10 @@ func (w *Walker) Generated(s *perfevent.Sample) unwind.Generated {
 	return w
 }
 
-// begin prepares reading the memory of a process.
+// begin starts reading the memory of a process.
 func (w *walk) begin(p *process) {
 	if p.held > maxHeld {
-		// Interned stacks keep their names.
+		// Interned stacks keep the locations that they refer to.
 		clear(p.codes)
 		clear(p.names)
 		if p.java != nil {
@@ -345,7 +343,7 @@ func (w *walk) begin(p *process) {
 	w.memory.begin(p.pid)
 }
 
-// do walks the frames of the thread.
+// do walks the Python frames of the thread.
 func (w *walk) do() {
 	p := w.process
 	w.begin(p)
@@ -364,7 +362,8 @@ func (w *walk) do() {
 	}
 }
 
-// name returns a new address that stands for a frame, with the functions inlined in it.
+// name returns a new address that stands for a frame. lines has the function of the frame
+// and the functions inlined into it.
 func (w *walk) name(p *process, kind samples.FrameType, lines ...samples.Line) uint64 {
 	p.held += int64(len(lines)) * nameBytes
 	at := synthetic | lastName.Add(1)

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mappedfile opens files of other processes, mainly the files of their mappings,
-// and identifies them. It identifies files by data of the kernel. The content of a file,
-// such as a build id, can be forged.
+// and identifies them. An ID consists of data from the kernel, because the content of a
+// file, such as a build id, can be forged.
 package mappedfile
 
 import (
@@ -14,28 +14,28 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 )
 
-// ErrNoRoot is returned if the root of a process cannot be opened. The process has ended,
-// or has another root now.
+// ErrNoRoot means that the root directory of a process cannot be opened. The process may
+// have ended or have changed its root directory.
 var ErrNoRoot = errors.New("its root directory cannot be opened")
 
-// ID identifies a file and its content. No process can give a file the ID of another file,
+// ID identifies a file and its content. No process can forge the ID of another file,
 // because the kernel sets the time of the last change.
 type ID struct {
-	// Layer is the name that overlayfs gives the file in its lowest layer. It is the same
-	// in all containers of an image, although their device numbers differ. A copy in a
-	// container's own layer keeps the name, but has another time of the last change.
+	// Layer is the file handle that overlayfs derives from the file in the lowest layer. It
+	// is the same in all containers of an image, although their device numbers differ. A
+	// copy in a container's own layer keeps the file handle, but has another time of the
+	// last change.
 	Layer         string
-	Device, Inode uint64 // 0 with Layer
+	Device, Inode uint64 // both are 0 if Layer is set
 	// Size is in bytes. The times are in nanoseconds.
 	Size, Modified, Changed int64
 }
 
-// Key returns the key of waits for reads of the file, which is its file system.
+// Key returns the deadline key for reads of the file. It identifies the file system.
 func (id ID) Key() deadline.Key { return deadline.Key{Device: id.Device} }
 
-// File identifies a file before it is opened, by the kernel's record of a mapping. It also
-// has the root in which the file was mapped. The file's path and its debug file are below
-// that root.
+// File identifies the file of a mapping before it is opened. It includes the root directory
+// of the process, because the file's path and debug file are below that root.
 type File struct {
 	major, minor uint32
 	inode, root  uint64
@@ -46,27 +46,27 @@ func FileOf(m *samples.Mapping) File {
 	return File{m.DeviceMajor, m.DeviceMinor, m.Inode, m.Root}
 }
 
-// Opening returns the key of waits for opening the file of a mapping. It has the file
-// system, and the process's root for the path.
+// Opening returns the deadline key for opening the file of a mapping. It identifies the
+// file's file system, and the process's root, because the path may cross others.
 func Opening(m *samples.Mapping) deadline.Key {
 	return deadline.Key{Root: m.Root, Device: device(m.DeviceMajor, m.DeviceMinor)}
 }
 
-// Reading returns the key of waits for reading the file of a mapping.
+// Reading returns the deadline key for reading the file of a mapping.
 func Reading(m *samples.Mapping) deadline.Key {
 	return deadline.Key{Device: device(m.DeviceMajor, m.DeviceMinor)}
 }
 
 func device(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }
 
-// Reader reads an open file in the waits of a call.
+// Reader reads an open file. Each read is a wait of a deadline.Call.
 type Reader struct {
 	file    *os.File
 	subject deadline.Subject
 	call    *deadline.Call
 }
 
-// NewReader returns a reader of an open file. name is for the log.
+// NewReader returns a Reader of an open file. name is the file's name in the log.
 func NewReader(f *os.File, key deadline.Key, name string) *Reader {
 	return &Reader{file: f, subject: deadline.Subject{Key: key, Name: name}}
 }
@@ -77,11 +77,11 @@ func (r *Reader) Key() deadline.Key { return r.subject.Key }
 // Name is documented at Key.
 func (r *Reader) Name() string { return r.subject.Name }
 
-// Use sets the call of the following reads.
+// Use sets the call that the next reads wait in.
 func (r *Reader) Use(c *deadline.Call) { r.call = c }
 
-// Stuck reports whether a read was given up and has not ended. Do not read until it has
-// ended.
+// Stuck reports whether a read timed out and is still running. Until it has ended, do not
+// read again.
 func (r *Reader) Stuck() bool { return r.subject.Stuck() }
 
 // ReadAt implements io.ReaderAt.
@@ -104,8 +104,8 @@ func (r *Reader) Size() (size int64, err error) {
 // Close closes the file.
 func (r *Reader) Close() error { return r.CloseIn(r.call) }
 
-// CloseIn closes the file in a wait of a call, because some file systems contact their
-// server on closing. The file may be in use.
+// CloseIn closes the file as a wait of c, because some file systems contact their server on
+// close. The file may be in use.
 func (r *Reader) CloseIn(c *deadline.Call) (err error) {
 	c.Wait(&r.subject, func() { err = r.file.Close() })
 	return err

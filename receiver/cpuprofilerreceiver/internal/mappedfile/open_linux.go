@@ -18,15 +18,15 @@ import (
 
 const deletedSuffix = " (deleted)"
 
-// Open opens the file of a mapping. It never follows the path outside the process's own
-// root, which must be the root of the mapping.
+// Open opens the file of a mapping. It resolves the path only within the process's root
+// directory, which must still be the root of the mapping.
 //
 // Open checks the file before it opens it for reading, because opening a device or a FIFO
-// has effects. The file must have the mapping's inode number. Otherwise the process, or the
-// file at the path, is another one. Device numbers are not compared, because on overlayfs
-// and btrfs stat and the kernel's record of the mapping have different ones.
+// has side effects. The inode number must be equal to the mapping's. Otherwise the pid or
+// the path was reused. Device numbers are not compared, because on overlayfs and btrfs,
+// stat returns another device number than the mapping has.
 //
-// Open is one wait of a call.
+// All of this is one wait of c.
 func Open(c *deadline.Call, root string, m *samples.Mapping) (f *os.File, id ID, err error) {
 	c.Wait(nil, func() { f, id, err = open(root, m) })
 	return f, id, err
@@ -39,7 +39,7 @@ func open(root string, m *samples.Mapping) (*os.File, ID, error) {
 	})
 	if err == nil {
 		if id.Layer == "" {
-			// Before Linux 6.8 the device is the device of a layer of overlayfs.
+			// Before Linux 6.8, stat may return the device of an overlayfs layer.
 			id.Device = device(m.DeviceMajor, m.DeviceMinor)
 		}
 		return f, id, nil
@@ -54,7 +54,7 @@ func open(root string, m *samples.Mapping) (*os.File, ID, error) {
 	return f, id, nil
 }
 
-// openVerified is OpenChecked for a file with the mapping's inode.
+// openVerified is OpenChecked with a check of the mapping's inode number.
 func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, ID, error) {
 	return OpenChecked(m.Path, open, func(st *unix.Stat_t) error {
 		if m.Inode != 0 && st.Ino != m.Inode {
@@ -64,7 +64,7 @@ func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, ID, e
 	})
 }
 
-// OpenChecked opens a file for reading if it is a regular file and passes the check. open
+// OpenChecked opens a file for reading if it is a regular file and check returns nil. open
 // returns an O_PATH descriptor of the file. name is the file's name in errors.
 func OpenChecked(name string, open func() (int, error), check func(*unix.Stat_t) error) (*os.File, ID, error) {
 	fd, err := open()
@@ -91,8 +91,8 @@ func OpenChecked(name string, open func() (int, error), check func(*unix.Stat_t)
 
 var errNotRegular = errors.New("it is not a regular file")
 
-// IsNone reports whether an error of OpenRegular shows that there is no regular file at the
-// path in the process's root. Other errors do not show whether there is one.
+// IsNone reports whether an error of OpenRegular means that the path has no regular file.
+// After other errors, the file may exist.
 func IsNone(err error) bool {
 	if errors.Is(err, ErrNoRoot) {
 		return false
@@ -105,8 +105,8 @@ func IsNone(err error) bool {
 	return false
 }
 
-// OpenRegular opens a regular file by its path in a process's root, if want still
-// identifies that root ([procfs.FS.Root]). It is one wait of a call.
+// OpenRegular opens a regular file by its path in a process's root directory. want must
+// still identify this directory ([procfs.FS.Root]). OpenRegular is one wait of c.
 func OpenRegular(c *deadline.Call, root string, pid int, want uint64, path string) (f *os.File, id ID, err error) {
 	c.Wait(nil, func() { f, id, err = openRegular(root, pid, want, path) })
 	return f, id, err
@@ -122,15 +122,15 @@ func openRegular(root string, pid int, want uint64, path string) (*os.File, ID, 
 	return f, id, nil
 }
 
-// OpenInRoot returns an O_PATH descriptor of a path. The root of the process is also the
-// root of symbolic links in the path. It does not follow a symbolic link at the end of the
-// path.
+// OpenInRoot returns an O_PATH descriptor of a path in the root directory of a process.
+// Symbolic links in the path are resolved within this directory. A symbolic link at the end
+// of the path is not followed.
 func OpenInRoot(root string, pid int, path string) (int, error) {
 	return openInRoot(procfs.At(root), pid, 0, path, unix.O_NOFOLLOW)
 }
 
-// Program returns the ID of the file that a process runs, without opening it. The ID has no
-// Layer.
+// Program returns the ID of the executable of a process, without opening the file. The ID
+// has no Layer.
 func Program(root string, pid int) (ID, error) {
 	path := procfs.At(root).File(pid, "exe")
 	var st unix.Stat_t
@@ -140,8 +140,8 @@ func Program(root string, pid int) (ID, error) {
 	return idOf(&st), nil
 }
 
-// OpenProgram opens the file that a process runs, if its ID is still id. It checks the file
-// before it opens it for reading.
+// OpenProgram opens the executable of a process if its ID is still id. It checks the ID
+// before it opens the file for reading.
 func OpenProgram(root string, pid int, id ID) (*os.File, error) {
 	path := procfs.At(root).File(pid, "exe")
 	name, err := os.Readlink(path)
@@ -163,14 +163,14 @@ func OpenProgram(root string, pid int, id ID) (*os.File, error) {
 }
 
 func openBelow(proc procfs.FS, pid int, want uint64, path string) (int, error) {
-	if want == 0 { // the file at the path may belong to another root
+	if want == 0 { // the path may lead to another file in the current root
 		return -1, fmt.Errorf("%w: it is not known which root directory the process had", ErrNoRoot)
 	}
 	return openInRoot(proc, pid, want, path, 0)
 }
 
-// openInRoot returns an O_PATH descriptor of a path in the root of a process. If want is
-// not 0, it must identify this root.
+// openInRoot returns an O_PATH descriptor of a path in the root directory of a process. If
+// want is not 0, it must identify this directory.
 func openInRoot(proc procfs.FS, pid int, want uint64, path string, flags uint64) (int, error) {
 	dir, err := proc.OpenRoot(pid, want)
 	if err != nil {
@@ -187,7 +187,7 @@ func openInRoot(proc procfs.FS, pid int, want uint64, path string, flags uint64)
 func identify(fd int, st *unix.Stat_t) ID {
 	const (
 		handleFID   = 0x200 // AT_HANDLE_FID, since Linux 6.5
-		overlayFile = 0xf8  // OVL_FILEID_V1: the handle has the file system's UUID
+		overlayFile = 0xf8  // OVL_FILEID_V1: the handle contains the UUID of the layer's file system
 	)
 	id := idOf(st)
 	if unix.Major(st.Dev) != 0 {

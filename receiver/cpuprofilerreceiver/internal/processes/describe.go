@@ -12,9 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Describe returns the resource of samples of the process that has a pid now, and its
-// identity. Of cfg it uses Root, Tree, HostName and HostID. It has no cache, so it is meant
-// for few processes.
+// Describe returns the resource and the identity of the process that has a pid now. It uses
+// only Root, Tree, HostName and HostID of cfg. It has no cache, so it is meant for a few
+// processes.
 func Describe(cfg Config, pid int) (*samples.Resource, Identity, error) {
 	cfg.Limits.Processes = 1
 	t := NewTable(cfg)

@@ -14,7 +14,7 @@ import (
 // maxValue bounds values that come from processes, in bytes.
 const maxValue = 1024
 
-// environment is the service in a process's environment variables.
+// environment is the description of a service in the environment variables of a process.
 type environment struct {
 	serviceName, serviceNamespace, serviceVersion, serviceInstance, deployment string
 }
@@ -29,9 +29,9 @@ func parseEnviron(b []byte) environment {
 	return env
 }
 
-// parseResourceAttributes reads the value of OTEL_RESOURCE_ATTRIBUTES like OpenTelemetry's
-// SDKs. So a service has the same name in profiles and in its traces. It skips a pair
-// without "=", and does not decode a value with invalid percent-encoding.
+// parseResourceAttributes parses the value of OTEL_RESOURCE_ATTRIBUTES like OpenTelemetry's
+// SDKs, so that a service has the same name in profiles and traces. It skips a pair without
+// "=". It keeps a value with invalid percent-encoding unchanged.
 func parseResourceAttributes(s string) environment {
 	var env environment
 	for pair := range strings.SplitSeq(s, ",") {

@@ -13,7 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Finder looks for wanted processes. It belongs to one goroutine.
+// Finder searches for wanted processes. It is not safe for concurrent use.
 type Finder struct {
 	fs          *procReader
 	memberships *membershipCache
@@ -22,16 +22,16 @@ type Finder struct {
 	ownUser int
 }
 
-// Match is a process that was found.
+// Match is a wanted process.
 type Match struct {
 	procfs.Process
 	// Threads is the number of threads of the process.
 	Threads int
 }
 
-// NewFinder returns a finder. Of cfg it uses Root, Tree and Wanted. With ownUser, it finds
-// only processes with this process's user as real, effective and saved user. It may sample
-// these without a right.
+// NewFinder returns a Finder. It uses only Root, Tree and Wanted of cfg. With ownUser, it
+// finds only processes whose real, effective and saved user is the collector's. The
+// collector may sample these processes without capabilities.
 func NewFinder(cfg Config, ownUser bool) *Finder {
 	f := &Finder{fs: newProcReader(cfg), memberships: newMembershipCache(cfg.Tree, maxMembershipBytes), matcher: cfg.Wanted, ownUser: -1}
 	if f.matcher == nil {
@@ -44,8 +44,8 @@ func NewFinder(cfg Config, ownUser bool) *Finder {
 }
 
 // Find returns the wanted processes that exist now, sorted by pid, and the targets without
-// a process. It never returns kernel threads, because events cannot be attached to a single
-// one.
+// a process. It never returns kernel threads, because perf events cannot be attached to a
+// single kernel thread.
 func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err error) {
 	targets := f.matcher.targets
 	pids, onlyPIDs := f.namedPIDs()
@@ -62,7 +62,7 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 		}
 		s, err := f.fs.stat(pid)
 		if err != nil || s.Kernel {
-			continue // ended meanwhile
+			continue // the process has ended or is a kernel thread
 		}
 		facts := f.facts(pid)
 		wanted := len(targets) == 0 && pid != f.matcher.own
@@ -85,8 +85,8 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 	return found, missing, nil
 }
 
-// namedPIDs returns the pids that targets name. only reports whether all targets are pids,
-// so that the other processes need not be searched.
+// namedPIDs returns the pids in the targets. only reports whether all targets are pids, and
+// no other processes have to be searched.
 func (f *Finder) namedPIDs() (pids []int, only bool) {
 	for i := range f.matcher.targets {
 		pid := f.matcher.targets[i].PID
@@ -98,7 +98,7 @@ func (f *Finder) namedPIDs() (pids []int, only bool) {
 	return pids, len(pids) > 0
 }
 
-// facts reads the properties that targets match. Unreadable properties are left out.
+// facts reads the properties that targets match. It ignores properties that cannot be read.
 func (f *Finder) facts(pid int) (found facts) {
 	for i := range f.matcher.targets {
 		t := &f.matcher.targets[i]

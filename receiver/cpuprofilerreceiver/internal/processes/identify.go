@@ -14,17 +14,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Identity is a process and the group that it is in now. It is comparable.
+// Identity is a process and its current group. It is comparable.
 type Identity struct {
 	procfs.Process
-	// Started is Start as a time. It is zero if the boot time of the host is unknown.
+	// Started is the start time of the process. It is zero if the boot time of the host is
+	// unknown.
 	Started time.Time
-	// Cgroup, ContainerID and PodUID belong to the process's group. They are empty if the
-	// process has none or they cannot be read.
+	// Cgroup, ContainerID and PodUID identify the process's group. A value is empty if the
+	// process has none or if the value cannot be read.
 	Cgroup, ContainerID, PodUID string
 }
 
-// ErrEnded is returned for a pid without a process.
+// ErrEnded means that no process has the pid.
 var ErrEnded = errors.New("the process has ended")
 
 // Identifier identifies processes by their pid. It is safe for concurrent use.

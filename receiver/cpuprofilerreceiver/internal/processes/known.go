@@ -3,7 +3,8 @@
 
 package processes
 
-// Known is Lookup for a record without the cgroup. A known process stays in its cgroup.
+// Known is like Lookup, but for a record without a cgroup. A known process keeps its
+// cgroup.
 func (t *Table) Known(pid int) *Process {
 	if p := t.last; p != nil && p.PID == pid && p.Resource != nil {
 		return p

@@ -10,8 +10,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Upper bounds in bytes of a process with its resource, of a mapping without its path, of a
-// thread's name, and of an entry of a map of strings.
+// Upper bounds in bytes for a process with its resource, a mapping without its path, a
+// thread's name, and an entry in a map of strings.
 const (
 	processBytes = 1536
 	mappingBytes = 192
@@ -29,8 +29,8 @@ func (f *facts) bytes() int {
 	return n
 }
 
-// weigh counts the memory of a process, without its mappings and stacks. It is called
-// when its facts may have changed.
+// weigh updates the counted memory of a process, without its mappings and stacks. It is
+// called when the facts of the process may have changed.
 func (t *Table) weigh(p *Process) {
 	n := processBytes + p.facts.bytes()
 	t.stats.Bytes += n - p.bytes
@@ -55,7 +55,8 @@ func (t *Table) held() int {
 	return t.stats.Bytes + t.stats.ThreadNames*threadBytes + t.nameBytes + t.memberships.bytes
 }
 
-// size returns the memory of a process, with its share of a shared space.
+// size returns the memory of a process. The users of a shared space share its memory
+// equally.
 func (p *Process) size() int {
 	n := p.bytes + len(p.threads)*threadBytes
 	if p.space != nil {
@@ -64,8 +65,8 @@ func (p *Process) size() int {
 	return n
 }
 
-// makeRoom forgets processes other than keep while more memory than Limits.Bytes is held.
-// It frees an eighth more than needed, so that it does not run for each process.
+// makeRoom forgets processes other than keep if the memory exceeds Limits.Bytes. It frees
+// an eighth more than needed, so that it does not run again for each new process.
 func (t *Table) makeRoom(keep *Process) {
 	if t.held() <= t.cfg.Limits.Bytes {
 		return
@@ -81,8 +82,8 @@ func (t *Table) makeRoom(keep *Process) {
 	}
 }
 
-// dropMostStacks forgets stacks of other spaces than keep until there is room for need
-// bytes and a quarter of Limits.StackBytes.
+// dropMostStacks forgets stacks of spaces other than keep until there is room for need
+// bytes plus a quarter of Limits.StackBytes.
 func (t *Table) dropMostStacks(keep *space, need int) {
 	size := func(p *Process) int {
 		if p.space == nil {
@@ -103,9 +104,10 @@ func (t *Table) dropMostStacks(keep *space, need int) {
 	}
 }
 
-// ranking returns the processes in the order in which they are forgotten. Processes without
-// samples in this batch and the last one come first, the longest idle before the others.
-// Then come the largest processes. The processes of hot units come last.
+// ranking returns the processes in the order in which they are forgotten. First come the
+// processes without samples in this batch and the previous batch, the longest idle first.
+// Then come the other processes, the largest first. The processes of hot units come last,
+// again the largest first.
 func (t *Table) ranking(size func(*Process) int) []*Process {
 	type ranked struct {
 		*Process

@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Process holds the Table's data about one process. Every record may change it, so look it
-// up for each sample.
+// Process holds the Table's data about one process. Any record may change or replace it, so
+// call Lookup for each sample.
 type Process struct {
 	PID, PPID int
 	// Name is the name of the process's main thread.
@@ -33,7 +33,7 @@ type Process struct {
 	Wanted bool
 
 	table *Table
-	facts *facts // never nil, never changed
+	facts *facts // never nil; replaced, but not changed
 	space *space // nil until the mappings are known
 	// ticks is procfs.Process.Start, or 0 if unknown.
 	ticks uint64
@@ -46,34 +46,33 @@ type Process struct {
 	// batch and losses are the Table's values at the last read of the process.
 	// membershipBatch is the batch of the last read of its cgroup.
 	batch, losses, membershipBatch uint64
-	// execed is set if a record reported the start of the program. read is set if /proc was
-	// read since then.
+	// execed reports that a record reported the start of the program. read reports that
+	// /proc was read since the start of the program.
 	execed, read bool
-	// starting is set until the kernel has copied the program's environment. Table.started
-	// has the process then, and unsettled refers to its Resources, if there are any. settle
-	// ends it when the environment is there, the process ended, was forgotten or runs
-	// another program, it took too long, or sampling ended.
+	// starting is set while the kernel has not yet copied the program's environment. The
+	// process is then in Table.started. unsettled is shared by the process's Resources that
+	// need the environment. settle resets both when the environment is known, or when it
+	// will not be read.
 	starting  bool
 	unsettled *samples.Starting
-	// listed is the program for which Table.started has the process, or 0 if the process is
-	// not there.
+	// listed is the number of the program that is in Table.started for this process, or 0.
 	listed uint64
-	// silent is set if the process's memory could not be read in time, or its mappings
-	// within the CPU time. Both are tried again in each batch.
+	// silent reports that a read of the process's memory timed out, or that no CPU time was
+	// left to read the mappings. The read is repeated in each batch.
 	silent bool
-	// rootRead is set if facts.root was read since the start of the program.
+	// rootRead reports that facts.root was read since the start of the program.
 	rootRead bool
-	// ended is set if the main thread has ended.
+	// ended reports that the main thread has ended.
 	ended   bool
 	threads map[int]string
 }
 
-// Unknown reports whether the program of the process is unknown. The process had ended
-// before it was read, and no record named its parent.
+// Unknown reports whether nothing is known about the program of the process. The process
+// ended before it was read, and no record named its parent.
 func (p *Process) Unknown() bool { return p.facts.path == "" && p.facts.raw == "" && !p.facts.kernel }
 
-// learn reads the data that records do not carry. A value that cannot be read stays as it
-// was. In a forked child it is the value of the parent.
+// learn reads the data that records do not contain. A value that cannot be read does not
+// change. A forked child then keeps the value of its parent.
 func (t *Table) learn(p *Process, s stat, err error) {
 	p.read = true
 	if err != nil {
@@ -101,7 +100,8 @@ func (t *Table) learn(p *Process, s stat, err error) {
 	t.weigh(p)
 }
 
-// readEnviron reads the environment. starting is the earlier result of stat.
+// readEnviron reads the environment of a process. starting is stat.Starting of an earlier
+// read.
 func (t *Table) readEnviron(p *Process, starting bool) {
 	b, err := t.fs.readMemory(p.PID, "environ", p.facts.raw, procfs.MaxEnviron)
 	p.silent = isLate(err)
@@ -109,10 +109,10 @@ func (t *Table) readEnviron(p *Process, starting bool) {
 	case err != nil:
 	case len(b) == 0 && starting:
 		if p.listed == p.program || t.list(p) {
-			p.starting = true // with the parent's until the kernel has copied its own
+			p.starting = true // keep the parent's until the kernel has copied the environment
 			return
 		}
-	case len(b) == 0 && !t.fs.hasArguments(p.PID, p.facts.raw): // it has ended; its parent's stays
+	case len(b) == 0 && !t.fs.hasArguments(p.PID, p.facts.raw): // the process has ended; keep the parent's environment
 	default:
 		if env, called := parseEnviron(b), t.called(p); env != p.facts.env || called != p.facts.called {
 			f := *p.facts
@@ -124,9 +124,9 @@ func (t *Table) readEnviron(p *Process, starting bool) {
 	t.settle(p)
 }
 
-// called returns the name that a program calls itself, if its file has another name.
-// Several programs may be links to one file. The kernel's name and the first argument must
-// agree, because a program can set either of them.
+// called returns the name under which a program was started, or "" if it is the name of the
+// program's file. Several programs may be links to one file. The process's name and the
+// first argument must agree, because a program can change either of them.
 func (t *Table) called(p *Process) string {
 	file := path.Base(p.facts.path)
 	if p.Name == "" || p.Name == file {
@@ -137,9 +137,9 @@ func (t *Table) called(p *Process) string {
 		return ""
 	}
 	argument, _, _ := bytes.Cut(b, []byte{0})
-	argument, _, _ = bytes.Cut(argument, []byte{' '}) // redis-server shows its address there
+	argument, _, _ = bytes.Cut(argument, []byte{' '}) // redis-server appends its address
 	if bytes.HasPrefix(argument, []byte("/proc/")) || bytes.HasPrefix(argument, []byte("/dev/")) {
-		return "" // the name of a descriptor, such as exe, by which programs begin themselves again
+		return "" // the program started itself again by a descriptor's name, such as exe
 	}
 	const kernelLimit = 15 // the kernel cuts longer names
 	name := text(argument[bytes.LastIndexByte(argument, '/')+1:], maxComm)
@@ -150,7 +150,8 @@ func (t *Table) called(p *Process) string {
 	return name
 }
 
-// list makes Settle read the data of a process's program. It returns false at the bound.
+// list makes Settle read the data of a process's program. It returns false at
+// Limits.Starts.
 func (t *Table) list(p *Process) bool {
 	if t.startsLeft == 0 {
 		t.stats.StartsLeftOut++
@@ -162,7 +163,7 @@ func (t *Table) list(p *Process) bool {
 	return true
 }
 
-// settle sets the current resource in the samples of a program that was being started.
+// settle ends the start of a program. Samples with unsettled get the current resource.
 func (t *Table) settle(p *Process) {
 	p.starting = false
 	unsettled := p.unsettled
@@ -187,7 +188,7 @@ func (t *Table) readMembership(p *Process) {
 	at, err := t.memberships.parse(b)
 	switch {
 	case errors.Is(err, cgroup.ErrOutside):
-		at.raw = string(b) // so that it is parsed once
+		at.raw = string(b) // avoids parsing it again
 	case err != nil:
 		return
 	}
@@ -227,10 +228,10 @@ func (t *Table) readMaps(p *Process, alive bool) {
 	p.enterEmptySpace()
 }
 
-// errNoTime is returned if no CPU time is left to read a process's mappings.
+// errNoTime means that no CPU time is left to read a process's mappings.
 var errNoTime = errors.New("no CPU time is left for it")
 
-// maps returns the mappings of a process as the kernel lists them.
+// maps returns the content of a process's maps file.
 func (t *Table) maps(p *Process) ([]byte, error) {
 	if !t.cfg.Budget.May(p.PID) {
 		return nil, errNoTime
@@ -238,7 +239,7 @@ func (t *Table) maps(p *Process) ([]byte, error) {
 	return t.fs.readMemory(p.PID, "maps", p.facts.raw, procfs.MaxMaps)
 }
 
-// describe makes the resource anew if some of its data has changed.
+// describe creates the resource of a process again after its data has changed.
 func (t *Table) describe(p *Process) {
 	if p.Resource != nil {
 		return

@@ -15,11 +15,11 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 )
 
-// maxComm is the maximum number of bytes that are kept of a thread's name. Names of
-// processes have at most 15 bytes, and names of kernel workers have at most 63.
+// maxComm bounds a thread's name in bytes. Longer names are cut. Linux limits names to 15
+// bytes, and names of kernel workers to 63.
 const maxComm = 256
 
-// procReader reads files of a procfs into its own memory. Each result is valid until the
+// procReader reads files of a procfs into a reused buffer. Each result is valid until the
 // next call.
 type procReader struct {
 	procfs.FS
@@ -33,8 +33,7 @@ func newProcReader(cfg Config) *procReader {
 	return &procReader{FS: procfs.At(cfg.Root), runner: cfg.Runner, budget: cfg.Budget, meter: cfg.Meter, buf: make([]byte, 4096)}
 }
 
-// read returns the first limit bytes of a file. cut reports whether the file has more
-// bytes.
+// read returns up to limit bytes of a file. cut reports whether the file has more bytes.
 func (r *procReader) read(path string, limit int) (content []byte, cut bool, err error) {
 	r.buf, err = procfs.AppendFile(r.buf, path, limit)
 	if errors.Is(err, procfs.ErrTooLarge) {
@@ -43,17 +42,17 @@ func (r *procReader) read(path string, limit int) (content []byte, cut bool, err
 	return r.buf, false, err
 }
 
-// memoryLimit bounds the time that the reader of the rings waits for the memory of a
-// process.
+// memoryLimit bounds the time that the goroutine that reads the rings waits for the memory
+// of a process.
 const memoryLimit = 100 * time.Millisecond
 
-// readMemory is read for a file with content from the memory of a process, or about it.
-// Such a read waits while the lock of that memory is held. cgroup is the process's cgroup.
-// The read runs on another goroutine, and its CPU time is charged to the process. A larger
-// file is cut.
+// readMemory is like read, but for files such as maps and environ, whose content depends on
+// the memory of a process. Such a read waits while another thread holds the lock of that
+// memory. It runs on another goroutine, and its CPU time is charged to the process. cgroup
+// is the content of the process's cgroup file.
 func (r *procReader) readMemory(pid int, name, cgroup string, limit int) (content []byte, err error) {
 	path, buf := r.File(pid, name), r.buf
-	var read struct { // not used after it was late: then it may be written to at any time
+	var read struct { // after a timeout, the late read may still write to these
 		content []byte
 		err     error
 		took    time.Duration
@@ -77,7 +76,7 @@ func (r *procReader) readMemory(pid int, name, cgroup string, limit int) (conten
 	return r.buf, read.err
 }
 
-// trim releases the memory that a large file needed.
+// trim releases the buffer if a large file made it grow.
 func (r *procReader) trim() {
 	if cap(r.buf) > 256<<10 {
 		r.buf = make([]byte, 4096)
@@ -105,15 +104,15 @@ func (r *procReader) stat(pid int) (stat, error) {
 	return out, nil
 }
 
-// hasArguments reports whether a process has a program, because every program has an
-// argument.
+// hasArguments reports whether a process still has arguments. Every running program has at
+// least one.
 func (r *procReader) hasArguments(pid int, cgroup string) bool {
 	b, _ := r.readMemory(pid, "cmdline", cgroup, 1)
 	return len(b) > 0
 }
 
 // executable returns the path of the program that a process runs, as the process sees it.
-// It is empty for a kernel thread.
+// The path of a kernel thread is empty.
 func (r *procReader) executable(pid int) (string, error) {
 	path, err := r.Executable(pid)
 	if err != nil {
@@ -131,7 +130,8 @@ func (r *procReader) threadName(pid, tid int) (string, error) {
 	return text(bytes.TrimSuffix(b, []byte{'\n'}), maxComm), nil
 }
 
-// isDenied reports whether the error is a missing right, not the end of the process.
+// isDenied reports whether a read failed for lack of permission, and not because the
+// process has ended.
 func isDenied(err error) bool { return errors.Is(err, os.ErrPermission) }
 
 // isLate reports whether a process's memory could not be read in time.

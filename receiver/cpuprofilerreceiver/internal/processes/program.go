@@ -10,12 +10,12 @@ import "github.com/hotprofile/hotprofile/internal/cgroup"
 type facts struct {
 	// path is the path of the executable as the process sees it, or empty if unknown.
 	path string
-	// called is the name that the program calls itself. It is empty if the program's file
-	// has the same name.
+	// called is the name under which the program was started. It is empty if the program's
+	// file has the same name.
 	called string
-	// kernel is set for a kernel thread.
+	// kernel reports whether the process is a kernel thread.
 	kernel bool
-	// root identifies the root directory, or is 0 if unknown.
+	// root identifies the root directory. It is 0 if unknown.
 	root uint64
 	membership
 	env environment
@@ -23,14 +23,14 @@ type facts struct {
 
 // membership is the cgroup of a process in each hierarchy.
 type membership struct {
-	// raw is /proc/PID/cgroup as it was read, to notice a move.
+	// raw is the content of /proc/PID/cgroup. It is compared to notice a move.
 	raw   string
 	paths cgroup.Paths
 	group cgroup.Group
 }
 
-// maxMemberships bounds the remembered memberships, and maxMembershipBytes bounds their
-// memory outside of a Table. At the bound all are forgotten, and have to be parsed again.
+// maxMemberships bounds the cached memberships. maxMembershipBytes bounds their memory
+// outside of a Table. At a bound, the cache is cleared.
 const (
 	maxMemberships     = 4096
 	maxMembershipBytes = 1 << 20
@@ -41,7 +41,7 @@ const (
 type membershipCache struct {
 	tree  *cgroup.Tree
 	known map[string]membership
-	// bytes is the memory of the memberships, limit is its bound.
+	// bytes is the memory of the memberships. limit is its bound.
 	bytes, limit int
 }
 
@@ -49,8 +49,8 @@ func newMembershipCache(tree *cgroup.Tree, limit int) *membershipCache {
 	return &membershipCache{tree: tree, known: make(map[string]membership), limit: limit}
 }
 
-// parse returns the membership in the content of a cgroup file. It returns the error of the
-// tree for malformed content, or for a cgroup that the tree cannot see.
+// parse returns the membership that a cgroup file describes. It returns the error of the
+// tree if the content is malformed or the tree cannot see the cgroup.
 func (c *membershipCache) parse(raw []byte) (membership, error) {
 	if m, ok := c.known[string(raw)]; ok {
 		return m, nil
@@ -60,7 +60,7 @@ func (c *membershipCache) parse(raw []byte) (membership, error) {
 		return membership{}, err
 	}
 	m := membership{raw: string(raw), paths: paths, group: c.tree.GroupOf(paths)}
-	n := 3*len(m.raw) + stringBytes + 256 // with the paths
+	n := 3*len(m.raw) + stringBytes + 256 // including the paths
 	if len(c.known) >= maxMemberships || c.bytes+n > c.limit {
 		clear(c.known)
 		c.bytes = 0

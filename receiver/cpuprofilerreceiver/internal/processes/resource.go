@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// resource returns the currently known attributes of a process.
+// resource returns a new resource with the known attributes of a process.
 func (t *Table) resource(p *Process) *samples.Resource {
 	f := p.facts
 	r := &samples.Resource{PID: p.PID}
@@ -42,9 +42,9 @@ func (t *Table) resource(p *Process) *samples.Resource {
 	return r
 }
 
-// executableName returns the name that the program calls itself, else the name of its file,
-// else the process's name in the kernel. Kernel threads have the name of their kind,
-// "kworker" instead of "kworker/3:1H-kblockd", because each value is a series in a backend.
+// executableName returns the name under which the program was started, else the name of its
+// file, else the name of the process. Kernel threads get only the name of their kind, such
+// as "kworker" for "kworker/3:1H-kblockd", because each value is a series in a backend.
 func executableName(f *facts, comm string) string {
 	if f.called != "" {
 		return f.called
@@ -64,17 +64,17 @@ func serviceName(f *facts) string {
 	if f.env.serviceName != "" || f.group.ContainerID != "" {
 		return f.env.serviceName
 	}
-	at := f.paths[cgroup.Systemd] // with v1 that is systemd's own tree
+	at := f.paths[cgroup.Systemd] // on cgroup v1, systemd has its own tree
 	if at == "" || at == "/" {
 		at = f.group.Cgroup
 	}
 	return systemdService(at)
 }
 
-// systemdService returns the name of the innermost systemd unit on a cgroup's path, without
-// its suffix, if that unit is a service. For /system.slice/checkout.service/workers it
-// returns "checkout". A process in a scope, like a login session, belongs to no service,
-// even if user@1000.service is above the scope.
+// systemdService returns the name of the innermost systemd unit in a cgroup's path if that
+// unit is a service. The name has no suffix: for /system.slice/checkout.service/workers it
+// is "checkout". A process in a scope, such as a login session, belongs to no service, even
+// if user@1000.service is above the scope.
 func systemdService(at string) string {
 	for name := range backwards(at) {
 		if service, ok := strings.CutSuffix(name, ".service"); ok {
@@ -87,7 +87,7 @@ func systemdService(at string) string {
 	return ""
 }
 
-// backwards yields the names on a path, the last first.
+// backwards yields the names in a path, the last name first.
 func backwards(at string) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		for at != "" {

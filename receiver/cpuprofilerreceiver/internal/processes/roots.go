@@ -9,22 +9,21 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// maxDepth is the default of kernel.perf_event_max_stack. A stack with as many frames may
-// have had more.
+// maxDepth is the default of kernel.perf_event_max_stack. A stack with that many frames may
+// have been cut.
 const maxDepth = 127
 
-// MarkTruncated sets Truncated by the symbols of a stack. The stack is whole if its root is
-// a function that threads begin with. A stack with an unknown root counts as truncated. The
-// exporting goroutine calls it after it has resolved the locations of all stacks, because
-// stacks share locations. A later call, with more known symbols, may change the result to
-// whole.
+// MarkTruncated sets s.Truncated from the symbols of the stack. A stack is whole if its
+// root is a function that threads begin with. A stack with an unknown root counts as
+// truncated. Call MarkTruncated after the locations of all stacks were resolved, because
+// stacks share locations. A later call with more symbols may change the result to whole.
 func MarkTruncated(s *samples.Stack) {
 	s.Truncated = !s.Whole && (len(s.Locations) >= maxDepth || len(s.Locations) == 0 ||
 		!isRoot(s.Locations[len(s.Locations)-1]))
 }
 
-// NamelessEnd returns the last location of a stack that is truncated by its symbols, if
-// this location is in a file and has no name. The location may still be a root.
+// NamelessEnd returns the last location of a truncated stack if the location is in a file
+// and has no name. Such a location may still be a root. Otherwise NamelessEnd returns nil.
 func NamelessEnd(s *samples.Stack) *samples.Location {
 	n := len(s.Locations)
 	if !s.Truncated || n == 0 || n >= maxDepth {
@@ -41,15 +40,15 @@ func isRoot(l *samples.Location) bool {
 	if len(l.Lines) == 0 {
 		return false
 	}
-	f := l.Lines[len(l.Lines)-1] // the function into which the others were inlined
+	f := l.Lines[len(l.Lines)-1] // the others were inlined into this function
 	name := f.SystemName
 	if name == "" {
 		name = f.Function
 	}
 	name, _, _ = strings.Cut(name, "@") // the version, as in clone@@GLIBC_2.2.5
 	if l.Type == samples.FrameKernel {
-		// A stack that ends in the kernel's entry code lacks its user code, so only
-		// the roots of kernel threads count.
+		// A stack that ends in the kernel's entry code lacks its user part, so only the
+		// roots of kernel threads count.
 		switch name {
 		case "ret_from_fork", "ret_from_fork_asm", "ret_from_kernel_thread", "kthread":
 			return true

@@ -14,41 +14,42 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// space has the executable mappings of a process and the stacks seen there. Forked children
+// space holds the executable mappings of a process and its interned stacks. Forked children
 // share the space of their parent until one of them maps a file.
 type space struct {
 	users     int
-	mappings  []*samples.Mapping // by Start, none overlaps another
+	mappings  []*samples.Mapping // sorted by Start, without overlaps
 	mapped    int                // the memory of mappings
 	stacks    map[uint64]*interned
 	locations map[locationKey]*samples.Location
-	// unmapped is set if a location has no mapping.
+	// unmapped reports that some location has no mapping.
 	unmapped bool
 	// bytes is the memory of stacks and locations.
 	bytes int
 }
 
-// interned is a stack and the addresses that it was made from.
+// interned is an interned stack with its addresses.
 type interned struct {
 	addresses []uint64
-	kernel    int // the number of them that are the kernel's
+	kernel    int // the number of kernel addresses, which come first
 	stack     *samples.Stack
 }
 
-// locationKey is the address of a location, and whether the location is a leaf.
+// locationKey identifies a location.
 type locationKey struct {
 	address uint64
 	leaf    bool
 }
 
-// Upper bounds in bytes for the memory of an interned stack and a location, including maps.
+// stackBytes and locationBytes are upper bounds for the memory of an interned stack and of
+// a location, including map entries.
 const (
-	stackBytes    = 160 // and 16 per frame
+	stackBytes    = 160 // plus 16 per frame
 	locationBytes = 160
 )
 
-// maxKernelLocations bounds the locations of the kernel, which all processes share. At the
-// bound they are forgotten, but stacks keep their locations.
+// maxKernelLocations bounds the kernel's locations, which all processes share. At the
+// bound, the table forgets them, but stacks keep their locations.
 const maxKernelLocations = 16384
 
 func newSpace() *space {
@@ -60,8 +61,8 @@ func (p *Process) enter(s *space) {
 	p.space = s
 }
 
-// enterEmptySpace gives a process an empty space, because it has no mappings or they cannot
-// be read.
+// enterEmptySpace gives a process without a space an empty one. The process has no
+// mappings, or they cannot be read.
 func (p *Process) enterEmptySpace() {
 	if p.space == nil {
 		p.enter(newSpace())
@@ -115,8 +116,8 @@ func (in *interned) is(kernel, user []uint64) bool {
 		slices.Equal(in.addresses[in.kernel:], user)
 }
 
-// hash is not safe against chosen collisions, and need not be. Addresses are compared too.
-// A collision only costs the process that causes it, because its stacks are interned again.
+// hash is not collision-resistant, and need not be, because the addresses are compared too.
+// A process that causes collisions only makes its own stacks be interned again.
 func hash(kernel, user []uint64) uint64 {
 	const multiplier = 0x9e3779b97f4a7c15
 	h := uint64(len(kernel))
@@ -132,7 +133,7 @@ func hash(kernel, user []uint64) uint64 {
 func (p *Process) intern(h uint64, sample *perfevent.Sample, whole bool) *samples.Stack {
 	t, s := p.table, p.space
 	depth := len(sample.Kernel) + len(sample.User)
-	need := stackBytes + depth*(16+locationBytes) // at most
+	need := stackBytes + depth*(16+locationBytes) // upper bound
 	limit := t.cfg.Limits.StackBytes
 	switch {
 	case s.bytes+need > limit/2:
@@ -153,9 +154,9 @@ func (p *Process) intern(h uint64, sample *perfevent.Sample, whole bool) *sample
 		in.stack.Locations = append(in.stack.Locations, t.kernelLocation(locationKey{a, i == 0}))
 	}
 	for i, a := range sample.User {
-		// The first address is exact, even if user code has entered the kernel. It is after
-		// the system call, still in the calling function, or at the instruction that
-		// faulted.
+		// The first address is not a return address, even if user code has entered the
+		// kernel. After a system call, it is the next instruction, in the same function.
+		// After a fault, it is the faulting instruction.
 		in.stack.Locations = append(in.stack.Locations, p.location(locationKey{a, i == 0}))
 	}
 	if _, collides := s.stacks[h]; !collides {
@@ -196,7 +197,7 @@ func (s *space) location(k locationKey) *samples.Location {
 	}
 	at := k.address
 	if !k.leaf && at > 0 {
-		at-- // a call may be a function's, and a mapping's, last instruction
+		at-- // a call may be the last instruction of its mapping
 	}
 	l := &samples.Location{Type: samples.FrameNative, Mapping: s.mapping(at), Address: k.address, Leaf: k.leaf}
 	if l.Mapping == nil {
@@ -220,13 +221,14 @@ func (s *space) mapping(address uint64) *samples.Mapping {
 
 func byStart(m *samples.Mapping, address uint64) int { return cmp.Compare(m.Start, address) }
 
-// same reports whether r is the same part of a file at the same addresses as m.
+// same reports whether m and r map the same part of the same file at the same addresses.
 func same(m *samples.Mapping, r *procfs.Mapping) bool {
 	return m.Start == r.Start && m.Limit == r.Limit && m.FileOffset == r.Offset && m.Inode == r.Inode
 }
 
-// named reports whether the mapping with a path has symbols. It is a file, or code that the
-// kernel maps into every process. Other names in brackets are names of memory.
+// named reports whether a mapping with this path can have symbols. This is true for files
+// and for code that the kernel maps into every process. Other names in brackets are kinds
+// of anonymous memory.
 func named(path []byte) bool {
 	switch string(path) {
 	case "[vdso]", "[vsyscall]":
@@ -235,8 +237,8 @@ func named(path []byte) bool {
 	return len(path) > 0 && path[0] == '/' && !bytes.HasPrefix(path, []byte("//"))
 }
 
-// mapped adds a mapping to a process's space and removes the mappings that it overlaps. A
-// mapping without a file only removes. buildID may be empty.
+// mapped adds a mapping to a process's space and removes the parts of older mappings that
+// it overlaps. A mapping without a file only removes older mappings. buildID may be empty.
 func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 	s := p.space
 	from, found := slices.BinarySearchFunc(s.mappings, r.Start, byStart)
@@ -249,7 +251,7 @@ func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 	}
 	isNamed := named(r.Path)
 	if to == from+1 && same(s.mappings[from], &r) && isNamed {
-		return // it was read from /proc before its record arrived
+		return // the mapping was read from /proc before its record arrived
 	}
 	if from == to && !isNamed {
 		return
@@ -287,14 +289,14 @@ func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 		t.setMappings(s, slices.Clone(old.mappings), old.mapped)
 		p.enter(s)
 	} else if stale {
-		t.dropStacks(s) // their locations may be in the changed mappings
+		t.dropStacks(s) // locations may refer to replaced mappings
 	}
 	bytes := s.mapped - mappingsBytes(s.mappings[from:to]) + mappingsBytes(between)
 	t.setMappings(s, slices.Replace(s.mappings, from, to, between...), bytes)
 }
 
-// part returns the part of m that another mapping does not overlap. It is a copy, because
-// locations refer to m.
+// part returns the part of m from start to limit. It returns a copy, because locations
+// refer to m.
 func part(m *samples.Mapping, start, limit uint64) *samples.Mapping {
 	return &samples.Mapping{
 		PID: m.PID, Start: start, Limit: limit, FileOffset: m.FileOffset + start - m.Start,
@@ -310,8 +312,8 @@ func (t *Table) newMapping(p *Process, r *procfs.Mapping) *samples.Mapping {
 	}
 }
 
-// root returns the root of a process. It reads the root once per program. If the process
-// ended before, it is the parent's root.
+// root returns the root directory of a process. It reads the root once per program. If the
+// process has ended, the inherited root of the parent is returned.
 func (t *Table) root(p *Process) uint64 {
 	if p.rootRead {
 		return p.facts.root
@@ -325,8 +327,8 @@ func (t *Table) root(p *Process) uint64 {
 	return p.facts.root
 }
 
-// replaceMappings sets the mappings to the content of a maps file. Unchanged mappings are
-// kept. If no mapping changed, the stacks are kept too.
+// replaceMappings sets the mappings of a process from the content of a maps file. It keeps
+// unchanged mappings. If no mapping has changed, it keeps the stacks too.
 func (t *Table) replaceMappings(p *Process, maps []byte) {
 	var old []*samples.Mapping
 	if p.space != nil {
@@ -337,7 +339,7 @@ func (t *Table) replaceMappings(p *Process, maps []byte) {
 	for line := range bytes.Lines(maps) {
 		r, ok := procfs.ParseExecutable(line)
 		if !ok || !named(r.Path) || r.Start < before {
-			continue // not executable, not a file, or not in the order of the kernel
+			continue // not executable, not a file, or not sorted as the kernel does
 		}
 		before = r.Limit
 		if len(now) >= t.cfg.Limits.Mappings || size >= t.cfg.Limits.Bytes/4 {

@@ -20,61 +20,61 @@ import (
 
 // Config is the configuration of a Table.
 type Config struct {
-	// Root is the directory in which the host's root is mounted. "" means "/".
+	// Root is the directory where the host's root is mounted. "" means "/".
 	Root string
-	// Tree has the host's cgroups. It is nil if they cannot be read.
+	// Tree is the host's cgroup tree. It is nil if cgroups cannot be read.
 	Tree *cgroup.Tree
 	// Track is called at once for each new mapping of a file, so that the file can be
 	// opened while its process is alive. It must not block. It may be nil.
 	Track func(*samples.Mapping)
-	// Runner runs reads of the memory of processes. It may be nil.
+	// Runner runs reads of processes' memory with a deadline. It may be nil.
 	Runner *deadline.Runner
-	// Budget bounds the CPU time of reading mappings. If no time is left, the mappings of a
-	// process are read in a later batch. Meter sums the CPU time of reading mappings and
-	// environments. Both may be nil.
+	// Budget bounds the CPU time of reading mappings. If the budget is used up, the
+	// mappings of a process are read in a later batch. Meter measures the CPU time of
+	// reading mappings and environments. Both may be nil.
 	Budget *cputime.Budget
 	Meter  *cputime.Meter
 	// Wanted matches the processes to sample. nil means all processes.
 	Wanted *Matcher
-	// HostName and HostID are added to every resource unless empty.
+	// HostName and HostID are added to every resource if they are not empty.
 	HostName, HostID string
-	// Hot returns a function that reports whether a process belongs to a hot unit now. It
-	// is called when memory is short. It may be nil.
+	// Hot is called when memory is short. It returns a function that reports whether a
+	// process belongs to a hot unit. Hot may be nil.
 	Hot func() func(*Process) bool
-	// Interpreted returns the location of an address in the upper half of the address
-	// space, which stands for an interpreted frame of a process. It returns nil for unknown
-	// addresses. It may be nil.
+	// Interpreted returns the location of an interpreted frame of a process, or nil if the
+	// frame is unknown. Addresses of interpreted frames are in the upper half of the
+	// address space. Interpreted may be nil.
 	Interpreted func(pid int, address uint64) *samples.Location
-	// Limits bounds memory. Zero fields have defaults.
+	// Limits bounds the Table's memory. A zero field means its default.
 	Limits Limits
-	// Now is the clock for programs that are being started. nil means time.Now.
+	// Now is the clock for Settle. nil means time.Now.
 	Now func() time.Time
 }
 
 // Limits are the bounds of a Table's memory.
 type Limits struct {
-	// Processes is the maximum number of known processes, 16384 by default. At the bound
+	// Processes is the maximum number of known processes, 16384 by default. At the bound,
 	// the least recently used process is forgotten.
 	Processes int
 	// Mappings is the maximum number of mappings of a process, 8192 by default. At the
-	// bound new mappings are left out.
+	// bound, new mappings are left out.
 	Mappings int
 	// Bytes is the maximum memory of processes, their mappings and names, 32 MiB by
-	// default. The mappings of one process may have a quarter of it. At the bound processes
-	// are forgotten. Idle processes come first, the longest idle before the others, then
-	// the largest ones, and processes of hot units last. A forgotten process is read again
-	// at its next sample.
+	// default. The mappings of one process may use a quarter of it. At the bound, processes
+	// are forgotten in the order of Table.ranking. A forgotten process is read again at its
+	// next sample.
 	Bytes int
 	// StackBytes is the maximum memory of all interned stacks, 32 MiB by default. One
-	// process may have half of it. At the bound the stacks of the process, or of others in
-	// the same order, are forgotten. They are interned again when they are seen.
+	// process may use half of it. At its bound, a process loses its stacks. At the bound of
+	// all processes, processes lose their stacks in the order of Table.ranking. A lost
+	// stack is interned again at its next sample.
 	StackBytes int
-	// ThreadNames is the maximum number of known names, 65536 by default. At the bound all
-	// are forgotten, and read again.
+	// ThreadNames is the maximum number of known thread names, 65536 by default. At the
+	// bound, all names are forgotten, and read again when they are needed.
 	ThreadNames int
-	// Starts is the maximum number of started programs that are read per batch, 5000 by
-	// default. Other programs are read when they are sampled. Until then they only have
-	// data from records and from their parent.
+	// Starts is the maximum number of programs that are read at their start per batch, 5000
+	// by default. Other programs are read at their first sample. Until then, their data
+	// comes only from records and from their parent.
 	Starts int
 }
 
@@ -87,21 +87,20 @@ func (l *Limits) setDefaults() {
 	l.Starts = cmp.Or(l.Starts, 5000)
 }
 
-// Stats holds the sizes of a Table, and its counters since it was made.
+// Stats holds the current sizes of a Table, and its counters since its creation.
 type Stats struct {
-	// Processes, Stacks, StackBytes and ThreadNames are the current sizes. Bytes is the
-	// memory of processes, mappings and names.
+	// Bytes is the memory of processes, mappings and names.
 	Processes, Stacks, StackBytes, ThreadNames, Bytes int
 
 	// Evicted counts processes forgotten at Limits.Processes and Limits.Bytes.
 	// MappingsLeftOut counts mappings left out at Limits.Mappings. StackResets counts how
 	// often stacks were forgotten at Limits.StackBytes. ThreadNameResets counts how often
-	// names reached Limits.ThreadNames. StartsLeftOut counts programs that were not read at
-	// Limits.Starts, or that took the kernel more than 10 s to start.
+	// names reached Limits.ThreadNames. StartsLeftOut counts programs that were not read
+	// because of Limits.Starts or because the kernel took more than 10 s to start them.
 	Evicted, MappingsLeftOut, StackResets, ThreadNameResets, StartsLeftOut uint64
 }
 
-// Table holds the processes of a host. It belongs to one goroutine.
+// Table holds the processes of a host. It is not safe for concurrent use.
 type Table struct {
 	cfg         Config
 	fs          *procReader
@@ -111,14 +110,14 @@ type Table struct {
 
 	processes *simplelru.LRU[int, *Process]
 	last      *Process // the result of the last Lookup
-	programs  uint64   // the number of programs so far
-	batch     uint64   // the number of the batch, from 1
+	programs  uint64   // the number of the newest program
+	batch     uint64   // the number of the current batch, starting at 1
 	losses    uint64   // the number of times that records were lost
-	doubtful  int      // processes that may have ended without a record, see verify
+	doubtful  int      // the number of processes that verify still has to check after a loss
 
-	started     []start // programs to be read about
+	started     []start // programs whose data Settle reads
 	startsLeft  int
-	ended, was  []int // processes that ended in this batch, and in the one before
+	ended, was  []int // processes that ended in this batch and in the previous batch
 	threadsGone [2][]thread
 
 	names           map[string]string // paths and names of threads, interned
@@ -127,7 +126,7 @@ type Table struct {
 	kernelLocations map[locationKey]*samples.Location
 }
 
-// start is a program that was started.
+// start is a program whose data Settle has to read.
 type start struct {
 	p       *Process
 	program uint64
@@ -135,26 +134,25 @@ type start struct {
 	since, next time.Time
 }
 
-// The kernel reports the start of a program before it copies the environment. In between it
-// reads the program from disk, or runs other programs if there are many. So Settle reads
-// the environment repeatedly, at first each millisecond, then after an eighth of the
-// elapsed time, for at most startLimit. Until startSoon, Settle asks to be called again
-// soon.
+// The kernel reports the start of a program before it copies the environment. In between,
+// the kernel may read the program from disk or run other programs. So Settle reads the
+// environment repeatedly, for at most startLimit. It starts with intervals of 1 ms, which
+// grow to an eighth of the elapsed time. Until startSoon, it asks to be called again soon.
 const (
 	startLimit = 10 * time.Second
 	startSoon  = 128 * time.Millisecond
 )
 
-// The maximum number of processes checked per batch because their end may not have been
-// reported. Each check takes about 10 µs. maxVerified applies after a loss. alwaysVerified
-// applies always, because processes that are not sampled any more have no records.
+// maxVerified bounds the processes that verify checks in a batch after records were lost.
+// alwaysVerified is the number that verify checks in every batch, because a process that is
+// not sampled any more has no records. A check takes about 10 µs.
 const (
 	maxVerified    = 1024
 	alwaysVerified = 128
 )
 
-// maxNames bounds the interned strings. They may take an eighth of Limits.Bytes, and the
-// strings of cgroups another eighth. At the bound all are forgotten.
+// maxNames bounds the interned strings. Their memory is bounded by an eighth of
+// Limits.Bytes. At either bound, all strings are forgotten.
 const maxNames = 8192
 
 // NewTable returns an empty table.
@@ -179,7 +177,7 @@ func NewTable(cfg Config) *Table {
 	}
 	lru, err := simplelru.NewLRU(cfg.Limits.Processes, t.forget)
 	if err != nil {
-		panic(fmt.Sprintf("a table of %d processes: %v", cfg.Limits.Processes, err)) // setDefaults makes it positive
+		panic(fmt.Sprintf("a table of %d processes: %v", cfg.Limits.Processes, err)) // setDefaults makes the size positive
 	}
 	t.processes = lru
 	return t
@@ -192,9 +190,9 @@ func (t *Table) Stats() Stats {
 	return s
 }
 
-// Lookup returns the process of a sample, and reads its unknown data. It returns nil only
-// for pids below 1. cgroupID is the cgroup in the sample, or 0 if the kernel does not
-// record it. If it has changed, the process has moved.
+// Lookup returns the process of a sample, and reads the missing data of the process. It
+// returns nil only for pids below 1. cgroupID is the cgroup in the sample, or 0 if the
+// kernel does not record the cgroup. A changed cgroupID means that the process has moved.
 func (t *Table) Lookup(pid int, cgroupID uint64) *Process {
 	p := t.last
 	if p == nil || p.PID != pid {
@@ -232,7 +230,7 @@ func (t *Table) read(p *Process) *Process {
 	s, err := t.fs.stat(p.PID)
 	alive := err == nil
 	if alive && p.ticks != 0 && p.ticks != s.Start {
-		// No record reported its end, and another process has the pid.
+		// No record reported the end of the process, and another process has the pid.
 		p = t.add(&Process{PID: p.PID})
 	}
 	if alive && s.Threads > 1 {
@@ -245,7 +243,7 @@ func (t *Table) read(p *Process) *Process {
 		p.Name = t.intern(s.name)
 		t.readMembership(p)
 		if p.starting {
-			t.readEnviron(p, s.Starting) // it was first seen while its program started
+			t.readEnviron(p, s.Starting) // the last read was before the kernel copied the environment
 		}
 	}
 	if p.space == nil || again {
@@ -254,7 +252,7 @@ func (t *Table) read(p *Process) *Process {
 	return p
 }
 
-// add adds a process and removes one with the same pid.
+// add adds a process and removes any process with the same pid.
 func (t *Table) add(p *Process) *Process {
 	t.processes.Remove(p.PID)
 	t.programs++
@@ -303,7 +301,7 @@ func (t *Table) Fork(pid, ppid, tid, ptid int) {
 		s, err := t.fs.stat(ppid)
 		t.learn(parent, s, err)
 	} else if parent.membershipBatch != t.batch {
-		t.readMembership(parent) // it may have moved, and its child with it
+		t.readMembership(parent) // the parent may have moved before the fork
 	}
 	name := parent.Name
 	if ptid != ppid {
@@ -315,8 +313,8 @@ func (t *Table) Fork(pid, ppid, tid, ptid int) {
 	child.shareSpace(parent)
 }
 
-// Exec records that a process now runs another program. The next records have its mappings.
-// Settle reads the rest, or Lookup when the process is sampled.
+// Exec records that a process now runs another program. The program's mappings come with
+// the next records. Settle reads the other data, or Lookup at the next sample.
 func (t *Table) Exec(pid int, comm []byte) {
 	if pid <= 0 {
 		return
@@ -377,8 +375,8 @@ func (t *Table) Mmap(pid int, m *perfevent.Mmap) {
 	t.mapped(p, r, m.BuildID)
 }
 
-// Exit records the end of a thread. A process stays known until the next batch ends,
-// for samples that are read late.
+// Exit records the end of a thread. An ended process stays known until the end of the next
+// batch, because its samples may arrive late.
 func (t *Table) Exit(pid, tid int) {
 	p, ok := t.processes.Peek(pid)
 	if !ok {
@@ -407,8 +405,8 @@ func (t *Table) AfterLoss() {
 	t.doubtful = t.processes.Len()
 }
 
-// NextBatch begins a new batch. It forgets ended processes, and makes sampled processes be
-// read again.
+// NextBatch starts a new batch. It forgets processes that ended before the previous batch.
+// In the new batch, a process is read again at its first sample.
 func (t *Table) NextBatch() {
 	t.batch++
 	t.startsLeft = t.cfg.Limits.Starts
@@ -428,9 +426,8 @@ func (t *Table) NextBatch() {
 	t.fs.trim()
 }
 
-// verify checks whether processes still exist, because their end may not have been
-// reported. It begins with the least recently used. Without it, ended processes would stay
-// until the table is full.
+// verify checks whether processes still exist, the least recently used first. The record of
+// a process's end may be lost, and the process would stay until the table is full.
 func (t *Table) verify() {
 	n := min(max(t.doubtful, alwaysVerified), maxVerified, t.processes.Len())
 	t.doubtful = max(0, t.doubtful-n)
@@ -446,13 +443,13 @@ func (t *Table) verify() {
 			p.ended = true
 			t.ended = append(t.ended, pid)
 		}
-		t.processes.Get(pid) // the next one is the oldest then
+		t.processes.Get(pid) // moves the process behind the others
 	}
 }
 
 // Settle reads the data of programs that just started. Call it after passing all available
-// records to the table. If it returns true, the kernel is still starting programs. Call it
-// again after 1 to 2 ms then, even without records.
+// records to the table. If it returns true, the kernel is still starting programs. Then
+// call Settle again after 1 to 2 ms, even if no records arrive.
 func (t *Table) Settle() (again bool) {
 	if len(t.started) == 0 {
 		return false
@@ -461,7 +458,7 @@ func (t *Table) Settle() (again bool) {
 	left := t.started[:0]
 	for _, s := range t.started {
 		if s.p.program != s.program || s.p.space == nil {
-			continue // runs another program, or is forgotten
+			continue // the process runs another program or was forgotten
 		}
 		if now.Before(s.next) || t.starts(&s, now) {
 			left = append(left, s)
@@ -476,8 +473,8 @@ func (t *Table) Settle() (again bool) {
 	return again
 }
 
-// Starting reports whether the kernel is still starting programs of any age, so that Settle
-// has to be called again.
+// Starting reports whether the kernel is still starting programs, however long this takes.
+// If so, Settle has to be called again.
 func (t *Table) Starting() bool { return len(t.started) > 0 }
 
 // starts reads the data of a program that just started, and reports whether the kernel is
@@ -492,7 +489,7 @@ func (t *Table) starts(s *start, now time.Time) bool {
 	case !p.read:
 		t.learn(p, st, err)
 	case err != nil:
-		return false // it has ended
+		return false // the process has ended
 	default:
 		if path, err := t.fs.executable(p.PID); err == nil && path != p.facts.path {
 			return false // runs another program; its record has not been read yet
@@ -507,8 +504,8 @@ func (t *Table) starts(s *start, now time.Time) bool {
 	return p.starting
 }
 
-// GiveUp settles all programs that the kernel is still starting, with the data known so
-// far. Call it if Settle will not be called for a while.
+// GiveUp settles all programs that the kernel is still starting, with the known data. Call
+// it if Settle will not be called for a while.
 func (t *Table) GiveUp() {
 	for _, s := range t.started {
 		if s.p.program == s.program {

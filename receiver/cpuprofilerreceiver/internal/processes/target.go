@@ -20,7 +20,7 @@ type Target struct {
 	// PID is the pid of a process in the procfs below the root.
 	PID int `mapstructure:"pid"`
 	// Executable is a glob for the path of the program that a process runs, as the process
-	// itself sees it. * matches within a name, ** matches across names.
+	// itself sees it. * does not match a slash, ** does.
 	Executable string `mapstructure:"executable"`
 	// Cgroup is a glob for paths below the cgroup root. All cgroups below a matched cgroup
 	// match too.
@@ -43,8 +43,8 @@ func (t Target) String() string {
 	}
 }
 
-// Check returns an error that names the key. It is not called Validate, because the
-// collector would then call it too.
+// Check returns an error that names the invalid key. It is not called Validate, because the
+// collector calls Validate by itself.
 func (t Target) Check() error {
 	_, err := compile(t)
 	return err
@@ -111,7 +111,7 @@ func validateContainerID(id string) error {
 	return nil
 }
 
-// matches reports whether the target matches a process with these facts.
+// matches reports whether the target matches the process pid with the facts f.
 func (t *target) matches(pid int, f *facts) bool {
 	switch {
 	case t.PID != 0:
@@ -130,7 +130,8 @@ func (t *target) matches(pid int, f *facts) bool {
 	}
 }
 
-// namesProcess reports whether the target names a process itself, not a group of processes.
+// namesProcess reports whether the target selects by pid or executable, not by a group of
+// processes.
 func (t *target) namesProcess() bool { return t.PID != 0 || t.Executable != "" }
 
 // Matcher decides which processes are sampled. It is immutable.
@@ -139,8 +140,9 @@ type Matcher struct {
 	own     int
 }
 
-// NewMatcher returns a matcher for targets. Without targets every process matches. The
-// process own, which is the collector, matches only a pid or an executable.
+// NewMatcher returns a matcher for targets. Without targets, every process except own
+// matches. own is the pid of the collector. It matches only targets that name a pid or an
+// executable.
 func NewMatcher(targets []Target, own int) (*Matcher, error) {
 	m := &Matcher{own: own}
 	var errs []error

@@ -9,8 +9,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// text turns untrusted bytes into a string that may go into a profile. The string is valid
-// UTF-8 of at most limit bytes.
+// text converts untrusted bytes to a string that is safe to export. It uses at most limit
+// bytes of b. Replaced invalid bytes may make the string longer.
 func text(b []byte, limit int) string {
 	return strings.ToValidUTF8(texts.Cut(string(b[:min(len(b), limit+1)]), limit), "\uFFFD")
 }

@@ -23,7 +23,7 @@ func (t *Table) ThreadName(pid, tid int) string {
 	}
 	name, _ := t.fs.threadName(pid, tid)
 	name = t.intern(name)
-	p.setThreadName(tid, name) // also an unknown one, so that it is read once
+	p.setThreadName(tid, name) // also stored if unknown, so that it is read only once
 	return name
 }
 
@@ -60,15 +60,15 @@ func (t *Table) dropThreadNames() {
 	t.stats.ThreadNames = 0
 }
 
-// forkThread gives a new thread the name of its creator, like the kernel. An unknown name
-// is read when it is needed.
+// forkThread gives a new thread the name of its creator, like the kernel does. If that name
+// is unknown, the thread's name is read when it is needed.
 func (p *Process) forkThread(tid, ptid int) {
 	name, ok := p.threads[ptid]
 	if ptid == p.PID {
 		name, ok = p.Name, p.Name != ""
 	}
 	if !ok {
-		p.dropThreadName(tid) // an earlier thread's with this id
+		p.dropThreadName(tid) // the name of an earlier thread with this id
 		return
 	}
 	p.setThreadName(tid, name)

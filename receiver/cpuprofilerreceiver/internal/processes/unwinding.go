@@ -18,14 +18,15 @@ func (p *Process) Mapping(address uint64) *samples.Mapping { return p.space.mapp
 // them.
 func (p *Process) Mapped() []*samples.Mapping { return p.space.mappings }
 
-// Program returns a number that no other program of the table has had.
+// Program returns the number of the program that the process runs. No two programs of a
+// table have the same number.
 func (p *Process) Program() uint64 { return p.program }
 
 // ContainerID returns the id of the process's container, or "" without a container.
 func (p *Process) ContainerID() string { return p.facts.group.ContainerID }
 
-// ExecutableAndLibc returns the mappings of the executable and of the C library, or nil for
-// a missing one. All stacks of a native program go through them.
+// ExecutableAndLibc returns the mappings of the executable and of the C library. A missing
+// mapping is nil. All stacks of a native program go through these files.
 func (p *Process) ExecutableAndLibc() (executable, libc *samples.Mapping) {
 	for _, m := range p.space.mappings {
 		switch {
@@ -38,14 +39,14 @@ func (p *Process) ExecutableAndLibc() (executable, libc *samples.Mapping) {
 	return executable, libc
 }
 
-// isLibC reports whether a file is a C library by its name. glibc has libc.so.6, and
-// libc-2.31.so before 2.34. musl's C library is also its dynamic linker.
+// isLibC reports whether a file has the name of a C library. glibc's file is libc.so.6, and
+// before 2.34 names like libc-2.31.so. musl's C library is also its dynamic linker.
 func isLibC(file string) bool {
 	name := path.Base(file)
 	return strings.HasPrefix(name, "libc.so.") || strings.HasPrefix(name, "libc-2.") ||
 		strings.HasPrefix(name, "ld-musl-") || strings.HasPrefix(name, "libc.musl-")
 }
 
-// WholeStack is Stack for a stack that is known to reach the thread's entry, independent of
-// the names of its functions.
+// WholeStack is like Stack, but for a stack that is known to reach the thread's entry,
+// whatever the names of its functions are.
 func (p *Process) WholeStack(sample *perfevent.Sample) *samples.Stack { return p.stack(sample, true) }

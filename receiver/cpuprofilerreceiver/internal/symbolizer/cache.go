@@ -22,49 +22,48 @@ import (
 )
 
 const (
-	// maxFiles bounds the known files, readable or not.
+	// maxFiles bounds the files in the cache, including unreadable files.
 	maxFiles = 8192
-	// checkInterval is the minimum time between two checks whether a file that is mapped
-	// again has changed.
+	// checkInterval is the minimum time between two checks for a change of a file. A file
+	// is checked when it is mapped again.
 	checkInterval = time.Second
-	// retryInterval is the time until a file that could not be read is tried again through
-	// the same process. It may be readable through another process, which is tried at once.
+	// retryInterval is the time until an unreadable file is opened again through the same
+	// process. Another process may be able to read the file, so it is tried at once.
 	retryInterval = 30 * time.Second
-	// idleTimeout is the time for which an unused object stays open. An open file keeps the disk
-	// space of an image that was deleted.
+	// idleTimeout is the time until an unused object is closed. While a deleted file stays
+	// open, its disk space is not freed.
 	idleTimeout = 10 * time.Minute
 	// A failed search for a debug file is repeated through the next process that maps the
-	// file or has samples in it. It is repeated after checkInterval, then after twice as
-	// long each time, up to maxLookInterval. After warnLooks searches it is logged, once
-	// per warnInterval.
+	// file or has samples in it. The interval starts at twice checkInterval and doubles up
+	// to maxLookInterval. After warnLooks failures a warning is logged, at most once per
+	// warnInterval.
 	maxLookInterval = time.Minute
 	warnLooks       = 4
 	warnInterval    = 10 * time.Minute
 )
 
-// image identifies an object by its file, and by the file with its stripped symbols, if
-// there is one.
+// image identifies an object by its file and by its debug file, if it has one.
 type image struct{ file, debug mappedfile.ID }
 
-// file is the state of one file. The fields below ready are set before ready is closed, and
-// read after that.
+// file is the state of one file. Unless noted otherwise, the fields are written before
+// ready is closed, and read afterwards.
 type file struct {
 	ready chan struct{}
-	// The cache's lock guards checked.
+	// checked is guarded by the Symbolizer's lock.
 	checked time.Time
-	// late is set if the file did not answer in time when it was loaded. It may still
-	// answer.
+	// late reports that loading the file timed out. The file may still answer.
 	late atomic.Bool
 
 	object *object
 	image  image
-	// failed reports that the file could not be read through the process pid. Only the
-	// outcome of the error is kept, because paths are long.
+	// failed reports that the file could not be read through the process pid. outcome is
+	// kept instead of the error, because error texts contain long paths.
 	failed  bool
 	pid     int
 	outcome Outcome
-	// looks is the number of consecutive failed searches for the debug file. It is 0 if the
-	// debug file was found, or does not exist. The next search is at lookAt.
+	// looks counts the consecutive failed searches for the debug file. It is 0 once the
+	// debug file was found or does not exist. The next search is at lookAt. After ready is
+	// closed, the Symbolizer's lock guards both.
 	looks  int
 	lookAt time.Time
 }
@@ -81,21 +80,20 @@ func pending(ready <-chan struct{}) bool {
 	}
 }
 
-// cache has the open object files. Its methods are called with the Symbolizer's lock held.
+// cache holds the open object files. Its methods require the Symbolizer's lock.
 type cache struct {
 	files  *simplelru.LRU[mappedfile.File, *file]
 	images map[image]*object
 	open   map[*object]struct{}
 
 	bytes, maxBytes int64
-	// descriptors is the number of descriptors of the open objects, maxObjects is its
-	// bound.
+	// descriptors counts the file descriptors of open objects. maxObjects is the limit.
 	descriptors, maxObjects int
 	clock                   uint64
 	evictions               uint64
 	// discard makes the worker close a file.
 	discard func(*mappedfile.Reader)
-	// standing returns the standing of an object in the order of eviction.
+	// standing returns an object's rank in the order of eviction.
 	standing func(*object) standing
 }
 
@@ -131,7 +129,7 @@ func (c *cache) add(o *object, i image, now time.Time) {
 // account updates the memory of o, and evicts other objects while the total is too large.
 func (c *cache) account(o *object) {
 	if _, ok := c.open[o]; !ok {
-		return // it was evicted
+		return // o was evicted
 	}
 	n := o.bytes()
 	c.bytes += n - o.size
@@ -155,7 +153,7 @@ func (c *cache) account(o *object) {
 	}
 }
 
-// expire evicts the objects that were not used for idleTimeout.
+// expire evicts objects that were not used for idleTimeout.
 func (c *cache) expire(now time.Time) {
 	for o := range c.open {
 		if now.Sub(o.at) >= idleTimeout {
@@ -170,7 +168,7 @@ func (c *cache) evict(o *object) {
 	for k := range o.keys {
 		c.files.Remove(k)
 	}
-	if c.images[o.image] == o { // files that were late may have been loaded twice
+	if c.images[o.image] == o { // an image may have been loaded twice after a timeout
 		delete(c.images, o.image)
 	}
 	c.bytes -= o.size
@@ -179,7 +177,7 @@ func (c *cache) evict(o *object) {
 	}
 }
 
-// tracked opens the file of a mapping, or checks that the open file is still the same.
+// tracked opens the file of a mapping, or checks whether an open file was replaced.
 func (s *Symbolizer) tracked(m *samples.Mapping) {
 	now := s.cfg.Now()
 	key := mappedfile.FileOf(m)
@@ -198,7 +196,7 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 	f.checked = now
 	looks, look := f.looks, f.look(now)
 	s.mu.Unlock()
-	_ = s.run(m, func(c *deadline.Call) *file { // without an answer, the open file stays
+	_ = s.run(m, func(c *deadline.Call) *file { // after a timeout, the open file stays
 		r, id, err := mappedfile.Open(c, s.cfg.Root, m)
 		if err != nil {
 			return nil // the open file stays
@@ -216,10 +214,10 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 	})
 }
 
-// run runs work that opens and reads the file of a mapping. It charges the CPU time to the
-// budget, and then ends the loading of the file that work returns, if any. In this order,
-// the next file of a waiting goroutine is checked against the new budget. It returns an
-// error if the file does not answer, or did not answer before.
+// run runs work, which opens and reads the file of a mapping. It charges the CPU time to
+// the budget before it closes ready of the file that work returns. A goroutine that waits
+// for ready then checks its next file against the new budget. run returns an error if the
+// file does not answer, or did not answer before.
 func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call) *file) error {
 	if s.cfg.Runner.Refuses(mappedfile.Reading(m)) {
 		return deadline.ErrRefused
@@ -243,8 +241,9 @@ func (f *file) look(now time.Time) bool {
 	return !f.loading() && f.looks > 0 && !now.Before(f.lookAt)
 }
 
-// looked records the outcome of the search for the debug file of f. An ended process does
-// not delay the next search, because another process may have the file.
+// looked records the result of the search for the debug file of f. A search that failed
+// because the process has ended does not lengthen the interval, because another process may
+// have the debug file.
 func (s *Symbolizer) looked(f *file, m *samples.Mapping, found bool, err error) {
 	outcome := DebugFileAbsent
 	switch {
@@ -273,7 +272,7 @@ func (s *Symbolizer) looked(f *file, m *samples.Mapping, found bool, err error) 
 	}
 }
 
-// newFile adds a file that is being loaded, and replaces its old state.
+// newFile adds a file that is about to be loaded, in place of its old state.
 func (c *cache) newFile(key mappedfile.File, now time.Time) *file {
 	c.files.Remove(key)
 	f := &file{ready: make(chan struct{}), checked: now}
@@ -339,14 +338,14 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key mappedfile.File, f *file, m 
 		return
 	}
 	if err := o.index(s.cfg.CacheBytes / 2); err != nil {
-		// The error is logged even if another source works, because some names are missing.
+		// Even if another source works, some names are missing.
 		s.log.Debug("some symbols not readable", zap.String("file", m.Path), zap.Error(err))
 		if len(o.sources) == 0 {
 			f.failed, f.outcome = true, Invalid
 		}
 	}
 	if len(o.sources) == 0 {
-		o.close() // only its build id is used
+		o.close() // only the build ids are used
 	}
 	o.use(nil)
 	s.mu.Lock()
@@ -369,7 +368,7 @@ func (s *Symbolizer) same(i image) *object {
 	return s.cache.images[i]
 }
 
-// adopt makes f a file of o, unless the cache has a newer state of the file.
+// adopt sets o as the object of f. It links o to the key only if f is still in the cache.
 func (s *Symbolizer) adopt(key mappedfile.File, f *file, o *object) {
 	f.object = o
 	if current, ok := s.cache.files.Peek(key); ok && current == f {

@@ -23,9 +23,9 @@ import (
 
 const (
 	debugRoot = "/usr/lib/debug"
-	// maxDebugFile is the maximum size of a file for computing its checksum.
+	// maxDebugFile is the maximum size of a file whose checksum is computed.
 	maxDebugFile = 1 << 30
-	// maxMiniDebugInfo bounds the compressed symbols in a file, maxMiniSymbols the
+	// maxMiniDebugInfo bounds the compressed symbols in a file. maxMiniSymbols bounds the
 	// decompressed symbols. The largest programs of a distribution have 3 and 15 MiB.
 	maxMiniDebugInfo = 16 << 20
 	maxMiniSymbols   = 64 << 20
@@ -35,13 +35,13 @@ const (
 type symbolFile struct {
 	f      *elffile.File
 	id     mappedfile.ID
-	closer io.Closer // nil where f is in memory
+	closer io.Closer // nil if f is in memory
 }
 
-// debugFileOf finds the file with the symbols that were stripped from o, in the root of m's
-// process. It searches by build id, then by the name and checksum in .gnu_debuglink. It
-// returns nil if there is no such file. It returns an error if it could not search. known
-// reports whether a file was found to belong to o before.
+// debugFileOf finds the debug file of o in the root directory of m's process. It searches
+// by build id, then by the name and checksum in .gnu_debuglink. It returns nil if there is
+// no debug file, and an error if the search failed. known reports whether a file is already
+// known to be the debug file of o.
 func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, known func(mappedfile.ID) bool) (*symbolFile, error) {
 	var unsure error
 	if id := o.buildID; len(id) > 2 {
@@ -58,7 +58,7 @@ func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, k
 	dir := path.Dir(m.Path)
 	for _, candidate := range []string{path.Join(dir, name), path.Join(dir, ".debug", name), path.Join(debugRoot, dir, name)} {
 		if candidate == m.Path {
-			continue // the file names itself
+			continue // the link names its own file
 		}
 		d, err := tryDebugFile(c, root, m, candidate, o, &sum, known)
 		if d != nil {
@@ -71,9 +71,9 @@ func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, k
 	return nil, unsure
 }
 
-// tryDebugFile opens a file if it belongs to o. The file must have the same build id or, if
-// sum is not nil, the same checksum and no other build id. An error means that the
-// existence of such a file is unknown.
+// tryDebugFile opens a file if it is the debug file of o. If sum is nil, the build ids must
+// be equal. Otherwise the checksums must be equal, and the build ids must not differ. An
+// error means that the existence of the debug file is unknown.
 func tryDebugFile(c *deadline.Call, root string, m *samples.Mapping, name string, o *object, sum *uint32, known func(mappedfile.ID) bool) (*symbolFile, error) {
 	opened, fileID, err := mappedfile.OpenRegular(c, root, m.PID, m.Root, name)
 	switch {
@@ -99,8 +99,8 @@ func tryDebugFile(c *deadline.Call, root string, m *samples.Mapping, name string
 	return nil, nil
 }
 
-// checksum returns a file's checksum as in .gnu_debuglink, or 0 for a file that is too
-// large.
+// checksum returns the checksum of a file as .gnu_debuglink defines it. It returns 0 if the
+// file is too large or not readable.
 func checksum(file io.ReaderAt, size int64) uint32 {
 	if size > maxDebugFile {
 		return 0
@@ -135,8 +135,8 @@ func debugLink(f *elffile.File) (name string, sum uint32, ok bool) {
 	return name, binary.LittleEndian.Uint32(b[at:]), true
 }
 
-// miniDebugInfo decompresses the ELF file in .gnu_debugdata. It returns nil if there is
-// none.
+// miniDebugInfo decompresses the ELF file in .gnu_debugdata. It returns nil if f has no
+// such section.
 func miniDebugInfo(f *elffile.File, limit int64) (*symbolFile, error) {
 	s, ok := f.Section(".gnu_debugdata")
 	if !ok {
@@ -157,8 +157,8 @@ func miniDebugInfo(f *elffile.File, limit int64) (*symbolFile, error) {
 	return &symbolFile{f: d}, nil
 }
 
-// isStripped reports whether a file has no .symtab. The .symtab may be in another file
-// then.
+// isStripped reports whether a file has sections but no .symtab. The .symtab may then be in
+// a debug file.
 func isStripped(f *elffile.File) bool {
 	for _, s := range f.Sections {
 		if s.Kind == elf.SHT_SYMTAB {
@@ -168,7 +168,8 @@ func isStripped(f *elffile.File) bool {
 	return len(f.Sections) > 0
 }
 
-// keep replaces the table's file by a copy of the table, of at most limit bytes.
+// keep copies the table into memory, so that its file can be freed. It returns an error if
+// the table has more than limit bytes.
 func (t *stringTable) keep(limit int64) error {
 	b, ok := t.f.Contents(t.section, uint64(max(limit, 0)))
 	if !ok {

@@ -26,52 +26,51 @@ import (
 )
 
 const (
-	// maxGenerated bounds the known processes that run code without a file, with or without
-	// a perf map.
+	// maxGenerated bounds the known processes that run code without a file. It includes
+	// processes without a perf map.
 	maxGenerated = 1024
 	// mapInterval is the minimum time between two reads of a perf map. retryMapInterval is
 	// the minimum time between two searches for a missing perf map.
 	mapInterval      = time.Second
 	retryMapInterval = 5 * time.Second
-	// maxMapFile bounds the bytes that are read of a perf map. The perf map of a large
+	// maxMapFile bounds the bytes that are read from a perf map. The perf map of a large
 	// program has about 10 MiB.
 	maxMapFile = 128 << 20
-	// maxTail is the number of last bytes that are kept, to distinguish a rewritten file
-	// from a file that grew.
+	// maxTail bounds generated.tail, which tells a rewritten file from a file that grew.
 	maxTail = 64
 )
 
-// generated is the code that a process has generated. Only the worker uses the first
-// fields.
+// generated is the code that a process has generated. Only the worker uses the fields
+// before index, except PID and late.
 type generated struct {
 	procfs.Process // Start is 0 until it is read
 
 	file *mappedfile.Reader
-	id   mappedfile.ID // without the size and the times, which change
-	// late is set if a read for this process did not end in time. The read may still end.
+	id   mappedfile.ID // size and times are 0, because they change
+	// late reports that a read for this process timed out. The read may still end.
 	late atomic.Bool
 	read *perfmap.Map
-	// offset is the end of the part of the file that was read, tail has the bytes before
-	// it.
+	// offset is the end of the part of the file that was read. tail holds the last bytes
+	// before offset.
 	offset int64
 	tail   []byte
 
 	// The Symbolizer's lock guards the fields below.
 
-	index   *perfmap.Index // nil where there is none
+	index   *perfmap.Index // nil if there is no index
 	runtime samples.FrameType
 	// outcome is the outcome if index is nil.
 	outcome Outcome
-	// ready is closed when the last read, requested at the time asked, has ended.
+	// ready is closed when the last requested read has ended. asked is its request time.
 	ready chan struct{}
 	asked time.Time
 	// held is the memory of the index, named is the memory of known.
 	held, named int64
 	open        bool   // whether file is open
-	batch       uint64 // the last one that it had samples in
+	batch       uint64 // the last batch with samples of the process
 
-	// Only Resolve uses the fields below. known has answers of the index answered, by
-	// entry.
+	// Only Resolve uses the fields below. known caches answers by entry of the index
+	// answered.
 
 	known    map[int]answer
 	answered *perfmap.Index
@@ -99,8 +98,8 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 		interval = retryMapInterval
 	}
 	if g.ready == nil || now.Sub(g.asked) >= interval && !pending(g.ready) {
-		// Resolve is the only sender. While the worker serves another request, the current
-		// index is used.
+		// Only Resolve sends to urgent. If another request is waiting, the current index is
+		// used.
 		if len(s.urgent) < cap(s.urgent) && s.cfg.Budget.May(pid) {
 			g.ready, g.asked = make(chan struct{}), now
 			s.urgent <- request{generated: g, ready: g.ready}
@@ -159,14 +158,14 @@ func (s *Symbolizer) holdNames(g *generated, size int64) {
 	s.makeRoom(g)
 }
 
-// knows reports whether g was not dropped. It is called with the lock held.
+// knows reports whether g was not dropped. The caller must hold the lock.
 func (s *Symbolizer) knows(g *generated) bool {
 	known, ok := s.generated.Peek(g.PID)
 	return ok && known == g
 }
 
-// makeRoom drops processes other than g until the perf maps are within their bounds. It is
-// called with the lock held.
+// makeRoom drops processes other than g until the perf maps are within their bounds. The
+// caller must hold the lock.
 func (s *Symbolizer) makeRoom(g *generated) {
 	for s.generatedOpen > s.maxMaps && s.dropLeast(g, func(g *generated) bool { return g.open }) {
 		s.generatedEvictions++
@@ -176,9 +175,9 @@ func (s *Symbolizer) makeRoom(g *generated) {
 	}
 }
 
-// dropLeast drops one process other than but, for which which returns true. It chooses the
-// process with the lowest standing. It reports whether there was one. It is called with the
-// lock held.
+// dropLeast drops the process that is first in the order of eviction, among the processes
+// that which selects. It never drops but. It reports whether it dropped a process. The
+// caller must hold the lock.
 func (s *Symbolizer) dropLeast(but *generated, which func(*generated) bool) bool {
 	var least *generated
 	var rank standing
@@ -204,8 +203,8 @@ func (s *Symbolizer) dropGenerated(_ int, g *generated) {
 	}
 }
 
-// expireGenerated drops the processes that were not used for idleTimeout. It is called with
-// the lock held.
+// expireGenerated drops processes that were not used for idleTimeout. The caller must hold
+// the lock.
 func (s *Symbolizer) expireGenerated(now time.Time) {
 	for _, g := range s.generated.Values() {
 		if now.Sub(g.asked) >= idleTimeout {
@@ -214,10 +213,10 @@ func (s *Symbolizer) expireGenerated(now time.Time) {
 	}
 }
 
-// serveGenerated reads the perf map of a process until a read does not answer.
+// serveGenerated reads the perf map of a process. It returns early if a read times out.
 func (s *Symbolizer) serveGenerated(r request) {
 	g := r.generated
-	root, _ := procfs.At(s.cfg.Root).Root(g.PID) // no file of an ended process is opened
+	root, _ := procfs.At(s.cfg.Root).Root(g.PID) // no file is opened for a process that has ended
 	g.late.Store(false)
 	err := s.cfg.Runner.Run(deadline.Key{Root: root}, fmt.Sprintf("perf map of process %d", g.PID), deadline.ReadLimit, func(c *deadline.Call) {
 		defer close(r.ready)
@@ -228,7 +227,7 @@ func (s *Symbolizer) serveGenerated(r request) {
 		g.late.Store(true)
 	case err != nil:
 		s.mu.Lock()
-		g.outcome = Unreadable // as far as there is no index
+		g.outcome = Unreadable // used only if there is no index
 		s.mu.Unlock()
 		close(r.ready)
 	}
@@ -258,7 +257,8 @@ func (s *Symbolizer) readGenerated(c *deadline.Call, root uint64, g *generated) 
 	}
 }
 
-// follow opens the perf map of a process, if it is not open, and reads its new part.
+// follow opens the perf map of a process, unless it is open already, and reads its new
+// part.
 func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 	if now, err := procfs.At(s.cfg.Root).Process(g.PID); err == nil {
 		if g.Start != 0 && g.Start != now.Start {
@@ -276,7 +276,7 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 	c.Wait(nil, func() { f, id, err = openPerfMap(s.cfg.Root, g.PID) })
 	if err != nil {
 		if g.file != nil && errors.Is(err, errNoMap) {
-			return s.readOn(g) // it was removed, and the process may still write to it
+			return s.readOn(g) // the file was removed, but the process may still write to it
 		}
 		s.closeMap(g)
 		return err
@@ -297,8 +297,8 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 	return s.readOn(g)
 }
 
-// holdMap sets the perf map of a process, and closes others if there are too many. It
-// returns false if the process was dropped meanwhile.
+// holdMap sets the perf map of a process, and drops other processes if too many perf maps
+// are open. It returns false if the process was dropped meanwhile.
 func (s *Symbolizer) holdMap(g *generated, f *mappedfile.Reader, id mappedfile.ID, runtime samples.FrameType) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -349,7 +349,7 @@ func (s *Symbolizer) readOn(g *generated) error {
 			if n < len(buf) || len(buf) < elffile.ChunkSize {
 				break // the last line is incomplete
 			}
-			taken = n // a line is not that long
+			taken = n // a valid line is never that long
 		}
 		g.offset += int64(taken)
 		g.tail = append(g.tail[:0], b[max(0, taken-maxTail):taken]...)
@@ -382,7 +382,8 @@ func (s *Symbolizer) setIndex(g *generated, index *perfmap.Index, outcome Outcom
 	s.makeRoom(g)
 }
 
-// runtimeIn returns the runtime with a file in the content of a maps file.
+// runtimeIn returns the language runtime whose library is listed in maps, the content of a
+// maps file.
 func runtimeIn(maps []byte) samples.FrameType {
 	for line := range strings.Lines(string(maps)) {
 		if i := strings.IndexByte(line, '/'); i >= 0 {

@@ -25,20 +25,21 @@ import (
 const (
 	maxKernelSymbols = 1 << 21
 	maxKallsymsBytes = 256 << 20
-	// maxKernelFunction bounds the last function before a gap, because kallsyms has no
-	// sizes.
+	// maxKernelFunction bounds the size of a function before a gap, because kallsyms
+	// contains no sizes.
 	maxKernelFunction = 1 << 20
 	noName            = 1<<32 - 1
 )
 
-// errHidden is returned by KernelSymbols if all addresses are shown as zero.
+// errHidden means that kallsyms shows all addresses as zero.
 var errHidden = errors.New("/proc/kallsyms shows no addresses: kernel functions stay without names; " +
 	"CAP_SYSLOG, or kernel.kptr_restrict=0 with kernel.perf_event_paranoid of at most 1, would show them")
 
-// kernelSymbols is /proc/kallsyms, with the functions of the kernel and its modules.
+// kernelSymbols holds the functions of the kernel and its modules from /proc/kallsyms.
 type kernelSymbols struct {
-	// addrs is sorted. names are offsets in text. A line in text has a name, and may have a
-	// tab and the module in brackets. noName marks the start of data.
+	// addrs is sorted. names has an offset in text for each address. A line of text is a
+	// name, optionally followed by a tab and the module in brackets. noName instead of an
+	// offset marks the start of data.
 	addrs   []uint64
 	names   []uint32
 	text    []byte
@@ -98,17 +99,17 @@ func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 			continue
 		}
 		if s.name == noName && (n == 0 || k.names[n-1] == noName) {
-			continue // one mark ends the functions
+			continue // one mark per range of data is enough
 		}
 		k.addrs = append(k.addrs, s.addr)
 		k.names = append(k.names, s.name)
 	}
-	// The slices grew by a quarter at a time, but their copies have no spare capacity.
+	// Unlike the slices, which grew by append, their clones have no spare capacity.
 	k.addrs, k.names, k.text = slices.Clone(k.addrs), slices.Clone(k.names), slices.Clone(k.text)
 	return k, nil
 }
 
-// parseKallsyms splits a line into address, type, and the rest, which starts with the name.
+// parseKallsyms splits a line into address, type and name. name includes the module.
 func parseKallsyms(line []byte) (addr uint64, kind byte, name []byte, ok bool) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	i := 0
@@ -173,7 +174,8 @@ func (k *kernelSymbols) lines(pc uint64) []samples.Line {
 	return []samples.Line{line}
 }
 
-// loadKernelSymbols reads the kernel's symbols and build id from below root.
+// loadKernelSymbols reads the kernel's symbols and build id. root is the directory of the
+// host's root.
 func loadKernelSymbols(root string) (*kernelSymbols, error) {
 	f, err := os.Open(procfs.At(root).Path("kallsyms"))
 	if err != nil {
@@ -190,8 +192,8 @@ func loadKernelSymbols(root string) (*kernelSymbols, error) {
 	return k, nil
 }
 
-// kernelSymbolsShown returns an error if kallsyms has no addresses. It reads only the
-// beginning.
+// kernelSymbolsShown returns an error if kallsyms shows no addresses. It reads only the
+// start of kallsyms.
 func kernelSymbolsShown(root string) error {
 	f, err := os.Open(procfs.At(root).Path("kallsyms"))
 	if err != nil {

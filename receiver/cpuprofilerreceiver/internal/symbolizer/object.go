@@ -20,58 +20,58 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
-// Estimates of the memory of a line and of a map entry without their strings, and of a
-// section header with its name.
+// lineSize and entryOverhead estimate the memory of a line and of a map entry without their
+// strings. sectionSize estimates the memory of a section header with its name.
 const (
 	lineSize      = 80
 	entryOverhead = 64
 	sectionSize   = 96
 )
 
-// maxLookupBytes bounds the bytes that are read for one address. Functions of generated
-// parsers have the longest tables of Go functions, about 100 KiB.
+// maxLookupBytes bounds the bytes that are read for one address. The longest tables of Go
+// functions have about 100 KiB, in generated parsers.
 const maxLookupBytes = 4 << 20
 
 var errTooLarge = errors.New("its symbols do not fit the symbol cache")
 
-// source has functions of an object file.
+// source finds the functions of an object file.
 type source interface {
 	// Lines returns the functions at pc, a link-time address. The innermost inlined
 	// function comes first. The result is empty if the source has no function there.
 	Lines(pc uint64) ([]samples.Line, error)
 	// FrameType returns the type of all functions of the source.
 	FrameType() samples.FrameType
-	// Bytes returns the memory held.
+	// Bytes returns the memory that the source uses.
 	Bytes() int64
 }
 
-// object is an open object file. Only the exporting goroutine calls lookup.
+// object is an open object file. Only Resolve calls lookup.
 type object struct {
 	f       *elffile.File
 	closer  io.Closer
 	sources []source
 	golang  *goprogram.Table
-	// separate is the open file with the stripped symbols, or nil.
+	// separate is the open debug file with the stripped symbols, or nil.
 	separate *symbolFile
-	// files are the readers of both files.
+	// files holds the readers of the object file and its debug file.
 	files []*mappedfile.Reader
 
 	buildID, goBuildID string
 
-	// known has the answers so far, by link-time address.
+	// known caches answers by link-time address.
 	known     map[uint64]answer
 	knownSize int64
 	maxKnown  int64
 
-	// The fields below belong to the cache, under its lock.
+	// The Symbolizer's lock guards the fields below.
 
-	size  int64 // as counted in the cache's total
+	size  int64 // the memory of the object as counted in cache.bytes
 	image image
 	keys  map[mappedfile.File]struct{}
-	used  uint64 // the larger the later
+	used  uint64 // the value of cache.clock at the last use
 	at    time.Time
 	// batch is the last batch with samples in the object. hot is the last batch with
-	// samples of a hot unit. 0 means no batch.
+	// samples of a hot unit in the object. 0 means that there was no such batch.
 	batch, hot uint64
 }
 
@@ -89,7 +89,7 @@ func (a answer) bytes() (n int64) {
 	return n
 }
 
-// newObject reads the headers. index reads the symbols.
+// newObject reads only the headers of an object file. index reads the symbols.
 func newObject(r io.ReaderAt, size int64, closer io.Closer) (*object, error) {
 	f, err := elffile.Parse(r, size)
 	if err != nil {
@@ -100,8 +100,8 @@ func newObject(r io.ReaderAt, size int64, closer io.Closer) (*object, error) {
 	return o, nil
 }
 
-// index reads the tables of the object's sources into at most limit bytes. It leaves out a
-// corrupt source and returns its error. The other sources still work.
+// index reads the object's symbols into at most limit bytes. If a source is corrupt, index
+// skips it and returns the error. The other sources still work.
 func (o *object) index(limit int64) error {
 	o.maxKnown = limit / 4
 	golang, err := goprogram.NewTable(o.f, o.goBuildID, limit)
@@ -127,8 +127,8 @@ func (o *object) index(limit int64) error {
 	return err
 }
 
-// symbols reads the ELF symbols, including the stripped symbols if they are found. If the
-// stripped symbols are corrupt or too many, it reads the others and also returns an error.
+// symbols reads the ELF symbols, including stripped symbols in other files. If the stripped
+// symbols are corrupt or too many, it returns the other symbols and an error.
 func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
 	separate := o.separate
 	var err error
@@ -151,7 +151,7 @@ func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTabl
 	return symbols, nil
 }
 
-// allGo reports whether all code is Go code. Its many ELF symbols need not be read then.
+// allGo reports whether all code is Go code. The many ELF symbols are not needed then.
 func (o *object) allGo(t *goprogram.Table) bool {
 	for _, s := range o.f.Sections {
 		if s.Flags&elf.SHF_EXECINSTR != 0 && s.Size > 0 && !isLinkage(s) &&
@@ -162,7 +162,8 @@ func (o *object) allGo(t *goprogram.Table) bool {
 	return true
 }
 
-// linkage has the jumps to functions of other files, which have no symbols.
+// linkage names the code of procedure linkage tables. Its jumps to functions of other files
+// have no symbols.
 type linkage struct{ f *elffile.File }
 
 // isLinkage reports whether a section is a procedure linkage table.
@@ -191,15 +192,15 @@ func (o *object) close() {
 	o.closeSeparate()
 }
 
-// use makes reads of the files waits of a call.
+// use runs the next reads of the files within c.
 func (o *object) use(c *deadline.Call) {
 	for _, r := range o.files {
 		r.Use(c)
 	}
 }
 
-// stuck reports whether a read was given up and has not ended. The object must not be used
-// until then.
+// stuck reports whether a read timed out and is still running. The object must not be used
+// until the read has ended.
 func (o *object) stuck() bool {
 	for _, r := range o.files {
 		if r.Stuck() {
@@ -224,7 +225,7 @@ func (o *object) descriptors() int {
 	return 1
 }
 
-// bytes returns the memory held for indexes and answers.
+// bytes returns the memory of the object's indexes and cached answers.
 func (o *object) bytes() int64 {
 	n := o.knownSize + entryOverhead + int64(len(o.f.Sections))*sectionSize
 	for _, s := range o.sources {
@@ -233,11 +234,11 @@ func (o *object) bytes() int64 {
 	return n
 }
 
-// lookup returns the functions of the instruction at a link-time address, which must not be
-// known yet. It also returns the memory of the names that it made.
+// lookup returns the functions at pc, a link-time address that is not in known yet. made is
+// the memory of the new names.
 func (o *object) lookup(pc uint64) (a answer, made int64, err error) {
 	o.f.SetBudget(maxLookupBytes)
-	shared := int64(0) // names that Go's table holds
+	shared := int64(0) // names that Go's table held before
 	if o.golang != nil {
 		shared = o.golang.Names()
 	}
@@ -263,8 +264,8 @@ func (o *object) lookup(pc uint64) (a answer, made int64, err error) {
 		held += o.golang.Names()
 	}
 	if held > o.maxKnown {
-		// Starting over costs less than an order of use. Only addresses without a name in
-		// any stack are looked up again.
+		// Clearing the cache costs less than tracking which addresses were used last. An
+		// address that already has its name in a stack is not looked up again.
 		clear(o.known)
 		o.knownSize = 0
 		if o.golang != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 // VDSO copies the object file of the vdso from the collector's own memory. The kernel maps
-// the same file into every 64-bit process.
+// the same vdso into every 64-bit process.
 func VDSO() ([]byte, error) {
 	const maxImage = 1 << 20
 	own := procfs.At("")
@@ -44,13 +44,14 @@ func VDSO() ([]byte, error) {
 	return nil, errors.New("no vdso in /proc/self/maps")
 }
 
-// perfMapSlack is the maximum time by which a perf map may be older than its process,
-// because the kernel uses different clocks for processes and files.
+// perfMapSlack is the time by which a perf map may seem older than its process, because the
+// kernel uses different clocks for processes and files.
 const perfMapSlack = 2 * time.Second
 
-// openPerfMap opens /tmp/perf-PID.map of a process, in its own root and with its pid in its
-// innermost pid namespace. Any user may write to /tmp. So the file must be a regular file
-// of the process's user or of root, and not older than the process.
+// openPerfMap opens /tmp/perf-PID.map in the root directory of a process. PID is the
+// process's pid in its innermost pid namespace. Because any user may write to /tmp, the
+// file must be a regular file of the process's user or of root, and not older than the
+// process.
 func openPerfMap(root string, pid int) (*os.File, mappedfile.ID, error) {
 	proc := procfs.At(root)
 	self, err := proc.Status(pid)
@@ -64,7 +65,7 @@ func openPerfMap(root string, pid int) (*os.File, mappedfile.ID, error) {
 		}
 		now, err := proc.Process(pid)
 		if err == nil && time.Unix(0, st.Mtim.Nano()).Before(procfs.TimeOf(procfs.BootTime(), now.Start).Add(-perfMapSlack)) {
-			return errNoMap // an earlier process's with that pid
+			return errNoMap // the file of an earlier process with that pid
 		}
 		return nil
 	})
@@ -74,11 +75,11 @@ func openPerfMap(root string, pid int) (*os.File, mappedfile.ID, error) {
 	case err != nil:
 		return nil, mappedfile.ID{}, fmt.Errorf("opening %s of process %d in its root: %w", path, pid, err)
 	}
-	id.Size, id.Modified, id.Changed = 0, 0, 0 // it grows
+	id.Size, id.Modified, id.Changed = 0, 0, 0 // these change when the file grows
 	return f, id, nil
 }
 
-// runtimeOf returns the runtime with a file that a process has mapped.
+// runtimeOf returns the language runtime whose library a process has mapped.
 func runtimeOf(root string, pid int) samples.FrameType {
 	maps, err := procfs.ReadFile(procfs.At(root).File(pid, "maps"), procfs.MaxMaps)
 	if err != nil && !errors.Is(err, procfs.ErrTooLarge) {

@@ -5,19 +5,20 @@
 
 // Package symbolizer turns code addresses into functions, files and lines.
 //
-// The first source of an object file is Go's pclntab, which survives stripping and has
-// inlined calls. The second source is the ELF symbols of .symtab and .dynsym. A stripped
-// .symtab is searched in a separate debug file, by build id, then by .gnu_debuglink, then
-// in .gnu_debugdata (MiniDebugInfo). Code without an object file has the names of its
-// process's perf map, see package perfmap. Names of the kernel come from kallsyms, and
-// names of the vdso come from the collector's own copy. An address without a name keeps its
-// mapping and build id, so that a backend can symbolize it later.
+// Names of an object file come from Go's pclntab first, which survives stripping and lists
+// inlined calls. Next come the ELF symbols of .symtab and .dynsym. If .symtab is stripped,
+// its symbols are looked up in a separate debug file, by build id and then by
+// .gnu_debuglink, and then in .gnu_debugdata (MiniDebugInfo). Names of code without an
+// object file come from the perf map of its process, see package perfmap. Names of the
+// kernel come from kallsyms, and names of the vdso come from the collector's own copy. An
+// address without a name keeps its mapping and build id, so that a backend can symbolize it
+// later.
 //
 // A worker opens a file as soon as a mapping is first seen, while the process is alive. It
 // opens files only through /proc/PID/map_files or /proc/PID/root, because the path alone
 // may be the file of another container. Files are not mapped into memory, because a file
-// that shrinks would then kill the collector. Their tables are indexed compactly, and the
-// rest is read on demand.
+// that shrinks would then kill the collector. The symbolizer keeps a compact index of each
+// file in memory and reads the rest on demand.
 package symbolizer
 
 import (
@@ -41,31 +42,30 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
-// DefaultCacheBytes is the memory for indexes and lines if Config has 0.
+// DefaultCacheBytes is used if Config.CacheBytes is 0.
 const DefaultCacheBytes = 64 << 20
 
 // Config configures a Symbolizer.
 type Config struct {
 	// Root is the directory where the host's root is mounted. "" means "/".
 	Root string
-	// CacheBytes bounds the indexes and lines of object files. 0 means DefaultCacheBytes.
+	// CacheBytes bounds the memory for indexes and names. 0 means DefaultCacheBytes.
 	CacheBytes int64
-	// MaxObjects bounds the open object files, one descriptor each. 0 means
-	// DefaultMaxObjects.
+	// MaxObjects bounds the file descriptors of open files. 0 means DefaultMaxObjects.
 	MaxObjects int
 	// Logger may be nil. A file that cannot be read is logged at debug level.
 	Logger *zap.Logger
-	// Meter measures the worker, but not Resolve. It may be nil.
+	// Meter measures the CPU time of the worker, but not of Resolve. It may be nil.
 	Meter *cputime.Meter
-	// Budget bounds the time of Meter. It may be nil.
+	// Budget bounds the CPU time that Meter measures. It may be nil.
 	Budget *cputime.Budget
-	// Runner runs reads of files. It may be nil.
+	// Runner runs file reads with a deadline. It may be nil.
 	Runner *deadline.Runner
 	// Now is the clock. nil means time.Now.
 	Now func() time.Time
 }
 
-// Outcome is the outcome of one location.
+// Outcome is the result of resolving one location.
 type Outcome int
 
 // The outcomes.
@@ -74,18 +74,18 @@ const (
 	Resolved Outcome = iota
 	// NoSymbol means that the file has no name for the address.
 	NoSymbol
-	// NoFile means that the code has no object file. It is compiled just in time, or
-	// anonymous.
+	// NoFile means that the code has no object file, such as code compiled just in time.
 	NoFile
 	// Unreadable means that the file could not be opened, because the process has ended or
-	// the collector lacks the right.
+	// the collector lacks permission.
 	Unreadable
-	// Invalid means that the file is not a valid object file, or too large for the cache.
+	// Invalid means that the file is not a valid object file, or is too large for the
+	// cache.
 	Invalid
 	// Hidden means that the kernel hides its symbols from the collector.
 	Hidden
-	// Pending means that the file was not open in time. The location is tried again in the
-	// next batch.
+	// Pending means that the file was not opened in time. The location is resolved again in
+	// the next batch.
 	Pending
 
 	numOutcomes
@@ -112,10 +112,10 @@ type DebugFile int
 const (
 	// DebugFileFound means that a debug file is used.
 	DebugFileFound DebugFile = iota
-	// DebugFileAbsent means that the root of a process with the file has no debug file.
+	// DebugFileAbsent means that the process's root directory has no debug file.
 	DebugFileAbsent
-	// DebugFileUnknown means that the root could not be searched, for example after the
-	// process has ended. The search is repeated through another process.
+	// DebugFileUnknown means that the root directory could not be searched, for example
+	// because the process has ended. The search is repeated through another process.
 	DebugFileUnknown
 
 	numDebugFiles
@@ -124,20 +124,21 @@ const (
 // String returns the outcome as the attribute value of a metric.
 func (d DebugFile) String() string { return [...]string{"found", "absent", "unknown"}[d] }
 
-// Counters are the counters of a Symbolizer since it was made, and its content.
+// Counters holds the counters of a Symbolizer since its creation, and its current size.
 type Counters struct {
 	// Locations counts the locations passed to Resolve, by Outcome. Locations that were
 	// resolved before are not counted again.
 	Locations [numOutcomes]uint64
 	// DebugFiles counts the searches for debug files, by DebugFile.
 	DebugFiles [numDebugFiles]uint64
-	// Dropped counts mappings when Track's queue was full, or their process had caused too
-	// much reading. Their files are opened when they are needed.
+	// Dropped counts mappings that were dropped because Track's queue was full or because
+	// CPU time was short and their process had used much of it. Their files are opened on
+	// first use.
 	Dropped uint64
-	// Evictions counts object files and perf maps that were evicted for others.
+	// Evictions counts object files and perf maps that were evicted to make room.
 	Evictions uint64
-	// Objects and PerfMaps are the numbers of open files. Bytes is the memory for them and
-	// for the kernel's symbols.
+	// Objects and PerfMaps count the open files. Bytes is the memory for them and for the
+	// kernel's symbols.
 	Objects, PerfMaps int
 	Bytes             int64
 	// FileBytes, MapBytes and KernelBytes are the parts of Bytes.
@@ -146,29 +147,27 @@ type Counters struct {
 
 const (
 	kernelPath = "[kernel.kallsyms]"
-	// queueLength bounds the mappings that wait for the worker. It is enough for a few
-	// hundred programs that start at once.
+	// queueLength is large enough for a few hundred programs that start at once.
 	queueLength = 2048
-	// DefaultMaxObjects is the number of open object files if Config has 0.
+	// DefaultMaxObjects is used if Config.MaxObjects is 0.
 	DefaultMaxObjects = 512
-	// openTimeout bounds the time that Resolve waits for the worker, in total for a batch.
-	// After a wait without success, because a file system hangs, it does not wait for the
-	// time of patience.
+	// openTimeout bounds the total time that Resolve waits for the worker in a batch. After
+	// a wait that timed out, because a file system hangs, Resolve does not wait again until
+	// patience has passed.
 	openTimeout = 2 * time.Second
 	patience    = 5 * time.Second
 	// kernelInterval is the minimum time between two reads of kallsyms for unknown
 	// addresses. Modules may be loaded at any time.
 	kernelInterval = time.Minute
-	// closeLimit bounds the wait for a file to be closed at the end.
+	// closeLimit is the time that Close waits for each file to be closed.
 	closeLimit     = 100 * time.Millisecond
 	expireInterval = time.Minute
-	// budgetInterval is the time until a file is tried again after there was no CPU time
-	// for it.
+	// budgetInterval is the retry interval for a mapping that has to wait for CPU time.
 	budgetInterval = 100 * time.Millisecond
 )
 
-// Symbolizer resolves locations. Any goroutine may call Track, but only one at a time may
-// call Resolve.
+// Symbolizer resolves locations. Any goroutine may call Track, but only one goroutine at a
+// time may call Resolve.
 type Symbolizer struct {
 	cfg Config
 	log *zap.Logger
@@ -187,8 +186,8 @@ type Symbolizer struct {
 	// warned is the time of the last log message about a failed search for a debug file.
 	warned time.Time
 
-	// generated has the processes that generate code, by pid. generatedOpen is the number
-	// of these with an open perf map. generatedBytes is the memory of all.
+	// generated holds the processes that generate code, by pid. generatedOpen counts the
+	// processes with an open perf map. generatedBytes is the memory of all of them.
 	generated          *simplelru.LRU[int, *generated]
 	generatedOpen      int
 	generatedBytes     int64
@@ -198,13 +197,13 @@ type Symbolizer struct {
 
 	kernel *kernelSymbols
 
-	// closing are the files to close. discarded receives when there are any.
+	// closing lists the files that the worker has to close. discarded wakes up the worker.
 	closing   []*mappedfile.Reader
 	discarded chan struct{}
 	closed    bool
 
-	// batch is the number of the current batch, starting at 1. hot has the processes of hot
-	// units in it, with the names of these units. Both change with the lock held.
+	// batch is the number of the current batch, starting at 1. hot maps the processes of
+	// hot units in the batch to the names of their units. Writing them requires the lock.
 	batch uint64
 	hot   map[int]string
 
@@ -212,10 +211,10 @@ type Symbolizer struct {
 
 	// Only Resolve uses the fields below.
 
-	// call has the waits of the current Take.
+	// call is the call of the current Take. Reads of files may wait only within a call.
 	call *deadline.Call
 
-	// made is the effort for the names of this batch, madeBy is the effort by pid.
+	// made is the effort spent on names in this batch. madeBy is the same effort by pid.
 	made   effort
 	madeBy map[int]effort
 	// waited is the time spent waiting for the worker in this batch.
@@ -224,14 +223,14 @@ type Symbolizer struct {
 	vdso        *object
 	openTimeout time.Duration
 	giveUpUntil time.Time
-	// kernelReady is closed when the requested read of kallsyms has ended. It is nil before
-	// the first request.
+	// kernelReady is closed when the worker has read kallsyms. It is nil before the first
+	// request.
 	kernelReady chan struct{}
 	kernelAsked time.Time
 }
 
-// request is a request to the worker, while Resolve waits. It has a file or a process's
-// perf map. Without both it is for the kernel's symbols.
+// request asks the worker to load a file or a perf map while Resolve waits. If file and
+// generated are both nil, the request is for the kernel's symbols.
 type request struct {
 	file      *file
 	key       mappedfile.File
@@ -259,8 +258,8 @@ func prepare(cfg Config) (*Symbolizer, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	// Perf maps are written by processes, and must not evict object files, which processes
-	// share.
+	// Any process can write a large perf map. Perf maps have their own bounds, because they
+	// must not evict object files that many processes share.
 	maxGeneratedBytes, maxMaps := cfg.CacheBytes/2, max(1, cfg.MaxObjects/4)
 	c, err := newCache(cfg.CacheBytes-maxGeneratedBytes, cfg.MaxObjects-cfg.MaxObjects/4)
 	if err != nil {
@@ -285,15 +284,15 @@ func prepare(cfg Config) (*Symbolizer, error) {
 	if image, err := VDSO(); err != nil {
 		s.log.Debug("no symbols of the vdso", zap.Error(err))
 	} else if s.vdso, err = newObject(bytes.NewReader(image), int64(len(image)), nil); err == nil {
-		_ = s.vdso.index(int64(len(image))) // without symbols it still has its build id
+		_ = s.vdso.index(int64(len(image))) // even without symbols, the vdso has a build id
 	}
 	return s, nil
 }
 
 func (s *Symbolizer) start() { s.worker.Go(s.work) }
 
-// Close stops the worker, waits for it, and closes all files. Files that do not answer are
-// abandoned.
+// Close stops the worker, waits for it, and closes all files. It leaves files open whose
+// file system does not answer.
 func (s *Symbolizer) Close() {
 	s.stop.Do(func() { close(s.done) })
 	s.worker.Wait()
@@ -307,7 +306,8 @@ func (s *Symbolizer) Close() {
 	s.closeEvicted(closeLimit)
 }
 
-// closeEvicted closes the files that are no longer used, except files that do not answer.
+// closeEvicted closes the files in closing. It keeps a file in the list if its file system
+// does not answer.
 func (s *Symbolizer) closeEvicted(limit time.Duration) {
 	s.mu.Lock()
 	closing := s.closing
@@ -315,7 +315,7 @@ func (s *Symbolizer) closeEvicted(limit time.Duration) {
 	s.mu.Unlock()
 	for _, f := range closing {
 		if f.Stuck() || errors.Is(s.cfg.Runner.Run(f.Key(), f.Name(), limit, func(c *deadline.Call) {
-			_ = f.CloseIn(c) // it was only read, so no data can be lost
+			_ = f.CloseIn(c) // the file was only read, so no data can be lost
 		}), deadline.ErrRefused) {
 			s.mu.Lock()
 			s.closing = append(s.closing, f)
@@ -324,7 +324,7 @@ func (s *Symbolizer) closeEvicted(limit time.Duration) {
 	}
 }
 
-// discard makes the worker close a file. It is called with the lock held.
+// discard makes the worker close a file. The caller must hold the lock.
 func (s *Symbolizer) discard(f *mappedfile.Reader) {
 	s.closing = append(s.closing, f)
 	token.Put(s.discarded)
@@ -333,9 +333,9 @@ func (s *Symbolizer) discard(f *mappedfile.Reader) {
 func (s *Symbolizer) work() {
 	tick := time.NewTicker(expireInterval)
 	defer tick.Stop()
-	var next *samples.Mapping // of the queue
+	var next *samples.Mapping // the next mapping of the queue
 	for {
-		// Resolve is waiting, so its requests go first.
+		// Resolve waits for urgent requests, so they go first.
 		select {
 		case r := <-s.urgent:
 			s.serve(r)
@@ -355,7 +355,7 @@ func (s *Symbolizer) work() {
 		case !s.cfg.Budget.Light(next.PID):
 			s.dropped.Add(1)
 			next = nil
-		default: // it waits, and those behind it
+		default: // the mapping waits, and so does the rest of the queue
 			queue, later = nil, time.After(budgetInterval)
 		}
 		select {
@@ -368,7 +368,7 @@ func (s *Symbolizer) work() {
 			s.cache.expire(s.cfg.Now())
 			s.expireGenerated(s.cfg.Now())
 			s.mu.Unlock()
-			s.closeEvicted(deadline.ReadLimit) // the files that did not answer before
+			s.closeEvicted(deadline.ReadLimit) // retry files that did not answer before
 		case <-s.discarded:
 			s.closeEvicted(deadline.ReadLimit)
 		case <-s.done:
@@ -377,7 +377,7 @@ func (s *Symbolizer) work() {
 	}
 }
 
-// spend does work for a process. The pid 0 is the host.
+// spend runs work and charges its CPU time to a process. The pid 0 stands for the host.
 func (s *Symbolizer) spend(pid int, work func()) { s.cfg.Budget.Spend(pid, s.cfg.Meter.Do(work)) }
 
 func (s *Symbolizer) serve(r request) {
@@ -401,13 +401,13 @@ func (s *Symbolizer) readKernel() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kernel = k
-	// The kernel's symbols take a part of the memory for files, and at most three quarters.
+	// The kernel's symbols use at most three quarters of the memory for object files.
 	all := s.cfg.CacheBytes - s.maxGeneratedBytes
 	s.cache.maxBytes = max(all-k.bytes(), all/4)
 }
 
-// Track requests to open the file behind m, while its process is alive. It never blocks. If
-// the queue is full, the file is opened when it is first needed.
+// Track asks the worker to open the file of m while the process is alive. It never blocks.
+// If the queue is full, the file is opened on first use.
 func (s *Symbolizer) Track(m *samples.Mapping) {
 	if !backed(m) {
 		return
@@ -419,12 +419,12 @@ func (s *Symbolizer) Track(m *samples.Mapping) {
 	}
 }
 
-// backed reports whether there may be a file behind m.
+// backed reports whether m may map a file.
 func backed(m *samples.Mapping) bool { return m.Inode != 0 && strings.HasPrefix(m.Path, "/") }
 
-// standing decides the order of eviction when memory is short. Objects without samples in
-// the current batch or the last one are evicted first, in the order of their last use. Then
-// the largest objects are evicted. Objects of hot units are evicted last.
+// standing is the rank of an object or perf map in the order of eviction. Objects without
+// samples in the current or the previous batch go first, least recently used first. The
+// other objects follow, the largest first. Objects of hot units go last.
 type standing struct {
 	class int // 0 idle, 1 in use, 2 of a hot unit
 	batch uint64
@@ -452,8 +452,8 @@ func (a standing) before(b standing) bool {
 	return a.size > b.size
 }
 
-// effort is the cost of making names, as memory and time. The time is CPU time, or the wait
-// for a file that does not answer, because other names wait meanwhile.
+// effort is the cost of making names. time is CPU time, plus the time lost waiting for a
+// file that does not answer, because no other names are made meanwhile.
 type effort struct {
 	bytes int64
 	time  time.Duration
@@ -465,16 +465,16 @@ func (e effort) within(parts, of int64) bool {
 	return e.bytes < maxMade*parts/of && e.time < maxMaking*time.Duration(parts)/time.Duration(of)
 }
 
-// The maximum effort for names in one batch, in bytes and in time. A process may take an
-// eighth of it, and a process of a hot unit may take half. All processes of hot units
-// together may take it a second time. At the bound an address stays without a name until
-// the next batch.
+// maxMade and maxMaking bound the effort for names in one batch. A process may use an
+// eighth of the bound, and a process of a hot unit may use half. For processes of hot units
+// the bound of the batch is twice as high. Beyond a bound, an address has to wait for a
+// later batch.
 const (
 	maxMade   = 16 << 20
 	maxMaking = 2 * time.Second
 )
 
-// mayName reports whether another name of a process may be made in this batch.
+// mayName reports whether the effort allows another name for a process in this batch.
 func (s *Symbolizer) mayName(pid int) bool {
 	if s.hot[pid] != "" {
 		return s.made.within(2, 1) && s.madeBy[pid].within(1, 2)
@@ -482,7 +482,7 @@ func (s *Symbolizer) mayName(pid int) bool {
 	return s.made.within(1, 1) && s.madeBy[pid].within(1, 8)
 }
 
-// named counts names that were made for a process.
+// named records the effort for names that were made for a process.
 func (s *Symbolizer) named(pid int, took effort) {
 	s.made.add(took)
 	by := s.madeBy[pid]
@@ -490,8 +490,8 @@ func (s *Symbolizer) named(pid int, took effort) {
 	s.madeBy[pid] = by
 }
 
-// Begin begins a batch. hot has the processes of hot units, with the names of these units.
-// Their names and files are evicted last.
+// Begin starts a batch. hot maps the processes of hot units to the names of their units.
+// Files with samples of these processes are evicted last.
 func (s *Symbolizer) Begin(hot map[int]string) {
 	s.made, s.waited = effort{}, 0
 	clear(s.madeBy)
@@ -501,18 +501,18 @@ func (s *Symbolizer) Begin(hot map[int]string) {
 	s.hot = hot
 }
 
-// Release removes the names of a location once its batch was emitted. Only the symbolizer
-// remembers names, because it counts their memory. A stack that is not seen again must not
-// keep them. A name that Resolve did not make, such as [no stack], stays.
+// Release removes the names of a location after its batch was emitted. Only the symbolizer
+// counts the memory of names, so stacks must not keep names alive. A name that Resolve did
+// not make, such as [no stack], stays.
 func Release(l *samples.Location) {
 	if len(l.Lines) > 0 && l.Counted != 0 {
 		l.Lines, l.Resolved = nil, false
 	}
 }
 
-// Take runs work, which calls only Resolve of s. It returns an error if a file does not
-// answer. The work then ended in the middle, and locations get no names of that file until
-// it answers.
+// Take runs work, which may call only Resolve of s. It returns an error if a file does not
+// answer. Take then returns before work has finished, and locations get no names from that
+// file until it answers.
 func (s *Symbolizer) Take(work func()) error {
 	began := s.cfg.Now()
 	err := s.cfg.Runner.Take(deadline.ReadLimit, func(c *deadline.Call) {
@@ -526,20 +526,20 @@ func (s *Symbolizer) Take(work func()) error {
 	return err
 }
 
-// Resolve sets l.Lines, l.Type, the build ids of l.Mapping, and l.Resolved. l is a location
-// of the process pid, which is 0 if unknown. A location of the kernel has Type
+// Resolve sets l.Lines, l.Type, l.Resolved and the build ids of l.Mapping. pid is the
+// process of l, or 0 if the process is unknown. A location of the kernel has the type
 // samples.FrameKernel and may have no mapping.
 //
-// If the file is not open yet, Resolve waits, for at most openTimeout in a batch. After
-// that l.Resolved stays false, and the caller tries again in the next batch. It also stays
-// false for code that the process generates, which may be replaced by another function.
+// If the file is not open yet, Resolve waits, for at most openTimeout per batch. After
+// that, l.Resolved stays false, and the caller tries again in the next batch. l.Resolved
+// also stays false for generated code, because another function may replace the code.
 func (s *Symbolizer) Resolve(pid int, l *samples.Location) {
 	if l.Resolved {
 		return
 	}
 	pc := l.Address
 	if !l.Leaf && pc > 0 {
-		pc-- // into the call before the return address
+		pc-- // from the return address into the call
 	}
 	var outcome Outcome
 	var again bool
@@ -604,7 +604,7 @@ func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcom
 	}
 	switch {
 	case errors.Is(err, os.ErrClosed):
-		return Pending // it was just evicted
+		return Pending // the file was just evicted
 	case err != nil:
 		return Invalid
 	case len(a.lines) == 0:
@@ -614,8 +614,8 @@ func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcom
 	return Resolved
 }
 
-// objectOf finds or opens the object file behind m. An object with another outcome than
-// Resolved has a build id but no names.
+// objectOf finds or opens the object file of m. If it returns an object with an outcome
+// other than Resolved, only the object's build ids can be used.
 func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	if m.Path == VDSOPath && s.vdso != nil {
 		return s.vdso, Resolved
@@ -629,7 +629,7 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	if !ok || !f.loading() && f.failed {
 		now := s.cfg.Now()
 		if !ok || f.retry(m, now) {
-			if len(s.urgent) == cap(s.urgent) || !s.cfg.Budget.May(m.PID) { // Resolve is the only sender
+			if len(s.urgent) == cap(s.urgent) || !s.cfg.Budget.May(m.PID) { // no other goroutine sends
 				s.mu.Unlock()
 				return nil, Pending
 			}
@@ -647,7 +647,7 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	s.mu.Lock()
 	now := s.cfg.Now()
 	if f.look(now) {
-		s.Track(m) // this process lives, probably
+		s.Track(m) // this process is probably alive
 	}
 	s.cache.use(f.object, now)
 	f.object.batch = s.batch
@@ -658,8 +658,9 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	return f.object, Resolved
 }
 
-// await waits until ready is closed. After a wait without success it does not wait again
-// for the time of patience.
+// await waits until ready is closed. All waits of a batch together take at most
+// openTimeout. After a wait that timed out, await does not wait again until patience has
+// passed.
 func (s *Symbolizer) await(ready <-chan struct{}) bool {
 	select {
 	case <-ready:
@@ -716,7 +717,8 @@ func (s *Symbolizer) resolveKernel(l *samples.Location, pc uint64) Outcome {
 	return NoSymbol
 }
 
-// askKernel makes the worker read kallsyms.
+// askKernel requests the worker to read kallsyms. It returns false if another request is
+// waiting.
 func (s *Symbolizer) askKernel() bool {
 	ready := make(chan struct{})
 	select {
@@ -728,8 +730,8 @@ func (s *Symbolizer) askKernel() bool {
 	}
 }
 
-// KernelSymbols returns the reason why kernel functions have no names, with a remedy. It
-// returns nil if they have names.
+// KernelSymbols returns an error with the reason and the remedy if kernel functions have no
+// names. It returns nil if they have names.
 func (s *Symbolizer) KernelSymbols() error { return s.kernelShown }
 
 // Counters returns the current counters.

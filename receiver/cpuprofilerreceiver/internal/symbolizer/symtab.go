@@ -20,12 +20,12 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// symbol is a function of an ELF symbol table, in 12 bytes, because a large C++ program has
-// a million of them. Names are read from the file when they are needed.
+// symbol is a function of an ELF symbol table. It has only 12 bytes, because a large C++
+// program has a million functions. Names are read from the file on demand.
 type symbol struct {
 	// start is relative to symbolTable.base.
 	start, size uint32
-	// name is an offset in a string table. Its top bits have the number of the table.
+	// name is an offset in a string table. The top bits are the number of the string table.
 	name uint32
 }
 
@@ -33,17 +33,17 @@ const (
 	compactSymbolSize  = 12
 	buildingSymbolSize = 16
 	maxSymbolName      = 8 << 10
-	// stringTableShift is the first bit of symbol.name that has the table's number.
+	// stringTableShift is the first bit of the string table's number in symbol.name.
 	stringTableShift = 30
-	// nestingLimit bounds how many symbols before an address are tried, if the nearest
-	// symbols end before the address.
+	// nestingLimit bounds how many symbols before an address are tried. The nearest symbol
+	// may be nested in a larger one, and end before the address.
 	nestingLimit = 16
 	// aliasLimit bounds how many names of one address are compared.
 	aliasLimit = 16
 )
 
-// symbolTable has the functions of .symtab and .dynsym, and the stripped functions of the
-// separate file, by address.
+// symbolTable holds the functions of .symtab and .dynsym, and the functions of the separate
+// file, sorted by address.
 type symbolTable struct {
 	f       *elffile.File
 	base    uint64
@@ -63,9 +63,8 @@ type rankedSymbol struct {
 	rank uint8
 }
 
-// newSymbolTable reads the symbol tables of f, and of the separate file with its symbols,
-// which may be nil. It leaves out addresses for which skip returns true. It allocates at
-// most limit bytes.
+// newSymbolTable reads the symbol tables of f and the .symtab of separate, which may be
+// nil. It skips addresses for which skip returns true. It allocates at most limit bytes.
 func newSymbolTable(f *elffile.File, separate *symbolFile, limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
 	t := &symbolTable{f: f, base: math.MaxUint64}
 	for _, s := range f.Segments {
@@ -107,8 +106,8 @@ func newSymbolTable(f *elffile.File, separate *symbolFile, limit int64, skip fun
 	return t, nil
 }
 
-// read adds the symbols of a section of f. table is the shifted number of the string table
-// with their names.
+// read adds the symbols of a section of f to found. table is the number of the string
+// table, shifted by stringTableShift.
 func (t *symbolTable) read(found []rankedSymbol, f *elffile.File, s elffile.Section, table uint32, limit int64, skip func(uint64) bool) ([]rankedSymbol, error) {
 	if s.Offset > f.Size {
 		return found, nil
@@ -163,7 +162,8 @@ func rank(info byte) uint8 {
 	return 1
 }
 
-// compact sorts by address and keeps the best names of each address.
+// compact sorts symbols by address and keeps the names with the highest rank of each
+// address.
 func compact(found []rankedSymbol) []symbol {
 	slices.SortFunc(found, func(a, b rankedSymbol) int {
 		if c := cmp.Compare(a.start, b.start); c != 0 {
@@ -250,8 +250,8 @@ func (t *symbolTable) name(i int) (string, error) {
 	return best, nil
 }
 
-// betterAlias reports whether a is a better name than b. It has fewer leading underscores
-// or, with as many, is shorter.
+// betterAlias reports whether a is a better name than b. The better name has fewer leading
+// underscores. If both have the same number, the shorter name is better.
 func betterAlias(a, b string) bool {
 	ua, ub := len(a)-len(strings.TrimLeft(a, "_")), len(b)-len(strings.TrimLeft(b, "_"))
 	if ua != ub {
@@ -268,13 +268,13 @@ func (t *symbolTable) nameOf(s symbol) (string, error) {
 	}
 	start, end := table.section.Offset, table.section.Offset+table.section.Size
 	name, err := table.f.CString(start+at, end, maxSymbolName)
-	// In .symtab a versioned symbol has its version after an @.
+	// In .symtab, the version of a symbol follows an @.
 	name, _, _ = strings.Cut(name, "@")
 	return name, err
 }
 
-// displayName demangles C++ and Rust names, without parameters, because names of Go and C
-// have none either. system is the linker's name if it is different.
+// displayName demangles C++ and Rust names. It omits parameters, because names of Go and C
+// have none either. system is the mangled name, or "" if name was not mangled.
 func displayName(name string) (function, system string) {
 	const maxMangled, maxDemangled = 4 << 10, 13 // 2^13 bytes
 	if !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") || len(name) > maxMangled {

@@ -25,15 +25,15 @@ const (
 	xzHasPacked    = 0x40
 	xzHasUnpacked  = 0x80
 	xzFilterNumber = 0x03
-	// xzDictionaries bounds the sum of the dictionaries that the blocks of a file
+	// xzDictionaries bounds the total size of the dictionaries that the blocks of a file
 	// allocate one after the other.
 	xzDictionaries = 1 << 30
 )
 
 // unxz decompresses the blocks of an .xz file to at most limit bytes. The library's reader
-// of .xz files allocates as much memory as the file requests, up to 4 GiB. So only its
-// LZMA2 decoder is used, with a dictionary of at most limit bytes. Checksums are skipped,
-// because the other parts of the file have no checksums either.
+// of .xz files allocates as much memory as the file requests, up to 4 GiB. unxz therefore
+// uses only the library's LZMA2 decoder, with a dictionary of at most limit bytes. It skips
+// checksums, because the other parts of the object file have no checksums either.
 func unxz(b []byte, limit int) ([]byte, error) {
 	if len(b) < xzHeaderSize || string(b[:6]) != xzMagic || b[6] != 0 {
 		return nil, errXZ
@@ -53,8 +53,8 @@ func unxz(b []byte, limit int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A block refers only to decompressed data, so limit is enough. Files usually have
-		// one block. If there are many, they must not all have the largest dictionary.
+		// A dictionary holds only decompressed data, so limit bytes are enough. Files
+		// usually have one block. Many blocks must not all allocate the largest dictionary.
 		dictionary = max(min(dictionary, limit), lzma.MinDictCap)
 		if dictionaries += dictionary; dictionaries > xzDictionaries {
 			return nil, fmt.Errorf("%w: too many blocks", errXZ)
@@ -81,7 +81,8 @@ func unxz(b []byte, limit int) ([]byte, error) {
 }
 
 // xzBlockHeader returns the size of the header at the start of b and the size of the
-// dictionary. It only accepts blocks with LZMA2 alone, which nearly all blocks have.
+// dictionary. It accepts only blocks whose single filter is LZMA2, which is true of nearly
+// all files.
 func xzBlockHeader(b []byte) (size, dictionary int, err error) {
 	size = (int(b[0]) + 1) * 4
 	if size > len(b) {
@@ -110,7 +111,7 @@ func xzBlockHeader(b []byte) (size, dictionary int, err error) {
 	return size, int(min(capacity, math.MaxInt32)), nil
 }
 
-// xzCheckSize returns the size of the checksums of a type.
+// xzCheckSize returns the size in bytes of a checksum of the given type.
 func xzCheckSize(kind byte) int {
 	if kind &= 0xf; kind == 0 {
 		return 0

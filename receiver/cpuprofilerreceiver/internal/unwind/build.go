@@ -16,17 +16,18 @@ import (
 
 // Bounds on the parts of a file that are read. The sizes in a file may be wrong.
 const (
-	// maxFrames bounds .eh_frame. A browser or a database has about 20 MiB.
+	// maxFrames bounds the size of .eh_frame. Browsers and databases have about 20 MiB.
 	maxFrames = 64 << 20
 	maxLoads  = 64
 )
 
-// ErrNoCode is returned for a file without code that can be unwound.
+// ErrNoCode means that a file has no code that can be unwound.
 var ErrNoCode = errors.New("no executable segment, or one of more than 4 GiB")
 
-// readTable reads a table from an object file of size bytes. The table holds about maxBytes
-// at most. Rules that do not fit, and corrupt parts of the file, are left out. For a
-// corrupt part it returns an error, and may also return a table.
+// readTable makes a table from an object file of size bytes. The table uses about maxBytes
+// at most, and leaves out rules that do not fit. If a part of the file is corrupt,
+// readTable leaves out the part, and may return both a table and an error. maxRead bounds
+// .eh_frame.
 func readTable(r io.ReaderAt, size, maxBytes int64, maxRead uint64) (t *Table, err error) {
 	f, err := elffile.Parse(r, size)
 	if err != nil {
@@ -49,7 +50,7 @@ func readTable(r io.ReaderAt, size, maxBytes int64, maxRead uint64) (t *Table, e
 	return b.finish(), errors.Join(framesErr, goErr, codeErr)
 }
 
-// executable lists the parts of the file that are mapped executable.
+// executable returns the executable segments of a file.
 func executable(f *elffile.File) []segment {
 	var segments []segment
 	for _, s := range f.Segments {
@@ -60,7 +61,7 @@ func executable(f *elffile.File) []segment {
 	return segments
 }
 
-// readFrames reads .eh_frame, if there is one.
+// readFrames adds the rules of .eh_frame, if the file has one.
 func readFrames(f *elffile.File, regs registers, b *tableBuilder, most uint64) error {
 	f.SetBudget(most + elffile.ChunkSize)
 	section, addr, named, err := frameSection(f, most)
@@ -74,9 +75,9 @@ func readFrames(f *elffile.File, regs registers, b *tableBuilder, most uint64) e
 	return nil
 }
 
-// frameSection finds .eh_frame by its name. In files without section headers it finds
-// .eh_frame through .eh_frame_hdr, like the dynamic linker. In that case other data may
-// follow it.
+// frameSection reads .eh_frame. In a file without section headers, it finds .eh_frame
+// through .eh_frame_hdr. named is then false, and other data may follow .eh_frame in
+// section.
 func frameSection(f *elffile.File, most uint64) (section []byte, addr uint64, named bool, err error) {
 	if s, ok := f.Section(".eh_frame"); ok && s.Kind != elf.SHT_NOBITS {
 		if s.Flags&elf.SHF_COMPRESSED != 0 || s.Size > most || s.Size > f.Size {
@@ -122,7 +123,8 @@ func (b *tableBuilder) addLinkage(f *elffile.File, regs registers) {
 	for _, s := range f.Sections {
 		switch s.Name {
 		case ".plt", ".iplt", ".plt.got", ".plt.sec":
-			// Frames of the same addresses were added before, and take precedence.
+			// Rules of .eh_frame for the same addresses were added before, and take
+			// precedence.
 			if s.Flags&elf.SHF_EXECINSTR != 0 && b.begin(s.Address, s.Address+s.Size) {
 				b.row(s.Address, entry)
 			}
@@ -130,7 +132,7 @@ func (b *tableBuilder) addLinkage(f *elffile.File, regs registers) {
 	}
 }
 
-// readGo reads the tables of a Go program, if it is one.
+// readGo adds the rules of a Go program's tables. It does nothing for other programs.
 func readGo(r io.ReaderAt, size int64, regs registers, b *tableBuilder) error {
 	err := goprogram.EachFunction(r, size, func(g *goprogram.Function) bool {
 		if !b.begin(g.Start, g.End) {
@@ -161,8 +163,8 @@ func readGo(r io.ReaderAt, size int64, regs registers, b *tableBuilder) error {
 	return nil
 }
 
-// goRule returns the rule for Go code in which the stack pointer is depth bytes below its
-// value at the function's entry.
+// goRule returns the rule for Go code at a stack depth. The depth is the number of bytes by
+// which the stack pointer is below its value at the function's entry.
 func goRule(depth int32, regs registers) rule {
 	switch {
 	case depth < 0 || depth > 1<<30:
@@ -176,13 +178,13 @@ func goRule(depth int32, regs registers) rule {
 	case depth == 0:
 		return rule{cfa: cfaSP, flags: flagGo}
 	}
-	// The return address is the lowest word of the frame. The word below it is the caller's
-	// frame pointer.
+	// The return address is the lowest word of the frame. The caller's frame pointer is
+	// below.
 	return rule{cfa: cfaSP, cfaOff: depth, ra: locSP, fp: locSP, fpOff: -8, flags: flagGo}
 }
 
-// goSpecial returns the rule for functions of the runtime without a caller, or with a
-// caller on another stack. It returns false for other functions.
+// goSpecial returns the rule for a function of Go's runtime that has no caller, or a caller
+// on another stack. It returns false for other functions.
 func goSpecial(name string, regs registers) (rule, bool) {
 	short, ok := strings.CutPrefix(strings.TrimSuffix(name, ".abi0"), "runtime.")
 	if !ok {
@@ -207,7 +209,7 @@ func goSpecial(name string, regs registers) (rule, bool) {
 }
 
 // signalAMD64 is the rule for the code that a signal handler returns to. The stack pointer
-// is at the ucontext, in which the registers from r8 on begin at byte 40.
+// points to the ucontext, in which the registers start at byte 40, with r8.
 var signalAMD64 = rule{
 	cfa: cfaSPDeref, cfaOff: 160,
 	ra: locSP, raOff: 168,
@@ -215,7 +217,8 @@ var signalAMD64 = rule{
 	flags: flagSignal,
 }
 
-// guessEntry adds the entry of a program without a table for it.
+// guessEntry adds a root function at the program's entry if the tables have no function
+// there.
 func (b *tableBuilder) guessEntry() {
 	const size = 64 // more than any C library's _start has
 	if b.entry == 0 || b.entryKnown {

@@ -25,26 +25,26 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
-// Config configures a Cache. Zero limits have defaults.
+// Config configures a Cache. A limit of 0 means its default.
 type Config struct {
-	// Open opens and identifies the file behind a mapping, in a wait of a call.
+	// Open opens and identifies the file of a mapping. It waits within the call.
 	Open func(*deadline.Call, *samples.Mapping) (*os.File, mappedfile.ID, error)
-	// Runner runs reads of files. It may be nil.
+	// Runner runs file reads with a deadline. It may be nil.
 	Runner *deadline.Runner
-	// VDSO returns the object file that the kernel maps at VDSOPath. It may be nil.
+	// VDSO returns the object file of the mapping with the path VDSOPath. It may be nil.
 	VDSO     func() ([]byte, error)
 	VDSOPath string
-	// MaxBytes bounds the memory of all tables, and of the .eh_frame in memory while a
-	// table is made, 64 MiB by default. A table has at most half of it, and rules that do
-	// not fit are left out. At the bound tables are dropped. Tables of programs that start
-	// and end at once come first, then the least recently used.
+	// MaxBytes bounds the memory of all tables, 64 MiB by default. It also bounds an
+	// .eh_frame that is being read. A table uses at most half of MaxBytes, and leaves out
+	// rules that do not fit. At the bound, tables are dropped. Tables of short-lived
+	// programs go first, then the least recently used tables.
 	MaxBytes int64
-	// MaxFiles bounds the known files, readable or not, 4096 by default. At the bound one
-	// is dropped.
+	// MaxFiles bounds the known files, 4096 by default. Unreadable files count too. At the
+	// bound, a file is dropped.
 	MaxFiles int
 	// Meter measures the CPU time of making tables. It may be nil.
 	Meter *cputime.Meter
-	// Budget bounds the time of Meter. It may be nil.
+	// Budget bounds the CPU time that Meter measures. It may be nil.
 	Budget *cputime.Budget
 	Logger *zap.Logger
 	// Now is the clock. The default is time.Now.
@@ -54,19 +54,19 @@ type Config struct {
 const (
 	defaultMaxBytes = 64 << 20
 	defaultMaxFiles = 4096
-	// queueLength bounds the files that wait to be read.
+	// queueLength bounds the requests that wait for the worker.
 	queueLength = 1024
-	// checkInterval is the time between two checks of a file in use. They check whether the
-	// file has changed, and whether it has become readable.
+	// checkInterval is the time between two checks of a file in use. A check finds out
+	// whether the file has changed or has become readable.
 	checkInterval = 30 * time.Second
-	// clockInterval is the precision of the clock that Lookup reads.
+	// clockInterval is the interval at which Cache.clock advances.
 	clockInterval = 5 * time.Second
 )
 
-// Stats are the counters of a Cache since it was made, and its content.
+// Stats holds the counters of a Cache since its creation, and its current size.
 type Stats struct {
-	// Files and Tables are the numbers of files and tables. Bytes is the memory of the
-	// tables. A file that containers share has one table.
+	// Files and Tables count the known files and their tables. Bytes is the memory of the
+	// tables. A file that several containers share has one table.
 	Files, Tables int
 	Bytes         int64
 	// Built counts tables that were made.
@@ -74,37 +74,38 @@ type Stats struct {
 	// Unreadable counts files that could not be opened or are invalid. Incomplete counts
 	// tables that were cut at their bound.
 	Unreadable, Incomplete uint64
-	// Evicted counts files that were dropped at a bound. Dropped counts requests when the
-	// queue was full. Such a file is requested again when it is needed.
+	// Evicted counts files that were dropped at a bound. Dropped counts requests that were
+	// dropped because the queue was full or no CPU time was left. Dropped files are
+	// requested again when they are needed.
 	Evicted, Dropped uint64
-	// LeftOut counts tables that were not kept, because the tables of longer running
-	// programs take all the room.
+	// LeftOut counts tables that were not kept because the tables of longer running
+	// programs use all the memory.
 	LeftOut uint64
 }
 
-// entry is the state of one file. Only checking, used and often change.
+// entry is the state of one file. After publish, only checking, used and often change.
 type entry struct {
-	table *Table // nil where there is none
+	table *Table // nil if the file has no table
 	id    mappedfile.ID
-	at    time.Time // when it was read
-	// checking is set when a check is requested.
+	at    time.Time // when the file was read
+	// checking reports that a check is requested.
 	checking atomic.Bool
 	used     atomic.Uint32
-	// often is set when the file is used at two times of the clock, so its programs do not
-	// start and end at once.
+	// often reports that the file was used at two different values of Cache.clock. The
+	// file's programs are then not short-lived.
 	often atomic.Bool
-	// leftOut reports whether there was no room for the table.
+	// leftOut reports that there was no room for the table.
 	leftOut bool
-	// ended is the process through which the file could not be opened because the process
-	// had ended. It is 0 without such a process. Another process may still have the file.
+	// ended is the pid of the process that ended before the file could be opened through
+	// it, or 0. Another process may still have the file.
 	ended int
 }
 
-// idleAfter is the time in seconds without use after which a table is dropped before any
-// other.
+// idleAfter is the time in seconds without use after which the table of a longer running
+// program loses its precedence.
 const idleAfter = 60
 
-// before reports whether e is dropped before other, at a time of the clock. Files of longer
+// before reports whether e is dropped before other. now is Cache.clock. Files of longer
 // running programs are dropped last. Otherwise the least recently used file is dropped
 // first.
 func (e *entry) before(other *entry, now uint32) bool {
@@ -117,14 +118,15 @@ func (e *entry) before(other *entry, now uint32) bool {
 // runsOn reports whether longer running programs use the file now.
 func (e *entry) runsOn(now uint32) bool { return e.often.Load() && now-e.used.Load() < idleAfter }
 
-// Cache makes and keeps tables. Any goroutine may use it. Lookup never waits for the
-// goroutine that reads files.
+// Cache makes and keeps tables. It is safe for concurrent use. Lookup never waits for the
+// worker, which reads the files.
 type Cache struct {
 	cfg Config
 
-	// files is replaced by a new map, and never changed.
+	// files is never modified. The worker replaces it with a changed copy.
 	files atomic.Pointer[map[mappedfile.File]*entry]
-	// clock is the number of seconds since began, at the worker's last look.
+	// clock is the number of seconds since began. The worker updates it every
+	// clockInterval.
 	clock atomic.Uint32
 	began time.Time
 
@@ -135,7 +137,7 @@ type Cache struct {
 
 	mu      sync.Mutex
 	waiting map[mappedfile.File]struct{} // files in the queue, or being served
-	logged  time.Time                    // when tables that were left out were logged last
+	logged  time.Time                    // time of the last log line about left out tables
 	stats   Stats
 
 	once   sync.Once
@@ -174,7 +176,7 @@ func newCache(cfg Config) *Cache {
 	return c
 }
 
-// Close ends the worker and waits for it.
+// Close stops the worker and waits for it.
 func (c *Cache) Close() {
 	c.once.Do(func() { close(c.done) })
 	c.worker.Wait()
@@ -188,7 +190,7 @@ func (c *Cache) keyOf(m *samples.Mapping) (key mappedfile.File, ok bool) {
 	return mappedfile.FileOf(m), strings.HasPrefix(m.Path, "/")
 }
 
-// Lookup implements Tables. It requests the table of an unknown file.
+// Lookup implements Tables. For an unknown file, it requests the table.
 func (c *Cache) Lookup(m *samples.Mapping) (*Table, bool) {
 	key, ok := c.keyOf(m)
 	if !ok {
@@ -234,8 +236,8 @@ func (c *Cache) Settle(limit time.Duration) time.Duration {
 	}
 }
 
-// Root reports whether a location is in a function that threads begin with, by the table of
-// its file. It returns false while the file is being read.
+// Root reports whether the table of a location's file marks its function as one that
+// threads begin with. It returns false while the file is being read.
 func (c *Cache) Root(l *samples.Location) bool {
 	if l.Mapping == nil {
 		return false
@@ -285,8 +287,8 @@ func (c *Cache) work() {
 	}
 }
 
-// take serves a request. It drops the request if there is no CPU time for it. The file is
-// requested again when it is needed.
+// take serves a request. It drops the request if no CPU time is left. The file is requested
+// again when it is needed.
 func (c *Cache) take(r request) {
 	if !c.cfg.Budget.May(r.mapping.PID) {
 		c.mu.Lock()
@@ -301,8 +303,8 @@ func (c *Cache) take(r request) {
 	c.serve(r)
 }
 
-// serve reads the file of a request, unless it is unchanged. It waits for the file for at
-// most deadline.ReadLimit, but uses a later result too.
+// serve opens the file of a request and publishes its table. It waits for at most
+// deadline.ReadLimit, but a later result is published too.
 func (c *Cache) serve(r request) {
 	err := c.cfg.Runner.Run(mappedfile.Opening(r.mapping), r.mapping.Path, deadline.ReadLimit, func(call *deadline.Call) {
 		c.cfg.Budget.Spend(r.mapping.PID, c.cfg.Meter.Do(func() {
@@ -338,7 +340,7 @@ func (c *Cache) publish(r request, e *entry, err error) {
 	c.files.Store(&files)
 }
 
-// read returns the new state of a file. If the file has no table, err is the reason.
+// read opens a file and returns its new state. If the file has no table, err is the reason.
 func (c *Cache) read(call *deadline.Call, r request, old *entry) (*entry, error) {
 	e := &entry{at: c.cfg.Now()}
 	if r.key == (mappedfile.File{}) {
@@ -359,7 +361,7 @@ func (c *Cache) read(call *deadline.Call, r request, old *entry) (*entry, error)
 			e.ended = r.mapping.PID
 		}
 		if old != nil && old.table != nil && !errors.Is(err, fs.ErrPermission) {
-			e.table, e.id = old.table, old.id // others may run the file
+			e.table, e.id = old.table, old.id // other processes may still use the file
 			return e, nil
 		}
 		return e, err
@@ -393,9 +395,9 @@ func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
 	return t, err
 }
 
-// evict drops files until the bounds are kept. Sometimes only tables of longer running
-// programs could be dropped for a new table. Then the new table itself is dropped, unless
-// its own program runs for longer or is hot.
+// evict drops files until the cache is within its bounds. If it would have to drop a table
+// of a longer running program, it leaves out the latest table instead. It keeps the latest
+// table if the table's own program runs for longer or is hot.
 func (c *Cache) evict(files map[mappedfile.File]*entry, latest *entry, hot bool) {
 	now := c.clock.Load()
 	for {
@@ -437,8 +439,8 @@ func (c *Cache) logLeftOut(now time.Time) {
 	}
 }
 
-// RetryLeftOut makes the tables that were left out be made again when they are needed. It
-// is called after the set of hot programs has changed.
+// RetryLeftOut forgets the files whose tables were left out, so that the tables are made
+// again on demand. It is called after the set of hot programs has changed.
 func (c *Cache) RetryLeftOut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

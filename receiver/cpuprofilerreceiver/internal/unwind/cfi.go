@@ -5,7 +5,7 @@ package unwind
 
 import "bytes"
 
-// location is the rule for a register of the caller.
+// location is the rule for a register's value in the caller.
 type location struct {
 	kind locationKind
 	off  int64
@@ -17,13 +17,14 @@ type base struct {
 	off  int64
 }
 
-// state is the used part of a row of the table that call frame instructions describe.
+// state holds the needed columns of a row of the table that call frame instructions
+// describe.
 type state struct {
 	cfa    base
 	ra, fp location
 }
 
-// maxRemembered bounds the stack of states. Compilers use one.
+// maxRemembered bounds the stack of remembered states. Compilers nest only one level.
 const maxRemembered = 16
 
 // machine executes call frame instructions.
@@ -69,14 +70,15 @@ const (
 	cfaValOffsetSF      = 0x15
 	cfaValExpression    = 0x16
 	cfaNegateRAStatePC  = 0x2c
-	cfaNegateRAState    = 0x2d // on x86-64, GNU_window_save, which is SPARC's
+	cfaNegateRAState    = 0x2d // the same number as SPARC's DW_CFA_GNU_window_save
 	cfaGNUArgsSize      = 0x2e
 	cfaGNUNegOffset     = 0x2f
 )
 
 // run executes instructions and calls emit with each complete row except the last one. It
-// reports whether all instructions were valid and known, and emit returned true. For the
-// instructions of a common information entry, which have no rows, emit is nil.
+// reports whether all instructions were valid and known, and emit returned true. emit is
+// nil for the instructions of a common information entry, which must not contain several
+// rows.
 func (m *machine) run(r reader, emit func(addr uint64, r rule) bool) bool {
 	advance := func(to uint64) bool {
 		if emit == nil || to < m.loc || !emit(m.loc, m.rule()) {
@@ -105,7 +107,7 @@ func (m *machine) run(r reader, emit func(addr uint64, r rule) bool) bool {
 	return !r.bad
 }
 
-// extended executes an instruction without an operand in the instruction's byte.
+// extended executes an instruction whose first byte contains no operand.
 func (m *machine) extended(op uint8, r *reader, advance func(uint64) bool) bool {
 	align := m.cie.dataAlign
 	switch op {
@@ -236,10 +238,10 @@ func (m *machine) rule() rule {
 	return r
 }
 
-// signalARM64 is the rule for the code that a signal handler returns to. The table of the
-// kernel's vdso leads to the caller of the interrupted function. This rule leads to the
-// function itself, through the signal frame at the stack pointer. The frame has 128 bytes
-// of siginfo, then 184 bytes, then the registers x0 to x30, sp, pc.
+// signalARM64 is the rule for the code that a signal handler returns to. The rule in the
+// kernel's vdso would skip the interrupted function, and find its caller. signalARM64 finds
+// the interrupted function through the signal frame at the stack pointer. This frame has
+// 128 bytes of siginfo, 184 other bytes, and the registers x0 to x30, sp and pc.
 var signalARM64 = rule{
 	cfa: cfaSPDeref, cfaOff: 312 + 8*31,
 	ra: locSP, raOff: 312 + 8*32,
@@ -254,9 +256,9 @@ const (
 	opBreg0      = 0x70
 )
 
-// cfaOf returns the rule for the canonical frame address in an expression. It knows
-// register + offset, dereferenced or not, and the expression that linkers write for
-// procedure linkage tables.
+// cfaOf returns the rule for the CFA that an expression computes. It supports register +
+// offset, dereferenced or not, and the expression that linkers write for procedure linkage
+// tables.
 func (regs registers) cfaOf(expr []byte) base {
 	if off, ok := regs.plt(expr); ok {
 		return base{cfaPLT, off}
@@ -282,7 +284,8 @@ func (regs registers) cfaOf(expr []byte) base {
 	return base{kind: cfaBad}
 }
 
-// locationOf returns the rule for a register in an expression. It knows register + offset.
+// locationOf returns the rule for a register that an expression locates. It supports only
+// register + offset.
 func (regs registers) locationOf(expr []byte) location {
 	reg, off, rest, ok := breg(expr)
 	switch {
@@ -295,7 +298,7 @@ func (regs registers) locationOf(expr []byte) location {
 	return location{kind: locUnknown}
 }
 
-// breg decodes DW_OP_bregN offset, and an optional DW_OP_plus_uconst after it.
+// breg decodes a DW_OP_bregN with its offset, and an optional DW_OP_plus_uconst after it.
 func breg(expr []byte) (reg uint64, off int64, rest []byte, ok bool) {
 	r := reader{data: expr}
 	op := r.u8()
@@ -311,8 +314,8 @@ func breg(expr []byte) (reg uint64, off int64, rest []byte, ok bool) {
 }
 
 // plt recognizes the expression for procedure linkage tables of x86-64, rsp+8 + ((rip & 15)
-// >= N) << 3. It adds 8 from byte N of the 16-byte entry on, after the entry has pushed its
-// number. plt returns N.
+// >= N) << 3. From byte N of the 16-byte entry on, the CFA is 8 bytes further, because the
+// entry has pushed its number. plt returns N.
 func (regs registers) plt(expr []byte) (n int64, ok bool) {
 	const at, lit0, lit15 = 6, 0x30, 0x3f
 	pattern := []byte{opBreg0 + 7, 8, opBreg0 + 16, 0, lit15, 0x1a, 0, 0x2a, lit0 + 3, 0x24, 0x22}

@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// maxCode bounds the code of one file with rules that are derived from instructions. The
-// code of musl's libc has 400 KiB.
+// maxCode bounds the code of one file for which rules are derived from instructions. musl's
+// libc has 400 KiB of code.
 const maxCode = 2 << 20
 
 // rtSigreturn is the number of the system call rt_sigreturn on x86-64.
@@ -27,49 +27,51 @@ type effect uint8
 
 const (
 	other     effect = iota
-	moveSP           // adds by bytes to the depth
+	moveSP           // adds in.by to the depth
 	pushFP           // stores the frame pointer
 	popFP            // restores the frame pointer
-	frameFP          // makes the frame pointer hold the stack pointer
-	restoreSP        // makes the depth the frame pointer's plus by bytes
+	frameFP          // copies the stack pointer to the frame pointer
+	restoreSP        // sets the depth to base + in.by
 	leave            // restores both pointers
-	clearFP          // marks the outermost frame, by the x86-64 ABI
+	clearFP          // zeroes the frame pointer; the x86-64 ABI thus marks the outermost frame
 	loseSP           // moves the stack pointer by an unknown number of bytes
-	sigreturn        // begins the code that a signal handler returns to
+	sigreturn        // starts the code that a signal handler returns to
 )
 
 // instruction is a decoded instruction.
 type instruction struct {
 	at     uint64
-	target uint64 // of a direct jump or call; 0 is none
+	target uint64 // of a direct jump or call, else 0
 	by     int32
 	effect effect
 	call   bool
-	// ends reports whether the next instruction is not executed after this one. table
-	// reports whether this one may be a jump by a table of addresses. padding fills the
-	// space between functions or before loops.
+	// ends reports that execution does not continue at the next instruction. table reports
+	// that the instruction may be a jump through a table of addresses. padding reports that
+	// the instruction may only fill the space between functions or before loops.
 	ends, table, padding bool
 }
 
-// frameState is the state of a function's frame before an instruction. Its zero value is
-// an unknown state.
+// frameState is the state of a function's frame before an instruction. The zero value is
+// the unknown state.
 type frameState struct {
 	known bool
-	// depth is the number of bytes between the stack pointer and its value at the
-	// function's entry. lost reports that depth is unknown.
+	// depth is the number of bytes by which the stack pointer is below its value at the
+	// function's entry. lost reports that the depth is unknown.
 	depth int32
 	lost  bool
-	// saved is the depth at which the caller's frame pointer was stored. 0 means not
-	// stored.
+	// saved is the depth at which the caller's frame pointer is stored. It is 0 if the
+	// frame pointer is not stored.
 	saved int32
-	// framed reports whether the frame pointer holds the stack pointer of depth base.
+	// framed reports whether the frame pointer has the value that the stack pointer had at
+	// the depth base.
 	framed       bool
 	base         int32
 	root, signal bool
 }
 
-// addCode adds x86-64 code without a table, such as musl's libc and hand-written assembly.
-// It derives the rules from the instructions that move the stack pointer.
+// addCode adds rules for x86-64 code without unwind tables, such as musl's libc and
+// hand-written assembly. It derives the rules from the instructions that move the stack
+// pointer.
 func (b *tableBuilder) addCode(f *elffile.File) error {
 	if f.Machine != elf.EM_X86_64 || b.t.code.golang > 0 {
 		return nil
@@ -93,15 +95,15 @@ func (b *tableBuilder) addCode(f *elffile.File) error {
 		b.derive(decode(code, gap.start))
 	}
 	if tables != (coverage{}) {
-		b.t.code = tables // the code of start files is not the program's
+		b.t.code = tables // start files, such as crt1.o, say little about the program's code
 	}
 	return nil
 }
 
-// addressRange is the code from start to before end.
+// addressRange is the range from start to before end.
 type addressRange struct{ start, end uint64 }
 
-// gaps returns the ranges of code without a function, if they are larger than padding.
+// gaps returns the ranges of code without a function that are larger than padding.
 func (b *tableBuilder) gaps() (gaps []addressRange) {
 	const padding = 16
 	covered := slices.Clone(b.functions)
@@ -131,12 +133,12 @@ func (b *tableBuilder) gaps() (gaps []addressRange) {
 	return gaps
 }
 
-// endbr64 is the start of functions that are called indirectly. The decoder does not know
-// it.
+// endbr64 is the first instruction of functions that are called indirectly. x86asm does not
+// know it.
 var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
 
-// decode decodes code at a link-time address. Bytes without a valid instruction end the
-// code before them.
+// decode decodes code at a link-time address. A byte that starts no valid instruction
+// counts as an instruction that ends the code before it.
 func decode(code []byte, at uint64) (all []instruction) {
 	for len(code) > 0 {
 		in := instruction{at: at, ends: true}
@@ -229,10 +231,10 @@ func (in *instruction) fill(d *x86asm.Inst) {
 	}
 }
 
-// derive adds the rules of decoded code. A function begins where code is called. It also
-// begins where no jump leads to, after the end of another function, or after padding behind
-// a call that does not return. Code behind a jump, forwards or backwards, has the state of
-// the jump. So two passes find the states, and the third one adds the rules.
+// derive adds the rules of decoded code. A function starts at the target of a call. It also
+// starts after the end of another function, or after a call followed by padding, unless a
+// jump leads there. The target of a jump has the frame state of the jump, which may come
+// later in the code. So two passes find the states, and the third pass adds the rules.
 func (b *tableBuilder) derive(code []instruction) {
 	begins := make(map[uint64]bool)
 	jumps := make(map[uint64]frameState)
@@ -282,7 +284,7 @@ func (b *tableBuilder) derive(code []instruction) {
 	}
 }
 
-// derived adds the rule of an instruction of size bytes.
+// derived adds the rule for an instruction of size bytes.
 func (b *tableBuilder) derived(in *instruction, s *frameState, size uint64) {
 	if s.framed {
 		b.t.code.framePointer += size
@@ -296,7 +298,7 @@ func (b *tableBuilder) derived(in *instruction, s *frameState, size uint64) {
 	b.row(in.at, s.rule())
 }
 
-// apply changes the state by an instruction's effect.
+// apply applies the effect of an instruction to the state.
 func (s *frameState) apply(in *instruction) {
 	switch in.effect {
 	case moveSP:
@@ -324,7 +326,7 @@ func (s *frameState) apply(in *instruction) {
 	}
 }
 
-// rule returns the rule that leads from the state to the caller.
+// rule returns the rule that finds the caller of a frame in this state.
 func (s *frameState) rule() rule {
 	r := rule{cfa: cfaSP, cfaOff: s.depth + 8, ra: locCFA, raOff: -8}
 	if s.saved > 0 {

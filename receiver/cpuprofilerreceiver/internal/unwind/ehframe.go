@@ -10,11 +10,11 @@ import (
 	"math"
 )
 
-// registers are DWARF's numbers of the used registers.
+// registers holds the DWARF numbers of the registers that rules use.
 type registers struct {
 	sp, fp, ra uint64
-	// leafRA reports whether calls leave the return address in a register until the callee
-	// stores it.
+	// leafRA reports whether a call puts the return address into a register, not on the
+	// stack.
 	leafRA bool
 }
 
@@ -33,7 +33,7 @@ func registersOf(m elf.Machine) (registers, error) {
 
 var errCut = errors.New("it ends within an entry")
 
-// reader reads a section. Beyond its end it reads zeros and sets bad.
+// reader reads a section. Reads beyond the end return zeros and set bad.
 type reader struct {
 	data []byte
 	pos  int
@@ -109,7 +109,7 @@ func (r *reader) sleb() int64 {
 	}
 }
 
-// cstring reads a string that ends in a zero byte.
+// cstring reads a string up to a zero byte.
 func (r *reader) cstring() []byte {
 	start := r.pos
 	for r.u8() != 0 {
@@ -120,7 +120,8 @@ func (r *reader) cstring() []byte {
 	return r.data[start : r.pos-1]
 }
 
-// DW_EH_PE_*, the encoding of pointers in .eh_frame, with a format and a base.
+// The encodings of pointers in .eh_frame (DW_EH_PE_*). An encoding consists of a format and
+// a base.
 const (
 	pointerFormat   = 0x0f
 	pointerRelative = 0x70
@@ -141,7 +142,7 @@ const (
 	relativeToPC      = 0x10
 )
 
-// pointer reads a pointer in a section at addr.
+// pointer reads an encoded pointer. addr is the address of the section.
 func (r *reader) pointer(encoding uint8, addr uint64) (uint64, bool) {
 	at := addr + uint64(r.pos)
 	v, ok := r.number(encoding)
@@ -157,7 +158,7 @@ func (r *reader) pointer(encoding uint8, addr uint64) (uint64, bool) {
 	return 0, false
 }
 
-// number reads a pointer without its base.
+// number reads a pointer without adding its base.
 func (r *reader) number(encoding uint8) (uint64, bool) {
 	var v uint64
 	switch encoding & pointerFormat {
@@ -181,14 +182,14 @@ func (r *reader) number(encoding uint8) (uint64, bool) {
 	return v, !r.bad
 }
 
-// cie is a common information entry, which several functions share.
+// cie is a common information entry. Several functions share it.
 type cie struct {
 	codeAlign uint64
 	dataAlign int64
 	encoding  uint8
 	augmented bool
 	signal    bool
-	// initial is the state at the beginning of each function. ok is false if the entry is
+	// initial is the state at the start of each function. ok is false if the entry is
 	// invalid or has unknown parts.
 	initial state
 	ok      bool
@@ -199,8 +200,8 @@ type frames struct {
 	regs registers
 	addr uint64 // of the section
 	to   *tableBuilder
-	// terminated reports whether an entry of length 0 is the last one, and other data may
-	// follow.
+	// terminated reports whether an entry of length 0 ends the section, because other data
+	// may follow.
 	terminated bool
 	// entry is the address at which the program starts.
 	entry uint64
@@ -220,7 +221,7 @@ func (f *frames) read(section []byte) error {
 			if f.terminated {
 				return nil
 			}
-			continue // the end of one object file, which some linkers keep
+			continue // the terminator of one object file, which some linkers keep
 		}
 		if length == 0xffffffff {
 			length = r.u64()
@@ -351,7 +352,7 @@ func (f *frames) readFunction(e *reader, c *cie) bool {
 		return f.to.row(addr, r)
 	})
 	if !ok {
-		// The rest of the function has no rule that can be followed.
+		// The rest of the function has no usable rule.
 		m.state.cfa.kind = cfaBad
 	}
 	code.row(min(m.loc, end), m.rule())
@@ -361,13 +362,13 @@ func (f *frames) readFunction(e *reader, c *cie) bool {
 	return true
 }
 
-// codeOf counts the bytes of one function by the way to find its frame.
+// codeOf counts the bytes of one function by how its frame is found.
 type codeOf struct {
 	start, from uint64
 	last        rule
 	began       bool
 	coverage
-	seen bool // a frame pointer
+	seen bool // a row with a frame pointer
 }
 
 // The maximum sizes of prologues and epilogues in bytes.
@@ -376,7 +377,7 @@ const (
 	maxEpilogue = 16
 )
 
-// row begins the next row, and ends the previous row.
+// row starts a new row, and counts the bytes of the previous row.
 func (c *codeOf) row(addr uint64, r rule) {
 	if c.began && addr > c.from {
 		n := addr - c.from
@@ -397,14 +398,14 @@ func (c *codeOf) row(addr uint64, r rule) {
 // add adds the counts of the function to the counts of the file.
 func (c *codeOf) add(to *coverage) {
 	if c.seen {
-		// A prologue does not count as code without a frame pointer.
+		// The prologue does not count as code without a frame pointer.
 		c.other -= min(c.other, maxPrologue)
 	}
 	to.framePointer += c.framePointer
 	to.other += c.other
 }
 
-// clamp returns v as 32 bits, or false if v does not fit.
+// clamp converts v to 32 bits. It returns false if v does not fit.
 func clamp(v int64) (int32, bool) {
 	if v < math.MinInt32 || v > math.MaxInt32 {
 		return 0, false

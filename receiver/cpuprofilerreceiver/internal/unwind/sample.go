@@ -8,20 +8,20 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Memory has the mappings of a process.
+// Memory provides the mappings of a process.
 type Memory interface {
 	Mappings
-	// Mapped lists the mappings by address. The caller must not change it.
+	// Mapped returns the mappings, sorted by address. The caller must not change the slice.
 	Mapped() []*samples.Mapping
 }
 
-// maxAhead is the maximum number of files of a process for which all files are read before
-// its stacks need them. A program such as ffmpeg has more than a hundred files, and calls
-// few of them. Reading them all would delay the files in its stacks.
+// maxAhead is the maximum number of mapped files for which all files are read ahead. A
+// program such as ffmpeg maps more than a hundred files, but runs code of few. Reading all
+// of them would delay the files in its stacks.
 const maxAhead = 16
 
-// Sample replaces the stack of a sample, which must have registers, by the unwound stack.
-// It returns the way in which the stack ends. The stack is valid until the next call.
+// Sample replaces the user part of a sample's stack with the unwound stack. The sample must
+// have registers. The stack is valid until the next call.
 func (u *unwinder) Sample(s *perfevent.Sample, p Memory, generated Generated) End {
 	in := Input{
 		Registers: Registers(s.Registers),

@@ -9,39 +9,40 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// sizes decides how many bytes of each stack to copy, by the bytes that unwinding needed.
-// The kernel copies the same number for all programs. It grows at once when the copies of
-// one program end early. It shrinks after calmBatches in which all programs needed less.
+// sizes decides how many bytes of each stack to copy, from the bytes that unwinding needed.
+// The kernel copies the same number for all programs. The number grows at once when the
+// copies of one program are too short. It shrinks after calmBatches batches in which all
+// programs needed less.
 type sizes struct {
-	// bytes is the current number, which is the size of a level or the configured size.
+	// bytes is the current size of copies: the size of a level or the configured size.
 	bytes int
-	// programs are the needs of each program in this batch.
+	// programs holds the needs of each program in this batch.
 	programs map[program]*needs
-	// calm is the number of consecutive batches that needed less than bytes. calmed is the
-	// largest number that one of these batches needed.
+	// calm counts the consecutive batches that needed less than bytes. calmed is the
+	// largest size that these batches needed.
 	calm, calmed int
 }
 
-// needs counts the samples of a program, in total and by the level of the needed bytes.
+// needs counts the samples of a program, in total and by the level that they needed.
 type needs struct {
 	samples uint32
 	levels  [levels + 1]uint32
 }
 
-// Level n is leastCopy<<n bytes. The highest one is perfevent.MaxUserStack. A need beyond
-// it is counted at levels.
+// Level n is leastCopy<<n bytes. The highest level is limited to perfevent.MaxUserStack. A
+// larger need counts as this level.
 const (
 	leastCopy = 2048
 	levels    = 6
 
-	// A size is too small for a program if one of tolerated samples needs more, and at
-	// least leastCut samples do.
+	// A size is too small for a program if more than one in tolerated samples needs more,
+	// and at least leastCut samples do.
 	tolerated = 50
 	leastCut  = 8
 	// calmBatches is half a minute with the default export interval.
 	calmBatches = 6
-	// maxPrograms bounds the programs of a batch. Above it, all further programs count as
-	// one.
+	// maxPrograms bounds the programs of a batch. Of all further programs together, only
+	// the latest sample is kept.
 	maxPrograms = 1024
 )
 
@@ -49,7 +50,7 @@ func newSizes(bytes int) *sizes {
 	return &sizes{bytes: bytes, programs: make(map[program]*needs)}
 }
 
-// sizeOf returns the bytes of a level.
+// sizeOf returns the size of a level in bytes.
 func sizeOf(level int) int { return min(leastCopy<<level, perfevent.MaxUserStack) }
 
 // levelOf returns the lowest level of at least the given size.
@@ -57,8 +58,8 @@ func levelOf(bytes int) int {
 	return min(bits.Len(uint(max(bytes-1, 0))/leastCopy), levels)
 }
 
-// add adds a sample of a program, with the number of bytes that it needed of the copy. If
-// the copy was cut off, the sample needed more.
+// add records that unwinding a sample of a program needed a number of bytes. cut reports
+// that the copy was too short.
 func (s *sizes) add(of program, needed int, cut bool) {
 	n := s.programs[of]
 	if n == nil {

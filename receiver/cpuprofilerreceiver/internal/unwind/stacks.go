@@ -13,31 +13,30 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Mode selects how the user's part of stacks is unwound.
+// Mode selects how the user part of stacks is unwound.
 type Mode uint8
 
 // The modes.
 const (
-	// FramePointers means that the kernel follows frame pointers.
+	// FramePointers means that the kernel unwinds by frame pointers.
 	FramePointers Mode = iota
-	// Copies means that the kernel copies the top of each stack, which is unwound by
-	// tables.
+	// Copies means that the kernel copies the top of each stack, to be unwound by tables.
 	Copies
-	// CopiesWhereNeeded means Copies from the first sample of a process whose executable or
-	// C library has no frame pointers.
+	// CopiesWhereNeeded starts as FramePointers. It becomes Copies at the first sample of a
+	// process whose executable or C library has no frame pointers.
 	CopiesWhereNeeded
-	// CopiesAsNeeded means Copies of as many bytes as the sampled programs need.
+	// CopiesAsNeeded is like Copies, but adapts the size to the sampled programs.
 	CopiesAsNeeded
 )
 
-// Process has the memory and the stacks of a process.
+// Process provides the mappings and the interned stacks of a process.
 type Process interface {
 	Memory
-	// ExecutableAndLibc returns the mappings of the executable and of the C library, or nil
-	// for a missing one.
+	// ExecutableAndLibc returns the mappings of the executable and of the C library. A
+	// missing mapping is nil.
 	ExecutableAndLibc() (executable, libc *samples.Mapping)
-	// Stack returns the stack of a sample, or nil for a sample without frames. WholeStack
-	// returns the stack of a sample that reaches the thread's entry.
+	// Stack returns the interned stack of a sample, or nil for a sample without frames.
+	// WholeStack does the same for a stack that reaches the thread's entry.
 	Stack(s *perfevent.Sample) *samples.Stack
 	WholeStack(s *perfevent.Sample) *samples.Stack
 }
@@ -45,8 +44,8 @@ type Process interface {
 // StacksConfig configures Stacks. The zero value means FramePointers.
 type StacksConfig struct {
 	Mode Mode
-	// Bytes is the size of copies, which is the initial size with CopiesAsNeeded. Tables
-	// has the tables to unwind copies. FramePointers needs neither.
+	// Bytes is the size of copies. With CopiesAsNeeded it is the initial size. Tables finds
+	// the tables to unwind copies. FramePointers needs neither.
 	Bytes  int
 	Tables Tables
 	// What names the sampler in log messages.
@@ -55,22 +54,22 @@ type StacksConfig struct {
 }
 
 // Stacks finds the stacks of a sampler's samples, and decides whether the kernel copies
-// stacks. It belongs to the sampler's reading goroutine.
+// stacks. Only the sampler's reading goroutine uses it.
 type Stacks struct {
 	cfg      StacksConfig
 	unwinder *unwinder
-	// sizes is nil unless the size of copies changes.
+	// sizes adapts the size of copies. It is nil unless the mode is CopiesAsNeeded.
 	sizes *sizes
-	// needed reports whether copies are needed.
+	// needed reports that CopiesWhereNeeded has found a process that needs copies.
 	needed bool
-	// patience is the time that unwinding may still wait for tables.
+	// patience is the remaining time that unwinding may wait for tables.
 	patience time.Duration
-	// kept is the last program that was found to have frame pointers, because consecutive
-	// samples often belong to one program.
+	// kept is the last program that was found to have frame pointers. It saves lookups,
+	// because consecutive samples often belong to the same program.
 	kept program
 }
 
-// program identifies a program by its first mapping and their number.
+// program identifies a program by its first mapping and the number of its mappings.
 type program struct {
 	first  *samples.Mapping
 	mapped int
@@ -83,7 +82,7 @@ func programOf(p Process) program {
 	return program{}
 }
 
-// NewStacks returns Stacks that need no copies yet.
+// NewStacks returns Stacks for a sampler.
 func NewStacks(cfg StacksConfig) *Stacks {
 	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	s := &Stacks{cfg: cfg, unwinder: newUnwinder(cfg.Tables)}
@@ -93,7 +92,7 @@ func NewStacks(cfg StacksConfig) *Stacks {
 	return s
 }
 
-// Copied returns the number of bytes to copy of each stack from now on.
+// Copied returns the number of bytes that the kernel should copy of each stack from now on.
 func (s *Stacks) Copied() int {
 	switch {
 	case s.sizes != nil:
@@ -104,7 +103,7 @@ func (s *Stacks) Copied() int {
 	return 0
 }
 
-// Copies sets the actual number of copied bytes, if it is different from the result of
+// Copies sets the number of bytes that the kernel copies, if it differs from the result of
 // Copied.
 func (s *Stacks) Copies(bytes int) {
 	if s.sizes != nil {
@@ -112,15 +111,14 @@ func (s *Stacks) Copies(bytes int) {
 	}
 }
 
-// NextBatch is called when samples go to another batch. Copied may have changed.
+// NextBatch is called at the start of a new batch. It may change the result of Copied.
 func (s *Stacks) NextBatch() {
 	if s.sizes != nil {
 		s.sizes.nextBatch()
 	}
 }
 
-// Wait permits unwinding to wait for at most patience for tables that are being made, until
-// the next call.
+// Wait sets the total time that unwinding may wait for tables until the next call of Wait.
 func (s *Stacks) Wait(patience time.Duration) { s.patience = patience }
 
 // Forget resets the need for copies, because other programs may not need them.
@@ -139,13 +137,14 @@ func (s *Stacks) Prepare(p Process) {
 	}
 }
 
-// Of returns the stack of a sample, or nil. It does not allocate memory for a known stack.
+// Of unwinds a sample and returns its interned stack, or nil for a sample without frames.
+// It does not allocate memory for a known stack.
 func (s *Stacks) Of(p Process, sample *perfevent.Sample) *samples.Stack {
 	return Intern(p, sample, s.Unwind(p, sample, nil))
 }
 
-// Unwind replaces the stack of a sample by the unwound stack. It reports whether the stack
-// is known to reach the thread's entry. generated may be nil.
+// Unwind replaces the user part of a sample's stack with the unwound stack. It reports
+// whether the stack is known to reach the thread's entry. generated may be nil.
 func (s *Stacks) Unwind(p Process, sample *perfevent.Sample, generated Generated) (whole bool) {
 	sample.User = reached(sample.User)
 	switch {
@@ -157,8 +156,8 @@ func (s *Stacks) Unwind(p Process, sample *perfevent.Sample, generated Generated
 	return false
 }
 
-// Intern returns the stack of a sample, or nil. whole reports that the stack is known to
-// reach the thread's entry.
+// Intern returns the interned stack of an unwound sample, or nil for a sample without
+// frames. whole is the result of Unwind.
 func Intern(p Process, sample *perfevent.Sample, whole bool) *samples.Stack {
 	if whole {
 		return p.WholeStack(sample)
@@ -166,13 +165,14 @@ func Intern(p Process, sample *perfevent.Sample, whole bool) *samples.Stack {
 	return p.Stack(sample)
 }
 
-// Flat returns the stack of a sample that the kernel unwound by frame pointers.
+// Flat returns the interned stack of a sample that the kernel unwound by frame pointers.
 func (s *Stacks) Flat(p Process, sample *perfevent.Sample) *samples.Stack {
 	sample.User = reached(sample.User)
 	return p.Stack(sample)
 }
 
-// unwind unwinds the copy of a sample. It waits if a table is being made for it.
+// unwind unwinds the copied stack of a sample. If a needed table is being made, it waits
+// for the table.
 func (s *Stacks) unwind(p Process, sample *perfevent.Sample, generated Generated) End {
 	chain := sample.User
 	end := s.unwinder.Sample(sample, p, generated)
@@ -187,7 +187,7 @@ func (s *Stacks) unwind(p Process, sample *perfevent.Sample, generated Generated
 	return end
 }
 
-// look finds out whether a process has frame pointers.
+// look sets needed if the executable or the C library of a process has no frame pointers.
 func (s *Stacks) look(p Process) {
 	is := programOf(p)
 	if is == s.kept && is.first != nil {
@@ -213,14 +213,14 @@ func (s *Stacks) look(p Process) {
 	}
 }
 
-// mostAddress is above all user code. No processor that Linux runs on gives user space more
-// than 56 bits.
+// mostAddress is above all user code. No processor that Linux supports has more than 56
+// bits of user address space.
 const mostAddress = 1 << 56
 
-// reached returns the valid part of the user's half of a stack. If the frame pointer
-// register has another use, the kernel follows it until it cannot read. It may then return
-// values that are not addresses of code. Callers end at the first such value. The leaf is
-// the program counter, whatever its value.
+// reached returns the valid part of a user stack. If code uses the frame pointer register
+// for other data, the kernel still follows it, until a read fails. The stack may then
+// contain values that are not code addresses. reached cuts the callers at the first such
+// value. The leaf is the program counter, so any value except 0 is valid.
 func reached(user []uint64) []uint64 {
 	for i, a := range user {
 		if a == 0 || i > 0 && (a < leastAddress || a >= mostAddress) {

@@ -9,44 +9,44 @@ import (
 	"unsafe"
 )
 
-// cfaKind is the kind of rule for the canonical frame address, which is the value of the
-// stack pointer in the caller.
+// cfaKind is the kind of rule for the canonical frame address (CFA), which is the caller's
+// stack pointer.
 type cfaKind uint8
 
 const (
 	cfaNone    cfaKind = iota // the code has no rule
-	cfaBad                    // the rule cannot be followed
-	cfaSP                     // the stack pointer and an offset
-	cfaFP                     // the frame pointer and an offset
-	cfaSPDeref                // the word at the stack pointer and an offset
-	cfaFPDeref                // the word at the frame pointer and an offset
+	cfaBad                    // the rule is not supported
+	cfaSP                     // stack pointer + offset
+	cfaFP                     // frame pointer + offset
+	cfaSPDeref                // word at stack pointer + offset
+	cfaFPDeref                // word at frame pointer + offset
 	cfaPLT                    // see registers.plt
 )
 
-// locationKind is the kind of rule for a register of the caller.
+// locationKind is the kind of rule for a register's value in the caller.
 type locationKind uint8
 
 const (
-	locSame    locationKind = iota // it was not changed
-	locCFA                         // at the canonical frame address and an offset
-	locSP                          // at the stack pointer and an offset
-	locFP                          // at the frame pointer and an offset
-	locNone                        // it has no value: without a return address there is no caller
-	locUnknown                     // it cannot be found
+	locSame    locationKind = iota // still in the register
+	locCFA                         // word at CFA + offset
+	locSP                          // word at stack pointer + offset
+	locFP                          // word at frame pointer + offset
+	locNone                        // undefined; a frame without a return address has no caller
+	locUnknown                     // unknown
 )
 
 // Flags of a rule.
 const (
-	// flagSignal means that the caller was interrupted. Its address is the next
-	// instruction, not the instruction after a call.
+	// flagSignal means that a signal interrupted the caller. The caller's address is then
+	// its next instruction, not a return address.
 	flagSignal = 1 << iota
-	// flagRoot means that threads begin in the code.
+	// flagRoot means that threads start in the code.
 	flagRoot
 	// flagGo means that the code is Go code, which has frame pointers.
 	flagGo
 )
 
-// rule leads from a frame to its caller.
+// rule describes how to find the caller of a frame.
 type rule struct {
 	cfaOff, raOff, fpOff int32
 	cfa                  cfaKind
@@ -56,8 +56,8 @@ type rule struct {
 
 const (
 	ruleSize = int64(unsafe.Sizeof(rule{}))
-	// maxRules bounds the rules, so that a row has 16 bits for a rule. Large programs have
-	// a few hundred. At the bound, a new rule becomes ruleBad.
+	// maxRules bounds the rules of a table, so that 16 bits are enough to number them.
+	// Large programs have a few hundred. At the bound, ruleBad replaces new rules.
 	maxRules = 1 << 16
 )
 
@@ -67,44 +67,44 @@ const (
 	ruleBad  = 1
 )
 
-// segment is a part of an object file that is mapped executable.
+// segment is an executable segment of an object file.
 type segment struct {
 	offset, vaddr, size uint64
 }
 
-// Table has the rules of the code of one object file. It does not change.
+// Table holds the unwind rules of one object file. It is immutable.
 type Table struct {
 	segments []segment
-	// base is the link-time address that is the base of pcs.
+	// base is the link-time address that pcs are relative to.
 	base uint64
-	// pcs is sorted. The rule rules[rows[i]] is valid from pcs[i] to pcs[i+1].
+	// pcs is sorted. rules[rows[i]] is valid from pcs[i] to before pcs[i+1].
 	pcs   []uint32
 	rows  []uint16
 	rules []rule
-	// buckets has the first row of each 1<<shift bytes of code, and at the end the number
-	// of rows. A search is within one bucket.
+	// buckets speeds up searches. It has the first row of each 1<<shift bytes of code. The
+	// last element is the number of rows.
 	buckets []uint32
 	shift   uint8
 
 	code coverage
-	// incomplete reports whether a bound was hit.
+	// incomplete reports whether rules are missing because of a bound.
 	incomplete bool
 }
 
-// coverage counts bytes of code without prologues and epilogues.
+// coverage counts bytes of code by how their frames are found. It excludes prologues and
+// epilogues.
 type coverage struct {
 	framePointer, other, golang uint64
 }
 
-// FramePointers reports whether the code has frame pointers. In at least 90 % of the bytes
-// after prologues, the caller's frame must be found through a frame pointer. Code without
-// rules has none.
+// FramePointers reports whether the code keeps frame pointers in at least 90 % of its
+// bytes, not counting prologues and epilogues. It returns false for code without rules.
 func (t *Table) FramePointers() bool {
 	with := t.code.framePointer + t.code.golang
 	return with > 0 && with*10 >= (with+t.code.other)*9
 }
 
-// Bytes returns the memory held.
+// Bytes returns the memory that the table uses.
 func (t *Table) Bytes() int64 {
 	return int64(unsafe.Sizeof(*t)) + int64(cap(t.pcs))*4 + int64(cap(t.rows))*2 + int64(cap(t.rules))*ruleSize +
 		int64(cap(t.buckets))*4 + int64(cap(t.segments))*int64(unsafe.Sizeof(segment{}))
@@ -127,7 +127,7 @@ func (t *Table) at(addr uint64) *rule {
 	if b+1 >= uint64(len(t.buckets)) {
 		return &t.rules[ruleNone]
 	}
-	// The row for rel is the last row that is not above it, in the bucket or before it.
+	// Find the last row that does not start after rel. It may be before the bucket.
 	lo, hi := t.buckets[b], t.buckets[b+1]
 	for lo < hi {
 		mid := (lo + hi) >> 1
@@ -156,7 +156,8 @@ type tableBuilder struct {
 	rows      []uint16
 
 	// entry is the address at which the program starts. entryKnown reports whether a
-	// function at entry was added. afterEntry is the address of the next function, or 0.
+	// function that contains entry was added. afterEntry is the address of the next
+	// function, or 0.
 	entry, afterEntry uint64
 	entryKnown        bool
 }
@@ -167,8 +168,8 @@ type function struct {
 	row, rows  uint32
 }
 
-// newTableBuilder returns a builder for the code in segments. Its table has at most about
-// maxBytes. It returns nil if there is no code, or more than 4 GiB.
+// newTableBuilder returns a builder for the code in segments. The table will use about
+// maxBytes at most. It returns nil if the segments are empty or span more than 4 GiB.
 func newTableBuilder(segments []segment, maxBytes int64) *tableBuilder {
 	lo, hi := ^uint64(0), uint64(0)
 	for _, s := range segments {
@@ -189,7 +190,7 @@ func newTableBuilder(segments []segment, maxBytes int64) *tableBuilder {
 	return b
 }
 
-// rule returns the number of a rule.
+// rule returns the number of a rule. It adds an unknown rule to the table.
 func (b *tableBuilder) rule(r rule) uint16 {
 	if i, ok := b.index[r]; ok {
 		return i
@@ -204,8 +205,8 @@ func (b *tableBuilder) rule(r rule) uint16 {
 	return i
 }
 
-// begin adds a function at the link-time addresses from start to end. It returns false if
-// there is no room, or no code.
+// begin adds a function with the link-time addresses from start to before end. It returns
+// false if the table has no room or if the addresses are not in the segments.
 func (b *tableBuilder) begin(start, end uint64) bool {
 	switch {
 	case start > b.entry && (b.afterEntry == 0 || start < b.afterEntry):
@@ -217,7 +218,7 @@ func (b *tableBuilder) begin(start, end uint64) bool {
 	if start >= end || end > b.limit {
 		return false
 	}
-	// While the table is made, a function takes more memory than a row.
+	// During the build, a function takes more memory than a row.
 	if len(b.functions) >= b.maxRows {
 		b.t.incomplete = true
 		return false
@@ -227,8 +228,8 @@ func (b *tableBuilder) begin(start, end uint64) bool {
 }
 
 // row adds a rule to the last function, valid from a link-time address on. The rows of a
-// function are added by address. A row at the address of the last row replaces it. It
-// returns false if there is no room.
+// function are added in the order of addresses. A row at the address of the last row
+// replaces the last row. row returns false if the table has no room.
 func (b *tableBuilder) row(addr uint64, r rule) bool {
 	f := &b.functions[len(b.functions)-1]
 	rel := addr - b.t.base
@@ -256,7 +257,9 @@ func (b *tableBuilder) row(addr uint64, r rule) bool {
 	return true
 }
 
-// finish sorts the functions. The first of two overlapping functions takes precedence.
+// finish builds the table from the functions, sorted by address. Of overlapping functions,
+// the function that starts first takes precedence, or at the same address the function
+// added first.
 func (b *tableBuilder) finish() *Table {
 	t := b.t
 	slices.SortStableFunc(b.functions, func(x, y function) int { return cmp.Compare(x.start, y.start) })

@@ -13,12 +13,12 @@ import (
 // MaxDepth is the maximum number of frames of a stack.
 const MaxDepth = 127
 
-// Registers are the user mode registers of a thread, where unwinding starts.
+// Registers holds the user-mode registers of a thread, from which unwinding starts.
 type Registers struct {
 	PC, SP, FP uint64
 	// LR is the link register, or 0 if the processor has none.
 	LR uint64
-	// BCP is the register in which HotSpot's interpreter has its position in the bytecode.
+	// BCP is the register in which HotSpot's interpreter keeps its bytecode pointer.
 	BCP uint64
 }
 
@@ -27,9 +27,9 @@ type Frame struct {
 	PC, SP, FP uint64
 	// BCP is Registers.BCP in the innermost frame, and 0 in all other frames.
 	BCP uint64
-	// Exact reports whether PC is the next instruction, not a return address.
+	// Exact reports whether PC is the next instruction to run, not a return address.
 	Exact bool
-	// Stack is the copied memory from the address Start on.
+	// Stack is the copied stack memory. Start is its address.
 	Stack []byte
 	Start uint64
 }
@@ -40,29 +40,29 @@ func (f *Frame) Load(address uint64) (uint64, bool) {
 	return w.load(address)
 }
 
-// Generated finds the callers of code without a file.
+// Generated finds the callers of code that has no file because it was generated.
 type Generated interface {
-	// Step changes a frame of such code to its caller's frame, and returns the address that
-	// stands for the code. It returns false if it does not know the code.
+	// Step changes a frame of generated code to its caller's frame, and returns the address
+	// that stands for the code. It returns false if the code is unknown.
 	Step(f *Frame) (name uint64, ok bool)
 }
 
 // Input holds the data of one sample about a thread's stack.
 type Input struct {
 	Registers Registers
-	// Stack is the copied memory from the stack pointer on.
+	// Stack is the copied stack memory, starting at the stack pointer.
 	Stack []byte
 	// Chain is the stack that the kernel unwound by frame pointers. It may be deeper than
 	// the copy, and it may be empty.
 	Chain []uint64
-	// Generated finds the callers of code without a file. It may be nil.
+	// Generated is used for code without a file. It may be nil.
 	Generated Generated
 }
 
-// End is the way in which a stack ends.
+// End is the reason why an unwound stack ends.
 type End uint8
 
-// The ends of stacks. All except Whole are truncated.
+// The ends of stacks. A stack with an end other than Whole is truncated.
 const (
 	// Whole means that the stack ends in a function that threads begin with.
 	Whole End = iota
@@ -90,26 +90,26 @@ type Mappings interface {
 
 // Tables finds the table of a mapping's file.
 type Tables interface {
-	// Lookup returns the table, or nil if there is none. It returns false if there may be
-	// one later.
+	// Lookup returns the table of a mapping's file, or nil. It returns false if the table
+	// may become available later.
 	Lookup(m *samples.Mapping) (*Table, bool)
-	// Settle waits until the requested tables are made, or cannot be made, for at most
-	// limit. It returns the time that it took.
+	// Settle waits until all requests are served, for at most limit. It returns the wait
+	// time.
 	Settle(limit time.Duration) time.Duration
 }
 
-// unwinder walks stacks. It belongs to one goroutine.
+// unwinder walks stacks. It is not safe for concurrent use.
 type unwinder struct {
 	tables Tables
 	frames [MaxDepth]uint64
-	// needed is the number of bytes of the last stack's copy up to the outermost frame
-	// found.
+	// needed is the number of copied bytes that the last stack needed, up to its outermost
+	// frame.
 	needed int
 	// generated is the last frame of generated code.
 	generated Frame
 
-	// mapping, table and ready are the last lookup, because consecutive frames often belong
-	// to one file.
+	// mapping, table and ready cache the last lookup, because consecutive frames often
+	// belong to the same file.
 	mapping *samples.Mapping
 	table   *Table
 	ready   bool
@@ -118,26 +118,26 @@ type unwinder struct {
 // newUnwinder returns an unwinder that uses tables.
 func newUnwinder(tables Tables) *unwinder { return &unwinder{tables: tables} }
 
-// No user code is in the first page. AArch64 signs return addresses in the bits above the
-// address.
+// User code never lies below leastAddress. addressMask removes the signature that AArch64
+// puts into the upper bits of return addresses.
 const (
 	leastAddress = 4096
 	addressMask  = 1<<48 - 1
 )
 
-// walk is the state of a walk, with the registers of the current frame.
+// walk is the state of a walk. pc, sp, fp and lr are the registers of the current frame.
 type walk struct {
 	pc, sp, fp, lr uint64
 	// fpKnown and lrKnown report whether fp and lr belong to the current frame.
 	fpKnown, lrKnown bool
-	// exact reports whether pc is the next instruction, not a return address.
+	// exact reports whether pc is the next instruction to run, not a return address.
 	exact bool
 	// start is the address of the first byte of the copy.
 	start uint64
 	copy  []byte
 }
 
-// load reads a word of the stack.
+// load reads a word of the copied stack.
 func (w *walk) load(addr uint64) (uint64, bool) {
 	off := addr - w.start
 	if off >= uint64(len(w.copy)) || uint64(len(w.copy))-off < 8 {
@@ -146,9 +146,9 @@ func (w *walk) load(addr uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(w.copy[off:]), true
 }
 
-// Unwind returns the addresses of a stack, the leaf first, and the way in which the stack
-// ends. The first address and addresses interrupted by a signal are not return addresses,
-// but all others are. The slice is valid until the next call.
+// Unwind returns the addresses of a stack, the leaf first, and the reason why the stack
+// ends. All addresses are return addresses, except the first and those interrupted by a
+// signal. The slice is valid until the next call.
 func (u *unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 	u.mapping = nil
 	w := walk{
@@ -198,7 +198,8 @@ func (u *unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 
 var noRule rule
 
-// rule returns the rule for the current frame. ready is false if the table may come later.
+// rule returns the rule for the current frame. ready is false if the table may become
+// available later.
 func (u *unwinder) rule(w *walk, mappings Mappings) (r *rule, ready bool) {
 	at := w.pc
 	if !w.exact {
@@ -223,7 +224,7 @@ func (u *unwinder) rule(w *walk, mappings Mappings) (r *rule, ready bool) {
 	return u.table.at(addr), true
 }
 
-// step goes to the caller by a rule. It returns Whole if it succeeded.
+// step makes the caller the current frame by a rule. It returns Whole on success.
 func (w *walk) step(r *rule) End {
 	var cfa uint64
 	ok := true
@@ -264,7 +265,7 @@ func (w *walk) step(r *rule) End {
 	case locFP:
 		pc, ok = w.load(w.fp + uint64(int64(r.raOff)))
 		ok = ok && w.fpKnown
-	case locSame: // it is in the link register
+	case locSame: // the return address is in the link register
 		if !w.lrKnown {
 			return Lost
 		}
@@ -291,7 +292,7 @@ func (w *walk) step(r *rule) End {
 
 	signal := r.flags&flagSignal != 0
 	if signal {
-		// On AArch64 the signal frame has the link register of the interrupted function
+		// On AArch64, the signal frame stores the interrupted function's link register
 		// right after the frame pointer.
 		w.lr, w.lrKnown = w.load(w.sp + uint64(int64(r.fpOff)) + 8)
 		w.lrKnown = w.lrKnown && r.cfaOff == signalARM64.cfaOff
@@ -301,9 +302,10 @@ func (w *walk) step(r *rule) End {
 	return w.enter(pc, cfa, fp, fpKnown, signal)
 }
 
-// enter makes a frame the current frame, unless the frame is impossible. Stacks grow
-// downwards, so the caller's frame is above. Only a leaf may have no frame of its own, and
-// a signal handler may have another stack.
+// enter makes a frame the current frame. It returns Whole on success, and another end if
+// the frame is impossible. Stacks grow downwards, so the caller's frame must be at a higher
+// address. There are two exceptions: a leaf may have no frame of its own, and a signal
+// handler may use another stack.
 func (w *walk) enter(pc, sp, fp uint64, fpKnown, signal bool) End {
 	if pc &= addressMask; pc < leastAddress {
 		return Lost
@@ -318,7 +320,7 @@ func (w *walk) enter(pc, sp, fp uint64, fpKnown, signal bool) End {
 	return Whole
 }
 
-// beyond returns the end of a stack at addr, which was not copied.
+// beyond returns CutOff if addr may be on the stack, above the copied part, else Lost.
 func (w *walk) beyond(addr uint64) End {
 	const farthest = 1 << 30
 	if addr >= w.start && addr-w.start < farthest {
@@ -327,7 +329,7 @@ func (w *walk) beyond(addr uint64) End {
 	return Lost
 }
 
-// byFramePointer goes to the caller by the frame pointer.
+// byFramePointer makes the caller the current frame by the frame pointer.
 func (w *walk) byFramePointer() End {
 	if !w.fpKnown || w.fp < w.sp || w.fp%8 != 0 {
 		return Lost
@@ -344,9 +346,9 @@ func (w *walk) byFramePointer() End {
 	return w.enter(pc, w.fp+16, fp, true, false)
 }
 
-// throughTrampoline goes through a trampoline of CPython, which `python -X perf` makes for
-// each function in memory without a file. Its only other word on the stack is 8 bytes of
-// alignment below its return address (Objects/asm_trampoline.S).
+// throughTrampoline steps over a trampoline of CPython, which `python -X perf` generates
+// for each function in anonymous memory. The trampoline's frame has only 8 bytes of
+// alignment and the return address (Objects/asm_trampoline.S).
 func (w *walk) throughTrampoline(mappings Mappings) bool {
 	if w.exact || mappings.Mapping(w.pc-1) != nil {
 		return false
@@ -355,13 +357,13 @@ func (w *walk) throughTrampoline(mappings Mappings) bool {
 	return ok && mappings.Mapping(pc-1) != nil && w.enter(pc, w.sp+16, w.fp, w.fpKnown, false) == Whole
 }
 
-// splice appends the kernel's stack if the current frame has a frame pointer. Its callers
-// may be deeper than the copy, or on another stack.
+// splice appends the rest of the kernel's stack if the current frame has a frame pointer.
+// The callers may be beyond the copy or on another stack.
 func (u *unwinder) splice(w *walk, n int, chain []uint64, r *rule, end End, mappings Mappings) ([]uint64, End) {
 	if r.flags&flagGo == 0 && (r.cfa == cfaNone || u.table == nil || !u.table.FramePointers()) || len(chain) < 2 {
 		return u.frames[:n], end
 	}
-	// A recursive function is several times in the chain.
+	// A recursive function is in the chain several times.
 	times := 0
 	for _, pc := range u.frames[1:n] {
 		if pc == w.pc {

@@ -1,20 +1,21 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package waitreason finds the wait reason of a blocked thread, by the kernel's functions
-// on its stack. The search begins at the function that left the CPU and goes outward. The
-// first function in the table decides. So a thread that receives from a socket into memory
-// that has to be read from a file waits for the disk. A thread that waits until another
-// thread releases a socket waits for a lock. A stack without a function of the table is
-// another wait. This includes poll, select and epoll_wait, because their stacks do not show
-// the kind of descriptors.
+// Package waitreason finds the wait reason of a blocked thread from the kernel functions on
+// its stack. The search starts at the innermost function and goes outward. The first
+// function in the table decides. For example, a thread that receives from a socket may
+// first have to read the page of its buffer from a file. It waits for the disk. A thread
+// that waits until another thread releases a socket waits for a lock. If no function is in
+// the table, the wait reason is "other". This includes poll, select and epoll_wait, because
+// their stacks do not show the kind of descriptors.
 //
-// The names hold for Linux 4.18 to 6.18. The names of 6.18 are from the stacks of waiting
-// programs (testdata/stacks.txt) and from its kallsyms. The names of 4.18 to 6.8 are from
-// the debug information of Ubuntu's kernels as DepSurf lists it
+// The names are valid for Linux 4.18 to 6.18. The names of 6.18 are from the stacks of
+// waiting programs (testdata/stacks.txt) and from its kallsyms. The names of 4.18 to 6.8
+// are from the debug information of Ubuntu's kernels as DepSurf lists it
 // (github.com/DepSurf/function). DepSurf also shows which functions compilers inline. If
-// this differs between kernels, several functions of one path are in the table. NFS, SMB
-// and 9p are modules in these kernels, so their names are from the kernel's source.
+// inlining differs between kernels, the table has several functions of the same call path.
+// NFS, SMB and 9p are modules in these kernels, so their names are from the kernel's
+// source.
 package waitreason
 
 import (
@@ -23,12 +24,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// functions are the functions that decide. Suffixes of compilers (.isra.0) and prefixes of
-// system calls (__x64_, __arm64_, __se_, __do_) are removed before the look-up.
+// functions lists the functions of each wait reason. Compiler suffixes (.isra.0) and
+// prefixes of system calls (__x64_, __arm64_, __se_, __do_) are removed before the lookup.
 var functions = map[samples.Wait]string{
-	// Sockets of all kinds, also Unix sockets. The functions of net/socket.c are the
-	// outermost ones. The other functions are for kernels in which the compiler made a jump
-	// of a call there.
+	// Sockets of all kinds, including Unix sockets. The functions of net/socket.c are on
+	// almost every such stack. The other functions are for kernels in which the compiler
+	// turned a call in net/socket.c into a jump.
 	samples.WaitNetwork: `
 		sock_recvmsg sock_sendmsg __sock_sendmsg sock_read_iter sock_write_iter sock_splice_read
 		__sys_recvfrom __sys_recvmsg __sys_recvmmsg ___sys_recvmsg ____sys_recvmsg do_recvmmsg
@@ -41,11 +42,11 @@ var functions = map[samples.Wait]string{
 		__skb_wait_for_more_packets __skb_recv_datagram __skb_recv_udp sock_alloc_send_pskb
 		unix_wait_for_peer unix_stream_read_generic unix_stream_connect unix_accept`,
 
-	// io_schedule is called for waits that are accounted as I/O: pages (folio_wait_*,
-	// wait_on_page_*), buffers (bit_wait_io), requests (blk_*, rq_qos_wait), throttled
-	// writers (balance_dirty_pages). The other functions wait for the disk without
-	// io_schedule: journals, sync(2), and the servers of network file systems. To their
-	// readers these are disks: NFS (net/sunrpc/sched.c), SMB, 9p, FUSE.
+	// The kernel calls io_schedule for waits that it accounts as I/O: pages (folio_wait_*,
+	// wait_on_page_*), buffers (bit_wait_io), requests (blk_*, rq_qos_wait) and throttled
+	// writers (balance_dirty_pages). The other functions wait without io_schedule. They are
+	// functions of journals, of sync(2), and of file systems with a server, which count as
+	// disks: NFS (net/sunrpc/sched.c), SMB, 9p and FUSE.
 	samples.WaitDisk: `
 		io_schedule io_schedule_timeout
 		jbd2_log_wait_commit wait_transaction_locked add_transaction_credits start_this_handle
@@ -56,9 +57,10 @@ var functions = map[samples.Wait]string{
 		request_wait_answer fuse_simple_request __fuse_simple_request fuse_request_send
 		p9_client_rpc p9_client_zc_rpc compound_send_recv`,
 
-	// Locks of programs: futexes (futex_wait_queue_me in 5.15, futex_wait_queue from 5.19,
-	// futex_do_wait in 6.18), semaphores of System V, locks of files. Locks of the kernel:
-	// mutexes, semaphores (rwsem_down_*_failed in 5.0, *_slowpath from 5.3), sockets' locks.
+	// Locks of programs are futexes (futex_wait_queue_me in 5.15, futex_wait_queue from
+	// 5.19, futex_do_wait in 6.18), System V semaphores and file locks. Locks of the kernel
+	// are mutexes, semaphores (rwsem_down_*_failed in 5.0, *_slowpath from 5.3) and socket
+	// locks.
 	samples.WaitLock: `
 		futex_wait_queue_me futex_wait_queue futex_do_wait __futex_wait futex_wait futex_wait_multiple
 		futex_lock_pi futex_wait_requeue_pi do_futex sys_futex sys_futex_wait sys_futex_waitv
@@ -81,10 +83,10 @@ var functions = map[samples.Wait]string{
 		alarm_timer_nsleep alarmtimer_do_nsleep sys_nanosleep sys_clock_nanosleep
 		timerfd_read timerfd_read_iter`,
 
-	// These functions end the search before a function further out decides. io_uring waits
-	// for any kind of request, and calls io_schedule there in releases of July 2023. The
-	// others are pages that are being moved, page faults and allocations, which may happen
-	// in all of the above, netlink, which is not a network, and a frozen cgroup.
+	// These functions end the search before an outer function decides. io_uring waits for
+	// requests of any kind, and called io_schedule for that in kernels of July 2023. Page
+	// migration, page faults and allocations may happen within any of the functions above.
+	// Netlink is not a network. The last function is for frozen cgroups.
 	samples.WaitOther: `
 		io_cqring_wait
 		migration_entry_wait_on_locked softleaf_entry_wait_on_locked __migration_entry_wait
@@ -97,8 +99,8 @@ var functions = map[samples.Wait]string{
 // waits maps each function to its wait reason.
 var waits = tableOf(functions)
 
-// filesystems are the prefixes of functions that wait for the disk. Kernel threads that
-// wait for work have no functions with these prefixes.
+// filesystems holds the prefixes of functions of file systems. Such a function waits for
+// the disk. Kernel threads that wait for work have no such function on their stack.
 var filesystems = [...]string{"ext4_", "jbd2_", "xfs_", "xlog_", "btrfs_"}
 
 func tableOf(of map[samples.Wait]string) map[string]samples.Wait {
@@ -111,8 +113,8 @@ func tableOf(of map[samples.Wait]string) map[string]samples.Wait {
 	return table
 }
 
-// Find sets the wait reasons of blocked threads. The locations must have been resolved. A
-// stack that already has a wait reason costs no look-up.
+// Find sets the wait reasons of the stacks of blocked threads in a batch. The locations
+// must be resolved. Find skips a stack that already has a wait reason.
 func Find(batch *samples.Batch) {
 	for k := range batch.Keys() {
 		if k.Type.Blocked && k.Stack.Wait == samples.WaitUnknown {
@@ -121,8 +123,8 @@ func Find(batch *samples.Batch) {
 	}
 }
 
-// of returns the wait reason of a thread with this stack. It is unknown if the kernel's
-// part is missing, or if a function without a name may decide.
+// of returns the wait reason of a stack. The reason is unknown if the stack has no kernel
+// part, or if a function without a name comes before the first function in the table.
 func of(stack []*samples.Location) samples.Wait {
 	for i, l := range stack {
 		if l.Type != samples.FrameKernel {
@@ -147,8 +149,8 @@ func of(stack []*samples.Location) samples.Wait {
 	return samples.WaitOther
 }
 
-// decides returns the wait reason of a function, which is unknown if it is not in the
-// table.
+// decides returns the wait reason of a function. The reason is unknown if the function is
+// not in the table.
 func decides(name string) samples.Wait {
 	if wait, ok := waits[name]; ok {
 		return wait
@@ -161,14 +163,14 @@ func decides(name string) samples.Wait {
 	return samples.WaitUnknown
 }
 
-// nameOf returns the name of a kernel function in the form of the table. It is empty if the
+// nameOf returns the name of a kernel function as written in the table, or "" if the
 // function has no name.
 func nameOf(l *samples.Location) string {
 	if len(l.Lines) == 0 {
 		return ""
 	}
 	line := &l.Lines[len(l.Lines)-1]
-	name := line.SystemName // without its module
+	name := line.SystemName // the name without the module
 	if name == "" {
 		name = line.Function
 	}

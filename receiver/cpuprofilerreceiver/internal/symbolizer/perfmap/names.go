@@ -10,8 +10,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// RuntimeOf returns the runtime of a mapped file, by the file's path. It returns "" for
-// other files. The other supported runtimes mark each of their names.
+// RuntimeOf returns the language runtime that a library belongs to, by the library's path,
+// or "" for other files. It does not need to know Python and V8, because they mark each
+// name in a perf map.
 func RuntimeOf(path string) samples.FrameType {
 	switch path[strings.LastIndexByte(path, '/')+1:] {
 	case "libjvm.so":
@@ -22,9 +23,9 @@ func RuntimeOf(path string) samples.FrameType {
 	return ""
 }
 
-// Line splits a name that a runtime wrote into function, file and line, and returns the
-// type of the frame. SystemName is the original name, if it is different. runtime is the
-// runtime of the process, or "" if it is unknown.
+// Line splits a name from a perf map into function, file and line, and returns the type of
+// the frame. SystemName is the original name if it differs from the function. runtime is
+// the result of RuntimeOf for the process, or "" if unknown.
 func Line(name string, runtime samples.FrameType) (samples.Line, samples.FrameType) {
 	name = strings.ToValidUTF8(name, "?")
 	line, kind := python(name)
@@ -60,8 +61,8 @@ func python(name string) (line samples.Line, kind samples.FrameType) {
 	return line, samples.FramePython
 }
 
-// v8 parses "JS:*name /path/of/file.js:line:column", where the mark before the name is the
-// compiler. It also parses names of V8's own code, such as "Builtin:ArrayMap".
+// v8 parses "JS:*name /path/of/file.js:line:column". The mark before the name stands for
+// the compiler. v8 also parses names of V8's own code, such as "Builtin:ArrayMap".
 func v8(name string) (line samples.Line, kind samples.FrameType) {
 	what, rest, ok := strings.Cut(name, ":")
 	if !ok {
@@ -88,7 +89,7 @@ func v8(name string) (line samples.Line, kind samples.FrameType) {
 	return line, samples.FrameV8
 }
 
-// splitSource splits a function's name from the source position after it. Both may have
+// splitSource splits a function's name from the source position after it. Both may contain
 // spaces.
 func splitSource(s string) (function, position string) {
 	at := -1
@@ -118,8 +119,8 @@ func cutNumber(s string) (rest string, n int64) {
 	return s[:i], n
 }
 
-// java parses "int pack.Class.method(int)", the form of the JVM, and
-// "Lpack/Class;::method", the form of agents. Other names are names of the JVM's own code.
+// java parses "int pack.Class.method(int)", which the JVM writes, and
+// "Lpack/Class;::method", which agents write. Other names belong to the JVM's own code.
 func java(name string) string {
 	if class, method, ok := strings.Cut(name, ";::"); ok && strings.HasPrefix(class, "L") {
 		return strings.ReplaceAll(class[1:], "/", ".") + "." + method
@@ -136,7 +137,7 @@ func java(name string) string {
 }
 
 // dotnet parses "instance void [Assembly] Space.Type::Method(int32)[Tier0]". Other names
-// are names of the runtime's own stubs.
+// belong to the runtime's own stubs.
 func dotnet(name string) string {
 	typ, method, ok := strings.Cut(name, "::")
 	assembly := strings.LastIndex(typ, "] ")

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package perfmap parses the files perf-PID.map, in which runtimes list the code that they
-// generate. Each line has a function's address, size and name, in the order of generation.
-// The package opens no files.
+// Package perfmap parses perf-PID.map files, in which language runtimes list generated
+// code. Each line has the address, size and name of a function. New lines are appended. The
+// package opens no files.
 package perfmap
 
 import (
@@ -15,21 +15,20 @@ import (
 )
 
 const (
-	// maxName is the length at which names are cut. Longer names are names of nested
-	// generic types.
+	// maxName is the length at which names are cut. Only nested generic types are longer.
 	maxName = 1 << 10
-	// maxCode bounds the code of one entry. An entry of more than 1 GiB is wrong and would
-	// hide all others.
+	// maxCode bounds the size of one entry. An entry of more than 1 GiB is wrong and would
+	// hide other entries.
 	maxCode = 1 << 30
-	// entrySize is the memory of an entry without its name, in a Map and in its Index.
+	// entrySize is the memory of an entry in a Map and in its Index, without the name.
 	entrySize = 24 + 24
 )
 
-// entry is the code of one name.
+// entry is one function.
 type entry struct {
 	start uint64
 	size  uint32
-	// name is an offset in the text. The name ends in a newline.
+	// name is the offset of the name in Map.text. The name ends with a newline.
 	name uint32
 	// number is greater for later entries.
 	number uint32
@@ -37,21 +36,22 @@ type entry struct {
 
 func (e entry) end() uint64 { return e.start + uint64(e.size) }
 
-// Map is the part of one file that was read. It belongs to one goroutine.
+// Map holds the functions of the part of a file that was read. It is not safe for
+// concurrent use.
 type Map struct {
 	limit   int64
-	entries []entry // before sorted: by address and without overlaps
+	entries []entry // entries[:sorted] is sorted by address and has no overlaps
 	sorted  int
 	text    []byte
 	number  uint32
-	full    bool // the memory is used up, so that further entries are dropped
+	full    bool // limit is reached, and further entries are dropped
 }
 
-// New returns an empty Map. It uses up to limit bytes of memory, together with its Index.
+// New returns an empty Map. The Map and its Index use up to limit bytes of memory.
 func New(limit int64) *Map { return &Map{limit: limit} }
 
-// Add parses the next bytes of the file, up to the last newline, and returns their number.
-// Pass the remaining bytes again, with more. Add skips invalid lines.
+// Add parses the next bytes of the file up to the last newline, and returns their number.
+// The next call must start with the remaining bytes. Add skips invalid lines.
 func (m *Map) Add(b []byte) (taken int) {
 	for {
 		n := bytes.IndexByte(b[taken:], '\n')
@@ -70,7 +70,7 @@ func (m *Map) line(b []byte) {
 	}
 	if m.bytes()+int64(entrySize+len(name)+1) > m.limit || len(m.text)+len(name) >= math.MaxUint32 {
 		m.settle() // removes replaced entries
-		// If settle removes little, each further line would need it again.
+		// If settle removed little, each further line would call it again.
 		if m.bytes() > m.limit/8*7 {
 			m.full = true
 			return
@@ -81,10 +81,10 @@ func (m *Map) line(b []byte) {
 	m.text = append(append(m.text, name...), '\n')
 }
 
-// bytes returns the memory held, including the memory of an Index.
+// bytes returns the memory of the Map and its Index.
 func (m *Map) bytes() int64 { return int64(len(m.entries))*entrySize + int64(len(m.text)) }
 
-// parse parses a line.
+// parse splits a line into its address, size and name.
 func parse(b []byte) (start uint64, size uint32, name []byte, ok bool) {
 	b = bytes.TrimRight(b, "\r")
 	start, b, ok = hex(b)
@@ -124,14 +124,14 @@ func hex(b []byte) (n uint64, rest []byte, ok bool) {
 	return 0, nil, false
 }
 
-// settle sorts the entries and removes entries that later entries replaced. Code is freed
-// as a whole, so an entry is replaced when a part of its memory is reused. If its
-// replacement was replaced too, the entry may stay, because no code runs there.
+// settle sorts the entries and removes entries that later entries replaced. Runtimes free a
+// function as a whole, so an entry is stale when a part of its memory is reused. A stale
+// entry may stay if its replacement was replaced too, because none of its code runs.
 func (m *Map) settle() {
 	if m.sorted == len(m.entries) {
 		return
 	}
-	// The last Index keeps its slices.
+	// The last Index still uses the array of m.entries.
 	all := slices.Clone(m.entries)
 	slices.SortFunc(all, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.number, b.number))
@@ -165,14 +165,14 @@ func at(text []byte, name uint32) []byte {
 	return rest[:bytes.IndexByte(rest, '\n')]
 }
 
-// Index returns the current entries. It does not change when more are added.
+// Index returns an index of the current entries. Later calls of Add do not change it.
 func (m *Map) Index() *Index {
 	m.settle()
-	m.entries = slices.Clip(m.entries) // so that Add does not write to the Index's array
+	m.entries = slices.Clip(m.entries) // Add must not write to the Index's array
 	return &Index{entries: m.entries, text: m.text, size: m.bytes()}
 }
 
-// Index finds names. Any number of goroutines may use it.
+// Index finds names by address. It is immutable and safe for concurrent use.
 type Index struct {
 	entries []entry
 	text    []byte
@@ -190,7 +190,7 @@ func (x *Index) Find(pc uint64) []byte {
 	return nil
 }
 
-// Entry returns the number of the entry with the code at pc, or -1.
+// Entry returns the number of the entry that contains pc, or -1.
 func (x *Index) Entry(pc uint64) int {
 	above := sort.Search(len(x.entries), func(i int) bool { return x.entries[i].start > pc })
 	if above == 0 || pc >= x.entries[above-1].end() {
@@ -199,5 +199,5 @@ func (x *Index) Entry(pc uint64) int {
 	return above - 1
 }
 
-// Name returns the name of an entry. It is a part of the Index's memory.
+// Name returns the name of an entry. The caller must not change the bytes.
 func (x *Index) Name(entry int) []byte { return at(x.text, x.entries[entry].name) }

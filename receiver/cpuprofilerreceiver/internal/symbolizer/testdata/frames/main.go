@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command frames prints what the runtime itself says about its code, then waits
-// for its standard input to close. A line is an address as a return address,
-// then function, file, line and first line of the innermost function there.
+// Command frames prints what the runtime knows about its own code, then waits for its
+// standard input to close. A line has a return address, then the function, file, line and
+// start line of the innermost function there.
 package main
 
 import (
@@ -44,7 +44,7 @@ func print(w io.Writer, pc uintptr) {
 		start = v.Int()
 	}
 	if frame.Function == "" {
-		return // the runtime has no name for the first one of its table
+		return // the runtime has no name for the first function of its table
 	}
 	if frame.File == "?" {
 		frame.File = ""
