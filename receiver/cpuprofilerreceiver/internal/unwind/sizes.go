@@ -41,8 +41,7 @@ const (
 	leastCut  = 8
 	// calmBatches is half a minute with the default export interval.
 	calmBatches = 6
-	// maxPrograms bounds the programs of a batch. Of all further programs together, only
-	// the latest sample is kept.
+	// maxPrograms bounds the programs of a batch. All further programs count as one.
 	maxPrograms = 1024
 )
 
@@ -61,11 +60,11 @@ func levelOf(bytes int) int {
 // add records that unwinding a sample of a program needed a number of bytes. cut reports
 // that the copy was too short.
 func (s *sizes) add(of program, needed int, cut bool) {
+	if s.programs[of] == nil && len(s.programs) >= maxPrograms {
+		of = program{}
+	}
 	n := s.programs[of]
 	if n == nil {
-		if len(s.programs) >= maxPrograms {
-			of = program{}
-		}
 		n = new(needs)
 		s.programs[of] = n
 	}

@@ -67,3 +67,16 @@ func TestNeedsOfManyProgramsAreBounded(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(s.programs), maxPrograms+1)
 }
+
+// All programs beyond the bound count as one, so that their needs are not forgotten.
+func TestProgramsBeyondTheBoundCountAsOne(t *testing.T) {
+	s := newSizes(2048)
+	for i := range maxPrograms {
+		s.add(program{mapped: i + 1}, 1500, false)
+	}
+	for i := range leastCut {
+		require.Equal(t, 2048, s.bytes)
+		s.add(program{mapped: maxPrograms + i + 1}, 1500, true)
+	}
+	require.Equal(t, 4096, s.bytes)
+}
