@@ -19,17 +19,18 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// gates finds units and opens their gates, for the alerts of one request or by hand.
+// gates finds units and opens or closes their gates. It serves the alerts of one request,
+// or one request by hand.
 type gates struct {
 	p     *cpuTrigger
-	units []units.Described // all units, at the time of the first alert that names attributes
-	// by has the units by attribute and value. It has only attributes that alerts named.
+	units []units.Described // all units when the request first needed attributes
+	// by contains the units by attribute and value, for attributes that alerts have used.
 	by map[string]map[string][]*units.Described
 }
 
 func (p *cpuTrigger) gates() manual.AlertGates { return &gates{p: p} }
 
-// Find returns the units that labels name. Without any, it returns the reason.
+// Find returns the units that labels name. If there are none, it returns the reason.
 func (g *gates) Find(n manual.Named) ([]identify.Identity, string) {
 	switch {
 	case g.p.router.Host == nil:
@@ -53,8 +54,8 @@ func (g *gates) byName(name string) ([]identify.Identity, string) {
 	return []identify.Identity{found}, ""
 }
 
-// process returns the unit of a process of this host. The kernel reuses pids and an alert
-// may be old, so a process that started after the alert is refused.
+// process returns the unit of a process on this host. The kernel reuses pids and an alert
+// may be old, so process refuses a process that started after the alert.
 func (g *gates) process(n manual.Named) ([]identify.Identity, string) {
 	host := n.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -73,7 +74,7 @@ func (g *gates) process(n manual.Named) ([]identify.Identity, string) {
 	return g.byName(n.PID)
 }
 
-// isAddress reports whether a text is an address by which other hosts reach this host.
+// isAddress reports whether a text is an address of this host, and not a loopback address.
 func isAddress(text string) bool {
 	ip := net.ParseIP(text)
 	if ip == nil || ip.IsLoopback() {
@@ -86,8 +87,7 @@ func isAddress(text string) bool {
 	})
 }
 
-// withAttributes returns the units with all wanted attributes on their resource, sorted by
-// name.
+// withAttributes returns the units that have all wanted attributes, sorted by name.
 func (g *gates) withAttributes(want map[string]string) (found []identify.Identity, why string) {
 	var fewest []*units.Described
 	first := true
@@ -108,8 +108,8 @@ func (g *gates) withAttributes(want map[string]string) (found []identify.Identit
 	return found, ""
 }
 
-// with returns the units that have an attribute, by its value. The result is kept for all
-// alerts of a request.
+// with returns the units that have an attribute, by its value. It caches the result for the
+// other alerts of the request.
 func (g *gates) with(key string) map[string][]*units.Described {
 	if of, ok := g.by[key]; ok {
 		return of
@@ -140,7 +140,7 @@ func has(attributes []attribute.KeyValue, want map[string]string) bool {
 	return n == len(want)
 }
 
-// Open opens the gate of a unit by an alert or by hand.
+// Open opens the gate of a unit for an alert or by hand.
 func (g *gates) Open(unit identify.Identity, a trigger.Alert, d time.Duration) (manual.Opened, bool, error) {
 	if g.p.closed.Load() {
 		return manual.Opened{}, false, manual.ErrShutdown
@@ -158,8 +158,8 @@ func (g *gates) Open(unit identify.Identity, a trigger.Alert, d time.Duration) (
 	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until(), LostUnit: o.LostUnit}, changed, nil
 }
 
-// Close closes the gate of a unit that an alert opened. key identifies the alert. Without a
-// key, Close closes the gate that was opened by hand.
+// Close closes the opening of a unit that an alert has caused. key identifies the alert,
+// and an empty key selects the opening by hand.
 func (g *gates) Close(unit, key string) (manual.Closed, error) {
 	if g.p.closed.Load() {
 		return manual.Closed{}, manual.ErrShutdown

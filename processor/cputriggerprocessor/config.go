@@ -31,75 +31,74 @@ import (
 )
 
 // Config is the configuration of cpu_trigger. The default policies open the gate of a unit
-// for 30 seconds, at most every 4 hours. They read averages over 30 seconds. A gate opens
-// when the unit used more than 80 % of its CPU, or was throttled in more than 25 % of the
-// periods of its CPU quota. It also opens when one of the unit's threads used more than
-// 90 % of a core.
+// for 30 seconds, at most once every 4 hours. They compare averages over 30 seconds. A gate
+// opens if the unit uses over 80 % of its CPU, or is throttled in over 25 % of its quota
+// periods. It also opens if one of the unit's threads uses over 90 % of a core.
 type Config struct {
-	// RootPath is the path at which the host's root is mounted. /proc and the cgroup tree
+	// RootPath is the mount point of the host's root file system. /proc and the cgroup tree
 	// are read below it. Default /.
 	RootPath string `mapstructure:"root_path"`
-	// Scope is the kind of units: cgroup (a container, else a service) or process. Default
-	// cgroup.
+	// Scope selects whether a unit is a cgroup (cgroup) or a process (process). The cgroup
+	// is a container or a service. Default cgroup.
 	Scope identify.Scope `mapstructure:"scope"`
-	// CollectionInterval is the time between two readings of a unit's monitors.
-	// Default 1s.
+	// CollectionInterval is the interval at which monitors are read. Default 1s.
 	CollectionInterval time.Duration `mapstructure:"collection_interval"`
-	// EvaluationInterval is the time between two evaluations of the policies. Default 5s.
+	// EvaluationInterval is the interval at which policies are evaluated. Default 5s.
 	EvaluationInterval time.Duration `mapstructure:"evaluation_interval"`
-	// Unmatched selects whether profiles that match no unit are dropped (drop) or pass.
-	// Default drop.
+	// Unmatched selects whether profiles without a unit are dropped (drop) or pass. Default
+	// drop.
 	Unmatched Unmatched `mapstructure:"unmatched"`
-	// KeepProcessAttributes lists resource attributes of a process that stay on exported
-	// profiles. By default the list is empty, and all of them are removed.
+	// KeepProcessAttributes lists the process attributes that exported profiles keep on
+	// their resource. By default the list is empty, and all process attributes are removed.
 	KeepProcessAttributes []string `mapstructure:"keep_process_attributes"`
-	// ResourceAttributes lists attributes of a trigger's reason that are also set on the
-	// resource, beside its policy and kind, such as hotprofile.trigger.monitor. Every
-	// backend shows resource attributes, and makes a series of each value. By default the
-	// list is empty.
+	// ResourceAttributes lists trigger attributes that are also set on the resource, such
+	// as hotprofile.trigger.monitor. The policy and the kind are always set. Backends show
+	// resource attributes, and create a series for each value. By default the list is
+	// empty.
 	ResourceAttributes []string `mapstructure:"resource_attributes"`
-	// MinAge is the minimum age of a unit's first process before a policy opens its gate.
-	// It excludes warm-ups and roll-outs. Zero disables the minimum. Default 1m.
+	// MinAge is the age that a unit's first process must reach before a policy opens the
+	// gate. It prevents triggers during warm-ups and roll-outs. Zero disables it. Default
+	// 1m.
 	MinAge time.Duration `mapstructure:"min_age"`
-	// CooldownBy is unit or service. With service, a cooldown applies to all units of the
-	// service, and also to a restarted container. Default unit.
+	// CooldownBy selects whether a cooldown applies to one unit (unit) or to all units of a
+	// service (service). With service, the cooldown also survives the restart of a
+	// container. Default unit.
 	CooldownBy CooldownBy `mapstructure:"cooldown_by"`
 	// Storage is the id of a storage extension that keeps cooldowns and hourly budgets
-	// across restarts. Without it, the default, they are lost at a restart.
+	// across restarts. By default it is not set, and a restart loses them.
 	Storage *component.ID `mapstructure:"storage"`
-	// PreTrigger is the time before an opening. Profiles that ended in it are sent too.
-	// Zero disables it. Default 10s.
+	// PreTrigger is the time span before an opening whose profiles are sent too. Zero
+	// disables the recording of profiles. Default 10s.
 	PreTrigger time.Duration `mapstructure:"pre_trigger"`
-	// PreTriggerMemory bounds the total memory of the profiles that are recorded for
-	// PreTrigger. A unit may use an eighth of it, and at least 64KiB. Default 32MiB.
+	// PreTriggerMemory limits the memory of all profiles that are recorded for PreTrigger.
+	// One unit may use an eighth of this memory, but at least 64KiB. Default 32MiB.
 	PreTriggerMemory bytesize.Size `mapstructure:"pre_trigger_memory"`
-	// Policies open gates, each independently of the others. A list replaces the default
-	// policies cpu, throttled and thread.
+	// Policies lists the policies, which open gates independently of each other. A
+	// configured list replaces the default policies cpu, throttled and thread.
 	Policies []PolicyConfig `mapstructure:"policies"`
-	// PoliciesFrom names a file or server with a list of policies. The list is read
-	// repeatedly, and replaces Policies without a restart. Without it, the default,
-	// Policies do not change.
+	// PoliciesFrom names a file or a server that provides the list of policies. The list is
+	// read repeatedly, and replaces Policies without a restart. By default it is not set.
 	PoliciesFrom PoliciesFromConfig `mapstructure:"policies_from"`
 	// Manual is the HTTP server that opens and closes gates by hand and by alert. By
-	// default it has no endpoint and is off.
+	// default the server has no endpoint and is off.
 	Manual configoptional.Optional[manual.Config] `mapstructure:"manual"`
-	// Peers configures the reading of units' connections.
+	// Peers configures whether the connections of units are read.
 	Peers PeersConfig `mapstructure:"peers"`
-	// Budgets bound all policies together.
+	// Budgets limits all policies together.
 	Budgets BudgetsConfig `mapstructure:"budgets"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// PoliciesFromConfig configures the source of policies that are read while the component
-// runs. One of File and HTTP is set.
+// PoliciesFromConfig configures a source of policies at run time. One of File and HTTP is
+// set.
 type PoliciesFromConfig struct {
 	// File is the path of a YAML file with the list. If Policies is empty, the component
-	// does not start until the file is there and valid.
+	// fails to start without a valid file.
 	File string `mapstructure:"file"`
-	// HTTP is the client that gets the list from its endpoint, a URL. The default of its
-	// timeout is 10s.
+	// HTTP configures the client that fetches the list. Its endpoint is the URL of the
+	// list. Its timeout is 10s by default.
 	HTTP configoptional.Optional[confighttp.ClientConfig] `mapstructure:"http"`
 	// Interval is the time from the end of one read to the start of the next, from 1s to
 	// 1h. Default 30s.
@@ -109,10 +108,11 @@ type PoliciesFromConfig struct {
 	_ struct{}
 }
 
-// PeersConfig configures the reading of units' connections, with their peers.
+// PeersConfig configures whether the connections between units and their peers are read.
 type PeersConfig struct {
-	// Enabled turns the reading on. At each collection interval it covers hot units, and
-	// units to which a policy with a TCP monitor applies. Default true.
+	// Enabled turns reading on. At each collection interval the processor reads the
+	// connections of hot units, and of units to which a policy with a TCP monitor applies.
+	// Default true.
 	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization
@@ -124,29 +124,30 @@ type PolicyConfig struct {
 	// Name is the policy's name in log lines, attributes and metrics. Default policy-1 for
 	// the first policy, and so on.
 	Name string `mapstructure:"name"`
-	// Enabled policies open gates. Disabled policies are not evaluated. Default true.
+	// Enabled reports whether the policy is evaluated and opens gates. Default true.
 	Enabled bool `mapstructure:"enabled"`
 	// Match restricts the policy to units that match all of its globs. A key is a resource
 	// attribute of the unit's profiles, or cgroup. By default it is empty, and every unit
 	// matches.
 	Match map[string]string `mapstructure:"match"`
-	// Exclude excludes units that match any of its globs. By default it is empty.
+	// Exclude excludes units that match any of its globs. By default it is empty, and no
+	// unit is excluded.
 	Exclude map[string]string `mapstructure:"exclude"`
-	// AnyOf are the conditions. A gate opens if one of them holds.
+	// AnyOf lists the conditions. A gate opens if at least one condition holds.
 	AnyOf []ItemConfig `mapstructure:"any_of"`
-	// ProfileTypes are the types of profiles that pass: cpu, wall, off_cpu, runqueue,
+	// ProfileTypes lists the types of profiles that pass: cpu, wall, off_cpu, runqueue,
 	// alloc_objects, alloc_space, net_sent, net_received, tcp_connects,
-	// tcp_connect_failures, or type/unit. By default it is empty, and all types pass.
+	// tcp_connect_failures, or type/unit. By default the list is empty, and all types pass.
 	ProfileTypes []string `mapstructure:"profile_types"`
-	// Duration is the time that the gate stays open. Default 30s.
+	// Duration is the time for which the gate stays open. Default 30s.
 	Duration time.Duration `mapstructure:"duration"`
-	// Cooldown is the time for which the gate stays shut after it closed. With zero the
-	// gate may open again at once. Default 4h.
+	// Cooldown is the time for which the gate stays shut after closing. With zero, the gate
+	// may reopen immediately. Default 4h.
 	Cooldown time.Duration `mapstructure:"cooldown"`
-	// DryRun policies decide, log and count. They send no profiles. Default false.
+	// DryRun makes the policy decide, log and count, but send no profiles. Default false.
 	DryRun bool `mapstructure:"dry_run"`
-	// Baseline also sends profiles of cool times, for comparison with profiles of hot
-	// times. By default it is off.
+	// Baseline also sends profiles while the unit is not hot, so that hot profiles can be
+	// compared with them. By default it is off.
 	Baseline BaselineConfig `mapstructure:"baseline"`
 
 	// prevents unkeyed literal initialization
@@ -154,54 +155,54 @@ type PolicyConfig struct {
 }
 
 // ItemConfig is one condition. It holds if the mean over a span is above the threshold, or
-// if enough readings of a period are above it.
+// if enough readings within a period are above the threshold.
 type ItemConfig struct {
-	// Monitor is the name of the monitor, such as cpu_utilization.
+	// Monitor is the name of a monitor, such as cpu_utilization.
 	Monitor string `mapstructure:"monitor"`
-	// Events are the events that memory_events counts: high, max, oom, oom_kill. By default
-	// it is empty, and oom and oom_kill count.
+	// Events lists the events that memory_events counts: high, max, oom, oom_kill. By
+	// default the list is empty, and memory_events counts oom and oom_kill.
 	Events []string `mapstructure:"events"`
-	// Percentile is the percentile of a response time, or of a metric. Default 95.
+	// Percentile selects the percentile of a response time or a metric. Default 95.
 	Percentile float64 `mapstructure:"percentile"`
-	// MinRequests is the minimum number of requests in the window for an error rate or a
-	// response time. Default 20.
+	// MinRequests is the minimum number of requests in the window. With fewer requests, an
+	// error rate or a response time has no value. Default 20.
 	MinRequests int `mapstructure:"min_requests"`
-	// URI and Method restrict monitors of requests. By default both are empty, and all
-	// requests count.
+	// URI and Method restrict a request monitor to matching requests. By default both are
+	// empty, and all requests are counted.
 	URI    URIConfig `mapstructure:"uri"`
 	Method []string  `mapstructure:"method"`
-	// Statuses are the statuses that an error rate counts as failed, such as 5xx or 404, or
-	// UNAVAILABLE of RPC. By default it is empty. 5xx and the gRPC codes of server faults
-	// then count as failed.
+	// Statuses lists the statuses that an error rate counts as failed, such as 5xx, 404 or
+	// the RPC status UNAVAILABLE. By default the list is empty. Then 5xx and the gRPC codes
+	// of server errors count as failed.
 	Statuses []any `mapstructure:"statuses"`
 	// Name, Attributes and Statistic (last, rate, mean or percentile) configure the monitor
-	// metric. Default of Statistic: percentile if Percentile is set, else last.
+	// metric. Statistic defaults to percentile if Percentile is set, and to last otherwise.
 	Name       string            `mapstructure:"name"`
 	Attributes map[string]string `mapstructure:"attributes"`
 	Statistic  string            `mapstructure:"statistic"`
-	// Threshold is in the monitor's unit. The condition holds strictly above it.
+	// Threshold is the value that the monitor must exceed, in the monitor's unit.
 	Threshold *float64 `mapstructure:"threshold"`
-	// AverageOver is the span of the mean. It is zero if Period and Count are set. Default
-	// 30s if neither of them is set.
+	// AverageOver is the time span of the mean. It is zero if Period and Count are set.
+	// Default 30s if neither of them is set.
 	AverageOver time.Duration `mapstructure:"average_over"`
 	// Period and Count make the condition hold if at least Count readings in the last
-	// Period are above the threshold. They are zero if AverageOver is set.
+	// Period are above the threshold. Both are zero if AverageOver is set.
 	Period time.Duration `mapstructure:"period"`
 	Count  int           `mapstructure:"count"`
-	// ReleaseBelow closes the gate early once the mean, or Count of the readings, is below
-	// it. It is at most the threshold. Without it, the default, the gate stays open for its
-	// duration.
+	// ReleaseBelow closes the gate early when the mean, or Count of the readings, falls
+	// below this value. It must not exceed the threshold. By default it is not set, and the
+	// gate stays open for Duration.
 	ReleaseBelow *float64 `mapstructure:"release_below"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// URIConfig matches requests by route or path. One match is enough.
+// URIConfig selects requests whose route or path matches List or Regex.
 type URIConfig struct {
-	// List has globs. * matches within a segment, ** across segments.
+	// List contains globs. * matches within a path segment, and ** matches across segments.
 	List []string `mapstructure:"list"`
-	// Regex is a regular expression. It may match a part of the route or path.
+	// Regex is a regular expression, which may match a part of the route or path.
 	Regex string `mapstructure:"regex"`
 
 	// prevents unkeyed literal initialization
@@ -221,7 +222,7 @@ type BaselineConfig struct {
 	_ struct{}
 }
 
-// BudgetsConfig bounds all policies together. Zero means no bound.
+// BudgetsConfig limits all policies together. Zero means no limit.
 type BudgetsConfig struct {
 	// MaxConcurrentUnits is the maximum number of units with an open gate. Default 10.
 	MaxConcurrentUnits int `mapstructure:"max_concurrent_units"`
@@ -247,7 +248,7 @@ const (
 	UnmatchedPass Unmatched = "pass"
 )
 
-// CooldownBy is the scope of a cooldown.
+// CooldownBy selects whether a cooldown applies to a unit or to a service.
 type CooldownBy string
 
 // The values of cooldown_by.
@@ -256,7 +257,7 @@ const (
 	CooldownByService CooldownBy = "service"
 )
 
-// The bounds of Validate. A value beyond them is almost certainly a mistake.
+// The limits that Validate checks. A value beyond a limit is almost certainly a mistake.
 const (
 	minInterval           = 100 * time.Millisecond
 	maxCollectionInterval = time.Minute
@@ -274,11 +275,10 @@ const (
 	maxPoliciesTimeout    = time.Minute
 )
 
-// unitTTL is the time for which a unit that is no longer seen is kept.
+// unitTTL is the time after which a unit that is no longer seen is removed.
 const unitTTL = 10 * time.Minute
 
-// goneKeys has the keys of earlier versions. The value describes the behaviour that
-// replaced the key.
+// goneKeys maps each removed configuration key to a description of what replaced it.
 var goneKeys = map[string]string{
 	"cpu_weight_formula":          "the formula is found from the records of the container runtime",
 	"debug_units":                 "the debug log shows the ten units that are nearest to a threshold",
@@ -294,7 +294,7 @@ const (
 	defaultPercentile  = 95
 )
 
-// defaultWindow is the AverageOver of a condition without a window.
+// defaultWindow is the default AverageOver of a condition that configures no window.
 const defaultWindow = 30 * time.Second
 
 func createDefaultConfig() *Config {
@@ -341,8 +341,8 @@ func defaultPolicy() PolicyConfig {
 	return PolicyConfig{Enabled: true, Duration: 30 * time.Second, Cooldown: 4 * time.Hour}
 }
 
-// Unmarshal refuses unknown keys, and durations without a unit. It names the policies
-// without a name. With policies_from there are no default policies.
+// Unmarshal refuses unknown keys, and durations without a unit. It sets the missing names
+// of policies. If policies_from is set, it removes the default policies.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := configlog.Gone(conf, goneKeys); err != nil {
 		return err
@@ -360,7 +360,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	return nil
 }
 
-// namePolicies gives names to the policies without one.
+// namePolicies sets the default name of each policy without a name.
 func namePolicies(policies []PolicyConfig) {
 	for i := range policies {
 		if p := &policies[i]; p.Name == "" {
@@ -369,15 +369,15 @@ func namePolicies(policies []PolicyConfig) {
 	}
 }
 
-// Unmarshal starts from the defaults of a policy. Otherwise it would start from the default
-// policy at the same index of the list.
+// Unmarshal resets the policy to the defaults first. Otherwise the policy would inherit the
+// values of the default policy at the same index in the list.
 func (p *PolicyConfig) Unmarshal(conf *confmap.Conf) error {
 	*p = defaultPolicy()
 	return conf.Unmarshal(p)
 }
 
-// Unmarshal sets the defaults of a condition, such as its window. Thresholds may be written
-// as "80" and 80%.
+// Unmarshal sets the defaults of a condition, such as its window. Thresholds may also be
+// written as "80" or 80%.
 func (i *ItemConfig) Unmarshal(conf *confmap.Conf) error {
 	for _, key := range []string{"threshold", "release_below"} {
 		text, _ := conf.Get(key).(string)
@@ -406,7 +406,7 @@ func (i *ItemConfig) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(i)
 }
 
-// Unmarshal sets the default of the missing key if the other key is set.
+// Unmarshal sets the default of a missing key if the other key is set.
 func (b *BaselineConfig) Unmarshal(conf *confmap.Conf) error {
 	if len(conf.AllKeys()) > 0 {
 		*b = BaselineConfig{Every: time.Hour, Duration: 10 * time.Second}
@@ -414,7 +414,7 @@ func (b *BaselineConfig) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(b)
 }
 
-// Validate reports every fault, with its key and the allowed values.
+// Validate returns all faults, each with its key and the allowed values.
 func (cfg *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -452,7 +452,7 @@ func (cfg *Config) Validate() error {
 	return errors.Join(append(errs, cfg.validatePolicies()...)...)
 }
 
-// validatePolicies reports the faults of the policies and of the keys that they depend on.
+// validatePolicies returns the faults of the policies, and of keys that affect policies.
 func (cfg *Config) validatePolicies() (errs []error) {
 	for i, p := range cfg.Policies {
 		errs = append(errs, cfg.validatePolicy(fmt.Sprintf("policies[%d]", i), p)...)
@@ -463,7 +463,7 @@ func (cfg *Config) validatePolicies() (errs []error) {
 	return errs
 }
 
-// isSet reports whether policies are read while the component runs.
+// isSet reports whether policies are read at run time.
 func (c *PoliciesFromConfig) isSet() bool { return c.File != "" || c.HTTP.HasValue() }
 
 func (c *PoliciesFromConfig) validate() error {
@@ -500,13 +500,13 @@ func (cfg *Config) validateBounds() (errs []error) {
 func (cfg *Config) validateCore() error {
 	core := cfg.trigger(cfg.Policies)
 	if core.CollectionInterval < minInterval || core.CollectionInterval > maxCollectionInterval {
-		core.CollectionInterval = createDefaultConfig().CollectionInterval // its fault is reported above; do not report the faults that follow from it
+		core.CollectionInterval = createDefaultConfig().CollectionInterval // this fault is already reported; avoid further faults that follow from it
 	}
 	core.Monitors = slices.DeleteFunc(core.Monitors, func(m trigger.Monitor) bool {
 		kind, _ := monitor.KindOf(m.Name)
 		return kind.Hidden // policies cannot name it
 	})
-	// Faults name monitors as they are configured, so without parameters.
+	// A fault must name a monitor as the user configured it, so without parameters.
 	for _, name := range requests.Monitors() {
 		core.Monitors = append(core.Monitors, trigger.Monitor{Name: name})
 	}
@@ -568,11 +568,10 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 	return errs
 }
 
-// profileNames are the profile types that are named without a unit.
+// profileNames lists the profile types that can be configured without a unit.
 const profileNames = "cpu, wall, off_cpu, runqueue, alloc_objects, alloc_space, net_sent, net_received, tcp_connects, tcp_connect_failures"
 
-// validateProfileType checks one entry of profile_types. It is a name, or a type with its
-// unit.
+// validateProfileType checks an entry of profile_types: a name, or a type with its unit.
 func validateProfileType(s string) error {
 	switch name, unit, ok := strings.Cut(s, "/"); {
 	case ok && (name == "" || unit == "" || strings.Contains(unit, "/")):

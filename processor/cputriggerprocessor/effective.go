@@ -30,8 +30,8 @@ func (cfg *Config) manual() *manual.Config {
 	return nil
 }
 
-// manualDuration returns the duration of an opening by hand or by alert if the request
-// names none. It is the duration of the first enabled policy.
+// manualDuration returns the default duration of openings by hand and by alert. It is the
+// duration of the first enabled policy.
 func (cfg *Config) manualDuration() time.Duration {
 	for _, p := range cfg.enabled() {
 		return p.Duration
@@ -39,8 +39,8 @@ func (cfg *Config) manualDuration() time.Duration {
 	return defaultPolicy().Duration
 }
 
-// inScope reports whether a monitor is available in the scope. It returns true for an
-// unknown monitor, which is another fault.
+// inScope reports whether a monitor is available in the configured scope. It returns true
+// for an unknown monitor, because that is a different fault.
 func (cfg *Config) inScope(name string) bool {
 	scope := monitor.CgroupScope
 	if cfg.Scope == identify.ScopeProcess {
@@ -97,10 +97,10 @@ func (i ItemConfig) monitor() string {
 	return i.Monitor
 }
 
-// condition returns the condition as a condition on a monitor of requests.
+// condition converts the condition to a condition on a request monitor.
 func (i ItemConfig) condition() requests.Condition {
 	var statuses []string
-	for _, s := range i.Statuses { // YAML decodes 503 as a number and 5xx as a text
+	for _, s := range i.Statuses { // YAML decodes 503 as a number and 5xx as a string
 		statuses = append(statuses, fmt.Sprint(s))
 	}
 	return requests.Condition{
@@ -110,7 +110,7 @@ func (i ItemConfig) condition() requests.Condition {
 	}
 }
 
-// conditions returns the conditions of enabled policies on monitors of requests.
+// conditions returns the conditions of enabled policies on request monitors.
 func (cfg *Config) conditions() (out []requests.Condition) {
 	for _, p := range cfg.enabled() {
 		for _, i := range p.AnyOf {
@@ -122,8 +122,8 @@ func (cfg *Config) conditions() (out []requests.Condition) {
 	return out
 }
 
-// kinds returns all monitors, and then the monitors that get parameters from policies.
-// Monitors of requests come last.
+// kinds returns all monitors without parameters, followed by the monitors with parameters
+// that policies use. Request monitors come last.
 func kinds(policies []PolicyConfig) []monitor.Kind {
 	out := monitor.Kinds()
 	var ofRequests []monitor.Kind
@@ -155,8 +155,8 @@ func (cfg *Config) enabled() []PolicyConfig {
 	return slices.DeleteFunc(slices.Clone(cfg.Policies), func(p PolicyConfig) bool { return !p.Enabled })
 }
 
-// monitors returns the names of the monitors to read, in the order of kinds. They are the
-// monitors of enabled policies and the guards of these monitors.
+// monitors returns the names of the monitors to read, in the order of kinds. These are the
+// monitors that enabled policies use, and their guards.
 func (cfg *Config) monitors() []string {
 	used := map[string]bool{}
 	for _, p := range cfg.enabled() {
@@ -168,7 +168,7 @@ func (cfg *Config) monitors() []string {
 		}
 	}
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(used)), func(name string) bool { return !requests.Is(requests.Name(name)) }) {
-		used[monitor.CPUUsage] = true // its readings show when a unit is gone
+		used[monitor.CPUUsage] = true // at least one host monitor must be read to detect that a unit is gone
 	}
 	var out []string
 	for _, k := range kinds(cfg.enabled()) {
@@ -179,7 +179,7 @@ func (cfg *Config) monitors() []string {
 	return out
 }
 
-// least returns the lowest threshold that is used, by monitor.
+// least returns the lowest threshold in use for each monitor.
 func (cfg *Config) least() map[string]float64 {
 	out := map[string]float64{}
 	for _, p := range cfg.enabled() {
@@ -192,21 +192,21 @@ func (cfg *Config) least() map[string]float64 {
 	return out
 }
 
-// readings returns the monitors to read of each unit.
+// readings returns the monitors to read for each unit.
 func (cfg *Config) readings() watch.Monitors {
 	return watch.Monitors{Names: cfg.monitors(), Warm: cfg.warm(), Least: cfg.least()}
 }
 
-// warmFrom is the fraction of a threshold from which on a unit is warm. More is read of a
-// warm unit. warmGaugeFrom is the fraction for gauges, which may stay at one value for
-// days.
+// warmFrom is the fraction of a threshold at which a unit becomes warm. The CPU times of
+// warm units are also read. warmGaugeFrom is the fraction for gauges, which may stay at one
+// value for days.
 const (
 	warmFrom      = 0.5
 	warmGaugeFrom = 0.9
 )
 
-// warm returns the value from which on a unit is warm, for each of monitors(). The value is
-// above 0. Host-wide monitors do not make a unit warm.
+// warm returns, for each of monitors(), the value at which a unit becomes warm. The value
+// is above 0. Host-wide monitors do not make a unit warm.
 func (cfg *Config) warm() (out []float64) {
 	least := cfg.least()
 	for _, name := range cfg.monitors() {

@@ -19,8 +19,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// publishTo makes the component publish events and serve readings. It must be called before
-// the first batch.
+// publishTo makes the component publish events and provide readings. It must be called
+// before the first batch.
 func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
 	p.eval.reporter.events = hot
 	p.eval.reporter.host = []attribute.KeyValue{attribute.String(attr.HostName, hostid.Best(hostid.Names(p.cfg.RootPath)))}
@@ -30,7 +30,7 @@ func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
 	p.keepResources()
 }
 
-// keepResources keeps the resources of units. It must be called before the first batch.
+// keepResources makes units keep their resources. Call it before the first batch.
 func (p *cpuTrigger) keepResources() {
 	p.units.KeepResources(func(key string) bool { return p.router.Remove[key] || attributes.IsReason(key) })
 }
@@ -71,12 +71,12 @@ func (r *reporter) publishUnmatched(u units.Unused, now time.Time) {
 	})
 }
 
-// event returns the event of a transition, with the attributes that all gate events have.
+// event returns an event for a transition, with the attributes that all gate events have.
 func event(name, body string, t units.Transition, more ...attribute.KeyValue) hotunitsextension.Event {
 	e := hotunitsextension.Event{Name: name, Time: t.Time, Resource: t.Resource, Dropped: t.ResourceDropped}
 	who := cmp.Or(t.Service, t.Unit.Name())
 	e.Body = fmt.Sprintf("gate of %s %s by policy %s", who, body, t.Policy)
-	if t.Cause.Window != "" { // otherwise there is no condition, such as for a baseline without readings
+	if t.Cause.Window != "" { // empty without a condition, such as for a baseline without readings
 		e.Body += fmt.Sprintf(": %s %s, threshold %s, %s", t.Cause.Monitor, figure(t.Cause.Value), figure(t.Cause.Threshold), t.Cause.Window)
 	}
 	e.Attributes = append(e.Attributes, attribute.String(attr.Unit, t.Unit.Name()), attribute.String(attr.TriggerPolicy, t.Policy))
@@ -102,7 +102,7 @@ func event(name, body string, t units.Transition, more ...attribute.KeyValue) ho
 func figure(f float64) string { return strconv.FormatFloat(round(f), 'f', -1, 64) }
 
 // setSpan sets the span of a request that contributed to a transition, if a span is known.
-// The transition must be a recent one.
+// The transition must be recent, because the span is that of the last reading.
 func (r *reporter) setSpan(e *hotunitsextension.Event, t units.Transition) {
 	span := r.span(t.Unit.Name(), t.Cause.Key)
 	e.TraceID, e.SpanID = trace.TraceID(span.Trace), trace.SpanID(span.ID)
@@ -135,8 +135,7 @@ func (r *reporter) publishClosed(t units.Transition, nothing string) {
 	r.events.PublishEvent(e)
 }
 
-// publishNotOpened publishes why a gate does not open. It does so once while a condition
-// holds.
+// publishNotOpened publishes why a gate does not open, once while a condition holds.
 func (r *reporter) publishNotOpened(t units.Transition, why string) {
 	if !r.events.Listening() || t.Repeated {
 		return

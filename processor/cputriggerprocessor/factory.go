@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cputriggerprocessor is the processor `cpu_trigger`. It reads the monitors of each
-// unit (a container, a service, a process). Profiles of a unit pass only while a policy
-// holds the unit's gate open, and are stamped with the reason. The processor does not know
-// how profiles are sampled.
+// unit, which is a container, a service or a process. Profiles of a unit pass only while a
+// policy holds the unit's gate open, and get the reason as attributes. The processor does
+// not know how profiles are sampled.
 //
-// This package has the configuration, the wiring and the log of transitions.
+// This package contains the configuration, the wiring and the reporting of transitions.
 // docs/architecture.md lists the packages below it.
 package cputriggerprocessor
 
@@ -22,8 +22,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
-// NewFactory returns the factory of `cpu_trigger`. If a component id is used in pipelines
-// of several signals, the pipelines share one instance.
+// NewFactory returns the factory of `cpu_trigger`. If pipelines of several signals use the
+// same component id, they share one instance.
 func NewFactory() processor.Factory {
 	shared := &instances{byConfig: map[*Config]*instance{}}
 	return xprocessor.NewFactory(

@@ -24,16 +24,16 @@ const (
 	// drainInterval is the time between two reads of closed connections.
 	drainInterval = 100 * time.Millisecond
 
-	// peersShare bounds the cost of looks. The time between two looks is at least this many
-	// times the duration of the last one.
+	// peersShare limits the cost of looks. The time between two looks is at least this many
+	// times the duration of the last look.
 	peersShare = 10
 )
 
-// peersOf reads the connections of units. A nil peersOf has no readings.
+// peersOf reads the connections of units. A nil peersOf returns no readings.
 type peersOf struct {
 	follower *peers.Follower
 	p        *cpuTrigger
-	asked    atomic.Bool // a reader of unit readings needs the peers of hot units
+	asked    atomic.Bool // of was called, so the peers of hot units are needed
 }
 
 // newPeers returns nil if connections are not read.
@@ -50,7 +50,7 @@ func (p *cpuTrigger) newPeers(tree *cgroup.Tree) *peersOf {
 	if err != nil {
 		level := zap.WarnLevel
 		if errors.Is(err, monitor.ForeignPIDs) {
-			level = zap.DebugLevel // the receiver and each unavailable monitor log it already
+			level = zap.DebugLevel // the receiver and each unavailable monitor already log this
 		}
 		p.log.Log(level, "cannot read connections", zap.Error(err))
 		return nil
@@ -104,7 +104,7 @@ func (o *peersOf) run(ctx context.Context) {
 	}
 }
 
-// monitors returns the TCP monitors that policies in force use.
+// monitors returns the TCP monitors that the policies in force use.
 func (o *peersOf) monitors() (out []string) {
 	for _, p := range o.p.inForce.Load().cfg.enabled() {
 		for _, i := range p.AnyOf {
@@ -116,7 +116,7 @@ func (o *peersOf) monitors() (out []string) {
 	return out
 }
 
-// of returns the readings of a unit's peers. After its first call the connections of hot
+// of returns the readings of a unit's peers. From its first call on, the connections of hot
 // units are read too.
 func (o *peersOf) of(unit string) []hotunitsextension.PeerReading {
 	if o == nil {

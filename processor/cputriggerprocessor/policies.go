@@ -22,8 +22,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 )
 
-// The bounds of a list of policies that is read while the component runs. Each policy needs
-// memory and evaluation time for each of up to 10,000 units.
+// The limits of a list of policies that is read at run time. Each policy costs memory and
+// evaluation time for each of up to 10,000 units.
 const (
 	maxPolicies     = 100
 	maxConditions   = 200    // of all policies
@@ -33,14 +33,15 @@ const (
 	versionLength   = 12     // hexadecimal digits
 )
 
-// versionOf returns the version of a document, which is the beginning of its SHA-256.
+// versionOf returns the version of a document, which is the beginning of its SHA-256 hash.
 func versionOf(document []byte) string {
 	sum := sha256.Sum256(document)
 	return hex.EncodeToString(sum[:])[:versionLength]
 }
 
 // withPolicies returns a configuration with the policies of a YAML document. The document
-// is a list such as the one under the key policies. The error has the line of each fault.
+// is a list like the list under the key policies. The error contains the line of each
+// fault.
 func (cfg *Config) withPolicies(document []byte) (*Config, error) {
 	list, err := parsePolicies(document)
 	if err != nil {
@@ -63,7 +64,7 @@ func (cfg *Config) withPolicies(document []byte) (*Config, error) {
 	return &next, nil
 }
 
-// atLines returns the first faults, each with its line. It returns nil without any.
+// atLines joins the first faults, each with its line. Without faults it returns nil.
 func atLines(list *yaml.Node, faults []error) error {
 	n := len(faults)
 	faults = faults[:min(n, maxPolicyFaults)]
@@ -76,7 +77,7 @@ func atLines(list *yaml.Node, faults []error) error {
 	return errors.Join(faults...)
 }
 
-// parsePolicies returns the list of a document. It checks the bounds.
+// parsePolicies parses a document and returns its list. It checks the limits.
 func parsePolicies(document []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(document))
 	var root yaml.Node
@@ -106,8 +107,8 @@ func parsePolicies(document []byte) (*yaml.Node, error) {
 }
 
 // checkSize returns an error if a document with expanded aliases has too many values or is
-// too deep. confmap's cost is the square of the depth. checkSize also ends if an alias
-// refers to a node that contains it.
+// too deep. The cost of confmap is quadratic in the depth. The limits also stop the
+// recursion if an alias refers to a node that contains the alias.
 func checkSize(n *yaml.Node, count *int, depth int) error {
 	switch *count++; {
 	case *count > maxPolicyValues:
@@ -128,8 +129,8 @@ func checkSize(n *yaml.Node, count *int, depth int) error {
 	return nil
 }
 
-// decodePolicies decodes a list like the configuration, but without expanding variables.
-// Unknown keys are errors.
+// decodePolicies decodes a list in the same way as the configuration, but without expanding
+// variables. Unknown keys are errors.
 func decodePolicies(list *yaml.Node) ([]PolicyConfig, error) {
 	var items []any
 	if err := list.Decode(&items); err != nil {
@@ -159,17 +160,17 @@ func decodePolicies(list *yaml.Node) ([]PolicyConfig, error) {
 	return policies, nil
 }
 
-// decodeLevel matches the beginning of a confmap error. The beginning is the path of a
-// value, relative to the enclosing error. All but the innermost error continue with
+// decodeLevel matches the beginning of a confmap error, which is the path of a value
+// relative to the enclosing error. Every error except the innermost continues with
 // "decoding failed".
 var decodeLevel = regexp.MustCompile(`^\s*'([^']*)' (decoding failed due to the following error\(s\):)?`)
 
-// decodeFault returns the first error of decoding a policy, with its line and key.
+// decodeFault returns the first fault in a confmap error, with its line and key.
 func decodeFault(policy *yaml.Node, index int, err error) error {
 	_, text, _ := strings.Cut(err.Error(), "\n")
 	path := ""
 	for m := decodeLevel.FindStringSubmatch(text); m != nil; m = decodeLevel.FindStringSubmatch(text) {
-		if m[1] != "" && !strings.HasPrefix(m[1], "cputriggerprocessor.") { // a type name is no part of the path
+		if m[1] != "" && !strings.HasPrefix(m[1], "cputriggerprocessor.") { // a type name is not part of the path
 			path += "." + m[1]
 		}
 		text = text[len(m[0]):]
@@ -178,7 +179,7 @@ func decodeFault(policy *yaml.Node, index int, err error) error {
 	return fmt.Errorf("line %d: policies[%d]%s: %s", find(policy, path).Line, index, path, text)
 }
 
-// flatten returns the joined errors in order.
+// flatten replaces joined errors by their parts, in order.
 func flatten(errs []error) (out []error) {
 	for _, err := range errs {
 		if joined, ok := err.(interface{ Unwrap() []error }); ok && strings.Contains(err.Error(), "\n") {
@@ -192,7 +193,7 @@ func flatten(errs []error) (out []error) {
 
 var faultPath = regexp.MustCompile(`^policies(\S*?):?\s`)
 
-// atLine adds the line to a fault that begins with a key.
+// atLine adds the line number to a fault that begins with a key.
 func atLine(list *yaml.Node, fault error) error {
 	m := faultPath.FindStringSubmatch(fault.Error())
 	if m == nil {
@@ -201,8 +202,9 @@ func atLine(list *yaml.Node, fault error) error {
 	return fmt.Errorf("line %d: %w", find(list, m[1]).Line, fault)
 }
 
-// find returns the node of a path, such as [0].any_of[1].threshold. It returns the key's
-// node if the value has a key. For a missing part it returns the node above it.
+// find returns the node at a path, such as [0].any_of[1].threshold. For a value in a
+// mapping, it returns the node of the key. If a part of the path is missing, it returns the
+// node above that part.
 func find(n *yaml.Node, path string) *yaml.Node {
 	at := n
 	for path != "" {
@@ -245,7 +247,7 @@ func child(n *yaml.Node, path string) (key, value *yaml.Node) {
 	return key, value
 }
 
-// policyChanges are the names of the policies that differ between two lists.
+// policyChanges contains the names of the policies that differ between two lists.
 type policyChanges struct{ added, removed, changed []string }
 
 func (c policyChanges) none() bool { return len(c.added)+len(c.removed)+len(c.changed) == 0 }

@@ -44,9 +44,9 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// cpuTrigger is the component. Its goroutines take readings, read connections, evaluate and
-// report, discover units, and find the units of requests. Four more goroutines send
-// recorded profiles, and others read policies_from and write to the storage.
+// cpuTrigger is the component. Separate goroutines take readings, read connections,
+// evaluate policies, discover units, and look up the units of requests. Four more
+// goroutines send recorded profiles. Two more read policies_from and write to the storage.
 type cpuTrigger struct {
 	id        component.ID
 	telemetry component.TelemetrySettings
@@ -60,11 +60,11 @@ type cpuTrigger struct {
 	router    *routing.Router
 	sender    *recorder.Sender
 
-	manual *manual.Server // nil: gates are not opened by hand
+	manual *manual.Server // nil: the server is off
 	hot    *watch.HotList // nil: no extension needs the hot units
 
 	peers     atomic.Pointer[peersOf] // nil: connections are not read
-	requests  *requests.Intake        // observes the spans and metrics that pass
+	requests  *requests.Intake        // observes the spans and metrics that pass through
 	collector *watch.Collector        // nil if control groups cannot be read
 	reloader  *reloader               // nil: policies do not change
 	health    *health                 // nil before the start
@@ -72,14 +72,14 @@ type cpuTrigger struct {
 
 	signals func(string) bool // reports whether a pipeline of a signal has this component id
 
-	// observing and serving are the running parts. Each list is stopped in reverse order.
-	// observing has the parts that open gates, and is stopped before the gates close.
-	// serving has the parts that report closed gates, and is stopped after it.
+	// observing and serving stop the running parts, each list in reverse order. The parts
+	// of observing open gates, so they are stopped before the gates close. The parts of
+	// serving report closed gates, so they are stopped afterwards.
 	observing, serving parts
 	closed             atomic.Bool
 }
 
-// parts are functions that stop parts of the component.
+// parts contains functions that stop parts of the component.
 type parts []func(context.Context) error
 
 func (p *parts) add(stop func()) {
@@ -93,9 +93,9 @@ func (p *parts) stop(ctx context.Context) (err error) {
 	return err
 }
 
-// inForce are the policies in force.
+// inForce contains the policies in force.
 type inForce struct {
-	cfg     *Config // with these policies
+	cfg     *Config // the configuration with these policies
 	version string  // empty: the policies of the configuration
 }
 
@@ -152,7 +152,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	return p, nil
 }
 
-// newID returns a trigger id that is unique among all collectors.
+// newID returns a random trigger id, which is unique among all collectors.
 func newID(random io.Reader) string {
 	var b [8]byte
 	if _, err := io.ReadFull(random, b[:]); err != nil {
@@ -161,13 +161,13 @@ func newID(random io.Reader) string {
 	return hex.EncodeToString(b[:])
 }
 
-// Capabilities declares that profiles are modified, because they are stamped in place.
+// Capabilities declares that batches are modified, because profiles are stamped in place.
 func (*cpuTrigger) Capabilities() consumer.Capabilities {
 	return consumer.Capabilities{MutatesData: true}
 }
 
-// ConsumeProfiles sends the profiles that were captured while their unit's gate was open.
-// It records profiles for a gate that may still open.
+// ConsumeProfiles passes on profiles that were captured while their unit's gate was open.
+// It records profiles of units whose gate may soon open.
 func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
 	if !p.closed.Load() {
 		return p.router.Consume(ctx, pd)
@@ -192,8 +192,8 @@ func (p *cpuTrigger) observeMetrics(md pmetric.Metrics) {
 	}
 }
 
-// Start starts the component. If control groups cannot be read, the component runs and all
-// profiles are unmatched.
+// Start starts the component. If control groups cannot be read, the component still runs,
+// but all profiles are unmatched.
 func (p *cpuTrigger) Start(ctx context.Context, host component.Host) error {
 	if effective, err := configlog.Map(p.cfg); err == nil {
 		p.log.Debug("Continuous profiling configuration:", zap.Any("cpu_trigger", effective))
@@ -259,8 +259,8 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 	return nil
 }
 
-// warnUnfed logs a warning if policies need spans or metrics but no such pipeline has this
-// component. Their conditions never hold.
+// warnUnfed logs a warning if policies need spans or metrics, but no such pipeline contains
+// this component. The conditions of these policies never hold.
 func (p *cpuTrigger) warnUnfed(cfg *Config) {
 	if len(cfg.conditions()) > 0 && p.signals != nil && !p.signals("traces") && !p.signals("metrics") {
 		p.log.Warn("policies need spans or metrics, and no traces or metrics pipeline has this component", zap.Stringer("component", p.id))
@@ -304,8 +304,7 @@ func (p *cpuTrigger) warnDoubtful(cfg *Config) {
 	}
 }
 
-// setPolicies puts all policies of a configuration in force. After an error it changes no
-// policy.
+// setPolicies puts a configuration's policies in force. If it fails, no policy changes.
 func (p *cpuTrigger) setPolicies(next *Config, version string) error {
 	before := p.inForce.Load().cfg
 	changes := changesOf(before, next)
@@ -341,8 +340,8 @@ func (p *cpuTrigger) policies() (int, string) {
 	return len(in.cfg.enabled()), cmp.Or(in.version, "configuration")
 }
 
-// restore restores the cooldowns and budgets of the last run. They are optional. If the
-// storage cannot be opened, the fault is reported and the start continues without it.
+// restore restores the cooldowns and budgets of the last run. If the storage cannot be
+// opened, restore reports the fault, and the component starts without the storage.
 func (p *cpuTrigger) restore(ctx context.Context) error {
 	if p.cfg.Storage == nil {
 		return nil
@@ -413,8 +412,8 @@ func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source watch.Source) *watch
 	return c
 }
 
-// collect takes readings until the context ends. It takes the first ones as soon as units
-// are known, and then at each interval.
+// collect takes readings until the context ends. It starts as soon as the first scan has
+// found the units, and continues at each collection interval.
 func (p *cpuTrigger) collect(ctx context.Context, c *watch.Collector, tree *cgroup.Tree, scanned <-chan struct{}) {
 	defer c.Close()
 	tick := time.NewTicker(p.cfg.CollectionInterval)
@@ -433,8 +432,8 @@ func (p *cpuTrigger) collect(ctx context.Context, c *watch.Collector, tree *cgro
 	}
 }
 
-// evaluate evaluates the policies at each interval until the context ends. It reports
-// transitions that happen in between.
+// evaluate evaluates the policies at each evaluation interval until the context ends. It
+// also reports transitions between two evaluations.
 func (p *cpuTrigger) evaluate(ctx context.Context) {
 	tick := time.NewTicker(p.cfg.EvaluationInterval)
 	defer tick.Stop()
@@ -468,7 +467,7 @@ func (p *cpuTrigger) logMode(tree *cgroup.Tree, c *watch.Collector) {
 }
 
 // Shutdown stops the goroutines, waits for them, and closes the gates. It may be called
-// without Start, and more than once.
+// before Start, and more than once.
 func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil
@@ -485,7 +484,7 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 
 // newManual returns the server that opens and closes gates by hand and by alert.
 func (p *cpuTrigger) newManual(cfg *manual.Config, tree *cgroup.Tree) *manual.Server {
-	p.keepResources() // alerts name units by their attributes
+	p.keepResources() // alerts identify units by these attributes
 	duration := p.inForce.Load().cfg.manualDuration()
 	alerts := manual.NewAlerts(cfg.Alerts, duration, p.gates, func(o manual.Outcome) { p.counters.AddAlert(string(o)) }, p.now, p.log)
 	return manual.NewServer(cfg.HTTP, duration, p.openByHand, p.closeByHand, alerts, tree, p.log)
@@ -512,7 +511,7 @@ func (p *cpuTrigger) closeByHand(_ context.Context, name string) (manual.Closed,
 	return p.gates().Close(t.Name, "")
 }
 
-// unitNamed finds a unit by its own name, or by a name that identify.ByName accepts.
+// unitNamed finds a unit by its name, or by any other name that identify.ByName accepts.
 func (p *cpuTrigger) unitNamed(name string) (identify.Identity, error) {
 	if p.closed.Load() {
 		return identify.Identity{}, manual.ErrShutdown

@@ -19,14 +19,14 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/policysource"
 )
 
-// fileTimeout bounds one read of a policy file.
+// fileTimeout limits one read of a policy file.
 const fileTimeout = 10 * time.Second
 
-// reloader reads policies repeatedly and replaces the policies in force. If the document is
+// reloader reads policies repeatedly and replaces the policies in force. If a document is
 // refused or cannot be read, the policies in force stay.
 type reloader struct {
 	source   policysource.Source
-	timeout  time.Duration // of one read
+	timeout  time.Duration // limit for one read
 	interval time.Duration // from the end of one read to the start of the next
 	// replace puts policies in force.
 	replace  func(next *Config, version string) error
@@ -34,15 +34,15 @@ type reloader struct {
 	counters *counters.Counters
 	health   *health
 
-	current *Config // in force
+	current *Config // configuration with the policies in force
 	unread  int     // number of failed reads since the last successful one
-	refused error   // the fault of the last document; nil: it is valid
+	refused error   // fault of the last document; nil if it is valid
 
 	cancel context.CancelFunc
 	ended  chan struct{}
 }
 
-// newReloader returns nil if policies_from is not set.
+// newReloader returns the reloader for policies_from, or nil if policies_from is not set.
 func (p *cpuTrigger) newReloader(ctx context.Context, host component.Host) (*reloader, error) {
 	cfg := p.cfg.PoliciesFrom
 	r := &reloader{
@@ -64,8 +64,8 @@ func (p *cpuTrigger) newReloader(ctx context.Context, host component.Host) (*rel
 	return r, nil
 }
 
-// first reads a policy file before the component starts. It returns an error if the file
-// has no valid policies and the configuration has no policies either.
+// first reads a policy file before the component starts. It returns an error if neither the
+// file nor the configuration contains valid policies.
 func (r *reloader) first(ctx context.Context) error {
 	if _, isFile := r.source.(*policysource.File); !isFile {
 		return nil
@@ -76,7 +76,7 @@ func (r *reloader) first(ctx context.Context) error {
 	return nil
 }
 
-// start starts the goroutine that reads.
+// start starts the goroutine that reads policies.
 func (r *reloader) start() {
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(context.Background())
@@ -84,7 +84,7 @@ func (r *reloader) start() {
 	go r.run(ctx)
 }
 
-// stop ends the reads and waits for them. It does not wait for a file system that hangs.
+// stop stops the goroutine and waits for it. It does not wait for a file system that hangs.
 func (r *reloader) stop() {
 	if r.cancel == nil {
 		return
@@ -109,8 +109,8 @@ func (r *reloader) run(ctx context.Context) {
 	}
 }
 
-// read reads the policies once. If they have changed, it puts them in force. It reports its
-// error unless the context ended.
+// read reads the policies once. If they have changed, it puts them in force. Unless the
+// context has ended, read reports an error itself.
 func (r *reloader) read(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -161,7 +161,7 @@ func (r *reloader) take(document []byte) error {
 	return nil
 }
 
-// policyFile describes the file of policies_from for editors of the file.
+// policyFile describes the file of policies_from for components that edit the file.
 func (p *cpuTrigger) policyFile(path string) hotunitsextension.PolicyFile {
 	return hotunitsextension.PolicyFile{
 		Reader: p.id, Path: path,
@@ -201,7 +201,7 @@ type health struct {
 
 func newHealth(host component.Host) *health { return &health{host: host, faults: map[string]error{}} }
 
-// set sets a fault, or clears it with nil.
+// set sets the fault with a key, or clears it if err is nil.
 func (h *health) set(what string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -26,15 +26,16 @@ import (
 type reporter struct {
 	log      *zap.Logger
 	counters *counters.Counters
-	events   *hotunitsextension.HotUnits // nil: there is no subscriber
-	host     []attribute.KeyValue        // host.name, the resource of events that concern no unit
-	// span returns the span of a request that contributed to a monitor's reading. It is
-	// empty if none is known.
+	events   *hotunitsextension.HotUnits // nil: events are not published
+	host     []attribute.KeyValue        // host.name, which is the resource of events that do not concern a unit
+	// span returns the span of a request that contributed to a monitor's reading. The span
+	// is empty if no such request is known.
 	span func(unit, key string) requests.Span
 }
 
-// notOpened has the reasons why a gate does not open. Each has a text for the debug log and
-// a text for the event. coolingDown reports whether the reason counts as cooling down.
+// notOpened contains the reasons why a gate does not open. Each reason has a text for the
+// debug log and a text for the event. If coolingDown is true, the reason is counted as
+// cooling_down.
 var notOpened = map[trigger.Reason]struct {
 	log, event  string
 	coolingDown bool
@@ -96,8 +97,9 @@ func kindFields(o *trigger.Opening) (fields []zap.Field) {
 	return fields
 }
 
-// countedAs returns the policy that an opening counts for. Openings by alert count for
-// manual. Their names come from outside, and would create an unbounded number of series.
+// countedAs returns the policy under which an opening is counted. Openings by alert are
+// counted under manual. Alert names come from other systems, and could create any number of
+// series.
 func countedAs(t units.Transition) string {
 	if t.Opening.Alert != "" {
 		return trigger.Manual
@@ -148,7 +150,7 @@ func (r *reporter) closed(t units.Transition) {
 	r.publishClosed(t, nothing)
 }
 
-// policiesChanged logs and publishes that other policies are in force.
+// policiesChanged logs and publishes a change of the policies in force.
 func (r *reporter) policiesChanged(c policyChanges, version, from string, now time.Time) {
 	r.log.Info("policies changed", zap.String("from", from), zap.String("version", version),
 		zap.Strings("added", c.added), zap.Strings("removed", c.removed), zap.Strings("changed", c.changed))
@@ -167,7 +169,7 @@ func (r *reporter) whyNothing(t units.Transition) string {
 	return "no profile of the unit arrived"
 }
 
-// heldBack logs that a gate is open and a budget holds back its profiles.
+// heldBack logs that a budget holds back profiles although their gate is open.
 func (r *reporter) heldBack(t units.Transition) {
 	r.log.Info("profiles held back", zap.String("unit", t.Unit.Name()), zap.String("service", t.Service), zap.String("policy", t.Policy),
 		zap.String("trigger_id", t.Opening.ID), zap.String("why", "over budget"), zap.String("budget", t.Budget))
@@ -183,9 +185,9 @@ type evaluator struct {
 	reporter *reporter
 	now      func() time.Time
 	hot      *watch.HotList // nil: no extension needs the hot units
-	save     func()         // saves cooldowns and budgets; nil: there is no storage
+	save     func()         // saves cooldowns and budgets; nil without a storage
 
-	forgotten   trigger.Forgotten // at the last evaluation
+	forgotten   trigger.Forgotten // counts at the last evaluation
 	forgottenAt time.Time         // when the last cooldown was forgotten
 }
 
@@ -209,8 +211,7 @@ func (e *evaluator) evaluate() {
 // cooldowns are logged again.
 const forgottenEpisode = 10 * time.Minute
 
-// logForgotten logs, once per episode, that cooldowns of units that are gone were
-// forgotten.
+// logForgotten logs once per episode that cooldowns of removed units were forgotten.
 func (e *evaluator) logForgotten(now time.Time) {
 	f := e.units.Count().Forgotten
 	if f.Units == e.forgotten.Units && f.Services == e.forgotten.Services {
@@ -223,8 +224,8 @@ func (e *evaluator) logForgotten(now time.Time) {
 	e.forgotten, e.forgottenAt = f, now
 }
 
-// flush reports pending transitions. It saves cooldowns and budgets that would be lost if
-// the process were killed.
+// flush reports pending transitions. If they changed cooldowns or budgets, it saves these
+// at once, because the process may be killed.
 func (e *evaluator) flush() {
 	ts, began := e.units.TakePending()
 	e.reporter.report(ts)
@@ -238,7 +239,7 @@ func lasts(t units.Transition) bool {
 	return t.Reason == trigger.LateExport || (t.From == trigger.Profiling) != (t.To == trigger.Profiling)
 }
 
-// logWindows logs the windows, and why gates did not open, at debug level.
+// logWindows logs the windows and the reasons why gates did not open, at debug level.
 func (r *reporter) logWindows(statuses []units.Status, now time.Time) {
 	for _, s := range statuses {
 		for _, i := range s.Conditions {
@@ -256,8 +257,9 @@ func (r *reporter) logWindows(statuses []units.Status, now time.Time) {
 	}
 }
 
-// nearer reports whether condition a is nearer to opening a gate than condition b. A policy
-// that applies comes first, then enough readings, then a higher ratio to the threshold.
+// nearer reports whether condition a is nearer to opening a gate than condition b. Policies
+// that apply to the unit come first, then conditions with enough readings, then conditions
+// with a higher ratio to the threshold.
 func nearer(a, b *trigger.ConditionStatus) bool {
 	switch {
 	case b == nil:
@@ -270,8 +272,8 @@ func nearer(a, b *trigger.ConditionStatus) bool {
 	return a.Ratio() > b.Ratio()
 }
 
-// whyShut returns why the gate of a unit is shut. It reads the condition that is nearest to
-// its threshold. why is empty if the gate is open.
+// whyShut returns why the gate of a unit is shut. It considers the condition that is
+// nearest to opening the gate. If the gate is open, why is empty.
 func whyShut(conditions []trigger.ConditionStatus, now time.Time) (why string, fields []zap.Field) {
 	var near *trigger.ConditionStatus
 	for i := range conditions {

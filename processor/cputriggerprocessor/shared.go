@@ -19,24 +19,25 @@ import (
 )
 
 // instances finds the instance that the pipelines of one component id share. The collector
-// gives all of them the same configuration, so the configuration's pointer is the key.
+// passes the same configuration to all of them, so its pointer is the key.
 type instances struct {
 	mu       sync.Mutex
 	byConfig map[*Config]*instance
 }
 
-// instance is cpu_trigger under one component id. It has one trigger per profiles pipeline.
-// Traces and metrics pipelines observe for each trigger. Without a profiles pipeline there
-// is one trigger, which the first tap starts and the last tap stops.
+// instance is cpu_trigger under one component id. It has one trigger for each profiles
+// pipeline. Traces and metrics pipelines have taps, which pass telemetry to every trigger.
+// Without a profiles pipeline, there is one trigger, which the first tap starts and the
+// last tap stops.
 type instance struct {
 	of  *instances
 	cfg *Config
 
 	mu       sync.Mutex
-	users    int // components that were created and not shut down
+	users    int // components that were created and not yet shut down
 	signals  map[string]bool
 	taps     int         // number of started taps
-	alone    *cpuTrigger // the trigger of taps without a profiles pipeline
+	alone    *cpuTrigger // the trigger of the taps if there is no profiles pipeline
 	triggers atomic.Pointer[[]*cpuTrigger]
 }
 
@@ -58,7 +59,7 @@ func (s *instances) join(cfg *Config, signal string) *instance {
 	return i
 }
 
-// leave reverts one join.
+// leave undoes one join.
 func (i *instance) leave() {
 	i.of.mu.Lock()
 	defer i.of.mu.Unlock()
@@ -75,8 +76,8 @@ func (i *instance) has(signal string) bool {
 	return i.signals[signal]
 }
 
-// add adds a trigger. From now on taps observe for it. A trigger that was shut down ignores
-// their calls.
+// add adds a trigger, to which taps pass telemetry from now on. A trigger that was shut
+// down ignores the calls.
 func (i *instance) add(t *cpuTrigger) {
 	all := append(slices.Clone(*i.triggers.Load()), t)
 	i.triggers.Store(&all)
@@ -110,8 +111,8 @@ func (p *profilesTrigger) Shutdown(ctx context.Context) error {
 	return p.cpuTrigger.Shutdown(ctx)
 }
 
-// tap is cpu_trigger in a traces or a metrics pipeline. It observes telemetry and does not
-// modify it.
+// tap is cpu_trigger in a traces or metrics pipeline. It observes telemetry without
+// modifying it.
 type tap struct {
 	set      processor.Settings
 	instance *instance
@@ -141,7 +142,7 @@ func (t *tap) Start(ctx context.Context, host component.Host) error {
 	if err != nil {
 		return err
 	}
-	signals := i.signals // no component is created any more
+	signals := i.signals // no more components are created
 	alone.signals = func(signal string) bool { return signals[signal] }
 	if err := alone.Start(ctx, host); err != nil {
 		return err

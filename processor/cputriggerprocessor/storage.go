@@ -21,20 +21,20 @@ import (
 )
 
 const (
-	storageName = "trigger"  // beside the component's id
-	recordKey   = "snapshot" // of the only record
+	storageName = "trigger"  // name of the storage, in addition to the component's id
+	recordKey   = "snapshot" // key of the only record
 
-	// recordVersion changes when older readers would misread a record. A new field does not
-	// change it.
+	// recordVersion must change when older versions would misread a record. A new field
+	// does not require a change.
 	recordVersion = 1
 
-	// maxRecord bounds a record, in bytes. 10,000 containers that cool down need less than
-	// 2 MiB per policy. A larger record is an error on writing and on reading.
+	// maxRecord limits a record, in bytes. 10,000 containers in cooldown need less than 2
+	// MiB per policy. A larger record is neither written nor read.
 	maxRecord = 16 << 20
 
-	// openTimeout bounds the opening of a storage, which blocks while another process has
-	// it open. callTimeout bounds any other call. A storage that has not returned callGrace
-	// after its timeout is not called again.
+	// openTimeout limits the opening of a storage, which blocks while another process has
+	// the storage open. callTimeout limits all other calls. If a call has not returned
+	// callGrace after its timeout, the storage is not called again.
 	openTimeout = time.Minute
 	callTimeout = 10 * time.Second
 	callGrace   = 5 * time.Second
@@ -47,8 +47,9 @@ type record struct {
 	Snapshot trigger.Snapshot `json:"snapshot"`
 }
 
-// memory saves snapshots in a storage extension, so that they survive a restart. Saving
-// never blocks the caller. A goroutine writes the latest snapshot and skips older ones.
+// memory saves snapshots in a storage extension, so that cooldowns and budgets survive a
+// restart. Saving never blocks the caller. A goroutine writes the latest snapshot and skips
+// older snapshots.
 type memory struct {
 	client storage.Client
 	log    *zap.Logger
@@ -56,15 +57,15 @@ type memory struct {
 	mu     sync.Mutex
 	latest *trigger.Snapshot // the next snapshot to write
 	closed bool
-	lost   error // why the client is no longer called; nil: it is called
+	lost   error // why the client must not be called any more; nil: it works
 	wake   chan struct{}
 	ended  chan struct{}
 	cancel context.CancelFunc
 
-	failed int // writes since the last success; only the writer uses it
+	failed int // failed writes since the last success; only the writer uses it
 }
 
-// findStorage returns the storage extension with an id. An error means a mistake in the
+// findStorage returns the storage extension with an id. An error indicates a mistake in the
 // configuration.
 func findStorage(host component.Host, id component.ID) (storage.Extension, error) {
 	ext, ok := host.GetExtensions()[id]
@@ -78,12 +79,12 @@ func findStorage(host component.Host, id component.ID) (storage.Extension, error
 	return store, nil
 }
 
-// openStorage opens the part of a storage extension that belongs to a component.
+// openStorage opens the storage of a component in a storage extension.
 func openStorage(ctx context.Context, store storage.Extension, owner component.ID) (storage.Client, error) {
 	var client storage.Client
 	err := guard(ctx, openTimeout, func(ctx context.Context) error {
 		opened, err := store.GetClient(ctx, component.KindProcessor, owner, storageName)
-		if err == nil && ctx.Err() != nil { // the caller has stopped waiting
+		if err == nil && ctx.Err() != nil { // the caller no longer waits
 			return opened.Close(ctx)
 		}
 		client = opened
@@ -98,12 +99,12 @@ func openStorage(ctx context.Context, store storage.Extension, owner component.I
 	return nil, fmt.Errorf("storage: open it for %q: %w; if its file is damaged, delete it", owner, err)
 }
 
-// lockTimeout is the error of file_storage if the file is open elsewhere.
+// lockTimeout is the error text of file_storage if another process has the file open.
 const lockTimeout = "timeout"
 
-// guard calls a storage on a goroutine of its own. A storage may hang, or panic as
-// file_storage does on a damaged file. It must not block or end the collector. The error is
-// then an abandonedError, and the storage must not be called again.
+// guard calls a storage on a separate goroutine. A storage may hang, or panic as
+// file_storage does on a damaged file. This must not block or crash the collector. guard
+// then returns an abandonedError, and the storage must not be called again.
 func guard(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -137,7 +138,7 @@ type abandonedError struct{ why string }
 
 func (e abandonedError) Error() string { return e.why }
 
-// newMemory starts the writer. The returned memory owns the client.
+// newMemory starts the goroutine that writes. The returned memory owns the client.
 func newMemory(client storage.Client, log *zap.Logger) *memory {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &memory{client: client, log: log, wake: make(chan struct{}, 1), ended: make(chan struct{}), cancel: cancel}
@@ -145,7 +146,7 @@ func newMemory(client storage.Client, log *zap.Logger) *memory {
 	return m
 }
 
-// call calls the client, unless the client hung or panicked before.
+// call calls the client, unless an earlier call hung or panicked.
 func (m *memory) call(ctx context.Context, call func(context.Context) error) error {
 	m.mu.Lock()
 	lost := m.lost
@@ -162,8 +163,8 @@ func (m *memory) call(ctx context.Context, call func(context.Context) error) err
 	return err
 }
 
-// load returns the snapshot that was saved last. ok is false if there is none, or if it
-// cannot be read. A failed read is logged.
+// load returns the last saved snapshot. ok is false if there is no snapshot or it cannot be
+// read. load logs a failed read.
 func (m *memory) load(ctx context.Context) (s trigger.Snapshot, ok bool) {
 	var value []byte
 	err := m.call(ctx, func(ctx context.Context) (err error) {
@@ -183,8 +184,8 @@ func (m *memory) load(ctx context.Context) (s trigger.Snapshot, ok bool) {
 	return s, true
 }
 
-// save schedules a snapshot and replaces one that is not written yet. The caller must not
-// change the snapshot any more. After close, save has no effect.
+// save schedules the writing of a snapshot. It replaces a snapshot that is not written yet.
+// The caller must not modify the snapshot afterwards. After close, save has no effect.
 func (m *memory) save(s trigger.Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,7 +236,7 @@ func (m *memory) run(ctx context.Context) {
 			continue
 		}
 		switch err := m.write(ctx, *latest); {
-		case ctx.Err() != nil: // close does the last write
+		case ctx.Err() != nil: // close writes the last snapshot
 		case err == nil:
 			if m.failed > 0 {
 				m.log.Info("saved cooldowns and budgets again", zap.Int("failed", m.failed))

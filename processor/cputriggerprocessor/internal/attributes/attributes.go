@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attributes sets the attributes of profiles that leave, which explain why the
-// profiles leave. It removes the attributes that identify one process.
+// Package attributes adds attributes to the profiles that the processor passes on, to
+// explain why it passed them on. It removes the attributes that identify one process.
 package attributes
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
-// reason explains why profiles pass. It has the openings of the gate, the first fired one
-// in front. Its phase relates the time of the capture to the first opening's trigger.
+// reason explains why profiles pass. Its openings are in the order in which they fired. Its
+// phase relates the capture time to the trigger of the first opening.
 type reason struct {
 	openings []*trigger.Opening
 	phase    trigger.Phase
@@ -30,14 +30,14 @@ type reason struct {
 	labels   int32   // index in Stamper.labels
 }
 
-// labels are the attributes of a reason that are set on the resource. Backends make a
-// series of each set.
+// labels contains the attributes of a reason that are set on the resource. Backends create
+// a series for each set of labels.
 type labels []label
 
 type label struct{ key, value string }
 
-// OfReason are the attributes of a reason that may be set on the resource too, beside its
-// policy and kind.
+// OfReason lists the attributes of a reason that can also be set on the resource. The
+// policy and the kind are always set there.
 var OfReason = []string{
 	attr.Unit,
 	attr.TriggerID,
@@ -50,17 +50,17 @@ var OfReason = []string{
 	attr.TriggerWindow,
 }
 
-// Stamper sets reasons on profiles, and adds their attributes to the dictionary. It is
-// reused for other batches.
+// Stamper sets reasons on profiles, and adds their attributes to the dictionary. A Stamper
+// is reused for later batches.
 type Stamper struct {
-	OnResource []string // attributes of OfReason that are labels
+	OnResource []string // attributes of OfReason to use as labels
 	dictionary dictionary.Appender
 	reasons    []reason
 	labels     []labels
 }
 
-// Begin begins a batch with the dictionary d. clean reports that no key of a reason is in
-// d.
+// Begin starts a batch with the dictionary d. If clean is true, d contains no key of a
+// reason.
 func (s *Stamper) Begin(d pprofile.ProfilesDictionary, clean bool) {
 	reuse := IsReason
 	if clean {
@@ -78,15 +78,15 @@ func (s *Stamper) End() {
 	s.dictionary.Release()
 }
 
-// Stamp sets the reason of its openings on a profile captured in [start, end). It returns
-// the labels for the resource, which are the input of Label.
+// Stamp sets the reason for the given openings on a profile that was captured in [start,
+// end). It returns the index of the resource's labels, which is the argument of Label.
 func (s *Stamper) Stamp(p pprofile.Profile, openings []*trigger.Opening, start, end time.Time) (labels int32) {
 	r := s.reason(openings, openings[0].Phase(start, end))
 	p.AttributeIndices().Append(r.indices...)
 	return r.labels
 }
 
-// Label sets labels on a resource. It removes the labels of any other gate.
+// Label sets the labels with an index on a resource. It removes labels of other gates.
 func (s *Stamper) Label(resource pcommon.Map, labels int32) {
 	resource.RemoveIf(func(key string, _ pcommon.Value) bool { return IsReason(key) })
 	for _, l := range s.labels[labels] {
@@ -94,7 +94,8 @@ func (s *Stamper) Label(resource pcommon.Map, labels int32) {
 	}
 }
 
-// labelled finds or adds labels. A batch has few of them.
+// labelled returns the index of labels, and adds them if they are new. It searches
+// linearly, because a batch has few different labels.
 func (s *Stamper) labelled(l labels) int32 {
 	for i := range s.labels {
 		if slices.Equal(s.labels[i], l) {
@@ -105,7 +106,8 @@ func (s *Stamper) labelled(l labels) int32 {
 	return int32(len(s.labels) - 1)
 }
 
-// reason finds or adds a reason. A batch has few of them.
+// reason returns a reason, and adds it if it is new. It searches linearly, because a batch
+// has few different reasons.
 func (s *Stamper) reason(openings []*trigger.Opening, phase trigger.Phase) *reason {
 	for i := range s.reasons {
 		if r := &s.reasons[i]; r.phase == phase && slices.Equal(r.openings, openings) {
@@ -156,7 +158,7 @@ func (s *Stamper) add(r *reason) {
 	r.labels = s.labelled(of)
 }
 
-// IsReason reports whether gates stamp an attribute with this key.
+// IsReason reports whether a key belongs to an attribute that gates stamp.
 func IsReason(key string) bool {
 	return key == attr.Unit || strings.HasPrefix(key, attr.TriggerPrefix)
 }
@@ -183,10 +185,10 @@ func SetServiceName(attributes pcommon.Map) {
 	attributes.PutStr(attr.ServiceName, name)
 }
 
-// OfProcess are the resource attributes that differ between processes of one program.
-// Backends make a series of each combination of resource attributes. These attributes are
-// therefore removed from profiles that leave, except for keep_process_attributes. The names
-// come from the semantic conventions 1.43.
+// OfProcess lists the resource attributes that differ between processes of the same
+// program. Backends create a series for each combination of resource attributes. These
+// attributes are therefore removed from profiles before they are sent, except for
+// keep_process_attributes. The names are from semantic conventions 1.43.
 var OfProcess = []string{
 	attr.Command,
 	attr.CommandArgs,
@@ -207,7 +209,7 @@ var OfProcess = []string{
 // Filter removes process attributes from resources.
 type Filter map[string]bool // names to remove
 
-// NewFilter returns a filter that removes OfProcess except keep.
+// NewFilter returns a filter that removes the attributes in OfProcess except those in keep.
 func NewFilter(keep []string) Filter {
 	remove := Filter{}
 	for _, name := range OfProcess {
@@ -218,9 +220,9 @@ func NewFilter(keep []string) Filter {
 	return remove
 }
 
-// ReferredTo reports whether a dictionary has the key of an attribute to remove. An
-// attribute that was sent with references has its key there. The strings of its key and its
-// value would stay in the dictionary.
+// ReferredTo reports whether a dictionary contains the key of an attribute to remove. A
+// resource may refer to the dictionary for its attributes. If such an attribute is removed,
+// the strings of its key and value remain in the dictionary.
 func (f Filter) ReferredTo(d pprofile.ProfilesDictionary) bool {
 	for _, s := range d.StringTable().All() {
 		if strings.HasPrefix(s, "process.") && f[s] {

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package counters has the metrics of cpu_trigger and the outcomes that they count.
+// Package counters contains the metrics of cpu_trigger and the outcomes that they count.
 package counters
 
 import (
@@ -25,12 +25,12 @@ const (
 	SamplePassed     SampleOutcome = iota // the next component accepted it, with a reason
 	SampleRefused                         // the next component did not accept it
 	SampleEvicted                         // the recorder had no room for it
-	SampleGateShut                        // its unit's gate was shut and did not open within pre_trigger
+	SampleGateShut                        // the gate of its unit was shut and did not open within pre_trigger
 	SampleFiltered                        // the gate was open, but not for its profile type
 	SampleUnmatched                       // it belongs to no unit, and was dropped or passed
-	SampleOverBudget                      // a budget kept the gate shut, or held the profile back
+	SampleOverBudget                      // a budget kept the gate shut or held back the profile
 	SampleDryRun                          // only the gate of a dry run was open
-	SampleShutdown                        // it came after the shutdown, or was in the recorder then
+	SampleShutdown                        // it arrived after the shutdown, or was in the recorder at the shutdown
 	numSampleOutcomes
 )
 
@@ -46,7 +46,7 @@ type ReadingOutcome uint8
 const (
 	ReadingOK ReadingOutcome = iota
 	ReadingFailed
-	ReadingLate // more than two intervals after the reading before; it still counts
+	ReadingLate // more than two intervals after the previous reading; it is still used
 	ReadingUnavailable
 	numReadingOutcomes
 )
@@ -61,10 +61,10 @@ type ItemOutcome uint8
 
 // The outcomes of items.
 const (
-	ItemIgnored   ItemOutcome = iota // no condition uses it, or another source is preferred; it is not counted
+	ItemIgnored   ItemOutcome = iota // not counted, because no condition uses it or another source is preferred
 	ItemInvalid                      // its times, buckets or type are invalid
-	ItemOK                           // it counts
-	ItemLate                         // its time is long before or after its arrival
+	ItemOK                           // it was counted for a condition
+	ItemLate                         // its time is too far from the time of its arrival
 	ItemOverLimit                    // there are too many resources or series
 	ItemUnmatched                    // its resource matches no unit
 	numItemOutcomes
@@ -82,7 +82,7 @@ type PolicyReadOutcome string
 const (
 	PoliciesChanged   PolicyReadOutcome = "changed"
 	PoliciesUnchanged PolicyReadOutcome = "unchanged"
-	PoliciesRefused   PolicyReadOutcome = "refused" // the last document was not valid
+	PoliciesRefused   PolicyReadOutcome = "refused" // the last document is not valid
 	PoliciesFailed    PolicyReadOutcome = "failed"
 )
 
@@ -98,7 +98,8 @@ const (
 	triggerOverBudget      TriggerOutcome = "over_budget"
 )
 
-// Counters are the metrics. Attribute sets are created once, so that hot paths only add.
+// Counters contains the metrics. Attribute sets are created once, so that hot paths only
+// add.
 type Counters struct {
 	builder  *metadata.TelemetryBuilder
 	samples  [numSampleOutcomes]metric.MeasurementOption
@@ -106,7 +107,7 @@ type Counters struct {
 	items    [numItemOutcomes]metric.MeasurementOption
 }
 
-// New returns counters. The counters of readings need SetMonitors.
+// New returns counters. SetMonitors must be called before AddReadings.
 func New(set component.TelemetrySettings) (*Counters, error) {
 	builder, err := metadata.NewTelemetryBuilder(set)
 	if err != nil {
@@ -126,8 +127,8 @@ func with(attributes ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attributes...))
 }
 
-// SetMonitors sets the monitors that AddReadings counts by index. Only the goroutine that
-// takes readings may call the two methods.
+// SetMonitors sets the monitors to which the index of AddReadings refers. Only the
+// goroutine that takes readings may call these two methods.
 func (c *Counters) SetMonitors(monitors []string) {
 	c.readings = nil
 	for _, m := range monitors {
@@ -140,16 +141,15 @@ func (c *Counters) SetMonitors(monitors []string) {
 	}
 }
 
-// Figures are the numbers of units that metrics observe.
+// Figures contains the values of the observed metrics about units.
 type Figures struct {
 	Units, Gates     int
 	TooMany, Claimed int // cgroups that are not watched
 	Forgotten        trigger.Forgotten
 }
 
-// Observe registers the observed metrics. count returns the figures of the units. held
-// returns the samples and the memory of the recorder. policies returns the number of
-// policies and their version.
+// Observe registers the observed metrics. Their values come from count (units), held
+// (samples and bytes in the recorder) and policies (number and version).
 func (c *Counters) Observe(count func() Figures, held func() (samples, size int64), policies func() (int, string)) error {
 	for _, m := range []struct {
 		register func(metric.Int64Callback) error
@@ -185,7 +185,8 @@ func (c *Counters) Observe(count func() Figures, held func() (samples, size int6
 	return nil
 }
 
-// ObserveManual registers the refusals of the server of manual since its start.
+// ObserveManual registers the counts of requests and connections that the manual server has
+// refused since its start.
 func (c *Counters) ObserveManual(refused func() (host, peer, idle uint64)) error {
 	return c.builder.RegisterCPUTriggerManualRefusedCallback(func(_ context.Context, o metric.Int64Observer) error {
 		host, peer, idle := refused()
@@ -201,7 +202,7 @@ func (c *Counters) AddSamples(ctx context.Context, n *Samples) {
 	add(ctx, c.builder.CPUTriggerSamples, n[:], c.samples[:])
 }
 
-// AddItems counts server spans and data points. It does not count ignored ones.
+// AddItems counts server spans and data points, except ignored ones.
 func (c *Counters) AddItems(n *Items) {
 	add(context.Background(), c.builder.CPUTriggerItems, n[ItemIgnored+1:], c.items[ItemIgnored+1:])
 }
@@ -235,7 +236,7 @@ func (c *Counters) AddPolicyRead(o PolicyReadOutcome) {
 	c.builder.CPUTriggerPoliciesReads.Add(context.Background(), 1, with(attribute.String("outcome", string(o))))
 }
 
-// AddOverBudget counts a trigger that opened no gate because of a budget.
+// AddOverBudget counts a trigger that opened no gate because a budget was exhausted.
 func (c *Counters) AddOverBudget(policy, budget string) {
 	c.builder.CPUTriggerTriggers.Add(context.Background(), 1, with(attribute.String("policy", policy),
 		attribute.String("outcome", string(triggerOverBudget)), attribute.String("budget", budget)))
@@ -246,12 +247,12 @@ func (c *Counters) RecordEvaluation(took time.Duration) {
 	c.builder.CPUTriggerEvaluationDuration.Record(context.Background(), took.Seconds())
 }
 
-// AddPeersLost counts data of units' connections that was not read.
+// AddPeersLost counts data about connections that was not read or not attributed.
 func (c *Counters) AddPeersLost(what string, n int) {
 	c.builder.CPUTriggerPeersLost.Add(context.Background(), int64(n), with(attribute.String("what", what)))
 }
 
-// RecordPeersLook records the duration of one look at units' connections.
+// RecordPeersLook records how long one look at the connections took.
 func (c *Counters) RecordPeersLook(took time.Duration) {
 	c.builder.CPUTriggerPeersDuration.Record(context.Background(), took.Seconds())
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Claim holds the claims of a resource's attributes about its process. The field of a
-// missing attribute is zero.
+// Claim contains what the attributes of a resource claim about its process. If an attribute
+// is missing, its field is zero.
 type Claim struct {
 	ContainerID, Cgroup            string
 	PodUID, ContainerName          string
@@ -22,15 +22,15 @@ type Claim struct {
 	Created                        time.Time
 	ExecutablePath, ExecutableName string
 	Service, ServiceNamespace      string
-	// Replaced reports that the process runs another program than the profile shows. The
-	// claim then does not name the unit.
+	// Replaced is true if the process now runs another program than the profile shows. The
+	// claim then does not set the unit's service.
 	Replaced bool
-	// Attributes are all attributes of the resource. They belong to the batch, so do not
-	// keep them.
+	// Attributes contains all attributes of the resource. They belong to the batch, so they
+	// must not be kept.
 	Attributes pcommon.Map
 }
 
-// ClaimOf reads the attributes of a resource. It ignores attributes of a wrong type.
+// ClaimOf reads the claim of a resource. It ignores attributes of a wrong type.
 func ClaimOf(attributes pcommon.Map) (c Claim) {
 	c.Attributes = attributes
 	for k, v := range attributes.All() {

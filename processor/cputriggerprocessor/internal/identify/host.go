@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// walksPerSecond bounds how often the cgroup tree is walked for an unknown container.
-	// Container ids come from outside, and may be invented.
+	// walksPerSecond limits how often the cgroup tree is walked to find an unknown
+	// container. Container ids come from senders, which may invent ids.
 	walksPerSecond = 10
 
-	// maxMissing bounds the containers that are remembered as not found, each for
-	// missingFor. At the bound all are discarded, and looked up again at the rate above.
-	// maxMissing bounds the prefixes too.
+	// maxMissing limits the containers that are remembered as missing, each for missingFor.
+	// At the limit, all are forgotten, and walksPerSecond limits further lookups.
+	// maxMissing also limits the remembered prefixes.
 	maxMissing = 1024
 	missingFor = 5 * time.Second
 
 	maxContainerID = 256 // bytes; container engines use at most 74
 )
 
-// LocalHost is this machine. It is safe for concurrent use.
+// LocalHost implements Host for this machine. It is safe for concurrent use.
 type LocalHost struct {
 	proc procfs.FS
 	tree *cgroup.Tree
@@ -40,22 +40,22 @@ type LocalHost struct {
 	names   []string
 	ids     []string
 	now     func() time.Time
-	// boot returns the boot time by the current clock. Names of processes use firstBoot, so
-	// that they do not change when the clock is set.
+	// boot returns the boot time according to the current clock. The names of processes use
+	// firstBoot instead, so that they do not change when the clock is set.
 	boot      func() time.Time
 	firstBoot time.Time
 
 	claimed atomic.Pointer[map[string]bool] // claimed container ids, from the last scan
 
 	mu       sync.Mutex
-	missing  map[string]time.Time // containers that were not found, with the time until which they are not looked up
+	missing  map[string]time.Time // containers that were not found, with the time until which they are not looked up again
 	prefixes map[string]string    // full container ids, by the prefix that was looked up
 	second   time.Time            // the second in which walks are counted
 	walks    int                  // walks of the tree in this second
 }
 
-// NewHost returns the machine with its root mounted at root. watched returns the groups of
-// watched units, which need no walk of the tree.
+// NewHost returns the machine whose root file system is mounted at root. watched returns
+// the groups of watched units, which need no walk of the cgroup tree.
 func NewHost(root string, tree *cgroup.Tree, watched func(name string) (cgroup.Group, bool), now func() time.Time) *LocalHost {
 	return &LocalHost{
 		proc: procfs.At(root), podLogs: filepath.Join(root, podLogs), tree: tree, watched: watched, now: now,
@@ -65,8 +65,8 @@ func NewHost(root string, tree *cgroup.Tree, watched func(name string) (cgroup.G
 	}
 }
 
-// Container returns the group of a container by its id or a prefix of the id. It returns a
-// watched group, or else one that it finds in the tree.
+// Container returns the group of a container by its id or a prefix of the id. If the
+// container is not watched yet, Container walks the cgroup tree.
 func (h *LocalHost) Container(id string) (cgroup.Group, bool) {
 	if len(id) < cgroup.MinPrefix || len(id) > maxContainerID {
 		return cgroup.Group{}, false
@@ -87,8 +87,8 @@ func (h *LocalHost) full(id string) string {
 	return id
 }
 
-// walk looks for a container in the whole tree. It does not walk the tree if the container
-// was just not found, or if the tree was walked too often.
+// walk searches the whole cgroup tree for a container. It returns false without a search if
+// the container was recently not found, or if the limit of walks is reached.
 func (h *LocalHost) walk(id string) (cgroup.Group, bool) {
 	now := h.now()
 	if !h.mayWalk(id, now) {
@@ -165,8 +165,8 @@ func (h *LocalHost) Claimed(id string) bool {
 	return ids != nil && (*ids)[id]
 }
 
-// Process returns the process that has a pid now. Its executable is empty if this process
-// lacks the right to read it.
+// Process returns the process that has a pid now. Executable is empty if the collector
+// lacks the permission to read it.
 func (h *LocalHost) Process(pid int) (Process, bool) {
 	stat, err := h.proc.Stat(pid)
 	if err != nil {
@@ -193,8 +193,8 @@ func (h *LocalHost) Process(pid int) (Process, bool) {
 	}, true
 }
 
-// IsName reports whether a name is this host's name. A short name equals a full name that
-// begins with it.
+// IsName reports whether a name is this host's name. A name without a domain also matches
+// the same name with a domain.
 func (h *LocalHost) IsName(name string) bool {
 	for _, ours := range h.names {
 		if strings.EqualFold(name, ours) {

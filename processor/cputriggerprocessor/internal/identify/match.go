@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package identify finds the unit of a profile, or of other telemetry with resource
-// attributes. A unit is a container, a service's cgroup, or a process of this host.
+// attributes. A unit is a container, the cgroup of a service, or a process on this host.
 package identify
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Scope is the kind of units.
+// Scope selects whether units are cgroups or processes.
 type Scope string
 
 // The scopes.
@@ -23,8 +23,8 @@ const (
 	ScopeProcess Scope = "process"
 )
 
-// creationTolerance is the largest difference between two start times of one process. Some
-// senders add ticks to a boot time in whole seconds.
+// creationTolerance is the largest allowed difference between two start times of one
+// process. Some senders compute start times from a boot time in whole seconds.
 const creationTolerance = 1100 * time.Millisecond
 
 // Host looks up units and processes of this machine.
@@ -38,10 +38,10 @@ type Host interface {
 	Cgroup(path string) (cgroup.Group, bool)
 	// Process returns the process that has a pid now.
 	Process(pid int) (Process, bool)
-	// RealContainer returns the group of the cgroup at a path. That cgroup and g carry the
-	// same container's id. RealContainer returns false if the cgroup is not the container.
+	// RealContainer returns the group of the cgroup at a path, which carries the same
+	// container id as g. It returns false if this cgroup is not the real container.
 	RealContainer(g cgroup.Group, path string) (cgroup.Group, bool)
-	// Claimed reports whether a second cgroup carries a container's id.
+	// Claimed reports whether a second cgroup carries the id of a container.
 	Claimed(id string) bool
 	// IsName and IsID report whether a host.name or a host.id belongs to this host.
 	IsName(name string) bool
@@ -51,26 +51,26 @@ type Host interface {
 // Process is a process of this host.
 type Process struct {
 	procfs.Process
-	Name       string // the process's name as a unit
+	Name       string // name of the unit that is this process
 	Started    time.Time
-	Executable string // path of its executable; empty if it may not be read
+	Executable string // path of the executable; empty if it cannot be read
 	Comm       string // the kernel's name of the process, at most 15 bytes
-	Kernel     bool   // it is a kernel thread
+	Kernel     bool   // the process is a kernel thread
 	Group      cgroup.Group
 }
 
-// Identity identifies a unit. If this host does not have the unit, it holds the identifiers
-// that the unit may have had before. These are a name, or a pid with its start time.
+// Identity identifies a unit. For a unit that is not on this host, it contains the
+// identifiers of a unit that may be gone. These are a name, or a pid with its start time.
 type Identity struct {
 	Name    string
 	Group   cgroup.Group   // of a unit that is a cgroup
 	Process procfs.Process // of a unit that is a process
 	Within  cgroup.Group   // the group that contains a unit that is a process
-	Started time.Time      // start of the process, if a pid identified the unit
+	Started time.Time      // start of the process, if the unit was found by its pid
 }
 
-// UnknownService is the beginning of the service.name of a resource without one. A colon
-// and the name of the executable follow it.
+// UnknownService is the service.name that a resource without one gets. If the executable's
+// name is known, it follows after a colon.
 const UnknownService = "unknown_service"
 
 // SameProcess reports whether two start times may belong to one process.
@@ -79,10 +79,10 @@ func SameProcess(started, other time.Time) bool {
 }
 
 // Unmatched is the reason why a profile belongs to no unit. It is empty if the profile
-// belongs to one.
+// belongs to a unit.
 type Unmatched string
 
-// The reasons.
+// The reasons why a profile belongs to no unit.
 const (
 	NoAttributes      Unmatched = "its resource has neither container.id, nor process.linux.cgroup with host.name or host.id, nor process.pid"
 	NoPod             Unmatched = "no container here belongs to its k8s.pod.uid, as far as /var/log/containers shows"
@@ -101,7 +101,7 @@ const (
 	OtherContainer    Unmatched = "its process.pid is not in the container of its container.id"
 )
 
-// OfEnded reports whether this is a usual reason for profiles of processes and containers
+// OfEnded reports whether the reason is normal for profiles of processes and containers
 // that have just ended.
 func (u Unmatched) OfEnded() bool {
 	switch u {
@@ -114,13 +114,13 @@ func (u Unmatched) OfEnded() bool {
 // Match finds the unit of profiles that were captured until end. A profile that ended
 // before Identity.Started does not belong to the unit.
 //
-// The first identifier that the claim has decides. The order is the container's id, the
-// process's cgroup on this host, the pod's uid with the container's name, and the pid. The
-// pid only counts if another attribute agrees with the process that has it here. In the
-// scope process only the pid identifies a unit.
+// Match uses the first identifier that the claim contains. The order is the container's id,
+// the process's cgroup on this host, the pod's uid with the container's name, and the pid.
+// It uses the pid only if another attribute confirms the process with that pid on this
+// host. In the scope process, only the pid identifies a unit.
 //
-// Anyone who can make a cgroup can name it after a container. If the claim shows that its
-// process is in another cgroup than the container, the claim has no unit.
+// Anyone who can create a cgroup can name it after a container. If the claim shows that its
+// process is outside the container's cgroup, the claim matches no unit.
 func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 	ours, claimed := sameHost(h, c)
 	if scope == ScopeCgroup && c.ContainerID != "" {
@@ -137,7 +137,7 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 		return ofGroup(g), ""
 	}
 	if scope == ScopeCgroup && c.PodUID != "" && (!ours || c.Cgroup == "") {
-		// A pod's host.name may be the pod's own, but the pod's uid is unique.
+		// The host.name of a pod may be the pod's own name, but the pod's uid is unique.
 		id, why := h.PodContainer(c.PodUID, c.ContainerName)
 		if why == "" {
 			c.ContainerID = id
@@ -171,7 +171,7 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 		return Identity{}, why
 	}
 	found.Started = p.Started
-	// If units are processes, the container's id must agree.
+	// If units are processes, a claimed container id must match the process's container.
 	if id := c.ContainerID; scope == ScopeProcess && id != "" &&
 		(len(id) < cgroup.MinPrefix || !strings.HasPrefix(p.Group.ContainerID, id)) {
 		return Identity{}, OtherContainer
@@ -180,8 +180,8 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 }
 
 // settle returns the group of the real container if g and another cgroup at path carry the
-// same container's id. Otherwise it returns g. It returns false if the real container is g,
-// because the process at path is then not in it.
+// same container id. Otherwise it returns g. It returns false if g is the real container,
+// because a process at path is then outside the container.
 func settle(h Host, g cgroup.Group, path string) (cgroup.Group, bool) {
 	id, at, ok := cgroup.ContainerIn(path)
 	if !ok || id != g.ContainerID || g.Has(at) {
@@ -190,8 +190,8 @@ func settle(h Host, g cgroup.Group, path string) (cgroup.Group, bool) {
 	return h.RealContainer(g, at)
 }
 
-// elsewhere reports whether a claim's process is in another cgroup that carries the id of
-// the same container.
+// elsewhere reports whether the process of a claim is in another cgroup that carries the
+// same container id as g.
 func elsewhere(h Host, g cgroup.Group, c Claim, end time.Time) bool {
 	p, why := witnessed(h, c, end)
 	return why == "" && p.Group.ContainerID == g.ContainerID && !p.Group.Same(g)
@@ -199,7 +199,7 @@ func elsewhere(h Host, g cgroup.Group, c Claim, end time.Time) bool {
 
 func ofGroup(g cgroup.Group) Identity { return Identity{Name: g.ID, Group: g} }
 
-// ofProcess returns the unit that a process is in, or the process as a unit.
+// ofProcess returns the unit that contains a process, or the process itself as a unit.
 func ofProcess(h Host, p Process, scope Scope) (Identity, Unmatched) {
 	if scope == ScopeProcess || p.Group.ProcessOnly() {
 		return Identity{Name: p.Name, Process: p.Process, Within: p.Group, Started: p.Started}, ""
@@ -215,9 +215,8 @@ func ofProcess(h Host, p Process, scope Scope) (Identity, Unmatched) {
 	return ofGroup(p.Group), ""
 }
 
-// containerName returns the unit's name of a container with an id. A sender may claim any
-// id, so the name is empty if the id has characters that only cgroups and processes have in
-// their names.
+// containerName returns the name of the unit of a container. A sender may claim any id. The
+// name is empty if the id contains a character that only cgroup and process names contain.
 func containerName(id string) string {
 	if strings.ContainsAny(id, "/:") {
 		return ""
@@ -226,16 +225,16 @@ func containerName(id string) string {
 }
 
 // sameHost reports whether a claim names this host. claimed reports whether the claim names
-// any host. If the claim has a name and an id, both must belong to this host.
+// any host. If the claim contains a host name and a host id, both must match.
 func sameHost(h Host, c Claim) (ours, claimed bool) {
 	claimed = c.HostName != "" || c.HostID != ""
 	ours = claimed && (c.HostName == "" || h.IsName(c.HostName)) && (c.HostID == "" || h.IsID(c.HostID))
 	return ours, claimed
 }
 
-// witnessed returns the process of a claim's pid if another attribute confirms the process.
-// A sender in a container claims its pid there, such as 1, which is another process on the
-// host. The kernel also reuses pids.
+// witnessed returns the process with a claim's pid if another attribute confirms the
+// process. A sender in a container claims its pid inside the container, such as 1, which is
+// another process on the host. The kernel also reuses pids.
 func witnessed(h Host, c Claim, end time.Time) (Process, Unmatched) {
 	switch {
 	case c.PID == 0:
@@ -256,12 +255,11 @@ func witnessed(h Host, c Claim, end time.Time) (Process, Unmatched) {
 }
 
 // StartedAfter reports whether a process started after a time, such as the end of a
-// profile. It allows for the boot time and the start time of a process, which are rounded
-// to a tick.
+// profile. It allows for one tick, because boot times and start times are rounded.
 func StartedAfter(started, t time.Time) bool { return started.After(t.Add(procfs.Tick)) }
 
-// Replaced reports whether the process of a claim runs another program now. A container's
-// runtime is such a process until it runs the container's own program.
+// Replaced reports whether the process of a claim now runs another program. For example, a
+// process of a container runtime executes the container's own program.
 func Replaced(h Host, c Claim) bool {
 	if ours, _ := sameHost(h, c); !ours || c.PID == 0 || c.ExecutablePath == "" {
 		return false
@@ -270,9 +268,9 @@ func Replaced(h Host, c Claim) bool {
 	return ok && SameProcess(c.Created, p.Started) && p.Executable != "" && !runs(p, c)
 }
 
-// agrees reports whether a claim's attributes confirm a process. The creation time tells
-// apart processes of one executable, so it must agree if the claim has one. Otherwise the
-// executable's path or name must agree.
+// agrees reports whether a claim's attributes confirm a process. If the claim contains a
+// creation time, it must match, because it distinguishes processes with the same
+// executable. Otherwise the path or name of the executable must match.
 func agrees(p Process, c Claim) bool {
 	if !c.Created.IsZero() {
 		return SameProcess(c.Created, p.Started)
@@ -282,7 +280,7 @@ func agrees(p Process, c Claim) bool {
 
 // runs reports whether a process runs the program of a claim.
 func runs(p Process, c Claim) bool {
-	// Senders that copy the link of /proc/PID/exe mark a replaced file.
+	// If the executable file was replaced, the target of /proc/PID/exe ends with this mark.
 	const deleted = " (deleted)"
 	if at := strings.TrimSuffix(c.ExecutablePath, deleted); at != "" && at == p.Executable {
 		return true

@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// podLogs is the folder in which kubelets keep a link to the log of each container. The
-	// link is named POD_NAMESPACE_CONTAINER-ID.log, and the log is in the folder
-	// NAMESPACE_POD_UID/CONTAINER. Only root may write to podLogs.
+	// podLogs is the directory in which the kubelet keeps a symbolic link to the log of
+	// each container. The link is named POD_NAMESPACE_CONTAINER-ID.log, and its target is
+	// in the directory NAMESPACE_POD_UID/CONTAINER. Only root may write to podLogs.
 	podLogs = "/var/log/containers"
 
-	// maxLogs bounds the links that are read.
+	// maxLogs limits the links that are read.
 	maxLogs = 10_000
 )
 
-// podContainer is a container of a pod. Its fields come from the link to its log.
+// podContainer is a container of a pod, with data from the link to its log.
 type podContainer struct {
 	name, id string
 	made     time.Time
 }
 
-// PodContainer returns the id of a pod's container by the container's name. Without a name
-// it returns the only running container. Reads of the folder and walks of the cgroup tree
-// share one rate limit.
+// PodContainer returns the id of a pod's container by the container's name. If the name is
+// empty, it returns the pod's only running container. Reads of the directory and walks of
+// the cgroup tree share one rate limit.
 func (h *LocalHost) PodContainer(uid, name string) (id string, why Unmatched) {
 	if len(uid) < 32 || len(uid) > 36 || strings.ContainsAny(uid, "/_*?") || len(name) > maxContainerID {
 		return "", NoPod
@@ -54,7 +54,7 @@ func (h *LocalHost) PodContainer(uid, name string) (id string, why Unmatched) {
 func (h *LocalHost) findPodContainer(uid, name string) (id string, why Unmatched) {
 	found := map[string]string{} // running containers, by name
 	all := h.podContainers(uid)
-	for _, c := range all { // the newest first, because older ones of the same name have ended
+	for _, c := range all { // newest first, because older containers with the same name have ended
 		if name != "" && c.name != name || found[c.name] != "" {
 			continue
 		}
@@ -74,7 +74,7 @@ func (h *LocalHost) findPodContainer(uid, name string) (id string, why Unmatched
 	return "", NoContainerOfPod
 }
 
-// podContainers lists the containers of a pod, the newest first.
+// podContainers returns the containers of a pod, newest first.
 func (h *LocalHost) podContainers(uid string) (out []podContainer) {
 	dir, err := os.Open(h.podLogs)
 	if err != nil {

@@ -27,31 +27,32 @@ import (
 )
 
 const (
-	// maxUnitsOfAlert bounds the units for which one alert opens gates. Labels that name
-	// more units are ambiguous.
+	// maxUnitsOfAlert limits the units for which one alert opens gates. An alert whose
+	// labels name more units is ambiguous.
 	maxUnitsOfAlert = 8
 
-	// maxOpened bounds the remembered openings by alerts. A repeated alert does not open a
-	// gate again while its opening is remembered. At the bound the opening with the oldest
-	// repetition is forgotten.
+	// maxOpened limits the remembered openings by alerts. While an opening is remembered, a
+	// repeated alert does not open the gate again. At the limit, the least recently
+	// repeated opening is forgotten.
 	maxOpened = 1024
 
-	// maxNames bounds the names of alerts that become policies. Further alerts have the
-	// policy otherAlert.
+	// maxNames limits the alert names that become policy names. Further alerts use the
+	// policy name otherAlert.
 	maxNames   = 256
 	maxName    = 128 // bytes
 	otherAlert = "alert"
 
-	// StartTolerance is the time after an alert's start within which a process that the
-	// alert names may have started.
+	// StartTolerance is the maximum time by which a process may start after the alert that
+	// names it.
 	StartTolerance = 2 * time.Second
 )
 
-// cgroupLabel is the value for the path of a cgroup in the map of labels. It is no
-// attribute.
+// cgroupLabel replaces the attribute in the map of labels, for a label that contains the
+// path of a cgroup.
 const cgroupLabel = "cgroup"
 
-// defaultLabels returns the meaning of labels if the configuration has no labels.
+// defaultLabels returns the resource attribute for each label. It applies if the
+// configuration sets no labels.
 func defaultLabels() map[string]string {
 	return map[string]string{
 		"container_id":      attr.ContainerID,
@@ -65,47 +66,46 @@ func defaultLabels() map[string]string {
 	}
 }
 
-// isBroad reports whether an attribute names the place of units, but not a unit.
+// isBroad reports whether an attribute only names a namespace or host, and not a unit.
 func isBroad(attribute string) bool {
 	return attribute == attr.NamespaceName || attribute == attr.ServiceNamespace || attribute == attr.HostName
 }
 
-// Named has the names that an alert's labels give to units. The first field that is set
-// decides.
+// Named contains the identifiers of units in an alert's labels. The first non-empty field
+// is used.
 type Named struct {
 	ContainerID string
 	Cgroup      string // a path
-	// PID is a process that ran on Host at Since. Host must be this host.
+	// PID is the pid of a process that ran on Host at Since. Host must be this host.
 	PID   string
 	Host  string
 	Since time.Time // zero: not known
-	// Attributes are the attributes that the resources of the units' profiles must have.
+	// Attributes are the resource attributes that the profiles of the units must have.
 	Attributes map[string]string
 }
 
 // AlertGates opens and closes gates for the alerts of one request.
 type AlertGates interface {
-	// Find returns the named units. Without any, it returns the reason.
+	// Find returns the named units. If there are none, it returns the reason.
 	Find(n Named) (found []identify.Identity, why string)
-	// Open opens the gate of a unit. opened is false if the gate is already open by that
-	// alert.
+	// Open opens the gate of a unit. opened is false if the same alert already holds the
+	// gate open.
 	Open(unit identify.Identity, a trigger.Alert, d time.Duration) (o Opened, opened bool, err error)
-	// Close closes the opening of a unit by an alert. key identifies the alert. Close fails
+	// Close closes the opening of a unit that the alert with a key has caused. Close fails
 	// with ErrNotOpen if there is no such opening.
 	Close(unit, key string) (Closed, error)
 }
 
-// An Outcome is the result of an alert. A gate was opened or closed, or there is a reason
-// why not.
+// An Outcome is the result of an alert: a gate was opened or closed, or the reason why not.
 type Outcome string
 
 // The outcomes.
 const (
 	alertOpened        Outcome = "opened"
 	alertAlreadyOpen   Outcome = "already_open"
-	alertAlreadyOpened Outcome = "already_opened" // for this firing; the gate is shut again
+	alertAlreadyOpened Outcome = "already_opened" // earlier in this firing; the gate has closed since
 	alertClosed        Outcome = "closed"
-	alertNotOpen       Outcome = "not_open" // the alert is resolved, and no gate is open by it
+	alertNotOpen       Outcome = "not_open" // the alert is resolved, and no gate is open because of it
 	alertOverBudget    Outcome = "over_budget"
 	alertTooMany       Outcome = "too_many"
 	alertUnknownUnit   Outcome = "unknown_unit"
@@ -136,7 +136,7 @@ type Alerts struct {
 	count    func(Outcome)
 	now      func() time.Time
 	log      *zap.Logger
-	reading  chan struct{} // has a token for each request with a body that is read or handled
+	reading  chan struct{} // contains a token for each request whose body is being read or handled
 
 	mu     sync.Mutex // guards the rest; held while a request is handled
 	opened *simplelru.LRU[firing, opened]
@@ -148,19 +148,19 @@ type firing struct{ fingerprint, unit string }
 
 // opened is an opening by an alert.
 type opened struct {
-	startsAt time.Time // of the alert
+	startsAt time.Time // start of the alert
 	id       string
-	until    time.Time    // when it closed or will close, unless the unit is gone before
-	lostUnit *atomic.Bool // set when the unit is gone before until; nil after the firing was resolved
+	until    time.Time    // when it closed or will close, unless the unit disappears earlier
+	lostUnit *atomic.Bool // set if the unit disappears before until; nil once the firing is resolved
 }
 
-// isLost reports whether the opening ended because its unit is gone.
+// isLost reports whether the opening ended because its unit disappeared.
 func (o opened) isLost() bool { return o.lostUnit != nil && o.lostUnit.Load() }
 
 // isOpen reports whether the gate is open.
 func (o opened) isOpen(now time.Time) bool { return now.Before(o.until) && !o.isLost() }
 
-// end returns the opening of a firing that was resolved. It ends now at the latest.
+// end returns the opening after its firing was resolved. It ends now, or has already ended.
 func (o opened) end(now time.Time) opened {
 	if now.Before(o.until) {
 		o.until = now
@@ -169,8 +169,8 @@ func (o opened) end(now time.Time) opened {
 	return o
 }
 
-// NewAlerts returns the handler of alerts. begin returns the gates for one request. count
-// counts outcomes.
+// NewAlerts returns the handler of alerts. begin is called for each request and returns its
+// gates. count counts an outcome.
 func NewAlerts(cfg AlertsConfig, fallback time.Duration, begin func() AlertGates, count func(Outcome), now func() time.Time, log *zap.Logger) *Alerts {
 	labels, duration := cfg.Labels, cfg.Duration
 	if len(labels) == 0 {
@@ -181,7 +181,7 @@ func NewAlerts(cfg AlertsConfig, fallback time.Duration, begin func() AlertGates
 	}
 	remembered, err := simplelru.NewLRU[firing, opened](maxOpened, nil)
 	if err != nil {
-		panic(err) // the bound is not positive
+		panic(err) // only if the size is not positive
 	}
 	return &Alerts{
 		labels: labels, sorted: slices.Sorted(maps.Keys(labels)), duration: duration, begin: begin, count: count, now: now, log: log,
@@ -223,8 +223,8 @@ func (a *Alerts) handle(ctx context.Context, alerts []alert) ([]alertAnswer, err
 	return out, nil
 }
 
-// report logs the alerts that opened no gate. An Alertmanager may send all alerts to each
-// host, so alerts without a unit here are only in the debug log.
+// report logs the alerts that opened no gate. Alertmanager may send every alert to every
+// host, so alerts without a unit on this host are only logged at debug level.
 func (a *Alerts) report(answers []alertAnswer) {
 	counts := map[Outcome]int{}
 	var first *alertAnswer
@@ -246,8 +246,8 @@ func (a *Alerts) report(answers []alertAnswer) {
 }
 
 // open opens the gates of the units that a firing alert names. It opens each gate once per
-// firing. An opening that ended because its unit was gone, such as a restarted service, is
-// opened again.
+// firing. If an opening ended because its unit disappeared, for example at a restart, the
+// gate is opened again.
 func (a *Alerts) open(gates AlertGates, one alert) ([]alertAnswer, error) {
 	now := a.now()
 	named, outcome, why := a.named(one)
@@ -266,7 +266,7 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]alertAnswer, error) {
 	for _, unit := range found {
 		key := firing{one.Fingerprint, unit.Name}
 		was, known := a.opened.Get(key)
-		later := one.StartsAt.After(was.startsAt) // the alert was resolved meanwhile without a notification
+		later := one.StartsAt.After(was.startsAt) // the alert was resolved in between, without a notification
 		if known && !was.isLost() && (was.isOpen(now) || !later) {
 			if later {
 				was.startsAt = one.StartsAt
@@ -336,7 +336,7 @@ func (a *Alerts) close(gates AlertGates, one alert) (out []alertAnswer, err erro
 	return out, nil
 }
 
-// policyOf returns the name of the policy by which an alert opens gates.
+// policyOf returns the policy name of the gates that an alert opens.
 func (a *Alerts) policyOf(one alert) string {
 	name := one.name()
 	if !a.names[name] {
@@ -348,8 +348,8 @@ func (a *Alerts) policyOf(one alert) string {
 	return name
 }
 
-// name returns the alert's name as a valid name of a policy. It is bounded, printable and
-// without a comma.
+// name returns the alert's name as a valid policy name, which is short, printable and
+// without commas.
 func (one *alert) name() string {
 	name := strings.ToValidUTF8(one.Labels["alertname"], "_")
 	name = strings.Map(func(r rune) rune {
@@ -361,8 +361,8 @@ func (one *alert) name() string {
 	return cmp.Or(texts.Cut(name, maxName), otherAlert)
 }
 
-// named returns the names in an alert's labels. If the labels name no unit or contradict
-// each other, outcome is not empty.
+// named returns the unit identifiers in an alert's labels. If the labels name no unit or
+// contradict each other, it returns an outcome with its reason.
 func (a *Alerts) named(one alert) (n Named, outcome Outcome, why string) {
 	n = Named{Since: one.StartsAt, Attributes: map[string]string{}}
 	from := map[string]string{}

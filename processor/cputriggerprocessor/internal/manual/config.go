@@ -19,11 +19,11 @@ import (
 
 // Config configures the server.
 type Config struct {
-	// HTTP configures the server itself. It is not embedded, because its Unmarshal would
-	// become the Unmarshal of Config.
+	// HTTP configures the server itself. It is not embedded, because Config would then
+	// inherit its Unmarshal method.
 	HTTP confighttp.ServerConfig `mapstructure:",squash"`
 
-	// Alerts configures the openings by the alerts that Alertmanager posts.
+	// Alerts configures openings by alerts, which Alertmanager posts.
 	Alerts AlertsConfig `mapstructure:"alerts"`
 
 	// prevents unkeyed literal initialization
@@ -33,33 +33,33 @@ type Config struct {
 // AlertsConfig configures openings by alerts.
 type AlertsConfig struct {
 	// Duration is the time for which an alert opens a gate, from 1s to 24h. Zero, the
-	// default, is the duration of the first policy.
+	// default, means the duration of the first policy.
 	Duration time.Duration `mapstructure:"duration"`
-	// Labels maps the labels of alerts to resource attributes of a unit's profiles, or to
-	// cgroup. If it is set, it replaces all default labels.
+	// Labels maps labels of alerts to resource attributes of a unit's profiles, or to
+	// cgroup. A configured map replaces all default labels.
 	Labels map[string]string `mapstructure:"labels"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// maxLabels bounds the labels in a configuration.
+// maxLabels limits the labels in a configuration.
 const maxLabels = 32
 
-// DefaultConfig returns the defaults of `manual`. Without an endpoint there is no server.
-// Timeouts are short because requests are small.
+// DefaultConfig returns the defaults of `manual`. They contain no endpoint, so there is no
+// server. Timeouts are short because requests are small.
 func DefaultConfig() Config {
 	cfg := confighttp.NewDefaultServerConfig()
 	cfg.ReadHeaderTimeout = 5 * time.Second
 	cfg.ReadTimeout = 10 * time.Second
 	cfg.WriteTimeout = 10 * time.Second
 	cfg.IdleTimeout = 30 * time.Second       //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
-	cfg.MaxRequestBodySize = maxAlertsBody   // each path has its own bound
+	cfg.MaxRequestBodySize = maxAlertsBody   // each path has its own limit
 	cfg.CompressionAlgorithms = []string{""} // none
 	return Config{HTTP: cfg}
 }
 
-// Validate returns every fault, with its key and the allowed values.
+// Validate returns all faults, each with its key and the allowed values.
 func Validate(cfg *Config) error {
 	if cfg.HTTP.NetAddr.Endpoint == "" {
 		if reflect.DeepEqual(*cfg, DefaultConfig()) {

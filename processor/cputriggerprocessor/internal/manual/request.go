@@ -28,11 +28,11 @@ const (
 	maxQuoted = 256 // bytes of an invalid value that the answer repeats
 )
 
-// readParams returns the parameters of the query and of a form in the body.
+// readParams returns the parameters from the query, and from a form in the body.
 func readParams(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/x-www-form-urlencoded" {
-		// The server would ignore a body of another type, so the body must be empty.
+		// ParseForm ignores a body of another type, so the body must be empty.
 		if n, _ := io.ReadFull(r.Body, make([]byte, 1)); n > 0 {
 			return nil, badRequest("the body is %q and must be application/x-www-form-urlencoded, or empty with the parameters in the query", quotable(r.Header.Get("Content-Type")))
 		}
@@ -65,8 +65,7 @@ func parse(params url.Values, fallback time.Duration) (unit string, d time.Durat
 	return unit, d, nil
 }
 
-// parseUnit returns the unit of a request. It returns an error for a parameter that is not
-// in known.
+// parseUnit returns the unit of a request. A parameter that is not in known is an error.
 func parseUnit(params url.Values, known ...string) (unit string, err error) {
 	all := "there are " + strings.Join(known, " and ")
 	if len(known) == 1 {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package manual is an HTTP server that opens and closes gates by hand and by alert. It
-// reads and checks requests. Functions of the caller open and close the gates.
+// parses and validates requests. The caller's functions open and close the gates.
 package manual
 
 import (
@@ -30,14 +30,14 @@ const (
 	maxConnections = 64
 	maxHeader      = 16 << 10
 
-	// retryAfter is the Retry-After of a request that is over budget. Within a minute a
-	// part of the hour's spending expires, and gates close.
+	// retryAfter is the Retry-After header of a request that is over budget. Within a
+	// minute, some spending of the last hour may expire, and gates may close.
 	retryAfter = time.Minute
 )
 
-// Open opens the gate of a unit for a time, or prolongs it. It fails with a
-// NoSuchUnitError, a budget.ExceededError or ErrShutdown. Any other error is answered with
-// status 500.
+// Open opens the gate of a unit for a duration, or extends an opening. It fails with a
+// NoSuchUnitError, a budget.ExceededError or ErrShutdown. Other errors result in status
+// 500.
 type Open func(ctx context.Context, unit string, d time.Duration) (Opened, error)
 
 // Opened is the answer to a request that opened a gate.
@@ -45,8 +45,8 @@ type Opened struct {
 	TriggerID string    `json:"trigger_id"`
 	Unit      string    `json:"unit"`
 	Until     time.Time `json:"until"`
-	// LostUnit is set when the unit is gone before the end of an opening by alert. It is
-	// nil for other openings.
+	// LostUnit becomes true if the unit disappears before the end of an opening by alert.
+	// It is nil for other openings.
 	LostUnit *atomic.Bool `json:"-"`
 }
 
@@ -59,7 +59,7 @@ type Closed struct {
 	TriggerID string    `json:"trigger_id"`
 	Unit      string    `json:"unit"`
 	Closed    time.Time `json:"closed"`
-	// StillOpen has the policies that still let profiles of the unit pass.
+	// StillOpen lists the policies that still hold the unit's gate open.
 	StillOpen []string `json:"still_open,omitempty"`
 }
 
@@ -89,7 +89,7 @@ func badRequest(format string, args ...any) error {
 // Server opens and closes gates for HTTP requests.
 type Server struct {
 	cfg      confighttp.ServerConfig
-	fallback time.Duration // duration of a request without one
+	fallback time.Duration // duration of requests that set no duration
 	open     Open
 	close    Close
 	log      *zap.Logger
@@ -98,8 +98,8 @@ type Server struct {
 	server   *httplisten.Server // nil before Start
 }
 
-// NewServer returns a server that is not started. fallback is the duration of requests
-// without a duration. cgroups is nil if control groups cannot be read.
+// NewServer returns a server that is not started. Requests without a duration use fallback.
+// The argument cgroups is nil if control groups cannot be read.
 func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, open Open, closeGate Close, alerts *Alerts, cgroups *cgroup.Tree, log *zap.Logger) *Server {
 	return &Server{cfg: cfg, fallback: fallback, open: open, close: closeGate, alerts: alerts, cgroups: cgroups, log: log}
 }
@@ -120,7 +120,7 @@ func (m *Server) Start(ctx context.Context, host component.Host, set component.T
 		MaxConnections: maxConnections,
 		Cgroups:        m.cgroups,
 		MaxHeaderBytes: maxHeader,
-		SocketMode:     0o600, // for the collector's own user
+		SocketMode:     0o600, // only the collector's user
 	})
 	if err := server.Start(ctx, host, set); err != nil {
 		return err
@@ -131,8 +131,8 @@ func (m *Server) Start(ctx context.Context, host component.Host, set component.T
 	return nil
 }
 
-// Shutdown waits until the running requests or the context end. It may be called without
-// Start, and more than once.
+// Shutdown stops the server. It waits until running requests have ended or the context
+// ends. It may be called before Start, and more than once.
 func (m *Server) Shutdown(ctx context.Context) error {
 	if m.server == nil {
 		return nil
@@ -140,12 +140,11 @@ func (m *Server) Shutdown(ctx context.Context) error {
 	return m.server.Shutdown(ctx)
 }
 
-// Stats returns the counts of the connections and requests that the bounds of the started
-// server closed or refused.
+// Stats returns how many connections and requests the started server has closed or refused.
 func (m *Server) Stats() httplisten.Stats { return m.server.Stats() }
 
-// protect refuses requests that a browser sends for a website of another origin. Such
-// requests also reach servers on localhost.
+// protect returns a handler that refuses cross-origin requests of browsers. Any website can
+// make a browser send such requests, even to servers on localhost.
 func (m *Server) protect(next http.Handler) (http.Handler, error) {
 	protection := http.NewCrossOriginProtection()
 	if m.cfg.CORS.HasValue() {

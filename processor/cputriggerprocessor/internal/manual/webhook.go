@@ -16,15 +16,15 @@ import (
 const (
 	alertsPath = "/v1/alerts"
 
-	// webhookVersion is the version of Alertmanager's webhook message, since Alertmanager
-	// 0.6.
+	// webhookVersion is the version of webhook messages that Alertmanager has sent since
+	// release 0.6.
 	webhookVersion = "4"
 
 	maxAlertsBody  = 1 << 20
-	maxAlerts      = 1000 // of one request; further alerts are not handled
-	maxFingerprint = 64   // bytes; Alertmanager's has 16
+	maxAlerts      = 1000 // alerts per request; further alerts are not handled
+	maxFingerprint = 64   // bytes; Alertmanager uses 16
 
-	// maxReading bounds the requests with bodies in memory.
+	// maxReading limits the requests whose bodies are in memory.
 	maxReading = 8
 
 	firingStatus = "firing"
@@ -44,12 +44,12 @@ type alert struct {
 // alertsAnswer is the answer to a request with alerts.
 type alertsAnswer struct {
 	Alerts []alertAnswer `json:"alerts"`
-	// NotHandled counts the alerts beyond maxAlerts.
+	// NotHandled is the number of alerts beyond maxAlerts.
 	NotHandled int `json:"not_handled,omitempty"`
 }
 
-// answerTo handles a request. Alertmanager retries after a 5xx status, so such a status is
-// only returned if a retry can succeed.
+// answerTo handles a request. Alertmanager retries after a 5xx status, so answerTo only
+// returns such a status if a retry may succeed.
 func (a *Alerts) answerTo(w http.ResponseWriter, r *http.Request) (any, error) {
 	select {
 	case a.reading <- struct{}{}:
@@ -84,7 +84,7 @@ func (a *Alerts) answer(ctx context.Context, alerts []alert, beyond int) (any, e
 	return alertsAnswer{Alerts: answers, NotHandled: beyond}, nil
 }
 
-// decodeAlerts decodes a webhook message. beyond is the number of alerts beyond the bound.
+// decodeAlerts decodes a webhook message. beyond is the number of alerts beyond maxAlerts.
 // An alert with a fault does not affect the others.
 func decodeAlerts(body []byte) (alerts []alert, beyond int, err error) {
 	var message struct {

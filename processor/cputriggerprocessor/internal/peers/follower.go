@@ -1,12 +1,12 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package peers finds the peers that units are connected with, and the traffic between
-// them. At each look it reads the sockets of the units' network namespaces. It adds the
-// growth of their counters to the unit's peers.
+// Package peers finds the peers that units are connected to, and measures the traffic
+// between a unit and each of its peers. At each look it reads the sockets in the network
+// namespaces of the units. It adds the growth of the sockets' counters to the peers.
 //
 // A [Follower] belongs to one goroutine, except for its published results. The package
-// knows units by their identity. It does not know policies or gates.
+// identifies units by their Identity. It does not know policies or gates.
 package peers
 
 import (
@@ -33,59 +33,61 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
-// The bounds. Anything beyond them is counted by Lost.
+// The limits of a Follower. Data beyond a limit is counted by its kind of Lost.
 const (
-	maxUnits      = 1000    // followed units; the first ones
-	maxNamespaces = 256     // open namespaces; the first ones
-	maxSockets    = 100_000 // sockets of one look, in all namespaces
+	maxUnits      = 1000    // followed units
+	maxNamespaces = 256     // open namespaces
+	maxSockets    = 100_000 // sockets that one look reads in all namespaces
 	maxLook       = 500 * time.Millisecond
-	maxClosed     = 100_000 // closed connections of one read of one namespace
-	maxPeers      = 20_000  // peers that are told apart, of all units
+	maxClosed     = 100_000 // closed connections that one read of a namespace returns
+	maxPeers      = 20_000  // separately counted peers of all units
 	maxUnitPeers  = 1000    // of one unit
-	maxListed     = 2000    // peers with readings of their own, of all units
+	maxListed     = 2000    // separately reported peers of all units
 	maxUnitListed = 50      // of one unit
 
-	// linger is the time for which a unit is followed after it was last requested.
+	// linger is the time for which a unit is still followed after its last request.
 	linger = time.Minute
 
 	// resolveEvery is the number of looks after which the namespace of a unit is looked up
-	// again. Sockets without a known owner are then checked again too.
+	// again. Sockets without a known owner are then also checked again.
 	resolveEvery = 10
 
-	// settling is the time for which the namespace of a new unit is looked up at each look.
-	// A container enters its own namespace after its cgroup, and only the next census
-	// counts it.
+	// settling is the time for which every look resolves the namespace of a new unit again.
+	// A container joins its cgroup before its own namespace, and only the next census
+	// counts the container there.
 	settling = censusEvery + 5*time.Second
 
-	// missedLooks is the number of dumps without a connection after which the connection is
-	// forgotten. A dump that takes long may miss an existing connection.
+	// missedLooks is the number of looks after which a missing connection is forgotten. A
+	// slow dump may miss an existing connection.
 	missedLooks = 3
 )
 
-// Lost is the kind of data that was not read, or not told apart.
+// Lost is a kind of data that was not read or not attributed.
 type Lost string
 
 // The kinds of lost data.
 const (
-	LostSockets    Lost = "sockets"    // dumps that ended at the bound of sockets or of time
-	LostClosed     Lost = "closed"     // dumps before which the kernel dropped closed connections
+	LostSockets    Lost = "sockets"    // dumps that stopped at the limit of sockets or time
+	LostClosed     Lost = "closed"     // reads before which the kernel dropped closed connections
 	LostUnknown    Lost = "unknown"    // closed connections that may belong to another unit
-	LostPeers      Lost = "peers"      // new peers that count as others
+	LostPeers      Lost = "peers"      // new peers that are only counted among the others
 	LostNamespaces Lost = "namespaces" // units in namespaces that are not read
 	LostUnits      Lost = "units"      // units that are not followed
 )
 
-// The reasons why a unit has no figures.
+// The reasons why a unit has no TCP readings.
 const (
-	// NoRight is for units in other network namespaces than the collector.
+	// NoRight means that the collector may not enter the unit's network namespace.
 	NoRight cgroup.Unavailable = "its network namespace may not be entered: run the collector with CAP_SYS_ADMIN and CAP_SYS_PTRACE"
-	// TooManyNamespaces is for units beyond maxNamespaces.
+	// TooManyNamespaces means that maxNamespaces namespaces are already open.
 	TooManyNamespaces cgroup.Unavailable = "units in too many network namespaces are followed"
-	// SharedNamespace is for failures, which cannot be told apart in a shared namespace.
+	// SharedNamespace means that failures are unavailable. In a shared namespace a failed
+	// connection cannot be attributed to one unit.
 	SharedNamespace cgroup.Unavailable = "it shares its network namespace with other units, so that failed connections cannot be told apart"
-	// NoClosed is for kernels below 4.2.
+	// NoClosed means that the kernel is older than 4.2.
 	NoClosed cgroup.Unavailable = "the kernel does not report closed connections"
-	// NotFollowed is the gap of a unit to which no policy with a TCP monitor applies.
+	// NotFollowed means that no complete look has covered the unit, usually because no
+	// policy with a TCP monitor applies to the unit.
 	NotFollowed monitor.Gap = "its connections are not read"
 )
 
@@ -94,8 +96,8 @@ type Config struct {
 	Tree *cgroup.Tree
 	Now  func() time.Time
 	Log  *zap.Logger
-	// Residents returns the units of this host. They show which namespaces have only one
-	// unit, and which addresses belong to units. It is called at most every 10 seconds.
+	// Residents returns the units of this host, at most every 10 seconds. The census finds
+	// namespaces with only one unit, and addresses of units.
 	Residents func() []Resident
 	// AddLost counts lost data.
 	AddLost func(Lost, int)
@@ -119,13 +121,13 @@ type Follower struct {
 	peers      int // of all units
 	listed     int // of all units
 	census     census
-	maxSockets int             // of one look
+	maxSockets int             // limit for one look
 	logged     map[string]bool // messages that were logged
 
 	published atomic.Pointer[published]
 }
 
-// published holds the results of the last look. It does not change.
+// published holds the results of the last look. It is immutable.
 type published struct {
 	peers     map[string][]hotunitsextension.PeerReading
 	figures   map[string]monitor.TCPFigures
@@ -154,8 +156,8 @@ func (f *Follower) Peers(unit string) []hotunitsextension.PeerReading {
 	return f.published.Load().peers[unit]
 }
 
-// TCP returns the figures of a unit. If p has a pid, the unit is that process, else it is
-// the cgroup g. TCP is for [monitor.Options].
+// TCP returns the TCP counters of a unit, for [monitor.Options]. The unit is the process p
+// if p has a pid, and the cgroup g otherwise.
 func (f *Follower) TCP(g cgroup.Group, p procfs.Process) monitor.TCPFigures {
 	now := f.published.Load()
 	figures, ok := now.figures[g.ID]
@@ -168,8 +170,8 @@ func (f *Follower) TCP(g cgroup.Group, p procfs.Process) monitor.TCPFigures {
 	return figures
 }
 
-// Look reads the connections of units. It also reads the connections of units that were
-// followed within the last minute.
+// Look reads the connections of the given units, and of units that were requested within
+// the last minute.
 func (f *Follower) Look(follow []identify.Identity) {
 	now := f.cfg.Now()
 	f.look++
@@ -213,16 +215,16 @@ func (f *Follower) Look(follow []identify.Identity) {
 // Reads reports whether the last look read a namespace.
 func (f *Follower) Reads() bool { return len(f.namespaces) > 0 }
 
-// Drain reads the connections that were closed since the last look. The kernel keeps only
-// some hundreds of them.
+// Drain reads the connections that were closed since the last look. The kernel keeps only a
+// few hundred of them.
 func (f *Follower) Drain() {
 	for _, ns := range f.namespaces {
 		ns.readClosed(f, sockdiag.Limits{Sockets: maxClosed, Deadline: time.Now().Add(maxLook)})
 	}
 }
 
-// inTurn returns the namespaces. Each look begins with another one, because the last ones
-// are not read at a bound.
+// inTurn returns the namespaces in reading order. Each look starts with a different
+// namespace, because a look that reaches a limit skips the last namespaces.
 func (f *Follower) inTurn() []*namespace {
 	all := slices.SortedFunc(maps.Values(f.namespaces), func(a, b *namespace) int {
 		return cmp.Or(cmp.Compare(a.id.Inode, b.id.Inode), cmp.Compare(a.id.Device, b.id.Device))
@@ -234,8 +236,8 @@ func (f *Follower) inTurn() []*namespace {
 	return append(all[first:len(all):len(all)], all[:first]...)
 }
 
-// follow adds units that are requested. It removes units that were not requested for
-// linger, and units that are gone.
+// follow adds the requested units. It removes units that are gone, and units that were not
+// requested within linger.
 func (f *Follower) follow(follow []identify.Identity, now time.Time) {
 	for _, id := range follow {
 		u := f.units[id.Name]
@@ -253,7 +255,7 @@ func (f *Follower) follow(follow []identify.Identity, now time.Time) {
 		if now.Equal(u.wanted) {
 			continue
 		}
-		// An open namespace survives its container.
+		// An open namespace outlives its container, so check the processes of the unit.
 		if _, err := f.processOf(u.Identity); now.Sub(u.wanted) > linger || err != nil && isGone(err) {
 			f.forget(u)
 			delete(f.units, name)
@@ -275,7 +277,7 @@ func (f *Follower) leave(u *unit) {
 	}
 }
 
-// resolve finds the namespace of each unit, and the cgroups that identify its sockets.
+// resolve finds each unit's namespace, and the cgroup ids that identify the unit's sockets.
 func (f *Follower) resolve(now time.Time) {
 	for _, u := range f.units {
 		if f.look < u.resolveAt {
@@ -288,7 +290,7 @@ func (f *Follower) resolve(now time.Time) {
 		id, pid, err := f.namespaceOf(u)
 		switch {
 		case err != nil && u.ns != nil && isGone(err):
-			continue // its sockets ended with its processes, and the unit will end too
+			continue // the sockets ended with the processes, and the unit will soon be removed
 		case err != nil:
 			f.leave(u)
 			u.failed = err
@@ -367,7 +369,7 @@ func (f *Follower) open(u *unit, id procfs.Namespace, pid int) (*sockdiag.Namesp
 		}
 		return nil, err
 	}
-	// The process may have ended meanwhile, and another process may have its pid.
+	// The process may have ended in the meantime, and another process may have its pid.
 	if again, _, err := f.namespaceOf(u); err != nil || again != id || is != id {
 		_ = file.Close()
 		return nil, cgroup.ErrGone
@@ -421,7 +423,7 @@ func (f *Follower) logOnce(message string, fields ...zap.Field) {
 
 func isGone(err error) bool { return errors.Is(err, cgroup.ErrGone) || procfs.IsGone(err) }
 
-// publish publishes the results of the look.
+// publish makes the results of the look available to other goroutines.
 func (f *Follower) publish(now time.Time) {
 	p := &published{
 		peers: make(map[string][]hotunitsextension.PeerReading, len(f.units)), figures: make(map[string]monitor.TCPFigures, len(f.units)),
@@ -446,18 +448,18 @@ type census struct {
 	at        time.Time
 	residents map[procfs.Namespace][]Resident
 	addresses map[netip.Addr]Resident
-	cgroups   map[uint64]Resident // by the kernel's id, if the cgroup is the unit's own
+	cgroups   map[uint64]Resident // by the kernel's cgroup id, for units with a cgroup of their own
 }
 
 const (
 	censusEvery   = 10 * time.Second
-	maxCensus     = time.Second // units beyond it are omitted
-	maxResidents  = 64          // units, and addresses, of one namespace
+	maxCensus     = time.Second // duration of a census, which omits the remaining units
+	maxResidents  = 64          // units, and also addresses, per namespace
 	maxAddresses  = 4096
-	maxFileOfNets = 1 << 20 // bytes of a list of addresses
+	maxFileOfNets = 1 << 20 // bytes of a file with addresses
 )
 
-// take takes a new census if the last one is older than censusEvery.
+// take takes a new census if the last census is older than censusEvery.
 func (c *census) take(f *Follower, now time.Time) {
 	if c.residents != nil && now.Sub(c.at) < censusEvery {
 		return
@@ -508,14 +510,14 @@ func (f *Follower) isPause(pid int) bool {
 	return err == nil && string(comm) == "pause\n"
 }
 
-// only reports whether a unit is the only one in a namespace.
+// only reports whether a unit is the only unit in a namespace.
 func (c *census) only(id procfs.Namespace, unit string) bool {
 	in := c.residents[id]
 	return len(in) == 1 && in[0].Name == unit
 }
 
-// name returns the unit of a peer. It is the unit that has the peer's address, or the unit
-// that listens at the peer's port in the same network namespace.
+// name returns the unit that a peer is. This unit has the peer's address, or listens on the
+// peer's port in the same network namespace.
 func (c *census) name(ns *namespace, k key) (unit, service string) {
 	r, ok := c.addresses[k.addr]
 	if !ok && k.outbound && k.addr.IsLoopback() {
@@ -541,8 +543,8 @@ func (f *Follower) addressesOf(pid int) (out []netip.Addr) {
 	return out
 }
 
-// localIPv4 calls add for each local address of a fib_trie. The line "|-- ADDRESS" precedes
-// the line "/32 host LOCAL".
+// localIPv4 calls add for each local address in a fib_trie file. The line "|-- ADDRESS"
+// precedes the line "/32 host LOCAL".
 func localIPv4(text string, add func(netip.Addr)) {
 	var last netip.Addr
 	for line := range strings.Lines(text) {
@@ -557,8 +559,8 @@ func localIPv4(text string, add func(netip.Addr)) {
 	}
 }
 
-// localIPv6 calls add for each address of an if_inet6. A line begins with the 32 digits of
-// an address.
+// localIPv6 calls add for each address in an if_inet6 file. Each line begins with an
+// address of 32 hexadecimal digits.
 func localIPv6(text string, add func(netip.Addr)) {
 	for line := range strings.Lines(text) {
 		b, err := hex.DecodeString(line[:min(len(line), 32)])

@@ -22,38 +22,38 @@ type namespace struct {
 	id        procfs.Namespace
 	it        *sockdiag.Namespace
 	units     []*unit
-	conns     map[uint64]*conn  // sockets of followed units, by cookie
-	foreign   map[uint64]uint64 // cookies of other sockets, with the look at which each was last seen
-	listening map[uint16]*unit  // owners of TCP ports; nil: no followed unit
-	makers    map[uint16]uint64 // by these ports: the cgroup in which the socket was made
+	conns     map[uint64]*conn  // sockets of followed units, by socket cookie
+	foreign   map[uint64]uint64 // last look at which other sockets were seen, by socket cookie
+	listening map[uint16]*unit  // owners of listening TCP ports; nil: not a followed unit
+	makers    map[uint16]uint64 // by listening port, the cgroup in which the socket was created
 	fresh     []fresh
-	began     bool      // one dump was complete
-	partial   bool      // the last dump was incomplete, so new sockets in the next dump may be old
+	began     bool      // at least one dump was complete
+	partial   bool      // the last dump was incomplete, so sockets that are new in the next dump may be old
 	readAt    time.Time // when the last dump began
 }
 
 // conn is the state of a unit's socket at the last look.
 type conn struct {
 	owner     *unit
-	peer      *peer // nil: the socket listens
+	peer      *peer // nil for a listening socket
 	last      sockdiag.TCPInfo
 	connected bool
 	outbound  bool
 	seen      uint64 // the look at which it was last seen
 }
 
-// fresh is a socket with an owner that is not known yet.
+// fresh is a socket whose owner is not known yet.
 type fresh struct {
 	sockdiag.Socket
-	old bool // it existed at earlier looks
+	old bool // an earlier look saw the socket
 }
 
 func newNamespace(id procfs.Namespace, it *sockdiag.Namespace) *namespace {
 	return &namespace{id: id, it: it, conns: map[uint64]*conn{}, foreign: map[uint64]uint64{}, listening: map[uint16]*unit{}, makers: map[uint16]uint64{}}
 }
 
-// add adds a unit to the namespace. Sockets without an owner may belong to it, so they are
-// checked again.
+// add adds a unit to the namespace. Sockets without an owner may belong to the new unit, so
+// add makes the next look check them again.
 func (ns *namespace) add(u *unit) {
 	u.ns, u.began = ns, false
 	ns.units = append(ns.units, u)
@@ -78,8 +78,7 @@ func (ns *namespace) drop(cookie uint64, c *conn) {
 	delete(ns.conns, cookie)
 }
 
-// only returns the unit that owns all sockets of the namespace. It returns nil if there is
-// no such unit.
+// only returns the unit that owns all sockets of the namespace, or nil.
 func (ns *namespace) only() *unit {
 	if len(ns.units) == 1 && ns.units[0].exclusive {
 		return ns.units[0]
@@ -87,8 +86,8 @@ func (ns *namespace) only() *unit {
 	return nil
 }
 
-// read reads the current sockets, and the last counts of closed sockets. n is the number of
-// current sockets that were read.
+// read reads the current sockets, and the final counts of closed connections. n is the
+// number of current sockets that were read.
 func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
 	again, began := f.look%resolveEvery == 0, time.Now()
 	ns.fresh = ns.fresh[:0]
@@ -97,7 +96,7 @@ func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
 	err = ns.it.Each(l, func(s *sockdiag.Socket) {
 		n++
 		if s.Protocol == sockdiag.TCP && !s.HasTCP {
-			return // only the address is left of a closed connection
+			return // the connection is closed, and only its addresses are left
 		}
 		c := ns.conns[s.Cookie]
 		if s.State == sockdiag.Listen {
@@ -146,8 +145,8 @@ func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
 	return n, err
 }
 
-// listen records the owner of a listening port. Several units may listen at several
-// addresses of one port. The first followed unit is then the owner.
+// listen records the owner of a listening port. If several units listen on different
+// addresses of one port, the first followed unit becomes the owner.
 func listen(ports map[uint16]*unit, port uint16, owner *unit) {
 	if ports[port] == nil {
 		ports[port] = owner
@@ -162,8 +161,8 @@ func clearLarge(list []fresh) []fresh {
 	return list[:0]
 }
 
-// claim finds the owners of fresh sockets. Listening sockets come first, because the
-// direction of other sockets depends on them.
+// claim finds the owners of fresh sockets. It starts with listening sockets, because they
+// determine the direction of the connections.
 func (ns *namespace) claim(f *Follower) {
 	if len(ns.fresh) == 0 {
 		return
@@ -208,7 +207,7 @@ func (ns *namespace) begin(f *Follower, s *fresh, owner *unit, sure bool) {
 	}
 	ns.join(f, c, &s.Socket)
 	if s.old || ns.partial || !owner.began {
-		c.last, c.connected = s.TCP, s.State != sockdiag.SynSent // its earlier traffic is not known
+		c.last, c.connected = s.TCP, s.State != sockdiag.SynSent // its earlier traffic must not be counted now
 	}
 	c.see(&s.Socket)
 }
@@ -236,7 +235,7 @@ func (c *conn) see(s *sockdiag.Socket) {
 		p.step.connects++
 	}
 	c.connected = true
-	if s.State == sockdiag.Established || s.State == sockdiag.CloseWait { // otherwise its program has closed it
+	if s.State == sockdiag.Established || s.State == sockdiag.CloseWait { // in other states, the program has closed it
 		p.connections++
 	}
 	p.sendQueue += int64(s.SendQueue)
@@ -245,7 +244,8 @@ func (c *conn) see(s *sockdiag.Socket) {
 	c.owner.addRTT(s, bytes)
 }
 
-// grow adds the growth of a connection's counts. It returns the growth in bytes.
+// grow adds the growth of a connection's counts to its peer. It returns the number of bytes
+// that were sent and received.
 func (c *conn) grow(s *sockdiag.Socket) (bytes uint64) {
 	if !s.HasTCP {
 		return 0
@@ -254,7 +254,7 @@ func (c *conn) grow(s *sockdiag.Socket) (bytes uint64) {
 	sent, received := since(t.Sent, last.Sent), since(t.Received, last.Received)
 	step.sent += int64(sent)
 	step.received += int64(received)
-	step.segments += int64(t.SegmentsSent - last.SegmentsSent) // they wrap around
+	step.segments += int64(t.SegmentsSent - last.SegmentsSent) // these counters wrap around
 	step.retransmits += int64(t.Retransmits - last.Retransmits)
 	busy := since(t.Busy, last.Busy)
 	window, buffer := since(t.ReceiverWindow, last.ReceiverWindow), since(t.SendBuf, last.SendBuf)
@@ -273,7 +273,7 @@ func since[T uint64 | time.Duration](now, before T) T {
 	return now - before
 }
 
-// sweep forgets the sockets that were missing in several dumps.
+// sweep forgets sockets that were not seen for missedLooks looks.
 func (ns *namespace) sweep(f *Follower) {
 	for cookie, c := range ns.conns {
 		if f.look-c.seen >= missedLooks {
@@ -283,7 +283,7 @@ func (ns *namespace) sweep(f *Follower) {
 	maps.DeleteFunc(ns.foreign, func(_, seen uint64) bool { return f.look-seen >= missedLooks })
 }
 
-// readClosed reads the last counts of closed connections.
+// readClosed reads the final counts of closed connections.
 func (ns *namespace) readClosed(f *Follower, l sockdiag.Limits) {
 	lost, err := ns.it.Closed(l, func(s *sockdiag.Socket) { ns.closed(f, s) })
 	if lost {
@@ -294,7 +294,7 @@ func (ns *namespace) readClosed(f *Follower, l sockdiag.Limits) {
 	}
 }
 
-// closed adds the last counts of one connection.
+// closed adds the final counts of one closed connection.
 func (ns *namespace) closed(f *Follower, s *sockdiag.Socket) {
 	established := s.TCP.RTT > 0 || s.TCP.Sent > 0 || s.TCP.Received > 0
 	_, foreign := ns.foreign[s.Cookie]
@@ -303,7 +303,7 @@ func (ns *namespace) closed(f *Follower, s *sockdiag.Socket) {
 	if c == nil {
 		switch {
 		case foreign, !ns.began, !s.Remote.IsValid(), s.Remote.Port() == 0:
-			return // it belongs to another unit, may be older than the first look, or did not connect
+			return // it belongs to another unit, may be older than the first look, or never connected
 		case established && s.TCP.LastAck > time.Since(ns.readAt)+time.Second:
 			return // it was reset long ago and closed only now, so earlier looks saw it
 		}
@@ -340,8 +340,8 @@ func (ns *namespace) closed(f *Follower, s *sockdiag.Socket) {
 	c.owner.addRTT(s, bytes)
 }
 
-// owners returns a function that returns the owner of a socket. sure reports that a socket
-// without an owner belongs to no unit. It is false if not everything could be read.
+// owners returns a function that returns the owner of a socket. If sure is true, a socket
+// without an owner belongs to no unit. Otherwise some open files could not be read.
 func (ns *namespace) owners(f *Follower) (of func(*sockdiag.Socket) *unit, sure bool) {
 	if u := ns.only(); u != nil {
 		return func(*sockdiag.Socket) *unit { return u }, true
@@ -374,8 +374,8 @@ func (ns *namespace) owners(f *Follower) (of func(*sockdiag.Socket) *unit, sure 
 	}, sure
 }
 
-// inodes returns the open sockets of the processes of a unit. whole reports whether all of
-// them were read.
+// inodes returns the inodes of the sockets that the processes of a unit have open. whole
+// reports whether all of them were read.
 func (f *Follower) inodes(u *unit, deadline time.Time) (inodes map[uint32]bool, whole bool) {
 	inodes = map[uint32]bool{}
 	pids := map[int]bool{u.Process.PID: true}
@@ -398,7 +398,7 @@ func (f *Follower) inodes(u *unit, deadline time.Time) (inodes map[uint32]bool, 
 // key identifies a peer of a unit.
 type key struct {
 	addr     netip.Addr
-	port     uint16 // the peer's port if outbound, else the unit's
+	port     uint16 // the peer's port if outbound, otherwise the unit's port
 	protocol sockdiag.Protocol
 	outbound bool
 }

@@ -14,22 +14,22 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
-// unit is a unit with connections that are read.
+// unit is a unit whose connections are read.
 type unit struct {
 	identify.Identity
 	wanted    time.Time // when it was last requested
-	resolveAt uint64    // the look at which its namespace is looked up again
+	resolveAt uint64    // look at which its namespace is resolved again
 	ns        *namespace
-	failed    error           // why its connections cannot be read; nil: they can
+	failed    error           // why its connections cannot be read; nil: no error
 	exclusive bool            // no other unit is in its namespace
-	ids       map[uint64]bool // ids of its cgroups; nil: its open files identify its sockets
-	began     bool            // a dump of its namespace was complete since it was added
+	ids       map[uint64]bool // ids of its cgroups; if nil, open files identify its sockets
+	began     bool            // a dump of its namespace has been complete since it was added
 
 	since     time.Time // when it was added
 	forgotAt  time.Time // when a peer was last forgotten; zero: never
 	peers     map[key]*peer
 	listed    int
-	rest      peer // its step has the traffic of peers that are not in peers
+	rest      peer // its step counts the traffic of peers that are not in peers
 	others    totals
 	otherNow  gauges
 	hasOthers bool
@@ -37,7 +37,7 @@ type unit struct {
 	tcp monitor.TCPFigures
 }
 
-// totals are counts since a start.
+// totals contains counts over a time span.
 type totals struct {
 	connects, failures      int64
 	sent, received          int64
@@ -57,10 +57,11 @@ func (t *totals) add(s totals) {
 	t.network += s.network
 }
 
-// gauges are current values.
+// gauges contains current values.
 type gauges struct {
 	connections, sendQueue, receiveQueue int64
-	// A mean of the last seconds is one of these weighted sums divided by weight.
+	// rtt and variation are weighted sums over recent looks. Divided by weight, they are
+	// means.
 	rtt, variation, weight float64
 }
 
@@ -82,7 +83,8 @@ func (g *gauges) add(o gauges) {
 	g.weight += o.weight
 }
 
-// fade begins a new look. It halves the weight of all earlier looks in the means.
+// fade prepares for a new look. It resets the counts, and halves the weight of earlier
+// looks.
 func (g *gauges) fade() {
 	*g = gauges{rtt: g.rtt / 2, variation: g.variation / 2, weight: g.weight / 2}
 }
@@ -92,9 +94,9 @@ type peer struct {
 	key
 	start  time.Time
 	conns  int  // number of its connections
-	listed bool // it has a reading of its own
+	listed bool // it is reported separately
 	score  float64
-	idle   time.Time // since when it has neither connections nor traffic; zero: it has
+	idle   time.Time // since when it has no connections and no traffic; zero: it is not idle
 	step   totals    // counts of this look
 	total  totals    // counts while it was listed
 	gauges
@@ -104,8 +106,7 @@ func newUnit(id identify.Identity, now time.Time) *unit {
 	return &unit{Identity: id, wanted: now, since: now, peers: map[key]*peer{}}
 }
 
-// peerOf returns a peer of a unit, and adds it if it is new. At a bound it returns the
-// rest.
+// peerOf returns a peer of a unit, and adds it if it is new. At a limit, it returns u.rest.
 func (f *Follower) peerOf(u *unit, k key) *peer {
 	if p := u.peers[k]; p != nil {
 		return p
@@ -123,7 +124,7 @@ func (f *Follower) peerOf(u *unit, k key) *peer {
 	return p
 }
 
-// addRTT adds a round-trip time to the figures for tcp_rtt.
+// addRTT adds a round-trip time to the unit's mean for tcp_rtt, weighted by bytes.
 func (u *unit) addRTT(s *sockdiag.Socket, bytes uint64) {
 	if s.HasTCP && s.TCP.RTT > 0 && bytes > 0 {
 		u.tcp.RoundTrip += s.TCP.RTT.Seconds() * float64(bytes)
@@ -132,20 +133,21 @@ func (u *unit) addRTT(s *sockdiag.Socket, bytes uint64) {
 }
 
 const (
-	// scoreFade is the fraction of a peer's score that remains after a look. After 30 looks
-	// it is a hundredth.
+	// scoreFade is the fraction of a peer's score that remains after a look. After 30
+	// looks, a hundredth of the score remains.
 	scoreFade = 0.86
 
 	// ahead is the factor by which a peer's score must exceed the score of a listed peer to
-	// replace it. Without it, series would come and go.
+	// replace this peer. Without this factor, series would come and go.
 	ahead = 2
 
 	// forgetAfter is the time after which a peer without connections is forgotten.
 	forgetAfter = time.Minute
 )
 
-// settle ends a look at a unit. It chooses the peers with readings of their own. It adds
-// the step of each listed peer to its totals, and the steps of all others to others.
+// settle completes a look at a unit. It chooses which peers are listed, so reported
+// separately. It adds the step of each listed peer to the peer's total, and the steps of
+// all other peers to others.
 func (f *Follower) settle(u *unit, now time.Time) {
 	list := make([]*peer, 0, len(u.peers))
 	for k, p := range u.peers {
@@ -194,7 +196,7 @@ func (f *Follower) settle(u *unit, now time.Time) {
 	}
 }
 
-// fade begins a look at a unit.
+// fade prepares all peers of the unit for a new look.
 func (u *unit) fade() {
 	u.rest.fade()
 	for _, p := range u.peers {
@@ -202,21 +204,21 @@ func (u *unit) fade() {
 	}
 }
 
-// count adds a step to the figures for monitors.
+// count adds a step to the counters for monitors.
 func (u *unit) count(step totals) {
 	u.tcp.Segments += float64(step.segments)
 	u.tcp.Retransmits += float64(step.retransmits)
 	u.tcp.Failures += float64(step.failures)
 }
 
-// figures returns the figures for monitors.
+// figures returns the counters for monitors.
 func (u *unit) figures(now time.Time) monitor.TCPFigures {
 	t := u.tcp
 	t.Elapsed = now.Sub(u.since)
 	switch {
 	case u.failed != nil && !isGone(u.failed):
 		t.Err, t.FailuresErr = u.failed, u.failed
-	case u.failed != nil, !u.began: // peers does not decide whether a unit is gone
+	case u.failed != nil, !u.began: // this package does not decide whether a unit is gone
 		t.Err, t.FailuresErr = NotFollowed, NotFollowed
 	case !u.exclusive && t.Elapsed < settling:
 		t.FailuresErr = NotFollowed
@@ -228,7 +230,7 @@ func (u *unit) figures(now time.Time) monitor.TCPFigures {
 	return t
 }
 
-// readings returns one reading for each listed peer, and one for the others.
+// readings returns a reading for each listed peer, and one reading for all other peers.
 func (u *unit) readings(name func(*namespace, key) (unit, service string)) []hotunitsextension.PeerReading {
 	if !u.began {
 		return nil

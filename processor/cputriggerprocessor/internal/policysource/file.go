@@ -15,16 +15,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/boundedread"
 )
 
-// File is a document in a file. The whole file is read each time, and compared by content.
-// This also finds changes that keep the file's time and size, and changed symbolic links of
-// a ConfigMap.
+// File is a document in a file. Each read reads the whole file and compares the content.
+// This also detects changes that keep the file's time and size, and changed symbolic links
+// of a ConfigMap.
 type File struct {
 	path string
 	// pending receives the result of a read that has not returned yet. Otherwise it is nil.
-	// A file system that hangs blocks only one goroutine, however often Read is called.
+	// Therefore a file system that hangs blocks only one goroutine, however often Read is
+	// called.
 	pending chan contents
 	last    [sha256.Size]byte
-	settle  func(context.Context) // waits for settleFor; tests replace it
+	settle  func(context.Context) // waits for settleFor, unless a test replaces it
 }
 
 type contents struct {
@@ -34,9 +35,9 @@ type contents struct {
 
 const (
 	// settleFor is the time after which a changed file is read again, because a writer may
-	// not have finished. The file counts as written if it has not changed in between.
+	// not have finished. If both reads return the same content, the file is complete.
 	settleFor = 250 * time.Millisecond
-	// maxReads bounds the repeated reads of a file that changes each time.
+	// maxReads limits the repeated reads of a file that changes between reads.
 	maxReads = 8
 )
 
@@ -46,7 +47,7 @@ func NewFile(path string) *File { return &File{path: path, settle: settle} }
 // String returns the path.
 func (f *File) String() string { return f.path }
 
-// Close has no effect, because a read that hangs cannot be ended.
+// Close does nothing, because a read that hangs cannot be cancelled.
 func (*File) Close() {}
 
 // Read implements Source.
@@ -82,8 +83,8 @@ func settle(ctx context.Context) {
 	}
 }
 
-// read reads the file on a goroutine of its own. It first waits until an earlier read has
-// returned.
+// read reads the file on a separate goroutine. If an earlier read has not returned, it
+// waits for that read first.
 func (f *File) read(ctx context.Context) ([]byte, error) {
 	if f.pending != nil {
 		select {

@@ -15,10 +15,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
-// maxETag bounds the ETag that is sent back, in bytes. A longer ETag is not used.
+// maxETag is the maximum length of an ETag in bytes. A longer ETag is ignored.
 const maxETag = 1024
 
-// HTTP is a document on a server.
+// HTTP is a document on an HTTP server.
 type HTTP struct {
 	client *http.Client
 	url    string
@@ -37,7 +37,7 @@ func NewHTTP(client *http.Client, url string) *HTTP {
 // String returns the URL without its secrets.
 func (h *HTTP) String() string { return urls.Shown(h.url) }
 
-// Close closes the connections.
+// Close closes idle connections.
 func (h *HTTP) Close() { h.client.CloseIdleConnections() }
 
 // Read implements Source.

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policysource reads a document from a file or an HTTP server, and detects whether
-// it has changed. It does not parse the document.
+// Package policysource reads a document from a file or an HTTP server, and detects changes.
+// It does not parse the document.
 package policysource
 
 import (
@@ -10,15 +10,15 @@ import (
 	"errors"
 )
 
-// Source reads a document. One goroutine uses it.
+// Source reads a document. It is not safe for concurrent use.
 type Source interface {
-	// Read returns the document if it differs from the document that was returned last.
-	// Otherwise changed is false and there is no document. Read returns when the context
-	// ends, even if the file system or the server hangs.
+	// Read returns the document if it differs from the last document that Read returned.
+	// Otherwise changed is false and document is nil. Read returns when the context ends,
+	// even if the file system or the server hangs.
 	Read(ctx context.Context) (document []byte, changed bool, err error)
 	// String returns the name of the source for the log.
 	String() string
-	// Close closes the resources that stay open between two reads.
+	// Close releases the resources that are kept between reads.
 	Close()
 }
 

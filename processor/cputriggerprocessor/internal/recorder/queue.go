@@ -18,12 +18,12 @@ type Batch struct {
 	Data       []byte // input of Unpack
 	Samples    int
 	Start, End time.Time
-	Openings   []*trigger.Opening // openings that admit the record, without dry runs
+	Openings   []*trigger.Opening // openings that admit the record, except dry runs
 	Refused    bool               // the next component refused the record before
 	from       *unitRecords
 }
 
-// enqueue queues a unit that has due records.
+// enqueue queues a unit if it has due records and may send.
 func (r *Recorder) enqueue(t *unitRecords) {
 	if t.due > 0 && !t.queued && !t.resting && !t.sending {
 		t.queued = true
@@ -34,8 +34,8 @@ func (r *Recorder) enqueue(t *unitRecords) {
 
 func (r *Recorder) notify() { token.Put(r.ready) }
 
-// Next returns the next record to send. The record is held, and counted as held, until
-// Done. A due record that no opening admits any more counts as refused, because the next
+// Next returns the next record to send. The record stays in the recorder until Done. If no
+// opening admits a due record any more, the record is counted as refused, because the next
 // component did not accept it in time.
 func (r *Recorder) Next() (b Batch, ok bool) {
 	r.cfg.Lock.Lock()
@@ -61,7 +61,7 @@ func (r *Recorder) Next() (b Batch, ok bool) {
 		t.queued, t.sending = false, true
 		r.due = slices.Delete(r.due, 0, 1)
 		if len(r.due) > 0 {
-			r.notify() // meanwhile another goroutine sends for the next unit
+			r.notify() // another goroutine can send for the next unit in parallel
 		}
 		return Batch{
 			from: t, Data: rec.data, Samples: int(rec.samples), Openings: openings, Refused: rec.refused,
@@ -71,9 +71,9 @@ func (r *Recorder) Next() (b Batch, ok bool) {
 	return Batch{}, false
 }
 
-// Done ends the sending of a record. If the record is not settled, it is sent again after
-// the next evaluation, behind other units. counts has the outcomes of its samples. After
-// Close these samples are already counted.
+// Done must be called after a record was sent. If the record is not settled, it is sent
+// again after the next evaluation, behind other units. Otherwise Done adds counts, which
+// contains the outcomes of its samples. After Close, Done does nothing.
 func (r *Recorder) Done(b Batch, settled bool, counts *counters.Samples) {
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()
@@ -93,7 +93,7 @@ func (r *Recorder) Done(b Batch, settled bool, counts *counters.Samples) {
 	r.enqueue(t)
 }
 
-// Retry lets units that rest after a refusal send again.
+// Retry queues units whose records were refused, without waiting for the next evaluation.
 func (r *Recorder) Retry() {
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package recorder is the flight recorder. It holds the last profiles of units with a shut
-// gate, and sends them when the gate opens.
+// Package recorder is the flight recorder. It holds recent profiles of units whose gate is
+// shut, and sends them when the gate opens.
 package recorder
 
 import (
@@ -19,21 +19,22 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
-// Config bounds a recorder.
+// Config configures a Recorder.
 type Config struct {
-	PreTrigger      time.Duration // the time before a trigger for which profiles are held; 0: none
-	PerUnit, Memory int           // bytes for each unit, and in total
+	PreTrigger      time.Duration // how long profiles are held; 0: not at all
+	PerUnit, Memory int           // memory limits in bytes, per unit and in total
 	Lock            sync.Locker   // guards the recorder and the units' gates
 }
 
-// Recorder holds profiles as marshalled bytes. Their size is known, and they have no
-// pointers that the garbage collector must follow. At the bound of a unit its oldest record
-// is evicted. At the total bound the oldest record of the unit that is furthest below its
-// thresholds is evicted.
+// Recorder holds profiles as marshalled bytes, because their size is known and the garbage
+// collector finds no pointers in them. At the limit of a unit, the unit's oldest record is
+// evicted. At the total limit, the oldest record of the coldest unit is evicted, which is
+// furthest below its thresholds.
 //
-// The recorder and the units' gates have one lock. So, when a gate opens, each profile is
-// either recorded or not yet decided about. The methods that the Sender calls take the
-// lock. The caller of other methods holds the lock, unless their comments say otherwise.
+// The recorder and the gates of the units share one lock. When a gate opens, each profile
+// is therefore either recorded or still undecided. Close and the methods that the Sender
+// calls take the lock. The caller of any other method must hold it, unless the method's
+// comment states otherwise.
 type Recorder struct {
 	counters *counters.Counters
 	cfg      Config
@@ -44,7 +45,7 @@ type Recorder struct {
 	units  map[*trigger.Decision]*unitRecords
 	due    []*unitRecords // in the order in which they became due
 	cold   coldest
-	sorted bool // cold is a heap by the heats of the last sweep
+	sorted bool // cold is a heap, ordered by the heats at the last sweep
 	closed bool
 	opened []*trigger.Opening // scratch
 
@@ -59,8 +60,7 @@ func New(cfg Config, c *counters.Counters, base time.Time) *Recorder {
 	}
 }
 
-// Held returns the number of samples that are held, and their memory in bytes. It needs no
-// lock.
+// Held returns the number of held samples and the used memory in bytes. It needs no lock.
 func (r *Recorder) Held() (samples, size int64) {
 	return r.samples.Load(), r.size.Load()
 }
@@ -68,12 +68,13 @@ func (r *Recorder) Held() (samples, size int64) {
 // Ready returns a channel that receives a token when a record is due. It needs no lock.
 func (r *Recorder) Ready() <-chan struct{} { return r.ready }
 
-// Wants reports whether profiles of a unit that end now should be recorded.
+// Wants reports whether a unit's gate may open soon enough that profiles ending now should
+// be recorded.
 func (r *Recorder) Wants(u *trigger.Decision, now time.Time) bool {
 	return r.cfg.PreTrigger > 0 && !r.closed && !u.Gone() && u.MayFire(now.Add(r.cfg.PreTrigger))
 }
 
-// Keeps reports whether a profile that ended at a time should still be held.
+// Keeps reports whether a profile with an end time is recent enough to be held.
 func (r *Recorder) Keeps(end, now time.Time) bool {
 	return end.After(now.Add(-r.cfg.PreTrigger))
 }
@@ -85,8 +86,8 @@ func (r *Recorder) Sending(u *trigger.Decision) bool {
 	return ok && t.due > 0
 }
 
-// Put holds captures. They are due at once if their gate has opened since the decision
-// about them. Put adds the samples that are not held to counts.
+// Put records captures. A capture is due immediately if its gate has opened since it was
+// decided. Put adds the samples that it does not hold to counts.
 func (r *Recorder) Put(captures []Capture, counts *counters.Samples) {
 	for i := range captures {
 		r.put(&captures[i], counts)
@@ -119,11 +120,11 @@ func (r *Recorder) put(c *Capture, counts *counters.Samples) {
 	}
 	at, known := t.indexOf(rec)
 	if known {
-		// After an error the sender of a batch sends the whole batch again.
+		// The client retries a whole batch after an error, so the record already exists.
 		counts[counters.SampleRefused] += int64(c.Samples)
 		return
 	}
-	real, dry := r.admits(t.unit, rec) // the gate may have opened meanwhile
+	real, dry := r.admits(t.unit, rec) // the gate may have opened in the meantime
 	if dry && !rec.dry {
 		rec.dry = true
 		r.countDry(&rec)
@@ -155,8 +156,8 @@ func (r *Recorder) leave(t *unitRecords, rec *record) {
 	r.enqueue(t)
 }
 
-// admits reports whether an opening admits a record. dry reports whether an opening of a
-// dry run does.
+// admits reports whether an opening admits a record. dry reports whether the opening of a
+// dry run admits it.
 func (r *Recorder) admits(u *trigger.Decision, rec record) (real, dry bool) {
 	r.opened = u.Admit(r.opened[:0], r.time(rec.start), r.time(rec.end))
 	for _, o := range r.opened {
@@ -172,8 +173,8 @@ func (r *Recorder) admits(u *trigger.Decision, rec record) (real, dry bool) {
 
 func (r *Recorder) time(since int64) time.Time { return r.base.Add(time.Duration(since)) }
 
-// evict removes the oldest record of a unit that is not being sent. It reports whether
-// there was one.
+// evict removes a unit's oldest record that is not being sent. It returns false if there is
+// none.
 func (r *Recorder) evict(t *unitRecords, counts *counters.Samples) bool {
 	for i := range t.records {
 		if t.records[i].state != sending {
@@ -185,7 +186,7 @@ func (r *Recorder) evict(t *unitRecords, counts *counters.Samples) bool {
 	return false
 }
 
-// remove removes a record. With the last record it removes the unit.
+// remove removes a record. With the last record, it also removes the unit.
 func (r *Recorder) remove(t *unitRecords, i int) {
 	rec := &t.records[i]
 	if rec.state != waiting {
@@ -210,7 +211,7 @@ func (r *Recorder) drop(t *unitRecords) {
 	r.cold.remove(t, r.sorted)
 }
 
-// bound evicts records until the total is within its bound.
+// bound evicts records until the total memory is within its limit.
 func (r *Recorder) bound(counts *counters.Samples) {
 	for int(r.size.Load()) > r.cfg.Memory && len(r.cold) > 0 {
 		if !r.sorted {
@@ -218,13 +219,13 @@ func (r *Recorder) bound(counts *counters.Samples) {
 			heap.Init(&r.cold)
 		}
 		if !r.evict(r.cold[0], counts) {
-			return // only records that are being sent are left
+			return // the coldest unit has only records that are being sent
 		}
 	}
 }
 
-// Sweep is called after each evaluation. It makes records due that a gate admits, and
-// removes records older than pre_trigger.
+// Sweep is called after each evaluation. It marks the records that an open gate admits as
+// due, and removes the other records that are older than pre_trigger.
 func (r *Recorder) Sweep(now time.Time) {
 	if r.closed {
 		return
@@ -245,8 +246,8 @@ func (r *Recorder) Sweep(now time.Time) {
 	r.counters.AddSamples(context.Background(), &counts)
 }
 
-// judge makes waiting records of a unit due if an open gate admits them. It removes the
-// other ones that ended before oldest.
+// judge marks the waiting records of a unit that an open gate admits as due. It removes the
+// other waiting records that ended before oldest.
 func (r *Recorder) judge(t *unitRecords, oldest int64, counts *counters.Samples) {
 	r.opened = t.unit.Openings(r.opened[:0])
 	open, stale := len(r.opened) > 0, false
@@ -282,7 +283,7 @@ func (r *Recorder) judge(t *unitRecords, oldest int64, counts *counters.Samples)
 	})
 }
 
-// countDry counts a record for the openings of dry runs that admit it.
+// countDry counts a record for the dry-run openings that admit it.
 func (r *Recorder) countDry(rec *record) {
 	for _, o := range r.opened {
 		if o.DryRun && len(o.Types) == 0 {
@@ -292,7 +293,7 @@ func (r *Recorder) countDry(rec *record) {
 }
 
 // ShutOutcome returns the outcome of samples that are dropped because their unit's gate is
-// shut. dry reports that the gate of a dry run is or was open for them.
+// shut. The argument dry is true if the gate of a dry run was open for them.
 func ShutOutcome(u *trigger.Decision, dry bool) counters.SampleOutcome {
 	switch {
 	case u.OverBudget():
@@ -316,8 +317,8 @@ func (r *Recorder) All() iter.Seq2[*trigger.Decision, []byte] {
 	}
 }
 
-// Close drops all records permanently. Records that are due or being sent count as refused.
-// Close returns the number of their samples.
+// Close drops all records and stops recording. Records that are due or being sent are
+// counted as refused. Close returns the number of refused samples.
 func (r *Recorder) Close() (refused int64) {
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()
@@ -342,7 +343,7 @@ func (r *Recorder) Close() (refused int64) {
 	return counts[counters.SampleRefused]
 }
 
-// heatOf returns the key by which units are ordered. A unit that is gone is the coldest.
+// heatOf returns the heat by which units are ordered. A unit that is gone is the coldest.
 func heatOf(u *trigger.Decision) float64 {
 	if u.Gone() {
 		return -1
@@ -350,8 +351,8 @@ func heatOf(u *trigger.Decision) float64 {
 	return u.Heat()
 }
 
-// coldest is a heap of units. Its first element is evicted first. Units without a due
-// record come before others, then colder units, then units in order of name.
+// coldest is a heap of units in the order of eviction. Units without a due record come
+// first. Within each group, units are ordered by heat, and then by name.
 type coldest []*unitRecords
 
 func (c coldest) Len() int { return len(c) }

@@ -15,53 +15,54 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
-// Capture is a part of a batch to record. It has the profiles of one unit and one capture
-// window, and exactly their part of the dictionary.
+// Capture is a part of a batch to record. It contains the profiles of one unit and one
+// capture window, and the part of the dictionary that they use.
 type Capture struct {
 	Unit       *trigger.Decision
 	Start, End time.Time
-	Dry        bool // the gate of a dry run is open for the capture
+	Dry        bool // the gate of a dry run was open for the profiles
 	Samples    int
 	Data       []byte // output of Pack
 }
 
-// Pack marshals profiles. They must not be used afterwards, because the attributes of their
-// resources become references into the dictionary. The capacity of the result is its memory
-// size.
+// Pack marshals profiles. The profiles must not be used afterwards, because their resource
+// attributes become references into the dictionary. The capacity of the result is its size
+// in memory.
 func Pack(pd pprofile.Profiles) ([]byte, error) {
 	b, err := pprofileotlp.NewExportRequestFromProfiles(pd).MarshalProto()
-	// append rounds the capacity up to the size that the allocator returns.
+	// append sets the capacity to the size that the allocator provides.
 	return append([]byte(nil), b...), err
 }
 
-// Unpack is the inverse of Pack. The strings of resources stay in the dictionary.
+// Unpack is the inverse of Pack, except that the strings of resource attributes stay in the
+// dictionary.
 func Unpack(data []byte) (pprofile.Profiles, error) {
 	request := pprofileotlp.NewExportRequest()
 	err := request.UnmarshalProto(data)
 	return request.Profiles(), err
 }
 
-// record is a capture that is held. Its times are relative to the recorder's base.
+// record is a recorded capture. Its times are relative to the recorder's base.
 type record struct {
 	data       []byte
 	start, end int64 // nanoseconds
 	samples    int32
 	state      state
-	dry        bool // the gate of a dry run is or was open for the record
+	dry        bool // the gate of a dry run was open for the record
 	refused    bool // the next component refused the record before
 }
 
-// state is the state of a record. It changes from waiting to due to sending. It changes
-// back from sending to due if the next component refused the record.
+// state is the state of a record, which changes from waiting to due and then to sending. If
+// the next component refuses the record, its state changes back to due.
 type state uint8
 
 const (
-	waiting state = iota // until its unit's gate opens
-	due                  // until it is its turn to be sent
-	sending              // the sender sends it now
+	waiting state = iota // the record waits for the gate to open
+	due                  // the record waits for its turn to be sent
+	sending              // the sender is sending the record
 )
 
-// unitRecords are the records of one unit, in order of capture.
+// unitRecords contains the records of one unit in the order of capture.
 type unitRecords struct {
 	unit    *trigger.Decision
 	records []record
@@ -71,19 +72,19 @@ type unitRecords struct {
 	due     int     // records that are due or sending
 	queued  bool    // it is in Recorder.due
 	sending bool    // one of the records is being sent; records are sent in order
-	resting bool    // the next component refused a record; until the next evaluation
+	resting bool    // the next component refused a record, so the unit waits for the next evaluation
 }
 
-// recordSize and unitRecordsSize are the memory of a unit beside the data of its records.
-// unitRecordsSize includes the struct, its entries in the heap and the queue, and its entry
-// in the map. The entry in the map is a key and a pointer, with the map's spare room.
+// recordSize and unitRecordsSize are the memory that a unit needs in addition to the data
+// of its records. The size of a unit includes the struct and its entries in the heap, the
+// queue and the map. The map's entry is a key and a pointer, with the map's unused room.
 const (
 	recordSize      = int(unsafe.Sizeof(record{}))
 	unitRecordsSize = int(unsafe.Sizeof(unitRecords{})) + 48 + 16
 )
 
-// indexOf returns the index at which a record belongs, behind the records with the same
-// start time. known reports whether the record is already there.
+// indexOf returns the index at which to insert a record, behind the records with the same
+// start time. known reports whether an identical record exists.
 func (t *unitRecords) indexOf(rec record) (at int, known bool) {
 	at = len(t.records)
 	for at > 0 && t.records[at-1].start > rec.start && t.records[at-1].state != sending {

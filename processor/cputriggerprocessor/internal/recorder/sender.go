@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// maxCalls bounds the concurrent calls of the next component. Each call is for another
-	// unit, so that a slow call does not delay the records of all other units.
+	// maxCalls limits the concurrent calls of the next component. Each call is for a
+	// different unit, so that a slow call does not delay the records of all other units.
 	maxCalls = 4
 
-	// callTimeout bounds one call of the next component. A call that has not returned
-	// callGrace after the timeout ignores its context. The call is logged, and keeps its
-	// place among maxCalls.
+	// callTimeout limits one call of the next component. If a call has not returned
+	// callGrace after the timeout, the next component ignores the context. This is logged,
+	// and the call still counts towards maxCalls.
 	callTimeout = 30 * time.Second
 	callGrace   = time.Second
 
-	// ShutdownTimeout bounds the total time in which due records are sent at shutdown. The
-	// collector's own shutdown has no bound, so a backend that hangs would block it for
+	// ShutdownTimeout limits the total time for sending due records at shutdown. The
+	// collector's shutdown has no time limit, so a backend that hangs would block it for
 	// each record. After the timeout, calls that ignore their context are abandoned after
 	// callGrace.
 	ShutdownTimeout = 10 * time.Second
@@ -37,8 +37,8 @@ type Sender struct {
 	recorder *Recorder
 	log      *zap.Logger
 	// send reports whether a batch is settled, and returns the outcomes of its samples. A
-	// batch is settled if it is accepted, refused permanently, or of types that no opening
-	// passes. Otherwise it is sent again.
+	// batch is settled if it is accepted or permanently refused, or if no opening passes
+	// its profile types. Otherwise it is sent again.
 	send func(context.Context, Batch) (settled bool, counts counters.Samples)
 
 	stop    chan struct{}      // nil before Start
@@ -97,9 +97,9 @@ func (s *Sender) sendNext(ctx context.Context) bool {
 	return true
 }
 
-// Shutdown tries once to send the due records, and closes the queue. It cancels calls when
-// the context ends, or after ShutdownTimeout. A call that then does not return is
-// abandoned, and its samples count as refused.
+// Shutdown tries once to send the due records, and closes the recorder. It cancels calls
+// when the context ends, or after ShutdownTimeout. If a call still does not return, it is
+// abandoned and its samples are counted as refused.
 func (s *Sender) Shutdown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, ShutdownTimeout)
 	defer cancel()

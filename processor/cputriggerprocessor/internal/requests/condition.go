@@ -1,17 +1,16 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package requests reads monitors of requests, and monitors of any metric, from the spans
-// and metrics that pass. Monitors of requests are error rates, response times and request
-// rates.
+// Package requests computes monitors from the spans and metrics that pass through the
+// processor. Request monitors are error rates, response times and request rates. The
+// monitor metric reads any other metric.
 //
-// An [Intake] observes batches on their senders' goroutines, and counts for each resource.
-// A goroutine of its own finds the unit of a resource. At each collection interval
-// [Reader.Read] moves the counts of a unit's resources into the unit's windows. It returns
-// the value of each monitor over its window, so a percentile covers all requests of the
-// window and is not a mean of percentiles.
+// An [Intake] observes batches on the goroutines of their senders, and counts requests per
+// resource. Its own goroutine looks up the unit of each resource. At each collection
+// interval [Reader.Read] moves the counts of a unit's resources into the unit's windows.
+// Each monitor covers its whole window, so that a percentile is not a mean of percentiles.
 //
-// The package knows units by their names. It does not know policies or gates.
+// The package identifies units by name. It does not know policies or gates.
 package requests
 
 import (
@@ -26,8 +25,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/globs"
 )
 
-// Metric is the monitor of any metric. The names of the other monitors consist of a
-// protocol and a quantity.
+// Metric is the name of the monitor that reads any metric. The names of the other monitors
+// consist of a protocol and a quantity.
 const Metric = "metric"
 
 // protocol is the protocol of a request.
@@ -39,7 +38,7 @@ const (
 	overRPC
 )
 
-// quantity is the figure that is computed from the requests, or data points, in a window.
+// quantity is the value that is computed from the requests, or data points, in a window.
 type quantity uint8
 
 const (
@@ -82,7 +81,7 @@ func Monitors() (names []string) {
 	return names
 }
 
-// Is reports whether a monitor is one of this package.
+// Is reports whether this package provides a monitor.
 func Is(monitor string) bool {
 	_, ok := kindOf(monitor)
 	return ok
@@ -97,21 +96,21 @@ func kindOf(monitor string) (kind, bool) {
 	return kind{}, false
 }
 
-// IsOfTimes reports whether a monitor is an error rate or a response time. Such a monitor
-// needs a minimum number of requests.
+// IsOfTimes reports whether a monitor is an error rate or a response time. Such monitors
+// need a minimum number of requests.
 func IsOfTimes(monitor string) bool {
 	k, ok := kindOf(monitor)
 	return ok && k.quantity < requestRate
 }
 
-// HasPercentile reports whether a monitor is a percentile. statistic is the statistic of
-// the monitor metric.
+// HasPercentile reports whether a monitor is a percentile. For the monitor "metric", this
+// depends on its statistic. Other monitors ignore statistic.
 func HasPercentile(monitor, statistic string) bool {
 	k, ok := kindOf(monitor)
 	return ok && (k.quantity == percentileTime || monitor == Metric && statistic == Percentile)
 }
 
-// Statistics of the monitor metric.
+// The statistics that the monitor "metric" supports.
 const (
 	Last       = "last"
 	Rate       = "rate"
@@ -119,10 +118,10 @@ const (
 	Percentile = "percentile"
 )
 
-// Condition configures a monitor of this package, as a policy's condition does.
+// Condition contains the parameters of a policy's condition on a monitor of this package.
 type Condition struct {
 	Monitor string
-	// Percentile is above 0 and below 100. Zero means that the monitor is no percentile.
+	// Percentile is above 0 and below 100. It is zero if the monitor is not a percentile.
 	Percentile float64
 	// MinRequests is the minimum number of requests in the window.
 	MinRequests int
@@ -130,36 +129,36 @@ type Condition struct {
 	// matches.
 	URIs     []string
 	URIRegex string
-	// Methods are the methods of the requests. If it is empty, every method matches.
+	// Methods lists the methods of matching requests. If it is empty, every method matches.
 	Methods []string
-	// Statuses are the statuses of failed requests. If it is empty, the default of the
+	// Statuses lists the statuses of failed requests. If it is empty, the default of the
 	// protocol applies.
 	Statuses []string
-	// Metric, Attributes and Statistic are the parameters of the monitor metric.
+	// Metric, Attributes and Statistic are the parameters of the monitor "metric".
 	Metric     string
 	Attributes map[string]string
 	Statistic  string
-	// Span is the window. If Counted is set, the condition counts the readings in it
+	// Span is the length of the window. If Counted is set, the condition counts readings
 	// (period and count), and each reading covers one collection interval.
 	Span    time.Duration
 	Counted bool
 }
 
-// The bounds of a condition.
+// The limits of a condition.
 const (
 	maxURIs       = 64
 	maxAttributes = 16
 	maxMin        = 1_000_000
 )
 
-// Validate returns every fault, each with its configuration key. at is the key of the
+// Validate returns all faults, each with its configuration key. at is the key of the
 // condition.
 func (c Condition) Validate(at string) (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(at+"."+format, args...)) }
 	k, ok := kindOf(c.Monitor)
 	q := c.quantity()
 	if !ok {
-		q = metricLast // a quantity that allows no key of the other quantities
+		q = metricLast // a quantity for which no other quantity's key is allowed
 	}
 	refuse := func(key string, set bool, of string) {
 		if set {
@@ -249,12 +248,12 @@ func (c Condition) quantity() quantity {
 	return k.quantity
 }
 
-// Gauge reports whether a reading is a momentary value, so that a window takes the mean of
-// its readings. Otherwise the reading is the value over the whole window.
+// Gauge reports whether a reading is a momentary value. A window averages such readings.
+// Any other reading is already the value over the whole window.
 func (c Condition) Gauge() bool { return c.quantity() == metricLast }
 
-// Key identifies the monitor with its parameters and its window. Equal conditions have
-// equal keys. A key begins with the monitor's name; see [Name].
+// Key returns a key for the monitor with its parameters and its window. Equal conditions
+// have equal keys. A key begins with the monitor's name, which [Name] returns.
 func (c Condition) Key() string {
 	var parts []string
 	add := func(name, value string) {
@@ -288,17 +287,16 @@ func (c Condition) Key() string {
 
 func sorted(of []string) []string { return slices.Compact(slices.Sorted(slices.Values(of))) }
 
-// Name returns the name of the monitor in a key. A key without parameters is the name
-// itself.
+// Name returns the monitor's name from a key. A key without parameters is the name itself.
 func Name(key string) string {
 	name, _, _ := strings.Cut(key, "(")
 	return name
 }
 
-// selection selects the requests, or data points, that are counted together.
+// selection describes which requests, or data points, are counted together.
 type selection struct {
 	protocol
-	uri      uint64 // the bit of its pattern in plan.patterns; 0: every request
+	uri      uint64 // bit of its pattern in plan.patterns; 0: no pattern
 	methods  []string
 	statuses statuses
 	values   bool // a distribution is needed
@@ -321,19 +319,18 @@ type query struct {
 	counted    bool
 }
 
-// distributed reports whether the query needs a distribution.
+// distributed reports whether the query needs a distribution of values.
 func (q *query) distributed() bool {
 	return q.quantity == percentileTime || q.quantity == metricPercentile
 }
 
-// statuses are the statuses of failed requests. HTTP statuses are numbers, RPC statuses are
-// gRPC codes.
+// statuses is the bit set of failed statuses. The index is an HTTP status or a gRPC code.
 type statuses [10]uint64
 
 func (s *statuses) set(n int)      { s[n/64] |= 1 << (n % 64) }
 func (s *statuses) has(n int) bool { return n >= 0 && n < 640 && s[n/64]>>(n%64)&1 != 0 }
 
-// grpcCodes are the names of gRPC's status codes, by number.
+// grpcCodes contains the names of the gRPC status codes, by number.
 var grpcCodes = [...]string{
 	"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
 	"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
@@ -344,12 +341,11 @@ const (
 	httpInternal = 500
 )
 
-// serverFaults are the gRPC codes that the semantic conventions count as errors of a
-// server.
+// serverFaults contains the gRPC codes that are server errors by the semantic conventions.
 var serverFaults = []string{"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 
-// grpcCode returns the number of a code's name, or -1. Connect writes names in lower case,
-// and CANCELLED with one L.
+// grpcCode returns the number of a gRPC code by its name, or -1. Connect writes the names
+// in lower case, and CANCELLED with one L.
 func grpcCode(name string) int {
 	for n, s := range grpcCodes {
 		if strings.EqualFold(s, name) {
@@ -362,8 +358,8 @@ func grpcCode(name string) int {
 	return -1
 }
 
-// statusesOf parses statuses. Without any, it returns the default of the protocol. An error
-// begins with the index of the status.
+// statusesOf parses statuses. If there are none, it returns the default of the protocol. An
+// error begins with the index of the status.
 func statusesOf(p protocol, from []string) (out statuses, err error) {
 	if len(from) == 0 {
 		from = serverFaults

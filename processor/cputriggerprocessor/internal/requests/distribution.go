@@ -6,16 +6,17 @@ package requests
 import "math"
 
 const (
-	// octave is the number of buckets from a value to its double. A bucket is 3 to 6 %
-	// wide, and percentiles are interpolated within a bucket.
+	// octave is the number of buckets between a value and its double. Each bucket is 3 to 6
+	// % wide, and percentiles are interpolated within a bucket.
 	octave = 16
 
-	// Values from 2^minExponent on are told apart. Smaller values count as 2^minExponent.
+	// Buckets cover the values from 2^minExponent to 2^maxExponent. The first and the last
+	// bucket also count the values beyond this range.
 	minExponent = -20
 	maxExponent = 44
 
-	// maxBuckets bounds the buckets of one distribution. The largest values keep 16
-	// octaves, and smaller values share the lowest bucket.
+	// maxBuckets limits the buckets of one distribution. The largest values get 16 octaves,
+	// and all smaller values share the lowest bucket.
 	maxBuckets = 256
 )
 
@@ -37,7 +38,7 @@ func lowerBound(bucket int) float64 {
 
 // distribution counts values by bucket. The zero value is empty.
 type distribution struct {
-	first  int // the bucket of counts[0]
+	first  int // number of the bucket in counts[0]
 	counts []float32
 	total  float64
 }
@@ -52,7 +53,7 @@ func (d *distribution) addTo(bucket int, n float64) {
 	d.counts[d.at(bucket)] += float32(n)
 }
 
-// at returns the index of a bucket in counts. It makes room for the bucket.
+// at returns the index of a bucket in counts. It extends counts if necessary.
 func (d *distribution) at(bucket int) int {
 	n := len(d.counts)
 	switch {
@@ -131,7 +132,7 @@ func (d *distribution) reset() {
 	d.counts, d.total = d.counts[:0], 0
 }
 
-// percentile returns the value below which p percent of the values lie.
+// percentile returns an estimate of the value below which p percent of the values lie.
 func (d *distribution) percentile(p float64) float64 {
 	rank := p / 100 * d.total
 	var below float64

@@ -26,60 +26,59 @@ import (
 )
 
 const (
-	// maxSources bounds the known resources. At the bound a new resource replaces one that
-	// matches no unit, or that sent no telemetry for a minute. Without such a resource, the
-	// new one is not counted.
+	// maxSources limits the known resources. At the limit, a new resource replaces a
+	// resource that matches no unit or has been idle for idleAfter. If there is no such
+	// resource, the telemetry of the new resource is not counted.
 	maxSources = 4096
 	idleAfter  = time.Minute
 
-	// maxSourcesOfUnit bounds the resources of one unit, so that one unit cannot take all
-	// places. At the bound a new resource replaces the oldest one.
+	// maxSourcesOfUnit limits the resources of one unit, so that one unit cannot use up
+	// maxSources. At the limit, a new resource replaces the unit's oldest resource.
 	maxSourcesOfUnit = 256
-	lookAt           = 8 // sources that are checked to find one to replace
+	lookAt           = 8 // sources that are checked to find one for replacement
 
-	// maxWaiting bounds the resources that wait for their unit. At the bound a resource
-	// waits for its next batch.
+	// maxWaiting limits the queue of unit lookups. If the queue is full, the resource's
+	// next batch requests the lookup again.
 	maxWaiting = 1024
 
-	// recheckAfter is the time after which the unit of a resource is looked up again,
-	// because its pid may belong to another process by then.
+	// recheckAfter is the time after which the unit of a resource is looked up again. By
+	// then, the resource's pid may belong to another process.
 	recheckAfter = 30 * time.Second
 
-	// maxWindows bounds the windows with distributions, each of at most 12 KiB. It thereby
-	// bounds the units. Resources of further units match no unit.
+	// maxWindows limits the windows with distributions, each of at most 12 KiB, and thereby
+	// the number of units. The resources of further units match no unit.
 	maxWindows = 4096
 
-	// maxURIResults bounds the cached results for routes and paths. At the bound the cache
-	// is cleared.
+	// maxURIResults limits the cached results for routes and paths. A full cache is
+	// cleared.
 	maxURIResults = 8192
-	// maxURI bounds the bytes of a route or path that patterns match. A regular expression
-	// may take 100 µs for a path of 8 KiB.
+	// maxURI limits the bytes of a route or path that are compared with patterns. The rest
+	// is ignored. A regular expression may take 100 µs for a path of 8 KiB.
 	maxURI = 256
 
-	// maxAhead and maxLate bound the difference between this host's clock and the end of a
-	// span or the time of a point. Telemetry beyond the bounds was delayed, or has a wrong
-	// clock, and does not describe the present.
+	// maxAhead and maxLate limit how far the time of a span or point may be from this
+	// host's clock. Telemetry beyond these limits was delayed or has a wrong clock, so it
+	// does not describe the present.
 	maxAhead = time.Minute
 	maxLate  = 5 * time.Minute
 
-	// maxKeptText bounds the bytes of each text that identifies the unit of a resource.
-	// maxKeptAttributes bounds the bytes of all attributes that are kept for match and
-	// exclude.
+	// maxKeptText limits the bytes of each attribute that identifies a unit.
+	// maxKeptAttributes limits the bytes of all attributes of a resource that are kept for
+	// match and exclude.
 	maxKeptText       = 1024
 	maxKeptAttributes = 4096
 
-	// maxNamed bounds the pairs of reason and service for which unmatched requests are
-	// logged.
+	// maxNamed limits the combinations of reason and service that are logged.
 	maxNamed = 64
 )
 
 // Config configures an Intake.
 type Config struct {
 	Scope identify.Scope
-	// TTL is the time after which a silent resource is forgotten.
+	// TTL is the time after which an idle resource is forgotten.
 	TTL time.Duration
-	// See is called when the unit of a resource was found. It returns false if too many
-	// units are watched.
+	// See is called when the unit of a resource has been found. It returns false if the
+	// number of watched units is at its limit.
 	See      func(id identify.Identity, c identify.Claim, now time.Time) bool
 	Counters interface{ AddItems(*counters.Items) }
 	Now      func() time.Time
@@ -94,7 +93,7 @@ type Intake struct {
 	waiting chan *source
 	began   time.Time
 
-	mu      sync.RWMutex // guards sources; not held while a unit is looked up, so that no batch waits
+	mu      sync.RWMutex // guards sources; released during unit lookups, so that no batch waits
 	sources map[uint64]*source
 	series  atomic.Int64 // number of cumulative series of all sources
 	cells   atomic.Int64 // number of buckets of these series
@@ -106,13 +105,15 @@ type Intake struct {
 	named  map[unnamed]bool // unmatched resources that were logged; only Run uses it
 }
 
-// unnamed identifies resources that match no unit. One resource is logged for each unnamed.
+// unnamed is the combination of reason and service by which unmatched resources are logged.
+// Each combination is logged once.
 type unnamed struct {
 	why     identify.Unmatched
 	service string
 }
 
-// plan is computed from the conditions. Only its cache of URIs changes.
+// plan is what the Intake computes from the conditions. It is immutable except for its
+// cache of URIs.
 type plan struct {
 	selections []selection
 	ids        []string // identifiers of the selections
@@ -128,7 +129,7 @@ type plan struct {
 	uriHas map[string]uint64
 }
 
-// New returns an Intake. It observes no telemetry before SetConditions.
+// New returns an Intake, which ignores all telemetry until SetConditions.
 func New(cfg Config) *Intake {
 	in := &Intake{
 		cfg: cfg, seed: maphash.MakeSeed(), waiting: make(chan *source, maxWaiting),
@@ -138,8 +139,8 @@ func New(cfg Config) *Intake {
 	return in
 }
 
-// SetConditions replaces all conditions. After an error it replaces none. The counts of a
-// condition that stays are kept.
+// SetConditions replaces all conditions, and keeps the counts of unchanged conditions. If
+// it fails, no condition changes.
 func (in *Intake) SetConditions(conditions []Condition) error {
 	p, err := newPlan(conditions)
 	if err == nil {
@@ -232,7 +233,7 @@ func matcher(uris []string, regex string) func(string) bool {
 	}
 }
 
-// use records which telemetry a new selection needs.
+// use registers the spans and metrics that a new selection needs.
 func (p *plan) use(n int) {
 	s := &p.selections[n]
 	switch s.protocol {
@@ -283,7 +284,7 @@ func (p *plan) matches(uri string) (bits uint64) {
 	return bits
 }
 
-// state is the progress of finding a source's unit.
+// state is the state of the lookup of a source's unit.
 type state uint8
 
 const (
@@ -293,8 +294,8 @@ const (
 	unmatched              // the resource has no unit
 )
 
-// source is a resource that sends telemetry. Telemetry that arrives before its unit is
-// known is counted for the unit later.
+// source is a resource that sends telemetry. Telemetry that arrives before the unit is
+// known is added to the unit later.
 type source struct {
 	key uint64
 
@@ -304,21 +305,21 @@ type source struct {
 	gone    bool // the source was removed from Intake.sources
 	claim   identify.Claim
 	unit    *unit
-	gaveWay atomic.Bool // to a newer source of its unit; the next lookup adds it again
+	gaveWay atomic.Bool // a newer source replaced it in its unit; the next lookup adds it again
 	last    time.Time   // when telemetry last arrived
 	checked time.Time   // when its unit was last looked up
 	tallies []tally     // by selection
 	spreads []spread    // by selection
 	lasts   []gauges    // by selection
 	streams *streams    // cumulative metrics; nil before the first
-	// byMetric is the time until which a selection is read from metrics and not from spans,
-	// by selection. The metrics come from this source, or from another source of the same
-	// service in the unit.
+	// byMetric contains, by selection, the time until which metrics are counted and not
+	// spans. They come from this source, or from another source of the same service in the
+	// unit.
 	byMetric []time.Time
 	stable   [3]bool // by protocol: a metric of the stable convention was seen
 }
 
-// source returns the source of a resource, or nil at the bound.
+// source returns the source of a resource. It returns nil if maxSources leaves no room.
 func (in *Intake) source(resource pcommon.Map, now time.Time) *source {
 	key := in.hash(resource)
 	in.mu.RLock()
@@ -332,7 +333,7 @@ func (in *Intake) source(resource pcommon.Map, now time.Time) *source {
 	return s
 }
 
-// adopt makes a source count for a plan. The counts of selections that stay are kept.
+// adopt switches a source to a plan. It keeps the counts of unchanged selections.
 func (s *source) adopt(p *plan) {
 	if s.plan == p {
 		return
@@ -344,7 +345,7 @@ func (s *source) adopt(p *plan) {
 		for i, id := range p.ids {
 			if from := slices.Index(s.plan.ids, id); from >= 0 {
 				next.tallies[i], next.spreads[i], next.lasts[i], next.byMetric[i] = s.tallies[from], s.spreads[from], s.lasts[from], s.byMetric[from]
-				old[from] = gauges{} // the new slice has it now
+				old[from] = gauges{} // the new slice owns the gauges now
 			}
 		}
 	}
@@ -354,7 +355,7 @@ func (s *source) adopt(p *plan) {
 	s.plan, s.tallies, s.spreads, s.lasts, s.byMetric = p, next.tallies, next.spreads, next.lasts, next.byMetric
 }
 
-// release discards all counts. The source is locked.
+// release discards all counts. The caller holds the source's lock.
 func (s *source) release() {
 	for i := range s.lasts {
 		s.lasts[i].release()
@@ -362,7 +363,8 @@ func (s *source) release() {
 	s.plan, s.tallies, s.spreads, s.lasts, s.byMetric = nil, nil, nil, nil, nil
 }
 
-// begin is called when telemetry of a source arrived. The source is locked.
+// begin prepares a source for arriving telemetry, and requests the lookup of its unit if
+// necessary. The caller holds the source's lock.
 func (in *Intake) begin(s *source, now time.Time) {
 	s.last = now
 	if s.state != unmatched {
@@ -385,7 +387,7 @@ func (in *Intake) addSource(key uint64, resource pcommon.Map, now time.Time) *so
 		&claim.ContainerID, &claim.Cgroup, &claim.PodUID, &claim.ContainerName, &claim.HostName, &claim.HostID,
 		&claim.ExecutablePath, &claim.ExecutableName, &claim.Service, &claim.ServiceNamespace,
 	} {
-		if len(*text) > maxKeptText { // no name on this host is so long
+		if len(*text) > maxKeptText { // no name on this host is that long
 			*text = ""
 		}
 	}
@@ -430,7 +432,7 @@ func (in *Intake) makeRoom(now time.Time) bool {
 		if looked++; looked > lookAt {
 			return false
 		}
-		if !s.mu.TryLock() { // it is in use: waiting for it would block all other batches
+		if !s.mu.TryLock() { // the source is in use; waiting for it would block all other batches
 			continue
 		}
 		if s.state != unmatched && !s.gaveWay.Load() && now.Sub(s.last) < idleAfter {
@@ -445,7 +447,8 @@ func (in *Intake) makeRoom(now time.Time) bool {
 	return false
 }
 
-// forget releases the counts, the streams and the unit of a source. The source is locked.
+// forget releases the counts, the streams and the unit of a source. The caller holds the
+// source's lock.
 func (in *Intake) forget(s *source) {
 	s.gone = true
 	s.release()
@@ -456,7 +459,7 @@ func (in *Intake) forget(s *source) {
 	}
 }
 
-// hash returns a key of a resource. The order of the attributes does not matter.
+// hash returns a hash of the attributes that does not depend on their order.
 func (in *Intake) hash(resource pcommon.Map) (sum uint64) {
 	for k, v := range resource.All() {
 		sum += in.hashAttribute(k, v)
@@ -490,10 +493,10 @@ func mix(h uint64) uint64 {
 	return h ^ h>>33
 }
 
-// sweepEvery is the interval at which silent sources are forgotten.
+// sweepEvery is the interval at which idle sources are removed.
 const sweepEvery = 10 * time.Second
 
-// Run finds the units of resources until the context ends.
+// Run looks up the units of resources, and removes idle sources, until the context ends.
 func (in *Intake) Run(ctx context.Context, host identify.Host) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -509,7 +512,7 @@ func (in *Intake) Run(ctx context.Context, host identify.Host) {
 	}
 }
 
-// identify finds the unit of a source. The lookup holds no lock.
+// identify looks up the unit of a source. It holds no lock during the lookup.
 func (in *Intake) identify(host identify.Host, s *source) {
 	s.mu.Lock()
 	claim := s.claim
@@ -552,7 +555,7 @@ func (in *Intake) identify(host identify.Host, s *source) {
 	in.logUnmatched(claim, why)
 }
 
-// logUnmatched logs once for each reason and service that requests match no unit.
+// logUnmatched logs that requests match no unit, once for each reason and service.
 func (in *Intake) logUnmatched(claim identify.Claim, why identify.Unmatched) {
 	of := unnamed{why, shorten(claim.Service)}
 	switch {
@@ -567,12 +570,12 @@ func (in *Intake) logUnmatched(claim identify.Claim, why identify.Unmatched) {
 	}
 }
 
-// tooManyKnown is the reason why a resource is not counted at maxSources.
+// tooManyKnown is the reason that is logged when maxSources leaves no room.
 const tooManyKnown = "there are too many resources"
 
 func shorten(s string) string { return texts.Cut(s, 256) }
 
-// first reports whether a message that is logged once has not been logged yet.
+// first reports whether this is the first call with a text, so that it is logged once.
 func (in *Intake) first(what string) bool {
 	_, logged := in.logged.LoadOrStore(what, true)
 	return !logged
@@ -610,8 +613,8 @@ func (in *Intake) sweep(now time.Time) {
 	}
 }
 
-// unit returns the unit of a name, which is added if it is new. At the bound it returns
-// nil.
+// unit returns the unit with a name, and adds it if it is new. It returns nil if there are
+// too many units.
 func (in *Intake) unit(name string, now time.Time) *unit {
 	in.unitsMu.Lock()
 	defer in.unitsMu.Unlock()

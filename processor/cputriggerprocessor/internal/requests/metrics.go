@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
-// The metrics of servers, by the stable and by older semantic conventions.
+// The metrics of servers in the stable and in older semantic conventions.
 const (
 	stableHTTP = "http.server.request.duration"
 	oldHTTP    = "http.server.duration"
@@ -22,7 +22,7 @@ const (
 	oldRPC     = "rpc.server.duration"
 )
 
-// conventions has the protocol of each of these metrics, and its unit in ms.
+// conventions contains the protocol of each server metric. unit converts its values to ms.
 var conventions = map[string]struct {
 	of     protocol
 	stable bool
@@ -35,11 +35,10 @@ var conventions = map[string]struct {
 }
 
 const (
-	// maxPointBuckets bounds the buckets of a point. SDKs use up to 160.
+	// maxPointBuckets limits the buckets of a point. SDKs use up to 160 buckets.
 	maxPointBuckets = 1024
 
-	// metricHold is the minimum time after a point for which metrics are preferred to
-	// spans.
+	// metricHold is the minimum time for which a metric's point replaces spans.
 	metricHold = 2 * time.Minute
 
 	maxCount = 1 << 53
@@ -89,7 +88,7 @@ func (in *Intake) observeResource(p *plan, rm pmetric.ResourceMetrics, now time.
 	}
 }
 
-// observation processes the points of one metric. The source is locked.
+// observation processes the points of one metric. The caller holds the source's lock.
 type observation struct {
 	in         *Intake
 	s          *source
@@ -98,12 +97,12 @@ type observation struct {
 	selections []int
 	now        time.Time
 	counts     *counters.Items
-	refused    counters.ItemOutcome // the outcome of all points; ItemIgnored: the points are counted
+	refused    counters.ItemOutcome // outcome of all points if they are refused; otherwise ItemIgnored
 
-	unit float64 // the unit of the values in ms, for requests
+	unit float64 // factor that converts values to ms, for requests
 	of   protocol
 
-	// Of the current point.
+	// The key and attributes of the current point.
 	key        uint64
 	attributes pcommon.Map
 }
@@ -113,7 +112,7 @@ func (o *observation) observe(m pmetric.Metric) {
 		o.of, o.unit = c.of, c.unit
 		if c.stable {
 			o.s.stable[c.of] = true
-		} else if o.s.stable[c.of] { // both are sent
+		} else if o.s.stable[c.of] { // the source sends both, so ignore the old metric
 			o.of = noProtocol
 		}
 	}
@@ -177,7 +176,7 @@ type increment struct {
 	over       time.Duration // the time that the increment covers
 	fill       func(d *distribution, unit float64)
 	exemplars  pmetric.ExemplarSlice
-	number     bool // a number data point: it has no distribution
+	number     bool // a number data point, which has no distribution
 }
 
 func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) counters.ItemOutcome {
@@ -197,7 +196,7 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 		if change == since {
 			before = s.cells
 			for n, c := range before {
-				if n >= cells.Len() || c > cells.At(n) { // the series began again
+				if n >= cells.Len() || c > cells.At(n) { // the series has restarted
 					change = nothing
 				}
 			}
@@ -234,7 +233,7 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 }
 
 // follow reduces the increment of a cumulative point to the part since the last point. If
-// the point must not be remembered, s is nil and outcome is the reason.
+// the point must not be counted or remembered, s is nil and outcome is the reason.
 func (o *observation) follow(i *increment, start, at pcommon.Timestamp, layout uint64, cells int) (s *series, change change, outcome counters.ItemOutcome) {
 	s, change, i.over = o.in.follow(o.s, o.key, o.name, start, at, i.count, layout, cells)
 	switch change {
@@ -250,8 +249,8 @@ func (o *observation) follow(i *increment, start, at pcommon.Timestamp, layout u
 	return s, change, counters.ItemOK
 }
 
-// timely reports whether a point's time is near enough to now. It logs the first point that
-// is not.
+// timely reports whether a point's time is near enough to now. It logs the first point
+// whose time is not.
 func (o *observation) timely(at pcommon.Timestamp) bool {
 	if timely(int64(at), o.now) {
 		return true
@@ -279,7 +278,7 @@ func validHistogram(p pmetric.HistogramDataPoint) bool {
 	return addUp(p.Count(), 0, cells)
 }
 
-// addUp reports whether the buckets and the number of other values add up to count.
+// addUp reports whether the bucket counts and the number of other values add up to count.
 func addUp(count, others uint64, buckets ...pcommon.UInt64Slice) bool {
 	for _, cells := range buckets {
 		for n := range cells.Len() {
@@ -294,7 +293,7 @@ func addUp(count, others uint64, buckets ...pcommon.UInt64Slice) bool {
 
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
-// layout returns a hash of the bounds of buckets.
+// layout returns a hash of bucket bounds.
 func (in *Intake) layout(bounds pcommon.Float64Slice) (sum uint64) {
 	for n := range bounds.Len() {
 		sum = mix(sum ^ math.Float64bits(bounds.At(n)) + 1)
@@ -324,7 +323,7 @@ func (o *observation) exponential(p pmetric.ExponentialHistogramDataPoint, cumul
 		}
 		switch {
 		case change != since:
-		case s.scale < scale: // the scale of one series only shrinks, so this series is new
+		case s.scale < scale: // the scale of a series only decreases, so the series has restarted
 			change = nothing
 		default:
 			merged := map[int]float64{}
@@ -377,7 +376,7 @@ func (o *observation) count(i *increment) counters.ItemOutcome {
 		return counters.ItemInvalid
 	}
 	if o.of != noProtocol {
-		i.sum = max(0, i.sum) // rounding may make the difference of two sums negative
+		i.sum = max(0, i.sum) // rounding may make the difference between two sums negative
 	}
 	r := request{status: -1}
 	var uri uint64
@@ -404,7 +403,7 @@ func (o *observation) count(i *increment) counters.ItemOutcome {
 			continue
 		}
 		if o.of == noProtocol || sel.uri != 0 && r.route == "" && r.path == "" {
-			continue // spans may have the route or path
+			continue // the metric has no route or path, but spans may have one
 		}
 		outcome = counters.ItemOK
 		o.s.byMetric[n] = o.now.Add(max(metricHold, i.over*5/2))
@@ -451,7 +450,7 @@ func (o *observation) add(n int, i *increment, unit float64, failed bool) {
 	}
 }
 
-// maxExemplars bounds the exemplars of a point that are read.
+// maxExemplars limits how many exemplars of a point are read.
 const maxExemplars = 64
 
 func (o *observation) hasAttributes(s *selection) bool {

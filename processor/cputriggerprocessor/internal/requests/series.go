@@ -11,40 +11,38 @@ import (
 )
 
 const (
-	// maxSeriesOfSource and maxSeries bound the remembered series of one resource, and of
-	// all resources. maxCells bounds the buckets of all series. Points of further series,
-	// and of series that get more buckets, are not counted. A series without a point for
-	// TTL is forgotten.
+	// maxSeriesOfSource and maxSeries limit the remembered series of one resource, and of
+	// all resources. maxCells limits the buckets of all series. Points that would exceed a
+	// limit are not counted. A series that receives no point for TTL is forgotten.
 	maxSeriesOfSource = 4096
 	maxSeries         = 65536
 	maxCells          = 4 << 20
 
-	// usualInterval is the time that a point covers if its time is not known. It is the
-	// default export interval of SDKs.
+	// usualInterval is the time span that a point is assumed to cover if its own times are
+	// missing or implausible. It is the default export interval of SDKs.
 	usualInterval = time.Minute
 )
 
-// streams remembers the cumulative metrics of a source.
+// streams remembers the cumulative series of a source.
 type streams struct {
 	series map[uint64]*series
 	runs   map[runKey]*run
-	// ended is the latest start of the runs that were forgotten or refused. A run that
-	// began later is new.
+	// ended is the latest start time of a forgotten or refused run. A run that started
+	// later is certainly new.
 	ended pcommon.Timestamp
 }
 
-// run is the series of a metric with one start time, so usually the series of one process.
-// Workers of a service may send as one resource with different start times.
+// run groups the series of a metric with the same start time, which usually come from one
+// process. The workers of a service may send the same resource with different start times.
 type run struct {
 	runKey
-	// first is the time of the first points. A series that appears later began after them,
+	// first is the time of the first points. A series that appears later also began later,
 	// so its whole count is new.
 	first pcommon.Timestamp
-	// fresh reports that the run began after the Intake did, so the whole count of a series
-	// is new.
+	// fresh is true if the run began after the Intake. The whole count of a series is then
+	// new.
 	fresh bool
-	// lossy reports that a series was forgotten or refused, so a series that appears may be
-	// old.
+	// lossy is true if a series was forgotten or refused. A series that appears may be old.
 	lossy  bool
 	series int
 }
@@ -60,8 +58,8 @@ type series struct {
 	at         pcommon.Timestamp
 	seen       time.Time
 	count, sum float64
-	layout     uint64   // of its buckets; buckets of another layout cannot be compared
-	cells      []uint64 // buckets of explicit and of exponential histograms
+	layout     uint64   // hash of the bucket bounds; only buckets with the same bounds can be compared
+	cells      []uint64 // bucket counts of a histogram of either kind
 	scale      int32
 	offset     int
 }
@@ -70,15 +68,15 @@ type series struct {
 type change uint8
 
 const (
-	nothing change = iota // no part: the point is only a baseline for later points
+	nothing change = iota // nothing is new; the point is only a baseline for later points
 	all                   // the whole point
-	since                 // the difference to the last point
+	since                 // the difference from the last point
 	refused               // there is no room to remember the point
 	stale                 // the point is not later than the last point
 )
 
-// follow returns the series of a point, the new part of the point, and the time that this
-// part covers. count is the point's count, and cells is the number of its buckets.
+// follow returns the series of a point, the new part of the point, and the time span that
+// this part covers. The arguments are the point's count and its number of buckets (cells).
 func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon.Timestamp, count float64, layout uint64, cells int) (*series, change, time.Duration) {
 	if s.streams == nil {
 		s.streams = &streams{series: map[uint64]*series{}, runs: map[runKey]*run{}}
@@ -131,8 +129,8 @@ func (in *Intake) addSeries(st *streams, key uint64, of runKey, at pcommon.Times
 	return p, all, over
 }
 
-// between returns the time between two points. It returns usualInterval if that time is not
-// plausible.
+// between returns the time between two points. If that time is not plausible, it returns
+// usualInterval.
 func between(from, to pcommon.Timestamp) time.Duration {
 	if d := time.Duration(to - from); from != 0 && to > from && d <= time.Hour {
 		return d
@@ -140,12 +138,12 @@ func between(from, to pcommon.Timestamp) time.Duration {
 	return usualInterval
 }
 
-// keepPoint remembers a point.
+// keepPoint stores a point as the last point of its series.
 func (in *Intake) keepPoint(p *series, at pcommon.Timestamp, count, sum float64, layout uint64, now time.Time) {
 	p.at, p.count, p.sum, p.layout, p.seen = at, count, sum, layout, now
 }
 
-// keepCells remembers the buckets of a point.
+// keepCells stores the buckets of the last point of a series.
 func (in *Intake) keepCells(p *series, cells pcommon.UInt64Slice) {
 	if n := cells.Len(); n != len(p.cells) {
 		in.cells.Add(int64(n - len(p.cells)))
@@ -160,7 +158,7 @@ func (in *Intake) keepCells(p *series, cells pcommon.UInt64Slice) {
 	}
 }
 
-// sweepStreams forgets the series without a point for TTL.
+// sweepStreams forgets series that have received no point for TTL.
 func (in *Intake) sweepStreams(s *source, now time.Time) {
 	for key, p := range s.streams.series {
 		if now.Sub(p.seen) > in.cfg.TTL {
@@ -188,7 +186,8 @@ func (in *Intake) forgetStreams(s *source) {
 	s.streams = nil
 }
 
-// gauges are the last values of the series of a metric. They count towards maxSeries.
+// gauges contains the last value of each series of a metric. These series count towards
+// maxSeries.
 type gauges struct {
 	values map[uint64]gauge
 	count  *atomic.Int64 // number of series of all sources
@@ -197,17 +196,18 @@ type gauges struct {
 type gauge struct {
 	value float64
 	at    time.Time     // when the value arrived
-	every time.Duration // time since the value before; 0: there is none
+	every time.Duration // time since the previous value; 0: there is no previous value
 }
 
 const (
-	// A value counts until three points are missing, and for at least leastHold. The only
-	// value of a series counts for singleHold.
+	// A value is used for three intervals between points, and for at least leastHold. A
+	// series with only one value has no known interval, so the value is used for
+	// singleHold.
 	leastHold  = 10 * time.Second
 	singleHold = 5 * time.Minute
 )
 
-// put sets the value of a series. It returns false at the bound.
+// put sets the value of a series. It returns false if there are too many series.
 func (g *gauges) put(key uint64, value float64, now time.Time) bool {
 	old, known := g.values[key]
 	if !known {
@@ -224,7 +224,7 @@ func (g *gauges) put(key uint64, value float64, now time.Time) bool {
 	return true
 }
 
-// sum returns the sum of the values that still count. ok is false without any.
+// sum returns the sum of the values that are not outdated. ok is false if there are none.
 func (g *gauges) sum(now time.Time) (sum float64, ok bool) {
 	for key, v := range g.values {
 		hold := singleHold

@@ -17,20 +17,20 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
-// maxWeight bounds the number of requests that a sampled span represents.
+// maxWeight limits the number of requests that one sampled span represents.
 const maxWeight = 1 << 20
 
-// request holds the attributes of a span or a point that describe requests.
+// request contains the attributes of a span or a point that describe requests.
 type request struct {
 	protocol
-	method, service string // of RPC: the method's name may include the service
+	method, service string // the method of RPC may include the service
 	route, path     string
-	status          int // below 0: not known
+	status          int // negative if not known
 	failed          bool
 	weight          float64
 }
 
-// ObserveTraces counts the spans of servers.
+// ObserveTraces counts server spans for the conditions.
 func (in *Intake) ObserveTraces(td ptrace.Traces) {
 	if !in.plan.Load().spans {
 		return
@@ -131,7 +131,7 @@ func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counte
 
 func spanOf(span ptrace.Span) Span { return Span{span.TraceID(), span.SpanID()} }
 
-// timely reports whether a time is near enough to now. A missing time is.
+// timely reports whether a time is near enough to now. It returns true for a missing time.
 func timely(at int64, now time.Time) bool {
 	if at == 0 {
 		return true
@@ -140,15 +140,15 @@ func timely(at int64, now time.Time) bool {
 	return at > 0 && ago <= int64(maxLate) && ago >= -int64(maxAhead)
 }
 
-// logBad logs each reason why telemetry is not counted once.
+// logBad logs why telemetry is not counted. It logs each reason once.
 func (in *Intake) logBad(why string) {
 	if in.first(why) {
 		in.cfg.Log.Warn("telemetry not counted", zap.String("why", why))
 	}
 }
 
-// has reports whether a selection includes a request. uri has the bits of the patterns that
-// the route and path match.
+// has reports whether a selection includes a request. uri contains the bits of the patterns
+// that match the route or path.
 func (s *selection) has(r *request, uri uint64) bool {
 	if s.protocol != r.protocol || s.uri != 0 && uri&s.uri == 0 {
 		return false
@@ -163,8 +163,8 @@ func (r *request) isMethod(name string) bool {
 	return name == r.method || strings.HasSuffix(r.method, "/"+name)
 }
 
-// code returns the status of a request. A failed request without a status counts as an
-// internal error, or as UNKNOWN.
+// code returns the status of a request. A failed request without a status counts as HTTP
+// status 500 or as gRPC code UNKNOWN.
 func (r *request) code() int {
 	switch {
 	case r.status >= 0:
@@ -250,7 +250,7 @@ func (r *request) read(k string, v pcommon.Value) {
 	}
 }
 
-// finish completes a request after its attributes were read.
+// finish completes a request after its attributes have been read.
 func (r *request) finish() {
 	if r.protocol != overRPC {
 		return
@@ -293,7 +293,7 @@ func pathOf(url string) string {
 	return url
 }
 
-// threshold returns the rejection threshold (th) of the vendor ot of a trace state.
+// threshold returns the rejection threshold (th) from the ot entry of a trace state.
 func threshold(state string) (string, bool) {
 	for member := range strings.SplitSeq(state, ",") {
 		value, ok := strings.CutPrefix(strings.TrimSpace(member), "ot=")
@@ -309,9 +309,9 @@ func threshold(state string) (string, bool) {
 	return "", false
 }
 
-// weightOf returns the number of spans that one sampled span represents. th is a rejection
-// threshold, which is a fraction of up to 14 hexadecimal digits. If th cannot be parsed,
-// the weight is 1.
+// weightOf returns the number of spans that one sampled span represents. The rejection
+// threshold th is a fraction of up to 14 hexadecimal digits. If th is invalid, the weight
+// is 1.
 func weightOf(th string) float64 {
 	if th == "" || len(th) > 14 {
 		return 1

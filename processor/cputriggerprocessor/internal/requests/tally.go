@@ -5,15 +5,15 @@ package requests
 
 import "go.opentelemetry.io/collector/pdata/pcommon"
 
-// tally counts the requests, or the data points, of one selection.
+// tally contains the counts of requests, or of data points, for one selection.
 type tally struct {
-	items    int64   // spans and points that were counted
-	seen     float64 // requests that were seen; a sampled span is one
+	items    int64   // counted spans and points
+	seen     float64 // observed requests; a sampled span counts as one
 	requests float64 // requests that the sampled spans represent
 	failed   float64 // failed requests
-	rated    float64 // requests that a rate counts; a spread delays them
+	rated    float64 // requests for rates; a spread adds them gradually
 	timed    float64 // requests with a duration
-	sum      float64 // of the durations in ms, or of the values of a metric
+	sum      float64 // sum of the durations in ms, or of the values of a metric
 	values   distribution
 
 	slowest exemplar
@@ -26,7 +26,7 @@ type Span struct {
 	ID    pcommon.SpanID
 }
 
-// exemplar is the span of one request.
+// exemplar is the span of one request, with the request's duration in ms.
 type exemplar struct {
 	Span
 	value float64
@@ -47,14 +47,14 @@ func (t *tally) add(o *tally) {
 	}
 }
 
-// keep keeps the slower of two exemplars.
+// keep replaces the exemplar if another exemplar is slower.
 func (e *exemplar) keep(o exemplar) {
 	if !o.Trace.IsEmpty() && (e.Trace.IsEmpty() || o.value > e.value) {
 		*e = o
 	}
 }
 
-// reset sets all counts to zero, and keeps the memory of the distribution.
+// reset sets all counts to zero, but reuses the memory of the distribution.
 func (t *tally) reset() {
 	values := t.values
 	values.reset()

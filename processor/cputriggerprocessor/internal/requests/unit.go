@@ -11,34 +11,34 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor"
 )
 
-// maxSlices bounds the slices of a window. In a longer window, a slice covers several
-// collection intervals. The window is then shorter than its span by at most one slice.
+// maxSlices limits the slices of a window. In a long window, a slice covers several
+// collection intervals. The window may then be up to one slice shorter than its span.
 const maxSlices = 12
 
-// unit holds the counts of a unit. One goroutine at a time reads it.
+// unit contains the request counts of a unit. Only one goroutine at a time reads a unit.
 type unit struct {
 	began   time.Time // when its first source was found
-	windows []window  // by query; only the reader uses windows and plan
+	windows []window  // by query; only the reader uses windows and plan, so mu does not guard them
 	plan    *plan
 
 	mu      sync.Mutex
 	sources []*source
 	used    time.Time       // when it last had a source
-	spans   map[string]Span // of the last reading, by the key of the query
+	spans   map[string]Span // spans of the last reading, by query key
 }
 
-// window holds the tallies of the last span of a query.
+// window contains the tallies of a query over its time span.
 type window struct {
-	slices []tally     // slices[n % len] began n slice lengths after the epoch
-	since  []time.Time // when the counts of each slice began
+	slices []tally     // slices[n % len] starts n slice lengths after the epoch
+	since  []time.Time // when each slice started to count
 	length time.Duration
 	newest int64
 	// read and previous are the times of the last two readings.
 	read, previous time.Time
-	last           tally // of the last collection interval, for queries that count readings
+	last           tally // tally of the last collection interval, for queries that count readings
 }
 
-// adopt gives a unit the windows of a plan. The windows of queries that stay are kept.
+// adopt switches a unit to a plan. It keeps the windows of queries that are in both plans.
 func (u *unit) adopt(p *plan) {
 	if u.plan == p {
 		return
@@ -57,8 +57,8 @@ func (u *unit) adopt(p *plan) {
 	u.spans = map[string]Span{}
 }
 
-// add adds a source. At the bound it removes the oldest source, because any sender may
-// claim to belong to the unit.
+// add adds a source. At maxSourcesOfUnit it removes the oldest source, because any sender
+// may claim to belong to the unit.
 func (u *unit) add(s *source) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -75,14 +75,14 @@ func (u *unit) remove(s *source) {
 	u.sources = slices.DeleteFunc(u.sources, func(o *source) bool { return o == s })
 }
 
-// idle reports whether the unit has had no source since a time.
+// idle reports whether the unit has no source, and has had none since a time.
 func (u *unit) idle(since time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.sources) == 0 && u.used.Before(since)
 }
 
-// The gaps of units and windows without a value.
+// The reasons why a monitor has no value.
 const (
 	noRequests monitor.Gap = "nothing of it was seen"
 	tooFew     monitor.Gap = "the window has fewer requests than min_requests"
@@ -97,12 +97,12 @@ type Reader struct {
 	keys    []string
 	sources []*source
 	sum     tally
-	// byMetric is the time until which the selections of a service are read from metrics,
-	// by service.
+	// byMetric contains, by service and selection, the time until which metrics are counted
+	// instead of spans.
 	byMetric map[string][]time.Time
 }
 
-// Reader returns a reader of a unit. keys are the keys of conditions of the Intake.
+// Reader returns a reader for a unit. keys are the keys of the Intake's conditions to read.
 func (in *Intake) Reader(unit string, keys []string) *Reader {
 	return &Reader{in: in, name: unit, keys: keys, byMetric: map[string][]time.Time{}}
 }
@@ -110,8 +110,8 @@ func (in *Intake) Reader(unit string, keys []string) *Reader {
 // SetKeys replaces the monitors that are read.
 func (r *Reader) SetKeys(keys []string) { r.keys = keys }
 
-// Read moves the counts of the unit's sources into its windows. It writes the monitors to
-// out, in the order of the keys.
+// Read moves the counts of the unit's sources into the unit's windows. It writes the values
+// of the monitors to out, in the order of the keys.
 func (r *Reader) Read(now time.Time, interval time.Duration, out []monitor.Result) {
 	u := r.in.lookup(r.name)
 	if u == nil {
@@ -171,9 +171,9 @@ func (w *window) begin(q *query, now time.Time, interval time.Duration) {
 // oldest returns the time at which the counts in the window begin.
 func (w *window) oldest() time.Time { return w.since[(w.newest+1)%int64(len(w.since))] }
 
-// prefer finds the selections that a service in the unit sends metrics for. The service's
-// spans may have another resource, because pipelines of spans and of metrics may add
-// different attributes.
+// prefer finds the selections for which a service in the unit sends metrics. The resource
+// of the service's spans may differ from the resource of its metrics, because their
+// pipelines may add different attributes.
 func (r *Reader) prefer(p *plan, now time.Time) {
 	clear(r.byMetric)
 	if len(r.sources) < 2 {
@@ -200,9 +200,9 @@ func (r *Reader) prefer(p *plan, now time.Time) {
 	}
 }
 
-// drain moves the counts of a source into the windows of its unit. byMetric is the time
-// until which selections are read from metrics of the source's service. It is nil if no
-// selection is.
+// drain moves the counts of a source into the windows of its unit. If the source's service
+// sends metrics, byMetric contains the time until which each selection counts metrics
+// instead of spans.
 func (u *unit) drain(s *source, now time.Time, byMetric []time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,7 @@ func (u *unit) drain(s *source, now time.Time, byMetric []time.Time) {
 		if !until.After(s.byMetric[i]) {
 			continue
 		}
-		if !s.byMetric[i].After(now) { // all its counts are of spans
+		if !s.byMetric[i].After(now) { // its counts come from spans, which the metrics replace
 			s.tallies[i].reset()
 		}
 		s.byMetric[i] = until
@@ -314,8 +314,8 @@ func (r *Reader) last(p *plan, q *query, now time.Time) (sum float64, err error)
 	return sum, nil
 }
 
-// Span returns the span of a request that contributed to a monitor's last reading. It is
-// the slowest request, or a failed one. It is empty if none is known.
+// Span returns the span of a request that contributed to a monitor's last reading. This is
+// a failed request for an error rate, otherwise the slowest. It is empty if unknown.
 func (in *Intake) Span(unit, key string) Span {
 	u := in.lookup(unit)
 	if u == nil {
@@ -326,16 +326,16 @@ func (in *Intake) Span(unit, key string) Span {
 	return u.spans[key]
 }
 
-// spread distributes an amount evenly over a time for rates, because one point of a metric
-// covers many seconds.
+// spread distributes an amount evenly over a time span. Rates need it, because one point of
+// a metric covers many seconds.
 type spread struct {
 	amount float64
 	since  time.Time
 	until  time.Time
 }
 
-// put adds an amount that a point counted over a time. The amount is spread over the same
-// time from now on.
+// put adds an amount that a point counted over a time span. The amount is spread over a
+// span of the same length, starting now.
 func (s *spread) put(amount float64, over time.Duration, now time.Time) {
 	if s.amount == 0 || s.since.IsZero() {
 		s.since = now
@@ -346,7 +346,7 @@ func (s *spread) put(amount float64, over time.Duration, now time.Time) {
 	}
 }
 
-// take returns the part of the amount that falls into the time since the last call.
+// take removes and returns the part of the amount that is due since the last call.
 func (s *spread) take(now time.Time) float64 {
 	if s.amount == 0 {
 		return 0

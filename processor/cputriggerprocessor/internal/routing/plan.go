@@ -19,8 +19,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// group is the profiles of a batch that are recorded together. They have one unit and one
-// capture window.
+// group is a set of profiles in a batch that are recorded together. They share one unit and
+// one capture window.
 type group struct {
 	groupKey
 	first, last int // indices of verdicts
@@ -33,8 +33,8 @@ type groupKey struct {
 	dry        bool
 }
 
-// plan has the verdicts about the profiles of a batch, in the order of the profiles. It is
-// reused for other batches.
+// plan contains the verdicts about the profiles of a batch, in the order of the profiles.
+// Plans are reused for later batches.
 type plan struct {
 	now           time.Time
 	verdicts      []units.Verdict
@@ -42,17 +42,17 @@ type plan struct {
 	byKey         map[groupKey]int // index in groups
 	leaving       int              // profiles for the next component
 	stamped       int              // profiles for the next component that have a reason
-	dry           int              // profiles that a dry run would have passed
+	dry           int              // profiles that the gate of a dry run would have passed
 	withEmpty     bool             // a resource or scope has no profiles
-	refusedBefore bool             // the next component refused the batch before, which was counted then
-	// unmatched has one claim for each reason why claims match no unit.
+	refusedBefore bool             // the next component refused the batch before, and the refusal is already counted
+	// unmatched contains an example claim for each reason why profiles match no unit.
 	unmatched map[identify.Unmatched]identify.Claim
 
 	subset   dictionary.Subset
 	stamper  attributes.Stamper
 	refs     []dictionary.ProfileRef
 	captures []recorder.Capture
-	// starts has the used begins. The value is an earlier begin that may be free.
+	// starts contains the used start times, each with an earlier time that may be free.
 	starts map[start]pcommon.Timestamp
 }
 
@@ -68,7 +68,7 @@ func (r *Router) newPlan() *plan {
 
 // release makes a plan available for another batch.
 func (r *Router) release(p *plan) {
-	for i := range p.verdicts { // the batch that was sent belongs to the next component
+	for i := range p.verdicts { // keep no references into the sent batch, which belongs to the next component
 		v := &p.verdicts[i]
 		v.Resource, v.Scope, v.Profile = pprofile.ResourceProfiles{}, pprofile.ScopeProfiles{}, pprofile.Profile{}
 	}
@@ -81,7 +81,7 @@ func (r *Router) release(p *plan) {
 	r.plans.Put(p)
 }
 
-// add adds a profile. It reuses the memory of an earlier profile.
+// add adds an undecided profile. It reuses the memory of an earlier verdict.
 func (p *plan) add(start, end time.Time, samples, resource, scope, profile int) *units.Verdict {
 	n := len(p.verdicts)
 	if n == cap(p.verdicts) {
@@ -96,21 +96,20 @@ func (p *plan) add(start, end time.Time, samples, resource, scope, profile int) 
 	return v
 }
 
-// stamp decides that a profile leaves with a reason.
+// stamp decides that a profile is sent with a reason.
 func (p *plan) stamp(v *units.Verdict) {
 	v.Route, v.Outcome = units.Stamped, counters.SamplePassed
 	p.stamped++
 	p.leaving++
 }
 
-// pass decides that a profile leaves unchanged.
+// pass decides that a profile is sent without a reason.
 func (p *plan) pass(v *units.Verdict) {
 	v.Route = units.Passed
 	p.leaving++
 }
 
-// record decides that a profile is recorded together with the others of its unit and
-// capture window.
+// record decides that a profile is recorded, in the group with its unit and capture window.
 func (p *plan) record(i int) {
 	v := &p.verdicts[i]
 	v.Route = units.Recorded
@@ -130,10 +129,9 @@ func (p *plan) record(i int) {
 	g.samples += v.Samples
 }
 
-// capture marshals each group of profiles to record, without the attributes that are
-// removed from profiles that leave. Otherwise the marshalled dictionary would have the
-// strings of these attributes. The profiles would then have to be copied without them
-// before they leave.
+// capture marshals each group of profiles to record. It removes the process attributes
+// first. Otherwise the dictionary would contain their strings, and the profiles would have
+// to be copied without these strings before they are sent.
 func (p *plan) capture(pd pprofile.Profiles, remove attributes.Filter, counts *counters.Samples) {
 	for _, g := range p.groups {
 		v := &p.verdicts[g.first]
@@ -147,7 +145,7 @@ func (p *plan) capture(pd pprofile.Profiles, remove attributes.Filter, counts *c
 			remove.Apply(rp.Resource().Attributes())
 		}
 		var err error
-		if c.Data, err = recorder.Pack(part); err != nil { // a profile that cannot be marshalled cannot be kept
+		if c.Data, err = recorder.Pack(part); err != nil { // a profile that cannot be marshalled cannot be recorded
 			counts[counters.SampleEvicted] += int64(c.Samples)
 			continue
 		}
@@ -155,7 +153,7 @@ func (p *plan) capture(pd pprofile.Profiles, remove attributes.Filter, counts *c
 	}
 }
 
-// pick lists the profiles of a group in refs.
+// pick sets refs to the profiles of a group.
 func (p *plan) pick(g group) {
 	p.refs = p.refs[:0]
 	for i := g.first; ; i = p.verdicts[i].Next {
@@ -166,9 +164,9 @@ func (p *plan) pick(g group) {
 	}
 }
 
-// part returns the part of a batch that leaves. It returns the batch itself if all profiles
-// leave, and if its dictionary has no string of an attribute that will be removed. clean
-// reports that no key of a reason is in the dictionary.
+// part returns the part of a batch to send. It returns the batch itself if all its profiles
+// are sent, and if no string in its dictionary must be removed. clean is true if the
+// dictionary is known to contain no key of a reason.
 func (p *plan) part(pd pprofile.Profiles, remove attributes.Filter) (out pprofile.Profiles, clean bool) {
 	if p.leaving == len(p.verdicts) && !p.withEmpty && !pd.IsReadOnly() {
 		d := pd.Dictionary()
@@ -189,7 +187,7 @@ func (p *plan) part(pd pprofile.Profiles, remove attributes.Filter) (out pprofil
 	return out, false
 }
 
-// place sets the places of the profiles in the batch that leaves.
+// place stores in each verdict where its profile is in the batch to send.
 func (p *plan) place(out pprofile.Profiles) {
 	i := 0
 	for _, rp := range out.ResourceProfiles().All() {
@@ -206,8 +204,8 @@ func (p *plan) place(out pprofile.Profiles) {
 	}
 }
 
-// measure sets the marshalled size of each stamped profile. It is the size of the profile
-// itself, and a share of the common data in proportion to its samples.
+// measure sets the marshalled size of each stamped profile. This is the size of the profile
+// itself, plus a share of the common data in proportion to the profile's samples.
 func (p *plan) measure(out pprofile.Profiles) {
 	var marshaler pprofile.ProtoMarshaler
 	weight := func(v *units.Verdict) int { return max(1, v.Samples) }
@@ -242,9 +240,9 @@ func (p *plan) count(err error, counts *counters.Samples) {
 	}
 }
 
-// label sets the attributes of the resource of profiles that leave. Stamped profiles with
-// other labels than the first one move to new resources at the end of the batch. There is
-// one new resource for each set of labels.
+// label sets the attributes of a resource whose profiles are sent. A resource can have one
+// set of labels. For each further set of labels, the stamped profiles move to a new
+// resource at the end of the batch.
 func (p *plan) label(out pprofile.Profiles, of []units.Verdict, remove attributes.Filter) {
 	var own pprofile.ResourceProfiles
 	left, labels := false, int32(-1)
@@ -309,7 +307,7 @@ func (p *plan) label(out pprofile.Profiles, of []units.Verdict, remove attribute
 }
 
 // isEmpty reports whether a profile has neither samples nor an original payload. Backends
-// refuse such a profile. A profile that was moved away is empty too.
+// refuse such profiles. After a profile was moved, the original is empty too.
 func isEmpty(profile pprofile.Profile) bool {
 	return profile.Samples().Len() == 0 && profile.OriginalPayload().Len() == 0
 }

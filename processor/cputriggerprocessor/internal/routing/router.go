@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package routing decides whether each profile of a batch goes to the next component, into
-// the recorder, or is dropped. It also decides about profiles without a unit.
+// Package routing decides whether each profile of a batch is sent to the next component,
+// recorded or dropped. It also decides about profiles without a unit.
 package routing
 
 import (
@@ -28,11 +28,11 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// Router decides whether each profile of a batch goes to the next component, into the
-// recorder, or is dropped. It runs on the senders' goroutines.
+// Router decides whether each profile of a batch is sent to the next component, recorded or
+// dropped. It runs on the goroutines of the clients that send batches.
 type Router struct {
 	Scope         identify.Scope
-	PassUnmatched bool              // unmatched: pass
+	PassUnmatched bool              // unmatched is set to pass
 	Remove        attributes.Filter // attributes to remove from resources
 	OnResource    []string          // resource_attributes
 	Units         *units.Set
@@ -45,7 +45,7 @@ type Router struct {
 
 	plans   sync.Pool
 	matched atomic.Bool // a profile has matched a unit
-	logged  sync.Map    // by identify.Unmatched: reasons that were logged
+	logged  sync.Map    // logged reasons, by identify.Unmatched
 }
 
 // Consume routes a batch. It returns the error of the next component.
@@ -63,8 +63,8 @@ func (r *Router) Consume(ctx context.Context, pd pprofile.Profiles) error {
 	return err
 }
 
-// SendRecorded sends a record. It reports whether the record is settled, and then returns
-// the outcomes of its samples.
+// SendRecorded sends a record. It reports whether the record is settled. If so, it returns
+// the outcomes of the record's samples.
 func (r *Router) SendRecorded(ctx context.Context, b recorder.Batch) (settled bool, counts counters.Samples) {
 	pd, err := recorder.Unpack(b.Data)
 	if err != nil { // this cannot happen, because the recorder marshalled it
@@ -95,8 +95,8 @@ func (r *Router) decide(pd pprofile.Profiles) *plan {
 	return p
 }
 
-// decideResource decides about the profiles of one resource. They belong to one unit. Each
-// of them has its own capture window and type.
+// decideResource decides about the profiles of one resource. They belong to one unit, but
+// each of them has its own capture window and type.
 func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.ResourceProfiles, number int) {
 	first := len(p.verdicts)
 	var last time.Time
@@ -121,7 +121,7 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 		c.Replaced = why == "" && !r.Units.Named(id.Name) && identify.Replaced(r.Host, c)
 	}
 	why = r.Units.Admit(id, c, why, p.now, p.verdicts[first:])
-	if why == identify.OtherCgroup && r.PassUnmatched && !pd.IsReadOnly() { // a profile that passes must not carry the id of another container
+	if why == identify.OtherCgroup && r.PassUnmatched && !pd.IsReadOnly() { // a passing profile must not carry the id of another container
 		rp.Resource().Attributes().Remove(attr.ContainerID)
 		rp.Resource().Attributes().Remove(attr.PodUID)
 	}
@@ -153,9 +153,9 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 	}
 }
 
-// decideProfile decides about a profile of a plan. open reports that an opening that is no
-// dry run admits the profile, regardless of its type. unmatched is empty if the profile's
-// unit is here.
+// decideProfile decides about a profile of a plan. open is true if an opening other than a
+// dry run admits the profile, regardless of its type. The argument unmatched is empty if
+// the profile matches a unit.
 func (r *Router) decideProfile(p *plan, i int, open bool, unmatched identify.Unmatched) {
 	v := &p.verdicts[i]
 	switch {
@@ -180,8 +180,8 @@ func (r *Router) decideProfile(p *plan, i int, open bool, unmatched identify.Unm
 	}
 }
 
-// decideRecorded decides about the profiles of a record by their types alone, because their
-// unit and their openings are known.
+// decideRecorded decides about the profiles of a record. Their unit and their openings are
+// known, so only their types matter.
 func (r *Router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch) {
 	for ri, rp := range pd.ResourceProfiles().All() {
 		for si, sp := range rp.ScopeProfiles().All() {
@@ -199,8 +199,8 @@ func (r *Router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch)
 	}
 }
 
-// filter keeps the openings of policies that pass the type of a profile. It moves openings
-// of dry runs to Dry. open reports whether any opening was no dry run.
+// filter keeps the openings whose policies pass the type of a profile. It moves openings of
+// dry runs to Dry. open reports whether the profile had an opening other than a dry run.
 func (r *Router) filter(v *units.Verdict, d pprofile.ProfilesDictionary, profile pprofile.Profile) (open bool) {
 	out := v.Openings[:0]
 	for _, o := range v.Openings {
@@ -224,7 +224,7 @@ func passesType(types []string, d pprofile.ProfilesDictionary, p pprofile.Profil
 	}
 	of := dictionary.NewReader(d).ProfileType(p)
 	kind := of.Sample
-	if kind == "samples" { // samples of the quantity in the period type
+	if kind == "samples" { // then the period type names the sampled quantity
 		kind = of.Period
 	}
 	return slices.ContainsFunc(types, func(t string) bool {
@@ -233,8 +233,8 @@ func passesType(types []string, d pprofile.ProfilesDictionary, p pprofile.Profil
 	})
 }
 
-// logUnmatched logs each reason once. Reasons of ended processes are usual. Once a profile
-// has matched a unit, they are only counted.
+// logUnmatched logs each reason once. Profiles of ended processes are normal, so they are
+// not logged once any profile has matched a unit.
 func (r *Router) logUnmatched(why identify.Unmatched, c identify.Claim) {
 	if why.OfEnded() && r.matched.Load() {
 		return
@@ -247,8 +247,8 @@ func (r *Router) logUnmatched(why identify.Unmatched, c identify.Claim) {
 		zap.String(attr.ExecutableName, units.Shorten(c.ExecutableName)), zap.String(attr.HostName, units.Shorten(c.HostName)), zap.String(attr.HostID, units.Shorten(c.HostID)))
 }
 
-// send sends the profiles that leave, and counts them for their openings. The batch must
-// not be used afterwards.
+// send sends the profiles that were passed or stamped, and counts them for their openings.
+// The batch must not be used afterwards.
 func (r *Router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error {
 	var err error
 	if p.leaving > 0 {
@@ -270,7 +270,7 @@ func (r *Router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error 
 	return err
 }
 
-// stamp sets the attributes of the profiles that leave.
+// stamp sets the attributes of the profiles to send, and of their resources.
 func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 	if p.stamped > 0 {
 		p.stamper.Begin(out.Dictionary(), clean)
@@ -317,14 +317,14 @@ func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles 
 	return p.subset.Copy(out, p.refs)
 }
 
-// maxAhead bounds how far in the future a profile may end because clocks differ. Beyond it
-// the clock was set back after the profile was captured.
+// maxAhead limits how far in the future a profile may end because clocks differ. If a
+// profile ends later, the clock was set back after the capture.
 const maxAhead = time.Minute
 
-// captureWindow returns the time at which a profile was captured, relative to now. The age
-// of its end is measured by the current wall clock. If the wall clock is set later, the
-// window does not move relative to the openings of gates. A profile without a time was
-// captured now.
+// captureWindow returns the time span in which a profile was captured. It computes the age
+// of the profile by the wall clock, and subtracts it from now. If the wall clock is set
+// later, the window does not move relative to the openings of gates. A profile without a
+// time was captured now.
 func captureWindow(p pprofile.Profile, now time.Time) (start, end time.Time) {
 	if p.Time() == 0 || p.Time() > math.MaxInt64 {
 		return now, now
@@ -338,8 +338,8 @@ func captureWindow(p pprofile.Profile, now time.Time) (start, end time.Time) {
 	return end.Add(-duration), end
 }
 
-// samplesIn counts events. A sample has one event per timestamp, and one event without
-// timestamps.
+// samplesIn returns the number of events in a profile. A sample counts once per timestamp,
+// or once if it has no timestamps.
 func samplesIn(p pprofile.Profile) (n int) {
 	samples := p.Samples()
 	for i := range samples.Len() {
@@ -348,7 +348,7 @@ func samplesIn(p pprofile.Profile) (n int) {
 	return n
 }
 
-// CountSamples counts the samples of a batch.
+// CountSamples returns the number of samples in a batch.
 func CountSamples(pd pprofile.Profiles) (n int) {
 	for _, rp := range pd.ResourceProfiles().All() {
 		for _, sp := range rp.ScopeProfiles().All() {

@@ -12,7 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// start is the begin of a profile in a series. Its types are indices into the dictionary.
+// start is the start time of a profile in a series. Types and units are string table
+// indices.
 type start struct {
 	resource             uint64
 	typ, unit            int32
@@ -22,11 +23,11 @@ type start struct {
 
 var seed = maphash.MakeSeed()
 
-// separate makes profiles of one series begin at different times. Pyroscope's compaction
-// keeps only one of several profiles that begin at the same nanosecond. The processes of a
-// unit are one series after their process attributes are removed. A profile begins earlier
-// by as many nanoseconds as needed, and its end stays. A profile without a time is not
-// changed.
+// separate gives profiles of one series different start times. Pyroscope's compaction keeps
+// only one of several profiles that start in the same nanosecond. Without process
+// attributes, all processes of a unit form one series. separate moves the start of a
+// profile back by as many nanoseconds as necessary, and keeps the end. It does not change
+// profiles without a time.
 func (p *plan) separate(out pprofile.Profiles) {
 	if out.ResourceProfiles().Len() < 2 {
 		return
@@ -34,7 +35,7 @@ func (p *plan) separate(out pprofile.Profiles) {
 	clear(p.starts)
 	for _, rp := range out.ResourceProfiles().All() {
 		if _, labelled := rp.Resource().Attributes().Get(attr.TriggerPolicy); !labelled {
-			continue // it matches no unit, and passes unchanged
+			continue // the profiles match no unit, and pass unchanged
 		}
 		resource := hashOf(rp.Resource().Attributes())
 		for _, sp := range rp.ScopeProfiles().All() {
@@ -59,7 +60,7 @@ func (p *plan) separate(out pprofile.Profiles) {
 }
 
 // hashOf returns a hash of the attributes that does not depend on their order. It ignores
-// attributes that are not text, because they are no labels in Pyroscope.
+// attributes that are not strings, because Pyroscope does not use them as labels.
 func hashOf(attributes pcommon.Map) (sum uint64) {
 	for key, value := range attributes.All() {
 		if value.Type() != pcommon.ValueTypeStr {

@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// maxResourcesSize bounds the memory of all units' resources. At the bound a resource
-	// is not kept. Events of its unit then have only the service and the container.
+	// maxResourcesSize limits the memory of all kept resources. At the limit, a new
+	// resource is not kept. The events of its unit then only contain the service, the
+	// container and the host.
 	maxResourcesSize = 8 << 20
 
 	// resourceAge is the time after which a resource is copied again.
 	resourceAge = time.Minute
 )
 
-// resource holds the attributes of the resource of a unit's profiles, for events.
+// resource contains the resource attributes of a unit's profiles, which events need.
 type resource struct {
 	attributes []attribute.KeyValue // never changed
 	dropped    int
@@ -31,13 +32,13 @@ type resource struct {
 	at         time.Time
 	pid        int    // pid of the process
 	executable string // path of the process's program
-	// contained reports that the resource had container.id, or that the unit is no
-	// container. Profiles from before a process was moved into its container have no
+	// contained is true if the resource had container.id, or if the unit is not a
+	// container. Profiles of a process that was not yet in its container have no
 	// container.id.
 	contained bool
 }
 
-// of returns the attributes of a unit's resource, its service and the host.
+// of returns the kept attributes of a unit, and adds a missing service and host.
 func (r *resources) of(u *Unit) []attribute.KeyValue {
 	out := slices.Clip(u.resource.attributes)
 	add := func(key, value string) {
@@ -50,21 +51,21 @@ func (r *resources) of(u *Unit) []attribute.KeyValue {
 	return out
 }
 
-// resources is the state of all units' resources. The lock of Set guards it.
+// resources is the common state of all kept resources. The lock of Set guards it.
 type resources struct {
 	skip func(key string) bool // nil: no resources are kept
 	size int
 	host string // the host's name; empty: not known
 }
 
-// Described is a unit and the resource of its profiles, if it is kept.
+// Described is a unit with its resource attributes, if they are kept.
 type Described struct {
 	*Unit
 	Attributes []attribute.KeyValue // not to be changed
 }
 
-// see keeps the resource of a unit's profiles, at most once a minute. It keeps a resource
-// sooner if the kept one has no container, or if the process runs another program now.
+// see keeps a resource of a unit, at most once per resourceAge. It replaces the resource
+// sooner if it has no container, or if the process now runs another program.
 func (r *resources) see(u *Unit, c identify.Claim, now time.Time) {
 	recent := now.Sub(u.resource.at) < resourceAge && (u.resource.pid != c.PID || u.resource.executable == Shorten(c.ExecutablePath))
 	if r.skip == nil || recent && u.resource.contained {
@@ -85,12 +86,12 @@ func (r *resources) see(u *Unit, c identify.Claim, now time.Time) {
 	}
 	r.size += kept.Size
 	if !contained {
-		kept.Attributes = append(kept.Attributes, u.resource.attributes...) // the attribute of the container, which forget kept
+		kept.Attributes = append(kept.Attributes, u.resource.attributes...) // container.id, which forget has kept
 	}
 	u.resource.attributes, u.resource.size, u.resource.dropped = kept.Attributes, kept.Size, kept.Dropped
 }
 
-// forget discards the resource of a unit, except for its container.
+// forget discards the resource of a unit, except for container.id.
 func (r *resources) forget(u *Unit) {
 	r.size -= u.resource.size
 	u.resource = resource{}

@@ -20,17 +20,18 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
-// maxSeen bounds the hashes of resources that a unit has seen, each 8 bytes. At the bound
-// all are discarded, and resources are read again.
+// maxSeen limits the resource hashes that a unit remembers, each of 8 bytes. At the limit,
+// all are discarded, and resources are matched again.
 const maxSeen = 64
 
-// maxKnown bounds the keys and values that are suggested for a mistaken one.
+// maxKnown limits the keys and values that are remembered as suggestions for a misspelled
+// key or value.
 const maxKnown = 256
 
-// selector is a policy's match or exclude. It has one condition per key.
+// selector is the match or exclude of a policy, with one condition per key.
 type selector []condition
 
-// condition is one glob on one fact about a unit.
+// condition is a glob that the value of a key must match.
 type condition struct {
 	key, glob string
 	matches   func(value string) bool
@@ -57,12 +58,12 @@ func newSelector(globs map[string]string) (selector, error) {
 // unusedAfter is the time after which a policy without a matching unit is reported.
 const unusedAfter = time.Minute
 
-// Unused is a policy that has matched no unit. Match is the key and glob that no unit
-// matches. Match is empty if only the combination of several globs matches no unit.
+// Unused is a policy that has matched no unit. Match is a key and glob that no unit
+// matches. It is empty if each glob matches a unit, but no unit matches all globs.
 type Unused struct{ Policy, Match, Why string }
 
-// TakeUnused returns the policies that have matched no unit. It returns them once, when
-// unusedAfter has passed since its first call for these policies.
+// TakeUnused returns the policies that have matched no unit. It returns them only once,
+// when unusedAfter has passed since the first call after a change of policies.
 func (s *Set) TakeUnused(now time.Time) (out []Unused) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,13 +94,13 @@ func (s *Set) TakeUnused(now time.Time) (out []Unused) {
 	return out
 }
 
-// usualKeys are attributes that policies often name.
+// usualKeys contains the attributes that policies use most often.
 var usualKeys = []string{
 	attr.ServiceName, attr.ServiceNamespace, attr.ContainerName, attr.PodName, attr.NamespaceName, attr.ExecutableName, attr.ExecutablePath, attr.HostName,
 }
 
-// whyUnused returns why a condition holds for no unit. It returns an empty text if the
-// condition may hold.
+// whyUnused returns the reason why a condition holds for no unit. The reason is empty if
+// the condition may hold.
 func (s *Set) whyUnused(c condition) string {
 	sel := s.cfg.Selectors
 	values := slices.Clone(sel.values[c.key])
@@ -122,8 +123,8 @@ func (s *Set) whyUnused(c condition) string {
 	return "no unit has such a value" + didYouMean(c.glob, values, math.MaxInt)
 }
 
-// didYouMean returns a question that suggests the nearest candidate. It returns an empty
-// text if the candidate differs in more than most letters.
+// didYouMean returns a question that suggests the candidate most similar to a text. The
+// question is empty if this candidate differs by more than most letters.
 func didYouMean(text string, candidates []string, most int) string {
 	slices.Sort(candidates)
 	if nearest, distance := texts.Nearest(text, candidates); nearest != "" && distance <= most {
@@ -132,7 +133,7 @@ func didYouMean(text string, candidates []string, most int) string {
 	return ""
 }
 
-// facts returns a unit's value of a key. The value is empty if it is not known.
+// facts returns a unit's value for a key. An unknown value is empty.
 type facts func(key string) string
 
 func (s selector) all(known facts) bool {
@@ -148,7 +149,7 @@ func (c condition) holds(known facts) bool {
 	return value != "" && c.matches(value)
 }
 
-// PolicyGlobs are the match and exclude of a policy.
+// PolicyGlobs contains the match and exclude globs of a policy.
 type PolicyGlobs struct {
 	Policy         string
 	Match, Exclude map[string]string
@@ -159,25 +160,25 @@ func (p PolicyGlobs) equal(other PolicyGlobs) bool {
 	return p.Policy == other.Policy && maps.Equal(p.Match, other.Match) && maps.Equal(p.Exclude, other.Exclude)
 }
 
-// policySelector selects the units of one policy.
+// policySelector selects the units to which a policy applies.
 type policySelector struct {
 	match, exclude selector
-	// attributes reports that the policy needs attributes that only profiles have.
+	// attributes is true if the policy needs attributes that only profiles have.
 	attributes bool
 }
 
-// Selectors decide which policies apply to which unit. A policy applies once any resource
-// of the unit matched and no resource was excluded. A policy with globs only on the cgroup
+// Selectors decide which policies apply to which unit. A policy applies once a resource of
+// the unit has matched, unless a resource was excluded. A policy that only uses the cgroup
 // and the container's id does not wait for a profile.
 type Selectors struct {
 	globs    []PolicyGlobs
 	policies []policySelector // by index; nil: every policy applies to every unit
-	keys     []string         // of attributes, sorted
+	keys     []string         // sorted keys that policies use, except cgroup
 	seed     maphash.Seed
 
 	used   []bool              // by policy: a unit has matched
-	known  map[string]struct{} // keys of profiles' attributes, at most maxKnown, until taken
-	values map[string][]string // by key of a policy: values in profiles, with the same bounds
+	known  map[string]struct{} // keys of profiles' attributes, at most maxKnown; collected until taken is set
+	values map[string][]string // values of profiles' attributes, by policy key; collected like known
 	since  time.Time           // when TakeUnused was first called
 	taken  bool                // TakeUnused has returned the unused policies
 }
@@ -231,9 +232,9 @@ func (s *Selectors) newSelection() selection {
 	return selection{matched: make([]bool, len(s.policies)), excluded: make([]bool, len(s.policies)), seen: map[uint64]struct{}{}}
 }
 
-// replace applies the policies to a unit to which the policies of old applied. A policy
-// with the same name and globs keeps its result. A new or changed policy that needs
-// attributes waits for the next profile.
+// replace replaces the policies of a unit, which old decided about until now. A policy with
+// the same name and globs keeps its result. A new or changed policy that needs attributes
+// waits for the next profile.
 func (s *Selectors) replace(old *Selectors, u *Unit) {
 	before := u.selection
 	u.selection = selection{}
@@ -255,7 +256,7 @@ func (s *Selectors) replace(old *Selectors, u *Unit) {
 	}
 }
 
-// see applies the policies to a unit when a resource of its profiles arrived.
+// see applies the policies to a unit when a resource of the unit arrives.
 func (s *Selectors) see(u *Unit, attributes pcommon.Map) {
 	if s.policies == nil || len(s.keys) == 0 {
 		return
@@ -313,7 +314,7 @@ func (s *Selectors) decideOne(u *Unit, i int, known facts, attributes bool) {
 	u.decision.SetPolicy(i, u.selection.matched[i] && !u.selection.excluded[i])
 }
 
-// fact returns the value of a key that is known without profiles of the unit.
+// fact returns the value for a key if it is known without a profile of the unit.
 func (u *Unit) fact(key string) string {
 	switch key {
 	case unitmatch.CgroupKey:

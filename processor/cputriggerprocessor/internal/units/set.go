@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package units holds the watched units, the decision core and the recorder. One lock
-// guards all of them. The methods of Set take the lock, and so do the methods of the
-// recorder that its sender calls.
+// Package units holds the watched units, the decision core and the recorder, which share
+// one lock. The methods of Set take the lock. So do the methods of the recorder that its
+// sender calls.
 package units
 
 import (
@@ -23,18 +23,18 @@ import (
 )
 
 const (
-	// Max bounds the units. Profiles of further units are unmatched. Units that are gone
-	// make room.
+	// Max is the maximum number of units. At the maximum, profiles of new units are
+	// unmatched until a unit is removed.
 	Max = 10_000
 
-	// maxDeparted bounds the ended processes that are remembered, each for departedFor.
-	// Late profiles of these processes still match. At the bound further processes are not
+	// maxDeparted limits the ended processes that are remembered, each for departedFor, so
+	// that their late profiles still match. At the limit, further processes are not
 	// remembered.
 	maxDeparted = 4096
 	departedFor = 30 * time.Second
 )
 
-// ErrTooMany is returned for a unit beyond the bound.
+// ErrTooMany is returned if a new unit would exceed Max.
 var ErrTooMany = errors.New(string(identify.TooManyUnits))
 
 // Config configures a Set.
@@ -43,8 +43,8 @@ type Config struct {
 	Recorder  *recorder.Recorder
 	Lock      *sync.Mutex // also the recorder's lock
 	Selectors *Selectors
-	// ByService reports that cooldowns or budgets apply to a service. A unit then opens no
-	// gate before its first profile, which names its service.
+	// ByService reports that cooldowns or budgets apply to a service. The gate of a unit
+	// then stays shut until the first profile names the unit's service.
 	ByService bool
 	// LimitBytes reports that max_bytes_per_hour is set.
 	LimitBytes bool
@@ -63,8 +63,8 @@ type Set struct {
 	cfg     Config
 	changed chan struct{}
 
-	mu         *sync.Mutex // the lock of Config; guards the rest, and the objects that cfg points to
-	promised   int         // bytes of max_bytes_per_hour that are being sent
+	mu         *sync.Mutex // Config.Lock; guards the fields below and the objects that cfg points to
+	promised   int         // reserved bytes of max_bytes_per_hour that are being sent
 	byName     map[string]*Unit
 	added      []*Unit           // units that were added since the last TakeAdded
 	departed   map[int]departure // by pid
@@ -93,7 +93,7 @@ func (s *Set) Lookup(name string) (*Unit, bool) {
 	return u, ok
 }
 
-// Named reports whether a profile or a request has named a unit.
+// Named reports whether a profile or a request has set the service name of a unit.
 func (s *Set) Named(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *Set) Named(name string) bool {
 	return ok && u.serviceName() != ""
 }
 
-// GroupOf returns the group of a unit by its name.
+// GroupOf returns the group of the unit with a name.
 func (s *Set) GroupOf(name string) (cgroup.Group, bool) {
 	if u, ok := s.Lookup(name); ok {
 		return u.Group, true
@@ -109,14 +109,14 @@ func (s *Set) GroupOf(name string) (cgroup.Group, bool) {
 	return cgroup.Group{}, false
 }
 
-// Add adds a unit, or records that it was seen. It returns false at the bound.
+// Add adds a unit, or records that it was seen. It returns false if Max units are watched.
 func (s *Set) Add(id identify.Identity, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.add(id, now) != nil
 }
 
-// add adds a unit, or records that it was seen. It returns nil at the bound.
+// add adds a unit, or records that it was seen. It returns nil if Max units are watched.
 func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 	if u, ok := s.byName[id.Name]; ok {
 		if id.Group.ContainerID == "" || u.Group.Same(id.Group) {
@@ -150,8 +150,8 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 
 // Admit decides about all profiles of one resource. why is the result of identify.Match. If
 // why is empty, the profiles belong to the unit id, which is added if it is new. Otherwise
-// id may be a unit that is gone, because its profiles may have been captured while its gate
-// was open. Admit returns why, or the reason why the unit was not added.
+// id may name a unit that is gone, whose profiles may have been captured while its gate was
+// open. Admit returns why, or the reason why the unit was not added.
 func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, verdicts []Verdict) identify.Unmatched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatch
 }
 
 // See records the service and the attributes of a unit that sends requests. The unit is
-// added if it is new. See returns false at the bound.
+// added if it is new. See returns false if Max units are watched.
 func (s *Set) See(id identify.Identity, c identify.Claim, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,8 +207,8 @@ func (s *Set) departedDecision(id identify.Identity) *trigger.Decision {
 	return decision
 }
 
-// Reserve reserves the bytes of profiles that leave, within max_bytes_per_hour. Profiles
-// over the budget are held back. Reserve returns their number.
+// Reserve reserves bytes of max_bytes_per_hour for the stamped profiles. It holds back the
+// profiles that exceed the budget, and returns their number.
 func (s *Set) Reserve(verdicts []Verdict, now time.Time) (heldBack int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,9 +226,8 @@ func (s *Set) Reserve(verdicts []Verdict, now time.Time) (heldBack int) {
 	return heldBack
 }
 
-// Settle counts profiles for their openings. err is the error of the next component. again
-// reports that the component refused these profiles before, and that the refusal was
-// counted then.
+// Settle counts profiles for their openings. err is the error of the next component. If
+// again is true, an earlier refusal of these profiles is already counted.
 func (s *Set) Settle(verdicts []Verdict, err error, again bool, now time.Time) {
 	why := ""
 	if err != nil {
@@ -260,9 +259,9 @@ func (s *Set) OpenGate(id identify.Identity, a trigger.Alert, d time.Duration, n
 	return *of, changed, nil
 }
 
-// CloseGate closes the opening of a unit by an alert. key identifies the alert. Without a
-// key, it closes the opening by hand. It returns the opening and the policies that keep the
-// gate open. ok is false if there is no such opening.
+// CloseGate closes the opening that an alert has caused. key identifies the alert, and an
+// empty key selects the opening by hand. CloseGate returns the opening, and the policies
+// that still keep the gate open. ok is false if no such opening exists.
 func (s *Set) CloseGate(name, key string, now time.Time) (o trigger.Opening, still []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +290,7 @@ func (s *Set) TakeAdded() []*Unit {
 // Reading is one monitor's reading of a unit.
 type Reading struct {
 	monitor.Result
-	Value float64 // the value since the reading before; set by Observe
+	Value float64 // the value since the previous reading; set by Observe
 	Known bool    // Value is set
 }
 
@@ -301,12 +300,12 @@ type Readings struct {
 	Time      time.Time
 	Readings  []Reading // one per monitor
 	UserShare float64   // user share of its CPU time; below 0: not known
-	Started   time.Time // start of its first process; zero: not known now
+	Started   time.Time // start of its first process; zero: not known
 	Gone      bool      // the unit is gone
 }
 
 // Observe passes the readings of several units to the decision core. It sets Value and
-// Known of each reading. It sets Gone of units that were removed.
+// Known of each reading, and sets Gone for units that were removed.
 func (s *Set) Observe(monitors []string, of []Readings) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -330,7 +329,7 @@ func (u *Unit) observe(monitors []string, r *Readings) {
 		}
 		reading.Value, reading.Known = u.decision.Observe(monitors[m], trigger.Reading{Time: reading.Reading.Time, Num: reading.Reading.Num, Den: reading.Reading.Den})
 		if u.IsProcess() {
-			u.seen = r.Time // the process runs, even if its profiles are rare
+			u.seen = r.Time // the process is running, even if its profiles are rare
 		}
 	}
 	u.userShare = r.UserShare
@@ -357,7 +356,7 @@ func (s *Set) remove(u *Unit, now time.Time) {
 	if !u.IsProcess() {
 		return
 	}
-	if now.Sub(s.sweptAt) >= time.Second { // not for each unit when very many end at once
+	if now.Sub(s.sweptAt) >= time.Second { // at most once a second, because many units may end together
 		s.sweptAt = now
 		maps.DeleteFunc(s.departed, func(_ int, d departure) bool { return now.After(d.until) })
 	}
@@ -389,8 +388,8 @@ func (s *Set) evaluate(now time.Time) {
 	s.cfg.Recorder.Sweep(now)
 }
 
-// SetPolicies replaces all policies. After an error it replaces none. See
-// trigger.SetPolicies and Selectors. It takes some milliseconds per 1,000 units.
+// SetPolicies replaces all policies. If it fails, the policies stay unchanged. It takes a
+// few milliseconds per 1,000 units. See trigger.SetPolicies and Selectors.
 func (s *Set) SetPolicies(monitors []trigger.Monitor, policies []trigger.Policy, selectors *Selectors, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -445,7 +444,7 @@ func (s *Set) SetRefused(tooMany, claimed int) {
 	s.tooMany, s.claimed = tooMany, claimed
 }
 
-// Count returns the figures for the metrics.
+// Count returns the numbers that the metrics report.
 func (s *Set) Count() counters.Figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -461,7 +460,7 @@ type Hot struct {
 	Heat float64
 }
 
-// AppendHot appends the units that are hot, in no order.
+// AppendHot appends the hot units in no particular order.
 func (s *Set) AppendHot(dst []Hot) []Hot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -473,8 +472,8 @@ func (s *Set) AppendHot(dst []Hot) []Hot {
 	return dst
 }
 
-// AppendConnected appends the units with connections to read. With hot set, these are first
-// the hot units. The units to which a policy with one of the monitors applies follow.
+// AppendConnected appends the units whose connections are to be read. If hot is set, these
+// are first the hot units. Units to which a policy with one of the monitors applies follow.
 func (s *Set) AppendConnected(dst []identify.Identity, hot bool, monitors []string) []identify.Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -497,13 +496,13 @@ type Status struct {
 	ratio      float64 // of the condition nearest to its threshold
 }
 
-// Statuses returns the states of the units that are nearest to a threshold. most is the
-// maximum number of units.
+// Statuses returns the states of the units nearest to a threshold. most is the maximum
+// number of units.
 func (s *Set) Statuses(most int, now time.Time) (out []Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range s.byName {
-		ratio := -1.0 // no policy applies to it, or there are too few readings
+		ratio := -1.0 // no policy applies to the unit, or there are too few readings
 		if nearest, ok := u.decision.Nearest(now); ok {
 			ratio = nearest.Ratio()
 		}
@@ -519,22 +518,22 @@ func (s *Set) Statuses(most int, now time.Time) (out []Status) {
 	return out
 }
 
-// SetHost sets the name of the host. Resources of events without host.name get this name.
+// SetHost sets the host.name of event resources that have none.
 func (s *Set) SetHost(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resources.host = name
 }
 
-// KeepResources keeps the attributes of units' resources for events and alerts. Attributes
-// for which skip returns true are not kept.
+// KeepResources makes the set keep the resource attributes of units for events and alerts.
+// It omits attributes for which skip returns true.
 func (s *Set) KeepResources(skip func(key string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resources.skip = skip
 }
 
-// Described returns all units.
+// Described returns all units with their resource attributes.
 func (s *Set) Described() []Described {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -545,8 +544,7 @@ func (s *Set) Described() []Described {
 	return out
 }
 
-// Record adds captures to the recorder. It adds the samples that are not recorded to
-// counts.
+// Record adds captures to the recorder. It adds samples that it cannot record to counts.
 func (s *Set) Record(captures []recorder.Capture, counts *counters.Samples) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

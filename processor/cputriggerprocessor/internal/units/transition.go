@@ -13,23 +13,23 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// heldBackEpisode is the minimum time without an over-budget profile before over-budget is
-// reported again.
+// heldBackEpisode is the minimum time without held-back profiles before they are reported
+// again.
 const heldBackEpisode = time.Minute
 
-// Transition is a transition to report. Its values describe the time of the transition.
+// Transition is a transition to report, with values from the time of the transition.
 type Transition struct {
 	trigger.Transition
 	Service                 string
 	Resource                []attribute.KeyValue // of the unit; not to be changed
-	ResourceDropped         int                  // attributes of the resource that were not kept
+	ResourceDropped         int                  // number of resource attributes that were not kept
 	UserShare               float64              // below 0: not known
 	Until                   time.Time
-	Others                  []string // policies that also hold the gate open
+	Others                  []string // other policies that hold the gate open
 	Samples, Bytes, Refused int
 	WhyRefused              string
-	// HeldBack reports that a budget holds back profiles while the gate stays open. It is
-	// no transition. OverBudget reports that profiles were held back during this opening.
+	// HeldBack is true if the value reports held-back profiles instead of a transition. The
+	// gate stays open. OverBudget is true if profiles were held back during this opening.
 	HeldBack, OverBudget bool
 }
 
@@ -58,8 +58,8 @@ func (s *Set) report(ts []trigger.Transition) {
 
 func (s *Set) notify() { token.Put(s.changed) }
 
-// others returns the policies of the other openings of a unit. Dry runs are only listed
-// beside other dry runs.
+// others returns the policies of a unit's other openings. It lists dry runs only for an
+// opening of a dry run.
 func others(u *trigger.Decision, o *trigger.Opening) (out []string) {
 	for _, other := range u.Openings(nil) {
 		if other != o && (o.DryRun || !other.DryRun) {
@@ -69,8 +69,8 @@ func others(u *trigger.Decision, o *trigger.Opening) (out []string) {
 	return out
 }
 
-// affords reports whether max_bytes_per_hour allows an opening to send more bytes. A
-// refusal is reported once per episode.
+// affords reports whether max_bytes_per_hour allows an opening to send more bytes. It
+// queues a report of refusals once per episode.
 func (s *Set) affords(o *trigger.Opening, bytes int, now time.Time) bool {
 	if s.cfg.Engine.Affords(bytes, now) {
 		return true

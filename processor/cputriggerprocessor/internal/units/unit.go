@@ -12,36 +12,36 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
-// maxText bounds texts from outside that are kept for log lines, in bytes.
+// maxText limits texts from telemetry that are kept for log lines, in bytes.
 const maxText = 256
 
 // Unit is a unit that is watched.
 type Unit struct {
-	// These do not change.
+	// The following fields do not change.
 
 	identify.Identity
-	// Path and ContainerID describe the cgroup that the unit is, or the cgroup that its
-	// process is in.
+	// Path and ContainerID describe the unit's cgroup. For a process, this is the cgroup
+	// that contains the process.
 	Path, ContainerID string
 
-	// The rest is guarded by the lock of Set.
+	// The lock of Set guards the fields below.
 
 	decision   *trigger.Decision
 	seen       time.Time
 	service    string // of its last profile
-	executable string // of its last profile, for a unit without a service's name
+	executable string // of its last profile, for units without a service name
 	named      bool   // the decision has received the service
 	selection  selection
-	heldBack   string // id of the last opening with profiles that max_bytes_per_hour held back
+	heldBack   string // id of the last opening for which max_bytes_per_hour held back profiles
 	forgotten  bool
 	resource   resource
 	userShare  float64 // user share of its CPU time while it was warm; below 0: not known
 }
 
-// Decision returns the unit's part of the decision core. The lock must be held.
+// Decision returns the unit's part of the decision core. The caller holds the lock.
 func (u *Unit) Decision() *trigger.Decision { return u.decision }
 
-// UserShare returns the user share of the unit's CPU time. The lock must be held.
+// UserShare returns the user share of the unit's CPU time. The caller holds the lock.
 func (u *Unit) UserShare() float64 { return u.userShare }
 
 // IsProcess reports whether the unit is a process.
@@ -66,7 +66,7 @@ func (u *Unit) setService(c identify.Claim) {
 }
 
 // serviceID returns the key of a service. A unit keeps its first key. Otherwise the
-// cooldown of a unit with several services would come and go.
+// cooldown of a unit with several services would change with each profile.
 func serviceID(namespace, name string) string {
 	if namespace == "" {
 		return Shorten(name)
@@ -83,5 +83,5 @@ func (u *Unit) serviceName() string {
 	return u.service
 }
 
-// Shorten cuts a text to 256 bytes.
+// Shorten cuts a text to at most 256 bytes.
 func Shorten(s string) string { return texts.Cut(s, maxText) }

@@ -14,19 +14,19 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 )
 
-// Route is the destination of a profile.
+// Route is where a profile goes.
 type Route uint8
 
 // The routes.
 const (
 	Dropped  Route = iota
 	Passed         // to the next component, without a reason
-	Stamped        // to the next component, with a new reason that replaces any earlier one
+	Stamped        // to the next component, with a reason that replaces any earlier reason
 	Recorded       // to the recorder
-	HeldBack       // dropped: it was stamped, but max_bytes_per_hour does not allow it
+	HeldBack       // dropped after it was stamped, because max_bytes_per_hour does not allow it
 )
 
-// Verdict is the decision about one profile, with the reasons for it.
+// Verdict is the decision about one profile, with the data that led to the decision.
 type Verdict struct {
 	// Ref is the position of the profile in the batch that was received. Resource, Scope
 	// and Profile are the profile in the batch that is sent.
@@ -40,26 +40,27 @@ type Verdict struct {
 
 	// The result of Admit.
 	Unit     *trigger.Decision
-	Openings []*trigger.Opening     // openings that admit the profile, the one that fired first in front
+	Openings []*trigger.Opening     // openings that admit the profile, starting with the opening that fired first
 	Shut     counters.SampleOutcome // outcome of a profile that is neither admitted nor recorded
-	Wanted   bool                   // it is recorded if it is not admitted
-	Queued   bool                   // records of the unit are being sent, so the profile is recorded behind them
+	Wanted   bool                   // the profile is recorded if it is not admitted
+	Queued   bool                   // records of the unit are due, so an admitted profile is recorded behind them
 
 	Route   Route
-	Outcome counters.SampleOutcome // outcome if the next component accepts the profile, or if it does not leave
+	Outcome counters.SampleOutcome // outcome, unless the next component refuses the profile
 	Dry     []*trigger.Opening     // openings of dry runs that would have passed the profile
-	Labels  int32                  // labels of a stamped profile, in the stamper
-	// Next is the index of the next profile in the same capture. It is above 0.
+	Labels  int32                  // index of a stamped profile's labels in the stamper
+	// Next is the index of the next profile in the same group.
 	Next int
 }
 
-// Leaves reports whether the profile is in the batch for the next component. It includes
-// profiles that max_bytes_per_hour held back later.
+// Leaves reports whether the profile is in the batch for the next component, even if
+// max_bytes_per_hour holds it back later.
 func (v *Verdict) Leaves() bool {
 	return v.Route == Passed || v.Route == Stamped || v.Route == HeldBack
 }
 
-// admit decides about the profiles of one unit. here is false if the unit is gone.
+// admit prepares the verdicts about the profiles of one unit. The argument here is false if
+// the unit is gone.
 func (s *Set) admit(u *trigger.Decision, here bool, now time.Time, verdicts []Verdict) {
 	queued, wanted, shut := s.cfg.Recorder.Sending(u), here && s.cfg.Recorder.Wants(u, now), recorder.ShutOutcome(u, false)
 	for i := range verdicts {
@@ -87,7 +88,7 @@ func (s *Set) settle(v *Verdict, err error, why string, again bool, now time.Tim
 	for _, o := range v.Openings {
 		switch {
 		case err == nil:
-			if o.Profiles == 0 { // from now on a cooldown follows the opening
+			if o.Profiles == 0 { // the opening now causes a cooldown, which must be saved
 				s.began = true
 				s.notify()
 			}

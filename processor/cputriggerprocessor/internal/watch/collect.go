@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	// chunk is the number of units that are read before their readings go to the set
-	// together, so that the set's lock is held only briefly.
+	// chunk is the number of units whose readings are passed to the set in one call. It is
+	// small, so that the set's lock is held only briefly.
 	chunk = 256
 
-	// maxReasons bounds the remembered reasons of unavailable monitors. Further reasons are
-	// only in the debug log.
+	// maxReasons limits the remembered reasons why monitors are unavailable. Further
+	// reasons are only logged at debug level.
 	maxReasons = 128
 )
 
@@ -38,23 +38,23 @@ type watched struct {
 	gone       bool
 	askedStart bool // the start of its first process was read
 	capacity   cgroup.Capacity
-	from       []string   // per monitor, the source that the debug log showed last
-	times      *userTimes // while it is warm
-	// openLogged and logged report which faults were logged, each once per unit. openLogged
-	// is for the opening of the unit. logged is for each monitor.
+	from       []string   // per monitor, the source that was last logged
+	times      *userTimes // nil while the unit is not warm
+	// A fault is logged once per unit. openLogged is true if a failed opening was logged,
+	// and logged is true for monitors with a logged fault.
 	openLogged bool
 	logged     []bool
 }
 
-// Monitors lists the monitors to read of each unit.
+// Monitors lists the monitors to read for each unit.
 type Monitors struct {
 	Names []string
-	Warm  []float64          // per monitor, the value from which on a unit is warm
+	Warm  []float64          // per monitor, the minimum value of a warm unit
 	Least map[string]float64 // the lowest threshold in use, by monitor
 }
 
-// Collector takes the readings. Only one goroutine uses it. Other goroutines decide and
-// report about the readings.
+// Collector takes the readings. Only one goroutine uses it. Other goroutines evaluate and
+// report the readings.
 type Collector struct {
 	Units    *units.Set
 	Source   Source
@@ -65,26 +65,27 @@ type Collector struct {
 	Counters *counters.Counters
 	Debug    *DebugUnits
 	Hot      *HotList
-	Ages     bool   // min_age is set, so the start of units' processes is read
-	Mode     string // mode of the host's control groups, for the debug log
+	Ages     bool   // min_age is set, so the start of each unit's first process is read
+	Mode     string // cgroup mode of the host, for the debug log
 	// UserTimes returns a function that reads a unit's user and system time. It returns nil
 	// if they cannot be read.
 	UserTimes func(*units.Unit) ReadTimes
 
-	next     atomic.Pointer[Monitors] // monitors from the next reading on; nil: no change
+	next     atomic.Pointer[Monitors] // monitors for the next reading; nil: no change
 	watched  []*watched
 	results  []monitor.Result    // of one unit
 	readings []units.Readings    // of one chunk
 	counts   []counters.Readings // per monitor
-	late     bool                // readings were late at the last tick
+	late     bool                // readings were late in the last collection
 	reasons  map[string]bool     // logged reasons of unavailable monitors
 }
 
-// SetMonitors replaces the monitors from the next reading on. Monitors that stay continue
-// from their last readings. It may be called by any goroutine, unlike the other methods.
+// SetMonitors replaces the monitors before the next reading. Monitors that stay continue
+// from their last readings. Unlike the other methods, SetMonitors may be called from any
+// goroutine.
 func (c *Collector) SetMonitors(m Monitors) { c.next.Store(&m) }
 
-// change applies the monitors of SetMonitors.
+// change applies the monitors that SetMonitors has stored.
 func (c *Collector) change(next Monitors) {
 	old := c.Monitors.Names
 	c.Monitors, c.readings = next, nil
@@ -100,7 +101,7 @@ func (c *Collector) change(next Monitors) {
 		if w.watcher == nil {
 			continue
 		}
-		if err := w.watcher.SetMonitors(next.Names); err != nil { // the unit is opened again, which reports the fault
+		if err := w.watcher.SetMonitors(next.Names); err != nil { // opening the unit again reports the fault
 			w.watcher.Close()
 			w.watcher = nil
 		}
@@ -153,7 +154,7 @@ func (c *Collector) Collect() {
 	}
 }
 
-// lateness describes the reading with the longest delay.
+// lateness is the delay of a reading, with the unit and the monitor.
 type lateness struct {
 	by      time.Duration
 	unit    string
@@ -190,7 +191,7 @@ func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
 		}
 	}
 	if c.Ages && !w.gone && !w.IsProcess() && (!w.askedStart || restarted) {
-		// After an error, the time at which the unit was first seen counts.
+		// If this fails, the time at which the unit was first seen is used.
 		w.askedStart = true
 		out.Started, _ = c.Source.Started(w.Unit)
 	}
@@ -220,8 +221,8 @@ func (c *Collector) open(w *watched, out *units.Readings) bool {
 	return false
 }
 
-// late returns the delay of a reading, and records the time of the reading. A failed
-// reading is not late, but the next one may be.
+// late returns the delay of a reading, and records the reading's time. A failed reading is
+// never late.
 func (w *watched) late(m int, now time.Time, r monitor.Result, interval time.Duration) time.Duration {
 	at := now
 	if r.Err == nil {
@@ -236,9 +237,9 @@ func (w *watched) late(m int, now time.Time, r monitor.Result, interval time.Dur
 	return since - interval
 }
 
-// classify returns the outcome of a reading, and logs a fault once per unit. Very many
-// units often have the same reason for an unavailable monitor. This reason is logged once
-// for all of them, and for each unit in the debug log.
+// classify returns the outcome of a reading, and logs a fault once per unit. A monitor is
+// often unavailable for many units for the same reason. This reason is logged once, and at
+// debug level for each further unit.
 func (c *Collector) classify(w *watched, m int, err error, late bool) counters.ReadingOutcome {
 	switch {
 	case err == nil && late:
@@ -246,7 +247,7 @@ func (c *Collector) classify(w *watched, m int, err error, late bool) counters.R
 	case err == nil:
 		return counters.ReadingOK
 	}
-	var unavailable cgroup.Unavailable // it escapes to the heap, so only after an error
+	var unavailable cgroup.Unavailable // declared only here because it escapes to the heap
 	isUnavailable := errors.As(err, &unavailable)
 	if !w.logged[m] {
 		w.logged[m] = true
@@ -262,7 +263,7 @@ func (c *Collector) classify(w *watched, m int, err error, late bool) counters.R
 	return counters.ReadingFailed
 }
 
-// isGap reports whether a reading was omitted on purpose.
+// isGap reports whether a reading was intentionally omitted.
 func isGap(err error) bool {
 	if err == nil {
 		return false
@@ -283,8 +284,8 @@ func (c *Collector) logUnavailable(unit, monitor string, err error) {
 	log("monitor unavailable", zap.String("unit", unit), zap.String("monitor", monitor), zap.Error(err))
 }
 
-// follow starts to read the user share of a unit that became warm. It logs the readings of
-// a unit that the debug log shows.
+// follow starts or stops reading the user share of a unit that became warm or cool. It also
+// logs the readings of the units that the debug log shows.
 func (c *Collector) follow(w *watched, out *units.Readings) {
 	w.gone = out.Gone
 	if w.gone {
@@ -330,7 +331,7 @@ func (c *Collector) logFrom(w *watched) {
 	}
 }
 
-// forget removes the units that are gone.
+// forget removes units that are gone.
 func (c *Collector) forget() {
 	kept := c.watched[:0]
 	for _, w := range c.watched {
@@ -356,8 +357,8 @@ func (c *Collector) logLate(worst lateness) {
 	c.late = worst.by > 0
 }
 
-// Count returns the number of units, and the number of units that were read and have no CPU
-// limit. The second number is below 0 if no policy uses limits.
+// Count returns the number of units, and the number of open units without a CPU limit.
+// unlimited is -1 if no policy uses CPU limits.
 func (c *Collector) Count() (all, unlimited int) {
 	if !slices.Contains(c.Monitors.Names, monitor.CPUUtilization) {
 		return len(c.watched), -1

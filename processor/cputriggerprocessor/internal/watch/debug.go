@@ -13,8 +13,8 @@ import (
 // nearest is the number of units that the debug log shows.
 const nearest = 10
 
-// DebugUnits are the units that the debug log shows. They are the nearest to a threshold.
-// DebugUnits is safe for concurrent use.
+// DebugUnits is the set of units that the debug log shows, which are the nearest to a
+// threshold. It is safe for concurrent use.
 type DebugUnits struct {
 	current atomic.Pointer[map[string]bool]
 }
@@ -25,7 +25,8 @@ func (d *DebugUnits) Has(unit string) bool {
 	return current != nil && (*current)[unit]
 }
 
-// Statuses chooses the units. It returns their states, the nearest to a threshold first.
+// Statuses chooses the units. It returns their states, starting with the unit nearest to a
+// threshold.
 func (d *DebugUnits) Statuses(set *units.Set, now time.Time) []units.Status {
 	out := set.Statuses(nearest, now)
 	current := make(map[string]bool, len(out))

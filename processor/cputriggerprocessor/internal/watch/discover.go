@@ -19,21 +19,21 @@ const (
 	// next, unless scanShare requires more.
 	maxScanInterval = 5 * time.Second
 
-	// scanShare bounds the cost of scans on a host with very many units. The time between
-	// two scans is at least this many times the duration of the last scan.
+	// scanShare limits the cost of scans on hosts with many units. The time between two
+	// scans is at least this many times the duration of the last scan.
 	scanShare = 50
 )
 
 // Discoverer finds the cgroups of the host before a profile names them, so that their
-// windows are filled when they turn hot. It removes units that were not seen for TTL. It
-// does not discover processes as units, because they are many and short-lived, and most are
-// not sampled. The profiles of a hot process name it.
+// windows are filled when they become hot. It removes units that were not seen for TTL. It
+// does not discover processes, because there are many short-lived processes, and most are
+// not sampled. The profiles of a hot process name the process.
 type Discoverer struct {
 	Tree     *cgroup.Tree
 	Scope    identify.Scope
 	Units    *units.Set
 	TTL      time.Duration
-	Interval time.Duration // time between evaluations; scans need not be more frequent
+	Interval time.Duration // evaluation interval; more frequent scans are not useful
 	Now      func() time.Time
 	Log      *zap.Logger
 	// SetClaims is called with the cgroups that carry the id of a container that runs
@@ -41,16 +41,16 @@ type Discoverer struct {
 	SetClaims func([]cgroup.Claim)
 
 	scanner   *cgroup.Scanner // nil before the first scan
-	logged    string          // the last fault
+	logged    string          // the last fault that was logged
 	full      bool            // the last scan found more units than Max
 	claims    map[cgroup.Claim]bool
 	sandboxes sandboxes
 }
 
-// maxLoggedClaims bounds the claims that are logged and remembered. All claims are counted.
+// maxLoggedClaims limits the claims that are logged. All claims are counted.
 const maxLoggedClaims = 128
 
-// Run scans until the context ends. It closes scanned after the first scan.
+// Run scans repeatedly until the context ends. It closes scanned after the first scan.
 func (d *Discoverer) Run(ctx context.Context, scanned chan<- struct{}) {
 	for first := true; ; first = false {
 		start := time.Now()
@@ -68,7 +68,7 @@ func (d *Discoverer) Run(ctx context.Context, scanned chan<- struct{}) {
 	}
 }
 
-// scan looks for units once.
+// scan finds units and removes expired units, once.
 func (d *Discoverer) scan() {
 	var err error
 	if d.Scope == identify.ScopeCgroup {
@@ -98,7 +98,7 @@ func (d *Discoverer) scanCgroups() error {
 	tooMany := 0
 	for _, g := range found {
 		if d.sandboxes.has(g) {
-			if u, ok := d.Units.Lookup(g.ID); ok { // a profile has named it
+			if u, ok := d.Units.Lookup(g.ID); ok { // a profile has added the unit
 				d.Units.Remove(u, now)
 			}
 			continue

@@ -11,8 +11,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// WithRequests returns a source that reads monitors of requests from an intake. It reads
-// all other monitors from another source.
+// WithRequests returns a source that reads request monitors from an intake, and all other
+// monitors from another source.
 func WithRequests(source Source, intake *requests.Intake, interval time.Duration) Source {
 	return requestSource{source, intake, interval}
 }
@@ -32,8 +32,7 @@ func (s requestSource) Watch(u *units.Unit, monitors []string) (Watcher, error) 
 	return &requestWatcher{Watcher: w, host: len(host), interval: s.interval, reader: s.intake.Reader(u.Name, keys)}, nil
 }
 
-// split separates the monitors of the host from the monitors of requests, which follow
-// them.
+// split separates host monitors from the request monitors that follow them.
 func split(monitors []string) (host, keys []string) {
 	for i, m := range monitors {
 		if requests.Is(requests.Name(m)) {
@@ -43,7 +42,7 @@ func split(monitors []string) (host, keys []string) {
 	return monitors, nil
 }
 
-// requestWatcher reads the monitors of the host first, and then the monitors of requests.
+// requestWatcher reads host monitors first, and then request monitors.
 type requestWatcher struct {
 	Watcher
 	host     int

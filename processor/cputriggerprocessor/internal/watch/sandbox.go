@@ -10,27 +10,28 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// youngScans is the number of scans in which a container may turn out to be a sandbox. Its
-// process is the runtime's until it runs its own program.
+// youngScans is the number of scans after which a container that is not a sandbox is no
+// longer checked. Until a container runs its own program, its process is the container
+// runtime's.
 const youngScans = 12
 
-// sandboxes finds the containers that are no units. One kind is a pod's sandbox, in which
-// the only process holds the namespaces. The other is a container that the runtime is still
-// starting, which has no name yet.
+// sandboxes finds the containers that are not units. One kind is the sandbox of a pod,
+// whose only process holds the pod's namespaces. The other kind is a container that the
+// runtime is still starting.
 type sandboxes struct {
 	tree       *cgroup.Tree
 	scan       int
-	containers map[string]container // containers of the last scan, by id
+	containers map[string]container // containers of this scan and the last scan, by id
 }
 
-// container remembers what the scans found about a container.
+// container is the result of the scans for one container.
 type container struct {
 	scans   int // number of scans that read its process
-	scan    int // the last scan that found it
+	scan    int // number of the last scan that found it
 	sandbox bool
 }
 
-// begin begins a scan. It forgets containers that the last scan did not find.
+// begin starts a scan. It forgets containers that the last scan did not find.
 func (s *sandboxes) begin() {
 	for id, c := range s.containers {
 		if c.scan != s.scan {
@@ -40,8 +41,8 @@ func (s *sandboxes) begin() {
 	s.scan++
 }
 
-// has reports whether a group is currently no unit. The name of a process proves little, so
-// a sandbox is checked in each scan. With a second process it is a unit.
+// has reports whether a group is currently not a unit. A process name proves little, so has
+// checks a sandbox in each scan. A sandbox with a second process becomes a unit.
 func (s *sandboxes) has(g cgroup.Group) bool {
 	if g.ContainerID == "" {
 		return false
@@ -62,8 +63,8 @@ func (s *sandboxes) has(g cgroup.Group) bool {
 	return c.sandbox || starting
 }
 
-// onlyProcess returns the name of the only process of a group. It returns an empty text if
-// the group has several processes.
+// onlyProcess returns the name of a group's process. It returns an empty text if the group
+// does not have exactly one process.
 func (s *sandboxes) onlyProcess(g cgroup.Group) string {
 	processes, err := s.tree.Processes(g)
 	if err != nil || len(processes) != 1 {

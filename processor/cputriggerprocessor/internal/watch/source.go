@@ -16,13 +16,13 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// maxOpenFiles bounds the files that readings keep open. Further files are opened for each
-// reading.
+// maxOpenFiles limits the files that are kept open for readings. Further files are opened
+// for each reading.
 const maxOpenFiles = 4096
 
-// OpenFiles returns the number of files that readings may keep open. limit is the number of
-// files that the process may open. Readings get a quarter, because samplers need up to
-// half, and other components need some.
+// OpenFiles returns the number of files that may be kept open for readings. limit is the
+// file limit of the process. Readings get a quarter, because samplers need up to half, and
+// other components need files too.
 func OpenFiles(limit int) int { return min(limit/4, maxOpenFiles) }
 
 // Watcher reads the monitors of one unit.
@@ -32,17 +32,17 @@ type Watcher interface {
 	// From returns the file or event from which monitor i is read. It is empty while the
 	// monitor is unavailable.
 	From(i int) string
-	// SetMonitors replaces the monitors. Monitors that stay continue. After an error the
-	// watcher must be closed.
+	// SetMonitors replaces the monitors. Monitors that stay continue from their last
+	// readings. After an error, the watcher must be closed.
 	SetMonitors(monitors []string) error
 	Close()
 }
 
 // Source opens watchers.
 type Source interface {
-	// Watch returns a watcher. The watcher is only valid without an error.
+	// Watch returns a watcher for a unit. The watcher is only valid if there is no error.
 	Watch(u *units.Unit, monitors []string) (Watcher, error)
-	// SetLeast sets the lowest threshold that is used, by monitor.
+	// SetLeast sets the lowest threshold in use for each monitor.
 	SetLeast(least map[string]float64)
 	// Started returns the start time of the first process of a cgroup.
 	Started(u *units.Unit) (time.Time, error)
@@ -63,13 +63,13 @@ func (s hostSource) Watch(u *units.Unit, monitors []string) (Watcher, error) {
 
 func (s hostSource) Started(u *units.Unit) (time.Time, error) { return s.StartedAt(u.Group) }
 
-// HotList publishes the hot units. It is safe for concurrent use. A nil HotList never
-// publishes.
+// HotList publishes the hot units. It is safe for concurrent use. A nil HotList does
+// nothing.
 type HotList struct {
 	units *units.Set
 	to    hotunitsextension.Publisher
 
-	mu   sync.Mutex // held during the publication, so that the latest set stays
+	mu   sync.Mutex // held while publishing, so that the latest set is published last
 	hot  []units.Hot
 	list []hotunitsextension.Unit
 }
@@ -79,7 +79,7 @@ func NewHotList(set *units.Set, to hotunitsextension.Publisher) *HotList {
 	return &HotList{units: set, to: to}
 }
 
-// Publish publishes the current hot units. At the bound it publishes the hottest.
+// Publish publishes the current hot units, or the hottest if there are more than MaxUnits.
 func (h *HotList) Publish() {
 	if h == nil {
 		return
@@ -95,14 +95,14 @@ func (h *HotList) Publish() {
 	h.list = h.list[:0]
 	for _, u := range h.hot {
 		hot := hotunitsextension.Unit{Name: u.Name}
-		if u.IsProcess() { // other processes of its cgroup are not hot
+		if u.IsProcess() { // the other processes of its cgroup may not be hot
 			hot.PID, hot.Start = u.Process.PID, u.Process.Start
 		} else {
 			hot.Cgroup, hot.ContainerID = u.Path, u.ContainerID
 		}
 		h.list = append(h.list, hot)
 	}
-	clear(h.hot) // allow units that are gone to be freed
+	clear(h.hot) // let the garbage collector free units that are gone
 	h.to.Publish(h.list)
 }
 

@@ -14,20 +14,20 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// shareOver is the minimum span of the user share of CPU time, after a first period of this
-// length. The maximum is twice this span.
+// shareOver is the minimum time span that the user share of CPU time covers. Only the first
+// shares cover less. The maximum is twice this span.
 const shareOver = 30 * time.Second
 
-// ReadTimes reads the user and system CPU time of a unit, in any unit of time. ok is false
-// if they cannot be read now.
+// ReadTimes reads the user and system CPU time of a unit. Any unit of time is allowed. If
+// they cannot be read now, ok is false.
 type ReadTimes func() (user, system uint64, ok bool)
 
 // userTimes tracks the user and system CPU time of a unit. It reads them only while the
 // unit is warm, because each reading opens a file.
 type userTimes struct {
 	readNow ReadTimes
-	// older and newer are the starts of two spans, shareOver apart. last is the end of
-	// both.
+	// older and newer are the starts of two time spans, at least shareOver apart. last is
+	// the end of both.
 	older, newer, last cpuTimes
 }
 
@@ -43,8 +43,8 @@ func newUserTimes(read ReadTimes) *userTimes {
 	return &userTimes{readNow: read}
 }
 
-// OpenUserTimes returns a function that reads the times of a unit. It returns nil if no
-// file has these times.
+// OpenUserTimes returns a function that reads the user and system time of a unit. It
+// returns nil if no file contains these times.
 func OpenUserTimes(tree *cgroup.Tree, u *units.Unit) ReadTimes {
 	if u.IsProcess() {
 		proc := procfs.At(tree.Root())
@@ -82,7 +82,7 @@ func (t *userTimes) read(now time.Time) {
 	}
 }
 
-// share returns the fraction of user time, or -1 if it is not known.
+// share returns the fraction of CPU time that is user time, or -1 if it is not known.
 func (t *userTimes) share() float64 {
 	if t == nil || t.last.user < t.older.user || t.last.system < t.older.system {
 		return -1
@@ -94,7 +94,7 @@ func (t *userTimes) share() float64 {
 	return float64(user) / float64(user+system)
 }
 
-// readTimes reads two values of a file with a name and a number in each line.
+// readTimes reads two values from a file with a name and a number in each line.
 func readTimes(file, userKey, systemKey string) (user, system uint64, ok bool) {
 	b, err := procfs.ReadFile(file, procfs.MaxStat)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identifytest has a host for tests of package identify.
+// Package identifytest provides a fake host for tests.
 package identifytest
 
 import (
@@ -13,23 +13,23 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
-// The ids of the groups of NewHost.
+// The ids of groups. NewHost has ContainerA and Service.
 const (
 	ContainerA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	ContainerB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 	Service    = "/system.slice/checkout.service"
 )
 
-// Host is a machine made of maps.
+// Host is a fake host that looks everything up in maps.
 type Host struct {
 	Groups    map[string]cgroup.Group // by id
 	Processes map[int]identify.Process
-	True      map[string]cgroup.Group // the real containers, by path, in place of the group with the same id
+	True      map[string]cgroup.Group // results of RealContainer, by path
 	Claims    map[string]bool         // container ids that a second cgroup carries
-	Pods      map[string]string       // ids of containers, by UID/NAME
+	Pods      map[string]string       // container ids, by UID/NAME
 }
 
-// Container returns the group of Groups by a container's id or a prefix of it.
+// Container returns the group in Groups with a container's id or a prefix of the id.
 func (h *Host) Container(id string) (cgroup.Group, bool) {
 	for name, u := range h.Groups {
 		if u.ContainerID != "" && len(id) >= cgroup.MinPrefix && strings.HasPrefix(name, id) {
@@ -39,7 +39,7 @@ func (h *Host) Container(id string) (cgroup.Group, bool) {
 	return cgroup.Group{}, false
 }
 
-// PodContainer returns the id of a container of Pods.
+// PodContainer returns the id of a container in Pods.
 func (h *Host) PodContainer(uid, name string) (string, identify.Unmatched) {
 	if id, ok := h.Pods[uid+"/"+name]; ok {
 		return id, ""
@@ -53,7 +53,7 @@ func (h *Host) Cgroup(path string) (cgroup.Group, bool) {
 	return u, ok
 }
 
-// RealContainer returns the container of True at a path.
+// RealContainer returns the container in True at a path.
 func (h *Host) RealContainer(_ cgroup.Group, path string) (cgroup.Group, bool) {
 	u, ok := h.True[path]
 	return u, ok
@@ -68,16 +68,16 @@ func (h *Host) Process(pid int) (identify.Process, bool) {
 	return p, ok
 }
 
-// IsName reports whether a name is the machine's name.
+// IsName reports whether a name is "here".
 func (*Host) IsName(name string) bool { return name == "here" }
 
-// IsID reports whether an id is the machine's host.id.
+// IsID reports whether an id is "1d".
 func (*Host) IsID(id string) bool { return id == "1d" }
 
-// Epoch is a time at which all processes of NewHost are running.
+// Epoch is a time at which all processes of NewHost's host are running.
 var Epoch = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
-// NewHost returns a machine with a container, a service and their processes.
+// NewHost returns a host with a container, a service and several processes.
 func NewHost() *Host {
 	container := cgroup.Group{ID: ContainerA, ContainerID: ContainerA, Cgroup: "/docker/" + ContainerA}
 	h := &Host{
