@@ -282,8 +282,8 @@ func (o *openFiles) all() []*openFile {
 	return o.finishAll(func(*openFile) (finishReason, bool) { return finishedByShutdown, true })
 }
 
-// finishAll finishes the files that which selects, in the order in which the files were
-// begun.
+// finishAll finishes the files for which the function which returns true, in the order in
+// which the files were begun.
 func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []*openFile {
 	var done []*openFile
 	for _, u := range o.units {

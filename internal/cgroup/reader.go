@@ -50,7 +50,7 @@ func (t *Tree) NewReader(files *openfile.Set) *Reader {
 	}
 }
 
-// Close closes the reader's own files. Callers close what they opened with the reader.
+// Close closes the reader's own files. Callers close the files that they opened with the reader.
 func (r *Reader) Close() {
 	r.changes.Close()
 	r.online.close()

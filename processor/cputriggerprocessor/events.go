@@ -102,7 +102,7 @@ func event(name, body string, t units.Transition, more ...attribute.KeyValue) ho
 func figure(f float64) string { return strconv.FormatFloat(round(f), 'f', -1, 64) }
 
 // setSpan sets the span of a request that contributed to a transition, if a span is known.
-// The transition must be recent, because the span is that of the last reading.
+// The transition must be recent, because the span belongs to the last reading.
 func (r *reporter) setSpan(e *hotunitsextension.Event, t units.Transition) {
 	span := r.span(t.Unit.Name(), t.Cause.Key)
 	e.TraceID, e.SpanID = trace.TraceID(span.Trace), trace.SpanID(span.ID)

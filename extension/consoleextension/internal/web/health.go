@@ -170,8 +170,8 @@ func isWarning(l store.Log) bool {
 	return strings.HasPrefix(s, "WARN") || strings.HasPrefix(s, "ERROR") || strings.HasPrefix(s, "FATAL")
 }
 
-// starts lists the startup messages in which samplers and cpu_trigger report what they do,
-// and what they cannot do.
+// starts lists the startup messages in which samplers and cpu_trigger report their abilities
+// and missing abilities.
 var starts = []string{"sampling started", "off-CPU sampling started", "allocation sampling started", "cgroup mode"}
 
 // missing lists the fields of these messages that describe missing work and the reason.

@@ -41,10 +41,10 @@ func TestUnit(t *testing.T) {
 	}, text(0))
 	require.Equal(t, []string{
 		"2026-01-02 15:03:53 UTC cpu cpu_utilization 93.5 %, threshold 80 %, 30s average open cpu, off_cpu, alloc_space, goroutine in charts",
-		"2026-01-02 14:39:05 UTC cpu cpu_utilization 97.2 %, threshold 80 %, 30s average 2026-01-02 14:39:35 UTC after 30 s: duration 11,862 cpu, off_cpu, alloc_space, goroutine in charts",
-		"2026-01-02 14:14:05 UTC cpu baseline cpu_utilization 34 %, threshold 80 %, 30s average 2026-01-02 14:14:15 UTC after 10 s: duration 1,377 cpu, off_cpu, alloc_space, goroutine in charts",
-		"2026-01-02 10:04:05 UTC manual opened by hand 2026-01-02 10:04:35 UTC after 30 s: duration 604 in charts",
-		"2026-01-01 13:04:05 UTC throttled cpu_throttling 41 %, threshold 25 %, 30s average 2026-01-01 13:04:16 UTC after 11 s: released 2,114 in charts",
+		"2026-01-02 14:39:05 UTC cpu cpu_utilization 97.2 %, threshold 80 %, 30s average 2026-01-02 14:39:35 UTC after 30 s: duration 1.41 MiB cpu, off_cpu, alloc_space, goroutine in charts",
+		"2026-01-02 14:14:05 UTC cpu baseline cpu_utilization 34 %, threshold 80 %, 30s average 2026-01-02 14:14:15 UTC after 10 s: duration 206 KiB cpu, off_cpu, alloc_space, goroutine in charts",
+		"2026-01-02 10:04:05 UTC manual opened by hand 2026-01-02 10:04:35 UTC after 30 s: duration 88 KiB in charts",
+		"2026-01-01 13:04:05 UTC throttled cpu_throttling 41 %, threshold 25 %, 30s average 2026-01-01 13:04:16 UTC after 11 s: released 294 KiB in charts",
 		"2026-01-01 08:04:05 UTC cpu cpu_utilization 88.8 %, threshold 80 %, 30s average not known in charts",
 	}, text(1))
 	require.Equal(t, "2026-01-02 14:45:05 UTC cpu cpu_utilization 91 %, threshold 80 %, 30s average cooldown", text(2)[0])

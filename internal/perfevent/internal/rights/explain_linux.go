@@ -18,7 +18,7 @@ import (
 func Explain(sc Scope, what string, err error) error {
 	var mapping *ring.MapError
 	switch {
-	case errors.As(err, &mapping): // already explains what is missing
+	case errors.As(err, &mapping): // already names the missing right
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return missing(sc, what, examine(err), err)
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.E2BIG): // E2BIG: a field of perf_event_attr is unknown

@@ -48,7 +48,7 @@ func (e *LimitError) Error() string {
 // Error is returned if an action is not permitted. It names the rights that would permit
 // the action, and matches errors.Is(err, os.ErrPermission).
 type Error struct {
-	// What is the refused action, such as "sampling the whole host".
+	// What names the refused action, such as "sampling the whole host".
 	What string
 	// Needed are alternative rights, the least privilege first. Any one of them is enough.
 	Needed []string

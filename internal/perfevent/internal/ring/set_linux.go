@@ -28,7 +28,7 @@ type Set struct {
 	// progress or has left records for the next round. Reading guards Unfinished.
 	Unfinished bool
 
-	what   string // what is waited for, for errors
+	what   string // names the events that are waited for, for errors
 	cpus   []int
 	rings  []*Mapped
 	waker  *waker

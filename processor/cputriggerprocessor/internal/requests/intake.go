@@ -112,7 +112,7 @@ type unnamed struct {
 	service string
 }
 
-// plan is what the Intake computes from the conditions. It is immutable except for its
+// plan is the result that the Intake computes from the conditions. It is immutable except for its
 // cache of URIs.
 type plan struct {
 	selections []selection

@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 )
 
-// Route is where a profile goes.
+// Route is the destination of a profile.
 type Route uint8
 
 // The routes.

@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// Program describes what is needed to place probes in a Go program.
+// Program describes a Go program in which probes are placed.
 type Program struct {
 	// Version is the Go release of the build, such as go1.26.1.
 	Version string

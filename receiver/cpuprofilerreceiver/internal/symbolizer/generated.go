@@ -175,9 +175,9 @@ func (s *Symbolizer) makeRoom(g *generated) {
 	}
 }
 
-// dropLeast drops the process that is first in the order of eviction, among the processes
-// that which selects. It never drops but. It reports whether it dropped a process. The
-// caller must hold the lock.
+// dropLeast drops a process: among the processes for which the function which returns
+// true, the first in the order of eviction. It never drops the process but. It reports
+// whether it dropped a process. The caller must hold the lock.
 func (s *Symbolizer) dropLeast(but *generated, which func(*generated) bool) bool {
 	var least *generated
 	var rank standing

@@ -734,8 +734,6 @@ func TestModulesLoadedLaterAreFound(t *testing.T) {
 }
 
 func TestLifecycle(t *testing.T) {
-	_, err := New(Config{CacheBytes: -1})
-	require.Error(t, err)
 	h, maps := hostWith(t, 1)
 	s, err := New(Config{Root: h.root})
 	require.NoError(t, err)

@@ -410,7 +410,7 @@ func (a *attacher) end() {
 	a.close()
 }
 
-// report logs changes in what is attached. It logs each program without samples once.
+// report logs changes of the attached programs. It logs each program without samples once.
 func (a *attacher) report() {
 	a.logged.report(a.cfg.Logger, a.cfg.When, len(a.attached), len(a.probes))
 	now := a.cfg.Now()

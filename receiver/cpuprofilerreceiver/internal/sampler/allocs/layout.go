@@ -35,7 +35,7 @@ const (
 )
 
 // sizeRegister is the register of the third integer argument in Go's internal ABI. The
-// numbers are those of perf, PERF_REG_X86_CX and PERF_REG_ARM64_X2.
+// numbers are perf's PERF_REG_X86_CX and PERF_REG_ARM64_X2.
 var sizeRegister = map[elf.Machine]int{elf.EM_X86_64: 2, elf.EM_AARCH64: 2}
 
 // machines maps GOARCH to ELF machines. A kernel can only probe programs of its own

@@ -230,7 +230,7 @@ func (r *reader) fill(a *allocation, m *member, rec *uprobe.Record) bool {
 // no longer a return address. If all functions belong to the runtime, callers returns the
 // whole stack. It reuses the memory of the stack.
 func (p *program) callers(stack []uint64) []uint64 {
-	// The first address is that of the uprobe, so it reveals the load offset.
+	// The first address is the uprobe's address, so it reveals the load offset.
 	loaded := stack[0] - p.site.address
 	for i := 1; i < len(stack); i++ {
 		call := stack[i] - 1

@@ -17,7 +17,7 @@ const (
 	maxListed = 10
 )
 
-// logged remembers what was logged about attaching, to log it again only after a change.
+// logged remembers the last log lines about attaching, to log again only after a change.
 type logged struct {
 	started bool
 	reasons []string

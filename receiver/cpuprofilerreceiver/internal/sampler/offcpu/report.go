@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
-// logged remembers what was logged, so that it is logged again only after a change.
+// logged remembers the reported failures, so that each is logged once until it changes.
 type logged struct {
 	// unset reports whether limiting the number of stacks failed. unwatched reports whether
 	// attaching events to single threads failed.
