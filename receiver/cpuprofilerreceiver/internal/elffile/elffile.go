@@ -365,7 +365,8 @@ func (f *File) EachRelative(fn func(at, addend uint64) bool) {
 	})
 }
 
-// relocations returns the address and size of the relocations with addends (DT_RELA).
+// relocations returns the address and size of the table of relocations with addends, as the
+// dynamic section gives them.
 func (f *File) relocations() (addr, size uint64) {
 	for _, s := range f.Segments {
 		if s.Kind != elf.PT_DYNAMIC || s.Size > maxDynamic {
