@@ -5,6 +5,7 @@ package httplisten
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -97,4 +98,33 @@ func TestClientOnHost(t *testing.T) {
 	require.Equal(t, client{user: "user 7", name: fmt.Sprintf("process %d of user 7", pid)}, clientOnHost(pid, 7, nil))
 	require.Equal(t, client{user: "user 7", name: "process 0 of user 7"}, clientOnHost(0, 7, tree), "of another pid namespace")
 	require.Equal(t, client{user: "user 7", name: "ended processes of user 7"}, clientOnHost(procfs.MaxPID+1, 7, tree))
+}
+
+// A client whose requests have just arrived does not keep the idle connection of another
+// client from giving way.
+func TestAnIdleConnectionGivesWayBesideBusyOnesOfALargerClient(t *testing.T) {
+	listener, err := net.Listen("tcp", "localhost:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	sender, err := net.Dial("tcp", listener.Addr().String())
+	require.NoError(t, err)
+	defer sender.Close()
+	receiver, err := listener.Accept()
+	require.NoError(t, err)
+	defer receiver.Close()
+	_, err = sender.Write([]byte("GET"))
+	require.NoError(t, err)
+	raw, err := receiver.(*net.TCPConn).SyscallConn()
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return hasUnread(raw) }, time.Minute, time.Millisecond)
+
+	l := newConnections(4, nil, func(client, bool) {})
+	for _, c := range []*conn{{client: client{name: "busy"}, raw: raw}, {client: client{name: "busy"}, raw: raw}, {client: client{name: "idle"}}, {client: client{name: "later"}}} {
+		c.of = l
+		admitted, _ := l.admit(c)
+		require.True(t, admitted)
+	}
+	_, victim := l.admit(&conn{of: l, client: client{name: "new"}})
+	require.NotNil(t, victim)
+	require.Equal(t, "idle", victim.client.name)
 }

@@ -255,14 +255,15 @@ func (l *connections) userFull(p client) bool {
 // idlest returns the selected connection that gives way. It returns nil if no selected
 // connection is idle.
 func (l *connections) idlest(selected func(*conn) bool) *conn {
-	for range l.conns {
-		c := l.oldest(selected)
+	busy := map[*conn]bool{} // their next request has begun to arrive
+	for {
+		c := l.oldest(func(c *conn) bool { return !busy[c] && selected(c) })
 		if c == nil || c.raw == nil || !hasUnread(c.raw) {
 			return c
 		}
+		busy[c] = true
 		c.idleSince.Store(l.next())
 	}
-	return nil
 }
 
 func (l *connections) oldest(selected func(*conn) bool) (out *conn) {
