@@ -30,8 +30,8 @@ const (
 	templateTeams = "teams"
 )
 
-// The bounds of a template file and of a request's body, in bytes, and of the steps that a
-// template may take.
+// The bounds of a template. maxTemplateSize bounds the template file, and maxBodySize the
+// rendered request body, both in bytes. maxSteps bounds the steps of one rendering.
 const (
 	maxTemplateSize = 1 << 20
 	maxBodySize     = 1 << 20
@@ -145,8 +145,8 @@ func newRenderer(name string, isJSON bool) (renderer, error) {
 // stepFunction is the name of the function that each block of a template calls first.
 const stepFunction = "countStep"
 
-// step counts a step. It returns an error after too many steps, because a template with an
-// endless loop or recursion would otherwise not end.
+// step counts a step. After maxSteps steps it returns an error, which stops a template
+// whose loop or recursion never ends.
 func (r renderer) step() (string, error) {
 	if *r.steps--; *r.steps < 0 {
 		return "", fmt.Errorf("it takes more than %d steps: look for a loop or a recursion that does not end", maxSteps)

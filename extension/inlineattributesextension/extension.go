@@ -50,7 +50,8 @@ func intercept(ctx context.Context, method string, request, reply any, conn *grp
 	return invoke(ctx, method, request, reply, conn, options...)
 }
 
-// codec is the gRPC codec of the exporter, but it writes attributes out.
+// codec wraps the gRPC codec of the exporter. Marshal rewrites the encoded request so that
+// attributes are written out instead of referring to the dictionary.
 type codec struct{ encoding.CodecV2 }
 
 // Marshal implements encoding.CodecV2.

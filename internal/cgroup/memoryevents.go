@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// The memory events that the kernel counts for a cgroup. v1 counts only max, in
-// memory.failcnt, and oom_kill, in memory.oom_control.
+// The memory events that the kernel counts for a cgroup. v1 counts only two of them: max in
+// memory.failcnt, and oom_kill in memory.oom_control.
 const (
 	MemoryHigh    = "high"     // usage exceeded memory.high, so the kernel slowed the processes down
 	MemoryMax     = "max"      // usage reached the limit, so memory had to be reclaimed

@@ -242,7 +242,8 @@ func (l *connections) next() int64 {
 	return l.moment
 }
 
-// clientFull reports whether a client has at least as many connections as are left.
+// clientFull reports whether a client already has as many connections as there are free
+// places, or more. Clients without a name or without a connection are never full.
 func (l *connections) clientFull(p client) bool {
 	own := l.byClient[p.name]
 	return p.name != "" && own > 0 && own >= l.max-len(l.conns)
@@ -252,8 +253,10 @@ func (l *connections) userFull(p client) bool {
 	return p.user != "" && l.byUser[p.user] >= ofUser(l.max)
 }
 
-// idlest returns the selected connection that gives way. It returns nil if no selected
-// connection is idle.
+// idlest returns the connection that gives way, among those for which selected returns
+// true: of the idle connections, one of the client with the most connections that has been
+// idle for longest. A connection with unread bytes is not idle, because a request is
+// arriving. idlest returns nil if no selected connection is idle.
 func (l *connections) idlest(selected func(*conn) bool) *conn {
 	busy := map[*conn]bool{} // their next request has begun to arrive
 	for {

@@ -3,9 +3,8 @@
 
 // Package interpreter connects the receiver, which walks the stacks of interpreted
 // programs, to a driver, which knows where an interpreter keeps its stacks. A driver
-// registers itself, like drivers of database/sql. The driver in
-// extension/languagesextension needs many modules, and a collector without the driver does
-// not need them.
+// registers itself, as database/sql drivers do. So only a collector that contains the
+// driver in extension/languagesextension needs the many modules that this driver needs.
 package interpreter
 
 import (

@@ -29,8 +29,8 @@ func (s *Source) startOf(pid int) (uint64, error) {
 }
 
 // A processClock reads one process's CPU time. Its open /proc/PID/cgroup identifies the
-// process. After the process was reaped, reading this file fails with ESRCH, even if
-// another process has the pid. Until then it returns the process's cgroups.
+// process: until the process is reaped, a read returns its cgroups. Afterwards a read fails
+// with ESRCH, even if another process has reused the pid.
 type processClock struct {
 	source  *Source
 	process procfs.Process

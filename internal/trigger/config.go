@@ -28,9 +28,10 @@ type Monitor struct {
 	GuardAtLeast float64
 }
 
-// Condition is one test on one monitor. With ReleaseBelow, the opening closes early when
-// the test is released or the monitor's guard fails. Without ReleaseBelow, the opening
-// lasts for the policy's Duration.
+// Condition is one test on one monitor. A condition with ReleaseBelow is released when its
+// test is released or its monitor's guard fails. An opening closes early once every
+// condition that held during it is released. A condition without ReleaseBelow is never
+// released, so an opening during which it held lasts for the policy's Duration.
 type Condition struct {
 	Monitor string
 	window.Test

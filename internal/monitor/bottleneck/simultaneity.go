@@ -85,8 +85,8 @@ func (s *simultaneity) at(t int64) {
 }
 
 // runs records that a process is on a CPU from t on. before is the pid of the process that
-// left the CPU, and reveals missing records. It is 0 for the idle task, and negative if
-// unknown.
+// left the CPU. If it differs from the process that was known to be on the CPU, records are
+// missing. before is 0 for the idle task, and negative if unknown.
 func (s *simultaneity) runs(cpu int, p *process, t int64, before int) {
 	s.at(t)
 	last := s.cpus[cpu]

@@ -334,8 +334,10 @@ func (f *profileFiles) merge() {
 	}
 }
 
-// newest returns the last segments to merge while more samples arrive. It leaves out a
-// segment that is larger than all later ones together, because each merge would read it.
+// newest returns the newest segments of a profile, which are merged while more samples
+// still arrive. It stops at the first segment that is larger than all newer segments
+// together, so that not every merge reads and rewrites that segment. If fewer than two
+// segments would be left, it returns all segments.
 func newest(segments []segment) []segment {
 	i := len(segments)
 	for sum := int64(0); i > 0 && (sum == 0 || segments[i-1].Bytes <= sum); i-- {

@@ -55,8 +55,9 @@ func putBlocks(tx *sql.Tx, all []block) error {
 	return err
 }
 
-// readBlocks calls f with the blocks of a unit. The query steps back through the times of a
-// tier, because the index groups the blocks by time.
+// readBlocks calls f once for each block of a unit in a tier, for the newest maxBlocks
+// blocks at most. The index groups the blocks by time, so the query steps back from one
+// block time to the previous one and looks up the unit at each.
 func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(data []byte)) error {
 	return s.db.each(ctx, func(rows *sql.Rows) error {
 		var data []byte

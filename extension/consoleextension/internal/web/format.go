@@ -352,7 +352,8 @@ func isContainerID(name string) bool {
 	})
 }
 
-// reason describes the condition that opened a gate, with its value and threshold.
+// reason describes why a gate opened: by hand, by an alert, as a baseline, or because of a
+// condition. For a condition it includes the monitor's value, the threshold and the window.
 func reason(o store.Opening) string {
 	switch {
 	case o.Kind == "manual": // the monitor is "manual" too

@@ -143,7 +143,8 @@ func (s *Server) reportView(ctx context.Context, o store.Opening, q openingQuery
 	return view, size, nil
 }
 
-// detach removes the links to other pages. The script needs the links within the report.
+// detach removes the links to other pages. Links that the script uses, from columns and
+// functions, are redirected to anchors within the report.
 func (v *profileView) detach() {
 	v.JSON, v.Download, v.DownloadThere, v.AgainstURL, v.MoreRows = "", "", "", "", ""
 	for _, rows := range [][]partRow{v.Phases, v.Threads, v.Waits} {

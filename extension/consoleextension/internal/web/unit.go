@@ -26,8 +26,9 @@ const (
 	shortestRange = 30 * time.Second
 )
 
-// timeRange is the time span that charts show. The URL contains either range, such as
-// range=6h, or from and to in RFC 3339.
+// timeRange is the time span that the charts show. The URL may contain range, such as
+// range=6h, or from and to. from and to take precedence. If the URL contains none of them,
+// the page's default applies.
 type timeRange struct {
 	From, To time.Time
 	Last     time.Duration // length of a range of the last hours; 0 if the URL contains from or to

@@ -95,8 +95,8 @@ func (r *Router) decide(pd pprofile.Profiles) *plan {
 	return p
 }
 
-// decideResource decides about the profiles of one resource. They belong to one unit, but
-// each of them has its own capture window and type.
+// decideResource decides which profiles of one resource pass. All of them belong to one
+// unit, but each has its own capture window and type.
 func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.ResourceProfiles, number int) {
 	first := len(p.verdicts)
 	var last time.Time
@@ -322,9 +322,9 @@ func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles 
 const maxAhead = time.Minute
 
 // captureWindow returns the time span in which a profile was captured. It computes the age
-// of the profile by the wall clock, and subtracts it from now. If the wall clock is set
-// later, the window does not move relative to the openings of gates. A profile without a
-// time was captured now.
+// of the profile by the wall clock, and subtracts it from now, so that a later change of
+// the wall clock does not move the window relative to the openings of gates. A profile
+// without a time is treated as captured now.
 func captureWindow(p pprofile.Profile, now time.Time) (start, end time.Time) {
 	if p.Time() == 0 || p.Time() > math.MaxInt64 {
 		return now, now

@@ -128,10 +128,10 @@ func (l *Loop) Count(now perfevent.Stats) (before perfevent.Stats) {
 	return before
 }
 
-// ReadUpTo counts losses, and sets the time before which all samples have been read. If the
-// kernel may still report a loss before that time, ReadUpTo does not set the time and again
-// is true. The caller must then read the rings again soon. before contains the counters of
-// the last call.
+// ReadUpTo counts losses, and sets the time before which all samples have been read. While
+// the kernel may still report an earlier loss, ReadUpTo leaves the time unchanged and
+// returns again as true. The caller must then read the rings again soon. before contains
+// the counters of the last call.
 func (l *Loop) ReadUpTo(session *perfevent.Session, now perfevent.Stats, time int64) (before perfevent.Stats, again bool) {
 	before = l.Count(now)
 	if session.LossPending() {
@@ -179,7 +179,8 @@ func (l *Loop) Copy(session *perfevent.Session, bytes int) int {
 }
 
 // Interrupted is called after sampling events were briefly off. Unless the session is
-// host-wide, these events also record mappings.
+// host-wide, the same events also record mappings, so mappings may have been missed and
+// each process is read again.
 func (l *Loop) Interrupted() {
 	if !l.options.HostWide {
 		l.cfg.Table.AfterLoss()

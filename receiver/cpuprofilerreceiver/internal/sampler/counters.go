@@ -38,7 +38,7 @@ const (
 	MsgAllocationsFull = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 )
 
-// With returns the attribute key=value of a measurement.
+// With returns an option that adds the attribute key=value to a measurement.
 func With(key, value string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String(key, value)))
 }

@@ -20,8 +20,9 @@ const maxBodies = 64 << 20
 // errNoMemory is returned when maxBodies is reached.
 var errNoMemory = errors.New("too many large bodies are being read")
 
-// memory is the memory for reading bodies. A stalled sender only occupies the bytes that it
-// has sent. So even many stalled senders need little memory and do not block others.
+// memory bounds the memory for reading bodies. The memory of a request grows with the bytes
+// that have arrived, not with the announced length. So stalled senders need little memory,
+// and do not block others.
 type memory struct {
 	left  atomic.Int64
 	small sync.Pool // of *[]byte with a capacity of at most smallBody

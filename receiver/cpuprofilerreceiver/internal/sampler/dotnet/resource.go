@@ -27,10 +27,11 @@ const (
 
 const unknownService = "unknown_service:dotnet"
 
-// parseAttributes parses a resource in the format of OTEL_RESOURCE_ATTRIBUTES, like
-// OpenTelemetry's SDKs. It drops a pair without "=" or without a key, keeps invalid
-// percent-encoding unchanged, and uses the last of equal keys. The attributes are sorted by
-// key. bounded is the number of attributes that were cut or dropped.
+// parseAttributes parses a resource in the format of OTEL_RESOURCE_ATTRIBUTES, as the
+// OpenTelemetry SDKs do. It ignores pairs without "=" or without a key, keeps invalid
+// percent-encoding unchanged, and uses the last value of a repeated key. The attributes are
+// sorted by key. bounded is the number of attributes that were cut or dropped because of a
+// limit, or because of a control character in the key.
 func parseAttributes(header string) (attributes []samples.Attribute, bounded int) {
 	for pair := range strings.SplitSeq(header, ",") {
 		key, value, ok := strings.Cut(pair, "=")

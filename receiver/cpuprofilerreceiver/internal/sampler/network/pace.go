@@ -89,8 +89,9 @@ func newPace(most int, now int64) *pace {
 	return &pace{most: most, flows: make(map[flowID]*flow), begin: now}
 }
 
-// began registers a new target. If everywhere is set, it registers only the source that is
-// sampled on all CPUs. It ignores parts that are already registered.
+// began registers the sources of a new target that are not registered yet. If everywhere is
+// set, it registers only the source that is sampled on all CPUs, the failures. Otherwise it
+// registers all other sources.
 func (p *pace) began(of *perfevent.Attachment, sources []source, everywhere bool) {
 	for i := range sources {
 		s := &sources[i]
