@@ -322,7 +322,7 @@ func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles 
 const maxAhead = time.Minute
 
 // captureWindow returns the time span in which a profile was captured. It computes the age
-// of the profile by the wall clock, and subtracts it from now, so that a later change of
+// of the profile by the wall clock, and subtracts the age from now. So a later change of
 // the wall clock does not move the window relative to the openings of gates. A profile
 // without a time is treated as captured now.
 func captureWindow(p pprofile.Profile, now time.Time) (start, end time.Time) {
