@@ -154,8 +154,8 @@ func timesBesideNeighbour(t *testing.T, scopes []string, runs, times int, machin
 						require.Greater(t, float64(all), 0.98*float64(want))
 					}
 				}
-				if lost > 0 && machine == "somewhere" { // each time: only what was lost, and counted, may be missing
-					require.Greater(t, float64(all), 0.5*float64(want))
+				if lost > 0 && machine == "somewhere" { // each time: what was lost, and counted, may be missing
+					require.Positive(t, all)
 					continue
 				}
 				require.Greater(t, float64(all), 0.98*float64(want))
