@@ -45,8 +45,8 @@ type Config struct {
 	Cgroups *cgroup.Tree
 	// MaxHeaderBytes bounds the bytes of a request's header.
 	MaxHeaderBytes int
-	// ShutdownTimeout is how long Shutdown waits for running requests before it closes
-	// their connections. 0 means until the context of Shutdown ends.
+	// ShutdownTimeout is the time for which Shutdown waits for running requests before it
+	// closes their connections. 0 means until the context of Shutdown ends.
 	ShutdownTimeout time.Duration
 	// AllowedHosts are names that the header Host may contain, in addition to localhost and
 	// the host of the endpoint. If it is nil, a server that other hosts can reach accepts

@@ -11,8 +11,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// sharedFor is how long a reading of the host is reused for other units. It is well below
-// the shortest interval between two rounds of readings.
+// sharedFor is the time for which a reading of the host is reused for other units. It is
+// well below the shortest interval between two rounds of readings.
 const sharedFor = 50 * time.Millisecond
 
 // hostFigures contains readings of the host, which are taken once for all units.

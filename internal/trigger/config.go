@@ -71,7 +71,8 @@ type Config struct {
 	Policies []Policy
 	// CollectionInterval is the time between two readings of a monitor.
 	CollectionInterval time.Duration
-	// PreTrigger is how long before the trigger a profile may have ended and still pass.
+	// PreTrigger is the time before the trigger in which a profile may have ended and still
+	// pass.
 	PreTrigger time.Duration
 	// MinAge is the minimum age of a unit's first process before the unit may fire.
 	MinAge time.Duration

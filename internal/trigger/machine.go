@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// retryAfter is how long a policy waits after a first opening without an accepted
-	// profile.
+	// retryAfter is the time for which a policy waits after a first opening without an
+	// accepted profile.
 	retryAfter = time.Minute
 
-	// closedMemory is how long a closed opening admits late profiles. It is shorter than
-	// retryAfter. The policy therefore does not open again while an opening without an
-	// accepted profile can still admit one.
+	// closedMemory is the time for which a closed opening admits late profiles. It is
+	// shorter than retryAfter. The policy therefore does not open again while an opening
+	// without an accepted profile can still admit one.
 	closedMemory = 30 * time.Second
 )
 

@@ -171,8 +171,8 @@ func (e *Engine) restoreServices(cooldowns []restoredCooldown) {
 	}
 }
 
-// maxAwaited is how long a cooldown waits for its policy. The number of awaited cooldowns
-// is bounded by the bound on gone units.
+// maxAwaited is the time for which a cooldown waits for its policy. The number of awaited
+// cooldowns is bounded by the bound on gone units.
 const maxAwaited = 24 * time.Hour
 
 // awaitedCooldown is a restored cooldown of a missing policy. Policies are missing at first

@@ -375,9 +375,21 @@ func TestUnitsBeyondTheBoundAreCountedAndLogged(t *testing.T) {
 		require.True(t, r.p.units.Add(identify.Identity{Name: fmt.Sprint("/s", i)}, r.now))
 	}
 	require.False(t, r.p.units.Add(identify.Identity{Name: c.Path}, r.now))
+	r.discover()
+	logged := r.log("not all units are watched")
+	require.Len(t, logged, 1)
+	require.EqualValues(t, units.Max, logged[0].ContextMap()["watched"])
+	refused := logged[0].ContextMap()["refused"]
+	require.Positive(t, refused)
+	require.Equal(t, refused, r.metric("otelcol_cpu_trigger.units.refused")["too_many"])
+}
+
+// discover looks once for the units of this host.
+func (r *rig) discover() {
+	r.t.Helper()
 	tree, err := cgroup.Open("/")
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(r.t, err)
+	ctx, cancel := context.WithCancel(r.t.Context())
 	d := &watch.Discoverer{
 		Tree: tree, Scope: identify.ScopeCgroup, Units: r.p.units, TTL: time.Hour, Interval: time.Second,
 		Now: func() time.Time { return r.now }, Log: r.p.log, SetClaims: func([]cgroup.Claim) {},
@@ -387,12 +399,6 @@ func TestUnitsBeyondTheBoundAreCountedAndLogged(t *testing.T) {
 	<-scanned
 	cancel()
 	<-done
-	logged := r.log("not all units are watched")
-	require.Len(t, logged, 1)
-	require.EqualValues(t, units.Max, logged[0].ContextMap()["watched"])
-	refused := logged[0].ContextMap()["refused"]
-	require.Positive(t, refused)
-	require.Equal(t, refused, r.metric("otelcol_cpu_trigger.units.refused")["too_many"])
 }
 
 // TestASandboxThatIsFoundIsNoUnit, nor one any longer that a profile named.
@@ -414,18 +420,7 @@ func TestASandboxThatIsFoundIsNoUnit(t *testing.T) {
 	}
 	r := newRig(t, "")
 	require.True(t, r.p.units.Add(identify.Identity{Name: ids["pause"]}, r.now))
-	tree, err := cgroup.Open("/")
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	d := &watch.Discoverer{
-		Tree: tree, Scope: identify.ScopeCgroup, Units: r.p.units, TTL: time.Hour, Interval: time.Second,
-		Now: func() time.Time { return r.now }, Log: r.p.log, SetClaims: func([]cgroup.Claim) {},
-	}
-	scanned, done := make(chan struct{}), make(chan struct{})
-	go func() { d.Run(ctx, scanned); close(done) }()
-	<-scanned
-	cancel()
-	<-done
+	r.discover()
 	_, ok := r.p.units.Lookup(ids["app"])
 	require.True(t, ok)
 	_, ok = r.p.units.Lookup(ids["pause"])

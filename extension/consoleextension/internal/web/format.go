@@ -286,7 +286,7 @@ func nearness(r store.Reading) float64 {
 // unitName returns the usual name of a unit: its service, container, executable or process,
 // or the end of its own name.
 func unitName(u store.Unit) string {
-	if v := u.Resource[attr.ServiceName]; v != "" && !strings.HasPrefix(v, "unknown_service") {
+	if v := u.Resource[attr.ServiceName]; !isUnnamed(v) {
 		return v
 	}
 	for _, key := range [...]string{attr.ContainerName, attr.RuntimeContainerName, attr.ExecutableName} {
@@ -308,6 +308,11 @@ func unitName(u store.Unit) string {
 		return "/"
 	}
 	return name
+}
+
+// isUnnamed reports whether a service has no name of its own.
+func isUnnamed(service string) bool {
+	return service == "" || strings.HasPrefix(service, "unknown_service")
 }
 
 // unitPlace returns where a unit runs: its pod and container, its cgroup or its process.

@@ -150,7 +150,7 @@ func matching(units []store.UnitSummary, key, glob string, now time.Time) string
 		}
 		// A service without a name gets the name unknown_service after policies were
 		// matched.
-		if !ok || key == attr.ServiceName && strings.HasPrefix(value, "unknown_service") {
+		if !ok || key == attr.ServiceName && isUnnamed(value) {
 			continue
 		}
 		known++

@@ -177,7 +177,7 @@ func (p *unitsPage) fold(found []unitRow) []unitRow {
 		case row.near >= 1:
 			return false
 		case row.Quiet:
-		case processOf(row.Unit) != "" && (service == "" || strings.HasPrefix(service, "unknown_service")):
+		case processOf(row.Unit) != "" && isUnnamed(service):
 			why = "processes and kernel threads without a container"
 		case row.near < idleBelow && row.Openings == 0:
 			why = "idle, below a tenth of their thresholds and without a trigger"

@@ -22,7 +22,7 @@ func Explain(sc Scope, what string, err error) error {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return missing(sc, what, examine(err), err)
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.E2BIG): // E2BIG: a field of perf_event_attr is unknown
-		return fmt.Errorf("%s: %w", what, &UnsupportedError{Unsupported.Feature, Unsupported.Needs, err})
+		return fmt.Errorf("%s: %w", what, &UnsupportedError{Feature: "perf events", Needs: "Linux 4.8 or later with CONFIG_PERF_EVENTS", Err: err})
 	case errors.Is(err, unix.EMFILE):
 		return fmt.Errorf("%s: all descriptors that RLIMIT_NOFILE permits are in use: %w", what, err)
 	}

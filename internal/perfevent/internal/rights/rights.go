@@ -20,9 +20,6 @@ type UnsupportedError struct {
 	Err error
 }
 
-// Unsupported is the error of every call on operating systems other than Linux.
-var Unsupported = &UnsupportedError{Feature: "perf events", Needs: "Linux 4.8 or later with CONFIG_PERF_EVENTS"}
-
 // Error names the feature, its requirement and the kernel's error.
 func (e *UnsupportedError) Error() string {
 	msg := e.Feature + " need " + e.Needs

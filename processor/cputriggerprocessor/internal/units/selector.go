@@ -105,7 +105,11 @@ func (s *Set) whyUnused(c condition) string {
 	sel := s.cfg.Selectors
 	values := slices.Clone(sel.values[c.key])
 	for _, u := range s.byName {
-		if value := u.fact(c.key); value != "" {
+		value := u.fact(c.key)
+		if value != "" && c.matches(value) {
+			return ""
+		}
+		if value != "" && len(values) < maxKnown {
 			values = append(values, value)
 		}
 	}
