@@ -74,7 +74,13 @@ func TestAccuracy(t *testing.T) {
 			fmt.Fprintf(&results, "  %s: default %v, best %v\n", w.name, w.standard.play(tr), w.best.play(tr))
 		}
 	}
-	golden(t, "results.txt", results.String())
+	golden(t, "results.txt", strings.Join([]string{
+		"At the defaults, on all traces:\n", defaults.String(),
+		"With loops that begin at each of 30 seconds before the trace, on the half for scoring:\n", phased.String(),
+		"Lost at the defaults, on all traces:\n", lossTable(t, run(oursDefault.algorithm(), all), run(oursAllDefault.algorithm(), all)),
+		bestLosses(run(oneBest.algorithm(), scoring), run(bothBest.algorithm(), scoring)),
+		"The labels of each trace, and the openings of each method in seconds:\n", results.String(),
+	}, "\n"))
 
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -82,10 +88,6 @@ func TestAccuracy(t *testing.T) {
 	for _, section := range []struct{ name, text string }{
 		{"corpus", describe(all, tuning, scoring)},
 		{"scored", scored.String()},
-		{"defaults", defaults.String()},
-		{"phased", phased.String()},
-		{"losses", lossTable(t, run(oursDefault.algorithm(), all), run(oursAllDefault.algorithm(), all))},
-		{"best losses", bestLosses(run(oneBest.algorithm(), scoring), run(bothBest.algorithm(), scoring))},
 	} {
 		want = replaceSection(t, want, section.name, section.text)
 	}
