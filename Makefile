@@ -98,14 +98,14 @@ dist/%.tar.gz: dist/%
 	tar --sort=name --mtime=@$(EPOCH) --owner=0 --group=0 --numeric-owner --mode='u=rwX,go=rX' -C dist -cf - $* | gzip -9n >$@
 
 .PHONY: test
-test: unit e2e ## run the tests that pass on any machine, busy or not: unit tests under the race detector, then end to end
-
-.PHONY: unit
-unit: ## run the unit and integration tests under the race detector
-	go test -race -p $(WAITING) -timeout 20m -skip '$(KERNEL_TESTS)|$(BULK_TESTS)' $$(go list ./... | grep -v /test/e2e)
-	go test -run '$(BULK_TESTS)' $(call packages_of,$(BULK_TESTS))
+test: ## run the unit and integration tests under the race detector; they pass on any machine, busy or not
+	go test -race -p $(WAITING) -timeout 15m -skip '$(KERNEL_TESTS)|$(BULK_TESTS)' $$(go list ./... | grep -v /test/e2e)
 	go test -C internal/tools/release ./...
 	go test -C extension/languagesextension -race ./...
+
+.PHONY: test-bulk
+test-bulk: ## run the tests of days of data and thousands of units, without the race detector
+	go test -timeout 8m -run '$(BULK_TESTS)' $(call packages_of,$(BULK_TESTS))
 
 .PHONY: test-kernel
 test-kernel: ## run the comparisons with the kernel's own figures, one package at a time; they need a machine that does nothing else
