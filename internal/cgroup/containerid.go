@@ -3,9 +3,19 @@
 
 package cgroup
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 const idLength = 64 // hexadecimal digits of the container ids of OCI engines
+
+var (
+	fargateName = regexp.MustCompile(`^[0-9a-f]{32}-[0-9]+$`)
+	gardenName  = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){4}$`)
+	// podUIDName matches a UUID, or the 32 digits of a static pod.
+	podUIDName = regexp.MustCompile(`^([0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{32})$`)
+)
 
 // MinPrefix is the minimum number of digits in a search for a container id.
 const MinPrefix = 12
@@ -43,15 +53,8 @@ func ContainerIn(path string) (id, upTo string, ok bool) {
 
 // containerName returns the container id in the name of one cgroup.
 func containerName(parent, name string) (string, bool) {
-	switch parent {
-	case "ecs":
-		if digits, tail, ok := strings.Cut(name, "-"); ok && len(digits) == 32 && isHex(digits) && isDecimal(tail) {
-			return name, true
-		}
-	case "garden":
-		if isGarden(name) {
-			return name, true
-		}
+	if parent == "ecs" && fargateName.MatchString(name) || parent == "garden" && gardenName.MatchString(name) {
+		return name, true
 	}
 	name = strings.TrimSuffix(name, ".scope")
 	if len(name) < idLength {
@@ -80,14 +83,13 @@ func PodUID(path string) (uid string, ok bool) {
 		if uid, ok := strings.CutPrefix(name, "pod"); ok {
 			name = uid
 		} else if i := strings.LastIndex(name, "-pod"); i > 0 && strings.HasPrefix(name, "kube") {
-			name = name[i+len("-pod"):] // kubepods-burstable-podUID
+			name = name[i+len("-pod"):] // kubepods-burstable-podUIDName
 		} else {
 			continue
 		}
-		name, _, _ = strings.Cut(name, ".slice:") // kubepods-podUID.slice:cri-containerd:ID
+		name, _, _ = strings.Cut(name, ".slice:") // kubepods-podUIDName.slice:cri-containerd:ID
 		name = strings.ReplaceAll(name, "_", "-") // systemd's names use _ for a dash within a part
-		switch {
-		case isUUID(name), len(name) == 32 && isHex(name): // static pods have 32 digits
+		if podUIDName.MatchString(name) {
 			return name, true
 		}
 	}
@@ -101,34 +103,4 @@ func isHex(s string) bool {
 		}
 	}
 	return true
-}
-
-func isDecimal(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
-}
-
-func isUUID(s string) bool   { return isGroups(s, 8, 4, 4, 4, 12) }
-func isGarden(s string) bool { return isGroups(s, 8, 4, 4, 4, 4) }
-
-// isGroups reports whether s consists of groups of hexadecimal digits that have the given
-// lengths and are joined by dashes.
-func isGroups(s string, lengths ...int) bool {
-	for i, n := range lengths {
-		if i > 0 {
-			if s == "" || s[0] != '-' {
-				return false
-			}
-			s = s[1:]
-		}
-		if len(s) < n || !isHex(s[:n]) {
-			return false
-		}
-		s = s[n:]
-	}
-	return s == ""
 }

@@ -7,6 +7,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // point is one reading, or a summary of several readings that were thinned.
@@ -23,18 +26,19 @@ type series struct {
 	points    []point
 }
 
-// A block contains the readings of a unit over a time span. For each condition, a block
-// contains the index, the number of points, the delta-of-delta encoded times, the
-// run-length encoded thresholds, and the deltas of the values as short floats. A reading
-// takes two bytes if its value did not change, and else about four. A thinned point takes
-// three to nine bytes.
-
 const (
-	maxBlockPoints = 4096 // points of a condition
-	thinnedBlock   = 1    // kind of a block with min, max and count besides the mean
+	maxBlockPoints = 4096    // points of a condition
+	maxBlockBytes  = 8 << 20 // of a block after decompression
+	pointColumns   = 6
 )
 
 var errBlock = errors.New("damaged block of readings")
+
+// The codec of all blocks. EncodeAll and DecodeAll may be called concurrently.
+var (
+	packer, _   = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(64<<10), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+	unpacker, _ = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxBlockBytes), zstd.WithDecoderConcurrency(1))
+)
 
 // short converts a float to an integer that sorts in the same order. It keeps 14 bits after
 // the leading bit, so the error is at most 0.004 %.
@@ -59,149 +63,74 @@ func long(s int64) float32 {
 	return math.Float32frombits(uint32(min(s, 0x7FFFFFFF>>drop)) << drop)
 }
 
-// appendBlock encodes series of at most maxBlockPoints points each.
-func appendBlock(b []byte, all []series, thinned bool) []byte {
-	kind := byte(0)
-	if thinned {
-		kind = thinnedBlock
+// columns returns the numbers of a point. They change little from one point to the next, or
+// are often 0.
+func (p point) columns() [pointColumns]int64 {
+	mean := short(p.mean)
+	return [...]int64{p.at, int64(math.Float32bits(p.threshold)), mean, mean - short(p.min), short(p.max) - mean, int64(p.count)}
+}
+
+func pointOf(c [pointColumns]int64) point {
+	return point{
+		at: c[0], threshold: math.Float32frombits(uint32(c[1])), mean: long(c[2]),
+		min: long(c[2] - c[3]), max: long(c[2] + c[4]), count: uint32(c[5]),
 	}
-	b = append(b, kind)
-	b = binary.AppendUvarint(b, uint64(len(all)))
+}
+
+// appendBlock encodes the readings of a unit over a time span. For each condition, the
+// block contains its index, the number of its points, and the differences of each column
+// from point to point, all as varints.
+func appendBlock(b []byte, all []series) []byte {
+	var raw []byte
 	for _, s := range all {
-		b = binary.AppendUvarint(b, uint64(s.condition))
-		b = binary.AppendUvarint(b, uint64(len(s.points)))
-		var at, step int64
-		for i, p := range s.points {
-			b = binary.AppendVarint(b, p.at-at-step)
-			if i > 0 {
-				step = p.at - at
-			}
-			at = p.at
-		}
-		for i := 0; i < len(s.points); {
-			bits := math.Float32bits(s.points[i].threshold)
-			n := 1
-			for i+n < len(s.points) && math.Float32bits(s.points[i+n].threshold) == bits {
-				n++
-			}
-			b = binary.AppendUvarint(b, uint64(n))
-			b = binary.LittleEndian.AppendUint32(b, bits)
-			i += n
-		}
-		var last int64
-		for _, p := range s.points {
-			mean := short(p.mean)
-			b = binary.AppendVarint(b, mean-last)
-			last = mean
-			if thinned {
-				b = binary.AppendVarint(b, mean-short(p.min))
-				b = binary.AppendVarint(b, short(p.max)-mean)
-				b = binary.AppendUvarint(b, uint64(p.count))
+		raw = binary.AppendVarint(raw, int64(s.condition))
+		raw = binary.AppendVarint(raw, int64(len(s.points)))
+		for column := range pointColumns {
+			last := int64(0)
+			for _, p := range s.points {
+				v := p.columns()[column]
+				raw = binary.AppendVarint(raw, v-last)
+				last = v
 			}
 		}
 	}
-	return b
+	return packer.EncodeAll(raw, b)
 }
 
 // readBlock decodes a block, and calls add for each point.
 func readBlock(b []byte, add func(condition int, p point)) error {
-	r := blockReader{rest: b}
-	kind := r.byte()
-	n := r.uvarint(maxConditions)
-	var times []int64
-	var thresholds []float32
-	for range n {
-		condition, points := int(r.uvarint(maxConditions-1)), int(r.uvarint(maxBlockPoints))
-		times, thresholds = times[:0], thresholds[:0]
-		var at, step int64
-		for i := range points {
-			d := r.varint() + step
-			if at += d; i > 0 {
-				step = d
-			}
-			times = append(times, at)
-		}
-		for len(thresholds) < points && !r.bad {
-			run, bits := int(r.uvarint(uint64(points-len(thresholds)))), r.uint32()
-			if run == 0 {
-				return errBlock
-			}
-			for range run {
-				thresholds = append(thresholds, math.Float32frombits(bits))
-			}
-		}
-		if r.bad {
-			return errBlock
-		}
-		var last int64
-		for i := range points {
-			last += r.varint()
-			p := point{at: times[i], threshold: thresholds[i], mean: long(last)}
-			if kind == thinnedBlock {
-				p.min, p.max = long(last-r.varint()), long(last+r.varint())
-				p.count = uint32(r.uvarint(math.MaxUint32))
-			} else if p.min, p.max = p.mean, p.mean; p.mean == p.mean {
-				p.count = 1
-			}
-			if r.bad {
-				return errBlock
-			}
-			add(condition, p)
-		}
-	}
-	if r.bad || kind > thinnedBlock {
+	raw, err := unpacker.DecodeAll(b, nil)
+	if err != nil {
 		return errBlock
 	}
+	next := func() int64 {
+		v, n := binary.Varint(raw)
+		if n <= 0 {
+			err, n = errBlock, len(raw)
+		}
+		raw = raw[n:]
+		return v
+	}
+	var points [][pointColumns]int64
+	for len(raw) > 0 {
+		condition, n := next(), next()
+		if condition < 0 || condition >= maxConditions || n <= 0 || n > maxBlockPoints {
+			return errBlock
+		}
+		points = slices.Grow(points[:0], int(n))[:n]
+		for column := range pointColumns {
+			last := int64(0)
+			for i := range points {
+				last += next()
+				points[i][column] = last
+			}
+		}
+		if err != nil {
+			return err
+		}
+		for _, c := range points {
+			add(int(condition), pointOf(c))
+		}
+	}
 	return nil
-}
-
-// blockReader reads numbers. After a missing or too large number, all numbers are 0.
-type blockReader struct {
-	rest []byte
-	bad  bool
-}
-
-func (r *blockReader) advance(n int) {
-	if n <= 0 {
-		r.bad, r.rest = true, nil
-		return
-	}
-	r.rest = r.rest[n:]
-}
-
-func (r *blockReader) byte() byte {
-	if len(r.rest) == 0 {
-		r.bad = true
-		return 0
-	}
-	b := r.rest[0]
-	r.rest = r.rest[1:]
-	return b
-}
-
-func (r *blockReader) uvarint(limit uint64) uint64 {
-	v, n := binary.Uvarint(r.rest)
-	if r.advance(n); r.bad || v > limit {
-		r.bad, r.rest = true, nil
-		return 0
-	}
-	return v
-}
-
-func (r *blockReader) varint() int64 {
-	v, n := binary.Varint(r.rest)
-	if r.advance(n); r.bad {
-		return 0
-	}
-	return v
-}
-
-func (r *blockReader) uint32() uint32 {
-	if len(r.rest) < 4 {
-		r.bad, r.rest = true, nil
-		return 0
-	}
-	v := binary.LittleEndian.Uint32(r.rest)
-	r.rest = r.rest[4:]
-	return v
 }

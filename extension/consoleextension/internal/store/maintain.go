@@ -110,7 +110,7 @@ func (s *Store) thinSpan(tier int, start int64) error {
 				for i, list := range points {
 					points[i] = thinOut(list, tiers[tier+1].step)
 				}
-				blocks = append(blocks, block{tier + 1, start, UnitID(unit), appendBlock(nil, inOrder(points), true)})
+				blocks = append(blocks, block{tier + 1, start, UnitID(unit), appendBlock(nil, inOrder(points))})
 			}
 			return putBlocks(tx, blocks)
 		})

@@ -4,9 +4,7 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
-	"compress/flate"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -23,8 +21,6 @@ const (
 	peerFresh = 2 * time.Minute
 	// peerGone is the time without a report after which a peer is forgotten, in seconds.
 	peerGone = 600
-	// maxPeerBlock bounds a block of peers, in bytes after decompression.
-	maxPeerBlock = 256 << 10
 )
 
 // The counters of a peer.
@@ -198,7 +194,6 @@ func (a *peerSums) plus(b peerSums) {
 func (s *Store) encodePeers(at int64) []block {
 	now := s.clock.now()
 	var out []block
-	var w *flate.Writer
 	for id, u := range s.units {
 		var sums []peerSums
 		for key, p := range u.peers {
@@ -213,22 +208,18 @@ func (s *Store) encodePeers(at int64) []block {
 		if len(sums) == 0 {
 			continue
 		}
-		if w == nil {
-			w, _ = flate.NewWriter(nil, flate.BestSpeed) // cannot fail for a valid level
-		}
 		of := peerSums{}
 		for _, p := range sums {
 			of.plus(p)
 		}
-		var b bytes.Buffer
-		w.Reset(&b)
-		if json.NewEncoder(w).Encode(sums) != nil || w.Close() != nil {
+		data, err := json.Marshal(sums)
+		if err != nil {
 			s.drop("peers", len(sums))
 			continue
 		}
 		head := binary.BigEndian.AppendUint64(nil, uint64(of.From))
 		head = binary.BigEndian.AppendUint64(head, uint64(of.To))
-		out = append(out, block{peerTier, at, id, append(head, b.Bytes()...)})
+		out = append(out, block{peerTier, at, id, packer.EncodeAll(data, head)})
 	}
 	return out
 }
@@ -245,7 +236,10 @@ func readPeers(data []byte, wanted func(from, to int64) bool) (sums []peerSums, 
 	if !wanted(int64(binary.BigEndian.Uint64(data)), int64(binary.BigEndian.Uint64(data[8:]))) {
 		return nil, nil
 	}
-	err = json.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(data[peerHeader:])), maxPeerBlock)).Decode(&sums)
+	raw, err := unpacker.DecodeAll(data[peerHeader:], nil)
+	if err == nil {
+		err = json.Unmarshal(raw, &sums)
+	}
 	return sums, err
 }
 

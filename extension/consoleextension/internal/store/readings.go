@@ -96,7 +96,7 @@ func (s *Store) encodeHeads(at int64) (heads []unitHeads, blocks []block) {
 			all = append(all, series{i, points})
 		}
 		if len(all) > 0 {
-			heads, blocks = append(heads, h), append(blocks, block{0, at, id, appendBlock(nil, all, false)})
+			heads, blocks = append(heads, h), append(blocks, block{0, at, id, appendBlock(nil, all)})
 		}
 	}
 	slices.SortFunc(blocks, func(a, b block) int { return cmp.Compare(a.unit, b.unit) })
