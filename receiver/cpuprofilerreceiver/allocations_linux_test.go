@@ -42,7 +42,7 @@ type allocator struct {
 func startAllocator(t *testing.T, in ...*hosttest.Cgroup) *allocator {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "allocator")
-	build := exec.Command("go", "build", "-o", path, "./internal/sampler/allocs/testdata/allocator")
+	build := exec.Command("go", "build", "-o", path, "../../test/testdata/allocator")
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	cmd := exec.Command(path)

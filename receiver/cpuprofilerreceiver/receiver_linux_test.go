@@ -235,7 +235,7 @@ func program(t *testing.T, name string) string {
 		cc := hosttest.Tool(t, "cc")
 		build = exec.Command(cc, "-O1", "-fno-omit-frame-pointer", "-pthread", "-o", out, source)
 	} else {
-		build = exec.Command("go", "build", "-o", out, "./"+filepath.Join("testdata", name))
+		build = exec.Command("go", "build", "-o", out, filepath.Join("../../test/testdata", name))
 	}
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)

@@ -46,7 +46,7 @@ func TestReadFindsTheSameHoweverAProgramIsLinked(t *testing.T) {
 	var plain *Program
 	for _, flags := range [][]string{nil, {"-ldflags=-s -w"}, {"-buildmode=pie"}, {"-buildmode=pie", "-ldflags=-s -w"}} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
-			p, err := readGoProgram(t, buildGo(t, "../symbolizer/testdata/frames/main.go", flags...))
+			p, err := readGoProgram(t, buildGo(t, "../../../../test/testdata/frames/main.go", flags...))
 			require.NoError(t, err)
 			require.True(t, strings.HasPrefix(p.Version, "go1."), p.Version)
 			require.NotZero(t, p.Entry)
@@ -82,7 +82,7 @@ func TestReadRejectsOtherPrograms(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("\x7fELF"))
-	whole, err := os.ReadFile(buildGo(f, "../symbolizer/testdata/frames/main.go", "-ldflags=-s -w"))
+	whole, err := os.ReadFile(buildGo(f, "../../../../test/testdata/frames/main.go", "-ldflags=-s -w"))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -199,7 +199,7 @@ func TestCWithinAGoProgramIsNative(t *testing.T) {
 	for name, flags := range map[string][]string{"plain": nil, "position independent": {"-buildmode=pie"}} {
 		t.Run(name, func(t *testing.T) {
 			hosttest.Tool(t, "gcc")
-			p := start(t, buildGo(t, "testdata/cgo/main.go", flags...))
+			p := start(t, buildGo(t, "../../../../test/testdata/cgo/main.go", flags...))
 			var addr uint64
 			_, err := fmt.Sscanf(p.line(t), "%x 3", &addr)
 			require.NoError(t, err)

@@ -154,7 +154,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// runtimeFrame is a line of testdata/frames.
+// runtimeFrame is a line of test/testdata/frames.
 type runtimeFrame struct {
 	pc   uint64
 	line samples.Line
@@ -195,7 +195,7 @@ var goBuilds = map[string][]string{
 func TestGoFramesAgreeWithTheRuntime(t *testing.T) {
 	for name, flags := range goBuilds {
 		t.Run(name, func(t *testing.T) {
-			p := start(t, buildGo(t, "testdata/frames/main.go", flags...))
+			p := start(t, buildGo(t, "../../../../test/testdata/frames/main.go", flags...))
 			stack, text := frames(t, p)
 			compareFrames(t, p, stack, text)
 		})
@@ -219,7 +219,7 @@ func TestGoFramesOfOtherReleases(t *testing.T) {
 	for _, compiler := range compilers {
 		t.Run(filepath.Base(filepath.Dir(filepath.Dir(compiler))), func(t *testing.T) {
 			t.Setenv("HOTPROFILE_TEST_GO", compiler)
-			p := start(t, buildGo(t, "testdata/frames/main.go", "-buildmode=pie", "-ldflags=-s -w"))
+			p := start(t, buildGo(t, "../../../../test/testdata/frames/main.go", "-buildmode=pie", "-ldflags=-s -w"))
 			stack, text := frames(t, p)
 			compareFrames(t, p, stack, text)
 		})
@@ -229,7 +229,7 @@ func TestGoFramesOfOtherReleases(t *testing.T) {
 func TestGoFramesWithoutSectionHeaders(t *testing.T) {
 	for _, mode := range []string{"exe", "pie"} {
 		t.Run(mode, func(t *testing.T) {
-			path := buildGo(t, "testdata/frames/main.go", "-buildmode="+mode, "-ldflags=-s -w")
+			path := buildGo(t, "../../../../test/testdata/frames/main.go", "-buildmode="+mode, "-ldflags=-s -w")
 			f, err := os.OpenFile(path, os.O_RDWR, 0)
 			require.NoError(t, err)
 			_, err = f.WriteAt(make([]byte, 8), 40) // e_shoff

@@ -17,7 +17,7 @@ func BenchmarkUnwind(b *testing.B) {
 		"c": func(b *testing.B) int {
 			return run(b, compile(b, "gcc", "-O2", "testdata/calls.c", "-lm", "-lpthread"))
 		},
-		"go":     func(b *testing.B) int { return run(b, compile(b, "go", "./testdata/goprogram")) },
+		"go":     func(b *testing.B) int { return run(b, compile(b, "go", "../../../../test/testdata/spinner")) },
 		"python": func(b *testing.B) int { return run(b, "/usr/bin/python3", "testdata/loop.py") },
 	} {
 		b.Run(name, func(b *testing.B) {
@@ -83,7 +83,7 @@ func BenchmarkNewTable(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			if name == "go" {
-				path = compile(b, "go", "./testdata/goprogram")
+				path = compile(b, "go", "../../../../test/testdata/spinner")
 			}
 			f, err := os.Open(path)
 			if err != nil {

@@ -197,9 +197,9 @@ func TestStacksOfRealProgramsReachTheirEntry(t *testing.T) {
 			return run(t, compile(t, "g++", "-O2", "-fomit-frame-pointer", "testdata/exceptions.cc", "-lpthread"))
 		},
 		"Rust": func(t *testing.T) int { return run(t, compile(t, "rustc", "-O", "testdata/closures.rs")) },
-		"Go":   func(t *testing.T) int { return run(t, compile(t, "go", "./testdata/goprogram")) },
+		"Go":   func(t *testing.T) int { return run(t, compile(t, "go", "../../../../test/testdata/spinner")) },
 		"Go, stripped": func(t *testing.T) int {
-			return run(t, compile(t, "go", "-ldflags=-s -w", "-buildmode=pie", "./testdata/goprogram"))
+			return run(t, compile(t, "go", "-ldflags=-s -w", "-buildmode=pie", "../../../../test/testdata/spinner"))
 		},
 		"dash":   func(t *testing.T) int { return installed(t, "/usr/bin/dash", "testdata/loop.sh") },
 		"python": func(t *testing.T) int { return run(t, hosttest.Tool(t, "/usr/bin/python3"), "testdata/loop.py") },
@@ -269,7 +269,7 @@ func TestUnwindingAgreesWithFramePointers(t *testing.T) {
 		"C": func(t *testing.T) int {
 			return run(t, compile(t, "gcc", "-O2", "-fno-omit-frame-pointer", "testdata/calls.c", "-lm", "-lpthread"))
 		},
-		"Go": func(t *testing.T) int { return run(t, compile(t, "go", "./testdata/goprogram")) },
+		"Go": func(t *testing.T) int { return run(t, compile(t, "go", "../../../../test/testdata/spinner")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "C" && !tablesShowFramePointers {
@@ -363,7 +363,7 @@ func TestFramePointersOfRealPrograms(t *testing.T) {
 		"C++ with": {func(t *testing.T) string {
 			return compile(t, "g++", "-O2", "-fno-omit-frame-pointer", "testdata/exceptions.cc", "-lpthread")
 		}, tablesShowFramePointers},
-		"Go": {func(t *testing.T) string { return compile(t, "go", "./testdata/goprogram") }, true},
+		"Go": {func(t *testing.T) string { return compile(t, "go", "../../../../test/testdata/spinner") }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := os.Open(c.path(t))

@@ -26,7 +26,7 @@ func TestStacksThroughC(t *testing.T) {
 	skipWithoutProbes(t)
 	hosttest.Tool(t, "gcc")
 	out := filepath.Join(t.TempDir(), "callbacks")
-	cmd := exec.Command("go", "build", "-o", out, "./testdata/callbacks")
+	cmd := exec.Command("go", "build", "-o", out, "../../../../../test/testdata/callbacks")
 	cmd.Env = append(os.Environ(), "GO111MODULE=off", "CGO_ENABLED=1")
 	b, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", b)

@@ -119,7 +119,7 @@ func TestProgramOfAnotherMachineIsUnderstood(t *testing.T) {
 	for goarch, machine := range machines {
 		for _, ldflags := range []string{"", "-s -w"} {
 			out := filepath.Join(t.TempDir(), "program")
-			cmd := exec.Command("go", "build", "-o", out, "-ldflags="+ldflags, "./testdata/allocator")
+			cmd := exec.Command("go", "build", "-o", out, "-ldflags="+ldflags, "../../../../../test/testdata/allocator")
 			cmd.Env = append(os.Environ(), "GO111MODULE=off", "GOOS=linux", "CGO_ENABLED=0", "GOARCH="+goarch)
 			b, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", b)

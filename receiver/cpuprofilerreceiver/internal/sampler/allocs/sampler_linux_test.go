@@ -37,13 +37,13 @@ const patience = time.Minute
 // at hand.
 var releases = []string{"go1.22.12", "go1.23.12", "go1.24.9", "go1.25.7", ""}
 
-// buildAllocator builds testdata/allocator with a release of Go; "" is the one at
+// buildAllocator builds test/testdata/allocator with a release of Go; "" is the one at
 // hand. It is a module of its own, or Go would go by that of this repository,
 // which older releases refuse.
 func buildAllocator(t testing.TB, release string, flags ...string) string {
 	t.Helper()
 	module := t.TempDir()
-	require.NoError(t, os.CopyFS(module, os.DirFS("testdata/allocator")))
+	require.NoError(t, os.CopyFS(module, os.DirFS("../../../../../test/testdata/allocator")))
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module allocator\n\ngo 1.22\n"), 0o600))
 	out := filepath.Join(module, "allocator")
 	cmd := exec.Command("go", append(append([]string{"build", "-o", out}, flags...), ".")...)
@@ -66,7 +66,7 @@ func buildAllocator(t testing.TB, release string, flags ...string) string {
 	return out
 }
 
-// allocator is a program of testdata/allocator that runs until the test ends.
+// allocator is a program of test/testdata/allocator that runs until the test ends.
 type allocator struct {
 	t   testing.TB
 	in  *os.File

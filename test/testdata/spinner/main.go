@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Goprogram sorts, formats, allocates and recurses in goroutines for a minute.
+// Command spinner sorts, formats, allocates and recurses in goroutines for a minute.
 package main
 
 import (

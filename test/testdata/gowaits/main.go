@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// gowaits has goroutines that hold a mutex in turn, on a thread each, and one that receives
+// Command gowaits has goroutines that hold a mutex in turn, on a thread each, and one that receives
 // from a connection.
 package main
 
