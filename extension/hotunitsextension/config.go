@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/config/confighttp"
@@ -107,11 +105,7 @@ func (w *WebhookConfig) Validate() error {
 	if len(w.Events) == 0 {
 		fault("events: names no event; leave it out for %s and %s", GateOpened, ProfileWritten)
 	}
-	for i, name := range w.Events {
-		if all := EventNames(); !slices.Contains(all, name) {
-			fault("events[%d]: %q is not one of %s", i, name, strings.Join(all, ", "))
-		}
-	}
+	errs = append(errs, configlog.EachOneOf("events", EventNames(), w.Events))
 	if w.Template == "" {
 		fault("template: must not be empty: json, slack, teams, or the path of a file")
 	}

@@ -44,6 +44,23 @@ func Between[T cmp.Ordered](key string, got, least, most T) error {
 	return nil
 }
 
+// OneOf returns an error if the value of a key is not allowed.
+func OneOf[T ~string](key string, allowed []T, got T) error {
+	if !slices.Contains(allowed, got) {
+		return fmt.Errorf("%s: %q is not one of %s", key, got, strings.ReplaceAll(strings.Trim(fmt.Sprint(allowed), "[]"), " ", ", "))
+	}
+	return nil
+}
+
+// EachOneOf returns an error for each item of a list that is not allowed.
+func EachOneOf[T ~string](key string, allowed, list []T) error {
+	var errs []error
+	for i, got := range list {
+		errs = append(errs, OneOf(fmt.Sprintf("%s[%d]", key, i), allowed, got))
+	}
+	return errors.Join(errs...)
+}
+
 // Gone returns an error if the configuration contains a key of an earlier version. gone
 // maps each such key, with confmap's delimiter, to the behaviour that replaces it.
 func Gone(conf *confmap.Conf, gone map[string]string) error {

@@ -422,26 +422,19 @@ func (cfg *Config) Validate() error {
 	if !path.IsAbs(cfg.RootPath) {
 		fault("root_path: %q is not an absolute path, such as / or /hostfs", cfg.RootPath)
 	}
-	if cfg.Scope != identify.ScopeCgroup && cfg.Scope != identify.ScopeProcess {
-		fault("scope: %q is not one of cgroup, process", cfg.Scope)
+	errs = append(errs,
+		configlog.OneOf("scope", []identify.Scope{identify.ScopeCgroup, identify.ScopeProcess}, cfg.Scope),
+		configlog.OneOf("unmatched", []Unmatched{UnmatchedDrop, UnmatchedPass}, cfg.Unmatched),
+		configlog.EachOneOf("keep_process_attributes", attributes.OfProcess, cfg.KeepProcessAttributes),
+		configlog.EachOneOf("resource_attributes", attributes.OfReason, cfg.ResourceAttributes),
+		configlog.OneOf("cooldown_by", []CooldownBy{CooldownByUnit, CooldownByService}, cfg.CooldownBy),
+		configlog.Between("collection_interval", cfg.CollectionInterval, minInterval, maxCollectionInterval),
+		configlog.Between("evaluation_interval", cfg.EvaluationInterval, minInterval, maxEvaluationInterval),
+		configlog.Between("min_age", cfg.MinAge, 0, maxMinAge),
+		configlog.Between("pre_trigger", cfg.PreTrigger, 0, maxPreTrigger))
+	if got := cfg.PreTriggerMemory; got < minPreTriggerMemory || got > maxPreTriggerMemory {
+		fault("pre_trigger_memory: %v is not between %v and %v; pre_trigger: 0s turns the recorder off", got, minPreTriggerMemory, maxPreTriggerMemory)
 	}
-	if cfg.Unmatched != UnmatchedDrop && cfg.Unmatched != UnmatchedPass {
-		fault("unmatched: %q is not one of drop, pass", cfg.Unmatched)
-	}
-	for i, name := range cfg.KeepProcessAttributes {
-		if !slices.Contains(attributes.OfProcess, name) {
-			fault("keep_process_attributes[%d]: %q is not one of %s", i, name, strings.Join(attributes.OfProcess, ", "))
-		}
-	}
-	for i, name := range cfg.ResourceAttributes {
-		if !slices.Contains(attributes.OfReason, name) {
-			fault("resource_attributes[%d]: %q is not one of %s", i, name, strings.Join(attributes.OfReason, ", "))
-		}
-	}
-	if cfg.CooldownBy != CooldownByUnit && cfg.CooldownBy != CooldownByService {
-		fault("cooldown_by: %q is not one of unit, service", cfg.CooldownBy)
-	}
-	errs = append(errs, cfg.validateBounds()...)
 	if server := cfg.Manual.Get(); server != nil {
 		errs = append(errs, manual.Validate(server))
 	}
@@ -482,18 +475,6 @@ func (c *PoliciesFromConfig) validate() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (cfg *Config) validateBounds() (errs []error) {
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	errs = append(errs, configlog.Between("collection_interval", cfg.CollectionInterval, minInterval, maxCollectionInterval))
-	errs = append(errs, configlog.Between("evaluation_interval", cfg.EvaluationInterval, minInterval, maxEvaluationInterval))
-	errs = append(errs, configlog.Between("min_age", cfg.MinAge, 0, maxMinAge))
-	errs = append(errs, configlog.Between("pre_trigger", cfg.PreTrigger, 0, maxPreTrigger))
-	if got := cfg.PreTriggerMemory; got < minPreTriggerMemory || got > maxPreTriggerMemory {
-		fault("pre_trigger_memory: %v is not between %v and %v; pre_trigger: 0s turns the recorder off", got, minPreTriggerMemory, maxPreTriggerMemory)
-	}
-	return errs
 }
 
 // validateCore reports the faults that the decision core finds.
@@ -555,11 +536,7 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 		if len(item.Events) > 0 && item.Monitor != monitor.MemoryEvents {
 			fault("%s.events: goes only with monitor: %s", at, monitor.MemoryEvents)
 		}
-		for i, event := range item.Events {
-			if !slices.Contains(cgroup.MemoryEventNames(), event) {
-				fault("%s.events[%d]: %q is not one of %s", at, i, event, strings.Join(cgroup.MemoryEventNames(), ", "))
-			}
-		}
+		errs = append(errs, configlog.EachOneOf(at+".events", cgroup.MemoryEventNames(), item.Events))
 		errs = append(errs, item.condition().Validate(at)...)
 		if !cfg.inScope(item.Monitor) {
 			fault("%s.monitor: %s does not go with scope: %s", at, item.Monitor, cfg.Scope)

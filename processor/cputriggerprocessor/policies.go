@@ -179,12 +179,12 @@ func decodeFault(policy *yaml.Node, index int, err error) error {
 	return fmt.Errorf("line %d: policies[%d]%s: %s", find(policy, path).Line, index, path, text)
 }
 
-// flatten replaces joined errors by their parts, in order.
+// flatten replaces joined errors by their parts, in order, and drops nil.
 func flatten(errs []error) (out []error) {
 	for _, err := range errs {
 		if joined, ok := err.(interface{ Unwrap() []error }); ok && strings.Contains(err.Error(), "\n") {
 			out = append(out, flatten(joined.Unwrap())...)
-		} else {
+		} else if err != nil {
 			out = append(out, err)
 		}
 	}

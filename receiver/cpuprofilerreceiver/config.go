@@ -191,29 +191,17 @@ func (cfg *Config) Validate() error {
 			fault("targets[%d]: %w", i, err)
 		}
 	}
-	errs = append(errs, configlog.Between("discovery_interval", cfg.DiscoveryInterval, minDiscoveryInterval, maxDiscoveryInterval))
-	errs = append(errs, cfg.Check())
-	errs = append(errs, configlog.Between("max_perf_events", cfg.MaxPerfEvents, minPerfEvents, maxPerfEvents))
-	switch cfg.KernelStacks {
-	case KernelStacksAuto, KernelStacksTrue, KernelStacksFalse:
-	default:
-		fault("kernel_stacks: %q is not one of auto, true, false", cfg.KernelStacks)
-	}
-	switch cfg.Unwind {
-	case UnwindAuto, UnwindFramePointer, UnwindDwarf:
-	default:
-		fault("unwind: %q is not one of auto, frame_pointer, dwarf", cfg.Unwind)
-	}
-	for i, a := range cfg.ThreadAttributes {
-		if a != attr.ThreadName && a != attr.ThreadID {
-			fault("thread_attributes[%d]: %q is not one of %s, %s", i, a, attr.ThreadName, attr.ThreadID)
-		}
-	}
-	errs = append(errs, configlog.Between("max_memory", cfg.MaxMemory, minMemory, maxMemory))
-	errs = append(errs, configlog.Between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize))
-	errs = append(errs, configlog.Between("export_interval", cfg.ExportInterval, minExportInterval, maxExportInterval))
-	errs = append(errs, configlog.Between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout))
-	return errors.Join(errs...)
+	return errors.Join(append(errs,
+		configlog.Between("discovery_interval", cfg.DiscoveryInterval, minDiscoveryInterval, maxDiscoveryInterval),
+		cfg.Check(),
+		configlog.Between("max_perf_events", cfg.MaxPerfEvents, minPerfEvents, maxPerfEvents),
+		configlog.OneOf("kernel_stacks", []KernelStacks{KernelStacksAuto, KernelStacksTrue, KernelStacksFalse}, cfg.KernelStacks),
+		configlog.OneOf("unwind", []Unwind{UnwindAuto, UnwindFramePointer, UnwindDwarf}, cfg.Unwind),
+		configlog.EachOneOf("thread_attributes", []string{attr.ThreadName, attr.ThreadID}, cfg.ThreadAttributes),
+		configlog.Between("max_memory", cfg.MaxMemory, minMemory, maxMemory),
+		configlog.Between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize),
+		configlog.Between("export_interval", cfg.ExportInterval, minExportInterval, maxExportInterval),
+		configlog.Between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout))...)
 }
 
 // TargetConfig is an entry of targets.

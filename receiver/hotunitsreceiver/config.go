@@ -6,8 +6,6 @@ package hotunitsreceiver
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/confmap"
@@ -70,11 +68,7 @@ func (cfg *Config) Validate() error {
 	if len(cfg.Events) == 0 {
 		fault("events: names no event; leave it out for all")
 	}
-	for i, name := range cfg.Events {
-		if all := hotunitsextension.EventNames(); !slices.Contains(all, name) {
-			fault("events[%d]: %q is not one of %s", i, name, strings.Join(all, ", "))
-		}
-	}
+	errs = append(errs, configlog.EachOneOf("events", hotunitsextension.EventNames(), cfg.Events))
 	errs = append(errs, configlog.Between("collection_interval", cfg.CollectionInterval, minCollectionInterval, maxCollectionInterval))
 	errs = append(errs, configlog.Between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout))
 	errs = append(errs, configlog.Between("max_units", cfg.MaxUnits, 1, maxMaxUnits))

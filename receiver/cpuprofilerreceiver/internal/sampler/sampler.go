@@ -7,9 +7,9 @@
 package sampler
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -18,6 +18,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
@@ -120,10 +121,7 @@ const (
 
 // Check returns an error for an unknown value.
 func (w When) Check() error {
-	if w != "" && w != WhenHot && w != WhenAlways {
-		return fmt.Errorf("when: %q is not one of %s, %s", w, WhenHot, WhenAlways)
-	}
-	return nil
+	return configlog.OneOf("when", []When{WhenHot, WhenAlways}, cmp.Or(w, WhenHot))
 }
 
 // Resolve reports whether a sampler samples only hot units, and why. hot is nil without the
