@@ -158,44 +158,26 @@ func bound(e Event) Event {
 }
 
 func boundAttributes(all []attribute.KeyValue) (out []attribute.KeyValue, dropped int) {
-	if n := len(all) - maxEventAttributes; n > 0 {
-		all, dropped = all[:maxEventAttributes:maxEventAttributes], n
+	out = slices.Clone(all[:min(len(all), maxEventAttributes)])
+	for i := range out {
+		out[i].Value = boundValue(out[i].Value)
 	}
-	out = all
-	for i, kv := range all {
-		v, ok := boundValue(kv.Value)
-		if ok {
-			continue
-		}
-		if &out[0] == &all[0] {
-			out = slices.Clone(all)
-		}
-		out[i].Value = v
-	}
-	return out, dropped
+	return out, len(all) - len(out)
 }
 
-// boundValue returns a value within the bounds. ok is true if the value did not change.
-func boundValue(v attribute.Value) (bounded attribute.Value, ok bool) {
+func boundValue(v attribute.Value) attribute.Value {
 	switch v.Type() {
 	case attribute.STRING:
-		s := v.AsString()
-		return attribute.StringValue(cutText(s)), len(s) <= maxEventText
+		return attribute.StringValue(cutText(v.AsString()))
 	case attribute.STRINGSLICE:
 		list := v.AsStringSlice()
-		long := func(s string) bool { return len(s) > maxEventText }
-		if len(list) <= maxEventList && !slices.ContainsFunc(list, long) {
-			return v, true
-		}
 		list = list[:min(len(list), maxEventList)]
 		for i, s := range list {
 			list[i] = cutText(s)
 		}
-		return attribute.StringSliceValue(list), false
+		return attribute.StringSliceValue(list)
 	}
-	return v, true
+	return v
 }
 
-func cutText(s string) string {
-	return texts.Cut(s, maxEventText)
-}
+func cutText(s string) string { return texts.Cut(s, maxEventText) }

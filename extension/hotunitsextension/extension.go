@@ -30,9 +30,9 @@ type HotUnits struct {
 	telemetry *metadata.TelemetryBuilder
 	webhooks  []*webhook
 	events    events
-	readings  readings
+	readings  registry[ReadingsFunc]
 
-	policyFiles policyFiles
+	policyFiles registry[PolicyFile]
 
 	mu         sync.Mutex
 	publishers []*publisher

@@ -3,12 +3,7 @@
 
 package hotunitsextension
 
-import (
-	"slices"
-	"sync"
-
-	"go.opentelemetry.io/collector/component"
-)
+import "go.opentelemetry.io/collector/component"
 
 // MaxPolicyFile bounds a list of policies that is read while a component runs, in bytes
 // after decompression. Parsing a hostile list briefly takes up to 120 times as much memory.
@@ -29,34 +24,15 @@ type PolicyFile struct {
 	Version func() string
 }
 
-type policyFiles struct {
-	mu  sync.Mutex
-	all []*PolicyFile
-}
-
 // AddPolicyFile registers a file, so that components that edit policies can find it. remove
 // unregisters the file, and may be called twice.
-func (h *HotUnits) AddPolicyFile(f PolicyFile) (remove func()) {
-	h.policyFiles.mu.Lock()
-	defer h.policyFiles.mu.Unlock()
-	h.policyFiles.all = append(h.policyFiles.all, &f)
-	return func() {
-		h.policyFiles.mu.Lock()
-		defer h.policyFiles.mu.Unlock()
-		h.policyFiles.all = slices.DeleteFunc(h.policyFiles.all, func(other *PolicyFile) bool { return other == &f })
-	}
-}
+func (h *HotUnits) AddPolicyFile(f PolicyFile) (remove func()) { return h.policyFiles.add(f) }
 
 // PolicyFiles returns the files from which components read policies. A file with several
 // readers is returned once per reader. A nil HotUnits has no files.
-func (h *HotUnits) PolicyFiles() (files []PolicyFile) {
+func (h *HotUnits) PolicyFiles() []PolicyFile {
 	if h == nil {
 		return nil
 	}
-	h.policyFiles.mu.Lock()
-	defer h.policyFiles.mu.Unlock()
-	for _, f := range h.policyFiles.all {
-		files = append(files, *f)
-	}
-	return files
+	return h.policyFiles.list()
 }

@@ -85,35 +85,44 @@ func PolicyStates() []string { return []string{"watching", "profiling", "cooling
 // to a threshold comes first. left is the number of units that were left out.
 type ReadingsFunc func(dst []UnitReadings, most int) (out []UnitReadings, left int)
 
-type readings struct {
-	mu      sync.Mutex
-	sources []*ReadingsFunc
-}
-
 // ServeReadings registers a function that Readings calls. stop unregisters the function,
 // and may be called twice. A call that has already begun may continue after stop returns.
-func (h *HotUnits) ServeReadings(read ReadingsFunc) (stop func()) {
-	r := &h.readings
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sources = append(r.sources, &read)
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.sources = slices.DeleteFunc(r.sources, func(other *ReadingsFunc) bool { return other == &read })
-	}
-}
+func (h *HotUnits) ServeReadings(read ReadingsFunc) (stop func()) { return h.readings.add(read) }
 
 // Readings returns the current readings of at most most units in total, and the number of
 // units that were left out.
 func (h *HotUnits) Readings(most int) (out []UnitReadings, left int) {
-	h.readings.mu.Lock()
-	sources := slices.Clone(h.readings.sources)
-	h.readings.mu.Unlock()
-	for _, read := range sources {
+	for _, read := range h.readings.list() {
 		var n int
-		out, n = (*read)(out, max(0, most-len(out)))
+		out, n = read(out, max(0, most-len(out)))
 		left += n
 	}
 	return out, left
+}
+
+// registry contains values that components have added and not yet removed.
+type registry[T any] struct {
+	mu  sync.Mutex
+	all []*T
+}
+
+// add adds a value. remove removes the value, and may be called twice.
+func (r *registry[T]) add(v T) (remove func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, &v)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.all = slices.DeleteFunc(r.all, func(other *T) bool { return other == &v })
+	}
+}
+
+func (r *registry[T]) list() (values []T) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, v := range r.all {
+		values = append(values, *v)
+	}
+	return values
 }
