@@ -173,6 +173,15 @@ soak: build ## as root: run the distribution under faults for SOAK_MINUTES (30);
 vm: ## as root: every test with a kernel in it, the systemd unit and CPUs that go and come, in a guest with cgroup v2 alone (test/vm/README.md)
 	test/vm/vm.sh all
 
+.PHONY: cover
+cover: ## print how many statements of each component the unit tests cover; generated files do not count
+	@mkdir -p bin; for dir in $(COMPONENTS) converter/profilesconverter internal; do \
+		(cd $$dir && go test -timeout 15m -skip '$(KERNEL_TESTS)|$(BULK_TESTS)' -coverpkg=./... -coverprofile=$(CURDIR)/bin/cover.all ./... >$(CURDIR)/bin/cover.log 2>&1 \
+			|| { cat $(CURDIR)/bin/cover.log >&2; exit 1; }; \
+		grep -vE '/generated_|/metadatatest/' $(CURDIR)/bin/cover.all >$(CURDIR)/bin/cover.out; \
+		printf '%-42s %s\n' $$dir "$$(go tool cover -func=$(CURDIR)/bin/cover.out | awk 'END {print $$NF}')"); \
+	done
+
 .PHONY: fuzz
 fuzz: ## fuzz every parser of outside bytes for FUZZTIME (20s) each
 	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
@@ -184,6 +193,24 @@ fuzz: ## fuzz every parser of outside bytes for FUZZTIME (20s) each
 .PHONY: dist
 dist: $(DIST:%=dist/%.tar.gz) ## write the archives of a release, both distributions for amd64 and arm64, and their checksums to dist/; two runs write the same bytes
 	cd dist && sha256sum $(DIST:%=%.tar.gz) >checksums.txt && cat checksums.txt
+
+# Packages are made in the folders of the archives; deploy/packages/nfpm.yaml describes them.
+# RPM_KEY and APK_KEY name keys to sign them with: see docs/releasing.md. An apk has the time
+# and mode of its script.
+nfpm = cd dist/$(call archive,$(1),$(notdir $(BIN))) && chmod 755 $(APK_SCRIPT) && touch -d @$(EPOCH) $(APK_SCRIPT) && ARCH=$(1) VERSION=$(VERSION) SOURCE_DATE_EPOCH=$(EPOCH) ../../bin/nfpm package -f deploy/packages/nfpm.yaml -t .. -p
+APK_SCRIPT := deploy/packages/preinstall.sh
+.PHONY: packages
+packages: $(foreach arch,amd64 arm64,dist/$(call archive,$(arch),$(notdir $(BIN)))) ## write deb, rpm and apk packages of the distribution for nodes, for amd64 and arm64, to dist/; two runs write the same bytes
+	go build -C internal/tools/packages -o $(CURDIR)/bin/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
+	gzip -9n <deploy/packages/otelcol-hotprofile.8 >bin/otelcol-hotprofile.8.gz
+	rm -f dist/*.{deb,rpm,apk}
+	for format in deb rpm apk; do ($(call nfpm,amd64) $$format); ($(call nfpm,arm64) $$format); done
+	cd dist && sha256sum *.deb *.rpm *.apk >checksums-packages.txt && cat checksums-packages.txt
+
+.PHONY: packages-test
+packages-test: packages ## as root: install, run, upgrade and remove the packages in a Debian of debootstrap; needs debootstrap and rpm
+	@go build -o bin/ ./test/load
+	VERSION=$(VERSION) EPOCH=$(EPOCH) test/packages/packages.sh
 
 .PHONY: image
 image: dist/$(IMAGE_DIST) ## build the container image otelcol-hotprofile:VERSION, with the distribution for Kubernetes, for the architecture IMAGE_ARCH (amd64)
@@ -218,15 +245,21 @@ vuln: build build-kubernetes ## look for known vulnerabilities in the code and i
 		fi; \
 	}; check ./...; check -mode=binary $(BIN); check -mode=binary $(BIN_KUBERNETES)
 
+# The profiler's programs for the kernel have a licence of their own, GPL-2.0.
+EBPF_LICENSES = CGO_ENABLED=0 go list -mod=mod -deps -json=Dir,ImportPath,Standard,Module . | go run -C $(CURDIR)/internal/tools/release ./licenses && \
+	printf '\n%s\n' 'Its programs for the kernel, support/ebpf of go.opentelemetry.io/ebpf-profiler, are under this licence:' && \
+	cat "$$(go list -mod=mod -m -f '{{.Dir}}' go.opentelemetry.io/ebpf-profiler)/support/ebpf/LICENSE"
+
 # The builder fails after it wrote go.mod when a module of the profiler's own tests
 # is missing; tidy -e does not.
 .PHONY: build-ebpf
-build-ebpf: ## build a collector with OpenTelemetry's eBPF profiler at bin/otelcol-hotprofile-ebpf; see docs/ebpf-profiler.md
+build-ebpf: ## build a collector with OpenTelemetry's eBPF profiler at bin/otelcol-hotprofile-ebpf, and its licences beside it; see docs/ebpf-profiler.md
 	@rm -rf bin/src-ebpf
 	$(call step,"compile the OpenTelemetry Collector Builder",$(LEAN) $(TOOL) builder version)
 	$(call step,"generate bin/src-ebpf",$(LEAN) $(TOOL) builder --config builder-config.ebpf.yaml --skip-compilation || test -f bin/src-ebpf/go.mod)
 	$(call step,"download its modules",cd bin/src-ebpf && $(LEAN) go mod tidy -e)
 	$(call step,"compile bin/otelcol-hotprofile-ebpf",cd bin/src-ebpf && $(LEAN) go build -mod=mod -o ../otelcol-hotprofile-ebpf .)
+	$(call step,"write bin/otelcol-hotprofile-ebpf.licenses.txt",cd bin/src-ebpf && { $(EBPF_LICENSES); } >../otelcol-hotprofile-ebpf.licenses.txt)
 
 .PHONY: clean
 clean: ## remove what was built

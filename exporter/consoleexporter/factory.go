@@ -1,8 +1,6 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package consoleexporter is the exporter `console`. It writes the profiles, events and
-// readings of pipelines into the store of the extension `console`.
 package consoleexporter
 
 import (
@@ -73,5 +71,3 @@ func (w *writer) metrics(ctx context.Context, md pmetric.Metrics) error {
 func (w *writer) profiles(ctx context.Context, pd pprofile.Profiles) error {
 	return w.to.ConsumeProfiles(ctx, pd)
 }
-
-//go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml

@@ -509,3 +509,9 @@ func TestGatesOfThisHostAloneAreOpenedOnLoopback(t *testing.T) {
 		require.True(t, remote(store.Unit{Host: host}))
 	}
 }
+
+// hostForStore returns the host of the generated test, and gives the store a directory.
+func hostForStore(t *testing.T, cfg component.Config) component.Host {
+	cfg.(*Config).Directory = t.TempDir()
+	return componenttest.NewNopHost()
+}

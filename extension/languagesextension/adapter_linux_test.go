@@ -98,3 +98,36 @@ func TestForgedFiles(t *testing.T) {
 		require.Error(t, err, name)
 	}
 }
+
+// TestJavaOfThisMachine attaches to a JVM. An address at which no method is has no name.
+func TestJavaOfThisMachine(t *testing.T) {
+	if _, err := exec.LookPath("javac"); err != nil {
+		t.Skipf("a JDK is needed: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "Sleeps.java")
+	require.NoError(t, os.WriteFile(file, []byte(`class Sleeps { public static void main(String[] a) throws Exception { System.out.println(1); Thread.sleep(1000000); } }`), 0o644))
+	l, err := driver{}.Attach(processOf(t, start(t, "java", file)))
+	require.NoError(t, err)
+	require.NotNil(t, l.HotSpot)
+	require.GreaterOrEqual(t, l.HotSpot.Version, oldestHotSpot)
+	require.NotEmpty(t, l.HotSpot.Heaps)
+	for _, heap := range l.HotSpot.Heaps {
+		require.Less(t, heap.Start, heap.Limit)
+	}
+	functions, err := l.HotSpot.Names(interpreter.Code{Interpreted: true, Address: 8})
+	require.Error(t, err)
+	require.Empty(t, functions)
+}
+
+// A mapping whose file is gone, or that is outside its file, is refused.
+func TestMappingsWithoutAFile(t *testing.T) {
+	for _, path := range []string{"/nowhere/python3.12", "/nowhere/libjvm.so"} {
+		p := interpreter.Process{PID: os.Getpid(), Mappings: []interpreter.Mapping{{Start: 0x400000, Limit: 0x500000, FileOffset: 1 << 40, Path: path}}}
+		p.Open = func(int) (interpreter.File, error) { return os.Open(path) }
+		_, err := driver{}.Attach(p)
+		require.ErrorIs(t, err, os.ErrNotExist)
+		p.Open = func(int) (interpreter.File, error) { return os.Open("/bin/sleep") }
+		_, err = driver{}.Attach(p)
+		require.ErrorIs(t, err, errNoProgs)
+	}
+}
