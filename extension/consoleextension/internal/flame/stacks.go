@@ -348,10 +348,11 @@ func (s *Stacks) build(b *stackBuilder) {
 	type span struct{ from, to, depth int32 } // part of order whose stacks share depth frames
 	spans := []span{{0, int32(len(order)), 0}}
 	s.parent, s.function, s.line = []int32{-1}, []int32{-1}, []int32{0}
-	lines := make([]struct {
+	type lineValue struct {
 		line  int32
 		value int64
-	}, 0, maxLines)
+	}
+	lines := make([]lineValue, 0, maxLines)
 	for n := 0; n < len(spans); n++ {
 		in := spans[n]
 		s.first = append(s.first, int32(len(spans)))
@@ -364,29 +365,18 @@ func (s *Stacks) build(b *stackBuilder) {
 			lines = lines[:0]
 			for ; i < in.to && b.of(order[i])[in.depth].function == function; i++ {
 				line, value := b.of(order[i])[in.depth].line, s.samples[order[i]].value
-				j := 0
-				for j < len(lines) && lines[j].line != line {
-					j++
-				}
-				if j < len(lines) {
+				j := slices.IndexFunc(lines, func(l lineValue) bool { return l.line == line })
+				if j >= 0 {
 					lines[j].value += value
-				} else if j < maxLines {
-					lines = append(lines, struct {
-						line  int32
-						value int64
-					}{line, value})
+				} else if len(lines) < maxLines {
+					lines = append(lines, lineValue{line, value})
 				}
 			}
-			hottest := 0
-			for j := range lines {
-				if lines[j].value > lines[hottest].value {
-					hottest = j
-				}
-			}
+			hottest := slices.MaxFunc(lines, func(a, b lineValue) int { return cmp.Compare(a.value, b.value) })
 			spans = append(spans, span{from, i, in.depth + 1})
 			s.parent = append(s.parent, int32(n))
 			s.function = append(s.function, function)
-			s.line = append(s.line, lines[hottest].line)
+			s.line = append(s.line, hottest.line)
 		}
 	}
 	s.first = append(s.first, int32(len(spans)))
@@ -443,7 +433,7 @@ func (d *dimension) choice(value string) (number int, any bool) {
 	case "":
 		return -1, true
 	case Unlabelled:
-		return 0, true
+		value = ""
 	}
 	number, any = d.index[value]
 	return number, any

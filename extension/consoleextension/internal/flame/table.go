@@ -136,25 +136,17 @@ func (s side) functions() []functionValue {
 }
 
 // Total returns the sum of all samples that the query selects.
-func (q Query) Total() Value {
-	sum := func(s *Stacks, filter Filter) (total int64) {
-		if s != nil {
-			s.each(filter, func(one *sample) { total += one.value })
-		}
-		return total
-	}
-	return Value{sum(q.Of, q.Filter), sum(q.Base, q.BaseFilter)}
-}
+func (q Query) Total() Value { return q.sum(func(one *sample) int64 { return one.value }) }
 
 // Samples returns the number of samples that the query selects, or 0 if not known.
-func (q Query) Samples() Value {
-	sum := func(s *Stacks, filter Filter) (samples int64) {
-		if s != nil {
-			s.each(filter, func(one *sample) { samples += one.samples })
-		}
-		return samples
+func (q Query) Samples() Value { return q.sum(func(one *sample) int64 { return one.samples }) }
+
+func (q Query) sum(of func(*sample) int64) (sum Value) {
+	q.Of.each(q.Filter, func(one *sample) { sum.Here += of(one) })
+	if q.Base != nil {
+		q.Base.each(q.BaseFilter, func(one *sample) { sum.There += of(one) })
 	}
-	return Value{sum(q.Of, q.Filter), sum(q.Base, q.BaseFilter)}
+	return sum
 }
 
 // Chance reports whether the difference between two shares may be due to chance: whether it

@@ -7,6 +7,7 @@ package intake
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"time"
 
@@ -34,7 +35,9 @@ func Logs(ctx context.Context, to *store.Store, ld plog.Logs) error {
 					own.add(sl.Scope(), r)
 				}
 			}
-			own.put(to)
+			if len(own.logs) > 0 {
+				to.PutLogs(own.of, own.logs, own.starts)
+			}
 		}
 	}
 	return to.Commit(ctx)
@@ -118,21 +121,11 @@ func (o *ownLogs) add(scope pcommon.InstrumentationScope, r plog.LogRecord) {
 		At: timeOf(r), Severity: severity(r), Body: r.Body().AsString(), Attributes: textsOf(r.Attributes()),
 		Component: strings.TrimSpace(text(scope.Attributes(), attr.ComponentKind) + " " + text(scope.Attributes(), attr.ComponentID)),
 	}
-	for k := range l.Attributes {
-		if strings.HasPrefix(k, "code.") {
-			delete(l.Attributes, k)
-		}
-	}
+	maps.DeleteFunc(l.Attributes, func(k, _ string) bool { return strings.HasPrefix(k, "code.") })
 	if _, ok := l.Attributes["Version"]; ok && l.Component == "" && strings.HasPrefix(l.Body, "Starting ") {
 		o.logs, o.starts = nil, true
 	}
 	o.logs = append(o.logs, l)
-}
-
-func (o *ownLogs) put(to *store.Store) {
-	if len(o.logs) > 0 {
-		to.PutLogs(o.of, o.logs, o.starts)
-	}
 }
 
 // severity returns the severity of a record as DEBUG, INFO, WARN, ERROR or FATAL.

@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -155,12 +154,7 @@ func valueOf(p pmetric.NumberDataPoint) float64 {
 }
 
 func isOwn(name string) bool {
-	for _, p := range ownPrefixes {
-		if strings.HasPrefix(name, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ownPrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // appendOwn adds the points of a collector's own metric. For histograms, it adds the mean.
@@ -173,36 +167,39 @@ func appendOwn(all []store.Metric, m pmetric.Metric) []store.Metric {
 			continue
 		}
 		of := store.Metric{Name: m.Name(), Unit: m.Unit(), Attributes: textsOf(p.Attributes()), At: p.Timestamp().AsTime(), Value: v, Monotonic: monotonic}
-		if delta {
-			of.PerSecond = perSecond(v, p.StartTimestamp(), p.Timestamp())
+		if span := of.At.Sub(p.StartTimestamp().AsTime()).Seconds(); delta && p.StartTimestamp() != 0 && span > 0 {
+			of.PerSecond = v / span
 		}
 		all = append(all, of)
 	}
 	switch m.Type() {
 	case pmetric.MetricTypeHistogram:
 		for _, p := range m.Histogram().DataPoints().All() {
-			if p.Count() > 0 && p.HasSum() {
-				all = append(all, mean(m, p.Attributes(), p.Timestamp(), p.Sum(), p.Count()))
-			}
+			all = appendMean(all, m, p)
 		}
 	case pmetric.MetricTypeExponentialHistogram:
 		for _, p := range m.ExponentialHistogram().DataPoints().All() {
-			if p.Count() > 0 && p.HasSum() {
-				all = append(all, mean(m, p.Attributes(), p.Timestamp(), p.Sum(), p.Count()))
-			}
+			all = appendMean(all, m, p)
 		}
 	}
 	return all
 }
 
-func mean(m pmetric.Metric, a pcommon.Map, at pcommon.Timestamp, sum float64, count uint64) store.Metric {
-	return store.Metric{Name: m.Name(), Unit: m.Unit(), Attributes: textsOf(a), At: at.AsTime(), Value: sum / float64(count)}
+// histogramPoint is a point of a histogram or of an exponential histogram.
+type histogramPoint interface {
+	Attributes() pcommon.Map
+	Timestamp() pcommon.Timestamp
+	HasSum() bool
+	Sum() float64
+	Count() uint64
 }
 
-func perSecond(v float64, start, end pcommon.Timestamp) float64 {
-	span := (time.Duration(end) - time.Duration(start)).Seconds()
-	if start == 0 || span <= 0 {
-		return 0
+// appendMean adds the mean of a point of a histogram, if the mean is known.
+func appendMean(all []store.Metric, m pmetric.Metric, p histogramPoint) []store.Metric {
+	if p.Count() == 0 || !p.HasSum() {
+		return all
 	}
-	return v / span
+	return append(all, store.Metric{
+		Name: m.Name(), Unit: m.Unit(), Attributes: textsOf(p.Attributes()), At: p.Timestamp().AsTime(), Value: p.Sum() / float64(p.Count()),
+	})
 }

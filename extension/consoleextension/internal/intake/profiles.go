@@ -58,15 +58,12 @@ type resource struct {
 	kept                                   map[string]string
 }
 
-// maxAttributes bounds the attributes of a resource that are read. The store keeps fewer.
-const maxAttributes = 128
-
 func resourceOf(attributes pcommon.Map) resource {
 	r := resource{kept: make(map[string]string)}
 	process := ""
 	n := 0
 	for k, v := range attributes.All() {
-		if n++; n > maxAttributes {
+		if n++; n > maxRead {
 			break
 		}
 		text, ok := pprofconv.TextOf(v)

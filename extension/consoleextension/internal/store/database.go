@@ -216,21 +216,23 @@ func (d *database) number(otherwise int64, query string, args ...any) (n int64, 
 	return is.Int64, err
 }
 
-// each calls f for each row of a query.
-func (d *database) each(ctx context.Context, f func(*sql.Rows) error, query string, args ...any) error {
+// each scans each row of a query into variables, and then calls f.
+func (d *database) each(ctx context.Context, into []any, f func(), query string, args ...any) error {
 	return d.use(func(db *sql.DB) error {
 		rows, err := db.QueryContext(ctx, query, args...)
-		return eachRow(rows, err, f)
+		return eachRow(rows, err, into, f)
 	})
 }
 
-// eachRow calls f for each row of a result.
-func eachRow(rows *sql.Rows, err error, f func(*sql.Rows) error) error {
+// eachRow scans each row of a result into variables, and then calls f.
+func eachRow(rows *sql.Rows, err error, into []any, f func()) error {
 	if err != nil {
 		return err
 	}
 	for rows.Next() && err == nil {
-		err = f(rows)
+		if err = rows.Scan(into...); err == nil {
+			f()
+		}
 	}
 	return cmp.Or(err, rows.Err(), rows.Close())
 }

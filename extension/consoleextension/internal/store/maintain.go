@@ -72,13 +72,10 @@ func (s *Store) thin() error {
 // thinSpan merges the blocks of a time span. Each unit gets one block of the next tier. One
 // transaction covers all units whose IDs begin with the same digit.
 func (s *Store) thinSpan(tier int, start int64) error {
+	var at int64
 	var times []int64
-	if err := s.db.each(context.Background(), func(rows *sql.Rows) error {
-		var at int64
-		err := rows.Scan(&at)
-		times = append(times, at)
-		return err
-	}, "SELECT DISTINCT at FROM blocks WHERE tier = ? AND at >= ? AND at < ?", tier, start, start+tiers[tier+1].span); err != nil {
+	if err := s.db.each(context.Background(), []any{&at}, func() { times = append(times, at) },
+		"SELECT DISTINCT at FROM blocks WHERE tier = ? AND at >= ? AND at < ?", tier, start, start+tiers[tier+1].span); err != nil {
 		return err
 	}
 	thinned := 0
@@ -87,12 +84,9 @@ func (s *Store) thinSpan(tier int, start int64) error {
 			of := map[string]map[int][]point{}
 			for _, at := range times {
 				rows, err := tx.Query("DELETE FROM blocks WHERE tier = ? AND at = ? AND unit >= ? AND unit < ? RETURNING unit, data", tier, at, string(digit), string(digit)+"~")
-				if err := eachRow(rows, err, func(rows *sql.Rows) error {
-					var unit string
-					var data []byte
-					if err := rows.Scan(&unit, &data); err != nil {
-						return err
-					}
+				var unit string
+				var data []byte
+				if err := eachRow(rows, err, []any{&unit, &data}, func() {
 					if of[unit] == nil {
 						of[unit] = map[int][]point{}
 					}
@@ -100,7 +94,6 @@ func (s *Store) thinSpan(tier int, start int64) error {
 						s.drop("damaged", 1)
 					}
 					thinned++
-					return nil
 				}); err != nil {
 					return err
 				}
@@ -231,11 +224,9 @@ func (s *Store) dropBlocks(what string, limit int64, of ...int) error {
 	var parts []part
 	total := int64(0)
 	for _, tier := range of {
-		if err := s.db.each(context.Background(), func(rows *sql.Rows) error {
-			p := part{tier: int64(tier)}
-			err := rows.Scan(&p.at, &p.bytes)
+		p := part{tier: int64(tier)}
+		if err := s.db.each(context.Background(), []any{&p.at, &p.bytes}, func() {
 			parts, total = append(parts, p), total+p.bytes
-			return err
 		}, "SELECT at, sum(length(data) + 64) FROM blocks WHERE tier = ? GROUP BY at ORDER BY at", tier); err != nil {
 			return err
 		}

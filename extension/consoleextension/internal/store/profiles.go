@@ -198,44 +198,60 @@ type profileFiles struct {
 	wg   sync.WaitGroup
 }
 
-// openingFiles describes the files of one opening. All files are in one directory.
+// openingFiles describes the files of one opening. All files are in one directory. The
+// exported fields are the index in that directory. Unlisted files are leftovers.
 type openingFiles struct {
-	opening  Opening // without Profiles
-	dir      string
-	profiles map[ProfileKey]*profileFile
-	last     time.Duration // uptime when the last samples arrived
-	bytes    int64         // disk space of the files, in bytes
-	full     bool          // takes no more samples, because a merge did not free enough space
-	dirty    bool          // the index must be written
-	gone     bool          // the opening was removed
+	Version  int            `json:"version"`
+	Opening  Opening        `json:"opening"` // without Profiles
+	Full     bool           `json:"full"`    // takes no more samples, because a merge did not free enough space
+	Profiles []*profileFile `json:"profiles"`
+
+	dir   string
+	last  time.Duration // uptime when the last samples arrived
+	bytes int64         // disk space of the files, in bytes
+	dirty bool          // the index must be written
+	gone  bool          // the opening was removed
 }
 
-// profileFile is a profile of an opening.
-type profileFile struct {
-	ProfileInfo
-	typ        dictionary.ProfileType
-	executable string
-	segments   []segment
-	// mergeDue requests a merge that may make the segments smaller. full is set if a merge
-	// did not help. No more samples are then added.
-	mergeDue, full bool
+// profile returns the profile with a key, or nil.
+func (o *openingFiles) profile(key ProfileKey) *profileFile {
+	if i := slices.IndexFunc(o.Profiles, func(p *profileFile) bool { return p.ProfileKey == key }); i >= 0 {
+		return o.Profiles[i]
+	}
+	return nil
+}
 
-	// pending contains the samples that are not on disk. The next four fields describe
-	// them.
-	pending      *pprofconv.Builder
-	since        time.Duration // uptime of its first samples
-	pendingStart time.Time
-	pendingEnd   time.Time
-	phases       map[string]bool
+// profileFile is a profile of an opening. The exported fields are its part of the index.
+type profileFile struct {
+	ProfileInfo `json:"info"`
+	Values      dictionary.ProfileType `json:"type"`
+	Executable  string                 `json:"executable"`
+	Segments    []segment              `json:"segments"`
+	// Full is set if a merge did not make the segments small enough. No more samples are
+	// then added. mergeDue requests that merge.
+	Full     bool `json:"full"`
+	mergeDue bool
+
+	pending *pending
 	// writing is the estimated memory of the samples that are being written, in bytes.
 	// writingEvents is the number of these samples.
 	writing       int
 	writingEvents int64
 }
 
+// pending contains the samples of a profile that are not on disk.
+type pending struct {
+	*pprofconv.Builder
+	o          *openingFiles
+	p          *profileFile
+	since      time.Duration // uptime of the first samples
+	start, end time.Time
+	phases     map[string]bool
+}
+
 // memory returns the estimated memory for reading the profile, in bytes.
 func (p *profileFile) memory() (n int) {
-	for _, s := range p.segments {
+	for _, s := range p.Segments {
 		n += s.Memory
 	}
 	if p.pending != nil {
@@ -293,7 +309,7 @@ func (f *profileFiles) unwritten() (n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, o := range f.openings {
-		for _, p := range o.profiles {
+		for _, p := range o.Profiles {
 			n += p.writingEvents
 			if p.pending != nil {
 				n += int64(p.pending.Events())
@@ -344,7 +360,7 @@ func (f *profileFiles) add(in Samples) {
 	if drop != "" {
 		lost = in.Part.Events(from)
 		if o := f.openings[in.Opening.ID]; o != nil {
-			if p := o.profiles[f.keyOf(o, in)]; p != nil {
+			if p := o.profile(keyOf(o, in)); p != nil {
 				p.Truncated += lost
 				o.dirty = true
 			}
@@ -414,7 +430,7 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop
 	now := f.uptime()
 	o.last = now
 	p := f.profileOf(o, in)
-	if p == nil || p.full || o.full || o.bytes >= f.limits.openingBytes {
+	if p == nil || p.Full || o.Full || o.bytes >= f.limits.openingBytes {
 		return a, DroppedOpeningFull
 	}
 	if left := f.limits.profile - p.memory(); left <= 0 {
@@ -423,26 +439,23 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop
 	} else {
 		room = min(room, left, chunk)
 	}
-	before := 0
-	if p.pending == nil {
-		p.pending = pprofconv.NewBuilder(p.typ, pprofconv.Options{Origin: p.Origin, Labels: []string{attr.TriggerPhase}})
-		p.since = now
-		p.phases = make(map[string]bool)
+	w, before := p.pending, 0
+	if w == nil {
+		w = &pending{
+			Builder: pprofconv.NewBuilder(p.Values, pprofconv.Options{Origin: p.Origin, Labels: []string{attr.TriggerPhase}}),
+			o:       o, p: p, since: now, phases: map[string]bool{},
+		}
+		p.pending = w
 	} else {
-		before = p.pending.Size()
+		before = w.Size()
 	}
-	a = p.pending.Add(in.Dictionary, in.Part, in.Attributes, from, room)
-	f.memory += p.pending.Size() - before
+	a = w.Add(in.Dictionary, in.Part, in.Attributes, from, room)
+	f.memory += w.Size() - before
 	if start, end := in.Part.Span(); start > 0 {
-		if at := time.Unix(0, start); p.pendingStart.IsZero() || at.Before(p.pendingStart) {
-			p.pendingStart = at
-		}
-		if at := time.Unix(0, end); at.After(p.pendingEnd) {
-			p.pendingEnd = at
-		}
+		w.start, w.end = union(w.start, w.end, time.Unix(0, start), time.Unix(0, end))
 	}
 	if phase := in.Attributes[attr.TriggerPhase]; slices.Contains(phases[:], phase) {
-		p.phases[phase] = true
+		w.phases[phase] = true
 	}
 	if f.memory > f.limits.memory/2 {
 		f.pressed = true
@@ -451,12 +464,23 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop
 	return a, ""
 }
 
+// union returns the span that covers two spans. A zero time is not known.
+func union(start, end, start2, end2 time.Time) (time.Time, time.Time) {
+	if start.IsZero() || !start2.IsZero() && start2.Before(start) {
+		start = start2
+	}
+	if end2.After(end) {
+		end = end2
+	}
+	return start, end
+}
+
 // isNews reports whether an opening has facts that are not yet known.
 func (f *profileFiles) isNews(of Opening) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	o := f.openings[of.ID]
-	return o == nil || o.opening.Unit.Host != of.Unit.Host || o.opening.Unit.Name != of.Unit.Name || of.Until.After(o.opening.Until)
+	return o == nil || o.Opening.Unit.Host != of.Unit.Host || o.Opening.Unit.Name != of.Unit.Name || of.Until.After(o.Opening.Until)
 }
 
 // opening finds or adds an opening. The caller holds the lock.
@@ -464,11 +488,11 @@ func (f *profileFiles) opening(of Opening) *openingFiles {
 	o := f.openings[of.ID]
 	if o == nil {
 		of.Unit.Resource, _, _ = boundAttributes(of.Unit.Resource, maxAttributes, maxResource)
-		o = &openingFiles{opening: of, dir: f.dirOf(of.ID), profiles: make(map[ProfileKey]*profileFile), dirty: true}
+		o = &openingFiles{Version: indexVersion, Opening: of, dir: f.dirOf(of.ID), dirty: true}
 		f.openings[of.ID] = o
 	}
-	if of.Until.After(o.opening.Until) {
-		o.opening.Until = of.Until
+	if of.Until.After(o.Opening.Until) {
+		o.Opening.Until = of.Until
 		o.dirty = true
 	}
 	return o
@@ -488,7 +512,7 @@ func typeOf(in Samples) dictionary.ProfileType {
 
 // keyOf returns the key of the profile that samples belong to. Values of different types
 // cannot be added up, so a second type with the same name gets a longer name.
-func (f *profileFiles) keyOf(o *openingFiles, in Samples) ProfileKey {
+func keyOf(o *openingFiles, in Samples) ProfileKey {
 	t := typeOf(in)
 	key := ProfileKey{
 		Type:   cutText(pprofconv.TypeName(t), maxKeyText),
@@ -496,7 +520,7 @@ func (f *profileFiles) keyOf(o *openingFiles, in Samples) ProfileKey {
 		Scope:  cutText(in.Scope, maxKeyText),
 		Moment: in.Part.Moment,
 	}
-	if p := o.profiles[key]; p != nil && p.typ != t {
+	if p := o.profile(key); p != nil && p.Values != t {
 		key.Type = cutText(fmt.Sprintf("%s (%s %s, %s %s)", pprofconv.TypeName(t), t.Sample, t.Unit, t.Period, t.PeriodUnit), maxKeyText)
 	}
 	return key
@@ -505,22 +529,22 @@ func (f *profileFiles) keyOf(o *openingFiles, in Samples) ProfileKey {
 // profileOf finds or adds a profile. It returns nil if there is no room for another
 // profile. The caller holds the lock.
 func (f *profileFiles) profileOf(o *openingFiles, in Samples) *profileFile {
-	key := f.keyOf(o, in)
-	t := typeOf(in)
-	p := o.profiles[key]
+	key, t := keyOf(o, in), typeOf(in)
+	p := o.profile(key)
 	if p == nil {
-		if len(o.profiles) >= f.limits.profiles {
+		if len(o.Profiles) >= f.limits.profiles {
 			return nil
 		}
 		p = &profileFile{
 			ProfileInfo: ProfileInfo{ProfileKey: key, Unit: unitOf(t)},
-			typ:         t,
-			executable:  cutText(in.Executable, maxText),
+			Values:      t,
+			Executable:  cutText(in.Executable, maxText),
 		}
-		o.profiles[key] = p
+		o.Profiles = append(o.Profiles, p)
+		slices.SortFunc(o.Profiles, func(a, b *profileFile) int { return compareKeys(a.ProfileKey, b.ProfileKey) })
 		f.profiles++
 	}
-	if p.typ != t { // two long names with the same beginning
+	if p.Values != t { // two long names with the same beginning
 		return nil
 	}
 	return p
@@ -543,16 +567,16 @@ func (f *profileFiles) infos(id string) []ProfileInfo {
 		return nil
 	}
 	var out []ProfileInfo
-	for _, p := range o.profiles {
-		if len(p.segments) > 0 || p.Damaged > 0 || p.Truncated > 0 {
-			info := p.ProfileInfo
-			info.Phases = slices.Clone(info.Phases)
-			out = append(out, info)
+	for _, p := range o.Profiles {
+		if p.known() {
+			out = append(out, p.ProfileInfo)
 		}
 	}
-	slices.SortFunc(out, func(a, b ProfileInfo) int { return compareKeys(a.ProfileKey, b.ProfileKey) })
 	return out
 }
+
+// known reports whether a profile has files, or lost samples.
+func (p *profileFile) known() bool { return len(p.Segments) > 0 || p.Damaged > 0 || p.Truncated > 0 }
 
 func compareKeys(a, b ProfileKey) int {
 	return cmp.Or(strings.Compare(a.Type, b.Type), strings.Compare(a.Origin, b.Origin),
@@ -566,16 +590,6 @@ func (f *profileFiles) size() int64 {
 	return f.bytes
 }
 
-// batch is the part of one profile that is written next.
-type batch struct {
-	o       *openingFiles
-	p       *profileFile
-	pending *pprofconv.Builder
-	start   time.Time
-	end     time.Time
-	phases  map[string]bool
-}
-
 // flush writes the samples that have been in memory for long enough, or all samples. It
 // then writes the index of each opening that changed.
 func (f *profileFiles) flush(all bool) {
@@ -583,19 +597,19 @@ func (f *profileFiles) flush(all bool) {
 	now := f.uptime()
 	all = all || f.pressed
 	f.pressed = false
-	var work []batch
+	var work []*pending
 	for _, o := range f.openings {
-		for _, p := range o.profiles {
-			if p.pending == nil || !all && now-p.since < f.limits.flush {
+		for _, p := range o.Profiles {
+			if p.pending == nil || !all && now-p.pending.since < f.limits.flush {
 				continue
 			}
-			work = append(work, batch{o: o, p: p, pending: p.pending, start: p.pendingStart, end: p.pendingEnd, phases: p.phases})
+			work = append(work, p.pending)
 			p.writing, p.writingEvents = p.pending.Size(), int64(p.pending.Events())
-			p.pending, p.pendingStart, p.pendingEnd, p.phases = nil, time.Time{}, time.Time{}, nil
+			p.pending = nil
 		}
 	}
 	f.mu.Unlock()
-	slices.SortFunc(work, func(a, b batch) int {
+	slices.SortFunc(work, func(a, b *pending) int {
 		return cmp.Or(strings.Compare(a.o.dir, b.o.dir), compareKeys(a.p.ProfileKey, b.p.ProfileKey))
 	})
 	for i, w := range work {
@@ -622,12 +636,12 @@ func (f *profileFiles) flush(all bool) {
 }
 
 // write writes samples as a segment.
-func (f *profileFiles) write(w batch) {
-	size, events := w.pending.Size(), w.pending.Events()
+func (f *profileFiles) write(w *pending) {
+	size, events := w.Size(), w.Events()
 	var s segment
 	var err error
 	if events > 0 {
-		s, err = f.writeSegment(w.o, w.p, w.pending.Finish(w.p.executable), true)
+		s, err = f.writeSegment(w.o, w.p, w.Finish(w.p.Executable), true)
 	}
 	f.mu.Lock()
 	f.memory -= size
@@ -639,31 +653,24 @@ func (f *profileFiles) write(w batch) {
 	default:
 		f.added(w.o, w.p, s)
 		w.p.Samples += int64(events)
-		w.p.CPUTime += w.pending.CPUTime
-		w.p.CPUSampled += w.pending.CPUSampled
-		w.p.Incomplete += int64(w.pending.Incomplete)
-		if at := time.Unix(0, w.pending.LastIncomplete); w.pending.Incomplete > 0 && at.After(w.p.LastIncomplete) {
+		w.p.CPUTime += w.CPUTime
+		w.p.CPUSampled += w.CPUSampled
+		w.p.Incomplete += int64(w.Incomplete)
+		if at := time.Unix(0, w.LastIncomplete); w.Incomplete > 0 && at.After(w.p.LastIncomplete) {
 			w.p.LastIncomplete = at
 		}
-		if w.p.Start.IsZero() || !w.start.IsZero() && w.start.Before(w.p.Start) {
-			w.p.Start = w.start
-		}
-		if w.end.After(w.p.End) {
-			w.p.End = w.end
-		}
+		w.p.Start, w.p.End = union(w.p.Start, w.p.End, w.start, w.end)
+		var all []string // a new list, because readers keep the old list
 		for _, phase := range phases {
-			if w.phases[phase] && !slices.Contains(w.p.Phases, phase) {
-				w.p.Phases = append(w.p.Phases, phase)
+			if w.phases[phase] || slices.Contains(w.p.Phases, phase) {
+				all = append(all, phase)
 			}
 		}
-		slices.SortFunc(w.p.Phases, func(a, b string) int {
-			return cmp.Compare(slices.Index(phases[:], a), slices.Index(phases[:], b))
-		})
+		w.p.Phases = all
 	}
 	w.o.dirty = true
 	f.stalled = false
-	close(f.progress)
-	f.progress = make(chan struct{})
+	f.progressed()
 	failing := f.failing
 	f.failing = err != nil
 	f.mu.Unlock()
@@ -677,9 +684,15 @@ func (f *profileFiles) write(w batch) {
 	}
 }
 
+// progressed wakes the senders that wait for the disk. The caller holds the lock.
+func (f *profileFiles) progressed() {
+	close(f.progress)
+	f.progress = make(chan struct{})
+}
+
 // added adds a segment to the index. The caller holds the lock.
 func (f *profileFiles) added(o *openingFiles, p *profileFile, s segment) {
-	p.segments = append(p.segments, s)
+	p.Segments = append(p.Segments, s)
 	p.Bytes += s.Bytes
 	o.bytes += blocks(s.Bytes)
 	f.bytes += blocks(s.Bytes)
@@ -687,7 +700,7 @@ func (f *profileFiles) added(o *openingFiles, p *profileFile, s segment) {
 
 // subtract removes segments from the index. The caller holds the lock.
 func (f *profileFiles) subtract(o *openingFiles, p *profileFile, gone []segment) {
-	p.segments = slices.DeleteFunc(p.segments, func(s segment) bool { return slices.Contains(gone, s) })
+	p.Segments = slices.DeleteFunc(p.Segments, func(s segment) bool { return slices.Contains(gone, s) })
 	for _, s := range gone {
 		p.Bytes -= s.Bytes
 		o.bytes -= blocks(s.Bytes)
@@ -730,20 +743,20 @@ func (f *profileFiles) removeOldest(except string) bool {
 	if oldest == nil {
 		return false
 	}
-	f.remove([]string{oldest.opening.ID})
+	f.remove([]string{oldest.Opening.ID})
 	f.dropped(DroppedProfiles, 1)
 	return true
 }
 
 // end returns the time when the last profile of an opening ends, in memory or on disk.
 func (o *openingFiles) end() (end time.Time) {
-	end = o.opening.Triggered
-	for _, p := range o.profiles {
+	end = o.Opening.Triggered
+	for _, p := range o.Profiles {
 		if p.End.After(end) {
 			end = p.End
 		}
-		if p.pendingEnd.After(end) {
-			end = p.pendingEnd
+		if p.pending != nil && p.pending.end.After(end) {
+			end = p.pending.end
 		}
 	}
 	return end
@@ -751,11 +764,11 @@ func (o *openingFiles) end() (end time.Time) {
 
 // forgetOpening removes an opening from the index. The caller holds the lock.
 func (f *profileFiles) forgetOpening(o *openingFiles) {
-	delete(f.openings, o.opening.ID)
+	delete(f.openings, o.Opening.ID)
 	o.gone = true
 	f.bytes -= o.bytes
-	f.profiles -= len(o.profiles)
-	for _, p := range o.profiles {
+	f.profiles -= len(o.Profiles)
+	for _, p := range o.Profiles {
 		if p.pending != nil {
 			f.memory -= p.pending.Size()
 			p.pending = nil

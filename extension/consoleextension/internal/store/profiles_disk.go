@@ -25,7 +25,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/boundedread"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
 // segment is one gzipped pprof file of a profile.
@@ -43,22 +42,6 @@ const (
 	maxIndex   = 8 << 20
 	maxContent = 64 << 20
 )
-
-// index is the file that lists the segments of an opening. Unlisted files are leftovers.
-type index struct {
-	Version  int            `json:"version"`
-	Opening  Opening        `json:"opening"`
-	Full     bool           `json:"full"`
-	Profiles []indexProfile `json:"profiles"`
-}
-
-type indexProfile struct {
-	Info       ProfileInfo            `json:"info"`
-	Type       dictionary.ProfileType `json:"type"`
-	Executable string                 `json:"executable"`
-	Segments   []segment              `json:"segments"`
-	Full       bool                   `json:"full"`
-}
 
 // hashed returns a hash of texts as a file name, so that senders cannot choose file names.
 func hashed(texts ...string) string {
@@ -110,15 +93,15 @@ func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
 		if o == nil {
 			continue
 		}
-		if !keep(o.opening, o.end()) {
+		if !keep(o.Opening, o.end()) {
 			if err := os.RemoveAll(dir); err != nil {
 				return fmt.Errorf("remove the console's old profiles: %w", err)
 			}
 			continue
 		}
-		f.openings[o.opening.ID] = o
+		f.openings[o.Opening.ID] = o
 		f.bytes += o.bytes
-		f.profiles += len(o.profiles)
+		f.profiles += len(o.Profiles)
 	}
 	return nil
 }
@@ -130,35 +113,30 @@ func (f *profileFiles) loadOpening(dir string) (*openingFiles, error) {
 	if err != nil {
 		return nil, err
 	}
-	var in index
-	if err := json.Unmarshal(content, &in); err != nil {
+	o := &openingFiles{dir: dir, last: f.uptime() - f.limits.idle, bytes: openingOverhead}
+	if err := json.Unmarshal(content, o); err != nil {
 		return nil, fmt.Errorf("%w: %w", errContent, err)
 	}
-	if in.Version != indexVersion || in.Opening.ID == "" || f.dirOf(in.Opening.ID) != dir {
-		return nil, fmt.Errorf("%w: index with version %d of opening %.40q", errContent, in.Version, in.Opening.ID)
-	}
-	o := &openingFiles{
-		opening: in.Opening, full: in.Full, dir: dir, profiles: make(map[ProfileKey]*profileFile),
-		last: f.uptime() - f.limits.idle, bytes: openingOverhead,
+	if o.Version != indexVersion || o.Opening.ID == "" || f.dirOf(o.Opening.ID) != dir {
+		return nil, fmt.Errorf("%w: index with version %d of opening %.40q", errContent, o.Version, o.Opening.ID)
 	}
 	listed := map[string]bool{indexName: true}
-	for _, ip := range in.Profiles {
-		p := &profileFile{ProfileInfo: ip.Info, typ: ip.Type, executable: ip.Executable, full: ip.Full}
-		p.Bytes = 0
-		for _, s := range ip.Segments {
+	o.Profiles = slices.DeleteFunc(o.Profiles, func(p *profileFile) bool { return p == nil })
+	for _, p := range o.Profiles {
+		segments := p.Segments
+		p.Bytes, p.Segments = 0, nil
+		for _, s := range segments {
 			info, err := os.Lstat(filepath.Join(dir, s.Name))
 			if s.Name != filepath.Base(s.Name) || err != nil || !info.Mode().IsRegular() || info.Size() != s.Bytes {
-				f.log.Error("console's profile file damaged, its samples are lost", zap.String("directory", dir), zap.String("file", s.Name), zap.Error(err))
-				f.dropped(DroppedDamaged, 1)
 				p.Damaged++
+				f.logDamaged(o, s, err)
 				continue
 			}
 			listed[s.Name] = true
-			p.segments = append(p.segments, s)
+			p.Segments = append(p.Segments, s)
 			p.Bytes += s.Bytes
 			o.bytes += blocks(s.Bytes)
 		}
-		o.profiles[p.ProfileKey] = p
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -183,8 +161,7 @@ func readFile(path string, limit int64) ([]byte, error) {
 	return content, err
 }
 
-// writeSegment writes a profile to a file of an opening. If the disk is full and
-// mayMakeRoom is true, writeSegment removes the oldest profiles.
+// writeSegment writes a profile to a file of an opening.
 func (f *profileFiles) writeSegment(o *openingFiles, p *profileFile, of *profile.Profile, mayMakeRoom bool) (segment, error) {
 	var content bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&content, gzip.BestSpeed)
@@ -194,14 +171,8 @@ func (f *profileFiles) writeSegment(o *openingFiles, p *profileFile, of *profile
 		return segment{}, fmt.Errorf("encode a profile: %w", err)
 	}
 	s := segment{Bytes: int64(content.Len()), Memory: sizeOf(of)}
-	key := fmt.Sprintf("%s-%d", hashed(p.Type, p.Origin, p.Scope, fmt.Sprint(p.Moment)), time.Now().UnixNano())
-	s.Name = key + ".pb.gz"
-	err = f.writeFile(o, s.Name, content.Bytes())
-	for tries := 0; mayMakeRoom && full(err) && tries < 8 && f.removeOldest(o.opening.ID); tries++ {
-		f.log.Warn("disk full, console's oldest profiles removed", zap.String("directory", f.dir), zap.Error(err))
-		err = f.writeFile(o, s.Name, content.Bytes())
-	}
-	return s, err
+	s.Name = fmt.Sprintf("%s-%d.pb.gz", hashed(p.Type, p.Origin, p.Scope, fmt.Sprint(p.Moment)), time.Now().UnixNano())
+	return s, f.writeFile(o, s.Name, content.Bytes(), mayMakeRoom)
 }
 
 // full reports whether an error means a full disk or an exceeded quota.
@@ -209,8 +180,19 @@ func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// writeFile writes a file of an opening. It renames a temporary file when it is complete.
-func (f *profileFiles) writeFile(o *openingFiles, name string, content []byte) (err error) {
+// writeFile writes a file of an opening. If the disk is full and mayMakeRoom is true,
+// writeFile removes the oldest profiles.
+func (f *profileFiles) writeFile(o *openingFiles, name string, content []byte, mayMakeRoom bool) error {
+	err := f.writeFileOnce(o, name, content)
+	for tries := 0; mayMakeRoom && full(err) && tries < 8 && f.removeOldest(o.Opening.ID); tries++ {
+		f.log.Warn("disk full, console's oldest profiles removed", zap.String("directory", f.dir), zap.Error(err))
+		err = f.writeFileOnce(o, name, content)
+	}
+	return err
+}
+
+// writeFileOnce renames a temporary file when it is complete.
+func (f *profileFiles) writeFileOnce(o *openingFiles, name string, content []byte) (err error) {
 	f.disk.Lock()
 	defer f.disk.Unlock()
 	f.mu.Lock()
@@ -256,36 +238,31 @@ func ignoreMissing(err error) error {
 // writeIndex writes the index of an opening.
 func (f *profileFiles) writeIndex(o *openingFiles) {
 	f.mu.Lock()
-	out := index{Version: indexVersion, Opening: o.opening, Full: o.full}
-	for _, p := range o.profiles {
-		if len(p.segments) == 0 && p.Truncated == 0 && p.Damaged == 0 {
-			continue
-		}
-		out.Profiles = append(out.Profiles, indexProfile{
-			Info: p.ProfileInfo, Type: p.typ, Executable: p.executable, Segments: slices.Clone(p.segments), Full: p.full,
-		})
-	}
+	out := *o
+	out.Profiles = slices.DeleteFunc(slices.Clone(o.Profiles), func(p *profileFile) bool { return !p.known() })
+	content, err := json.Marshal(out)
 	o.dirty = false
 	f.mu.Unlock()
-	slices.SortFunc(out.Profiles, func(a, b indexProfile) int { return compareKeys(a.Info.ProfileKey, b.Info.ProfileKey) })
-	content, err := json.Marshal(out)
 	if err == nil {
-		err = f.writeFile(o, indexName, content)
-		for tries := 0; full(err) && tries < 8 && f.removeOldest(o.opening.ID); tries++ {
-			err = f.writeFile(o, indexName, content)
-		}
+		err = f.writeFile(o, indexName, content, true)
 	}
 	if err == nil {
 		return
 	}
 	f.mu.Lock()
 	o.dirty = !o.gone
-	failing := f.failing
-	f.failing = true
 	f.mu.Unlock()
-	if !failing {
+	if f.failed() {
 		f.log.Error("console's index of profiles not written", zap.String("directory", o.dir), zap.Error(err))
 	}
+}
+
+// failed marks the disk as failing. It reports whether the disk was not failing before.
+func (f *profileFiles) failed() (first bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first, f.failing = !f.failing, true
+	return first
 }
 
 // remove deletes the profiles of openings.
@@ -318,11 +295,11 @@ func (f *profileFiles) merge() {
 	f.mu.Lock()
 	now := f.uptime()
 	for _, o := range f.openings {
-		for _, p := range o.profiles {
+		for _, p := range o.Profiles {
 			if f.failing {
 				continue // a merge could not be written
 			}
-			if len(p.segments) >= f.limits.segments || len(p.segments) > 1 && (now-o.last >= f.limits.idle || o.bytes >= f.limits.openingBytes) || p.mergeDue {
+			if len(p.Segments) >= f.limits.segments || len(p.Segments) > 1 && (now-o.last >= f.limits.idle || o.bytes >= f.limits.openingBytes) || p.mergeDue {
 				due = append(due, job{o, p})
 			}
 		}
@@ -353,25 +330,25 @@ func newest(segments []segment) []segment {
 // merges only the newest segments.
 func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 	f.mu.Lock()
-	old := slices.Clone(p.segments)
+	old := slices.Clone(p.Segments)
 	if f.uptime()-o.last < f.limits.idle && !p.mergeDue && o.bytes < f.limits.openingBytes {
 		old = newest(old)
 	}
-	whole := len(old) == len(p.segments)
+	whole := len(old) == len(p.Segments)
 	p.mergeDue = false
 	f.mu.Unlock()
 	var merged *profile.Profile
 	for _, s := range old {
 		next, err := f.plus(o, merged, s)
-		if err == nil {
+		switch {
+		case err == nil:
 			merged = next
-			continue
-		}
-		if !errors.Is(err, errContent) && !errors.Is(err, fs.ErrNotExist) {
+		case errors.Is(err, errContent) || errors.Is(err, fs.ErrNotExist):
+			f.damaged(o, p, s, err)
+		default:
 			f.notMerged(o, err)
 			return
 		}
-		f.damaged(o, p, s, err)
 	}
 	if merged == nil {
 		return
@@ -398,24 +375,19 @@ func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 	}
 	f.mu.Lock()
 	if whole && memory > f.limits.profile/4*3 {
-		p.full, o.dirty = true, true
+		p.Full, o.dirty = true, true
 	}
 	if whole && o.bytes > f.limits.openingBytes/4*3 {
-		o.full, o.dirty = true, true
+		o.Full, o.dirty = true, true
 	}
-	close(f.progress)
-	f.progress = make(chan struct{})
+	f.progressed()
 	f.mu.Unlock()
 }
 
 // notMerged logs that segments could not be merged. The merge is tried again after the next
 // successful write.
 func (f *profileFiles) notMerged(o *openingFiles, err error) {
-	f.mu.Lock()
-	failing := f.failing
-	f.failing = true
-	f.mu.Unlock()
-	if !failing {
+	if f.failed() {
 		f.log.Warn("console's profile files not merged", zap.String("directory", o.dir), zap.Error(err))
 	}
 }
@@ -423,7 +395,7 @@ func (f *profileFiles) notMerged(o *openingFiles, err error) {
 // damaged removes an unreadable segment from the index.
 func (f *profileFiles) damaged(o *openingFiles, p *profileFile, s segment, cause error) {
 	f.mu.Lock()
-	if !slices.Contains(p.segments, s) { // merged meanwhile, or already found damaged
+	if !slices.Contains(p.Segments, s) { // merged meanwhile, or already found damaged
 		f.mu.Unlock()
 		return
 	}
@@ -431,6 +403,11 @@ func (f *profileFiles) damaged(o *openingFiles, p *profileFile, s segment, cause
 	p.Damaged++
 	o.dirty = true
 	f.mu.Unlock()
+	f.logDamaged(o, s, cause)
+}
+
+// logDamaged counts and logs a damaged segment.
+func (f *profileFiles) logDamaged(o *openingFiles, s segment, cause error) {
 	f.dropped(DroppedDamaged, 1)
 	f.log.Error("console's profile file damaged, its samples are lost", zap.String("directory", o.dir), zap.String("file", s.Name), zap.Error(cause))
 }
@@ -439,10 +416,10 @@ func (f *profileFiles) damaged(o *openingFiles, p *profileFile, s segment, cause
 // be read, plus returns p and an error.
 func (f *profileFiles) plus(o *openingFiles, p *profile.Profile, s segment) (*profile.Profile, error) {
 	add, err := readProfile(filepath.Join(o.dir, s.Name))
-	if err != nil || p == nil {
-		if err != nil {
-			return p, err
-		}
+	if err != nil {
+		return p, err
+	}
+	if p == nil {
 		return add, nil
 	}
 	start := cmp.Or(min(p.TimeNanos, add.TimeNanos), p.TimeNanos, add.TimeNanos)
@@ -468,19 +445,24 @@ func readProfile(path string) (*profile.Profile, error) {
 	if err != nil {
 		return nil, err
 	}
-	z, err := gzip.NewReader(bytes.NewReader(content))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errContent, err)
-	}
-	if content, err = boundedread.All(z, maxContent); err != nil {
-		return nil, fmt.Errorf("%w: %w", errContent, err)
-	}
-	p, err := profile.ParseUncompressed(content)
-	if err == nil {
-		err = p.CheckValid()
-	}
+	p, err := parseProfile(content)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errContent, err)
 	}
 	return p, nil
+}
+
+func parseProfile(content []byte) (*profile.Profile, error) {
+	z, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
+	if content, err = boundedread.All(z, maxContent); err != nil {
+		return nil, err
+	}
+	p, err := profile.ParseUncompressed(content)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.CheckValid()
 }

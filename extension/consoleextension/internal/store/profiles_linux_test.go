@@ -180,8 +180,8 @@ func TestKilledWhileItWrites(t *testing.T) {
 		require.Len(t, others, len(f.openings))
 		listed := 0
 		for _, o := range f.openings {
-			for _, p := range o.profiles {
-				listed += len(p.segments)
+			for _, p := range o.Profiles {
+				listed += len(p.Segments)
 			}
 		}
 		require.Len(t, segments, listed)

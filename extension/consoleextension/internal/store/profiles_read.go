@@ -27,9 +27,9 @@ func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*pr
 		o := f.openings[id]
 		var p *profileFile
 		if o != nil {
-			p = o.profiles[key]
+			p = o.profile(key)
 		}
-		if p == nil || len(p.segments) == 0 {
+		if p == nil || len(p.Segments) == 0 {
 			damaged := p != nil && p.Damaged > 0
 			f.mu.Unlock()
 			if damaged {
@@ -37,7 +37,7 @@ func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*pr
 			}
 			return nil, ErrNotFound
 		}
-		segments := slices.Clone(p.segments)
+		segments := slices.Clone(p.Segments)
 		f.mu.Unlock()
 		merged, again, err := f.plusAll(ctx, o, p, segments, tries < 10)
 		if !again {

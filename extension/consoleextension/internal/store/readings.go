@@ -59,14 +59,8 @@ func putBlocks(tx *sql.Tx, all []block) error {
 // blocks at most. The index groups the blocks by time, so the query steps back from one
 // block time to the previous one and looks up the unit at each.
 func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(data []byte)) error {
-	return s.db.each(ctx, func(rows *sql.Rows) error {
-		var data []byte
-		err := rows.Scan(&data)
-		if err == nil {
-			f(data)
-		}
-		return err
-	}, `WITH RECURSIVE times(at) AS (
+	var data []byte
+	return s.db.each(ctx, []any{&data}, func() { f(data) }, `WITH RECURSIVE times(at) AS (
 		SELECT max(at) FROM blocks WHERE tier = ?1
 		UNION ALL SELECT (SELECT max(at) FROM blocks WHERE tier = ?1 AND at < times.at) FROM times WHERE times.at IS NOT NULL
 	) SELECT data FROM times JOIN blocks ON blocks.tier = ?1 AND blocks.at = times.at AND blocks.unit = ?2 LIMIT ?3`, tier, unit, maxBlocks)
@@ -169,16 +163,13 @@ func (s *Store) boundHeads() {
 // loadNewest loads the newest readings of units from the database, and the time when the
 // units were last seen.
 func (s *Store) loadNewest() error {
-	return s.db.each(context.Background(), func(rows *sql.Rows) error {
-		var at int64
-		var id UnitID
-		var data []byte
-		if err := rows.Scan(&at, &id, &data); err != nil {
-			return err
-		}
+	var at int64
+	var id UnitID
+	var data []byte
+	return s.db.each(context.Background(), []any{&at, &id, &data}, func() {
 		u := s.units[id]
 		if u == nil {
-			return nil
+			return
 		}
 		_ = readBlock(data, func(i int, p point) {
 			if i >= len(u.conditions) || u.conditions[i].seen == 0 {
@@ -191,7 +182,6 @@ func (s *Store) loadNewest() error {
 			}
 			c.seen = u.seen
 		})
-		return nil
 	}, "SELECT at, unit, data FROM blocks WHERE tier = 0 AND at > (SELECT max(at) FROM blocks WHERE tier = 0) - ? ORDER BY at", lively)
 }
 
@@ -253,9 +243,7 @@ func trend(list []stepped, from, to time.Time, n int) []Point {
 	slices.SortStableFunc(list, func(a, b stepped) int { return cmp.Compare(a.at, b.at) })
 	list = once(list)
 	gaps := gapsOf(list)
-	if n <= 0 {
-		return sketch(list, gaps, from, to, math.MaxInt32)
-	}
+	n = cmp.Or(max(n, 0), math.MaxInt32)
 	out := sketch(list, gaps, from, to, n)
 	if len(out) > n {
 		out = sketch(list, gaps, from, to, n/2)

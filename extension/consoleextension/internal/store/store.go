@@ -213,21 +213,17 @@ func (s *Store) load() error {
 		{kindInstance, s.loadInstance},
 		{kindMetrics, s.loadMetrics},
 	} {
-		err := s.db.each(context.Background(), func(rows *sql.Rows) error {
-			var key string
-			var unit UnitID
-			var stored int64
-			var data []byte
-			if err := rows.Scan(&key, &unit, &stored, &data); err != nil {
-				return err
-			}
+		var key string
+		var unit UnitID
+		var stored int64
+		var data []byte
+		err := s.db.each(context.Background(), []any{&key, &unit, &stored, &data}, func() {
 			if kind.load(key, unit, stored, data) == nil {
 				newest = max(newest, stored)
 			} else {
 				s.touch(kind.name, key, nil)
 				bad++
 			}
-			return nil
 		}, "SELECT key, unit, stored, data FROM records WHERE kind = ? ORDER BY stored, key", kind.name)
 		if err != nil {
 			return err

@@ -47,14 +47,9 @@ type healthPage struct {
 	Own       *Own
 	Usage     store.Usage
 	Full      float64 // in percent of MaxBytes
-	Dropped   []counted64
+	Dropped   []counted
 	Instances []instanceRow
 	More      int // number of instances that are not shown
-}
-
-type counted64 struct {
-	What  string
-	Count int64
 }
 
 // instanceRow describes one collector.
@@ -99,7 +94,7 @@ type lossRow struct {
 // outcomeRow contains one component's counts by outcome.
 type outcomeRow struct {
 	What     string
-	Outcomes []counted64
+	Outcomes []counted
 	All      int64
 }
 
@@ -115,7 +110,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, what := range slices.Sorted(maps.Keys(p.Usage.Dropped)) {
 		if n := p.Usage.Dropped[what]; n > 0 {
-			p.Dropped = append(p.Dropped, counted64{what, n})
+			p.Dropped = append(p.Dropped, counted{what, n})
 		}
 	}
 	if s.Own != nil {
@@ -147,15 +142,12 @@ func newInstanceRow(of store.Instance, now time.Time) instanceRow {
 	row.Costs, row.Uptime = costs(of.Metrics)
 	row.Losses, row.Outcomes = losses(of.Metrics)
 	for _, l := range of.Logs {
-		if !isWarning(l) {
-			continue
+		if isWarning(l) {
+			row.Warnings = append(row.Warnings, l)
 		}
-		if len(row.Warnings) == warningsShown {
-			row.More++
-			continue
-		}
-		row.Warnings = append(row.Warnings, l)
 	}
+	row.More = max(0, len(row.Warnings)-warningsShown)
+	row.Warnings = row.Warnings[:len(row.Warnings)-row.More]
 	return row
 }
 
@@ -310,8 +302,8 @@ func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
 		row := outcomeRow{What: o.what}
 		for _, outcome := range slices.Sorted(maps.Keys(counts)) {
 			row.All += counts[outcome]
-			if counts[outcome] > 0 {
-				row.Outcomes = append(row.Outcomes, counted64{strings.ReplaceAll(outcome, "_", " "), counts[outcome]})
+			if n := counts[outcome]; n > 0 {
+				row.Outcomes = append(row.Outcomes, counted{strings.ReplaceAll(outcome, "_", " "), n})
 			}
 		}
 		outcomes = append(outcomes, row)

@@ -327,10 +327,10 @@ func findProfile(o store.Opening, key store.ProfileKey) (store.ProfileInfo, erro
 		return store.ProfileInfo{}, errNoProfile
 	}
 	for _, p := range sortProfiles(o.Profiles) {
-		if p.ProfileKey == key ||
-			key.Type == "" ||
-			p.Type == key.Type && (key.Origin == "" || p.Origin == key.Origin) &&
-				(key.Scope == "" || p.Scope == key.Scope) && (key.Moment == 0 || p.Moment == key.Moment) {
+		wanted := store.ProfileKey{
+			Type: cmp.Or(key.Type, p.Type), Origin: cmp.Or(key.Origin, p.Origin), Scope: cmp.Or(key.Scope, p.Scope), Moment: cmp.Or(key.Moment, p.Moment),
+		}
+		if p.ProfileKey == wanted || key.Type == "" {
 			return p, nil
 		}
 	}
@@ -340,13 +340,9 @@ func findProfile(o store.Opening, key store.ProfileKey) (store.ProfileInfo, erro
 // shortKey returns the shortest key with which findProfile finds the profile. The key
 // becomes part of the URL.
 func shortKey(o store.Opening, key store.ProfileKey) store.ProfileKey {
-	short := store.ProfileKey{Type: key.Type}
-	for _, add := range []func(){
-		func() {},
-		func() { short.Origin = key.Origin },
-		func() { short.Scope = key.Scope },
+	for _, short := range []store.ProfileKey{
+		{Type: key.Type}, {Type: key.Type, Origin: key.Origin}, {Type: key.Type, Origin: key.Origin, Scope: key.Scope},
 	} {
-		add()
 		if p, err := findProfile(o, short); err == nil && p.ProfileKey == key {
 			return short
 		}
@@ -385,9 +381,9 @@ func (v *profileView) parts(opening string) {
 	if v.Compared {
 		v.Against.Total = amount(v.query.Base.Unit, all.There)
 	}
-	phases := slices.DeleteFunc(v.query.Phases(), func(p flame.Part) bool { return p.Value.Here == 0 })
-	v.Phases = v.rows(phases, opening, v.Query.Filter.Phase, func(q *openingQuery, label string) { q.Filter.Phase = label })
-	slices.SortStableFunc(v.Phases, func(a, b partRow) int { return phaseRank(a.Class) - phaseRank(b.Class) })
+	parts := slices.DeleteFunc(v.query.Phases(), func(p flame.Part) bool { return p.Value.Here == 0 })
+	v.Phases = v.rows(parts, opening, func(q *openingQuery) *string { return &q.Filter.Phase })
+	slices.SortStableFunc(v.Phases, func(a, b partRow) int { return slices.Index(phases, a.Class) - slices.Index(phases, b.Class) })
 	x := 0.0
 	for i := range v.Phases {
 		v.Phases[i].X = x
@@ -397,7 +393,7 @@ func (v *profileView) parts(opening string) {
 	if len(v.Phases) == 1 && v.Phases[0].Class == "" {
 		v.Phases = nil
 	}
-	v.Threads = v.rows(v.query.Threads(), opening, v.Query.Filter.Thread, func(q *openingQuery, label string) { q.Filter.Thread = label })
+	v.Threads = v.rows(v.query.Threads(), opening, func(q *openingQuery) *string { return &q.Filter.Thread })
 	if len(v.Threads) == 1 && v.Query.Filter.Thread == "" {
 		v.Threads = nil
 	}
@@ -409,14 +405,15 @@ func (v *profileView) parts(opening string) {
 		}
 		v.More, v.Threads = more, listed
 	}
-	v.Waits = v.rows(v.query.Waits(), opening, v.Query.Filter.Wait, func(q *openingQuery, label string) { q.Filter.Wait = label })
+	v.Waits = v.rows(v.query.Waits(), opening, func(q *openingQuery) *string { return &q.Filter.Wait })
 	if len(v.Waits) == 1 && v.Waits[0].Class == "" {
 		v.Waits = nil
 	}
 }
 
-// rows returns parts with links. A link selects its part, or cancels the selection.
-func (v *profileView) rows(parts []flame.Part, opening, current string, set func(*openingQuery, string)) []partRow {
+// rows returns parts with links. A link selects its part, or cancels the selection. filter
+// returns the field of a query that selects a part.
+func (v *profileView) rows(parts []flame.Part, opening string, filter func(*openingQuery) *string) []partRow {
 	var all flame.Value
 	for _, p := range parts {
 		all.Here += p.Value.Here
@@ -440,42 +437,25 @@ func (v *profileView) rows(parts []flame.Part, opening, current string, set func
 			row.There = percent(there)
 		}
 		q := v.Query
-		row.Current = current == value
-		set(&q, value)
-		if row.Current {
-			set(&q, "")
+		selected := filter(&q)
+		if row.Current = *selected == value; row.Current {
+			value = ""
 		}
+		*selected = value
 		row.URL = q.url(opening, "")
 		rows = append(rows, row)
 	}
 	return rows
 }
 
-var phases = []string{"baseline", "before", "both", "after"}
+// phases lists the phases by time. phaseNames are their names on the pages.
+var phases = []string{"baseline", "before", "both", "after", ""}
 
-// phaseRank sorts phases by time.
-func phaseRank(phase string) int {
-	if i := slices.Index(phases, phase); i >= 0 {
-		return i
-	}
-	return len(phases)
+var phaseNames = map[string]string{
+	"before": "before the trigger", "both": "at the trigger", "after": "after the trigger", "": "phase not known",
 }
 
-func phaseName(phase string) string {
-	switch phase {
-	case "before":
-		return "before the trigger"
-	case "both":
-		return "at the trigger"
-	case "after":
-		return "after the trigger"
-	case "baseline":
-		return "baseline"
-	case "":
-		return "phase not known"
-	}
-	return phase
-}
+func phaseName(phase string) string { return cmp.Or(phaseNames[phase], phase) }
 
 // closings are the reasons why gates close, as parts of a sentence.
 var closings = map[string]string{
@@ -587,19 +567,17 @@ func (s *Server) profileFile(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+var notInFileName = regexp.MustCompile(`[^a-zA-Z0-9._-]`)
+
 // fileName returns the name of a download about an opening, without the extension. The name
 // consists of letters, digits, dots, dashes and underscores.
 func fileName(o store.Opening, what string) string {
-	parts := []string{unitName(o.Unit), o.Triggered.UTC().Format("20060102T150405Z"), o.Policy, what}
-	for i, part := range parts {
-		parts[i] = strings.Trim(strings.Map(func(r rune) rune {
-			if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_' {
-				return r
-			}
-			return '-'
-		}, part[:min(len(part), 40)]), ".-_")
+	var parts []string
+	for _, part := range []string{unitName(o.Unit), o.Triggered.UTC().Format("20060102T150405Z"), o.Policy, what} {
+		if part = strings.Trim(notInFileName.ReplaceAllString(part[:min(len(part), 40)], "-"), ".-_"); part != "" {
+			parts = append(parts, part)
+		}
 	}
-	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	return strings.Join(parts, "_")
 }
 

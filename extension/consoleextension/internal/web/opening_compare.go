@@ -173,16 +173,21 @@ func (s *Server) compareWith(ctx context.Context, c candidates, other store.Open
 
 // choose lists the openings to compare with.
 func (v *profileView) choose(c candidates, other store.Opening) {
-	openings, baselines := c.openings, c.baselines
+	all := slices.Concat(c.openings, c.baselines)
+	if other.ID != "" {
+		all = append(all, other)
+	}
 	v.Choices = append(v.Choices, choice{Value: againstNothing, Text: "nothing", Current: !v.Compared})
 	if slices.Contains(v.ProfileInfo.Phases, "before") && len(v.ProfileInfo.Phases) > 1 {
 		v.Choices = append(v.Choices, choice{Value: againstBefore, Text: "this opening, before the trigger", Current: v.Query.Against == againstBefore})
 	}
-	add := func(list []store.Opening, group string, isBaseline bool) {
-		for _, b := range list {
-			if _, ok := c.profileIn(b); !ok || (b.Kind == "baseline") != isBaseline {
+	add := func(group string, isBaseline bool) {
+		seen := map[string]bool{}
+		for _, b := range all {
+			if _, ok := c.profileIn(b); !ok || (b.Kind == "baseline") != isBaseline || seen[b.ID] {
 				continue
 			}
+			seen[b.ID] = true
 			offered := choice{Value: b.ID, Group: group, Time: b.Triggered, Current: b.ID == other.ID, Text: reason(b)}
 			if isBaseline {
 				offered.Text = "baseline"
@@ -193,15 +198,8 @@ func (v *profileView) choose(c candidates, other store.Opening) {
 			v.Choices = append(v.Choices, offered)
 		}
 	}
-	if !slices.ContainsFunc(baselines, func(b store.Opening) bool { return b.ID == other.ID }) &&
-		!slices.ContainsFunc(openings, func(b store.Opening) bool { return b.ID == other.ID }) && other.ID != "" {
-		openings = append(openings, other)
-	}
-	later := slices.DeleteFunc(slices.Clone(openings), func(b store.Opening) bool {
-		return b.Kind != "baseline" || slices.ContainsFunc(baselines, func(c store.Opening) bool { return b.ID == c.ID })
-	})
-	add(slices.Concat(later, baselines), "Baselines", true)
-	add(openings, "Openings", false)
+	add("Baselines", true)
+	add("Openings", false)
 }
 
 // choiceGroup contains the choices under one heading.

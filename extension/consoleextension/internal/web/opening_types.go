@@ -5,6 +5,7 @@ package web
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -111,17 +112,15 @@ func profileTitle(p store.ProfileKey, all []store.ProfileInfo) string {
 	return title
 }
 
+// secondUnits maps units of time to their number in a second.
+var secondUnits = map[string]float64{"nanoseconds": 1e9, "microseconds": 1e6, "milliseconds": 1e3, "seconds": 1}
+
 // amount returns a value of a profile with its unit.
 func amount(unit string, v int64) string {
+	if perSecond, ok := secondUnits[unit]; ok {
+		return seconds3(float64(v) / perSecond)
+	}
 	switch unit {
-	case "nanoseconds":
-		return seconds3(float64(v) / 1e9)
-	case "microseconds":
-		return seconds3(float64(v) / 1e6)
-	case "milliseconds":
-		return seconds3(float64(v) / 1e3)
-	case "seconds":
-		return seconds3(float64(v))
 	case "bytes":
 		return formatBytes(v)
 	case "count", "":
@@ -169,10 +168,7 @@ func points(here, there float64) string {
 	if math.Abs(v) >= 10 {
 		digits = 1
 	}
-	if v < 0 {
-		return "−" + strconv.FormatFloat(-v, 'f', digits, 64)
-	}
-	return "+" + strconv.FormatFloat(v, 'f', digits, 64)
+	return strings.Replace(fmt.Sprintf("%+.*f", digits, v), "-", "−", 1)
 }
 
 // change returns the CSS class for the difference between two shares, from less3 to more3.

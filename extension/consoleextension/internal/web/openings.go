@@ -62,10 +62,6 @@ func reasonKind(o store.Opening) string {
 // openings answers with the page of the openings of all units.
 func (s *Server) openings(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	if q.Has("q") || q.Has("sort") || q.Has("page") { // this URL used to show the list of units
-		http.Redirect(w, r, "/units?"+r.URL.RawQuery, http.StatusMovedPermanently)
-		return nil
-	}
 	now := s.Now()
 	span, err := rangeOf(q, longestRange, now)
 	if err != nil {

@@ -84,16 +84,6 @@ func TestOpeningsAreFiltered(t *testing.T) {
 	require.Contains(t, textOf(getPage(t, newTestServer(t, &Memory{}), "/")), "No gate opened in this time.")
 }
 
-// TestOldLinks: the list of units was the first page.
-func TestOldLinks(t *testing.T) {
-	h := newTestServer(t, Demo(testNow))
-	for _, query := range []string{"q=shop+node-2", "sort=near", "page=2", "q=a&sort=last&page=3"} {
-		w := get(t, h, "/?"+query)
-		require.Equal(t, http.StatusMovedPermanently, w.Code, query)
-		require.Equal(t, "/units?"+query, w.Header().Get("Location"))
-	}
-}
-
 // TestManyOpenings: a page has a bounded part of them.
 func TestManyOpenings(t *testing.T) {
 	h := newTestServer(t, Many(testNow, 1000))

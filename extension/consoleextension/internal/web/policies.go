@@ -54,7 +54,7 @@ type policyRow struct {
 
 type counted struct {
 	What  string
-	Count int
+	Count int64
 }
 
 // versionOf is the version of the policies in force on a host.
@@ -126,15 +126,14 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 	var err error
 	switch do {
 	case "pick":
-		return s.renderText(w, r, text, from, newPolicyForm(text, picked), http.StatusOK)
+		form = newPolicyForm(text, picked)
 	case "put":
 		form = newPolicyForm(text, r.PostForm.Get("editing"))
 		put, ok := form.put(text, r.PostForm)
-		if !ok {
-			return s.renderText(w, r, text, from, form, http.StatusUnprocessableEntity)
+		if ok {
+			text, form = put, newPolicyForm(put, form.Name)
+			err = s.Policies.Check([]byte(text))
 		}
-		text, form = put, newPolicyForm(put, form.Name)
-		err = s.Policies.Check([]byte(text))
 	case "save":
 		err = s.Policies.Save(r.Context(), from, []byte(text))
 	default:
@@ -151,8 +150,10 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 	var invalid *policyfile.InvalidError
 	status := http.StatusOK
 	switch {
+	case form != nil && len(form.Faults) > 0:
+		status = http.StatusUnprocessableEntity
 	case err == nil:
-		file.Checked = true
+		file.Checked = do != "pick"
 	case errors.As(err, &invalid):
 		status = http.StatusUnprocessableEntity
 		file.Faults = strings.Split(invalid.Error(), "\n")
@@ -168,14 +169,6 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 		file.Faults = []string{err.Error()}
 		s.Logger.Error("policy file not saved by the console", zap.String("file", s.Policies.Path()), zap.Error(err))
 	}
-	return s.renderPolicies(w, r, file, status)
-}
-
-// renderText renders the page of policies with a text that was not checked, and with the
-// form of one of the policies in the text.
-func (s *Server) renderText(w http.ResponseWriter, r *http.Request, text, from string, form *policyForm, status int) error {
-	file := s.file(r.Context())
-	file.Text, file.Version, file.Form = text, from, form
 	return s.renderPolicies(w, r, file, status)
 }
 
@@ -279,7 +272,7 @@ func newPolicyRow(of store.PolicySummary) policyRow {
 func countedIn(counts map[string]int, except string) (found []counted) {
 	for _, what := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[what]; n > 0 && what != except {
-			found = append(found, counted{what, n})
+			found = append(found, counted{what, int64(n)})
 		}
 	}
 	slices.SortStableFunc(found, func(a, b counted) int { return cmp.Compare(b.Count, a.Count) })

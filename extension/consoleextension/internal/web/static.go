@@ -5,6 +5,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -74,15 +75,8 @@ func (s *staticFiles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // contentType returns the content type of a file. It does not use the MIME table of the
 // host, because the tables of hosts differ.
 func contentType(name string) string {
-	switch path.Ext(name) {
-	case ".js":
-		return "text/javascript; charset=utf-8"
-	case ".css":
-		return "text/css; charset=utf-8"
-	case ".svg":
-		return "image/svg+xml"
-	case "":
-		return "text/plain; charset=utf-8"
+	types := map[string]string{
+		".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", "": "text/plain; charset=utf-8",
 	}
-	return "application/octet-stream"
+	return cmp.Or(types[path.Ext(name)], "application/octet-stream")
 }

@@ -131,9 +131,7 @@ func (p *unitsPage) find(all []store.UnitSummary, now time.Time) []unitRow {
 	for _, u := range all {
 		hosts[u.Host] = true
 		p.Openings += u.Openings
-		for _, n := range u.Refusals {
-			p.Refusals += n
-		}
+		p.Refusals += sum(u.Refusals)
 		row := unitRow{UnitSummary: u, Members: 1, Quiet: quiet(u, now), near: howHot(u)}
 		if row.Quiet {
 			row.near, row.Ended = -2, 1
@@ -255,12 +253,10 @@ var unitOrders = map[string]func(a, b unitRow) int{
 	"near": func(a, b unitRow) int {
 		return cmp.Or(cmp.Compare(b.near, a.near), cmp.Compare(b.Openings, a.Openings))
 	},
-	"name": func(a, b unitRow) int { return cmp.Compare(unitName(a.Unit), unitName(b.Unit)) },
-	"host": func(a, b unitRow) int { return cmp.Compare(a.Host, b.Host) },
-	"last": func(a, b unitRow) int { return b.Newest.Triggered.Compare(a.Newest.Triggered) },
-	"refused": func(a, b unitRow) int {
-		return cmp.Compare(sum(b.Refusals), sum(a.Refusals))
-	},
+	"name":    func(a, b unitRow) int { return cmp.Compare(unitName(a.Unit), unitName(b.Unit)) },
+	"host":    func(a, b unitRow) int { return cmp.Compare(a.Host, b.Host) },
+	"last":    func(a, b unitRow) int { return b.Newest.Triggered.Compare(a.Newest.Triggered) },
+	"refused": func(a, b unitRow) int { return cmp.Compare(sum(b.Refusals), sum(a.Refusals)) },
 }
 
 func sum(m map[string]int) (total int) {
@@ -313,15 +309,14 @@ func readingCells(u store.UnitSummary, quiet bool) []readingCell {
 	cells := make([]readingCell, 0, len(u.Readings))
 	for _, r := range u.Readings {
 		near := nearness(r)
-		cells = append(cells, readingCell{
+		cell := readingCell{
 			Reading: r, Near: near, Over: r.Value > r.Threshold,
 			Bar: math.Round(math.Min(math.Max(near, 0)*barThreshold, 100)),
-		})
-	}
-	for i := range cells {
-		if !quiet {
-			cells[i].State = u.States[cells[i].Policy]
 		}
+		if !quiet {
+			cell.State = u.States[r.Policy]
+		}
+		cells = append(cells, cell)
 	}
 	slices.SortStableFunc(cells, func(a, b readingCell) int { return cmp.Compare(b.Near, a.Near) })
 	return cells
