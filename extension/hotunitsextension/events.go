@@ -99,6 +99,19 @@ func (h *HotUnits) Subscribe(name string, wanted ...string) *Subscription {
 // Events returns the channel of the events. It is never closed.
 func (s *Subscription) Events() <-chan Event { return s.events }
 
+// AppendWaiting appends the events that already wait to a list, up to most events in total.
+func (s *Subscription) AppendWaiting(list []Event, most int) []Event {
+	for len(list) < most {
+		select {
+		case e := <-s.events:
+			list = append(list, e)
+		default:
+			return list
+		}
+	}
+	return list
+}
+
 // Close ends the subscription. It may be called twice. Events that were already received
 // stay in the channel.
 func (s *Subscription) Close() {

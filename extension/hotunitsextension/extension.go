@@ -206,36 +206,19 @@ func (h *HotUnits) logChange(by component.ID, before, after []Unit) {
 	if entry == nil {
 		return
 	}
-	heated, cooled := differ(before, after)
-	if len(heated)+len(cooled) == 0 {
-		return
+	heated, cooled := namesBeyond(before, after), namesBeyond(after, before)
+	if len(heated)+len(cooled) > 0 {
+		entry.Write(zap.Stringer("publisher", by), zap.Int("units", len(after)), zap.Strings("now_hot", heated), zap.Strings("not_hot", cooled))
 	}
-	entry.Write(
-		zap.Stringer("publisher", by), zap.Int("units", len(after)),
-		zap.Strings("now_hot", names(heated)), zap.Strings("not_hot", names(cooled)),
-	)
 }
 
-// differ returns the units that were added to a sorted set, and the units that were
-// removed.
-func differ(before, after []Unit) (added, removed []Unit) {
-	for len(before) > 0 && len(after) > 0 {
-		switch c := before[0].compare(after[0]); {
-		case c < 0:
-			removed, before = append(removed, before[0]), before[1:]
-		case c > 0:
-			added, after = append(added, after[0]), after[1:]
-		default:
-			before, after = before[1:], after[1:]
+// namesBeyond returns the names of units that are not in a sorted set, at most maxNamed.
+func namesBeyond(set, units []Unit) []string {
+	out := []string{}
+	for _, u := range units {
+		if _, in := slices.BinarySearchFunc(set, u, Unit.compare); !in && len(out) < maxNamed {
+			out = append(out, u.Name)
 		}
-	}
-	return append(added, after...), append(removed, before...)
-}
-
-func names(units []Unit) []string {
-	out := make([]string, 0, min(len(units), maxNamed))
-	for _, u := range units[:min(len(units), maxNamed)] {
-		out = append(out, u.Name)
 	}
 	return out
 }

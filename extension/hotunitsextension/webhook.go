@@ -132,13 +132,8 @@ func (w *webhook) gather(g *group) {
 
 // drain adds the events that are already waiting.
 func (w *webhook) drain(g *group) {
-	for range maxEventsWaiting {
-		select {
-		case e := <-w.events.Events():
-			w.add(g, e)
-		default:
-			return
-		}
+	for _, e := range w.events.AppendWaiting(nil, maxEventsWaiting) {
+		w.add(g, e)
 	}
 }
 

@@ -80,7 +80,7 @@ func gateOfBench(b *testing.B, hot int, pre time.Duration) (*cpuTrigger, time.Ti
 		now = now.Add(time.Second)
 		c.Collect()
 	}
-	p.eval.evaluate()
+	p.evaluate()
 	gates := p.units.Count().Gates
 	require.Equal(b, hot, gates)
 	return p, now

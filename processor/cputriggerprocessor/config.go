@@ -100,9 +100,6 @@ type PoliciesFromConfig struct {
 	// HTTP configures the client that fetches the list. Its endpoint is the URL of the
 	// list. Its timeout is 10s by default.
 	HTTP configoptional.Optional[confighttp.ClientConfig] `mapstructure:"http"`
-	// Interval is the time from the end of one read to the start of the next, from 1s to
-	// 1h. Default 30s.
-	Interval time.Duration `mapstructure:"interval"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -270,8 +267,6 @@ const (
 	maxPreTriggerMemory   = bytesize.TiB
 	minBaselineEvery      = time.Minute
 	maxBaselineEvery      = 7 * 24 * time.Hour
-	minPoliciesInterval   = time.Second
-	maxPoliciesInterval   = time.Hour
 	maxPoliciesTimeout    = time.Minute
 )
 
@@ -284,6 +279,7 @@ var goneKeys = map[string]string{
 	"debug_units":                 "the debug log shows the ten units that are nearest to a threshold",
 	"history":                     "readings are kept for the longest window of a policy",
 	"max_switches_per_second":     "cpu_bottleneck is unavailable above 200000 context switches per second",
+	"policies_from::interval":     "policies are read every 10 seconds",
 	"pre_trigger_memory_per_unit": "a unit may use an eighth of pre_trigger_memory",
 	"unit_ttl":                    "a unit is remembered for 10 minutes after it was last seen",
 }
@@ -321,13 +317,10 @@ func createDefaultConfig() *Config {
 			policy("throttled", monitor.CPUThrottling, 25),
 			policy("thread", monitor.CPUBusiestThread, 90),
 		},
-		PoliciesFrom: PoliciesFromConfig{
-			HTTP:     configoptional.Default(defaultPoliciesClient()),
-			Interval: 30 * time.Second,
-		},
-		Manual:  configoptional.Default(manual.DefaultConfig()),
-		Peers:   PeersConfig{Enabled: true},
-		Budgets: BudgetsConfig{MaxConcurrentUnits: 10},
+		PoliciesFrom: PoliciesFromConfig{HTTP: configoptional.Default(defaultPoliciesClient())},
+		Manual:       configoptional.Default(manual.DefaultConfig()),
+		Peers:        PeersConfig{Enabled: true},
+		Budgets:      BudgetsConfig{MaxConcurrentUnits: 10},
 	}
 }
 
@@ -465,7 +458,6 @@ func (c *PoliciesFromConfig) validate() error {
 	if c.File != "" && c.HTTP.HasValue() {
 		fault("file: policies are read from a file or a server: set file or http, not both")
 	}
-	errs = append(errs, configlog.Between("policies_from.interval", c.Interval, minPoliciesInterval, maxPoliciesInterval))
 	if client := c.HTTP.Get(); client != nil {
 		if _, err := urls.Parse(client.Endpoint, "https://policies.example.com/node.yaml"); err != nil {
 			fault("http.endpoint: %w", err)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -380,8 +381,8 @@ budgets: {max_concurrent_units: 0, max_triggers_per_hour: 60, max_triggers_per_s
 
 func TestConfigSaysWhatReplacesKeysThatAreGone(t *testing.T) {
 	for key, instead := range goneKeys {
-		_, err := load(t, key+": 1")
-		require.ErrorContains(t, err, key+": this key is gone, remove it: "+instead)
+		_, err := load(t, strconv.Quote(key)+": 1")
+		require.ErrorContains(t, err, strings.ReplaceAll(key, "::", ".")+": this key is gone, remove it: "+instead)
 	}
 }
 

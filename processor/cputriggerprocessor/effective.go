@@ -110,13 +110,19 @@ func (i ItemConfig) condition() requests.Condition {
 	}
 }
 
+// items returns the conditions of enabled policies.
+func (cfg *Config) items() (out []ItemConfig) {
+	for _, p := range cfg.enabled() {
+		out = append(out, p.AnyOf...)
+	}
+	return out
+}
+
 // conditions returns the conditions of enabled policies on request monitors.
 func (cfg *Config) conditions() (out []requests.Condition) {
-	for _, p := range cfg.enabled() {
-		for _, i := range p.AnyOf {
-			if requests.Is(i.Monitor) {
-				out = append(out, i.condition())
-			}
+	for _, i := range cfg.items() {
+		if requests.Is(i.Monitor) {
+			out = append(out, i.condition())
 		}
 	}
 	return out
@@ -159,12 +165,10 @@ func (cfg *Config) enabled() []PolicyConfig {
 // monitors that enabled policies use, and their guards.
 func (cfg *Config) monitors() []string {
 	used := map[string]bool{}
-	for _, p := range cfg.enabled() {
-		for _, i := range p.AnyOf {
-			used[i.monitor()] = true
-			if kind, ok := monitor.KindOf(i.monitor()); ok && kind.Guard != "" {
-				used[kind.Guard] = true
-			}
+	for _, i := range cfg.items() {
+		used[i.monitor()] = true
+		if kind, ok := monitor.KindOf(i.monitor()); ok && kind.Guard != "" {
+			used[kind.Guard] = true
 		}
 	}
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(used)), func(name string) bool { return !requests.Is(requests.Name(name)) }) {
@@ -182,11 +186,9 @@ func (cfg *Config) monitors() []string {
 // least returns the lowest threshold in use for each monitor.
 func (cfg *Config) least() map[string]float64 {
 	out := map[string]float64{}
-	for _, p := range cfg.enabled() {
-		for _, i := range p.AnyOf {
-			if least, ok := out[i.monitor()]; !ok || *i.Threshold < least {
-				out[i.monitor()] = *i.Threshold
-			}
+	for _, i := range cfg.items() {
+		if least, ok := out[i.monitor()]; !ok || *i.Threshold < least {
+			out[i.monitor()] = *i.Threshold
 		}
 	}
 	return out

@@ -22,8 +22,8 @@ import (
 // publishTo makes the component publish events and provide readings. It must be called
 // before the first batch.
 func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
-	p.eval.reporter.events = hot
-	p.eval.reporter.host = []attribute.KeyValue{attribute.String(attr.HostName, hostid.Best(hostid.Names(p.cfg.RootPath)))}
+	p.reporter.events = hot
+	p.reporter.host = []attribute.KeyValue{attribute.String(attr.HostName, hostid.Best(hostid.Names(p.cfg.RootPath)))}
 	p.serving.add(hot.ServeReadings(func(dst []hotunitsextension.UnitReadings, most int) ([]hotunitsextension.UnitReadings, int) {
 		return p.units.Readings(dst, most, p.now(), p.peers.Load().of)
 	}))

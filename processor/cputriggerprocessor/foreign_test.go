@@ -376,7 +376,7 @@ func TestWallClockJumps(t *testing.T) {
 					r.now = r.now.Add(time.Second)
 					r.c.Collect()
 				}
-				r.p.eval.evaluate()
+				r.p.evaluate()
 				r.drain()
 			}
 			step := func() {

@@ -106,11 +106,9 @@ func (o *peersOf) run(ctx context.Context) {
 
 // monitors returns the TCP monitors that the policies in force use.
 func (o *peersOf) monitors() (out []string) {
-	for _, p := range o.p.inForce.Load().cfg.enabled() {
-		for _, i := range p.AnyOf {
-			if slices.Contains(monitor.TCPMonitors(), i.Monitor) {
-				out = append(out, i.Monitor)
-			}
+	for _, i := range o.p.inForce.Load().cfg.items() {
+		if slices.Contains(monitor.TCPMonitors(), i.Monitor) {
+			out = append(out, i.Monitor)
 		}
 	}
 	return out

@@ -144,16 +144,15 @@ func TestPoliciesFromIsChecked(t *testing.T) {
 		want string // empty: valid
 	}{
 		"file":            {"policies_from: {file: /etc/policies.yaml}", ""},
-		"http":            {"policies_from: {http: {endpoint: 'https://policies.example.com/node.yaml?of=a'}, interval: 10s}", ""},
-		"neither":         {"policies_from: {interval: 10s}", "set file or http"},
+		"http":            {"policies_from: {http: {endpoint: 'https://policies.example.com/node.yaml?of=a'}}", ""},
+		"neither":         {"policies_from: {file: ''}", "set file or http"},
 		"empty":           {"policies_from: {}", "set file or http"},
 		"both":            {"policies_from: {file: a, http: {endpoint: 'http://a'}}", "not both"},
 		"no endpoint":     {"policies_from: {http: {timeout: 1s}}", "policies_from.http.endpoint"},
 		"no host":         {"policies_from: {http: {endpoint: 'http:///a'}}", "policies_from.http.endpoint"},
 		"with a password": {"policies_from: {http: {endpoint: 'http://a:secret@b'}}", "use auth"},
 		"no timeout":      {"policies_from: {http: {endpoint: 'http://a', timeout: 0s}}", "policies_from.http.timeout"},
-		"too often":       {"policies_from: {file: a, interval: 100ms}", "policies_from.interval"},
-		"too seldom":      {"policies_from: {file: a, interval: 2h}", "policies_from.interval"},
+		"interval":        {"policies_from: {file: a, interval: 30s}", "policies_from.interval: this key is gone, remove it: policies are read every 10 seconds"},
 		"unknown key":     {"policies_from: {path: a}", "path"},
 		"unknown of http": {"policies_from: {http: {endpoint: 'http://a', url: b}}", "url"},
 		"without a list":  {"policies: []", "at least one"},
@@ -172,7 +171,6 @@ func TestPoliciesFromIsChecked(t *testing.T) {
 	cfg, err := load(t, "{policies_from: {http: {endpoint: 'http://a'}}, policies: [{any_of: [{monitor: cpu_usage, threshold: 1}]}]}")
 	require.NoError(t, err)
 	require.Len(t, cfg.Policies, 1)
-	require.Equal(t, 30*time.Second, cfg.PoliciesFrom.Interval)
 	require.Equal(t, 10*time.Second, cfg.PoliciesFrom.HTTP.Get().Timeout)
 }
 

@@ -201,7 +201,7 @@ func TestBytesPerHourStopAnOpenGate(t *testing.T) {
 		r.run(time.Second)
 		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 	}
-	r.p.eval.flush()
+	r.p.flush()
 	held := r.log("profiles held back")
 	require.Len(t, held, 1, "once an episode")
 	require.Equal(t, "max_bytes_per_hour", held[0].ContextMap()["budget"])
@@ -234,7 +234,7 @@ func (p *publisher) Close() { p.hot, p.closed = nil, true }
 
 func (r *rig) publishTo(p *publisher) {
 	r.p.hot = watch.NewHotList(r.p.units, p)
-	r.p.eval.hot, r.c.Hot = r.p.hot, r.p.hot
+	r.c.Hot = r.p.hot
 }
 
 func TestHotUnitsArePublishedFromTheFirstReadingOver(t *testing.T) {
@@ -292,7 +292,7 @@ func TestManualOpensAGate(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, containerA, got.Unit)
 	require.True(t, r.now.Add(20*time.Second).Equal(got.Until))
-	r.p.eval.flush()
+	r.p.flush()
 	opened := r.last("gate opened")
 	require.Equal(t, "manual", opened["policy"])
 	require.Equal(t, "manual", opened["monitor"])
@@ -317,7 +317,7 @@ func TestManualClosesWhatItOpened(t *testing.T) {
 	closed, err := r.p.closeByHand(t.Context(), containerA[:12])
 	require.NoError(t, err)
 	require.Equal(t, manual.Closed{TriggerID: got.TriggerID, Unit: containerA, Closed: r.now}, closed)
-	r.p.eval.flush()
+	r.p.flush()
 	line := r.last("gate closed")
 	require.Equal(t, "closed by hand", line["why"])
 	require.Equal(t, got.TriggerID, line["trigger_id"])
@@ -396,11 +396,11 @@ func TestCooldownsSurviveARestart(t *testing.T) {
 	config := onePolicy("duration: 10s, cooldown: 1h", "budgets: {max_triggers_per_hour: 1}")
 	first := newRig(t, config)
 	saves := 0
-	first.p.eval.save = func() { saves++ }
+	first.p.save = func() { saves++ }
 	first.fire(containerA)
 	require.Equal(t, 1, saves, "a trigger was spent")
 	require.NoError(t, first.send(batch(t, first.now.Add(time.Second), inContainer(containerA))))
-	first.p.eval.flush()
+	first.p.flush()
 	require.Equal(t, 2, saves, "a cooldown follows from now on, also after a kill")
 	require.Len(t, first.p.units.Snapshot(first.now).Units, 1)
 	require.NoError(t, first.send(batch(t, first.now.Add(2*time.Second), inContainer(containerA))))

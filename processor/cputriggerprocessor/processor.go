@@ -56,19 +56,25 @@ type cpuTrigger struct {
 	counters  *counters.Counters
 	recorder  *recorder.Recorder
 	units     *units.Set
-	eval      *evaluator
+	reporter  *reporter
+	debug     *watch.DebugUnits
 	router    *routing.Router
 	sender    *recorder.Sender
 
 	manual *manual.Server // nil: the server is off
 	hot    *watch.HotList // nil: no extension needs the hot units
 
-	peers     atomic.Pointer[peersOf] // nil: connections are not read
-	requests  *requests.Intake        // observes the spans and metrics that pass through
-	collector *watch.Collector        // nil if control groups cannot be read
-	reloader  *reloader               // nil: policies do not change
-	health    *health                 // nil before the start
-	inForce   atomic.Pointer[inForce] // policies
+	peers       atomic.Pointer[peersOf] // nil: connections are not read
+	requests    *requests.Intake        // observes the spans and metrics that pass through
+	collector   *watch.Collector        // nil if control groups cannot be read
+	reloader    *reloader               // nil: policies do not change
+	reloadEvery time.Duration           // reloadInterval, except in tests
+	health      *health                 // nil before the start
+	inForce     atomic.Pointer[inForce] // policies
+
+	save        func()            // saves cooldowns and budgets; nil without a storage
+	forgotten   trigger.Forgotten // counts at the last evaluation
+	forgottenAt time.Time         // when the last cooldown was forgotten
 
 	signals func(string) bool // reports whether a pipeline of a signal has this component id
 
@@ -118,7 +124,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err != nil {
 		return nil, err
 	}
-	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: metrics}
+	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: metrics, reloadEvery: reloadInterval, debug: new(watch.DebugUnits)}
 	p.inForce.Store(&inForce{cfg: cfg})
 	lock := new(sync.Mutex)
 	p.recorder = recorder.New(recorder.Config{
@@ -129,10 +135,6 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		ByService:  cfg.CooldownBy == CooldownByService || cfg.Budgets.MaxTriggersPerServicePerHour > 0,
 		LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
 	})
-	p.eval = &evaluator{
-		units: p.units, debug: new(watch.DebugUnits), now: now,
-		reporter: &reporter{log: set.Logger, counters: metrics},
-	}
 	p.router = &routing.Router{
 		Scope: cfg.Scope, PassUnmatched: cfg.Unmatched == UnmatchedPass, Remove: attributes.NewFilter(cfg.KeepProcessAttributes), OnResource: cfg.ResourceAttributes,
 		Units: p.units, Next: next, LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
@@ -145,7 +147,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err := p.requests.SetConditions(cfg.conditions()); err != nil {
 		return nil, err
 	}
-	p.eval.reporter.span = p.requests.Span
+	p.reporter = &reporter{log: set.Logger, counters: metrics, span: p.requests.Span}
 	if err := metrics.Observe(p.units.Count, p.recorder.Held, p.policies); err != nil {
 		return nil, err
 	}
@@ -221,7 +223,6 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 	}
 	if hot := hotunitsextension.Find(host, p.log); hot != nil {
 		p.hot = watch.NewHotList(p.units, hot.Publisher(p.id))
-		p.eval.hot = p.hot
 		p.publishTo(hot)
 		p.units.SetHost(hostid.Best(hostid.Names(p.cfg.RootPath)))
 		if path := p.cfg.PoliciesFrom.File; path != "" {
@@ -329,7 +330,7 @@ func (p *cpuTrigger) setPolicies(next *Config, version string) error {
 	}
 	p.inForce.Store(&inForce{cfg: next, version: version})
 	if !changes.none() {
-		p.eval.reporter.policiesChanged(changes, version, p.reloader.source.String(), p.now())
+		p.reporter.policiesChanged(changes, version, p.reloader.source.String(), p.now())
 	}
 	return nil
 }
@@ -361,7 +362,7 @@ func (p *cpuTrigger) restore(ctx context.Context) error {
 	if last, ok := memory.load(ctx); ok {
 		p.units.Restore(last, p.now())
 	}
-	p.eval.save = func() { memory.save(p.units.Snapshot(p.now())) }
+	p.save = func() { memory.save(p.units.Snapshot(p.now())) }
 	return nil
 }
 
@@ -392,7 +393,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	scanned := make(chan struct{})
 	running.Go(func() { d.Run(ctx, scanned) })
 	running.Go(func() { p.collect(ctx, c, tree, scanned) })
-	running.Go(func() { p.evaluate(ctx) })
+	running.Go(func() { p.runEvaluations(ctx) })
 	running.Go(func() { p.requests.Run(ctx, host) })
 	if connections != nil {
 		running.Go(func() { connections.run(ctx) })
@@ -403,7 +404,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source watch.Source) *watch.Collector {
 	c := &watch.Collector{
 		Units: p.units, Source: source, Monitors: p.inForce.Load().cfg.readings(), Interval: p.cfg.CollectionInterval,
-		Now: p.now, Log: p.log, Counters: p.counters, Debug: p.eval.debug, Hot: p.hot, Ages: p.cfg.MinAge > 0,
+		Now: p.now, Log: p.log, Counters: p.counters, Debug: p.debug, Hot: p.hot, Ages: p.cfg.MinAge > 0,
 		UserTimes: func(u *units.Unit) watch.ReadTimes { return watch.OpenUserTimes(tree, u) },
 	}
 	if tree != nil {
@@ -432,9 +433,9 @@ func (p *cpuTrigger) collect(ctx context.Context, c *watch.Collector, tree *cgro
 	}
 }
 
-// evaluate evaluates the policies at each evaluation interval until the context ends. It
+// runEvaluations evaluates the policies at each evaluation interval until the context ends. It
 // also reports transitions between two evaluations.
-func (p *cpuTrigger) evaluate(ctx context.Context) {
+func (p *cpuTrigger) runEvaluations(ctx context.Context) {
 	tick := time.NewTicker(p.cfg.EvaluationInterval)
 	defer tick.Stop()
 	for {
@@ -442,9 +443,9 @@ func (p *cpuTrigger) evaluate(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.units.Changed():
-			p.eval.flush()
+			p.flush()
 		case <-tick.C:
-			p.eval.evaluate()
+			p.evaluate()
 		}
 	}
 }
@@ -475,7 +476,7 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	err := p.observing.stop(ctx)
 	p.sender.Shutdown(ctx)
 	p.units.Close(p.now())
-	p.eval.flush()
+	p.flush()
 	p.hot.Close()
 	err = errors.Join(err, p.serving.stop(ctx))
 	p.counters.Shutdown()

@@ -345,7 +345,7 @@ func TestUnitThatIsGoneClosesItsGate(t *testing.T) {
 	gone := r.host.Groups[containerA]
 	delete(r.host.Groups, containerA)
 	r.run(2 * time.Second)
-	r.p.eval.flush()
+	r.p.flush()
 	closed := r.log("gate closed")
 	require.Len(t, closed, 1)
 	require.Equal(t, "unit gone", closed[0].ContextMap()["why"])
@@ -470,8 +470,8 @@ func TestForgottenCooldownsAreCountedAndLogged(t *testing.T) {
 		last.Units = append(last.Units, trigger.Cooldown{Name: fmt.Sprint("gone", i), Policy: "cpu", Until: r.now.Add(time.Hour)})
 	}
 	r.p.units.Restore(last, r.now)
-	r.p.eval.evaluate()
-	r.p.eval.evaluate()
+	r.p.evaluate()
+	r.p.evaluate()
 	logged := r.log("cooldowns forgotten: too many units are gone")
 	require.Len(t, logged, 1)
 	require.EqualValues(t, 100, logged[0].ContextMap()["units"])

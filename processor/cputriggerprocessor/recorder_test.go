@@ -640,7 +640,7 @@ func TestSenderDoesNotMakeOthersWait(t *testing.T) {
 			r.now = r.now.Add(time.Second)
 			r.c.Collect()
 		}
-		r.p.eval.evaluate()
+		r.p.evaluate()
 		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 		r.checkSum()
 	}
@@ -682,7 +682,7 @@ func TestShutdownDoesNotWaitForEachRecord(t *testing.T) {
 				r.now = r.now.Add(time.Second)
 				r.c.Collect()
 			}
-			r.p.eval.evaluate()
+			r.p.evaluate()
 			require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 		}
 		require.Len(t, r.log("gate opened"), 1)
@@ -706,7 +706,7 @@ func severalHot(r *rig, n int) (ids []string) {
 			r.now = r.now.Add(time.Second)
 			r.c.Collect()
 		}
-		r.p.eval.evaluate()
+		r.p.evaluate()
 		for _, id := range ids {
 			require.NoError(r.t, r.send(batch(r.t, r.now, inContainer(id))))
 			if hot == 1 {

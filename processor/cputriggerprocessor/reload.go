@@ -19,15 +19,20 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/policysource"
 )
 
-// fileTimeout limits one read of a policy file.
-const fileTimeout = 10 * time.Second
+const (
+	// fileTimeout limits one read of a policy file.
+	fileTimeout = 10 * time.Second
+
+	// reloadInterval is the time from the end of one read to the start of the next.
+	reloadInterval = 10 * time.Second
+)
 
 // reloader reads policies repeatedly and replaces the policies in force. If a document is
 // refused or cannot be read, the policies in force stay.
 type reloader struct {
 	source   policysource.Source
 	timeout  time.Duration // limit for one read
-	interval time.Duration // from the end of one read to the start of the next
+	interval time.Duration // reloadInterval, except in tests
 	// replace puts policies in force.
 	replace  func(next *Config, version string) error
 	log      *zap.Logger
@@ -46,7 +51,7 @@ type reloader struct {
 func (p *cpuTrigger) newReloader(ctx context.Context, host component.Host) (*reloader, error) {
 	cfg := p.cfg.PoliciesFrom
 	r := &reloader{
-		timeout: fileTimeout, interval: cfg.Interval, replace: p.setPolicies,
+		timeout: fileTimeout, interval: p.reloadEvery, replace: p.setPolicies,
 		log: p.log, counters: p.counters, health: p.health, current: p.cfg,
 	}
 	switch client := cfg.HTTP.Get(); {

@@ -28,9 +28,10 @@ func TestAPolicyFileThatHangsHoldsUpNothing(t *testing.T) {
 	defer holder.Close()
 	cfg, err := load(t, fmt.Sprintf("{policies_from: {file: %q}, policies: [{name: first, any_of: [{monitor: cpu_usage, threshold: 1}]}]}", path))
 	require.NoError(t, err)
-	cfg.RootPath, cfg.PoliciesFrom.Interval = t.TempDir(), time.Millisecond
+	cfg.RootPath = t.TempDir()
 	p, err := newProcessorAt(processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop(), time.Now, &evenly{})
 	require.NoError(t, err)
+	p.reloadEvery = time.Millisecond
 	host := &statusHost{Host: componenttest.NewNopHost()}
 	require.NoError(t, p.Start(t.Context(), host))
 	require.Equal(t, "usage", p.inForce.Load().cfg.Policies[0].Name)
@@ -42,7 +43,7 @@ func TestAPolicyFileThatHangsHoldsUpNothing(t *testing.T) {
 	}
 	p.reloader.start()
 	require.Eventually(t, func() bool { return errorContains(host.status(), "did not answer in time") }, 30*time.Second, time.Millisecond)
-	p.eval.evaluate()
+	p.evaluate()
 	done := make(chan error, 1)
 	go func() { done <- p.Shutdown(t.Context()) }()
 	select {

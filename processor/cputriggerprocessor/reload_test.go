@@ -108,7 +108,7 @@ func TestPoliciesChangeWhileGatesAreOpen(t *testing.T) {
 	require.NoError(t, r.reload(path, threadPolicy+usagePolicy))
 	require.NoError(t, host.status())
 	require.NotEmpty(t, r.log("policies accepted again"))
-	r.p.eval.flush()
+	r.p.flush()
 	require.Len(t, r.log("gate closed"), 1)
 	closed := r.last("gate closed")
 	require.Equal(t, "policy removed", closed["why"])
@@ -152,7 +152,7 @@ func TestPoliciesChangeWhileGatesAreOpen(t *testing.T) {
 
 	// A policy that is switched off is removed.
 	require.NoError(t, r.reload(path, "- {name: threads, enabled: false, any_of: [{monitor: thread_count, threshold: 5}]}\n"+usagePolicy))
-	r.p.eval.flush()
+	r.p.flush()
 	require.Equal(t, "threads", r.last("gate closed")["policy"])
 	require.Equal(t, []any{"threads"}, r.last("policies changed")["removed"])
 }
@@ -265,7 +265,7 @@ func TestTheStartWithPoliciesFromAFile(t *testing.T) {
 	_, _, err = start(fmt.Sprintf("policies_from: {file: %q}", policyFile(t, "- {name: a}")))
 	require.ErrorContains(t, err, "line 1: policies[0].any_of")
 
-	p, host, err := start(fmt.Sprintf("{policies_from: {file: %q, interval: 1s}, policies: [{name: first, any_of: [{monitor: cpu_usage, threshold: 1}]}]}", missing))
+	p, host, err := start(fmt.Sprintf("{policies_from: {file: %q}, policies: [{name: first, any_of: [{monitor: cpu_usage, threshold: 1}]}]}", missing))
 	require.NoError(t, err)
 	require.ErrorContains(t, host.status(), missing)
 	writePolicies(t, missing, usagePolicy)
@@ -298,10 +298,11 @@ func TestPoliciesFromAServerComeLater(t *testing.T) {
 	defer server.Close()
 	cfg, err := load(t, fmt.Sprintf("{policies_from: {http: {endpoint: %q}}}", server.URL))
 	require.NoError(t, err)
-	cfg.RootPath, cfg.PoliciesFrom.Interval = t.TempDir(), 5*time.Millisecond
+	cfg.RootPath = t.TempDir()
 	now := time.Now()
 	p, err := newProcessorAt(processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop(), func() time.Time { return now }, &evenly{})
 	require.NoError(t, err)
+	p.reloadEvery = 5 * time.Millisecond
 	p.units.Restore(trigger.Snapshot{Taken: now, Units: []trigger.Cooldown{{Name: containerA, Policy: "usage", Until: now.Add(30 * time.Minute)}}}, now)
 	host := &statusHost{Host: componenttest.NewNopHost()}
 	require.NoError(t, p.Start(t.Context(), host))
@@ -424,7 +425,7 @@ func TestPoliciesChangeUnderLoad(t *testing.T) {
 	named.attributes["service.name"] = "checkout"
 	forever(func() { _ = p.ConsumeProfiles(t.Context(), batch(t, now(), named)) })
 	forever(func() { p.collector.Collect() })
-	forever(func() { p.eval.evaluate() })
+	forever(func() { p.evaluate() })
 	forever(func() {
 		id := identify.Identity{Name: containerB, Group: r.host.Groups[containerB]}
 		p.units.Add(id, now())

@@ -19,7 +19,6 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // reporter logs and counts transitions.
@@ -178,32 +177,20 @@ func (r *reporter) heldBack(t units.Transition) {
 // round rounds a number for the log to three decimal places.
 func round(f float64) float64 { return math.Round(f*1000) / 1000 }
 
-// evaluator evaluates the policies on one goroutine and reports the transitions.
-type evaluator struct {
-	units    *units.Set
-	debug    *watch.DebugUnits
-	reporter *reporter
-	now      func() time.Time
-	hot      *watch.HotList // nil: no extension needs the hot units
-	save     func()         // saves cooldowns and budgets; nil without a storage
-
-	forgotten   trigger.Forgotten // counts at the last evaluation
-	forgottenAt time.Time         // when the last cooldown was forgotten
-}
-
-func (e *evaluator) evaluate() {
-	now := e.now()
-	e.units.Evaluate(now)
-	e.reporter.counters.RecordEvaluation(e.now().Sub(now))
-	e.flush()
-	e.logForgotten(now)
-	for _, u := range e.units.TakeUnused(now) {
-		e.reporter.log.Warn("a policy matches no unit", zap.String("policy", u.Policy), zap.String("match", u.Match), zap.String("why", u.Why))
-		e.reporter.publishUnmatched(u, now)
+// evaluate evaluates the policies and reports the transitions. Only one goroutine calls it.
+func (p *cpuTrigger) evaluate() {
+	now := p.now()
+	p.units.Evaluate(now)
+	p.counters.RecordEvaluation(p.now().Sub(now))
+	p.flush()
+	p.logForgotten(now)
+	for _, u := range p.units.TakeUnused(now) {
+		p.log.Warn("a policy matches no unit", zap.String("policy", u.Policy), zap.String("match", u.Match), zap.String("why", u.Why))
+		p.reporter.publishUnmatched(u, now)
 	}
-	e.hot.Publish()
-	if e.reporter.log.Core().Enabled(zapcore.DebugLevel) {
-		e.reporter.logWindows(e.debug.Statuses(e.units, now), now)
+	p.hot.Publish()
+	if p.log.Core().Enabled(zapcore.DebugLevel) {
+		p.reporter.logWindows(p.debug.Statuses(p.units, now), now)
 	}
 }
 
@@ -212,25 +199,25 @@ func (e *evaluator) evaluate() {
 const forgottenEpisode = 10 * time.Minute
 
 // logForgotten logs once per episode that cooldowns of removed units were forgotten.
-func (e *evaluator) logForgotten(now time.Time) {
-	f := e.units.Count().Forgotten
-	if f.Units == e.forgotten.Units && f.Services == e.forgotten.Services {
+func (p *cpuTrigger) logForgotten(now time.Time) {
+	f := p.units.Count().Forgotten
+	if f.Units == p.forgotten.Units && f.Services == p.forgotten.Services {
 		return
 	}
-	if e.forgottenAt.IsZero() || now.Sub(e.forgottenAt) > forgottenEpisode {
-		e.reporter.log.Warn("cooldowns forgotten: too many units are gone",
-			zap.Int("units", f.Units-e.forgotten.Units), zap.Int("services", f.Services-e.forgotten.Services))
+	if p.forgottenAt.IsZero() || now.Sub(p.forgottenAt) > forgottenEpisode {
+		p.log.Warn("cooldowns forgotten: too many units are gone",
+			zap.Int("units", f.Units-p.forgotten.Units), zap.Int("services", f.Services-p.forgotten.Services))
 	}
-	e.forgotten, e.forgottenAt = f, now
+	p.forgotten, p.forgottenAt = f, now
 }
 
 // flush reports pending transitions. If they changed cooldowns or budgets, it saves these
 // at once, because the process may be killed.
-func (e *evaluator) flush() {
-	ts, began := e.units.TakePending()
-	e.reporter.report(ts)
-	if e.save != nil && (began || slices.ContainsFunc(ts, lasts)) {
-		e.save()
+func (p *cpuTrigger) flush() {
+	ts, began := p.units.TakePending()
+	p.reporter.report(ts)
+	if p.save != nil && (began || slices.ContainsFunc(ts, lasts)) {
+		p.save()
 	}
 }
 

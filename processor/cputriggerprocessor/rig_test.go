@@ -251,7 +251,7 @@ func (r *rig) run(d time.Duration) {
 		r.now = r.now.Add(time.Second)
 		r.c.Collect()
 		if r.now.Unix()%5 == 0 {
-			r.p.eval.evaluate()
+			r.p.evaluate()
 			r.drain()
 		}
 	}

@@ -5,7 +5,6 @@ package hotunitsreceiver
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/collector/confmap"
@@ -24,8 +23,6 @@ type Config struct {
 	// MaxUnits is the maximum number of units whose readings are emitted. Units nearest to
 	// a threshold come first. Default 1000.
 	MaxUnits int `mapstructure:"max_units"`
-	// ExportTimeout is the deadline for one call of the next component. Default 5s.
-	ExportTimeout time.Duration `mapstructure:"export_timeout"`
 
 	metadata.MetricsBuilderConfig `mapstructure:",squash"`
 
@@ -38,16 +35,18 @@ const (
 	minCollectionInterval = time.Second
 	maxCollectionInterval = time.Hour
 	maxMaxUnits           = 10_000
-	minExportTimeout      = time.Millisecond
-	maxExportTimeout      = 10 * time.Minute
 )
+
+// goneKeys maps each removed configuration key to a description of what replaced it.
+var goneKeys = map[string]string{
+	"export_timeout": "the next component has 5 seconds for one call; an exporter with a sending_queue accepts at once",
+}
 
 func createDefaultConfig() *Config {
 	return &Config{
 		Events:               hotunitsextension.EventNames(),
 		CollectionInterval:   10 * time.Second,
 		MaxUnits:             1000,
-		ExportTimeout:        5 * time.Second,
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
 	}
 }
@@ -55,6 +54,9 @@ func createDefaultConfig() *Config {
 // Unmarshal clears the default list of events. Otherwise its items would remain after the
 // items of a shorter list.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
+	if err := configlog.Gone(conf, goneKeys); err != nil {
+		return err
+	}
 	if conf.IsSet("events") {
 		cfg.Events = nil
 	}
@@ -63,14 +65,12 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 
 // Validate returns all errors, each with its key and the allowed values.
 func (cfg *Config) Validate() error {
-	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	var none error
 	if len(cfg.Events) == 0 {
-		fault("events: names no event; leave it out for all")
+		none = errors.New("events: names no event; leave it out for all")
 	}
-	errs = append(errs, configlog.EachOneOf("events", hotunitsextension.EventNames(), cfg.Events))
-	errs = append(errs, configlog.Between("collection_interval", cfg.CollectionInterval, minCollectionInterval, maxCollectionInterval))
-	errs = append(errs, configlog.Between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout))
-	errs = append(errs, configlog.Between("max_units", cfg.MaxUnits, 1, maxMaxUnits))
-	return errors.Join(errs...)
+	return errors.Join(none,
+		configlog.EachOneOf("events", hotunitsextension.EventNames(), cfg.Events),
+		configlog.Between("collection_interval", cfg.CollectionInterval, minCollectionInterval, maxCollectionInterval),
+		configlog.Between("max_units", cfg.MaxUnits, 1, maxMaxUnits))
 }

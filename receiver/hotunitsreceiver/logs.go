@@ -32,7 +32,7 @@ type logs struct {
 }
 
 func newLogs(set receiver.Settings, cfg *Config, next consumer.Logs) (*logs, error) {
-	w, err := newWorker(set, cfg)
+	w, err := newWorker(set)
 	if err != nil {
 		return nil, err
 	}
@@ -51,35 +51,24 @@ func (l *logs) Start(_ context.Context, host component.Host) error {
 }
 
 // run emits events as they arrive. At the end, it emits the events that are still waiting.
-func (l *logs) run() {
+func (l *logs) run(stop <-chan struct{}) {
 	var batch []hotunitsextension.Event
 	for {
 		select {
 		case e := <-l.events.Events():
-			batch = l.take(append(batch[:0], e))
+			batch = l.events.AppendWaiting(append(batch[:0], e), maxBatch)
 			l.emit(batch)
 			clear(batch)
-		case <-l.stop:
+		case <-stop:
 			l.events.Close()
-			for batch = l.take(batch[:0]); len(batch) > 0; batch = l.take(batch[:0]) {
+			for {
+				if batch = l.events.AppendWaiting(batch[:0], maxBatch); len(batch) == 0 {
+					return
+				}
 				l.emit(batch)
 			}
-			return
 		}
 	}
-}
-
-// take adds waiting events to a batch, up to maxBatch.
-func (l *logs) take(batch []hotunitsextension.Event) []hotunitsextension.Event {
-	for len(batch) < maxBatch {
-		select {
-		case e := <-l.events.Events():
-			batch = append(batch, e)
-		default:
-			return batch
-		}
-	}
-	return batch
 }
 
 func (l *logs) emit(batch []hotunitsextension.Event) {

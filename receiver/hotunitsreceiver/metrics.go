@@ -45,7 +45,7 @@ func newMetrics(set receiver.Settings, cfg *Config, next consumer.Metrics) (*met
 	if err != nil {
 		return nil, err
 	}
-	w, err := newWorker(set, cfg)
+	w, err := newWorker(set)
 	if err != nil {
 		return nil, err
 	}
@@ -63,14 +63,14 @@ func (m *metrics) Start(_ context.Context, host component.Host) error {
 	return nil
 }
 
-func (m *metrics) run() {
+func (m *metrics) run(stop <-chan struct{}) {
 	tick := time.NewTicker(m.interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
 			m.emit()
-		case <-m.stop:
+		case <-stop:
 			return
 		}
 	}

@@ -89,10 +89,17 @@ func load(t *testing.T, text string) (*Config, error) {
 
 func (r *rig) startLogs(t *testing.T, config string, next consumer.Logs) receiver.Logs {
 	t.Helper()
+	return r.startLogsWithin(t, callTimeout, config, next)
+}
+
+// startLogsWithin is startLogs with another deadline of a call.
+func (r *rig) startLogsWithin(t *testing.T, timeout time.Duration, config string, next consumer.Logs) receiver.Logs {
+	t.Helper()
 	cfg, err := load(t, config)
 	require.NoError(t, err)
 	l, err := NewFactory().CreateLogs(t.Context(), r.set, cfg, next)
 	require.NoError(t, err)
+	l.(*logs).timeout = timeout
 	require.NoError(t, l.Start(t.Context(), r))
 	return l
 }
@@ -205,7 +212,7 @@ func TestAStormWhileTheNextComponentHangs(t *testing.T) {
 		return ctx.Err()
 	})
 	require.NoError(t, err)
-	l := r.startLogs(t, "export_timeout: 50ms", next)
+	l := r.startLogsWithin(t, 50*time.Millisecond, "", next)
 	r.PublishEvent(opened)
 	<-hanging
 	const storm = 10_000
@@ -227,7 +234,7 @@ func TestShutdownWhileTheNextComponentIgnoresItsContext(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	l := r.startLogs(t, "export_timeout: 1ms", next)
+	l := r.startLogsWithin(t, time.Millisecond, "", next)
 	r.PublishEvent(opened)
 	<-hanging
 	ctx, cancel := context.WithCancel(t.Context())
@@ -366,7 +373,7 @@ func TestConfigurationIsChecked(t *testing.T) {
 		"events: []":               "events: names no event; leave it out for all",
 		"collection_interval: 1ms": "collection_interval: 1ms is not between 1s and 1h0m0s",
 		"max_units: 0":             "max_units: 0 is not between 1 and 10000",
-		"export_timeout: 0s":       "export_timeout: 0s is not between 1ms and 10m0s",
+		"export_timeout: 5s":       "export_timeout: this key is gone, remove it: the next component has 5 seconds",
 		"unknown: 1":               "unknown",
 		"metrics: {no.such: {}}":   "no.such",
 	} {

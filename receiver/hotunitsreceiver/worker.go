@@ -18,7 +18,10 @@ import (
 )
 
 const (
-	// patience is the time that Shutdown waits, after export_timeout, for a component that
+	// callTimeout is the deadline of one call of the next component.
+	callTimeout = 5 * time.Second
+
+	// patience is the time that Shutdown waits, after callTimeout, for a component that
 	// ignores its context.
 	patience = 5 * time.Second
 
@@ -35,20 +38,19 @@ type worker struct {
 	obs     *receiverhelper.ObsReport
 	timeout time.Duration
 
-	stop    chan struct{} // nil if the worker was not started; Shutdown closes it
-	stopped bool
-	done    chan struct{} // closed when the goroutine ends
-	ctx     context.Context
-	cancel  context.CancelFunc
+	stop   context.CancelFunc // ends the loop; nil if the worker was not started
+	done   chan struct{}      // closed when the goroutine ends
+	ctx    context.Context    // of the calls
+	cancel context.CancelFunc
 
 	failed time.Time // time of the last failed call
 }
 
-func newWorker(set receiver.Settings, cfg *Config) (worker, error) {
+func newWorker(set receiver.Settings) (worker, error) {
 	obs, err := receiverhelper.NewObsReport(receiverhelper.ObsReportSettings{
 		ReceiverID: set.ID, Transport: "", ReceiverCreateSettings: set,
 	})
-	return worker{id: set.ID, log: set.Logger, obs: obs, timeout: cfg.ExportTimeout}, err
+	return worker{id: set.ID, log: set.Logger, obs: obs, timeout: callTimeout}, err
 }
 
 // find returns the extension. Without the extension, the receiver has no data. find then
@@ -64,34 +66,31 @@ func (w *worker) find(host component.Host) *hotunitsextension.HotUnits {
 }
 
 // start runs loop on a goroutine until Shutdown.
-func (w *worker) start(loop func()) {
-	w.stop, w.done = make(chan struct{}), make(chan struct{})
+func (w *worker) start(loop func(stop <-chan struct{})) {
+	running, stop := context.WithCancel(context.Background())
+	w.stop, w.done = stop, make(chan struct{})
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	go func() {
 		defer close(w.done)
-		loop()
+		loop(running.Done())
 	}()
 }
 
 // Shutdown ends the loop, which emits the waiting data first, and waits for it. If the next
-// component does not return within export_timeout plus five seconds, Shutdown abandons the
-// call.
+// component does not return within ten seconds, Shutdown abandons the call.
 func (w *worker) Shutdown(ctx context.Context) error {
-	if w.stop == nil || w.stopped {
+	if w.stop == nil {
 		return nil
 	}
-	w.stopped = true
-	close(w.stop)
+	w.stop()
 	defer w.cancel()
 	end := time.AfterFunc(w.timeout, w.cancel)
 	defer end.Stop()
-	late := time.NewTimer(w.timeout + patience)
-	defer late.Stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, w.timeout+patience, fmt.Errorf("it ignores that its context was cancelled %v ago", patience))
+	defer cancel()
 	select {
 	case <-w.done:
 		return nil
-	case <-late.C:
-		return fmt.Errorf("shut down: the next component has not returned within %v (export_timeout) and ignores that its context was cancelled %v ago; it is left behind", w.timeout, patience)
 	case <-ctx.Done():
 		return fmt.Errorf("shut down: the next component has not returned, it is left behind: %w", context.Cause(ctx))
 	}

@@ -99,7 +99,7 @@ processors:
     evaluation_interval: 500ms
     min_age: 0
     manual: {endpoint: "127.0.0.1:%[4]d"}
-    policies_from: {file: %[3]q, interval: 1s}
+    policies_from: {file: %[3]q}
 exporters:
   console:
 service:

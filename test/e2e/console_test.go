@@ -95,7 +95,7 @@ processors:
   cpu_trigger:
     evaluation_interval: 500ms
     min_age: 0
-    policies_from: {file: %[3]q, interval: 1s}
+    policies_from: {file: %[3]q}
     manual: {endpoint: "localhost:%[4]d"}
 exporters:
   console:

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -27,7 +28,7 @@ type published interface {
 
 type publishedFile string
 
-func (f publishedFile) yaml() string { return fmt.Sprintf("{file: %q, interval: 1s}", string(f)) }
+func (f publishedFile) yaml() string { return fmt.Sprintf("{file: %q}", string(f)) }
 
 func (f publishedFile) publish(t *testing.T, document string) {
 	require.NoError(t, os.WriteFile(string(f)+".new", []byte(document), 0o600))
@@ -44,7 +45,7 @@ type publishedServer struct {
 }
 
 func (s *publishedServer) yaml() string {
-	return fmt.Sprintf("{http: {endpoint: %q, headers: {Authorization: Bearer of-this-test}}, interval: 1s}", s.URL)
+	return fmt.Sprintf("{http: {endpoint: %q, headers: {Authorization: Bearer of-this-test}}}", s.URL)
 }
 
 func (s *publishedServer) publish(_ *testing.T, document string) {
@@ -114,6 +115,14 @@ func TestPoliciesChangeWithoutARestart(t *testing.T) {
 			require.Len(t, c.lines("gate closed"), 1, "the gate of a policy that did not change stays open")
 			require.Equal(t, 2.0, scrape(t, metrics, "otelcol_cpu_trigger_policies", `version="`+changed.str("version")+`"`))
 
+			if from == server {
+				require.Eventually(t, func() bool {
+					server.mu.Lock()
+					defer server.mu.Unlock()
+					return server.notModified > 0
+				}, startTimeout, 100*time.Millisecond)
+			}
+
 			// Its profiles still pass, under the id that it opened with.
 			c.stop()
 			for _, l := range c.lines("gate closed") {
@@ -125,7 +134,4 @@ func TestPoliciesChangeWithoutARestart(t *testing.T) {
 			require.Len(t, c.lines("gate closed"), 3)
 		})
 	}
-	server.mu.Lock()
-	defer server.mu.Unlock()
-	require.Positive(t, server.notModified)
 }
