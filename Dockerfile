@@ -4,7 +4,7 @@ FROM scratch
 COPY . /
 # Root without the rights of root: the capabilities that the collector needs
 # reach no other user of a container (docs/security.md). Run it with
-# --cap-drop=ALL and the four, as deploy/kubernetes/daemonset.yaml does.
+# --cap-drop=ALL and the four, as deploy/helm/hotprofile does.
 USER 0:0
 ENTRYPOINT ["/otelcol-hotprofile"]
 CMD ["--config", "/etc/otelcol-hotprofile/config.yaml"]

@@ -23,6 +23,7 @@ COMPONENTS := receiver/cpuprofilerreceiver receiver/hotunitsreceiver processor/c
 FUZZTIME ?= 20s
 BENCH_MINUTES ?= 1
 BENCH_FLAGS ?=
+CHART_FLAGS ?=
 SOAK_MINUTES ?= 30
 # Most of the time tests wait, so that two packages a CPU are tested at once.
 WAITING = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
@@ -150,6 +151,29 @@ lint: ## check the code: linters, and that other systems still build
 	GOOS=darwin GOARCH=arm64 go vet $$(GOOS=darwin go list ./... | grep -v /test/)
 	GOOS=windows GOARCH=amd64 go vet $$(GOOS=windows go list ./... | grep -v /test/)
 	GOOS=linux GOARCH=arm64 go vet ./...
+
+HELM := bin/helm
+$(HELM): internal/tools/chart/go.mod
+	$(call step,"compile $@ (two minutes the first time)",$(LEAN) go build -C internal/tools/chart -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm)
+
+.PHONY: chart
+chart: $(HELM) ## lint deploy/helm/hotprofile, render every variant and decode it strictly into the types of the Kubernetes API; CHART_FLAGS=-update keeps what the end-to-end test reads
+	HOTPROFILE_HELM=$(CURDIR)/$(HELM) $(LEAN) go test -C internal/tools/chart -count=1 ./... $(CHART_FLAGS)
+
+# Built from their modules, the programs do not know their version.
+CLUSTER := $(addprefix bin/kubernetes/,kube-apiserver kube-controller-manager kube-scheduler kubelet)
+$(CLUSTER) &: test/kubernetes/go.mod
+	$(call step,"compile $(notdir $(CLUSTER)) (ten minutes the first time)",$(LEAN) go build -C test/kubernetes -ldflags="-s -X k8s.io/component-base/version.gitVersion=v1.37.2" -o $(CURDIR)/bin/kubernetes/ $(addprefix k8s.io/kubernetes/cmd/,$(notdir $(CLUSTER))))
+
+.PHONY: kubernetes
+kubernetes: $(CLUSTER) $(HELM) build build-kubernetes ## as root: install the chart in a real cluster of one node, and try what happens to pods there; takes ten minutes after the build
+	$(call step,"compile the test",$(LEAN) go build -o bin/ ./test/load && $(LEAN) go build -C test/kubernetes -o $(CURDIR)/bin/ ./pod && $(LEAN) go test -C test/kubernetes -c -o $(CURDIR)/bin/kubernetes/cluster.test .)
+	test/kubernetes/cluster.sh $(CURDIR)/bin/kubernetes/cluster.test -bin $(CURDIR)/bin
+
+.PHONY: opamp
+opamp: build ## change policies by the OpAMP supervisor and a server of the test; takes a minute after the build
+	$(call step,"compile the supervisor and a collector for it (three minutes the first time)",$(LEAN) test/opamp/build.sh && $(LEAN) go build -o bin/ ./test/load)
+	HOTPROFILE_BIN=$(CURDIR)/bin $(LEAN) go test -C test/opamp -count=1 -v ./...
 
 .PHONY: traces
 traces: ## play the corpus of CPU traces, and write the tables of docs/trigger-accuracy.md

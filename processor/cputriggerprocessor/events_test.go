@@ -353,6 +353,25 @@ func TestAReadingNamesTheConditionOfItsEvent(t *testing.T) {
 	require.Equal(t, r.now, all[0].MemoryTime)
 }
 
+func TestLogLinesOfAPodHaveItsNames(t *testing.T) {
+	r := newRig(t, onePolicy("", ""))
+	r.subscribe()
+	pod := inContainer(containerA)
+	pod.attributes["k8s.pod.name"], pod.attributes["k8s.deployment.name"], pod.attributes["k8s.pod.uid"] = "shop-1", "shop", "1-2"
+	require.NoError(t, r.send(batch(t, r.now, pod)))
+	r.fire(containerA)
+	r.p.units.Remove(r.unit(containerA), r.now)
+	r.p.eval.flush()
+	for _, message := range []string{"gate opened", "gate closed"} {
+		lines := r.logs.FilterMessage(message).All()
+		require.Len(t, lines, 1, message)
+		fields := lines[0].ContextMap()
+		require.Equal(t, "shop-1", fields["k8s.pod.name"], message)
+		require.Equal(t, "shop", fields["k8s.deployment.name"], message)
+		require.NotContains(t, fields, "k8s.pod.uid", message)
+	}
+}
+
 // The memory of units' resources has a bound for all units: beyond it events have the
 // container and the service alone, and say how many attributes are missing.
 // The first profile may be of what a process did before it was moved into its container.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -79,10 +80,22 @@ func reasonFields(t units.Transition) []zap.Field {
 		zap.String("monitor", t.Cause.Monitor),
 		zap.String("window", t.Cause.Window),
 	}
+	fields = append(fields, workloadFields(t)...)
 	if t.Cause.Value == 0 && t.Cause.Threshold == 0 { // opened by hand or by an alert
 		return fields
 	}
 	return append(fields, zap.Float64("value", round(t.Cause.Value)), zap.Float64("threshold", t.Cause.Threshold))
+}
+
+// workloadFields returns the unit's names in Kubernetes. They are in the resource of its
+// profiles, so a unit without profiles has none.
+func workloadFields(t units.Transition) (fields []zap.Field) {
+	for _, a := range t.Resource {
+		if key := string(a.Key); strings.HasPrefix(key, "k8s.") && strings.HasSuffix(key, ".name") {
+			fields = append(fields, zap.String(key, a.Value.AsString()))
+		}
+	}
+	return fields
 }
 
 // kindFields returns the log fields that mark a dry run and a baseline.
@@ -138,6 +151,7 @@ func (r *reporter) closed(t units.Transition) {
 		zap.Int("samples", t.Samples),
 		zap.Int("bytes", t.Bytes),
 	}
+	fields = append(fields, workloadFields(t)...)
 	fields = append(fields, kindFields(t.Opening)...)
 	var nothing string
 	if t.NothingExported {

@@ -7,6 +7,8 @@ package e2e
 
 import (
 	"debug/buildinfo"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,6 +43,36 @@ func TestEveryShippedConfigurationIsValid(t *testing.T) {
 		t.Run(name+".yaml with a console", func(t *testing.T) { validate(t, collectorBinary, shippedWithConsole(t, name)) })
 	}
 	t.Run("node.yaml in a cloud", func(t *testing.T) { validate(t, kubernetesBinary, shippedForClouds(t, "node")) })
+}
+
+// Renderings of the chart hold configurations for the image's distribution.
+func TestEveryConfigurationOfTheChartIsValid(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(rendered), "*.yaml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		content, err := os.Open(file)
+		require.NoError(t, err)
+		defer content.Close()
+		for documents := yaml.NewDecoder(content); ; {
+			var object struct {
+				Kind     string
+				Metadata struct{ Name string }
+				Data     map[string]string
+			}
+			if err := documents.Decode(&object); errors.Is(err, io.EOF) {
+				break
+			} else if object.Kind != "ConfigMap" {
+				require.NoError(t, err)
+				continue
+			}
+			t.Run(filepath.Base(file)+" "+object.Metadata.Name, func(t *testing.T) {
+				config := filepath.Join(t.TempDir(), "config.yaml")
+				require.NoError(t, os.WriteFile(config, []byte(object.Data["config.yaml"]), 0o644))
+				validate(t, kubernetesBinary, config)
+			})
+		}
+	}
 }
 
 // TestDistributionForNodesIsSmall: it has no Kubernetes client and no cloud SDK.

@@ -22,9 +22,13 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// daemonSet holds the parts of deploy/kubernetes/daemonset.yaml that define how the
-// collector's container runs: these tests run it exactly so.
+// rendered is what the chart renders for agents; `make chart` keeps it up to date.
+const rendered = "../../internal/tools/chart/testdata/agents.yaml"
+
+// daemonSet holds the parts of the chart's DaemonSet that define how the collector's
+// container runs: these tests run it exactly so.
 type daemonSet struct {
+	Kind string `yaml:"kind"`
 	Spec struct {
 		Template struct {
 			Spec struct {
@@ -63,14 +67,19 @@ type daemonSet struct {
 	} `yaml:"spec"`
 }
 
-// dockerArguments are the manifest's settings as arguments of docker run, but for
+// dockerArguments are the DaemonSet's settings as arguments of docker run, but for
 // hostPID, and the capabilities to add.
 func dockerArguments(t *testing.T) (args, capabilities []string) {
 	t.Helper()
-	content, err := os.ReadFile("../../deploy/kubernetes/daemonset.yaml")
+	content, err := os.Open(rendered)
 	require.NoError(t, err)
+	defer content.Close()
+	documents := yaml.NewDecoder(content)
 	var ds daemonSet
-	require.NoError(t, yaml.Unmarshal(content, &ds))
+	for ds.Kind != "DaemonSet" {
+		ds = daemonSet{}
+		require.NoError(t, documents.Decode(&ds))
+	}
 	pod := ds.Spec.Template.Spec
 	require.True(t, pod.HostPID)
 	require.Len(t, pod.Containers, 1)
@@ -439,7 +448,7 @@ func favourContainer(t *testing.T, id string) {
 }
 
 // startCollector runs the image of the distribution in a container that may do
-// nothing but what the manifest permits, with the image's own command.
+// nothing but what the chart permits, with the image's own command.
 func (e *engine) startCollector(t *testing.T, config string, args ...string) *collector {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
