@@ -40,7 +40,7 @@ type driver struct{}
 
 // Knows implements interpreter.Driver. How to find a thread's state is known only on amd64.
 func (driver) Knows(path string) bool {
-	return runtime.GOARCH == "amd64" && (isPython(path) || isHotSpot(path))
+	return runtime.GOARCH == "amd64" && (isPython(path) || isHotSpot(path) || isNode(path))
 }
 
 // Attach implements interpreter.Driver. It turns a panic into an error, because the library
@@ -57,11 +57,13 @@ func (driver) Attach(p interpreter.Process) (layout interpreter.Layout, err erro
 			layout.Python, err = attachPython(p, i)
 		case isHotSpot(path):
 			layout.HotSpot, err = attachHotSpot(p, i)
+		case isNode(path):
+			layout.V8, err = attachNode(p, i)
 		}
 		if err != nil {
 			return layout, fmt.Errorf("reading %s of process %d: %w", p.Mappings[i].Path, p.PID, err)
 		}
-		if layout.Python != nil || layout.HotSpot != nil {
+		if layout != (interpreter.Layout{}) {
 			return layout, nil
 		}
 	}
@@ -144,6 +146,16 @@ type tables struct {
 	heaps []interpreter.CodeHeap
 	// data is called with the layout of an interpreter.
 	data func(libpf.InterpreterType, unsafe.Pointer)
+}
+
+// into returns tables that store a copy of the layout of a kind of interpreter.
+func into[T any](wanted libpf.InterpreterType, info **T) *tables {
+	return &tables{data: func(kind libpf.InterpreterType, data unsafe.Pointer) {
+		if kind == wanted {
+			is := *(*T)(data)
+			*info = &is
+		}
+	}}
 }
 
 // UpdateInterpreterOffsets implements EbpfHandler of the library, like all methods below.

@@ -4,6 +4,8 @@
 package languagesextension
 
 import (
+	"encoding/binary"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,6 +79,64 @@ func TestPythonsOfThisMachine(t *testing.T) {
 	}
 }
 
+// TestNodeOfThisMachine reads names of a running program.
+func TestNodeOfThisMachine(t *testing.T) {
+	path, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("no Node.js: " + err.Error())
+	}
+	pid := start(t, path, "-e", "console.log(1); for (;;);")
+	l, err := driver{}.Attach(processOf(t, pid))
+	require.NoError(t, err)
+	require.NotNil(t, l.V8)
+	require.True(t, driver{}.Knows(path))
+	require.Greater(t, l.V8.Builtins.Limit-l.V8.Builtins.Start, uint64(leastBuiltins))
+	for _, at := range []interpreter.Code{{Interpreted: true}, {Interpreted: true, Address: 1 << 46}, {Address: 1<<46 + 1}, {Address: math.MaxUint64}} {
+		_, held, err := l.V8.Names(at)
+		require.Error(t, err)
+		require.LessOrEqual(t, held, int64(maxNodeRead)+1<<20)
+	}
+	l.V8.Forget()
+}
+
+// words is memory with some words. All other memory is zero.
+type words map[int64]int64
+
+func (w words) ReadAt(b []byte, at int64) (int, error) {
+	clear(b)
+	for i := range len(b) / 8 {
+		binary.LittleEndian.PutUint64(b[8*i:], uint64(w[at+int64(8*i)]))
+	}
+	return len(b), nil
+}
+
+// The library would follow inlined calls that form a cycle without an end.
+func TestInlinedCallsInOrder(t *testing.T) {
+	const code, array, positions, id = 0x10000, 0x20000, 0x30000, 1 << 31
+	for name, test := range map[string]struct {
+		into [3]int64
+		size int64
+		ok   bool
+	}{
+		"none":                 {ok: true},
+		"into the function":    {size: 3, ok: true},
+		"into earlier calls":   {into: [3]int64{0, 1, 2}, size: 3, ok: true},
+		"into itself":          {into: [3]int64{0, 2, 0}, size: 3},
+		"into a later call":    {into: [3]int64{2, 1, 0}, size: 3},
+		"more than is read":    {size: 1 << 26},
+		"a size below nothing": {into: [3]int64{1}, size: -1, ok: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := words{code + 8: array + 1, array + 16 + 8*7: positions + 1, positions + 8: test.size * 16 << 32}
+			for i, into := range test.into {
+				m[positions+16+16*int64(i)] = into * id
+			}
+			n := &node{process: interpreter.Process{Memory: m}, pages: make(map[int64]*[pageSize]byte), left: maxNodeRead, deoptimization: 8, array: 16, positions: 16 + 8*7}
+			require.Equal(t, test.ok, n.inlinedInOrder(code+1))
+		})
+	}
+}
+
 func TestOtherProgramsHaveNoInterpreter(t *testing.T) {
 	l, err := driver{}.Attach(processOf(t, os.Getpid()))
 	require.NoError(t, err)
@@ -85,7 +145,12 @@ func TestOtherProgramsHaveNoInterpreter(t *testing.T) {
 
 // A file that is no interpreter, by the name of one, is refused.
 func TestForgedFiles(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "python3.12")
+	for _, program := range []string{"python3.12", "node"} {
+		testForgedFiles(t, filepath.Join(t.TempDir(), program))
+	}
+}
+
+func testForgedFiles(t *testing.T, file string) {
 	text, err := os.ReadFile("/bin/sleep")
 	require.NoError(t, err)
 	for name, content := range map[string][]byte{"empty": nil, "no ELF": []byte("#!/bin/sh\n"), "another program": text, "cut": text[:len(text)/2]} {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"path"
 	"strings"
-	"unsafe"
 
 	ebpfinterpreter "go.opentelemetry.io/ebpf-profiler/interpreter"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/hotspot"
@@ -43,12 +42,7 @@ func attachHotSpot(p interpreter.Process, i int) (*interpreter.HotSpot, error) {
 	}
 	defer o.Close()
 	var info *support.HotspotProcInfo
-	to := &tables{data: func(kind libpf.InterpreterType, data unsafe.Pointer) {
-		if kind == libpf.HotSpot {
-			is := *(*support.HotspotProcInfo)(data)
-			info = &is
-		}
-	}}
+	to := into(libpf.HotSpot, &info)
 	data, err := load(hotspot.GetLoader(hotspot.Config{}), o, p.Mappings[i].Path, to)
 	if err != nil || data == nil {
 		return nil, err
@@ -98,17 +92,23 @@ func javaNames(instance ebpfinterpreter.Instance, at interpreter.Code) (function
 	if err := instance.Symbolize(frame, &frames, libpf.FrameMapping{}); err != nil {
 		return nil, err
 	}
+	functions = functionsOf(frames)
+	for i, f := range functions {
+		// The return type is cut from the name.
+		if before, after, ok := strings.Cut(f.Name, " "); ok && !strings.Contains(before, "(") {
+			functions[i].Name = after
+		}
+	}
+	return functions, nil
+}
+
+func functionsOf(frames libpf.Frames) (functions []interpreter.Function) {
 	for _, f := range frames {
 		v := f.Value()
-		// The return type is cut from the name.
-		name := v.FunctionName.String()
-		if before, after, ok := strings.Cut(name, " "); ok && !strings.Contains(before, "(") {
-			name = after
-		}
 		functions = append(functions, interpreter.Function{
-			Name: name, File: v.SourceFile.String(),
+			Name: v.FunctionName.String(), File: v.SourceFile.String(),
 			Line: int64(v.SourceLine), StartLine: max(0, int64(v.SourceLine)-int64(v.FunctionOffset)),
 		})
 	}
-	return functions, nil
+	return functions
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"path"
 	"strings"
-	"unsafe"
 
 	"go.opentelemetry.io/ebpf-profiler/interpreter/python"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
@@ -39,12 +38,7 @@ func attachPython(p interpreter.Process, i int) (*interpreter.Python, error) {
 	}
 	defer o.Close()
 	var info *support.PyProcInfo
-	to := &tables{data: func(kind libpf.InterpreterType, data unsafe.Pointer) {
-		if kind == libpf.Python {
-			is := *(*support.PyProcInfo)(data)
-			info = &is
-		}
-	}}
+	to := into(libpf.Python, &info)
 	data, err := load(python.GetLoader(python.Config{}), o, p.Mappings[i].Path, to)
 	if err != nil || data == nil {
 		return nil, err

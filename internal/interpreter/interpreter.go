@@ -49,6 +49,7 @@ type Mapping struct {
 type Layout struct {
 	Python  *Python
 	HotSpot *HotSpot
+	V8      *V8
 }
 
 // Range is a range of addresses.
@@ -138,7 +139,7 @@ type CodeHeap struct {
 	Segments uint64
 }
 
-// Code is a place in the code of a Java program.
+// Code is a place in the code of a Java or JavaScript program.
 type Code struct {
 	// Interpreted reports whether the code is interpreted.
 	//
@@ -150,6 +151,32 @@ type Code struct {
 	Interpreted     bool
 	Address         uint64
 	Position, Check uint32
+}
+
+// V8 is the layout of V8 in Node.js. Offsets in objects and frames are in bytes.
+type V8 struct {
+	// File is the path of the file with the built-in code. Builtins is the range of this
+	// code in the file.
+	File     string
+	Builtins Range
+
+	// CodeType is the type of code objects. Functions have a type from FirstFunction to
+	// LastFunction. FunctionShared is the offset, in a function, of the address of the part
+	// that all functions of the same code share.
+	CodeType, FirstFunction, LastFunction uint16
+	FunctionShared                        uint64
+	// CodeRefs holds how many bytes before the instructions the address of their code
+	// object may be. CodeStart is the offset of the instructions' address in a code object.
+	// If CodeRefs is 0, the instructions themselves are at this offset.
+	CodeRefs                       []uint64
+	CodeStart, CodeSize, CodeFlags uint64
+
+	// Names returns the functions at a place, the innermost first. Address is a code
+	// object, or a function's shared part if the code is interpreted. held is the memory in
+	// bytes that the driver keeps for the names.
+	Names func(Code) (functions []Function, held int64, err error)
+	// Forget releases the memory that the driver keeps for names.
+	Forget func()
 }
 
 // Function is a function with one of its lines.

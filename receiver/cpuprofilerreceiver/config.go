@@ -130,7 +130,7 @@ func createDefaultConfig() *Config {
 		KernelStacks:      KernelStacksAuto,
 		Unwind:            UnwindAuto,
 		ThreadAttributes:  []string{attr.ThreadName},
-		Languages:         languages.Enabled{Python: true, Java: true},
+		Languages:         languages.Enabled{Python: true, Java: true, Node: true},
 		MaxMemory:         128 * bytesize.MiB,
 		CPU:               oncpu.DefaultConfig(),
 		OffCPU:            configoptional.Default(offcpu.DefaultConfig()),

@@ -40,6 +40,14 @@ func TestJavaHasItsFunctionsByDefault(t *testing.T) {
 	})
 }
 
+func TestNodeHasItsFunctionsByDefault(t *testing.T) {
+	t.Parallel()
+	hasItsFunctions(t, interpreted{
+		command: []string{hosttest.Tool(t, "node"), "testdata/languages/shares.js"},
+		sixty:   "sixty", thirty: "thirty", ten: "ten", main: "main",
+	})
+}
+
 // hasItsFunctions runs a program until its gate has closed, with the defaults of
 // cpu_profiler, and compares the shares of its functions.
 func hasItsFunctions(t *testing.T, p interpreted) {

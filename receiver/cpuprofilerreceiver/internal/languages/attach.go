@@ -50,6 +50,9 @@ func (w *Walker) check(p *process, of *processes.Process) {
 		w.attach(p, l)
 	default:
 	}
+	if p.node != nil {
+		p.node.findBuiltins(of)
+	}
 	switch {
 	case !hot:
 		w.detach(p)
@@ -63,6 +66,9 @@ func (w *Walker) check(p *process, of *processes.Process) {
 
 // attach makes Walk walk the stacks of a process.
 func (w *Walker) attach(p *process, l interpreter.Layout) {
+	if w.all >= maxWalked {
+		return
+	}
 	switch {
 	case l.Python != nil && w.cfg.Python:
 		p.python = l.Python
@@ -74,20 +80,40 @@ func (w *Walker) attach(p *process, l interpreter.Layout) {
 			HotSpot: l.HotSpot, blobs: make(map[uint64]*blob),
 			named: make(map[interpreter.Code]uint64), constants: make(map[uint64]uint64),
 		}
+	case l.V8 != nil && w.cfg.Node:
+		p.node = &node{V8: l.V8, codes: make(map[uint64]*v8Code), named: make(map[interpreter.Code]uint64), since: w.now}
+		p.held = nodeHeld
 	default:
 		return
 	}
 	p.names = make(map[uint64]*samples.Location)
+	w.all++
+	for _, other := range w.processes {
+		if other.held > w.perProcess() {
+			other.forget(w.now)
+		}
+	}
 }
 
-func (p *process) attached() bool { return p.python != nil || p.java != nil }
+func (p *process) attached() bool { return p.python != nil || p.java != nil || p.node != nil }
+
+// perProcess returns the memory in bytes that each process may use.
+func (w *Walker) perProcess() int64 { return maxHeld / int64(max(1, w.all)) }
 
 // detach stops walking the stacks of a process.
 func (w *Walker) detach(p *process) {
+	w.release(p)
+	p.python, p.java, p.node, p.threads, p.codes, p.names, p.held = nil, nil, nil, nil, nil, nil, 0
+}
+
+// release stops counting a process as walked.
+func (w *Walker) release(p *process) {
 	if p.python != nil {
 		w.attached--
 	}
-	p.python, p.java, p.threads, p.codes, p.names, p.held = nil, nil, nil, nil, nil, 0
+	if p.attached() {
+		w.all--
+	}
 }
 
 // search starts a goroutine that searches for the interpreter of a process.

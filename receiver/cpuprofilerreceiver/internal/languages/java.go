@@ -60,7 +60,11 @@ func (w *Walker) Step(f *unwind.Frame) (name uint64, ok bool) {
 	p := w.process
 	w.frame = f
 	w.walking = true
-	w.call.Wait(&p.subject, w.step)
+	step := w.step
+	if p.node != nil {
+		step = w.stepJS
+	}
+	w.call.Wait(&p.subject, step)
 	w.walking = false
 	if !w.counted {
 		w.counted = true
@@ -340,13 +344,17 @@ func (w *walk) javaName(p *process, b *blob, at interpreter.Code) uint64 {
 	lines := []samples.Line{{Function: b.name}}
 	if b.kind == compiledBlob || b.kind == interpreterBlob {
 		if functions, err := j.Names(at); err == nil && len(functions) > 0 {
-			lines = lines[:0]
-			for _, f := range functions {
-				lines = append(lines, samples.Line{Function: f.Name, File: f.File, StartLine: f.StartLine, Line: f.Line})
-			}
+			lines = linesOf(functions)
 		}
 	}
 	name := w.name(p, samples.FrameJVM, lines...)
 	j.named[at] = name
 	return name
+}
+
+func linesOf(functions []interpreter.Function) (lines []samples.Line) {
+	for _, f := range functions {
+		lines = append(lines, samples.Line{Function: f.Name, File: f.File, StartLine: f.StartLine, Line: f.Line})
+	}
+	return lines
 }

@@ -171,7 +171,7 @@ func newTestWalker(t testing.TB, l *interpreter.Python, read func(int, uint64, [
 	t.Helper()
 	now := int64(time.Hour)
 	w := NewWalker(Config{
-		Enabled: Enabled{Python: true, Java: true}, Driver: noDriver{}, Read: read, Logger: zap.NewNop(), Now: func() int64 { return now },
+		Enabled: Enabled{Python: true, Java: true, Node: true}, Driver: noDriver{}, Read: read, Logger: zap.NewNop(), Now: func() int64 { return now },
 		Hot: func() func(*processes.Process) bool { return func(*processes.Process) bool { return true } },
 	})
 	of := processes.NewTable(processes.Config{}).Lookup(os.Getpid(), 0)

@@ -54,9 +54,10 @@ type Config struct {
 
 // Enabled selects languages.
 type Enabled struct {
-	// Python and Java enable finding the functions of CPython and of HotSpot.
+	// Python, Java and Node enable finding the functions of CPython, HotSpot and Node.js.
 	Python bool `mapstructure:"python"`
 	Java   bool `mapstructure:"java"`
+	Node   bool `mapstructure:"node"`
 
 	// forces keyed literals
 	_ struct{}
@@ -64,7 +65,7 @@ type Enabled struct {
 
 // Driver returns the driver of the enabled languages, or nil if no language is enabled.
 func (e Enabled) Driver() interpreter.Driver {
-	if !e.Python && !e.Java {
+	if !e.Python && !e.Java && !e.Node {
 		return nil
 	}
 	return interpreter.Registered()
@@ -113,9 +114,11 @@ const (
 	// synthetic is the lowest address that stands for an interpreted frame. It cannot be
 	// confused with kernel addresses, because they are in another part of a stack.
 	synthetic = 1 << 63
-	// maxHeld bounds the memory for code objects and names of a process, in bytes. At the
-	// bound, they are forgotten.
-	maxHeld = 8 << 20
+	// maxHeld bounds the memory for code objects and names, in bytes. Each of at most
+	// maxWalked processes has an equal share. At the bound of its share, they are
+	// forgotten.
+	maxHeld   = 32 << 20
+	maxWalked = 64
 	// maxThreads bounds the known threads of a process.
 	maxThreads = 4096
 	codeBytes  = 256
@@ -134,8 +137,9 @@ type Walker struct {
 	searchFrom int64
 	// searches is the number of searches in progress.
 	searches atomic.Int32
-	// attached is the number of Python processes that are walked.
-	attached int
+	// attached is the number of Python processes that are walked. all is the number of all
+	// processes that are walked.
+	attached, all int
 	// walk is the current walk if walking is true, else the last walk.
 	*walk
 	walking bool
@@ -155,6 +159,8 @@ type walk struct {
 	tid     int
 	sp      uint64
 	now     int64
+	// share is the memory in bytes that each process may use.
+	share int64
 
 	outcome Outcome
 	// frames holds the addresses that stand for frames, the innermost first. ends holds the
@@ -167,9 +173,10 @@ type walk struct {
 	changed bool
 	// outermost is the address of the outermost frame.
 	outermost uint64
-	// run and step are the methods do and doStep, stored to avoid allocations.
-	run, step func()
-	// frame is the argument of doStep. stepName and stepOK are its results.
+	// run, step and stepJS are the methods do, doStep and stepNode, stored to avoid
+	// allocations.
+	run, step, stepJS func()
+	// frame is the argument of doStep and stepNode. stepName and stepOK are the results.
 	frame    *unwind.Frame
 	stepName uint64
 	stepOK   bool
@@ -191,9 +198,10 @@ type process struct {
 	checked, used, retry int64
 	// found receives the result of a search. It is nil if no search is running.
 	found chan interpreter.Layout
-	// python and java are nil if the process has no such interpreter.
+	// python, java and node are nil if the process has no such interpreter.
 	python *interpreter.Python
 	java   *java
+	node   *node
 	// own is the pid in the process's own pid namespace. It is 0 until it is known.
 	own int
 	// subject names the process when a walk waits for its memory. stuck reports that such a
@@ -234,7 +242,7 @@ func NewWalker(cfg Config) *Walker {
 
 func newWalk(cfg *Config) *walk {
 	w := &walk{root: cfg.Root, memory: &memory{fetch: cfg.Read}}
-	w.run, w.step = w.do, w.doStep
+	w.run, w.step, w.stepJS = w.do, w.doStep, w.stepNode
 	return w
 }
 
@@ -245,9 +253,7 @@ func (w *Walker) Begin(call *deadline.Call) {
 	if w.walking { // the previous goroutine still waits for the memory of a process
 		p := w.process
 		w.walking, w.walk = false, newWalk(&w.cfg)
-		if p.python != nil {
-			w.attached--
-		}
+		w.release(p)
 		w.processes[p.pid] = &process{pid: p.pid, program: p.program, stuck: true}
 	}
 }
@@ -298,7 +304,7 @@ func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 	w.frames, w.ends, w.cut = w.frames[:0], w.ends[:0], false
 	w.now = w.cfg.Now()
 	p := w.find(of)
-	w.process = p
+	w.process, w.share = p, w.perProcess()
 	if p == nil || p.python == nil || !rec.Sample.HasRegisters {
 		return false
 	}
@@ -317,9 +323,9 @@ func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 }
 
 // Generated returns the unwinder of generated code for the sample. It is nil if the process
-// is no known JVM.
+// runs neither a known JVM nor Node.js.
 func (w *Walker) Generated(s *perfevent.Sample) unwind.Generated {
-	if w == nil || w.process == nil || w.process.java == nil || !s.HasRegisters {
+	if w == nil || w.process == nil || w.process.java == nil && w.process.node == nil || !s.HasRegisters {
 		return nil
 	}
 	w.counted = false
@@ -329,18 +335,29 @@ func (w *Walker) Generated(s *perfevent.Sample) unwind.Generated {
 
 // begin starts reading the memory of a process.
 func (w *walk) begin(p *process) {
-	if p.held > maxHeld {
-		// Interned stacks keep the locations that they refer to.
-		clear(p.codes)
-		clear(p.names)
-		if p.java != nil {
-			clear(p.java.blobs)
-			clear(p.java.named)
-			clear(p.java.constants)
-		}
-		p.held = 0
+	if p.held > w.share || p.node != nil && w.now-p.node.since > int64(nodeNames) {
+		p.forget(w.now)
 	}
 	w.memory.begin(p.pid)
+}
+
+// forget releases the memory for code objects and names. Interned stacks keep the locations
+// that they refer to.
+func (p *process) forget(now int64) {
+	p.held = 0
+	clear(p.codes)
+	clear(p.names)
+	if p.java != nil {
+		clear(p.java.blobs)
+		clear(p.java.named)
+		clear(p.java.constants)
+	}
+	if p.node != nil {
+		clear(p.node.named)
+		clear(p.node.codes)
+		p.node.since, p.held = now, nodeHeld
+		p.node.Forget()
+	}
 }
 
 // do walks the Python frames of the thread.

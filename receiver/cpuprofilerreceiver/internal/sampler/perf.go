@@ -284,13 +284,16 @@ func (p *Perf) stacks(of *samples.Type) *unwind.Stacks {
 // walker returns the walker of interpreted frames for samples of a type. It returns nil if
 // these frames are not walked.
 func (p *Perf) walker(of *samples.Type) *languages.Walker {
-	if of != samples.OnCPU || p.hotUnits == nil || p.Unwind == unwind.FramePointers {
+	if of != samples.OnCPU && of != samples.OffCPU || p.hotUnits == nil || p.Unwind == unwind.FramePointers {
 		return nil
 	}
+	enabled := p.Languages
+	// Frames of Python are not in the copied stack, and the stacks of waits are read too late.
+	enabled.Python = enabled.Python && of == samples.OnCPU
 	return languages.NewWalker(languages.Config{
-		Enabled: p.Languages,
+		Enabled: enabled,
 		Root:    p.root,
-		Driver:  p.Languages.Driver(),
+		Driver:  enabled.Driver(),
 		Hot:     p.hot,
 		Open: func(m *samples.Mapping) (*os.File, error) {
 			f, _, err := mappedfile.Open(nil, p.root, m)

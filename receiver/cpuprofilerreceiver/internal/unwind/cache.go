@@ -56,6 +56,10 @@ const (
 	defaultMaxFiles = 4096
 	// queueLength bounds the requests that wait for the worker.
 	queueLength = 1024
+	// largeFile is the size in bytes from which on a file is read after other files that
+	// are requested within largeWait.
+	largeFile = 4 << 20
+	largeWait = 10 * time.Millisecond
 	// checkInterval is the time between two checks of a file in use. A check finds out
 	// whether the file has changed or has become readable.
 	checkInterval = 30 * time.Second
@@ -148,6 +152,8 @@ type Cache struct {
 type request struct {
 	key     mappedfile.File
 	mapping *samples.Mapping
+	// later reports that the request was put behind other requests.
+	later bool
 }
 
 // NewCache returns an empty cache with a worker that runs until Close.
@@ -264,7 +270,7 @@ func (c *Cache) ask(key mappedfile.File, m *samples.Mapping) {
 		return
 	}
 	select {
-	case c.queue <- request{key, m}:
+	case c.queue <- request{key: key, mapping: m}:
 		c.waiting[key] = struct{}{}
 	default:
 		c.stats.Dropped++
@@ -277,6 +283,9 @@ func (c *Cache) work() {
 	for {
 		select {
 		case r := <-c.queue:
+			if c.later(r) {
+				continue
+			}
 			c.take(r)
 			token.Put(c.served)
 		case <-tick.C:
@@ -284,6 +293,23 @@ func (c *Cache) work() {
 		case <-c.done:
 			return
 		}
+	}
+}
+
+// later puts the request of a large file behind the other requests, once. The table of a
+// large program may use all the CPU time that is left. Libraries, in which threads begin,
+// are requested with the program, and their tables are small.
+func (c *Cache) later(r request) bool {
+	if r.later || r.mapping.FileOffset+r.mapping.Limit-r.mapping.Start < largeFile {
+		return false
+	}
+	r.later = true
+	time.Sleep(largeWait)
+	select {
+	case c.queue <- r:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -571,3 +571,18 @@ func TestWorkerReadsAndStops(t *testing.T) {
 	c.Close()
 	c.Close()
 }
+
+// A large program's table may use all the CPU time, so the tables of its libraries are made
+// before it.
+func TestLargeFilesAreReadLast(t *testing.T) {
+	c := newCache(Config{})
+	ask := func(path string, bytes uint64) request {
+		return request{mapping: &samples.Mapping{Path: path, Start: 1 << 20, Limit: 1<<20 + bytes}}
+	}
+	c.queue <- ask("libc", 1<<20)
+	require.True(t, c.later(ask("node", 50<<20)))
+	libc, node := <-c.queue, <-c.queue
+	require.Equal(t, []string{"libc", "node"}, []string{libc.mapping.Path, node.mapping.Path})
+	require.False(t, c.later(libc), "small files do not wait")
+	require.False(t, c.later(node), "a file waits once")
+}

@@ -40,8 +40,11 @@ func (f *Frame) Load(address uint64) (uint64, bool) {
 	return w.load(address)
 }
 
-// Generated finds the callers of code that has no file because it was generated.
+// Generated finds the callers of generated code.
 type Generated interface {
+	// Has reports whether a file contains generated code at an address. Code without a file
+	// is always generated.
+	Has(pc uint64) bool
 	// Step changes a frame of generated code to its caller's frame, and returns the address
 	// that stands for the code. It returns false if the code is unknown.
 	Step(f *Frame) (name uint64, ok bool)
@@ -162,7 +165,7 @@ func (u *unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 		u.frames[n] = w.pc
 		n++
 		u.needed = int(w.sp - w.start)
-		if in.Generated != nil && n < MaxDepth && mappings.Mapping(w.pc) == nil {
+		if in.Generated != nil && n < MaxDepth && (mappings.Mapping(w.pc) == nil || in.Generated.Has(w.pc)) {
 			u.generated = Frame{PC: w.pc, SP: w.sp, FP: w.fp, BCP: bcp, Exact: w.exact, Stack: in.Stack, Start: w.start}
 			if name, ok := in.Generated.Step(&u.generated); ok {
 				f := &u.generated

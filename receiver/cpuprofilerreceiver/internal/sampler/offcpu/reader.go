@@ -16,6 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 const (
@@ -134,7 +135,9 @@ func (r *reader) End(session *perfevent.Session) {
 
 // drain reads the records in the rings. It reports whether to read again soon.
 func (r *reader) drain(session *perfevent.Session) (soon bool) {
-	r.loop.NextBatch()
+	if r.loop.NextBatch() {
+		r.cfg.Languages.NextBatch()
+	}
 	closing := r.cfg.Sink.Closing()
 	due := closing != r.closing
 	upTo := r.cfg.Now() // not before closing
@@ -372,7 +375,8 @@ func (r *reader) sample(rec *perfevent.Record) {
 	if !p.Wanted || !r.loop.Means(rec.PID, p.Cgroup) {
 		return
 	}
-	stack := r.cfg.Stacks.Of(p, &rec.Sample)
+	r.cfg.Languages.Walk(p, rec)
+	stack := unwind.Intern(p, &rec.Sample, r.cfg.Stacks.Unwind(p, &rec.Sample, r.cfg.Languages.Generated(&rec.Sample)))
 	if stack == nil {
 		return // counted when the wait has ended
 	}

@@ -1,0 +1,219 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package languagesextension
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"reflect"
+	"regexp"
+	"unsafe"
+
+	ebpfinterpreter "go.opentelemetry.io/ebpf-profiler/interpreter"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/nodev8"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/remotememory"
+	"go.opentelemetry.io/ebpf-profiler/support"
+
+	"github.com/hotprofile/hotprofile/internal/interpreter"
+)
+
+// oldestV8 is the version of V8 in Node.js 18.
+const oldestV8 = 10<<24 | 2<<16
+
+var nodeFiles = regexp.MustCompile(`^(node\d*|libnode\.so(\.\d+)?)$`)
+
+func isNode(file string) bool { return nodeFiles.MatchString(path.Base(file)) }
+
+// attachNode reads the layout of Node.js.
+func attachNode(p interpreter.Process, i int) (*interpreter.V8, error) {
+	o, err := open(p, i)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	var info *support.V8ProcInfo
+	to := into(libpf.V8, &info)
+	data, err := load(nodev8.GetLoader(nodev8.Config{}), o, p.Mappings[i].Path, to)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	field := func(class, name string) reflect.Value {
+		return reflect.ValueOf(data).Elem().FieldByName("vmStructs").FieldByName(class).FieldByName(name)
+	}
+	positions := field("DeoptimizationDataIndex", "InliningPositions").Uint()
+	n := &node{
+		process: p, data: data, to: to, pages: make(map[int64]*[pageSize]byte),
+		deoptimization: int64(field("Code", "DeoptimizationData").Uint()), array: int64(field("FixedArray", "Data").Uint()),
+	}
+	n.positions = n.array + 8*int64(positions)
+	correct(o, field)
+	if err := n.attach(); err != nil {
+		return nil, err
+	}
+	switch {
+	case info == nil:
+		return nil, errors.New("its layout was not found")
+	case info.Version < oldestV8:
+		return nil, fmt.Errorf("V8 %d.%d is not known: 10.2, of Node.js 18, and later are", info.Version>>24, info.Version>>16&0xff)
+	}
+	// The mapping has the code at other addresses than the file.
+	r, shift := builtins(o), o.bias-p.Mappings[i].Start+p.Mappings[i].FileOffset
+	if r.Limit-r.Start < leastBuiltins {
+		return nil, errors.New("its built-in code was not found")
+	}
+	refs := []uint64{0}
+	if info.Code_instructions_is_pointer != 0 {
+		refs = []uint64{8, 24}
+	}
+	return &interpreter.V8{
+		File: p.Mappings[i].Path, Builtins: interpreter.Range{Start: r.Start + shift, Limit: r.Limit + shift},
+		CodeType: info.Type_Code, FirstFunction: info.Type_JSFunction_first, LastFunction: info.Type_JSFunction_last,
+		FunctionShared: uint64(info.Off_JSFunction_shared), CodeRefs: refs,
+		CodeStart: uint64(info.Off_Code_instruction_start), CodeSize: uint64(info.Off_Code_instruction_size), CodeFlags: uint64(info.Off_Code_flags),
+		Names: n.names, Forget: func() { _ = n.attach() },
+	}, nil
+}
+
+// correct sets what the library does not know of V8 13, in Node.js 24.
+func correct(o *object, field func(class, name string) reflect.Value) {
+	set := func(f reflect.Value, v uint64) {
+		reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem().SetUint(v)
+	}
+	wrapper := field("DeoptimizationDataIndex", "SharedFunctionInfoWrapper")
+	positions := field("DeoptimizationDataIndex", "InliningPositions").Uint()
+	if wrapper.Uint() != 0 || field("DeoptimizationDataIndex", "SharedFunctionInfo").Uint() >= positions-1 {
+		return
+	}
+	set(wrapper, positions-1)
+	set(field("Type", "ByteArray"), field("Type", "TrustedByteArray").Uint())
+	at, err := o.LookupSymbolAddress("v8dbg_type_TrustedWeakFixedArray__TRUSTED_WEAK_FIXED_ARRAY_TYPE")
+	var b [4]byte
+	if _, readErr := o.ReadAt(b[:], int64(at)); err == nil && readErr == nil {
+		set(field("Type", "TrustedWeakFixedArray"), uint64(binary.LittleEndian.Uint32(b[:])))
+	}
+}
+
+// leastBuiltins is the least size of V8's built-in code in bytes.
+const leastBuiltins = 512 << 10
+
+// builtins returns the addresses of the built-in code. It is the largest part of the file
+// without unwind tables.
+func builtins(o *object) (r interpreter.Range) {
+	for _, b := range functions(o).Blocks {
+		if b.End-b.Start > r.Limit-r.Start {
+			r = interpreter.Range{Start: b.Start, Limit: b.End}
+		}
+	}
+	return r
+}
+
+// node reads the names of one process of Node.js.
+type node struct {
+	process  interpreter.Process
+	data     ebpfinterpreter.Data
+	to       *tables
+	instance ebpfinterpreter.Instance
+	// deoptimization is the offset in a code object of an array that has the positions of
+	// inlined calls at the offset positions. The data of arrays is at the offset array.
+	deoptimization, positions, array int64
+	// pages holds the memory that was read for the current frame, so that it does not
+	// change after it was checked. left is the number of bytes that may still be read.
+	pages map[int64]*[pageSize]byte
+	left  int64
+}
+
+// attach begins with empty caches.
+func (n *node) attach() (err error) {
+	n.instance, err = n.data.Attach(n.to, libpf.PID(n.process.PID), 0, remotememory.RemoteMemory{ReaderAt: n})
+	return err
+}
+
+const (
+	pageSize = 4096
+	// maxNodeRead bounds the memory that is read for one frame. The library reads the
+	// source of a script to find its lines, so larger scripts have functions without lines.
+	maxNodeRead = 2 << 20
+)
+
+// ReadAt implements io.ReaderAt.
+func (n *node) ReadAt(b []byte, at int64) (int, error) {
+	if n.left -= int64(len(b)); n.left < 0 {
+		return 0, io.ErrShortBuffer
+	}
+	done := 0
+	for done < len(b) {
+		start := (at + int64(done)) &^ (pageSize - 1)
+		page := n.pages[start]
+		if page == nil {
+			page = new([pageSize]byte)
+			if _, err := n.process.Memory.ReadAt(page[:], start); err != nil {
+				return done, err
+			}
+			n.pages[start] = page
+		}
+		done += copy(b[done:], page[at+int64(done)-start:])
+	}
+	return done, nil
+}
+
+func (n *node) word(at int64) int64 {
+	var b [8]byte
+	if _, err := n.ReadAt(b[:], at); err != nil {
+		return 0
+	}
+	return int64(binary.LittleEndian.Uint64(b[:]))
+}
+
+// inlinedInOrder reports whether each inlined call of a code object is inlined into an
+// earlier one. The library follows the calls without a bound.
+func (n *node) inlinedInOrder(code uint64) bool {
+	const tag, length, item = 1, 8, 16 // an object's address has a tag
+	array := n.word(int64(code) - tag + n.deoptimization)
+	positions := n.word(array - tag + n.positions)
+	for i := range n.word(positions-tag+length) >> 32 / item {
+		parent := uint16(n.word(positions-tag+n.array+i*item) >> 31)
+		if n.left < 0 || int64(parent) > i {
+			return false
+		}
+	}
+	return true
+}
+
+// names returns the functions at a place of a program, including inlined functions.
+func (n *node) names(at interpreter.Code) (functions []interpreter.Function, held int64, err error) {
+	defer func() {
+		clear(n.pages)
+		if r := recover(); r != nil {
+			err = fmt.Errorf("reading the names of a JavaScript program: %v", r)
+		}
+	}()
+	n.left = maxNodeRead
+	frame := libpf.EbpfFrame(libpf.NewEbpfFrame(libpf.V8Frame, 0, 3, 0))
+	kind := uint64(support.V8FileTypeByteCode)
+	if !at.Interpreted {
+		kind = support.V8FileTypeNativeCode
+		if !n.inlinedInOrder(at.Address) {
+			return nil, maxNodeRead, errors.New("inlined calls are not in order")
+		}
+	}
+	frame[1] = at.Address&^support.V8FileTypeMask | kind
+	frame[2] = uint64(at.Check)<<support.V8LineCookieShift | uint64(at.Position)
+	var frames libpf.Frames
+	err = n.instance.Symbolize(frame, &frames, libpf.FrameMapping{})
+	functions = functionsOf(frames)
+	for i := range functions {
+		// The library does not find the first line of a function since V8 12.8.
+		functions[i].StartLine = 0
+		if at.Interpreted {
+			functions[i].Line = 0
+		}
+	}
+	return functions, maxNodeRead - n.left, err
+}
