@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Attachment is the host, a cgroup or a process that a session samples. Where attachments
+// Attachment is the host, a cgroup, a process or a probe that a session samples. Where attachments
 // overlap, each of them samples a thread once. Record.Attachment names the attachment of a
 // sample.
 type Attachment struct {
@@ -37,7 +38,11 @@ type Attachment struct {
 	// uses carried.
 	carried []uint64
 	what    string
-	events  []*event
+	// path is the file of a probe, for the kernel, with a NUL at its end. It is nil for
+	// other attachments. offset is the position of the probe in the file.
+	path   []byte
+	offset uint64
+	events []*event
 	// replaced holds the closed events that renew has replaced. Some of their records may
 	// be unread.
 	replaced []*event
@@ -120,7 +125,7 @@ func (s *Session) attach(a *Attachment) (*Attachment, error) {
 		return nil, fmt.Errorf("sampling %s: %w", a, os.ErrClosed)
 	}
 	for other := range s.attachments {
-		if other.what == a.what {
+		if other.what == a.what && a.path == nil {
 			return nil, fmt.Errorf("sampling %s: it is attached already", a)
 		}
 	}
@@ -159,7 +164,7 @@ func (a *Attachment) enable() error {
 		return a.request(unix.PERF_EVENT_IOC_REFRESH, a.most)
 	}
 	apart := time.Duration(0)
-	if a.pid == 0 && a.cgroup == "" && !a.session.switches && len(a.session.tracepoints) == 0 {
+	if a.pid == 0 && a.cgroup == "" && a.path == nil && !a.session.switches && len(a.session.tracepoints) == 0 {
 		apart = min(time.Duration(a.session.period), maxApart) / time.Duration(max(len(a.events), 1))
 	}
 	begin := time.Now()
@@ -215,7 +220,10 @@ func (s *Session) openEvents(a *Attachment) error {
 		return fmt.Errorf("%s: the session was not opened host-wide", what)
 	}
 	scope := rights.Host
-	if len(s.tracepoints) > 0 {
+	switch {
+	case a.path != nil:
+		scope, what = rights.Uprobes, "placing the "+a.what
+	case len(s.tracepoints) > 0:
 		scope = rights.Tracepoints
 	}
 	if a.cgroup == "" {
@@ -248,6 +256,13 @@ func (s *Session) openCPUs(a *Attachment, pid, flags int) error {
 	attr := s.sampling(s.period)
 	if s.splits {
 		attr.Bits &^= unix.PerfBitContextSwitch
+	}
+	if a.path != nil {
+		var err error
+		if attr, err = s.probe(a); err != nil {
+			return err
+		}
+		defer runtime.KeepAlive(a)
 	}
 	for i, cpu := range s.CPUs() {
 		if len(s.tracepoints) > 0 {

@@ -30,6 +30,8 @@ type attributes struct {
 	// sampled instead of time.
 	switches    bool
 	tracepoints []Tracepoint
+	// probes reports whether the session samples probes instead of time.
+	probes bool
 }
 
 // sampleType returns the fields that the records of every event contain. Because all events
@@ -99,7 +101,7 @@ func (a attributes) sampling(period int64) *unix.PerfEventAttr {
 // withStacks adds stacks to the samples.
 func (a attributes) withStacks(attr *unix.PerfEventAttr) {
 	attr.Sample_max_stack = uint16(a.maxStack)
-	if a.userStack > 0 {
+	if a.registers != (record.RegisterSet{}) {
 		// The stack's fields come after the fields that all records share, so ids keep
 		// their offset.
 		attr.Sample_type |= unix.PERF_SAMPLE_REGS_USER | unix.PERF_SAMPLE_STACK_USER

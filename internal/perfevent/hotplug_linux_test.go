@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent/switches"
-	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 	"github.com/hotprofile/hotprofile/test/programtest"
@@ -30,9 +29,7 @@ func TestCPUThatWasOffline(t *testing.T) {
 	contextSwitches, err := switches.Open(switches.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, contextSwitches.Close()) })
-	probes, err := uprobe.Open(uprobe.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, probes.Close()) })
+	probes := open(t, Options{HostWide: true, Probes: true})
 	all := map[string]interface{ Stale([]int) bool }{"host": wide, "own": own, "switches": contextSwitches, "probes": probes}
 
 	h := programtest.Start(t)
@@ -101,7 +98,7 @@ func opened(t *testing.T, kind string) []int {
 	case "switches":
 		rings, err = switches.Open(switches.Options{})
 	case "probes":
-		rings, err = uprobe.Open(uprobe.Options{})
+		rings, err = Open(Options{HostWide: true, Probes: true})
 	}
 	require.NoError(t, err)
 	cpus := slices.Clone(rings.CPUs())

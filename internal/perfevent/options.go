@@ -37,6 +37,9 @@ type Options struct {
 	// Tracepoints, if not empty, are sampled instead of time. They need HostWide, and
 	// KernelTime or KernelStacks.
 	Tracepoints []Tracepoint
+	// Probes samples the hits of AttachProbe, with their stacks, instead of time. It needs
+	// HostWide.
+	Probes bool
 	// SplitSwitches records the context switches of AttachHost and AttachCgroup with
 	// separate events in separate rings. Stacks that arrive faster than they are read then
 	// do not displace switches. Switches of processes are not split, because that would

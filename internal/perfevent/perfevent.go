@@ -3,8 +3,7 @@
 
 // Package perfevent samples the host, cgroups and processes with the kernel's perf events.
 // It determines the rights for sampling, attaches events, decodes the records and merges
-// them by time. Its package switches records CPU-wide context switches. Its package uprobe
-// places probes in programs.
+// them by time. Its package switches records CPU-wide context switches.
 //
 // A host-wide Session has two rings per CPU. The ring for samples wakes its reader rarely.
 // The ring for process records (fork, exec, mmap, exit) wakes it at once, so that a process

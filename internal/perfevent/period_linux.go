@@ -36,6 +36,9 @@ func (s *Session) SetPeriod(d time.Duration) error {
 	s.reader.Period.Store(s.period)
 	var errs []error
 	for a := range maps.Clone(s.attachments) {
+		if a.path != nil {
+			continue
+		}
 		err := s.detach(a)
 		if err == nil {
 			err = s.start(a)
@@ -143,6 +146,9 @@ func (s *Session) SetPrompt(prompt bool) error {
 // renew replaces the events of a. If the new events cannot be opened, a keeps the old
 // events with their period.
 func (s *Session) renew(a *Attachment) error {
+	if a.path != nil {
+		return nil // its settings do not change, and its file may be closed
+	}
 	old := a.events
 	a.events = nil
 	err := s.openEvents(a)

@@ -4,6 +4,7 @@
 package perfevent
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"sync"
@@ -101,7 +102,12 @@ func Open(o Options) (*Session, error) {
 	if s.tracepoints = o.Tracepoints; len(s.tracepoints) > 0 && (!o.HostWide || o.Kernel == KernelExcluded || s.switches) {
 		return nil, errors.New("sampling tracepoints: it needs a host-wide session with time in the kernel, that samples no switches")
 	}
-	if o.UserStack > 0 {
+	if s.probes = o.Probes; s.probes {
+		if _, err := probeType(); err != nil || !o.HostWide {
+			return nil, cmp.Or(err, errors.New("sampling probes: the session was not opened host-wide"))
+		}
+	}
+	if o.UserStack > 0 || s.probes {
 		if s.registers, err = record.RegistersFor(o.UserStack); err != nil {
 			return nil, err
 		}
@@ -126,6 +132,8 @@ func (s *Session) openRings(cpus []int, o Options) error {
 	samples, records := o.SampleRing, recordRingSize(len(cpus))
 	switch {
 	case samples > 0:
+	case s.probes:
+		samples = probeRing
 	case s.switches, len(s.tracepoints) > 0:
 		samples = switchRingSize(len(cpus), o.UserStack)
 	default:
@@ -158,9 +166,10 @@ const threadShare = 4
 // second of samples. It then wakes the reader when it is half full.
 func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 	watermark := 1
-	if s.switches && !s.hostWide {
+	if s.switches && !s.hostWide || s.probes {
 		// Switches share this ring. If each switch interrupted its CPU to wake the reader,
-		// a switch would take twenty times as long.
+		// a switch would take twenty times as long. A session of probes needs only the
+		// mappings, and only when it reads hits.
 		watermark = records / 4
 	}
 	pid := os.Getpid() // of this process, whose main thread lives as long as the process
@@ -222,7 +231,10 @@ func (s *Session) openRing(pid, cpu int, anchor *unix.PerfEventAttr, size int) (
 	r, err := ring.Map(anchor, pid, cpu, size)
 	if err != nil {
 		scope := rights.Own
-		if s.hostWide {
+		switch {
+		case s.probes:
+			scope = rights.Uprobes
+		case s.hostWide:
 			scope = rights.Host
 		}
 		return nil, rights.Explain(scope, scope.String(), err)

@@ -25,7 +25,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/bytesize"
-	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 	"github.com/hotprofile/hotprofile/test/hosttest"
@@ -97,7 +97,7 @@ func values(all []pprofile.Profiles, sampleType, unit string) (sum float64, n in
 
 func needProbes(t *testing.T) {
 	t.Helper()
-	u, err := uprobe.Open(uprobe.Options{})
+	u, err := perfevent.Open(perfevent.Options{HostWide: true, Probes: true})
 	if err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
 		return

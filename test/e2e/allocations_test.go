@@ -21,7 +21,7 @@ import (
 	pprofile "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
@@ -204,7 +204,7 @@ func checkAllocationFiles(t *testing.T, dir string, n int) {
 
 func skipWithoutProbes(t *testing.T) {
 	t.Helper()
-	u, err := uprobe.Open(uprobe.Options{})
+	u, err := perfevent.Open(perfevent.Options{HostWide: true, Probes: true})
 	if err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
 		return

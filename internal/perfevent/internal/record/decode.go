@@ -33,8 +33,7 @@ const (
 	sampleTime   = 3
 	sampleCPU    = 4
 	samplePeriod = 5
-	sampleNr     = 6 // one less without a period, like the words after it
-	sampleIPs    = 7
+	sampleIPs    = 7 // one less without a period
 
 	trailerWords = 4
 	trailerTID   = 0
@@ -188,15 +187,6 @@ func raw(words []uint64) (data []byte, rest []uint64, ok bool) {
 		return nil, nil, false
 	}
 	return ring.Bytes(words[:n])[4:], words[n:], true
-}
-
-// AfterCallchain returns the words after the callchain of a sample that has a period. It
-// returns nil if the callchain is longer than the sample.
-func AfterCallchain(words []uint64) []uint64 {
-	if len(words) < sampleIPs || words[sampleNr] > uint64(len(words)-sampleIPs) {
-		return nil
-	}
-	return words[sampleIPs+int(words[sampleNr]):]
 }
 
 // split returns the kernel's and the user's part of a callchain. Each part is the first run

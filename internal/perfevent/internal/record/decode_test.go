@@ -161,9 +161,9 @@ func TestDecodeRejectsCorruptRecords(t *testing.T) {
 	d := Decoder{MaxStack: sys.MaxStackDepth}
 	var rec Record
 	long := perftest.Sample(sys.MiscUser, 1, sys.ContextUser, 1)
-	long[sampleNr] = 3
+	long[sampleIPs-1] = 3
 	require.Equal(t, corrupt, d.decode(long, &rec), "a callchain longer than its record")
-	long[sampleNr] = 1 << 63
+	long[sampleIPs-1] = 1 << 63
 	require.Equal(t, corrupt, d.decode(long, &rec), "a callchain whose size overflows")
 	for _, kind := range []uint32{sys.RecordMmap2, sys.RecordComm, sys.RecordFork, sys.RecordExit, sys.RecordLost, sys.RecordLostSamples, sys.RecordSwitchCPUWide} {
 		require.Equal(t, corrupt, d.decode(perftest.Record(kind, 0).SampleID(1).Words, &rec), "record %d without its body", kind)

@@ -71,7 +71,7 @@ type Sample struct {
 	// Raw is the tracepoint's record of the hit.
 	Raw []byte
 	// HasRegisters reports whether Registers and Stack are set. They are set if the session
-	// copies stacks, for threads of 64-bit programs that were not exiting.
+	// copies stacks or samples probes, for threads of 64-bit programs that were not exiting.
 	HasRegisters bool
 	// Registers are the user-mode registers. In the kernel they are the registers with
 	// which the thread entered it.

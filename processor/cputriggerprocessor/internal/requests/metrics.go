@@ -179,32 +179,41 @@ type increment struct {
 	number     bool // a number data point, which has no distribution
 }
 
-func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) counters.ItemOutcome {
-	bounds, cells := p.ExplicitBounds(), p.BucketCounts()
-	if !validHistogram(p) {
-		return counters.ItemInvalid
-	}
-	count := float64(p.Count())
-	i := increment{count: count, sum: p.Sum(), over: between(p.StartTimestamp(), p.Timestamp()), exemplars: p.Exemplars()}
-	var before []uint64
+// buckets describes the buckets of a histogram's point. layout is a hash of their bounds.
+type buckets struct {
+	layout uint64
+	cells  pcommon.UInt64Slice
+	scale  int32
+	offset int
+}
+
+var noBuckets = buckets{cells: pcommon.NewUInt64Slice()}
+
+// counted counts a point, or the part of a cumulative point since the last point of its
+// series. before is called with that series. It returns false if the series has restarted.
+func (o *observation) counted(p interface {
+	StartTimestamp() pcommon.Timestamp
+	Timestamp() pcommon.Timestamp
+}, i *increment, cumulative bool, b *buckets, before func(*series) bool) counters.ItemOutcome {
+	i.over = between(p.StartTimestamp(), p.Timestamp())
 	if cumulative {
-		layout := o.in.layout(bounds)
-		s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), layout, cells.Len())
-		if s == nil {
-			return outcome
+		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), i.count, b.layout, b.cells.Len())
+		i.over = over
+		switch change {
+		case stale:
+			return counters.ItemLate
+		case refused:
+			o.in.logBad("there are too many series")
+			return counters.ItemOverLimit
 		}
+		defer o.in.keep(s, p.Timestamp(), i.count, i.sum, b, o.now)
 		if change == since {
-			before = s.cells
-			for n, c := range before {
-				if n >= cells.Len() || c > cells.At(n) { // the series has restarted
-					change = nothing
-				}
+			i.count -= s.count
+			i.sum -= s.sum
+			if before != nil && !before(s) {
+				change = nothing
 			}
 		}
-		defer func() {
-			o.in.keepPoint(s, p.Timestamp(), count, p.Sum(), layout, o.now)
-			o.in.keepCells(s, cells)
-		}()
 		if change == nothing {
 			return counters.ItemOK
 		}
@@ -212,6 +221,16 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 	if !o.timely(p.Timestamp()) {
 		return counters.ItemLate
 	}
+	return o.count(i)
+}
+
+func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) counters.ItemOutcome {
+	bounds, cells := p.ExplicitBounds(), p.BucketCounts()
+	if !validHistogram(p) {
+		return counters.ItemInvalid
+	}
+	var before []uint64
+	i := increment{count: float64(p.Count()), sum: p.Sum(), exemplars: p.Exemplars()}
 	i.fill = func(d *distribution, unit float64) {
 		low := 0.0
 		for n := range cells.Len() {
@@ -229,24 +248,15 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 			low = max(high, 0)
 		}
 	}
-	return o.count(&i)
-}
-
-// follow reduces the increment of a cumulative point to the part since the last point. If
-// the point must not be counted or remembered, s is nil and outcome is the reason.
-func (o *observation) follow(i *increment, start, at pcommon.Timestamp, layout uint64, cells int) (s *series, change change, outcome counters.ItemOutcome) {
-	s, change, i.over = o.in.follow(o.s, o.key, o.name, start, at, i.count, layout, cells)
-	switch change {
-	case stale:
-		return nil, change, counters.ItemLate
-	case refused:
-		o.in.logBad("there are too many series")
-		return nil, change, counters.ItemOverLimit
-	case since:
-		i.count -= s.count
-		i.sum -= s.sum
-	}
-	return s, change, counters.ItemOK
+	return o.counted(p, &i, cumulative, &buckets{layout: o.in.layout(bounds), cells: cells}, func(s *series) bool {
+		before = s.cells
+		for n, c := range before {
+			if n >= cells.Len() || c > cells.At(n) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // timely reports whether a point's time is near enough to now. It logs the first point
@@ -313,43 +323,14 @@ func (o *observation) exponential(p pmetric.ExponentialHistogramDataPoint, cumul
 	if !validExponential(p) {
 		return counters.ItemInvalid
 	}
-	count := float64(p.Count())
-	i := increment{count: count, sum: p.Sum(), over: between(p.StartTimestamp(), p.Timestamp()), exemplars: p.Exemplars()}
-	before := func(int) float64 { return 0 }
-	if cumulative {
-		s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), 0, cells.Len())
-		if s == nil {
-			return outcome
-		}
-		switch {
-		case change != since:
-		case s.scale < scale: // the scale of a series only decreases, so the series has restarted
-			change = nothing
-		default:
-			merged := map[int]float64{}
-			for n, c := range s.cells {
-				merged[(s.offset+n)>>(s.scale-scale)] += float64(c)
-			}
-			before = func(n int) float64 { return merged[n] }
-		}
-		defer func() {
-			o.in.keepPoint(s, p.Timestamp(), count, p.Sum(), 0, o.now)
-			o.in.keepCells(s, cells)
-			s.scale, s.offset = scale, offset
-		}()
-		if change == nothing {
-			return counters.ItemOK
-		}
-	}
-	if !o.timely(p.Timestamp()) {
-		return counters.ItemLate
-	}
+	i := increment{count: float64(p.Count()), sum: p.Sum(), exemplars: p.Exemplars()}
+	before := map[int]float64{}
 	i.fill = func(d *distribution, unit float64) {
 		width := math.Exp2(-float64(scale))
 		rest := i.count
 		for n := range cells.Len() {
 			at := offset + n
-			c := float64(cells.At(n)) - before(at)
+			c := float64(cells.At(n)) - before[at]
 			if c <= 0 {
 				continue
 			}
@@ -358,7 +339,15 @@ func (o *observation) exponential(p pmetric.ExponentialHistogramDataPoint, cumul
 		}
 		d.add(0, rest) // values of zero and below
 	}
-	return o.count(&i)
+	return o.counted(p, &i, cumulative, &buckets{cells: cells, scale: scale, offset: offset}, func(s *series) bool {
+		if s.scale < scale { // the scale of a series only decreases
+			return false
+		}
+		for n, c := range s.cells {
+			before[(s.offset+n)>>(s.scale-scale)] += float64(c)
+		}
+		return true
+	})
 }
 
 func validExponential(p pmetric.ExponentialHistogramDataPoint) bool {
@@ -495,36 +484,12 @@ func (o *observation) number(p pmetric.NumberDataPoint, monotonic, cumulative bo
 	if !rated {
 		return outcome
 	}
-	i := increment{number: true, count: value, over: between(p.StartTimestamp(), p.Timestamp())}
-	if cumulative {
-		s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), 0, 0)
-		if s == nil {
-			return outcome
-		}
-		o.in.keepPoint(s, p.Timestamp(), value, 0, 0, o.now)
-		if change == nothing {
-			return counters.ItemOK
-		}
-	}
-	return o.count(&i)
+	return o.counted(p, &increment{number: true, count: value}, cumulative, &noBuckets, nil)
 }
 
 func (o *observation) summary(p pmetric.SummaryDataPoint) counters.ItemOutcome {
 	if p.Count() > maxCount || !finite(p.Sum()) {
 		return counters.ItemInvalid
 	}
-	count := float64(p.Count())
-	i := increment{count: count, sum: p.Sum()}
-	s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), 0, 0)
-	if s == nil {
-		return outcome
-	}
-	o.in.keepPoint(s, p.Timestamp(), count, p.Sum(), 0, o.now)
-	if change == nothing {
-		return counters.ItemOK
-	}
-	if !timely(int64(p.Timestamp()), o.now) {
-		return counters.ItemLate
-	}
-	return o.count(&i)
+	return o.counted(p, &increment{count: float64(p.Count()), sum: p.Sum()}, true, &noBuckets, nil)
 }

@@ -138,13 +138,10 @@ func between(from, to pcommon.Timestamp) time.Duration {
 	return usualInterval
 }
 
-// keepPoint stores a point as the last point of its series.
-func (in *Intake) keepPoint(p *series, at pcommon.Timestamp, count, sum float64, layout uint64, now time.Time) {
-	p.at, p.count, p.sum, p.layout, p.seen = at, count, sum, layout, now
-}
-
-// keepCells stores the buckets of the last point of a series.
-func (in *Intake) keepCells(p *series, cells pcommon.UInt64Slice) {
+// keep stores a point as the last point of its series.
+func (in *Intake) keep(p *series, at pcommon.Timestamp, count, sum float64, b *buckets, now time.Time) {
+	p.at, p.count, p.sum, p.layout, p.seen, p.scale, p.offset = at, count, sum, b.layout, now, b.scale, b.offset
+	cells := b.cells
 	if n := cells.Len(); n != len(p.cells) {
 		in.cells.Add(int64(n - len(p.cells)))
 		if n <= cap(p.cells) && n >= cap(p.cells)/2 {

@@ -24,7 +24,7 @@ const maxAhead = 16
 // have registers. The stack is valid until the next call.
 func (u *unwinder) Sample(s *perfevent.Sample, p Memory, generated Generated) End {
 	in := Input{
-		Registers: Registers(s.Registers),
+		Registers: s.Registers,
 		Stack:     s.Stack,
 		Chain:     s.User,
 		Generated: generated,

@@ -5,6 +5,7 @@ package unwind
 
 import (
 	"encoding/binary"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -14,13 +15,7 @@ import (
 const MaxDepth = 127
 
 // Registers holds the user-mode registers of a thread, from which unwinding starts.
-type Registers struct {
-	PC, SP, FP uint64
-	// LR is the link register, or 0 if the processor has none.
-	LR uint64
-	// BCP is the register in which HotSpot's interpreter keeps its bytecode pointer.
-	BCP uint64
-}
+type Registers = perfevent.Registers
 
 // Frame is a frame of generated code.
 type Frame struct {

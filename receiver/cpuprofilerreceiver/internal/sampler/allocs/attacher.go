@@ -20,7 +20,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
-	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
@@ -51,7 +50,7 @@ type program struct {
 
 // placed is a uprobe in a program, with the number of processes that share the uprobe.
 type placed struct {
-	uprobe *uprobe.Probe
+	uprobe *perfevent.Attachment
 	users  int
 }
 
@@ -60,7 +59,7 @@ type member struct {
 	procfs.Process
 	file    mappedfile.ID
 	program *program
-	uprobe  *uprobe.Probe
+	uprobe  *perfevent.Attachment
 	// rate is the program's runtime.MemProfileRate, or unknownRate if it cannot be read.
 	rate atomic.Int64
 	// capture is the time during which the process is sampled.
@@ -302,13 +301,13 @@ func (a *attacher) place(p *program, f *os.File) error {
 	u := a.link.uprobes.Load()
 	if u == nil {
 		var err error
-		if u, err = uprobe.Open(uprobe.Options{MaxDescriptors: a.cfg.MaxEvents}); err != nil {
+		if u, err = perfevent.Open(perfevent.Options{HostWide: true, Probes: true, MaxDescriptors: a.cfg.MaxEvents}); err != nil {
 			return err
 		}
 		a.link.uprobes.Store(u)
 		a.link.notify()
 	}
-	probe, err := u.Attach(f, p.site.offset, p.site.register)
+	probe, err := u.AttachProbe(f, p.site.offset)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
-	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
@@ -50,9 +49,10 @@ func newTestReader(t testing.TB, limit int) (*reader, *member) {
 }
 
 // testRecord is a hit with frames of distinct callers.
-func testRecord(pid int) (rec *uprobe.Record, refill func()) {
+func testRecord(pid int) (rec *perfevent.Record, refill func()) {
 	const loaded, frames = 0x10000, 20
-	rec = &uprobe.Record{Value: 4096, HasValue: true}
+	rec = &perfevent.Record{}
+	rec.Sample.HasRegisters, rec.Sample.Registers.Third = true, 4096
 	rec.Type, rec.PID, rec.TID = perfevent.TypeSample, pid, pid
 	stack := []uint64{500 + loaded, 700 + loaded, 900 + loaded}
 	for i := range uint64(frames) {

@@ -34,10 +34,6 @@ const (
 	lastRelease  = 26
 )
 
-// sizeRegister is the register of the third integer argument in Go's internal ABI. The
-// numbers are perf's PERF_REG_X86_CX and PERF_REG_ARM64_X2.
-var sizeRegister = map[elf.Machine]int{elf.EM_X86_64: 2, elf.EM_AARCH64: 2}
-
 // machines maps GOARCH to ELF machines. A kernel can only probe programs of its own
 // architecture.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
@@ -62,18 +58,13 @@ func (e *LayoutError) Error() string {
 // errNoSampling is returned for a program without the function sampledFunction.
 var errNoSampling = errors.New("the program has no " + sampledFunction)
 
-// site is the position of the uprobe, and the register that the uprobe reads.
-type site struct {
-	// offset is the position in the file. address is the link-time address.
-	offset, address uint64
-	register        int
-}
+// site is the position of the uprobe: its offset in the file and its link-time address.
+type site struct{ offset, address uint64 }
 
 // siteOf returns the site of the uprobe in a program.
 func siteOf(p *goprogram.Program, goarch string) (site, error) {
-	register, known := sizeRegister[p.Machine]
 	minor, ok := release(p.Version)
-	if !known || machines[goarch] != p.Machine || !ok || minor < firstRelease || minor > lastRelease {
+	if machines[goarch] != p.Machine || !ok || minor < firstRelease || minor > lastRelease {
 		return site{}, &LayoutError{Version: p.Version, Machine: p.Machine, Host: goarch}
 	}
 	if p.Function == nil {
@@ -87,7 +78,7 @@ func siteOf(p *goprogram.Program, goarch string) (site, error) {
 	case elf.EM_AARCH64:
 		in = afterStackCheckARM64(code)
 	}
-	return site{offset: p.Function.Offset + in, address: p.Function.Address + in, register: register}, nil
+	return site{offset: p.Function.Offset + in, address: p.Function.Address + in}, nil
 }
 
 // afterStackCheck returns the offset after the stack check at the start of a function. It

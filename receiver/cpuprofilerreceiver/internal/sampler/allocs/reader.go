@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
-	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
@@ -43,12 +42,12 @@ type reader struct {
 	// most is the number of samples of each process that are kept between two calls of
 	// Flush. 0 means all.
 	most    int
-	rec     uprobe.Record
-	uprobes *uprobe.Session  // at the last read
-	members *map[int]*member // at the last read
-	stats   uprobe.Stats     // of uprobes, already counted
-	waiting []*member        // members with samples in their reservoirs
-	kept    []allocation     // sorted by time, during flush
+	rec     perfevent.Record
+	uprobes *perfevent.Session // at the last read
+	members *map[int]*member   // at the last read
+	stats   perfevent.Stats    // of uprobes, already counted
+	waiting []*member          // members with samples in their reservoirs
+	kept    []allocation       // sorted by time, during flush
 	full    episode
 	losses  *attach.Losses
 
@@ -107,7 +106,7 @@ func (r *reader) drain() {
 	upTo := r.cfg.Now()
 	u := r.link.uprobes.Load()
 	if u != r.uprobes {
-		r.uprobes, r.stats = u, uprobe.Stats{}
+		r.uprobes, r.stats = u, perfevent.Stats{}
 	}
 	if members := r.link.members.Load(); members != r.members {
 		r.members = members
@@ -126,8 +125,8 @@ func (r *reader) drain() {
 	}
 }
 
-func (r *reader) count(now uprobe.Stats) {
-	if n := now.Lost - r.stats.Lost + now.Corrupt - r.stats.Corrupt; n > 0 {
+func (r *reader) count(now perfevent.Stats) {
+	if n := attach.KernelLost(now) - attach.KernelLost(r.stats); n > 0 {
 		r.lost.Add(n)
 		r.cfg.Sink.KernelLost(samples.AllocSpace, n)
 	}
@@ -138,10 +137,10 @@ func (r *reader) count(now uprobe.Stats) {
 
 // handle processes one record. It also gets records of processes that are not sampled,
 // because uprobes are in files, and names and mappings are recorded for every process.
-func (r *reader) handle(rec *uprobe.Record) {
+func (r *reader) handle(rec *perfevent.Record) {
 	switch rec.Type {
 	case perfevent.TypeSample:
-		if m := (*r.members)[rec.PID]; m != nil && m.uprobe == rec.Probe {
+		if m := (*r.members)[rec.PID]; m != nil && m.uprobe == rec.Attachment {
 			r.hit(m, rec)
 		}
 	case perfevent.TypeComm:
@@ -164,11 +163,11 @@ func (r *reader) handle(rec *uprobe.Record) {
 }
 
 // hit processes a sampled allocation. If the stack is known, it allocates no memory.
-func (r *reader) hit(m *member, rec *uprobe.Record) {
+func (r *reader) hit(m *member, rec *perfevent.Record) {
 	r.read.Add(1)
 	m.program.hit.Store(true)
 	r.cfg.Sampled.Mark(rec.PID, rec.Time)
-	if !rec.HasValue || len(rec.Sample.User) == 0 {
+	if !rec.Sample.HasRegisters || len(rec.Sample.User) == 0 {
 		r.unreadable.Add(1)
 		return
 	}
@@ -200,7 +199,7 @@ func (r *reader) hit(m *member, rec *uprobe.Record) {
 }
 
 // fill sets the data of an allocation. It returns false if the stack is unknown.
-func (r *reader) fill(a *allocation, m *member, rec *uprobe.Record) bool {
+func (r *reader) fill(a *allocation, m *member, rec *perfevent.Record) bool {
 	p := r.cfg.Table.Lookup(rec.PID, 0)
 	var stack *samples.Stack
 	if p != nil {
@@ -214,7 +213,7 @@ func (r *reader) fill(a *allocation, m *member, rec *uprobe.Record) bool {
 	}
 	*a = allocation{
 		time: rec.Time, resource: p.Resource, stack: stack,
-		size: rec.Value, rate: m.rate.Load(), of: &m.reservoir, capture: &m.capture,
+		size: rec.Sample.Registers.Third, rate: m.rate.Load(), of: &m.reservoir, capture: &m.capture,
 	}
 	if r.cfg.ThreadName {
 		a.thread.Name = r.cfg.Table.ThreadName(rec.PID, rec.TID)

@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.uber.org/zap"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/token"
@@ -123,7 +123,7 @@ type link struct {
 
 	// uprobes is nil while sampling is off. members contains the sampled processes. The
 	// attacher writes both, and the reader reads them.
-	uprobes atomic.Pointer[uprobe.Session]
+	uprobes atomic.Pointer[perfevent.Session]
 	members atomic.Pointer[map[int]*member]
 }
 

@@ -24,7 +24,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
-	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -214,7 +213,7 @@ func newTestSampler(t testing.TB, change func(*Settings)) (*testSampler, *sink, 
 
 func skipWithoutProbes(t testing.TB) {
 	t.Helper()
-	u, err := uprobe.Open(uprobe.Options{})
+	u, err := perfevent.Open(perfevent.Options{HostWide: true, Probes: true})
 	if err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
 		return

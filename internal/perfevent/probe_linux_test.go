@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package uprobe
+package perfevent
 
 import (
 	"fmt"
@@ -16,9 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
-	"github.com/hotprofile/hotprofile/internal/perfevent/internal/rights"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
-	"github.com/hotprofile/hotprofile/test/hosttest"
 	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
@@ -26,9 +24,6 @@ import (
 //
 //go:noinline
 func probed(first, second, third int) int { return first + second + third }
-
-// thirdArgument is the register of its third argument, as the kernel numbers it.
-const thirdArgument = 2
 
 // offsetOf returns the offset of a function of this program in its file.
 func offsetOf(t testing.TB, function any) uint64 {
@@ -49,51 +44,43 @@ func offsetOf(t testing.TB, function any) uint64 {
 	return 0
 }
 
-func open(t testing.TB, o Options) *Session {
+func openProbes(t testing.TB, o Options) *Session {
 	t.Helper()
-	if _, known := map[string]bool{"amd64": true, "arm64": true}[runtime.GOARCH]; !known {
-		t.Skip("the register of the third argument is not known here")
+	if _, err := record.RegistersFor(0); err != nil {
+		t.Skip(err)
 	}
-	u, err := Open(o)
-	if err != nil {
-		hosttest.SkipUnprivileged(t, "%v", err)
-	}
-	t.Cleanup(func() { require.NoError(t, u.Close()) })
-	return u
+	o.HostWide, o.Probes = true, true
+	return open(t, o)
 }
 
-func attachProbed(t testing.TB, u *Session) *Probe {
+func attachProbed(t testing.TB, s *Session) *Attachment {
 	t.Helper()
 	f, err := os.Open("/proc/self/exe")
 	require.NoError(t, err)
 	defer f.Close()
-	p, err := u.Attach(f, offsetOf(t, probed), thirdArgument)
-	require.NoError(t, err)
-	return p
+	return attached(t)(s.AttachProbe(f, offsetOf(t, probed)))
 }
 
-// hits reads the values of all hits so far.
-func hits(u *Session, from *Probe) (values []uint64) {
+// probeHits reads the third arguments of all hits so far.
+func probeHits(s *Session, from *Attachment) (values []uint64) {
 	var rec Record
-	for u.Read(&rec) {
-		if rec.Type == record.TypeSample && rec.Probe == from && rec.PID == os.Getpid() && rec.HasValue {
-			values = append(values, rec.Value)
+	for s.Read(&rec) {
+		if rec.Type == TypeSample && rec.Attachment == from && rec.PID == os.Getpid() && rec.Sample.HasRegisters {
+			values = append(values, rec.Sample.Registers.Third)
 		}
 	}
 	return values
 }
 
-func TestMain(m *testing.M) { programtest.Main(m, nil) }
-
-func TestRecordHasTheRegistersValue(t *testing.T) {
-	u := open(t, Options{})
+func TestHitOfAProbeHasRegisters(t *testing.T) {
+	u := openProbes(t, Options{})
 	p := attachProbed(t, u)
 	for i := range 100 {
 		_ = probed(1, 2, i+1000)
 	}
 	var got []uint64
 	require.Eventually(t, func() bool {
-		got = append(got, hits(u, p)...)
+		got = append(got, probeHits(u, p)...)
 		return len(got) == 100
 	}, programtest.Deadline, time.Millisecond)
 	for i, v := range got {
@@ -103,14 +90,14 @@ func TestRecordHasTheRegistersValue(t *testing.T) {
 }
 
 func TestStackOfAHitStartsAtTheProbe(t *testing.T) {
-	u := open(t, Options{})
+	u := openProbes(t, Options{})
 	p := attachProbed(t, u)
 	_ = probed(1, 2, 3)
 	var rec Record
 	found := false
 	require.Eventually(t, func() bool {
 		for u.Read(&rec) {
-			if rec.Type == record.TypeSample && rec.Probe == p {
+			if rec.Type == TypeSample && rec.Attachment == p {
 				found = true
 				break
 			}
@@ -118,7 +105,7 @@ func TestStackOfAHitStartsAtTheProbe(t *testing.T) {
 		return found
 	}, programtest.Deadline, time.Millisecond)
 	require.Empty(t, rec.Sample.Kernel)
-	require.Equal(t, "github.com/hotprofile/hotprofile/internal/perfevent/uprobe.probed", runtime.FuncForPC(uintptr(rec.Sample.User[0])).Name())
+	require.Equal(t, "github.com/hotprofile/hotprofile/internal/perfevent.probed", runtime.FuncForPC(uintptr(rec.Sample.User[0])).Name())
 	names := ""
 	for _, pc := range rec.Sample.User[1:] {
 		names += runtime.FuncForPC(uintptr(pc)-1).Name() + " "
@@ -128,66 +115,66 @@ func TestStackOfAHitStartsAtTheProbe(t *testing.T) {
 }
 
 func TestDetachedProbeIsNotHit(t *testing.T) {
-	u := open(t, Options{})
-	rings := u.Descriptors()
+	u := openProbes(t, Options{})
+	rings := u.used()
 	require.Equal(t, 2*len(u.CPUs()), rings)
 	p, q := attachProbed(t, u), attachProbed(t, u) // at one place, each recorded separately
-	require.Equal(t, 2*rings, u.Descriptors())
+	require.Equal(t, 2*rings, u.used())
 	_ = probed(1, 2, 3)
 	require.NoError(t, p.Detach())
 	require.NoError(t, p.Detach())
 	_ = probed(1, 2, 4)
-	require.Equal(t, 3*rings/2, u.Descriptors())
+	require.Equal(t, 3*rings/2, u.used())
 	var values []uint64
 	require.Eventually(t, func() bool {
-		values = append(values, hits(u, q)...)
+		values = append(values, probeHits(u, q)...)
 		return len(values) >= 2
 	}, programtest.Deadline, time.Millisecond)
 	require.Equal(t, []uint64{3, 4}, values)
 	require.NoError(t, u.Close())
-	_, err := u.Attach(os.Stdin, 0, thirdArgument)
+	_, err := u.AttachProbe(os.Stdin, 0)
 	require.ErrorIs(t, err, os.ErrClosed)
 	require.ErrorIs(t, u.Wait(0), os.ErrClosed)
 	require.False(t, u.Read(&Record{}))
 }
 
-func TestDescriptorsAreBounded(t *testing.T) {
+func TestDescriptorsOfProbesAreBounded(t *testing.T) {
 	cpus, err := sys.OnlineCPUs()
 	require.NoError(t, err)
-	u := open(t, Options{MaxDescriptors: 3*len(cpus) - 1})
+	u := openProbes(t, Options{MaxDescriptors: 3*len(cpus) - 1})
 	f, err := os.Open("/proc/self/exe")
 	require.NoError(t, err)
 	defer f.Close()
-	_, err = u.Attach(f, offsetOf(t, probed), thirdArgument)
-	var limit *rights.LimitError
+	_, err = u.AttachProbe(f, offsetOf(t, probed))
+	var limit *LimitError
 	require.ErrorAs(t, err, &limit)
-	require.Equal(t, 2*len(cpus), u.Descriptors(), "its rings")
+	require.Equal(t, 2*len(cpus), u.used(), "its rings")
 }
 
 func TestProbeThatCannotBePlacedLeavesNothing(t *testing.T) {
-	u := open(t, Options{})
+	u := openProbes(t, Options{})
 	for name, path := range map[string]string{"a file of procfs": "/proc/self/status", "a device": "/dev/null"} {
 		f, err := os.Open(path)
 		require.NoError(t, err)
-		_, err = u.Attach(f, 0, thirdArgument)
+		_, err = u.AttachProbe(f, 0)
 		require.Error(t, err, name)
 		require.NoError(t, f.Close())
 	}
-	require.Equal(t, 2*len(u.CPUs()), u.Descriptors())
+	require.Equal(t, 2*len(u.CPUs()), u.used())
 }
 
-func TestLostRecordsAreCounted(t *testing.T) {
-	u := open(t, Options{Ring: os.Getpagesize()})
+func TestLostHitsAreCounted(t *testing.T) {
+	u := openProbes(t, Options{SampleRing: os.Getpagesize()})
 	p := attachProbed(t, u)
 	programtest.OnOneCPU(t) // the kernel reports a loss with the next record of that CPU
 	for range 1000 {
 		_ = probed(1, 2, 3)
 	}
-	read := len(hits(u, p))
+	read := len(probeHits(u, p))
 	for end := time.Now().Add(programtest.Deadline); u.Stats().Lost == 0; {
 		require.True(t, time.Now().Before(end), "no loss is reported")
 		_ = probed(1, 2, 3)
-		read += len(hits(u, p))
+		read += len(probeHits(u, p))
 	}
 	require.Less(t, read, 1000)
 }
@@ -199,14 +186,14 @@ func BenchmarkProbe(b *testing.B) {
 		}
 	})
 	b.Run("hit", func(b *testing.B) {
-		u := open(b, Options{Ring: 4 << 20})
+		u := openProbes(b, Options{SampleRing: 4 << 20})
 		attachProbed(b, u)
 		for b.Loop() {
 			_ = probed(1, 2, 3)
 		}
 	})
 	b.Run("read", func(b *testing.B) {
-		u := open(b, Options{Ring: 4 << 20})
+		u := openProbes(b, Options{SampleRing: 4 << 20})
 		attachProbed(b, u)
 		var rec Record
 		b.ReportAllocs()
