@@ -135,15 +135,16 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		ByService:  cfg.CooldownBy == CooldownByService || cfg.Budgets.MaxTriggersPerServicePerHour > 0,
 		LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
 	})
+	p.requests = requests.New(requests.Config{
+		Scope: cfg.Scope, TTL: unitTTL, See: p.units.See, Counters: metrics, Now: now, Log: set.Logger,
+	})
 	p.router = &routing.Router{
-		Scope: cfg.Scope, PassUnmatched: cfg.Unmatched == UnmatchedPass, Remove: attributes.NewFilter(cfg.KeepProcessAttributes), OnResource: cfg.ResourceAttributes,
+		Requests: p.requests,
+		Scope:    cfg.Scope, PassUnmatched: cfg.Unmatched == UnmatchedPass, Remove: attributes.NewFilter(cfg.KeepProcessAttributes), OnResource: cfg.ResourceAttributes,
 		Units: p.units, Next: next, LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
 		Counters: metrics, Now: now, Log: set.Logger,
 	}
 	p.sender = recorder.NewSender(p.recorder, set.Logger, p.router.SendRecorded)
-	p.requests = requests.New(requests.Config{
-		Scope: cfg.Scope, TTL: unitTTL, See: p.units.See, Counters: metrics, Now: now, Log: set.Logger,
-	})
 	if err := p.requests.SetConditions(cfg.conditions()); err != nil {
 		return nil, err
 	}

@@ -180,6 +180,7 @@ func newChecker(dict pprofile.ProfilesDictionary, opts Options) *checker {
 		frames: frameTypes(),
 		allowed: append([]string{
 			attr.ThreadName, attr.StackTruncated, attr.DotnetSelected, attr.AllocType, attr.Wait, attr.Transport,
+			attr.Request, attr.HTTPRoute, attr.RPCMethod,
 		}, opts.SampleAttributes...),
 		keys:   make(map[string]bool),
 		begins: make(map[string]bool),

@@ -138,6 +138,7 @@ const (
 	HTTPMethod        = "http.request.method"
 	HTTPRoute         = "http.route"
 	HTTPStatus        = "http.response.status_code"
+	Request           = Prefix + "request" // slow, failed or normal; on samples
 	RPCMethod         = "rpc.method"
 	RPCStatus         = "rpc.response.status_code"
 	RPCSystem         = "rpc.system.name"

@@ -86,6 +86,11 @@ func (s *Stamper) Stamp(p pprofile.Profile, openings []*trigger.Opening, start, 
 	return r.labels
 }
 
+// Attribute returns the index of an attribute in the dictionary.
+func (s *Stamper) Attribute(key, value string) int32 {
+	return s.dictionary.Attribute(key, dictionary.Str(value))
+}
+
 // Label sets the labels with an index on a resource. It removes labels of other gates.
 func (s *Stamper) Label(resource pcommon.Map, labels int32) {
 	resource.RemoveIf(func(key string, _ pcommon.Value) bool { return IsReason(key) })
@@ -160,7 +165,7 @@ func (s *Stamper) add(r *reason) {
 
 // IsReason reports whether a key belongs to an attribute that gates stamp.
 func IsReason(key string) bool {
-	return key == attr.Unit || strings.HasPrefix(key, attr.TriggerPrefix)
+	return key == attr.Unit || key == attr.Request || strings.HasPrefix(key, attr.TriggerPrefix)
 }
 
 // HasReason reports whether another gate may have stamped profiles with this dictionary.

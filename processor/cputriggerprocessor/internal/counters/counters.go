@@ -127,6 +127,15 @@ func with(attributes ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attributes...))
 }
 
+// AddLinked counts samples whose span is known, and samples whose span is not known.
+func (c *Counters) AddLinked(joined, unknown int64) {
+	for outcome, n := range map[string]int64{"joined": joined, "unknown": unknown} {
+		if n > 0 {
+			c.builder.CPUTriggerLinkedSamples.Add(context.Background(), n, with(attribute.String("outcome", outcome)))
+		}
+	}
+}
+
 // SetMonitors sets the monitors to which the index of AddReadings refers. Only the
 // goroutine that takes readings may call these two methods.
 func (c *Counters) SetMonitors(monitors []string) {

@@ -33,6 +33,7 @@ type TelemetryBuilder struct {
 	CPUTriggerForgotten          metric.Int64ObservableCounter
 	CPUTriggerGatesOpen          metric.Int64ObservableGauge
 	CPUTriggerItems              metric.Int64Counter
+	CPUTriggerLinkedSamples      metric.Int64Counter
 	CPUTriggerManualRefused      metric.Int64ObservableCounter
 	CPUTriggerPeersDuration      metric.Float64Histogram
 	CPUTriggerPeersLost          metric.Int64Counter
@@ -235,6 +236,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_trigger.items",
 		metric.WithDescription("Server spans, and data points of metrics, that conditions of policies use. [Alpha]"),
 		metric.WithUnit("{item}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUTriggerLinkedSamples, err = builder.meter.Int64Counter(
+		"otelcol_cpu_trigger.linked.samples",
+		metric.WithDescription("Samples that left with a link to a span, while spans pass through the component. [Alpha]"),
+		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerManualRefused, err = builder.meter.Int64ObservableCounter(

@@ -55,6 +55,7 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.CPUTriggerAlerts.Add(context.Background(), 1)
 	tb.CPUTriggerEvaluationDuration.Record(context.Background(), 1)
 	tb.CPUTriggerItems.Add(context.Background(), 1)
+	tb.CPUTriggerLinkedSamples.Add(context.Background(), 1)
 	tb.CPUTriggerPeersDuration.Record(context.Background(), 1)
 	tb.CPUTriggerPeersLost.Add(context.Background(), 1)
 	tb.CPUTriggerPoliciesReads.Add(context.Background(), 1)
@@ -74,6 +75,9 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUTriggerItems(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUTriggerLinkedSamples(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUTriggerManualRefused(t, testTel,

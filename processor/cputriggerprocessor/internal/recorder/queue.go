@@ -45,7 +45,7 @@ func (r *Recorder) Next() (b Batch, ok bool) {
 	for len(r.due) > 0 {
 		t := r.due[0]
 		i := t.indexInState(due)
-		if i < 0 {
+		if i < 0 || r.awaits(t, &t.records[i]) {
 			t.queued = false
 			r.due = slices.Delete(r.due, 0, 1)
 			continue
@@ -94,10 +94,12 @@ func (r *Recorder) Done(b Batch, settled bool, counts *counters.Samples) {
 	r.enqueue(t)
 }
 
-// Retry queues units whose records were refused, without waiting for the next evaluation.
+// Retry queues units whose records were refused or wait for spans, without waiting for the
+// next evaluation. It is called at shutdown.
 func (r *Recorder) Retry() {
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()
+	r.hurry = true
 	for _, t := range r.units {
 		t.resting = false
 		r.enqueue(t)

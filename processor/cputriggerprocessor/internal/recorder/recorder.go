@@ -45,7 +45,9 @@ type Recorder struct {
 	units  map[*trigger.Decision]*unitRecords
 	due    []*unitRecords // in the order in which they became due
 	cold   coldest
-	sorted bool // cold is a heap, ordered by the heats at the last sweep
+	sorted bool  // cold is a heap, ordered by the heats at the last sweep
+	swept  int64 // time of the last sweep
+	hurry  bool  // no record waits for spans any more
 	closed bool
 	opened []*trigger.Opening // scratch
 
@@ -77,6 +79,19 @@ func (r *Recorder) Wants(u *trigger.Decision, now time.Time) bool {
 // Keeps reports whether a profile with an end time is recent enough to be held.
 func (r *Recorder) Keeps(end, now time.Time) bool {
 	return end.After(now.Add(-r.cfg.PreTrigger))
+}
+
+// spanWait is the time for which records with links wait for the spans. It is above the 5 s
+// for which the SDKs of OpenTelemetry collect spans.
+const spanWait = 10 * time.Second
+
+// CanWait reports whether profiles with links can wait for the spans.
+func (r *Recorder) CanWait() bool { return r.cfg.PreTrigger > 0 && !r.closed && !r.hurry }
+
+// awaits reports whether a due record waits for spans. It does not wait after its gate has
+// closed, or if the records of its unit take half of their memory.
+func (r *Recorder) awaits(t *unitRecords, rec *record) bool {
+	return t.linked && !r.hurry && r.swept < rec.end+int64(spanWait) && t.size < r.perUnit/2 && len(t.unit.Openings(nil)) > 0
 }
 
 // Sending reports whether a unit has due records. Profiles that arrive now must then be
@@ -118,6 +133,7 @@ func (r *Recorder) put(c *Capture, counts *counters.Samples) {
 		}
 		r.size.Add(int64(unitRecordsSize))
 	}
+	t.linked = t.linked || c.Linked
 	at, known := t.indexOf(rec)
 	if known {
 		// The client retries a whole batch after an error, so the record already exists.
@@ -231,6 +247,7 @@ func (r *Recorder) Sweep(now time.Time) {
 		return
 	}
 	var counts counters.Samples
+	r.swept = int64(now.Sub(r.base))
 	oldest := int64(now.Add(-r.cfg.PreTrigger).Sub(r.base))
 	r.sorted = false // heats have changed
 	for _, t := range r.units {

@@ -21,6 +21,7 @@ type Capture struct {
 	Unit       *trigger.Decision
 	Start, End time.Time
 	Dry        bool // the gate of a dry run was open for the profiles
+	Linked     bool // samples have links to spans, which may not have ended yet
 	Samples    int
 	Data       []byte // output of Pack
 }
@@ -72,6 +73,7 @@ type unitRecords struct {
 	due     int     // records that are due or sending
 	queued  bool    // it is in Recorder.due
 	sending bool    // one of the records is being sent; records are sent in order
+	linked  bool    // its records wait for spans
 	resting bool    // the next component refused a record, so the unit waits for the next evaluation
 }
 

@@ -101,6 +101,8 @@ type Intake struct {
 	unitsMu sync.Mutex
 	units   map[string]*unit
 
+	join joiner
+
 	logged sync.Map         // messages that are logged once
 	named  map[unnamed]bool // unmatched resources that were logged; only Run uses it
 }

@@ -194,7 +194,8 @@ var noBuckets = buckets{cells: pcommon.NewUInt64Slice()}
 func (o *observation) counted(p interface {
 	StartTimestamp() pcommon.Timestamp
 	Timestamp() pcommon.Timestamp
-}, i *increment, cumulative bool, b *buckets, before func(*series) bool) counters.ItemOutcome {
+}, i *increment, cumulative bool, b *buckets, before func(*series) bool,
+) counters.ItemOutcome {
 	i.over = between(p.StartTimestamp(), p.Timestamp())
 	if cumulative {
 		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), i.count, b.layout, b.cells.Len())

@@ -32,7 +32,8 @@ type request struct {
 
 // ObserveTraces counts server spans for the conditions.
 func (in *Intake) ObserveTraces(td ptrace.Traces) {
-	if !in.plan.Load().spans {
+	in.join.spans.Store(true)
+	if !in.plan.Load().spans && !in.join.links.Load() {
 		return
 	}
 	now := in.cfg.Now()
@@ -75,6 +76,7 @@ func (in *Intake) observeSpans(rs ptrace.ResourceSpans, now time.Time, counts *c
 
 func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counters.ItemOutcome {
 	p, r := s.plan, in.readSpan(span)
+	in.join.add(s, span, &r)
 	if p == nil { // an unmatched source has no plan
 		p = in.plan.Load()
 	}

@@ -25,6 +25,7 @@ type group struct {
 	groupKey
 	first, last int // indices of verdicts
 	samples     int
+	linked      bool
 }
 
 type groupKey struct {
@@ -119,7 +120,7 @@ func (p *plan) record(i int) {
 		var known bool
 		if n, known = p.byKey[key]; !known {
 			p.byKey[key] = len(p.groups)
-			p.groups = append(p.groups, group{groupKey: key, first: i, last: i, samples: v.Samples})
+			p.groups = append(p.groups, group{groupKey: key, first: i, last: i, samples: v.Samples, linked: v.Linked})
 			return
 		}
 	}
@@ -127,6 +128,7 @@ func (p *plan) record(i int) {
 	p.verdicts[g.last].Next = i
 	g.last = i
 	g.samples += v.Samples
+	g.linked = g.linked || v.Linked
 }
 
 // capture marshals each group of profiles to record. It removes the process attributes
@@ -135,7 +137,7 @@ func (p *plan) record(i int) {
 func (p *plan) capture(pd pprofile.Profiles, remove attributes.Filter, counts *counters.Samples) {
 	for _, g := range p.groups {
 		v := &p.verdicts[g.first]
-		c := recorder.Capture{Unit: g.unit, Start: v.Start, End: v.End, Dry: g.dry, Samples: g.samples}
+		c := recorder.Capture{Unit: g.unit, Start: v.Start, End: v.End, Dry: g.dry, Linked: g.linked, Samples: g.samples}
 		p.pick(g)
 		part := pd
 		if p.withEmpty || len(p.refs) != len(p.verdicts) || pd.IsReadOnly() {

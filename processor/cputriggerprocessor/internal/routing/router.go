@@ -25,6 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
@@ -37,6 +38,7 @@ type Router struct {
 	OnResource    []string          // resource_attributes
 	Units         *units.Set
 	Host          identify.Host // nil if control groups cannot be read
+	Requests      *requests.Intake
 	Next          xconsumer.Profiles
 	LimitBytes    bool // max_bytes_per_hour is set
 	Counters      *counters.Counters
@@ -133,6 +135,7 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 			if reason == "" && identify.StartedAfter(id.Started, v.End) {
 				reason, v.Openings = identify.StartedLater, v.Openings[:0]
 			}
+			v.Linked = isLinked(profile) && r.Requests.Expect()
 			open := r.filter(v, pd.Dictionary(), profile)
 			if isEmpty(profile) { // backends refuse empty profiles
 				v.Dry = v.Dry[:0]
@@ -159,7 +162,7 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 func (r *Router) decideProfile(p *plan, i int, open bool, unmatched identify.Unmatched) {
 	v := &p.verdicts[i]
 	switch {
-	case len(v.Openings) > 0 && v.Queued:
+	case len(v.Openings) > 0 && (v.Queued || v.Linked && v.CanWait):
 		p.record(i)
 	case len(v.Openings) > 0:
 		p.stamp(v)
@@ -281,6 +284,7 @@ func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 		v := &p.verdicts[i]
 		if v.Route == units.Stamped {
 			v.Labels = p.stamper.Stamp(v.Profile, v.Openings, v.Start, v.End)
+			r.join(out.Dictionary().LinkTable(), &p.stamper, v)
 		}
 		if i+1 == len(p.verdicts) || p.verdicts[i+1].Ref.Resource != v.Ref.Resource {
 			p.label(out, p.verdicts[first:i+1], r.Remove)
@@ -288,6 +292,55 @@ func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 		}
 	}
 	p.separate(out)
+}
+
+// isLinked reports whether a sample of a profile links to a span.
+func isLinked(profile pprofile.Profile) bool {
+	for _, s := range profile.Samples().All() {
+		if s.LinkIndex() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// join sets the attributes of the request on the samples whose span is known.
+func (r *Router) join(links pprofile.LinkSlice, to *attributes.Stamper, v *units.Verdict) {
+	slow := math.Inf(1)
+	for _, o := range v.Openings {
+		if requests.IsTime(o.Monitor) {
+			slow = min(slow, o.Threshold)
+		}
+	}
+	var joined, unknown int64
+	for _, s := range v.Profile.Samples().All() {
+		i := int(s.LinkIndex())
+		if i <= 0 || i >= links.Len() {
+			continue
+		}
+		l, n := links.At(i), int64(max(1, s.TimestampsUnixNano().Len()))
+		e, ok := r.Requests.Join(v.Openings[0].Unit, l.TraceID(), l.SpanID())
+		if !ok {
+			unknown += n
+			continue
+		}
+		joined += n
+		route, class := attr.HTTPRoute, "normal"
+		switch {
+		case e.Failed:
+			class = "failed"
+		case e.Time > slow:
+			class = "slow"
+		}
+		if e.RPC {
+			route = attr.RPCMethod
+		}
+		s.AttributeIndices().Append(to.Attribute(attr.Request, class))
+		if e.Route != "" {
+			s.AttributeIndices().Append(to.Attribute(route, e.Route))
+		}
+	}
+	r.Counters.AddLinked(joined, unknown)
 }
 
 // withinBudget removes from a batch the profiles that max_bytes_per_hour does not allow. It

@@ -44,6 +44,8 @@ type Verdict struct {
 	Shut     counters.SampleOutcome // outcome of a profile that is neither admitted nor recorded
 	Wanted   bool                   // the profile is recorded if it is not admitted
 	Queued   bool                   // records of the unit are due, so an admitted profile is recorded behind them
+	CanWait  bool                   // the profile is recorded if its links need spans
+	Linked   bool                   // its samples have links to spans that may pass
 
 	Route   Route
 	Outcome counters.SampleOutcome // outcome, unless the next component refuses the profile
@@ -66,7 +68,7 @@ func (s *Set) admit(u *trigger.Decision, here bool, now time.Time, verdicts []Ve
 	for i := range verdicts {
 		v := &verdicts[i]
 		v.Openings = u.Admit(v.Openings, v.Start, v.End)
-		v.Unit, v.Queued, v.Shut = u, queued, shut
+		v.Unit, v.Queued, v.Shut, v.CanWait = u, queued, shut, s.cfg.Recorder.CanWait()
 		v.Wanted = wanted && s.cfg.Recorder.Keeps(v.End, now)
 	}
 }

@@ -1,0 +1,114 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/hotprofile/hotprofile/test/conformancetest"
+)
+
+// linkedBatch is a batch of a container whose samples link to the spans 1 to 3, in turns.
+func linkedBatch(t *testing.T, end time.Time) pprofile.Profiles {
+	pd := batch(t, end, inContainer(containerA))
+	for n := range byte(3) {
+		l := pd.Dictionary().LinkTable().AppendEmpty()
+		l.SetTraceID(pcommon.TraceID{n + 1})
+		l.SetSpanID(pcommon.SpanID{n + 1})
+	}
+	n := 0
+	for _, s := range pd.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).Samples().All() {
+		s.SetLinkIndex(int32(n%3 + 1))
+		n++
+	}
+	return pd
+}
+
+// observe observes spans of a container, the first of which failed, and waits until the
+// container is known.
+func (r *rig) observe(ids ...byte) {
+	r.t.Helper()
+	td := ptrace.NewTraces()
+	rs := td.ResourceSpans().AppendEmpty()
+	rs.Resource().Attributes().PutStr("container.id", containerA)
+	spans := rs.ScopeSpans().AppendEmpty().Spans()
+	for i, n := range ids {
+		s := spans.AppendEmpty()
+		s.SetKind(ptrace.SpanKindServer)
+		s.SetTraceID(pcommon.TraceID{n})
+		s.SetSpanID(pcommon.SpanID{n})
+		s.SetEndTimestamp(pcommon.NewTimestampFromTime(r.now))
+		s.SetStartTimestamp(pcommon.NewTimestampFromTime(r.now.Add(-time.Second)))
+		s.Attributes().PutStr("http.request.method", "GET")
+		s.Attributes().PutStr("http.route", "/cart/{id}")
+		s.Attributes().PutInt("http.response.status_code", 500-int64(i)*300)
+	}
+	r.p.requests.ObserveTraces(td)
+	ctx, cancel := context.WithCancel(r.t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.p.requests.Run(ctx, r.host) }()
+	require.Eventually(r.t, func() bool {
+		_, ok := r.p.requests.Join(containerA, pcommon.TraceID{ids[0]}, pcommon.SpanID{9})
+		return ok
+	}, 10*time.Second, time.Millisecond)
+	cancel()
+	<-done
+}
+
+func TestSamplesHaveTheRequestOfTheirSpan(t *testing.T) {
+	r := newRig(t, fiveSeconds)
+	require.NoError(t, r.send(linkedBatch(t, r.now)), "spans are remembered from now on")
+	r.fire(containerA)
+	r.run(15 * time.Second)
+	r.sink.Reset()
+	r.observe(1, 2)
+	require.NoError(t, r.send(linkedBatch(t, r.now)))
+	r.drain()
+	require.Empty(t, r.sink.AllProfiles(), "it waits for spans that end now")
+	r.run(15 * time.Second)
+	require.Len(t, r.sink.AllProfiles(), 1)
+	pd := r.sink.AllProfiles()[0]
+	conformancetest.CheckFatal(t, pd, conformancetest.Options{Triggered: true, References: true})
+	got := map[string]int{}
+	d := pd.Dictionary()
+	for _, s := range pd.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).Samples().All() {
+		of := map[string]string{}
+		for _, i := range s.AttributeIndices().All() {
+			a := d.AttributeTable().At(int(i))
+			of[d.StringTable().At(int(a.KeyStrindex()))] = a.Value().AsString()
+		}
+		got[of["http.route"]+" "+of["hotprofile.request"]]++
+	}
+	require.Equal(t, map[string]int{"/cart/{id} failed": 2, "/cart/{id} normal": 2, " ": 2}, got)
+	require.Equal(t, map[string]int64{"joined": 4, "unknown": 2}, r.metric("otelcol_cpu_trigger.linked.samples"))
+	r.checkSum()
+}
+
+func TestProfilesWithLinksDoNotWaitWithoutSpans(t *testing.T) {
+	r := newRig(t, fiveSeconds)
+	r.fire(containerA)
+	require.NoError(t, r.send(linkedBatch(t, r.now)))
+	require.Len(t, r.sink.AllProfiles(), 1)
+	r.checkSum()
+}
+
+func TestProfilesDoNotWaitForSpansAtShutdown(t *testing.T) {
+	r := newRig(t, fiveSeconds)
+	require.NoError(t, r.send(linkedBatch(t, r.now)))
+	r.fire(containerA)
+	r.run(15 * time.Second)
+	r.observe(1, 2, 3)
+	r.sink.Reset()
+	require.NoError(t, r.send(linkedBatch(t, r.now)))
+	require.Empty(t, r.sink.AllProfiles())
+	require.NoError(t, r.p.Shutdown(t.Context()))
+	require.Len(t, r.sink.AllProfiles(), 1)
+}
