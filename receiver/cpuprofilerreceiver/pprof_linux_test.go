@@ -260,6 +260,27 @@ func TestUnixSocketIdentifiesItsProcess(t *testing.T) {
 	require.EqualValues(t, os.Getpid(), r.pulled()["process.pid"])
 }
 
+// The kernel identifies the process of an endpoint on the loopback. A service.name in
+// resource stays the only identity, because a tunnel to another host may listen there.
+func TestLoopbackIdentifiesItsProcess(t *testing.T) {
+	s := httptest.NewServer(pprofHandler())
+	t.Cleanup(s.Close)
+	for name, resource := range map[string]map[string]any{"no name": {"shard": 7}, "service.name": {"service.name": "elsewhere"}} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, endpoint(s.URL+"/debug/pprof", func(e *pprof.Config) {
+				e.Target, e.Resource = configoptional.None[TargetConfig](), resource
+			}))
+			got := r.pulled()
+			if name == "service.name" {
+				require.NotContains(t, got, "process.pid")
+				return
+			}
+			require.EqualValues(t, os.Getpid(), got["process.pid"])
+			require.NotEmpty(t, got["process.creation.time"])
+		})
+	}
+}
+
 // basic is an extension that adds a user and a password.
 type basic struct {
 	component.StartFunc

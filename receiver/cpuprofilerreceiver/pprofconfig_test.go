@@ -4,6 +4,7 @@
 package cpuprofilerreceiver
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -82,6 +83,18 @@ func TestConfigFaultsOfPprofEndpointsNameTheirKey(t *testing.T) {
 				require.ErrorContains(t, err, want)
 			}
 		})
+	}
+}
+
+func TestConfigPprofEndpointOnTheLoopbackOfLinuxNeedsNoTarget(t *testing.T) {
+	for endpoint, loopback := range map[string]bool{
+		"http://localhost:6060/debug/pprof": true, "http://127.0.0.2": true, "https://[::1]:1": true,
+		"http://10.0.0.1:6060": false, "http://localhost.example:6060": false,
+	} {
+		cfg := createDefaultConfig()
+		require.NoError(t, confmap.NewFromStringMap(pprofWith(map[string]any{"endpoint": endpoint})).Unmarshal(cfg))
+		err := confmap.Validate(cfg)
+		require.Equal(t, loopback && runtime.GOOS == "linux", err == nil, "%s: %v", endpoint, err)
 	}
 }
 

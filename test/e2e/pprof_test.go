@@ -26,7 +26,8 @@ import (
 
 // TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot has two Go services with
 // net/http/pprof, one on the loopback in a cgroup that is hot and its twin on a
-// Unix socket in one that is not. Nothing but the endpoints is configured.
+// Unix socket in one that is not. Nothing but the endpoints is configured: the kernel
+// identifies both processes.
 func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 	t.Parallel()
 	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
@@ -45,8 +46,8 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 		receiver: fmt.Sprintf(`
     export_interval: 1s
     pprof_endpoints:
-      - {endpoint: "http://localhost:%d/debug/pprof", target: {cgroup: %q}, profiles: [profile, allocs, goroutine], interval: 3s, duration: 2s}
-      - {socket: %q, profiles: [heap], interval: 4s, duration: 3s}`, listen, hot.Path, socket),
+      - {endpoint: "http://localhost:%d/debug/pprof", profiles: [profile, allocs, goroutine], interval: 3s, duration: 2s}
+      - {socket: %q, profiles: [heap], interval: 4s, duration: 3s}`, listen, socket),
 		trigger:   onceAbove(t, threshold, 11*time.Second),
 		exporters: []string{w.exporter(), fmt.Sprintf(`pprof: {directory: %q, idle_timeout: 10m}`, dir)},
 	}.start(t, metrics)

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"net/netip"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -54,7 +57,8 @@ type Config struct {
 	// 256MiB. Default 16MiB.
 	MaxSize bytesize.Size `mapstructure:"max_size"`
 	// Target is the process that serves the endpoint, or its cgroup or container. It is
-	// required unless Socket is set or Resource names the unit.
+	// required unless Socket is set, Resource names the unit, or the endpoint is on the
+	// loopback of Linux. There the kernel identifies the process that serves the endpoint.
 	Target configoptional.Optional[processes.Target] `mapstructure:"target"`
 	// Resource contains attributes to add to the resource of the profiles. They replace
 	// attributes of the process. Values are strings, whole numbers, true or false.
@@ -142,20 +146,39 @@ func (cfg *Config) Validate() error {
 		}
 	}
 	if !cfg.identified() {
-		fault("target: is needed to tell which process serves the endpoint: write one of target: {executable: /usr/local/bin/checkout}, target: {container_id: ID} or target: {cgroup: /PATH}; or set socket; or resource with %s or, for another host, service.name", attr.ContainerID)
+		fault("target: is needed to tell which process serves the endpoint: write one of target: {executable: /usr/local/bin/checkout}, target: {container_id: ID} or target: {cgroup: /PATH}; or set socket; or, on Linux, use an endpoint on the loopback; or resource with %s or, for another host, service.name", attr.ContainerID)
 	}
 	return errors.Join(append(errs, cfg.checkResource())...)
 }
 
 // identified reports whether the unit of the profiles is known.
 func (cfg *Config) identified() bool {
-	if cfg.Target.HasValue() || cfg.Socket != "" {
-		return true
-	}
+	return cfg.Target.HasValue() || cfg.Socket != "" || cfg.named() || cfg.loopback() != ""
+}
+
+// named reports whether Resource names the unit.
+func (cfg *Config) named() bool {
 	return slices.ContainsFunc([]string{attr.ContainerID, attr.Cgroup, attr.ServiceName}, func(key string) bool {
 		_, ok := cfg.Resource[key]
 		return ok
 	})
+}
+
+// loopback returns the address of an endpoint on the loopback of Linux, whose process the
+// kernel identifies. It returns an empty string for other endpoints.
+func (cfg *Config) loopback() string {
+	u, err := urls.Parse(cfg.ClientConfig.Endpoint, SocketEndpoint)
+	if err != nil || runtime.GOOS != "linux" || cfg.ClientConfig.ProxyURL != "" {
+		return ""
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); u.Hostname() != "localhost" && (err != nil || !ip.IsLoopback()) {
+		return ""
+	}
+	port := u.Port()
+	if port == "" {
+		port = u.Scheme // the name of a port, such as https
+	}
+	return net.JoinHostPort(u.Hostname(), port)
 }
 
 func checkURL(endpoint string) error {

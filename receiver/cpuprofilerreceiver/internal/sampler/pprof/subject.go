@@ -15,6 +15,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/tcppeer"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
@@ -29,11 +30,12 @@ type subjectFinder struct {
 	cfg    *Config
 	host   sampler.HostInfo
 	target *processes.Finder // nil if no target is configured
+	tcp    *tcppeer.Finder
 	last   Subject
 }
 
 func newSubjectFinder(cfg *Config, host sampler.HostInfo) (*subjectFinder, error) {
-	f := &subjectFinder{cfg: cfg, host: host}
+	f := &subjectFinder{cfg: cfg, host: host, tcp: tcppeer.New(host.Root)}
 	if cfg.Target.HasValue() {
 		wanted, err := processes.NewMatcher([]processes.Target{*cfg.Target.Get()}, os.Getpid())
 		if err != nil {
@@ -125,6 +127,16 @@ func (f *subjectFinder) pids(ctx context.Context) (pids []int, err error) {
 			return nil, err
 		}
 		return []int{pid}, nil
+	case !f.cfg.named() && f.cfg.loopback() != "":
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", f.cfg.loopback())
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		if pids, err = f.tcp.Find(ctx, c); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnidentified, err)
+		}
+		return pids, nil
 	}
 	return nil, nil
 }
