@@ -22,13 +22,15 @@ type profile struct {
 }
 
 type sample struct {
-	functions []string // leaf first
-	events    int
-	times     []uint64
-	value     int64 // where it has one
-	thread    string
-	wait      string // what the thread waited for, if known
-	truncated bool
+	functions  []string // leaf first
+	events     int
+	times      []uint64
+	value      int64 // where it has one
+	thread     string
+	wait       string // what the thread waited for, if known
+	truncated  bool
+	linked     bool
+	attributes map[string]any
 }
 
 func (p profile) events() (n int) {
@@ -68,11 +70,11 @@ func flatten(batches []pprofile.Profiles) (out []profile) {
 }
 
 func flattenSample(d pprofile.ProfilesDictionary, s pprofile.Sample) sample {
-	f := sample{events: max(s.TimestampsUnixNano().Len(), 1), times: s.TimestampsUnixNano().AsRaw()}
+	of := attributes(d, s.AttributeIndices())
+	f := sample{events: max(s.TimestampsUnixNano().Len(), 1), times: s.TimestampsUnixNano().AsRaw(), attributes: of, linked: s.LinkIndex() > 0}
 	if s.Values().Len() > 0 {
 		f.value = s.Values().At(0)
 	}
-	of := attributes(d, s.AttributeIndices())
 	f.thread, _ = of["thread.name"].(string)
 	f.wait, _ = of["hotprofile.wait"].(string)
 	_, f.truncated = of["hotprofile.stack.truncated"]

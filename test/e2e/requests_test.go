@@ -460,3 +460,87 @@ func TestInstrumentationOfOtherLanguages(t *testing.T) {
 		})
 	}
 }
+
+// TestSamplesKnowTheirRequests: the samples of a Go service with otelhttp and pprof labels,
+// pulled while it is hot, have the route of their request. One of 20 requests has a planted
+// slow function, which is most of the slow samples.
+func TestSamplesKnowTheirRequests(t *testing.T) {
+	t.Parallel()
+	w, otlp, pprof, s := startWire(t), freePort(t), freePort(t), goService.prepared(t)
+	s.cores = 2
+	c := startCollector(t, "collector", fmt.Sprintf(`
+extensions: {hot_units: {}}
+receivers:
+  cpu_profiler:
+    pprof_endpoints: [{endpoint: "http://localhost:%d/debug/pprof", interval: 5s, duration: 4s}]
+  otlp: {protocols: {grpc: {endpoint: "127.0.0.1:%d"}}}
+processors:
+  cpu_trigger:
+    policies:
+      - name: slow
+        match: {cgroup: %q}
+        any_of: [{monitor: http_response_time, percentile: 99, threshold: 70, min_requests: 5, average_over: 10s}]
+        duration: 30s
+        cooldown: 1h
+exporters:
+  %s
+  debug: {}
+service:
+  extensions: [hot_units]
+  telemetry:
+    logs: {encoding: json, level: debug, sampling: {enabled: false}}
+    metrics: {level: none}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/wire]}
+    traces: {receivers: [otlp], processors: [cpu_trigger], exporters: [debug]}
+`, pprof, otlp, ofThisTest(t), w.exporter()))
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	r := s.start(t, "requests", otlp, "OTEL_METRICS_EXPORTER=none", fmt.Sprintf("PPROF_ADDRESS=localhost:%d", pprof))
+	r.turn(t, "cart")
+	c.wait(startTimeout, "gate closed", nil)
+	c.stop()
+	in := func(s sample, f string) bool {
+		return slices.ContainsFunc(s.functions, func(of string) bool { return strings.HasPrefix(of, f) })
+	}
+	known := map[string]int{}
+	var cart, linked, slowOnes, slowPlanted, planted, plantedSlow, others int
+	for _, p := range flatten(w.received()) {
+		for _, s := range p.samples {
+			route, _ := s.attributes["http.route"].(string)
+			request, _ := s.attributes["hotprofile.request"].(string)
+			switch {
+			case !in(s, "main.cart"):
+				if route == "/cart/{id}" && in(s, "main.") {
+					others += s.events
+				}
+				continue
+			case route == "/cart/{id}":
+				linked += s.events
+			case route != "":
+				others += s.events
+			}
+			cart += s.events
+			known[fmt.Sprintf("link %v, %s, %s", s.linked, p.str("hotprofile.trigger.phase"), request)] += s.events
+			if request == "slow" {
+				slowOnes += s.events
+				if in(s, "main.planted") {
+					slowPlanted += s.events
+				}
+			}
+			if in(s, "main.planted") && request != "" {
+				planted += s.events
+				if request == "slow" {
+					plantedSlow += s.events
+				}
+			}
+		}
+	}
+	t.Logf("%v", known)
+	t.Logf("%d samples of /cart, %d with its route, %d with another; %d of %d slow ones are in the planted function; %d of %d planted ones are slow",
+		cart, linked, others, slowPlanted, slowOnes, plantedSlow, planted)
+	require.Greater(t, cart, 300)
+	require.Zero(t, others)
+	require.GreaterOrEqual(t, linked*100, cart*50)
+	require.GreaterOrEqual(t, slowPlanted*100, slowOnes*70) // on a busy machine other requests are slow, too
+	require.GreaterOrEqual(t, plantedSlow*100, planted*99)
+}

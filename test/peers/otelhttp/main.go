@@ -8,7 +8,10 @@
 //
 // A line on its standard input changes it; it answers with the same line when the change
 // is in force. From "slow" on requests take -slow, from "fail" on they fail, from "often"
-// on it makes no pause between them, and from "park" on 300 goroutines wait.
+// on it makes no pause between them, and from "park" on 300 goroutines wait. From "cart" on
+// it calls /cart, whose goroutines have labels with their span, and of which each 20th
+// request takes 100 ms in the function planted. PPROF_ADDRESS in the environment is where
+// it serves net/http/pprof.
 package main
 
 import (
@@ -20,7 +23,9 @@ import (
 	"log"
 	"net"
 	"net/http"
+	_ "net/http/pprof"
 	"os"
+	"runtime/pprof"
 	"sync/atomic"
 	"time"
 
@@ -28,11 +33,13 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/contrib/instrumentation/runtime"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
+	apitrace "go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -63,6 +70,29 @@ func (s *service) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*g
 	return &grpc_health_v1.HealthCheckResponse{}, nil
 }
 
+var carts atomic.Int64
+
+func cart(_ http.ResponseWriter, r *http.Request) {
+	// The handler of otelhttp is around the mux, so it does not know the route.
+	apitrace.SpanFromContext(r.Context()).SetAttributes(attribute.String("http.route", "/cart/{id}"))
+	of := apitrace.SpanContextFromContext(r.Context())
+	pprof.Do(r.Context(), pprof.Labels("trace_id", of.TraceID().String(), "span_id", of.SpanID().String()), func(context.Context) {
+		work(5 * time.Millisecond)
+		if carts.Add(1)%20 == 0 {
+			planted()
+		}
+	})
+}
+
+// planted is the reason why some requests are slow.
+//
+//go:noinline
+func planted() {
+	for began := time.Now(); time.Since(began) < 100*time.Millisecond; {
+		sink.Add(1)
+	}
+}
+
 func main() {
 	slow := flag.Duration("slow", 100*time.Millisecond, "what a slow request takes")
 	pause := flag.Duration("pause", 100*time.Millisecond, "between two requests")
@@ -89,8 +119,12 @@ func main() {
 	s.pause.Store(int64(*pause))
 	mux := http.NewServeMux()
 	mux.Handle("GET /work", s)
+	mux.HandleFunc("GET /cart/{id}", cart)
 	overHTTP, overGRPC := listen(), listen()
 	go func() { check(http.Serve(overHTTP, otelhttp.NewHandler(mux, "server"))) }()
+	if at := os.Getenv("PPROF_ADDRESS"); at != "" {
+		go func() { check(http.ListenAndServe(at, nil)) }()
+	}
 	server := grpc.NewServer(grpc.StatsHandler(otelgrpc.NewServerHandler()))
 	grpc_health_v1.RegisterHealthServer(server, s)
 	go func() { check(server.Serve(overGRPC)) }()
@@ -114,6 +148,15 @@ func main() {
 			s.failing.Store(true)
 		case "often":
 			s.pause.Store(0)
+		case "cart":
+			go func() {
+				for ; ; time.Sleep(10 * time.Millisecond) {
+					if resp, err := http.Get("http://" + overHTTP.Addr().String() + "/cart/1"); err == nil {
+						_, _ = io.Copy(io.Discard, resp.Body)
+						resp.Body.Close()
+					}
+				}
+			}()
 		case "park":
 			for range 300 {
 				go func() { select {} }()
