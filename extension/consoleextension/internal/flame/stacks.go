@@ -57,19 +57,28 @@ type Stacks struct {
 	inner    []bool // an ancestor has the same function because of recursion
 
 	samples []sample
-	threads dimension
-	phases  dimension
-	waits   dimension
+	labels  [dimensions]dimension
 }
 
 type sample struct {
 	node    int32
-	thread  uint16
-	phase   uint8
-	wait    uint8
+	labels  [dimensions]uint16
 	value   int64
 	samples int64 // 0 if not known
 }
+
+// The labels by which samples are grouped and filtered.
+const (
+	byThread = iota
+	byPhase
+	byWait
+	byRequest
+	byRoute
+	dimensions
+)
+
+// labelKeys are the keys of each label. A sample has at most one of them.
+var labelKeys = [dimensions][]string{{attr.ThreadName}, {attr.TriggerPhase}, {attr.Wait}, {attr.Request}, {attr.HTTPRoute, attr.RPCMethod}}
 
 // dimension numbers the values of a label. Number 0 is the empty value.
 type dimension struct {
@@ -101,10 +110,9 @@ func (d *dimension) number(value string) int {
 // New prepares a profile. It uses the values of the last sample type, which is also the
 // default of pprof.
 func New(p *profile.Profile) *Stacks {
-	s := &Stacks{
-		threads: newDimension(maxThreads),
-		phases:  newDimension(math.MaxUint8),
-		waits:   newDimension(math.MaxUint8),
+	s := &Stacks{}
+	for d := range s.labels {
+		s.labels[d] = newDimension(maxThreads)
 	}
 	value := len(p.SampleType) - 1
 	if value < 0 {
@@ -129,11 +137,13 @@ func New(p *profile.Profile) *Stacks {
 		}
 		v := min(in.Value[value], maxTotal-total)
 		total += v
-		out := sample{
-			thread: uint16(s.threads.number(text(in, attr.ThreadName))),
-			phase:  uint8(s.phases.number(text(in, attr.TriggerPhase))),
-			wait:   uint8(s.waits.number(text(in, attr.Wait))),
-			value:  v,
+		out := sample{value: v}
+		for d, keys := range labelKeys {
+			for _, key := range keys {
+				if value := text(in, key); value != "" {
+					out.labels[d] = uint16(s.labels[d].number(value))
+				}
+			}
 		}
 		switch {
 		case counts:
@@ -411,21 +421,35 @@ func (s *Stacks) markRecursion() {
 
 // Size returns the estimated memory in bytes.
 func (s *Stacks) Size() int64 {
-	size := int64(len(s.parent))*17 + int64(len(s.samples))*32
+	size := int64(len(s.parent))*17 + int64(len(s.samples))*40
 	for i := range s.names {
 		size += int64(len(s.names[i])+len(s.files[i])) + 32
 	}
-	return size + int64(len(s.threads.values))*96
+	for _, d := range s.labels {
+		size += int64(len(d.values)) * 96
+	}
+	return size
 }
 
 // Filter selects samples by their labels. The zero value selects all samples. Unlabelled
 // selects the samples without the label.
 type Filter struct {
-	Phase, Thread, Wait string
+	Thread, Phase, Wait, Request, Route string
+}
+
+// fields returns the fields in the order of the labels.
+func (f *Filter) fields() [dimensions]*string {
+	return [...]*string{&f.Thread, &f.Phase, &f.Wait, &f.Request, &f.Route}
 }
 
 // Unlabelled is the value of a filter that selects samples without the label.
 const Unlabelled = "-"
+
+// Has reports whether a sample has a class of requests, such as slow.
+func (s *Stacks) Has(request string) bool {
+	_, ok := s.labels[byRequest].index[request]
+	return ok
+}
 
 // choice returns the number of a label's value in a filter, or -1 for all values.
 func (d *dimension) choice(value string) (number int, any bool) {
@@ -441,19 +465,23 @@ func (d *dimension) choice(value string) (number int, any bool) {
 
 // each calls f with the samples that a filter selects.
 func (s *Stacks) each(filter Filter, f func(*sample)) {
-	phase, ok1 := s.phases.choice(filter.Phase)
-	thread, ok2 := s.threads.choice(filter.Thread)
-	wait, ok3 := s.waits.choice(filter.Wait)
-	if !ok1 || !ok2 || !ok3 {
-		return
+	var wanted [dimensions]int
+	for d, value := range filter.fields() {
+		n, ok := s.labels[d].choice(*value)
+		if !ok {
+			return
+		}
+		wanted[d] = n
 	}
+samples:
 	for i := range s.samples {
 		one := &s.samples[i]
-		if (phase < 0 || int(one.phase) == phase) &&
-			(thread < 0 || int(one.thread) == thread) &&
-			(wait < 0 || int(one.wait) == wait) {
-			f(one)
+		for d, n := range wanted {
+			if n >= 0 && int(one.labels[d]) != n {
+				continue samples
+			}
 		}
+		f(one)
 	}
 }
 

@@ -168,17 +168,19 @@ type Part struct {
 	Samples int64 // number of samples in the profile itself; 0 if not known
 }
 
-// parts groups the samples by the value of a label, largest part first. It leaves out a
+// parts groups the samples by the value of a label, largest part first. It ignores the
+// query's filter for this label, so that readers can choose another value. It leaves out a
 // value that has no samples on either side.
-func (q Query) parts(of func(*Stacks) *dimension, number func(*sample) int) []Part {
+func (q Query) parts(label int) []Part {
+	*q.Filter.fields()[label], *q.BaseFilter.fields()[label] = "", ""
 	type sum struct{ value, samples int64 }
 	sums := func(s *Stacks, filter Filter) []sum {
 		if s == nil {
 			return nil
 		}
-		out := make([]sum, len(of(s).values))
+		out := make([]sum, len(s.labels[label].values))
 		s.each(filter, func(one *sample) {
-			v := &out[number(one)]
+			v := &out[one.labels[label]]
 			v.value += one.value
 			v.samples += one.samples
 		})
@@ -188,20 +190,20 @@ func (q Query) parts(of func(*Stacks) *dimension, number func(*sample) int) []Pa
 	index := make(map[string]int)
 	for i, v := range sums(q.Of, q.Filter) {
 		if v.value > 0 {
-			label := of(q.Of).values[i]
-			index[label] = len(parts)
-			parts = append(parts, Part{Label: label, Value: Value{Here: v.value}, Samples: v.samples})
+			value := q.Of.labels[label].values[i]
+			index[value] = len(parts)
+			parts = append(parts, Part{Label: value, Value: Value{Here: v.value}, Samples: v.samples})
 		}
 	}
 	for i, v := range sums(q.Base, q.BaseFilter) {
 		if v.value == 0 {
 			continue
 		}
-		label := of(q.Base).values[i]
-		if at, ok := index[label]; ok {
+		value := q.Base.labels[label].values[i]
+		if at, ok := index[value]; ok {
 			parts[at].Value.There = v.value
 		} else {
-			parts = append(parts, Part{Label: label, Value: Value{There: v.value}})
+			parts = append(parts, Part{Label: value, Value: Value{There: v.value}})
 		}
 	}
 	slices.SortStableFunc(parts, func(a, b Part) int {
@@ -210,21 +212,17 @@ func (q Query) parts(of func(*Stacks) *dimension, number func(*sample) int) []Pa
 	return parts
 }
 
-// Threads groups the samples by thread.name. It ignores the query's filter for threads, so
-// that readers can choose another thread. Phases and Waits ignore their own filters too.
-func (q Query) Threads() []Part {
-	q.Filter.Thread, q.BaseFilter.Thread = "", ""
-	return q.parts(func(s *Stacks) *dimension { return &s.threads }, func(one *sample) int { return int(one.thread) })
-}
+// Threads groups the samples by thread.name.
+func (q Query) Threads() []Part { return q.parts(byThread) }
 
 // Phases groups the samples by phase: before, both, after, baseline.
-func (q Query) Phases() []Part {
-	q.Filter.Phase, q.BaseFilter.Phase = "", ""
-	return q.parts(func(s *Stacks) *dimension { return &s.phases }, func(one *sample) int { return int(one.phase) })
-}
+func (q Query) Phases() []Part { return q.parts(byPhase) }
 
 // Waits groups the samples of waiting threads by the reason for waiting.
-func (q Query) Waits() []Part {
-	q.Filter.Wait, q.BaseFilter.Wait = "", ""
-	return q.parts(func(s *Stacks) *dimension { return &s.waits }, func(one *sample) int { return int(one.wait) })
-}
+func (q Query) Waits() []Part { return q.parts(byWait) }
+
+// Requests groups the samples by their request: slow, failed or normal.
+func (q Query) Requests() []Part { return q.parts(byRequest) }
+
+// Routes groups the samples by the route or method of their request.
+func (q Query) Routes() []Part { return q.parts(byRoute) }

@@ -55,6 +55,7 @@ func (q *openingQuery) texts() map[string]*string {
 	return map[string]*string{
 		"type": &q.Profile.Type, "origin": &q.Profile.Origin, "scope": &q.Profile.Scope,
 		"phase": &q.Filter.Phase, "thread": &q.Filter.Thread, "wait": &q.Filter.Wait,
+		"request": &q.Filter.Request, "route": &q.Filter.Route,
 		"against": &q.Against, "function": &q.Function, "view": &q.View, "q": &q.Search,
 		"sort": (*string)(&q.Order), "peers": &q.Peers,
 	}
@@ -143,6 +144,8 @@ type profileView struct {
 	Phases    []partRow
 	Threads   []partRow
 	Waits     []partRow
+	Requests  []partRow
+	Routes    []partRow
 	More      int // number of threads that are not listed
 	Cut       int
 
@@ -405,10 +408,18 @@ func (v *profileView) parts(opening string) {
 		}
 		v.More, v.Threads = more, listed
 	}
-	v.Waits = v.rows(v.query.Waits(), opening, func(q *openingQuery) *string { return &q.Filter.Wait })
-	if len(v.Waits) == 1 && v.Waits[0].Class == "" {
-		v.Waits = nil
+	v.Waits = v.labelled(v.query.Waits(), opening, func(q *openingQuery) *string { return &q.Filter.Wait })
+	v.Requests = v.labelled(v.query.Requests(), opening, func(q *openingQuery) *string { return &q.Filter.Request })
+	v.Routes = v.labelled(v.query.Routes(), opening, func(q *openingQuery) *string { return &q.Filter.Route })
+}
+
+// labelled is like rows, but returns no rows if no sample has the label.
+func (v *profileView) labelled(parts []flame.Part, opening string, filter func(*openingQuery) *string) []partRow {
+	rows := v.rows(parts, opening, filter)
+	if len(rows) == 1 && rows[0].Class == "" {
+		return nil
 	}
+	return rows[:min(len(rows), threadsPerList)]
 }
 
 // rows returns parts with links. A link selects its part, or cancels the selection. filter

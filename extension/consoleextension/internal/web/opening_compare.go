@@ -4,6 +4,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 const (
 	againstNothing = "none"
 	againstBefore  = "before" // the same profile before the trigger
+	againstNormal  = "normal" // the normal requests of the same profile
 )
 
 // comparison describes the other side of a comparison.
@@ -49,6 +51,12 @@ func (s *Server) compare(ctx context.Context, o store.Opening, v *profileView) e
 		v.query.Base, v.query.BaseFilter = v.query.Of, v.Query.Filter
 		v.query.BaseFilter.Phase = "before"
 		v.Against.Name = "before the trigger"
+	case againstNormal:
+		v.Query.Filter.Request = cmp.Or(v.Query.Filter.Request, "slow")
+		v.query.Filter = v.Query.Filter
+		v.query.Base, v.query.BaseFilter = v.query.Of, v.Query.Filter
+		v.query.BaseFilter.Request = "normal"
+		v.Against.Name = "normal requests"
 	case "":
 		if o.Kind != "baseline" {
 			other, v.NoBaseline = c.baseline()
@@ -180,6 +188,9 @@ func (v *profileView) choose(c candidates, other store.Opening) {
 	v.Choices = append(v.Choices, choice{Value: againstNothing, Text: "nothing", Current: !v.Compared})
 	if slices.Contains(v.ProfileInfo.Phases, "before") && len(v.ProfileInfo.Phases) > 1 {
 		v.Choices = append(v.Choices, choice{Value: againstBefore, Text: "this opening, before the trigger", Current: v.Query.Against == againstBefore})
+	}
+	if v.query.Of.Has("slow") && v.query.Of.Has("normal") {
+		v.Choices = append(v.Choices, choice{Value: againstNormal, Text: "this opening, normal requests", Current: v.Query.Against == againstNormal})
 	}
 	add := func(group string, isBaseline bool) {
 		seen := map[string]bool{}

@@ -147,7 +147,7 @@ func (s *Server) reportView(ctx context.Context, o store.Opening, q openingQuery
 // functions, are redirected to anchors within the report.
 func (v *profileView) detach() {
 	v.JSON, v.Download, v.DownloadThere, v.AgainstURL, v.MoreRows = "", "", "", "", ""
-	for _, rows := range [][]partRow{v.Phases, v.Threads, v.Waits} {
+	for _, rows := range [][]partRow{v.Phases, v.Threads, v.Waits, v.Requests, v.Routes} {
 		for i := range rows {
 			rows[i].URL = ""
 		}

@@ -499,6 +499,38 @@ func hostileOpening(m *Memory) string {
 	return evil
 }
 
+func TestSamplesByRequest(t *testing.T) {
+	m := Demo(testNow)
+	o := &m.AllOpenings[slices.IndexFunc(m.AllOpenings, func(o store.Opening) bool { return o.ID == HotOpening })]
+	functions := []*profile.Function{{ID: 1, Name: "main.planted"}, {ID: 2, Name: "main.cart"}}
+	locations := []*profile.Location{{ID: 1, Line: []profile.Line{{Function: functions[0]}}}, {ID: 2, Line: []profile.Line{{Function: functions[1]}}}}
+	in := func(function int, value int64, request, route string) *profile.Sample {
+		labels := map[string][]string{}
+		if request != "" {
+			labels["hotprofile.request"], labels[route] = []string{request}, []string{"/cart/{id}"}
+		}
+		return &profile.Sample{Location: locations[function : function+1], Value: []int64{value, value * 1e9}, Label: labels}
+	}
+	key := store.ProfileKey{Type: "cpu"}
+	o.Profiles = []store.ProfileInfo{{ProfileKey: key, Unit: "nanoseconds"}}
+	m.AllProfiles[o.ID] = map[store.ProfileKey]*profile.Profile{key: {
+		SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}}, Function: functions, Location: locations,
+		Sample: []*profile.Sample{
+			in(0, 90, "slow", "http.route"), in(1, 10, "slow", "http.route"), in(1, 100, "normal", "rpc.method"), in(1, 50, "", ""),
+		},
+	}}
+	h := newTestServer(t, m)
+	page := getPage(t, h, hotURL)
+	assert.Equal(t, "normal 40.0 % 100 s slow 40.0 % 100 s without name 20.0 % 50 s", textOf(one(t, page, "ul", with("aria-label", "By request"))))
+	assert.Equal(t, "/cart/{id} 80.0 % 200 s without name 20.0 % 50 s", textOf(one(t, page, "ul", with("aria-label", "By route"))))
+	page = getPage(t, h, hotURL+"?request=slow&route="+url.QueryEscape("/cart/{id}"))
+	assert.Contains(t, textOf(one(t, page, "p", class("total"))), "100 s of CPU time, slow requests, /cart/{id}")
+	table := tableRows(one(t, getPage(t, h, hotURL+"?against=normal"), "table", class("functions")))
+	require.Greater(t, len(table), 1)
+	assert.Equal(t, []string{"main.planted", "90.0 % 90 s", "+90.0 was 0 %", "90.0 % 90 s", "+90.0 was 0 %"}, table[1])
+	assert.Contains(t, textOf(one(t, page, "select", with("id", "against"))), "this opening, normal requests")
+}
+
 // keepsToPolicy fails if a page has what the policy refuses, or markup of others.
 func keepsToPolicy(t testing.TB, page *html.Node) {
 	t.Helper()
