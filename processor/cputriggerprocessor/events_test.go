@@ -361,7 +361,7 @@ func TestLogLinesOfAPodHaveItsNames(t *testing.T) {
 	require.NoError(t, r.send(batch(t, r.now, pod)))
 	r.fire(containerA)
 	r.p.units.Remove(r.unit(containerA), r.now)
-	r.p.eval.flush()
+	r.p.flush()
 	for _, message := range []string{"gate opened", "gate closed"} {
 		lines := r.logs.FilterMessage(message).All()
 		require.Len(t, lines, 1, message)

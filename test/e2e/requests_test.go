@@ -466,10 +466,10 @@ func TestInstrumentationOfOtherLanguages(t *testing.T) {
 // slow function, which is most of the slow samples.
 func TestSamplesKnowTheirRequests(t *testing.T) {
 	t.Parallel()
-	w, otlp, pprof, s := startWire(t), freePort(t), freePort(t), goService.prepared(t)
+	w, otlp, pprof, web, s := startWire(t), freePort(t), freePort(t), freePort(t), goService.prepared(t)
 	s.cores = 2
 	c := startCollector(t, "collector", fmt.Sprintf(`
-extensions: {hot_units: {}}
+extensions: {hot_units: {}, console: {endpoint: "127.0.0.1:%d", directory: %q}}
 receivers:
   cpu_profiler:
     pprof_endpoints: [{endpoint: "http://localhost:%d/debug/pprof", interval: 5s, duration: 4s}]
@@ -485,19 +485,23 @@ processors:
 exporters:
   %s
   debug: {}
+  console: {}
 service:
-  extensions: [hot_units]
+  extensions: [hot_units, console]
   telemetry:
     logs: {encoding: json, level: debug, sampling: {enabled: false}}
     metrics: {level: none}
   pipelines:
-    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/wire]}
+    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/wire, console]}
     traces: {receivers: [otlp], processors: [cpu_trigger], exporters: [debug]}
-`, pprof, otlp, ofThisTest(t), w.exporter()))
+`, web, t.TempDir(), pprof, otlp, ofThisTest(t), w.exporter()))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	r := s.start(t, "requests", otlp, "OTEL_METRICS_EXPORTER=none", fmt.Sprintf("PPROF_ADDRESS=localhost:%d", pprof))
 	r.turn(t, "cart")
-	c.wait(startTimeout, "gate closed", nil)
+	closed := c.wait(startTimeout, "gate closed", nil)
+	p := pages{t, fmt.Sprintf("http://127.0.0.1:%d/openings/%s", web, closed.str("trigger_id"))}
+	p.wait("", `(?s)aria-label="By request".*slow.*aria-label="By route".*/cart/`)
+	p.wait("?against=normal", `slow</bdi> requests.*; in normal requests`)
 	c.stop()
 	in := func(s sample, f string) bool {
 		return slices.ContainsFunc(s.functions, func(of string) bool { return strings.HasPrefix(of, f) })

@@ -56,7 +56,7 @@ func (s *Server) compare(ctx context.Context, o store.Opening, v *profileView) e
 		v.query.Filter = v.Query.Filter
 		v.query.Base, v.query.BaseFilter = v.query.Of, v.Query.Filter
 		v.query.BaseFilter.Request = "normal"
-		v.Against.Name = "normal requests"
+		v.Against.Name = "in normal requests"
 	case "":
 		if o.Kind != "baseline" {
 			other, v.NoBaseline = c.baseline()

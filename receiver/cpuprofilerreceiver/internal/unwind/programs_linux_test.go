@@ -161,7 +161,7 @@ func sample(t testing.TB, pid, n, size int) []stack {
 				continue // exiting
 			}
 			out = append(out, stack{tid: rec.TID, Input: Input{
-				Registers: Registers(s.Registers),
+				Registers: s.Registers,
 				Stack:     slices.Clone(s.Stack),
 				Chain:     slices.Clone(s.User),
 			}})

@@ -5,9 +5,9 @@ package unwind
 
 import (
 	"encoding/binary"
-	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"time"
 
+	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
