@@ -22,7 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// rendered is what the chart renders for agents; `make chart` keeps it up to date.
+// rendered has the manifests of the chart for agents. `make chart` keeps it up to date.
 const rendered = "../../internal/tools/chart/testdata/agents.yaml"
 
 // daemonSet holds the parts of the chart's DaemonSet that define how the collector's

@@ -48,7 +48,7 @@ func helm(t *testing.T, args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// arguments are those of `helm template` or `helm lint` with values.
+// arguments returns the arguments of `helm template` or `helm lint` with values.
 func arguments(command string, values ...string) []string {
 	args := []string{command, chart, "--namespace", "hotprofile"}
 	if command == "template" {

@@ -10,8 +10,8 @@
 // is in force. From "slow" on requests take -slow, from "fail" on they fail, from "often"
 // on it makes no pause between them, and from "park" on 300 goroutines wait. From "cart" on
 // it calls /cart, whose goroutines have labels with their span, and of which each 20th
-// request takes 100 ms in the function planted. PPROF_ADDRESS in the environment is where
-// it serves net/http/pprof.
+// request takes 100 ms in the function planted. The environment variable
+// PPROF_ADDRESS has the address of net/http/pprof.
 package main
 
 import (
