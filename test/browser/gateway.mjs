@@ -10,7 +10,7 @@ const told = JSON.parse(process.argv[2]);
 const b = new Browser(told.url, told.pictures);
 await b.launch();
 for (const node of told.nodes) {
-  const page = await b.open(`/?q=${node}+${told.service}`);
+  const page = await b.open(`/units?q=${node}+${told.service}`);
   const row = page.locator('table.units tbody tr', { hasText: node });
   assert.equal(await row.count(), 1, `one unit of ${node}`);
   assert.match(await row.innerText(), new RegExp(node));
