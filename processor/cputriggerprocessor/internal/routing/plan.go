@@ -6,7 +6,6 @@ package routing
 import (
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
@@ -53,15 +52,13 @@ type plan struct {
 	stamper  attributes.Stamper
 	refs     []dictionary.ProfileRef
 	captures []recorder.Capture
-	// starts contains the used start times, each with an earlier time that may be free.
-	starts map[start]pcommon.Timestamp
 }
 
 // newPlan returns an empty plan.
 func (r *Router) newPlan() *plan {
 	p, ok := r.plans.Get().(*plan)
 	if !ok {
-		p = &plan{byKey: map[groupKey]int{}, unmatched: map[identify.Unmatched]identify.Claim{}, starts: map[start]pcommon.Timestamp{}, subset: dictionary.Subset{Strip: attributes.IsReason}, stamper: attributes.Stamper{OnResource: r.OnResource}}
+		p = &plan{byKey: map[groupKey]int{}, unmatched: map[identify.Unmatched]identify.Claim{}, subset: dictionary.Subset{Strip: attributes.IsReason}, stamper: attributes.Stamper{OnResource: r.OnResource}}
 	}
 	p.now = r.Now()
 	return p

@@ -46,6 +46,7 @@ type Router struct {
 	Log           *zap.Logger
 
 	plans   sync.Pool
+	starts  starts
 	matched atomic.Bool // a profile has matched a unit
 	logged  sync.Map    // logged reasons, by identify.Unmatched
 }
@@ -291,7 +292,7 @@ func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 			first = i + 1
 		}
 	}
-	p.separate(out)
+	r.starts.separate(out)
 }
 
 // isLinked reports whether a sample of a profile links to a span.

@@ -5,6 +5,7 @@ package routing
 
 import (
 	"hash/maphash"
+	"sync"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -12,27 +13,54 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// start is the start time of a profile in a series. Types and units are string table
-// indices.
+// start is the start time of a profile in a series, which is a hash of its labels and type.
 type start struct {
-	resource             uint64
-	typ, unit            int32
-	period, unitOfPeriod int32
-	at                   pcommon.Timestamp
+	series uint64
+	at     pcommon.Timestamp
+}
+
+// starts contains used start times, each with an earlier time that may be free. It forgets
+// the older half when there are many. It is safe for concurrent use.
+type starts struct {
+	mu          sync.Mutex
+	used, older map[start]pcommon.Timestamp
+}
+
+const maxStarts = 1 << 13
+
+// take marks the start time of a profile as used, and returns it. If it was used before,
+// take returns an earlier time.
+func (t *starts) take(series uint64, at pcommon.Timestamp) pcommon.Timestamp {
+	first := start{series, at}
+	s := first
+	for {
+		next, taken := t.used[s]
+		if !taken {
+			next, taken = t.older[s]
+		}
+		if !taken {
+			break
+		}
+		s.at = next
+	}
+	if t.used == nil || len(t.used) >= maxStarts {
+		t.used, t.older = make(map[start]pcommon.Timestamp), t.used
+	}
+	t.used[s], t.used[first] = s.at-1, s.at-1
+	return s.at
 }
 
 var seed = maphash.MakeSeed()
 
-// separate gives profiles of one series different start times. Pyroscope's compaction keeps
-// only one of several profiles that start in the same nanosecond. Without process
-// attributes, all processes of a unit form one series. separate moves the start of a
-// profile back by as many nanoseconds as necessary, and keeps the end. It does not change
-// profiles without a time.
-func (p *plan) separate(out pprofile.Profiles) {
-	if out.ResourceProfiles().Len() < 2 {
-		return
-	}
-	clear(p.starts)
+// separate gives profiles of one series different start times, also in different batches,
+// because an exporter may join them. Pyroscope's compaction keeps only one of several
+// profiles that start in the same nanosecond. Without process attributes, all processes of
+// a unit form one series. separate moves the start of a profile back by as many nanoseconds
+// as necessary, and keeps the end. It does not change profiles without a time.
+func (t *starts) separate(out pprofile.Profiles) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := out.Dictionary().StringTable()
 	for _, rp := range out.ResourceProfiles().All() {
 		if _, labelled := rp.Resource().Attributes().Get(attr.TriggerPolicy); !labelled {
 			continue // the profiles match no unit, and pass unchanged
@@ -43,15 +71,19 @@ func (p *plan) separate(out pprofile.Profiles) {
 				if profile.Time() == 0 {
 					continue
 				}
-				of, by := profile.SampleType(), profile.PeriodType()
-				first := start{resource, of.TypeStrindex(), of.UnitStrindex(), by.TypeStrindex(), by.UnitStrindex(), profile.Time()}
-				s := first
-				for next, taken := p.starts[s]; taken; next, taken = p.starts[s] {
-					s.at = next
+				var h maphash.Hash
+				h.SetSeed(seed)
+				for _, of := range [...]pprofile.ValueType{profile.SampleType(), profile.PeriodType()} {
+					for _, i := range [...]int32{of.TypeStrindex(), of.UnitStrindex()} {
+						if i >= 0 && int(i) < text.Len() {
+							_, _ = h.WriteString(text.At(int(i)))
+						}
+						_ = h.WriteByte(0)
+					}
 				}
-				p.starts[s], p.starts[first] = s.at-1, s.at-1
-				if earlier := profile.Time() - s.at; earlier > 0 {
-					profile.SetTime(s.at)
+				at := t.take(resource+h.Sum64(), profile.Time())
+				if earlier := profile.Time() - at; earlier > 0 {
+					profile.SetTime(at)
 					profile.SetDurationNano(profile.DurationNano() + uint64(earlier))
 				}
 			}

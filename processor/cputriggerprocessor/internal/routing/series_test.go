@@ -16,6 +16,7 @@ import (
 // The workers of a unit are one series once process.pid is removed.
 func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
 	out := pprofile.NewProfiles()
+	out.Dictionary().StringTable().Append("", "samples", "wall")
 	policy := "cpu"
 	add := func(service string, typ int32) pprofile.Profile {
 		rp := out.ResourceProfiles().AppendEmpty()
@@ -34,7 +35,7 @@ func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
 	others := []pprofile.Profile{add("shop", 2), add("cart", 1)}
 	policy = "" // unmatched ones pass as they are
 	others = append(others, add("shop", 1), add("shop", 1))
-	p := &plan{starts: map[start]pcommon.Timestamp{}}
+	var p starts
 	p.separate(out)
 	seen := map[pcommon.Timestamp]bool{}
 	for _, w := range workers {
@@ -48,6 +49,20 @@ func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
 		require.EqualValues(t, 50, o.DurationNano())
 	}
 	require.Zero(t, testing.AllocsPerRun(10, func() { p.separate(out) }))
+
+	// An exporter may join a later batch.
+	out = pprofile.NewProfiles()
+	out.Dictionary().StringTable().Append("", "wall", "samples") // in another order
+	policy = "cpu"
+	later := add("shop", 2)
+	p.separate(out)
+	require.False(t, seen[later.Time()])
+	require.Less(t, later.Time(), pcommon.Timestamp(1000))
+
+	for i := range 3 * maxStarts {
+		p.take(uint64(i), 1)
+	}
+	require.LessOrEqual(t, len(p.used)+len(p.older), 2*maxStarts+2)
 }
 
 func TestProfilesWithoutATimeGetNone(t *testing.T) {
@@ -57,7 +72,7 @@ func TestProfilesWithoutATimeGetNone(t *testing.T) {
 		rp.Resource().Attributes().PutStr(attr.TriggerPolicy, "cpu")
 		rp.ScopeProfiles().AppendEmpty().Profiles().AppendEmpty()
 	}
-	p := &plan{starts: map[start]pcommon.Timestamp{}}
+	var p starts
 	p.separate(out)
 	for _, rp := range out.ResourceProfiles().All() {
 		profile := rp.ScopeProfiles().At(0).Profiles().At(0)
