@@ -52,6 +52,7 @@ type plan struct {
 	stamper  attributes.Stamper
 	refs     []dictionary.ProfileRef
 	captures []recorder.Capture
+	taken    []taken
 }
 
 // newPlan returns an empty plan.

@@ -265,7 +265,9 @@ func (r *Router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error 
 			out = r.withinBudget(out, p)
 		}
 		if p.leaving > 0 {
-			err = r.Next.ConsumeProfiles(ctx, out)
+			if err = r.Next.ConsumeProfiles(ctx, out); err != nil {
+				r.starts.giveBack(p.taken)
+			}
 		}
 	}
 	if p.stamped > 0 || p.dry > 0 {
@@ -292,7 +294,7 @@ func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 			first = i + 1
 		}
 	}
-	r.starts.separate(out)
+	p.taken = r.starts.separate(out, p.taken[:0])
 }
 
 // isLinked reports whether a sample of a profile links to a span.

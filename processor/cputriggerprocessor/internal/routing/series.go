@@ -5,6 +5,7 @@ package routing
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -28,17 +29,20 @@ type starts struct {
 
 const maxStarts = 1 << 13
 
+// taken is a start time that a profile got in place of its own.
+type taken struct{ first, got start }
+
 // take marks the start time of a profile as used, and returns it. If it was used before,
 // take returns an earlier time.
-func (t *starts) take(series uint64, at pcommon.Timestamp) pcommon.Timestamp {
+func (t *starts) take(series uint64, at pcommon.Timestamp) taken {
 	first := start{series, at}
 	s := first
 	for {
-		next, taken := t.used[s]
-		if !taken {
-			next, taken = t.older[s]
+		next, ok := t.used[s]
+		if !ok {
+			next, ok = t.older[s]
 		}
-		if !taken {
+		if !ok {
 			break
 		}
 		s.at = next
@@ -47,7 +51,21 @@ func (t *starts) take(series uint64, at pcommon.Timestamp) pcommon.Timestamp {
 		t.used, t.older = make(map[start]pcommon.Timestamp), t.used
 	}
 	t.used[s], t.used[first] = s.at-1, s.at-1
-	return s.at
+	return taken{first, s}
+}
+
+// giveBack undoes take for profiles that were refused, so that they get the same times when
+// they are sent again.
+func (t *starts) giveBack(all []taken) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, of := range slices.Backward(all) {
+		delete(t.used, of.got)
+		delete(t.older, of.got)
+		if of.first != of.got {
+			t.used[of.first] = of.got.at
+		}
+	}
 }
 
 var seed = maphash.MakeSeed()
@@ -56,8 +74,9 @@ var seed = maphash.MakeSeed()
 // because an exporter may join them. Pyroscope's compaction keeps only one of several
 // profiles that start in the same nanosecond. Without process attributes, all processes of
 // a unit form one series. separate moves the start of a profile back by as many nanoseconds
-// as necessary, and keeps the end. It does not change profiles without a time.
-func (t *starts) separate(out pprofile.Profiles) {
+// as necessary, and keeps the end. It does not change profiles without a time. It appends
+// the times to a list for giveBack.
+func (t *starts) separate(out pprofile.Profiles, list []taken) []taken {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	text := out.Dictionary().StringTable()
@@ -73,22 +92,24 @@ func (t *starts) separate(out pprofile.Profiles) {
 				}
 				var h maphash.Hash
 				h.SetSeed(seed)
-				for _, of := range [...]pprofile.ValueType{profile.SampleType(), profile.PeriodType()} {
-					for _, i := range [...]int32{of.TypeStrindex(), of.UnitStrindex()} {
+				for _, typ := range [...]pprofile.ValueType{profile.SampleType(), profile.PeriodType()} {
+					for _, i := range [...]int32{typ.TypeStrindex(), typ.UnitStrindex()} {
 						if i >= 0 && int(i) < text.Len() {
 							_, _ = h.WriteString(text.At(int(i)))
 						}
 						_ = h.WriteByte(0)
 					}
 				}
-				at := t.take(resource+h.Sum64(), profile.Time())
-				if earlier := profile.Time() - at; earlier > 0 {
-					profile.SetTime(at)
+				of := t.take(resource+h.Sum64(), profile.Time())
+				list = append(list, of)
+				if earlier := profile.Time() - of.got.at; earlier > 0 {
+					profile.SetTime(of.got.at)
 					profile.SetDurationNano(profile.DurationNano() + uint64(earlier))
 				}
 			}
 		}
 	}
+	return list
 }
 
 // hashOf returns a hash of the attributes that does not depend on their order. It ignores

@@ -36,7 +36,7 @@ func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
 	policy = "" // unmatched ones pass as they are
 	others = append(others, add("shop", 1), add("shop", 1))
 	var p starts
-	p.separate(out)
+	list := p.separate(out, nil)
 	seen := map[pcommon.Timestamp]bool{}
 	for _, w := range workers {
 		require.False(t, seen[w.Time()])
@@ -48,14 +48,18 @@ func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
 		require.EqualValues(t, 1000, o.Time())
 		require.EqualValues(t, 50, o.DurationNano())
 	}
-	require.Zero(t, testing.AllocsPerRun(10, func() { p.separate(out) }))
+	require.Zero(t, testing.AllocsPerRun(10, func() { list = p.separate(out, list[:0]) }))
 
 	// An exporter may join a later batch.
 	out = pprofile.NewProfiles()
 	out.Dictionary().StringTable().Append("", "wall", "samples") // in another order
 	policy = "cpu"
 	later := add("shop", 2)
-	p.separate(out)
+	p.giveBack(p.separate(out, nil))
+	got := later.Time()
+	later.SetTime(1000)
+	p.separate(out, nil)
+	require.Equal(t, got, later.Time(), "a profile that was refused gets the same time again")
 	require.False(t, seen[later.Time()])
 	require.Less(t, later.Time(), pcommon.Timestamp(1000))
 
@@ -73,7 +77,7 @@ func TestProfilesWithoutATimeGetNone(t *testing.T) {
 		rp.ScopeProfiles().AppendEmpty().Profiles().AppendEmpty()
 	}
 	var p starts
-	p.separate(out)
+	p.separate(out, nil)
 	for _, rp := range out.ResourceProfiles().All() {
 		profile := rp.ScopeProfiles().At(0).Profiles().At(0)
 		require.Zero(t, profile.Time())
