@@ -136,7 +136,7 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 			if reason == "" && identify.StartedAfter(id.Started, v.End) {
 				reason, v.Openings = identify.StartedLater, v.Openings[:0]
 			}
-			v.Linked = isLinked(profile) && r.Requests.Expect()
+			v.Linked = hasLinks(pd.Dictionary()) && isLinked(profile) && r.Requests.Expect()
 			open := r.filter(v, pd.Dictionary(), profile)
 			if isEmpty(profile) { // backends refuse empty profiles
 				v.Dry = v.Dry[:0]
@@ -287,7 +287,9 @@ func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 		v := &p.verdicts[i]
 		if v.Route == units.Stamped {
 			v.Labels = p.stamper.Stamp(v.Profile, v.Openings, v.Start, v.End)
-			r.join(out.Dictionary().LinkTable(), &p.stamper, v)
+			if hasLinks(out.Dictionary()) {
+				r.join(out.Dictionary().LinkTable(), &p.stamper, v)
+			}
 		}
 		if i+1 == len(p.verdicts) || p.verdicts[i+1].Ref.Resource != v.Ref.Resource {
 			p.label(out, p.verdicts[first:i+1], r.Remove)
@@ -296,6 +298,10 @@ func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 	}
 	p.taken = r.starts.separate(out, p.taken[:0])
 }
+
+// hasLinks reports whether samples may link to spans. The first link of a dictionary is
+// empty.
+func hasLinks(d pprofile.ProfilesDictionary) bool { return d.LinkTable().Len() > 1 }
 
 // isLinked reports whether a sample of a profile links to a span.
 func isLinked(profile pprofile.Profile) bool {
