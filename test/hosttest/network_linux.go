@@ -201,11 +201,9 @@ func NewWire(t testing.TB, a, b *Network) (w *Wire, ofA, ofB Addresses) {
 	a.configure(t, device, ofA)
 	b.configure(t, device, ofB)
 	var running sync.WaitGroup
-	stop := make(chan struct{})
-	running.Go(func() { w.carry(ends[0], ends[1], stop) })
-	running.Go(func() { w.carry(ends[1], ends[0], stop) })
+	running.Go(func() { w.carry(ends[0], ends[1]) })
+	running.Go(func() { w.carry(ends[1], ends[0]) })
 	t.Cleanup(func() {
-		close(stop)
 		_ = ends[0].Close()
 		_ = ends[1].Close()
 		running.Wait()
@@ -236,16 +234,15 @@ type packet struct {
 }
 
 // carry moves packets from one end to the other until the ends are closed.
-func (w *Wire) carry(from, to *os.File, stop <-chan struct{}) {
+func (w *Wire) carry(from, to *os.File) {
 	line := make(chan packet, 10_000)
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for p := range line {
-			if d := time.Until(p.due); d > 0 {
-				select {
-				case <-time.After(d):
-				case <-stop:
-				}
+			for d := time.Until(p.due); d > 0; d = time.Until(p.due) {
+				// The timers of Go are up to a millisecond late in an idle process.
+				left := unix.NsecToTimespec(int64(d))
+				_ = unix.Nanosleep(&left, nil)
 			}
 			_, _ = to.Write(p.data)
 		}
