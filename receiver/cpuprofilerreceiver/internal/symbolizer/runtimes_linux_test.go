@@ -138,6 +138,7 @@ func sampleAndName(t *testing.T, pid int, before func()) (counts frameCount, lin
 	counts, lines = frameCount{}, map[string]samples.Line{}
 	for k, n := range sink.batch.Keys() {
 		var seen []string
+		symbols.Begin(nil)
 		for _, l := range k.Stack.Locations {
 			symbols.Resolve(k.Resource.PID, l)
 			for _, line := range l.Lines {
@@ -237,6 +238,7 @@ func TestPythonFunctions(t *testing.T) {
 			continue
 		}
 		l := &samples.Location{Address: start + 5}
+		symbols.Begin(nil)
 		symbols.Resolve(p.pid, l)
 		require.Len(t, l.Lines, 1)
 		require.Equal(t, samples.FramePython, l.Type)

@@ -43,9 +43,7 @@ func TestStacksThroughC(t *testing.T) {
 	all, whole := map[string]int{}, map[string]int{}
 	example := map[string][]string{}
 	for _, e := range objects {
-		for _, l := range e.Stack.Locations {
-			symbols.Resolve(a.PID, l)
-		}
+		resolve(t, symbols, a.PID, e.Stack)
 		processes.MarkTruncated(e.Stack)
 		names := functions(e.Stack)
 		leaf := strings.TrimPrefix(names[0], "main.")

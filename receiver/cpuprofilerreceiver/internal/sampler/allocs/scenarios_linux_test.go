@@ -89,9 +89,7 @@ func TestLeafIsTheFunctionThatAllocates(t *testing.T) {
 			objects, _ := to.take()
 			pages := 0
 			for _, e := range objects {
-				for _, l := range e.Stack.Locations {
-					symbols.Resolve(a.PID, l)
-				}
+				resolve(t, symbols, a.PID, e.Stack)
 				processes.MarkTruncated(e.Stack)
 				names := functions(e.Stack)
 				require.False(t, e.Stack.Truncated, "%v", names)
@@ -110,6 +108,17 @@ func TestLeafIsTheFunctionThatAllocates(t *testing.T) {
 			}
 			require.Greater(t, pages, len(objects)*9/10)
 		})
+	}
+}
+
+// resolve waits for the names of a stack, in as many batches as a busy machine needs.
+func resolve(t *testing.T, symbols *symbolizer.Symbolizer, pid int, s *samples.Stack) {
+	for _, l := range s.Locations {
+		require.Eventually(t, func() bool {
+			symbols.Begin(nil)
+			symbols.Resolve(pid, l)
+			return l.Counted != uint8(symbolizer.Pending)+1
+		}, time.Minute, time.Millisecond)
 	}
 }
 

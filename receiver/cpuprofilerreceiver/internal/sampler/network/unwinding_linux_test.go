@@ -59,6 +59,7 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 			whole++
 		}
 		var names []string
+		symbols.Begin(nil)
 		for _, l := range k.Stack.Locations {
 			if !l.Resolved {
 				symbols.Resolve(p.Process.Pid, l)

@@ -159,6 +159,7 @@ func learn(t *testing.T, cache *unwind.Cache, pid int) {
 }
 
 func resolve(symbols *symbolizer.Symbolizer, pid int, s *samples.Stack) (names []string) {
+	symbols.Begin(nil)
 	for _, l := range s.Locations {
 		if !l.Resolved {
 			symbols.Resolve(pid, l)
