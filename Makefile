@@ -10,6 +10,11 @@ BIN  := bin/otelcol-hotprofile
 # The second distribution, for Kubernetes and clouds.
 BIN_KUBERNETES := $(BIN)-kubernetes
 TOOL := go tool -modfile=internal/tools/go.mod
+
+# A test that fails for the first time runs once more, because many tests wait for other
+# programs on machines that others use. The summary at the end names each such test. A
+# crash, a data race or a fourth failure runs nothing again.
+TEST := $(TOOL) gotestsum --hide-summary=skipped --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race
 # What is built with the same flags shares compiled packages, so that the builder and
 # the distribution compile the standard library once. No DWARF: it is stripped anyway.
 LEAN := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -ldflags=-s"
@@ -100,7 +105,7 @@ dist/%.tar.gz: dist/%
 
 .PHONY: test
 test: ## run the unit and integration tests under the race detector; they pass on any machine, busy or not
-	go test -race -p $(WAITING) -timeout 15m -skip '$(KERNEL_TESTS)|$(BULK_TESTS)' $$(go list ./... | grep -v /test/e2e)
+	$(TEST) --format=standard-quiet --packages="$$(go list ./... | grep -v /test/e2e | xargs)" -- -race -p $(WAITING) -timeout 15m -skip '$(KERNEL_TESTS)|$(BULK_TESTS)'
 	go test -C internal/tools/release ./...
 	go test -C extension/languagesextension -race ./...
 
@@ -110,7 +115,7 @@ test-bulk: ## run the tests of days of data and thousands of units, without the 
 
 .PHONY: test-kernel
 test-kernel: ## run the comparisons with the kernel's own figures, one package at a time; they need a machine that does nothing else
-	go test -race -p 1 -timeout 20m -run '$(KERNEL_TESTS)' $(call packages_of,$(KERNEL_TESTS))
+	$(TEST) --format=standard-quiet --packages="$$(echo $(call packages_of,$(KERNEL_TESTS)))" -- -race -p 1 -timeout 20m -run '$(KERNEL_TESTS)'
 
 # A collector of the last release that wrote attributes inline, as a peer.
 PEER := bin/peer-0.159
@@ -120,7 +125,7 @@ $(PEER): test/e2e/testdata/peer/builder-config.yaml
 
 .PHONY: e2e
 e2e: build build-kubernetes $(PEER) ## run the built distributions against real processes and cgroups; after build-ebpf that collector, too
-	HOTPROFILE_EBPF_COLLECTOR=$(abspath $(wildcard $(BIN)-ebpf)) HOTPROFILE_PEER=$(CURDIR)/$(PEER) HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) HOTPROFILE_COLLECTOR_KUBERNETES=$(CURDIR)/$(BIN_KUBERNETES) go test -count=1 -timeout 25m -parallel 3 -v ./test/e2e/...
+	HOTPROFILE_EBPF_COLLECTOR=$(abspath $(wildcard $(BIN)-ebpf)) HOTPROFILE_PEER=$(CURDIR)/$(PEER) HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) HOTPROFILE_COLLECTOR_KUBERNETES=$(CURDIR)/$(BIN_KUBERNETES) $(TEST) --format=standard-verbose --packages=./test/e2e/... -- -count=1 -timeout 25m -parallel 3
 
 .PHONY: peers
 peers: build ## send profiles to a real Pyroscope 2 through a compaction, and compare the sums; as root, with PYROSCOPE=PATH of its program
