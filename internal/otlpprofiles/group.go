@@ -94,21 +94,16 @@ func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
 // profileAttributes returns the attributes of a profile. All values are text, because Parca
 // drops other values.
 func profileAttributes(t *samples.Type, lost, charged int64) (all []attribute) {
-	if t.Unscaled {
-		all = append(all, attribute{attr.Unscaled, dictionary.Str(yes)})
+	add := func(has bool, key, value string) {
+		if has {
+			all = append(all, attribute{key, dictionary.Str(value)})
+		}
 	}
-	if t.Scaled != "" {
-		all = append(all, attribute{attr.Scaled, dictionary.Str(t.Scaled)})
-	}
-	if t.Spread {
-		all = append(all, attribute{attr.Spread, dictionary.Str(yes)})
-	}
-	if lost > 0 {
-		all = append(all, attribute{attr.Lost, dictionary.Str(strconv.FormatInt(lost, 10))})
-	}
-	if charged > 0 {
-		all = append(all, attribute{attr.CPUTime, dictionary.Str(strconv.FormatInt(charged, 10))})
-	}
+	add(t.Unscaled, attr.Unscaled, yes)
+	add(t.Scaled != "", attr.Scaled, t.Scaled)
+	add(t.Spread, attr.Spread, yes)
+	add(lost > 0, attr.Lost, strconv.FormatInt(lost, 10))
+	add(charged > 0, attr.CPUTime, strconv.FormatInt(charged, 10))
 	return all
 }
 

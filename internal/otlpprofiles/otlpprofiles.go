@@ -313,20 +313,10 @@ const (
 // boundOf returns the upper bound of a Sample without its timestamps and values.
 func boundOf(s *samples.Sample) int {
 	n := sampleBound
-	if s.Selected {
-		n += protosize.MaxIndex
-	}
-	if s.AllocType != "" {
-		n += protosize.MaxIndex
-	}
-	if s.Type.Blocked {
-		n += protosize.MaxIndex
-	}
-	if s.Transport != samples.TransportNone {
-		n += protosize.MaxIndex
-	}
-	if s.Link.Valid() {
-		n += protosize.MaxIndex
+	for _, has := range [...]bool{s.Selected, s.AllocType != "", s.Type.Blocked, s.Transport != samples.TransportNone, s.Link.Valid()} {
+		if has {
+			n += protosize.MaxIndex
+		}
 	}
 	return n
 }

@@ -52,7 +52,6 @@ type Decision struct {
 	hot       int       // openings that are not baselines
 	baselines int
 	closed    []*Opening // closed within the last 30 s
-	forgetAt  time.Time  // when the first closed opening is forgotten
 
 	// Used only while gone: the keys, and the indices plus 1, in roster.due and
 	// roster.order.
@@ -86,9 +85,7 @@ func (u *Decision) evaluate(now time.Time, at int64) {
 		u.machines[i].evaluate(now, at)
 	}
 	u.expireByHand(now)
-	if len(u.closed) > 0 {
-		u.forgetClosed(now)
-	}
+	u.forgetClosed(now)
 }
 
 func (u *Decision) abort(now time.Time, why Reason) {
@@ -148,26 +145,29 @@ func (u *Decision) Observe(monitor string, r Reading) (value float64, ok bool) {
 	if u.added.IsZero() {
 		u.added = r.Time
 	}
-	e := u.engine
-	for i := range e.plan.monitors {
-		if m := &e.plan.monitors[i]; m.name == monitor && m.Tests() > 0 {
-			return u.histories[i].Observe(e.clock.see(r.Time), r.Num, r.Den)
-		}
+	if h := u.history(monitor); h != nil {
+		return h.Observe(u.engine.clock.see(r.Time), r.Num, r.Den)
 	}
 	return 0, false
+}
+
+// history returns the history of a monitor. It returns nil if no condition uses the
+// monitor, or if the unit is gone.
+func (u *Decision) history(monitor string) *window.History {
+	for i := range u.histories {
+		if m := &u.engine.plan.monitors[i]; m.name == monitor && m.Tests() > 0 {
+			return &u.histories[i]
+		}
+	}
+	return nil
 }
 
 // Restart forgets the readings of a monitor, so the next reading is a new starting point.
 // Call it when a counter was replaced without running backwards, for example when a new
 // cgroup has the name of an old cgroup.
 func (u *Decision) Restart(monitor string) {
-	if u.gone {
-		return
-	}
-	for i := range u.histories {
-		if u.engine.plan.monitors[i].name == monitor {
-			u.histories[i].Restart()
-		}
+	if h := u.history(monitor); h != nil {
+		h.Restart()
 	}
 }
 
@@ -213,7 +213,7 @@ func (u *Decision) Hot() bool {
 func (u *Decision) Uses(monitors []string) bool {
 	for i := range u.machines {
 		m := &u.machines[i]
-		if !m.off && slices.ContainsFunc(m.policy.conditions, func(c condition) bool { return slices.Contains(monitors, c.monitorName) }) {
+		if !m.off && slices.ContainsFunc(m.policy.conditions, func(c *condition) bool { return slices.Contains(monitors, c.monitorName) }) {
 			return !u.gone
 		}
 	}
@@ -303,28 +303,11 @@ func (u *Decision) remember(o *Opening) {
 		u.engine.forgottenOpenings++
 	}
 	u.closed = append(u.closed, o)
-	if t := o.ClosedAt.Add(closedMemory); len(u.closed) == 1 || t.Before(u.forgetAt) {
-		u.forgetAt = t
-	}
 }
 
 // forgetClosed forgets the closed openings that are too old for late profiles.
 func (u *Decision) forgetClosed(now time.Time) {
-	if now.Before(u.forgetAt) {
-		return
-	}
-	kept := u.closed[:0]
-	for _, o := range u.closed {
-		t := o.ClosedAt.Add(closedMemory)
-		if !now.Before(t) {
-			continue
-		}
-		if kept = append(kept, o); len(kept) == 1 || t.Before(u.forgetAt) {
-			u.forgetAt = t
-		}
-	}
-	clear(u.closed[len(kept):])
-	u.closed = kept
+	u.closed = slices.DeleteFunc(u.closed, func(o *Opening) bool { return !now.Before(o.ClosedAt.Add(closedMemory)) })
 }
 
 // memory returns the next time at which a gone unit has something to forget, and the last

@@ -5,6 +5,7 @@ package trigger
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -104,8 +105,7 @@ func (m *machine) measure(at int64) (hold conditionSet) {
 		return 0
 	}
 	u, heat := m.unit, 0.0
-	for n := range m.policy.conditions {
-		c := &m.policy.conditions[n]
+	for n, c := range m.policy.conditions {
 		holds, ratio := u.histories[c.monitor].Heat(c.test, at)
 		if !holds && ratio <= heat || !u.guarded(c, at) {
 			continue
@@ -125,8 +125,7 @@ func (m *machine) measure(at int64) (hold conditionSet) {
 // by its threshold. The ratio is -1 if no condition in the set holds.
 func (m *machine) hottest(of conditionSet, at int64) (cause Cause, ratio float64) {
 	ratio = -1
-	for n := range m.policy.conditions {
-		c := &m.policy.conditions[n]
+	for n, c := range m.policy.conditions {
 		if !of.has(n) || !m.unit.holds(c, at) {
 			continue
 		}
@@ -141,7 +140,7 @@ func (m *machine) hottest(of conditionSet, at int64) (cause Cause, ratio float64
 // noteHeld marks the conditions that hold now as having held during the opening.
 func (m *machine) noteHeld(o *Opening, at int64) {
 	for n := range o.held {
-		o.held[n] = o.held[n] || m.unit.holds(&m.policy.conditions[n], at)
+		o.held[n] = o.held[n] || m.unit.holds(m.policy.conditions[n], at)
 	}
 }
 
@@ -149,7 +148,7 @@ func (m *machine) noteHeld(o *Opening, at int64) {
 func (m *machine) allReleased(at int64) bool {
 	m.noteHeld(m.opening, at)
 	for n, held := range m.opening.held {
-		if held && !m.unit.released(&m.policy.conditions[n], at) {
+		if held && !m.unit.released(m.policy.conditions[n], at) {
 			return false
 		}
 	}
@@ -160,8 +159,7 @@ func (m *machine) allReleased(at int64) bool {
 // condition has enough readings.
 func (m *machine) nearest(at int64) (nearest Cause) {
 	ratio := -1.0
-	for n := range m.policy.conditions {
-		c := &m.policy.conditions[n]
+	for _, c := range m.policy.conditions {
 		if value, ok := m.unit.value(c, at); ok && c.ratio(value) > ratio {
 			nearest, ratio = c.cause(value), c.ratio(value)
 		}
@@ -175,14 +173,10 @@ func (m *machine) warm(at int64) bool {
 	if m.off || m.policy.DryRun || !m.watching() {
 		return false
 	}
-	for n := range m.policy.conditions {
-		c := &m.policy.conditions[n]
-		if m.unit.histories[c.monitor].Warm(c.test, at) && m.unit.guarded(c, at) &&
-			m.mayFireAt(m.unit.engine.clock.time(at+int64(c.Span()))) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.policy.conditions, func(c *condition) bool {
+		return m.unit.histories[c.monitor].Warm(c.test, at) && m.unit.guarded(c, at) &&
+			m.mayFireAt(m.unit.engine.clock.time(at+int64(c.Span())))
+	})
 }
 
 // mayFireAt reports whether a policy in Watching may fire at a time. It ignores obstacles
@@ -232,7 +226,8 @@ func (m *machine) open(o *Opening, now time.Time, why Reason) {
 	}
 	if o.real() {
 		if m.unit.hot == 0 { // otherwise the gate is already open
-			m.unit.spendTrigger(e.clock.at(now))
+			e.places.ledger.SpendTrigger(e.clock.at(now))
+			m.unit.spendServiceTrigger(e.clock.at(now))
 		}
 		e.places.take(o, now)
 	}
@@ -396,13 +391,9 @@ func (m *machine) obstacle(now time.Time, at int64) (why Reason, until time.Time
 // burst that ended while the unit was young opens no gate later, because the recorder may
 // have forgotten it.
 func (m *machine) stillAbove(at int64) bool {
-	for n := range m.policy.conditions {
-		c := &m.policy.conditions[n]
-		if m.unit.histories[c.monitor].Above(c.test, at) && m.unit.guarded(c, at) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.policy.conditions, func(c *condition) bool {
+		return m.unit.histories[c.monitor].Above(c.test, at) && m.unit.guarded(c, at)
+	})
 }
 
 // obstacles is a set of reasons that can keep a gate shut.
@@ -411,20 +402,9 @@ type obstacles uint8
 func (o obstacles) has(why Reason) bool       { return o&bitOf(why) != 0 }
 func (o obstacles) with(why Reason) obstacles { return o | bitOf(why) }
 
+// bitOf returns the bit of a reason, or 0 for a reason that is no obstacle.
 func bitOf(why Reason) obstacles {
-	switch why {
-	case OverBudget:
-		return 1
-	case ServiceCooling:
-		return 2
-	case TooYoung:
-		return 4
-	case ServiceUnknown:
-		return 8
-	case RisingEdge:
-		return 16
-	}
-	return 0
+	return 1 << (1 + slices.Index([]Reason{OverBudget, ServiceCooling, TooYoung, ServiceUnknown, RisingEdge}, why)) >> 1
 }
 
 // conditionSet is a set of a policy's conditions. The 64th and all later conditions share

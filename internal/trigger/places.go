@@ -44,43 +44,37 @@ func (p *places) take(o *Opening, now time.Time) {
 	if u.hot+u.baselines == 0 {
 		p.ledger.Occupy()
 	}
-	if o.Baseline {
-		u.baselines++
-		if p.ledger.Limits().MaxConcurrentUnits > 0 {
-			p.baselines = append(p.baselines, o)
-		}
-	} else {
-		u.hot++
+	if o.Baseline && p.ledger.Limits().MaxConcurrentUnits > 0 {
+		p.baselines = append(p.baselines, o)
 	}
-	p.openings++
-	if o.Manual && len(u.byHand) == 1 { // the new opening is the only one
-		p.byHand++
-	}
-	if o.Alert != "" {
-		p.alerts++
-	}
+	p.count(o, 1)
 }
 
 // give frees the place of a closing opening.
 func (p *places) give(o *Opening) {
-	u := o.machine.unit
-	if o.Baseline {
-		u.baselines--
-		if n := slices.Index(p.baselines, o); n >= 0 {
-			p.baselines = slices.Delete(p.baselines, n, n+1)
-		}
-	} else {
-		u.hot--
+	p.count(o, -1)
+	if n := slices.Index(p.baselines, o); n >= 0 {
+		p.baselines = slices.Delete(p.baselines, n, n+1)
 	}
-	if u.hot+u.baselines == 0 {
+	if u := o.machine.unit; u.hot+u.baselines == 0 {
 		p.ledger.Vacate()
 	}
-	p.openings--
-	if o.Manual && len(u.byHand) == 1 {
-		p.byHand--
+}
+
+// count adds 1 or -1 to each count that includes the opening.
+func (p *places) count(o *Opening, by int) {
+	u := o.machine.unit
+	if o.Baseline {
+		u.baselines += by
+	} else {
+		u.hot += by
+	}
+	p.openings += by
+	if o.Manual && len(u.byHand) == 1 { // the unit has no other opening by hand or by alert
+		p.byHand += by
 	}
 	if o.Alert != "" {
-		p.alerts--
+		p.alerts += by
 	}
 }
 
@@ -128,10 +122,4 @@ func (u *Decision) overBudgetByHand(at int64) string {
 		return budget.MaxConcurrentUnits
 	}
 	return u.overBudget(at)
-}
-
-// spendTrigger counts an opening against the budgets per hour and per service.
-func (u *Decision) spendTrigger(at int64) {
-	u.engine.places.ledger.SpendTrigger(at)
-	u.spendServiceTrigger(at)
 }

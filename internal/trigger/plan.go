@@ -14,6 +14,7 @@ import (
 type plan struct {
 	monitors   []monitorPlan
 	policies   []policy
+	index      map[string]int // of a policy, by name
 	preTrigger time.Duration
 	minAge     time.Duration
 	byService  bool // Config.CooldownByService
@@ -28,7 +29,7 @@ type monitorPlan struct {
 type policy struct {
 	Policy
 	index      int // in plan.policies and Decision.machines
-	conditions []condition
+	conditions []*condition
 	releases   bool // a condition has ReleaseBelow
 	// services contains the cooldowns by service. Dry runs have their own services, so that
 	// they never push out the cooldown of another policy.
@@ -61,7 +62,7 @@ func (c *condition) cause(value float64) Cause {
 
 // newPlan compiles a valid configuration.
 func newPlan(c Config, real, dryRuns *services) plan {
-	p := plan{preTrigger: c.PreTrigger, minAge: c.MinAge, byService: c.CooldownByService}
+	p := plan{preTrigger: c.PreTrigger, minAge: c.MinAge, byService: c.CooldownByService, index: make(map[string]int)}
 	index := make(map[string]int)
 	for i, m := range c.Monitors {
 		index[m.Name] = i
@@ -76,14 +77,15 @@ func newPlan(c Config, real, dryRuns *services) plan {
 			planned.conditions = append(planned.conditions, p.condition(c.Monitors, index, cond))
 			planned.releases = planned.releases || cond.ReleaseBelow != nil
 		}
+		p.index[planned.Name] = planned.index
 		p.policies = append(p.policies, planned)
 	}
 	return p
 }
 
-func (p *plan) condition(configured []Monitor, index map[string]int, c Condition) condition {
+func (p *plan) condition(configured []Monitor, index map[string]int, c Condition) *condition {
 	n := index[c.Monitor]
-	planned := condition{testRef: testRef{n, p.monitors[n].Add(c.Test)}, Condition: c, monitorName: plain(c.Monitor), window: c.String()}
+	planned := &condition{testRef: testRef{n, p.monitors[n].Add(c.Test)}, Condition: c, monitorName: plain(c.Monitor), window: c.String()}
 	if m := configured[n]; m.Guard != "" {
 		g := index[m.Guard]
 		planned.guard, planned.guardName = &testRef{g, p.monitors[g].AddAtLeast(m.GuardAtLeast, c.Span())}, m.Guard

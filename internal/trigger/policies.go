@@ -103,8 +103,8 @@ func (s *policyChange) closeRemoved(u *Decision) {
 }
 
 // longest limits the end of a cooldown to one Cooldown of the policy from now.
-func (s *policyChange) longest(until time.Time, p *policy) time.Time {
-	if latest := s.now.Add(p.Cooldown); until.After(latest) {
+func (p *policy) longest(until, now time.Time) time.Time {
+	if latest := now.Add(p.Cooldown); until.After(latest) {
 		return latest
 	}
 	return until
@@ -141,7 +141,7 @@ func (u *Decision) replan(s *policyChange) {
 func (m *machine) replan(s *policyChange, p *policy) {
 	before := m.policy
 	if m.cooling() {
-		m.notBefore = s.longest(m.notBefore, p)
+		m.notBefore = p.longest(m.notBefore, s.now)
 	}
 	if before.Baseline != p.Baseline {
 		m.due = 0
@@ -184,7 +184,7 @@ func (ss *services) replan(s *policyChange) {
 		kept := of.cooldowns[:0]
 		for _, c := range of.cooldowns {
 			if to := s.to[c.policy]; to >= 0 {
-				c.policy, c.until = to, s.longest(c.until, &s.next.policies[to])
+				c.policy, c.until = to, s.next.policies[to].longest(c.until, s.now)
 				kept = append(kept, c)
 			}
 		}

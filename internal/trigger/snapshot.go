@@ -113,62 +113,23 @@ func longest(cooldowns []Cooldown) []Cooldown {
 // policy allows, and no spending exceeds a budget. Cooldowns of missing policies wait for
 // their policy for up to a day.
 func (e *Engine) Restore(s Snapshot, now time.Time) {
-	r := restart{
-		Restart: budget.Restart{Taken: s.Taken, Passed: max(0, now.Round(0).Sub(s.Taken)), At: e.clock.at(now)},
-		now:     now, policies: make(map[string]*policy, len(e.plan.policies)),
-	}
-	for i := range e.plan.policies {
-		if p := &e.plan.policies[i]; !p.DryRun {
-			r.policies[p.Name] = p
-		}
-	}
-	e.restoreUnits(r.cooldowns(s.Units))
-	if e.plan.byService {
-		e.restoreServices(r.cooldowns(s.Services))
-	}
-	e.await(&r, s.Units, false)
-	e.await(&r, s.Services, true)
-	e.places.ledger.Restore(r.Restart, s.Triggers, s.Bytes)
+	r := budget.Restart{Taken: s.Taken, Passed: max(0, now.Round(0).Sub(s.Taken)), At: e.clock.at(now)}
+	e.await(r, s.Units, false, now)
+	e.await(r, s.Services, true, now)
+	e.restoreAwaited(now)
+	e.awaited = append([]awaitedCooldown(nil), e.awaited[:min(len(e.awaited), e.roster.maxGone)]...)
+	e.places.ledger.Restore(r, s.Triggers, s.Bytes)
 	if limit := e.places.ledger.Limits().MaxTriggersPerServicePerHour; limit > 0 {
 		for _, st := range s.ServiceTriggers {
-			e.services.get(account{st.Name, st.Unit}).triggers.Restore(r.Restart, st.Spent, limit)
+			e.services.get(account{st.Name, st.Unit}).triggers.Restore(r, st.Spent, limit)
 		}
 	}
-}
-
-// restart converts the wall times of a snapshot.
-type restart struct {
-	budget.Restart
-	now      time.Time
-	policies map[string]*policy // by name, without dry runs
 }
 
 type restoredCooldown struct {
 	name   string
 	policy int
 	until  time.Time
-}
-
-// cooldowns returns the cooldowns that have not ended and belong to known policies. It
-// keeps their order.
-func (r *restart) cooldowns(cooldowns []Cooldown) (out []restoredCooldown) {
-	for _, c := range cooldowns {
-		p, ok := r.policies[c.Policy]
-		if !ok {
-			continue
-		}
-		if left := min(max(0, c.Until.Sub(r.Taken)), p.Cooldown) - r.Passed; left > 0 {
-			out = append(out, restoredCooldown{c.Name, p.index, r.now.Add(left)})
-		}
-	}
-	return out
-}
-
-// restoreServices restores the cooldowns of services.
-func (e *Engine) restoreServices(cooldowns []restoredCooldown) {
-	for _, c := range cooldowns {
-		e.services.get(account{c.name, false}).with(c.policy).extend(c.until)
-	}
 }
 
 // maxAwaited is the time for which a cooldown waits for its policy. The number of awaited
@@ -183,51 +144,39 @@ type awaitedCooldown struct {
 	until        time.Time
 }
 
-// await keeps the cooldowns of missing policies.
-func (e *Engine) await(r *restart, cooldowns []Cooldown, service bool) {
+// await adds the cooldowns of a snapshot to the awaited cooldowns.
+func (e *Engine) await(r budget.Restart, cooldowns []Cooldown, service bool, now time.Time) {
 	for _, c := range cooldowns {
-		if len(e.awaited) >= e.roster.maxGone {
-			return
+		left := max(0, c.Until.Sub(r.Taken))
+		if n, known := e.plan.index[c.Policy]; known {
+			left = min(left, e.plan.policies[n].Cooldown) - r.Passed
+		} else {
+			left = min(left-r.Passed, maxAwaited)
 		}
-		if slices.ContainsFunc(e.config.Policies, func(p Policy) bool { return p.Name == c.Policy }) {
-			continue
-		}
-		if left := min(max(0, c.Until.Sub(r.Taken))-r.Passed, maxAwaited); left > 0 {
-			e.awaited = append(e.awaited, awaitedCooldown{c.Name, c.Policy, service, r.now.Add(left)})
-		}
+		e.awaited = append(e.awaited, awaitedCooldown{c.Name, c.Policy, service, now.Add(left)})
 	}
 }
 
 // restoreAwaited restores the awaited cooldowns of policies that exist now.
 func (e *Engine) restoreAwaited(now time.Time) {
-	if len(e.awaited) == 0 {
-		return
-	}
-	index := make(map[string]int, len(e.config.Policies))
-	for i, p := range e.config.Policies {
-		index[p.Name] = i
-	}
-	var units, services []restoredCooldown
+	var units []restoredCooldown
 	e.awaited = slices.DeleteFunc(e.awaited, func(c awaitedCooldown) bool {
-		n, known := index[c.policy]
+		n, known := e.plan.index[c.policy]
 		if !known || !now.Before(c.until) {
 			return known || !now.Before(c.until)
 		}
 		p := &e.plan.policies[n]
-		if until := now.Add(p.Cooldown); c.until.After(until) {
-			c.until = until
-		}
-		switch restored := (restoredCooldown{c.name, n, c.until}); {
+		c.until = p.longest(c.until, now)
+		switch {
 		case p.DryRun || !now.Before(c.until):
 		case !c.service:
-			units = append(units, restored)
+			units = append(units, restoredCooldown{c.name, n, c.until})
 		case e.plan.byService:
-			services = append(services, restored)
+			e.services.get(account{c.name, false}).with(n).extend(c.until)
 		}
 		return true
 	})
 	e.restoreUnits(units)
-	e.restoreServices(services)
 }
 
 // restoreUnits restores the cooldowns of units. The longest cooldowns come first, so at the

@@ -65,8 +65,8 @@ func (m *machine) conditions(dst []ConditionStatus, now time.Time) []ConditionSt
 	if m.state != Profiling && now.Before(m.notBefore) && m.notBefore.After(common.NotBefore) {
 		common.NotBefore = m.notBefore
 	}
-	for n := range m.policy.conditions {
-		c, s := &m.policy.conditions[n], common
+	for _, c := range m.policy.conditions {
+		s := common
 		s.Holds = m.unit.holds(c, at)
 		var value float64
 		value, s.Enough = m.unit.value(c, at)
@@ -82,13 +82,12 @@ func (m *machine) conditions(dst []ConditionStatus, now time.Time) []ConditionSt
 // Last returns the newest reading of a monitor that a condition uses. ok is false if there
 // is no reading.
 func (u *Decision) Last(monitor string) (r Reading, ok bool) {
-	for i := range u.histories {
-		if u.engine.plan.monitors[i].name == monitor {
-			at, num, den, ok := u.histories[i].Last()
-			return Reading{Time: u.engine.clock.time(at), Num: num, Den: den}, ok
-		}
+	h := u.history(monitor)
+	if h == nil {
+		return Reading{}, false
 	}
-	return Reading{}, false
+	at, num, den, ok := h.Last()
+	return Reading{Time: u.engine.clock.time(at), Num: num, Den: den}, ok
 }
 
 // Nearest returns the condition with the largest value / threshold. ok is false if no

@@ -99,22 +99,17 @@ func table(t []uint64, n int) []uint64 {
 	return t[:n]
 }
 
-// lookup returns the new index of an entry, or reports that the entry is not copied yet.
-// The zero entry has index 0 in both tables.
-func (s *Subset) lookup(table []uint64, i int32) (at int32, missing bool) {
+// lookup returns the new index of an entry. The new index is next if the entry is not
+// copied yet, and isNew is then true. The zero entry has index 0 in both tables.
+func (s *Subset) lookup(table []uint64, i int32, next int) (at int32, isNew bool) {
 	if i <= 0 || int(i) >= len(table) {
 		return 0, false
 	}
 	if e := table[i]; uint32(e>>32) == s.number {
 		return int32(uint32(e)), false
 	}
-	return 0, true
-}
-
-// record stores the new index of an entry.
-func (s *Subset) record(table []uint64, i int32, at int) int32 {
-	table[i] = uint64(s.number)<<32 | uint64(uint32(at))
-	return int32(at)
+	table[i] = uint64(s.number)<<32 | uint64(uint32(next))
+	return int32(next), true
 }
 
 func (s *Subset) profile(src, dst pprofile.Profile, strip bool) {
@@ -157,18 +152,16 @@ func (s *Subset) strips(i int32) bool {
 // would take 8% more CPU time per copy.
 
 func (s *Subset) str(i int32) int32 {
-	at, missing := s.lookup(s.strings, i)
-	if missing {
-		at = s.record(s.strings, i, s.dst.StringTable().Len())
+	at, isNew := s.lookup(s.strings, i, s.dst.StringTable().Len())
+	if isNew {
 		s.dst.StringTable().Append(s.src.StringTable().At(int(i)))
 	}
 	return at
 }
 
 func (s *Subset) attribute(i int32) int32 {
-	at, missing := s.lookup(s.attributes, i)
-	if missing {
-		at = s.record(s.attributes, i, s.dst.AttributeTable().Len())
+	at, isNew := s.lookup(s.attributes, i, s.dst.AttributeTable().Len())
+	if isNew {
 		out := s.dst.AttributeTable().AppendEmpty()
 		s.src.AttributeTable().At(int(i)).CopyTo(out)
 		out.SetKeyStrindex(s.str(out.KeyStrindex()))
@@ -178,9 +171,8 @@ func (s *Subset) attribute(i int32) int32 {
 }
 
 func (s *Subset) function(i int32) int32 {
-	at, missing := s.lookup(s.functions, i)
-	if missing {
-		at = s.record(s.functions, i, s.dst.FunctionTable().Len())
+	at, isNew := s.lookup(s.functions, i, s.dst.FunctionTable().Len())
+	if isNew {
 		out := s.dst.FunctionTable().AppendEmpty()
 		s.src.FunctionTable().At(int(i)).CopyTo(out)
 		out.SetNameStrindex(s.str(out.NameStrindex()))
@@ -191,9 +183,8 @@ func (s *Subset) function(i int32) int32 {
 }
 
 func (s *Subset) mapping(i int32) int32 {
-	at, missing := s.lookup(s.mappings, i)
-	if missing {
-		at = s.record(s.mappings, i, s.dst.MappingTable().Len())
+	at, isNew := s.lookup(s.mappings, i, s.dst.MappingTable().Len())
+	if isNew {
 		out := s.dst.MappingTable().AppendEmpty()
 		s.src.MappingTable().At(int(i)).CopyTo(out)
 		out.SetFilenameStrindex(s.str(out.FilenameStrindex()))
@@ -203,9 +194,8 @@ func (s *Subset) mapping(i int32) int32 {
 }
 
 func (s *Subset) location(i int32) int32 {
-	at, missing := s.lookup(s.locations, i)
-	if missing {
-		at = s.record(s.locations, i, s.dst.LocationTable().Len())
+	at, isNew := s.lookup(s.locations, i, s.dst.LocationTable().Len())
+	if isNew {
 		out := s.dst.LocationTable().AppendEmpty()
 		s.src.LocationTable().At(int(i)).CopyTo(out)
 		out.SetMappingIndex(s.mapping(out.MappingIndex()))
@@ -218,9 +208,8 @@ func (s *Subset) location(i int32) int32 {
 }
 
 func (s *Subset) stack(i int32) int32 {
-	at, missing := s.lookup(s.stacks, i)
-	if missing {
-		at = s.record(s.stacks, i, s.dst.StackTable().Len())
+	at, isNew := s.lookup(s.stacks, i, s.dst.StackTable().Len())
+	if isNew {
 		out := s.dst.StackTable().AppendEmpty()
 		s.src.StackTable().At(int(i)).CopyTo(out)
 		locations := out.LocationIndices()
@@ -232,9 +221,8 @@ func (s *Subset) stack(i int32) int32 {
 }
 
 func (s *Subset) link(i int32) int32 {
-	at, missing := s.lookup(s.links, i)
-	if missing {
-		at = s.record(s.links, i, s.dst.LinkTable().Len())
+	at, isNew := s.lookup(s.links, i, s.dst.LinkTable().Len())
+	if isNew {
 		s.src.LinkTable().At(int(i)).CopyTo(s.dst.LinkTable().AppendEmpty())
 	}
 	return at

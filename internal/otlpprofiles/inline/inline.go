@@ -10,6 +10,7 @@ package inline
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -171,17 +172,13 @@ func (r *rewriter) plan() {
 	for last > 0 && !r.used[last-1] {
 		last--
 	}
+	if !slices.Contains(r.used[:last], false) {
+		return
+	}
+	r.index = make([]int32, last)
 	kept := int32(0)
-	for i := range last {
-		if !r.used[i] && r.index == nil {
-			r.index = make([]int32, last)
-			for j := range i {
-				r.index[j] = int32(j)
-			}
-		}
-		if r.index != nil {
-			r.index[i] = kept
-		}
+	for i := range r.index {
+		r.index[i] = kept
 		if r.used[i] {
 			kept++
 		}
@@ -235,14 +232,6 @@ func (r *rewriter) nested(out []byte, m *message, body []byte) []byte {
 	out = protowire.AppendVarint(out, uint64(len(body))) // guesses the size of the length prefix
 	begin := len(out)
 	out = r.message(out, m, body)
-	length := uint64(len(out) - begin)
-	if grown := protowire.SizeVarint(length) - (begin - at); grown > 0 {
-		out = append(out, make([]byte, grown)...)
-		copy(out[begin+grown:], out[begin:])
-	} else if grown < 0 {
-		copy(out[begin+grown:], out[begin:])
-		out = out[:len(out)+grown]
-	}
-	protowire.AppendVarint(out[:at], length)
-	return out
+	var prefix [maxPrefix]byte
+	return slices.Replace(out, at, begin, protowire.AppendVarint(prefix[:0], uint64(len(out)-begin))...)
 }

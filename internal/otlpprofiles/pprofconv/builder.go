@@ -41,7 +41,7 @@ type Builder struct {
 	size int
 
 	functions map[functionKey]*profile.Function
-	mappings  map[mappingKey]*profile.Mapping
+	mappings  map[profile.Mapping]*profile.Mapping // by content, with the id 0
 	locations map[string]*profile.Location
 	samples   map[string]*profile.Sample
 	labels    map[label]int // indices in labelTable, plus 1
@@ -65,17 +65,12 @@ type functionKey struct {
 	startLine          int64
 }
 
-type mappingKey struct {
-	start, limit, offset uint64
-	file, buildID        string
-}
-
 // Estimated bytes of an entry without its strings and slices. They include the structure,
 // its entries in maps and tables, and the allocator's rounding.
 const (
 	builderSize  = 4 << 10
 	functionSize = 256
-	mappingSize  = 320
+	mappingSize  = 384
 	locationSize = 288
 	lineSize     = 40
 	sampleSize   = 320
@@ -149,7 +144,7 @@ func NewBuilder(t dictionary.ProfileType, o Options) *Builder {
 		},
 		size:      builderSize,
 		functions: make(map[functionKey]*profile.Function),
-		mappings:  make(map[mappingKey]*profile.Mapping),
+		mappings:  make(map[profile.Mapping]*profile.Mapping),
 		locations: make(map[string]*profile.Location),
 		samples:   make(map[string]*profile.Sample),
 		labels:    make(map[label]int),

@@ -4,6 +4,7 @@
 package pprofconv
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -179,12 +180,9 @@ func (c *converter) function(i int32) (f *profile.Function, ok bool) {
 		f = &profile.Function{
 			ID:         uint64(len(b.out.Function) + 1),
 			Name:       key.name,
-			SystemName: key.system,
+			SystemName: cmp.Or(key.system, key.name),
 			Filename:   key.file,
 			StartLine:  key.startLine,
-		}
-		if f.SystemName == "" {
-			f.SystemName = f.Name
 		}
 		b.size += functionSize + len(key.name) + len(key.system) + len(key.file)
 		b.functions[key] = f
@@ -204,11 +202,14 @@ func (c *converter) mapping(i int32) (m *profile.Mapping, ok bool) {
 		return nil, true
 	}
 	in := table.At(int(i))
-	key := mappingKey{
-		start:  in.MemoryStart(),
-		limit:  in.MemoryLimit(),
-		offset: in.FileOffset(),
-		file:   Cut(c.d.Text(in.FilenameStrindex())),
+	key := profile.Mapping{
+		Start:  in.MemoryStart(),
+		Limit:  in.MemoryLimit(),
+		Offset: in.FileOffset(),
+		File:   Cut(c.d.Text(in.FilenameStrindex())),
+		// Functions are resolved on the program's host. Without these flags pprof would
+		// search for the program on the reader's disk.
+		HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
 	}
 	// pprof supports one build id. Tools expect the linker's build id.
 	rank := 0
@@ -216,24 +217,15 @@ func (c *converter) mapping(i int32) (m *profile.Mapping, ok bool) {
 		r := slices.Index([]string{attr.BuildIDHTLHash, attr.BuildIDGo, attr.BuildIDGNU}, k) + 1
 		if r > rank {
 			rank = r
-			key.buildID, _ = TextOf(v)
+			key.BuildID, _ = TextOf(v)
 		}
 	}
 	b := c.b
 	m = b.mappings[key]
 	if m == nil {
-		m = &profile.Mapping{
-			ID:      uint64(len(b.out.Mapping) + 1),
-			Start:   key.start,
-			Limit:   key.limit,
-			Offset:  key.offset,
-			File:    key.file,
-			BuildID: key.buildID,
-			// Functions are resolved on the program's host. Without these flags pprof would
-			// search for the program on the reader's disk.
-			HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
-		}
-		b.size += mappingSize + len(key.file) + len(key.buildID)
+		m = new(key)
+		m.ID = uint64(len(b.out.Mapping) + 1)
+		b.size += mappingSize + len(key.File) + len(key.BuildID)
 		b.mappings[key] = m
 		b.out.Mapping = append(b.out.Mapping, m)
 	}

@@ -5,6 +5,7 @@ package budget
 
 import (
 	"math"
+	"slices"
 	"sort"
 	"time"
 )
@@ -21,10 +22,7 @@ func (h *Hour) Add(at int64) {
 	if n := len(h.times); n > 0 {
 		at = max(at, h.times[n-1])
 	}
-	if n := h.since(at); n > 0 {
-		h.times = h.times[:copy(h.times, h.times[n:])]
-	}
-	h.times = append(h.times, at)
+	h.times = append(slices.Delete(h.times, 0, h.since(at)), at)
 }
 
 // Count returns the number of events in the hour before a time.

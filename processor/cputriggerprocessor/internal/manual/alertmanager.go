@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -113,20 +114,10 @@ func decodeAlert(raw json.RawMessage) (one alert) {
 	switch f := one.Fingerprint; {
 	case f == "":
 		one.fault = errors.New("fingerprint: must be set")
-	case len(f) > maxFingerprint || !isPrintable(f):
+	case len(f) > maxFingerprint || strings.ContainsFunc(f, func(r rune) bool { return r <= ' ' || r > '~' }):
 		one.Fingerprint, one.fault = "", fmt.Errorf("fingerprint: must be printable and have at most %d bytes", maxFingerprint)
 	case one.Status != firingStatus && one.Status != resolved:
 		one.fault = fmt.Errorf("status: %q is not one of %s, %s", quotable(one.Status), firingStatus, resolved)
 	}
 	return one
-}
-
-// isPrintable reports whether a text consists of printable ASCII characters without spaces.
-func isPrintable(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
 }

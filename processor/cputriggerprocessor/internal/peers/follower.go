@@ -321,10 +321,15 @@ func (f *Follower) namespaceOf(u *unit) (id procfs.Namespace, pid int, err error
 		return id, 0, err
 	}
 	id, err = f.procfs.Namespace(pid, "net")
+	return id, pid, orNoRight(err)
+}
+
+// orNoRight replaces an error about a missing permission with NoRight.
+func orNoRight(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		err = NoRight
+		return NoRight
 	}
-	return id, pid, err
+	return err
 }
 
 // processOf returns the pid of a process of a unit.
@@ -364,10 +369,7 @@ func (f *Follower) open(u *unit, id procfs.Namespace, pid int) (*sockdiag.Namesp
 	}
 	file, is, err := f.procfs.OpenNamespace(pid, "net")
 	if err != nil {
-		if errors.Is(err, fs.ErrPermission) {
-			return nil, NoRight
-		}
-		return nil, err
+		return nil, orNoRight(err)
 	}
 	// The process may have ended in the meantime, and another process may have its pid.
 	if again, _, err := f.namespaceOf(u); err != nil || again != id || is != id {
@@ -375,10 +377,7 @@ func (f *Follower) open(u *unit, id procfs.Namespace, pid int) (*sockdiag.Namesp
 		return nil, cgroup.ErrGone
 	}
 	it, err := sockdiag.OpenFile(file)
-	if errors.Is(err, fs.ErrPermission) {
-		return nil, NoRight
-	}
-	return it, err
+	return it, orNoRight(err)
 }
 
 // closeUnused closes the namespaces without units.

@@ -247,8 +247,7 @@ func (c *Collector) classify(w *watched, m int, err error, late bool) counters.R
 	case err == nil:
 		return counters.ReadingOK
 	}
-	var unavailable cgroup.Unavailable // declared only here because it escapes to the heap
-	isUnavailable := errors.As(err, &unavailable)
+	_, isUnavailable := errors.AsType[cgroup.Unavailable](err)
 	if !w.logged[m] {
 		w.logged[m] = true
 		if isUnavailable {
@@ -265,11 +264,8 @@ func (c *Collector) classify(w *watched, m int, err error, late bool) counters.R
 
 // isGap reports whether a reading was intentionally omitted.
 func isGap(err error) bool {
-	if err == nil {
-		return false
-	}
-	var gap monitor.Gap
-	return errors.As(err, &gap)
+	_, gap := errors.AsType[monitor.Gap](err)
+	return gap
 }
 
 func (c *Collector) logUnavailable(unit, monitor string, err error) {
@@ -333,19 +329,16 @@ func (c *Collector) logFrom(w *watched) {
 
 // forget removes units that are gone.
 func (c *Collector) forget() {
-	kept := c.watched[:0]
-	for _, w := range c.watched {
+	c.watched = slices.DeleteFunc(c.watched, func(w *watched) bool {
 		if !w.gone {
-			kept = append(kept, w)
-			continue
+			return false
 		}
 		if w.watcher != nil {
 			w.watcher.Close()
 		}
 		c.Units.Remove(w.Unit, c.Now())
-	}
-	clear(c.watched[len(kept):])
-	c.watched = kept
+		return true
+	})
 }
 
 // logLate logs once per episode that readings are late.
