@@ -32,8 +32,10 @@ type Scope uint8
 const (
 	CgroupScope Scope = 1 << iota
 	ProcessScope
+	WindowsScope // a process on Windows
 
-	anyScope = CgroupScope | ProcessScope
+	linuxScope = CgroupScope | ProcessScope
+	anyScope   = linuxScope | WindowsScope
 )
 
 // A Kind describes a monitor.
@@ -71,12 +73,12 @@ type definition struct {
 // definitions returns all monitors, sorted by name.
 func definitions() []definition {
 	return []definition{
-		{Kind: Kind{Name: CPUBottleneck, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newCPUBottleneck},
-		{Kind: Kind{Name: CPUBusiestThread, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newBusiest},
+		{Kind: Kind{Name: CPUBottleneck, Scale: 100, Scopes: linuxScope}, cpuTime: true, open: newCPUBottleneck},
+		{Kind: Kind{Name: CPUBusiestThread, Scale: 100, Scopes: linuxScope}, cpuTime: true, open: newBusiest},
 		{Kind: Kind{Name: CPUHostShare, Scale: 100, Scopes: anyScope, Hidden: true}, cpuTime: true, open: newHostShare},
 		{Kind: Kind{Name: CPUPressure, Scale: 100, Scopes: CgroupScope}, open: newPressure(cgroup.CPUPressure)},
-		{Kind: Kind{Name: CPURequestUtilization, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newRequestUtilization},
-		{Kind: Kind{Name: CPUThrottling, Scale: 100, Sparse: true, Scopes: anyScope}, cpuTime: true, open: newThrottling},
+		{Kind: Kind{Name: CPURequestUtilization, Scale: 100, Scopes: linuxScope}, cpuTime: true, open: newRequestUtilization},
+		{Kind: Kind{Name: CPUThrottling, Scale: 100, Sparse: true, Scopes: linuxScope}, cpuTime: true, open: newThrottling},
 		{Kind: Kind{Name: CPUUsage, Scale: 1, Scopes: anyScope}, cpuTime: true, open: newUsage},
 		{Kind: Kind{Name: CPUUtilization, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newUtilization},
 		{Kind: Kind{Name: HostCPUUtilization, Scale: 100, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope}, open: newHostCPU},
@@ -84,12 +86,20 @@ func definitions() []definition {
 		{Kind: Kind{Name: MemoryEvents, Scale: 1, Scopes: CgroupScope}, open: newMemoryEvents},
 		{Kind: Kind{Name: MemoryPressure, Scale: 100, Scopes: CgroupScope}, open: newPressure(cgroup.MemoryPressure)},
 		{Kind: Kind{Name: MemoryUtilization, Scale: 1, Gauge: true, Scopes: anyScope}, open: newMemory},
-		{Kind: Kind{Name: SystemLoad, Scale: 1, Gauge: true, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope}, open: newHostLoad},
-		{Kind: Kind{Name: TCPConnectFailures, Scale: 1, Sparse: true, Scopes: anyScope}, open: newTCP(connectFailures)},
-		{Kind: Kind{Name: TCPRetransmits, Scale: 100, Sparse: true, Scopes: anyScope}, open: newTCP(retransmits)},
-		{Kind: Kind{Name: TCPRTT, Scale: 1000, Sparse: true, Scopes: anyScope}, open: newTCP(roundTrip)},
+		{Kind: Kind{Name: SystemLoad, Scale: 1, Gauge: true, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: linuxScope}, open: newHostLoad},
+		{Kind: Kind{Name: TCPConnectFailures, Scale: 1, Sparse: true, Scopes: linuxScope}, open: newTCP(connectFailures)},
+		{Kind: Kind{Name: TCPRetransmits, Scale: 100, Sparse: true, Scopes: linuxScope}, open: newTCP(retransmits)},
+		{Kind: Kind{Name: TCPRTT, Scale: 1000, Sparse: true, Scopes: linuxScope}, open: newTCP(roundTrip)},
 		{Kind: Kind{Name: ThreadCount, Scale: 1, Gauge: true, Scopes: anyScope}, open: newThreadCount},
 	}
+}
+
+// meter opens the meter of a monitor.
+func (d definition) meter(w *Watcher, parameters string) meter {
+	if open := ofWindows[d.Name]; open != nil {
+		return open(w)
+	}
+	return d.open(w, parameters)
 }
 
 // definitionOf returns the definition for a name, which may have parameters in parentheses.

@@ -39,6 +39,7 @@ type Source struct {
 	watchers int
 	// switches is nil until a watcher reads cpu_bottleneck.
 	switches *bottleneck.Follower
+	list     *list // on Windows
 	buf      []byte
 }
 
@@ -69,8 +70,13 @@ type Options struct {
 	Now func() time.Time
 }
 
-// NewSource returns a source that reads files below the tree's root.
+// NewSource returns a source that reads files below the tree's root. Without a tree, it
+// returns a source of the processes of Windows.
 func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
+	if tree == nil {
+		all, err := newList()
+		return &Source{options: o, list: all}, err
+	}
 	s := &Source{tree: tree, procfs: procfs.At(tree.Root()), options: o, busyFrom: busyEnough, idleBelow: idleBelow, files: openfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
 	if s.options.Now == nil {
 		s.options.Now = time.Now
@@ -88,8 +94,10 @@ func (s *Source) Close() {
 	if s.switches != nil {
 		s.switches.Close()
 	}
-	s.host.close()
-	s.reader.Close()
+	if s.reader != nil {
+		s.host.close()
+		s.reader.Close()
+	}
 }
 
 // WatchUnit opens the named monitors of a unit that is a cgroup. If a monitor is
@@ -115,11 +123,18 @@ func (s *Source) WatchUnit(u cgroup.Group, monitors []string) (*Watcher, error) 
 // WatchProcess opens the named monitors of a unit that is a process. It returns [ErrGone]
 // if the process has ended.
 func (s *Source) WatchProcess(p procfs.Process, monitors []string) (*Watcher, error) {
-	clock, err := openProcessClock(s, p)
+	var clock counter
+	process, err := &processClock{process: p}, error(nil)
+	if s.list != nil {
+		clock, err = s.list.clock(p)
+	} else {
+		process, err = openProcessClock(s, p)
+		clock = process
+	}
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.newWatcher(cgroup.Group{}, clock, monitors)
+	w, err := s.newWatcher(cgroup.Group{}, process, monitors)
 	if err != nil {
 		clock.Close()
 		return nil, err

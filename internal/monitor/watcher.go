@@ -112,7 +112,7 @@ func (w *Watcher) setSlots(monitors []string) error {
 			w.slots = append(w.slots, old[n])
 			old = slices.Delete(old, n, n+1)
 		} else {
-			w.slots = append(w.slots, slot{name: name, meter: d.open(w, parameters)})
+			w.slots = append(w.slots, slot{name: name, meter: d.meter(w, parameters)})
 		}
 	}
 	for i := range old {

@@ -67,9 +67,6 @@ func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is
 // MaxPID is the kernel's PID_MAX_LIMIT, the maximum number of threads on a host.
 const MaxPID = 4 << 20
 
-// PIDs returns the pids of all processes, at most [MaxPID].
-func (fs FS) PIDs() ([]int, error) { return ids(fs.dir) }
-
 // Threads returns the ids of a process's threads, at most [MaxPID].
 func (fs FS) Threads(pid int) ([]int, error) { return ids(fs.File(pid, "task")) }
 

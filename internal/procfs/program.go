@@ -9,20 +9,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"strings"
 )
-
-// Executable returns the path of the program that a process runs, as the process sees it.
-// The kernel writes at most one page. The path is empty for a kernel thread. Some container
-// runtimes execute a file that is itself a mount. The kernel reports / for such a file, and
-// Executable returns an empty path.
-func (fs FS) Executable(pid int) (string, error) {
-	path, err := os.Readlink(fs.File(pid, "exe"))
-	if path == "/" {
-		return "", err
-	}
-	return strings.TrimSuffix(path, " (deleted)"), err
-}
 
 // Root identifies the root directory of a process by its mount namespace and the
 // directory's path there. It is never 0. Unlike stat, Root does not access the file system,

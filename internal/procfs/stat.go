@@ -27,9 +27,6 @@ type Stat struct {
 	Start        uint64 // since the host booted
 }
 
-// Stat reads the stat file of a process, at most [MaxStat] bytes.
-func (fs FS) Stat(pid int) (Stat, error) { return parseFile(fs.File(pid, "stat"), MaxStat, ParseStat) }
-
 // ThreadStat reads the stat file of a thread, at most [MaxStat] bytes.
 func (fs FS) ThreadStat(pid, tid int) (Stat, error) {
 	return parseFile(fs.File(pid, "task/"+strconv.Itoa(tid)+"/stat"), MaxStat, ParseStat)

@@ -1,8 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tcppeer finds the processes at the other end of a TCP connection on this host.
-// It needs Linux and the right to read the links of /proc/PID/fd.
+//go:build !windows
+
+// Package tcppeer finds the processes at the other end of a TCP connection on this host. On
+// Linux it needs the right to read the links of /proc/PID/fd. It also works on Windows.
 package tcppeer
 
 import (

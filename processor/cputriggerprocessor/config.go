@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -293,6 +294,16 @@ const (
 // defaultWindow is the default AverageOver of a condition that configures no window.
 const defaultWindow = 30 * time.Second
 
+const onWindows = runtime.GOOS == "windows"
+
+// scopes returns the scopes that this system has, the default first.
+func scopes() []identify.Scope {
+	if onWindows {
+		return []identify.Scope{identify.ScopeProcess}
+	}
+	return []identify.Scope{identify.ScopeCgroup, identify.ScopeProcess}
+}
+
 func createDefaultConfig() *Config {
 	policy := func(name, monitor string, threshold float64) PolicyConfig {
 		p := defaultPolicy()
@@ -300,9 +311,9 @@ func createDefaultConfig() *Config {
 		p.AnyOf = []ItemConfig{{Monitor: monitor, Threshold: &threshold, AverageOver: defaultWindow}}
 		return p
 	}
-	return &Config{
+	cfg := &Config{
 		RootPath:           "/",
-		Scope:              identify.ScopeCgroup,
+		Scope:              scopes()[0],
 		CollectionInterval: time.Second,
 		EvaluationInterval: 5 * time.Second,
 		Unmatched:          UnmatchedDrop,
@@ -322,6 +333,8 @@ func createDefaultConfig() *Config {
 		Peers:        PeersConfig{Enabled: true},
 		Budgets:      BudgetsConfig{MaxConcurrentUnits: 10},
 	}
+	cfg.Policies = slices.DeleteFunc(cfg.Policies, func(p PolicyConfig) bool { return !cfg.inScope(p.AnyOf[0].Monitor) })
+	return cfg
 }
 
 func defaultPoliciesClient() confighttp.ClientConfig {
@@ -416,7 +429,7 @@ func (cfg *Config) Validate() error {
 		fault("root_path: %q is not an absolute path, such as / or /hostfs", cfg.RootPath)
 	}
 	errs = append(errs,
-		configlog.OneOf("scope", []identify.Scope{identify.ScopeCgroup, identify.ScopeProcess}, cfg.Scope),
+		configlog.OneOf("scope", scopes(), cfg.Scope),
 		configlog.OneOf("unmatched", []Unmatched{UnmatchedDrop, UnmatchedPass}, cfg.Unmatched),
 		configlog.EachOneOf("keep_process_attributes", attributes.OfProcess, cfg.KeepProcessAttributes),
 		configlog.EachOneOf("resource_attributes", attributes.OfReason, cfg.ResourceAttributes),
@@ -530,7 +543,11 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 		}
 		errs = append(errs, configlog.EachOneOf(at+".events", cgroup.MemoryEventNames(), item.Events))
 		errs = append(errs, item.condition().Validate(at)...)
-		if !cfg.inScope(item.Monitor) {
+		switch {
+		case cfg.inScope(item.Monitor):
+		case onWindows:
+			fault("%s.monitor: %s needs Linux; Windows has cpu_usage, cpu_utilization, host_cpu_utilization, memory_utilization and thread_count", at, item.Monitor)
+		default:
 			fault("%s.monitor: %s does not go with scope: %s", at, item.Monitor, cfg.Scope)
 		}
 	}

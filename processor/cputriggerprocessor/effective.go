@@ -43,7 +43,10 @@ func (cfg *Config) manualDuration() time.Duration {
 // for an unknown monitor, because that is a different fault.
 func (cfg *Config) inScope(name string) bool {
 	scope := monitor.CgroupScope
-	if cfg.Scope == identify.ScopeProcess {
+	switch {
+	case onWindows:
+		scope = monitor.WindowsScope
+	case cfg.Scope == identify.ScopeProcess:
 		scope = monitor.ProcessScope
 	}
 	kind, ok := monitor.KindOf(name)

@@ -38,7 +38,7 @@ type peersOf struct {
 
 // newPeers returns nil if connections are not read.
 func (p *cpuTrigger) newPeers(tree *cgroup.Tree) *peersOf {
-	if !p.cfg.Peers.Enabled {
+	if !p.cfg.Peers.Enabled || tree == nil {
 		return nil
 	}
 	of := &peersOf{p: p}

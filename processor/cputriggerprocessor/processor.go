@@ -234,7 +234,11 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		p.warnUnfed(p.cfg)
 		p.warnDoubtful(p.cfg)
 	}
-	tree, err := cgroup.Open(p.cfg.RootPath)
+	var tree *cgroup.Tree
+	var err error
+	if !onWindows {
+		tree, err = cgroup.Open(p.cfg.RootPath)
+	}
 	if err == nil {
 		if err := p.watch(tree); err != nil {
 			return err
@@ -406,10 +410,11 @@ func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source watch.Source) *watch
 	c := &watch.Collector{
 		Units: p.units, Source: source, Monitors: p.inForce.Load().cfg.readings(), Interval: p.cfg.CollectionInterval,
 		Now: p.now, Log: p.log, Counters: p.counters, Debug: p.debug, Hot: p.hot, Ages: p.cfg.MinAge > 0,
-		UserTimes: func(u *units.Unit) watch.ReadTimes { return watch.OpenUserTimes(tree, u) },
+		UserTimes: func(*units.Unit) watch.ReadTimes { return nil },
 	}
 	if tree != nil {
 		c.Mode = string(tree.Mode())
+		c.UserTimes = func(u *units.Unit) watch.ReadTimes { return watch.OpenUserTimes(tree, u) }
 	}
 	return c
 }
@@ -451,8 +456,15 @@ func (p *cpuTrigger) runEvaluations(ctx context.Context) {
 	}
 }
 
-// logMode logs the cgroup mode, its mount point and the number of units.
+// logMode logs the cgroup mode, its mount point and the number of units. On Windows, it logs
+// the number of processes.
 func (p *cpuTrigger) logMode(tree *cgroup.Tree, c *watch.Collector) {
+	if tree == nil {
+		all, _ := c.Count()
+		p.log.Info("processes are watched, because Windows has no control groups", zap.Int("units", all),
+			zap.String("default_policies", "without throttled and thread, which need Linux"))
+		return
+	}
 	where := tree.Mount(cgroup.V2Tree)
 	if where == "" {
 		where = tree.Mount(cgroup.CPU)

@@ -172,9 +172,13 @@ func (h *LocalHost) Process(pid int) (Process, bool) {
 	if err != nil {
 		return Process{}, false
 	}
-	paths, err := h.tree.PathsOf(pid)
-	if err != nil {
-		return Process{}, false
+	var group cgroup.Group
+	if h.tree != nil {
+		paths, err := h.tree.PathsOf(pid)
+		if err != nil {
+			return Process{}, false
+		}
+		group = h.tree.GroupOf(paths)
 	}
 	executable, _ := h.proc.Executable(pid)
 	// The start time is read before and after the cgroup, so that both belong to one
@@ -189,7 +193,7 @@ func (h *LocalHost) Process(pid int) (Process, bool) {
 		Executable: executable,
 		Comm:       string(stat.Comm),
 		Kernel:     stat.Kernel,
-		Group:      h.tree.GroupOf(paths),
+		Group:      group,
 	}, true
 }
 

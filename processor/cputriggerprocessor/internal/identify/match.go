@@ -6,7 +6,7 @@
 package identify
 
 import (
-	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -286,5 +286,5 @@ func runs(p Process, c Claim) bool {
 		return true
 	}
 	name := strings.TrimSuffix(c.ExecutableName, deleted)
-	return name != "" && (name == p.Comm || p.Executable != "" && name == path.Base(p.Executable))
+	return name != "" && (name == p.Comm || p.Executable != "" && name == filepath.Base(p.Executable))
 }

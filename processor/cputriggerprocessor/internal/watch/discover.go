@@ -7,9 +7,12 @@ import (
 	"context"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
@@ -25,9 +28,9 @@ const (
 )
 
 // Discoverer finds the cgroups of the host before a profile names them, so that their
-// windows are filled when they become hot. It removes units that were not seen for TTL. It
-// does not discover processes, because there are many short-lived processes, and most are
-// not sampled. The profiles of a hot process name the process.
+// windows are filled when they become hot. It removes units that were not seen for TTL. On
+// Linux it does not discover processes, because there are many short-lived processes, and
+// most are not sampled. The profiles of a hot process name the process.
 type Discoverer struct {
 	Tree     *cgroup.Tree
 	Scope    identify.Scope
@@ -71,7 +74,10 @@ func (d *Discoverer) Run(ctx context.Context, scanned chan<- struct{}) {
 // scan finds units and removes expired units, once.
 func (d *Discoverer) scan() {
 	var err error
-	if d.Scope == identify.ScopeCgroup {
+	switch {
+	case d.Tree == nil:
+		err = d.scanProcesses()
+	case d.Scope == identify.ScopeCgroup:
 		err = d.scanCgroups()
 	}
 	switch {
@@ -83,6 +89,33 @@ func (d *Discoverer) scan() {
 	}
 	now := d.Now()
 	d.Units.Expire(now.Add(-d.TTL), now)
+}
+
+// scanProcesses adds all processes of Windows.
+func (d *Discoverer) scanProcesses() error {
+	all, err := procfs.List()
+	now, tooMany := d.Now(), 0
+	for _, p := range all {
+		started := procfs.TimeOf(procfs.BootTime(), p.Start)
+		id := identify.Identity{Name: identify.ProcessName(p.PID, started), Process: p.Process, Started: started}
+		claim := identify.Claim{PID: p.PID, Created: started, ExecutableName: p.Name, Attributes: pcommon.NewMap()}
+		claim.Attributes.PutInt(attr.PID, int64(p.PID))
+		claim.Attributes.PutStr(attr.ExecutableName, p.Name)
+		if !d.Units.See(id, claim, now) {
+			tooMany++
+		}
+	}
+	d.refused(tooMany, 0)
+	return err
+}
+
+// refused reports the units that are not watched.
+func (d *Discoverer) refused(tooMany, claimed int) {
+	d.Units.SetRefused(tooMany, claimed)
+	if tooMany > 0 && !d.full {
+		d.Log.Warn("not all units are watched", zap.Int("watched", units.Max), zap.Int("refused", tooMany))
+	}
+	d.full = tooMany > 0
 }
 
 func (d *Discoverer) scanCgroups() error {
@@ -107,11 +140,7 @@ func (d *Discoverer) scanCgroups() error {
 			tooMany++
 		}
 	}
-	d.Units.SetRefused(tooMany, len(claims))
-	if tooMany > 0 && !d.full {
-		d.Log.Warn("not all units are watched", zap.Int("watched", units.Max), zap.Int("refused", tooMany))
-	}
-	d.full = tooMany > 0
+	d.refused(tooMany, len(claims))
 	d.logClaims(claims)
 	return err
 }

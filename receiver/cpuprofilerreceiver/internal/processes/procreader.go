@@ -91,6 +91,10 @@ type stat struct {
 
 // stat reads /proc/PID/stat.
 func (r *procReader) stat(pid int) (stat, error) {
+	if !procfs.HasFiles {
+		s, err := r.Stat(pid)
+		return stat{Stat: s, name: text(s.Comm, maxComm)}, err
+	}
 	b, _, err := r.read(r.File(pid, "stat"), procfs.MaxStat)
 	if err != nil {
 		return stat{}, err

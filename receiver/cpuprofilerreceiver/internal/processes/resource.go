@@ -4,7 +4,7 @@
 package processes
 
 import (
-	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -50,7 +50,7 @@ func executableName(f *facts, comm string) string {
 		return f.called
 	}
 	if f.path != "" {
-		return path.Base(f.path)
+		return filepath.Base(f.path)
 	}
 	if f.kernel {
 		comm, _, _ = strings.Cut(comm, "/")

@@ -58,7 +58,7 @@ type Config struct {
 	MaxSize bytesize.Size `mapstructure:"max_size"`
 	// Target is the process that serves the endpoint, or its cgroup or container. It is
 	// required unless Socket is set, Resource names the unit, or the endpoint is on the
-	// loopback of Linux. There the kernel identifies the process that serves the endpoint.
+	// loopback of Linux or Windows. There the kernel identifies the process that serves the endpoint.
 	Target configoptional.Optional[processes.Target] `mapstructure:"target"`
 	// Resource contains attributes to add to the resource of the profiles. They replace
 	// attributes of the process. Values are strings, whole numbers, true or false.
@@ -146,7 +146,7 @@ func (cfg *Config) Validate() error {
 		}
 	}
 	if !cfg.identified() {
-		fault("target: is needed to tell which process serves the endpoint: write one of target: {executable: /usr/local/bin/checkout}, target: {container_id: ID} or target: {cgroup: /PATH}; or set socket; or, on Linux, use an endpoint on the loopback; or resource with %s or, for another host, service.name", attr.ContainerID)
+		fault("target: is needed to tell which process serves the endpoint: write one of target: {executable: /usr/local/bin/checkout}, target: {container_id: ID} or target: {cgroup: /PATH}; or set socket; or, on Linux and Windows, use an endpoint on the loopback; or resource with %s or, for another host, service.name", attr.ContainerID)
 	}
 	return errors.Join(append(errs, cfg.checkResource())...)
 }
@@ -164,11 +164,11 @@ func (cfg *Config) named() bool {
 	})
 }
 
-// loopback returns the address of an endpoint on the loopback of Linux, whose process the
-// kernel identifies. It returns an empty string for other endpoints.
+// loopback returns the address of an endpoint on the loopback of Linux or Windows, whose
+// process the kernel identifies. It returns an empty string for other endpoints.
 func (cfg *Config) loopback() string {
 	u, err := urls.Parse(cfg.ClientConfig.Endpoint, SocketEndpoint)
-	if err != nil || runtime.GOOS != "linux" || cfg.ClientConfig.ProxyURL != "" {
+	if err != nil || !slices.Contains([]string{"linux", "windows"}, runtime.GOOS) || cfg.ClientConfig.ProxyURL != "" {
 		return ""
 	}
 	if ip, err := netip.ParseAddr(u.Hostname()); u.Hostname() != "localhost" && (err != nil || !ip.IsLoopback()) {

@@ -1,0 +1,21 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !windows
+
+package monitor
+
+import (
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+// list needs Windows.
+type list struct{}
+
+func newList() (*list, error) { return nil, cgroup.NeedsLinux }
+
+func (*list) clock(procfs.Process) (counter, error) { return nil, cgroup.NeedsLinux }
+
+// ofWindows contains the meters of Windows.
+var ofWindows map[string]func(*Watcher) meter
