@@ -54,14 +54,19 @@ run: build ## build the distribution and run it on config/quickstart.yaml beside
 	$(call step,"compile the demo",$(LEAN) go build -ldflags= -o bin/ ./test/demo ./test/load)
 	@exec bin/demo -collector $(BIN) -load bin/load -config config/quickstart.yaml
 
+# The tools run on this system, whatever the distribution is built for.
+unexport GOOS
 .PHONY: build
-build: $(BIN) ## build the distribution at bin/otelcol-hotprofile
+build: $(BIN)$(if $(filter windows,$(GOOS)),.exe) ## build the distribution at bin/otelcol-hotprofile; GOOS=windows builds bin/otelcol-hotprofile.exe
 
 .PHONY: build-kubernetes
 build-kubernetes: $(BIN_KUBERNETES) ## build the distribution for Kubernetes and clouds at bin/otelcol-hotprofile-kubernetes
 
 $(BIN): bin/src/main.go
 	$(call step,"compile $@ (a minute or two the first time)",cd $(<D) && $(LEAN) go build -o $(CURDIR)/$@ .)
+
+$(BIN).exe: bin/src/main.go
+	$(call step,"compile $@ (some minutes the first time)",cd $(<D) && GOOS=windows $(LEAN) go build -o $(CURDIR)/$@ .)
 
 $(BIN_KUBERNETES): bin/src-kubernetes/main.go
 	$(call step,"compile $@ (some minutes the first time)",cd $(<D) && $(LEAN) go build -o $(CURDIR)/$@ .)
@@ -126,6 +131,13 @@ $(PEER): test/e2e/testdata/peer/builder-config.yaml
 .PHONY: e2e
 e2e: build build-kubernetes $(PEER) ## run the built distributions against real processes and cgroups; after build-ebpf that collector, too
 	HOTPROFILE_EBPF_COLLECTOR=$(abspath $(wildcard $(BIN)-ebpf)) HOTPROFILE_PEER=$(CURDIR)/$(PEER) HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) HOTPROFILE_COLLECTOR_KUBERNETES=$(CURDIR)/$(BIN_KUBERNETES) $(TEST) --format=standard-verbose --packages=./test/e2e/... -- -count=1 -timeout 25m -parallel 3
+
+# Packages with code for Windows.
+OF_WINDOWS := ./internal/procfs ./internal/monitor
+export WINEDEBUG := -all
+.PHONY: test-windows
+test-windows: $(BIN).exe ## run the tests of Windows under Wine, and the distribution for Windows; needs wine64 and gcc-mingw-w64-x86-64
+	HOTPROFILE_COLLECTOR_WINDOWS=$(CURDIR)/$(BIN).exe HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN).exe HOTPROFILE_OF_WINDOWS="$(OF_WINDOWS)" $(TEST) --format=standard-verbose --packages=./test/e2e -- -count=1 -timeout 10m -run '^TestWindows'
 
 .PHONY: peers
 peers: build ## send profiles to a real Pyroscope 2 through a compaction, and compare the sums; as root, with PYROSCOPE=PATH of its program
@@ -220,8 +232,17 @@ fuzz: ## fuzz every parser of outside bytes for FUZZTIME (20s) each
 	done
 
 .PHONY: dist
-dist: $(DIST:%=dist/%.tar.gz) ## write the archives of a release, both distributions for amd64 and arm64, and their checksums to dist/; two runs write the same bytes
-	cd dist && sha256sum $(DIST:%=%.tar.gz) >checksums.txt && cat checksums.txt
+dist: $(DIST:%=dist/%.tar.gz) dist/$(WINDOWS).zip ## write the archives of a release, both distributions for amd64 and arm64, the first for Windows too, and their checksums to dist/; two runs write the same bytes; needs zip
+	cd dist && sha256sum $(DIST:%=%.tar.gz) $(WINDOWS).zip >checksums.txt && cat checksums.txt
+
+WINDOWS = $(notdir $(BIN))_$(VERSION)_windows_amd64
+dist/$(WINDOWS).zip: $(BIN).exe config/windows.yaml
+	@rm -rf dist/$(WINDOWS) $@ && mkdir -p dist/$(WINDOWS)/config
+	cd bin/src && GOOS=windows CGO_ENABLED=0 \
+		go list -deps -json=Dir,ImportPath,Standard,Module . | go run -C $(CURDIR)/internal/tools/release ./licenses >$(CURDIR)/dist/$(WINDOWS)/THIRD_PARTY_LICENSES.txt
+	cp $(BIN).exe LICENSE README.md CHANGELOG.md SECURITY.md dist/$(WINDOWS)/ && cp config/windows.yaml dist/$(WINDOWS)/config/
+	find dist/$(WINDOWS) -exec touch -d @$(EPOCH) {} +
+	cd dist && find $(WINDOWS) -type f | LC_ALL=C sort | TZ=UTC zip -X -9 -q -@ $(WINDOWS).zip
 
 # Packages are made in the folders of the archives; deploy/packages/nfpm.yaml describes them.
 # RPM_KEY and APK_KEY name keys to sign them with: see docs/releasing.md. An apk has the time

@@ -61,12 +61,15 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 
 func (s *Server) listenPlain(ctx context.Context) (net.Listener, error) {
 	addr := &s.cfg.HTTP.NetAddr
-	if addr.Transport != confignet.TransportTypeUnix {
-		return addr.Listen(ctx)
+	listen := addr.Listen
+	if addr.Transport == confignet.TransportTypeUnix {
+		listen = func(ctx context.Context) (net.Listener, error) {
+			return unixsocket.Listen(ctx, addr.Endpoint, s.cfg.SocketMode)
+		}
 	}
-	l, err := unixsocket.Listen(ctx, addr.Endpoint, s.cfg.SocketMode)
-	if err == nil && s.cfg.WrapUnix != nil {
-		l = s.cfg.WrapUnix(l)
+	l, err := listen(ctx)
+	if err == nil && s.cfg.WrapListener != nil {
+		l = s.cfg.WrapListener(l)
 	}
 	return l, err
 }

@@ -54,8 +54,8 @@ type Config struct {
 	AllowedHosts []string
 	// SocketMode is the mode of a Unix socket's file.
 	SocketMode fs.FileMode
-	// WrapUnix, if set, wraps the listener of a Unix socket.
-	WrapUnix func(net.Listener) net.Listener
+	// WrapListener, if set, wraps the listener before TLS does.
+	WrapListener func(net.Listener) net.Listener
 	// ConnContext, if set, returns the context of a connection's requests.
 	ConnContext func(context.Context, net.Conn) context.Context
 }

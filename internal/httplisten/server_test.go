@@ -251,7 +251,7 @@ func (r reporter) Report(e *componentstatus.Event) { r.events <- e }
 
 func TestFailureAfterStartIsLoggedAndReported(t *testing.T) {
 	cfg := overUnix(t, newConfig(ok))
-	cfg.WrapUnix = func(l net.Listener) net.Listener { return brokenListener{l} }
+	cfg.WrapListener = func(l net.Listener) net.Listener { return brokenListener{l} }
 	core, logs := observer.New(zapcore.InfoLevel)
 	set := componenttest.NewNopTelemetrySettings()
 	set.Logger = zap.New(core)

@@ -75,7 +75,7 @@ func (p busyProcess) used(t *testing.T) (used time.Duration) {
 	return used
 }
 
-func TestReadingsOfABusyProcess(t *testing.T) {
+func TestReadingsOfABusyProcessOfWindows(t *testing.T) {
 	s, err := NewSource(nil, Options{})
 	require.NoError(t, err)
 	defer s.Close()

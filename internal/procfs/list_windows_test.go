@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
-func TestTheListHasWhatAProcessKnowsOfItself(t *testing.T) {
+func TestTheListOfWindowsHasWhatAProcessKnowsOfItself(t *testing.T) {
 	p, err := At("").Process(os.Getpid())
 	require.NoError(t, err)
 	var created, exited, kernel, user windows.Filetime
@@ -55,7 +55,7 @@ func TestTheListHasWhatAProcessKnowsOfItself(t *testing.T) {
 	require.Equal(t, OnlineCPUs(), cpus)
 }
 
-func TestAProcessThatHasEndedIsGone(t *testing.T) {
+func TestAProcessOfWindowsThatHasEndedIsGone(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "HOTPROFILE_TEST_BUSY=1")
 	in, err := cmd.StdinPipe()

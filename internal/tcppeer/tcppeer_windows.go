@@ -5,6 +5,7 @@
 package tcppeer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,22 +28,34 @@ func New(string) *Finder { return &Finder{} }
 
 // Find returns the process that holds the accepted end of a connection over the loopback.
 func (*Finder) Find(ctx context.Context, c net.Conn) ([]int, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, maxWait, errors.New("Windows names no process that holds the connection"))
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	for {
-		all, err := sockets.ConnectionsWithContext(ctx, "tcp") // GetExtendedTcpTable
-		for _, s := range all {
-			if s.Pid != 0 && is(s.Laddr, c.RemoteAddr()) && is(s.Raddr, c.LocalAddr()) {
-				return []int{int(s.Pid)}, nil
-			}
+		pid, err := Holder(c.RemoteAddr(), c.LocalAddr())
+		if err == nil {
+			return []int{pid}, nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("find the process at the other end of %s: %w", c.RemoteAddr(), errors.Join(err, context.Cause(ctx)))
+			return nil, err
 		case <-time.After(again):
 		}
 	}
 }
+
+// Holder returns the process that holds the end of a TCP connection that has the address
+// local and is connected to remote.
+func Holder(local, remote net.Addr) (pid int, err error) {
+	all, err := sockets.Connections("tcp") // GetExtendedTcpTable
+	for _, s := range all {
+		if s.Pid != 0 && is(s.Laddr, local) && is(s.Raddr, remote) {
+			return int(s.Pid), nil
+		}
+	}
+	return 0, fmt.Errorf("find the process that holds the connection from %s to %s: %w", local, remote, cmp.Or(err, errNone))
+}
+
+var errNone = errors.New("the list of connections has none")
 
 // is reports whether two addresses are the same.
 func is(a sockets.Addr, b net.Addr) bool {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -92,8 +93,9 @@ func compile(t Target) (target, error) {
 }
 
 func validateExecutable(glob string) error {
-	if !strings.HasPrefix(glob, "/") && !strings.HasPrefix(glob, "**/") {
-		return fmt.Errorf("executable: %q matches no path, since paths begin with a slash: begin with / or **/", glob)
+	glob = filepath.ToSlash(glob)
+	if !filepath.IsAbs(glob) && !strings.HasPrefix(glob, "**/") {
+		return fmt.Errorf("executable: %q matches no path, since paths begin with a slash, or with a drive on Windows: begin with / or **/", glob)
 	}
 	if err := globs.Check(glob); err != nil {
 		return fmt.Errorf("executable: %w", err)
@@ -117,7 +119,7 @@ func (t *target) matches(pid int, f *facts) bool {
 	case t.PID != 0:
 		return pid == t.PID
 	case t.Executable != "":
-		return f.path != "" && globs.Match(t.Executable, f.path)
+		return f.path != "" && globs.Match(filepath.ToSlash(t.Executable), filepath.ToSlash(f.path))
 	case t.cgroup != nil:
 		for _, h := range [...]cgroup.Hierarchy{cgroup.V2Tree, cgroup.CPU, cgroup.Systemd} {
 			if f.paths[h] != "" && t.cgroup.Match(f.paths[h]) {

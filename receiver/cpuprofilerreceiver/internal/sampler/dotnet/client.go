@@ -9,11 +9,10 @@ import (
 	"strconv"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
-	"github.com/hotprofile/hotprofile/internal/unixsocket"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// Client is the process that connected to a Unix socket.
+// Client is the process that connected to a Unix socket, or on Windows over the loopback.
 type Client struct {
 	// Process contains the pid in the collector's pid namespace. The pid is 0 for a process
 	// outside of this namespace.
@@ -36,8 +35,8 @@ func WithClient(ctx context.Context, c net.Conn) context.Context {
 // ConnOf returns a connection that consists only of a client, for tests.
 func ConnOf(p Client) net.Conn { return clientConn{&net.UnixConn{}, p} }
 
-// clientListener is a listener on a Unix socket. It asks the kernel for the connected
-// process at once, because the pid may later belong to another process.
+// clientListener asks the kernel for the process of a connection at once, because the pid
+// may later belong to another process.
 type clientListener struct {
 	net.Listener
 	identify func(pid int) (processes.Identity, error)
@@ -50,7 +49,11 @@ func (l clientListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	p := Client{}
-	if p.PID, _, p.Err = unixsocket.Peer(c); p.Err == nil && p.PID != 0 {
+	pid, known, err := peer(c)
+	if !known {
+		return c, nil
+	}
+	if p.PID, p.Err = pid, err; err == nil && pid != 0 {
 		var who processes.Identity
 		who, p.Err = l.identify(p.PID)
 		p.Process = who.Process

@@ -60,7 +60,7 @@ func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
 		MaxHeaderBytes:  maxHeader,
 		ShutdownTimeout: shutdownTimeout,
 		SocketMode:      cfg.mode(),
-		WrapUnix:        func(l net.Listener) net.Listener { return clientListener{l, identify} },
+		WrapListener:    func(l net.Listener) net.Listener { return clientListener{l, identify} },
 		ConnContext:     WithClient,
 	})
 	return server, nil
