@@ -165,9 +165,17 @@ fmt: ## format the code
 .PHONY: lint
 lint: ## check the code: linters, and that other systems still build
 	$(TOOL) golangci-lint run ./...
+	$(TOOL) chloggen validate --config .chloggen/config.yaml
 	GOOS=darwin GOARCH=arm64 go vet $$(GOOS=darwin go list ./... | grep -v /test/)
 	GOOS=windows GOARCH=amd64 go vet $$(GOOS=windows go list ./... | grep -v /test/)
 	GOOS=linux GOARCH=arm64 go vet ./...
+
+.PHONY: changelog-new changelog
+changelog-new: ## make .chloggen/NAME.yaml, which describes a change to users
+	$(TOOL) chloggen new --config .chloggen/config.yaml --filename $(NAME)
+
+changelog: ## move what .chloggen describes into CHANGELOG.md, as the release VERSION
+	$(TOOL) chloggen update --config .chloggen/config.yaml --version $(VERSION)
 
 HELM := bin/helm
 $(HELM): internal/tools/chart/go.mod
