@@ -97,6 +97,7 @@ func TestProfilesWithLinksDoNotWaitWithoutSpans(t *testing.T) {
 	r.fire(containerA)
 	require.NoError(t, r.send(linkedBatch(t, r.now)))
 	require.Len(t, r.sink.AllProfiles(), 1)
+	require.Empty(t, r.metric("otelcol_cpu_trigger.linked.samples"), "only spans that pass can be unknown")
 	r.checkSum()
 }
 

@@ -313,8 +313,12 @@ func isLinked(profile pprofile.Profile) bool {
 	return false
 }
 
-// join sets the attributes of the request on the samples whose span is known.
+// join sets the attributes of the request on the samples whose span is known. It does
+// nothing if no spans pass.
 func (r *Router) join(links pprofile.LinkSlice, to *attributes.Stamper, v *units.Verdict) {
+	if !r.Requests.Expect() {
+		return
+	}
 	slow := math.Inf(1)
 	for _, o := range v.Openings {
 		if requests.IsTime(o.Monitor) {
