@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/order"
 )
 
 // At the bound of gone units and of services, forgetting one takes as many comparisons
@@ -23,9 +25,9 @@ func TestForgettingAtTheBoundDoesNotLookAtAll(t *testing.T) {
 		e, err := New(c)
 		require.NoError(t, err)
 		r := &e.roster
-		for _, o := range []*order[*Decision]{&r.due, &r.order} {
-			compare := o.compare
-			o.compare = func(a, b *Decision) int {
+		for _, o := range []*order.Heap[*Decision]{&r.due, &r.order} {
+			compare := o.Compare
+			o.Compare = func(a, b *Decision) int {
 				compared++
 				return compare(a, b)
 			}
@@ -46,8 +48,8 @@ func TestForgettingAtTheBoundDoesNotLookAtAll(t *testing.T) {
 		e, err := New(Config{Monitors: testMonitors(), CollectionInterval: time.Second, MaxGone: n, CooldownByService: true})
 		require.NoError(t, err)
 		ss := &e.services
-		compare := ss.order.compare
-		ss.order.compare = func(a, b *service) int {
+		compare := ss.order.Compare
+		ss.order.Compare = func(a, b *service) int {
 			compared++
 			return compare(a, b)
 		}

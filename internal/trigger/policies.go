@@ -191,7 +191,7 @@ func (ss *services) replan(s *policyChange) {
 		of.cooldowns = kept
 		if !of.open() {
 			of.until = of.last(ss.clock)
-			ss.order.fix(of)
+			ss.order.Fix(of)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"strings"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/order"
 )
 
 // defaultMaxGone is the default of Config.MaxGone.
@@ -25,9 +27,9 @@ type roster struct {
 	live      []*Decision
 	gone      int
 	maxGone   int
-	due       order[*Decision] // by the time at which a unit has something to forget
-	order     order[*Decision] // in the order in which units are forgotten at the bound
-	forgotten int              // gone units forgotten at the bound
+	due       order.Heap[*Decision] // by the time at which a unit has something to forget
+	order     order.Heap[*Decision] // in the order in which units are forgotten at the bound
+	forgotten int                   // gone units forgotten at the bound
 }
 
 func newRoster(maxGone int) roster {
@@ -36,13 +38,13 @@ func newRoster(maxGone int) roster {
 	}
 	return roster{
 		byName: make(map[string]*Decision), maxGone: maxGone,
-		due: order[*Decision]{
-			compare: func(a, b *Decision) int { return a.next.Compare(b.next) },
-			index:   func(u *Decision) *int { return &u.dueIndex },
+		due: order.Heap[*Decision]{
+			Compare: func(a, b *Decision) int { return a.next.Compare(b.next) },
+			Index:   func(u *Decision) *int { return &u.dueIndex },
 		},
-		order: order[*Decision]{
-			compare: func(a, b *Decision) int { return cmp.Or(a.until.Compare(b.until), strings.Compare(a.name, b.name)) },
-			index:   func(u *Decision) *int { return &u.orderIndex },
+		order: order.Heap[*Decision]{
+			Compare: func(a, b *Decision) int { return cmp.Or(a.until.Compare(b.until), strings.Compare(a.name, b.name)) },
+			Index:   func(u *Decision) *int { return &u.orderIndex },
 		},
 	}
 }
@@ -89,8 +91,8 @@ func (r *roster) remember(u *Decision) {
 // expect updates when a gone unit has something to forget.
 func (r *roster) expect(u *Decision) {
 	u.next, _, u.until = u.memory()
-	r.due.fix(u)
-	r.order.fix(u)
+	r.due.Fix(u)
+	r.order.Fix(u)
 }
 
 // forget removes a gone unit for good.
@@ -101,15 +103,15 @@ func (r *roster) forget(u *Decision) {
 
 // leave removes a unit from the gone units.
 func (r *roster) leave(u *Decision) {
-	r.due.remove(u)
-	r.order.remove(u)
+	r.due.Remove(u)
+	r.order.Remove(u)
 	r.gone--
 }
 
 // forgetDue forgets cooldowns and openings of gone units when they no longer matter.
 func (r *roster) forgetDue(now time.Time) {
 	for r.gone > 0 {
-		u := r.due.items[0]
+		u := r.due.Items[0]
 		if now.Before(u.next) {
 			return
 		}
@@ -125,7 +127,7 @@ func (r *roster) forgetDue(now time.Time) {
 // forgetFirst forgets the gone unit whose memory expires first. Ties are ordered by name.
 func (r *roster) forgetFirst() {
 	for {
-		u := r.order.items[0]
+		u := r.order.Items[0]
 		if _, _, until := u.memory(); until.After(u.until) { // a late export began a cooldown
 			r.expect(u)
 			continue

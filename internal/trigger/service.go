@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hotprofile/hotprofile/internal/order"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
@@ -93,7 +94,7 @@ type services struct {
 	max       int
 	clock     *clock
 	byAccount map[account]*service
-	order     order[*service] // by until
+	order     order.Heap[*service] // by until
 	nextSweep int64
 	forgotten int
 }
@@ -101,9 +102,9 @@ type services struct {
 func newServices(most int, c *clock) services {
 	return services{
 		max: most, clock: c, byAccount: make(map[account]*service),
-		order: order[*service]{
-			compare: func(a, b *service) int { return cmp.Or(a.until.Compare(b.until), a.compare(b.account)) },
-			index:   func(s *service) *int { return &s.index },
+		order: order.Heap[*service]{
+			Compare: func(a, b *service) int { return cmp.Or(a.until.Compare(b.until), a.compare(b.account)) },
+			Index:   func(s *service) *int { return &s.index },
 		},
 	}
 }
@@ -118,7 +119,7 @@ func (ss *services) get(a account) *service {
 	}
 	s := &service{account: a}
 	ss.byAccount[a] = s
-	ss.order.fix(s)
+	ss.order.Fix(s)
 	if len(ss.byAccount) == 1 {
 		ss.nextSweep = ss.clock.latest + int64(time.Minute)
 	}
@@ -165,15 +166,15 @@ func (ss *services) sweep(now time.Time, at int64) {
 
 func (ss *services) forget(s *service) {
 	delete(ss.byAccount, s.account)
-	ss.order.remove(s)
+	ss.order.Remove(s)
 }
 
 func (ss *services) forgetFirst() {
-	for len(ss.order.items) > 0 { // an empty order means that all services are open
-		s := ss.order.items[0]
+	for len(ss.order.Items) > 0 { // an empty order means that all services are open
+		s := ss.order.Items[0]
 		if last := s.last(ss.clock); last.After(s.until) {
 			s.until = last
-			ss.order.fix(s)
+			ss.order.Fix(s)
 			continue
 		}
 		ss.forget(s)
@@ -185,14 +186,14 @@ func (ss *services) forgetFirst() {
 // hold counts an opening of a service as open. free counts it as closed.
 func (ss *services) hold(s *service, policy int) {
 	s.with(policy).open++
-	ss.order.remove(s)
+	ss.order.Remove(s)
 }
 
 func (ss *services) free(s *service, policy int) {
 	s.with(policy).open--
 	if !s.open() {
 		s.until = s.last(ss.clock)
-		ss.order.fix(s)
+		ss.order.Fix(s)
 	}
 }
 

@@ -102,13 +102,13 @@ func checkInvariants(t *testing.T, e *Engine) {
 	must(openUnits == e.places.ledger.OpenUnits(), "open units are counted")
 	must(byHand == e.places.byHand && alerts == e.places.alerts && alerts <= maxAllAlerts, "openings by hand and by alert are counted")
 	must(e.places.ledger.Limits().MaxConcurrentUnits == 0 || listed == len(e.places.baselines), "baselines are listed")
-	must(len(e.roster.due.items) == gone && len(e.roster.order.items) == gone, "gone units are ordered")
-	for i, u := range e.roster.due.items {
+	must(len(e.roster.due.Items) == gone && len(e.roster.order.Items) == gone, "gone units are ordered")
+	for i, u := range e.roster.due.Items {
 		next, _, _ := u.memory()
 		must(u.gone && u.dueIndex == i+1 && !u.next.After(next), "a gone unit is due in time")
-		must(!u.next.Before(e.roster.due.items[0].next), "the first one due is in front")
+		must(!u.next.Before(e.roster.due.Items[0].next), "the first one due is in front")
 	}
-	for i, u := range e.roster.order.items {
+	for i, u := range e.roster.order.Items {
 		_, _, until := u.memory()
 		must(u.gone && u.orderIndex == i+1 && (!u.until.After(until) || !u.until.After(e.clock.time(e.clock.latest))), "a gone unit is forgotten in its turn")
 	}
@@ -121,10 +121,10 @@ func checkInvariants(t *testing.T, e *Engine) {
 			must(s.account == a && s.open() == (s.index == 0), "a service is ordered unless it is open")
 			if !s.open() {
 				shut++
-				must(ss.order.items[s.index-1] == s && !s.until.After(s.last(ss.clock)), "a service is forgotten in its turn")
+				must(ss.order.Items[s.index-1] == s && !s.until.After(s.last(ss.clock)), "a service is forgotten in its turn")
 			}
 		}
-		must(shut == len(ss.order.items), "services are ordered")
+		must(shut == len(ss.order.Items), "services are ordered")
 	}
 	must(gone == e.roster.gone && gone <= e.roster.maxGone, "gone units are counted and bounded")
 	must(len(e.roster.byName)-gone == e.Units(), "units are counted")

@@ -10,11 +10,11 @@ import (
 	"context"
 	"iter"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/hotprofile/hotprofile/internal/order"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
@@ -43,11 +43,11 @@ type Recorder struct {
 
 	base   time.Time // times of records are relative to it
 	units  map[*trigger.Decision]*unitRecords
-	due    []*unitRecords // in the order in which they became due
-	cold   coldest
-	sorted bool  // cold is a heap, ordered by the heats at the last sweep
-	swept  int64 // time of the last sweep
-	hurry  bool  // no record waits for spans any more
+	due    []*unitRecords           // in the order in which they became due
+	cold   order.Heap[*unitRecords] // in the order of eviction
+	sorted bool                     // cold is ordered by the heats at the last sweep
+	swept  int64                    // time of the last sweep
+	hurry  bool                     // no record waits for spans any more
 	closed bool
 	opened []*trigger.Opening // scratch
 
@@ -59,6 +59,7 @@ func New(cfg Config, c *counters.Counters, base time.Time) *Recorder {
 	return &Recorder{
 		counters: c, cfg: cfg, perUnit: min(cfg.PerUnit, cfg.Memory),
 		ready: make(chan struct{}, 1), base: base, units: map[*trigger.Decision]*unitRecords{},
+		cold: order.Heap[*unitRecords]{Compare: (*unitRecords).compare, Index: func(t *unitRecords) *int { return &t.index }},
 	}
 }
 
@@ -127,10 +128,7 @@ func (r *Recorder) put(c *Capture, counts *counters.Samples) {
 	if t == nil {
 		t = &unitRecords{unit: c.Unit, size: unitRecordsSize, heat: heatOf(c.Unit)}
 		r.units[c.Unit] = t
-		r.cold.Push(t)
-		if r.sorted {
-			heap.Fix(&r.cold, t.index)
-		}
+		r.cold.Fix(t)
 		r.size.Add(int64(unitRecordsSize))
 	}
 	t.linked = t.linked || c.Linked
@@ -166,9 +164,7 @@ func (r *Recorder) leave(t *unitRecords, rec *record) {
 	rec.state = due
 	t.due++
 	t.heat = heatOf(t.unit) // a unit with due records is evicted last
-	if r.sorted {
-		heap.Fix(&r.cold, t.index)
-	}
+	r.cold.Fix(t)
 	r.enqueue(t)
 }
 
@@ -224,17 +220,17 @@ func (r *Recorder) drop(t *unitRecords) {
 		t.queued = false
 		r.due = slices.DeleteFunc(r.due, func(other *unitRecords) bool { return other == t })
 	}
-	r.cold.remove(t, r.sorted)
+	r.cold.Remove(t)
 }
 
 // bound evicts records until the total memory is within its limit.
 func (r *Recorder) bound(counts *counters.Samples) {
-	for int(r.size.Load()) > r.cfg.Memory && len(r.cold) > 0 {
+	for int(r.size.Load()) > r.cfg.Memory && len(r.units) > 0 {
 		if !r.sorted {
 			r.sorted = true
 			heap.Init(&r.cold)
 		}
-		if !r.evict(r.cold[0], counts) {
+		if !r.evict(r.cold.Items[0], counts) {
 			return // the coldest unit has only records that are being sent
 		}
 	}
@@ -353,7 +349,7 @@ func (r *Recorder) Close() (refused int64) {
 			}
 		}
 	}
-	r.units, r.due, r.cold = nil, nil, nil
+	r.units, r.due, r.cold.Items = nil, nil, nil
 	r.samples.Store(0)
 	r.size.Store(0)
 	r.counters.AddSamples(context.Background(), &counts)
@@ -366,51 +362,4 @@ func heatOf(u *trigger.Decision) float64 {
 		return -1
 	}
 	return u.Heat()
-}
-
-// coldest is a heap of units in the order of eviction. Units without a due record come
-// first. Within each group, units are ordered by heat, and then by name.
-type coldest []*unitRecords
-
-func (c coldest) Len() int { return len(c) }
-
-func (c coldest) Less(i, j int) bool {
-	a, b := c[i], c[j]
-	if (a.due > 0) != (b.due > 0) {
-		return b.due > 0
-	}
-	if a.heat != b.heat {
-		return a.heat < b.heat
-	}
-	return strings.Compare(a.unit.Name(), b.unit.Name()) < 0
-}
-
-func (c coldest) Swap(i, j int) {
-	c[i], c[j] = c[j], c[i]
-	c[i].index, c[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (c *coldest) Push(x any) {
-	t := x.(*unitRecords)
-	t.index = len(*c)
-	*c = append(*c, t)
-}
-
-// Pop implements heap.Interface.
-func (c *coldest) Pop() any {
-	last := len(*c) - 1
-	t := (*c)[last]
-	(*c)[last] = nil
-	*c = (*c)[:last]
-	return t
-}
-
-func (c *coldest) remove(t *unitRecords, sorted bool) {
-	if sorted {
-		heap.Remove(c, t.index)
-		return
-	}
-	c.Swap(t.index, len(*c)-1)
-	c.Pop()
 }

@@ -99,7 +99,7 @@ func (r *Recorder) check() error {
 				return fmt.Errorf("unit %s: record %d began before the one in front", u.Name(), i)
 			}
 		}
-		if t.unit != u || len(t.records) == 0 || t.size != own || t.size > r.perUnit || t.due != outgoing || r.cold[t.index] != t {
+		if t.unit != u || len(t.records) == 0 || t.size != own || t.size > r.perUnit || t.due != outgoing || r.cold.Items[t.index-1] != t {
 			return fmt.Errorf("unit %s: %d records of %d bytes, %d due: %+v", u.Name(), len(t.records), own, outgoing, t)
 		}
 		size += own
@@ -107,9 +107,9 @@ func (r *Recorder) check() error {
 			queued++
 		}
 	}
-	if heldSamples, heldSize := r.Held(); heldSamples != int64(samples) || heldSize != int64(size) || size > r.cfg.Memory || len(r.due) != queued || len(r.cold) != len(r.units) {
+	if heldSamples, heldSize := r.Held(); heldSamples != int64(samples) || heldSize != int64(size) || size > r.cfg.Memory || len(r.due) != queued || len(r.cold.Items) != len(r.units) {
 		return fmt.Errorf("%d samples in %d bytes, %d of %d units queued: holds %d in %d (at most %d), %d queued, %d in the heap",
-			samples, size, queued, len(r.units), heldSamples, heldSize, r.cfg.Memory, len(r.due), len(r.cold))
+			samples, size, queued, len(r.units), heldSamples, heldSize, r.cfg.Memory, len(r.due), len(r.cold.Items))
 	}
 	return nil
 }

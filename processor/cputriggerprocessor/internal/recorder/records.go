@@ -5,7 +5,9 @@ package recorder
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -69,12 +71,24 @@ type unitRecords struct {
 	records []record
 	size    int     // bytes of memory, including this struct
 	heat    float64 // at the last sweep
-	index   int     // in coldest
+	index   int     // in Recorder.cold, plus 1
 	due     int     // records that are due or sending
 	queued  bool    // it is in Recorder.due
 	sending bool    // one of the records is being sent; records are sent in order
 	linked  bool    // its records wait for spans
 	resting bool    // the next component refused a record, so the unit waits for the next evaluation
+}
+
+// compare orders units for eviction. Units without a due record come first. Within each
+// group, units are ordered by heat, and then by name.
+func (t *unitRecords) compare(o *unitRecords) int {
+	if (t.due > 0) != (o.due > 0) {
+		return cmp.Compare(t.due, o.due)
+	}
+	if t.heat != o.heat {
+		return cmp.Compare(t.heat, o.heat)
+	}
+	return strings.Compare(t.unit.Name(), o.unit.Name())
 }
 
 // recordSize and unitRecordsSize are the memory that a unit needs in addition to the data
