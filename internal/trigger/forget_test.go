@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/order"
+	"github.com/hotprofile/hotprofile/internal/trigger/order"
 )
 
 // At the bound of gone units and of services, forgetting one takes as many comparisons

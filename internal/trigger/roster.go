@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/order"
+	"github.com/hotprofile/hotprofile/internal/trigger/order"
 )
 
 // defaultMaxGone is the default of Config.MaxGone.

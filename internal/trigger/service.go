@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/order"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/internal/trigger/order"
 )
 
 // account is the key of cooldowns and budgets by service. It is a service, or a unit that
