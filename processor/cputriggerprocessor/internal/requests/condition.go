@@ -42,7 +42,8 @@ const (
 type quantity uint8
 
 const (
-	errorRate quantity = iota
+	noQuantity quantity = iota
+	errorRate
 	averageTime
 	percentileTime
 	requestRate
@@ -52,62 +53,42 @@ const (
 	metricPercentile
 )
 
+// distributed reports whether the quantity needs a distribution of values.
+func (q quantity) distributed() bool { return q == percentileTime || q == metricPercentile }
+
 // kind describes one monitor.
 type kind struct {
-	name string
 	protocol
 	quantity
 }
 
-func kinds() []kind {
-	return []kind{
-		{"http_avg_response_time", overHTTP, averageTime},
-		{"http_error_rate", overHTTP, errorRate},
-		{"http_request_rate", overHTTP, requestRate},
-		{"http_response_time", overHTTP, percentileTime},
-		{Metric, noProtocol, metricLast},
-		{"rpc_avg_response_time", overRPC, averageTime},
-		{"rpc_error_rate", overRPC, errorRate},
-		{"rpc_request_rate", overRPC, requestRate},
-		{"rpc_response_time", overRPC, percentileTime},
-	}
+// kinds contains the monitors of this package by name.
+var kinds = map[string]kind{
+	"http_avg_response_time": {overHTTP, averageTime},
+	"http_error_rate":        {overHTTP, errorRate},
+	"http_request_rate":      {overHTTP, requestRate},
+	"http_response_time":     {overHTTP, percentileTime},
+	Metric:                   {noProtocol, metricLast},
+	"rpc_avg_response_time":  {overRPC, averageTime},
+	"rpc_error_rate":         {overRPC, errorRate},
+	"rpc_request_rate":       {overRPC, requestRate},
+	"rpc_response_time":      {overRPC, percentileTime},
 }
 
 // Monitors returns the names of the monitors of this package, sorted.
-func Monitors() (names []string) {
-	for _, k := range kinds() {
-		names = append(names, k.name)
-	}
-	return names
-}
+func Monitors() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // Is reports whether this package provides a monitor.
-func Is(monitor string) bool {
-	_, ok := kindOf(monitor)
-	return ok
-}
-
-func kindOf(monitor string) (kind, bool) {
-	for _, k := range kinds() {
-		if k.name == monitor {
-			return k, true
-		}
-	}
-	return kind{}, false
-}
+func Is(monitor string) bool { return kinds[monitor].quantity != noQuantity }
 
 // IsOfTimes reports whether a monitor is an error rate or a response time. Such monitors
 // need a minimum number of requests.
-func IsOfTimes(monitor string) bool {
-	k, ok := kindOf(monitor)
-	return ok && k.quantity < requestRate
-}
+func IsOfTimes(monitor string) bool { return Is(monitor) && kinds[monitor].quantity < requestRate }
 
 // HasPercentile reports whether a monitor is a percentile. For the monitor "metric", this
 // depends on its statistic. Other monitors ignore statistic.
 func HasPercentile(monitor, statistic string) bool {
-	k, ok := kindOf(monitor)
-	return ok && (k.quantity == percentileTime || monitor == Metric && statistic == Percentile)
+	return Condition{Monitor: monitor, Statistic: statistic}.quantity().distributed()
 }
 
 // The statistics that the monitor "metric" supports.
@@ -117,6 +98,8 @@ const (
 	Mean       = "mean"
 	Percentile = "percentile"
 )
+
+var statistics = map[string]quantity{Last: metricLast, Rate: metricRate, Mean: metricMean, Percentile: metricPercentile}
 
 // Condition contains the parameters of a policy's condition on a monitor of this package.
 type Condition struct {
@@ -155,17 +138,13 @@ const (
 // condition.
 func (c Condition) Validate(at string) (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(at+"."+format, args...)) }
-	k, ok := kindOf(c.Monitor)
-	q := c.quantity()
-	if !ok {
-		q = metricLast // a quantity for which no other quantity's key is allowed
-	}
-	refuse := func(key string, set bool, of string) {
+	of, q := kinds[c.Monitor].protocol, c.quantity()
+	refuse := func(key string, set bool, monitors string) {
 		if set {
-			fault("%s: does not go with monitor %s: it is for %s", key, c.Monitor, of)
+			fault("%s: does not go with monitor %s: it is for %s", key, c.Monitor, monitors)
 		}
 	}
-	if q == percentileTime || q == metricPercentile {
+	if q.distributed() {
 		if !(c.Percentile > 0 && c.Percentile < 100) {
 			fault("percentile: %v is not allowed: must be above 0 and below 100", c.Percentile)
 		}
@@ -179,24 +158,21 @@ func (c Condition) Validate(at string) (errs []error) {
 	}
 	if q != errorRate {
 		refuse("statuses", len(c.Statuses) > 0, "http_error_rate and rpc_error_rate")
-	} else if _, err := statusesOf(k.protocol, c.Statuses); err != nil {
+	} else if _, err := statusesOf(of, c.Statuses); err != nil {
 		fault("statuses%w", err)
 	}
-	if k.protocol == noProtocol {
+	if of == noProtocol {
 		refuse("uri", len(c.URIs) > 0 || c.URIRegex != "", "monitors of http and rpc")
 		refuse("method", len(c.Methods) > 0, "monitors of http and rpc")
-		if ok {
-			c.validateMetric(fault)
-			return errs
-		}
+	} else {
+		c.validateRequests(fault)
 	}
-	if c.Monitor != Metric {
+	if c.Monitor == Metric {
+		c.validateMetric(fault)
+	} else {
 		refuse("name", c.Metric != "", Metric)
 		refuse("attributes", len(c.Attributes) > 0, Metric)
 		refuse("statistic", c.Statistic != "", Metric)
-	}
-	if ok {
-		c.validateRequests(fault)
 	}
 	return errs
 }
@@ -225,7 +201,7 @@ func (c Condition) validateMetric(fault func(string, ...any)) {
 	if c.Metric == "" {
 		fault("name: must be set: it is the metric's name")
 	}
-	if !slices.Contains([]string{Last, Rate, Mean, Percentile}, c.Statistic) {
+	if _, ok := statistics[c.Statistic]; !ok {
 		fault("statistic: %q is not one of %s, %s, %s, %s", c.Statistic, Last, Rate, Mean, Percentile)
 	}
 	if len(c.Attributes) > maxAttributes {
@@ -234,18 +210,10 @@ func (c Condition) validateMetric(fault func(string, ...any)) {
 }
 
 func (c Condition) quantity() quantity {
-	k, _ := kindOf(c.Monitor)
-	if c.Monitor == Metric {
-		switch c.Statistic {
-		case Rate:
-			return metricRate
-		case Mean:
-			return metricMean
-		case Percentile:
-			return metricPercentile
-		}
+	if q, ok := statistics[c.Statistic]; ok && c.Monitor == Metric {
+		return q
 	}
-	return k.quantity
+	return kinds[c.Monitor].quantity
 }
 
 // Gauge reports whether a reading is a momentary value. A window averages such readings.
@@ -317,11 +285,6 @@ type query struct {
 	min        float64
 	span       time.Duration
 	counted    bool
-}
-
-// distributed reports whether the query needs a distribution of values.
-func (q *query) distributed() bool {
-	return q.quantity == percentileTime || q.quantity == metricPercentile
 }
 
 // statuses is the bit set of failed statuses. The index is an HTTP status or a gRPC code.

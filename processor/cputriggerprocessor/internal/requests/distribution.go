@@ -3,7 +3,10 @@
 
 package requests
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 const (
 	// octave is the number of buckets between a value and its double. Each bucket is 3 to 6
@@ -56,11 +59,10 @@ func (d *distribution) addTo(bucket int, n float64) {
 // at returns the index of a bucket in counts. It extends counts if necessary.
 func (d *distribution) at(bucket int) int {
 	n := len(d.counts)
-	switch {
-	case n == 0:
+	if n == 0 {
 		d.first = bucket
-		d.counts = append(d.counts, 0)
-		return 0
+	}
+	switch {
 	case bucket < d.first:
 		more := min(d.first-bucket, maxBuckets-n)
 		if more > 0 {
@@ -71,26 +73,20 @@ func (d *distribution) at(bucket int) int {
 		}
 		return max(0, bucket-d.first)
 	case bucket >= d.first+n:
-		if over := bucket - d.first + 1 - maxBuckets; over > 0 { // the smallest values share a bucket
-			over = min(over, n)
+		if over := min(bucket-d.first+1-maxBuckets, n); over > 0 { // the smallest values share a bucket
 			var low float32
 			for _, c := range d.counts[:over] {
 				low += c
 			}
-			copy(d.counts, d.counts[over:])
-			d.counts = d.counts[:n-over]
+			d.counts = slices.Delete(d.counts, 0, over)
 			d.first += over
-			if len(d.counts) == 0 {
-				d.first = bucket
-				d.counts = append(d.counts, low)
-				return 0
+			if over == n {
+				d.first, d.counts = bucket, append(d.counts, 0)
 			}
 			d.counts[0] += low
-			n = len(d.counts)
 		}
-		for n <= bucket-d.first {
+		for len(d.counts) <= bucket-d.first {
 			d.counts = append(d.counts, 0)
-			n++
 		}
 	}
 	return bucket - d.first

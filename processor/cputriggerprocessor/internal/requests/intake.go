@@ -121,8 +121,8 @@ type plan struct {
 	ids        []string // identifiers of the selections
 	queries    []query
 	byKey      map[string]int
-	spans      bool // a selection needs spans
-	http, rpc  bool
+	spans      bool             // a selection needs spans
+	protocols  [3]bool          // protocols of the selections
 	metrics    map[string][]int // selections by the name of their metric
 	patterns   []func(string) bool
 	mostUnits  int
@@ -191,19 +191,19 @@ func newPlan(conditions []Condition) (*plan, error) {
 
 // selection returns the selection of a condition, and an identifier of the selection.
 func (p *plan) selection(c Condition, uris map[string]uint64) (s selection, id string, err error) {
-	k, ok := kindOf(c.Monitor)
-	if !ok {
+	if !Is(c.Monitor) {
 		return s, "", fmt.Errorf("%q is no monitor of requests", c.Monitor)
 	}
-	if k.protocol == noProtocol {
+	s.protocol = kinds[c.Monitor].protocol
+	if s.protocol == noProtocol {
 		s.metric, s.quantity = c.Metric, c.quantity()
 		for _, key := range slices.Sorted(maps.Keys(c.Attributes)) {
 			s.attributes = append(s.attributes, attribute{key, c.Attributes[key]})
 		}
 		return s, fmt.Sprintf("%q %q %d", s.metric, s.attributes, s.quantity), nil
 	}
-	s.protocol, s.methods = k.protocol, sorted(c.Methods)
-	if s.statuses, err = statusesOf(k.protocol, c.Statuses); err != nil {
+	s.methods = sorted(c.Methods)
+	if s.statuses, err = statusesOf(s.protocol, c.Statuses); err != nil {
 		return s, "", err
 	}
 	if len(c.URIs) > 0 || c.URIRegex != "" {
@@ -238,21 +238,15 @@ func matcher(uris []string, regex string) func(string) bool {
 // use registers the spans and metrics that a new selection needs.
 func (p *plan) use(n int) {
 	s := &p.selections[n]
-	switch s.protocol {
-	case overHTTP:
-		p.spans, p.http = true, true
-		p.needs(n, stableHTTP, oldHTTP)
-	case overRPC:
-		p.spans, p.rpc = true, true
-		p.needs(n, stableRPC, oldRPC)
-	default:
-		p.needs(n, s.metric)
+	if s.protocol == noProtocol {
+		p.metrics[s.metric] = append(p.metrics[s.metric], n)
+		return
 	}
-}
-
-func (p *plan) needs(n int, names ...string) {
-	for _, name := range names {
-		p.metrics[name] = append(p.metrics[name], n)
+	p.spans, p.protocols[s.protocol] = true, true
+	for name, c := range conventions {
+		if c.of == s.protocol {
+			p.metrics[name] = append(p.metrics[name], n)
+		}
 	}
 }
 
@@ -310,18 +304,24 @@ type source struct {
 	gaveWay atomic.Bool // a newer source replaced it in its unit; the next lookup adds it again
 	last    time.Time   // when telemetry last arrived
 	checked time.Time   // when its unit was last looked up
-	tallies []tally     // by selection
-	spreads []spread    // by selection
-	lasts   []gauges    // by selection
+	counts  []counts    // by selection
 	streams *streams    // cumulative metrics; nil before the first
-	// byMetric contains, by selection, the time until which metrics are counted and not
-	// spans. They come from this source, or from another source of the same service in the
-	// unit.
-	byMetric []time.Time
-	stable   [3]bool // by protocol: a metric of the stable convention was seen
+	stable  [3]bool     // by protocol: a metric of the stable convention was seen
 }
 
-// source returns the source of a resource. It returns nil if maxSources leaves no room.
+// counts contains the counts of a source for one selection.
+type counts struct {
+	tally  tally
+	spread spread
+	last   gauges
+	// byMetric is the time until which metrics are counted and not spans. They come from
+	// this source, or from another source of the same service in the unit.
+	byMetric time.Time
+}
+
+// source returns the source of a resource, locked and prepared for arriving telemetry. It
+// requests the lookup of the source's unit if necessary. It returns nil if maxSources leaves
+// no room.
 func (in *Intake) source(resource pcommon.Map, now time.Time) *source {
 	key := in.hash(resource)
 	in.mu.RLock()
@@ -329,45 +329,11 @@ func (in *Intake) source(resource pcommon.Map, now time.Time) *source {
 	in.mu.RUnlock()
 	if s == nil {
 		if s = in.addSource(key, resource, now); s == nil {
+			in.logBad("there are too many resources")
 			return nil
 		}
 	}
-	return s
-}
-
-// adopt switches a source to a plan. It keeps the counts of unchanged selections.
-func (s *source) adopt(p *plan) {
-	if s.plan == p {
-		return
-	}
-	n := len(p.selections)
-	old := s.lasts
-	next := source{tallies: make([]tally, n), spreads: make([]spread, n), lasts: make([]gauges, n), byMetric: make([]time.Time, n)}
-	if s.plan != nil {
-		for i, id := range p.ids {
-			if from := slices.Index(s.plan.ids, id); from >= 0 {
-				next.tallies[i], next.spreads[i], next.lasts[i], next.byMetric[i] = s.tallies[from], s.spreads[from], s.lasts[from], s.byMetric[from]
-				old[from] = gauges{} // the new slice owns the gauges now
-			}
-		}
-	}
-	for i := range old {
-		old[i].release()
-	}
-	s.plan, s.tallies, s.spreads, s.lasts, s.byMetric = p, next.tallies, next.spreads, next.lasts, next.byMetric
-}
-
-// release discards all counts. The caller holds the source's lock.
-func (s *source) release() {
-	for i := range s.lasts {
-		s.lasts[i].release()
-	}
-	s.plan, s.tallies, s.spreads, s.lasts, s.byMetric = nil, nil, nil, nil, nil
-}
-
-// begin prepares a source for arriving telemetry, and requests the lookup of its unit if
-// necessary. The caller holds the source's lock.
-func (in *Intake) begin(s *source, now time.Time) {
+	s.mu.Lock()
 	s.last = now
 	if s.state != unmatched {
 		s.adopt(in.plan.Load())
@@ -380,6 +346,33 @@ func (in *Intake) begin(s *source, now time.Time) {
 		default:
 		}
 	}
+	return s
+}
+
+// adopt switches a source to a plan. It keeps the counts of unchanged selections.
+func (s *source) adopt(p *plan) {
+	if s.plan == p {
+		return
+	}
+	next := make([]counts, len(p.selections))
+	if s.plan != nil {
+		for i, id := range p.ids {
+			if from := slices.Index(s.plan.ids, id); from >= 0 {
+				next[i] = s.counts[from]
+				s.counts[from].last = gauges{} // the new slice owns the gauges now
+			}
+		}
+	}
+	s.release()
+	s.plan, s.counts = p, next
+}
+
+// release discards all counts. The caller holds the source's lock.
+func (s *source) release() {
+	for i := range s.counts {
+		s.counts[i].last.release()
+	}
+	s.plan, s.counts = nil, nil
 }
 
 func (in *Intake) addSource(key uint64, resource pcommon.Map, now time.Time) *source {
@@ -464,26 +457,22 @@ func (in *Intake) forget(s *source) {
 // hash returns a hash of the attributes that does not depend on their order.
 func (in *Intake) hash(resource pcommon.Map) (sum uint64) {
 	for k, v := range resource.All() {
-		sum += in.hashAttribute(k, v)
+		h := maphash.String(in.seed, k)
+		switch v.Type() {
+		case pcommon.ValueTypeStr:
+			h ^= mix(maphash.String(in.seed, v.Str()) + 1)
+		case pcommon.ValueTypeInt:
+			h ^= mix(uint64(v.Int()) + 2)
+		case pcommon.ValueTypeBool:
+			if v.Bool() {
+				h ^= mix(3)
+			}
+		case pcommon.ValueTypeDouble:
+			h ^= mix(maphash.Comparable(in.seed, v.Double()))
+		}
+		sum += mix(h)
 	}
 	return sum
-}
-
-func (in *Intake) hashAttribute(k string, v pcommon.Value) uint64 {
-	h := maphash.String(in.seed, k)
-	switch v.Type() {
-	case pcommon.ValueTypeStr:
-		h ^= mix(maphash.String(in.seed, v.Str()) + 1)
-	case pcommon.ValueTypeInt:
-		h ^= mix(uint64(v.Int()) + 2)
-	case pcommon.ValueTypeBool:
-		if v.Bool() {
-			h ^= mix(3)
-		}
-	case pcommon.ValueTypeDouble:
-		h ^= mix(maphash.Comparable(in.seed, v.Double()))
-	}
-	return mix(h)
 }
 
 // mix is the finalizer of MurmurHash3.
@@ -548,8 +537,8 @@ func (in *Intake) identify(host identify.Host, s *source) {
 		return
 	}
 	s.state = unmatched
-	for i := range s.tallies {
-		lost[counters.ItemUnmatched] += s.tallies[i].items
+	for i := range s.counts {
+		lost[counters.ItemUnmatched] += s.counts[i].tally.items
 	}
 	s.release()
 	in.forgetStreams(s)
@@ -572,9 +561,6 @@ func (in *Intake) logUnmatched(claim identify.Claim, why identify.Unmatched) {
 	}
 }
 
-// tooManyKnown is the reason that is logged when maxSources leaves no room.
-const tooManyKnown = "there are too many resources"
-
 func shorten(s string) string { return texts.Cut(s, 256) }
 
 // first reports whether this is the first call with a text, so that it is logged once.
@@ -586,10 +572,7 @@ func (in *Intake) first(what string) bool {
 // sweep removes sources that sent no telemetry for TTL, and units without sources.
 func (in *Intake) sweep(now time.Time) {
 	in.mu.RLock()
-	all := make([]*source, 0, len(in.sources))
-	for _, s := range in.sources {
-		all = append(all, s)
-	}
+	all := slices.Collect(maps.Values(in.sources))
 	in.mu.RUnlock()
 	for _, s := range all {
 		s.mu.Lock()

@@ -532,7 +532,7 @@ func TestAPointIsOneItem(t *testing.T) {
 		r.in.ObserveMetrics(md)
 	}
 	for _, s := range r.in.sources {
-		require.InDelta(t, 18e15, s.tallies[0].seen, 1, "they are counted, and wait for their unit")
+		require.InDelta(t, 18e15, s.counts[0].tally.seen, 1, "they are counted, and wait for their unit")
 	}
 	r.identify()
 	require.EqualValues(t, 3, r.items[counters.ItemUnmatched])

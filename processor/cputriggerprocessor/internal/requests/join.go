@@ -104,6 +104,6 @@ func (in *Intake) Join(unit string, trace pcommon.TraceID, id pcommon.SpanID) (e
 
 // IsTime reports whether a monitor is a response time in milliseconds.
 func IsTime(monitor string) bool {
-	k, ok := kindOf(monitor)
-	return ok && (k.quantity == averageTime || k.quantity == percentileTime)
+	q := kinds[monitor].quantity
+	return q == averageTime || q == percentileTime
 }

@@ -34,6 +34,9 @@ var conventions = map[string]struct {
 	oldRPC:     {overRPC, false, 1},
 }
 
+// units contains the factors that convert values to ms.
+var units = map[string]float64{"s": 1000, "ms": 1, "us": 1e-3, "ns": 1e-6}
+
 const (
 	// maxPointBuckets limits the buckets of a point. SDKs use up to 160 buckets.
 	maxPointBuckets = 1024
@@ -67,16 +70,13 @@ func (in *Intake) observeResource(p *plan, rm pmetric.ResourceMetrics, now time.
 			}
 			if s == nil {
 				if s = in.source(rm.Resource().Attributes(), now); s != nil {
-					s.mu.Lock()
 					defer s.mu.Unlock()
-					in.begin(s, now)
 				}
 			}
 			o := observation{in: in, s: s, now: now, counts: counts}
 			switch {
 			case s == nil:
 				o.refused = counters.ItemOverLimit
-				in.logBad(tooManyKnown)
 			case s.state == unmatched || s.gone:
 				o.refused = counters.ItemUnmatched
 			default:
@@ -116,15 +116,8 @@ func (o *observation) observe(m pmetric.Metric) {
 			o.of = noProtocol
 		}
 	}
-	switch m.Unit() {
-	case "s":
-		o.unit = 1000
-	case "ms":
-		o.unit = 1
-	case "us":
-		o.unit = 1e-3
-	case "ns":
-		o.unit = 1e-6
+	if unit, ok := units[m.Unit()]; ok {
+		o.unit = unit
 	}
 	switch m.Type() {
 	case pmetric.MetricTypeHistogram:
@@ -396,7 +389,7 @@ func (o *observation) count(i *increment) counters.ItemOutcome {
 			continue // the metric has no route or path, but spans may have one
 		}
 		outcome = counters.ItemOK
-		o.s.byMetric[n] = o.now.Add(max(metricHold, i.over*5/2))
+		o.s.counts[n].byMetric = o.now.Add(max(metricHold, i.over*5/2))
 		if sel.has(&r, uri) {
 			o.add(n, i, o.unit, sel.statuses.has(r.code()))
 		}
@@ -408,7 +401,8 @@ func (o *observation) add(n int, i *increment, unit float64, failed bool) {
 	if i.count == 0 {
 		return
 	}
-	t := &o.s.tallies[n]
+	c := &o.s.counts[n]
+	t := &c.tally
 	t.items++
 	t.seen += i.count
 	t.requests += i.count
@@ -417,7 +411,7 @@ func (o *observation) add(n int, i *increment, unit float64, failed bool) {
 	if failed {
 		t.failed += i.count
 	}
-	o.s.spreads[n].put(i.count, i.over, o.now)
+	c.spread.put(i.count, i.over, o.now)
 	if o.s.plan.selections[n].values && i.fill != nil {
 		i.fill(&t.values, unit)
 	}
@@ -469,10 +463,11 @@ func (o *observation) number(p pmetric.NumberDataPoint, monotonic, cumulative bo
 		switch {
 		case sel.metric == "" || !o.hasAttributes(sel):
 		case sel.quantity == metricLast && (cumulative || !monotonic):
-			if o.s.lasts[n].values == nil {
-				o.s.lasts[n] = gauges{map[uint64]gauge{}, &o.in.series}
+			last := &o.s.counts[n].last
+			if last.values == nil {
+				*last = gauges{map[uint64]gauge{}, &o.in.series}
 			}
-			if !o.s.lasts[n].put(o.key, value, o.now) {
+			if !last.put(o.key, value, o.now) {
 				return counters.ItemOverLimit
 			}
 			outcome = counters.ItemOK

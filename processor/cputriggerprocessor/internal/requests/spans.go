@@ -58,11 +58,7 @@ func (in *Intake) observeSpans(rs ptrace.ResourceSpans, now time.Time, counts *c
 			if !sought {
 				sought = true
 				if s = in.source(rs.Resource().Attributes(), now); s != nil {
-					s.mu.Lock()
 					defer s.mu.Unlock()
-					in.begin(s, now)
-				} else {
-					in.logBad(tooManyKnown)
 				}
 			}
 			if s == nil {
@@ -80,7 +76,7 @@ func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counte
 	if p == nil { // an unmatched source has no plan
 		p = in.plan.Load()
 	}
-	if r.protocol == noProtocol || r.protocol == overHTTP && !p.http || r.protocol == overRPC && !p.rpc {
+	if !p.protocols[r.protocol] {
 		return counters.ItemIgnored
 	}
 	if s.state == unmatched || s.gone {
@@ -102,11 +98,11 @@ func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counte
 	counted := false
 	for i := range p.selections {
 		sel := &p.selections[i]
-		if !sel.has(&r, uri) || now.Before(s.byMetric[i]) {
+		if !sel.has(&r, uri) || now.Before(s.counts[i].byMetric) {
 			continue
 		}
 		counted = true
-		t := &s.tallies[i]
+		t := &s.counts[i].tally
 		t.items++
 		t.seen++
 		t.requests += r.weight
@@ -289,9 +285,8 @@ func pathOf(url string) string {
 			url = "/"
 		}
 	}
-	if i := strings.IndexAny(url, "?#"); i >= 0 {
-		url = url[:i]
-	}
+	url, _, _ = strings.Cut(url, "?")
+	url, _, _ = strings.Cut(url, "#")
 	return url
 }
 

@@ -182,7 +182,8 @@ func (r *Reader) prefer(p *plan, now time.Time) {
 	for _, s := range r.sources {
 		s.mu.Lock()
 		if s.plan == p {
-			for i, until := range s.byMetric {
+			for i := range s.counts {
+				until := s.counts[i].byMetric
 				if !until.After(now) {
 					continue
 				}
@@ -211,27 +212,28 @@ func (u *unit) drain(s *source, now time.Time, byMetric []time.Time) {
 	}
 	s.adopt(u.plan)
 	for i, until := range byMetric {
-		if !until.After(s.byMetric[i]) {
+		c := &s.counts[i]
+		if !until.After(c.byMetric) {
 			continue
 		}
-		if !s.byMetric[i].After(now) { // its counts come from spans, which the metrics replace
-			s.tallies[i].reset()
+		if !c.byMetric.After(now) { // its counts come from spans, which the metrics replace
+			c.tally.reset()
 		}
-		s.byMetric[i] = until
+		c.byMetric = until
 	}
-	for i := range s.tallies {
-		s.tallies[i].rated += s.spreads[i].take(now)
+	for i := range s.counts {
+		s.counts[i].tally.rated += s.counts[i].spread.take(now)
 	}
 	for n := range u.windows {
 		q, w := &u.plan.queries[n], &u.windows[n]
-		t := &s.tallies[q.selection]
+		t := &s.counts[q.selection].tally
 		if q.counted {
 			w.last.addOf(t, q)
 		}
 		w.slices[w.newest%int64(len(w.slices))].addOf(t, q)
 	}
-	for i := range s.tallies {
-		s.tallies[i].reset()
+	for i := range s.counts {
+		s.counts[i].tally.reset()
 	}
 }
 
@@ -301,7 +303,7 @@ func (r *Reader) last(p *plan, q *query, now time.Time) (sum float64, err error)
 	for _, s := range r.sources {
 		s.mu.Lock()
 		if s.plan == p {
-			if v, ok := s.lasts[q.selection].sum(now); ok {
+			if v, ok := s.counts[q.selection].last.sum(now); ok {
 				sum += v
 				some = true
 			}
