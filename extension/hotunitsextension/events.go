@@ -133,7 +133,9 @@ func (h *HotUnits) PublishEvent(e Event) {
 	if !h.Listening() {
 		return
 	}
-	e = bound(e)
+	e.Body = cutText(e.Body)
+	e.Resource = e.bound(e.Resource)
+	e.Attributes = e.bound(e.Attributes)
 	h.telemetry.HotUnitsEvents.Add(context.Background(), 1, metric.WithAttributes(attribute.String("event", e.Name)))
 	var slow []*Subscription
 	h.events.mu.Lock()
@@ -143,15 +145,14 @@ func (h *HotUnits) PublishEvent(e Event) {
 		}
 		select {
 		case s.events <- e:
-			continue
 		default:
+			h.telemetry.HotUnitsEventsDropped.Add(context.Background(), 1, s.name)
+			now := time.Now()
+			if now.Sub(s.last) > dropEpisode {
+				slow = append(slow, s)
+			}
+			s.last = now
 		}
-		h.telemetry.HotUnitsEventsDropped.Add(context.Background(), 1, s.name)
-		now := time.Now()
-		if now.Sub(s.last) > dropEpisode {
-			slow = append(slow, s)
-		}
-		s.last = now
 	}
 	h.events.mu.Unlock()
 	for _, s := range slow {
@@ -159,23 +160,15 @@ func (h *HotUnits) PublishEvent(e Event) {
 	}
 }
 
-// bound limits an event to the bounds: it cuts texts and lists, and drops attributes.
-func bound(e Event) Event {
-	e.Body = cutText(e.Body)
-	var dropped int
-	e.Resource, dropped = boundAttributes(e.Resource)
-	e.Dropped += dropped
-	e.Attributes, dropped = boundAttributes(e.Attributes)
-	e.Dropped += dropped
-	return e
-}
-
-func boundAttributes(all []attribute.KeyValue) (out []attribute.KeyValue, dropped int) {
-	out = slices.Clone(all[:min(len(all), maxEventAttributes)])
+// bound limits attributes of the event to the bounds: it cuts texts and lists, and drops
+// attributes.
+func (e *Event) bound(all []attribute.KeyValue) []attribute.KeyValue {
+	out := slices.Clone(all[:min(len(all), maxEventAttributes)])
 	for i := range out {
 		out[i].Value = boundValue(out[i].Value)
 	}
-	return out, len(all) - len(out)
+	e.Dropped += len(all) - len(out)
+	return out
 }
 
 func boundValue(v attribute.Value) attribute.Value {

@@ -34,9 +34,10 @@ type HotUnits struct {
 
 	policyFiles registry[PolicyFile]
 
+	watchers registry[chan struct{}]
+
 	mu         sync.Mutex
 	publishers []*publisher
-	watchers   []chan struct{}
 	hot        []Unit // union of the publishers' sets, sorted; never modified, only replaced
 }
 
@@ -123,15 +124,10 @@ func (h *HotUnits) Watch() (changed <-chan struct{}, stop func()) {
 	c := make(chan struct{}, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.watchers = append(h.watchers, c)
 	if len(h.hot) > 0 {
 		c <- struct{}{}
 	}
-	return c, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.watchers = slices.DeleteFunc(h.watchers, func(w chan struct{}) bool { return w == c })
-	}
+	return c, h.watchers.add(c)
 }
 
 // unite computes the union, and notifies the watchers if it changed. The caller holds the
@@ -147,7 +143,7 @@ func (h *HotUnits) unite() (before, after []Unit) {
 		return before, before
 	}
 	h.hot = after
-	for _, w := range h.watchers {
+	for _, w := range h.watchers.list() {
 		token.Put(w)
 	}
 	return before, after

@@ -5,7 +5,6 @@ package hotunitsextension
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/component"
@@ -49,22 +48,20 @@ const MaxUnits = 1000
 // Find returns the extension of a host, or nil. If there are several extensions, Find logs
 // a warning and returns the first by name.
 func Find(host component.Host, log *zap.Logger) *HotUnits {
-	type found struct {
-		id string
-		*HotUnits
-	}
-	var all []found
+	var first *HotUnits
+	var used string
+	extensions := 0
 	for id, ext := range host.GetExtensions() {
-		if h, ok := ext.(*HotUnits); ok {
-			all = append(all, found{id.String(), h})
+		h, ok := ext.(*HotUnits)
+		if !ok {
+			continue
+		}
+		if extensions++; first == nil || id.String() < used {
+			first, used = h, id.String()
 		}
 	}
-	if len(all) == 0 {
-		return nil
+	if extensions > 1 {
+		log.Warn("found several hot_units extensions", zap.String("used", used), zap.Int("extensions", extensions))
 	}
-	slices.SortFunc(all, func(a, b found) int { return strings.Compare(a.id, b.id) })
-	if len(all) > 1 {
-		log.Warn("found several hot_units extensions", zap.String("used", all[0].id), zap.Int("extensions", len(all)))
-	}
-	return all[0].HotUnits
+	return first
 }

@@ -68,14 +68,12 @@ func (e MessageEvent) Title() string {
 // Get returns an attribute of the event, or else of its resource, as a text. It returns an
 // empty text if there is no such attribute.
 func (e MessageEvent) Get(key string) string {
-	v, ok := e.Attributes[key]
-	if !ok {
-		v, ok = e.Resource[key]
+	for _, attributes := range []map[string]any{e.Attributes, e.Resource} {
+		if v, ok := attributes[key]; ok {
+			return fmt.Sprint(v)
+		}
 	}
-	if !ok {
-		return ""
-	}
-	return fmt.Sprint(v)
+	return ""
 }
 
 func messageOf(events []Event, more int) Message {

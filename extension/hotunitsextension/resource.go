@@ -28,36 +28,35 @@ type Resource struct {
 // maps, bytes, and the keys for which skip returns true.
 func ResourceOf(attributes pcommon.Map, skip func(key string) bool) (r Resource) {
 	for k, v := range attributes.All() {
-		kv, size, ok := copyOf(k, v)
+		value := valueOf(v)
+		size := attributeSize + len(k) + len(value.AsString())
 		switch {
-		case !ok || skip(k):
+		case value.Type() == attribute.EMPTY || skip(k):
 		case len(r.Attributes) == maxResourceAttributes || r.Size+size > maxResourceSize:
 			r.Dropped++
 		default:
-			kv.Key = attribute.Key(strings.Clone(k))
-			if kv.Value.Type() == attribute.STRING {
-				kv.Value = attribute.StringValue(strings.Clone(v.Str()))
+			if value.Type() == attribute.STRING {
+				value = attribute.StringValue(strings.Clone(v.Str()))
 			}
-			r.Attributes = append(r.Attributes, kv)
+			r.Attributes = append(r.Attributes, attribute.KeyValue{Key: attribute.Key(strings.Clone(k)), Value: value})
 			r.Size += size
 		}
 	}
 	return r
 }
 
-// copyOf returns an attribute and its estimated size. It does not copy texts. It returns
-// false for lists, maps and bytes.
-func copyOf(k string, v pcommon.Value) (kv attribute.KeyValue, size int, ok bool) {
-	key, size := attribute.Key(k), attributeSize+len(k)
+// valueOf returns the value of an attribute, without copying a text. It returns an empty
+// value for lists, maps and bytes.
+func valueOf(v pcommon.Value) (out attribute.Value) {
 	switch v.Type() {
 	case pcommon.ValueTypeStr:
-		return key.String(v.Str()), size + len(v.Str()), true
+		out = attribute.StringValue(v.Str())
 	case pcommon.ValueTypeInt:
-		return key.Int64(v.Int()), size, true
+		out = attribute.Int64Value(v.Int())
 	case pcommon.ValueTypeDouble:
-		return key.Float64(v.Double()), size, true
+		out = attribute.Float64Value(v.Double())
 	case pcommon.ValueTypeBool:
-		return key.Bool(v.Bool()), size, true
+		out = attribute.BoolValue(v.Bool())
 	}
-	return attribute.KeyValue{}, 0, false
+	return out
 }

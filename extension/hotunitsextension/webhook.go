@@ -45,10 +45,11 @@ type webhook struct {
 	log       *zap.Logger
 	telemetry *metadata.TelemetryBuilder
 
-	stop   chan struct{} // closed by shutdown
-	done   chan struct{} // closed when the goroutine has ended
-	ctx    context.Context
-	cancel context.CancelFunc
+	running context.Context // until shutdown
+	stop    context.CancelFunc
+	done    chan struct{}   // closed when the goroutine has ended
+	ctx     context.Context // of requests
+	cancel  context.CancelFunc
 
 	failing bool // the last request failed, and the failure was logged
 }
@@ -63,7 +64,7 @@ type group struct {
 func (h *HotUnits) startWebhook(ctx context.Context, cfg WebhookConfig, name string, host component.Host) (*webhook, error) {
 	w := &webhook{
 		cfg: cfg, name: name, isJSON: cfg.contentType() == "" || strings.Contains(cfg.contentType(), "json"),
-		log: h.log, telemetry: h.telemetry, stop: make(chan struct{}), done: make(chan struct{}),
+		log: h.log, telemetry: h.telemetry, done: make(chan struct{}),
 	}
 	var err error
 	if w.renderer, err = newRenderer(cfg.Template, w.isJSON); err != nil {
@@ -76,6 +77,7 @@ func (h *HotUnits) startWebhook(ctx context.Context, cfg WebhookConfig, name str
 	}
 	// Events go only to the configured host.
 	w.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	w.running, w.stop = context.WithCancel(context.Background())
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.events = h.Subscribe(name, cfg.Events...)
 	go w.run()
@@ -91,7 +93,7 @@ func (w *webhook) run() {
 			g := group{events: []Event{e}}
 			w.gather(&g)
 			w.post(g)
-		case <-w.stop:
+		case <-w.running.Done():
 			var g group
 			w.drain(&g)
 			if len(g.events) > 0 {
@@ -114,20 +116,16 @@ func (w *webhook) add(g *group, e Event) {
 
 // gather adds the events that arrive within group_wait.
 func (w *webhook) gather(g *group) {
-	end := time.NewTimer(w.cfg.GroupWait)
-	defer end.Stop()
-	for {
+	ctx, cancel := context.WithTimeout(w.running, w.cfg.GroupWait)
+	defer cancel()
+	for ctx.Err() == nil {
 		select {
 		case e := <-w.events.Events():
 			w.add(g, e)
-		case <-end.C:
-			w.drain(g)
-			return
-		case <-w.stop:
-			w.drain(g)
-			return
+		case <-ctx.Done():
 		}
 	}
+	w.drain(g)
 }
 
 // drain adds the events that are already waiting.
@@ -180,28 +178,17 @@ func (w *webhook) deliver(body []byte, attempts *int) error {
 	for {
 		*attempts++
 		again, after, err := w.try(body)
-		if err == nil || !again || !retry.Enabled || w.stopping() {
+		if err == nil || !again || !retry.Enabled || w.running.Err() != nil {
 			return err
 		}
 		wait := max(waits.NextBackOff(), after)
 		if time.Since(begun)+wait > retry.MaxElapsedTime {
 			return err
 		}
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
-		case <-w.stop:
-			timer.Stop()
+		case <-time.After(wait):
+		case <-w.running.Done():
 		}
-	}
-}
-
-func (w *webhook) stopping() bool {
-	select {
-	case <-w.stop:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -236,7 +223,7 @@ func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) 
 // wait.
 func (w *webhook) shutdown() {
 	w.events.Close()
-	close(w.stop)
+	w.stop()
 	time.AfterFunc(w.cfg.ClientConfig.Timeout, w.cancel)
 }
 
