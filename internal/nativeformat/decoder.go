@@ -200,28 +200,21 @@ func (r *reading) startBatch() bool {
 	if v := int32(binary.BigEndian.Uint32(b)); v != Version {
 		return r.fail(at, "version 1", int64(v))
 	}
-	if !r.time() {
-		return false
-	}
-	r.open = true
-	return true
+	r.open = r.time()
+	return r.open
 }
 
-func (r *reading) time() bool {
+func (r *reading) time() bool { return number(r, &r.d.sample.UnixMilli) }
+
+func (r *reading) size() bool { return number(r, &r.d.sample.Bytes) }
+
+// number reads an integer of 8 bytes.
+func number[T int64 | uint64](r *reading, into *T) bool {
 	b := r.take(8)
 	if b == nil {
 		return false
 	}
-	r.d.sample.UnixMilli = int64(binary.BigEndian.Uint64(b))
-	return true
-}
-
-func (r *reading) size() bool {
-	b := r.take(8)
-	if b == nil {
-		return false
-	}
-	r.d.sample.Bytes = binary.BigEndian.Uint64(b)
+	*into = T(binary.BigEndian.Uint64(b))
 	return true
 }
 

@@ -32,14 +32,10 @@ type Namespace struct {
 	closed *netlink.Conn // for closed connections; nil if the kernel does not report them
 }
 
-// Open opens the caller's own namespace.
-func Open() (*Namespace, error) { return open(nil) }
-
-// OpenFile opens the namespace of a file such as /proc/PID/ns/net. It needs CAP_SYS_ADMIN.
-// The Namespace takes over the file, even on an error.
-func OpenFile(file *os.File) (*Namespace, error) { return open(file) }
-
-func open(file *os.File) (*Namespace, error) {
+// Open opens the namespace of a file such as /proc/PID/ns/net, which needs CAP_SYS_ADMIN. If
+// the file is nil, it opens the caller's own namespace. The Namespace takes over the file,
+// even on an error.
+func Open(file *os.File) (*Namespace, error) {
 	n := &Namespace{file: file}
 	var err error
 	if n.dump, err = n.dial(0); err != nil {

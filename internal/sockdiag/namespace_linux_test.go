@@ -36,7 +36,7 @@ func open(t testing.TB, n *hosttest.Network) *sockdiag.Namespace {
 	t.Helper()
 	f, err := os.Open(n.File)
 	require.NoError(t, err)
-	ns, err := sockdiag.OpenFile(f)
+	ns, err := sockdiag.Open(f)
 	require.NoError(t, err)
 	t.Cleanup(ns.Close)
 	return ns
@@ -270,7 +270,7 @@ func TestTheProcessStaysWhereItIs(t *testing.T) {
 			defer close(done)
 			f, err := os.Open(a.File)
 			if assert.NoError(t, err) {
-				ns, err := sockdiag.OpenFile(f)
+				ns, err := sockdiag.Open(f)
 				if assert.NoError(t, err) {
 					ns.Close()
 				}
@@ -307,7 +307,7 @@ func TestTheOwnNamespaceNeedsNoRight(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	ns, err := sockdiag.Open()
+	ns, err := sockdiag.Open(nil)
 	require.NoError(t, err)
 	defer ns.Close()
 	found := false

@@ -59,7 +59,7 @@ func (f *Finder) Find(ctx context.Context, c net.Conn) ([]int, error) {
 // for the socket until the server accepts the connection, so accepted waits for it.
 func accepted(ctx context.Context, c net.Conn) (inode uint32, err error) {
 	deadline, _ := ctx.Deadline()
-	kernel, err := sockdiag.Open()
+	kernel, err := sockdiag.Open(nil)
 	if err != nil {
 		return 0, err
 	}

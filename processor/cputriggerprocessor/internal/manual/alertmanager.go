@@ -60,12 +60,8 @@ func (a *Alerts) answerTo(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, &refusal{status: http.StatusServiceUnavailable, why: fmt.Sprintf("%d requests with alerts are being handled", maxReading)}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAlertsBody))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, &refusal{status: http.StatusRequestEntityTooLarge, why: fmt.Sprintf("the body is larger than %d bytes: set max_alerts of the webhook", tooLarge.Limit)}
-	case err != nil:
-		return nil, badRequest("read the body: %v", err)
+	if err != nil {
+		return nil, unreadable("body", err, ": set max_alerts of the webhook")
 	}
 	alerts, beyond, err := decodeAlerts(body)
 	if err != nil {

@@ -160,15 +160,6 @@ func (o opened) isLost() bool { return o.lostUnit != nil && o.lostUnit.Load() }
 // isOpen reports whether the gate is open.
 func (o opened) isOpen(now time.Time) bool { return now.Before(o.until) && !o.isLost() }
 
-// end returns the opening after its firing was resolved. It ends now, or has already ended.
-func (o opened) end(now time.Time) opened {
-	if now.Before(o.until) {
-		o.until = now
-	}
-	o.lostUnit = nil
-	return o
-}
-
 // NewAlerts returns the handler of alerts. begin is called for each request and returns its
 // gates. count counts an outcome.
 func NewAlerts(cfg AlertsConfig, fallback time.Duration, begin func() AlertGates, count func(Outcome), now func() time.Time, log *zap.Logger) *Alerts {
@@ -317,8 +308,12 @@ func (a *Alerts) close(gates AlertGates, one alert) (out []alertAnswer, err erro
 	slices.SortFunc(keys, func(a, b firing) int { return strings.Compare(a.unit, b.unit) })
 	for _, key := range keys {
 		o, _ := a.opened.Get(key)
-		a.opened.Add(key, o.end(now))
-		if !o.isOpen(now) {
+		open := o.isOpen(now)
+		if o.lostUnit = nil; now.Before(o.until) {
+			o.until = now
+		}
+		a.opened.Add(key, o)
+		if !open {
 			continue
 		}
 		closed, err := gates.Close(key.unit, one.Fingerprint)

@@ -37,14 +37,19 @@ func readParams(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 			return nil, badRequest("the body is %q and must be application/x-www-form-urlencoded, or empty with the parameters in the query", quotable(r.Header.Get("Content-Type")))
 		}
 	}
-	var tooLarge *http.MaxBytesError
-	switch err := r.ParseForm(); {
-	case errors.As(err, &tooLarge):
-		return nil, &refusal{status: http.StatusRequestEntityTooLarge, why: fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit)}
-	case err != nil:
-		return nil, badRequest("read the parameters: %v", err)
+	if err := r.ParseForm(); err != nil {
+		return nil, unreadable("parameters", err, "")
 	}
 	return r.Form, nil
+}
+
+// unreadable returns the answer to a request whose body cannot be read. advice follows the
+// limit of a body that is too large.
+func unreadable(what string, err error, advice string) error {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &refusal{status: http.StatusRequestEntityTooLarge, why: fmt.Sprintf("the body is larger than %d bytes%s", tooLarge.Limit, advice)}
+	}
+	return badRequest("read the %s: %v", what, err)
 }
 
 // parse returns the unit and the duration of a request.

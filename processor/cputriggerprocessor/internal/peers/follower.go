@@ -257,16 +257,12 @@ func (f *Follower) follow(follow []identify.Identity, now time.Time) {
 		}
 		// An open namespace outlives its container, so check the processes of the unit.
 		if _, err := f.processOf(u.Identity); now.Sub(u.wanted) > linger || err != nil && isGone(err) {
-			f.forget(u)
+			f.leave(u)
+			f.peers -= len(u.peers)
+			f.listed -= u.listed
 			delete(f.units, name)
 		}
 	}
-}
-
-func (f *Follower) forget(u *unit) {
-	f.leave(u)
-	f.peers -= len(u.peers)
-	f.listed -= u.listed
 }
 
 // leave removes a unit from its namespace.
@@ -287,24 +283,19 @@ func (f *Follower) resolve(now time.Time) {
 		if now.Sub(u.since) < settling {
 			u.resolveAt = f.look
 		}
-		id, pid, err := f.namespaceOf(u)
-		switch {
-		case err != nil && u.ns != nil && isGone(err):
+		id, pid, err := f.namespaceOf(u.Identity)
+		if err != nil && u.ns != nil && isGone(err) {
 			continue // the sockets ended with the processes, and the unit will soon be removed
-		case err != nil:
+		}
+		if err != nil || u.ns == nil || u.ns.id != id {
 			f.leave(u)
-			u.failed = err
-			f.logFault(u, err)
-			continue
-		case u.ns != nil && u.ns.id == id:
-		default:
-			f.leave(u)
-			if err := f.enter(u, id, pid); err != nil {
-				u.failed = err
+			if err == nil {
+				err = f.enter(u, id, pid)
+			}
+			if u.failed = err; err != nil {
 				f.logFault(u, err)
 				continue
 			}
-			u.failed = nil
 		}
 		u.exclusive = u.ns.id != f.own && u.Process.PID == 0 && f.census.only(id, u.Name)
 		u.ids = nil
@@ -315,8 +306,8 @@ func (f *Follower) resolve(now time.Time) {
 }
 
 // namespaceOf returns the namespace of a unit, and the pid of a process in it.
-func (f *Follower) namespaceOf(u *unit) (id procfs.Namespace, pid int, err error) {
-	pid, err = f.processOf(u.Identity)
+func (f *Follower) namespaceOf(u identify.Identity) (id procfs.Namespace, pid int, err error) {
+	pid, err = f.processOf(u)
 	if err != nil {
 		return id, 0, err
 	}
@@ -365,18 +356,18 @@ func (f *Follower) enter(u *unit, id procfs.Namespace, pid int) error {
 
 func (f *Follower) open(u *unit, id procfs.Namespace, pid int) (*sockdiag.Namespace, error) {
 	if id == f.own {
-		return sockdiag.Open()
+		return sockdiag.Open(nil)
 	}
 	file, is, err := f.procfs.OpenNamespace(pid, "net")
 	if err != nil {
 		return nil, orNoRight(err)
 	}
 	// The process may have ended in the meantime, and another process may have its pid.
-	if again, _, err := f.namespaceOf(u); err != nil || again != id || is != id {
+	if again, _, err := f.namespaceOf(u.Identity); err != nil || again != id || is != id {
 		_ = file.Close()
 		return nil, cgroup.ErrGone
 	}
-	it, err := sockdiag.OpenFile(file)
+	it, err := sockdiag.Open(file)
 	return it, orNoRight(err)
 }
 
@@ -471,15 +462,8 @@ func (c *census) take(f *Follower, now time.Time) {
 		if !time.Now().Before(end) {
 			return
 		}
-		pid, err := f.processOf(r.Identity)
-		if err != nil {
-			continue
-		}
-		id, err := f.procfs.Namespace(pid, "net")
-		if err != nil {
-			continue
-		}
-		if r.Group.PodUID != "" && f.isPause(pid) {
+		id, pid, err := f.namespaceOf(r.Identity)
+		if err != nil || r.Group.PodUID != "" && f.isPause(pid) {
 			continue
 		}
 		if len(c.residents[id]) < maxResidents {

@@ -129,7 +129,9 @@ func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
 	}
 	ns.listening = listening
 	ns.claim(f)
-	ns.fresh = clearLarge(ns.fresh)
+	if cap(ns.fresh) > 10_000 {
+		ns.fresh = nil // releases its memory
+	}
 	if whole {
 		ns.sweep(f)
 	}
@@ -151,14 +153,6 @@ func listen(ports map[uint16]*unit, port uint16, owner *unit) {
 	if ports[port] == nil {
 		ports[port] = owner
 	}
-}
-
-// clearLarge empties a list, and releases its memory if it is large.
-func clearLarge(list []fresh) []fresh {
-	if cap(list) > 10_000 {
-		return nil
-	}
-	return list[:0]
 }
 
 // claim finds the owners of fresh sockets. It starts with listening sockets, because they
@@ -240,8 +234,21 @@ func (c *conn) see(s *sockdiag.Socket) {
 	}
 	p.sendQueue += int64(s.SendQueue)
 	p.receiveQueue += int64(s.ReceiveQueue)
-	p.addRTT(s, bytes)
-	c.owner.addRTT(s, bytes)
+	c.addRTT(s, bytes)
+}
+
+// addRTT adds a round-trip time to the means of the peer and of the unit, weighted by
+// bytes.
+func (c *conn) addRTT(s *sockdiag.Socket, bytes uint64) {
+	if !s.HasTCP || s.TCP.RTT <= 0 {
+		return
+	}
+	rtt, weight, p, tcp := s.TCP.RTT.Seconds(), float64(bytes), c.peer, &c.owner.tcp
+	p.rtt += (weight + 1) * rtt
+	p.variation += (weight + 1) * s.TCP.RTTVar.Seconds()
+	p.weight += weight + 1
+	tcp.RoundTrip += weight * rtt
+	tcp.Bytes += weight
 }
 
 // grow adds the growth of a connection's counts to its peer. It returns the number of bytes
@@ -336,8 +343,7 @@ func (ns *namespace) closed(f *Follower, s *sockdiag.Socket) {
 		c.peer.step.failures++
 		return
 	}
-	c.peer.addRTT(s, bytes)
-	c.owner.addRTT(s, bytes)
+	c.addRTT(s, bytes)
 }
 
 // owners returns a function that returns the owner of a socket. If sure is true, a socket

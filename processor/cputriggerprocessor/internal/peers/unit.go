@@ -65,15 +65,6 @@ type gauges struct {
 	rtt, variation, weight float64
 }
 
-func (g *gauges) addRTT(s *sockdiag.Socket, bytes uint64) {
-	if s.HasTCP && s.TCP.RTT > 0 {
-		w := float64(bytes) + 1
-		g.rtt += w * s.TCP.RTT.Seconds()
-		g.variation += w * s.TCP.RTTVar.Seconds()
-		g.weight += w
-	}
-}
-
 func (g *gauges) add(o gauges) {
 	g.connections += o.connections
 	g.sendQueue += o.sendQueue
@@ -122,14 +113,6 @@ func (f *Follower) peerOf(u *unit, k key) *peer {
 	u.peers[k] = p
 	f.peers++
 	return p
-}
-
-// addRTT adds a round-trip time to the unit's mean for tcp_rtt, weighted by bytes.
-func (u *unit) addRTT(s *sockdiag.Socket, bytes uint64) {
-	if s.HasTCP && s.TCP.RTT > 0 && bytes > 0 {
-		u.tcp.RoundTrip += s.TCP.RTT.Seconds() * float64(bytes)
-		u.tcp.Bytes += float64(bytes)
-	}
 }
 
 const (

@@ -32,7 +32,11 @@ type exemplar struct {
 	value float64
 }
 
-func (t *tally) add(o *tally) {
+// add adds a tally. It adds the distribution only if values is set.
+func (t *tally) add(o *tally, values bool) {
+	if o.seen == 0 && o.rated == 0 {
+		return
+	}
 	t.items += o.items
 	t.seen += o.seen
 	t.requests += o.requests
@@ -40,7 +44,9 @@ func (t *tally) add(o *tally) {
 	t.rated += o.rated
 	t.timed += o.timed
 	t.sum += o.sum
-	t.values.merge(&o.values)
+	if values {
+		t.values.merge(&o.values)
+	}
 	t.slowest.keep(o.slowest)
 	if !o.failure.Trace.IsEmpty() {
 		t.failure = o.failure

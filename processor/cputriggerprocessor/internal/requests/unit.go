@@ -228,26 +228,13 @@ func (u *unit) drain(s *source, now time.Time, byMetric []time.Time) {
 		q, w := &u.plan.queries[n], &u.windows[n]
 		t := &s.counts[q.selection].tally
 		if q.counted {
-			w.last.addOf(t, q)
+			w.last.add(t, q.distributed())
 		}
-		w.slices[w.newest%int64(len(w.slices))].addOf(t, q)
+		w.slices[w.newest%int64(len(w.slices))].add(t, q.distributed())
 	}
 	for i := range s.counts {
 		s.counts[i].tally.reset()
 	}
-}
-
-// addOf adds the parts of a tally that a query needs.
-func (t *tally) addOf(o *tally, q *query) {
-	if o.seen == 0 && o.rated == 0 {
-		return
-	}
-	values := o.values
-	if !q.distributed() {
-		o.values = distribution{}
-	}
-	t.add(o)
-	o.values = values
 }
 
 // value returns the current value of a query.
@@ -259,7 +246,7 @@ func (r *Reader) value(u *unit, n int, now time.Time) (float64, error) {
 	sum, length := &r.sum, now.Sub(w.oldest())
 	sum.reset()
 	for i := range w.slices {
-		sum.add(&w.slices[i])
+		sum.add(&w.slices[i], true)
 	}
 	seen := sum.seen
 	span := sum.slowest.Span

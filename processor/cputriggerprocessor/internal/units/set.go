@@ -200,10 +200,7 @@ func (s *Set) departedDecision(id identify.Identity) *trigger.Decision {
 		}
 		name = d.name
 	}
-	decision, ok := s.cfg.Engine.Lookup(name)
-	if !ok {
-		return nil
-	}
+	decision, _ := s.cfg.Engine.Lookup(name) // nil if it is forgotten
 	return decision
 }
 
