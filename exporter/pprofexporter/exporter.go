@@ -204,10 +204,7 @@ var errStopped = errors.New("pprof exporter is shut down")
 // If the disk does not answer, it drops the largest file that waits for the disk. The
 // caller holds the lock, except during waits.
 func (e *pprofExporter) makeRoom(ctx context.Context) error {
-	for {
-		if e.stopped {
-			return errStopped
-		}
+	for !e.stopped {
 		if e.memory() <= e.maxMemory {
 			return nil
 		}
@@ -228,6 +225,7 @@ func (e *pprofExporter) makeRoom(ctx context.Context) error {
 			}
 		}
 	}
+	return errStopped
 }
 
 // memory returns the estimated memory of all profiles that are not written yet.

@@ -97,7 +97,7 @@ type openFile struct {
 	resource  hotunitsextension.Resource
 	contained bool
 	condition []attribute.KeyValue
-	// identity is the estimated memory of all fields except pprof, in bytes.
+	// identity is the estimated memory of all fields except resource and pprof, in bytes.
 	identity int
 
 	reason finishReason // set when the file is finished
@@ -110,7 +110,7 @@ type serviceShare struct {
 }
 
 // size returns the estimated memory of the file, in bytes.
-func (f *openFile) size() int { return f.identity + f.pprof.Size() }
+func (f *openFile) size() int { return f.identity + f.resource.Size + f.pprof.Size() }
 
 // add adds the values of a profile to its service.
 func (f *openFile) add(from source, value float64) {
@@ -215,14 +215,12 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, 
 		} {
 			f.identity += len(text)
 		}
-		f.identity += fileSize + f.resource.Size
+		f.identity += fileSize
 		u.files[key] = f
 	} else {
 		before = f.size()
 		if of.contained && !f.contained {
-			f.identity -= f.resource.Size
 			f.resource, f.contained = hotunitsextension.ResourceOf(of.resource, notOfFile), true
-			f.identity += f.resource.Size
 		}
 	}
 	f.last = now

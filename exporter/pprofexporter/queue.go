@@ -38,7 +38,7 @@ type queue struct {
 	// stalled reports whether the write of current takes longer than patience. abandoned
 	// reports whether the exporter has already counted current as lost.
 	stalled, abandoned bool
-	patience           time.Duration
+	patience           time.Duration // never changed
 	failed             error         // last failure
 	progress           chan struct{} // closed when the queue changes
 }
@@ -122,16 +122,13 @@ func (e *pprofExporter) writeAll() {
 
 // writeFile writes a file, and logs and counts the result.
 func (e *pprofExporter) writeFile(f *openFile) error {
-	e.mu.Lock()
-	patience := e.queue.patience
-	e.mu.Unlock()
 	size, main := f.size(), f.main()
 	p := f.pprof.Finish(main.executable)
 	var content bytes.Buffer
 	if err := p.Write(&content); err != nil {
 		return fmt.Errorf("encode a file of %d bytes in memory: %w", size, err) // a buffer takes everything
 	}
-	late := time.AfterFunc(patience, func() { e.stall(f) })
+	late := time.AfterFunc(e.queue.patience, func() { e.stall(f) })
 	w, err := e.dir.write(f.name(), content.Bytes())
 	late.Stop()
 	e.mu.Lock()
@@ -189,9 +186,8 @@ func (e *pprofExporter) stall(f *openFile) {
 	}
 	e.queue.stalled = true
 	e.queue.changed()
-	after := e.queue.patience
 	e.mu.Unlock()
-	e.set.Logger.Warn("disk does not answer, profiles wait in memory", zap.String("directory", e.dir.path), zap.Duration("after", after))
+	e.set.Logger.Warn("disk does not answer, profiles wait in memory", zap.String("directory", e.dir.path), zap.Duration("after", e.queue.patience))
 	e.report(errStalled)
 }
 

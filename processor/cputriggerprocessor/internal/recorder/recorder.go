@@ -138,12 +138,7 @@ func (r *Recorder) put(c *Capture, counts *counters.Samples) {
 		counts[counters.SampleRefused] += int64(c.Samples)
 		return
 	}
-	real, dry := r.admits(t.unit, rec) // the gate may have opened in the meantime
-	if dry && !rec.dry {
-		rec.dry = true
-		r.countDry(&rec)
-	}
-	if real {
+	if r.admits(t.unit, &rec) { // the gate may have opened in the meantime
 		r.leave(t, &rec)
 	}
 	before := cap(t.records)
@@ -168,19 +163,21 @@ func (r *Recorder) leave(t *unitRecords, rec *record) {
 	r.enqueue(t)
 }
 
-// admits reports whether an opening admits a record. dry reports whether the opening of a
-// dry run admits it.
-func (r *Recorder) admits(u *trigger.Decision, rec record) (real, dry bool) {
+// admits reports whether an opening admits a record. Unless the record has been counted for
+// dry runs before, admits counts it for the openings of dry runs that admit it.
+func (r *Recorder) admits(u *trigger.Decision, rec *record) (real bool) {
+	counted := rec.dry
 	r.opened = u.Admit(r.opened[:0], r.time(rec.start), r.time(rec.end))
 	for _, o := range r.opened {
 		switch {
 		case !o.DryRun:
 			real = true
-		case len(o.Types) == 0: // the recorder does not know the profile types of a record
-			dry = true
+		case len(o.Types) == 0 && !counted: // the recorder does not know the profile types of a record
+			rec.dry = true
+			o.Accepted(int(rec.samples), len(rec.data))
 		}
 	}
-	return real, dry
+	return real
 }
 
 func (r *Recorder) time(since int64) time.Time { return r.base.Add(time.Duration(since)) }
@@ -269,17 +266,10 @@ func (r *Recorder) judge(t *unitRecords, oldest int64, counts *counters.Samples)
 		if rec.state != waiting {
 			continue
 		}
-		if open {
-			real, dry := r.admits(t.unit, *rec)
-			if dry && !rec.dry {
-				rec.dry = true
-				r.countDry(rec)
-			}
-			if real {
-				rec.state = due
-				t.due++
-				continue
-			}
+		if open && r.admits(t.unit, rec) {
+			rec.state = due
+			t.due++
+			continue
 		}
 		stale = stale || rec.end <= oldest
 	}
@@ -294,15 +284,6 @@ func (r *Recorder) judge(t *unitRecords, oldest int64, counts *counters.Samples)
 		r.grow(t, -cap(rec.data), -int(rec.samples))
 		return true
 	})
-}
-
-// countDry counts a record for the dry-run openings that admit it.
-func (r *Recorder) countDry(rec *record) {
-	for _, o := range r.opened {
-		if o.DryRun && len(o.Types) == 0 {
-			o.Accepted(int(rec.samples), len(rec.data))
-		}
-	}
 }
 
 // ShutOutcome returns the outcome of samples that are dropped because their unit's gate is

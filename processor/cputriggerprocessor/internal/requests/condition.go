@@ -310,15 +310,10 @@ var serverFaults = []string{"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "IN
 // grpcCode returns the number of a gRPC code by its name, or -1. Connect writes the names
 // in lower case, and CANCELLED with one L.
 func grpcCode(name string) int {
-	for n, s := range grpcCodes {
-		if strings.EqualFold(s, name) {
-			return n
-		}
-	}
 	if strings.EqualFold(name, "canceled") {
 		return 1
 	}
-	return -1
+	return slices.IndexFunc(grpcCodes[:], func(s string) bool { return strings.EqualFold(s, name) })
 }
 
 // statusesOf parses statuses. If there are none, it returns the default of the protocol. An

@@ -136,6 +136,7 @@ func New(cfg Config) *Intake {
 	in := &Intake{
 		cfg: cfg, seed: maphash.MakeSeed(), waiting: make(chan *source, maxWaiting),
 		sources: map[uint64]*source{}, units: map[string]*unit{}, named: map[unnamed]bool{}, began: cfg.Now(),
+		join: joiner{at: map[pcommon.TraceID]int{}},
 	}
 	in.plan.Store(&plan{})
 	return in
@@ -153,7 +154,7 @@ func (in *Intake) SetConditions(conditions []Condition) error {
 
 func newPlan(conditions []Condition) (*plan, error) {
 	p := &plan{byKey: map[string]int{}, metrics: map[string][]int{}, uriHas: map[string]uint64{}}
-	uris, known := map[string]uint64{}, map[string]int{}
+	uris := map[string]uint64{}
 	distributions := 0
 	for _, c := range conditions {
 		if _, ok := p.byKey[c.Key()]; ok {
@@ -163,10 +164,9 @@ func newPlan(conditions []Condition) (*plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		n, ok := known[id]
-		if !ok {
+		n := slices.Index(p.ids, id)
+		if n < 0 {
 			n = len(p.selections)
-			known[id] = n
 			p.selections = append(p.selections, s)
 			p.ids = append(p.ids, id)
 			p.use(n)

@@ -68,9 +68,6 @@ func (j *joiner) add(s *source, span ptrace.Span, r *request) {
 			delete(j.at, key)
 		}
 	}
-	if j.at == nil {
-		j.at = map[pcommon.TraceID]int{}
-	}
 	*old = e
 	j.at[e.Trace], j.at[keyOf(e.ID)] = j.next, j.next
 	j.next = (j.next + 1) % maxEnded
