@@ -49,10 +49,9 @@ func main() {
 }
 
 func run(in io.Reader, out io.Writer) error {
-	// dirs holds, by module, the directories from its packages up to its root, because
-	// parts of a module may have separate licences.
-	dirs, roots := map[string]map[string]bool{}, map[string]string{}
-	embedded := map[string]string{} // maps package and file to the text
+	// The licences of a module are in the directories from its packages up to its root,
+	// because parts of a module may have separate licences.
+	texts, licensed, read := map[string]string{}, map[string]bool{}, map[string]bool{} // by file, module and directory
 	for decoder := json.NewDecoder(in); ; {
 		var p goPackage
 		err := decoder.Decode(&p)
@@ -65,7 +64,7 @@ func run(in io.Reader, out io.Writer) error {
 		name, root := "Go "+runtime.Version(), runtime.GOROOT()
 		if m := p.Module; m != nil {
 			if m.Main || strings.HasPrefix(m.Path+"/", "github.com/hotprofile/hotprofile/") {
-				if err := addEmbedded(embedded, p.Dir); err != nil {
+				if err := addEmbedded(texts, p.Dir); err != nil {
 					return err
 				}
 				continue
@@ -77,56 +76,55 @@ func run(in io.Reader, out io.Writer) error {
 		if root == "" {
 			return fmt.Errorf("the root of %s is not known: run this without -trimpath", name)
 		}
-		if dirs[name] == nil {
-			dirs[name], roots[name] = map[string]bool{root: true}, root
-		}
-		for dir := p.Dir; len(dir) > len(root); dir = filepath.Dir(dir) {
-			dirs[name][dir] = true
+		licensed[name] = licensed[name] // without a licence so far
+		for dir := p.Dir; len(dir) >= len(root) && !read[dir]; dir = filepath.Dir(dir) {
+			read[dir] = true
+			found, err := addLicences(texts, name, root, dir)
+			if err != nil {
+				return err
+			}
+			licensed[name] = licensed[name] || found
 		}
 	}
-	if len(dirs) == 0 {
+	if len(licensed) == 0 {
 		return errors.New("no packages on standard input")
 	}
 	w := bufio.NewWriter(out)
 	fmt.Fprintf(w, "otelcol-hotprofile contains software of others, under the licences below.\n")
-	var without []string
-	for _, name := range slices.Sorted(maps.Keys(dirs)) {
-		found := false
-		for _, dir := range slices.Sorted(maps.Keys(dirs[name])) {
-			entries, err := os.ReadDir(dir)
-			if err != nil {
-				return fmt.Errorf("look for the licence of %s: %w", name, err)
-			}
-			for _, e := range entries {
-				if e.Type()&fs.ModeType != 0 || !licenseFile.MatchString(e.Name()) || source.MatchString(e.Name()) {
-					continue
-				}
-				text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-				if err != nil {
-					return fmt.Errorf("read the licence of %s: %w", name, err)
-				}
-				relative, err := filepath.Rel(roots[name], filepath.Join(dir, e.Name()))
-				if err != nil {
-					return fmt.Errorf("name the licence of %s: %w", name, err)
-				}
-				fmt.Fprintf(w, "\n%s\n%s: %s\n\n%s\n", strings.Repeat("=", 78), name, filepath.ToSlash(relative), strings.TrimSpace(string(text)))
-				found = true
-			}
-		}
-		if !found {
-			without = append(without, name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(embedded)) {
-		fmt.Fprintf(w, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 78), name, strings.TrimSpace(embedded[name]))
+	for _, file := range slices.Sorted(maps.Keys(texts)) {
+		fmt.Fprintf(w, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 78), file, strings.TrimSpace(texts[file]))
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("write licences: %w", err)
 	}
-	if len(without) > 0 {
+	maps.DeleteFunc(licensed, func(_ string, found bool) bool { return found })
+	if without := slices.Sorted(maps.Keys(licensed)); len(without) > 0 {
 		return fmt.Errorf("no licence found of: %s", strings.Join(without, ", "))
 	}
 	return nil
+}
+
+// addLicences adds the licences in a directory of a module.
+func addLicences(licences map[string]string, module, root, dir string) (found bool, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, fmt.Errorf("look for the licence of %s: %w", module, err)
+	}
+	for _, e := range entries {
+		if e.Type()&fs.ModeType != 0 || !licenseFile.MatchString(e.Name()) || source.MatchString(e.Name()) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return false, fmt.Errorf("read the licence of %s: %w", module, err)
+		}
+		relative, err := filepath.Rel(root, filepath.Join(dir, e.Name()))
+		if err != nil {
+			return false, fmt.Errorf("name the licence of %s: %w", module, err)
+		}
+		licences[module+": "+filepath.ToSlash(relative)], found = string(text), true
+	}
+	return found, nil
 }
 
 // addEmbedded adds the licences of third-party files that a package of hotprofile embeds.
