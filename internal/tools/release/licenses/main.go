@@ -76,7 +76,6 @@ func run(in io.Reader, out io.Writer) error {
 		if root == "" {
 			return fmt.Errorf("the root of %s is not known: run this without -trimpath", name)
 		}
-		licensed[name] = licensed[name] // without a licence so far
 		for dir := p.Dir; len(dir) >= len(root) && !read[dir]; dir = filepath.Dir(dir) {
 			read[dir] = true
 			found, err := addLicences(texts, name, root, dir)
