@@ -242,17 +242,17 @@ func TestPartsByLabel(t *testing.T) {
 		}
 		return all
 	}
-	assert.Len(t, q.Phases(), 3)
-	assert.Len(t, q.Threads(), 4)
-	assert.Equal(t, []Part{{Label: "", Value: count(q.Waits()).Value, Samples: count(q.Waits()).Samples}}, q.Waits())
+	assert.Len(t, q.Parts(Phase), 3)
+	assert.Len(t, q.Parts(Thread), 4)
+	assert.Equal(t, []Part{{Label: "", Value: count(q.Parts(Wait)).Value, Samples: count(q.Parts(Wait)).Samples}}, q.Parts(Wait))
 	var want int64
 	for _, s := range p.Sample {
 		if s.Label["hotprofile.trigger.phase"][0] == "before" {
 			want += s.Value[0]
 		}
 	}
-	assert.Equal(t, want, count(q.Threads()).Samples)
-	assert.Equal(t, Part{}, count(Query{Of: q.Of, Filter: Filter{Thread: "nobody"}}.Phases()))
+	assert.Equal(t, want, count(q.Parts(Thread)).Samples)
+	assert.Equal(t, Part{}, count(Query{Of: q.Of, Filter: Filter{Thread: "nobody"}}.Parts(Phase)))
 	assert.Equal(t, 1, len(Query{Of: q.Of, Filter: Filter{Phase: "nothing"}}.Tree().Nodes))
 }
 
@@ -290,7 +290,7 @@ func TestHostileProfile(t *testing.T) {
 	assert.Less(t, out.Len(), 8<<20)
 	assert.NotContains(t, out.String(), "<")
 	assert.NotContains(t, out.String(), "\u202e")
-	for _, part := range (Query{Of: s}).Threads() {
+	for _, part := range (Query{Of: s}).Parts(Thread) {
 		assert.LessOrEqual(t, len(part.Label), maxLabel)
 	}
 

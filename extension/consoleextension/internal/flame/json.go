@@ -4,10 +4,8 @@
 package flame
 
 import (
-	"bufio"
 	"encoding/json"
 	"io"
-	"strconv"
 )
 
 // The bounds of the JSON of a tree. The numbers of MaxNodes frames take at most 1.3 MB.
@@ -21,69 +19,35 @@ const (
 
 // WriteJSON writes the tree for the script flame.js. It writes parallel arrays, because one
 // object per frame would be four times as large. It writes the values of the other profile
-// only if compared is true.
+// only if compared is true. The JSON is also safe inside a script element, because
+// encoding/json escapes <, > and &.
 func (t Tree) WriteJSON(to io.Writer, compared bool) error {
-	w := writer{bufio.NewWriterSize(to, 32<<10)}
-	w.text(`{"unit":`)
-	w.quote(t.Unit)
-	w.text(`,"min_share":` + strconv.FormatFloat(t.MinShare, 'g', 6, 64))
-	w.text(`,"pruned":` + strconv.Itoa(t.Pruned))
-	w.text(`,"pruned_self":`)
-	w.number(t.PrunedSelf.Here)
-	w.text(`,"samples":`)
-	w.number(t.Samples.Here)
-	if compared {
-		w.text(`,"samples_there":`)
-		w.number(t.Samples.There)
-	}
 	cut := MaxText
 	if n := 2 * len(t.Functions); n*cut > maxTexts {
 		cut = max(maxTexts/n, 16)
 	}
-	w.array("names", len(t.Functions), func(i int) { w.quote(Short(t.Functions[i].Name, cut)) })
-	w.array("files", len(t.Functions), func(i int) { w.quote(ShortPath(t.Functions[i].File, cut)) })
-	ints := func(name string, of func(Node) int64) {
-		w.array(name, len(t.Nodes), func(i int) { w.number(of(t.Nodes[i])) })
+	out := map[string]any{
+		"unit": t.Unit, "min_share": t.MinShare, "pruned": t.Pruned, "pruned_self": t.PrunedSelf.Here, "samples": t.Samples.Here,
+		"names":    column(t.Functions, func(f Function) string { return Short(f.Name, cut) }),
+		"files":    column(t.Functions, func(f Function) string { return ShortPath(f.File, cut) }),
+		"function": column(t.Nodes, func(n Node) int32 { return n.Function }),
+		"depth":    column(t.Nodes, func(n Node) int32 { return n.Depth }),
+		"line":     column(t.Nodes, func(n Node) int32 { return n.Line }),
+		"total":    column(t.Nodes, func(n Node) int64 { return n.Total.Here }),
+		"self":     column(t.Nodes, func(n Node) int64 { return n.Self.Here }),
 	}
-	ints("function", func(n Node) int64 { return int64(n.Function) })
-	ints("depth", func(n Node) int64 { return int64(n.Depth) })
-	ints("line", func(n Node) int64 { return int64(n.Line) })
-	ints("total", func(n Node) int64 { return n.Total.Here })
-	ints("self", func(n Node) int64 { return n.Self.Here })
 	if compared {
-		ints("total_there", func(n Node) int64 { return n.Total.There })
-		ints("self_there", func(n Node) int64 { return n.Self.There })
+		out["samples_there"] = t.Samples.There
+		out["total_there"] = column(t.Nodes, func(n Node) int64 { return n.Total.There })
+		out["self_there"] = column(t.Nodes, func(n Node) int64 { return n.Self.There })
 	}
-	w.text("}")
-	return w.Flush()
+	return json.NewEncoder(to).Encode(out)
 }
 
-// writer keeps its first error until Flush returns the error.
-type writer struct{ *bufio.Writer }
-
-func (w writer) text(s string) { _, _ = w.WriteString(s) }
-
-func (w writer) number(v int64) {
-	_, _ = w.Write(strconv.AppendInt(w.AvailableBuffer(), v, 10))
-}
-
-// quote writes a text that is also safe inside a script element, because json.Marshal
-// escapes <, > and &.
-func (w writer) quote(s string) {
-	quoted, err := json.Marshal(s)
-	if err != nil { // no string fails
-		quoted = []byte(`""`)
+func column[S, T any](from []S, of func(S) T) []T {
+	out := make([]T, len(from))
+	for i, one := range from {
+		out[i] = of(one)
 	}
-	_, _ = w.Write(quoted)
-}
-
-func (w writer) array(name string, n int, element func(int)) {
-	w.text(`,"` + name + `":[`)
-	for i := range n {
-		if i > 0 {
-			_ = w.WriteByte(',')
-		}
-		element(i)
-	}
-	w.text("]")
+	return out
 }

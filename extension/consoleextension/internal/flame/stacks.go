@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package flame computes the data of a flame graph and of the tables beside it, from one
-// profile or from two profiles that are compared. The package has no side effects.
+// profile or from two profiles that are compared.
 package flame
 
 import (
@@ -67,13 +67,16 @@ type sample struct {
 	samples int64 // 0 if not known
 }
 
-// The labels by which samples are grouped and filtered.
+// Label is a label by which samples are grouped and filtered.
+type Label int
+
+// The labels.
 const (
-	byThread = iota
-	byPhase
-	byWait
-	byRequest
-	byRoute
+	Thread  Label = iota // thread.name
+	Phase                // before, both, after, baseline
+	Wait                 // the reason why a thread waits
+	Request              // slow, failed or normal
+	Route                // the route or method of the request
 	dimensions
 )
 
@@ -108,7 +111,7 @@ func (d *dimension) number(value string) int {
 }
 
 // New prepares a profile. It uses the values of the last sample type, which is also the
-// default of pprof.
+// default of pprof. It numbers the locations of the profile anew.
 func New(p *profile.Profile) *Stacks {
 	s := &Stacks{}
 	for d := range s.labels {
@@ -174,8 +177,7 @@ type frame struct {
 // stackBuilder holds the stacks of all samples while the tree is built.
 type stackBuilder struct {
 	names, files []string
-	locations    map[uint64][]frame
-	dense        [][]frame // instead of locations, if the ids are small
+	locations    [][]frame // by the ID of the location
 	frames       []frame   // frames of all samples, outermost first
 	offsets      []int32   // the frames of sample i are offsets[i] up to offsets[i+1]
 	cut          int
@@ -183,24 +185,11 @@ type stackBuilder struct {
 }
 
 func newStackBuilder(p *profile.Profile) *stackBuilder {
-	b := &stackBuilder{offsets: make([]int32, 1, len(p.Sample)+1)}
-	maxID := uint64(0)
-	for _, l := range p.Location {
-		maxID = max(maxID, l.ID)
-	}
-	if maxID <= uint64(2*len(p.Location)) {
-		b.dense = make([][]frame, maxID+1)
-	} else {
-		b.locations = make(map[uint64][]frame, len(p.Location))
-	}
+	b := &stackBuilder{offsets: make([]int32, 1, len(p.Sample)+1), locations: make([][]frame, 1, len(p.Location)+1)}
 	names := newFunctionNames(len(p.Function))
 	for _, l := range p.Location {
-		frames := names.frames(l)
-		if b.dense != nil {
-			b.dense[l.ID] = frames
-		} else {
-			b.locations[l.ID] = frames
-		}
+		l.ID = uint64(len(b.locations)) // 0 is not a valid ID
+		b.locations = append(b.locations, names.frames(l))
 	}
 	b.number(names)
 	return b
@@ -273,16 +262,10 @@ func (b *stackBuilder) number(n *functionNames) {
 		rank[old] = int32(i)
 		b.names[i], b.files[i] = n.names[old], n.files[old]
 	}
-	renumber := func(frames []frame) {
+	for _, frames := range b.locations {
 		for i := range frames {
 			frames[i].function = rank[frames[i].function]
 		}
-	}
-	for _, f := range b.dense {
-		renumber(f)
-	}
-	for _, f := range b.locations {
-		renumber(f)
 	}
 }
 
@@ -327,15 +310,10 @@ func (b *stackBuilder) stack(locations []*profile.Location) {
 
 // at returns the frames of a location, outermost first.
 func (b *stackBuilder) at(l *profile.Location) []frame {
-	switch {
-	case l == nil:
-		return nil
-	case b.dense == nil:
-		return b.locations[l.ID]
-	case l.ID >= uint64(len(b.dense)):
+	if l == nil || l.ID >= uint64(len(b.locations)) {
 		return nil
 	}
-	return b.dense[l.ID]
+	return b.locations[l.ID]
 }
 
 func (b *stackBuilder) of(i int32) []frame {
@@ -399,24 +377,17 @@ func (s *Stacks) build(b *stackBuilder) {
 func (s *Stacks) markRecursion() {
 	s.inner = make([]bool, len(s.parent))
 	active := make([]int32, len(s.names)) // number of ancestors with each function
-	type visit struct{ node, next int32 }
-	stack := []visit{{0, s.first[0]}}
-	for len(stack) > 0 {
-		top := &stack[len(stack)-1]
-		if top.next == s.first[top.node+1] {
-			if f := s.function[top.node]; f >= 0 {
-				active[f]--
-			}
-			stack = stack[:len(stack)-1]
-			continue
+	var below func(int32)
+	below = func(parent int32) { // at most maxStackDepth calls deep
+		for n := s.first[parent]; n < s.first[parent+1]; n++ {
+			f := s.function[n]
+			s.inner[n] = active[f] > 0
+			active[f]++
+			below(n)
+			active[f]--
 		}
-		n := top.next
-		top.next++
-		f := s.function[n]
-		s.inner[n] = active[f] > 0
-		active[f]++
-		stack = append(stack, visit{n, s.first[n]})
 	}
+	below(0)
 }
 
 // Size returns the estimated memory in bytes.
@@ -437,8 +408,8 @@ type Filter struct {
 	Thread, Phase, Wait, Request, Route string
 }
 
-// fields returns the fields in the order of the labels.
-func (f *Filter) fields() [dimensions]*string {
+// Fields returns the fields by their label.
+func (f *Filter) Fields() [dimensions]*string {
 	return [...]*string{&f.Thread, &f.Phase, &f.Wait, &f.Request, &f.Route}
 }
 
@@ -447,7 +418,7 @@ const Unlabelled = "-"
 
 // Has reports whether a sample has a class of requests, such as slow.
 func (s *Stacks) Has(request string) bool {
-	_, ok := s.labels[byRequest].index[request]
+	_, ok := s.labels[Request].index[request]
 	return ok
 }
 
@@ -466,7 +437,7 @@ func (d *dimension) choice(value string) (number int, any bool) {
 // each calls f with the samples that a filter selects.
 func (s *Stacks) each(filter Filter, f func(*sample)) {
 	var wanted [dimensions]int
-	for d, value := range filter.fields() {
+	for d, value := range filter.Fields() {
 		n, ok := s.labels[d].choice(*value)
 		if !ok {
 			return

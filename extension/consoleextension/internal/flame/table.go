@@ -45,31 +45,20 @@ func (q Query) Table(order Order, search string, limit int) Table {
 	t := Table{Total: Value{here.totals[0], there.totals[0]}}
 	x, y := here.functions(), there.functions()
 	search = strings.ToLower(search)
-	for i, j := 0, 0; i < len(x) || j < len(y); {
-		order := 0
-		switch {
-		case i == len(x):
-			order = 1
-		case j == len(y):
-			order = -1
-		default:
-			order = cmp.Compare(here.s.names[i], there.s.names[j])
-		}
+	for i, j := range pairs(0, int32(len(x)), 0, int32(len(y)), func(i, j int32) int { return cmp.Compare(here.s.names[i], there.s.names[j]) }) {
 		var r Row
-		if order >= 0 {
+		if j >= 0 {
 			f := y[j]
 			r.Function = Function{there.s.names[j], there.s.files[j]}
 			r.Line, r.Self.There, r.Total.There = f.line, f.self, f.total
-			j++
 		}
-		if order <= 0 {
+		if i >= 0 {
 			f := x[i]
-			if f.total > 0 || order < 0 {
+			if f.total > 0 || j < 0 {
 				r.Function = Function{here.s.names[i], here.s.files[i]}
 				r.Line = f.line
 			}
 			r.Self.Here, r.Total.Here = f.self, f.total
-			i++
 		}
 		if r.Total == (Value{}) {
 			continue
@@ -168,11 +157,11 @@ type Part struct {
 	Samples int64 // number of samples in the profile itself; 0 if not known
 }
 
-// parts groups the samples by the value of a label, largest part first. It ignores the
+// Parts groups the samples by the value of a label, largest part first. It ignores the
 // query's filter for this label, so that readers can choose another value. It leaves out a
 // value that has no samples on either side.
-func (q Query) parts(label int) []Part {
-	*q.Filter.fields()[label], *q.BaseFilter.fields()[label] = "", ""
+func (q Query) Parts(label Label) []Part {
+	*q.Filter.Fields()[label], *q.BaseFilter.Fields()[label] = "", ""
 	type sum struct{ value, samples int64 }
 	sums := func(s *Stacks, filter Filter) []sum {
 		if s == nil {
@@ -211,18 +200,3 @@ func (q Query) parts(label int) []Part {
 	})
 	return parts
 }
-
-// Threads groups the samples by thread.name.
-func (q Query) Threads() []Part { return q.parts(byThread) }
-
-// Phases groups the samples by phase: before, both, after, baseline.
-func (q Query) Phases() []Part { return q.parts(byPhase) }
-
-// Waits groups the samples of waiting threads by the reason for waiting.
-func (q Query) Waits() []Part { return q.parts(byWait) }
-
-// Requests groups the samples by their request: slow, failed or normal.
-func (q Query) Requests() []Part { return q.parts(byRequest) }
-
-// Routes groups the samples by the route or method of their request.
-func (q Query) Routes() []Part { return q.parts(byRoute) }

@@ -5,6 +5,7 @@ package flame
 
 import (
 	"cmp"
+	"iter"
 	"math"
 )
 
@@ -182,25 +183,7 @@ func (b *treeBuilder) walk(x, y, depth int32) bool {
 	}
 	i, iEnd := b.here.children(x)
 	j, jEnd := b.there.children(y)
-	for i < iEnd || j < jEnd {
-		order := 0
-		switch {
-		case i == iEnd:
-			order = 1
-		case j == jEnd:
-			order = -1
-		default:
-			order = cmp.Compare(b.here.name(i), b.there.name(j))
-		}
-		here, there := int32(-1), int32(-1)
-		if order <= 0 {
-			here = i
-			i++
-		}
-		if order >= 0 {
-			there = j
-			j++
-		}
+	for here, there := range pairs(i, iEnd, j, jEnd, func(i, j int32) int { return cmp.Compare(b.here.name(i), b.there.name(j)) }) {
 		if (here < 0 || b.here.totals[here] < b.least.Here) && (there < 0 || b.there.totals[there] < b.least.There) {
 			continue
 		}
@@ -209,6 +192,28 @@ func (b *treeBuilder) walk(x, y, depth int32) bool {
 		}
 	}
 	return true
+}
+
+// pairs merges the sorted numbers from i to iEnd with the sorted numbers from j to jEnd. It
+// yields equal ones as a pair, and others with -1 on the other side.
+func pairs(i, iEnd, j, jEnd int32, compare func(i, j int32) int) iter.Seq2[int32, int32] {
+	return func(yield func(i, j int32) bool) {
+		for i < iEnd || j < jEnd {
+			order, here, there := 0, int32(-1), int32(-1)
+			if i < iEnd && j < jEnd {
+				order = compare(i, j)
+			}
+			if i < iEnd && order <= 0 {
+				here, i = i, i+1
+			}
+			if j < jEnd && order >= 0 {
+				there, j = j, j+1
+			}
+			if !yield(here, there) {
+				return
+			}
+		}
+	}
 }
 
 // function returns the index of a frame's function, and the line.

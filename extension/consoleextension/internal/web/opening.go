@@ -384,8 +384,8 @@ func (v *profileView) parts(opening string) {
 	if v.Compared {
 		v.Against.Total = amount(v.query.Base.Unit, all.There)
 	}
-	parts := slices.DeleteFunc(v.query.Phases(), func(p flame.Part) bool { return p.Value.Here == 0 })
-	v.Phases = v.rows(parts, opening, func(q *openingQuery) *string { return &q.Filter.Phase })
+	parts := slices.DeleteFunc(v.query.Parts(flame.Phase), func(p flame.Part) bool { return p.Value.Here == 0 })
+	v.Phases = v.rows(parts, opening, flame.Phase)
 	slices.SortStableFunc(v.Phases, func(a, b partRow) int { return slices.Index(phases, a.Class) - slices.Index(phases, b.Class) })
 	x := 0.0
 	for i := range v.Phases {
@@ -396,7 +396,7 @@ func (v *profileView) parts(opening string) {
 	if len(v.Phases) == 1 && v.Phases[0].Class == "" {
 		v.Phases = nil
 	}
-	v.Threads = v.rows(v.query.Threads(), opening, func(q *openingQuery) *string { return &q.Filter.Thread })
+	v.Threads = v.rows(v.query.Parts(flame.Thread), opening, flame.Thread)
 	if len(v.Threads) == 1 && v.Query.Filter.Thread == "" {
 		v.Threads = nil
 	}
@@ -408,23 +408,23 @@ func (v *profileView) parts(opening string) {
 		}
 		v.More, v.Threads = more, listed
 	}
-	v.Waits = v.labelled(v.query.Waits(), opening, func(q *openingQuery) *string { return &q.Filter.Wait })
-	v.Requests = v.labelled(v.query.Requests(), opening, func(q *openingQuery) *string { return &q.Filter.Request })
-	v.Routes = v.labelled(v.query.Routes(), opening, func(q *openingQuery) *string { return &q.Filter.Route })
+	v.Waits = v.labelled(opening, flame.Wait)
+	v.Requests = v.labelled(opening, flame.Request)
+	v.Routes = v.labelled(opening, flame.Route)
 }
 
 // labelled is like rows, but returns no rows if no sample has the label.
-func (v *profileView) labelled(parts []flame.Part, opening string, filter func(*openingQuery) *string) []partRow {
-	rows := v.rows(parts, opening, filter)
+func (v *profileView) labelled(opening string, label flame.Label) []partRow {
+	rows := v.rows(v.query.Parts(label), opening, label)
 	if len(rows) == 1 && rows[0].Class == "" {
 		return nil
 	}
 	return rows[:min(len(rows), threadsPerList)]
 }
 
-// rows returns parts with links. A link selects its part, or cancels the selection. filter
-// returns the field of a query that selects a part.
-func (v *profileView) rows(parts []flame.Part, opening string, filter func(*openingQuery) *string) []partRow {
+// rows returns the parts of a label with links. A link selects its part, or cancels the
+// selection.
+func (v *profileView) rows(parts []flame.Part, opening string, label flame.Label) []partRow {
 	var all flame.Value
 	for _, p := range parts {
 		all.Here += p.Value.Here
@@ -448,7 +448,7 @@ func (v *profileView) rows(parts []flame.Part, opening string, filter func(*open
 			row.There = percent(there)
 		}
 		q := v.Query
-		selected := filter(&q)
+		selected := q.Filter.Fields()[label]
 		if row.Current = *selected == value; row.Current {
 			value = ""
 		}
