@@ -28,7 +28,7 @@ const (
 // answers computes each answer once for all readers that ask before it is ready. It bounds
 // the concurrent computations and the bytes of all answers. Further requests wait.
 type answers struct {
-	computing chan struct{}
+	computing *semaphore.Weighted
 	held      *semaphore.Weighted
 
 	mu     sync.Mutex
@@ -37,7 +37,7 @@ type answers struct {
 
 func newAnswers() *answers {
 	return &answers{
-		computing: make(chan struct{}, computedAtOnce), held: semaphore.NewWeighted(answerBytes),
+		computing: semaphore.NewWeighted(computedAtOnce), held: semaphore.NewWeighted(answerBytes),
 		shared: map[string]*answer{},
 	}
 }
@@ -112,13 +112,10 @@ func (s *answers) compute(key string, a *answer, timeout time.Duration, compute 
 		close(a.ready)
 		s.release(a)
 	}()
-	select {
-	case s.computing <- struct{}{}:
-		defer func() { <-s.computing }()
-	case <-ctx.Done():
-		a.err = ctx.Err()
+	if a.err = s.computing.Acquire(ctx, 1); a.err != nil {
 		return
 	}
+	defer s.computing.Release(1)
 	a.ctx = ctx
 	compute(ctx, a)
 	a.finish()

@@ -45,9 +45,8 @@ func (s *Server) functions() template.FuncMap {
 		"plural":   plural,    // plural 2 "gate" "gates": 2 gates
 		"list":     func(v ...any) []any { return v },
 
-		"phase":     phaseName,    // phase "both": at the trigger
-		"groups":    groupChoices, // groups CHOICES: by their headings
-		"plaintime": plainTime,    // plaintime TIME: 2026-01-02 15:04:05 UTC, without markup
+		"phase":     phaseName, // phase "both": at the trigger
+		"plaintime": plainTime, // plaintime TIME: 2026-01-02 15:04:05 UTC, without markup
 		"isotime":   machineTime,
 		"fieldtime": func(t time.Time) string { return t.UTC().Format(fieldTime) }, // fieldtime TIME: 2026-01-02T15:04:05
 	}
@@ -151,17 +150,8 @@ func formatDuration(d time.Duration) string {
 	if d < 0 {
 		return "-" + formatDuration(-d)
 	}
-	switch {
-	case d == 0:
-		return "0 s"
-	case d < time.Microsecond:
-		return strconv.FormatInt(int64(d), 10) + " ns"
-	case d < time.Millisecond:
-		return number(float64(d)/1e3) + " µs"
-	case d < time.Second:
-		return number(float64(d)/1e6) + " ms"
-	case d < 10*time.Second:
-		return number(d.Seconds()) + " s"
+	if d < 10*time.Second {
+		return seconds3(d.Seconds())
 	}
 	units := [...]struct {
 		size time.Duration
@@ -218,13 +208,11 @@ func (s *Server) ago(t time.Time) template.HTML {
 func roughly(d time.Duration) string {
 	switch {
 	case d < time.Minute:
-		return strconv.Itoa(int(d.Seconds())) + " s"
-	case d < time.Hour:
-		return strconv.Itoa(int(d.Minutes())) + " min"
+		return formatDuration(d.Truncate(time.Second))
 	case d < 10*time.Hour:
 		return formatDuration(d.Truncate(time.Minute))
 	case d < 48*time.Hour:
-		return strconv.Itoa(int(d.Hours())) + " h"
+		return formatDuration(d.Truncate(time.Hour))
 	}
 	return strconv.Itoa(int(d.Hours()/24)) + " d"
 }

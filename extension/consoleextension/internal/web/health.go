@@ -47,7 +47,6 @@ type healthPage struct {
 	Own       *Own
 	Usage     store.Usage
 	Full      float64 // in percent of MaxBytes
-	Dropped   []counted
 	Instances []instanceRow
 	More      int // number of instances that are not shown
 }
@@ -94,7 +93,7 @@ type lossRow struct {
 // outcomeRow contains one component's counts by outcome.
 type outcomeRow struct {
 	What     string
-	Outcomes []counted
+	Outcomes map[string]int64
 	All      int64
 }
 
@@ -107,11 +106,6 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	p := healthPage{Usage: s.Store.Usage()}
 	if p.Usage.MaxBytes > 0 {
 		p.Full = 100 * float64(p.Usage.Bytes) / float64(p.Usage.MaxBytes)
-	}
-	for _, what := range slices.Sorted(maps.Keys(p.Usage.Dropped)) {
-		if n := p.Usage.Dropped[what]; n > 0 {
-			p.Dropped = append(p.Dropped, counted{what, n})
-		}
 	}
 	if s.Own != nil {
 		own := s.Own()
@@ -285,7 +279,7 @@ func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
 			if byOutcome[name] == nil {
 				byOutcome[name] = map[string]int64{}
 			}
-			byOutcome[name][outcome] += int64(m.Value)
+			byOutcome[name][strings.ReplaceAll(outcome, "_", " ")] += int64(m.Value)
 		}
 		if what, ok := lossesByName[name]; ok && m.Value > 0 {
 			lost = append(lost, lossRow{What: what, Where: attributesText(m.Attributes), Count: m.Value, PerSecond: m.PerSecond})
@@ -295,18 +289,10 @@ func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
 		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), strings.Compare(a.What, b.What), strings.Compare(a.Where, b.Where))
 	})
 	for _, o := range outcomesByName {
-		counts := byOutcome[o.name]
-		if len(counts) == 0 {
-			continue
+		if counts := byOutcome[o.name]; counts != nil {
+			maps.DeleteFunc(counts, func(_ string, n int64) bool { return n <= 0 })
+			outcomes = append(outcomes, outcomeRow{o.what, counts, sum(counts)})
 		}
-		row := outcomeRow{What: o.what}
-		for _, outcome := range slices.Sorted(maps.Keys(counts)) {
-			row.All += counts[outcome]
-			if n := counts[outcome]; n > 0 {
-				row.Outcomes = append(row.Outcomes, counted{strings.ReplaceAll(outcome, "_", " "), n})
-			}
-		}
-		outcomes = append(outcomes, row)
 	}
 	return lost, outcomes
 }

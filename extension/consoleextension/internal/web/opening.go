@@ -48,6 +48,7 @@ type openingQuery struct {
 	Order    flame.Order
 	Rows     int
 	Peers    string // column by which the peers are sorted
+	report   string // suffix of the ids of a profile in a report; empty on a page
 }
 
 // texts returns the texts of the query, by their parameters.
@@ -91,16 +92,15 @@ func (q openingQuery) values() url.Values {
 	return v
 }
 
-// url returns the URL of a page or file of an opening for the query.
+// url returns the URL of a page or file of an opening for the query. A report contains no
+// such links, so url returns an empty text for a report.
 func (q openingQuery) url(opening, file string) string {
-	u := "/openings/" + url.PathEscape(opening)
-	if file != "" {
-		u += "/" + file
+	if q.report != "" {
+		return ""
 	}
-	if v := q.values(); len(v) > 0 {
-		u += "?" + v.Encode()
-	}
-	return u
+	file, anchor, _ := strings.Cut(file, "#")
+	u := url.URL{Path: strings.TrimSuffix("/openings/"+opening+"/"+file, "/"), RawQuery: q.values().Encode(), Fragment: anchor}
+	return u.String()
 }
 
 // openingPage contains the data for opening.html.
@@ -152,7 +152,7 @@ type profileView struct {
 	Compared   bool
 	AgainstURL string // URL of the other opening; empty for a comparison within one opening
 	Against    comparison
-	Choices    []choice
+	Choices    []choiceGroup
 	NoBaseline string // why there is no comparison
 
 	// Hottest are the functions with the largest self values. Grown are the functions whose
@@ -306,7 +306,7 @@ func (s *Server) read(ctx context.Context, o store.Opening, q openingQuery) (*pr
 		return nil, err
 	}
 	q.Profile = shortKey(o, info.ProfileKey)
-	v := &profileView{ProfileInfo: info, profileType: typeOf(info.Type), Query: q, Title: profileTitle(info.ProfileKey, o.Profiles)}
+	v := &profileView{ProfileInfo: info, profileType: typeOf(info.Type), Query: q, ID: q.report, Title: profileTitle(info.ProfileKey, o.Profiles)}
 	v.query.Filter = q.Filter
 	if v.query.Of, err = s.stacksOf(ctx, o, info); err != nil {
 		return nil, err
@@ -318,8 +318,8 @@ func (s *Server) read(ctx context.Context, o store.Opening, q openingQuery) (*pr
 	if err := s.compare(ctx, o, v); err != nil {
 		return nil, err
 	}
-	v.JSON = openingQuery{Profile: q.Profile, Filter: q.Filter, Against: q.Against}.url(o.ID, "flame.json")
-	v.Download = openingQuery{Profile: q.Profile}.url(o.ID, "profile.pb.gz")
+	v.JSON = openingQuery{Profile: q.Profile, Filter: q.Filter, Against: q.Against, report: q.report}.url(o.ID, "flame.json")
+	v.Download = openingQuery{Profile: q.Profile, report: q.report}.url(o.ID, "profile.pb.gz")
 	return v, nil
 }
 
@@ -351,10 +351,6 @@ func shortKey(o store.Opening, key store.ProfileKey) store.ProfileKey {
 		}
 	}
 	return key
-}
-
-func total(s *flame.Stacks, f flame.Filter) int64 {
-	return flame.Query{Of: s, Filter: f}.Total().Here
 }
 
 // rate returns a sum as a rate: CPU time in cores, and bytes or counts per second. The rate

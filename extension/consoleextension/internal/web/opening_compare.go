@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
@@ -32,9 +33,15 @@ type comparison struct {
 
 // choice is an opening to compare with.
 type choice struct {
-	Value, Text, Group string
-	Time               time.Time
-	Current            bool
+	Value, Text string
+	Time        time.Time
+	Current     bool
+}
+
+// choiceGroup contains the choices under one heading.
+type choiceGroup struct {
+	Name    string
+	Choices []choice
 }
 
 // compare finds the profile to compare with: the opening that the query asks for, or else
@@ -171,10 +178,10 @@ func (s *Server) compareWith(ctx context.Context, c candidates, other store.Open
 		v.query.BaseFilter.Phase = ""
 	}
 	v.Against.Triggered, v.Against.Policy = other.Triggered, other.Policy
-	there := openingQuery{Profile: shortKey(other, info.ProfileKey)}
+	there := openingQuery{Profile: shortKey(other, info.ProfileKey), report: v.Query.report}
 	v.AgainstURL, v.DownloadThere = there.url(other.ID, ""), there.url(other.ID, "profile.pb.gz")
 	if v.query.BaseFilter.Phase == "" {
-		v.Against.Rate = rate(info, v.query.BaseFilter, total(base, v.query.BaseFilter))
+		v.Against.Rate = rate(info, v.query.BaseFilter, flame.Query{Of: base, Filter: v.query.BaseFilter}.Total().Here)
 	}
 	return nil
 }
@@ -185,47 +192,30 @@ func (v *profileView) choose(c candidates, other store.Opening) {
 	if other.ID != "" {
 		all = append(all, other)
 	}
-	v.Choices = append(v.Choices, choice{Value: againstNothing, Text: "nothing", Current: !v.Compared})
+	choices := []choice{{Value: againstNothing, Text: "nothing", Current: !v.Compared}}
 	if slices.Contains(v.ProfileInfo.Phases, "before") && len(v.ProfileInfo.Phases) > 1 {
-		v.Choices = append(v.Choices, choice{Value: againstBefore, Text: "this opening, before the trigger", Current: v.Query.Against == againstBefore})
+		choices = append(choices, choice{Value: againstBefore, Text: "this opening, before the trigger", Current: v.Query.Against == againstBefore})
 	}
 	if v.query.Of.Has("slow") && v.query.Of.Has("normal") {
-		v.Choices = append(v.Choices, choice{Value: againstNormal, Text: "this opening, normal requests", Current: v.Query.Against == againstNormal})
+		choices = append(choices, choice{Value: againstNormal, Text: "this opening, normal requests", Current: v.Query.Against == againstNormal})
 	}
-	add := func(group string, isBaseline bool) {
+	of := func(isBaseline bool) (choices []choice) {
 		seen := map[string]bool{}
 		for _, b := range all {
 			if _, ok := c.profileIn(b); !ok || (b.Kind == "baseline") != isBaseline || seen[b.ID] {
 				continue
 			}
 			seen[b.ID] = true
-			offered := choice{Value: b.ID, Group: group, Time: b.Triggered, Current: b.ID == other.ID, Text: reason(b)}
+			offered := choice{Value: b.ID, Time: b.Triggered, Current: b.ID == other.ID, Text: reason(b)}
 			if isBaseline {
 				offered.Text = "baseline"
 			}
 			if b.Policy != "" {
 				offered.Text += ", policy " + cutText(40, b.Policy)
 			}
-			v.Choices = append(v.Choices, offered)
+			choices = append(choices, offered)
 		}
+		return choices
 	}
-	add("Baselines", true)
-	add("Openings", false)
-}
-
-// choiceGroup contains the choices under one heading.
-type choiceGroup struct {
-	Name    string
-	Choices []choice
-}
-
-func groupChoices(choices []choice) (groups []choiceGroup) {
-	for _, c := range choices {
-		if n := len(groups); n == 0 || groups[n-1].Name != c.Group {
-			groups = append(groups, choiceGroup{Name: c.Group})
-		}
-		g := &groups[len(groups)-1]
-		g.Choices = append(g.Choices, c)
-	}
-	return groups
+	v.Choices = []choiceGroup{{"", choices}, {"Baselines", of(true)}, {"Openings", of(false)}}
 }

@@ -46,12 +46,11 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q := openingQuery{Against: parseOpeningQuery(r.URL.Query()).Against, Rows: reportRows}
+	q := openingQuery{Against: parseOpeningQuery(r.URL.Query()).Against, Rows: reportRows, report: "-1"}
 	p, err := s.openingPage(r.Context(), o, q)
 	if err != nil {
 		return err
 	}
-	p.Peers.detach()
 	report := reportPage{
 		Page:    p,
 		Title:   unitName(o.Unit) + ", " + plainTime(o.Triggered),
@@ -101,7 +100,7 @@ func (s *Server) addViews(ctx context.Context, o store.Opening, q openingQuery, 
 			continue // only the first of several moments is included
 		}
 		title = name
-		q.Profile = info.ProfileKey
+		q.Profile, q.report = info.ProfileKey, "-"+strconv.Itoa(len(report.Views)+1)
 		view, size, err := s.reportView(ctx, o, q)
 		switch {
 		case err != nil && lost(err) == "":
@@ -111,8 +110,6 @@ func (s *Server) addViews(ctx context.Context, o store.Opening, q openingQuery, 
 			continue
 		}
 		room -= size
-		view.ID = "-" + strconv.Itoa(len(report.Views)+1)
-		view.detach()
 		report.Views = append(report.Views, view)
 	}
 	return nil
@@ -141,23 +138,4 @@ func (s *Server) reportView(ctx context.Context, o store.Opening, q openingQuery
 		size += len(row.Name) + len(row.Place) + 1000
 	}
 	return view, size, nil
-}
-
-// detach removes the links to other pages. Links that the script uses, from columns and
-// functions, are redirected to anchors within the report.
-func (v *profileView) detach() {
-	v.JSON, v.Download, v.DownloadThere, v.AgainstURL, v.MoreRows = "", "", "", "", ""
-	for _, rows := range [][]partRow{v.Phases, v.Threads, v.Waits, v.Requests, v.Routes} {
-		for i := range rows {
-			rows[i].URL = ""
-		}
-	}
-	for i := range v.Columns {
-		v.Columns[i].URL = "#functions" + v.ID
-	}
-	for _, rows := range [][]functionRow{v.Rows, v.Hottest, v.Grown} {
-		for i := range rows {
-			rows[i].URL = "#flame" + v.ID
-		}
-	}
 }

@@ -5,8 +5,12 @@ package web
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
@@ -35,10 +39,10 @@ type stacksKey struct {
 // therefore also bounds the profiles that are parsed at once.
 type stacksCache struct {
 	mu      sync.Mutex
-	entries map[stacksKey]*stacksEntry
+	entries *simplelru.LRU[stacksKey, *stacksEntry]
 	bytes   int64
 	purge   *time.Timer
-	hottest map[stacksKey]hottest // hottest functions on the page of all openings
+	hottest *lru.Cache[stacksKey, hottest] // hottest functions on the page of all openings
 }
 
 type stacksEntry struct {
@@ -47,15 +51,17 @@ type stacksEntry struct {
 }
 
 func newStacksCache() *stacksCache {
-	return &stacksCache{entries: make(map[stacksKey]*stacksEntry), hottest: make(map[stacksKey]hottest)}
+	entries, _ := simplelru.NewLRU[stacksKey, *stacksEntry](math.MaxInt, nil) // both fail only for a size of 0
+	hottest, _ := lru.New[stacksKey, hottest](hottestKept)
+	return &stacksCache{entries: entries, hottest: hottest}
 }
 
 // get returns a prepared profile. It calls load if the profile is not kept.
 func (c *stacksCache) get(key stacksKey, load func() (*flame.Stacks, error)) (*flame.Stacks, error) {
 	c.mu.Lock()
-	e := c.entries[key]
+	e, ok := c.entries.Get(key)
 	c.mu.Unlock()
-	if e == nil {
+	if !ok {
 		stacks, err := load()
 		if err != nil {
 			return nil, err
@@ -64,12 +70,14 @@ func (c *stacksCache) get(key stacksKey, load func() (*flame.Stacks, error)) (*f
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.entries[key] == nil {
-		c.entries[key] = e
+	if kept, ok := c.entries.Get(key); ok {
+		e = kept // another reader was faster
+	} else {
+		c.entries.Add(key, e)
 		c.bytes += e.stacks.Size()
 	}
-	c.entries[key].used = time.Now()
-	c.evict(time.Now())
+	e.used = time.Now()
+	c.evict(e.used)
 	return e.stacks, nil
 }
 
@@ -77,24 +85,17 @@ func (c *stacksCache) get(key stacksKey, load func() (*flame.Stacks, error)) (*f
 // again after stacksIdle. The caller holds the lock.
 func (c *stacksCache) evict(now time.Time) {
 	for {
-		var oldest stacksKey
-		var of *stacksEntry
-		for key, e := range c.entries {
-			if of == nil || e.used.Before(of.used) {
-				oldest, of = key, e
-			}
-		}
-		idle := of != nil && now.Sub(of.used) >= stacksIdle
-		if of == nil || !idle && (c.bytes <= stacksBytes || len(c.entries) <= 2) {
+		_, oldest, ok := c.entries.GetOldest()
+		if !ok || now.Sub(oldest.used) < stacksIdle && (c.bytes <= stacksBytes || c.entries.Len() <= 2) {
 			break
 		}
-		delete(c.entries, oldest)
-		c.bytes -= of.stacks.Size()
+		c.entries.RemoveOldest()
+		c.bytes -= oldest.stacks.Size()
 	}
 	if c.purge != nil {
 		c.purge.Stop()
 	}
-	if len(c.entries) > 0 {
+	if c.entries.Len() > 0 {
 		c.purge = time.AfterFunc(stacksIdle, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()

@@ -4,6 +4,7 @@
 package web
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -68,7 +69,7 @@ func (v *profileView) table(opening string) {
 		if q.Order = c.key; c.key == standard {
 			q.Order = ""
 		}
-		column := tableColumn{Text: c.text, Title: c.title, URL: q.url(opening, "") + "#functions", Key: string(c.key)}
+		column := tableColumn{Text: c.text, Title: c.title, URL: cmp.Or(q.url(opening, "#functions"), "#functions"+v.ID), Key: string(c.key)}
 		if c.key == order {
 			if column.Sorted = "descending"; c.key == flame.ByName {
 				column.Sorted = "ascending"
@@ -82,7 +83,7 @@ func (v *profileView) table(opening string) {
 	if t.Matching > len(t.Rows) && v.Query.Rows < maxRows {
 		q := v.Query
 		q.Rows = maxRows
-		v.MoreRows = q.url(opening, "") + "#functions"
+		v.MoreRows = q.url(opening, "#functions")
 	}
 	v.Rows = v.functions(t, opening)
 }
@@ -119,7 +120,7 @@ func (v *profileView) functions(t flame.Table, opening string) []functionRow {
 		q := v.Query
 		q.Function = r.Name
 		rows = append(rows, functionRow{
-			Name: r.Name, Place: place(flame.ShortPath(r.File, placeLength), r.Line), Whole: place(r.File, r.Line), URL: q.url(opening, ""), Current: r.Name == v.Query.Function,
+			Name: r.Name, Place: place(flame.ShortPath(r.File, placeLength), r.Line), Whole: place(r.File, r.Line), URL: cmp.Or(q.url(opening, ""), "#flame"+v.ID), Current: r.Name == v.Query.Function,
 			Self: v.cell(r.Self, t.Total, widest.Here, samples), Total: v.cell(r.Total, t.Total, widest.There, samples),
 		})
 	}

@@ -651,14 +651,14 @@ func TestStacksCache(t *testing.T) {
 	// And what is idle.
 	c.mu.Lock()
 	c.evict(time.Now().Add(2 * stacksIdle))
-	assert.Empty(t, c.entries)
+	assert.Zero(t, c.entries.Len())
 	assert.Zero(t, c.bytes)
 	c.mu.Unlock()
 
 	// A failure is not kept.
 	_, err = c.get(key("c"), func() (*flame.Stacks, error) { return nil, store.ErrNotFound })
 	require.ErrorIs(t, err, store.ErrNotFound)
-	assert.Empty(t, c.entries)
+	assert.Zero(t, c.entries.Len())
 }
 
 func BenchmarkOpeningPage(b *testing.B) {

@@ -156,10 +156,7 @@ func (s *Server) hottest(ctx context.Context, o store.Opening) (h hottest) {
 		return h
 	}
 	key := keyOf(o, profiles[i])
-	s.stacks.mu.Lock()
-	h, known := s.stacks.hottest[key]
-	s.stacks.mu.Unlock()
-	if known {
+	if h, known := s.stacks.hottest.Get(key); known {
 		return h
 	}
 	stacks, err := s.stacksOf(ctx, o, profiles[i])
@@ -174,11 +171,6 @@ func (s *Server) hottest(ctx context.Context, o store.Opening) (h hottest) {
 			h = hottest{Name: f.Name, Share: percent(share), What: typeOf(profiles[i].Type).What, URL: link.url(o.ID, "")}
 		}
 	}
-	s.stacks.mu.Lock()
-	defer s.stacks.mu.Unlock()
-	if len(s.stacks.hottest) >= hottestKept {
-		clear(s.stacks.hottest)
-	}
-	s.stacks.hottest[key] = h
+	s.stacks.hottest.Add(key, h)
 	return h
 }

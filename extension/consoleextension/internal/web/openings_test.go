@@ -122,7 +122,7 @@ func TestHottestIsReadOnce(t *testing.T) {
 	require.NoError(t, err)
 	first := s.hottest(t.Context(), o)
 	require.Equal(t, "crypto/sha256.block", first.Name)
-	clear(s.stacks.entries)
+	s.stacks.entries.Purge()
 	require.Equal(t, first, s.hottest(t.Context(), o))
 	require.Equal(t, 1, m.n)
 	for i := range o.Profiles {
@@ -134,6 +134,6 @@ func TestHottestIsReadOnce(t *testing.T) {
 	o.Profiles[0].Samples++
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	clear(s.stacks.entries)
+	s.stacks.entries.Purge()
 	require.True(t, s.hottest(ended, o).Later, "what there was no time for comes later")
 }

@@ -99,7 +99,7 @@ func (s *Server) openingPeers(ctx context.Context, o store.Opening, end time.Tim
 	}
 	return s.fillPeers(ctx, v, q.Peers, func(key string) string {
 		q.Peers = key
-		return q.url(o.ID, "") + "#peers"
+		return q.url(o.ID, "#peers")
 	})
 }
 
@@ -158,6 +158,11 @@ func (v *peersView) fill(all []store.Peer, sorted string, link func(string) stri
 		v.Rows = append(v.Rows, r)
 	}
 	v.Count = len(v.Rows)
+	if link("") == "" { // a report has no links
+		for i := range v.Rows {
+			v.Rows[i].URL = ""
+		}
+	}
 	byBytes := func(a, b peerRow) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.Connections, a.Connections), cmp.Compare(a.Title, b.Title),
 			cmp.Compare(a.PeerKey.Address, b.PeerKey.Address), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Port, b.Port))
@@ -372,28 +377,6 @@ func (r *peerRow) class() string {
 		return "bad"
 	}
 	return ""
-}
-
-// detach removes the links to other pages.
-func (v *peersView) detach() {
-	if v == nil {
-		return
-	}
-	for _, rows := range [][]peerRow{v.Rows, v.Marked} {
-		for i := range rows {
-			rows[i].URL = ""
-		}
-	}
-	if v.Picture != nil {
-		for _, lines := range [][]peerLine{v.Picture.Left, v.Picture.Right} {
-			for i := range lines {
-				lines[i].URL = ""
-			}
-		}
-	}
-	for i := range v.Columns {
-		v.Columns[i].URL = ""
-	}
 }
 
 // NetworkFirst reports whether peers are shown before profiles.

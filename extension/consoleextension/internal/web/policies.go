@@ -254,12 +254,7 @@ func (p *policiesPage) unmatched(changes []store.PolicyChange, instances []store
 }
 
 // Watched returns the number of units to which the policy applies.
-func (row policyRow) Watched() (n int) {
-	for _, units := range row.Units {
-		n += units
-	}
-	return n
-}
+func (row policyRow) Watched() int { return sum(row.Units) }
 
 func newPolicyRow(of store.PolicySummary) policyRow {
 	row := policyRow{PolicySummary: of, Others: countedIn(of.Opened, "hot"), NotOpened: countedIn(of.Refused, "dry run")}

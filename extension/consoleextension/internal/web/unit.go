@@ -243,37 +243,8 @@ func endOf(o store.Opening, now time.Time) time.Time {
 	return end
 }
 
-// trendsAnswer contains the data that trends.js draws. Times are in seconds since 1970.
-type trendsAnswer struct {
-	From     float64       `json:"from"`
-	To       float64       `json:"to"`
-	Trends   []trendAnswer `json:"trends"`
-	Left     int           `json:"left_out"` // number of trends beyond the bound
-	Openings []bandAnswer  `json:"openings"`
-}
-
-type trendAnswer struct {
-	Policy    string       `json:"policy"`
-	Monitor   string       `json:"monitor"`
-	Window    string       `json:"window"`
-	Unit      string       `json:"unit"`
-	At        []float64    `json:"at"`
-	Min       []jsonNumber `json:"min"`
-	Mean      []jsonNumber `json:"mean"`
-	Max       []jsonNumber `json:"max"`
-	Threshold []jsonNumber `json:"threshold"`
-}
-
-type bandAnswer struct {
-	ID     string  `json:"id"`
-	Policy string  `json:"policy"`
-	Kind   string  `json:"kind"`
-	Reason string  `json:"reason"`
-	From   float64 `json:"from"`
-	To     float64 `json:"to"`
-}
-
-// trends answers with the trends of a unit as JSON.
+// trends answers with the data that trends.js draws, as JSON. Times are in seconds since
+// 1970. left_out is the number of trends beyond the bound.
 func (s *Server) trends(w http.ResponseWriter, r *http.Request) error {
 	u, span, err := s.unitIn(r)
 	if err != nil {
@@ -289,32 +260,37 @@ func (s *Server) trends(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a := trendsAnswer{From: seconds(span.From), To: seconds(span.To), Trends: []trendAnswer{}, Openings: []bandAnswer{}}
-	if len(trends) > trendsPerUnit {
-		a.Left, trends = len(trends)-trendsPerUnit, trends[:trendsPerUnit]
-	}
-	for _, t := range trends {
-		n := len(t.Points)
-		answer := trendAnswer{
-			Policy: cutText(60, t.Policy), Monitor: cutText(60, t.Monitor), Window: cutText(60, t.Window), Unit: unitOf(t.Monitor),
-			At: make([]float64, 0, n), Min: make([]jsonNumber, 0, n), Mean: make([]jsonNumber, 0, n), Max: make([]jsonNumber, 0, n), Threshold: make([]jsonNumber, 0, n),
-		}
-		for _, p := range t.Points {
-			answer.At = append(answer.At, seconds(p.At))
-			answer.Min, answer.Mean = append(answer.Min, jsonNumber(p.Min)), append(answer.Mean, jsonNumber(p.Mean))
-			answer.Max, answer.Threshold = append(answer.Max, jsonNumber(p.Max)), append(answer.Threshold, jsonNumber(p.Threshold))
-		}
-		a.Trends = append(a.Trends, answer)
+	shown, bands := []map[string]any{}, []map[string]any{}
+	for _, t := range trends[:min(len(trends), trendsPerUnit)] {
+		shown = append(shown, map[string]any{
+			"policy": cutText(60, t.Policy), "monitor": cutText(60, t.Monitor), "window": cutText(60, t.Window), "unit": unitOf(t.Monitor),
+			"at":        column(t.Points, func(p store.Point) float64 { return seconds(p.At) }),
+			"min":       column(t.Points, func(p store.Point) jsonNumber { return jsonNumber(p.Min) }),
+			"mean":      column(t.Points, func(p store.Point) jsonNumber { return jsonNumber(p.Mean) }),
+			"max":       column(t.Points, func(p store.Point) jsonNumber { return jsonNumber(p.Max) }),
+			"threshold": column(t.Points, func(p store.Point) jsonNumber { return jsonNumber(p.Threshold) }),
+		})
 	}
 	for _, o := range openings {
-		end := endOf(o, now)
-		if end.Before(span.From) {
-			continue
+		if end := endOf(o, now); !end.Before(span.From) {
+			bands = append(bands, map[string]any{
+				"id": o.ID, "policy": cutText(60, o.Policy), "kind": cutText(20, o.Kind), "reason": reason(o), "from": seconds(o.Triggered), "to": seconds(end),
+			})
 		}
-		a.Openings = append(a.Openings, bandAnswer{o.ID, cutText(60, o.Policy), cutText(20, o.Kind), reason(o), seconds(o.Triggered), seconds(end)})
 	}
 	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(a)
+	return json.NewEncoder(w).Encode(map[string]any{
+		"from": seconds(span.From), "to": seconds(span.To), "trends": shown, "left_out": len(trends) - len(shown), "openings": bands,
+	})
+}
+
+// column returns one value of each point.
+func column[T any](points []store.Point, of func(store.Point) T) []T {
+	out := make([]T, len(points))
+	for i, p := range points {
+		out[i] = of(p)
+	}
+	return out
 }
 
 // seconds returns a time in seconds since 1970.

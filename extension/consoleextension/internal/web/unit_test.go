@@ -140,6 +140,36 @@ func TestBoundsOfUnit(t *testing.T) {
 	require.Equal(t, 280, a.Left)
 }
 
+// trendsAnswer contains the data that trends.js draws.
+type trendsAnswer struct {
+	From     float64       `json:"from"`
+	To       float64       `json:"to"`
+	Trends   []trendAnswer `json:"trends"`
+	Left     int           `json:"left_out"` // number of trends beyond the bound
+	Openings []bandAnswer  `json:"openings"`
+}
+
+type trendAnswer struct {
+	Policy    string       `json:"policy"`
+	Monitor   string       `json:"monitor"`
+	Window    string       `json:"window"`
+	Unit      string       `json:"unit"`
+	At        []float64    `json:"at"`
+	Min       []jsonNumber `json:"min"`
+	Mean      []jsonNumber `json:"mean"`
+	Max       []jsonNumber `json:"max"`
+	Threshold []jsonNumber `json:"threshold"`
+}
+
+type bandAnswer struct {
+	ID     string  `json:"id"`
+	Policy string  `json:"policy"`
+	Kind   string  `json:"kind"`
+	Reason string  `json:"reason"`
+	From   float64 `json:"from"`
+	To     float64 `json:"to"`
+}
+
 func trendsOf(t *testing.T, h http.Handler, query string) (a trendsAnswer) {
 	t.Helper()
 	w := get(t, h, checkoutPage+string(CheckoutID)+"/trends.json"+query)

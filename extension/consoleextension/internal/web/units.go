@@ -259,7 +259,7 @@ var unitOrders = map[string]func(a, b unitRow) int{
 	"refused": func(a, b unitRow) int { return cmp.Compare(sum(b.Refusals), sum(a.Refusals)) },
 }
 
-func sum(m map[string]int) (total int) {
+func sum[N int | int64](m map[string]N) (total N) {
 	for _, n := range m {
 		total += n
 	}
