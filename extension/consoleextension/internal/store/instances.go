@@ -28,19 +28,16 @@ const (
 
 // instance is a collector in memory.
 type instance struct {
-	Instance
-	seen, began int64 // by the clock
-	metrics     map[string]*Metric
-	start       []Log // oldest first
-	warnings    []Log // oldest first
-	startBytes  int
-	bytes       int // bytes of warnings
+	instanceRecord
+	seen    int64 // by the clock
+	metrics map[string]*Metric
 }
 
+// instanceRecord is a collector in the database.
 type instanceRecord struct {
-	Instance        Instance
-	Began           int64
-	Start, Warnings []Log
+	Instance        `json:"Instance"`
+	Began           int64 // by the clock
+	Start, Warnings []Log // oldest first
 }
 
 // PutMetrics adds the newest points of metrics of a collector. It uses ID, Host, Service,
@@ -101,7 +98,7 @@ func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
 		return
 	}
 	if starts {
-		i.began, i.start, i.startBytes = i.seen, nil, 0
+		i.Began, i.Start = i.seen, nil
 	}
 	for _, l := range logs {
 		l.At = s.plausible(l.At)
@@ -110,32 +107,31 @@ func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
 		l.Attributes, _, _ = boundAttributes(l.Attributes, maxLogAttributes, 2*maxText)
 		switch strings.ToUpper(l.Severity) {
 		case "WARN", "WARNING", "ERROR", "DPANIC", "PANIC", "FATAL":
-			i.warnings = append(i.warnings, l)
-			i.bytes += logBytes(l)
-			for len(i.warnings) > maxWarnings || i.bytes > maxLogBytes {
-				i.bytes -= logBytes(i.warnings[0])
-				i.warnings = slices.Delete(i.warnings, 0, 1)
+			i.Warnings = append(i.Warnings, l)
+			for len(i.Warnings) > maxWarnings || logBytes(i.Warnings...) > maxLogBytes {
+				i.Warnings = slices.Delete(i.Warnings, 0, 1)
 				s.drop("logs", 1)
 			}
 		default:
-			if i.seen-i.began > starting {
+			if i.seen-i.Began > starting {
 				continue
 			}
-			if len(i.start) >= maxStartLogs || i.startBytes+logBytes(l) > maxLogBytes {
+			if len(i.Start) >= maxStartLogs || logBytes(i.Start...)+logBytes(l) > maxLogBytes {
 				s.drop("logs", 1)
 				continue
 			}
-			i.start = append(i.start, l)
-			i.startBytes += logBytes(l)
+			i.Start = append(i.Start, l)
 		}
 		s.touch(kindInstance, i.ID, i)
 	}
 }
 
-func logBytes(l Log) int {
-	n := overhead + len(l.Body)
-	for k, v := range l.Attributes {
-		n += len(k) + len(v)
+func logBytes(all ...Log) (n int) {
+	for _, l := range all {
+		n += overhead + len(l.Body)
+		for k, v := range l.Attributes {
+			n += len(k) + len(v)
+		}
 	}
 	return n
 }
@@ -153,8 +149,8 @@ func (s *Store) instance(of Instance) *instance {
 			s.removeInstance(slices.MinFunc(slices.Collect(maps.Values(s.instances)), func(a, b *instance) int { return cmp.Compare(a.seen, b.seen) }))
 			s.drop("instances", 1)
 		}
-		i = &instance{metrics: map[string]*Metric{}, began: s.clock.now()}
-		i.ID, i.First = id, s.options.Now()
+		i = &instance{metrics: map[string]*Metric{}}
+		i.ID, i.First, i.Began = id, s.options.Now(), s.clock.now()
 		s.instances[id] = i
 		s.touch(kindInstance, id, i)
 	}
@@ -197,7 +193,7 @@ func (s *Store) Instances(ctx context.Context) ([]Instance, error) {
 		slices.SortFunc(is.Metrics, func(a, b Metric) int {
 			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(metricKey(a), metricKey(b)))
 		})
-		is.Logs = append(slices.Clone(i.start), i.warnings...)
+		is.Logs = append(slices.Clone(i.Start), i.Warnings...)
 		slices.SortStableFunc(is.Logs, func(a, b Log) int { return b.At.Compare(a.At) })
 		out = append(out, is)
 	}
@@ -208,7 +204,7 @@ func (s *Store) Instances(ctx context.Context) ([]Instance, error) {
 }
 
 func (i *instance) record() (UnitID, int64, any) {
-	return "", i.seen, instanceRecord{i.Instance, i.began, i.start, i.warnings}
+	return "", i.seen, i.instanceRecord
 }
 
 // metricsOf is the record of the metrics of an instance.
@@ -219,19 +215,12 @@ func (i metricsOf) record() (UnitID, int64, any) {
 }
 
 func (s *Store) loadInstance(key string, _ UnitID, seen int64, data []byte) error {
-	var r instanceRecord
-	if err := json.Unmarshal(data, &r); err != nil {
+	i := &instance{seen: seen, metrics: map[string]*Metric{}}
+	if err := json.Unmarshal(data, &i.instanceRecord); err != nil {
 		return err
 	}
-	if r.Instance.ID != key || key == "" || len(s.instances) >= maxInstances {
+	if i.ID != key || key == "" || len(s.instances) >= maxInstances {
 		return errRecord
-	}
-	i := &instance{Instance: r.Instance, seen: seen, began: r.Began, start: r.Start, warnings: r.Warnings, metrics: map[string]*Metric{}}
-	for _, l := range i.start {
-		i.startBytes += logBytes(l)
-	}
-	for _, l := range i.warnings {
-		i.bytes += logBytes(l)
 	}
 	s.instances[i.ID] = i
 	return nil

@@ -180,7 +180,7 @@ func (s *Store) makeRoom() error {
 		if len(removed) == 0 {
 			break
 		}
-		s.removeProfiles(removed)
+		s.profiles.remove(removed)
 	}
 	for s.total() > limit && s.forget() {
 		if err := s.write(false); err != nil {

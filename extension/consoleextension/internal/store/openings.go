@@ -161,14 +161,14 @@ func deleteOne[T comparable](list []T, of T) []T {
 
 func (o *opening) public() Opening {
 	out := o.Opening
-	out.Unit = o.unit.public()
+	out.Unit = o.unit.Unit
 	return out
 }
 
 // addProfiles adds the descriptions of an opening's kept profiles to the opening.
 func (s *Store) addProfiles(o *Opening) {
 	if o.ID != "" {
-		o.Profiles = s.profilesOf(o.ID)
+		o.Profiles = s.profiles.infos(o.ID)
 	}
 }
 
@@ -177,10 +177,7 @@ func (s *Store) Openings(ctx context.Context, q OpeningQuery) ([]Opening, error)
 	s.mu.RLock()
 	from := s.order
 	if q.Unit != "" {
-		from = nil
-		if u := s.units[q.Unit]; u != nil {
-			from = u.openings
-		}
+		from = cmp.Or(s.units[q.Unit], &unit{}).openings
 	}
 	var found []*opening
 	for _, o := range from {
@@ -224,7 +221,7 @@ func (s *Store) Opening(ctx context.Context, id string) (Opening, error) {
 	return out, ctx.Err()
 }
 
-func (o *opening) record() (UnitID, int64, any) { return o.unit.id, o.stored, o.Opening }
+func (o *opening) record() (UnitID, int64, any) { return o.unit.ID, o.stored, o.Opening }
 
 func (s *Store) loadOpening(key string, unit UnitID, stored int64, data []byte) error {
 	o := &opening{unit: s.units[unit], stored: stored}
@@ -304,16 +301,13 @@ func (s *Store) Refusals(ctx context.Context, q RefusalQuery) ([]Refusal, error)
 	defer s.mu.RUnlock()
 	from := s.refusals
 	if q.Unit != "" {
-		from = nil
-		if u := s.units[q.Unit]; u != nil {
-			from = u.refusals
-		}
+		from = cmp.Or(s.units[q.Unit], &unit{}).refusals
 	}
 	var out []Refusal
 	for _, r := range slices.Backward(from) {
 		if (q.Policy == "" || q.Policy == r.Policy) && within(r.At, q.From, q.To) {
 			is := r.Refusal
-			is.Unit = r.unit.public()
+			is.Unit = r.unit.Unit
 			out = append(out, is)
 		}
 	}
@@ -324,7 +318,7 @@ func (s *Store) Refusals(ctx context.Context, q RefusalQuery) ([]Refusal, error)
 	return out, ctx.Err()
 }
 
-func (r *refusal) record() (UnitID, int64, any) { return r.unit.id, r.stored, r.Refusal }
+func (r *refusal) record() (UnitID, int64, any) { return r.unit.ID, r.stored, r.Refusal }
 
 func (s *Store) loadRefusal(key string, unit UnitID, stored int64, data []byte) error {
 	r := &refusal{key: key, unit: s.units[unit], stored: stored}

@@ -116,14 +116,13 @@ func (s *Store) PutPeers(of Unit, reports []PeerReport) {
 			u.peers[r.PeerKey] = p
 			s.peers++
 		}
-		p.name(r.PeerName)
-		p.add(r, s.plausible(r.At))
+		p.add(r, s.plausible(r.At).Unix())
 		p.seen = u.seen
 	}
 }
 
 // add adds the increase of a report's counters, and its gauges, to the sums.
-func (p *peer) add(r PeerReport, at time.Time) {
+func (p *peer) add(r PeerReport, at int64) {
 	if start := r.Start.UnixNano(); p.start != start {
 		p.start = start
 		fresh := r.At.Sub(r.Start) <= peerFresh
@@ -134,38 +133,24 @@ func (p *peer) add(r PeerReport, at time.Time) {
 			}
 		}
 	}
+	now := peerSums{PeerName: r.PeerName, From: at, To: at}
 	for i, v := range r.Counters {
-		if v != v || math.IsInf(v, 0) {
-			continue
+		if v == v && !math.IsInf(v, 0) {
+			if d := v - p.last[i]; d > 0 { // false if the last value is not known
+				now.Counters[i] = d
+			}
+			p.last[i] = v
 		}
-		if d := v - p.last[i]; d > 0 {
-			p.Counters[i] += d
-		}
-		p.last[i] = v
 	}
 	for i, v := range r.Gauges {
-		switch {
-		case v != v || math.IsInf(v, 0) || v < 0:
-		case i == PeerRTT || i == PeerRTTVariation:
-			p.Gauges[i] += v
+		if v >= 0 && !math.IsInf(v, 0) {
+			now.Gauges[i] = v
 			if i == PeerRTT {
-				p.Times++
+				now.Times = 1
 			}
-		default:
-			p.Gauges[i] = max(p.Gauges[i], v)
 		}
 	}
-	if p.From == 0 {
-		p.From = at.Unix()
-	}
-	p.To = at.Unix()
-}
-
-// name sets the name of a peer, if the name is known.
-func (a *peerSums) name(is PeerName) {
-	if is != (PeerName{}) {
-		a.PeerName = is
-	}
+	p.plus(now)
 }
 
 // plus adds the sums of another time span, which may be earlier or later.
@@ -173,8 +158,8 @@ func (a *peerSums) plus(b peerSums) {
 	if a.From == 0 || (b.From != 0 && b.From < a.From) {
 		a.From = b.From
 	}
-	if b.To >= a.To {
-		a.name(b.PeerName)
+	if b.To >= a.To && b.PeerName != (PeerName{}) {
+		a.PeerName = b.PeerName
 	}
 	a.To = max(a.To, b.To)
 	for i, v := range b.Counters {
@@ -266,7 +251,7 @@ func (s *Store) Peers(ctx context.Context, id UnitID, from, to time.Time) ([]Pee
 		s.mu.RUnlock()
 		return nil, ErrNotFound
 	}
-	host := u.host
+	host := u.Host
 	for _, p := range u.peers {
 		add(p.peerSums)
 	}
@@ -284,23 +269,19 @@ func (s *Store) Peers(ctx context.Context, id UnitID, from, to time.Time) ([]Pee
 		return nil, fmt.Errorf("read the peers of a unit: %w", err)
 	}
 	out := make([]Peer, 0, len(all))
+	s.mu.RLock()
 	for _, p := range all {
 		of := p.public()
-		if id := IDOf(host, p.Name); p.Name != "" && s.has(id) {
-			of.Unit = id
+		if u := s.units[IDOf(host, p.Name)]; p.Name != "" && u != nil {
+			of.Unit = u.ID
 		}
 		out = append(out, of)
 	}
+	s.mu.RUnlock()
 	slices.SortFunc(out, func(a, b Peer) int {
 		return cmp.Or(cmp.Compare(b.Sent+b.Received, a.Sent+a.Received), cmp.Compare(b.Connections, a.Connections), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Transport, b.Transport))
 	})
 	return out, nil
-}
-
-func (s *Store) has(id UnitID) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.units[id] != nil
 }
 
 func (a *peerSums) public() Peer {

@@ -65,13 +65,13 @@ const profileDirectory = "profiles"
 // after the database is open and the openings are loaded.
 func (s *Store) openProfiles() error {
 	f := newProfileFiles(filepath.Join(s.options.Directory, profileDirectory), limitsOfProfiles(s.options.MaxBytes), s.log, s.options.Uptime)
-	s.profiles = f
 	f.dropped = s.drops.add
 	if err := f.load(s.keepProfiles); err != nil {
 		return err
 	}
 	f.put = s.PutOpening
 	f.room = func() { s.found(s.makeRoom()) }
+	s.profiles = f
 	f.start()
 	return nil
 }
@@ -81,13 +81,6 @@ func (s *Store) openProfiles() error {
 // old opening was deleted, but the collector was killed before it deleted the profiles.
 func (s *Store) keepProfiles(of Opening, end time.Time) bool {
 	return s.openings[of.ID] != nil || end.After(s.options.Now().Add(-s.options.MaxAge)) && s.PutOpening(of)
-}
-
-// closeProfiles writes the samples that are not yet on disk.
-func (s *Store) closeProfiles() {
-	if s.profiles != nil {
-		s.profiles.stop()
-	}
 }
 
 // AddSamples adds samples to the profile of an opening. It waits for the disk only if
@@ -106,15 +99,8 @@ func validID(id string) bool {
 	return id != "" && len(id) <= 64
 }
 
-// profilesOf returns the descriptions of the kept profiles of an opening.
-func (s *Store) profilesOf(id string) []ProfileInfo { return s.profiles.infos(id) }
-
 // profileBytes returns the disk space of all profile files, in bytes.
 func (s *Store) profileBytes() int64 { return s.profiles.size() }
-
-// removeProfiles deletes the profile files of openings that are no longer kept. The caller
-// holds no lock.
-func (s *Store) removeProfiles(ids []string) { s.profiles.remove(ids) }
 
 // Profile implements Reader.
 func (s *Store) Profile(ctx context.Context, opening string, of ProfileKey) (*profile.Profile, error) {
@@ -193,9 +179,9 @@ type profileFiles struct {
 	reading chan struct{} // contains a token while a profile is read
 	noGate  sync.Once
 
-	kick chan struct{}
-	done chan struct{}
-	wg   sync.WaitGroup
+	kick    chan struct{}
+	done    chan struct{}
+	written chan struct{} // closed when the goroutine that writes has ended
 }
 
 // openingFiles describes the files of one opening. All files are in one directory. The
@@ -271,33 +257,24 @@ func newProfileFiles(dir string, limits profileLimits, log *zap.Logger, uptime f
 		reading:  make(chan struct{}, 1),
 		kick:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
+		written:  make(chan struct{}),
 	}
 }
 
 // start starts the goroutine that writes. stop ends the goroutine.
-func (f *profileFiles) start() { f.wg.Go(f.run) }
+func (f *profileFiles) start() { go f.run() }
 
 // stop writes the samples that are not yet on disk, for at most 10 seconds. Samples that
-// are not written by then are lost. Samples that are added later are dropped.
+// are not written by then are lost. Samples that are added later are dropped. stop is
+// called once.
 func (f *profileFiles) stop() {
 	f.mu.Lock()
-	first := !f.closed
 	f.closed = true
 	f.mu.Unlock()
-	if !first {
-		return
-	}
 	close(f.done)
-	written := make(chan struct{})
-	go func() {
-		f.wg.Wait()
-		close(written)
-	}()
-	late := time.NewTimer(f.limits.stop)
-	defer late.Stop()
 	select {
-	case <-written:
-	case <-late.C:
+	case <-f.written:
+	case <-time.After(f.limits.stop):
 		lost := f.unwritten()
 		f.dropped(DroppedDisk, lost)
 		f.log.Error("disk does not answer, console's last profiles are lost", zap.String("directory", f.dir), zap.Int64("samples", lost))
@@ -321,6 +298,7 @@ func (f *profileFiles) unwritten() (n int64) {
 
 // run writes and merges files when they are due, until stop is called.
 func (f *profileFiles) run() {
+	defer close(f.written)
 	ticker := time.NewTicker(min(time.Second, f.limits.flush))
 	defer ticker.Stop()
 	for {

@@ -223,14 +223,7 @@ func (f *profileFiles) writeFileOnce(o *openingFiles, name string, content []byt
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		err = errors.Join(err, ignoreMissing(os.Remove(temp)))
-	}
-	return err
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		err = errors.Join(err, os.RemoveAll(temp))
 	}
 	return err
 }

@@ -716,7 +716,7 @@ func TestEndDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
 	require.Equal(t, map[string]int64{DroppedDisk: 3}, f.dropped)
 	require.Equal(t, 1, f.logs.FilterMessage("disk does not answer, console's last profiles are lost").Len())
 	f.disk.Unlock()
-	f.wg.Wait()
+	<-f.written
 }
 
 // TestFileThatCannotBeReadNowIsKept: for example, too many open files are no damage.

@@ -66,21 +66,13 @@ func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(da
 	) SELECT data FROM times JOIN blocks ON blocks.tier = ?1 AND blocks.at = times.at AND blocks.unit = ?2 LIMIT ?3`, tier, unit, maxBlocks)
 }
 
-// unitHeads counts the readings of a unit that are being written, by condition.
-type unitHeads struct {
-	unit  *unit
-	taken []int
-}
-
-// encodeHeads encodes the readings that are not yet on disk as blocks. heads counts the
-// encoded readings of each unit.
-func (s *Store) encodeHeads(at int64) (heads []unitHeads, blocks []block) {
+// encodeHeads encodes the readings that are not yet on disk as blocks.
+func (s *Store) encodeHeads(at int64) (blocks []block) {
 	for id, u := range s.units {
-		h := unitHeads{unit: u}
 		var all []series
-		for i, c := range u.conditions {
-			h.taken = append(h.taken, len(c.head))
-			if len(c.head) == 0 {
+		for i := range u.conditions {
+			c := &u.conditions[i]
+			if c.taken = len(c.head); c.taken == 0 {
 				continue
 			}
 			points := make([]point, len(c.head))
@@ -90,11 +82,11 @@ func (s *Store) encodeHeads(at int64) (heads []unitHeads, blocks []block) {
 			all = append(all, series{i, points})
 		}
 		if len(all) > 0 {
-			heads, blocks = append(heads, h), append(blocks, block{0, at, id, appendBlock(nil, all)})
+			blocks = append(blocks, block{0, at, id, appendBlock(nil, all)})
 		}
 	}
 	slices.SortFunc(blocks, func(a, b block) int { return cmp.Compare(a.unit, b.unit) })
-	return heads, blocks
+	return blocks
 }
 
 func (h head) point() point {
@@ -120,19 +112,19 @@ func inOrder(points map[int][]point) []series {
 	return out
 }
 
-// forgetHeads forgets readings that are on disk.
-func (s *Store) forgetHeads(all []unitHeads) {
-	for _, h := range all {
-		if s.units[h.unit.id] != h.unit {
-			continue
-		}
-		for i, n := range h.taken {
-			c := &h.unit.conditions[i]
-			n = min(n, len(c.head)) // a removed condition has no head
-			c.head = append(c.head[:0], c.head[n:]...)
-			s.heads -= n
+// forgetHeads forgets the readings that encodeHeads encoded, because they are on disk.
+func (s *Store) forgetHeads() {
+	for _, u := range s.units {
+		for i := range u.conditions {
+			s.forgetHead(&u.conditions[i], u.conditions[i].taken)
 		}
 	}
+}
+
+// forgetHead forgets the first n readings of a condition.
+func (s *Store) forgetHead(c *condition, n int) {
+	c.head, c.taken = append(c.head[:0], c.head[n:]...), 0
+	s.heads -= n
 }
 
 // boundHeads drops old readings that could not be written, so that there is room for new
@@ -143,8 +135,7 @@ func (s *Store) boundHeads() {
 			for i := range u.conditions {
 				c := &u.conditions[i]
 				if n := len(c.head) - maxSeriesHead/2; n > 0 {
-					c.head = append(c.head[:0], c.head[n:]...)
-					s.heads -= n
+					s.forgetHead(c, n)
 					s.drop("readings", n)
 				}
 			}
@@ -154,7 +145,7 @@ func (s *Store) boundHeads() {
 	s.drop("readings", s.heads)
 	for _, u := range s.units {
 		for i := range u.conditions {
-			u.conditions[i].head = nil
+			u.conditions[i].head, u.conditions[i].taken = nil, 0
 		}
 	}
 	s.heads = 0
@@ -177,8 +168,8 @@ func (s *Store) loadNewest() error {
 			}
 			c := &u.conditions[i]
 			c.newest = Reading{c.Value(), time.Unix(p.at, 0), float64(p.mean), known(c.newest.Threshold, float64(p.threshold))}
-			if u.seen = max(u.seen, at); c.newest.At.After(u.last) {
-				u.last = c.newest.At
+			if u.seen = max(u.seen, at); c.newest.At.After(u.Last) {
+				u.Last = c.newest.At
 			}
 			c.seen = u.seen
 		})

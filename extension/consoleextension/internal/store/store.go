@@ -151,7 +151,7 @@ func Open(o Options) (*Store, error) {
 	s := &Store{
 		options: o, log: o.Logger,
 		pokes: make(chan struct{}, 1), stop: make(chan struct{}),
-		waiting: make(chan struct{}), dirty: map[ref]record{},
+		waiting: make(chan struct{}), dirty: map[ref]record{}, drops: drops{count: map[string]int64{}},
 	}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -294,7 +294,9 @@ func (s *Store) Close() error {
 		return nil
 	default:
 	}
-	s.closeProfiles()
+	if s.profiles != nil {
+		s.profiles.stop()
+	}
 	close(s.stop)
 	var err error
 	if s.done != nil {
@@ -390,14 +392,12 @@ func (s *Store) writeOnce(readings bool) error {
 	s.touch(kindLife, "", life{s.clock.now(), s.options.Now().Unix()})
 	dirty, written, removed := s.dirty, s.waiting, s.removed
 	s.dirty, s.waiting, s.removed = map[ref]record{}, make(chan struct{}), nil
-	var heads []unitHeads
 	var blocks []block
 	peers := 0
 	if readings {
 		s.blocksWritten = max(s.clock.now(), s.blocksWritten+1)
-		heads, blocks = s.encodeHeads(s.blocksWritten)
 		of := s.encodePeers(s.blocksWritten)
-		peers, blocks = len(of), append(blocks, of...)
+		peers, blocks = len(of), append(s.encodeHeads(s.blocksWritten), of...)
 	}
 	s.mu.Unlock()
 	defer close(written)
@@ -415,13 +415,11 @@ func (s *Store) writeOnce(readings bool) error {
 		s.boundDirty()
 		s.boundHeads()
 		s.drop("peers", peers)
-	} else {
-		s.forgetHeads(heads)
+	} else if readings {
+		s.forgetHeads()
 	}
 	s.mu.Unlock()
-	if len(removed) > 0 {
-		s.removeProfiles(removed)
-	}
+	s.profiles.remove(removed)
 	return err
 }
 
@@ -535,7 +533,7 @@ func (s *Store) drop(what string, n int) { s.drops.add(what, int64(n)) }
 type drops struct {
 	mu     sync.Mutex
 	count  map[string]int64
-	logged map[string]int64
+	logged map[string]int64 // only the writer uses it
 }
 
 func (d *drops) add(what string, n int64) {
@@ -544,9 +542,6 @@ func (d *drops) add(what string, n int64) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.count == nil {
-		d.count = map[string]int64{}
-	}
 	d.count[what] += n
 }
 
@@ -558,15 +553,14 @@ func (d *drops) all() map[string]int64 {
 
 // log logs the data that was dropped since the last call.
 func (d *drops) log(log *zap.Logger) {
-	d.mu.Lock()
 	var fields []zap.Field
-	for what, n := range d.count {
+	now := d.all()
+	for what, n := range now {
 		if n > d.logged[what] {
 			fields = append(fields, zap.Int64(what, n-d.logged[what]))
 		}
 	}
-	d.logged = maps.Clone(d.count)
-	d.mu.Unlock()
+	d.logged = now
 	if len(fields) > 0 {
 		log.Warn("console dropped data", fields...)
 	}

@@ -13,7 +13,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 	"unique"
 )
 
@@ -25,14 +24,10 @@ const (
 	evictAtOnce = 100
 )
 
-// unit is a unit in memory.
+// unit is a unit in memory. Its resource is never modified, only replaced.
 type unit struct {
-	id         UnitID
-	host, name string
-	resource   map[string]string // never modified, only replaced
-	bytes      int               // size of resource
-	first      time.Time
-	last       time.Time
+	Unit
+	bytes      int   // size of the resource
 	seen       int64 // by the clock
 	conditions []condition
 	states     map[string]state // by policy
@@ -48,6 +43,7 @@ type condition struct {
 	newest Reading
 	seen   int64  // by the clock; 0 marks a free slot
 	head   []head // readings that are not yet on disk
+	taken  int    // number of readings at the start of head that are being written
 }
 
 // head is a reading that is not yet on disk.
@@ -161,7 +157,7 @@ func (s *Store) condition(u *unit, of unique.Handle[Condition]) *condition {
 	}
 	s.series++
 	u.conditions[free] = condition{Handle: of, seen: u.seen, newest: Reading{Threshold: math.NaN()}}
-	s.touch(kindUnit, string(u.id), u)
+	s.touch(kindUnit, string(u.ID), u)
 	return &u.conditions[free]
 }
 
@@ -177,15 +173,12 @@ func (s *Store) unit(of Unit) *unit {
 			s.drop("units", 1)
 			return nil
 		}
-		u = &unit{
-			id: id, host: strings.Clone(of.Host), name: strings.Clone(of.Name),
-			first: s.options.Now(), states: map[string]state{},
-		}
+		u = &unit{Unit: Unit{ID: id, Host: strings.Clone(of.Host), Name: strings.Clone(of.Name), First: s.options.Now().UTC()}, states: map[string]state{}}
 		s.units[id] = u
 		s.touch(kindUnit, string(id), u)
 	}
-	u.seen, u.last = now, s.options.Now()
-	if len(of.Resource) > 0 && !covers(u.resource, of.Resource) {
+	u.seen, u.Last = now, s.options.Now().UTC()
+	if len(of.Resource) > 0 && !covers(u.Resource, of.Resource) {
 		s.setResource(u, of.Resource)
 	}
 	return u
@@ -199,24 +192,19 @@ func covers(kept, all map[string]string) bool {
 func (s *Store) setResource(u *unit, all map[string]string) {
 	kept, size, cut := boundAttributes(all, maxAttributes, maxResource)
 	if s.resources-u.bytes+size > maxResources {
-		few := make(map[string]string, len(identity))
-		for _, k := range identity {
-			if v, ok := kept[k]; ok {
-				few[k] = v
-			}
-		}
-		kept, size, _ = boundAttributes(few, maxAttributes, maxName)
+		maps.DeleteFunc(kept, func(k, _ string) bool { return !slices.Contains(identity, k) })
+		kept, size, _ = boundAttributes(kept, maxAttributes, maxName)
 		cut = true
 	}
-	if maps.Equal(kept, u.resource) {
+	if maps.Equal(kept, u.Resource) {
 		return
 	}
 	if cut {
 		s.drop("attributes", len(all)-len(kept))
 	}
 	s.resources += size - u.bytes
-	u.resource, u.bytes = kept, size
-	s.touch(kindUnit, string(u.id), u)
+	u.Resource, u.bytes = kept, size
+	s.touch(kindUnit, string(u.ID), u)
 }
 
 // roomForUnit makes room for a unit by removing units that are gone. Units without openings
@@ -262,8 +250,8 @@ func (s *Store) removeUnit(u *unit) {
 	}
 	s.resources -= u.bytes
 	s.peers -= len(u.peers)
-	delete(s.units, u.id)
-	s.touch(kindUnit, string(u.id), nil)
+	delete(s.units, u.ID)
+	s.touch(kindUnit, string(u.ID), nil)
 }
 
 // removeCondition frees the slot of a condition, and forgets its unwritten readings.
@@ -272,7 +260,7 @@ func (s *Store) removeCondition(u *unit, i int) {
 		s.series--
 		s.heads -= len(c.head)
 		*c = condition{}
-		s.touch(kindUnit, string(u.id), u)
+		s.touch(kindUnit, string(u.ID), u)
 	}
 }
 
@@ -295,7 +283,7 @@ func (s *Store) ageUnits(oldest int64) {
 
 // summary returns what the pages show about a unit.
 func (u *unit) summary() UnitSummary {
-	out := UnitSummary{Unit: u.public(), States: map[string]string{}, Refusals: map[string]int{}}
+	out := UnitSummary{Unit: u.Unit, States: map[string]string{}, Refusals: map[string]int{}}
 	for _, c := range u.conditions {
 		if c.seen != 0 && u.seen-c.seen <= lively && !c.newest.At.IsZero() {
 			out.Readings = append(out.Readings, c.newest)
@@ -324,10 +312,6 @@ func (u *unit) summary() UnitSummary {
 		out.Refusals[r.Why]++
 	}
 	return out
-}
-
-func (u *unit) public() Unit {
-	return Unit{ID: u.id, Host: u.host, Name: u.name, Resource: u.resource, First: u.first, Last: u.last}
 }
 
 func compareConditions(a, b Condition) int {
@@ -367,12 +351,8 @@ func (s *Store) Unit(ctx context.Context, id UnitID) (UnitSummary, error) {
 
 // unitRecord is a unit in the database.
 type unitRecord struct {
-	Host       string            `json:"host"`
-	Name       string            `json:"name"`
-	Resource   map[string]string `json:"resource,omitempty"`
-	First      time.Time         `json:"first"`
-	Last       time.Time         `json:"last"`
-	Conditions []conditionRecord `json:"conditions,omitempty"`
+	Unit
+	Conditions []conditionRecord
 }
 
 type conditionRecord struct {
@@ -382,7 +362,7 @@ type conditionRecord struct {
 
 func (u *unit) record() (UnitID, int64, any) {
 	u.saved = u.seen
-	r := unitRecord{Host: u.host, Name: u.name, Resource: u.resource, First: u.first.UTC(), Last: u.last.UTC()}
+	r := unitRecord{Unit: u.Unit}
 	for _, c := range u.conditions {
 		var of conditionRecord
 		if c.seen != 0 {
@@ -390,7 +370,7 @@ func (u *unit) record() (UnitID, int64, any) {
 		}
 		r.Conditions = append(r.Conditions, of)
 	}
-	return u.id, u.seen, r
+	return u.ID, u.seen, r
 }
 
 // loadUnit adds a unit from the database.
@@ -402,8 +382,9 @@ func (s *Store) loadUnit(key string, id UnitID, seen int64, data []byte) error {
 	if len(s.units) >= maxUnits || key != string(id) {
 		return errRecord
 	}
-	u := &unit{id: id, host: r.Host, name: r.Name, first: r.First, last: r.Last, seen: seen, saved: seen, states: map[string]state{}}
-	u.resource, u.bytes, _ = boundAttributes(r.Resource, maxAttributes, maxResource)
+	r.ID = id
+	u := &unit{Unit: r.Unit, seen: seen, saved: seen, states: map[string]state{}}
+	u.Resource, u.bytes, _ = boundAttributes(r.Resource, maxAttributes, maxResource)
 	for _, c := range r.Conditions[:min(len(r.Conditions), maxConditions)] {
 		of := condition{seen: c.Seen, newest: Reading{Threshold: math.NaN()}}
 		if c.Seen != 0 {
