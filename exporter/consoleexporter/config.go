@@ -56,10 +56,9 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 
 // Validate returns every fault, each with its key and the allowed values.
 func (c *Config) Validate() error {
-	var errs []error
+	err := configlog.Between("timeout", c.Timeout, minTimeout, maxTimeout)
 	if c.Extension == (component.ID{}) {
-		errs = append(errs, errors.New("extension: must be the id of the extension console"))
+		err = errors.Join(errors.New("extension: must be the id of the extension console"), err)
 	}
-	errs = append(errs, configlog.Between("timeout", c.Timeout, minTimeout, maxTimeout))
-	return errors.Join(errs...)
+	return err
 }

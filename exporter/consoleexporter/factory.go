@@ -27,15 +27,15 @@ func NewFactory() exporter.Factory {
 		createDefaultConfig,
 		xexporter.WithLogs(func(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Logs, error) {
 			w := &writer{cfg: cfg.(*Config)}
-			return exporterhelper.NewLogs(ctx, set, cfg, w.logs, w.options()...)
+			return exporterhelper.NewLogs(ctx, set, cfg, func(ctx context.Context, ld plog.Logs) error { return w.to.ConsumeLogs(ctx, ld) }, w.options()...)
 		}, metadata.LogsStability),
 		xexporter.WithMetrics(func(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Metrics, error) {
 			w := &writer{cfg: cfg.(*Config)}
-			return exporterhelper.NewMetrics(ctx, set, cfg, w.metrics, w.options()...)
+			return exporterhelper.NewMetrics(ctx, set, cfg, func(ctx context.Context, md pmetric.Metrics) error { return w.to.ConsumeMetrics(ctx, md) }, w.options()...)
 		}, metadata.MetricsStability),
 		xexporter.WithProfiles(func(ctx context.Context, set exporter.Settings, cfg component.Config) (xexporter.Profiles, error) {
 			w := &writer{cfg: cfg.(*Config)}
-			return xexporterhelper.NewProfiles(ctx, set, cfg, w.profiles, w.options()...)
+			return xexporterhelper.NewProfiles(ctx, set, cfg, func(ctx context.Context, pd pprofile.Profiles) error { return w.to.ConsumeProfiles(ctx, pd) }, w.options()...)
 		}, metadata.ProfilesStability),
 	)
 }
@@ -58,16 +58,4 @@ func (w *writer) options() []exporterhelper.Option {
 func (w *writer) start(_ context.Context, host component.Host) (err error) {
 	w.to, err = consoleextension.Find(host, w.cfg.Extension)
 	return err
-}
-
-func (w *writer) logs(ctx context.Context, ld plog.Logs) error {
-	return w.to.ConsumeLogs(ctx, ld)
-}
-
-func (w *writer) metrics(ctx context.Context, md pmetric.Metrics) error {
-	return w.to.ConsumeMetrics(ctx, md)
-}
-
-func (w *writer) profiles(ctx context.Context, pd pprofile.Profiles) error {
-	return w.to.ConsumeProfiles(ctx, pd)
 }

@@ -4,6 +4,7 @@
 package consoleextension
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/felixge/httpsnoop"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/confignet"
@@ -48,7 +50,7 @@ type Console struct {
 	cfg       *Config
 	log       *zap.Logger
 	telemetry *metadata.TelemetryBuilder
-	refused   refusals
+	refused   map[string]*atomic.Uint64 // requests that the pages refused, by reason
 
 	// The following fields are nil until Start.
 	store  *store.Store
@@ -69,9 +71,11 @@ func newConsole(set extension.Settings, cfg *Config) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Console{set: set, cfg: cfg, log: set.Logger, telemetry: telemetry}
-	c.own.version, c.own.started = set.BuildInfo.Version, time.Now()
-	return c, nil
+	return &Console{
+		set: set, cfg: cfg, log: set.Logger, telemetry: telemetry,
+		refused: map[string]*atomic.Uint64{web.RefusedOrigin: {}, web.RefusedToken: {}},
+		own:     own{version: set.BuildInfo.Version, started: time.Now(), statuses: map[string]web.ComponentStatus{}},
+	}, nil
 }
 
 // Find returns the console extension with the given ID.
@@ -163,7 +167,7 @@ func (c *Console) start(ctx context.Context, host component.Host) error {
 func (c *Console) options(host component.Host) web.Options {
 	o := web.Options{
 		Store: c.store, Logger: c.log, Version: c.set.BuildInfo.Version, TraceURL: c.cfg.TraceURL,
-		CountRefused: c.refused.add, Own: c.own.get,
+		CountRefused: func(reason string) { c.refused[reason].Add(1) }, Own: c.own.get,
 	}
 	if path := c.cfg.PoliciesFile; path != "" {
 		o.Policies = policyfile.New(path, c.cfg.Edit, readersOf(path, hotunitsextension.Find(host, c.log)))
@@ -236,32 +240,12 @@ func writeError(w http.ResponseWriter, _ *http.Request, why string, status int) 
 // measured records the duration of answers.
 func (c *Console) measured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		recorder := &statusRecorder{ResponseWriter: w, status: http.StatusOK}
-		begin := time.Now()
-		next.ServeHTTP(recorder, r)
-		page := r.Pattern // set by the mux of the pages
-		if page == "" {
-			page = "other"
-		}
-		c.telemetry.ConsoleRequestDuration.Record(context.WithoutCancel(r.Context()), time.Since(begin).Seconds(),
-			metric.WithAttributes(attribute.String("page", page), attribute.Int(attr.HTTPStatus, recorder.status)))
+		answer := httpsnoop.CaptureMetrics(next, w, r)
+		page := cmp.Or(r.Pattern, "other") // the mux of the pages sets Pattern
+		c.telemetry.ConsoleRequestDuration.Record(context.WithoutCancel(r.Context()), answer.Duration.Seconds(),
+			metric.WithAttributes(attribute.String("page", page), attribute.Int(attr.HTTPStatus, answer.Code)))
 	})
 }
-
-// statusRecorder records the status of an answer.
-type statusRecorder struct {
-	http.ResponseWriter
-	status int
-}
-
-// WriteHeader records the status, and writes it to the underlying writer.
-func (r *statusRecorder) WriteHeader(status int) {
-	r.status = status
-	r.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap returns the underlying writer, for http.ResponseController.
-func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // observe registers the metrics that are read when they are exported.
 func (c *Console) observe() error {
@@ -284,37 +268,12 @@ func (c *Console) observe() error {
 			reason("host", s.WrongHost)
 			reason("peer", s.Refused)
 			reason("idle", s.GaveWay)
-			for of, n := range c.refused.all() {
-				reason(of, n)
+			for of, n := range c.refused {
+				reason(of, n.Load())
 			}
 			return nil
 		}),
 	)
-}
-
-// refusals counts requests that the pages refused, by reason.
-type refusals struct {
-	mu     sync.Mutex
-	counts map[string]uint64
-}
-
-func (r *refusals) add(reason string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.counts == nil {
-		r.counts = map[string]uint64{}
-	}
-	r.counts[reason]++
-}
-
-func (r *refusals) all() map[string]uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := map[string]uint64{web.RefusedOrigin: 0, web.RefusedToken: 0}
-	for reason, n := range r.counts {
-		all[reason] = n
-	}
-	return all
 }
 
 // Shutdown stops the server, waits for the last consumers, and closes the store. It may be

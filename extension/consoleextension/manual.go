@@ -4,6 +4,7 @@
 package consoleextension
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,10 +14,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
-	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/web"
 	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/urls"
 )
@@ -36,36 +35,33 @@ func (c *Console) canOpen() func(store.Unit) bool {
 }
 
 // openGate asks cpu_trigger to open the gate of a unit.
-func (c *Console) openGate(ctx context.Context, unit store.Unit) (web.Opened, error) {
+func (c *Console) openGate(ctx context.Context, unit store.Unit) error {
 	endpoint := strings.TrimSuffix(c.cfg.Manual.Get().Endpoint, "/") + "/v1/trigger"
 	form := url.Values{"unit": {unit.Name}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, strings.NewReader(form.Encode()))
 	if err != nil {
-		return web.Opened{}, errors.New("manual: no request can be made of its endpoint")
+		return errors.New("manual: no request can be made of its endpoint")
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	resp, err := c.manual.Do(req)
 	if err != nil {
-		return web.Opened{}, fmt.Errorf("the server manual of cpu_trigger does not answer: %w", urls.Cause(err))
+		return fmt.Errorf("the server manual of cpu_trigger does not answer: %w", urls.Cause(err))
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return web.Opened{}, fmt.Errorf("read the answer of manual of cpu_trigger: %w", err)
-	}
 	var answer struct {
-		TriggerID string    `json:"trigger_id"`
-		Until     time.Time `json:"until"`
-		Error     string    `json:"error"`
+		Error string `json:"error"`
 	}
-	if err := json.Unmarshal(body, &answer); err != nil && resp.StatusCode == http.StatusOK {
-		return web.Opened{}, fmt.Errorf("read the answer of manual of cpu_trigger: %w", err)
+	invalid := json.Unmarshal(body, &answer)
+	switch {
+	case err != nil:
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("cpu_trigger did not open the gate: %s", cmp.Or(answer.Error, "status "+resp.Status))
+	default:
+		err = invalid
 	}
-	if resp.StatusCode != http.StatusOK {
-		if answer.Error == "" {
-			answer.Error = "status " + resp.Status
-		}
-		return web.Opened{}, fmt.Errorf("cpu_trigger did not open the gate: %s", answer.Error)
+	if err != nil {
+		return fmt.Errorf("read the answer of manual of cpu_trigger: %w", err)
 	}
-	return web.Opened{ID: answer.TriggerID, Until: answer.Until}, nil
+	return nil
 }

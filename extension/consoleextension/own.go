@@ -5,6 +5,7 @@ package consoleextension
 
 import (
 	"cmp"
+	"maps"
 	"runtime/metrics"
 	"slices"
 	"strings"
@@ -28,6 +29,13 @@ type own struct {
 	statuses map[string]web.ComponentStatus // components with an error
 }
 
+// failures are the statuses of components that the health page shows.
+var failures = map[componentstatus.Status]string{
+	componentstatus.StatusRecoverableError: "recoverable error",
+	componentstatus.StatusPermanentError:   "permanent error",
+	componentstatus.StatusFatalError:       "fatal error",
+}
+
 // ComponentStatusChanged records the status of a component. The collector may call it at
 // any time.
 func (c *Console) ComponentStatusChanged(source *componentstatus.InstanceID, event *componentstatus.Event) {
@@ -38,20 +46,10 @@ func (o *own) set(source *componentstatus.InstanceID, event *componentstatus.Eve
 	name := strings.ToLower(source.Kind().String()) + " " + source.ComponentID().String()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var status string
-	switch event.Status() {
-	case componentstatus.StatusRecoverableError:
-		status = "recoverable error"
-	case componentstatus.StatusPermanentError:
-		status = "permanent error"
-	case componentstatus.StatusFatalError:
-		status = "fatal error"
-	default:
+	status, failing := failures[event.Status()]
+	if !failing {
 		delete(o.statuses, name)
 		return
-	}
-	if o.statuses == nil {
-		o.statuses = map[string]web.ComponentStatus{}
 	}
 	if _, known := o.statuses[name]; !known && len(o.statuses) >= maxComponents {
 		return
@@ -73,9 +71,6 @@ func (o *own) get() web.Own {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, s := range o.statuses {
-		out.Components = append(out.Components, s)
-	}
-	slices.SortFunc(out.Components, func(a, b web.ComponentStatus) int { return cmp.Compare(a.Component, b.Component) })
+	out.Components = slices.SortedFunc(maps.Values(o.statuses), func(a, b web.ComponentStatus) int { return cmp.Compare(a.Component, b.Component) })
 	return out
 }

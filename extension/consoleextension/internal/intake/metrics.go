@@ -32,30 +32,29 @@ var ownPrefixes = []string{"otelcol_", "otelcol.", "cpu_profiler.", "cpu_trigger
 func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 	for _, rm := range md.ResourceMetrics().All() {
 		resource := textsOf(rm.Resource().Attributes())
-		units, peers := newUnits(resource), newPeers(resource)
+		units := units{resource, map[string]*unitReadings{}}
+		peers := peers{}
 		var own []store.Metric
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
-				switch m.Name() {
-				case unitReading, unitThreshold, unitState:
-					for _, p := range points(m).All() {
-						units.add(m.Name(), p)
-					}
-				default:
-					if isOwn(m.Name()) {
-						own = appendOwn(own, m)
-					} else if strings.HasPrefix(m.Name(), peerPrefix) {
-						for _, p := range points(m).All() {
-							peers.add(m.Name(), p)
-						}
-					}
+				add := func(string, pmetric.NumberDataPoint) {}
+				switch name := m.Name(); {
+				case name == unitReading || name == unitThreshold || name == unitState:
+					add = units.add
+				case strings.HasPrefix(name, peerPrefix):
+					add = peers.add
+				case isOwn(name):
+					own = appendOwn(own, m)
+				}
+				for _, p := range points(m).All() {
+					add(m.Name(), p)
 				}
 			}
 		}
-		for _, u := range units.order {
+		for _, u := range units.all {
 			to.PutReadings(u.of, u.readings, u.states)
 		}
-		for unit, reports := range peers.all {
+		for unit, reports := range peers {
 			to.PutPeers(store.Unit{Host: resource[attr.HostName], Name: unit, Resource: resource}, slices.Collect(maps.Values(reports)))
 		}
 		if of := instanceOf(resource); len(own) > 0 && of.ID != "" {
@@ -69,7 +68,6 @@ func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 type units struct {
 	resource map[string]string
 	all      map[string]*unitReadings // by hotprofile.unit
-	order    []*unitReadings
 }
 
 type unitReadings struct {
@@ -84,10 +82,6 @@ type readingKey struct {
 	at pcommon.Timestamp
 }
 
-func newUnits(resource map[string]string) *units {
-	return &units{resource: resource, all: map[string]*unitReadings{}}
-}
-
 func (u *units) of(name string) *unitReadings {
 	r := u.all[name]
 	if r == nil {
@@ -96,7 +90,6 @@ func (u *units) of(name string) *unitReadings {
 			index: map[readingKey]int{}, states: map[string]string{},
 		}
 		u.all[name] = r
-		u.order = append(u.order, r)
 	}
 	return r
 }

@@ -41,22 +41,15 @@ var (
 )
 
 // peers contains the reports about the peers of a resource, by hotprofile.unit.
-type peers struct {
-	resource map[string]string
-	all      map[string]map[reportKey]store.PeerReport
-}
+type peers map[string]map[reportKey]store.PeerReport
 
 type reportKey struct {
 	store.PeerKey
 	start, at pcommon.Timestamp
 }
 
-func newPeers(resource map[string]string) *peers {
-	return &peers{resource: resource, all: map[string]map[reportKey]store.PeerReport{}}
-}
-
 // add adds a point. The values of a peer are points of several metrics.
-func (p *peers) add(metric string, point pmetric.NumberDataPoint) {
+func (p peers) add(metric string, point pmetric.NumberDataPoint) {
 	a := point.Attributes()
 	unit, value := text(a, attr.Unit), valueOf(point)
 	if unit == "" || math.IsNaN(value) {
@@ -72,10 +65,10 @@ func (p *peers) add(metric string, point pmetric.NumberDataPoint) {
 	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
 		key.Port = int(n)
 	}
-	of := p.all[unit]
+	of := p[unit]
 	if of == nil {
 		of = map[reportKey]store.PeerReport{}
-		p.all[unit] = of
+		p[unit] = of
 	}
 	r, ok := of[key]
 	if !ok {

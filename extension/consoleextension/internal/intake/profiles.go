@@ -5,6 +5,7 @@ package intake
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -40,9 +41,9 @@ func addProfile(to *store.Store, d dictionary.Reader, r resource, scope string, 
 	attributes := pprofconv.Attributes(d, p)
 	in := store.Samples{
 		Opening:    openingOf(attributes, r),
-		Origin:     r.origin,
+		Origin:     r.all[attr.Origin],
 		Scope:      scope,
-		Executable: r.executable,
+		Executable: cmp.Or(r.all[attr.ExecutablePath], r.all[attr.ExecutableName]),
 		Dictionary: d,
 		Attributes: attributes,
 	}
@@ -52,50 +53,21 @@ func addProfile(to *store.Store, d dictionary.Reader, r resource, scope string, 
 	}
 }
 
-// resource contains the attributes of a resource that the console uses.
-type resource struct {
-	executable, origin, host, policy, kind string
-	kept                                   map[string]string
-}
+// resource contains the attributes of a resource. kept are the attributes of the unit.
+type resource struct{ all, kept map[string]string }
 
 func resourceOf(attributes pcommon.Map) resource {
-	r := resource{kept: make(map[string]string)}
-	process := ""
-	n := 0
-	for k, v := range attributes.All() {
-		if n++; n > maxRead {
-			break
-		}
-		text, ok := pprofconv.TextOf(v)
-		if !ok {
-			continue
-		}
-		switch k {
-		case attr.ExecutablePath:
-			r.executable = text
-		case attr.ExecutableName:
-			process = text
-		case attr.Origin:
-			r.origin = text
-		case attr.HostName:
-			r.host = text
-		case attr.TriggerPolicy:
-			r.policy = text
-		case attr.TriggerKind:
-			r.kind = text
-		}
-		// Attributes that differ between the processes of a unit do not belong to the unit.
-		// The attributes of the trigger belong to the opening.
-		if strings.HasPrefix(k, "process.") && k != attr.ExecutableName || strings.HasPrefix(k, attr.Prefix) {
-			continue
-		}
-		r.kept[pprofconv.Cut(k)] = text
-	}
-	r.executable = cmp.Or(r.executable, process)
+	r := resource{all: textsOf(attributes)}
+	r.kept = maps.Clone(r.all)
+	// Attributes that differ between the processes of a unit do not belong to the unit. The
+	// attributes of the trigger belong to the opening.
+	maps.DeleteFunc(r.kept, func(k, _ string) bool {
+		return strings.HasPrefix(k, "process.") && k != attr.ExecutableName || strings.HasPrefix(k, attr.Prefix)
+	})
 	return r
 }
 
-// Values of hotprofile.trigger.kind and hotprofile.trigger.phase.
+// Values of hotprofile.trigger.all[attr.TriggerKind] and hotprofile.trigger.phase.
 const (
 	kindHot      = "hot"
 	kindBaseline = "baseline"
@@ -109,9 +81,9 @@ func openingOf(attributes map[string]string, r resource) store.Opening {
 	text := func(key string) string { return clip(attributes[key], maxName) }
 	o := store.Opening{
 		ID:        clip(attributes[attr.TriggerID], maxName),
-		Unit:      store.Unit{Host: clip(r.host, maxName), Name: clip(attributes[attr.Unit], 4<<10), Resource: r.kept},
-		Policy:    clip(r.policy, maxName),
-		Kind:      clip(r.kind, maxName),
+		Unit:      store.Unit{Host: clip(r.all[attr.HostName], maxName), Name: clip(attributes[attr.Unit], 4<<10), Resource: r.kept},
+		Policy:    clip(r.all[attr.TriggerPolicy], maxName),
+		Kind:      clip(r.all[attr.TriggerKind], maxName),
 		Monitor:   text(attr.TriggerMonitor),
 		Window:    text(attr.TriggerWindow),
 		Value:     number(attributes[attr.TriggerValue]),

@@ -39,14 +39,14 @@ func TestOpeningOfAttributes(t *testing.T) {
 		Policy: "cpu", Kind: "hot", Monitor: "cpu_utilization", Window: "30s average", Value: 93.5, Threshold: 80,
 		Triggered: at, Until: at.Add(30 * time.Second),
 	}
-	r := resource{host: "node-1", kept: want.Unit.Resource}
+	r := resource{all: map[string]string{"host.name": "node-1"}, kept: want.Unit.Resource}
 	require.Equal(t, want, openingOf(attributes, r))
 
-	r.policy, r.kind = "a,b", "alert"
+	r.all["hotprofile.trigger.policy"], r.all["hotprofile.trigger.kind"] = "a,b", "alert"
 	want.Policy, want.Kind = "a,b", "alert"
 	require.Equal(t, want, openingOf(attributes, r), "the resource has them as they are")
 
-	r.policy, r.kind = "", ""
+	r.all["hotprofile.trigger.policy"], r.all["hotprofile.trigger.kind"] = "", ""
 	for _, tc := range []struct{ key, value, kind string }{
 		{"hotprofile.trigger.phase", "baseline", "baseline"},
 		{"hotprofile.trigger.window", "manual", "manual"},

@@ -24,12 +24,6 @@ const (
 // maxForm bounds a form without a policy text, in bytes.
 const maxForm = 4 << 10
 
-// Opened is a gate that was opened by hand.
-type Opened struct {
-	ID    string
-	Until time.Time
-}
-
 // actionTimeout is the maximum time for the change that a form requests.
 const actionTimeout = 10 * time.Second
 
@@ -84,7 +78,7 @@ func (s *Server) profileNow(w http.ResponseWriter, r *http.Request) error {
 	if s.Profile == nil || s.CanProfile == nil || !s.CanProfile(u.Unit) {
 		return failure{http.StatusForbidden, "The gate of this unit cannot be opened from here: set manual of this console to the server of the cpu_trigger that watches it."}
 	}
-	if _, err := s.Profile(r.Context(), u.Unit); err != nil {
+	if err := s.Profile(r.Context(), u.Unit); err != nil {
 		return failure{http.StatusBadGateway, "The gate was not opened: " + cutText(500, err.Error())}
 	}
 	http.Redirect(w, r, "/units/"+string(u.ID)+"?range=1h", http.StatusSeeOther)

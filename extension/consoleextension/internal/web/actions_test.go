@@ -32,9 +32,9 @@ func (m *manual) options(o *Options) {
 	withToken(o)
 	m.refused = map[string]int{}
 	o.CanProfile = func(u store.Unit) bool { return u.Host == CheckoutHost }
-	o.Profile = func(_ context.Context, u store.Unit) (Opened, error) {
+	o.Profile = func(_ context.Context, u store.Unit) error {
 		m.opened = append(m.opened, u)
-		return Opened{ID: "0badcafe"}, m.err
+		return m.err
 	}
 	o.CountRefused = func(reason string) { m.refused[reason]++ }
 }

@@ -58,7 +58,7 @@ type Options struct {
 	// pages cannot open gates.
 	CanProfile func(store.Unit) bool
 	// Profile opens the gate of a unit by hand.
-	Profile func(context.Context, store.Unit) (Opened, error)
+	Profile func(context.Context, store.Unit) error
 	// Policies is the policy file that the policies page shows. It may be nil.
 	Policies *policyfile.File
 	// Own describes the collector that contains the console. It may be nil.
