@@ -258,14 +258,12 @@ func (l *connections) userFull(p client) bool {
 // idle for longest. A connection with unread bytes is not idle, because a request is
 // arriving. idlest returns nil if no selected connection is idle.
 func (l *connections) idlest(selected func(*conn) bool) *conn {
-	busy := map[*conn]bool{} // their next request has begun to arrive
 	for {
-		c := l.oldest(func(c *conn) bool { return !busy[c] && selected(c) })
+		c := l.oldest(selected)
 		if c == nil || c.raw == nil || !hasUnread(c.raw) {
 			return c
 		}
-		busy[c] = true
-		c.idleSince.Store(l.next())
+		c.idleSince.Store(0)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -330,18 +331,9 @@ func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 	whole := len(old) == len(p.Segments)
 	p.mergeDue = false
 	f.mu.Unlock()
-	var merged *profile.Profile
-	for _, s := range old {
-		next, err := f.plus(o, merged, s)
-		switch {
-		case err == nil:
-			merged = next
-		case errors.Is(err, errContent) || errors.Is(err, fs.ErrNotExist):
-			f.damaged(o, p, s, err)
-		default:
-			f.notMerged(o, err)
-			return
-		}
+	merged, err := f.plusAll(context.Background(), o, p, old, false)
+	if err != nil {
+		f.notMerged(o, err)
 	}
 	if merged == nil {
 		return
@@ -385,18 +377,20 @@ func (f *profileFiles) notMerged(o *openingFiles, err error) {
 	}
 }
 
-// damaged removes an unreadable segment from the index.
-func (f *profileFiles) damaged(o *openingFiles, p *profileFile, s segment, cause error) {
+// damaged removes an unreadable segment from the index. It returns false if the index no
+// longer contains the segment, because the segment was merged or found damaged meanwhile.
+func (f *profileFiles) damaged(o *openingFiles, p *profileFile, s segment, cause error) bool {
 	f.mu.Lock()
-	if !slices.Contains(p.Segments, s) { // merged meanwhile, or already found damaged
+	if !slices.Contains(p.Segments, s) {
 		f.mu.Unlock()
-		return
+		return false
 	}
 	f.subtract(o, p, []segment{s})
 	p.Damaged++
 	o.dirty = true
 	f.mu.Unlock()
 	f.logDamaged(o, s, cause)
+	return true
 }
 
 // logDamaged counts and logs a damaged segment.
@@ -405,21 +399,17 @@ func (f *profileFiles) logDamaged(o *openingFiles, s segment, cause error) {
 	f.log.Error("console's profile file damaged, its samples are lost", zap.String("directory", o.dir), zap.String("file", s.Name), zap.Error(cause))
 }
 
-// plus returns a new profile with the samples of p and of a segment. If the segment cannot
-// be read, plus returns p and an error.
+// plus returns a new profile with the samples of p and of a segment.
 func (f *profileFiles) plus(o *openingFiles, p *profile.Profile, s segment) (*profile.Profile, error) {
 	add, err := readProfile(filepath.Join(o.dir, s.Name))
-	if err != nil {
-		return p, err
-	}
-	if p == nil {
-		return add, nil
+	if err != nil || p == nil {
+		return add, err
 	}
 	start := cmp.Or(min(p.TimeNanos, add.TimeNanos), p.TimeNanos, add.TimeNanos)
 	end := max(p.TimeNanos+p.DurationNanos, add.TimeNanos+add.DurationNanos)
 	merged, err := profile.Merge([]*profile.Profile{p, add})
 	if err != nil {
-		return p, fmt.Errorf("%w: %w", errContent, err)
+		return nil, fmt.Errorf("%w: %w", errContent, err)
 	}
 	merged.Comments = merged.Comments[:min(len(merged.Comments), maxComments)]
 	merged.TimeNanos, merged.DurationNanos = start, end-start // Merge adds the durations

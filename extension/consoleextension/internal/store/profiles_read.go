@@ -39,33 +39,36 @@ func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*pr
 		}
 		segments := slices.Clone(p.Segments)
 		f.mu.Unlock()
-		merged, again, err := f.plusAll(ctx, o, p, segments, tries < 10)
-		if !again {
-			return merged, err
+		merged, err := f.plusAll(ctx, o, p, segments, tries < 10)
+		if err != nil {
+			return nil, fmt.Errorf("read the console's profile: %w", err)
+		}
+		if merged != nil {
+			return merged, nil
 		}
 	}
 }
 
-// plusAll merges the profiles in files. again is true if a file is damaged, or was merged
-// or removed meanwhile. The caller must then retry with the current files of the profile.
-// If retry is false, a missing file counts as damaged.
-func (f *profileFiles) plusAll(ctx context.Context, o *openingFiles, p *profileFile, files []segment, retry bool) (merged *profile.Profile, again bool, err error) {
+// plusAll merges the profiles in files, without the damaged ones. It returns nil if all files
+// are damaged, or if a file was merged or removed meanwhile. The caller may then retry with
+// the current files of the profile. If retry is false, a missing file counts as damaged.
+func (f *profileFiles) plusAll(ctx context.Context, o *openingFiles, p *profileFile, files []segment, retry bool) (merged *profile.Profile, err error) {
 	for _, s := range files {
 		if err := ctx.Err(); err != nil {
-			return nil, false, err
+			return nil, err
 		}
-		merged, err = f.plus(o, merged, s)
+		next, err := f.plus(o, merged, s)
+		missing := errors.Is(err, fs.ErrNotExist)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && retry:
-			return nil, true, nil
-		case errors.Is(err, errContent) || errors.Is(err, fs.ErrNotExist):
-			f.damaged(o, p, s, err)
-			return nil, true, nil
-		case err != nil:
-			return nil, false, fmt.Errorf("read the console's profile: %w", err)
+		case err == nil:
+			merged = next
+		case !missing && !errors.Is(err, errContent):
+			return nil, err
+		case missing && retry || !f.damaged(o, p, s, err):
+			return nil, nil //nolint:nilnil // described above
 		}
 	}
-	return merged, false, nil
+	return merged, nil
 }
 
 // sizeOf returns the estimated memory of a profile.

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"net/http"
@@ -122,7 +123,41 @@ func (s *Server) fillPeers(ctx context.Context, v *peersView, sorted string, lin
 	if err != nil {
 		return nil, err
 	}
-	v.fill(all, sorted, link)
+	var others []store.Peer
+	for _, p := range all {
+		if p.Address == "" {
+			others = append(others, p)
+			continue
+		}
+		r := newPeerRow(p)
+		if link("") == "" { // a report has no links
+			r.URL = ""
+		}
+		v.Bytes += r.bytes
+		r.mark(v.Slow, v.Lossy)
+		v.Rows = append(v.Rows, r)
+	}
+	v.Count = len(v.Rows)
+	slices.SortFunc(v.Rows, func(a, b peerRow) int {
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.Connections, a.Connections), cmp.Compare(a.Title, b.Title),
+			cmp.Compare(a.PeerKey.Address, b.PeerKey.Address), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Port, b.Port))
+	})
+	v.Picture = newPeersPicture(v.Rows)
+	for _, r := range v.Rows {
+		if len(r.Marks) > 0 && len(v.Marked) < 3 {
+			v.Marked = append(v.Marked, r)
+		}
+	}
+	for _, r := range v.Rows[min(len(v.Rows), peersPerTable):] {
+		others = append(others, r.Peer)
+	}
+	v.Rows = v.Rows[:min(len(v.Rows), peersPerTable)]
+	if len(others) > 0 {
+		sum := newPeerRow(sumOfPeers(others))
+		v.Others = &sum
+		v.Bytes += sum.bytes
+	}
+	v.sort(sorted, link)
 	return v, nil
 }
 
@@ -145,44 +180,8 @@ var peerOrders = []struct {
 	{"failed", "Failed connects", "connections that the unit began and that were not established", func(p *peerRow) float64 { return float64(p.ConnectFailures) }},
 }
 
-func (v *peersView) fill(all []store.Peer, sorted string, link func(string) string) {
-	var others []store.Peer
-	for _, p := range all {
-		if p.Address == "" {
-			others = append(others, p)
-			continue
-		}
-		r := newPeerRow(p)
-		v.Bytes += r.bytes
-		r.mark(v.Slow, v.Lossy)
-		v.Rows = append(v.Rows, r)
-	}
-	v.Count = len(v.Rows)
-	if link("") == "" { // a report has no links
-		for i := range v.Rows {
-			v.Rows[i].URL = ""
-		}
-	}
-	byBytes := func(a, b peerRow) int {
-		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.Connections, a.Connections), cmp.Compare(a.Title, b.Title),
-			cmp.Compare(a.PeerKey.Address, b.PeerKey.Address), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Port, b.Port))
-	}
-	slices.SortFunc(v.Rows, byBytes)
-	v.Picture = newPeersPicture(v.Rows)
-	for _, r := range v.Rows {
-		if len(r.Marks) > 0 && len(v.Marked) < 3 {
-			v.Marked = append(v.Marked, r)
-		}
-	}
-	for _, r := range v.Rows[min(len(v.Rows), peersPerTable):] {
-		others = append(others, r.Peer)
-	}
-	v.Rows = v.Rows[:min(len(v.Rows), peersPerTable)]
-	if len(others) > 0 {
-		sum := newPeerRow(sumOfPeers(others))
-		v.Others = &sum
-		v.Bytes += sum.bytes
-	}
+// sort sorts the table by a column, and adds the columns with links to other orders.
+func (v *peersView) sort(sorted string, link func(string) string) {
 	for i, c := range peerOrders {
 		column := tableColumn{Text: c.text, Title: c.title, Key: c.key, URL: link(c.key)}
 		if c.key == sorted {
@@ -343,25 +342,23 @@ func newPeersPicture(rows []peerRow) *peersPicture {
 			at := p.Middle + (p.BoxLines-24)*(float64(i)-float64(len(list)-1)/2)/float64(max(len(list), 3))
 			line := peerLine{peerRow: r, Y: y - 3, Below: y + 13, Width: thinLine + (thickLine-thinLine)*math.Sqrt(float64(r.bytes)/float64(most))}
 			line.Width = math.Round(line.Width*10) / 10
-			xs := []float64{peerLeft, (peerLeft + peerBox) / 2, (peerLeft + peerBox) / 2, peerBox}
-			ys := []float64{y, y, at, at}
-			if side == 1 {
-				xs = []float64{peerBoxEnd, (peerRight + peerBoxEnd) / 2, (peerRight + peerBoxEnd) / 2, peerRight}
-				ys = []float64{at, at, y, y}
-			}
-			coordinate := func(i int) string {
-				return strconv.FormatFloat(xs[i], 'f', 0, 64) + " " + strconv.FormatFloat(ys[i], 'f', 1, 64)
-			}
-			line.Path = "M" + coordinate(0) + " C" + coordinate(1) + " " + coordinate(2) + " " + coordinate(3)
 			line.Class = r.class()
 			if side == 0 {
+				line.Path = curve(peerLeft, y, peerBox, at)
 				p.Left = append(p.Left, line)
 			} else {
+				line.Path = curve(peerBoxEnd, at, peerRight, y)
 				p.Right = append(p.Right, line)
 			}
 		}
 	}
 	return p
+}
+
+// curve returns the path of a line that begins and ends horizontally.
+func curve(x1, y1, x2, y2 float64) string {
+	middle := (x1 + x2) / 2
+	return fmt.Sprintf("M%.0f %.1f C%.0f %.1f %.0f %.1f %.0f %.1f", x1, y1, middle, y1, middle, y2, x2, y2)
 }
 
 // class returns the CSS class of a peer's line.

@@ -220,10 +220,18 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 func (p *policiesPage) addPolicies(document []byte) {
 	inFile, _ := policyfile.Policies(document) // faults are shown beside the text
 	for _, of := range inFile {
-		if !slices.ContainsFunc(p.Policies, func(row policyRow) bool { return row.Name == of.Name }) {
-			p.Policies = append(p.Policies, policyRow{PolicySummary: store.PolicySummary{Name: of.Name}})
-		}
+		p.row(of.Name)
 	}
+}
+
+// row finds or adds the row of a policy.
+func (p *policiesPage) row(name string) *policyRow {
+	i := slices.IndexFunc(p.Policies, func(row policyRow) bool { return row.Name == name })
+	if i < 0 {
+		i = len(p.Policies)
+		p.Policies = append(p.Policies, policyRow{PolicySummary: store.PolicySummary{Name: name}})
+	}
+	return &p.Policies[i]
 }
 
 // unmatched adds the policies that match no unit. It uses only events since the last start
@@ -242,13 +250,10 @@ func (p *policiesPage) unmatched(changes []store.PolicyChange, instances []store
 			}
 			continue
 		}
-		i := slices.IndexFunc(p.Policies, func(row policyRow) bool { return row.Name == c.Unmatched })
-		switch {
-		case c.At.Before(since[c.Host]):
-		case i < 0:
-			p.Policies = append(p.Policies, policyRow{PolicySummary: store.PolicySummary{Name: c.Unmatched}, Unmatched: c.Why})
-		case len(p.Policies[i].Units) == 0:
-			p.Policies[i].Unmatched = c.Why
+		if !c.At.Before(since[c.Host]) {
+			if row := p.row(c.Unmatched); len(row.Units) == 0 {
+				row.Unmatched = c.Why
+			}
 		}
 	}
 }
