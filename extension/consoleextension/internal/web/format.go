@@ -31,6 +31,7 @@ func (s *Server) functions() template.FuncMap {
 		"cut":      cutText,      // cut 40 TEXT: the text alone, for titles and labels
 		"number":   number,       // number 93.456: 93.5
 		"measure":  measure,      // measure MONITOR 93.456: 93.5 %
+		"unit":     unitOf,       // unit MONITOR: the unit of its values
 		"count":    count[int],   // count 1234567: 1,234,567
 		"count64":  count[int64], // the same
 		"bytes":    formatBytes,  // bytes 1234567: 1.18 MiB

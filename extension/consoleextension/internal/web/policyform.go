@@ -40,16 +40,13 @@ type policyForm struct {
 	// is no form.
 	Names      []string
 	Unreadable string
-	Monitors   []monitorChoice
+	Monitors   []string
 	Keys       []string
 	// Faults maps the name of a field to its fault.
 	Faults map[string]string
 	// Matching describes how many units match now.
 	Matching string
 }
-
-// monitorChoice is a monitor in the list, with the unit of its threshold.
-type monitorChoice struct{ Name, Unit string }
 
 // newPolicyForm returns the form for the policy called name in a text. If there is no such
 // policy, the form is for a new policy.
@@ -72,11 +69,9 @@ func newPolicyForm(text, name string) *policyForm {
 
 // fill completes a form before it is shown.
 func (f *policyForm) fill(units []store.UnitSummary, now time.Time) {
-	for _, name := range formMonitors {
-		f.Monitors = append(f.Monitors, monitorChoice{name, unitOf(name)})
-	}
+	f.Monitors = slices.Clip(formMonitors)
 	if f.Monitor != "" && !slices.Contains(formMonitors, f.Monitor) { // keep a monitor that the form does not offer
-		f.Monitors = append(f.Monitors, monitorChoice{f.Monitor, unitOf(f.Monitor)})
+		f.Monitors = append(f.Monitors, f.Monitor)
 	}
 	f.Matching = matching(units, f.Key, f.Glob, now)
 }

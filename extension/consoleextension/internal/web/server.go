@@ -83,27 +83,22 @@ type Server struct {
 // a failure with its status, a timeout with 503, and any other error with 500.
 type handler func(http.ResponseWriter, *http.Request) error
 
-// A route is a page, or a file that a page loads.
-type route struct {
-	pattern string // pattern of http.ServeMux
-	handler handler
-}
-
-// routes lists all routes except the route of static files.
-func (s *Server) routes() []route {
-	return []route{
-		{"GET /{$}", s.openings},
-		{"GET /units", s.units},
-		{"GET /units/{id}", s.unit},
-		{"GET /units/{id}/trends.json", s.trends},
-		{"POST /units/{id}/profile", s.form(maxForm, s.profileNow)},
-		{"GET /openings/{id}", s.opening},
-		{"GET /openings/{id}/flame.json", s.flameJSON},
-		{"GET /openings/{id}/profile.pb.gz", s.profileFile},
-		{"GET /openings/{id}/report.html", s.report},
-		{"GET /policies", s.policies},
-		{"POST /policies", s.form(maxPolicyForm, s.savePolicies)},
-		{"GET /health", s.health},
+// routes returns the handlers of pages, and of files that pages load, by their pattern of
+// http.ServeMux. The route of static files is not included.
+func (s *Server) routes() map[string]handler {
+	return map[string]handler{
+		"GET /{$}":                         s.openings,
+		"GET /units":                       s.units,
+		"GET /units/{id}":                  s.unit,
+		"GET /units/{id}/trends.json":      s.trends,
+		"POST /units/{id}/profile":         s.form(maxForm, s.profileNow),
+		"GET /openings/{id}":               s.opening,
+		"GET /openings/{id}/flame.json":    s.flameJSON,
+		"GET /openings/{id}/profile.pb.gz": s.profileFile,
+		"GET /openings/{id}/report.html":   s.report,
+		"GET /policies":                    s.policies,
+		"POST /policies":                   s.form(maxPolicyForm, s.savePolicies),
+		"GET /health":                      s.health,
 	}
 }
 
@@ -162,8 +157,8 @@ func New(options Options) (http.Handler, error) {
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	for _, r := range s.routes() {
-		mux.Handle(r.pattern, s.answer(r.handler))
+	for pattern, h := range s.routes() {
+		mux.Handle(pattern, s.answer(h))
 	}
 	mux.Handle("GET /static/", static)
 	mux.Handle("/", s.answer(func(http.ResponseWriter, *http.Request) error { return store.ErrNotFound }))
