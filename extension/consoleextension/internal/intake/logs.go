@@ -80,12 +80,7 @@ func opening(of store.Unit, r plog.LogRecord, closed bool, at time.Time) store.O
 		Monitor: text(a, attr.TriggerMonitor), Window: text(a, attr.TriggerWindow),
 		Value: numberAt(a, attr.TriggerValue), Threshold: numberAt(a, attr.TriggerThreshold),
 		Triggered: at, Until: moment(text(a, attr.TriggerUntil)),
-	}
-	if id := r.TraceID(); !id.IsEmpty() {
-		o.TraceID = id.String()
-	}
-	if id := r.SpanID(); !id.IsEmpty() {
-		o.SpanID = id.String()
+		TraceID: r.TraceID().String(), SpanID: r.SpanID().String(), // empty without a span
 	}
 	if closed {
 		o.Closed, o.Why = at, text(a, attr.GateWhy)

@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/boundedread"
 )
@@ -58,12 +60,12 @@ type File struct {
 	edit    bool
 	readers func() []Reader // returns the readers of the file
 
-	busy chan struct{} // holds a token while the disk is used
+	busy *semaphore.Weighted // held while the disk is used
 }
 
 // New returns the policy file at a path. Save works only if edit is true.
 func New(path string, edit bool, readers func() []Reader) *File {
-	return &File{path: path, edit: edit, readers: readers, busy: make(chan struct{}, 1)}
+	return &File{path: path, edit: edit, readers: readers, busy: semaphore.NewWeighted(1)}
 }
 
 // Path returns the path.
@@ -232,14 +234,12 @@ func replace(file, path string, old []byte, like fs.FileInfo) error {
 // do runs one use of the disk at a time. It uses a separate goroutine, so that a hanging
 // file system blocks only this goroutine.
 func (f *File) do(ctx context.Context, use func() error) error {
-	select {
-	case f.busy <- struct{}{}:
-	case <-ctx.Done():
+	if f.busy.Acquire(ctx, 1) != nil {
 		return f.late(ctx)
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer func() { <-f.busy }()
+		defer f.busy.Release(1)
 		done <- use()
 	}()
 	select {

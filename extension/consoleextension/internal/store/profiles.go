@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/pprof/profile"
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
@@ -175,8 +176,8 @@ type profileFiles struct {
 	closed   bool
 	progress chan struct{} // closed after each write and merge, and then replaced
 
-	disk    sync.Mutex    // held while files are changed
-	reading chan struct{} // contains a token while a profile is read
+	disk    sync.Mutex          // held while files are changed
+	reading *semaphore.Weighted // held while a profile is read
 	noGate  sync.Once
 
 	kick    chan struct{}
@@ -254,7 +255,7 @@ func newProfileFiles(dir string, limits profileLimits, log *zap.Logger, uptime f
 		room:     func() {},
 		openings: make(map[string]*openingFiles),
 		progress: make(chan struct{}),
-		reading:  make(chan struct{}, 1),
+		reading:  semaphore.NewWeighted(1),
 		kick:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
 		written:  make(chan struct{}),
@@ -519,7 +520,7 @@ func (f *profileFiles) profileOf(o *openingFiles, in Samples) *profileFile {
 			Executable:  cutText(in.Executable, maxText),
 		}
 		o.Profiles = append(o.Profiles, p)
-		slices.SortFunc(o.Profiles, func(a, b *profileFile) int { return compareKeys(a.ProfileKey, b.ProfileKey) })
+		slices.SortFunc(o.Profiles, func(a, b *profileFile) int { return CompareKeys(a.ProfileKey, b.ProfileKey) })
 		f.profiles++
 	}
 	if p.Values != t { // two long names with the same beginning
@@ -556,7 +557,8 @@ func (f *profileFiles) infos(id string) []ProfileInfo {
 // known reports whether a profile has files, or lost samples.
 func (p *profileFile) known() bool { return len(p.Segments) > 0 || p.Damaged > 0 || p.Truncated > 0 }
 
-func compareKeys(a, b ProfileKey) int {
+// CompareKeys compares two keys, for sorting.
+func CompareKeys(a, b ProfileKey) int {
 	return cmp.Or(strings.Compare(a.Type, b.Type), strings.Compare(a.Origin, b.Origin),
 		strings.Compare(a.Scope, b.Scope), cmp.Compare(a.Moment, b.Moment))
 }
@@ -588,7 +590,7 @@ func (f *profileFiles) flush(all bool) {
 	}
 	f.mu.Unlock()
 	slices.SortFunc(work, func(a, b *pending) int {
-		return cmp.Or(strings.Compare(a.o.dir, b.o.dir), compareKeys(a.p.ProfileKey, b.p.ProfileKey))
+		return cmp.Or(strings.Compare(a.o.dir, b.o.dir), CompareKeys(a.p.ProfileKey, b.p.ProfileKey))
 	})
 	for i, w := range work {
 		f.write(w)

@@ -16,12 +16,10 @@ import (
 // read returns a profile, which the caller owns.
 func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*profile.Profile, error) {
 	// Only one profile is read from disk at a time, which bounds memory.
-	select {
-	case f.reading <- struct{}{}:
-		defer func() { <-f.reading }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := f.reading.Acquire(ctx, 1); err != nil {
+		return nil, err
 	}
+	defer f.reading.Release(1)
 	for tries := 0; ; tries++ {
 		f.mu.Lock()
 		o := f.openings[id]

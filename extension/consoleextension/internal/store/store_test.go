@@ -328,3 +328,13 @@ func TestAGapIsShownInThinnedReadings(t *testing.T) {
 	}
 	require.Len(t, gaps, found)
 }
+
+// TestUnitOfAnEarlierVersion: earlier versions wrote the keys of units in lower case.
+func TestUnitOfAnEarlierVersion(t *testing.T) {
+	s := &Store{units: map[UnitID]*unit{}}
+	id := IDOf("node-1", "/a")
+	require.NoError(t, s.loadUnit(string(id), id, 7, []byte(`{"host":"node-1","name":"/a","resource":{"service.name":"checkout"},"first":"2026-05-28T20:26:42Z","last":"2026-05-28T20:27:12Z","conditions":[{"Policy":"cpu","Monitor":"cpu_utilization","Window":"","Seen":7}]}`)))
+	first := time.Date(2026, 5, 28, 20, 26, 42, 0, time.UTC)
+	require.Equal(t, Unit{ID: id, Host: "node-1", Name: "/a", Resource: map[string]string{"service.name": "checkout"}, First: first, Last: first.Add(30 * time.Second)}, s.units[id].Unit)
+	require.Equal(t, Condition{Policy: "cpu", Monitor: "cpu_utilization"}, s.units[id].conditions[0].Value())
+}

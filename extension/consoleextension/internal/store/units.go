@@ -59,11 +59,8 @@ type state struct {
 
 // IDOf returns the ID of a unit.
 func IDOf(host, name string) UnitID {
-	h := sha256.New()
-	h.Write([]byte(host))
-	h.Write([]byte{0})
-	h.Write([]byte(name))
-	return UnitID(hex.EncodeToString(h.Sum(nil)[:8]))
+	sum := sha256.Sum256([]byte(host + "\x00" + name))
+	return UnitID(hex.EncodeToString(sum[:8]))
 }
 
 // PutReadings adds the readings of a unit, and the states of its policies. It uses Host,

@@ -184,13 +184,20 @@ type partRow struct {
 	Current      bool
 }
 
-// opening answers with the page of an opening.
-func (s *Server) opening(w http.ResponseWriter, r *http.Request) error {
-	o, err := s.Store.Opening(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
+// ofOpening returns the handler of a page or file of an opening.
+func (s *Server) ofOpening(h func(http.ResponseWriter, *http.Request, store.Opening, openingQuery) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		o, err := s.Store.Opening(r.Context(), r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		return h(w, r, o, parseOpeningQuery(r.URL.Query()))
 	}
-	p, err := s.openingPage(r.Context(), o, parseOpeningQuery(r.URL.Query()))
+}
+
+// opening answers with the page of an opening.
+func (s *Server) opening(w http.ResponseWriter, r *http.Request, o store.Opening, q openingQuery) error {
+	p, err := s.openingPage(r.Context(), o, q)
 	if err != nil {
 		return err
 	}
@@ -528,12 +535,8 @@ func CheckTraceURL(link string) error {
 }
 
 // flameJSON answers with the flame graph.
-func (s *Server) flameJSON(w http.ResponseWriter, r *http.Request) error {
-	o, err := s.Store.Opening(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	v, err := s.read(r.Context(), o, parseOpeningQuery(r.URL.Query()))
+func (s *Server) flameJSON(w http.ResponseWriter, r *http.Request, o store.Opening, q openingQuery) error {
+	v, err := s.read(r.Context(), o, q)
 	if err != nil {
 		return withoutProfile(err)
 	}
@@ -554,12 +557,8 @@ func withoutProfile(err error) error {
 }
 
 // profileFile answers with a profile of the opening for go tool pprof.
-func (s *Server) profileFile(w http.ResponseWriter, r *http.Request) error {
-	o, err := s.Store.Opening(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	info, err := findProfile(o, parseOpeningQuery(r.URL.Query()).Profile)
+func (s *Server) profileFile(w http.ResponseWriter, r *http.Request, o store.Opening, q openingQuery) error {
+	info, err := findProfile(o, q.Profile)
 	if err != nil {
 		return withoutProfile(err)
 	}

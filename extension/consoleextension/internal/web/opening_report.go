@@ -41,12 +41,8 @@ type reportPage struct {
 }
 
 // report answers with an opening as one HTML file. The file works without any server.
-func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
-	o, err := s.Store.Opening(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	q := openingQuery{Against: parseOpeningQuery(r.URL.Query()).Against, Rows: reportRows, report: "-1"}
+func (s *Server) report(w http.ResponseWriter, r *http.Request, o store.Opening, q openingQuery) error {
+	q = openingQuery{Against: q.Against, Rows: reportRows, report: "-1"}
 	p, err := s.openingPage(r.Context(), o, q)
 	if err != nil {
 		return err

@@ -79,10 +79,7 @@ func typeOf(name string) profileType {
 func sortProfiles(profiles []store.ProfileInfo) []store.ProfileInfo {
 	profiles = slices.Clone(profiles)
 	slices.SortStableFunc(profiles, func(a, b store.ProfileInfo) int {
-		return cmp.Or(
-			cmp.Compare(typeRank(a.Type), typeRank(b.Type)), cmp.Compare(a.Type, b.Type),
-			cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Moment, b.Moment),
-		)
+		return cmp.Or(cmp.Compare(typeRank(a.Type), typeRank(b.Type)), store.CompareKeys(a.ProfileKey, b.ProfileKey))
 	})
 	return profiles
 }
