@@ -80,29 +80,22 @@ func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
 			continue
 		}
 		o, err := f.loadOpening(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			// The collector ended before it wrote the first index.
-			err = os.RemoveAll(dir)
-		} else if errors.Is(err, errContent) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // the collector ended before it wrote the first index
+		case errors.Is(err, errContent):
 			f.log.Error("console's profiles of an opening damaged, removed", zap.String("directory", dir), zap.Error(err))
 			f.dropped(DroppedDamaged, 1)
-			err = os.RemoveAll(dir)
-		}
-		if err != nil {
+		case err != nil:
 			return fmt.Errorf("read the console's profiles: %w", err)
-		}
-		if o == nil {
+		case keep(o.Opening, o.end()):
+			f.openings[o.Opening.ID] = o
+			f.bytes += o.bytes
+			f.profiles += len(o.Profiles)
 			continue
 		}
-		if !keep(o.Opening, o.end()) {
-			if err := os.RemoveAll(dir); err != nil {
-				return fmt.Errorf("remove the console's old profiles: %w", err)
-			}
-			continue
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove the console's old profiles: %w", err)
 		}
-		f.openings[o.Opening.ID] = o
-		f.bytes += o.bytes
-		f.profiles += len(o.Profiles)
 	}
 	return nil
 }
