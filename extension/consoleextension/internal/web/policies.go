@@ -34,7 +34,7 @@ const (
 // policiesPage contains the data for policies.html.
 type policiesPage struct {
 	Policies     []policyRow
-	Versions     []versionOf // versions on hosts that reload policies at run time
+	Versions     []store.PolicyChange // versions on hosts that reload policies at run time
 	MoreVersions int
 	Changes      []store.PolicyChange
 	MoreChanges  int
@@ -56,9 +56,6 @@ type counted struct {
 	What  string
 	Count int64
 }
-
-// versionOf is the version of the policies in force on a host.
-type versionOf struct{ Host, Version string }
 
 // filePart describes the policy file and its editor.
 type filePart struct {
@@ -279,35 +276,28 @@ func countedIn(counts map[string]int, except string) (found []counted) {
 	return found
 }
 
-// versions returns the policy version in force on each host, sorted by host. It uses the
-// newest policy change or the collector's own metric, whichever is newer. The metric
-// contains the version as soon as the collector has started.
-func versions(changes []store.PolicyChange, instances []store.Instance) (found []versionOf) {
-	type since struct {
-		version string
-		at      time.Time
-	}
-	by := map[string]since{}
-	newer := func(host, version string, at time.Time) {
-		if last, ok := by[host]; version != "" && (!ok || at.After(last.at)) {
-			by[host] = since{version, at}
+// versions returns the policy change with the version in force on each host, sorted by host.
+// It uses the newest policy change or the collector's own metric, whichever is newer. The
+// metric contains the version as soon as the collector has started.
+func versions(changes []store.PolicyChange, instances []store.Instance) []store.PolicyChange {
+	by := map[string]store.PolicyChange{}
+	newer := func(c store.PolicyChange) {
+		if last, ok := by[c.Host]; c.Version != "" && (!ok || c.At.After(last.At)) {
+			by[c.Host] = c
 		}
 	}
 	for _, c := range changes {
-		newer(c.Host, c.Version, c.At)
+		newer(c)
 	}
 	for _, i := range instances {
 		for _, m := range i.Metrics {
 			// Versions that are no longer in force still have old points.
 			if nameOf(m) == "cpu_trigger.policies" && m.Attributes["version"] != "configuration" {
-				newer(i.Host, m.Attributes["version"], m.At)
+				newer(store.PolicyChange{Host: i.Host, Version: m.Attributes["version"], At: m.At})
 			}
 		}
 	}
-	for _, host := range slices.Sorted(maps.Keys(by)) {
-		found = append(found, versionOf{host, by[host].version})
-	}
-	return found
+	return slices.SortedFunc(maps.Values(by), func(a, b store.PolicyChange) int { return cmp.Compare(a.Host, b.Host) })
 }
 
 // InForce describes whether a reader of the file has this version in force.

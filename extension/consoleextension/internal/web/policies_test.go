@@ -57,7 +57,11 @@ func TestTheVersionInForceIsThatOfTheCollectorsMetric(t *testing.T) {
 		{Host: "b", Metrics: []store.Metric{point("before", testNow.Add(-time.Minute))}},
 		{Host: "c", Metrics: []store.Metric{point("configuration", testNow)}},
 	}
-	require.Equal(t, []versionOf{{"a", "latest"}, {"b", "newest"}}, versions(changes, instances))
+	var found [][2]string
+	for _, c := range versions(changes, instances) {
+		found = append(found, [2]string{c.Host, c.Version})
+	}
+	require.Equal(t, [][2]string{{"a", "latest"}, {"b", "newest"}}, found)
 }
 
 // What a collector said before it started anew, or read other policies, does not count.
