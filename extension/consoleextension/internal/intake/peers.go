@@ -72,7 +72,7 @@ func (p peers) add(metric string, point pmetric.NumberDataPoint) {
 	}
 	r, ok := of[key]
 	if !ok {
-		r = store.NewPeerReport(key.PeerKey, key.start.AsTime(), key.at.AsTime())
+		r = store.PeerReport{PeerKey: key.PeerKey, Start: key.start.AsTime(), At: key.at.AsTime(), Counters: map[int]float64{}, Gauges: map[int]float64{}}
 		r.PeerName = store.PeerName{Service: text(a, attr.PeerService), Name: text(a, attr.PeerUnit)}
 	}
 	name := metric[len(peerPrefix):]

@@ -105,8 +105,8 @@ func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
 		l.Severity, l.Component = s.intern(cutText(l.Severity, 16)), s.intern(cutText(l.Component, maxName))
 		l.Body = cutText(l.Body, maxText)
 		l.Attributes, _, _ = boundAttributes(l.Attributes, maxLogAttributes, 2*maxText)
-		switch strings.ToUpper(l.Severity) {
-		case "WARN", "WARNING", "ERROR", "DPANIC", "PANIC", "FATAL":
+		switch {
+		case l.IsWarning():
 			i.Warnings = append(i.Warnings, l)
 			for len(i.Warnings) > maxWarnings || logBytes(i.Warnings...) > maxLogBytes {
 				i.Warnings = slices.Delete(i.Warnings, 0, 1)

@@ -8,6 +8,8 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/pprof/profile"
@@ -206,6 +208,11 @@ type Log struct {
 	Body       string
 	Component  string
 	Attributes map[string]string
+}
+
+// IsWarning reports whether a log is a warning or an error.
+func (l Log) IsWarning() bool {
+	return slices.Contains([]string{"WARN", "WARNING", "ERROR", "DPANIC", "PANIC", "FATAL"}, strings.ToUpper(l.Severity))
 }
 
 // PeerKey identifies a peer of a unit. The zero value identifies the sum of all peers that

@@ -47,27 +47,15 @@ const (
 	peerGauges
 )
 
-// PeerReport contains the values of a peer at one time. NaN means that a value is not
-// known, because the values of one time may arrive in several reports.
+// PeerReport contains the known values of a peer at one time. The values of one time may
+// arrive in several reports.
 type PeerReport struct {
 	PeerKey
 	PeerName
 	Start    time.Time // when the counters started to count
 	At       time.Time
-	Counters [peerCounters]float64
-	Gauges   [peerGauges]float64
-}
-
-// NewPeerReport returns a report in which all values are unknown.
-func NewPeerReport(of PeerKey, start, at time.Time) PeerReport {
-	r := PeerReport{PeerKey: of, Start: start, At: at}
-	for i := range r.Counters {
-		r.Counters[i] = math.NaN()
-	}
-	for i := range r.Gauges {
-		r.Gauges[i] = math.NaN()
-	}
-	return r
+	Counters map[int]float64 // by the constants of counters, such as PeerSent
+	Gauges   map[int]float64 // by the constants of gauges
 }
 
 // peer is a peer in memory.

@@ -14,7 +14,7 @@ import (
 
 // report returns what a peer sent since a start.
 func report(of PeerKey, start, at time.Time, sent float64) PeerReport {
-	r := NewPeerReport(of, start, at)
+	r := PeerReport{PeerKey: of, Start: start, At: at, Counters: map[int]float64{}, Gauges: map[int]float64{}}
 	r.Counters[PeerSent] = sent
 	return r
 }

@@ -136,7 +136,7 @@ func newInstanceRow(of store.Instance, now time.Time) instanceRow {
 	row.Costs, row.Uptime = costs(of.Metrics)
 	row.Losses, row.Outcomes = losses(of.Metrics)
 	for _, l := range of.Logs {
-		if isWarning(l) {
+		if l.IsWarning() {
 			row.Warnings = append(row.Warnings, l)
 		}
 	}
@@ -149,11 +149,6 @@ func newInstanceRow(of store.Instance, now time.Time) instanceRow {
 // its own ID.
 func (i *instanceRow) before(later store.Instance) bool {
 	return i.Host != "" && i.Host == later.Host && i.Service == later.Service && i.Last.Before(later.First)
-}
-
-func isWarning(l store.Log) bool {
-	s := strings.ToUpper(l.Severity)
-	return strings.HasPrefix(s, "WARN") || strings.HasPrefix(s, "ERROR") || strings.HasPrefix(s, "FATAL")
 }
 
 // starts lists the startup messages in which samplers and cpu_trigger report their abilities
