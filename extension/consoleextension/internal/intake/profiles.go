@@ -67,7 +67,7 @@ func resourceOf(attributes pcommon.Map) resource {
 	return r
 }
 
-// Values of hotprofile.trigger.all[attr.TriggerKind] and hotprofile.trigger.phase.
+// Values of hotprofile.trigger.kind and hotprofile.trigger.phase.
 const (
 	kindHot      = "hot"
 	kindBaseline = "baseline"
