@@ -4,9 +4,7 @@
 package processes
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -18,12 +16,9 @@ import (
 func Describe(cfg Config, pid int) (*samples.Resource, Identity, error) {
 	cfg.Limits.Processes = 1
 	t := NewTable(cfg)
-	s, err := t.fs.stat(pid)
+	s, err := t.fs.running("describe", pid)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = ErrEnded
-		}
-		return nil, Identity{}, fmt.Errorf("describe process %d: %w", pid, err)
+		return nil, Identity{}, err
 	}
 	p := t.add(&Process{PID: pid})
 	t.learn(p, s, nil)

@@ -34,24 +34,14 @@ func parseEnviron(b []byte) environment {
 // "=". It keeps a value with invalid percent-encoding unchanged.
 func parseResourceAttributes(s string) environment {
 	var env environment
+	fields := map[string]*string{
+		attr.ServiceName: &env.serviceName, attr.ServiceNamespace: &env.serviceNamespace, attr.ServiceVersion: &env.serviceVersion,
+		attr.ServiceInstanceID: &env.serviceInstance, attr.DeploymentEnvironment: &env.deployment,
+	}
 	for pair := range strings.SplitSeq(s, ",") {
 		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			continue
-		}
-		var to *string
-		switch strings.TrimSpace(key) {
-		case attr.ServiceName:
-			to = &env.serviceName
-		case attr.ServiceNamespace:
-			to = &env.serviceNamespace
-		case attr.ServiceVersion:
-			to = &env.serviceVersion
-		case attr.ServiceInstanceID:
-			to = &env.serviceInstance
-		case attr.DeploymentEnvironment:
-			to = &env.deployment
-		default:
+		to := fields[strings.TrimSpace(key)]
+		if !ok || to == nil {
 			continue
 		}
 		value = strings.TrimSpace(value)

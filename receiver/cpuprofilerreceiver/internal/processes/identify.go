@@ -51,7 +51,7 @@ func NewIdentifier(root string, tree *cgroup.Tree) *Identifier {
 func (i *Identifier) Identify(pid int) (Identity, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	s, err := i.stat(pid)
+	s, err := i.fs.running("identify", pid)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -66,7 +66,7 @@ func (i *Identifier) Identify(pid int) (Identity, error) {
 			id.Cgroup, id.ContainerID, id.PodUID = at.group.Cgroup, at.group.ContainerID, at.group.PodUID
 		}
 	}
-	again, err := i.stat(pid)
+	again, err := i.fs.running("identify", pid)
 	if err == nil && again.Start != s.Start {
 		err = fmt.Errorf("identify process %d: %w", pid, ErrEnded)
 	}
@@ -76,13 +76,14 @@ func (i *Identifier) Identify(pid int) (Identity, error) {
 	return id, nil
 }
 
-func (i *Identifier) stat(pid int) (stat, error) {
-	s, err := i.fs.stat(pid)
+// running is stat for an action on a process. The error names the action.
+func (r *procReader) running(action string, pid int) (stat, error) {
+	s, err := r.stat(pid)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = ErrEnded
 	}
 	if err != nil {
-		return stat{}, fmt.Errorf("identify process %d: %w", pid, err)
+		return stat{}, fmt.Errorf("%s process %d: %w", action, pid, err)
 	}
 	return s, nil
 }

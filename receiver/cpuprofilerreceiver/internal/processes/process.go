@@ -71,6 +71,14 @@ type Process struct {
 // ended before it was read, and no record named its parent.
 func (p *Process) Unknown() bool { return p.facts.path == "" && p.facts.raw == "" && !p.facts.kernel }
 
+// change replaces the facts of a process, because forked children share the old facts. The
+// process then needs a new resource.
+func (p *Process) change(set func(*facts)) {
+	f := *p.facts
+	set(&f)
+	p.facts, p.Resource = &f, nil
+}
+
 // learn reads the data that records do not contain. A value that cannot be read does not
 // change. A forked child then keeps the value of its parent.
 func (t *Table) learn(p *Process, s stat, err error) {
@@ -86,10 +94,7 @@ func (t *Table) learn(p *Process, s stat, err error) {
 		path = p.facts.path
 	}
 	if path != p.facts.path || s.Kernel != p.facts.kernel {
-		f := *p.facts
-		f.path, f.kernel = t.intern(path), s.Kernel
-		p.facts = &f
-		p.Resource = nil
+		p.change(func(f *facts) { f.path, f.kernel = t.intern(path), s.Kernel })
 	}
 	t.readMembership(p)
 	if s.Kernel {
@@ -115,10 +120,7 @@ func (t *Table) readEnviron(p *Process, starting bool) {
 	case len(b) == 0 && !t.fs.hasArguments(p.PID, p.facts.raw): // the process has ended; keep the parent's environment
 	default:
 		if env, called := parseEnviron(b), t.called(p); env != p.facts.env || called != p.facts.called {
-			f := *p.facts
-			f.env, f.called = env, t.intern(called)
-			p.facts = &f
-			p.Resource = nil
+			p.change(func(f *facts) { f.env, f.called = env, t.intern(called) })
 		}
 	}
 	t.settle(p)
@@ -192,10 +194,7 @@ func (t *Table) readMembership(p *Process) {
 	case err != nil:
 		return
 	}
-	f := *p.facts
-	f.membership = at
-	p.facts = &f
-	p.Resource = nil
+	p.change(func(f *facts) { f.membership = at })
 }
 
 // readMaps reads the mappings of a process.

@@ -5,6 +5,7 @@ package processes
 
 import (
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,7 +77,7 @@ func serviceName(f *facts) string {
 // is "checkout". A process in a scope, such as a login session, belongs to no service, even
 // if user@1000.service is above the scope.
 func systemdService(at string) string {
-	for name := range backwards(at) {
+	for _, name := range slices.Backward(strings.Split(at, "/")) {
 		if service, ok := strings.CutSuffix(name, ".service"); ok {
 			return text([]byte(unescapeUnit(service)), maxValue)
 		}
@@ -85,19 +86,6 @@ func systemdService(at string) string {
 		}
 	}
 	return ""
-}
-
-// backwards yields the names in a path, the last name first.
-func backwards(at string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for at != "" {
-			i := strings.LastIndexByte(at, '/')
-			if !yield(at[i+1:]) {
-				return
-			}
-			at = at[:max(i, 0)]
-		}
-	}
 }
 
 // unescapeUnit resolves systemd's escapes in a unit's name, such as \x2d for a dash.

@@ -267,12 +267,7 @@ func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 		if len(s.mappings)-(to-from)+len(between) >= t.cfg.Limits.Mappings || s.mapped >= t.cfg.Limits.Bytes/4 {
 			t.stats.MappingsLeftOut++
 		} else {
-			m := t.newMapping(p, &r)
-			m.BuildID = hex.EncodeToString(buildID)
-			between = append(between, m)
-			if t.cfg.Track != nil {
-				t.cfg.Track(m)
-			}
+			between = append(between, t.newMapping(p, &r, buildID))
 		}
 	}
 	if from < to {
@@ -304,12 +299,17 @@ func part(m *samples.Mapping, start, limit uint64) *samples.Mapping {
 	}
 }
 
-func (t *Table) newMapping(p *Process, r *procfs.Mapping) *samples.Mapping {
+// newMapping returns a new mapping of a process, and tracks its file.
+func (t *Table) newMapping(p *Process, r *procfs.Mapping, buildID []byte) *samples.Mapping {
 	const maxPath = 4096
-	return &samples.Mapping{
-		PID: p.PID, Start: r.Start, Limit: r.Limit, FileOffset: r.Offset,
+	m := &samples.Mapping{
+		PID: p.PID, Start: r.Start, Limit: r.Limit, FileOffset: r.Offset, BuildID: hex.EncodeToString(buildID),
 		Path: t.internBytes(r.Path, maxPath), Root: t.root(p), DeviceMajor: r.Major, DeviceMinor: r.Minor, Inode: r.Inode,
 	}
+	if t.cfg.Track != nil {
+		t.cfg.Track(m)
+	}
+	return m
 }
 
 // root returns the root directory of a process. It reads the root once per program. If the
@@ -353,12 +353,9 @@ func (t *Table) replaceMappings(p *Process, maps []byte) {
 			kept++
 			continue
 		}
-		m := t.newMapping(p, &r)
+		m := t.newMapping(p, &r, nil)
 		now = append(now, m)
 		size += mappingBytes + len(m.Path)
-		if t.cfg.Track != nil {
-			t.cfg.Track(m)
-		}
 	}
 	if p.space != nil && kept == len(old) && kept == len(now) {
 		return

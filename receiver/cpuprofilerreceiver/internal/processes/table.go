@@ -276,8 +276,7 @@ func (t *Table) forget(_ int, p *Process) {
 	p.leaveSpace()
 	t.stats.Bytes -= p.bytes
 	p.bytes = 0
-	t.stats.ThreadNames -= len(p.threads)
-	p.threads = nil
+	p.dropThreadNames()
 }
 
 // Fork records a new process, or a new thread if pid equals ppid. A new process inherits
@@ -327,12 +326,9 @@ func (t *Table) Exec(pid int, comm []byte) {
 	t.settle(p)
 	t.programs++
 	p.program, p.execed, p.read, p.ended, p.rootRead = t.programs, true, false, false, false
-	p.Name, p.Resource = t.intern(text(comm, maxComm)), nil
-	f := *p.facts
-	f.path, f.kernel = "", false
-	p.facts = &f
-	t.stats.ThreadNames -= len(p.threads)
-	p.threads = nil
+	p.Name = t.intern(text(comm, maxComm))
+	p.change(func(f *facts) { f.path, f.kernel = "", false })
+	p.dropThreadNames()
 	p.leaveSpace()
 	p.enter(newSpace())
 	t.list(p)
@@ -340,11 +336,9 @@ func (t *Table) Exec(pid int, comm []byte) {
 
 // Comm records a thread's new name.
 func (t *Table) Comm(pid, tid int, comm []byte) {
-	p, ok := t.processes.Peek(pid)
-	if !ok {
-		return
+	if p, ok := t.processes.Peek(pid); ok {
+		p.setThreadName(tid, t.internBytes(comm, maxComm))
 	}
-	p.setThreadName(tid, t.internBytes(comm, maxComm))
 }
 
 // Mmap records a new executable mapping.
@@ -367,10 +361,7 @@ func (t *Table) Mmap(pid int, m *perfevent.Mmap) {
 	}
 	if p.execed && !p.read && p.facts.path == "" && len(r.Path) > 0 && r.Path[0] == '/' {
 		// The kernel maps the program first.
-		f := *p.facts
-		f.path = t.internBytes(r.Path, maxValue)
-		p.facts = &f
-		p.Resource = nil
+		p.change(func(f *facts) { f.path = t.internBytes(r.Path, maxValue) })
 	}
 	t.mapped(p, r, m.BuildID)
 }
@@ -398,10 +389,7 @@ func (t *Table) Exit(pid, tid int) {
 // its next sample.
 func (t *Table) AfterLoss() {
 	t.losses++
-	for _, p := range t.processes.Values() {
-		t.stats.ThreadNames -= len(p.threads)
-		p.threads = nil
-	}
+	t.dropThreadNames()
 	t.doubtful = t.processes.Len()
 }
 

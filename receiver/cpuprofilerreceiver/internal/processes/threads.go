@@ -53,11 +53,15 @@ func (p *Process) dropThreadName(tid int) {
 	}
 }
 
+func (p *Process) dropThreadNames() {
+	p.table.stats.ThreadNames -= len(p.threads)
+	p.threads = nil
+}
+
 func (t *Table) dropThreadNames() {
 	for _, p := range t.processes.Values() {
-		p.threads = nil
+		p.dropThreadNames()
 	}
-	t.stats.ThreadNames = 0
 }
 
 // forkThread gives a new thread the name of its creator, like the kernel does. If that name
