@@ -10,46 +10,43 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// attachments contains the perf events of one session, by target. It belongs to one
-// goroutine.
+// attachments contains the perf events of one session. It belongs to one goroutine.
 type attachments struct {
-	host    *perfevent.Attachment
-	cgroups map[string]attachedCgroup // by directory
-	// processes is keyed by pid and start time, because a pid may later belong to another
-	// process.
-	processes map[procfs.Process]*perfevent.Attachment
+	targets map[target]attachedTarget
 	// captures contains the times during which the attachments sample.
 	captures map[*perfevent.Attachment]*samples.Capture
 	now      func() int64 // CLOCK_MONOTONIC
 }
 
-// attachedCgroup is an attached cgroup and its directory. If a cgroup is removed and
-// created again with the same name, it has another directory.
-type attachedCgroup struct {
-	*perfevent.Attachment
-	directory os.FileInfo
+// target is a cgroup by its directory, or a process by pid and start time, because a pid
+// may later belong to another process. The zero value is the host.
+type target struct {
+	directory string
+	procfs.Process
 }
 
-func (c attachedCgroup) gone(dir string) bool {
+// attachedTarget is the attachment of a target. If a cgroup is removed and created again
+// with the same name, it has another directory.
+type attachedTarget struct {
+	*perfevent.Attachment
+	directory os.FileInfo // nil unless the target is a cgroup
+}
+
+// gone reports whether the directory of a cgroup was removed or replaced.
+func (t attachedTarget) gone(dir string) bool {
 	now, err := os.Stat(dir)
-	return err != nil || !os.SameFile(now, c.directory)
+	return err != nil || !os.SameFile(now, t.directory)
 }
 
 // newAttachments returns an empty set.
 func newAttachments(now func() int64) *attachments {
-	return &attachments{
-		cgroups:   make(map[string]attachedCgroup),
-		processes: make(map[procfs.Process]*perfevent.Attachment),
-		captures:  make(map[*perfevent.Attachment]*samples.Capture),
-		now:       now,
-	}
+	return &attachments{targets: make(map[target]attachedTarget), captures: make(map[*perfevent.Attachment]*samples.Capture), now: now}
 }
 
 func (a *attachments) began(t *perfevent.Attachment, from int64) {
@@ -72,108 +69,80 @@ func (a *attachments) end() {
 	}
 }
 
-// count returns the number of attachments.
-func (a *attachments) count() int {
-	n := len(a.cgroups) + len(a.processes)
-	if a.host != nil {
-		n++
-	}
-	return n
-}
-
 // apply changes the attachments to match a plan. It returns the detached attachments, and
 // the targets that still exist but could not be attached. err is an error from detaching.
 func (a *attachments) apply(session *perfevent.Session, plan Plan) (gone []*perfevent.Attachment, leftOut []LeftOut, err error) {
-	gone, err = a.detach(plan)
-	return gone, a.attach(session, plan), err
+	wanted := plan.targets()
+	gone, err = a.detach(wanted)
+	for _, w := range wanted {
+		if _, ok := a.targets[w.target]; ok {
+			continue
+		}
+		err := a.attach(session, w.target)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, os.ErrProcessDone) { // otherwise the next search notices it
+			leftOut = append(leftOut, LeftOut{What: w.name, Reason: err.Error()})
+		}
+	}
+	return gone, leftOut, err
 }
 
-// detach detaches targets that are not in the plan.
-func (a *attachments) detach(plan Plan) (gone []*perfevent.Attachment, err error) {
+// namedTarget is a target with its name for LeftOut.
+type namedTarget struct {
+	target
+	name string
+}
+
+// targets lists the targets of the plan, in the order in which they are attached.
+func (p Plan) targets() (all []namedTarget) {
+	if p.Wide() {
+		return []namedTarget{{name: "host"}}
+	}
+	for _, c := range p.Cgroups {
+		all = append(all, namedTarget{target{directory: c.Directory}, c.String()})
+	}
+	for _, process := range p.Processes {
+		all = append(all, namedTarget{target{Process: process.Process}, fmt.Sprintf("process %d", process.PID)})
+	}
+	return all
+}
+
+// detach detaches all other targets.
+func (a *attachments) detach(wanted []namedTarget) (gone []*perfevent.Attachment, err error) {
+	keep := make(map[target]bool, len(wanted))
+	for _, w := range wanted {
+		keep[w.target] = true
+	}
 	var errs []error
-	end := func(t *perfevent.Attachment) {
+	for of, t := range a.targets {
+		if keep[of] && (of.directory == "" || !t.gone(of.directory)) {
+			continue
+		}
 		errs = append(errs, t.Detach())
-		a.captures[t].End(a.now())
-		delete(a.captures, t)
-		gone = append(gone, t)
-	}
-	wide := plan.Mode == ModeHost || plan.Mode == ModeFilter
-	if a.host != nil && !wide {
-		end(a.host)
-		a.host = nil
-	}
-	for dir, t := range a.cgroups {
-		if wide || t.gone(dir) || !slices.ContainsFunc(plan.Cgroups, func(c WantedCgroup) bool { return c.Directory == dir }) {
-			end(t.Attachment)
-			delete(a.cgroups, dir)
-		}
-	}
-	keep := make(map[procfs.Process]bool, len(plan.Processes))
-	if !wide {
-		for _, p := range plan.Processes {
-			keep[p.Process] = true
-		}
-	}
-	for p, t := range a.processes {
-		if !keep[p] {
-			end(t)
-			delete(a.processes, p)
-		}
+		a.captures[t.Attachment].End(a.now())
+		delete(a.captures, t.Attachment)
+		delete(a.targets, of)
+		gone = append(gone, t.Attachment)
 	}
 	return gone, errors.Join(errs...)
 }
 
-// attach attaches new targets of the plan. It returns the targets that still exist but
-// could not be attached.
-func (a *attachments) attach(session *perfevent.Session, plan Plan) (leftOut []LeftOut) {
-	failed := func(what string, err error) {
-		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone)
-		if !gone { // otherwise the next search notices it
-			leftOut = append(leftOut, LeftOut{What: what, Reason: err.Error()})
+// attach attaches a target.
+func (a *attachments) attach(session *perfevent.Session, of target) (err error) {
+	var t attachedTarget
+	from := a.now()
+	switch {
+	case of.directory != "":
+		if t.directory, err = os.Stat(of.directory); err == nil {
+			t.Attachment, err = session.AttachCgroup(of.directory)
 		}
+	case of.PID != 0:
+		t.Attachment, err = session.AttachProcess(of.PID)
+	default:
+		t.Attachment, err = session.AttachHost()
 	}
-	if plan.Mode == ModeHost || plan.Mode == ModeFilter {
-		if a.host == nil {
-			from := a.now()
-			t, err := session.AttachHost()
-			if err != nil {
-				failed("host", err)
-			} else {
-				a.began(t, from)
-			}
-			a.host = t
-		}
-		return leftOut
+	if err == nil {
+		a.began(t.Attachment, from)
+		a.targets[of] = t
 	}
-	for _, c := range plan.Cgroups {
-		if _, ok := a.cgroups[c.Directory]; ok {
-			continue
-		}
-		from := a.now()
-		info, err := os.Stat(c.Directory)
-		var t *perfevent.Attachment
-		if err == nil {
-			t, err = session.AttachCgroup(c.Directory)
-		}
-		if err != nil {
-			failed("cgroup "+c.Path, err)
-			continue
-		}
-		a.began(t, from)
-		a.cgroups[c.Directory] = attachedCgroup{t, info}
-	}
-	for _, p := range plan.Processes {
-		if _, ok := a.processes[p.Process]; ok {
-			continue
-		}
-		from := a.now()
-		t, err := session.AttachProcess(p.PID)
-		if err != nil {
-			failed(fmt.Sprintf("process %d", p.PID), err)
-			continue
-		}
-		a.began(t, from)
-		a.processes[p.Process] = t
-	}
-	return leftOut
+	return err
 }

@@ -351,7 +351,7 @@ func (l *Loop) apply(f Found) {
 	l.of, l.capture = nil, nil
 	l.reader.Attached(&f, gone)
 	f.Plan.LeftOut = append(f.Plan.LeftOut, refused...)
-	attached := l.attached.count()
+	attached := len(l.attached.targets)
 	if attached == 0 {
 		l.close()
 		if len(refused) > 0 {

@@ -245,13 +245,14 @@ func TestProcessThatWasReplacedIsAttachedAnew(t *testing.T) {
 		return len(let)
 	}
 	require.Zero(t, apply(1))
-	one := a.processes[procfs.Process{PID: os.Getpid(), Start: 1}]
+	first, second := target{Process: procfs.Process{PID: os.Getpid(), Start: 1}}, target{Process: procfs.Process{PID: os.Getpid(), Start: 2}}
+	one := a.targets[first].Attachment
 	require.NotNil(t, one)
 	require.Zero(t, apply(1))
-	require.Same(t, one, a.processes[procfs.Process{PID: os.Getpid(), Start: 1}])
+	require.Same(t, one, a.targets[first].Attachment)
 	require.Equal(t, 1, apply(2))
-	require.NotContains(t, a.processes, procfs.Process{PID: os.Getpid(), Start: 1})
-	require.NotNil(t, a.processes[procfs.Process{PID: os.Getpid(), Start: 2}])
+	require.NotContains(t, a.targets, first)
+	require.NotNil(t, a.targets[second].Attachment)
 }
 
 func TestMissingTargetsAreLoggedOnce(t *testing.T) {

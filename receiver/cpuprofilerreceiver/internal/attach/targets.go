@@ -23,12 +23,12 @@ import (
 type TargetFinder struct {
 	tree    *cgroup.Tree
 	cgroups []cgroupTarget
-	// processes finds processes by pid and executable. It is nil if no target has a pid or
-	// executable.
+	// host reports that no targets are configured.
+	host bool
+	// processes finds processes by pid and executable. Without configured targets, it finds
+	// the processes to sample if the whole host is not permitted. It is nil if no target has
+	// a pid or executable.
 	processes *processes.Finder
-	// own finds the processes to sample if the whole host is not permitted. It is nil if
-	// targets are configured.
-	own *processes.Finder
 }
 
 type cgroupTarget struct {
@@ -40,7 +40,7 @@ type cgroupTarget struct {
 // It ignores cfg.Wanted. The collector itself is sampled only if a target names its pid or
 // executable.
 func NewTargetFinder(cfg processes.Config, targets []processes.Target) (*TargetFinder, error) {
-	f := &TargetFinder{tree: cfg.Tree}
+	f := &TargetFinder{tree: cfg.Tree, host: len(targets) == 0}
 	var named []processes.Target
 	for _, t := range targets {
 		switch {
@@ -56,20 +56,14 @@ func NewTargetFinder(cfg processes.Config, targets []processes.Target) (*TargetF
 			named = append(named, t)
 		}
 	}
-	if len(targets) > 0 && len(named) == 0 {
+	if !f.host && len(named) == 0 {
 		return f, nil
 	}
-	wanted, err := processes.NewMatcher(named, os.Getpid())
-	if err != nil {
+	var err error
+	if cfg.Wanted, err = processes.NewMatcher(named, os.Getpid()); err != nil {
 		return nil, err
 	}
-	cfg.Wanted = wanted
-	finder := processes.NewFinder(cfg, len(targets) == 0)
-	if len(targets) == 0 {
-		f.own = finder
-	} else {
-		f.processes = finder
-	}
+	f.processes = processes.NewFinder(cfg, f.host)
 	return f, nil
 }
 
@@ -77,13 +71,9 @@ func NewTargetFinder(cfg processes.Config, targets []processes.Target) (*TargetF
 // error only if the whole search failed.
 func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error) {
 	var found Finding
-	finder := f.processes
-	if f.own != nil {
-		found.Wanted.Host = true
-		if hostWide {
-			return found, nil
-		}
-		finder = f.own
+	found.Wanted.Host = f.host
+	if f.host && hostWide {
+		return found, nil
 	}
 	var units []cgroup.Group
 	for _, t := range f.cgroups {
@@ -100,10 +90,10 @@ func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error)
 	for _, u := range units {
 		found.Wanted.Cgroups = append(found.Wanted.Cgroups, f.wanted(u))
 	}
-	if finder == nil {
+	if f.processes == nil {
 		return found, nil
 	}
-	matches, missing, err := finder.Find(ctx)
+	matches, missing, err := f.processes.Find(ctx)
 	if err != nil {
 		return found, fmt.Errorf("look for processes: %w", err)
 	}
