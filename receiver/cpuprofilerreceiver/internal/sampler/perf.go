@@ -150,9 +150,9 @@ func (p *Perf) recordSymbols(ctx context.Context, y symbolizer.Counters) {
 	p.counters.Memory(ctx, "kernel_symbols", y.KernelBytes-p.seenSymbols.KernelBytes)
 	p.counters.LimitHit(ctx, "files", y.Evictions-p.seenSymbols.Evictions)
 	p.counters.LimitHit(ctx, "file_requests", y.Dropped-p.seenSymbols.Dropped)
-	for _, o := range symbolizer.Outcomes() {
-		if n := y.Locations[o] - p.seenSymbols.Locations[o]; n > 0 {
-			p.counters.CPUProfilerSymbols.Add(ctx, int64(n), With("outcome", o.String()))
+	for o, n := range y.Locations {
+		if n -= p.seenSymbols.Locations[o]; n > 0 {
+			p.counters.CPUProfilerSymbols.Add(ctx, int64(n), With("outcome", symbolizer.Outcome(o).String()))
 		}
 	}
 	for d, n := range y.DebugFiles {

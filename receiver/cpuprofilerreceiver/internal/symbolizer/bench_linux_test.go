@@ -80,10 +80,10 @@ func BenchmarkOpen(b *testing.B) {
 			require.NoError(b, err)
 			st, err := f.Stat()
 			require.NoError(b, err)
-			o, err := newObject(f, st.Size(), f)
+			o, err := newObject(f, st.Size())
 			require.NoError(b, err)
 			require.NoError(b, o.index(DefaultCacheBytes))
-			o.close()
+			f.Close()
 		}
 	})
 	b.Run("gosym", func(b *testing.B) {
@@ -140,11 +140,11 @@ func BenchmarkNativeOpen(b *testing.B) {
 			require.NoError(b, err)
 			st, err := f.Stat()
 			require.NoError(b, err)
-			o, err := newObject(f, st.Size(), f)
+			o, err := newObject(f, st.Size())
 			require.NoError(b, err)
 			require.NoError(b, o.index(DefaultCacheBytes))
 			b.ReportMetric(float64(o.bytes()), "held-B")
-			o.close()
+			f.Close()
 		}
 	})
 	b.Run("baseline=debug-elf", func(b *testing.B) {

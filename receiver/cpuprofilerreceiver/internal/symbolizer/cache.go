@@ -120,7 +120,7 @@ func (c *cache) use(o *object, now time.Time) {
 // add adds o, and evicts other objects to make room for it.
 func (c *cache) add(o *object, i image, now time.Time) {
 	c.open[o] = struct{}{}
-	c.descriptors += o.descriptors()
+	c.descriptors += len(o.files)
 	c.images[i], o.image = o, i
 	c.use(o, now)
 	c.account(o)
@@ -164,7 +164,7 @@ func (c *cache) expire(now time.Time) {
 
 func (c *cache) evict(o *object) {
 	delete(c.open, o)
-	c.descriptors -= o.descriptors()
+	c.descriptors -= len(o.files)
 	for k := range o.keys {
 		c.files.Remove(k)
 	}
@@ -310,7 +310,7 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key mappedfile.File, f *file, m 
 	r := mappedfile.NewReader(file, mappedfile.Reading(m), m.Path)
 	r.Use(c)
 	f.image.file = id
-	o, err := newObject(r, id.Size, r)
+	o, err := newObject(r, id.Size)
 	if err != nil {
 		r.Close()
 		f.pid, f.failed, f.outcome = m.PID, true, Invalid
@@ -326,7 +326,7 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key mappedfile.File, f *file, m 
 		s.looked(f, m, o.separate != nil, err)
 		if o.separate != nil {
 			f.image.debug = o.separate.id
-			o.files = append(o.files, o.separate.closer.(*mappedfile.Reader))
+			o.files = append(o.files, o.separate.file)
 		}
 	}
 	if same := s.same(f.image); same != nil {
@@ -340,12 +340,6 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key mappedfile.File, f *file, m 
 	if err := o.index(s.cfg.CacheBytes / 2); err != nil {
 		// Even if another source works, some names are missing.
 		s.log.Debug("some symbols not readable", zap.String("file", m.Path), zap.Error(err))
-		if len(o.sources) == 0 {
-			f.failed, f.outcome = true, Invalid
-		}
-	}
-	if len(o.sources) == 0 {
-		o.close() // only the build ids are used
 	}
 	o.use(nil)
 	s.mu.Lock()

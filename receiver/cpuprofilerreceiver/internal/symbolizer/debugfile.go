@@ -33,9 +33,9 @@ const (
 
 // symbolFile is an ELF file with the symbols that were stripped from another file.
 type symbolFile struct {
-	f      *elffile.File
-	id     mappedfile.ID
-	closer io.Closer // nil if f is in memory
+	f    *elffile.File
+	id   mappedfile.ID
+	file *mappedfile.Reader // nil if f is in memory
 }
 
 // debugFileOf finds the debug file of o in the root directory of m's process. It searches
@@ -84,7 +84,7 @@ func tryDebugFile(c *deadline.Call, root string, m *samples.Mapping, name string
 	}
 	file := mappedfile.NewReader(opened, mappedfile.Opening(m), name)
 	file.Use(c)
-	d := &symbolFile{id: fileID, closer: file}
+	d := &symbolFile{id: fileID, file: file}
 	if d.f, err = elffile.Parse(file, fileID.Size); err == nil {
 		if known(fileID) {
 			return d, nil

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/test/goprogramtest"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
@@ -355,16 +355,16 @@ func syntheticSymbols(names ...string) []byte {
 func FuzzSeparateSymbols(f *testing.F) {
 	program, err := elffile.Parse(bytes.NewReader(goprogramtest.Program(120)), int64(len(goprogramtest.Program(120))))
 	require.NoError(f, err)
-	read := func(file []byte, closer io.Closer, limit int64) (*symbolTable, error) {
+	read := func(file []byte, opened *mappedfile.Reader, limit int64) (*symbolTable, error) {
 		separate, err := elffile.Parse(bytes.NewReader(file), int64(len(file)))
 		if err != nil {
 			return nil, err
 		}
-		return newSymbolTable(program, &symbolFile{f: separate, closer: closer}, limit, func(uint64) bool { return false })
+		return newSymbolTable(program, &symbolFile{f: separate, file: opened}, limit, func(uint64) bool { return false })
 	}
 	seed := syntheticSymbols("first", "_ZN3foo3barEi")
-	for _, closer := range []io.Closer{nil, io.NopCloser(nil)} {
-		table, err := read(seed, closer, 1<<20)
+	for _, opened := range []*mappedfile.Reader{nil, new(mappedfile.Reader)} {
+		table, err := read(seed, opened, 1<<20)
 		require.NoError(f, err)
 		lines, err := table.Lines(goprogramtest.Text + 33)
 		require.NoError(f, err)
@@ -373,9 +373,9 @@ func FuzzSeparateSymbols(f *testing.F) {
 	f.Add(seed, uint64(goprogramtest.Text))
 	f.Fuzz(func(t *testing.T, file []byte, pc uint64) {
 		const limit = 64 << 10
-		for _, closer := range []io.Closer{nil, io.NopCloser(nil)} {
+		for _, opened := range []*mappedfile.Reader{nil, new(mappedfile.Reader)} {
 			program.SetBudget(elffile.IndexBudget)
-			table, err := read(file, closer, limit)
+			table, err := read(file, opened, limit)
 			if err != nil || table == nil {
 				continue
 			}

@@ -194,8 +194,16 @@ func (s *Symbolizer) dropLeast(but *generated, which func(*generated) bool) bool
 
 // dropGenerated is called for each process that is dropped.
 func (s *Symbolizer) dropGenerated(_ int, g *generated) {
-	s.generatedBytes -= g.held + g.named
-	g.held, g.named, g.index = 0, 0, nil
+	s.generatedBytes -= g.named
+	g.named = 0
+	s.release(g)
+}
+
+// release drops the index of a process, and discards its perf map if the map is open. The
+// caller must hold the lock.
+func (s *Symbolizer) release(g *generated) {
+	s.generatedBytes -= g.held
+	g.held, g.index = 0, nil
 	if g.open {
 		s.generatedOpen--
 		g.open = false
@@ -315,14 +323,8 @@ func (s *Symbolizer) holdMap(g *generated, f *mappedfile.Reader, id mappedfile.I
 func (s *Symbolizer) closeMap(g *generated) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g.open {
-		s.generatedOpen--
-		g.open = false
-		s.discard(g.file)
-	}
-	s.generatedBytes -= g.held
+	s.release(g)
 	g.file, g.read, g.offset, g.tail = nil, nil, 0, nil
-	g.index, g.held = nil, 0
 }
 
 // readOn reads the new part of the perf map.

@@ -233,7 +233,7 @@ func TestReadingHostileFilesIsBounded(t *testing.T) {
 }
 
 func readHostile(file []byte) {
-	o, err := newObject(bytes.NewReader(file), int64(len(file)), nil)
+	o, err := newObject(bytes.NewReader(file), int64(len(file)))
 	if err != nil {
 		return
 	}
@@ -270,7 +270,7 @@ func TestReadingASparseFileIsBounded(t *testing.T) {
 	r, err := os.Open(path)
 	require.NoError(t, err)
 	defer r.Close()
-	o, err := newObject(r, huge, r)
+	o, err := newObject(r, huge)
 	require.NoError(t, err)
 	require.NotEmpty(t, o.f.Sections)
 	o.f.SetBudget(16 << 20) // less than by default, to save time
@@ -743,7 +743,7 @@ func TestLifecycle(t *testing.T) {
 	l := goLocation(maps[0])
 	s.Resolve(0, l)
 	require.False(t, l.Resolved)
-	for _, o := range Outcomes() {
+	for o := range numOutcomes {
 		require.NotEmpty(t, o.String())
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer/perfmap"
 )
 
 const (
@@ -111,27 +112,11 @@ func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 
 // parseKallsyms splits a line into address, type and name. name includes the module.
 func parseKallsyms(line []byte) (addr uint64, kind byte, name []byte, ok bool) {
-	line = bytes.TrimSuffix(line, []byte("\n"))
-	i := 0
-	for ; i < len(line) && line[i] != ' '; i++ {
-		c := line[i]
-		switch {
-		case c >= '0' && c <= '9':
-			c -= '0'
-		case c >= 'a' && c <= 'f':
-			c -= 'a' - 10
-		default:
-			return 0, 0, nil, false
-		}
-		if i == 16 {
-			return 0, 0, nil, false
-		}
-		addr = addr<<4 | uint64(c)
-	}
-	if i == 0 || i+3 >= len(line) || line[i+2] != ' ' {
+	addr, line, ok = perfmap.Hex(bytes.TrimSuffix(line, []byte("\n")))
+	if !ok || len(line) < 3 || line[1] != ' ' {
 		return 0, 0, nil, false
 	}
-	return addr, line[i+1], line[i+3:], true
+	return addr, line[0], line[2:], true
 }
 
 // kernelRank orders the names of one address. The name with the highest rank is shown. The
@@ -177,9 +162,9 @@ func (k *kernelSymbols) lines(pc uint64) []samples.Line {
 // loadKernelSymbols reads the kernel's symbols and build id. root is the directory of the
 // host's root.
 func loadKernelSymbols(root string) (*kernelSymbols, error) {
-	f, err := os.Open(procfs.At(root).Path("kallsyms"))
+	f, err := openKallsyms(root)
 	if err != nil {
-		return nil, fmt.Errorf("kernel functions stay without names: %w", err)
+		return nil, err
 	}
 	defer f.Close()
 	k, err := readKernelSymbols(f)
@@ -192,12 +177,20 @@ func loadKernelSymbols(root string) (*kernelSymbols, error) {
 	return k, nil
 }
 
+func openKallsyms(root string) (*os.File, error) {
+	f, err := os.Open(procfs.At(root).Path("kallsyms"))
+	if err != nil {
+		return nil, fmt.Errorf("kernel functions stay without names: %w", err)
+	}
+	return f, nil
+}
+
 // kernelSymbolsShown returns an error if kallsyms shows no addresses. It reads only the
 // start of kallsyms.
 func kernelSymbolsShown(root string) error {
-	f, err := os.Open(procfs.At(root).Path("kallsyms"))
+	f, err := openKallsyms(root)
 	if err != nil {
-		return fmt.Errorf("kernel functions stay without names: %w", err)
+		return err
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(io.LimitReader(f, elffile.ChunkSize))

@@ -234,7 +234,7 @@ func openObject(t testing.TB, path string) *object {
 	t.Cleanup(func() { f.Close() })
 	st, err := f.Stat()
 	require.NoError(t, err)
-	o, err := newObject(f, st.Size(), f)
+	o, err := newObject(f, st.Size())
 	require.NoError(t, err)
 	require.NoError(t, o.index(DefaultCacheBytes))
 	return o

@@ -6,10 +6,12 @@
 package symbolizer
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,12 +50,12 @@ type source interface {
 // object is an open object file. Only Resolve calls lookup.
 type object struct {
 	f       *elffile.File
-	closer  io.Closer
 	sources []source
 	golang  *goprogram.Table
 	// separate is the open debug file with the stripped symbols, or nil.
 	separate *symbolFile
-	// files holds the readers of the object file and its debug file.
+	// files holds the readers of the object file and of its debug file. It is empty if the
+	// object is in memory.
 	files []*mappedfile.Reader
 
 	buildID, goBuildID string
@@ -90,12 +92,12 @@ func (a answer) bytes() (n int64) {
 }
 
 // newObject reads only the headers of an object file. index reads the symbols.
-func newObject(r io.ReaderAt, size int64, closer io.Closer) (*object, error) {
+func newObject(r io.ReaderAt, size int64) (*object, error) {
 	f, err := elffile.Parse(r, size)
 	if err != nil {
 		return nil, err
 	}
-	o := &object{f: f, closer: closer, known: make(map[uint64]answer), keys: make(map[mappedfile.File]struct{})}
+	o := &object{f: f, known: make(map[uint64]answer), keys: make(map[mappedfile.File]struct{})}
 	o.buildID, o.goBuildID = f.BuildIDs()
 	return o, nil
 }
@@ -116,9 +118,7 @@ func (o *object) index(limit int64) error {
 		o.closeSeparate() // Go's table has all names
 	} else {
 		symbols, symErr := o.symbols(limit, skip)
-		if symErr != nil && err == nil {
-			err = symErr
-		}
+		err = cmp.Or(err, symErr)
 		if symbols != nil {
 			o.sources = append(o.sources, symbols)
 		}
@@ -131,24 +131,17 @@ func (o *object) index(limit int64) error {
 // symbols are corrupt or too many, it returns the other symbols and an error.
 func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
 	separate := o.separate
-	var err error
+	var miniErr error
 	if separate == nil && isStripped(o.f) {
-		separate, err = miniDebugInfo(o.f, limit/2)
-	}
-	if separate == nil {
-		symbols, symErr := newSymbolTable(o.f, nil, limit, skip)
-		if symErr != nil {
-			err = symErr
-		}
-		return symbols, err
+		separate, miniErr = miniDebugInfo(o.f, limit/2)
 	}
 	symbols, err := newSymbolTable(o.f, separate, limit, skip)
-	if err != nil {
+	if err != nil && separate != nil {
 		o.closeSeparate()
 		symbols, _ = newSymbolTable(o.f, nil, limit, skip)
-		return symbols, fmt.Errorf("reading stripped symbols: %w", err)
+		err = fmt.Errorf("reading stripped symbols: %w", err)
 	}
-	return symbols, nil
+	return symbols, cmp.Or(err, miniErr)
 }
 
 // allGo reports whether all code is Go code. The many ELF symbols are not needed then.
@@ -186,10 +179,9 @@ func (linkage) FrameType() samples.FrameType { return samples.FrameNative }
 func (linkage) Bytes() int64 { return 0 }
 
 func (o *object) close() {
-	if o.closer != nil {
-		_ = o.closer.Close() // it was only read, so no data can be lost
+	for _, r := range o.files {
+		_ = r.Close() // it was only read, so no data can be lost
 	}
-	o.closeSeparate()
 }
 
 // use runs the next reads of the files within c.
@@ -201,28 +193,13 @@ func (o *object) use(c *deadline.Call) {
 
 // stuck reports whether a read timed out and is still running. The object must not be used
 // until the read has ended.
-func (o *object) stuck() bool {
-	for _, r := range o.files {
-		if r.Stuck() {
-			return true
-		}
-	}
-	return false
-}
+func (o *object) stuck() bool { return slices.ContainsFunc(o.files, (*mappedfile.Reader).Stuck) }
 
 func (o *object) closeSeparate() {
 	if o.separate != nil {
-		_ = o.separate.closer.Close() // it was only read, so no data can be lost
-		o.separate = nil
+		_ = o.separate.file.Close() // it was only read, so no data can be lost
+		o.separate, o.files = nil, o.files[:1]
 	}
-}
-
-// descriptors returns the number of open files.
-func (o *object) descriptors() int {
-	if o.separate != nil {
-		return 2
-	}
-	return 1
 }
 
 // bytes returns the memory of the object's indexes and cached answers.

@@ -157,7 +157,7 @@ func sampleAndName(t *testing.T, pid int, before func()) (counts frameCount, lin
 	}
 	c := symbols.Counters()
 	require.Equal(t, 1, c.PerfMaps)
-	t.Logf("%d samples, %d bytes, by outcome %v: %v", total, c.Bytes, symbolizer.Outcomes(), c.Locations)
+	t.Logf("%d samples, %d bytes, by outcome %v", total, c.Bytes, c.Locations)
 	return counts, lines, total
 }
 

@@ -96,15 +96,6 @@ func (o Outcome) String() string {
 	return [...]string{"resolved", "no_symbol", "no_file", "unreadable", "invalid", "hidden", "pending"}[o]
 }
 
-// Outcomes returns every outcome, in order.
-func Outcomes() []Outcome {
-	out := make([]Outcome, numOutcomes)
-	for i := range out {
-		out[i] = Outcome(i)
-	}
-	return out
-}
-
 // DebugFile is the outcome of the search for the debug file of a stripped file.
 type DebugFile int
 
@@ -283,7 +274,7 @@ func prepare(cfg Config) (*Symbolizer, error) {
 	}
 	if image, err := VDSO(); err != nil {
 		s.log.Debug("no symbols of the vdso", zap.Error(err))
-	} else if s.vdso, err = newObject(bytes.NewReader(image), int64(len(image)), nil); err == nil {
+	} else if s.vdso, err = newObject(bytes.NewReader(image), int64(len(image))); err == nil {
 		_ = s.vdso.index(int64(len(image))) // even without symbols, the vdso has a build id
 	}
 	return s, nil
@@ -574,9 +565,6 @@ func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcom
 	if m.BuildID == "" && m.GoBuildID == "" {
 		m.BuildID, m.GoBuildID = o.buildID, o.goBuildID
 	}
-	if outcome != Resolved {
-		return outcome
-	}
 	addr, ok := o.f.Address(pc - m.Start + m.FileOffset)
 	if !ok {
 		return NoSymbol
@@ -614,8 +602,8 @@ func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcom
 	return Resolved
 }
 
-// objectOf finds or opens the object file of m. If it returns an object with an outcome
-// other than Resolved, only the object's build ids can be used.
+// objectOf finds or opens the object file of m. If it returns no object, it returns the
+// outcome.
 func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	if m.Path == VDSOPath && s.vdso != nil {
 		return s.vdso, Resolved
@@ -642,7 +630,7 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 		return nil, Pending
 	}
 	if f.failed {
-		return f.object, f.outcome
+		return nil, f.outcome
 	}
 	s.mu.Lock()
 	now := s.cfg.Now()
@@ -662,10 +650,8 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 // openTimeout. After a wait that timed out, await does not wait again until patience has
 // passed.
 func (s *Symbolizer) await(ready <-chan struct{}) bool {
-	select {
-	case <-ready:
+	if !pending(ready) {
 		return true
-	default:
 	}
 	began := s.cfg.Now()
 	if began.Before(s.giveUpUntil) || s.waited >= s.openTimeout {

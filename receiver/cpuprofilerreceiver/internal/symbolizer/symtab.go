@@ -91,7 +91,7 @@ func newSymbolTable(f *elffile.File, separate *symbolFile, limit int64, skip fun
 			if found, err = t.read(found, from.f, s, uint32(i)<<stringTableShift, limit, skip); err != nil {
 				return nil, err
 			}
-			if separate != nil && from.f == separate.f && separate.closer == nil {
+			if separate != nil && from.f == separate.f && separate.file == nil {
 				if err := t.strings[i].keep(limit - int64(len(found))*buildingSymbolSize); err != nil {
 					return nil, err
 				}

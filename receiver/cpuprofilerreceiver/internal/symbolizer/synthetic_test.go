@@ -21,7 +21,7 @@ import (
 
 func indexed(t testing.TB, file []byte) *object {
 	t.Helper()
-	o, err := newObject(bytes.NewReader(file), int64(len(file)), nil)
+	o, err := newObject(bytes.NewReader(file), int64(len(file)))
 	require.NoError(t, err)
 	require.NoError(t, o.index(1<<20))
 	return o
@@ -55,7 +55,7 @@ func TestLayoutsOfGoTables(t *testing.T) {
 func TestGoTablesWithoutAModuleHaveNoInlinedCalls(t *testing.T) {
 	file := goprogramtest.Program(120)
 	binary.LittleEndian.PutUint64(file[len(file)-goprogramtest.ModuleSize:], 0)
-	o, err := newObject(bytes.NewReader(file), int64(len(file)), nil)
+	o, err := newObject(bytes.NewReader(file), int64(len(file)))
 	require.NoError(t, err)
 	require.ErrorContains(t, o.index(1<<20), "moduledata", "the start of the text is unknown")
 
@@ -153,7 +153,7 @@ func FuzzObject(f *testing.F) {
 		f.Add(image, uint64(0xa00))
 	}
 	f.Fuzz(func(t *testing.T, file []byte, pc uint64) {
-		o, err := newObject(bytes.NewReader(file), int64(len(file)), nil)
+		o, err := newObject(bytes.NewReader(file), int64(len(file)))
 		if err != nil {
 			return
 		}

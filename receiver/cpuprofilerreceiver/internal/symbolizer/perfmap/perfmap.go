@@ -87,19 +87,19 @@ func (m *Map) bytes() int64 { return int64(len(m.entries))*entrySize + int64(len
 // parse splits a line into its address, size and name.
 func parse(b []byte) (start uint64, size uint32, name []byte, ok bool) {
 	b = bytes.TrimRight(b, "\r")
-	start, b, ok = hex(b)
+	start, b, ok = Hex(b)
 	if !ok {
 		return 0, 0, nil, false
 	}
-	length, name, ok := hex(b)
+	length, name, ok := Hex(b)
 	if !ok || length == 0 || length > maxCode || start+length < start || len(name) == 0 {
 		return 0, 0, nil, false
 	}
 	return start, uint32(length), name[:min(len(name), maxName)], true
 }
 
-// hex parses a number and the space after it.
-func hex(b []byte) (n uint64, rest []byte, ok bool) {
+// Hex parses a hexadecimal number and the space after it.
+func Hex(b []byte) (n uint64, rest []byte, ok bool) {
 	if len(b) > 1 && b[0] == '0' && (b[1] == 'x' || b[1] == 'X') {
 		b = b[2:]
 	}
@@ -181,14 +181,6 @@ type Index struct {
 
 // Bytes returns the memory of the Index and its Map.
 func (x *Index) Bytes() int64 { return x.size }
-
-// Find returns the name of the code at pc, or nil if the code has no name.
-func (x *Index) Find(pc uint64) []byte {
-	if n := x.Entry(pc); n >= 0 {
-		return x.Name(n)
-	}
-	return nil
-}
 
 // Entry returns the number of the entry that contains pc, or -1.
 func (x *Index) Entry(pc uint64) int {
