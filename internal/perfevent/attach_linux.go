@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -141,7 +142,7 @@ func (s *Session) start(a *Attachment) error {
 	if err := s.openEvents(a); err != nil {
 		return errors.Join(err, s.closeEvents(a))
 	}
-	s.publish(a.events)
+	s.publish(a.events, nil)
 	s.attachments[a] = struct{}{}
 	if s.paused {
 		return nil
@@ -186,11 +187,10 @@ func (a *Attachment) More(cpu, n int) error {
 		return nil
 	}
 	for _, e := range a.events {
-		if e.cpu != cpu {
-			continue
-		}
-		if err := unix.IoctlSetInt(e.fd, unix.PERF_EVENT_IOC_REFRESH, n); err != nil {
-			return fmt.Errorf("sampling more of %s: %w", a.what, err)
+		if e.cpu == cpu {
+			if err := unix.IoctlSetInt(e.fd, unix.PERF_EVENT_IOC_REFRESH, n); err != nil {
+				return fmt.Errorf("sampling more of %s: %w", a.what, err)
+			}
 		}
 	}
 	return nil
@@ -198,39 +198,24 @@ func (a *Attachment) More(cpu, n int) error {
 
 // openEvents opens the events of a.
 func (s *Session) openEvents(a *Attachment) error {
-	what := "sampling " + a.what
-	if a.pid > 0 {
-		open := s.openThreads
-		if a.tid > 0 {
-			open = s.openOneThread
-		}
-		err := open(a)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, os.ErrProcessDone):
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		if len(s.tracepoints) > 0 {
-			return rights.Explain(rights.Tracepoints, what, err)
-		}
-		return rights.Explain(rights.Process, what, err)
-	}
-	if !s.hostWide {
-		return fmt.Errorf("%s: the session was not opened host-wide", what)
-	}
-	scope := rights.Host
+	what, scope := "sampling "+a.what, rights.Host
 	switch {
 	case a.path != nil:
-		scope, what = rights.Uprobes, "placing the "+a.what
+		what, scope = "placing the "+a.what, rights.Uprobes
 	case len(s.tracepoints) > 0:
 		scope = rights.Tracepoints
+	case a.pid > 0:
+		scope = rights.Process
 	}
-	if a.cgroup == "" {
-		if err := s.openCPUs(a, sys.AllProcesses, 0); err != nil {
-			return rights.Explain(scope, what, err)
-		}
-		return nil
+	switch {
+	case a.tid > 0:
+		return rights.Explain(scope, what, s.openOneThread(a))
+	case a.pid > 0:
+		return rights.Explain(scope, what, s.openThreads(a))
+	case !s.hostWide:
+		return fmt.Errorf("%s: the session was not opened host-wide", what)
+	case a.cgroup == "":
+		return rights.Explain(scope, what, s.openCPUs(a, sys.AllProcesses, 0))
 	}
 	dir, err := unix.Open(a.cgroup, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -239,8 +224,6 @@ func (s *Session) openEvents(a *Attachment) error {
 	defer unix.Close(dir) // the events keep a reference to the cgroup
 	err = s.openCPUs(a, dir, unix.PERF_FLAG_PID_CGROUP)
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EBADF):
 		return fmt.Errorf("%s: %w", what, ErrNotPerfCgroup)
 	case errors.Is(err, unix.EINVAL): // perf_cgroup_connect without CONFIG_CGROUP_PERF
@@ -389,19 +372,13 @@ func (s *Session) openEvent(a *Attachment, attr *unix.PerfEventAttr, pid, cpu, o
 	return err
 }
 
-// publish adds events to the reader's map.
-func (s *Session) publish(events []*event) {
+// publish adds events to the reader's map, and removes the events in gone.
+func (s *Session) publish(events, gone []*event) {
 	known := maps.Clone(*s.events.Load())
 	for _, e := range events {
 		known[e.id] = e
 	}
-	s.events.Store(&known)
-}
-
-// withdraw removes events from the reader's map.
-func (s *Session) withdraw(events []*event) {
-	known := maps.Clone(*s.events.Load())
-	for _, e := range events {
+	for _, e := range gone {
 		delete(known, e.id)
 	}
 	s.events.Store(&known)
@@ -423,8 +400,7 @@ func (s *Session) detach(a *Attachment) error {
 	if len(s.tracepoints) > 0 {
 		return s.retire(a)
 	}
-	s.withdraw(a.events)
-	s.withdraw(a.replaced)
+	s.publish(nil, slices.Concat(a.events, a.replaced))
 	a.replaced = nil
 	return s.closeEvents(a)
 }
@@ -465,11 +441,7 @@ func (s *Session) setPaused(paused bool, change func(*Attachment) error) error {
 		return nil
 	}
 	s.paused = paused
-	var errs []error
-	for a := range s.attachments {
-		errs = append(errs, change(a))
-	}
-	return errors.Join(errs...)
+	return s.each(change)
 }
 
 // request makes an ioctl request on all events of a.

@@ -34,18 +34,26 @@ func (s *Session) SetPeriod(d time.Duration) error {
 	}
 	s.period = int64(d)
 	s.reader.Period.Store(s.period)
-	var errs []error
-	for a := range maps.Clone(s.attachments) {
+	return s.each(func(a *Attachment) error {
 		if a.path != nil {
-			continue
+			return nil
 		}
 		err := s.detach(a)
 		if err == nil {
 			err = s.start(a)
 		}
-		if !isGone(err) {
-			errs = append(errs, err)
+		if isGone(err) {
+			return nil
 		}
+		return err
+	})
+}
+
+// each calls do with each attachment, and returns all errors. do may detach the attachment.
+func (s *Session) each(do func(*Attachment) error) error {
+	var errs []error
+	for a := range maps.Clone(s.attachments) {
+		errs = append(errs, do(a))
 	}
 	return errors.Join(errs...)
 }
@@ -71,28 +79,26 @@ func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
 	}
 	changed := s.period != int64(mean)
 	s.period = int64(mean)
-	var errs []error
-	for a := range maps.Clone(s.attachments) {
+	return s.each(func(a *Attachment) (err error) {
 		if a.tid > 0 {
-			continue // AttachThread samples every switch
+			return nil // AttachThread samples every switch
 		}
 		if changed && a.pid > 0 {
-			errs = append(errs, s.renew(a))
+			err = s.renew(a)
 		}
 		if !changed && a.pid > 0 && len(a.events) > maxRedrawn {
-			continue
+			return nil
 		}
 		for _, e := range a.events {
 			if e.switches {
 				continue
 			}
-			if err := sys.SetPeriod(e.fd, uint64(max(draw(mean), 1))); err != nil && !errors.Is(err, unix.ENODEV) {
-				errs = append(errs, fmt.Errorf("sampling every %dth context switch of %s: %w", mean, a.what, err))
-				break
+			if failed := sys.SetPeriod(e.fd, uint64(max(draw(mean), 1))); failed != nil && !errors.Is(failed, unix.ENODEV) {
+				return errors.Join(err, fmt.Errorf("sampling every %dth context switch of %s: %w", mean, a.what, failed))
 			}
 		}
-	}
-	return errors.Join(errs...)
+		return err
+	})
 }
 
 // leastCopies is the minimum number of stack copies that a ring of samples must hold.
@@ -114,11 +120,7 @@ func (s *Session) SetUserStack(bytes int) (int, error) {
 		return bytes, nil
 	}
 	s.userStack = uint32(bytes)
-	var errs []error
-	for a := range maps.Clone(s.attachments) {
-		errs = append(errs, s.renew(a))
-	}
-	return bytes, errors.Join(errs...)
+	return bytes, s.each(s.renew)
 }
 
 // SetPrompt sets whether each sample wakes the reader at once. Otherwise samples wake the
@@ -136,11 +138,7 @@ func (s *Session) SetPrompt(prompt bool) error {
 	if !s.hostWide {
 		return nil
 	}
-	var errs []error
-	for a := range maps.Clone(s.attachments) {
-		errs = append(errs, s.renew(a))
-	}
-	return errors.Join(errs...)
+	return s.each(s.renew)
 }
 
 // renew replaces the events of a. If the new events cannot be opened, a keeps the old
@@ -153,19 +151,18 @@ func (s *Session) renew(a *Attachment) error {
 	a.events = nil
 	err := s.openEvents(a)
 	if err == nil {
-		s.publish(a.events)
+		s.publish(a.events, a.replaced) // the records of replaced events have been read by now
 		if !s.paused {
 			err = a.enable()
 		}
 	}
 	if err == nil {
-		s.withdraw(a.replaced) // their records have been read by now
 		a.replaced = old
 		return s.closeAll(a, old)
 	}
 	fresh := a.events
 	a.events = old
-	s.withdraw(fresh)
+	s.publish(nil, fresh)
 	closing := s.closeAll(a, fresh)
 	if isGone(err) {
 		return errors.Join(closing, s.detach(a))

@@ -149,7 +149,7 @@ func (s *Session) renewHits(a *Attachment) error {
 		}
 		return errors.Join(err, closing)
 	}
-	s.publish(a.events)
+	s.publish(a.events, nil)
 	fresh := a.events
 	a.events = old
 	err := s.retire(a)
@@ -173,6 +173,7 @@ func (s *Session) retire(a *Attachment) error {
 	for _, e := range a.events {
 		e.hits.closed = closed
 	}
+
 	s.retired = append(s.retired, a.events...)
 	s.anyRetired.Store(true)
 	return errors.Join(append(errs, s.closeEvents(a))...)
@@ -204,7 +205,7 @@ func (s *Session) forgetRetired() {
 	clear(s.retired[len(left):])
 	s.retired = left
 	s.anyRetired.Store(len(left) > 0)
-	s.withdraw(read)
+	s.publish(nil, read)
 }
 
 // DetachAll detaches all attachments. Read then returns the remaining records. Afterwards,
@@ -212,11 +213,7 @@ func (s *Session) forgetRetired() {
 func (s *Session) DetachAll() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var errs []error
-	for a := range s.attachments {
-		errs = append(errs, s.detach(a))
-	}
-	return errors.Join(errs...)
+	return s.each(s.detach)
 }
 
 // leftOut reports whether a sample is the first sample after SetHits.

@@ -23,13 +23,12 @@ func sends(t *testing.T) (Tracepoint, []tracefs.Field) {
 	t.Helper()
 	f, err := tracefs.Find(hosttest.Tracefs(t))
 	require.NoError(t, err)
-	found, err := f.Tracepoint("sock:sock_send_length")
-	if err != nil {
+	if _, _, err = f.Tracepoint("sock:sock_send_length"); err != nil {
 		t.Skipf("this kernel has no such tracepoint: %v", err)
 	}
-	fields, err := found.Fields("ret", "family")
+	id, fields, err := f.Tracepoint("sock:sock_send_length", "ret", "family")
 	require.NoError(t, err)
-	return Tracepoint{ID: found.ID, Filter: "ret > 0 && family == 2"}, fields
+	return Tracepoint{ID: id, Filter: "ret > 0 && family == 2"}, fields
 }
 
 // sender sends n datagrams of size bytes each time a line comes, and answers with a line.

@@ -32,7 +32,7 @@ func TestCallsOnSocketsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	hosttest.Tool(t, "unshare")
 	kernel, err := tracefs.Find(hosttest.Tracefs(t))
 	require.NoError(t, err)
-	if _, err := kernel.Tracepoint("sock:sock_send_length"); err != nil {
+	if _, _, err := kernel.Tracepoint("sock:sock_send_length"); err != nil {
 		t.Skipf("this kernel does not tell what is sent: %v", err)
 	}
 	const (

@@ -35,7 +35,7 @@ func TestWhichPeerAndWhichCodeMakeAServiceSlow(t *testing.T) {
 	hosttest.Tool(t, "unshare")
 	kernel, err := tracefs.Find(hosttest.Tracefs(t))
 	require.NoError(t, err)
-	_, err = kernel.Tracepoint("sock:sock_send_length")
+	_, _, err = kernel.Tracepoint("sock:sock_send_length")
 	tellsBytes := err == nil // Linux 6.3
 
 	const port, threshold, roundTrip = 4000, 20, 80 * time.Millisecond

@@ -52,33 +52,35 @@ func denied(path string, err error) error {
 	return fmt.Errorf("reading %s is not permitted: it needs CAP_DAC_READ_SEARCH, or tracefs mounted with a gid of this process: %w", path, err)
 }
 
-// Tracepoint is a tracepoint of the running kernel.
-type Tracepoint struct {
-	// ID is the number that identifies the tracepoint in perf events.
-	ID     uint64
-	fields map[string]Field
-}
-
-// Tracepoint reads the tracepoint of a name, such as sock:sock_send_length. If the kernel
-// does not have the tracepoint, the error matches os.ErrNotExist.
-func (f FS) Tracepoint(name string) (Tracepoint, error) {
+// Tracepoint reads the tracepoint of a name, such as sock:sock_send_length. id is the
+// number that identifies the tracepoint in perf events. found has the wanted fields, in
+// their order. If the kernel does not have the tracepoint, the error matches
+// os.ErrNotExist.
+func (f FS) Tracepoint(name string, wanted ...string) (id uint64, found []Field, err error) {
 	folder := filepath.Join(f.events, strings.Replace(name, ":", "/", 1))
-	id, err := read(filepath.Join(folder, "id"))
+	number, err := read(filepath.Join(folder, "id"))
 	if err != nil {
-		return Tracepoint{}, err
+		return 0, nil, err
 	}
 	format, err := read(filepath.Join(folder, "format"))
 	if err != nil {
-		return Tracepoint{}, err
+		return 0, nil, err
 	}
-	t := Tracepoint{}
-	if t.ID, err = strconv.ParseUint(string(bytes.TrimSpace(id)), 10, 32); err != nil {
-		return t, fmt.Errorf("the id of %s: %w", name, err)
+	if id, err = strconv.ParseUint(string(bytes.TrimSpace(number)), 10, 32); err != nil {
+		return 0, nil, fmt.Errorf("the id of %s: %w", name, err)
 	}
-	if t.fields, err = parseFormat(format); err != nil {
-		return t, fmt.Errorf("the format of %s: %w", name, err)
+	fields, err := parseFormat(format)
+	if err != nil {
+		return 0, nil, fmt.Errorf("the format of %s: %w", name, err)
 	}
-	return t, nil
+	for _, field := range wanted {
+		of, ok := fields[field]
+		if !ok {
+			return 0, nil, fmt.Errorf("tracepoint %d has no field %s", id, field)
+		}
+		found = append(found, of)
+	}
+	return id, found, nil
 }
 
 func read(path string) ([]byte, error) {
@@ -87,19 +89,6 @@ func read(path string) ([]byte, error) {
 		return nil, denied(path, err)
 	}
 	return content, err
-}
-
-// Fields returns the named fields, in the order of names.
-func (t Tracepoint) Fields(names ...string) ([]Field, error) {
-	fields := make([]Field, len(names))
-	for i, name := range names {
-		f, ok := t.fields[name]
-		if !ok {
-			return nil, fmt.Errorf("tracepoint %d has no field %s", t.ID, name)
-		}
-		fields[i] = f
-	}
-	return fields, nil
 }
 
 // Field is the byte range of one value in a record.
@@ -111,32 +100,24 @@ type Field struct {
 // Int returns the value of an integer field in a record. It returns false if the record is
 // too short or the field is not an integer.
 func (f Field) Int(record []byte) (int64, bool) {
-	b, ok := f.Bytes(record)
-	if !ok {
+	b, _ := f.Bytes(record)
+	var n uint64
+	switch len(b) {
+	case 1:
+		n = uint64(b[0])
+	case 2:
+		n = uint64(binary.NativeEndian.Uint16(b))
+	case 4:
+		n = uint64(binary.NativeEndian.Uint32(b))
+	case 8:
+		n = binary.NativeEndian.Uint64(b)
+	default:
 		return 0, false
 	}
-	switch f.Size {
-	case 1:
-		if f.Signed {
-			return int64(int8(b[0])), true
-		}
-		return int64(b[0]), true
-	case 2:
-		n := binary.NativeEndian.Uint16(b)
-		if f.Signed {
-			return int64(int16(n)), true
-		}
-		return int64(n), true
-	case 4:
-		n := binary.NativeEndian.Uint32(b)
-		if f.Signed {
-			return int64(int32(n)), true
-		}
-		return int64(n), true
-	case 8:
-		return int64(binary.NativeEndian.Uint64(b)), true
+	if unused := 64 - 8*len(b); f.Signed {
+		return int64(n<<unused) >> unused, true
 	}
-	return 0, false
+	return int64(n), true
 }
 
 // Bytes returns the field's bytes in a record. It returns false if the record is too short.

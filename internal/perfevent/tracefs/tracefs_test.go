@@ -47,13 +47,11 @@ func TestTracepointIsReadWhereverTracefsIsMounted(t *testing.T) {
 		root := fixture(t, folder, map[string]string{"sock/sock_send_length/id": "2284\n", "sock/sock_send_length/format": format})
 		f, err := Find(root)
 		require.NoError(t, err)
-		tp, err := f.Tracepoint("sock:sock_send_length")
+		id, fields, err := f.Tracepoint("sock:sock_send_length", "ret", "sk", "saddr", "common_flags", "family", "name")
 		require.NoError(t, err)
-		require.EqualValues(t, 2284, tp.ID)
-		fields, err := tp.Fields("ret", "sk", "saddr", "common_flags", "family", "name")
-		require.NoError(t, err)
+		require.EqualValues(t, 2284, id)
 		require.Equal(t, []Field{{20, 4, true}, {8, 8, false}, {24, 4, false}, {2, 1, false}, {16, 2, false}, {28, 8, false}}, fields)
-		_, err = tp.Fields("ret", "absent")
+		_, _, err = f.Tracepoint("sock:sock_send_length", "ret", "absent")
 		require.ErrorContains(t, err, "absent")
 	}
 }
@@ -64,14 +62,14 @@ func TestWhatIsMissingIsTold(t *testing.T) {
 
 	f, err := Find(fixture(t, folders[0], nil))
 	require.NoError(t, err)
-	_, err = f.Tracepoint("sock:sock_send_length")
+	_, _, err = f.Tracepoint("sock:sock_send_length")
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	f, err = Find(fixture(t, folders[0], map[string]string{"a/b/id": "x", "a/b/format": format, "a/c/id": "1", "a/c/format": "nothing"}))
 	require.NoError(t, err)
-	_, err = f.Tracepoint("a:b")
+	_, _, err = f.Tracepoint("a:b")
 	require.ErrorContains(t, err, "the id of a:b")
-	_, err = f.Tracepoint("a:c")
+	_, _, err = f.Tracepoint("a:c")
 	require.ErrorContains(t, err, "the format of a:c")
 }
 

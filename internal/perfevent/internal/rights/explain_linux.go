@@ -14,10 +14,12 @@ import (
 )
 
 // Explain adds the attempted action and the rights that would permit it to the kernel's
-// error.
+// error. It returns nil if err is nil.
 func Explain(sc Scope, what string, err error) error {
 	var mapping *ring.MapError
 	switch {
+	case err == nil:
+		return nil
 	case errors.As(err, &mapping): // already names the missing right
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return missing(sc, what, examine(err), err)

@@ -228,7 +228,7 @@ type waker struct {
 	// wait.
 	attemptFunc func(uintptr) bool
 	// armed reports whether the outer epoll watches the inner epoll. blocked reports
-	// whether the current wait has blocked. failed is the error of attempt or disarm.
+	// whether the current wait has blocked. failed is the error of attempt or arm.
 	armed, blocked bool
 	failed         error
 }
@@ -351,17 +351,17 @@ func (w *waker) attempt(outer uintptr) (done bool) {
 	switch {
 	case w.blocked:
 		// Do not query the epolls again: polling a perf event clears its readiness.
-		w.disarm(outer)
+		w.arm(outer, false)
 		if !ready {
 			w.removeEnded()
 		}
 		return true
 	case !ready && !w.armed:
-		w.arm(outer)
+		w.arm(outer, true)
 		ready = w.failed != nil || w.anyReady() // epoll does not report earlier readiness
 	}
 	if ready {
-		w.disarm(outer)
+		w.arm(outer, false)
 		return true
 	}
 	w.blocked = true
@@ -372,17 +372,12 @@ func (w *waker) anyReady() bool {
 	return slices.ContainsFunc(w.rings, func(r *Mapped) bool { return r.ready(w.prompt) })
 }
 
-// arm makes the outer epoll report when a ring becomes ready.
-func (w *waker) arm(outer uintptr) { w.change(outer, true) }
-
-// disarm makes the outer epoll ignore the rings until the next wait.
-func (w *waker) disarm(outer uintptr) {
-	if w.armed {
-		w.change(outer, false)
+// arm makes the outer epoll report when a ring becomes ready. If armed is false, the outer
+// epoll ignores the rings until the next wait.
+func (w *waker) arm(outer uintptr, armed bool) {
+	if armed == w.armed {
+		return
 	}
-}
-
-func (w *waker) change(outer uintptr, armed bool) {
 	var events uint32
 	if armed {
 		events = unix.EPOLLIN

@@ -109,11 +109,7 @@ func findSources(root string) (*sources, error) {
 
 // addCalls adds the calls on sockets that pass a filter, by size class.
 func (s *sources) addCalls(f tracefs.FS, of kind, name, filter string) error {
-	t, err := f.Tracepoint(name)
-	if err != nil {
-		return err
-	}
-	fields, err := t.Fields("ret", "family", "protocol", "flags")
+	id, fields, err := f.Tracepoint(name, "ret", "family", "protocol", "flags")
 	if err != nil {
 		return err
 	}
@@ -122,7 +118,7 @@ func (s *sources) addCalls(f tracefs.FS, of kind, name, filter string) error {
 		if i+1 < len(classes) {
 			sizes += fmt.Sprintf(" && ret < %d", classes[i+1].least)
 		}
-		s.tracepoints = append(s.tracepoints, perfevent.Tracepoint{ID: t.ID, Filter: sizes + " && " + filter, Every: class.every})
+		s.tracepoints = append(s.tracepoints, perfevent.Tracepoint{ID: id, Filter: sizes + " && " + filter, Every: class.every})
 		s.of = append(s.of, source{kind: of, size: float64(class.typical), every: class.every, ret: fields[0], family: fields[1], protocol: fields[2]})
 	}
 	return nil
@@ -130,22 +126,18 @@ func (s *sources) addCalls(f tracefs.FS, of kind, name, filter string) error {
 
 // addConnects adds connects and their failures.
 func (s *sources) addConnects(f tracefs.FS, name string) error {
-	t, err := f.Tracepoint(name)
-	if err != nil {
-		return err
-	}
-	fields, err := t.Fields("skaddr", "dport", "daddr", "daddr_v6", "oldstate", "newstate", "protocol")
+	id, fields, err := f.Tracepoint(name, "skaddr", "dport", "daddr", "daddr_v6", "oldstate", "newstate", "protocol")
 	if err != nil {
 		return err
 	}
 	of := source{kind: connects, size: 1, every: 1, socket: fields[0], port: fields[1], address4: fields[2], address6: fields[3]}
 	s.tracepoints = append(s.tracepoints, perfevent.Tracepoint{
-		ID: t.ID, Filter: fmt.Sprintf("newstate == %d && protocol == %d", stateSynSent, protocolTCP),
+		ID: id, Filter: fmt.Sprintf("newstate == %d && protocol == %d", stateSynSent, protocolTCP),
 	})
 	s.of = append(s.of, of)
 	of.kind = failures
 	s.tracepoints = append(s.tracepoints, perfevent.Tracepoint{
-		ID: t.ID, Filter: fmt.Sprintf("oldstate == %d && newstate == %d && protocol == %d", stateSynSent, stateClose, protocolTCP), Everywhere: true,
+		ID: id, Filter: fmt.Sprintf("oldstate == %d && newstate == %d && protocol == %d", stateSynSent, stateClose, protocolTCP), Everywhere: true,
 	})
 	s.of = append(s.of, of)
 	return nil
