@@ -11,6 +11,7 @@ package deadline
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -138,15 +139,20 @@ func (r *Runner) refuses(key Key) bool {
 	if r.stats.Stuck >= maxLate {
 		return true
 	}
-	for {
-		if k, ok := r.keys[key]; ok && (k.late >= key.bound() || r.now().Before(k.until)) {
-			return true
-		}
-		if key.PID == 0 {
-			return false
-		}
-		key.PID = 0
+	return slices.ContainsFunc(key.all(), func(key Key) bool {
+		k, ok := r.keys[key]
+		return ok && (k.late >= key.bound() || r.now().Before(k.until))
+	})
+}
+
+// all returns the key itself, and the key of its cgroup if the key names a process.
+func (k Key) all() []Key {
+	if k.PID == 0 {
+		return []Key{k}
 	}
+	of := k
+	of.PID = 0
+	return []Key{k, of}
 }
 
 func (k Key) bound() int {
@@ -280,7 +286,15 @@ func (r *Runner) give(c *Call, wait uint64, of *Subject) bool {
 			delete(r.keys, other)
 		}
 	}
-	k := r.late(of.Key, now)
+	var k *trouble // of the cgroup, if the key names a process
+	for _, key := range of.Key.all() {
+		if k = r.keys[key]; k == nil {
+			k = new(trouble)
+			r.keys[key] = k
+		}
+		k.late++
+		k.until = now.Add(pause)
+	}
 	r.troubled.Store(int32(len(r.keys)))
 	logs := k.logged.IsZero() || now.Sub(k.logged) > quiet
 	if logs {
@@ -299,23 +313,6 @@ func (r *Runner) give(c *Call, wait uint64, of *Subject) bool {
 	return true
 }
 
-// late counts late work for a key, and for the cgroup of the key. It returns the entry that
-// decides whether to log.
-func (r *Runner) late(key Key, now time.Time) *trouble {
-	k := r.keys[key]
-	if k == nil {
-		k = new(trouble)
-		r.keys[key] = k
-	}
-	k.late++
-	k.until = now.Add(pause)
-	if key.PID != 0 {
-		key.PID = 0
-		return r.late(key, now)
-	}
-	return k
-}
-
 // ended is called when work ends, whether it was late or not.
 func (r *Runner) ended(c *Call) {
 	r.mu.Lock()
@@ -323,13 +320,10 @@ func (r *Runner) ended(c *Call) {
 		r.mu.Unlock()
 		return
 	}
-	for at := c.late.Key; ; at.PID = 0 {
-		k := r.keys[at]
+	for _, key := range c.late.Key.all() {
+		k := r.keys[key]
 		k.late--
 		k.until = r.now().Add(pause)
-		if at.PID == 0 {
-			break
-		}
 	}
 	r.stats.Stuck--
 	n := r.stats.Stuck

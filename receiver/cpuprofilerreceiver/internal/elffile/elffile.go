@@ -7,6 +7,7 @@ package elffile
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
@@ -285,31 +286,21 @@ func (f *File) Executable(address uint64) bool {
 // BuildIDs returns the GNU build id in hex, and Go's build id. It also searches sections,
 // because Go's linker does not cover the GNU note by a PT_NOTE segment.
 func (f *File) BuildIDs() (gnu, golang string) {
-	notes := func(off, size uint64) {
-		if size > MaxNotes || off > f.Size || size > f.Size-off {
-			return
-		}
-		buf := make([]byte, size)
-		if f.Read(buf, off) != nil {
-			return
-		}
-		g, l := ParseNotes(buf)
-		if gnu == "" {
-			gnu = g
-		}
-		if golang == "" {
-			golang = l
+	notes := func(s Section) {
+		if buf, ok := f.Contents(s, MaxNotes); ok {
+			g, l := ParseNotes(buf)
+			gnu, golang = cmp.Or(gnu, g), cmp.Or(golang, l)
 		}
 	}
 	for _, s := range f.Segments {
 		if s.Kind == elf.PT_NOTE {
-			notes(s.Offset, s.Size)
+			notes(Section{Offset: s.Offset, Size: s.Size})
 		}
 	}
 	if gnu == "" || golang == "" {
 		for _, s := range f.Sections {
 			if s.Kind == elf.SHT_NOTE {
-				notes(s.Offset, s.Size)
+				notes(s)
 			}
 		}
 	}
@@ -369,11 +360,11 @@ func (f *File) EachRelative(fn func(at, addend uint64) bool) {
 // dynamic section gives them.
 func (f *File) relocations() (addr, size uint64) {
 	for _, s := range f.Segments {
-		if s.Kind != elf.PT_DYNAMIC || s.Size > maxDynamic {
+		if s.Kind != elf.PT_DYNAMIC {
 			continue
 		}
-		buf := make([]byte, s.Size)
-		if f.Read(buf, s.Offset) != nil {
+		buf, ok := f.Contents(Section{Offset: s.Offset, Size: s.Size}, maxDynamic)
+		if !ok {
 			continue
 		}
 		for ; len(buf) >= dynEntrySize; buf = buf[dynEntrySize:] {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -94,15 +95,8 @@ var errNotRegular = errors.New("it is not a regular file")
 // IsNone reports whether an error of OpenRegular means that the path has no regular file.
 // After other errors, the file may exist.
 func IsNone(err error) bool {
-	if errors.Is(err, ErrNoRoot) {
-		return false
-	}
-	for _, none := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, errNotRegular} {
-		if errors.Is(err, none) {
-			return true
-		}
-	}
-	return false
+	none := []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, errNotRegular}
+	return !errors.Is(err, ErrNoRoot) && slices.ContainsFunc(none, func(of error) bool { return errors.Is(err, of) })
 }
 
 // OpenRegular opens a regular file by its path in a process's root directory. want must

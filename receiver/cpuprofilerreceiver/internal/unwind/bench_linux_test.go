@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
 // BenchmarkUnwind unwinds real samples. The baseline follows frame pointers in the same
@@ -31,7 +33,7 @@ func BenchmarkUnwind(b *testing.B) {
 				b.ReportAllocs()
 				frames, i := 0, 0
 				for b.Loop() {
-					pcs, _ := u.Unwind(&stacks[i%len(stacks)].Input, m)
+					pcs, _ := u.Unwind(&stacks[i%len(stacks)].Sample, nil, m)
 					frames += len(pcs)
 					i++
 				}
@@ -41,7 +43,7 @@ func BenchmarkUnwind(b *testing.B) {
 				b.ReportAllocs()
 				frames, i := 0, 0
 				for b.Loop() {
-					frames += byFramePointers(&stacks[i%len(stacks)].Input)
+					frames += byFramePointers(&stacks[i%len(stacks)].Sample)
 					i++
 				}
 				report(b, frames)
@@ -66,7 +68,7 @@ func report(b *testing.B, frames int) {
 }
 
 // byFramePointers follows the frame pointers in a copy as the kernel does.
-func byFramePointers(in *Input) int {
+func byFramePointers(in *perfevent.Sample) int {
 	w := walk{pc: in.Registers.PC, sp: in.Registers.SP, fp: in.Registers.FP, fpKnown: true, start: in.Registers.SP, copy: in.Stack}
 	n := 1
 	for n < MaxDepth && w.byFramePointer() == Whole {

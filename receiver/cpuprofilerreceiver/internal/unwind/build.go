@@ -65,11 +65,11 @@ func executable(f *elffile.File) []segment {
 func readFrames(f *elffile.File, regs registers, b *tableBuilder, most uint64) error {
 	f.SetBudget(most + elffile.ChunkSize)
 	section, addr, named, err := frameSection(f, most)
-	if err != nil || section == nil {
-		return err
+	if err == nil {
+		reader := frames{regs: regs, addr: addr, to: b, entry: f.Entry, terminated: !named}
+		err = reader.read(section)
 	}
-	reader := frames{regs: regs, addr: addr, to: b, entry: f.Entry, terminated: !named}
-	if err := reader.read(section); err != nil {
+	if err != nil {
 		return fmt.Errorf("reading .eh_frame: %w", err)
 	}
 	return nil
@@ -81,13 +81,10 @@ func readFrames(f *elffile.File, regs registers, b *tableBuilder, most uint64) e
 func frameSection(f *elffile.File, most uint64) (section []byte, addr uint64, named bool, err error) {
 	if s, ok := f.Section(".eh_frame"); ok && s.Kind != elf.SHT_NOBITS {
 		if s.Flags&elf.SHF_COMPRESSED != 0 || s.Size > most || s.Size > f.Size {
-			return nil, 0, false, fmt.Errorf("an .eh_frame of %d bytes is not read", s.Size)
+			return nil, 0, false, fmt.Errorf("its %d bytes are compressed or too many", s.Size)
 		}
 		section = make([]byte, s.Size)
-		if err := f.Read(section, s.Offset); err != nil {
-			return nil, 0, false, fmt.Errorf("reading .eh_frame: %w", err)
-		}
-		return section, s.Address, true, nil
+		return section, s.Address, true, f.Read(section, s.Offset)
 	}
 	for _, p := range f.Segments {
 		if p.Kind != elf.PT_GNU_EH_FRAME || p.Size < 8 {
@@ -95,19 +92,16 @@ func frameSection(f *elffile.File, most uint64) (section []byte, addr uint64, na
 		}
 		var head [16]byte
 		if err := f.Read(head[:min(16, p.Size)], p.Offset); err != nil {
-			return nil, 0, false, fmt.Errorf("reading .eh_frame_hdr: %w", err)
+			return nil, 0, false, fmt.Errorf("its header: %w", err)
 		}
 		r := reader{data: head[:], pos: 4}
 		addr, ok := r.pointer(head[1], p.Address)
 		if head[0] != 1 || !ok {
-			return nil, 0, false, errors.New("an .eh_frame_hdr that makes no sense")
+			return nil, 0, false, errors.New("its .eh_frame_hdr makes no sense")
 		}
 		if off, avail, ok := f.Offset(addr); ok {
 			section = make([]byte, min(avail, most))
-			if err := f.Read(section, off); err != nil {
-				return nil, 0, false, fmt.Errorf("reading .eh_frame: %w", err)
-			}
-			return section, addr, false, nil
+			return section, addr, false, f.Read(section, off)
 		}
 	}
 	return nil, 0, false, nil

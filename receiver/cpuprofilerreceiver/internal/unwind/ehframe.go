@@ -59,26 +59,18 @@ func (r *reader) u8() uint8 {
 	return 0
 }
 
-func (r *reader) u16() uint16 {
-	if b := r.take(2); b != nil {
-		return binary.LittleEndian.Uint16(b)
-	}
-	return 0
+// word reads a number of up to 8 bytes.
+func (r *reader) word(bytes uint64) uint64 {
+	var b [8]byte
+	copy(b[:], r.take(bytes))
+	return binary.LittleEndian.Uint64(b[:])
 }
 
-func (r *reader) u32() uint32 {
-	if b := r.take(4); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
-}
+func (r *reader) u16() uint16 { return uint16(r.word(2)) }
 
-func (r *reader) u64() uint64 {
-	if b := r.take(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
+func (r *reader) u32() uint32 { return uint32(r.word(4)) }
+
+func (r *reader) u64() uint64 { return r.word(8) }
 
 func (r *reader) uleb() uint64 {
 	var v uint64

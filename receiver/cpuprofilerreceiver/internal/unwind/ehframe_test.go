@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
 // assembler assembles an .eh_frame at sectionAt.
@@ -319,8 +321,8 @@ func FuzzUnwind(f *testing.F) {
 		for b := stack; how&2 != 0 && len(b) >= 8; b = b[8:] {
 			chain = append(chain, binary.LittleEndian.Uint64(b))
 		}
-		in := Input{Registers: Registers{PC: pc, SP: sp, FP: fp, LR: lr}, Stack: stack, Chain: chain}
-		got, end := newUnwinder(o).Unwind(&in, o)
+		in := perfevent.Sample{Registers: Registers{PC: pc, SP: sp, FP: fp, LR: lr}, Stack: stack, User: chain}
+		got, end := newUnwinder(o).Unwind(&in, nil, o)
 		require.NotEmpty(t, got)
 		require.LessOrEqual(t, len(got), MaxDepth)
 		require.Less(t, end, endKinds)

@@ -133,7 +133,7 @@ func ready(t testing.TB, c *Cache, m *memory) {
 
 // stack is a copy of a sample.
 type stack struct {
-	Input
+	perfevent.Sample
 	tid int
 }
 
@@ -160,10 +160,10 @@ func sample(t testing.TB, pid, n, size int) []stack {
 			if !s.HasRegisters {
 				continue // exiting
 			}
-			out = append(out, stack{tid: rec.TID, Input: Input{
+			out = append(out, stack{tid: rec.TID, Sample: perfevent.Sample{
 				Registers: s.Registers,
 				Stack:     slices.Clone(s.Stack),
-				Chain:     slices.Clone(s.User),
+				User:      slices.Clone(s.User),
 			}})
 		}
 	}
@@ -216,7 +216,7 @@ func TestStacksOfRealProgramsReachTheirEntry(t *testing.T) {
 			frames := 0
 			var lost []string
 			for i := range stacks {
-				pcs, end := u.Unwind(&stacks[i].Input, m)
+				pcs, end := u.Unwind(&stacks[i].Sample, nil, m)
 				ends[end]++
 				frames += len(pcs)
 				if end != Whole && len(lost) < 5 {
@@ -283,14 +283,14 @@ func TestUnwindingAgreesWithFramePointers(t *testing.T) {
 			u := newUnwinder(cache)
 			compared, different, used := 0, 0, 0
 			for i := range stacks {
-				in := stacks[i].Input
-				chain := in.Chain
-				in.Chain = nil
+				in := stacks[i].Sample
+				chain := in.User
+				in.User = nil
 				if table := tableAt(cache, m, in.Registers.PC); table == nil || !table.FramePointers() {
 					continue
 				}
 				hasFrame := leafHasFrame(u, &in, m)
-				pcs, _ := u.Unwind(&in, m)
+				pcs, _ := u.Unwind(&in, nil, m)
 				if len(pcs) > 1 && !hasFrame {
 					// The frame pointer is the caller's, so the kernel skips the caller.
 					if t := tableAt(cache, m, pcs[1]); t == nil || !t.FramePointers() {
@@ -330,7 +330,7 @@ func tableAt(c *Cache, m *memory, address uint64) *Table {
 }
 
 // leafHasFrame reports whether the interrupted function has set up its frame pointer.
-func leafHasFrame(u *unwinder, in *Input, m *memory) bool {
+func leafHasFrame(u *unwinder, in *perfevent.Sample, m *memory) bool {
 	u.mapping = nil
 	w := walk{pc: in.Registers.PC, exact: true}
 	r, _ := u.rule(&w, m)

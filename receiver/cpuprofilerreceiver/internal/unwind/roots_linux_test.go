@@ -36,14 +36,14 @@ func TestRootsOfStrippedProgramsAreKnown(t *testing.T) {
 	ready(t, roots, m)
 	whole, threads := 0, map[int]int{}
 	for _, s := range stacks {
-		for i, pc := range s.Chain {
+		for i, pc := range s.User {
 			root := roots.Root(&samples.Location{Mapping: m.Mapping(pc), Address: pc, Leaf: i == 0})
-			last := i == len(s.Chain)-1
+			last := i == len(s.User)-1
 			if root && last && i > 0 {
 				whole++
 				threads[s.tid]++
 			}
-			require.False(t, root && !last, "frame %d of %d: %s", i, len(s.Chain), describe(m, s.Chain, Whole))
+			require.False(t, root && !last, "frame %d of %d: %s", i, len(s.User), describe(m, s.User, Whole))
 		}
 	}
 	t.Logf("%d of %d stacks, of %d threads", whole, len(stacks), len(threads))

@@ -23,13 +23,7 @@ const maxAhead = 16
 // Sample replaces the user part of a sample's stack with the unwound stack. The sample must
 // have registers. The stack is valid until the next call.
 func (u *unwinder) Sample(s *perfevent.Sample, p Memory, generated Generated) End {
-	in := Input{
-		Registers: s.Registers,
-		Stack:     s.Stack,
-		Chain:     s.User,
-		Generated: generated,
-	}
-	pcs, end := u.Unwind(&in, p)
+	pcs, end := u.Unwind(s, generated, p)
 	if end == Unready {
 		// The other files of the process will be needed soon too.
 		if mapped := p.Mapped(); len(mapped) <= maxAhead {

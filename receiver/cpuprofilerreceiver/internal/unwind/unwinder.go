@@ -45,18 +45,6 @@ type Generated interface {
 	Step(f *Frame) (name uint64, ok bool)
 }
 
-// Input holds the data of one sample about a thread's stack.
-type Input struct {
-	Registers Registers
-	// Stack is the copied stack memory, starting at the stack pointer.
-	Stack []byte
-	// Chain is the stack that the kernel unwound by frame pointers. It may be deeper than
-	// the copy, and it may be empty.
-	Chain []uint64
-	// Generated is used for code without a file. It may be nil.
-	Generated Generated
-}
-
 // End is the reason why an unwound stack ends.
 type End uint8
 
@@ -144,10 +132,12 @@ func (w *walk) load(addr uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(w.copy[off:]), true
 }
 
-// Unwind returns the addresses of a stack, the leaf first, and the reason why the stack
-// ends. All addresses are return addresses, except the first and those interrupted by a
-// signal. The slice is valid until the next call.
-func (u *unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
+// Unwind returns the addresses of a sample's stack, the leaf first, and the reason why the
+// stack ends. All addresses are return addresses, except the first and those interrupted by
+// a signal. The slice is valid until the next call. The user part of the sample is the stack
+// that the kernel unwound by frame pointers. It may be deeper than the copy, and it may be
+// empty. generated is used for code without a file. It may be nil.
+func (u *unwinder) Unwind(in *perfevent.Sample, generated Generated, mappings Mappings) ([]uint64, End) {
 	u.mapping = nil
 	w := walk{
 		pc: in.Registers.PC, sp: in.Registers.SP, fp: in.Registers.FP, lr: in.Registers.LR,
@@ -160,9 +150,9 @@ func (u *unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 		u.frames[n] = w.pc
 		n++
 		u.needed = int(w.sp - w.start)
-		if in.Generated != nil && n < MaxDepth && (mappings.Mapping(w.pc) == nil || in.Generated.Has(w.pc)) {
+		if generated != nil && n < MaxDepth && (mappings.Mapping(w.pc) == nil || generated.Has(w.pc)) {
 			u.generated = Frame{PC: w.pc, SP: w.sp, FP: w.fp, BCP: bcp, Exact: w.exact, Stack: in.Stack, Start: w.start}
-			if name, ok := in.Generated.Step(&u.generated); ok {
+			if name, ok := generated.Step(&u.generated); ok {
 				f := &u.generated
 				bcp = 0
 				u.frames[n-1] = name
@@ -189,7 +179,7 @@ func (u *unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 			end = Whole
 		}
 		if end != Whole {
-			return u.splice(&w, n, in.Chain, rule, end, mappings)
+			return u.splice(&w, n, in.User, rule, end, mappings)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -83,182 +84,182 @@ func TestStacksAreWalkedToTheirEnd(t *testing.T) {
 	reg := func(pc, fp uint64) Registers { return Registers{PC: pc, SP: stackAt, FP: fp} }
 	for name, c := range map[string]struct {
 		rules []rule
-		in    Input
+		in    perfevent.Sample
 		want  []uint64
 		end   End
 	}{
 		"without frame pointers": {
 			[]rule{root, frameless, frameless},
-			Input{Registers: reg(at2+9, 1), Stack: words(0, at1+5, 0, at0+7, 0)},
+			perfevent.Sample{Registers: reg(at2+9, 1), Stack: words(0, at1+5, 0, at0+7, 0)},
 			[]uint64{at2 + 9, at1 + 5, at0 + 7},
 			Whole,
 		},
 		"a call that is a function's last instruction": {
 			[]rule{root, frameless, {cfa: cfaBad}},
-			Input{Registers: reg(at1+9, 1), Stack: words(0, at2, 0, at1, 0)},
+			perfevent.Sample{Registers: reg(at1+9, 1), Stack: words(0, at2, 0, at1, 0)},
 			[]uint64{at1 + 9, at2, at1},
 			Whole,
 		},
 		"the leaf at a function's first instruction": {
 			[]rule{root, frameless},
-			Input{Registers: reg(at1, 1), Stack: words(0, at0+1)},
+			perfevent.Sample{Registers: reg(at1, 1), Stack: words(0, at0+1)},
 			[]uint64{at1, at0 + 1},
 			Whole,
 		},
 		"by frame pointers": {
 			[]rule{root, framed, framed},
-			Input{Registers: reg(at2+1, stackAt+16), Stack: words(0, 0, stackAt+40, at1+1, 0, 0, at0+1)},
+			perfevent.Sample{Registers: reg(at2+1, stackAt+16), Stack: words(0, 0, stackAt+40, at1+1, 0, 0, at0+1)},
 			[]uint64{at2 + 1, at1 + 1, at0 + 1},
 			Whole,
 		},
 		"a frame pointer through a function without one": {
 			[]rule{root, framed, frameless},
-			Input{Registers: reg(at2+1, stackAt+24), Stack: words(0, at1+1, 0, 0, at0+1)},
+			perfevent.Sample{Registers: reg(at2+1, stackAt+24), Stack: words(0, at1+1, 0, 0, at0+1)},
 			[]uint64{at2 + 1, at1 + 1, at0 + 1},
 			Whole,
 		},
 		"a return address in the link register": {
 			[]rule{root, frameless, leafLR},
-			Input{Registers: Registers{PC: at2 + 4, SP: stackAt, LR: at1 + 4}, Stack: words(0, at0+4)},
+			perfevent.Sample{Registers: Registers{PC: at2 + 4, SP: stackAt, LR: at1 + 4}, Stack: words(0, at0+4)},
 			[]uint64{at2 + 4, at1 + 4, at0 + 4},
 			Whole,
 		},
 		"a link register that was not stored": {
 			[]rule{root, leafLR, frameless},
-			Input{Registers: Registers{PC: at2 + 4, SP: stackAt, LR: at1 + 4}, Stack: words(0, at1+4, 0, at0+4)},
+			perfevent.Sample{Registers: Registers{PC: at2 + 4, SP: stackAt, LR: at1 + 4}, Stack: words(0, at1+4, 0, at0+4)},
 			[]uint64{at2 + 4, at1 + 4},
 			Lost,
 		},
 		"a signed return address": {
 			[]rule{root, frameless},
-			Input{Registers: reg(at1, 1), Stack: words(0, 0x2a<<56|at0+1)},
+			perfevent.Sample{Registers: reg(at1, 1), Stack: words(0, 0x2a<<56|at0+1)},
 			[]uint64{at1, at0 + 1},
 			Whole,
 		},
 		"a procedure linkage table before its push": {
 			[]rule{root, {cfa: cfaPLT, cfaOff: 11, ra: locCFA, raOff: -8}},
-			Input{Registers: reg(at1+10, 1), Stack: words(at0 + 1)},
+			perfevent.Sample{Registers: reg(at1+10, 1), Stack: words(at0 + 1)},
 			[]uint64{at1 + 10, at0 + 1},
 			Whole,
 		},
 		"a procedure linkage table after its push": {
 			[]rule{root, {cfa: cfaPLT, cfaOff: 11, ra: locCFA, raOff: -8}},
-			Input{Registers: reg(at1+11, 1), Stack: words(3, at0+1)},
+			perfevent.Sample{Registers: reg(at1+11, 1), Stack: words(3, at0+1)},
 			[]uint64{at1 + 11, at0 + 1},
 			Whole,
 		},
 		"an aligned frame": {
 			[]rule{root, {cfa: cfaFPDeref, cfaOff: -8, ra: locCFA, raOff: -8, fp: locFP}},
-			Input{Registers: reg(at1, stackAt+16), Stack: words(0, stackAt+48, 0, 0, 0, at0+1)},
+			perfevent.Sample{Registers: reg(at1, stackAt+16), Stack: words(0, stackAt+48, 0, 0, 0, at0+1)},
 			[]uint64{at1, at0 + 1},
 			Whole,
 		},
 		"a signal at a function's first instruction": {
 			[]rule{root, frameless, frameless, {cfa: cfaSPDeref, cfaOff: 16, ra: locSP, raOff: 8, flags: flagSignal}},
-			Input{Registers: reg(at2+1, 1), Stack: words(0, at3+1, 0, at1, stackAt+40, 0, at0+1)},
+			perfevent.Sample{Registers: reg(at2+1, 1), Stack: words(0, at3+1, 0, at1, stackAt+40, 0, at0+1)},
 			[]uint64{at2 + 1, at3 + 1, at1, at0 + 1},
 			Whole,
 		},
 		"a signal handler's own stack, above": {
 			[]rule{root, frameless, {cfa: cfaSPDeref, cfaOff: 16, ra: locSP, raOff: 8, flags: flagSignal}},
-			Input{Registers: reg(at2, 1), Stack: words(0, at1, stackAt-4096)},
+			perfevent.Sample{Registers: reg(at2, 1), Stack: words(0, at1, stackAt-4096)},
 			[]uint64{at2},
 			CutOff,
 		},
 		"a copy that is used up": {
 			[]rule{root, frameless},
-			Input{Registers: reg(at1, 1), Stack: words(0, at1+1, 0)},
+			perfevent.Sample{Registers: reg(at1, 1), Stack: words(0, at1+1, 0)},
 			[]uint64{at1, at1 + 1},
 			CutOff,
 		},
 		"a copy that ends within a word": {
 			[]rule{root, frameless},
-			Input{Registers: reg(at1, 1), Stack: words(0, at0+1)[:15]},
+			perfevent.Sample{Registers: reg(at1, 1), Stack: words(0, at0+1)[:15]},
 			[]uint64{at1},
 			CutOff,
 		},
 		"no copy": {
 			[]rule{root, frameless},
-			Input{Registers: reg(at1, 1)},
+			perfevent.Sample{Registers: reg(at1, 1)},
 			[]uint64{at1},
 			CutOff,
 		},
 		"an expression that is not known": {
 			[]rule{root, {cfa: cfaBad}},
-			Input{Registers: reg(at1, stackAt), Stack: words(0, at0+1)},
+			perfevent.Sample{Registers: reg(at1, stackAt), Stack: words(0, at0+1)},
 			[]uint64{at1},
 			Lost,
 		},
 		"unknown code with a frame pointer": {
 			[]rule{root},
-			Input{Registers: reg(at2, stackAt+8), Stack: words(9, 0, at0+1)},
+			perfevent.Sample{Registers: reg(at2, stackAt+8), Stack: words(9, 0, at0+1)},
 			[]uint64{at2, at0 + 1},
 			Whole,
 		},
 		"unknown code without a frame pointer": {
 			[]rule{root},
-			Input{Registers: reg(at2, 5), Stack: words(9, 0, at0+1)},
+			perfevent.Sample{Registers: reg(at2, 5), Stack: words(9, 0, at0+1)},
 			[]uint64{at2},
 			Lost,
 		},
 		"a trampoline of Python": {
 			[]rule{root, frameless, frameless},
-			Input{Registers: reg(at1, 1), Stack: words(0, codeAt-4096, 0, at2+1, 0, at0+1)},
+			perfevent.Sample{Registers: reg(at1, 1), Stack: words(0, codeAt-4096, 0, at2+1, 0, at0+1)},
 			[]uint64{at1, codeAt - 4096, at2 + 1, at0 + 1},
 			Whole,
 		},
 		"code without a file whose stack has no return address": {
 			[]rule{root, frameless, frameless},
-			Input{Registers: reg(at1, 1), Stack: words(0, codeAt-4096, 0, 9, 0, at0+1)},
+			perfevent.Sample{Registers: reg(at1, 1), Stack: words(0, codeAt-4096, 0, 9, 0, at0+1)},
 			[]uint64{at1, codeAt - 4096},
 			Lost,
 		},
 		"unknown code with a frame pointer that goes in a circle": {
 			[]rule{root},
-			Input{Registers: reg(at2, stackAt+8), Stack: words(9, stackAt+8, at2+1)},
+			perfevent.Sample{Registers: reg(at2, stackAt+8), Stack: words(9, stackAt+8, at2+1)},
 			[]uint64{at2},
 			Lost,
 		},
 		"a return address that is none": {
 			[]rule{root, frameless},
-			Input{Registers: reg(at1, 1), Stack: words(0, 7)},
+			perfevent.Sample{Registers: reg(at1, 1), Stack: words(0, 7)},
 			[]uint64{at1},
 			Lost,
 		},
 		"what is deeper than the copy from the kernel's stack, in code with frame pointers": {
 			[]rule{root, goAMD64, goAMD64},
-			Input{Registers: reg(at2, 1), Stack: words(0, at1+1), Chain: []uint64{at2, at1 + 1, at2 + 3, at0 + 1}},
+			perfevent.Sample{Registers: reg(at2, 1), Stack: words(0, at1+1), User: []uint64{at2, at1 + 1, at2 + 3, at0 + 1}},
 			[]uint64{at2, at1 + 1, at2 + 3, at0 + 1},
 			Whole,
 		},
 		"recursion that is deeper than the copy": {
 			[]rule{root, goAMD64},
-			Input{Registers: reg(at1, 1), Stack: words(0, at1+1, 0, at1+1), Chain: []uint64{at1, at1 + 1, at1 + 1, at1 + 1, at0 + 1}},
+			perfevent.Sample{Registers: reg(at1, 1), Stack: words(0, at1+1, 0, at1+1), User: []uint64{at1, at1 + 1, at1 + 1, at1 + 1, at0 + 1}},
 			[]uint64{at1, at1 + 1, at1 + 1, at1 + 1, at0 + 1},
 			Whole,
 		},
 		"the kernel's stack in code without frame pointers": {
 			[]rule{root, frameless, frameless},
-			Input{Registers: reg(at2, 1), Stack: words(0, at1+1), Chain: []uint64{at2, at1 + 1, at2 + 3, at0 + 1}},
+			perfevent.Sample{Registers: reg(at2, 1), Stack: words(0, at1+1), User: []uint64{at2, at1 + 1, at2 + 3, at0 + 1}},
 			[]uint64{at2, at1 + 1},
 			CutOff,
 		},
 		"a kernel's stack that is another": {
 			[]rule{root, goAMD64, goAMD64},
-			Input{Registers: reg(at2, 1), Stack: words(0, at1+1), Chain: []uint64{at2, at2 + 3, at0 + 1}},
+			perfevent.Sample{Registers: reg(at2, 1), Stack: words(0, at1+1), User: []uint64{at2, at2 + 3, at0 + 1}},
 			[]uint64{at2, at1 + 1},
 			CutOff,
 		},
 		"a kernel's stack that does not reach the root either": {
 			[]rule{root, goAMD64, goAMD64},
-			Input{Registers: reg(at2, 1), Stack: words(0, at1+1), Chain: []uint64{at2, at1 + 1, at2 + 3}},
+			perfevent.Sample{Registers: reg(at2, 1), Stack: words(0, at1+1), User: []uint64{at2, at1 + 1, at2 + 3}},
 			[]uint64{at2, at1 + 1, at2 + 3},
 			CutOff,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := onlyOf(tableOf(t, c.rules...))
-			got, end := newUnwinder(o).Unwind(&c.in, o)
+			got, end := newUnwinder(o).Unwind(&c.in, nil, o)
 			require.Equal(t, c.want, got)
 			require.Equal(t, c.end, end, "%s", end)
 		})
@@ -270,8 +271,8 @@ const functionAt0 = codeAt
 func TestStackThroughAnUnreadFileIsUnready(t *testing.T) {
 	o := onlyOf(nil)
 	o.unready = true
-	in := Input{Registers: Registers{PC: codeAt, SP: stackAt, FP: 1}, Stack: words(0, 0)}
-	got, end := newUnwinder(o).Unwind(&in, o)
+	in := perfevent.Sample{Registers: Registers{PC: codeAt, SP: stackAt, FP: 1}, Stack: words(0, 0)}
+	got, end := newUnwinder(o).Unwind(&in, nil, o)
 	require.Equal(t, []uint64{codeAt}, got)
 	require.Equal(t, Unready, end)
 }
@@ -282,8 +283,8 @@ func TestStacksEndAtTheDepthLimit(t *testing.T) {
 	for range 1000 {
 		stack = append(stack, words(0, functionAt(1)+9)...)
 	}
-	in := Input{Registers: Registers{PC: functionAt(1), SP: stackAt}, Stack: stack}
-	got, end := newUnwinder(o).Unwind(&in, o)
+	in := perfevent.Sample{Registers: Registers{PC: functionAt(1), SP: stackAt}, Stack: stack}
+	got, end := newUnwinder(o).Unwind(&in, nil, o)
 	require.Len(t, got, MaxDepth)
 	require.Equal(t, Deep, end)
 }
@@ -294,8 +295,8 @@ func TestStacksWithoutProgressEnd(t *testing.T) {
 	jump := rule{cfa: cfaSPDeref, ra: locSP, raOff: 8, flags: flagSignal} // back to where it was
 	for name, r := range map[string]rule{"still": still, "back": back, "jump": jump, "register": leafLR} {
 		o := onlyOf(tableOf(t, r))
-		in := Input{Registers: Registers{PC: functionAt(0) + 1, SP: stackAt, LR: functionAt(0) + 1}, Stack: words(stackAt, functionAt(0)+1)}
-		got, end := newUnwinder(o).Unwind(&in, o)
+		in := perfevent.Sample{Registers: Registers{PC: functionAt(0) + 1, SP: stackAt, LR: functionAt(0) + 1}, Stack: words(stackAt, functionAt(0)+1)}
+		got, end := newUnwinder(o).Unwind(&in, nil, o)
 		require.NotEqual(t, Whole, end, name)
 		require.LessOrEqual(t, len(got), MaxDepth)
 	}
@@ -372,10 +373,10 @@ func TestRulesAreBounded(t *testing.T) {
 
 func TestUnwindingAllocatesNothing(t *testing.T) {
 	o := onlyOf(tableOf(t, root, frameless))
-	in := Input{Registers: Registers{PC: functionAt(1), SP: stackAt}, Stack: words(0, functionAt(1)+1, 0, functionAt(1)+5, 0, functionAt(0)+1)}
+	in := perfevent.Sample{Registers: Registers{PC: functionAt(1), SP: stackAt}, Stack: words(0, functionAt(1)+1, 0, functionAt(1)+5, 0, functionAt(0)+1)}
 	u := newUnwinder(o)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		if _, end := u.Unwind(&in, o); end != Whole {
+		if _, end := u.Unwind(&in, nil, o); end != Whole {
 			t.Fatal(end)
 		}
 	}))
