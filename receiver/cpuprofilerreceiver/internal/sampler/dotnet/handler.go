@@ -34,16 +34,11 @@ const (
 	maxInterval = time.Hour
 )
 
-func kindOf(path string) (nativeformat.Kind, bool) {
-	switch path {
-	case threadSamplesPath:
-		return nativeformat.ThreadSamples, true
-	case allocationSamplesPath:
-		return nativeformat.AllocationSamples, true
-	case selectedThreadSamplesPath:
-		return nativeformat.SelectedThreadSamples, true
-	}
-	return 0, false
+// kinds contains the kind of buffer of each path.
+var kinds = map[string]nativeformat.Kind{
+	threadSamplesPath:         nativeformat.ThreadSamples,
+	allocationSamplesPath:     nativeformat.AllocationSamples,
+	selectedThreadSamplesPath: nativeformat.SelectedThreadSamples,
 }
 
 // Bound limits the concurrent requests to MaxRequests. Further requests wait for at most
@@ -81,7 +76,7 @@ func (in *Intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (in *Intake) serve(w http.ResponseWriter, r *http.Request) (Result, *problem) {
-	kind, ok := kindOf(r.URL.Path)
+	kind, ok := kinds[r.URL.Path]
 	if !ok {
 		return Result{}, problemOf(http.StatusNotFound, "there is nothing but POST %s, %s and %s", threadSamplesPath, allocationSamplesPath, selectedThreadSamplesPath)
 	}

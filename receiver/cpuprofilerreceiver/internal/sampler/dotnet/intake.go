@@ -90,9 +90,9 @@ type resource struct {
 
 // Stats are counters since the Intake was created.
 type Stats struct {
-	// Threads, Allocations and Selected count the lost events of each kind. An allocation
-	// counts as two events, one for objects and one for bytes.
-	Threads, Allocations, Selected Events
+	// Lost counts the lost events by kind. An allocation counts as two events, one for
+	// objects and one for bytes.
+	Lost [nativeformat.SelectedThreadSamples + 1]Events
 	// Names, Stacks, Resources and Attributes count how often each bound was reached. In
 	// that case all names, all stacks or one resource were forgotten, or an attribute was
 	// cut or dropped.
@@ -160,7 +160,10 @@ func (in *Intake) add(format nativeformat.Format, interval time.Duration, from s
 	summary, err := in.decoder.Decode(format, body, b.sample)
 	b.Incomplete = summary.Incomplete
 
-	events, each := in.eventsOf(format.Kind)
+	events, each := &in.stats.Lost[format.Kind], 1
+	if format.Kind == nativeformat.AllocationSamples {
+		each = 2
+	}
 	unreadable := b.Incomplete + b.WithoutFrames + b.WrongTime
 	if err != nil {
 		unreadable++
@@ -174,17 +177,6 @@ func (in *Intake) add(format nativeformat.Format, interval time.Duration, from s
 		in.full.end(in.cfg.Logger, b.now)
 	}
 	return b.Result, err
-}
-
-// eventsOf returns the counters of a kind and the number of events per sample.
-func (in *Intake) eventsOf(k nativeformat.Kind) (counted *Events, each int) {
-	switch k {
-	case nativeformat.AllocationSamples:
-		return &in.stats.Allocations, 2
-	case nativeformat.SelectedThreadSamples:
-		return &in.stats.Selected, 1
-	}
-	return &in.stats.Threads, 1
 }
 
 // resourceOf returns the resource of a sender. It returns the same resource each time,

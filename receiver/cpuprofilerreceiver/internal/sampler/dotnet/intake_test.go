@@ -431,7 +431,7 @@ func TestSamplesBeforeAFaultAreKept(t *testing.T) {
 	require.EqualValues(t, 0x55, *got.body.Found)
 	require.Contains(t, got.body.Expected, "opcode")
 	checkEvents(t, &c, want, r.sink.events)
-	require.Equal(t, uint64(frameless+1), r.Stats().Threads.Unreadable, "the record that could not be read is one")
+	require.Equal(t, uint64(frameless+1), r.Stats().Lost[nativeformat.ThreadSamples].Unreadable, "the record that could not be read is one")
 }
 
 func TestVersionTwoIsRefused(t *testing.T) {
@@ -503,7 +503,7 @@ func TestImpossibleTimes(t *testing.T) {
 			require.Equal(t, http.StatusBadRequest, got.code)
 			require.Positive(t, got.body.WrongTime)
 			require.Empty(t, r.sink.events)
-			require.Equal(t, uint64(got.body.WrongTime+got.body.WithoutFrames), r.Stats().Threads.Unreadable)
+			require.Equal(t, uint64(got.body.WrongTime+got.body.WithoutFrames), r.Stats().Lost[nativeformat.ThreadSamples].Unreadable)
 		})
 	}
 }
@@ -539,9 +539,9 @@ func TestFullBuffersAreAnsweredWith503AndSaidOnce(t *testing.T) {
 		events           func(Stats) Events
 		each             uint64
 	}{
-		"threads":     {"web/000*", "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **", func(s Stats) Events { return s.Threads }, 1},
-		"allocations": {"allocations/001*", "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **", func(s Stats) Events { return s.Allocations }, 2},
-		"selected":    {"selected/000*", "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **", func(s Stats) Events { return s.Selected }, 1},
+		"threads":     {"web/000*", "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **", func(s Stats) Events { return s.Lost[nativeformat.ThreadSamples] }, 1},
+		"allocations": {"allocations/001*", "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **", func(s Stats) Events { return s.Lost[nativeformat.AllocationSamples] }, 2},
+		"selected":    {"selected/000*", "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **", func(s Stats) Events { return s.Lost[nativeformat.SelectedThreadSamples] }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := dotnettest.Read(t, tc.capture)[0]

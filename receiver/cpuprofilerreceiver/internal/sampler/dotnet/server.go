@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/httplisten"
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
@@ -104,17 +105,15 @@ func (s *Server) Stop(ctx context.Context) error {
 // Record adds the intake's counters to the telemetry.
 func (s *Server) Record(ctx context.Context) {
 	now, seen, c := s.intake.Stats(), &s.seen, s.shared.Counters
-	for _, k := range [...]struct {
-		sampler   string
-		now, seen *Events
-	}{
-		{samples.DotnetThreads.Sampler, &now.Threads, &seen.Threads},
-		{samples.DotnetAllocSpace.Sampler, &now.Allocations, &seen.Allocations},
-		{samples.DotnetSelected.Sampler, &now.Selected, &seen.Selected},
+	for kind, of := range map[nativeformat.Kind]*samples.Type{
+		nativeformat.ThreadSamples:         samples.DotnetThreads,
+		nativeformat.AllocationSamples:     samples.DotnetAllocSpace,
+		nativeformat.SelectedThreadSamples: samples.DotnetSelected,
 	} {
-		c.Samples(sampler.BufferFull, k.sampler, int(k.now.BufferFull-k.seen.BufferFull))
-		c.Samples(sampler.Unreadable, k.sampler, int(k.now.Unreadable-k.seen.Unreadable))
-		c.Samples(sampler.LeftOut, k.sampler, int(k.now.LeftOut-k.seen.LeftOut))
+		n, was := &now.Lost[kind], &seen.Lost[kind]
+		c.Samples(sampler.BufferFull, of.Sampler, int(n.BufferFull-was.BufferFull))
+		c.Samples(sampler.Unreadable, of.Sampler, int(n.Unreadable-was.Unreadable))
+		c.Samples(sampler.LeftOut, of.Sampler, int(n.LeftOut-was.LeftOut))
 	}
 	c.LimitHit(ctx, "dotnet_attributes", now.Attributes-seen.Attributes)
 	bounds := s.Stats()

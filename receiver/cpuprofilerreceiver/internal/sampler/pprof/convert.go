@@ -4,6 +4,7 @@
 package pprof
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -243,22 +244,10 @@ func linkOf(s *profile.Sample) (l samples.Link) {
 // frameTypeOf returns the frame type for a program's telemetry.sdk.language. The default is
 // Go.
 func frameTypeOf(language string) samples.FrameType {
-	switch language {
-	case "", "go":
-		return samples.FrameGo
-	case "java":
-		return samples.FrameJVM
-	case "nodejs", "webjs":
-		return samples.FrameV8
-	case "python":
-		return samples.FramePython
-	case "dotnet":
-		return samples.FrameDotnet
-	case "ruby", "php", "rust":
-		return samples.FrameType(language)
-	case "erlang":
-		return "beam"
-	default:
-		return samples.FrameNative
-	}
+	return cmp.Or(frameTypes[language], samples.FrameNative)
+}
+
+var frameTypes = map[string]samples.FrameType{
+	"": samples.FrameGo, "go": samples.FrameGo, "java": samples.FrameJVM, "nodejs": samples.FrameV8, "webjs": samples.FrameV8,
+	"python": samples.FramePython, "dotnet": samples.FrameDotnet, "ruby": "ruby", "php": "php", "rust": "rust", "erlang": "beam",
 }

@@ -6,7 +6,6 @@ package pprof
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"sync"
 	"time"
@@ -32,8 +31,6 @@ type endpoints struct {
 	cfg     []Config
 	shared  *sampler.Shared
 	pullers []*puller
-	clients []*http.Client
-	unwatch []func()
 }
 
 // Start implements sampler.Sampler.
@@ -90,12 +87,9 @@ func (e *endpoints) settings(ctx context.Context, cfg *Config) (one Settings, er
 	if one.Client, err = cfg.client(ctx, s.Host, s.Component); err != nil {
 		return one, fmt.Errorf("make the client of %s: %w", one.URL, err)
 	}
-	e.clients = append(e.clients, one.Client)
 	if hot {
 		one.Heat = heat{s.HotUnits}
-		var unwatch func()
-		one.Changed, unwatch = s.HotUnits.Watch()
-		e.unwatch = append(e.unwatch, unwatch)
+		one.Changed, one.Unwatch = s.HotUnits.Watch()
 	}
 	s.Logger.Info("pulling a pprof endpoint", zap.Stringer("endpoint", one.URL), zap.String("socket", cfg.Socket),
 		zap.String("when", why), zap.Strings("profiles", cfg.Profiles), zap.Duration("interval", cfg.Interval), zap.Duration("duration", cfg.Duration))
@@ -109,12 +103,6 @@ func (e *endpoints) Stop(context.Context) error {
 		all.Go(p.Stop)
 	}
 	all.Wait()
-	for _, stop := range e.unwatch {
-		stop()
-	}
-	for _, client := range e.clients {
-		client.CloseIdleConnections()
-	}
 	return nil
 }
 

@@ -64,6 +64,8 @@ type Settings struct {
 	Heat    Heat
 	Changed <-chan struct{}
 	Look    time.Duration
+	// Unwatch stops the notifications on Changed.
+	Unwatch func()
 	// Sampled remembers the sampled processes. Its key is the name of the profile that is
 	// not pulled from them. It may be nil.
 	Sampled map[string]*sampler.Sampled
@@ -105,6 +107,10 @@ func (p *puller) Start() {
 func (p *puller) Stop() {
 	p.cancel()
 	p.done.Wait()
+	if p.cfg.Unwatch != nil {
+		p.cfg.Unwatch()
+	}
+	p.cfg.Client.CloseIdleConnections()
 }
 
 func (p *puller) run(ctx context.Context) {

@@ -122,40 +122,35 @@ func (f *subjectFinder) pids(ctx context.Context) (pids []int, err error) {
 	case container || group:
 		return nil, nil
 	case f.cfg.Socket != "":
-		pid, err := f.peer(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return []int{pid}, nil
+		return peers(ctx, "unix", f.cfg.Socket, socketPeer)
 	case !f.cfg.named() && f.cfg.loopback() != "":
-		c, err := new(net.Dialer).DialContext(ctx, "tcp", f.cfg.loopback())
-		if err != nil {
-			return nil, err
-		}
-		defer c.Close()
-		if pids, err = f.tcp.Find(ctx, c); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnidentified, err)
-		}
-		return pids, nil
+		return peers(ctx, "tcp", f.cfg.loopback(), f.tcp.Find)
 	}
 	return nil, nil
 }
 
-// peer returns the process that listens on the socket, as identified by the kernel.
-func (f *subjectFinder) peer(ctx context.Context) (int, error) {
-	c, err := new(net.Dialer).DialContext(ctx, "unix", f.cfg.Socket)
+// peers connects to an address of this host, and returns the processes that find finds at
+// the other end of the connection.
+func peers(ctx context.Context, network, address string, find func(context.Context, net.Conn) ([]int, error)) ([]int, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer c.Close()
+	pids, err := find(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnidentified, err)
+	}
+	return pids, nil
+}
+
+// socketPeer returns the process that listens on a socket, as identified by the kernel.
+func socketPeer(_ context.Context, c net.Conn) ([]int, error) {
 	pid, _, err := unixsocket.Peer(c)
 	if err == nil && pid == 0 {
 		err = errors.New("it is in another pid namespace")
 	}
-	if err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrUnidentified, err)
-	}
-	return pid, nil
+	return []int{pid}, err
 }
 
 // describe returns the resource and unit of a process. For several processes of one unit,
