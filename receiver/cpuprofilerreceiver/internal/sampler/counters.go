@@ -43,6 +43,13 @@ func With(key, value string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String(key, value)))
 }
 
+// Add adds n to a counter with the attribute key=value. It does nothing if n is 0.
+func Add(ctx context.Context, to metric.Int64Counter, n uint64, key, value string) {
+	if n > 0 {
+		to.Add(ctx, int64(n), With(key, value))
+	}
+}
+
 // Samples counts n samples of a sampler by their outcome. It ignores types without a
 // sampler, because their samples are counted with another type.
 func (c *Counters) Samples(o Outcome, sampler string, n int) {
@@ -56,9 +63,7 @@ func (c *Counters) Samples(o Outcome, sampler string, n int) {
 
 // LimitHit counts that a limit was reached n times.
 func (c *Counters) LimitHit(ctx context.Context, limit string, n uint64) {
-	if n > 0 {
-		c.CPUProfilerLimitsHit.Add(ctx, int64(n), With("limit", limit))
-	}
+	Add(ctx, c.CPUProfilerLimitsHit, n, "limit", limit)
 }
 
 // Memory adds n bytes to the memory of a part of the collector. n may be negative.
@@ -89,9 +94,7 @@ func (c *Counters) Count(ctx context.Context, of *samples.Type, now, seen *Count
 	c.Samples(Unreadable, of.Sampler, int(now.Unreadable-seen.Unreadable))
 	c.Samples(RateLimited, of.Sampler, int(now.RateLimited-seen.RateLimited))
 	c.CPUProfilerSamplesLost.Add(ctx, int64(now.Lost-seen.Lost))
-	if n := now.LostRecords - seen.LostRecords; n > 0 {
-		c.CPUProfilerRecordsLost.Add(ctx, int64(n), With("sampler", of.Sampler))
-	}
+	Add(ctx, c.CPUProfilerRecordsLost, now.LostRecords-seen.LostRecords, "sampler", of.Sampler)
 	c.table(ctx, &now.Table, &seen.Table)
 }
 

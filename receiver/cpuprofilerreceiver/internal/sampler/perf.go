@@ -151,14 +151,10 @@ func (p *Perf) recordSymbols(ctx context.Context, y symbolizer.Counters) {
 	p.counters.LimitHit(ctx, "files", y.Evictions-p.seenSymbols.Evictions)
 	p.counters.LimitHit(ctx, "file_requests", y.Dropped-p.seenSymbols.Dropped)
 	for o, n := range y.Locations {
-		if n -= p.seenSymbols.Locations[o]; n > 0 {
-			p.counters.CPUProfilerSymbols.Add(ctx, int64(n), With("outcome", symbolizer.Outcome(o).String()))
-		}
+		Add(ctx, p.counters.CPUProfilerSymbols, n-p.seenSymbols.Locations[o], "outcome", symbolizer.Outcome(o).String())
 	}
 	for d, n := range y.DebugFiles {
-		if n -= p.seenSymbols.DebugFiles[d]; n > 0 {
-			p.counters.CPUProfilerDebugFiles.Add(ctx, int64(n), With("outcome", symbolizer.DebugFile(d).String()))
-		}
+		Add(ctx, p.counters.CPUProfilerDebugFiles, n-p.seenSymbols.DebugFiles[d], "outcome", symbolizer.DebugFile(d).String())
 	}
 	p.seenSymbols = y
 }

@@ -38,9 +38,9 @@ type reader struct {
 	intN    func(int) int
 	noStack *samples.Stack // for calls without a stack
 
-	counts    Stats                 // the reader's own counters
-	stats     perfevent.Stats       // of the session, already counted
-	published atomic.Pointer[Stats] // all counters, for other goroutines
+	counts    Stats                    // the reader's own counters
+	stats     perfevent.Stats          // of the session, already counted
+	published sampler.Published[Stats] // all counters, for other goroutines
 	logged    logged
 
 	paused int64 // start of the pause while both batches are full; 0 without a pause
@@ -144,7 +144,7 @@ func (r *reader) publish() {
 	if r.paused > 0 {
 		st.Paused += time.Duration(r.cfg.Now() - r.paused)
 	}
-	r.published.Store(&st)
+	r.published.Set(st)
 }
 
 // handle processes one record.

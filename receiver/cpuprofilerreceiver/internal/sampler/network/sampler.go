@@ -81,7 +81,7 @@ func New(cfg Settings) *Sampler {
 	cfg.Tracepoints, cfg.Everywhere = targetEvents, everywhereEvents
 	r := &s.reader
 	r.cfg, r.intN, r.noStack, r.found, r.sources = cfg, rand.IntN, attach.NoStack(), &s.sources, &sources{}
-	r.published.Store(&Stats{})
+
 	s.Loop = attach.NewLoop(cfg.Config, cfg.Sink, r)
 	r.loop = s.Loop
 	return s
@@ -107,9 +107,8 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
-	st := *s.reader.published.Load()
-	st.Lost, st.LostRecords = s.Lost(), s.LostRecords()
-	st.Targets = s.Targets()
+	st := s.reader.published.Get()
+	st.Lost, st.LostRecords, st.Targets = s.Lost(), s.LostRecords(), s.Targets()
 	return st
 }
 

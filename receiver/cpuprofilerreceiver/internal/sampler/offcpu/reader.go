@@ -54,8 +54,8 @@ type reader struct {
 	// noStack is the stack for time without a stack.
 	noStack *samples.Stack
 
-	counts    Stats                 // the reader's own counters
-	published atomic.Pointer[Stats] // all counters, for other goroutines
+	counts    Stats                    // the reader's own counters
+	published sampler.Published[Stats] // all counters, for other goroutines
 	logged    logged
 	closing   int64        // when waits were last cut
 	closed    atomic.Int64 // copy of closing, for other goroutines
@@ -224,8 +224,8 @@ func (r *reader) look() {
 	}
 }
 
-// publish makes the counters visible to other goroutines.
-func (r *reader) publish() {
+// publish makes the counters visible to other goroutines, and returns them.
+func (r *reader) publish() Stats {
 	st := r.counts
 	st.Unreadable += r.scaler.stackless
 	st.WaitCounts = r.waits.counts
@@ -238,7 +238,8 @@ func (r *reader) publish() {
 	if r.paused > 0 {
 		r.addPaused(&st)
 	}
-	r.published.Store(&st)
+	r.published.Set(st)
+	return st
 }
 
 func (r *reader) addPaused(st *Stats) {
@@ -274,8 +275,7 @@ func (r *reader) follow(session *perfevent.Session) {
 // pause pauses sampling in the kernel. It forgets waits in progress, because the state of
 // threads is unknown from now on.
 func (r *reader) pause(session *perfevent.Session, now int64, message string, fields ...zap.Field) {
-	r.publish()
-	r.before = *r.published.Load()
+	r.before = r.publish()
 	r.paused = now
 	r.loop.Pause(session)
 	if !r.full {
@@ -300,8 +300,7 @@ func (r *reader) resume(message string) {
 	r.addPaused(&r.counts)
 	r.full, r.paused, r.resumeAt = false, 0, 0
 	r.waits.forget() // waits that were still in the rings
-	r.publish()
-	now := r.published.Load()
+	now := r.publish()
 	r.cfg.Logger.Info(message, zap.Duration("paused", took),
 		zap.Uint64("waits_forgotten", now.Forgotten-r.before.Forgotten),
 		zap.Uint64("samples_dropped", now.BufferFull-r.before.BufferFull))

@@ -105,7 +105,6 @@ func New(cfg Settings) *Sampler {
 	s := &Sampler{}
 	r := &s.reader
 	r.cfg, r.intN, r.noStack = cfg, rand.IntN, attach.NoStack()
-	r.published.Store(&Stats{})
 	r.scaler = newScaler(maxHeld, r.emit)
 	r.waits = newWaits(cfg.MinDuration, cfg.MaxThreads, r.add)
 	if cfg.Still != nil {
@@ -138,9 +137,8 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
-	st := *s.reader.published.Load()
-	st.Lost, st.LostRecords = s.Lost(), s.LostRecords()
-	st.Targets = s.Targets()
+	st := s.reader.published.Get()
+	st.Lost, st.LostRecords, st.Targets = s.Lost(), s.LostRecords(), s.Targets()
 	return st
 }
 
@@ -148,19 +146,11 @@ func (s *Sampler) Stats() Stats {
 func (s *Sampler) Record(ctx context.Context) {
 	now, seen, c := s.Stats(), &s.seen, s.counters
 	c.Count(ctx, samples.OffCPU, &now.Counts, &seen.Counts)
-	for _, h := range [...]struct {
-		reason string
-		n      uint64
-	}{
-		{"forgotten", now.Forgotten - seen.Forgotten},
-		{"left_out", now.LeftOut - seen.LeftOut},
-		{"short", now.Short - seen.Short},
-		{"under_way", now.UnderWay - seen.UnderWay},
-	} {
-		if h.n > 0 {
-			c.CPUProfilerOffCPUHidden.Add(ctx, int64(h.n), sampler.With("reason", h.reason))
-		}
-	}
+	hidden := func(reason string, n uint64) { sampler.Add(ctx, c.CPUProfilerOffCPUHidden, n, "reason", reason) }
+	hidden("forgotten", now.Forgotten-seen.Forgotten)
+	hidden("left_out", now.LeftOut-seen.LeftOut)
+	hidden("short", now.Short-seen.Short)
+	hidden("under_way", now.UnderWay-seen.UnderWay)
 	c.CPUProfilerOffCPUUnshared.Add(ctx, (now.Unshared - seen.Unshared).Seconds())
 	c.CPUProfilerOffCPUPaused.Add(ctx, (now.PausedFull - seen.PausedFull).Seconds(), sampler.With("reason", string(sampler.BufferFull)))
 	c.CPUProfilerOffCPUPaused.Add(ctx, (now.PausedRate - seen.PausedRate).Seconds(), sampler.With("reason", string(sampler.RateLimited)))

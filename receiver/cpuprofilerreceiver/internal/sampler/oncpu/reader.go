@@ -8,7 +8,7 @@ package oncpu
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+
 	"time"
 
 	"go.uber.org/zap"
@@ -37,8 +37,7 @@ const (
 	tablesWait = 100 * time.Millisecond
 )
 
-// reader reads the rings. The reading goroutine owns it, but its counters are safe for
-// concurrent use.
+// reader reads the rings. The reading goroutine owns it.
 type reader struct {
 	cfg  Settings
 	loop *attach.Loop
@@ -55,12 +54,8 @@ type reader struct {
 	// units are unwound.
 	hot func(*processes.Process) bool
 
-	// halvings is the number of times that the frequency is currently halved.
-	halvings                                               atomic.Int64
-	read, bufferFull, unreadable, skipped, lowered, raised atomic.Uint64
-	// spared counts samples whose stacks were not unwound.
-	spared atomic.Uint64
-	table  atomic.Pointer[processes.Stats]
+	counts    Stats                    // the reader's own counters
+	published sampler.Published[Stats] // all counters, for other goroutines
 
 	// prompt reports whether each sample wakes the reader.
 	prompt bool
@@ -70,9 +65,7 @@ type reader struct {
 	// in all earlier pauses.
 	pausedSince   int64
 	periodsBefore float64
-	// droppedBefore and skippedBefore are the values of bufferFull and skipped at the end
-	// of the last pause.
-	droppedBefore, skippedBefore uint64
+	before        Stats // at the end of the last pause
 }
 
 // Options implements attach.Reader.
@@ -84,6 +77,7 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 func (r *reader) Begin(session *perfevent.Session) {
 	r.prompt = false
 	r.pace.restart(r.cfg.Now(), r.spent())
+	r.publish()
 	if r.pace.halvings > 0 {
 		// The rings are sized for the full frequency, because it may be restored.
 		if err := session.SetPeriod(r.pace.period(r.full)); err != nil {
@@ -117,7 +111,9 @@ func (r *reader) Turn(ctx context.Context, session *perfevent.Session) error {
 			r.cfg.Logger.Debug("some samples are read late: changing when they are read failed", zap.Error(err))
 		}
 	}
-	return r.adjust(session)
+	err := r.adjust(session)
+	r.publish()
+	return err
 }
 
 // gather waits for records to accumulate, unless the reader is woken.
@@ -134,7 +130,6 @@ func (r *reader) gather(ctx context.Context) {
 // drain reads the records in the rings. It returns the longest wait for the next records.
 func (r *reader) drain(session *perfevent.Session) time.Duration {
 	if r.loop.NextBatch() {
-		r.publishTable()
 		r.cfg.Stacks.NextBatch()
 		r.cfg.Languages.NextBatch()
 	}
@@ -158,11 +153,11 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	return min(idleWait, r.cfg.Languages.Wait())
 }
 
-// publishTable makes the counters of the table visible to other goroutines, because only
-// the reader may use the table.
-func (r *reader) publishTable() {
-	stats := r.cfg.Table.Stats()
-	r.table.Store(&stats)
+// publish makes the counters visible to other goroutines.
+func (r *reader) publish() {
+	st := r.counts
+	st.Table, st.Frequency = r.cfg.Table.Stats(), r.frequency(r.pace.halvings)
+	r.published.Set(st)
 }
 
 // kernelLost returns the number of samples that the kernel has lost. Throttling of a perf
@@ -196,7 +191,7 @@ func (r *reader) skip() (paused time.Duration) {
 	}
 	paused = time.Duration(r.cfg.Now() - r.pausedSince)
 	// The periods of all pauses are summed, so that many short pauses count too.
-	r.skipped.Store(uint64(r.periodsBefore + r.periods(paused)))
+	r.counts.PeriodsSkipped = uint64(r.periodsBefore + r.periods(paused))
 	return paused
 }
 
@@ -213,16 +208,12 @@ func (r *reader) resume(message string) {
 	}
 	took := r.skip()
 	r.periodsBefore += r.periods(took)
-	skipped := r.skipped.Load()
-	periods := skipped - r.skippedBefore
-	r.skippedBefore = skipped
 	r.cfg.Logger.Info(message,
 		zap.Duration("paused", took),
-		zap.Uint64("periods_skipped", periods),
-		zap.Uint64("samples_dropped", r.bufferFull.Load()-r.droppedBefore))
-	r.paused = false
+		zap.Uint64("periods_skipped", r.counts.PeriodsSkipped-r.before.PeriodsSkipped),
+		zap.Uint64("samples_dropped", r.counts.BufferFull-r.before.BufferFull))
+	r.paused, r.before = false, r.counts
 	r.pace.restart(r.cfg.Now(), r.spent())
-	r.droppedBefore = r.bufferFull.Load()
 }
 
 // handle processes one record.
@@ -238,8 +229,8 @@ func (r *reader) handle(rec *perfevent.Record) {
 func (r *reader) sample(rec *perfevent.Record) {
 	if rec.PID <= 0 {
 		// The task is exiting, or belongs to a pid namespace that this process is not in.
-		r.read.Add(1)
-		r.unreadable.Add(1)
+		r.counts.Read++
+		r.counts.Unreadable++
 		return
 	}
 	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
@@ -247,15 +238,15 @@ func (r *reader) sample(rec *perfevent.Record) {
 		if rec.Attachment != nil && !r.loop.Last().Plan.Wide() && p.Unknown() {
 			// The perf event that took the sample is attached to a target, so this is a
 			// loss.
-			r.read.Add(1)
-			r.unreadable.Add(1)
+			r.counts.Read++
+			r.counts.Unreadable++
 		}
 		return
 	}
-	r.read.Add(1)
+	r.counts.Read++
 	stack := r.stack(p, rec)
 	if stack == nil {
-		r.unreadable.Add(1)
+		r.counts.Unreadable++
 		return
 	}
 	r.cfg.Sampled.Mark(p.PID, rec.Time)
@@ -264,7 +255,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		Period: rec.Sample.Period, Capture: r.loop.Capture(rec.Attachment),
 	}
 	if !r.cfg.Sink.Add(k, rec.Time) {
-		r.bufferFull.Add(1)
+		r.counts.BufferFull++
 	}
 }
 
@@ -273,7 +264,7 @@ func (r *reader) stack(p *processes.Process, rec *perfevent.Record) *samples.Sta
 	s := &rec.Sample
 	walked := r.cfg.Languages.Walk(p, rec) // first, because the thread continues to run
 	if r.hot != nil && !r.hot(p) {
-		r.spared.Add(1)
+		r.counts.Spared++
 		return r.cfg.Stacks.Flat(p, s)
 	}
 	whole := r.cfg.Stacks.Unwind(p, s, r.cfg.Languages.Generated(s))
@@ -286,8 +277,8 @@ func (r *reader) stack(p *processes.Process, rec *perfevent.Record) *samples.Sta
 // End reads the remaining records in the rings.
 func (r *reader) End(session *perfevent.Session) {
 	r.drain(session)
-	r.publishTable()
 	r.resume("sampling ended while both buffers were full")
+	r.publish()
 }
 
 // spent returns the CPU time that the sampling frequency affects.
@@ -307,15 +298,14 @@ func (r *reader) adjust(session *perfevent.Session) error {
 	if r.pace.halvings == was {
 		return nil
 	}
-	message, count := "sampling frequency lowered: sampling costs more than max_overhead", &r.lowered
+	message, count := "sampling frequency lowered: sampling costs more than max_overhead", &r.counts.Lowered
 	if r.pace.halvings < was {
-		message, count = "sampling frequency raised: sampling costs well below max_overhead", &r.raised
+		message, count = "sampling frequency raised: sampling costs well below max_overhead", &r.counts.Raised
 		if r.pace.vain > 0 {
 			message = "sampling frequency raised: the lower one did not cost less"
 		}
 	}
-	count.Add(1)
-	r.halvings.Store(int64(r.pace.halvings))
+	*count++
 	r.cfg.Logger.Info(message,
 		zap.Float64("from", r.frequency(was)),
 		zap.Float64("to", r.frequency(r.pace.halvings)),

@@ -46,7 +46,10 @@ type testReader struct {
 	sampler *Sampler
 }
 
-func (r testReader) Stats() Stats { return r.sampler.Stats() }
+func (r testReader) Stats() Stats {
+	r.publish()
+	return r.sampler.Stats()
+}
 
 // recordSink is a sink of one batch that can be told to be full.
 type recordSink struct {

@@ -182,24 +182,10 @@ func (s *Sampler) Start(context.Context) error {
 
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
-	r := &s.reader
-	st := Stats{
-		Counts: sampler.Counts{
-			BufferFull: r.bufferFull.Load(), Unreadable: r.unreadable.Load(),
-			Lost: s.Lost(), LostRecords: s.LostRecords(),
-		},
-		Read:           r.read.Load(),
-		Lowered:        r.lowered.Load(),
-		Raised:         r.raised.Load(),
-		Spared:         r.spared.Load(),
-		PeriodsSkipped: r.skipped.Load(),
-		Targets:        s.Targets(),
-	}
-	if t := r.table.Load(); t != nil {
-		st.Table = *t
-	}
-	if st.Targets > 0 {
-		st.Frequency = r.frequency(int(r.halvings.Load()))
+	st := s.reader.published.Get()
+	st.Lost, st.LostRecords, st.Targets = s.Lost(), s.LostRecords(), s.Targets()
+	if st.Targets == 0 {
+		st.Frequency = 0
 	}
 	return st
 }
@@ -214,10 +200,9 @@ func (s *Sampler) Record(ctx context.Context) {
 	c.CPUProfilerPeriodsSkipped.Add(ctx, int64(now.PeriodsSkipped-seen.PeriodsSkipped))
 	s.seen = now
 	for o := range languages.Outcomes {
-		if n := s.reader.cfg.Languages.Count(o) - s.walked[o]; n > 0 {
-			c.CPUProfilerInterpretedStacks.Add(ctx, int64(n), sampler.With("outcome", o.String()))
-			s.walked[o] += n
-		}
+		n := s.reader.cfg.Languages.Count(o)
+		sampler.Add(ctx, c.CPUProfilerInterpretedStacks, n-s.walked[o], "outcome", o.String())
+		s.walked[o] = n
 	}
 }
 
