@@ -105,14 +105,8 @@ func (l *Loop) PeriodChanged() {
 }
 
 // Thread returns the thread of a record, with the configured attributes.
-func (l *Loop) Thread(rec *perfevent.Record) (t samples.Thread) {
-	if l.cfg.ThreadName {
-		t.Name = l.cfg.Table.ThreadName(rec.PID, rec.TID)
-	}
-	if l.cfg.ThreadID {
-		t.ID = int32(rec.TID)
-	}
-	return t
+func (l *Loop) Thread(rec *perfevent.Record) samples.Thread {
+	return l.cfg.Table.Thread(rec.PID, rec.TID, l.cfg.ThreadName, l.cfg.ThreadID)
 }
 
 // Count adds the session's losses since the last call. It returns the counters of the last

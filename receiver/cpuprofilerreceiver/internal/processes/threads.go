@@ -3,6 +3,8 @@
 
 package processes
 
+import "github.com/hotprofile/hotprofile/internal/samples"
+
 // thread is one thread of a process.
 type thread struct{ pid, tid int }
 
@@ -25,6 +27,17 @@ func (t *Table) ThreadName(pid, tid int) string {
 	name = t.intern(name)
 	p.setThreadName(tid, name) // also stored if unknown, so that it is read only once
 	return name
+}
+
+// Thread returns a thread with its name and its id, if they are wanted.
+func (t *Table) Thread(pid, tid int, name, id bool) (thread samples.Thread) {
+	if name {
+		thread.Name = t.ThreadName(pid, tid)
+	}
+	if id {
+		thread.ID = int32(tid)
+	}
+	return thread
 }
 
 func (p *Process) setThreadName(tid int, name string) {

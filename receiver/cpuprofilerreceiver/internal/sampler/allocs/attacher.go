@@ -7,6 +7,7 @@ package allocs
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -80,7 +81,7 @@ const maxPrograms = 1024
 // kernel blocks it while a uprobe is placed or removed.
 type attacher struct {
 	cfg      Settings
-	files    files
+	files    procfs.FS
 	link     *link
 	wanted   []procfs.Process
 	failing  bool // the last search failed
@@ -160,7 +161,7 @@ func (a *attacher) update(ctx context.Context) {
 			a.readRate(m)
 			continue
 		}
-		if err := a.attach(p); err != nil && !isGone(err) {
+		if err := a.attach(p); err != nil && !procfs.IsGone(err) && !errors.Is(err, os.ErrProcessDone) { // the process still exists
 			a.logged.leaveOut(err)
 		}
 	}
@@ -319,23 +320,18 @@ func (a *attacher) place(p *program, f *os.File) error {
 
 // readRate reads the program's runtime.MemProfileRate.
 func (a *attacher) readRate(m *member) {
-	if m.program.rate == 0 {
-		m.rate.Store(unknownRate)
-		return
-	}
-	rate := int64(unknownRate)
-	late := a.await(m.PID, "mem", func() {
-		if entry, err := a.files.EntryPoint(m.PID); err == nil {
-			if v, err := a.files.word(m.PID, m.program.rate+entry-m.program.entry); err == nil && v >= 0 {
-				rate = v
-			}
+	rate, read := int64(unknownRate), int64(unknownRate)
+	known := m.program.rate != 0 && a.await(m.PID, "mem", func() {
+		var b [8]byte
+		entry, err := a.files.EntryPoint(m.PID)
+		if err == nil && a.files.ReadMemory(m.PID, b[:], m.program.rate+entry-m.program.entry) == nil {
+			read = int64(binary.NativeEndian.Uint64(b[:]))
 		}
-	})
-	if late == nil {
-		m.rate.Store(rate)
-	} else {
-		m.rate.Store(unknownRate)
+	}) == nil
+	if known {
+		rate = max(read, unknownRate)
 	}
+	m.rate.Store(rate)
 }
 
 // detach detaches from processes, after their records have been read one last time.

@@ -11,8 +11,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
@@ -26,7 +26,7 @@ const (
 // query selects the function, the variable and the runtime's code.
 var query = goprogram.Query{Function: sampledFunction, Variable: rateVariable, Size: 8, Runs: ofRuntime}
 
-// The range of Go releases in which runtime.profilealloc(mp *m, x unsafe.Pointer, size
+// The range of Go goRelease in which runtime.profilealloc(mp *m, x unsafe.Pointer, size
 // uintptr) is known. In all of them, size is the third argument and is the size of the
 // slot. The register ABI is always on for both machines.
 const (
@@ -130,22 +130,15 @@ func afterStackCheckARM64(code []byte) uint64 {
 // (devel) may use any layout. Experiments and vendor suffixes follow after a space or a
 // dash.
 func release(version string) (minor int, ok bool) {
-	rest, ok := strings.CutPrefix(version, "go1.")
-	if !ok {
+	found := goRelease.FindStringSubmatch(version)
+	if found == nil {
 		return 0, false
 	}
-	digits := 0
-	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
-		digits++
-	}
-	switch rest = rest[digits:]; {
-	case rest == "", rest[0] == '.', rest[0] == ' ', rest[0] == '-', strings.HasPrefix(rest, "rc"):
-	default:
-		return 0, false
-	}
-	minor, err := strconv.Atoi(version[len("go1.") : len("go1.")+digits])
+	minor, err := strconv.Atoi(found[1])
 	return minor, err == nil
 }
+
+var goRelease = regexp.MustCompile(`^go1\.([0-9]+)($|[. -]|rc)`)
 
 // ofRuntime reports whether a function belongs to the runtime's allocator. runtime/pprof
 // removes the same functions from the leaves of a heap profile.

@@ -9,7 +9,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync/atomic"
+
 	"time"
 
 	"go.uber.org/zap"
@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -51,9 +51,8 @@ type reader struct {
 	full    episode
 	losses  *attach.Losses
 
-	// The counters are safe for concurrent use.
-	read, bufferFull, limited, unreadable, lost, lostRecords atomic.Uint64
-	table                                                    atomic.Pointer[processes.Stats]
+	counts    Stats                    // the reader's own counters
+	published sampler.Published[Stats] // the same counters, for other goroutines
 }
 
 // run reads records until ctx is done.
@@ -123,15 +122,16 @@ func (r *reader) drain() {
 	if r.most == 0 {
 		r.cfg.Sink.ReadUpTo(upTo)
 	}
+	r.published.Set(r.counts)
 }
 
 func (r *reader) count(now perfevent.Stats) {
 	if n := attach.KernelLost(now) - attach.KernelLost(r.stats); n > 0 {
-		r.lost.Add(n)
+		r.counts.Lost += n
 		r.cfg.Sink.KernelLost(samples.AllocSpace, n)
 	}
-	r.lostRecords.Add(now.LostRecords - r.stats.LostRecords)
-	r.losses.Note(r.cfg.Now(), attach.Lost{Samples: r.lost.Load(), Records: r.lostRecords.Load()})
+	r.counts.LostRecords += now.LostRecords - r.stats.LostRecords
+	r.losses.Note(r.cfg.Now(), attach.Lost{Samples: r.counts.Lost, Records: r.counts.LostRecords})
 	r.stats = now
 }
 
@@ -164,11 +164,11 @@ func (r *reader) handle(rec *perfevent.Record) {
 
 // hit processes a sampled allocation. If the stack is known, it allocates no memory.
 func (r *reader) hit(m *member, rec *perfevent.Record) {
-	r.read.Add(1)
+	r.counts.Read++
 	m.program.hit.Store(true)
 	r.cfg.Sampled.Mark(rec.PID, rec.Time)
 	if !rec.Sample.HasRegisters || len(rec.Sample.User) == 0 {
-		r.unreadable.Add(1)
+		r.counts.Unreadable++
 		return
 	}
 	if r.most == 0 {
@@ -180,7 +180,7 @@ func (r *reader) hit(m *member, rec *perfevent.Record) {
 	}
 	to, keep := m.reservoir.slot(r.most, r.cfg.Random)
 	if !keep {
-		r.limited.Add(1)
+		r.counts.RateLimited++
 		return
 	}
 	replaced := to.stack != nil
@@ -190,7 +190,7 @@ func (r *reader) hit(m *member, rec *perfevent.Record) {
 		*to = allocation{time: rec.Time}
 	}
 	if replaced {
-		r.limited.Add(1)
+		r.counts.RateLimited++
 	}
 	if !m.waiting {
 		m.waiting = true
@@ -208,18 +208,12 @@ func (r *reader) fill(a *allocation, m *member, rec *perfevent.Record) bool {
 		stack = p.Stack(&rec.Sample)
 	}
 	if stack == nil {
-		r.unreadable.Add(1)
+		r.counts.Unreadable++
 		return false
 	}
 	*a = allocation{
-		time: rec.Time, resource: p.Resource, stack: stack,
+		time: rec.Time, resource: p.Resource, stack: stack, thread: r.cfg.Table.Thread(rec.PID, rec.TID, r.cfg.ThreadName, r.cfg.ThreadID),
 		size: rec.Sample.Registers.Third, rate: m.rate.Load(), of: &m.reservoir, capture: &m.capture,
-	}
-	if r.cfg.ThreadName {
-		a.thread.Name = r.cfg.Table.ThreadName(rec.PID, rec.TID)
-	}
-	if r.cfg.ThreadID {
-		a.thread.ID = int32(rec.TID)
 	}
 	return true
 }
@@ -256,7 +250,7 @@ func (r *reader) flush() {
 		r.kept = append(r.kept, m.reservoir.kept...)
 	}
 	slices.SortFunc(r.kept, func(a, b allocation) int { return cmp.Compare(a.time, b.time) })
-	full := r.bufferFull.Load()
+	full := r.counts.BufferFull
 	for i := range r.kept {
 		if a := &r.kept[i]; a.stack != nil {
 			r.emit(a, a.of.factor())
@@ -271,8 +265,8 @@ func (r *reader) flush() {
 	r.waiting, r.kept = r.waiting[:0], r.kept[:0]
 	r.cfg.Sink.ReadUpTo(upTo)
 	r.cfg.Table.NextBatch()
-	stats := r.cfg.Table.Stats()
-	r.table.Store(&stats)
+	r.counts.Table = r.cfg.Table.Stats()
+	r.published.Set(r.counts)
 	r.logRoom(upTo, full)
 }
 
@@ -287,9 +281,9 @@ func (r *reader) emit(a *allocation, factor float64) {
 	}
 	count := weight(a.size, objects.Period) * factor
 	if !r.cfg.Sink.AddBoth(objects, space, a.time, round(count, r.cfg.Random), round(count*float64(a.size), r.cfg.Random)) {
-		r.bufferFull.Add(1)
+		r.counts.BufferFull++
 		if r.full.since == 0 {
-			r.full = episode{since: max(r.cfg.Now(), 1), lost: r.bufferFull.Load() - 1}
+			r.full = episode{since: max(r.cfg.Now(), 1), lost: r.counts.BufferFull - 1}
 			r.cfg.Logger.Warn(sampler.MsgAllocationsFull)
 		}
 	}
@@ -298,7 +292,7 @@ func (r *reader) emit(a *allocation, factor float64) {
 // logRoom logs the end of an episode. before is the number of samples that did not fit
 // before this Flush.
 func (r *reader) logRoom(now int64, before uint64) {
-	if r.full.since != 0 && r.bufferFull.Load() == before {
+	if r.full.since != 0 && r.counts.BufferFull == before {
 		r.cfg.Logger.Info("allocation buffer has room again",
 			zap.Duration("after", time.Duration(now-r.full.since)), zap.Uint64("discarded", before-r.full.lost))
 		r.full = episode{}

@@ -149,7 +149,7 @@ func New(cfg Settings) *Sampler {
 		unwatch: func() {},
 	}
 	s.members.Store(&map[int]*member{})
-	s.attacher.cfg, s.attacher.link, s.attacher.files = cfg, &s.link, files{procfs.At(cfg.Root)}
+	s.attacher.cfg, s.attacher.link, s.attacher.files = cfg, &s.link, procfs.At(cfg.Root)
 	s.reader.cfg, s.reader.link = cfg, &s.link
 	if cfg.Limit > 0 {
 		s.reader.most = max(1, int(float64(cfg.Limit)*cfg.Interval.Minutes()))
@@ -260,19 +260,8 @@ func (s *Sampler) Stop(context.Context) error {
 
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
-	r := &s.reader
-	st := Stats{
-		Counts: sampler.Counts{
-			BufferFull: r.bufferFull.Load(), Unreadable: r.unreadable.Load(), RateLimited: r.limited.Load(),
-			Lost: r.lost.Load(), LostRecords: r.lostRecords.Load(),
-		},
-		Read:      r.read.Load(),
-		Processes: int(s.attacher.processes.Load()),
-		Programs:  int(s.attacher.programs.Load()),
-	}
-	if t := r.table.Load(); t != nil {
-		st.Table = *t
-	}
+	st := s.reader.published.Get()
+	st.Processes, st.Programs = int(s.attacher.processes.Load()), int(s.attacher.programs.Load())
 	return st
 }
 
