@@ -106,21 +106,6 @@ const (
 	UnwindDwarf        Unwind = "dwarf"
 )
 
-// The bounds that Validate enforces. The export interval is at most 10 minutes, because
-// backends refuse profiles that are older than one hour.
-const (
-	minMemory            = 16 * bytesize.MiB
-	maxMemory            = 64 * bytesize.GiB
-	minPerfEvents        = 8
-	maxPerfEvents        = 1 << 20
-	minDiscoveryInterval = 100 * time.Millisecond
-	maxDiscoveryInterval = time.Hour
-	minExportInterval    = 100 * time.Millisecond
-	maxExportInterval    = 10 * time.Minute
-	minExportTimeout     = time.Millisecond
-	maxExportTimeout     = 10 * time.Minute
-)
-
 func createDefaultConfig() *Config {
 	return &Config{
 		RootPath:          "/",
@@ -192,16 +177,17 @@ func (cfg *Config) Validate() error {
 		}
 	}
 	return errors.Join(append(errs,
-		configlog.Between("discovery_interval", cfg.DiscoveryInterval, minDiscoveryInterval, maxDiscoveryInterval),
+		configlog.Between("discovery_interval", cfg.DiscoveryInterval, 100*time.Millisecond, time.Hour),
 		cfg.Check(),
-		configlog.Between("max_perf_events", cfg.MaxPerfEvents, minPerfEvents, maxPerfEvents),
+		configlog.Between("max_perf_events", cfg.MaxPerfEvents, 8, 1<<20),
 		configlog.OneOf("kernel_stacks", []KernelStacks{KernelStacksAuto, KernelStacksTrue, KernelStacksFalse}, cfg.KernelStacks),
 		configlog.OneOf("unwind", []Unwind{UnwindAuto, UnwindFramePointer, UnwindDwarf}, cfg.Unwind),
 		configlog.EachOneOf("thread_attributes", []string{attr.ThreadName, attr.ThreadID}, cfg.ThreadAttributes),
-		configlog.Between("max_memory", cfg.MaxMemory, minMemory, maxMemory),
+		configlog.Between("max_memory", cfg.MaxMemory, 16*bytesize.MiB, 64*bytesize.GiB),
 		configlog.Between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize),
-		configlog.Between("export_interval", cfg.ExportInterval, minExportInterval, maxExportInterval),
-		configlog.Between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout))...)
+		// Backends refuse profiles that are older than one hour.
+		configlog.Between("export_interval", cfg.ExportInterval, 100*time.Millisecond, 10*time.Minute),
+		configlog.Between("export_timeout", cfg.ExportTimeout, time.Millisecond, 10*time.Minute))...)
 }
 
 // TargetConfig is an entry of targets.

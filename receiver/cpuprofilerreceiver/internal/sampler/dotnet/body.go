@@ -7,7 +7,8 @@ import (
 	"errors"
 	"io"
 	"sync"
-	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // smallBody is the number of bytes that each request may read without a reservation. Most
@@ -24,23 +25,8 @@ var errNoMemory = errors.New("too many large bodies are being read")
 // that have arrived, not with the announced length. So stalled senders need little memory,
 // and do not block others.
 type memory struct {
-	left  atomic.Int64
-	small sync.Pool // of *[]byte with a capacity of at most smallBody
-}
-
-func newMemory(limit int64) *memory {
-	m := &memory{}
-	m.left.Store(limit)
-	return m
-}
-
-// take reserves n bytes. It returns false if fewer than n bytes are left.
-func (m *memory) take(n int64) bool {
-	if m.left.Add(-n) < 0 {
-		m.left.Add(n)
-		return false
-	}
-	return true
+	left  *semaphore.Weighted // by byte
+	small sync.Pool           // of *[]byte with a capacity of at most smallBody
 }
 
 // body contains the bytes of one body.
@@ -84,7 +70,7 @@ func (b *body) read(from io.Reader) error {
 func (b *body) grow(size int) error {
 	if size > smallBody {
 		more := int64(size-smallBody) - b.taken
-		if !b.memory.take(more) {
+		if !b.memory.left.TryAcquire(more) {
 			return errNoMemory
 		}
 		b.taken += more
@@ -98,7 +84,7 @@ func (b *body) grow(size int) error {
 
 // free releases the memory of the body.
 func (b *body) free() {
-	b.memory.left.Add(b.taken)
+	b.memory.left.Release(b.taken)
 	b.memory.small.Put(b.small)
 	*b = body{}
 }

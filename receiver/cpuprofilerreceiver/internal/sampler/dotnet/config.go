@@ -61,13 +61,6 @@ func (m SocketMode) MarshalText() ([]byte, error) { return []byte(m.String()), n
 // String returns octal digits with a leading 0.
 func (m SocketMode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
 
-// The bounds of max_request_body_size. The largest buffer of the profiler is slightly
-// larger than 200 KiB.
-const (
-	minBodySize = int64(bytesize.KiB)
-	maxBodySize = int64(16 * bytesize.MiB)
-)
-
 // compressions lists the accepted compressions of a body.
 var compressions = []string{"", "gzip"}
 
@@ -105,7 +98,8 @@ func (c *Config) Validate() error {
 			fault("compression_algorithms: %q is not one of gzip and \"\", no compression", name)
 		}
 	}
-	errs = append(errs, configlog.Between("max_request_body_size", c.ServerConfig.MaxRequestBodySize, minBodySize, maxBodySize))
+	// The largest buffer of the profiler is slightly larger than 200 KiB.
+	errs = append(errs, configlog.Between("max_request_body_size", c.ServerConfig.MaxRequestBodySize, int64(bytesize.KiB), int64(16*bytesize.MiB)))
 	return errors.Join(errs...)
 }
 

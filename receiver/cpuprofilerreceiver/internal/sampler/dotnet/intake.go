@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
@@ -117,7 +118,7 @@ func New(cfg Settings) *Intake {
 	in := &Intake{
 		cfg:     cfg,
 		slots:   make(chan struct{}, cfg.MaxRequests),
-		memory:  newMemory(cfg.MaxBodies),
+		memory:  &memory{left: semaphore.NewWeighted(cfg.MaxBodies)},
 		decoder: decoder,
 		stacks:  newStacks(decoder, maxStackBytes),
 	}

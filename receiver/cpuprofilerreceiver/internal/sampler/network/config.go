@@ -26,12 +26,10 @@ type Config struct {
 	_ struct{}
 }
 
-const maxMaxEventsPerSecond = 1_000_000
-
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config { return Config{MaxEventsPerSecond: 10000} }
 
 // Validate returns all errors. The collector adds the name of the block.
 func (cfg *Config) Validate() error {
-	return errors.Join(cfg.When.Check(), configlog.Between("max_events_per_second", cfg.MaxEventsPerSecond, 1, maxMaxEventsPerSecond))
+	return errors.Join(cfg.When.Check(), configlog.Between("max_events_per_second", cfg.MaxEventsPerSecond, 1, 1_000_000))
 }

@@ -44,8 +44,7 @@ type flow struct {
 type part struct {
 	index int // of the tracepoint
 	size  float64
-	// hits and samples count the hits and samples of the current span.
-	hits, samples int
+	hits  int // in the current span
 	// mean is the average number of calls per sample. drawn is the time at which the actual
 	// number was last drawn. sinceDraw is the number of samples since then.
 	mean      int
@@ -139,7 +138,7 @@ func (p *pace) sampled(of *perfevent.Attachment, index int, k kind, hits uint64)
 	}
 	t := f.part(index)
 	t.hits += int(hits)
-	t.samples++
+
 	t.sinceDraw++
 	p.total++
 }
@@ -180,7 +179,7 @@ func (p *pace) adjust(seconds float64, set func(*perfevent.Attachment, *part)) {
 	share := p.share(budget)
 	for id, f := range p.flows {
 		bytes := f.bytesPerSample(share)
-		more, less := false, false
+		more, less := false, f.fresh
 		for i := range f.parts {
 			t := &f.parts[i]
 			want := meanFor(bytes, t.size)
@@ -188,28 +187,18 @@ func (p *pace) adjust(seconds float64, set func(*perfevent.Attachment, *part)) {
 			less = less || 4*want > 5*t.mean
 			more = more || 4*want <= 3*t.mean
 		}
-		if f.fresh {
-			f.fresh, less = false, true
+		f.fresh = false
+		if f.calm++; less || !more {
+			f.calm = 0
 		}
-		switch {
-		case less:
+		if less || f.calm >= calmSpans {
 			f.calm = 0
-		case more:
-			if f.calm++; f.calm < calmSpans {
-				f.endSpan()
-				continue
-			}
-			f.calm = 0
-		default:
-			f.calm = 0
-			f.endSpan()
-			continue
-		}
-		for i := range f.parts {
-			t := &f.parts[i]
-			if want := meanFor(bytes, t.size); want != t.mean {
-				t.mean = want
-				set(id.of, t)
+			for i := range f.parts {
+				t := &f.parts[i]
+				if want := meanFor(bytes, t.size); want != t.mean {
+					t.mean = want
+					set(id.of, t)
+				}
 			}
 		}
 		f.endSpan()
@@ -218,7 +207,7 @@ func (p *pace) adjust(seconds float64, set func(*perfevent.Attachment, *part)) {
 
 func (f *flow) endSpan() {
 	for i := range f.parts {
-		f.parts[i].hits, f.parts[i].samples = 0, 0
+		f.parts[i].hits = 0
 	}
 }
 

@@ -41,7 +41,8 @@ type reader struct {
 	counts    Stats                    // the reader's own counters
 	stats     perfevent.Stats          // of the session, already counted
 	published sampler.Published[Stats] // all counters, for other goroutines
-	logged    logged
+	// unset reports that limiting the number of samples failed, which is logged once.
+	unset bool
 
 	paused int64 // start of the pause while both batches are full; 0 without a pause
 	before Stats // when the pause began
@@ -223,8 +224,8 @@ func (r *reader) adjust(session *perfevent.Session) {
 	}
 	for of, means := range r.pace.next(r.cfg.Now(), len(session.CPUs()), len(r.sources.of)) {
 		err := session.SetHits(of, means, func(mean int) int { return draw(mean, r.intN) })
-		if err != nil && !r.logged.unset {
-			r.logged.unset = true
+		if err != nil && !r.unset {
+			r.unset = true
 			r.cfg.Logger.Warn("limiting the number of network samples failed", zap.Error(err))
 		}
 	}

@@ -11,12 +11,6 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
-// logged remembers the reported failures, so that each is logged once until it changes.
-type logged struct {
-	// unset reports whether limiting the number of samples failed.
-	unset bool
-}
-
 // Report logs which targets are sampled, which are not, and why. It logs again only after a
 // change.
 func (r *reader) Report(f *attach.Found) {

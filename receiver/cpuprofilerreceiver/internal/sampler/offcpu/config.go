@@ -29,11 +29,6 @@ type Config struct {
 	_ struct{}
 }
 
-const (
-	maxMinDuration        = time.Minute
-	maxMaxEventsPerSecond = 1_000_000
-)
-
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
 	return Config{MinDuration: time.Millisecond, MaxEventsPerSecond: 10000}
@@ -43,7 +38,7 @@ func DefaultConfig() Config {
 func (cfg *Config) Validate() error {
 	return errors.Join(
 		cfg.When.Check(),
-		configlog.Between("min_duration", cfg.MinDuration, 0, maxMinDuration),
-		configlog.Between("max_events_per_second", cfg.MaxEventsPerSecond, 1, maxMaxEventsPerSecond),
+		configlog.Between("min_duration", cfg.MinDuration, 0, time.Minute),
+		configlog.Between("max_events_per_second", cfg.MaxEventsPerSecond, 1, 1_000_000),
 	)
 }

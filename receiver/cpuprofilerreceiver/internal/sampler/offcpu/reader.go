@@ -56,9 +56,11 @@ type reader struct {
 
 	counts    Stats                    // the reader's own counters
 	published sampler.Published[Stats] // all counters, for other goroutines
-	logged    logged
-	closing   int64        // when waits were last cut
-	closed    atomic.Int64 // copy of closing, for other goroutines
+	// unset and unwatched report that limiting the number of stacks, or attaching events to
+	// single threads, failed. Each failure is logged once.
+	unset, unwatched bool
+	closing          int64        // when waits were last cut
+	closed           atomic.Int64 // copy of closing, for other goroutines
 	// switches and sampled count in the current round. round is its number and roundAt its
 	// start. The round unwinds the first most stacks, and then only the first stack of each
 	// thread.
@@ -205,9 +207,9 @@ func (r *reader) adjust(session *perfevent.Session, now int64) {
 		r.waits.setMean(mean, 0)
 	}
 	err := session.SetSwitches(mean, func(mean int) int { return draw(mean, r.intN) })
-	if err != nil && !r.logged.unset {
+	if err != nil && !r.unset {
 		// Sampling still pauses if there are too many switches.
-		r.logged.unset = true
+		r.unset = true
 		r.cfg.Logger.Warn("limiting the number of off-CPU stacks failed", zap.Error(err))
 	}
 	if mean < was {
@@ -218,8 +220,8 @@ func (r *reader) adjust(session *perfevent.Session, now int64) {
 // look attaches extra events to threads with long waits.
 func (r *reader) look() {
 	err := r.watch.review(r.cfg.Now, r.waits)
-	if err != nil && !r.logged.unwatched {
-		r.logged.unwatched = true
+	if err != nil && !r.unwatched {
+		r.unwatched = true
 		r.cfg.Logger.Warn("sampling single threads failed; long waits may be shown without a stack", zap.Error(err))
 	}
 }

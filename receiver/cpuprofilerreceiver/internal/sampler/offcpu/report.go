@@ -14,13 +14,6 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
-// logged remembers the reported failures, so that each is logged once until it changes.
-type logged struct {
-	// unset reports whether limiting the number of stacks failed. unwatched reports whether
-	// attaching events to single threads failed.
-	unset, unwatched bool
-}
-
 // Report logs which targets are sampled, which are not, and why. It logs again only after a
 // change.
 func (r *reader) Report(f *attach.Found) {

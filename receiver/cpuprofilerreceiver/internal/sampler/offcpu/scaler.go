@@ -56,6 +56,7 @@ func newScaler(most int, emit func(*part, *samples.Type, int64, int64)) *scaler 
 	return &scaler{most: most, emit: emit, accounts: make(map[task]*account)}
 }
 
+// kind returns 0 for a blocked thread, and 1 for a preempted thread.
 func kind(p *part) int {
 	if p.preempted {
 		return 1
@@ -69,11 +70,7 @@ func (s *scaler) add(p *part) {
 		a = s.accounts[task{p.pid, p.tid}]
 	}
 	if p.weight == 1 && a == nil && p.stack != nil {
-		typ := samples.OffCPU
-		if p.preempted {
-			typ = samples.RunQueue
-		}
-		s.emit(p, typ, 1, p.length)
+		s.emit(p, unscaled[kind(p)], 1, p.length)
 		return
 	}
 	if a == nil {
@@ -113,12 +110,11 @@ func (s *scaler) newAccount() *account {
 	return new(account)
 }
 
-func scaled(preempted bool) *samples.Type {
-	if preempted {
-		return samples.RunQueueScaled
-	}
-	return samples.OffCPUScaled
-}
+// unscaled and scaled contain the types of parts by kind.
+var (
+	unscaled = [2]*samples.Type{samples.OffCPU, samples.RunQueue}
+	scaled   = [2]*samples.Type{samples.OffCPUScaled, samples.RunQueueScaled}
+)
 
 // value returns the value of a part. Parts with a weight above 1 share the length in all of
 // their thread and kind. If there are none, the waits with a weight of 1 share this length,
@@ -146,7 +142,7 @@ func (h *heldPart) value() int64 {
 func (s *scaler) settle() {
 	for i := range s.held {
 		h := &s.held[i]
-		s.emit(&h.part, scaled(h.preempted), s.period, h.value())
+		s.emit(&h.part, scaled[kind(&h.part)], s.period, h.value())
 	}
 	clear(s.held) // releases processes that have ended
 	s.held = s.held[:0]
@@ -157,7 +153,7 @@ func (s *scaler) settle() {
 			}
 			s.unshared += length
 			p := part{pid: of.pid, tid: of.tid, preempted: k == 1, end: a.end[k], length: length, capture: a.capture}
-			s.emit(&p, scaled(p.preempted), s.period, length)
+			s.emit(&p, scaled[k], s.period, length)
 		}
 	}
 	s.dropAccounts()

@@ -110,10 +110,7 @@ func (w *watch) review(now func() int64, of *waits) error {
 		if a := w.attached[tid]; a != nil && a.silent {
 			w.detach(tid, of) // the kernel has stopped sampling, and samples were lost
 		}
-		length := t.typical
-		if t.state == waiting {
-			length = max(length, at-t.began)
-		}
+		length := t.length(at)
 		if t.state != ended && t.own == 0 && length*of.mean > int64(time.Second)/enough {
 			w.rare = append(w.rare, candidate{t.pid, tid, length})
 		}
@@ -144,6 +141,15 @@ func (w *watch) review(now func() int64, of *waits) error {
 	return nil
 }
 
+// length returns the average length of the thread's recent waits, or the length of its
+// current wait if that is longer.
+func (t *thread) length(at int64) int64 {
+	if t.state == waiting {
+		return max(t.typical, at-t.began)
+	}
+	return t.typical
+}
+
 // release releases the threads that need no extra events. It returns the maximum number of
 // stacks per second of the remaining threads.
 func (w *watch) release(at int64, of *waits) (perSecond int) {
@@ -156,10 +162,7 @@ func (w *watch) release(at int64, of *waits) (perSecond int) {
 				continue
 			}
 		default:
-			length := t.typical
-			if t.state == waiting {
-				length = max(length, at-t.began)
-			}
+			length := t.length(at)
 			a.seen = at
 			if 2*length*of.mean > int64(time.Second)/enough {
 				a.review()

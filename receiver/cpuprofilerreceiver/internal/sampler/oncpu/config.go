@@ -49,13 +49,12 @@ func DefaultRate() RateConfig { return RateConfig{Frequency: 97, MaxOverhead: 2}
 // Check returns all errors, each with its key. It is not called Validate, because the
 // collector would then prefix the keys with another key.
 func (cfg *RateConfig) Check() error {
-	var errs []error
-	errs = append(errs, configlog.Between("frequency", cfg.Frequency, 1, MaxFrequency))
+	var overhead error
 	// NaN is not between any bounds.
 	if o := cfg.MaxOverhead; o != 0 && !(o >= minOverhead && o <= maxOverhead) {
-		errs = append(errs, fmt.Errorf("max_overhead: %v is neither between %v and %v nor 0, which means no bound", o, minOverhead, maxOverhead))
+		overhead = fmt.Errorf("max_overhead: %v is neither between %v and %v nor 0, which means no bound", o, minOverhead, maxOverhead)
 	}
-	return errors.Join(errs...)
+	return errors.Join(configlog.Between("frequency", cfg.Frequency, 1, MaxFrequency), overhead)
 }
 
 // Percent is a percentage, written as 2% or as a plain number.

@@ -68,16 +68,8 @@ type Config struct {
 	_ struct{}
 }
 
-// The bounds that Validate enforces.
-const (
-	minInterval = time.Second
-	maxInterval = 24 * time.Hour
-	minSize     = 64 * bytesize.KiB
-	maxSize     = 256 * bytesize.MiB
-	maxTimeout  = 10 * time.Minute
-
-	SocketEndpoint = "http://localhost/debug/pprof"
-)
+// SocketEndpoint is the default endpoint if Socket is set.
+const SocketEndpoint = "http://localhost/debug/pprof"
 
 // DefaultConfig returns the configuration of an endpoint if no keys are set.
 func DefaultConfig() Config {
@@ -132,14 +124,15 @@ func (cfg *Config) Validate() error {
 			fault("profiles[%d]: %q is there twice", i, name)
 		}
 	}
-	errs = append(errs, configlog.Between("interval", cfg.Interval, minInterval, maxInterval))
+	errs = append(errs, configlog.Between("interval", cfg.Interval, time.Second, 24*time.Hour))
 	if cfg.Duration < time.Second || cfg.Duration > cfg.Interval || cfg.Duration%time.Second != 0 {
 		fault("duration: %v is not whole seconds between 1s and interval (%v)", cfg.Duration, cfg.Interval)
 	}
+	const maxTimeout = 10 * time.Minute
 	if t := cfg.ClientConfig.Timeout; t <= 0 || t > maxTimeout {
 		fault("timeout: %v is not above 0 and up to %v: it is the time that a pull may take beyond duration", t, maxTimeout)
 	}
-	errs = append(errs, configlog.Between("max_size", cfg.MaxSize, minSize, maxSize))
+	errs = append(errs, configlog.Between("max_size", cfg.MaxSize, 64*bytesize.KiB, 256*bytesize.MiB))
 	if cfg.Target.HasValue() {
 		if err := cfg.Target.Get().Check(); err != nil {
 			fault("target: %w", err)
