@@ -5,6 +5,7 @@ package processes
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
@@ -34,21 +35,19 @@ func parseEnviron(b []byte) environment {
 // "=". It keeps a value with invalid percent-encoding unchanged.
 func parseResourceAttributes(s string) environment {
 	var env environment
-	fields := map[string]*string{
-		attr.ServiceName: &env.serviceName, attr.ServiceNamespace: &env.serviceNamespace, attr.ServiceVersion: &env.serviceVersion,
-		attr.ServiceInstanceID: &env.serviceInstance, attr.DeploymentEnvironment: &env.deployment,
-	}
+	keys := [...]string{attr.ServiceName, attr.ServiceNamespace, attr.ServiceVersion, attr.ServiceInstanceID, attr.DeploymentEnvironment}
+	fields := [...]*string{&env.serviceName, &env.serviceNamespace, &env.serviceVersion, &env.serviceInstance, &env.deployment}
 	for pair := range strings.SplitSeq(s, ",") {
 		key, value, ok := strings.Cut(pair, "=")
-		to := fields[strings.TrimSpace(key)]
-		if !ok || to == nil {
+		i := slices.Index(keys[:], strings.TrimSpace(key))
+		if !ok || i < 0 {
 			continue
 		}
 		value = strings.TrimSpace(value)
 		if decoded, err := url.PathUnescape(value); err == nil {
 			value = decoded
 		}
-		*to = text([]byte(value), maxValue)
+		*fields[i] = text([]byte(value), maxValue)
 	}
 	return env
 }
