@@ -77,7 +77,7 @@ func BenchmarkSampleAllIn(b *testing.B) {
 				Thread: samples.Thread{Name: table.ThreadName(p.PID, p.PID)},
 			}
 			c.now++
-			if !buffer.Add(k, c.now) {
+			if !buffer.AddValue(k, c.now, 0) {
 				b.Fatal("full")
 			}
 		}

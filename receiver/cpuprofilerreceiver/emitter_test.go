@@ -84,7 +84,7 @@ func newEmitterTest(t *testing.T, next xconsumer.Profiles, change func(*emitter)
 func (x *emitterTest) addEvents(n int) (fitted int) {
 	for i := range n {
 		x.key.Thread.ID = int32(i % 4)
-		if x.buffer.Add(x.key, buffer.SystemClock{}.Monotonic()) {
+		if x.buffer.AddValue(x.key, buffer.SystemClock{}.Monotonic(), 0) {
 			fitted++
 		} else {
 			x.refused.Add(1)

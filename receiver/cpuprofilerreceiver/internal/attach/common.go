@@ -29,6 +29,9 @@ func KernelLost(s perfevent.Stats) uint64 { return s.Lost + s.LostSamples + s.Co
 
 // Sink is the part of the buffer that every sampler uses.
 type Sink interface {
+	// AddValue adds a sample at time (CLOCK_MONOTONIC, in nanoseconds), with its value if the
+	// type is Valued. It reports whether the sample fit.
+	AddValue(k samples.Key, time, value int64) bool
 	// ReadUpTo sets the time before which all samples have been added. The time is
 	// buffer.Idle without a session.
 	ReadUpTo(time int64)

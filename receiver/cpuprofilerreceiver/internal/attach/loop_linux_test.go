@@ -136,10 +136,11 @@ func (l logged) Check(e zapcore.Entry, _ *zapcore.CheckedEntry) *zapcore.Checked
 // noSink is a sink that nothing is added to.
 type noSink struct{}
 
-func (noSink) ReadUpTo(int64)                   {}
-func (noSink) KernelLost(*samples.Type, uint64) {}
-func (noSink) Paused() bool                     { return false }
-func (noSink) Batch() uint64                    { return 1 }
+func (noSink) AddValue(samples.Key, int64, int64) bool { return true }
+func (noSink) ReadUpTo(int64)                          {}
+func (noSink) KernelLost(*samples.Type, uint64)        {}
+func (noSink) Paused() bool                            { return false }
+func (noSink) Batch() uint64                           { return 1 }
 
 var errNotWide = errors.New("not host-wide")
 

@@ -168,11 +168,8 @@ func (b *Buffer) wake() {
 	}
 }
 
-// Add adds a sample with its time on the monotonic clock. It returns false if both batches
-// are full. The sample is then lost.
-func (b *Buffer) Add(k samples.Key, time int64) bool { return b.AddValue(k, time, 0) }
-
-// AddValue is like Add, for a type with values (see Type.Valued).
+// AddValue adds a sample with its time on the monotonic clock, and with a value if the type
+// is Valued. It returns false if both batches are full. The sample is then lost.
 func (b *Buffer) AddValue(k samples.Key, time, value int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
 		if !final(&k) && b.hold(heldSample{Key: k, time: time, value: value}) {

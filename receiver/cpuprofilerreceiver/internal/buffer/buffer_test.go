@@ -463,3 +463,6 @@ func BenchmarkAdd(b *testing.B) {
 		}
 	}
 }
+
+// Add adds a sample of a type without values.
+func (b *Buffer) Add(k samples.Key, time int64) bool { return b.AddValue(k, time, 0) }

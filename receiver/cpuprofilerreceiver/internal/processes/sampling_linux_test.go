@@ -59,7 +59,7 @@ type taken struct {
 	path   string
 }
 
-func (s *sink) Add(k samples.Key, at int64) bool {
+func (s *sink) AddValue(k samples.Key, at, _ int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var in, path string
@@ -160,7 +160,7 @@ type setup struct {
 	discovery time.Duration
 	frequency int
 	maxEvents int
-	to        oncpu.Sink // instead of one that counts
+	to        attach.Sink // instead of one that counts
 }
 
 // clock returns CLOCK_MONOTONIC.

@@ -82,7 +82,7 @@ type batches struct {
 	batch *samples.Batch
 }
 
-func (b *batches) Add(k samples.Key, time int64) bool {
+func (b *batches) AddValue(k samples.Key, time, _ int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.batch.Add(k, time)

@@ -30,18 +30,10 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 	}
 }
 
-// Sink is the buffer that samples go to.
-type Sink interface {
-	attach.Sink
-	// AddValue adds a sample with its value at time (CLOCK_MONOTONIC, in nanoseconds). It
-	// reports whether the sample fit.
-	AddValue(k samples.Key, time, value int64) bool
-}
-
 // Settings configures a Sampler.
 type Settings struct {
 	attach.Config // without Type, Refused, Tracepoints, Everywhere and Lost
-	Sink          Sink
+	Sink          attach.Sink
 	// Root is the folder where the host's root is mounted. tracefs is read below Root.
 	Root string
 	// MaxEventsPerSecond bounds the number of sampled calls.

@@ -29,12 +29,9 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 	}
 }
 
-// Sink is the buffer for waits.
+// Sink is the buffer for waits. The time of a wait is its last nanosecond.
 type Sink interface {
 	attach.Sink
-	// AddValue adds a wait with its value, and reports whether the wait fit. time is the
-	// last nanosecond of the wait, by CLOCK_MONOTONIC.
-	AddValue(k samples.Key, time, value int64) bool
 	// Closing returns the last time at which a batch was about to be taken. Waits in
 	// progress are cut at this time, so that the batch contains their parts.
 	Closing() int64

@@ -34,7 +34,7 @@ type stuckSink struct {
 	lostThen chan uint64
 }
 
-func (s *stuckSink) Add(samples.Key, int64) bool {
+func (s *stuckSink) AddValue(samples.Key, int64, int64) bool {
 	s.sampled = true
 	return true
 }

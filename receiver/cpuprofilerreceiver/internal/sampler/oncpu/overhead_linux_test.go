@@ -34,7 +34,7 @@ type costly struct {
 	outside int
 }
 
-func (c *costly) Add(k samples.Key, at int64) bool {
+func (c *costly) AddValue(k samples.Key, at, _ int64) bool {
 	span := cputime.Begin()
 	for spent := time.Duration(0); spent < time.Millisecond; span = cputime.Begin() {
 		for range 1000 {

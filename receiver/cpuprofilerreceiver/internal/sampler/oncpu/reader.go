@@ -254,7 +254,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		Resource: p.Resource, Type: samples.OnCPU, Stack: stack, Thread: r.loop.Thread(rec),
 		Period: rec.Sample.Period, Capture: r.loop.Capture(rec.Attachment),
 	}
-	if !r.cfg.Sink.Add(k, rec.Time) {
+	if !r.cfg.Sink.AddValue(k, rec.Time, 0) {
 		r.counts.BufferFull++
 	}
 }

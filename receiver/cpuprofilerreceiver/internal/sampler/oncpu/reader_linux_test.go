@@ -58,7 +58,10 @@ type recordSink struct {
 	lost  uint64
 }
 
-func (s *recordSink) Add(k samples.Key, time int64) bool   { return !s.full && s.batch.Add(k, time) }
+func (s *recordSink) AddValue(k samples.Key, time, _ int64) bool {
+	return !s.full && s.batch.Add(k, time)
+}
+
 func (s *recordSink) ReadUpTo(int64)                       {}
 func (s *recordSink) KernelLost(_ *samples.Type, n uint64) { s.lost += n }
 func (s *recordSink) Paused() bool                         { return s.full }

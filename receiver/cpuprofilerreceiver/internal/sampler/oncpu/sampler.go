@@ -38,18 +38,10 @@ func Factory(cfg Config, rate RateConfig) sampler.Factory {
 // even if the export interval is shorter.
 const minCostInterval = 5 * time.Second
 
-// Sink is the buffer that samples go to.
-type Sink interface {
-	attach.Sink
-	// Add adds a sample at time (CLOCK_MONOTONIC, in nanoseconds) and reports whether the
-	// sample fit.
-	Add(k samples.Key, time int64) bool
-}
-
 // Settings configures a Sampler.
 type Settings struct {
 	attach.Config // without Type, Refused and Lost
-	Sink          Sink
+	Sink          attach.Sink
 	// Frequency is the number of samples per second of CPU time.
 	Frequency int
 	// MaxOverhead bounds the sum of Meter and Names, as a fraction of one core per sampled

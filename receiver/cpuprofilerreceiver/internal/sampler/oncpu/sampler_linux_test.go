@@ -97,11 +97,11 @@ func newTestSampler(f attach.Finder, change func(*Settings)) (*Sampler, *statuse
 // discard is a sink that takes everything.
 type discard struct{}
 
-func (discard) Add(samples.Key, int64) bool      { return true }
-func (discard) ReadUpTo(int64)                   {}
-func (discard) KernelLost(*samples.Type, uint64) {}
-func (discard) Paused() bool                     { return false }
-func (discard) Batch() uint64                    { return 1 }
+func (discard) AddValue(samples.Key, int64, int64) bool { return true }
+func (discard) ReadUpTo(int64)                          {}
+func (discard) KernelLost(*samples.Type, uint64)        {}
+func (discard) Paused() bool                            { return false }
+func (discard) Batch() uint64                           { return 1 }
 
 func skipWithoutRights(t *testing.T) {
 	t.Helper()

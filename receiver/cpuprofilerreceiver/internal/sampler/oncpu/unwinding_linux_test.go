@@ -32,7 +32,7 @@ type tally struct {
 	whole, other, depth int
 }
 
-func (s *tally) Add(k samples.Key, _ int64) bool {
+func (s *tally) AddValue(k samples.Key, _, _ int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k.Stack.Whole {
