@@ -140,7 +140,9 @@ func (s *Session) attach(a *Attachment) (*Attachment, error) {
 // fails, start closes all of them.
 func (s *Session) start(a *Attachment) error {
 	if err := s.openEvents(a); err != nil {
-		return errors.Join(err, s.closeEvents(a))
+		opened := a.events
+		a.events = nil
+		return errors.Join(err, s.closeAll(a, opened))
 	}
 	s.publish(a.events, nil)
 	s.attachments[a] = struct{}{}
@@ -162,7 +164,7 @@ const maxApart = 20 * time.Millisecond
 // be sampled too rarely.
 func (a *Attachment) enable() error {
 	if a.tid > 0 {
-		return a.request(unix.PERF_EVENT_IOC_REFRESH, a.most)
+		return a.request(a.events, unix.PERF_EVENT_IOC_REFRESH, a.most)
 	}
 	apart := time.Duration(0)
 	if a.pid == 0 && a.cgroup == "" && a.path == nil && !a.session.switches && len(a.session.tracepoints) == 0 {
@@ -397,18 +399,13 @@ func (s *Session) detach(a *Attachment) error {
 		return nil
 	}
 	delete(s.attachments, a)
-	if len(s.tracepoints) > 0 {
-		return s.retire(a)
-	}
-	s.publish(nil, slices.Concat(a.events, a.replaced))
-	a.replaced = nil
-	return s.closeEvents(a)
-}
-
-// closeEvents closes the events of a.
-func (s *Session) closeEvents(a *Attachment) error {
 	events := a.events
 	a.events = nil
+	if len(s.tracepoints) > 0 {
+		return s.retire(a, events)
+	}
+	s.publish(nil, slices.Concat(events, a.replaced))
+	a.replaced = nil
 	return s.closeAll(a, events)
 }
 
@@ -428,7 +425,7 @@ func (s *Session) closeAll(a *Attachment, events []*event) error {
 // Pause stops all sampling, including the sampling of later attachments. A HostWide session
 // still records process events, such as forks and mappings.
 func (s *Session) Pause() error {
-	return s.setPaused(true, func(a *Attachment) error { return a.request(unix.PERF_EVENT_IOC_DISABLE, 0) })
+	return s.setPaused(true, func(a *Attachment) error { return a.request(a.events, unix.PERF_EVENT_IOC_DISABLE, 0) })
 }
 
 // Resume undoes Pause.
@@ -444,9 +441,9 @@ func (s *Session) setPaused(paused bool, change func(*Attachment) error) error {
 	return s.each(change)
 }
 
-// request makes an ioctl request on all events of a.
-func (a *Attachment) request(request uint, value int) error {
-	for _, e := range a.events {
+// request makes an ioctl request on events of a.
+func (a *Attachment) request(events []*event, request uint, value int) error {
+	for _, e := range events {
 		if err := unix.IoctlSetInt(e.fd, request, value); err != nil {
 			return fmt.Errorf("enabling or disabling the events of %s: %w", a.what, err)
 		}

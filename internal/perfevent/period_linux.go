@@ -160,6 +160,12 @@ func (s *Session) renew(a *Attachment) error {
 		a.replaced = old
 		return s.closeAll(a, old)
 	}
+	return s.restore(a, old, err)
+}
+
+// restore closes the new events of a, because opening or enabling them failed with err. a
+// gets its old events back, or is detached if its process or cgroup has ended.
+func (s *Session) restore(a *Attachment, old []*event, err error) error {
 	fresh := a.events
 	a.events = old
 	s.publish(nil, fresh)

@@ -142,41 +142,33 @@ func (s *Session) renewHits(a *Attachment) error {
 	old := a.events
 	a.events = nil
 	if err := s.openEvents(a); err != nil {
-		closing := s.closeEvents(a)
-		a.events = old
-		if isGone(err) {
-			return errors.Join(closing, s.detach(a))
-		}
-		return errors.Join(err, closing)
+		return s.restore(a, old, err)
 	}
 	s.publish(a.events, nil)
-	fresh := a.events
-	a.events = old
-	err := s.retire(a)
-	a.events = fresh
+	err := s.retire(a, old)
 	if !s.paused {
 		err = errors.Join(err, a.enable())
 	}
 	return err
 }
 
-// retire closes the events of a. The reader keeps the events until it has read all of their
+// retire closes current or former events of a. The reader keeps the events until it has read all of their
 // records.
-func (s *Session) retire(a *Attachment) error {
-	errs := []error{a.request(unix.PERF_EVENT_IOC_DISABLE, 0)}
-	for _, e := range a.events {
+func (s *Session) retire(a *Attachment, events []*event) error {
+	errs := []error{a.request(events, unix.PERF_EVENT_IOC_DISABLE, 0)}
+	for _, e := range events {
 		var err error
 		e.hits.final, err = sys.Count(e.fd)
 		errs = append(errs, err)
 	}
 	closed := sys.Monotonic()
-	for _, e := range a.events {
+	for _, e := range events {
 		e.hits.closed = closed
 	}
 
-	s.retired = append(s.retired, a.events...)
+	s.retired = append(s.retired, events...)
 	s.anyRetired.Store(true)
-	return errors.Join(append(errs, s.closeEvents(a))...)
+	return errors.Join(append(errs, s.closeAll(a, events))...)
 }
 
 // forgetRetired forgets the retired events that have no unread samples. If an event was
