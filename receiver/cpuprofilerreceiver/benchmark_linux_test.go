@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
@@ -52,8 +51,7 @@ func stacksOfThisProgram(n, depth int) []perfevent.Sample {
 // that it could cost: marshalling alone.
 func BenchmarkSampleAllIn(b *testing.B) {
 	const perBatch, stacks, depth = 970, 200, 25
-	symbols, err := symbolizer.New(symbolizer.Config{})
-	require.NoError(b, err)
+	symbols := symbolizer.New(symbolizer.Config{})
 	defer symbols.Close()
 	table := processes.NewTable(processes.Config{Track: symbols.Track})
 	name := func(pid int, s *samples.Stack) {

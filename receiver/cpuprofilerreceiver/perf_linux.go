@@ -28,10 +28,7 @@ func perfSamplers(cfg *Config) []sampler.Factory {
 // addPerf adds the shared part of the samplers that use perf events. It returns this part
 // as the namer for their samples.
 func (p *profiler) addPerf(s *sampler.Shared) (namer, error) {
-	perf, err := sampler.NewPerf(p.cfg.perf(), s, p.meters)
-	if err != nil {
-		return nil, err
-	}
+	perf := sampler.NewPerf(p.cfg.perf(), s, p.meters)
 	s.Perf, p.parts = perf, append(p.parts, perf)
 	return perf, p.telemetry.RegisterCPUProfilerReadsWaitingCallback(func(_ context.Context, o metric.Int64Observer) error {
 		o.Observe(int64(perf.WaitingReads()))

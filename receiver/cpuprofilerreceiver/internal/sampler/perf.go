@@ -71,7 +71,7 @@ type Perf struct {
 
 // NewPerf returns the shared part of samplers that use perf events. Stop it after the
 // samplers.
-func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) (*Perf, error) {
+func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) *Perf {
 	logger, status := s.Logger, s.Status
 	p := &Perf{
 		PerfConfig: cfg, root: s.HostInfo.Root, Meters: meters, logger: logger, counters: s.Counters, hotUnits: s.HotUnits,
@@ -84,8 +84,7 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) (*Perf, error) {
 		}
 		status.Report(Reading, fmt.Errorf("%d reads of files or of the memory of processes do not return; see \"a file does not answer\" in the log", waiting))
 	}, nil)
-	var err error
-	if p.Symbols, err = symbolizer.New(symbolizer.Config{
+	p.Symbols = symbolizer.New(symbolizer.Config{
 		Root: p.root,
 		// Half of the file descriptors are for perf events, and the rest of the collector
 		// needs some.
@@ -95,9 +94,7 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) (*Perf, error) {
 		Runner:     p.runner,
 		Meter:      &meters.Files,
 		Budget:     p.budget,
-	}); err != nil {
-		return nil, fmt.Errorf("start the symbolizer: %w", err)
-	}
+	})
 	p.tables = unwind.NewCache(unwind.Config{
 		Runner: p.runner,
 		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
@@ -110,7 +107,7 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) (*Perf, error) {
 		Budget:   p.budget,
 		Logger:   logger,
 	})
-	return p, nil
+	return p
 }
 
 // WaitingReads returns the number of reads that did not return in time.

@@ -97,18 +97,17 @@ type cache struct {
 	standing func(*object) standing
 }
 
-func newCache(maxBytes int64, maxObjects int) (*cache, error) {
+func newCache(maxBytes int64, maxObjects int) *cache {
 	c := &cache{
 		images: make(map[image]*object), open: make(map[*object]struct{}),
 		maxBytes: maxBytes, maxObjects: maxObjects,
 	}
-	var err error
-	c.files, err = simplelru.NewLRU(maxFiles, func(k mappedfile.File, f *file) {
+	c.files, _ = simplelru.NewLRU(maxFiles, func(k mappedfile.File, f *file) {
 		if !f.loading() && f.object != nil {
 			delete(f.object.keys, k)
 		}
-	})
-	return c, err
+	}) // fails only for a size below 1
+	return c
 }
 
 // use marks o as the most recently used object.

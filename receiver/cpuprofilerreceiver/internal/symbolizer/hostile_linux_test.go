@@ -431,8 +431,7 @@ func TestUnusedFilesAreClosed(t *testing.T) {
 func TestFileThatChangedUnderItsInodeIsReadAgain(t *testing.T) {
 	h, maps := hostWith(t, 1)
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
-	s, err := prepare(Config{Root: h.root, Now: clock.Now})
-	require.NoError(t, err)
+	s := prepare(Config{Root: h.root, Now: clock.Now})
 	s.tracked(maps[0])
 	first, outcome := s.objectOf(0, maps[0])
 	require.Equal(t, Resolved, outcome)
@@ -563,8 +562,7 @@ func TestHotProcessWithFilesWithoutEndStaysWithinItsShare(t *testing.T) {
 
 func TestBatchWaitsForFilesOnce(t *testing.T) {
 	h, maps := hostWith(t, 3)
-	s, err := prepare(Config{Root: h.root}) // whose worker does not run
-	require.NoError(t, err)
+	s := prepare(Config{Root: h.root}) // whose worker does not run
 	s.openTimeout = 50 * time.Millisecond
 	// waits reports whether a file is waited for.
 	waits := func(i int) bool {
@@ -641,8 +639,7 @@ func TestResolveWaitsForABoundedTime(t *testing.T) {
 	h, maps := hostWith(t, 2)
 	require.NoError(t, os.WriteFile(filepath.Join(h.root, "proc/kallsyms"), []byte("ffffffff81000000 T _text\n"), 0o644))
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
-	s, err := prepare(Config{Root: h.root, Now: clock.Now}) // whose worker does not run
-	require.NoError(t, err)
+	s := prepare(Config{Root: h.root, Now: clock.Now}) // whose worker does not run
 	s.openTimeout = time.Millisecond
 	locations := []*samples.Location{goLocation(maps[0]), goLocation(maps[1]), {Type: samples.FrameKernel, Address: 1 << 63}}
 	for range 2 {
@@ -664,8 +661,7 @@ func TestResolveWaitsForABoundedTime(t *testing.T) {
 
 func TestFullQueueDropsAndCounts(t *testing.T) {
 	h, maps := hostWith(t, 1)
-	s, err := prepare(Config{Root: h.root})
-	require.NoError(t, err)
+	s := prepare(Config{Root: h.root})
 	for range queueLength + 3 {
 		s.Track(maps[0])
 	}
@@ -735,8 +731,7 @@ func TestModulesLoadedLaterAreFound(t *testing.T) {
 
 func TestLifecycle(t *testing.T) {
 	h, maps := hostWith(t, 1)
-	s, err := New(Config{Root: h.root})
-	require.NoError(t, err)
+	s := New(Config{Root: h.root})
 	s.Close()
 	s.Close()
 	s.Track(maps[0])

@@ -138,8 +138,7 @@ func mappingOf(t testing.TB, maps []*samples.Mapping, part string) *samples.Mapp
 
 func newSymbolizer(t testing.TB, cfg Config) *Symbolizer {
 	t.Helper()
-	s, err := New(cfg)
-	require.NoError(t, err)
+	s := New(cfg)
 	t.Cleanup(s.Close)
 	return s
 }

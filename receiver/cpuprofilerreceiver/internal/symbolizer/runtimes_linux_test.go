@@ -111,8 +111,7 @@ func sampleAndName(t *testing.T, pid int, before func()) (counts frameCount, lin
 	if err := perfevent.Probe().Own; err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
 	}
-	symbols, err := symbolizer.New(symbolizer.Config{Logger: zaptest.NewLogger(t)})
-	require.NoError(t, err)
+	symbols := symbolizer.New(symbolizer.Config{Logger: zaptest.NewLogger(t)})
 	defer symbols.Close()
 	sink := &batches{batch: samples.NewBatch(64 << 20)}
 	sampler := oncpu.New(oncpu.Settings{
@@ -227,8 +226,7 @@ func TestPythonFunctions(t *testing.T) {
 	// The code of each function has its name, even where stacks are incomplete.
 	perfMap, err := os.ReadFile(fmt.Sprintf("/tmp/perf-%d.map", p.pid))
 	require.NoError(t, err)
-	symbols, err := symbolizer.New(symbolizer.Config{})
-	require.NoError(t, err)
+	symbols := symbolizer.New(symbolizer.Config{})
 	defer symbols.Close()
 	named := map[string]bool{}
 	for line := range strings.Lines(string(perfMap)) {

@@ -58,8 +58,7 @@ func newRemote(t *testing.T) *remote {
 		}
 	}
 	t.Cleanup(r.Go)
-	r.s, err = New(Config{Runner: deadline.New(zap.NewNop(), nil, nil)})
-	require.NoError(t, err)
+	r.s = New(Config{Runner: deadline.New(zap.NewNop(), nil, nil)})
 	t.Cleanup(r.s.Close)
 	return r
 }

@@ -25,7 +25,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -231,17 +230,14 @@ type request struct {
 }
 
 // New returns a Symbolizer with a worker that runs until Close.
-func New(cfg Config) (*Symbolizer, error) {
-	s, err := prepare(cfg)
-	if err != nil {
-		return nil, err
-	}
+func New(cfg Config) *Symbolizer {
+	s := prepare(cfg)
 	s.start()
-	return s, nil
+	return s
 }
 
 // prepare returns a Symbolizer without a running worker.
-func prepare(cfg Config) (*Symbolizer, error) {
+func prepare(cfg Config) *Symbolizer {
 	cfg.Root = cmp.Or(cfg.Root, "/")
 	cfg.CacheBytes = cmp.Or(cfg.CacheBytes, DefaultCacheBytes)
 	cfg.MaxObjects = cmp.Or(cfg.MaxObjects, DefaultMaxObjects)
@@ -252,10 +248,7 @@ func prepare(cfg Config) (*Symbolizer, error) {
 	// Any process can write a large perf map. Perf maps have their own bounds, because they
 	// must not evict object files that many processes share.
 	maxGeneratedBytes, maxMaps := cfg.CacheBytes/2, max(1, cfg.MaxObjects/4)
-	c, err := newCache(cfg.CacheBytes-maxGeneratedBytes, cfg.MaxObjects-cfg.MaxObjects/4)
-	if err != nil {
-		return nil, fmt.Errorf("making the symbol cache: %w", err)
-	}
+	c := newCache(cfg.CacheBytes-maxGeneratedBytes, cfg.MaxObjects-cfg.MaxObjects/4)
 	s := &Symbolizer{
 		cfg: cfg, log: cfg.Logger, cache: c, openTimeout: openTimeout,
 		maxMaps: maxMaps, maxGeneratedBytes: maxGeneratedBytes,
@@ -269,15 +262,13 @@ func prepare(cfg Config) (*Symbolizer, error) {
 	}
 	c.discard = s.discard
 	c.standing = func(o *object) standing { return s.standing(o.batch, o.hot+1 >= s.batch && o.hot > 0, o.size) }
-	if s.generated, err = simplelru.NewLRU(maxGenerated, s.dropGenerated); err != nil {
-		return nil, fmt.Errorf("making room for %d processes that generate code: %w", maxGenerated, err)
-	}
+	s.generated, _ = simplelru.NewLRU(maxGenerated, s.dropGenerated) // fails only for a size below 1
 	if image, err := VDSO(); err != nil {
 		s.log.Debug("no symbols of the vdso", zap.Error(err))
 	} else if s.vdso, err = newObject(bytes.NewReader(image), int64(len(image))); err == nil {
 		_ = s.vdso.index(int64(len(image))) // even without symbols, the vdso has a build id
 	}
-	return s, nil
+	return s
 }
 
 func (s *Symbolizer) start() { s.worker.Go(s.work) }

@@ -95,14 +95,6 @@ type attacher struct {
 	processes, programs atomic.Int64
 }
 
-func (a *attacher) prepare() {
-	a.probes, a.attached = make(map[*program]*placed), make(map[int]*member)
-	var err error
-	if a.known, err = simplelru.NewLRU[mappedfile.ID, *program](maxPrograms, nil); err != nil {
-		panic(err) // fails only for a size below 1
-	}
-}
-
 // run searches for processes and attaches to them until ctx is done.
 func (a *attacher) run(ctx context.Context) {
 	defer a.end()

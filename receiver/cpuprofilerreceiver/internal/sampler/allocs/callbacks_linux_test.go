@@ -31,8 +31,7 @@ func TestStacksThroughC(t *testing.T) {
 	b, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", b)
 	a := start(t, out, -1)
-	symbols, err := symbolizer.New(symbolizer.Config{})
-	require.NoError(t, err)
+	symbols := symbolizer.New(symbolizer.Config{})
 	defer symbols.Close()
 	s, to, _ := sampling(t, a, func(c *Settings) {
 		c.Table = processes.NewTable(processes.Config{Track: symbols.Track})

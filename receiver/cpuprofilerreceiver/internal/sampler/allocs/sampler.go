@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.uber.org/zap"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -149,13 +151,16 @@ func New(cfg Settings) *Sampler {
 		unwatch: func() {},
 	}
 	s.members.Store(&map[int]*member{})
-	s.attacher.cfg, s.attacher.link, s.attacher.files = cfg, &s.link, procfs.At(cfg.Root)
+	a := &s.attacher
+	a.cfg, a.link, a.files = cfg, &s.link, procfs.At(cfg.Root)
+	a.probes, a.attached = make(map[*program]*placed), make(map[int]*member)
+	a.known, _ = simplelru.NewLRU[mappedfile.ID, *program](maxPrograms, nil) // fails only for a size below 1
 	s.reader.cfg, s.reader.link = cfg, &s.link
 	if cfg.Limit > 0 {
 		s.reader.most = max(1, int(float64(cfg.Limit)*cfg.Interval.Minutes()))
 	}
 	s.reader.losses = attach.NewLosses(cfg.Logger, samples.AllocSpace.Sampler)
-	s.attacher.prepare()
+
 	return s
 }
 

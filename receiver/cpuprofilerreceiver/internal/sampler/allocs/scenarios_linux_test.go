@@ -76,8 +76,7 @@ func TestLeafIsTheFunctionThatAllocates(t *testing.T) {
 	for _, release := range releases {
 		t.Run("release="+release, func(t *testing.T) {
 			a := start(t, buildAllocator(t, release), 16<<10)
-			symbols, err := symbolizer.New(symbolizer.Config{})
-			require.NoError(t, err)
+			symbols := symbolizer.New(symbolizer.Config{})
 			defer symbols.Close()
 			s, to, _ := sampling(t, a, func(c *Settings) {
 				c.Table = processes.NewTable(processes.Config{Track: symbols.Track})

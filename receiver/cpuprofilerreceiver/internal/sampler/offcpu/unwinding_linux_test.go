@@ -81,8 +81,7 @@ func wholeWaits(t *testing.T, binary, how, function string, mode unwind.Mode, in
 	if !inGroup {
 		finder.set(process(p.Process.Pid))
 	}
-	symbols, err := symbolizer.New(symbolizer.Config{})
-	require.NoError(t, err)
+	symbols := symbolizer.New(symbolizer.Config{})
 	defer symbols.Close()
 	cache := tables(t)
 	core, said := observer.New(zap.InfoLevel)

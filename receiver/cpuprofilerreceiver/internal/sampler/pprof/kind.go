@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/google/pprof/profile"
 
@@ -70,13 +71,13 @@ func (k Kind) columns(p *profile.Profile) ([]column, error) {
 	if k.Timed && k.Name != nameCPU && p.DurationNanos <= 0 {
 		return nil, errNotDelta
 	}
+	index := func(name, unit string) int {
+		return slices.IndexFunc(p.SampleType, func(t *profile.ValueType) bool { return t.Type == name && t.Unit == unit })
+	}
 	var found []column
 	for _, v := range k.values {
-		for i, t := range p.SampleType {
-			if t.Type == v.name && t.Unit == v.unit {
-				found = append(found, column{i, v.typ, 1})
-				break
-			}
+		if i := index(v.name, v.unit); i >= 0 {
+			found = append(found, column{i, v.typ, 1})
 		}
 	}
 	if k.Name != nameCPU {
@@ -88,12 +89,10 @@ func (k Kind) columns(p *profile.Profile) ([]column, error) {
 	if t := p.PeriodType; t == nil || t.Type != "cpu" || t.Unit != "nanoseconds" || p.Period <= 0 {
 		return nil, errors.New("it is no CPU profile: its period is not of cpu/nanoseconds")
 	}
-	if len(found) == 0 { // some programs write only the time
-		for i, t := range p.SampleType {
-			if t.Type == "cpu" && t.Unit == "nanoseconds" {
-				return []column{{i, samples.PprofCPU, p.Period}}, nil
-			}
-		}
+	if i := index("cpu", "nanoseconds"); len(found) == 0 && i >= 0 { // some programs write only the time
+		return []column{{i, samples.PprofCPU, p.Period}}, nil
+	}
+	if len(found) == 0 {
 		return nil, errors.New("it is no CPU profile: there is neither samples/count nor cpu/nanoseconds among its values")
 	}
 	return found, nil
