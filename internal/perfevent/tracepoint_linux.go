@@ -165,7 +165,6 @@ func (s *Session) retire(a *Attachment, events []*event) error {
 	for _, e := range events {
 		e.hits.closed = closed
 	}
-
 	s.retired = append(s.retired, events...)
 	s.anyRetired.Store(true)
 	return errors.Join(append(errs, s.closeAll(a, events))...)

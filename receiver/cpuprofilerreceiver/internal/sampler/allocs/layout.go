@@ -138,6 +138,7 @@ func release(version string) (minor int, ok bool) {
 	return minor, err == nil
 }
 
+// goRelease matches releases and release candidates.
 var goRelease = regexp.MustCompile(`^go1\.([0-9]+)($|[. -]|rc)`)
 
 // ofRuntime reports whether a function belongs to the runtime's allocator. runtime/pprof

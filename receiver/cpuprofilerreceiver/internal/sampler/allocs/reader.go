@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-
 	"time"
 
 	"go.uber.org/zap"
@@ -19,7 +18,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
-
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 

@@ -160,7 +160,6 @@ func New(cfg Settings) *Sampler {
 		s.reader.most = max(1, int(float64(cfg.Limit)*cfg.Interval.Minutes()))
 	}
 	s.reader.losses = attach.NewLosses(cfg.Logger, samples.AllocSpace.Sampler)
-
 	return s
 }
 

@@ -8,7 +8,6 @@ package oncpu
 import (
 	"context"
 	"fmt"
-
 	"time"
 
 	"go.uber.org/zap"

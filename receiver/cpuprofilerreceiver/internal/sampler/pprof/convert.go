@@ -247,6 +247,7 @@ func frameTypeOf(language string) samples.FrameType {
 	return cmp.Or(frameTypes[language], samples.FrameNative)
 }
 
+// frameTypes contains the frame type of each telemetry.sdk.language.
 var frameTypes = map[string]samples.FrameType{
 	"": samples.FrameGo, "go": samples.FrameGo, "java": samples.FrameJVM, "nodejs": samples.FrameV8, "webjs": samples.FrameV8,
 	"python": samples.FramePython, "dotnet": samples.FrameDotnet, "ruby": "ruby", "php": "php", "rust": "rust", "erlang": "beam",
