@@ -129,7 +129,7 @@ func withProcess(pid int, use func(windows.Handle) error) error {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
 	var code uint32
 	if err == nil {
-		defer windows.CloseHandle(h)
+		defer func() { _ = windows.CloseHandle(h) }()
 		err = errors.Join(windows.GetExitCodeProcess(h, &code), use(h))
 	}
 	if errors.Is(err, windows.ERROR_INVALID_PARAMETER) || err == nil && code != stillActive {
