@@ -157,7 +157,7 @@ func (onlineCPUs) read(time.Time) (float64, error) { return float64(procfs.Onlin
 func (onlineCPUs) close()                          {}
 
 // affinity is the number of CPUs that a process may use. The limits of job objects are not
-// included, because Windows does not show the job of another process.
+// included, because Windows opens a job only by its name.
 type affinity struct {
 	w    *Watcher
 	cpus int
