@@ -222,7 +222,11 @@ func (b *bench) export(ctx context.Context, load *child, binary, config, receive
 		}
 		return p.batch(ctx, c.child)
 	}
-	if err := exported(settle); err != nil {
+	wait := b.steady
+	if quiet {
+		wait = settle
+	}
+	if err := exported(wait); err != nil {
 		return t, err
 	}
 	used, err := c.cpu()

@@ -39,6 +39,7 @@ type bench struct {
 	count     int    // of each Go benchmark
 	benchTime string // of each of these
 	watch     time.Duration
+	steady    time.Duration // before a collector is compared
 	window    time.Duration // of each run of a sampler
 	rounds    int           // of these
 	turns     int           // of each rival
@@ -70,6 +71,7 @@ func main() {
 	flag.IntVar(&b.count, "count", 5, "how often each Go benchmark is run")
 	flag.StringVar(&b.benchTime, "benchtime", "100ms", "how long each time")
 	minutes := flag.Float64("minutes", 1, "how long to watch a busy host on which nothing is hot")
+	flag.DurationVar(&b.steady, "steady", 36*time.Second, "how long a collector runs before it is compared: for half a minute, copies of stacks are larger than programs need")
 	flag.DurationVar(&b.window, "window", 8*time.Second, "how long each run of a sampler is measured")
 	flag.IntVar(&b.rounds, "rounds", 2, "how often each of those runs is repeated")
 	flag.IntVar(&b.turns, "turns", 3, "how many turns each program has that is compared")
@@ -83,6 +85,7 @@ func main() {
 	flag.Parse()
 	if *quick {
 		b.count, b.benchTime, *minutes, b.window, b.rounds, b.turns = 1, "1x", 0.1, 3*time.Second, 1, 1
+		b.steady = settle
 		b.piece, b.pairs, b.starts, b.stacksFor = 200*time.Millisecond, 2, 1, 10*time.Second
 	}
 	b.watch = time.Duration(*minutes * float64(time.Minute))
