@@ -116,6 +116,13 @@ func (r *reporter) publishOpened(t units.Transition) {
 	default:
 		e := event(hotunitsextension.GateOpened, "opened", t, attribute.String(attr.TriggerUntil, t.Until.UTC().Format(time.RFC3339Nano)))
 		r.setSpan(&e, t)
+		var traces []string
+		for _, id := range r.slowest(t.Unit.Name(), t.Cause.Key) {
+			traces = append(traces, id.String())
+		}
+		if len(traces) > 0 {
+			e.Attributes = append(e.Attributes, attribute.StringSlice(attr.TriggerTraces, traces))
+		}
 		r.events.PublishEvent(e)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -31,6 +32,8 @@ type reporter struct {
 	// span returns the span of a request that contributed to a monitor's reading. The span
 	// is empty if no such request is known.
 	span func(unit, key string) requests.Span
+	// slowest returns the traces of the slowest requests of a monitor's reading.
+	slowest func(unit, key string) []pcommon.TraceID
 }
 
 // notOpened contains the reasons why a gate does not open. Each reason has a text for the

@@ -100,6 +100,7 @@ const (
 const (
 	// TriggerCondition is the monitor with its parameters, as in readings.
 	TriggerCondition    = TriggerPrefix + "condition"
+	TriggerTraces       = TriggerPrefix + "traces"         // traces of the slowest requests
 	GateBudget          = Prefix + "gate.budget"           // the budget that kept the gate shut
 	GateBytes           = Prefix + "gate.bytes"            // bytes that the next component accepted
 	GateDuration        = Prefix + "gate.duration"         // in seconds

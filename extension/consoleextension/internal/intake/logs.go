@@ -81,6 +81,7 @@ func opening(of store.Unit, r plog.LogRecord, closed bool, at time.Time) store.O
 		Value: numberAt(a, attr.TriggerValue), Threshold: numberAt(a, attr.TriggerThreshold),
 		Triggered: at, Until: moment(text(a, attr.TriggerUntil)),
 		TraceID: r.TraceID().String(), SpanID: r.SpanID().String(), // empty without a span
+		Traces: list(a, attr.TriggerTraces),
 	}
 	if closed {
 		o.Closed, o.Why = at, text(a, attr.GateWhy)

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -36,21 +37,18 @@ func TestMain(m *testing.M) {
 // writeUntilKilled writes readings and openings, and prints the ID of each opening that
 // is committed.
 func writeUntilKilled(dir string) {
-	var uptime time.Duration
-	wall := time.Now()
-	s, err := Open(Options{
-		Directory: dir,
-		Now:       func() time.Time { return wall },
-		Uptime:    func() time.Duration { return uptime },
-	})
+	begin := time.Now()
+	var passed atomic.Int64
+	uptime := func() time.Duration { return time.Duration(passed.Load()) }
+	s, err := Open(Options{Directory: dir, Now: func() time.Time { return begin.Add(uptime()) }, Uptime: uptime})
 	if err != nil {
 		fmt.Println("open:", err)
 		os.Exit(1)
 	}
-	start := time.Now().UnixNano()
+	start := begin.UnixNano()
 	for i := 0; ; i++ {
-		uptime += time.Minute // so that much is thinned and deleted
-		wall = wall.Add(time.Minute)
+		passed.Add(int64(time.Minute)) // so that much is thinned and deleted
+		wall := begin.Add(uptime())
 		for n := range 50 {
 			u := unitNamed(fmt.Sprint("unit ", n))
 			s.PutReadings(u, []Reading{reading("cpu", "cpu_usage", wall, float64(i), 80)}, nil)

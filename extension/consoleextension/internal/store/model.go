@@ -85,10 +85,11 @@ type Opening struct {
 	// Triggered is the time when the gate opened. Until is the time when the gate is due to
 	// close. Closed is zero while the gate is open, or if the event was missed.
 	Triggered, Until, Closed time.Time
-	Why                      string // why the gate closed
-	NothingExported          string // why nothing was exported; empty if samples were exported
-	Samples, Bytes           int64  // exported samples and bytes, as reported when the gate closed
-	TraceID, SpanID          string // a span that is one of the reasons; empty without such a span
+	Why                      string   // why the gate closed
+	NothingExported          string   // why nothing was exported; empty if samples were exported
+	Samples, Bytes           int64    // exported samples and bytes, as reported when the gate closed
+	TraceID, SpanID          string   // a span that is one of the reasons; empty without such a span
+	Traces                   []string // of the slowest requests before the opening
 	Profiles                 []ProfileInfo
 }
 

@@ -17,7 +17,11 @@ import (
 	"time"
 )
 
-const kindBaseline = "baseline"
+const (
+	kindBaseline = "baseline"
+
+	maxTraces = 10 // of an opening
+)
 
 // opening is an opening in memory. Unit and Profiles of Opening are empty.
 type opening struct {
@@ -79,6 +83,12 @@ func (is *opening) learn(o Opening, s *Store) {
 	text(&is.NothingExported, o.NothingExported, maxText)
 	text(&is.TraceID, o.TraceID, 32)
 	text(&is.SpanID, o.SpanID, 16)
+	if len(o.Traces) > 0 {
+		is.Traces = nil
+		for _, id := range o.Traces[:min(len(o.Traces), maxTraces)] {
+			is.Traces = append(is.Traces, strings.Clone(cutText(id, 32)))
+		}
+	}
 	if o.Value != 0 {
 		is.Value = finite(o.Value)
 	}

@@ -111,7 +111,7 @@ func TestWhatIsPutIsReadAlsoAfterAReopen(t *testing.T) {
 	opened := w.wall
 	require.True(t, w.PutOpening(Opening{
 		ID: "5f0e9a4e6a3b1c22", Unit: checkout, Policy: "cpu", Kind: "hot", Monitor: "cpu_utilization", Window: "30s average",
-		Value: 93.5, Threshold: 80, Triggered: opened, Until: opened.Add(30 * time.Second), TraceID: "0af7651916cd43dd8448eb211c80319c",
+		Value: 93.5, Threshold: 80, Triggered: opened, Until: opened.Add(30 * time.Second), TraceID: "0af7651916cd43dd8448eb211c80319c", Traces: []string{"0af7651916cd43dd8448eb211c80319c"},
 	}))
 	require.True(t, w.PutOpening(Opening{ID: "ba5e", Unit: checkout, Policy: "cpu", Kind: "baseline", Triggered: opened.Add(-time.Minute)}))
 	w.pass(30 * time.Second)
@@ -149,6 +149,7 @@ func TestWhatIsPutIsReadAlsoAfterAReopen(t *testing.T) {
 		require.Equal(t, "duration", o.Why)
 		require.EqualValues(t, 812, o.Samples)
 		require.Equal(t, "0af7651916cd43dd8448eb211c80319c", o.TraceID)
+		require.Equal(t, []string{o.TraceID}, o.Traces)
 		require.Equal(t, "checkout", o.Unit.Name)
 		require.Equal(t, []string{"5f0e9a4e6a3b1c22"}, w.openingIDs(OpeningQuery{}))
 		require.Equal(t, []string{"ba5e"}, w.openingIDs(OpeningQuery{Baselines: true}))

@@ -109,8 +109,9 @@ type openingPage struct {
 	Open     bool
 	End      time.Time
 	Duration time.Duration
-	Why      string // why the gate closed, as part of a sentence
-	Trace    string // URL of the span; empty if there is none
+	Why      string   // why the gate closed, as part of a sentence
+	Trace    string   // URL of the span; empty if there is none
+	Slowest  []string // URLs of the traces of the slowest requests
 	Profiles []profileTab
 	Moments  []profileTab
 	View     *profileView   // nil if there is no profile or the profile is lost
@@ -219,6 +220,11 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 	p := openingPage{
 		Opening: o, Open: row.Open, End: endOf(o, now),
 		Why: closedBecause(o), Trace: traceURL(s.TraceURL, o.TraceID, o.SpanID),
+	}
+	for _, id := range o.Traces {
+		if link := traceURL(strings.ReplaceAll(s.TraceURL, "{span_id}", ""), id, ""); link != "" {
+			p.Slowest = append(p.Slowest, link)
+		}
 	}
 	p.Duration = p.End.Sub(o.Triggered).Round(time.Second)
 	var err error

@@ -68,10 +68,16 @@ func TestOpeningPage(t *testing.T) {
 	page := getPage(t, h, hotURL)
 	assert.Equal(t, "Policy cpu opened the gate of checkout at 2026-01-02 14:39:05 UTC , because cpu_utilization was 97.2 % "+
 		", over the threshold of 80 % ( 30s average ). It closed after 30 s: the duration of its policy . "+
-		"shop/checkout-5d9f8b7c6-jq4kz · node-1.example · 1.41 MiB of profiles · trace of the request",
+		"shop/checkout-5d9f8b7c6-jq4kz · node-1.example · 1.41 MiB of profiles · trace of the request · traces of the slowest requests: trace trace",
 		textOf(one(t, page, "p", class("why"))))
-	trace := one(t, page, "a", with("rel", "noopener noreferrer"))
-	assert.Equal(t, "https://traces.example/4bf92f3577b34da6a3ce929d0e0e4736?span=00f067aa0ba902b7", attributeOf(trace, "href"))
+	var traces []string
+	for _, link := range find(page, "a", with("rel", "noopener noreferrer")) {
+		traces = append(traces, attributeOf(link, "href"))
+	}
+	assert.Equal(t, []string{
+		"https://traces.example/4bf92f3577b34da6a3ce929d0e0e4736?span=00f067aa0ba902b7",
+		"https://traces.example/0af7651916cd43dd8448eb211c80319c?span=", "https://traces.example/4bf92f3577b34da6a3ce929d0e0e4736?span=",
+	}, traces)
 
 	tabs := one(t, page, "nav", with("aria-label", "Profiles"))
 	assert.Equal(t, "CPU Waiting Allocated memory Goroutines, pulled from the program", textOf(tabs))

@@ -335,6 +335,14 @@ func TestTheSpanOfAReason(t *testing.T) {
 	r.tick(time.Second)
 	require.Equal(t, Span{pcommon.TraceID{2}, pcommon.SpanID{1, 2}}, r.in.Span(identifytest.ContainerA, r.keys[0]))
 	require.Equal(t, Span{pcommon.TraceID{9}, pcommon.SpanID{1, 9}}, r.in.Span(identifytest.ContainerA, r.keys[1]))
+	slower := stable(200, 5*time.Second)
+	slower.trace = 5
+	r.tick(5 * time.Second) // to another slice of the window
+	r.send(slower)
+	r.tick(time.Second)
+	require.Equal(t, []pcommon.TraceID{{5}, {2}}, r.in.Slowest(identifytest.ContainerA, r.keys[0]))
+	require.Equal(t, []pcommon.TraceID{{5}, {2}}, r.in.Slowest(identifytest.ContainerA, r.keys[1]))
+	require.Empty(t, r.in.Slowest("another", r.keys[0]))
 	require.Empty(t, r.in.Span("another", r.keys[0]))
 	require.Empty(t, r.in.Span(identifytest.ContainerA, "cpu_usage"))
 }

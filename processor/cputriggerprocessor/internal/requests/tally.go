@@ -32,6 +32,16 @@ type exemplar struct {
 	value float64
 }
 
+// maxSlowest bounds the traces of slow requests of a reading.
+const maxSlowest = 10
+
+// exemplars are requests that contributed to a reading.
+type exemplars struct {
+	Span
+	slowest [maxSlowest]pcommon.TraceID // the slowest first
+	traces  int                         // in slowest
+}
+
 // add adds a tally. It adds the distribution only if values is set.
 func (t *tally) add(o *tally, values bool) {
 	if o.seen == 0 && o.rated == 0 {

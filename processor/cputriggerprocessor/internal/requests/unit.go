@@ -4,9 +4,12 @@
 package requests
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/hotprofile/hotprofile/internal/monitor"
 )
@@ -23,8 +26,8 @@ type unit struct {
 
 	mu      sync.Mutex
 	sources []*source
-	used    time.Time       // when it last had a source
-	spans   map[string]Span // spans of the last reading, by query key
+	used    time.Time            // when it last had a source
+	spans   map[string]exemplars // spans of the last reading, by query key
 }
 
 // window contains the tallies of a query over its time span.
@@ -54,7 +57,7 @@ func (u *unit) adopt(p *plan) {
 	u.plan, u.windows = p, windows
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.spans = map[string]Span{}
+	u.spans = map[string]exemplars{}
 }
 
 // add adds a source. At maxSourcesOfUnit it removes the oldest source, because any sender
@@ -97,6 +100,7 @@ type Reader struct {
 	keys    []string
 	sources []*source
 	sum     tally
+	slow    []exemplar // scratch
 	// byMetric contains, by service and selection, the time until which metrics are counted
 	// instead of spans.
 	byMetric map[string][]time.Time
@@ -245,16 +249,27 @@ func (r *Reader) value(u *unit, n int, now time.Time) (float64, error) {
 	}
 	sum, length := &r.sum, now.Sub(w.oldest())
 	sum.reset()
+	r.slow = r.slow[:0]
 	for i := range w.slices {
 		sum.add(&w.slices[i], true)
+		if e := w.slices[i].slowest; !e.Trace.IsEmpty() {
+			r.slow = append(r.slow, e)
+		}
 	}
 	seen := sum.seen
-	span := sum.slowest.Span
+	of := exemplars{Span: sum.slowest.Span}
 	if q.quantity == errorRate {
-		span = sum.failure.Span
+		of.Span = sum.failure.Span
+	}
+	slices.SortFunc(r.slow, func(a, b exemplar) int { return cmp.Compare(b.value, a.value) })
+	for _, e := range r.slow {
+		if n := of.traces; n < maxSlowest && !slices.Contains(of.slowest[:n], e.Trace) {
+			of.slowest[n] = e.Trace
+			of.traces++
+		}
 	}
 	u.mu.Lock()
-	u.spans[q.key] = span
+	u.spans[q.key] = of
 	u.mu.Unlock()
 	if q.counted {
 		sum, length = &w.last, now.Sub(w.previous)
@@ -305,10 +320,19 @@ func (r *Reader) last(p *plan, q *query, now time.Time) (sum float64, err error)
 
 // Span returns the span of a request that contributed to a monitor's last reading. This is
 // a failed request for an error rate, otherwise the slowest. It is empty if unknown.
-func (in *Intake) Span(unit, key string) Span {
+func (in *Intake) Span(unit, key string) Span { return in.exemplars(unit, key).Span }
+
+// Slowest returns the traces of the slowest requests of a monitor's last reading, the
+// slowest first, at most one of each twelfth of the window.
+func (in *Intake) Slowest(unit, key string) []pcommon.TraceID {
+	of := in.exemplars(unit, key)
+	return of.slowest[:of.traces]
+}
+
+func (in *Intake) exemplars(unit, key string) exemplars {
 	u := in.lookup(unit)
 	if u == nil {
-		return Span{}
+		return exemplars{}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
