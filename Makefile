@@ -92,14 +92,15 @@ archive = $(2)_$(VERSION)_linux_$(1)
 DIST = $(foreach name,$(notdir $(BIN) $(BIN_KUBERNETES)),$(call archive,amd64,$(name)) $(call archive,arm64,$(name)))
 IMAGE_ARCH ?= amd64
 IMAGE_DIST = $(call archive,$(IMAGE_ARCH),$(notdir $(BIN_KUBERNETES)))
+# The licences of the modules of a program, in its folder.
+LICENSES = CGO_ENABLED=0 go list -deps -json=Dir,ImportPath,Standard,Module . | go run -C $(CURDIR)/internal/tools/release ./licenses
 RELEASED = LICENSE README.md CHANGELOG.md SECURITY.md config deploy
 
 dist/%: $(BIN) $(BIN_KUBERNETES) $(shell find LICENSE README.md CHANGELOG.md SECURITY.md config deploy -type f)
 	@rm -rf $@ && mkdir -p $@
 	cd $(dist_source) && GOOS=linux GOARCH=$(lastword $(subst _, ,$*)) $(LEAN) \
 		go build -buildvcs=false -o $(CURDIR)/$@/$(dist_name) .
-	cd $(dist_source) && GOOS=linux GOARCH=$(lastword $(subst _, ,$*)) CGO_ENABLED=0 \
-		go list -deps -json=Dir,ImportPath,Standard,Module . | go run -C $(CURDIR)/internal/tools/release ./licenses >$(CURDIR)/$@/THIRD_PARTY_LICENSES.txt
+	cd $(dist_source) && GOOS=linux GOARCH=$(lastword $(subst _, ,$*)) $(LICENSES) >$(CURDIR)/$@/THIRD_PARTY_LICENSES.txt
 	cp -r $(RELEASED) $@/
 
 dist/%: dist_name = $(firstword $(subst _, ,$*))
@@ -246,8 +247,7 @@ dist: $(DIST:%=dist/%.tar.gz) dist/$(WINDOWS).zip ## write the archives of a rel
 WINDOWS = $(notdir $(BIN))_$(VERSION)_windows_amd64
 dist/$(WINDOWS).zip: $(BIN).exe config/windows.yaml
 	@rm -rf dist/$(WINDOWS) $@ && mkdir -p dist/$(WINDOWS)/config
-	cd bin/src && GOOS=windows CGO_ENABLED=0 \
-		go list -deps -json=Dir,ImportPath,Standard,Module . | go run -C $(CURDIR)/internal/tools/release ./licenses >$(CURDIR)/dist/$(WINDOWS)/THIRD_PARTY_LICENSES.txt
+	cd bin/src && GOOS=windows $(LICENSES) >$(CURDIR)/dist/$(WINDOWS)/THIRD_PARTY_LICENSES.txt
 	cp $(BIN).exe LICENSE README.md CHANGELOG.md SECURITY.md dist/$(WINDOWS)/ && cp config/windows.yaml dist/$(WINDOWS)/config/
 	find dist/$(WINDOWS) -exec touch -d @$(EPOCH) {} +
 	cd dist && find $(WINDOWS) -type f | LC_ALL=C sort | TZ=UTC zip -X -9 -q -@ $(WINDOWS).zip

@@ -22,12 +22,12 @@ var ofWindows = map[string]func(*Watcher) meter{
 	CPUUtilization:     func(w *Watcher) meter { return &share{w: w, of: &affinity{w: w}} },
 	HostCPUUtilization: func(w *Watcher) meter { return &hostTimes{list: w.source.list} },
 	MemoryUtilization: func(w *Watcher) meter {
-		return gauge{w, func(p *procfs.Listed) (num, den float64) {
+		return gauge{w, func(p procfs.Listed) (num, den float64) {
 			return 100 * float64(p.Resident) / float64(w.source.list.memory), float64(p.Resident)
 		}}
 	},
 	ThreadCount: func(w *Watcher) meter {
-		return gauge{w, func(p *procfs.Listed) (num, den float64) { return float64(p.Threads), 0 }}
+		return gauge{w, func(p procfs.Listed) (num, den float64) { return float64(p.Threads), 0 }}
 	},
 }
 
@@ -73,14 +73,14 @@ func (l *list) read(now time.Time) error {
 }
 
 // find returns the entry of a process, or [ErrGone].
-func (l *list) find(p procfs.Process, now time.Time) (*procfs.Listed, error) {
+func (l *list) find(p procfs.Process, now time.Time) (procfs.Listed, error) {
 	if err := l.read(now); err != nil {
-		return nil, err
+		return procfs.Listed{}, err
 	}
 	if found, ok := l.processes[p.PID]; ok && (p.Start == 0 || found.Start == p.Start) {
-		return &found, nil
+		return found, nil
 	}
-	return nil, ErrGone
+	return procfs.Listed{}, ErrGone
 }
 
 // clock returns the clock of a process. It returns [ErrGone] if the process has ended.
@@ -115,7 +115,7 @@ func (listed) Close() {}
 // gauge is the meter of a momentary value in the list.
 type gauge struct {
 	w  *Watcher
-	of func(*procfs.Listed) (num, den float64)
+	of func(procfs.Listed) (num, den float64)
 }
 
 func (g gauge) read(now time.Time) (num, den float64, restarted bool, err error) {

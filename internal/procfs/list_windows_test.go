@@ -16,17 +16,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// TestMain keeps a CPU busy until its standard input ends, as the other process of the
-// tests.
+// TestMain waits until its standard input ends, as the other process of the tests.
 func TestMain(m *testing.M) {
-	if os.Getenv("HOTPROFILE_TEST_BUSY") == "" {
+	if os.Getenv("HOTPROFILE_TEST_WAIT") == "" {
 		os.Exit(m.Run())
 	}
-	go func() {
-		for turns := 0; ; {
-			turns++
-		}
-	}()
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
@@ -58,7 +52,7 @@ func TestTheListOfWindowsHasWhatAProcessKnowsOfItself(t *testing.T) {
 
 func TestAProcessOfWindowsThatHasEndedIsGone(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "HOTPROFILE_TEST_BUSY=1")
+	cmd.Env = append(os.Environ(), "HOTPROFILE_TEST_WAIT=1")
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

@@ -94,9 +94,9 @@ func (d *Discoverer) scan() {
 // scanProcesses adds all processes of Windows.
 func (d *Discoverer) scanProcesses() error {
 	all, err := procfs.List()
-	now, tooMany := d.Now(), 0
+	now, boot, tooMany := d.Now(), procfs.BootTime(), 0
 	for _, p := range all {
-		started := procfs.TimeOf(procfs.BootTime(), p.Start)
+		started := procfs.TimeOf(boot, p.Start)
 		id := identify.Identity{Name: identify.ProcessName(p.PID, started), Process: p.Process, Started: started}
 		claim := identify.Claim{PID: p.PID, Created: started, ExecutableName: p.Name, Attributes: pcommon.NewMap()}
 		claim.Attributes.PutInt(attr.PID, int64(p.PID))

@@ -48,12 +48,12 @@ func (l clientListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := Client{}
 	pid, known, err := peer(c)
 	if !known {
 		return c, nil
 	}
-	if p.PID, p.Err = pid, err; err == nil && pid != 0 {
+	p := Client{Process: procfs.Process{PID: pid}, Err: err}
+	if err == nil && pid != 0 {
 		var who processes.Identity
 		who, p.Err = l.identify(p.PID)
 		p.Process = who.Process

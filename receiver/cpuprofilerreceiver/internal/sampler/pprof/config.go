@@ -58,7 +58,8 @@ type Config struct {
 	MaxSize bytesize.Size `mapstructure:"max_size"`
 	// Target is the process that serves the endpoint, or its cgroup or container. It is
 	// required unless Socket is set, Resource names the unit, or the endpoint is on the
-	// loopback of Linux or Windows. There the kernel identifies the process that serves the endpoint.
+	// loopback of Linux or Windows. There the kernel identifies the process that serves the
+	// endpoint.
 	Target configoptional.Optional[processes.Target] `mapstructure:"target"`
 	// Resource contains attributes to add to the resource of the profiles. They replace
 	// attributes of the process. Values are strings, whole numbers, true or false.
