@@ -12,7 +12,7 @@ import (
 // sizes decides how many bytes of each stack to copy, from the bytes that unwinding needed.
 // The kernel copies the same number for all programs. The number grows at once when the
 // copies of one program are too short. It shrinks after calmBatches batches in which all
-// programs needed less.
+// programs needed less. The initial size is a guess, so the first batch may already shrink it.
 type sizes struct {
 	// bytes is the current size of copies: the size of a level or the configured size.
 	bytes int
@@ -46,7 +46,7 @@ const (
 )
 
 func newSizes(bytes int) *sizes {
-	return &sizes{bytes: bytes, programs: make(map[program]*needs)}
+	return &sizes{bytes: bytes, calm: calmBatches - 1, programs: make(map[program]*needs)}
 }
 
 // sizeOf returns the size of a level in bytes.

@@ -36,10 +36,10 @@ func TestCopiesAreAsLargeAsProgramsNeed(t *testing.T) {
 			s.nextBatch()
 		}
 	}
-	batch(calmBatches - 1)
-	require.Equal(t, 16384, s.bytes)
+	s.nextBatch()
+	require.Equal(t, 16384, s.bytes, "without samples nothing is known")
 	batch(1)
-	require.Equal(t, 4096, s.bytes, "one of a hundred is tolerated")
+	require.Equal(t, 4096, s.bytes, "one of a hundred is tolerated; the first size is a guess")
 	batch(2 * calmBatches)
 	require.Equal(t, 4096, s.bytes)
 
@@ -58,6 +58,10 @@ func TestCopiesAreAsLargeAsProgramsNeed(t *testing.T) {
 		s.nextBatch()
 	}
 	require.Equal(t, perfevent.MaxUserStack, s.bytes, "without samples nothing is known")
+	batch(calmBatches - 1)
+	require.Equal(t, perfevent.MaxUserStack, s.bytes, "a program needed this size")
+	batch(1)
+	require.Equal(t, 4096, s.bytes)
 }
 
 func TestNeedsOfManyProgramsAreBounded(t *testing.T) {
