@@ -59,7 +59,7 @@ type Settings struct {
 	Sampled map[string]*sampler.Sampled
 	// Decoding is locked while a profile is decoded. All pullers share it.
 	Decoding *sync.Mutex
-	Sink     Sink
+	Sink     sampler.SentSink
 	// Count is called for each pull. NoRoom is called with the number of events that did
 	// not fit into the sink.
 	Count  func(Outcome)
