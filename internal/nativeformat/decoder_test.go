@@ -524,7 +524,7 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 		times  uint64
 	}{
 		"short names": {threads, shortNames, 24},
-		"wide names":  {threads, wideNames, 4},
+		"wide names":  {threads, wideNames, 8},
 		"codes":       {threads, codes, 8},
 		"high codes":  {allocations, highCodes, 1},
 		"long string": {threads, lengths, 1},
