@@ -305,7 +305,11 @@ func TestConfigEffectiveHasEveryValue(t *testing.T) {
 
 func keysOf(of reflect.Type) (keys []string) {
 	for i := range of.NumField() {
-		if key := of.Field(i).Tag.Get("mapstructure"); key != "" {
+		switch key := of.Field(i).Tag.Get("mapstructure"); key {
+		case "", "-":
+		case ",squash":
+			keys = append(keys, keysOf(of.Field(i).Type)...)
+		default:
 			keys = append(keys, key)
 		}
 	}
@@ -426,7 +430,7 @@ func TestConfigSchemaHasEveryKey(t *testing.T) {
 		{reflect.TypeFor[Config](), schema},
 		{reflect.TypeFor[PolicyConfig](), defs["policy"]},
 		{reflect.TypeFor[ItemConfig](), defs["item"]},
-		{reflect.TypeFor[URIConfig](), defs["uri"]},
+		{reflect.TypeFor[requests.URI](), defs["uri"]},
 		{reflect.TypeFor[BaselineConfig](), defs["baseline"]},
 		{reflect.TypeFor[BudgetsConfig](), defs["budgets"]},
 	} {
@@ -444,7 +448,7 @@ func TestReadmeNamesEveryKeyAndMonitor(t *testing.T) {
 	require.NoError(t, err)
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[Config](), reflect.TypeFor[PolicyConfig](), reflect.TypeFor[ItemConfig](),
-		reflect.TypeFor[URIConfig](), reflect.TypeFor[BaselineConfig](), reflect.TypeFor[BudgetsConfig](),
+		reflect.TypeFor[requests.URI](), reflect.TypeFor[BaselineConfig](), reflect.TypeFor[BudgetsConfig](),
 	} {
 		for _, key := range keysOf(of) {
 			require.Contains(t, string(readme), "`"+key+"`", of.Name())

@@ -4,7 +4,6 @@
 package cputriggerprocessor
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -95,22 +94,9 @@ func (i ItemConfig) monitor() string {
 		return monitor.MemoryEventsOf(i.Events)
 	}
 	if requests.Is(i.Monitor) {
-		return i.condition().Key()
+		return i.Key()
 	}
 	return i.Monitor
-}
-
-// condition converts the condition to a condition on a request monitor.
-func (i ItemConfig) condition() requests.Condition {
-	var statuses []string
-	for _, s := range i.Statuses { // YAML decodes 503 as a number and 5xx as a string
-		statuses = append(statuses, fmt.Sprint(s))
-	}
-	return requests.Condition{
-		Monitor: i.Monitor, Percentile: i.Percentile, MinRequests: i.MinRequests, URIs: i.URI.List, URIRegex: i.URI.Regex, Methods: i.Method,
-		Statuses: statuses, Metric: i.Name, Attributes: i.Attributes, Statistic: i.Statistic,
-		Span: max(i.AverageOver, i.Period), Counted: i.Count > 0,
-	}
 }
 
 // items returns the conditions of enabled policies.
@@ -125,7 +111,7 @@ func (cfg *Config) items() (out []ItemConfig) {
 func (cfg *Config) conditions() (out []requests.Condition) {
 	for _, i := range cfg.items() {
 		if requests.Is(i.Monitor) {
-			out = append(out, i.condition())
+			out = append(out, i.Condition)
 		}
 	}
 	return out
@@ -140,7 +126,7 @@ func kinds(policies []PolicyConfig) []monitor.Kind {
 		for _, i := range p.AnyOf {
 			switch {
 			case requests.Is(i.Monitor):
-				gauge := i.condition().Gauge()
+				gauge := i.Gauge()
 				ofRequests = append(ofRequests, monitor.Kind{
 					Name: i.monitor(), Scale: 1, Gauge: gauge, Whole: !gauge, Scopes: monitor.CgroupScope | monitor.ProcessScope,
 				})

@@ -42,8 +42,8 @@ func routesOfBench() []Condition {
 	return []Condition{
 		{Monitor: "http_error_rate"},
 		{Monitor: "http_response_time", Percentile: 95},
-		{Monitor: "http_response_time", Percentile: 99, URIs: []string{"/cart/*"}},
-		{Monitor: "http_error_rate", URIRegex: "^/orders", Methods: []string{"POST"}},
+		{Monitor: "http_response_time", Percentile: 99, URI: URI{List: []string{"/cart/*"}}},
+		{Monitor: "http_error_rate", URI: URI{Regex: "^/orders"}, Methods: []string{"POST"}},
 	}
 }
 
