@@ -23,6 +23,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/urls"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
@@ -85,8 +86,9 @@ type Config struct {
 	Manual configoptional.Optional[manual.Config] `mapstructure:"manual"`
 	// Peers configures whether the connections of units are read.
 	Peers PeersConfig `mapstructure:"peers"`
-	// Budgets limits all policies together.
-	Budgets BudgetsConfig `mapstructure:"budgets"`
+	// Budgets limits all policies together. By default MaxConcurrentUnits is 10, and the
+	// other limits are 0, which means no limit.
+	Budgets budget.Limits `mapstructure:"budgets"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -180,34 +182,9 @@ type ItemConfig struct {
 }
 
 // BaselineConfig opens the gate for Duration once per Every while the unit is not hot. If
-// only one of them is set, the other gets its default.
-type BaselineConfig struct {
-	// Every is the time from one window to the next. Zero disables the windows. Default 1h
-	// if Duration is set.
-	Every time.Duration `mapstructure:"every"`
-	// Duration is the length of the window. Default 10s if Every is set.
-	Duration time.Duration `mapstructure:"duration"`
-
-	// prevents unkeyed literal initialization
-	_ struct{}
-}
-
-// BudgetsConfig limits all policies together. Zero means no limit.
-type BudgetsConfig struct {
-	// MaxConcurrentUnits is the maximum number of units with an open gate. Default 10.
-	MaxConcurrentUnits int `mapstructure:"max_concurrent_units"`
-	// MaxTriggersPerHour is the maximum number of openings within any hour. Default 0.
-	MaxTriggersPerHour int `mapstructure:"max_triggers_per_hour"`
-	// MaxTriggersPerServicePerHour is the maximum number of openings within any hour for
-	// the units of one service. Default 0.
-	MaxTriggersPerServicePerHour int `mapstructure:"max_triggers_per_service_per_hour"`
-	// MaxBytesPerHour is the maximum marshalled size of the profiles that are sent within
-	// any hour. Default 0.
-	MaxBytesPerHour bytesize.Size `mapstructure:"max_bytes_per_hour"`
-
-	// prevents unkeyed literal initialization
-	_ struct{}
-}
+// only one of them is set, the other gets its default, which is 1h for Every and 10s for
+// Duration. With zero for Every there are no windows.
+type BaselineConfig trigger.Baseline
 
 // Unmatched selects whether profiles that match no unit are dropped or pass.
 type Unmatched string
@@ -303,7 +280,7 @@ func createDefaultConfig() *Config {
 		PoliciesFrom: PoliciesFromConfig{HTTP: configoptional.Default(defaultPoliciesClient())},
 		Manual:       configoptional.Default(manual.DefaultConfig()),
 		Peers:        PeersConfig{Enabled: true},
-		Budgets:      BudgetsConfig{MaxConcurrentUnits: 10},
+		Budgets:      budget.Limits{MaxConcurrentUnits: 10},
 	}
 	cfg.Policies = slices.DeleteFunc(cfg.Policies, func(p PolicyConfig) bool { return !cfg.inScope(p.AnyOf[0].Monitor) })
 	return cfg

@@ -79,7 +79,7 @@ func TestConfigDefaultsAreAValidProduct(t *testing.T) {
 	require.Equal(t, 10*time.Second, cfg.PreTrigger)
 	require.Equal(t, "32MiB", cfg.PreTriggerMemory.String())
 	require.Nil(t, cfg.manual())
-	require.Equal(t, BudgetsConfig{MaxConcurrentUnits: 10}, cfg.Budgets)
+	require.Equal(t, budget.Limits{MaxConcurrentUnits: 10}, cfg.Budgets)
 
 	null, err := load(t, "policies:")
 	require.NoError(t, err)
@@ -432,7 +432,7 @@ func TestConfigSchemaHasEveryKey(t *testing.T) {
 		{reflect.TypeFor[ItemConfig](), defs["item"]},
 		{reflect.TypeFor[requests.URI](), defs["uri"]},
 		{reflect.TypeFor[BaselineConfig](), defs["baseline"]},
-		{reflect.TypeFor[BudgetsConfig](), defs["budgets"]},
+		{reflect.TypeFor[budget.Limits](), defs["budgets"]},
 	} {
 		want, got := keysOf(c.of), []string(nil)
 		for key := range c.schema.(map[string]any)["properties"].(map[string]any) {
@@ -448,7 +448,7 @@ func TestReadmeNamesEveryKeyAndMonitor(t *testing.T) {
 	require.NoError(t, err)
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[Config](), reflect.TypeFor[PolicyConfig](), reflect.TypeFor[ItemConfig](),
-		reflect.TypeFor[requests.URI](), reflect.TypeFor[BaselineConfig](), reflect.TypeFor[BudgetsConfig](),
+		reflect.TypeFor[requests.URI](), reflect.TypeFor[BaselineConfig](), reflect.TypeFor[budget.Limits](),
 	} {
 		for _, key := range keysOf(of) {
 			require.Contains(t, string(readme), "`"+key+"`", of.Name())

@@ -11,7 +11,6 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
-	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
@@ -59,12 +58,7 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 		PreTrigger:         cfg.PreTrigger,
 		MinAge:             cfg.MinAge,
 		CooldownByService:  cfg.CooldownBy == CooldownByService,
-		Budgets: budget.Limits{
-			MaxConcurrentUnits:           cfg.Budgets.MaxConcurrentUnits,
-			MaxTriggersPerHour:           cfg.Budgets.MaxTriggersPerHour,
-			MaxTriggersPerServicePerHour: cfg.Budgets.MaxTriggersPerServicePerHour,
-			MaxBytesPerHour:              int64(cfg.Budgets.MaxBytesPerHour),
-		},
+		Budgets:            cfg.Budgets,
 	}
 	for _, k := range kinds(policies) {
 		out.Monitors = append(out.Monitors, trigger.Monitor{
@@ -74,7 +68,7 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 	for _, p := range policies {
 		policy := trigger.Policy{Name: p.Name, Duration: p.Duration, Cooldown: p.Cooldown, DryRun: p.DryRun, Types: p.ProfileTypes}
 		if p.Baseline.Every > 0 {
-			policy.Baseline = trigger.Baseline{Every: p.Baseline.Every, Duration: p.Baseline.Duration}
+			policy.Baseline = trigger.Baseline(p.Baseline)
 		}
 		for _, i := range p.AnyOf {
 			test := window.Test{AverageOver: i.AverageOver, Period: i.Period, Count: i.Count, ReleaseBelow: i.ReleaseBelow}
