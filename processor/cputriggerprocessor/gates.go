@@ -28,7 +28,7 @@ type gates struct {
 	by map[string]map[string][]*units.Described
 }
 
-func (p *cpuTrigger) gates() manual.AlertGates { return &gates{p: p} }
+func (p *cpuTrigger) gates() manual.Gates { return &gates{p: p} }
 
 // Find returns the units that labels name. If there are none, it returns the reason.
 func (g *gates) Find(n manual.Named) ([]identify.Identity, string) {

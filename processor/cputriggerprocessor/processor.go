@@ -501,29 +501,10 @@ func (p *cpuTrigger) newManual(cfg *manual.Config, tree *cgroup.Tree) *manual.Se
 	p.keepResources() // alerts identify units by these attributes
 	duration := p.inForce.Load().cfg.manualDuration()
 	alerts := manual.NewAlerts(cfg.Alerts, duration, p.gates, func(o manual.Outcome) { p.counters.AddAlert(string(o)) }, p.now, p.log)
-	return manual.NewServer(cfg.HTTP, duration, p.openByHand, p.closeByHand, alerts, tree, p.log)
+	return manual.NewServer(cfg.HTTP, duration, p.unitNamed, p.gates, alerts, tree, p.log)
 }
 
 var errShutdown = errors.New("cpu_trigger was shut down: it accepts no more profiles")
-
-// openByHand opens the gate of a unit.
-func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration) (manual.Opened, error) {
-	t, err := p.unitNamed(name)
-	if err != nil {
-		return manual.Opened{}, err
-	}
-	opened, _, err := p.gates().Open(t, trigger.Alert{}, d)
-	return opened, err
-}
-
-// closeByHand closes the gate of a unit that was opened by hand.
-func (p *cpuTrigger) closeByHand(_ context.Context, name string) (manual.Closed, error) {
-	t, err := p.unitNamed(name)
-	if err != nil {
-		return manual.Closed{}, err
-	}
-	return p.gates().Close(t.Name, "")
-}
 
 // unitNamed finds a unit by its name, or by any other name that identify.ByName accepts.
 func (p *cpuTrigger) unitNamed(name string) (identify.Identity, error) {
