@@ -92,7 +92,7 @@ func (o *peersOf) run(ctx context.Context) {
 			o.follower.Look(follow)
 			took := time.Since(now)
 			if o.follower.Reads() {
-				o.p.counters.RecordPeersLook(took)
+				o.p.counters.CPUTriggerPeersDuration.Record(ctx, took.Seconds())
 			}
 			next = now.Add(max(o.p.cfg.CollectionInterval, peersShare*took))
 		}

@@ -257,10 +257,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		if err := p.manual.Start(ctx, host, p.telemetry); err != nil {
 			return err
 		}
-		return p.counters.ObserveManual(func() (host, peer, idle uint64) {
-			s := p.manual.Stats()
-			return s.WrongHost, s.Refused, s.GaveWay
-		})
+		return p.counters.ObserveManual(p.manual.Stats)
 	}
 	return nil
 }
