@@ -214,7 +214,6 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		if p.reloader, err = p.newReloader(ctx, host); err != nil {
 			return err
 		}
-		p.observing.add(p.reloader.stop)
 		if err := p.reloader.first(ctx); err != nil {
 			return err
 		}
@@ -249,7 +248,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		p.health.set(cgroupsFault, err)
 	}
 	if p.reloader != nil {
-		p.reloader.start()
+		p.observing.add(p.reloader.start())
 	}
 	if server := p.cfg.manual(); server != nil {
 		p.manual = p.newManual(server, tree)
