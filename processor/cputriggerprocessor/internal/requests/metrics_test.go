@@ -18,7 +18,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
+	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
 // service is a service of a test that exports a histogram of its requests.
