@@ -371,7 +371,7 @@ func (p *cpuTrigger) restore(ctx context.Context) error {
 func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	connections := p.newPeers(tree)
 	p.peers.Store(connections)
-	options := monitor.Options{MaxOpenFiles: watch.OpenFiles(procfs.OpenFileLimit()), Least: p.inForce.Load().cfg.least()}
+	options := monitor.Options{MaxOpenFiles: watch.OpenFiles(procfs.OpenFileLimit()), Least: p.inForce.Load().cfg.readings().Least}
 	if connections != nil {
 		options.TCP = connections.follower.TCP
 	}
