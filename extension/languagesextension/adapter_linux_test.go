@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
+	"go.opentelemetry.io/ebpf-profiler/support"
 
 	"github.com/hotprofile/hotprofile/internal/interpreter"
 	"github.com/hotprofile/hotprofile/internal/procfs"
@@ -131,7 +132,8 @@ func TestInlinedCallsInOrder(t *testing.T) {
 			for i, into := range test.into {
 				m[positions+16+16*int64(i)] = into * id
 			}
-			n := &node{process: interpreter.Process{Memory: m}, pages: make(map[int64]*[pageSize]byte), left: maxNodeRead, deoptimization: 8, array: 16, positions: 16 + 8*7}
+			l := &loaded[support.V8ProcInfo]{process: interpreter.Process{Memory: m}}
+			n := &node{loaded: l, pages: make(map[int64]*[pageSize]byte), left: maxNodeRead, deoptimization: 8, array: 16, positions: 16 + 8*7}
 			require.Equal(t, test.ok, n.inlinedInOrder(code+1))
 		})
 	}
