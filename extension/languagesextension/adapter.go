@@ -20,6 +20,7 @@ import (
 	ebpfinterpreter "go.opentelemetry.io/ebpf-profiler/interpreter"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/hotspot"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/nodev8"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/php"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/python"
 	"go.opentelemetry.io/ebpf-profiler/libc"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
@@ -45,7 +46,7 @@ type driver struct{}
 
 // Knows implements interpreter.Driver. How to find a thread's state is known only on amd64.
 func (driver) Knows(path string) bool {
-	return runtime.GOARCH == "amd64" && (isPython(path) || isHotSpot(path) || isNode(path))
+	return runtime.GOARCH == "amd64" && (isPython(path) || isHotSpot(path) || isNode(path) || isPHP(path))
 }
 
 // Attach implements interpreter.Driver. It turns a panic into an error, because the library
@@ -64,6 +65,8 @@ func (driver) Attach(p interpreter.Process) (layout interpreter.Layout, err erro
 			layout.HotSpot, err = load(p, i, libpf.HotSpot, hotspot.GetLoader(hotspot.Config{}), hotSpotLayout)
 		case isNode(path):
 			layout.V8, err = load(p, i, libpf.V8, nodev8.GetLoader(nodev8.Config{}), nodeLayout)
+		case isPHP(path):
+			layout.PHP, err = load(p, i, libpf.PHP, php.GetLoader(php.Config{}), phpLayout)
 		}
 		if err != nil {
 			return layout, fmt.Errorf("reading %s of process %d: %w", p.Mappings[i].Path, p.PID, err)

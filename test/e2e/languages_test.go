@@ -8,6 +8,7 @@ package e2e
 import (
 	"fmt"
 	"math"
+	"os/exec"
 	"slices"
 	"testing"
 
@@ -45,6 +46,18 @@ func TestNodeHasItsFunctionsByDefault(t *testing.T) {
 	hasItsFunctions(t, interpreted{
 		command: []string{hosttest.Tool(t, "node"), "testdata/languages/shares.js"},
 		sixty:   "sixty", thirty: "thirty", ten: "ten", main: "main",
+	})
+}
+
+func TestPHPHasItsFunctionsByDefault(t *testing.T) {
+	t.Parallel()
+	php, err := exec.LookPath("php")
+	if err != nil {
+		t.Skip(err) // also in CI, where it is installed if a package is there
+	}
+	hasItsFunctions(t, interpreted{
+		command: []string{php, "testdata/languages/shares.php"},
+		sixty:   "Work::sixty", thirty: "Work::thirty", ten: "Work::ten", main: "main",
 	})
 }
 

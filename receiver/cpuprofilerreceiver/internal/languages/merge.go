@@ -12,7 +12,7 @@ import (
 )
 
 // Merge merges the frames of the last walk into the native stack of its sample. Each call
-// of the interpreter's loop is a frame of the native stack, and the call's Python frames
+// of the interpreter's loop is a frame of the native stack, and the call's walked frames
 // replace it. whole reports whether the native stack reaches the thread's entry. Merge
 // reports whether the new stack reaches the thread's entry.
 //
@@ -21,7 +21,7 @@ import (
 // the outermost call on. If the native stack is cut off, the calls are matched from the
 // innermost call on, and the remaining frames of the walk are appended.
 func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) bool {
-	loop := w.process.python.Loop
+	loop := w.process.loop()
 	calls := 0
 	for i, a := range s.User {
 		if inLoop(loop, a, i) {
@@ -72,6 +72,14 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 	s.User = slices.Clip(w.merged)
 	s.Truncated = !whole
 	return whole
+}
+
+// loop returns the address ranges of the interpreter's loop.
+func (p *process) loop() []interpreter.Range {
+	if p.php != nil {
+		return p.php.Loop
+	}
+	return p.python.Loop
 }
 
 // start returns the position in frames of the first frame of a call.
