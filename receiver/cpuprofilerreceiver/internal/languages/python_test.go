@@ -169,17 +169,22 @@ func newImage(l *interpreter.Python) *image {
 // newTestWalker returns a walker that is attached to this process, with another memory.
 func newTestWalker(t testing.TB, l *interpreter.Python, read func(int, uint64, []byte) int) (*Walker, *processes.Process) {
 	t.Helper()
+	w, of := newTestWalkerOf(interpreter.Layout{Python: l}, read)
+	w.process.threads[tid] = &thread{id: tid, pointer: control}
+	return w, of
+}
+
+func newTestWalkerOf(l interpreter.Layout, read func(int, uint64, []byte) int) (*Walker, *processes.Process) {
 	now := int64(time.Hour)
 	w := NewWalker(Config{
-		Enabled: Enabled{Python: true, Java: true, Node: true}, Driver: noDriver{}, Read: read, Logger: zap.NewNop(), Now: func() int64 { return now },
+		Enabled: Enabled{Python: true, Java: true, Node: true, PHP: true}, Driver: noDriver{}, Read: read, Logger: zap.NewNop(), Now: func() int64 { return now },
 		Hot: func() func(*processes.Process) bool { return func(*processes.Process) bool { return true } },
 	})
 	of := processes.NewTable(processes.Config{}).Lookup(os.Getpid(), 0)
 	w.now = now
 	p := &process{pid: of.PID, program: of.Program(), checked: now}
 	w.processes[of.PID], w.process = p, p
-	w.attach(p, interpreter.Layout{Python: l})
-	p.threads[tid] = &thread{id: tid, pointer: control}
+	w.attach(p, l)
 	return w, of
 }
 
