@@ -22,7 +22,7 @@ import (
 // The range of supported minor versions of Python 3.
 const (
 	oldestPython = 8
-	newestPython = 13
+	newestPython = 14
 )
 
 func isPython(file string) bool {

@@ -102,6 +102,9 @@ func (w *walk) phpFunction(l *php, at uint64) (f phpFrame, ok bool) {
 
 // phpFrame appends a frame. It returns false if its names are invalid.
 func (w *walk) phpFrame(p *process, f phpFrame) bool {
+	if f.kind == phpInternal && f.name == 0 {
+		return true // the frame at which a fiber begins
+	}
 	l := p.php
 	at, ok := l.named[f]
 	if !ok {

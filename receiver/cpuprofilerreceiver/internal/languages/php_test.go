@@ -73,6 +73,7 @@ const phpCode = 1 << 16 // the flag of a frame without a function's name
 func newPHPImage() *phpImage {
 	m := &phpImage{image: image{bytes: make([]byte, 1<<20), next: 0x30000}, strings: map[string]uint64{}}
 	m.call(m.function(phpUser, "", "/app/index.php"), phpTop|phpCode)
+	m.call(m.function(phpInternal, "", ""), 0)
 	m.call(m.function(phpUser, "", "/app/inc.php"), phpCode)
 	m.call(m.function(phpUser, "Shop\\Cart::sort", "/app/inc.php"), 0)
 	m.call(m.function(phpInternal, "usort", ""), 0)
@@ -95,6 +96,20 @@ func TestWalkOfPHP(t *testing.T) {
 	at := w.Interpreted(of.PID, w.frames[3])
 	require.Equal(t, samples.Location{Type: "php", Resolved: true, Lines: []samples.Line{{Function: "Shop\\Cart::sort", File: "/app/inc.php", StartLine: 10, Line: 12}}}, *at)
 	require.Equal(t, samples.Line{Function: "usort"}, w.Interpreted(of.PID, w.frames[2]).Lines[0])
+}
+
+// Compiled code has no table of its frames, so the native stack ends there.
+func TestMergeOfCompiledPHP(t *testing.T) {
+	for name, ends := range map[string][]int{"one call": {2}, "a call through C": {1, 2}} {
+		t.Run(name, func(t *testing.T) {
+			w, of := newTestWalkerOf(interpreter.Layout{PHP: &php84}, nil)
+			inFile := of.Mapped()[0].Start + 1
+			w.frames, w.ends = []uint64{synthetic | 1, synthetic | 2}, ends
+			s := perfevent.Sample{User: []uint64{inFile, 10}}
+			require.True(t, w.Merge(of, &s, false))
+			require.Equal(t, []uint64{inFile, synthetic | 1, synthetic | 2}, s.User)
+		})
+	}
 }
 
 // Without an opcode cache, the next request has its functions at the same addresses.

@@ -141,7 +141,8 @@ func (w *walk) pythonFrames(p *process, frame uint64) bool {
 			}
 			w.frames = append(w.frames, w.pythonFrame(p, c, offset(l, code&^7, last)))
 		}
-		if ends {
+		// Python 3.14 has a frame without a call of the loop at the end of each chain.
+		if n := len(w.ends); ends && (back != 0 || n == 0 || w.ends[n-1] < len(w.frames)) {
 			w.ends = append(w.ends, len(w.frames))
 		}
 		frame = back
