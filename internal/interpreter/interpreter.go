@@ -191,7 +191,7 @@ type PHP struct {
 	// frame. InstructionLine is the offset of the line in an instruction.
 	FrameBack, FrameFunction, FrameLast, FrameFlags, InstructionLine uint64
 	// The other fields are offsets in a function, except FunctionSize, which is the size
-	// of the part with these fields.
+	// of the part with these fields. The last line is stored after the first line.
 	FunctionSize, FunctionType, FunctionName, FunctionClass, FunctionFile, FunctionFirstLine uint64
 	// ClassName is the offset of the name in a class. Text is the offset of the text in a
 	// string.

@@ -24,7 +24,7 @@ type php struct {
 // requests use the same addresses for different files, so fileHash distinguishes files.
 type phpFrame struct {
 	name, class, file, fileHash uint64
-	first, line                 uint32
+	first, end, line            uint32
 	kind                        byte
 	outermost                   bool
 }
@@ -67,6 +67,11 @@ func (w *walk) phpFrames(p *process, frame uint64) bool {
 				if ok = b != nil; ok {
 					f.line, f.outermost = binary.LittleEndian.Uint32(b), back == 0
 				}
+				if f.line < f.first || f.line > f.end {
+					// The function has not stored an instruction yet. This is the last one
+					// of another function.
+					f.line = f.first
+				}
 			}
 			if !ok || !w.phpFrame(p, f) {
 				return false
@@ -95,6 +100,7 @@ func (w *walk) phpFunction(l *php, at uint64) (f phpFrame, ok bool) {
 	case phpUser, phpEval:
 		f.file = binary.LittleEndian.Uint64(b[l.FunctionFile:])
 		f.first = binary.LittleEndian.Uint32(b[l.FunctionFirstLine:])
+		f.end = binary.LittleEndian.Uint32(b[l.FunctionFirstLine+4:])
 		f.fileHash, ok = w.memory.word(f.file + l.Text - 2*word)
 	}
 	return f, ok

@@ -52,7 +52,7 @@ func (m *phpImage) function(kind byte, name, file string) uint64 {
 	m.bytes[at] = kind
 	m.put(at+8, m.text(name))
 	if kind != phpInternal {
-		m.put(at+168, m.text(file), 10)
+		m.put(at+168, m.text(file), 10|20<<32)
 	}
 	return at
 }
@@ -96,6 +96,16 @@ func TestWalkOfPHP(t *testing.T) {
 	at := w.Interpreted(of.PID, w.frames[3])
 	require.Equal(t, samples.Location{Type: "php", Resolved: true, Lines: []samples.Line{{Function: "Shop\\Cart::sort", File: "/app/inc.php", StartLine: 10, Line: 12}}}, *at)
 	require.Equal(t, samples.Line{Function: "usort"}, w.Interpreted(of.PID, w.frames[2]).Lines[0])
+}
+
+// A function that has not stored its instruction yet has that of an earlier function.
+func TestLineOfAnotherFunctionOfPHP(t *testing.T) {
+	m := newPHPImage()
+	m.put(wordAt(&m.image, m.current)+24, 21)
+	w, of := newTestWalkerOf(interpreter.Layout{PHP: &php84}, m.read)
+	require.True(t, w.Walk(of, sample(w.now)))
+	require.EqualValues(t, 10, w.Interpreted(of.PID, w.frames[0]).Lines[0].Line)
+	require.EqualValues(t, 12, w.Interpreted(of.PID, w.frames[1]).Lines[0].Line)
 }
 
 // Compiled code has no table of its frames, so the native stack ends there.
