@@ -100,6 +100,27 @@ func TestNodeOfThisMachine(t *testing.T) {
 	l.V8.Forget()
 }
 
+// TestPHPOfThisMachine reads the frame of a running function.
+func TestPHPOfThisMachine(t *testing.T) {
+	path, err := exec.LookPath("php")
+	if err != nil {
+		t.Skip("no PHP: " + err.Error())
+	}
+	p := processOf(t, start(t, path, "-r", "echo 1; sleep(1000);"))
+	l, err := driver{}.Attach(p)
+	require.NoError(t, err)
+	require.NotNil(t, l.PHP)
+	require.NotEmpty(t, l.PHP.Loop)
+	m := remotememory.RemoteMemory{ReaderAt: p.Memory}
+	// PHP has evaluated the argument, or runs sleep, or is between both.
+	for frame := m.Ptr(libpf.Address(l.PHP.Current)); frame != 0; frame = m.Ptr(frame + libpf.Address(l.PHP.FrameBack)) {
+		name := m.Ptr(m.Ptr(frame+libpf.Address(l.PHP.FrameFunction)) + libpf.Address(l.PHP.FunctionName))
+		if name != 0 {
+			require.Equal(t, "sleep", m.String(name+libpf.Address(l.PHP.Text)))
+		}
+	}
+}
+
 // words is memory with some words. All other memory is zero.
 type words map[int64]int64
 
@@ -147,7 +168,7 @@ func TestOtherProgramsHaveNoInterpreter(t *testing.T) {
 
 // A file that is no interpreter, by the name of one, is refused.
 func TestForgedFiles(t *testing.T) {
-	for _, program := range []string{"python3.12", "node"} {
+	for _, program := range []string{"python3.12", "node", "php8.4"} {
 		testForgedFiles(t, filepath.Join(t.TempDir(), program))
 	}
 }
