@@ -25,6 +25,7 @@ const (
 	FrameJVM    FrameType = "jvm"
 	FrameV8     FrameType = "v8js"
 	FramePython FrameType = "cpython"
+	FramePHP    FrameType = "php"
 )
 
 // Attribute is one attribute of a resource. Value is a string, int64 or bool.

@@ -115,7 +115,7 @@ func createDefaultConfig() *Config {
 		KernelStacks:      KernelStacksAuto,
 		Unwind:            UnwindAuto,
 		ThreadAttributes:  []string{attr.ThreadName},
-		Languages:         languages.Enabled{Python: true, Java: true, Node: true},
+		Languages:         languages.Enabled{Python: true, Java: true, Node: true, PHP: true},
 		MaxMemory:         128 * bytesize.MiB,
 		CPU:               oncpu.DefaultConfig(),
 		OffCPU:            configoptional.Default(offcpu.DefaultConfig()),

@@ -281,8 +281,11 @@ func (p *Perf) walker(of *samples.Type) *languages.Walker {
 		return nil
 	}
 	enabled := p.Languages
-	// Frames of Python are not in the copied stack, and the stacks of waits are read too late.
-	enabled.Python = enabled.Python && of == samples.OnCPU
+	if of != samples.OnCPU {
+		// Frames of Python and PHP are not in the copied stack, and the stacks of waits are
+		// read too late.
+		enabled.Python, enabled.PHP = false, false
+	}
 	return languages.NewWalker(languages.Config{
 		Enabled: enabled,
 		Root:    p.root,
