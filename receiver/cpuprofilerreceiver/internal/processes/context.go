@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -172,18 +173,23 @@ func appendContext(buf []byte, fs procfs.FS, pid int, address, known uint64) ([]
 	return buf, err
 }
 
-// parseContext parses the message ProcessContext of OpenTelemetry. It returns an empty
-// environment if the message is malformed. The default name of an SDK's service does not
-// count, because it is not more than the name of a program.
-func parseContext(message []byte) environment {
-	var env environment
-	ok := eachField(message, func(n protowire.Number, resource []byte) bool {
-		return n != 1 || eachField(resource, func(n protowire.Number, attribute []byte) bool {
-			return n != 1 || setAttribute(&env, attribute)
-		})
-	})
-	if !ok {
-		return environment{}
+// parseContext parses the message ProcessContext of OpenTelemetry, up to the first byte that
+// is malformed. The default name of an SDK's service does not count, because it describes
+// only the program.
+func parseContext(message []byte) (env environment) {
+	for resource := range fields(message, 1) {
+		for attribute := range fields(resource, 1) {
+			var key, value string
+			for field := range fields(attribute, 1) {
+				key = string(field)
+			}
+			for field := range fields(attribute, 2) {
+				for text := range fields(field, 1) {
+					value = string(text)
+				}
+			}
+			env.set(key, value)
+		}
 	}
 	if strings.HasPrefix(env.serviceName, "unknown_service") {
 		env.serviceName = ""
@@ -191,52 +197,26 @@ func parseContext(message []byte) environment {
 	return env
 }
 
-// setAttribute parses a message KeyValue of OpenTelemetry, and sets its attribute if the
-// value is a string. It returns false if the message is malformed.
-func setAttribute(env *environment, attribute []byte) bool {
-	var key, value []byte
-	ok := eachField(attribute, func(n protowire.Number, field []byte) bool {
-		switch n {
-		case 1:
-			key = field
-		case 2:
-			return eachField(field, func(n protowire.Number, text []byte) bool {
-				if n == 1 {
-					value = text
-				}
-				return true
-			})
-		}
-		return true
-	})
-	if ok {
-		env.set(string(key), string(value))
-	}
-	return ok
-}
-
-// eachField calls f for each field of a protobuf message that is a string or a message, and
-// stops when f returns false. It returns false if it stopped or the message is malformed.
-func eachField(message []byte, f func(protowire.Number, []byte) bool) bool {
-	for len(message) > 0 {
-		number, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			return false
-		}
-		message = message[n:]
-		size := protowire.ConsumeFieldValue(number, kind, message)
-		if size < 0 {
-			return false
-		}
-		if kind == protowire.BytesType {
-			field, _ := protowire.ConsumeBytes(message)
-			if !f(number, field) {
-				return false
+// fields returns the strings and messages in a protobuf message that have a number.
+func fields(message []byte, number protowire.Number) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(message) > 0 {
+			is, kind, n := protowire.ConsumeTag(message)
+			if n < 0 {
+				return
 			}
+			size := protowire.ConsumeFieldValue(is, kind, message[n:])
+			if size < 0 {
+				return
+			}
+			if is == number && kind == protowire.BytesType {
+				if field, _ := protowire.ConsumeBytes(message[n:]); !yield(field) {
+					return
+				}
+			}
+			message = message[n+size:]
 		}
-		message = message[size:]
 	}
-	return true
 }
 
 // environment returns the description of the service. Attributes in the process context

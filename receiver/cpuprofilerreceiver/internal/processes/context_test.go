@@ -153,7 +153,7 @@ func TestForgedContextsAreIgnored(t *testing.T) {
 		"no memory":         header(1, len(m), 1<<40),
 		"a kernel address":  header(1, len(m), 1<<63+at),
 		"the header itself": header(1, contextHeader, contextAddress),
-		"half a message":    header(1, len(m)-1, at),
+		"half a message":    header(1, len(m)/2, at),
 		"no message":        header(1, 0, at),
 		"never finished":    header(0, len(m), at),
 		"half a header":     good[:20],
