@@ -63,13 +63,13 @@ func (w *walk) phpFrames(p *process, frame uint64) bool {
 		if function != 0 { // PHP links its calls by frames without a function
 			f, ok := w.phpFunction(l, function)
 			if ok && f.kind != phpInternal {
-				b := w.memory.bytes(last+l.InstructionLine, 4)
-				if ok = b != nil; ok {
-					f.line, f.outermost = binary.LittleEndian.Uint32(b), back == 0
+				f.outermost = back == 0
+				if b := w.memory.bytes(last+l.InstructionLine, 4); b != nil {
+					f.line = binary.LittleEndian.Uint32(b)
 				}
 				if f.line < f.first || f.line > f.end {
-					// The function has not stored an instruction yet. This is the last one
-					// of another function.
+					// The function has not stored an instruction yet. The memory may contain
+					// the last instruction of another function.
 					f.line = f.first
 				}
 			}

@@ -103,8 +103,11 @@ func TestLineOfAnotherFunctionOfPHP(t *testing.T) {
 	m := newPHPImage()
 	m.put(wordAt(&m.image, m.current)+24, 21)
 	w, of := newTestWalkerOf(interpreter.Layout{PHP: &php84}, m.read)
-	require.True(t, w.Walk(of, sample(w.now)))
-	require.EqualValues(t, 10, w.Interpreted(of.PID, w.frames[0]).Lines[0].Line)
+	for _, instruction := range []uint64{wordAt(&m.image, m.current), 0, 1 << 63} {
+		m.put(m.current, instruction)
+		require.True(t, w.Walk(of, sample(w.now)))
+		require.EqualValues(t, 10, w.Interpreted(of.PID, w.frames[0]).Lines[0].Line)
+	}
 	require.EqualValues(t, 12, w.Interpreted(of.PID, w.frames[1]).Lines[0].Line)
 }
 
@@ -142,7 +145,6 @@ func TestHostileFramesOfPHPAreBounded(t *testing.T) {
 		"a cycle":                      {func(m *phpImage) { m.put(m.current+48, m.current) }, true},
 		"a cycle without functions":    {func(m *phpImage) { m.put(m.current+24, 0); m.put(m.current+48, m.current) }, true},
 		"no memory":                    {func(m *phpImage) { m.put(m.current+48, 1<<46) }, false},
-		"no instruction":               {func(m *phpImage) { m.put(m.current, 1<<63) }, false},
 		"another kind of function":     {func(m *phpImage) { m.bytes[wordAt(&m.image, m.current+24)] = 3 }, false},
 		"a function in the kernel":     {func(m *phpImage) { m.put(m.current+24, 1<<64-1) }, false},
 		"a name of 1 GiB":              {func(m *phpImage) { m.put(m.strings["usort"]+16, 1<<30) }, true},
