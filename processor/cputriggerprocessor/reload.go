@@ -127,7 +127,7 @@ func (r *reloader) read(ctx context.Context) error {
 
 // take puts the policies of a document in force, or returns the faults of the document.
 func (r *reloader) take(document []byte) error {
-	version := versionOf(document)
+	version := hotunitsextension.PolicyVersion(document)
 	next, err := r.current.withPolicies(document)
 	if err == nil {
 		err = r.replace(next, version)

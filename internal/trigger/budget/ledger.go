@@ -23,7 +23,7 @@ import (
 //   - triggers has at most MaxTriggersPerHour events in any hour if the caller checks
 //     TriggerLeft first
 //   - bytes may exceed MaxBytesPerHour, because exported bytes are counted even without a
-//     check of BytesLeft
+//     check of Affords
 type Ledger struct {
 	limits    Limits
 	openUnits int
@@ -61,11 +61,6 @@ func (l *Ledger) SpendTrigger(at int64) {
 	if l.limits.MaxTriggersPerHour > 0 {
 		l.triggers.Add(at)
 	}
-}
-
-// BytesLeft reports whether max_bytes_per_hour is not used up.
-func (l *Ledger) BytesLeft(at int64) bool {
-	return l.limits.MaxBytesPerHour == 0 || l.bytes.sum(at) < int64(l.limits.MaxBytesPerHour)
 }
 
 // Affords reports whether max_bytes_per_hour allows bytes more bytes.

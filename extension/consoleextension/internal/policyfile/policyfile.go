@@ -8,8 +8,6 @@ package policyfile
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -75,15 +73,8 @@ func (f *File) Readers() []Reader { return f.readers() }
 // Document is a version of the file.
 type Document struct {
 	Text []byte
-	// Version is the first 12 hexadecimal digits of the SHA-256 hash of Text. cpu_trigger
-	// logs the same version.
+	// Version is the version of Text. cpu_trigger logs the same version.
 	Version string
-}
-
-// VersionOf returns the version of a document.
-func VersionOf(text []byte) string {
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])[:12]
 }
 
 // Read returns the current version of the file. Read returns when the context ends, even if
@@ -92,7 +83,7 @@ func (f *File) Read(ctx context.Context) (Document, error) {
 	var doc Document
 	err := f.do(ctx, func() error {
 		text, _, err := boundedread.File(f.path, hotunitsextension.MaxPolicyFile)
-		doc = Document{text, VersionOf(text)}
+		doc = Document{text, hotunitsextension.PolicyVersion(text)}
 		return err
 	})
 	if err != nil {
@@ -163,7 +154,7 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 		if err != nil {
 			return err
 		}
-		if VersionOf(old) != from {
+		if hotunitsextension.PolicyVersion(old) != from {
 			return ErrChanged
 		}
 		if bytes.Equal(old, document) {
@@ -173,7 +164,7 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 		if err != nil {
 			return err
 		}
-		err = swap(temp, path, from, VersionOf(document))
+		err = swap(temp, path, from, hotunitsextension.PolicyVersion(document))
 		if errors.Is(err, errors.ErrUnsupported) {
 			err = replace(temp, path, old, info)
 		}
@@ -197,7 +188,7 @@ func swap(file, path, from, new string) error {
 	}
 	is := func(version string) bool {
 		text, _, err := boundedread.File(file, hotunitsextension.MaxPolicyFile)
-		return err == nil && VersionOf(text) == version
+		return err == nil && hotunitsextension.PolicyVersion(text) == version
 	}
 	if is(from) {
 		return os.Rename(file, path+previousSuffix)
