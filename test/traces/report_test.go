@@ -138,7 +138,7 @@ func brief(table string) string {
 	var b strings.Builder
 	for line := range strings.Lines(table) {
 		cells := strings.Split(line, "|")
-		b.WriteString(strings.Join(append(cells[:5:5], cells[6], "\n"), "|"))
+		b.WriteString(strings.Join([]string{"", cells[1], cells[3], cells[4], cells[6], "\n"}, "|"))
 	}
 	return b.String()
 }
