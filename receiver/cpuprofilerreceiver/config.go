@@ -59,6 +59,9 @@ type Config struct {
 	// Languages selects the languages whose functions appear in the stacks of hot units.
 	// All are true by default.
 	Languages languages.Enabled `mapstructure:"languages"`
+	// GoroutineLabels lists the labels of goroutines that become attributes of samples of
+	// hot units. If it is empty, labels are not read. Default [http.route, rpc.method].
+	GoroutineLabels []string `mapstructure:"goroutine_labels"`
 	// MaxMemory bounds the memory for processes, files and names. One half can be in use.
 	// The other half is left for garbage. Default 128MiB.
 	MaxMemory bytesize.Size `mapstructure:"max_memory"`
@@ -116,6 +119,7 @@ func createDefaultConfig() *Config {
 		Unwind:            UnwindAuto,
 		ThreadAttributes:  []string{attr.ThreadName},
 		Languages:         languages.Enabled{Python: true, Java: true, Node: true},
+		GoroutineLabels:   []string{"http.route", "rpc.method"},
 		MaxMemory:         128 * bytesize.MiB,
 		CPU:               oncpu.DefaultConfig(),
 		OffCPU:            configoptional.Default(offcpu.DefaultConfig()),

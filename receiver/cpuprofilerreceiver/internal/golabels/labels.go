@@ -1,0 +1,349 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package golabels
+
+import (
+	"encoding/binary"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// Config configures Labels.
+type Config struct {
+	// Root is the directory where the host's root directory is mounted.
+	Root string
+	// Keys are the keys of the labels that become attributes.
+	Keys []string
+	// Hot returns a function that reports whether a process belongs to a hot or warm unit
+	// now.
+	Hot    func() func(*processes.Process) bool
+	Runner *deadline.Runner
+	// Meter measures the CPU time of reading programs. The time is charged to Budget.
+	Budget *cputime.Budget
+	Meter  *cputime.Meter
+	Logger *zap.Logger
+	// Now returns CLOCK_MONOTONIC in nanoseconds.
+	Now func() int64
+	// Read reads the memory of a process and returns the number of bytes read. nil means
+	// process_vm_readv.
+	Read func(pid int, address uint64, b []byte) int
+}
+
+// Session places probes. It is a *perfevent.Session except in tests.
+type Session interface {
+	AttachProbe(f *os.File, offset uint64) (*perfevent.Attachment, error)
+}
+
+const (
+	// maxDelay is the maximum age in nanoseconds of a sample for reading labels. The memory
+	// of older labels may be in use for something else.
+	maxDelay = int64(10 * time.Millisecond)
+	// slack is the time in nanoseconds after which each hit is in a ring.
+	slack = int64(time.Millisecond)
+	// settleWait is the longest wait for hits while samples are held.
+	settleWait = 2 * time.Millisecond
+	// maxHeld bounds the held samples. Further samples get no labels.
+	maxHeld = 4096
+)
+
+// Stats are counters since the start.
+type Stats struct {
+	// Proven counts samples whose labels, or the lack of labels, is proven. Unproven counts
+	// other samples of goroutines in programs with probes. Cut counts samples with a cut
+	// value. Frequent counts programs whose probes were removed because of too many hits.
+	Proven, Unproven, Cut, Frequent uint64
+}
+
+// Labels finds the labels of goroutines. Only the reading goroutine uses it. The methods of
+// nil Labels do nothing.
+type Labels struct {
+	cfg       Config
+	processes map[int]*process
+	programs  map[mappedfile.ID]*program
+	// probes leads from each probe to its program.
+	probes  map[*perfevent.Attachment]*program
+	session Session
+	history history
+	// hot is the result of the last call of Config.Hot. checked is the time of the call.
+	hot     func(*processes.Process) bool
+	checked int64
+	// found receives the result of a search. It is nil if no search is in progress.
+	found chan found
+	call  *deadline.Call
+	// read is the last read. reading reports whether it is in progress.
+	read    *read
+	reading bool
+	held    []held
+
+	proven, unproven, cut, frequent atomic.Uint64
+}
+
+// read is one read of the labels of a goroutine. A goroutine that waits for memory may
+// still use it after Labels has abandoned it.
+type read struct {
+	memory
+	now     func() int64
+	process *process
+	of      goroutine
+	sp      uint64
+	offset  int
+	buffer  [512]byte
+	// run is the method do, stored to avoid allocations.
+	run func()
+
+	// set is the address of the labels that the goroutine set last before the sample, or 0.
+	set uint64
+	// ok reports whether the register pointed to the goroutine. at is the time after the
+	// read. current is the address of the current labels.
+	ok      bool
+	at      int64
+	current uint64
+	// both holds the labels at the addresses current and set.
+	both [2]labels
+	know [2]bool
+}
+
+// held is a sample that waits for a proof.
+type held struct {
+	key  samples.Key
+	time int64
+	of   goroutine
+	// The other fields are fields of read.
+	at           int64
+	current, set uint64
+	both         [2]labels
+	know         [2]bool
+}
+
+// New returns Labels.
+func New(cfg Config) *Labels {
+	if cfg.Read == nil {
+		cfg.Read = languages.ReadMemory
+	}
+	l := &Labels{
+		cfg: cfg, processes: make(map[int]*process), history: history{of: make(map[goroutine][]change)},
+	}
+	l.Begin(nil)
+	l.read = l.newRead()
+	return l
+}
+
+func (l *Labels) newRead() *read {
+	r := &read{
+		memory: memory{fetch: l.cfg.Read, keys: append([]string{samples.LabelTraceID, samples.LabelSpanID}, l.cfg.Keys...)},
+		now:    l.cfg.Now,
+	}
+	r.run = r.do
+	return r
+}
+
+// Take is called by each goroutine that becomes the reading goroutine. The goroutine's
+// waits run within call.
+func (l *Labels) Take(call *deadline.Call) {
+	if l == nil {
+		return
+	}
+	l.call = call
+	if l.reading { // the previous goroutine still waits for the memory of a process
+		l.reading = false
+		p := l.read.process
+		l.leave(p)
+		l.processes[p.pid] = &process{pid: p.pid, number: p.number, stuck: true}
+		l.read = l.newRead()
+	}
+}
+
+// Begin is called with each new session. The probes of the previous session are removed. If
+// session is nil, no probes are placed.
+func (l *Labels) Begin(session Session) {
+	if l == nil {
+		return
+	}
+	l.session, l.found = session, nil
+	clear(l.processes)
+	l.programs, l.probes = make(map[mappedfile.ID]*program), make(map[*perfevent.Attachment]*program)
+	l.Interrupted()
+}
+
+// Interrupted is called when hits may be missing up to now.
+func (l *Labels) Interrupted() {
+	if l != nil {
+		l.history.forget(l.cfg.Now())
+	}
+}
+
+// Prompt reports whether samples have to be read at once, because labels change.
+func (l *Labels) Prompt() bool { return l != nil && len(l.probes) > 0 }
+
+// Wait returns the longest time that samples may wait to be read.
+func (l *Labels) Wait() time.Duration {
+	switch {
+	case l == nil:
+		return time.Hour
+	case len(l.held) > 0:
+		return settleWait
+	case l.found != nil:
+		return searchWait
+	}
+	return 2 * time.Duration(hotInterval)
+}
+
+// Stats returns the counters. It is safe for concurrent use.
+func (l *Labels) Stats() (s Stats) {
+	if l == nil {
+		return s
+	}
+	return Stats{l.proven.Load(), l.unproven.Load(), l.cut.Load(), l.frequent.Load()}
+}
+
+// Hit reports whether a record is a hit of a probe, and remembers the change.
+func (l *Labels) Hit(rec *perfevent.Record) bool {
+	// Samples of time have periods of at least 10 µs. A hit may lack its attachment after
+	// its probe was removed.
+	if rec.Type != perfevent.TypeSample || rec.Sample.Period != 1 {
+		return false
+	}
+	if l == nil || !rec.Sample.HasRegisters {
+		return true
+	}
+	if to := l.probes[rec.Attachment]; to != nil {
+		l.count(to, rec.Time)
+		if p := l.processes[rec.PID]; p != nil && p.program == to {
+			c := change{time: rec.Time, ended: rec.Attachment == to.probes[1]}
+			if !c.ended {
+				c.labels = rec.Sample.Registers.First
+			}
+			l.history.add(goroutine{rec.PID, rec.Sample.Registers.G}, c)
+		}
+	}
+	return true
+}
+
+// Read reads the labels of a sample's goroutine. Call it as soon as the sample is read,
+// because the goroutine continues. If Read returns true, pass the sample to Hold.
+func (l *Labels) Read(of *processes.Process, rec *perfevent.Record) bool {
+	if l == nil || l.session == nil || !rec.Sample.HasRegisters {
+		return false
+	}
+	now := l.cfg.Now()
+	p := l.find(of, now)
+	if p == nil {
+		return false
+	}
+	r := l.read
+	r.process, r.pid, r.sp, r.offset, r.ok = p, p.pid, rec.Sample.Registers.SP, p.program.offset, false
+	r.of = goroutine{p.pid, rec.Sample.Registers.G}
+	r.set, _ = l.history.last(r.of, rec.Time)
+	if rec.Time > p.since && now-rec.Time <= maxDelay && len(l.held) < maxHeld {
+		l.reading = true
+		l.call.Wait(&p.subject, r.run)
+		l.reading = false
+	}
+	if !r.ok {
+		l.unproven.Add(1)
+	}
+	return r.ok
+}
+
+// do reads the labels of a goroutine.
+func (r *read) do() {
+	b := r.buffer[:r.offset+8]
+	if !r.memory.read(r.of.g, b) {
+		return
+	}
+	r.at = r.now()
+	le := binary.LittleEndian
+	// The register points to another runtime.g, or to anything, while the thread runs the
+	// runtime on its own stack, or C. A runtime.g begins with the bounds of its stack.
+	if r.sp < le.Uint64(b) || r.sp >= le.Uint64(b[8:]) {
+		return
+	}
+	r.ok, r.current = true, le.Uint64(b[r.offset:])
+	for i, at := range [...]uint64{r.current, r.set} {
+		r.both[i], r.know[i] = r.labels(at)
+	}
+}
+
+// Hold holds the sample of the last Read until Settle.
+func (l *Labels) Hold(k samples.Key, time int64) {
+	r := l.read
+	l.held = append(l.held, held{k, time, r.of, r.at, r.current, r.set, r.both, r.know})
+}
+
+// Oldest returns the time of the oldest held sample, or a later time if it is earlier.
+func (l *Labels) Oldest(later int64) int64 {
+	if l != nil {
+		for i := range l.held {
+			later = min(later, l.held[i].time)
+		}
+	}
+	return later
+}
+
+// Settle emits the held samples for which all hits are known. Every hit before readUpTo has
+// been read.
+func (l *Labels) Settle(readUpTo int64, emit func(k samples.Key, time int64)) {
+	if l == nil {
+		return
+	}
+	l.receive()
+	n := 0
+	for ; n < len(l.held) && l.held[n].at+slack <= readUpTo; n++ {
+		h := &l.held[n]
+		l.prove(h, readUpTo)
+		emit(h.key, h.time)
+	}
+	l.drop(n)
+}
+
+// End emits all held samples. It is called at the end of a session.
+func (l *Labels) End(emit func(k samples.Key, time int64)) {
+	if l == nil {
+		return
+	}
+	for i := range l.held {
+		l.unproven.Add(1)
+		emit(l.held[i].key, l.held[i].time)
+	}
+	l.drop(len(l.held))
+	l.Begin(nil)
+}
+
+// drop removes the first n held samples.
+func (l *Labels) drop(n int) {
+	rest := copy(l.held, l.held[n:])
+	clear(l.held[rest:])
+	l.held = l.held[:rest]
+}
+
+// prove adds the labels to a held sample if they are proven.
+func (l *Labels) prove(h *held, readUpTo int64) {
+	at, ok := l.history.at(h.of, h.time, h.at, h.current)
+	if ok && readUpTo-h.time <= horizon {
+		for i, address := range [...]uint64{h.current, h.set} {
+			if at == address && h.know[i] {
+				l.proven.Add(1)
+				if h.both[i].cut {
+					l.cut.Add(1)
+				}
+				h.key.Link, h.key.Labels = h.both[i].link, h.both[i].text
+				return
+			}
+		}
+	}
+	l.unproven.Add(1)
+}

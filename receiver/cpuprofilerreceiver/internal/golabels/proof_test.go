@@ -1,0 +1,85 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package golabels
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLabelsAtTheTimeOfASample(t *testing.T) {
+	const sampled, read = 100, 200
+	of := goroutine{pid: 1, g: 0xc000}
+	set := func(time int64, labels uint64) change { return change{time: time, labels: labels} }
+	end := func(time int64) change { return change{time: time, ended: true} }
+	for name, c := range map[string]struct {
+		changes []change
+		read    uint64
+		want    uint64
+		proven  bool
+	}{
+		"inherited before the probe":           {nil, 7, 7, true},
+		"never set":                            {nil, 0, 0, true},
+		"set before the sample":                {[]change{set(90, 7)}, 7, 7, true},
+		"set at the time of the sample":        {[]change{set(100, 7)}, 7, 7, true},
+		"set again after the sample":           {[]change{set(90, 7), set(150, 8)}, 8, 7, true},
+		"set again after the read":             {[]change{set(90, 7), set(250, 8)}, 7, 7, true},
+		"removed after the sample":             {[]change{set(90, 7), set(150, 0)}, 0, 7, true},
+		"set first after the sample":           {[]change{set(150, 8)}, 8, 0, false},
+		"set first after the read":             {[]change{set(250, 8)}, 7, 7, true},
+		"the goroutine ends after the sample":  {[]change{set(90, 7), end(150)}, 8, 7, true},
+		"an heir ends after the sample":        {[]change{end(150)}, 8, 0, false},
+		"another goroutine before the sample":  {[]change{set(80, 7), end(90)}, 8, 8, true},
+		"several before and after":             {[]change{set(80, 6), set(90, 7), set(110, 8), set(120, 9)}, 9, 7, true},
+		"reported in another order":            {[]change{set(120, 8), set(90, 7)}, 8, 7, true},
+		"the memory contradicts the last hit":  {[]change{set(90, 7)}, 8, 0, false},
+		"another goroutine ends, then a third": {[]change{set(80, 7), end(90), end(150)}, 8, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := history{of: make(map[goroutine][]change)}
+			for _, c := range c.changes {
+				h.add(of, c)
+				h.add(goroutine{pid: 2, g: of.g}, change{time: 99, labels: 1}) // another process
+			}
+			got, ok := h.at(of, sampled, read, c.read)
+			require.Equal(t, c.proven, ok)
+			if ok {
+				require.Equal(t, c.want, got)
+			}
+			h.forget(sampled)
+			_, ok = h.at(of, sampled, read, c.read)
+			require.False(t, ok, "hits may be lost")
+			_, ok = h.at(of, sampled+1, read, 7)
+			require.True(t, ok, "the loss was before the sample")
+		})
+	}
+}
+
+func TestChangesAreBounded(t *testing.T) {
+	h := history{of: make(map[goroutine][]change)}
+	one := goroutine{pid: 1, g: 1}
+	for i := range int64(1000) {
+		h.add(one, change{time: i * horizon / 10, labels: uint64(i)})
+	}
+	require.LessOrEqual(t, h.n, 13, "changes before the horizon are forgotten")
+	labels, known := h.last(one, 999*horizon/10-horizon)
+	require.True(t, known)
+	require.EqualValues(t, 989, labels)
+	require.Zero(t, h.since)
+
+	at := int64(1000) * horizon
+	for i := range uint64(maxChanges) {
+		h.add(goroutine{pid: 2, g: i}, change{time: at})
+	}
+	require.LessOrEqual(t, len(h.of), maxChanges/2)
+	require.LessOrEqual(t, h.n, maxChanges)
+	require.Equal(t, at, h.since, "samples up to then get no labels")
+
+	h.forgetProcess(2)
+	require.Zero(t, h.n)
+	require.Empty(t, h.of)
+}

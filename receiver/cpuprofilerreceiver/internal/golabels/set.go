@@ -1,0 +1,117 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package golabels
+
+import (
+	"encoding/binary"
+	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+const (
+	// maxSet bounds the labels of a goroutine. maxText bounds the bytes of a key and of a
+	// value.
+	maxSet  = 32
+	maxText = 255
+	// setSize and labelSize are the sizes of internal/runtime/pprof/label.Set and Label.
+	setSize   = 24
+	labelSize = 32
+	// maxAddress is above all addresses of user memory.
+	maxAddress = 1 << 47
+)
+
+// labels are the labels of a goroutine that samples get.
+type labels struct {
+	link samples.Link
+	// text is samples.Key.Labels.
+	text string
+	// cut reports whether a value was too long.
+	cut bool
+}
+
+// memory reads the labels of goroutines from the memory of a process.
+type memory struct {
+	pid   int
+	fetch func(pid int, address uint64, b []byte) int
+	// keys are the keys of the labels that become attributes.
+	keys []string
+	set  [maxSet * labelSize]byte
+	key  [maxText]byte
+	text [maxText]byte
+}
+
+// read fills b with the memory at an address.
+func (m *memory) read(address uint64, b []byte) bool {
+	return address != 0 && address < maxAddress && m.fetch(m.pid, address, b) == len(b)
+}
+
+// labels reads the set of labels at an address. ok is false if there is no such set.
+func (m *memory) labels(at uint64) (l labels, ok bool) {
+	if at == 0 {
+		return labels{}, true
+	}
+	set := m.set[:setSize]
+	if !m.read(at, set) {
+		return labels{}, false
+	}
+	le := binary.LittleEndian
+	list, n, room := le.Uint64(set), le.Uint64(set[8:]), le.Uint64(set[16:])
+	if n > maxSet || room < n {
+		return labels{}, false
+	}
+	set = m.set[:n*labelSize]
+	if n > 0 && !m.read(list, set) {
+		return labels{}, false
+	}
+	var trace, span string
+	var text strings.Builder
+	for ; len(set) > 0; set = set[labelSize:] {
+		key, found := m.wanted(le.Uint64(set), le.Uint64(set[8:]))
+		if !found {
+			continue
+		}
+		size := le.Uint64(set[24:])
+		b := m.text[:min(size, maxText)]
+		if len(b) > 0 && !m.read(le.Uint64(set[16:]), b) {
+			return labels{}, false
+		}
+		switch value := string(b); key {
+		case samples.LabelTraceID:
+			trace = value
+		case samples.LabelSpanID:
+			span = value
+		default:
+			l.cut = l.cut || size > maxText
+			// A value must not end early and so forge another label.
+			text.WriteString(key + "\x00" + strings.ReplaceAll(value, "\x00", "?") + "\x00")
+		}
+	}
+	l.link, l.text = samples.ParseLink(trace, span), text.String()
+	return l, true
+}
+
+// wanted returns the key at an address if samples get its label. It does not read keys of
+// another length.
+func (m *memory) wanted(at, size uint64) (key string, found bool) {
+	read := false
+	check := func(key string) bool {
+		if uint64(len(key)) != size {
+			return false
+		}
+		if !read && !m.read(at, m.key[:size]) {
+			return false
+		}
+		read = true
+		return string(m.key[:size]) == key
+	}
+	for _, key := range m.keys {
+		if check(key) {
+			return key, true
+		}
+	}
+	return "", false
+}

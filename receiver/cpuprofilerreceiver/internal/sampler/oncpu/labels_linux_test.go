@@ -1,0 +1,161 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package oncpu
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
+	"github.com/hotprofile/hotprofile/test/hosttest"
+)
+
+// recorder is a sink that keeps the samples of one process.
+type recorder struct {
+	discard
+	mu  sync.Mutex
+	pid int
+	all []recorded
+}
+
+type recorded struct {
+	key  samples.Key
+	time int64
+}
+
+func (r *recorder) AddValue(k samples.Key, at, _ int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k.Resource.PID == r.pid {
+		r.all = append(r.all, recorded{k, at})
+	}
+	return true
+}
+
+func (r *recorder) labelled() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.all {
+		if s.key.Link.Valid() {
+			n++
+		}
+	}
+	return n
+}
+
+// span is a line of test/testdata/golabels.
+type span struct {
+	tid        int32
+	start, end int64
+	id         uint64
+}
+
+// buildGo builds a program of test/testdata.
+func buildGo(t testing.TB, name string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), name)
+	cmd := exec.Command("go", "build", "-o", program, "-ldflags=-s -w", "../../../../../test/testdata/"+name)
+	cmd.Env = append(os.Environ(), "GO111MODULE=off", "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return program
+}
+
+// sampleSpans samples spans until enough samples have a span. It returns how many samples
+// inside a span have it, have none, and have another span.
+func sampleSpans(t testing.TB, program string, of time.Duration, workers int, kind string, enough int) (right, none, wrong int, stats golabels.Stats) {
+	t.Helper()
+	cmd := exec.Command(program, of.String(), fmt.Sprint(workers), kind)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	var spans []span
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			var s span
+			if _, err := fmt.Sscan(lines.Text(), &s.tid, &s.start, &s.end, &s.id); err == nil {
+				spans = append(spans, s)
+			}
+		}
+	}()
+	sink := &recorder{pid: cmd.Process.Pid}
+	var labels *golabels.Labels
+	s, _, _ := newTestSampler(&finding{Finding: attach.Finding{Wanted: attach.Wanted{Host: true}}}, func(c *Settings) {
+		c.Frequency, c.Sink, c.ThreadID = 997, sink, true
+		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 1024, Tables: tables(t)})
+		labels = golabels.New(golabels.Config{
+			Root: "/", Keys: []string{"http.route"}, Logger: zap.Must(zap.NewDevelopment()), Now: c.Now,
+			Hot: func() func(*processes.Process) bool { return func(p *processes.Process) bool { return p.PID == sink.pid } },
+		})
+		c.Labels = labels
+	})
+	require.NoError(t, s.Start(t.Context()))
+	require.Eventually(t, func() bool { return sink.labelled() >= enough }, patience, 10*time.Millisecond)
+	require.NoError(t, s.Stop(t.Context()))
+	require.NoError(t, stdin.Close())
+	<-read
+	require.NoError(t, cmd.Wait())
+
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) })
+	first := slices.IndexFunc(sink.all, func(r recorded) bool { return r.key.Link.Valid() })
+	for _, r := range sink.all[first:] {
+		var got uint64
+		if r.key.Link.Valid() {
+			got = binary.BigEndian.Uint64(r.key.Link.SpanID[:])
+			require.Equal(t, fmt.Sprintf("http.route\x00/route/%d\x00", got%7), r.key.Labels)
+		}
+		for _, s := range spans {
+			if s.tid != r.key.Thread.ID || r.time < s.start || r.time > s.end {
+				continue
+			}
+			switch got {
+			case s.id:
+				right++
+			case 0:
+				none++
+			default:
+				wrong++
+			}
+		}
+	}
+	return right, none, wrong, labels.Stats()
+}
+
+func TestSamplesHaveTheLabelsOfTheirTime(t *testing.T) {
+	if err := perfevent.Probe().HostWide; err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	program := buildGo(t, "golabels")
+	for _, kind := range strings.Fields("do spawn start") {
+		t.Run(kind, func(t *testing.T) {
+			right, none, wrong, stats := sampleSpans(t, program, 10*time.Millisecond, 2, kind, 300)
+			t.Logf("right %d, none %d, wrong %d, %+v", right, none, wrong, stats)
+			require.LessOrEqual(t, wrong, right/200)
+			require.Greater(t, right, none)
+		})
+	}
+}
