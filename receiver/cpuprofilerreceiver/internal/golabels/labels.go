@@ -49,9 +49,6 @@ type Session interface {
 }
 
 const (
-	// maxDelay is the maximum age in nanoseconds of a sample for reading labels. The memory
-	// of older labels may be in use for something else.
-	maxDelay = int64(10 * time.Millisecond)
 	// slack is the time in nanoseconds after which each hit is in a ring.
 	slack = int64(time.Millisecond)
 	// settleWait is the longest wait for hits while samples are held.
@@ -105,8 +102,10 @@ type read struct {
 	// run is the method do, stored to avoid allocations.
 	run func()
 
-	// set is the address of the labels that the goroutine set last before the sample, or 0.
-	set uint64
+	// set is the address of the labels that the goroutine set last before the sample. known
+	// reports whether set is known.
+	set   uint64
+	known bool
 	// ok reports whether the register pointed to the goroutine. at is the time after the
 	// read. current is the address of the current labels.
 	ok      bool
@@ -223,11 +222,16 @@ func (l *Labels) Hit(rec *perfevent.Record) bool {
 	if to := l.probes[rec.Attachment]; to != nil {
 		l.count(to, rec.Time)
 		if p := l.processes[rec.PID]; p != nil && p.program == to {
-			c := change{time: rec.Time, ended: rec.Attachment == to.probes[1]}
-			if !c.ended {
+			of, c := goroutine{rec.PID, rec.Sample.Registers.G}, change{time: rec.Time}
+			switch rec.Attachment {
+			case to.probes[setLabels]:
 				c.labels = rec.Sample.Registers.First
+			case to.probes[endGoroutine]:
+				c.ended = true
+			case to.probes[freeMemory]:
+				of.g = 0
 			}
-			l.history.add(goroutine{rec.PID, rec.Sample.Registers.G}, c)
+			l.history.add(of, c)
 		}
 	}
 	return true
@@ -247,8 +251,8 @@ func (l *Labels) Read(of *processes.Process, rec *perfevent.Record) bool {
 	r := l.read
 	r.process, r.pid, r.sp, r.offset, r.ok = p, p.pid, rec.Sample.Registers.SP, p.program.offset, false
 	r.of = goroutine{p.pid, rec.Sample.Registers.G}
-	r.set, _ = l.history.last(r.of, rec.Time)
-	if rec.Time > p.since && now-rec.Time <= maxDelay && len(l.held) < maxHeld {
+	r.set, r.known = l.history.last(r.of, rec.Time)
+	if rec.Time > p.since && len(l.held) < maxHeld {
 		l.reading = true
 		l.call.Wait(&p.subject, r.run)
 		l.reading = false
@@ -265,17 +269,17 @@ func (r *read) do() {
 	if !r.memory.read(r.of.g, b) {
 		return
 	}
-	r.at = r.now()
 	le := binary.LittleEndian
-	// The register points to another runtime.g, or to anything, while the thread runs the
-	// runtime on its own stack, or C. A runtime.g begins with the bounds of its stack.
-	if r.sp < le.Uint64(b) || r.sp >= le.Uint64(b[8:]) {
+	// In C, the register may point to anything. A runtime.g begins with the bounds of its
+	// stack.
+	if !r.known && (r.sp < le.Uint64(b) || r.sp >= le.Uint64(b[8:])) {
 		return
 	}
 	r.ok, r.current = true, le.Uint64(b[r.offset:])
 	for i, at := range [...]uint64{r.current, r.set} {
 		r.both[i], r.know[i] = r.labels(at)
 	}
+	r.at = r.now()
 }
 
 // Hold holds the sample of the last Read until Settle.

@@ -12,9 +12,22 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// query selects the functions for probes: the function that sets the labels of the current
-// goroutine to its argument, and the function with which a goroutine ends.
-var query = goprogram.Query{Functions: []string{"runtime/pprof.runtime_setProfLabel", "runtime.goexit1"}}
+// The probes, by index in query. The first function sets the labels of the current goroutine
+// to its argument. The second one ends the current goroutine. The third one is called before
+// the garbage collector frees memory.
+const (
+	setLabels = iota
+	endGoroutine
+	freeMemory
+	probes
+)
+
+// query selects the functions for probes.
+var query = goprogram.Query{Functions: []string{
+	setLabels:    "runtime/pprof.runtime_setProfLabel",
+	endGoroutine: "runtime.goexit1",
+	freeMemory:   "runtime.gcMarkTermination",
+}}
 
 // labelsOffset holds the offset of runtime.g.labels by the N of go1.N. Since Go 1.24, labels
 // are a list and not a map.
@@ -25,13 +38,13 @@ var errNoLabels = errors.New("the program does not set labels")
 
 // layout is the layout of a program. sites are the file offsets of the probes for query.
 type layout struct {
-	sites  [2]uint64
+	sites  [probes]uint64
 	offset int
 }
 
 // layoutOf returns the layout of a program for a machine.
 func layoutOf(p *goprogram.Program, goarch string) (l layout, err error) {
-	if p.Functions[0] == nil {
+	if p.Functions[setLabels] == nil {
 		return l, errNoLabels
 	}
 	minor, ok := goprogram.Release(p.Version)
@@ -44,7 +57,7 @@ func layoutOf(p *goprogram.Program, goarch string) (l layout, err error) {
 		}
 		// After the stack check, a hit costs a fifth: the kernel emulates the instruction.
 		l.sites[i] = f.Offset + f.AfterStackCheck(p.Machine)
-		if l.sites[i] == f.Offset {
+		if l.sites[i] == f.Offset && i != freeMemory {
 			return l, fmt.Errorf("%s has no stack check", query.Functions[i])
 		}
 	}

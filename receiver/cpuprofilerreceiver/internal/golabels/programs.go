@@ -61,7 +61,7 @@ type program struct {
 	id   mappedfile.ID
 	path string
 	// probes are at layout.sites. They are nil after too many hits.
-	probes [2]*perfevent.Attachment
+	probes [probes]*perfevent.Attachment
 	// users is the number of hot processes that run the file.
 	users int
 	// removed reports that the program was removed, because it had no users.
@@ -254,11 +254,11 @@ func (l *Labels) removeProbes(p *program) {
 		delete(l.probes, probe)
 	}
 	go detach(p.probes, l.cfg.Logger) // the kernel blocks this goroutine
-	p.probes = [2]*perfevent.Attachment{}
+	p.probes = [probes]*perfevent.Attachment{}
 }
 
-func detach(probes [2]*perfevent.Attachment, logger *zap.Logger) {
-	for _, probe := range probes {
+func detach(placed [probes]*perfevent.Attachment, logger *zap.Logger) {
+	for _, probe := range placed {
 		if probe == nil {
 			continue
 		}

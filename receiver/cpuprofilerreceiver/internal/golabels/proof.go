@@ -8,7 +8,7 @@ package golabels
 import "slices"
 
 // goroutine identifies the runtime.g of a goroutine. The runtime reuses a runtime.g after
-// its goroutine has ended.
+// its goroutine has ended. The address 0 stands for the freeing of memory.
 type goroutine struct {
 	pid int
 	g   uint64
@@ -27,7 +27,7 @@ type change struct {
 const (
 	// horizon is the time in nanoseconds for which changes are remembered. Samples that
 	// are older when they are judged get no labels.
-	horizon = int64(100e6)
+	horizon = int64(500e6)
 	// maxChanges bounds the remembered changes of all goroutines. At the bound, all changes
 	// are forgotten.
 	maxChanges = 1 << 16
@@ -45,7 +45,7 @@ type history struct {
 func (h *history) add(of goroutine, c change) {
 	all, known := h.of[of]
 	for len(all) > 1 && all[1].time < c.time-horizon {
-		all = slices.Delete(all, 0, 1)
+		all = all[1:]
 		h.n--
 	}
 	if h.n >= maxChanges || !known && len(h.of) >= maxChanges/2 {
@@ -78,31 +78,39 @@ func (h *history) forgetProcess(pid int) {
 
 // last returns the labels that a goroutine set last before a time.
 func (h *history) last(of goroutine, time int64) (labels uint64, known bool) {
-	all := h.of[of]
-	for i := len(all) - 1; i >= 0; i-- {
-		if all[i].time <= time {
-			return all[i].labels, !all[i].ended
+	for _, c := range slices.Backward(h.of[of]) {
+		if c.time <= time {
+			return c.labels, !c.ended
 		}
 	}
 	return 0, false
 }
 
-// at returns the labels of a goroutine at a time. read are the labels that were read at the
-// time readAt. All changes up to readAt must have been added. If the goroutine did not
+// changed reports whether a change is known after a time, up to another time.
+func (h *history) changed(of goroutine, after, upTo int64) bool {
+	for _, c := range slices.Backward(h.of[of]) {
+		if c.time <= after {
+			break
+		}
+		if c.time <= upTo {
+			return true
+		}
+	}
+	return false
+}
+
+// at returns the labels of a goroutine at a time. read are the labels that were read up to
+// the time readAt. All changes up to readAt must have been added. If the goroutine did not
 // change its labels since its sample and did not end, it had the labels that were read.
-// Otherwise it had the labels that it set last before its sample. ok is false if neither is
-// certain.
+// Otherwise it had the labels that it set last before its sample, and their memory is valid
+// if none was freed since. ok is false if neither is certain.
 func (h *history) at(of goroutine, time, readAt int64, read uint64) (labels uint64, ok bool) {
 	if time <= h.since {
 		return 0, false
 	}
-	changed := slices.ContainsFunc(h.of[of], func(c change) bool { return c.time > time && c.time <= readAt })
 	set, known := h.last(of, time)
-	switch {
-	case !known:
-		return read, !changed
-	case !changed && set != read:
-		return 0, false // a hit is missing
+	if !h.changed(of, time, readAt) {
+		return read, !known || set == read // else a hit is missing
 	}
-	return set, true
+	return set, known && !h.changed(goroutine{pid: of.pid}, time, readAt)
 }

@@ -21,23 +21,24 @@ func TestLabelsAtTheTimeOfASample(t *testing.T) {
 		read    uint64
 		want    uint64
 		proven  bool
+		changed bool
 	}{
-		"inherited before the probe":           {nil, 7, 7, true},
-		"never set":                            {nil, 0, 0, true},
-		"set before the sample":                {[]change{set(90, 7)}, 7, 7, true},
-		"set at the time of the sample":        {[]change{set(100, 7)}, 7, 7, true},
-		"set again after the sample":           {[]change{set(90, 7), set(150, 8)}, 8, 7, true},
-		"set again after the read":             {[]change{set(90, 7), set(250, 8)}, 7, 7, true},
-		"removed after the sample":             {[]change{set(90, 7), set(150, 0)}, 0, 7, true},
-		"set first after the sample":           {[]change{set(150, 8)}, 8, 0, false},
-		"set first after the read":             {[]change{set(250, 8)}, 7, 7, true},
-		"the goroutine ends after the sample":  {[]change{set(90, 7), end(150)}, 8, 7, true},
-		"an heir ends after the sample":        {[]change{end(150)}, 8, 0, false},
-		"another goroutine before the sample":  {[]change{set(80, 7), end(90)}, 8, 8, true},
-		"several before and after":             {[]change{set(80, 6), set(90, 7), set(110, 8), set(120, 9)}, 9, 7, true},
-		"reported in another order":            {[]change{set(120, 8), set(90, 7)}, 8, 7, true},
-		"the memory contradicts the last hit":  {[]change{set(90, 7)}, 8, 0, false},
-		"another goroutine ends, then a third": {[]change{set(80, 7), end(90), end(150)}, 8, 0, false},
+		"inherited before the probe":           {nil, 7, 7, true, false},
+		"never set":                            {nil, 0, 0, true, false},
+		"set before the sample":                {[]change{set(90, 7)}, 7, 7, true, false},
+		"set at the time of the sample":        {[]change{set(100, 7)}, 7, 7, true, false},
+		"set again after the sample":           {[]change{set(90, 7), set(150, 8)}, 8, 7, true, true},
+		"set again after the read":             {[]change{set(90, 7), set(250, 8)}, 7, 7, true, false},
+		"removed after the sample":             {[]change{set(90, 7), set(150, 0)}, 0, 7, true, true},
+		"set first after the sample":           {[]change{set(150, 8)}, 8, 0, false, true},
+		"set first after the read":             {[]change{set(250, 8)}, 7, 7, true, false},
+		"the goroutine ends after the sample":  {[]change{set(90, 7), end(150)}, 8, 7, true, true},
+		"an heir ends after the sample":        {[]change{end(150)}, 8, 0, false, true},
+		"another goroutine before the sample":  {[]change{set(80, 7), end(90)}, 8, 8, true, false},
+		"several before and after":             {[]change{set(80, 6), set(90, 7), set(110, 8), set(120, 9)}, 9, 7, true, true},
+		"reported in another order":            {[]change{set(120, 8), set(90, 7)}, 8, 7, true, true},
+		"the memory contradicts the last hit":  {[]change{set(90, 7)}, 8, 0, false, false},
+		"another goroutine ends, then a third": {[]change{set(80, 7), end(90), end(150)}, 8, 0, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := history{of: make(map[goroutine][]change)}
@@ -50,6 +51,9 @@ func TestLabelsAtTheTimeOfASample(t *testing.T) {
 			if ok {
 				require.Equal(t, c.want, got)
 			}
+			h.add(goroutine{pid: 1}, change{time: 150})
+			got, ok = h.at(of, sampled, read, c.read)
+			require.Equal(t, c.proven && !c.changed, ok, "memory was freed")
 			h.forget(sampled)
 			_, ok = h.at(of, sampled, read, c.read)
 			require.False(t, ok, "hits may be lost")
