@@ -24,7 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-const patience = 3 * time.Second
+const patience = 30 * time.Second
 
 // finding is a attach.Finder of what a test says.
 type finding struct {
