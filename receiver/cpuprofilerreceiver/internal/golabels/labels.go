@@ -6,8 +6,10 @@
 package golabels
 
 import (
+	"cmp"
 	"encoding/binary"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +40,9 @@ type Config struct {
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
+	// MaxHits bounds the hits of a program per second. A hit takes about 3 µs of the
+	// program's time. 0 means 10,000 per CPU of the host.
+	MaxHits int
 	// Read reads the memory of a process and returns the number of bytes read. nil means
 	// process_vm_readv.
 	Read func(pid int, address uint64, b []byte) int
@@ -133,6 +138,7 @@ func New(cfg Config) *Labels {
 	if cfg.Read == nil {
 		cfg.Read = languages.ReadMemory
 	}
+	cfg.MaxHits = cmp.Or(cfg.MaxHits, 10_000*runtime.NumCPU())
 	l := &Labels{
 		cfg: cfg, processes: make(map[int]*process), history: history{of: make(map[goroutine][]change)},
 	}

@@ -34,10 +34,7 @@ const (
 	// idleTime is the time in nanoseconds without samples after which a process is
 	// forgotten.
 	idleTime = int64(time.Minute)
-	// maxHits bounds the hits of a program per second and CPU of the host. A hit takes
-	// about 3 µs of the program's time.
-	maxHits = 10_000
-	never   = math.MaxInt64
+	never    = math.MaxInt64
 )
 
 // process is the state of a sampled process.
@@ -274,7 +271,7 @@ func (l *Labels) count(p *program, time int64) {
 	if time-p.second >= int64(1e9) {
 		p.second, p.hits = time, 0
 	}
-	if p.hits++; p.hits <= maxHits*runtime.NumCPU() {
+	if p.hits++; p.hits <= l.cfg.MaxHits {
 		return
 	}
 	l.frequent.Add(1)

@@ -7,14 +7,16 @@ package golabels
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
 const (
-	// maxSet bounds the labels of a goroutine. maxText bounds the bytes of a key and of a
-	// value.
+	// MaxKey bounds the bytes of a key.
+	MaxKey = 255
+	// maxSet bounds the labels of a goroutine. maxText bounds the bytes of a value.
 	maxSet  = 32
 	maxText = 255
 	// setSize and labelSize are the sizes of internal/runtime/pprof/label.Set and Label.
@@ -37,10 +39,11 @@ type labels struct {
 type memory struct {
 	pid   int
 	fetch func(pid int, address uint64, b []byte) int
-	// keys are the keys of the labels that become attributes.
+	// keys are the keys of the labels that samples get.
 	keys []string
+	// set, key and text are buffers.
 	set  [maxSet * labelSize]byte
-	key  [maxText]byte
+	key  [MaxKey]byte
 	text [maxText]byte
 }
 
@@ -69,17 +72,19 @@ func (m *memory) labels(at uint64) (l labels, ok bool) {
 	}
 	var trace, span string
 	var text strings.Builder
+	seen := uint64(0) // a bit for each of m.keys
 	for ; len(set) > 0; set = set[labelSize:] {
-		key, found := m.wanted(le.Uint64(set), le.Uint64(set[8:]))
-		if !found {
+		i := m.wanted(le.Uint64(set), le.Uint64(set[8:]))
+		size := le.Uint64(set[24:])
+		if i < 0 || size == 0 || seen&(1<<i) != 0 {
 			continue
 		}
-		size := le.Uint64(set[24:])
+		seen |= 1 << i
 		b := m.text[:min(size, maxText)]
-		if len(b) > 0 && !m.read(le.Uint64(set[16:]), b) {
+		if !m.read(le.Uint64(set[16:]), b) {
 			return labels{}, false
 		}
-		switch value := string(b); key {
+		switch value := string(b); m.keys[i] {
 		case samples.LabelTraceID:
 			trace = value
 		case samples.LabelSpanID:
@@ -87,31 +92,19 @@ func (m *memory) labels(at uint64) (l labels, ok bool) {
 		default:
 			l.cut = l.cut || size > maxText
 			// A value must not end early and so forge another label.
-			text.WriteString(key + "\x00" + strings.ReplaceAll(value, "\x00", "?") + "\x00")
+			text.WriteString(m.keys[i] + "\x00" + strings.ReplaceAll(value, "\x00", "?") + "\x00")
 		}
 	}
 	l.link, l.text = samples.ParseLink(trace, span), text.String()
 	return l, true
 }
 
-// wanted returns the key at an address if samples get its label. It does not read keys of
-// another length.
-func (m *memory) wanted(at, size uint64) (key string, found bool) {
-	read := false
-	check := func(key string) bool {
-		if uint64(len(key)) != size {
-			return false
-		}
-		if !read && !m.read(at, m.key[:size]) {
-			return false
-		}
-		read = true
-		return string(m.key[:size]) == key
+// wanted returns the index of the key at an address in m.keys. It is negative if samples do
+// not get the label. Keys of another length are not read.
+func (m *memory) wanted(at, size uint64) int {
+	same := func(key string) bool { return uint64(len(key)) == size }
+	if !slices.ContainsFunc(m.keys, same) || !m.read(at, m.key[:size]) {
+		return -1
 	}
-	for _, key := range m.keys {
-		if check(key) {
-			return key, true
-		}
-	}
-	return "", false
+	return slices.Index(m.keys, string(m.key[:size]))
 }

@@ -14,15 +14,18 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
@@ -49,6 +52,12 @@ func (r *recorder) AddValue(k samples.Key, at, _ int64) bool {
 		r.all = append(r.all, recorded{k, at})
 	}
 	return true
+}
+
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.all)
 }
 
 func (r *recorder) labelled() (n int) {
@@ -80,6 +89,28 @@ func buildGo(t testing.TB, name string) string {
 	return program
 }
 
+// labelSampler returns a sampler of all processes, and its Labels, for which the process of
+// the sink is hot.
+func labelSampler(t testing.TB, sink *recorder, change func(*golabels.Config, *Settings)) (*Sampler, *golabels.Labels, *observer.ObservedLogs) {
+	t.Helper()
+	var labels *golabels.Labels
+	s, _, logs := newTestSampler(&finding{Finding: attach.Finding{Wanted: attach.Wanted{Host: true}}}, func(c *Settings) {
+		c.Frequency, c.Sink, c.ThreadID = 997, sink, true
+		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 1024, Tables: tables(t)})
+		cfg := golabels.Config{
+			Root: "/", Keys: []string{"http.route"}, Logger: c.Logger, Now: c.Now,
+			Hot: func() func(*processes.Process) bool {
+				return func(p *processes.Process) bool { return p.PID == sink.pid }
+			},
+		}
+		change(&cfg, c)
+		labels = golabels.New(cfg)
+		c.Labels = labels
+	})
+	require.NoError(t, s.Start(t.Context()))
+	return s, labels, logs
+}
+
 // sampleSpans samples spans until enough samples have a span. It returns how many samples
 // inside a span have it, have none, and have another span.
 func sampleSpans(t testing.TB, program string, of time.Duration, workers int, kind string, enough int) (right, none, wrong int, stats golabels.Stats) {
@@ -103,17 +134,7 @@ func sampleSpans(t testing.TB, program string, of time.Duration, workers int, ki
 		}
 	}()
 	sink := &recorder{pid: cmd.Process.Pid}
-	var labels *golabels.Labels
-	s, _, _ := newTestSampler(&finding{Finding: attach.Finding{Wanted: attach.Wanted{Host: true}}}, func(c *Settings) {
-		c.Frequency, c.Sink, c.ThreadID = 997, sink, true
-		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 1024, Tables: tables(t)})
-		labels = golabels.New(golabels.Config{
-			Root: "/", Keys: []string{"http.route"}, Logger: zap.Must(zap.NewDevelopment()), Now: c.Now,
-			Hot: func() func(*processes.Process) bool { return func(p *processes.Process) bool { return p.PID == sink.pid } },
-		})
-		c.Labels = labels
-	})
-	require.NoError(t, s.Start(t.Context()))
+	s, labels, _ := labelSampler(t, sink, func(*golabels.Config, *Settings) {})
 	require.Eventually(t, func() bool { return sink.labelled() >= enough }, patience, 10*time.Millisecond)
 	require.NoError(t, s.Stop(t.Context()))
 	require.NoError(t, stdin.Close())
@@ -158,4 +179,49 @@ func TestSamplesHaveTheLabelsOfTheirTime(t *testing.T) {
 			require.Greater(t, right, none)
 		})
 	}
+}
+
+// startSpans runs spans until the end of the test.
+func startSpans(t testing.TB, of time.Duration) *recorder {
+	t.Helper()
+	if err := perfevent.Probe().HostWide; err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	cmd := exec.Command(buildGo(t, "golabels"), of.String(), "1", "do")
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait(); _ = stdin.Close() })
+	return &recorder{pid: cmd.Process.Pid}
+}
+
+// Labels that change too often are not read, and the samples go on.
+func TestLabelsThatChangeTooOften(t *testing.T) {
+	sink := startSpans(t, time.Millisecond)
+	s, labels, logs := labelSampler(t, sink, func(cfg *golabels.Config, _ *Settings) { cfg.MaxHits = 3 })
+	defer func() { require.NoError(t, s.Stop(t.Context())) }()
+	require.Eventually(t, func() bool { return labels.Stats().Frequent == 1 }, patience, 10*time.Millisecond)
+	require.Equal(t, 1, logs.FilterMessageSnippet("change too often").Len())
+	before := sink.count()
+	require.Eventually(t, func() bool { return sink.count() >= before+100 }, patience, 10*time.Millisecond)
+	require.EqualValues(t, 1, labels.Stats().Frequent, "the probes stay away")
+}
+
+// A process whose memory never answers costs the samples of one moment.
+func TestSamplingGoesOnWithoutLabelsThatDoNotAnswer(t *testing.T) {
+	sink := startSpans(t, 10*time.Millisecond)
+	release := make(chan struct{})
+	runner := deadline.New(zap.NewNop(), nil, nil)
+	var reads atomic.Int64
+	s, _, _ := labelSampler(t, sink, func(cfg *golabels.Config, c *Settings) {
+		cfg.Runner, c.Runner = runner, runner
+		cfg.Read = func(int, uint64, []byte) int { reads.Add(1); <-release; return 0 }
+	})
+	defer func() { require.NoError(t, s.Stop(t.Context())) }()
+	require.Eventually(t, func() bool { return runner.Stats().Late == 1 }, patience, 10*time.Millisecond, "its memory is read")
+	before := sink.count()
+	require.Eventually(t, func() bool { return sink.count() >= before+100 }, patience, 10*time.Millisecond)
+	require.EqualValues(t, 1, reads.Load(), "it is given up")
+	close(release)
+	require.Eventually(t, func() bool { return runner.Stats().Stuck == 0 }, patience, 10*time.Millisecond)
 }
