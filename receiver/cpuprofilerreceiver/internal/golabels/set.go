@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	// MaxKey bounds the bytes of a key.
-	MaxKey = 255
-	// maxSet bounds the labels of a goroutine. maxText bounds the bytes of a value.
+	// maxKey bounds the bytes of a key. The configuration has the same bound. maxSet bounds the labels of a goroutine. maxText bounds the bytes of a value.
+	maxKey  = 255
 	maxSet  = 32
 	maxText = 255
 	// setSize and labelSize are the sizes of internal/runtime/pprof/label.Set and Label.
@@ -43,7 +42,7 @@ type memory struct {
 	keys []string
 	// set, key and text are buffers.
 	set  [maxSet * labelSize]byte
-	key  [MaxKey]byte
+	key  [maxKey]byte
 	text [maxText]byte
 }
 

@@ -32,6 +32,16 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
+func skipWithoutProbes(t testing.TB) {
+	t.Helper()
+	u, err := perfevent.Open(perfevent.Options{HostWide: true, Probes: true})
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+		return
+	}
+	require.NoError(t, u.Close())
+}
+
 // recorder is a sink that keeps the samples of one process.
 type recorder struct {
 	discard
@@ -167,16 +177,14 @@ func sampleSpans(t testing.TB, program string, of time.Duration, workers int, ki
 }
 
 func TestSamplesHaveTheLabelsOfTheirTime(t *testing.T) {
-	if err := perfevent.Probe().HostWide; err != nil {
-		hosttest.SkipUnprivileged(t, "%v", err)
-	}
+	skipWithoutProbes(t)
 	program := buildGo(t, "golabels")
 	for _, kind := range strings.Fields("do spawn start") {
 		t.Run(kind, func(t *testing.T) {
 			right, none, wrong, stats := sampleSpans(t, program, 10*time.Millisecond, 2, kind, 300)
 			t.Logf("right %d, none %d, wrong %d, %+v", right, none, wrong, stats)
 			require.LessOrEqual(t, wrong, right/200)
-			require.Greater(t, right, none)
+			require.GreaterOrEqual(t, right, 200)
 		})
 	}
 }
@@ -184,9 +192,7 @@ func TestSamplesHaveTheLabelsOfTheirTime(t *testing.T) {
 // startSpans runs spans until the end of the test.
 func startSpans(t testing.TB, of time.Duration) *recorder {
 	t.Helper()
-	if err := perfevent.Probe().HostWide; err != nil {
-		hosttest.SkipUnprivileged(t, "%v", err)
-	}
+	skipWithoutProbes(t)
 	cmd := exec.Command(buildGo(t, "golabels"), of.String(), "1", "do")
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
