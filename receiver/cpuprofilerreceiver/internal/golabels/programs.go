@@ -73,8 +73,9 @@ type found struct {
 	process *process
 	program *program
 	session Session
-	// retry reports that the search failed and is tried again.
-	retry bool
+	// retry reports that the search failed and is tried again. refused reports that no
+	// probes can be placed.
+	retry, refused bool
 }
 
 // find returns the process of a sample if its program has probes, else nil. If the process
@@ -129,6 +130,8 @@ func (l *Labels) search(to chan<- found, f found, known map[mappedfile.ID]*progr
 	case errors.Is(err, os.ErrClosed), errors.Is(err, deadline.ErrLate), errors.Is(err, deadline.ErrRefused):
 		f.retry = true // it is logged elsewhere
 	default:
+		unsupported := new(perfevent.UnsupportedError)
+		f.refused = errors.Is(err, os.ErrPermission) || errors.As(err, &unsupported)
 		l.cfg.Logger.Info("labels of goroutines are not read", zap.Int("pid", f.process.pid), zap.Error(err))
 	}
 	to <- f
@@ -201,6 +204,9 @@ func (l *Labels) use(f found) {
 	now := l.cfg.Now()
 	if f.retry {
 		f.process.retry = now + retryInterval
+	}
+	if f.refused && f.session == l.session {
+		l.Begin(nil) // so that it is logged once
 	}
 	if f.program == nil || f.session != l.session {
 		return // a session has removed its probes
