@@ -130,8 +130,8 @@ func (l *Labels) search(to chan<- found, f found, known map[mappedfile.ID]*progr
 	case errors.Is(err, os.ErrClosed), errors.Is(err, deadline.ErrLate), errors.Is(err, deadline.ErrRefused):
 		f.retry = true // it is logged elsewhere
 	default:
-		unsupported := new(perfevent.UnsupportedError)
-		f.refused = errors.Is(err, os.ErrPermission) || errors.As(err, &unsupported)
+		unsupported, right := new(perfevent.UnsupportedError), new(perfevent.RightsError)
+		f.refused = errors.As(err, &unsupported) || errors.As(err, &right)
 		l.cfg.Logger.Info("labels of goroutines are not read", zap.Int("pid", f.process.pid), zap.Error(err))
 	}
 	to <- f
