@@ -8,8 +8,10 @@ package golabels
 import (
 	"cmp"
 	"encoding/binary"
+	"math"
 	"os"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -62,13 +64,21 @@ const (
 	maxHeld = 4096
 )
 
-// Stats are counters since the start.
-type Stats struct {
-	// Proven counts samples whose labels, or the lack of labels, is proven. Unproven counts
-	// other samples of goroutines in programs with probes. Cut counts samples with a cut
-	// value. Frequent counts programs whose probes were removed because of too many hits.
-	Proven, Unproven, Cut, Frequent uint64
-}
+// Counter is a counter of Labels.
+type Counter int
+
+const (
+	// Proven counts samples whose labels, or the lack of labels, is proven.
+	Proven Counter = iota
+	// Unproven counts other samples of programs with probes.
+	Unproven
+	// Cut counts samples with a cut value.
+	Cut
+	// Frequent counts programs whose probes were removed because of too many hits.
+	Frequent
+	// Counters is the number of counters.
+	Counters
+)
 
 // Labels finds the labels of goroutines. Only the reading goroutine uses it. The methods of
 // nil Labels do nothing.
@@ -90,8 +100,7 @@ type Labels struct {
 	read    *read
 	reading bool
 	held    []held
-
-	proven, unproven, cut, frequent atomic.Uint64
+	counts  [Counters]atomic.Uint64
 }
 
 // read is one read of the labels of a goroutine. A goroutine that waits for memory may
@@ -100,37 +109,33 @@ type read struct {
 	memory
 	now     func() int64
 	process *process
-	of      goroutine
 	sp      uint64
 	offset  int
 	buffer  [512]byte
 	// run is the method do, stored to avoid allocations.
 	run func()
 
-	// set is the address of the labels that the goroutine set last before the sample. known
-	// reports whether set is known.
-	set   uint64
-	known bool
-	// ok reports whether the register pointed to the goroutine. at is the time after the
-	// read. current is the address of the current labels.
-	ok      bool
-	at      int64
-	current uint64
-	// both holds the labels at the addresses current and set.
-	both [2]labels
-	know [2]bool
+	// known reports whether the goroutine has set labels before the sample. ok reports
+	// whether the register pointed to the goroutine.
+	known, ok bool
+	result
+}
+
+// result is the result of a read.
+type result struct {
+	of goroutine
+	// at is the time after the read.
+	at int64
+	// current are the current labels. set are the labels that the goroutine set last before
+	// the sample.
+	current, set labels
 }
 
 // held is a sample that waits for a proof.
 type held struct {
 	key  samples.Key
 	time int64
-	of   goroutine
-	// The other fields are fields of read.
-	at           int64
-	current, set uint64
-	both         [2]labels
-	know         [2]bool
+	result
 }
 
 // New returns Labels.
@@ -207,12 +212,12 @@ func (l *Labels) Wait() time.Duration {
 	return 2 * time.Duration(hotInterval)
 }
 
-// Stats returns the counters. It is safe for concurrent use.
-func (l *Labels) Stats() (s Stats) {
+// Count returns the value of a counter. It is safe for concurrent use.
+func (l *Labels) Count(of Counter) uint64 {
 	if l == nil {
-		return s
+		return 0
 	}
-	return Stats{l.proven.Load(), l.unproven.Load(), l.cut.Load(), l.frequent.Load()}
+	return l.counts[of].Load()
 }
 
 // Hit reports whether a record is a hit of a probe, and remembers the change.
@@ -257,14 +262,14 @@ func (l *Labels) Read(of *processes.Process, rec *perfevent.Record) bool {
 	r := l.read
 	r.process, r.pid, r.sp, r.offset, r.ok = p, p.pid, rec.Sample.Registers.SP, p.program.offset, false
 	r.of = goroutine{p.pid, rec.Sample.Registers.G}
-	r.set, r.known = l.history.last(r.of, rec.Time)
+	r.set.address, r.known = l.history.last(r.of, rec.Time)
 	if rec.Time > p.since && len(l.held) < maxHeld {
 		l.reading = true
 		l.call.Wait(&p.subject, r.run)
 		l.reading = false
 	}
 	if !r.ok {
-		l.unproven.Add(1)
+		l.counts[Unproven].Add(1)
 	}
 	return r.ok
 }
@@ -281,17 +286,13 @@ func (r *read) do() {
 	if !r.known && (r.sp < le.Uint64(b) || r.sp >= le.Uint64(b[8:])) {
 		return
 	}
-	r.ok, r.current = true, le.Uint64(b[r.offset:])
-	for i, at := range [...]uint64{r.current, r.set} {
-		r.both[i], r.know[i] = r.labels(at)
-	}
-	r.at = r.now()
+	r.current, r.set = r.labels(le.Uint64(b[r.offset:])), r.labels(r.set.address)
+	r.ok, r.at = true, r.now()
 }
 
 // Hold holds the sample of the last Read until Settle.
 func (l *Labels) Hold(k samples.Key, time int64) {
-	r := l.read
-	l.held = append(l.held, held{k, time, r.of, r.at, r.current, r.set, r.both, r.know})
+	l.held = append(l.held, held{k, time, l.read.result})
 }
 
 // Oldest returns the time of the oldest held sample, or a later time if it is earlier.
@@ -317,43 +318,29 @@ func (l *Labels) Settle(readUpTo int64, emit func(k samples.Key, time int64)) {
 		l.prove(h, readUpTo)
 		emit(h.key, h.time)
 	}
-	l.drop(n)
+	l.held = slices.Delete(l.held, 0, n)
 }
 
 // End emits all held samples. It is called at the end of a session.
 func (l *Labels) End(emit func(k samples.Key, time int64)) {
-	if l == nil {
-		return
-	}
-	for i := range l.held {
-		l.unproven.Add(1)
-		emit(l.held[i].key, l.held[i].time)
-	}
-	l.drop(len(l.held))
 	l.Begin(nil)
-}
-
-// drop removes the first n held samples.
-func (l *Labels) drop(n int) {
-	rest := copy(l.held, l.held[n:])
-	clear(l.held[rest:])
-	l.held = l.held[:rest]
+	l.Settle(math.MaxInt64, emit)
 }
 
 // prove adds the labels to a held sample if they are proven.
 func (l *Labels) prove(h *held, readUpTo int64) {
-	at, ok := l.history.at(h.of, h.time, h.at, h.current)
-	if ok && readUpTo-h.time <= horizon {
-		for i, address := range [...]uint64{h.current, h.set} {
-			if at == address && h.know[i] {
-				l.proven.Add(1)
-				if h.both[i].cut {
-					l.cut.Add(1)
-				}
-				h.key.Link, h.key.Labels = h.both[i].link, h.both[i].text
-				return
-			}
-		}
+	at, ok := l.history.at(h.of, h.time, h.at, h.current.address)
+	of := &h.current
+	if at != of.address {
+		of = &h.set
 	}
-	l.unproven.Add(1)
+	if !ok || !of.valid || at != of.address || readUpTo-h.time > horizon {
+		l.counts[Unproven].Add(1)
+		return
+	}
+	l.counts[Proven].Add(1)
+	if of.cut {
+		l.counts[Cut].Add(1)
+	}
+	h.key.Link, h.key.Labels = of.link, of.text
 }

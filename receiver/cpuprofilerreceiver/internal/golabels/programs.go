@@ -124,9 +124,7 @@ func (l *Labels) search(to chan<- found, f found, known map[mappedfile.ID]*progr
 	var err error
 	f.program, err = l.place(f, known)
 	switch {
-	case err == nil:
-	case errors.Is(err, goprogram.ErrNotGo), errors.Is(err, errNoLabels), errors.Is(err, os.ErrProcessDone), procfs.IsGone(err):
-		l.cfg.Logger.Debug("labels of goroutines are not read", zap.Int("pid", f.process.pid), zap.Error(err))
+	case err == nil, errors.Is(err, goprogram.ErrNotGo), errors.Is(err, errNoLabels), errors.Is(err, os.ErrProcessDone), procfs.IsGone(err):
 	case errors.Is(err, os.ErrClosed), errors.Is(err, deadline.ErrLate), errors.Is(err, deadline.ErrRefused):
 		f.retry = true // it is logged elsewhere
 	default:
@@ -179,7 +177,7 @@ func (l *Labels) place(f found, known map[mappedfile.ID]*program) (*program, err
 	}
 	for i, offset := range o.program.sites {
 		if o.program.probes[i], err = f.session.AttachProbe(o.file, offset); err != nil {
-			detach(o.program.probes, l.cfg.Logger)
+			detach(o.program.probes)
 			o.program, err = nil, fmt.Errorf("%s: %w", name, err)
 			break
 		}
@@ -256,17 +254,14 @@ func (l *Labels) removeProbes(p *program) {
 	for _, probe := range p.probes {
 		delete(l.probes, probe)
 	}
-	go detach(p.probes, l.cfg.Logger) // the kernel blocks this goroutine
+	go detach(p.probes) // the kernel blocks this goroutine
 	p.probes = [probes]*perfevent.Attachment{}
 }
 
-func detach(placed [probes]*perfevent.Attachment, logger *zap.Logger) {
+func detach(placed [probes]*perfevent.Attachment) {
 	for _, probe := range placed {
-		if probe == nil {
-			continue
-		}
-		if err := probe.Detach(); err != nil {
-			logger.Debug("removing a uprobe failed", zap.Error(err))
+		if probe != nil {
+			_ = probe.Detach() // closing a descriptor removes its probe, whatever it returns
 		}
 	}
 }
@@ -280,7 +275,7 @@ func (l *Labels) count(p *program, time int64) {
 	if p.hits++; p.hits <= l.cfg.MaxHits {
 		return
 	}
-	l.frequent.Add(1)
+	l.counts[Frequent].Add(1)
 	l.cfg.Logger.Warn("labels of goroutines are no longer read: they change too often",
 		zap.String("program", p.path), zap.Int("changes_per_second", p.hits))
 	l.removeProbes(p)

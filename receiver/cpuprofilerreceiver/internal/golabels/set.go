@@ -27,7 +27,10 @@ const (
 
 // labels are the labels of a goroutine that samples get.
 type labels struct {
-	link samples.Link
+	// address is the address of the set. valid reports whether the set was read.
+	address uint64
+	valid   bool
+	link    samples.Link
 	// text is samples.Key.Labels.
 	text string
 	// cut reports whether a value was too long.
@@ -40,8 +43,8 @@ type memory struct {
 	fetch func(pid int, address uint64, b []byte) int
 	// keys are the keys of the labels that samples get.
 	keys []string
-	// set, key and text are buffers.
-	set  [maxSet * labelSize]byte
+	// list, key and text are buffers.
+	list [maxSet * labelSize]byte
 	key  [maxKey]byte
 	text [maxText]byte
 }
@@ -51,23 +54,25 @@ func (m *memory) read(address uint64, b []byte) bool {
 	return address != 0 && address < maxAddress && m.fetch(m.pid, address, b) == len(b)
 }
 
-// labels reads the set of labels at an address. ok is false if there is no such set.
-func (m *memory) labels(at uint64) (l labels, ok bool) {
+// labels reads the set of labels at an address.
+func (m *memory) labels(at uint64) (l labels) {
+	l.address = at
 	if at == 0 {
-		return labels{}, true
+		l.valid = true
+		return l
 	}
-	set := m.set[:setSize]
+	set := m.list[:setSize]
 	if !m.read(at, set) {
-		return labels{}, false
+		return l
 	}
 	le := binary.LittleEndian
 	list, n, room := le.Uint64(set), le.Uint64(set[8:]), le.Uint64(set[16:])
 	if n > maxSet || room < n {
-		return labels{}, false
+		return l
 	}
-	set = m.set[:n*labelSize]
+	set = m.list[:n*labelSize]
 	if n > 0 && !m.read(list, set) {
-		return labels{}, false
+		return l
 	}
 	var trace, span string
 	var text strings.Builder
@@ -81,7 +86,7 @@ func (m *memory) labels(at uint64) (l labels, ok bool) {
 		seen |= 1 << i
 		b := m.text[:min(size, maxText)]
 		if !m.read(le.Uint64(set[16:]), b) {
-			return labels{}, false
+			return l
 		}
 		switch value := string(b); m.keys[i] {
 		case samples.LabelTraceID:
@@ -94,8 +99,8 @@ func (m *memory) labels(at uint64) (l labels, ok bool) {
 			text.WriteString(m.keys[i] + "\x00" + strings.ReplaceAll(value, "\x00", "?") + "\x00")
 		}
 	}
-	l.link, l.text = samples.ParseLink(trace, span), text.String()
-	return l, true
+	l.valid, l.link, l.text = true, samples.ParseLink(trace, span), text.String()
+	return l
 }
 
 // wanted returns the index of the key at an address in m.keys. It is negative if samples do

@@ -87,18 +87,16 @@ func TestLabelsOfAGoroutine(t *testing.T) {
 				n = uint64(len(c.pairs) / 2)
 				room = n
 			}
-			got, ok := m.memory("http.route", "rpc.method").labels(m.set(n, room, c.pairs...))
-			require.Equal(t, !c.bad, ok)
+			at := m.set(n, room, c.pairs...)
+			got := m.memory("http.route", "rpc.method").labels(at)
+			c.want.address, c.want.valid = at, !c.bad
 			require.Equal(t, c.want, got)
 		})
 	}
 	var m image
-	got, ok := m.memory().labels(0)
-	require.True(t, ok, "no labels")
-	require.Zero(t, got)
+	require.Equal(t, labels{valid: true}, m.memory().labels(0), "no labels")
 	for _, at := range []uint64{1, base, base - 1, 1<<64 - 8} {
-		_, ok = m.memory().labels(at)
-		require.False(t, ok, "%#x", at)
+		require.Equal(t, labels{address: at}, m.memory().labels(at))
 	}
 }
 
@@ -115,8 +113,8 @@ func FuzzLabels(f *testing.F) {
 			reads++
 			return fetch(pid, address, b)
 		}
-		l, ok := memory.labels(base + at)
-		if !ok && l != (labels{}) {
+		l := memory.labels(base + at)
+		if !l.valid && (l.text != "" || l.link.Valid()) {
 			t.Fatal("labels of an unreadable set")
 		}
 		if most := len("http.route\x00\x00") + maxText; len(l.text) > most {

@@ -123,7 +123,7 @@ func labelSampler(t testing.TB, sink *recorder, change func(*golabels.Config, *S
 
 // sampleSpans samples spans until enough samples have a span. It returns how many samples
 // inside a span have it, have none, and have another span.
-func sampleSpans(t testing.TB, program string, of time.Duration, workers int, kind string, enough int) (right, none, wrong int, stats golabels.Stats) {
+func sampleSpans(t testing.TB, program string, of time.Duration, workers int, kind string, enough int) (right, none, wrong int, proven, unproven uint64) {
 	t.Helper()
 	cmd := exec.Command(program, of.String(), fmt.Sprint(workers), kind)
 	stdin, err := cmd.StdinPipe()
@@ -173,7 +173,7 @@ func sampleSpans(t testing.TB, program string, of time.Duration, workers int, ki
 			}
 		}
 	}
-	return right, none, wrong, labels.Stats()
+	return right, none, wrong, labels.Count(golabels.Proven), labels.Count(golabels.Unproven)
 }
 
 func TestSamplesHaveTheLabelsOfTheirTime(t *testing.T) {
@@ -181,8 +181,8 @@ func TestSamplesHaveTheLabelsOfTheirTime(t *testing.T) {
 	program := buildGo(t, "golabels")
 	for _, kind := range strings.Fields("do spawn start") {
 		t.Run(kind, func(t *testing.T) {
-			right, none, wrong, stats := sampleSpans(t, program, 10*time.Millisecond, 2, kind, 300)
-			t.Logf("right %d, none %d, wrong %d, %+v", right, none, wrong, stats)
+			right, none, wrong, proven, unproven := sampleSpans(t, program, 10*time.Millisecond, 2, kind, 300)
+			t.Logf("right %d, none %d, wrong %d, proven %d, unproven %d", right, none, wrong, proven, unproven)
 			require.LessOrEqual(t, wrong, right/200)
 			require.GreaterOrEqual(t, right, 200)
 		})
@@ -206,11 +206,11 @@ func TestLabelsThatChangeTooOften(t *testing.T) {
 	sink := startSpans(t, time.Millisecond)
 	s, labels, logs := labelSampler(t, sink, func(cfg *golabels.Config, _ *Settings) { cfg.MaxHits = 3 })
 	defer func() { require.NoError(t, s.Stop(t.Context())) }()
-	require.Eventually(t, func() bool { return labels.Stats().Frequent == 1 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return labels.Count(golabels.Frequent) == 1 }, patience, 10*time.Millisecond)
 	require.Equal(t, 1, logs.FilterMessageSnippet("change too often").Len())
 	before := sink.count()
 	require.Eventually(t, func() bool { return sink.count() >= before+100 }, patience, 10*time.Millisecond)
-	require.EqualValues(t, 1, labels.Stats().Frequent, "the probes stay away")
+	require.EqualValues(t, 1, labels.Count(golabels.Frequent), "the probes stay away")
 }
 
 // A process whose memory never answers costs the samples of one moment.

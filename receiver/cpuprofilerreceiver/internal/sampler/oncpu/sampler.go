@@ -95,7 +95,7 @@ type Sampler struct {
 	counters *sampler.Counters
 	// seen, labels and walked are the counters at the last Record.
 	seen   Stats
-	labels golabels.Stats
+	labels [golabels.Counters]uint64
 	walked [languages.Outcomes]uint64
 }
 
@@ -193,12 +193,15 @@ func (s *Sampler) Record(ctx context.Context) {
 	c.LimitHit(ctx, "unwound_stacks", now.Spared-seen.Spared)
 	c.CPUProfilerPeriodsSkipped.Add(ctx, int64(now.PeriodsSkipped-seen.PeriodsSkipped))
 	s.seen = now
-	l := s.reader.cfg.Labels.Stats()
-	sampler.Add(ctx, c.CPUProfilerGoroutineLabels, l.Proven-s.labels.Proven, "outcome", "proven")
-	sampler.Add(ctx, c.CPUProfilerGoroutineLabels, l.Unproven-s.labels.Unproven, "outcome", "unproven")
-	c.LimitHit(ctx, "goroutine_label_values", l.Cut-s.labels.Cut)
-	c.LimitHit(ctx, "goroutine_label_changes", l.Frequent-s.labels.Frequent)
-	s.labels = l
+	label := func(of golabels.Counter) uint64 {
+		before := s.labels[of]
+		s.labels[of] = s.reader.cfg.Labels.Count(of)
+		return s.labels[of] - before
+	}
+	sampler.Add(ctx, c.CPUProfilerGoroutineLabels, label(golabels.Proven), "outcome", "proven")
+	sampler.Add(ctx, c.CPUProfilerGoroutineLabels, label(golabels.Unproven), "outcome", "unproven")
+	c.LimitHit(ctx, "goroutine_label_values", label(golabels.Cut))
+	c.LimitHit(ctx, "goroutine_label_changes", label(golabels.Frequent))
 	for o := range languages.Outcomes {
 		n := s.reader.cfg.Languages.Count(o)
 		sampler.Add(ctx, c.CPUProfilerInterpretedStacks, n-s.walked[o], "outcome", o.String())
