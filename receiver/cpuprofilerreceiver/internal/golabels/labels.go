@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"math"
-	"os"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -50,16 +49,11 @@ type Config struct {
 	Read func(pid int, address uint64, b []byte) int
 }
 
-// Session places probes. It is a *perfevent.Session except in tests.
-type Session interface {
-	AttachProbe(f *os.File, offset uint64) (*perfevent.Attachment, error)
-}
-
 const (
 	// slack is the time in nanoseconds after which each hit is in a ring.
 	slack = int64(time.Millisecond)
-	// settleWait is the longest wait for hits while samples are held.
-	settleWait = 2 * time.Millisecond
+	// settleWait is the longest wait while samples are held or a program is searched.
+	settleWait = 5 * time.Millisecond
 	// maxHeld bounds the held samples. Further samples get no labels.
 	maxHeld = 4096
 )
@@ -88,7 +82,7 @@ type Labels struct {
 	programs  map[mappedfile.ID]*program
 	// probes leads from each probe to its program.
 	probes  map[*perfevent.Attachment]*program
-	session Session
+	session *perfevent.Session
 	history history
 	// hot is the result of the last call of Config.Hot. checked is the time of the call.
 	hot     func(*processes.Process) bool
@@ -124,8 +118,8 @@ type read struct {
 // result is the result of a read.
 type result struct {
 	of goroutine
-	// at is the time after the read.
-	at int64
+	// since is process.since. at is the time after the read.
+	since, at int64
 	// current are the current labels. set are the labels that the goroutine set last before
 	// the sample.
 	current, set labels
@@ -179,7 +173,7 @@ func (l *Labels) Take(call *deadline.Call) {
 
 // Begin is called with each new session. The probes of the previous session are removed. If
 // session is nil, no probes are placed.
-func (l *Labels) Begin(session Session) {
+func (l *Labels) Begin(session *perfevent.Session) {
 	if l == nil {
 		return
 	}
@@ -204,10 +198,8 @@ func (l *Labels) Wait() time.Duration {
 	switch {
 	case l == nil:
 		return time.Hour
-	case len(l.held) > 0:
+	case len(l.held) > 0 || l.found != nil:
 		return settleWait
-	case l.found != nil:
-		return searchWait
 	}
 	return 2 * time.Duration(hotInterval)
 }
@@ -261,8 +253,8 @@ func (l *Labels) Read(of *processes.Process, rec *perfevent.Record) bool {
 	}
 	r := l.read
 	r.process, r.pid, r.sp, r.offset, r.ok = p, p.pid, rec.Sample.Registers.SP, p.program.offset, false
-	r.of = goroutine{p.pid, rec.Sample.Registers.G}
-	r.set.address, r.known = l.history.last(r.of, rec.Time)
+	r.of, r.since = goroutine{p.pid, rec.Sample.Registers.G}, p.since
+	r.set.address, r.known = l.history.last(r.of, p.since, rec.Time)
 	if rec.Time > p.since && len(l.held) < maxHeld {
 		l.reading = true
 		l.call.Wait(&p.subject, r.run)
@@ -329,7 +321,7 @@ func (l *Labels) End(emit func(k samples.Key, time int64)) {
 
 // prove adds the labels to a held sample if they are proven.
 func (l *Labels) prove(h *held, readUpTo int64) {
-	at, ok := l.history.at(h.of, h.time, h.at, h.current.address)
+	at, ok := l.history.at(h.of, h.since, h.time, h.at, h.current.address)
 	of := &h.current
 	if at != of.address {
 		of = &h.set

@@ -27,14 +27,11 @@ import (
 const (
 	// hotInterval is the interval in nanoseconds at which Config.Hot is called.
 	hotInterval = int64(250 * time.Millisecond)
-	// searchWait is the interval at which the result of a search is polled.
-	searchWait = 20 * time.Millisecond
 	// retryInterval is the time in nanoseconds after which a failed search is tried again.
 	retryInterval = int64(10 * time.Second)
 	// idleTime is the time in nanoseconds without samples after which a process is
 	// forgotten.
 	idleTime = int64(time.Minute)
-	never    = math.MaxInt64
 )
 
 // process is the state of a sampled process.
@@ -72,7 +69,7 @@ type program struct {
 type found struct {
 	process *process
 	program *program
-	session Session
+	session *perfevent.Session
 	// retry reports that the search failed and is tried again. refused reports that no
 	// probes can be placed.
 	retry, refused bool
@@ -91,30 +88,25 @@ func (l *Labels) find(of *processes.Process, now int64) *process {
 		l.processes[of.PID] = p
 	}
 	p.used = now
-	if now-p.checked > hotInterval || p.checked == 0 {
-		l.check(p, of, now)
+	if now-l.checked > hotInterval || l.hot == nil {
+		l.hot, l.checked = l.cfg.Hot(), now
 	}
-	if p.program == nil || p.program.probes[0] == nil {
+	if now-p.checked > hotInterval || p.checked == 0 {
+		p.checked = now
+		switch {
+		case !l.hot(of):
+			l.leave(p)
+			p.retry = 0
+		case p.program == nil && !p.stuck && l.found == nil && now >= p.retry:
+			p.retry = math.MaxInt64
+			l.found = make(chan found, 1)
+			go l.search(l.found, found{process: p, session: l.session}, maps.Clone(l.programs))
+		}
+	}
+	if p.program == nil || p.program.probes[setLabels] == nil {
 		return nil
 	}
 	return p
-}
-
-// check places and removes probes, depending on whether the process is hot.
-func (l *Labels) check(p *process, of *processes.Process, now int64) {
-	p.checked = now
-	if l.hot == nil || now-l.checked > hotInterval {
-		l.hot, l.checked = l.cfg.Hot(), now
-	}
-	switch {
-	case !l.hot(of):
-		l.leave(p)
-		p.retry = 0
-	case p.program == nil && !p.stuck && l.found == nil && now >= p.retry:
-		p.retry = never
-		l.found = make(chan found, 1)
-		go l.search(l.found, found{process: p, session: l.session}, maps.Clone(l.programs))
-	}
 }
 
 // search searches for the program of a process and places probes in it. known are the
@@ -190,15 +182,13 @@ func (l *Labels) place(f found, known map[mappedfile.ID]*program) (*program, err
 
 // receive uses the result of a search.
 func (l *Labels) receive() {
+	var f found
 	select {
-	case f := <-l.found:
+	case f = <-l.found:
 		l.found = nil
-		l.use(f)
 	default:
+		return
 	}
-}
-
-func (l *Labels) use(f found) {
 	now := l.cfg.Now()
 	if f.retry {
 		f.process.retry = now + retryInterval
@@ -224,7 +214,6 @@ func (l *Labels) use(f found) {
 		}
 		l.cfg.Logger.Debug("labels of goroutines are read", zap.String("program", f.program.path))
 	}
-	l.history.forgetProcess(f.process.pid)
 	f.program.users++
 	f.process.program, f.process.since = f.program, now
 }
@@ -237,7 +226,6 @@ func (l *Labels) leave(p *process) {
 	}
 	to := p.program
 	p.program = nil
-	l.history.forgetProcess(p.pid)
 	if to.users--; to.users == 0 {
 		l.remove(to)
 	}

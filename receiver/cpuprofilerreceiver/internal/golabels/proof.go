@@ -66,21 +66,12 @@ func (h *history) forget(before int64) {
 	h.n, h.since = 0, max(h.since, before)
 }
 
-// forgetProcess forgets the changes of one process.
-func (h *history) forgetProcess(pid int) {
-	for of, all := range h.of {
-		if of.pid == pid {
-			h.n -= len(all)
-			delete(h.of, of)
-		}
-	}
-}
-
-// last returns the labels that a goroutine set last before a time.
-func (h *history) last(of goroutine, time int64) (labels uint64, known bool) {
+// last returns the labels that a goroutine set last before a time. It ignores changes up to
+// since, because another process may have had the pid.
+func (h *history) last(of goroutine, since, time int64) (labels uint64, known bool) {
 	for _, c := range slices.Backward(h.of[of]) {
 		if c.time <= time {
-			return c.labels, !c.ended
+			return c.labels, !c.ended && c.time > since
 		}
 	}
 	return 0, false
@@ -103,12 +94,13 @@ func (h *history) changed(of goroutine, after, upTo int64) bool {
 // the time readAt. All changes up to readAt must have been added. If the goroutine did not
 // change its labels since its sample and did not end, it had the labels that were read.
 // Otherwise it had the labels that it set last before its sample, and their memory is valid
-// if none was freed since. ok is false if neither is certain.
-func (h *history) at(of goroutine, time, readAt int64, read uint64) (labels uint64, ok bool) {
-	if time <= h.since {
+// if none was freed since. ok is false if neither is certain. All changes of the process
+// since the time since are known.
+func (h *history) at(of goroutine, since, time, readAt int64, read uint64) (labels uint64, ok bool) {
+	if time <= max(since, h.since) {
 		return 0, false
 	}
-	set, known := h.last(of, time)
+	set, known := h.last(of, since, time)
 	if !h.changed(of, time, readAt) {
 		return read, !known || set == read // else a hit is missing
 	}

@@ -46,19 +46,21 @@ func TestLabelsAtTheTimeOfASample(t *testing.T) {
 				h.add(of, c)
 				h.add(goroutine{pid: 2, g: of.g}, change{time: 99, labels: 1}) // another process
 			}
-			got, ok := h.at(of, sampled, read, c.read)
+			got, ok := h.at(of, 0, sampled, read, c.read)
 			require.Equal(t, c.proven, ok)
 			if ok {
 				require.Equal(t, c.want, got)
 			}
 			h.add(goroutine{pid: 1}, change{time: 150})
-			got, ok = h.at(of, sampled, read, c.read)
+			got, ok = h.at(of, 0, sampled, read, c.read)
 			require.Equal(t, c.proven && !c.changed, ok, "memory was freed")
 			h.forget(sampled)
-			_, ok = h.at(of, sampled, read, c.read)
+			_, ok = h.at(of, 0, sampled, read, c.read)
 			require.False(t, ok, "hits may be lost")
-			_, ok = h.at(of, sampled+1, read, 7)
+			_, ok = h.at(of, 0, sampled+1, read, 7)
 			require.True(t, ok, "the loss was before the sample")
+			_, ok = h.at(of, sampled+1, sampled+1, read, 7)
+			require.False(t, ok, "the process was not known")
 		})
 	}
 }
@@ -70,7 +72,7 @@ func TestChangesAreBounded(t *testing.T) {
 		h.add(one, change{time: i * horizon / 10, labels: uint64(i)})
 	}
 	require.LessOrEqual(t, h.n, 13, "changes before the horizon are forgotten")
-	labels, known := h.last(one, 999*horizon/10-horizon)
+	labels, known := h.last(one, 0, 999*horizon/10-horizon)
 	require.True(t, known)
 	require.EqualValues(t, 989, labels)
 	require.Zero(t, h.since)
@@ -82,8 +84,13 @@ func TestChangesAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(h.of), maxChanges/2)
 	require.LessOrEqual(t, h.n, maxChanges)
 	require.Equal(t, at, h.since, "samples up to then get no labels")
+}
 
-	h.forgetProcess(2)
-	require.Zero(t, h.n)
-	require.Empty(t, h.of)
+func TestChangesOfAnEarlierProcessDoNotCount(t *testing.T) {
+	h := history{of: make(map[goroutine][]change)}
+	of := goroutine{pid: 1, g: 1}
+	h.add(of, change{time: 10, labels: 7})
+	got, ok := h.at(of, 20, 30, 40, 8)
+	require.True(t, ok)
+	require.EqualValues(t, 8, got)
 }

@@ -232,7 +232,7 @@ func (r *reader) handle(rec *perfevent.Record) {
 	case rec.Type == perfevent.TypeSample:
 		r.sample(rec)
 	default:
-		if rec.Type == perfevent.TypeLost {
+		if rec.Type == perfevent.TypeLost && !rec.Lost.Records() { // of the ring with hits
 			r.cfg.Labels.Interrupted()
 		}
 		r.loop.Follow(rec)
