@@ -269,7 +269,7 @@ func (l *Labels) Read(of *processes.Process, rec *perfevent.Record) bool {
 // do reads the labels of a goroutine.
 func (r *read) do() {
 	b := r.buffer[:r.offset+8]
-	if !r.memory.read(r.of.g, b) {
+	if !r.fill(r.of.g, b) {
 		return
 	}
 	le := binary.LittleEndian

@@ -52,7 +52,7 @@ func TestLabelsAtTheTimeOfASample(t *testing.T) {
 				require.Equal(t, c.want, got)
 			}
 			h.add(goroutine{pid: 1}, change{time: 150})
-			got, ok = h.at(of, 0, sampled, read, c.read)
+			_, ok = h.at(of, 0, sampled, read, c.read)
 			require.Equal(t, c.proven && !c.changed, ok, "memory was freed")
 			h.forget(sampled)
 			_, ok = h.at(of, 0, sampled, read, c.read)

@@ -49,8 +49,8 @@ type memory struct {
 	text [maxText]byte
 }
 
-// read fills b with the memory at an address.
-func (m *memory) read(address uint64, b []byte) bool {
+// fill fills b with the memory at an address.
+func (m *memory) fill(address uint64, b []byte) bool {
 	return address != 0 && address < maxAddress && m.fetch(m.pid, address, b) == len(b)
 }
 
@@ -62,7 +62,7 @@ func (m *memory) labels(at uint64) (l labels) {
 		return l
 	}
 	set := m.list[:setSize]
-	if !m.read(at, set) {
+	if !m.fill(at, set) {
 		return l
 	}
 	le := binary.LittleEndian
@@ -71,7 +71,7 @@ func (m *memory) labels(at uint64) (l labels) {
 		return l
 	}
 	set = m.list[:n*labelSize]
-	if n > 0 && !m.read(list, set) {
+	if n > 0 && !m.fill(list, set) {
 		return l
 	}
 	var trace, span string
@@ -85,7 +85,7 @@ func (m *memory) labels(at uint64) (l labels) {
 		}
 		seen |= 1 << i
 		b := m.text[:min(size, maxText)]
-		if !m.read(le.Uint64(set[16:]), b) {
+		if !m.fill(le.Uint64(set[16:]), b) {
 			return l
 		}
 		switch value := string(b); m.keys[i] {
@@ -107,7 +107,7 @@ func (m *memory) labels(at uint64) (l labels) {
 // not get the label. Keys of another length are not read.
 func (m *memory) wanted(at, size uint64) int {
 	same := func(key string) bool { return uint64(len(key)) == size }
-	if !slices.ContainsFunc(m.keys, same) || !m.read(at, m.key[:size]) {
+	if !slices.ContainsFunc(m.keys, same) || !m.fill(at, m.key[:size]) {
 		return -1
 	}
 	return slices.Index(m.keys, string(m.key[:size]))
