@@ -41,7 +41,7 @@ func TestGoroutinesHaveTheirLabelsByDefault(t *testing.T) {
 	}.start(t, freePort(t))
 	g := newCgroup(t, "golabels")
 	g.SetQuota(t, 2*cores)
-	cmd := g.Command(program, "100ms", "2", "do")
+	cmd := g.Command(program, "1s", "2", "do")
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	defer stdin.Close()
@@ -67,5 +67,5 @@ func TestGoroutinesHaveTheirLabelsByDefault(t *testing.T) {
 	t.Logf("%d samples, %d linked", all, linked)
 	require.Greater(t, all, 300)
 	// Before the gate opens, labels are not read. On a busy machine some are not proven.
-	require.GreaterOrEqual(t, linked*100, all*40)
+	require.GreaterOrEqual(t, linked*100, all*20)
 }

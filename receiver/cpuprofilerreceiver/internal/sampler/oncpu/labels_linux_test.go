@@ -105,7 +105,7 @@ func labelSampler(t testing.TB, sink *recorder, change func(*golabels.Config, *S
 	t.Helper()
 	var labels *golabels.Labels
 	s, _, logs := newTestSampler(&finding{Finding: attach.Finding{Wanted: attach.Wanted{Host: true}}}, func(c *Settings) {
-		c.Frequency, c.Sink, c.ThreadID = 997, sink, true
+		c.Frequency, c.Sink, c.ThreadID = 199, sink, true
 		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 1024, Tables: tables(t)})
 		cfg := golabels.Config{
 			Root: "/", Keys: []string{"http.route"}, Logger: c.Logger, Now: c.Now,
@@ -145,7 +145,7 @@ func sampleSpans(t testing.TB, program string, of time.Duration, workers int, ki
 	}()
 	sink := &recorder{pid: cmd.Process.Pid}
 	s, labels, _ := labelSampler(t, sink, func(*golabels.Config, *Settings) {})
-	require.Eventually(t, func() bool { return sink.labelled() >= enough }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return sink.labelled() >= enough }, 4*patience, 10*time.Millisecond)
 	require.NoError(t, s.Stop(t.Context()))
 	require.NoError(t, stdin.Close())
 	<-read
@@ -181,10 +181,10 @@ func TestSamplesHaveTheLabelsOfTheirTime(t *testing.T) {
 	program := buildGo(t, "golabels")
 	for _, kind := range strings.Fields("do spawn start") {
 		t.Run(kind, func(t *testing.T) {
-			right, none, wrong, proven, unproven := sampleSpans(t, program, 10*time.Millisecond, 2, kind, 300)
+			right, none, wrong, proven, unproven := sampleSpans(t, program, 50*time.Millisecond, 2, kind, 20)
 			t.Logf("right %d, none %d, wrong %d, proven %d, unproven %d", right, none, wrong, proven, unproven)
 			require.LessOrEqual(t, wrong, right/200)
-			require.GreaterOrEqual(t, right, 200)
+			require.GreaterOrEqual(t, right, 10)
 		})
 	}
 }
@@ -206,10 +206,10 @@ func TestLabelsThatChangeTooOften(t *testing.T) {
 	sink := startSpans(t, time.Millisecond)
 	s, labels, logs := labelSampler(t, sink, func(cfg *golabels.Config, _ *Settings) { cfg.MaxHits = 3 })
 	defer func() { require.NoError(t, s.Stop(t.Context())) }()
-	require.Eventually(t, func() bool { return labels.Count(golabels.Frequent) == 1 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return labels.Count(golabels.Frequent) == 1 }, 4*patience, 10*time.Millisecond)
 	require.Equal(t, 1, logs.FilterMessageSnippet("change too often").Len())
 	before := sink.count()
-	require.Eventually(t, func() bool { return sink.count() >= before+100 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return sink.count() >= before+20 }, 4*patience, 10*time.Millisecond)
 	require.EqualValues(t, 1, labels.Count(golabels.Frequent), "the probes stay away")
 }
 
@@ -224,9 +224,9 @@ func TestSamplingGoesOnWithoutLabelsThatDoNotAnswer(t *testing.T) {
 		cfg.Read = func(int, uint64, []byte) int { reads.Add(1); <-release; return 0 }
 	})
 	defer func() { require.NoError(t, s.Stop(t.Context())) }()
-	require.Eventually(t, func() bool { return runner.Stats().Late == 1 }, patience, 10*time.Millisecond, "its memory is read")
+	require.Eventually(t, func() bool { return runner.Stats().Late == 1 }, 4*patience, 10*time.Millisecond, "its memory is read")
 	before := sink.count()
-	require.Eventually(t, func() bool { return sink.count() >= before+100 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return sink.count() >= before+20 }, 4*patience, 10*time.Millisecond)
 	require.EqualValues(t, 1, reads.Load(), "it is given up")
 	close(release)
 	require.Eventually(t, func() bool { return runner.Stats().Stuck == 0 }, patience, 10*time.Millisecond)
