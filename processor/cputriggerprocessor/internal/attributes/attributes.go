@@ -62,8 +62,8 @@ type Stamper struct {
 // Begin starts a batch with the dictionary d. If clean is true, d contains no key of a
 // reason.
 func (s *Stamper) Begin(d pprofile.ProfilesDictionary, clean bool) {
-	reuse := IsReason
-	if clean {
+	reuse := isAdded
+	if clean && d.LinkTable().Len() <= 1 { // only samples with links get a route
 		reuse = nil
 	}
 	s.dictionary.Reset(d, reuse)
@@ -162,6 +162,10 @@ func (s *Stamper) add(r *reason) {
 	text(attr.TriggerPhase, string(r.phase))
 	r.labels = s.labelled(of)
 }
+
+// isAdded reports whether a Stamper adds attributes with a key. Samples may have a route
+// already.
+func isAdded(key string) bool { return IsReason(key) || key == attr.HTTPRoute || key == attr.RPCMethod }
 
 // IsReason reports whether a key belongs to an attribute that gates stamp.
 func IsReason(key string) bool {

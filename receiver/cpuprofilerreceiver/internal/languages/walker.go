@@ -236,7 +236,7 @@ func NewWalker(cfg Config) *Walker {
 		return nil
 	}
 	if cfg.Read == nil {
-		cfg.Read = readMemory
+		cfg.Read = ReadMemory
 	}
 	w := &Walker{cfg: cfg, processes: make(map[int]*process)}
 	w.walk = newWalk(&cfg)
@@ -252,6 +252,9 @@ func newWalk(cfg *Config) *walk {
 // Begin is called by each goroutine that becomes the reading goroutine. The goroutine's
 // waits run within call.
 func (w *Walker) Begin(call *deadline.Call) {
+	if w == nil {
+		return
+	}
 	w.call = call
 	if w.walking { // the previous goroutine still waits for the memory of a process
 		p := w.process

@@ -223,17 +223,12 @@ func (c *pulled) mapping(l *profile.Location) *samples.Mapping {
 func cut(s string) string { return texts.Cut(s, maxText) }
 
 // linkOf returns the active span if the program adds it to the labels of its samples.
-func linkOf(s *profile.Sample) (l samples.Link) {
-	trace, span := s.Label["trace_id"], s.Label["span_id"]
-	if len(trace) != 1 || len(span) != 1 || len(trace[0]) != 2*len(l.TraceID) || len(span[0]) != 2*len(l.SpanID) {
+func linkOf(s *profile.Sample) samples.Link {
+	trace, span := s.Label[samples.LabelTraceID], s.Label[samples.LabelSpanID]
+	if len(trace) != 1 || len(span) != 1 {
 		return samples.Link{}
 	}
-	_, err := hex.Decode(l.TraceID[:], []byte(trace[0]))
-	_, err2 := hex.Decode(l.SpanID[:], []byte(span[0]))
-	if err != nil || err2 != nil || !l.Valid() {
-		return samples.Link{}
-	}
-	return l
+	return samples.ParseLink(trace[0], span[0])
 }
 
 // frameTypeOf returns the frame type for a program's telemetry.sdk.language. The default is
