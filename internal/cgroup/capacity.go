@@ -9,8 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"time"
-
-	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
 )
 
 // A Bound names the limit that sets a capacity.
@@ -37,12 +35,6 @@ type CPUCapacity struct {
 	r       *Reader
 	quotas  []*level[float64] // the cgroup's own first
 	cpusets []*level[int]
-
-	// The cpuset limit at the last read, and the state it was read in.
-	cpuset   Capacity // Cores is 0 without a limit
-	cpusetAt time.Time
-	written  uint32
-	online   int
 }
 
 // OpenCPUCapacity opens the limits on the paths of a group or a process. An ancestor's
@@ -107,12 +99,18 @@ func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
 		return Capacity{}, err
 	}
 	least := Capacity{Cores: float64(n), By: ByOnline}
-	cpuset, err := c.readCPUSet(now, n)
-	if err != nil {
-		return Capacity{}, err
-	}
-	if cpuset.Cores > 0 && cpuset.Cores < least.Cores {
-		least = cpuset
+	// The nearest cgroup that lists any CPU. Its CPUs are a subset of its ancestors' CPUs.
+	for _, l := range c.cpusets {
+		n, err := l.get(c.r, now, (*Reader).readCPUs)
+		if err != nil {
+			return Capacity{}, err
+		}
+		if n > 0 {
+			if float64(n) < least.Cores {
+				least = Capacity{Cores: float64(n), By: ByCPUSet, Path: l.path}
+			}
+			break
+		}
 	}
 	for _, l := range c.quotas {
 		cores, err := l.get(c.r, now, (*Reader).readQuota)
@@ -129,50 +127,12 @@ func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
 // Renew discards the cached limits. Call Renew when a different cgroup has taken over the
 // path.
 func (c *CPUCapacity) Renew() {
-	c.cpusetAt = time.Time{}
 	for _, l := range c.quotas {
 		l.renew()
 	}
 	for _, l := range c.cpusets {
 		l.renew()
 	}
-}
-
-// readCPUSet returns the CPUs of the nearest cgroup that lists any CPU. They are a subset
-// of the CPUs of its ancestors. They rarely change unless a cpuset on the path is written
-// or the CPUs online change.
-func (c *CPUCapacity) readCPUSet(now time.Time, online int) (Capacity, error) {
-	c.r.takeChanges(now)
-	written, watched := uint32(0), true
-	for _, l := range c.cpusets {
-		if !l.watched && !l.missing {
-			l.watch(c.r, l.key+"/cpuset.cpus")
-		}
-		watched = watched && (l.watched || l.missing)
-		written += l.changes()
-	}
-	age := now.Sub(c.cpusetAt)
-	held := effectiveFor
-	if c.cpuset.Cores == 0 {
-		held = missingFor
-	}
-	if watched && age >= 0 && age < held && written == c.written && online == c.online {
-		return c.cpuset, nil
-	}
-	c.cpuset = Capacity{}
-	for _, l := range c.cpusets {
-		n, err := c.r.cpus(l, now)
-		if err != nil {
-			c.cpusetAt = time.Time{}
-			return Capacity{}, err
-		}
-		if n > 0 {
-			c.cpuset = Capacity{Cores: float64(n), By: ByCPUSet, Path: l.path}
-			break
-		}
-	}
-	c.cpusetAt, c.written, c.online = now, written, online
-	return c.cpuset, nil
 }
 
 // Close closes the files.
@@ -187,7 +147,7 @@ func (r *Reader) CPUsOnline(now time.Time) (int, error) {
 	l := &r.online
 	if !l.fresh(now) {
 		l.at = now
-		l.value, l.err = r.readCPUs(&l.files[0])
+		l.value, l.err = r.readCPUs(l)
 		if l.err == nil && l.value == 0 {
 			l.err = fmt.Errorf("read %s: it names no CPU", l.files[0].Path())
 		}
@@ -195,53 +155,44 @@ func (r *Reader) CPUsOnline(now time.Time) (int, error) {
 	return l.value, l.err
 }
 
-// cpus returns the number of CPUs that a cgroup may use, or 0 if the cgroup sets no limit.
-func (r *Reader) cpus(l *level[int], now time.Time) (int, error) {
-	if !l.fresh(now) {
-		l.at = now
-		l.value, l.err = r.readCPUs(&l.files[0])
-		l.allowMissing()
-	}
-	return l.value, l.err
-}
-
-func (r *Reader) readCPUs(f *openfile.File) (int, error) {
-	n, _, err := f.Read(r.buf)
+// readCPUs returns the number of CPUs in a list, or 0 if it is empty.
+func (r *Reader) readCPUs(l *level[int]) (int, error) {
+	n, _, err := l.files[0].Read(r.buf)
 	if err != nil {
 		return 0, err
 	}
 	count, ok := countCPUs(r.buf[:n])
 	if !ok {
-		return 0, fmt.Errorf("read %s: malformed list of CPUs %.40q", f.Path(), r.buf[:n])
+		return 0, fmt.Errorf("read %s: malformed list of CPUs %.40q", l.files[0].Path(), r.buf[:n])
 	}
 	return count, nil
 }
 
 // readQuota returns the number of cores that a cgroup's quota allows, or 0 without a quota.
-func (r *Reader) readQuota(l *level[float64]) (cores float64, replaced bool, err error) {
-	n, replaced, err := l.files[0].Read(r.buf)
+func (r *Reader) readQuota(l *level[float64]) (cores float64, err error) {
+	n, _, err := l.files[0].Read(r.buf)
 	if err != nil {
-		return 0, replaced, err
+		return 0, err
 	}
 	b := trimSpace(r.buf[:n])
 	if bytes.HasPrefix(b, []byte("max")) || bytes.HasPrefix(b, []byte("-")) {
-		return 0, replaced, nil
+		return 0, nil
 	}
 	text, rest, _ := bytes.Cut(b, []byte(" "))
 	quota, err := parseFigure(text)
 	if err != nil {
-		return 0, replaced, fmt.Errorf("read %s: malformed quota %.40q", l.files[0].Path(), b)
+		return 0, fmt.Errorf("read %s: malformed quota %.40q", l.files[0].Path(), b)
 	}
 	if l.files[1].Path() != "" { // v1 has the period in a separate file
-		n, other, err := l.files[1].Read(r.buf)
-		if replaced = replaced || other; err != nil {
-			return 0, replaced, err
+		n, _, err := l.files[1].Read(r.buf)
+		if err != nil {
+			return 0, err
 		}
 		rest = r.buf[:n]
 	}
 	period, err := parseFigure(rest)
 	if err != nil || period == 0 {
-		return 0, replaced, fmt.Errorf("read the period of %s: malformed %.40q", l.files[0].Path(), rest)
+		return 0, fmt.Errorf("read the period of %s: malformed %.40q", l.files[0].Path(), rest)
 	}
-	return float64(quota) / float64(period), replaced, nil
+	return float64(quota) / float64(period), nil
 }

@@ -118,20 +118,21 @@ func (m *MemoryLimit) Close() {
 
 // readMemoryLimit returns the limit of one cgroup. On v2 it returns 0 if there is no limit.
 // v1 then shows a number above the memory of any host.
-func (r *Reader) readMemoryLimit(l *level[uint64]) (limit uint64, replaced bool, err error) {
+func (r *Reader) readMemoryLimit(l *level[uint64]) (uint64, error) {
 	f := &l.files[0]
-	n, replaced, err := f.Read(r.buf)
+	n, _, err := f.Read(r.buf)
 	if err != nil {
-		return 0, replaced, err
+		return 0, err
 	}
 	b := trimSpace(r.buf[:n])
 	if bytes.Equal(b, []byte("max")) {
-		return 0, replaced, nil
+		return 0, nil
 	}
-	if limit, err = parseFigure(b); err != nil {
+	limit, err := parseFigure(b)
+	if err != nil {
 		err = fmt.Errorf("read %s: %w", f.Path(), err)
 	}
-	return limit, replaced, err
+	return limit, err
 }
 
 // hostMemoryFor is the time after which the host's memory is read again. The size changes

@@ -22,8 +22,6 @@ var ErrGone = errors.New("the cgroup was removed")
 type Reader struct {
 	tree    *Tree
 	files   *openfile.Set
-	changes *openfile.Changes
-	takenAt time.Time // when changes were last counted
 	online  level[int]
 	quotas  map[string]*level[float64]
 	cpusets map[string]*level[int]
@@ -39,7 +37,6 @@ func (t *Tree) NewReader(files *openfile.Set) *Reader {
 	return &Reader{
 		tree:    t,
 		files:   files,
-		changes: openfile.NewChanges(maxWatches),
 		online:  level[int]{files: [2]openfile.File{files.File(filepath.Join(t.root, "sys/devices/system/cpu/online"))}},
 		quotas:  map[string]*level[float64]{},
 		cpusets: map[string]*level[int]{},
@@ -52,7 +49,6 @@ func (t *Tree) NewReader(files *openfile.Set) *Reader {
 
 // Close closes the reader's own files. Callers close the files that they opened with the reader.
 func (r *Reader) Close() {
-	r.changes.Close()
 	r.online.close()
 	r.host.close()
 }
@@ -65,31 +61,17 @@ type level[T any] struct {
 	refs  int
 	at    time.Time
 	value T // 0 if this level has no limit
-	// missing reports whether the file does not exist.
+	// missing reports whether the file does not exist, because the controller is not enabled
+	// at this level.
 	missing bool
 	err     error
-
-	watches [2]*openfile.Watch
-	watched bool
-	written uint32 // changes() before the last read
 }
 
 const (
-	// maxWatches bounds the number of limits that are watched for writes. Limits that are
-	// not watched are read each time.
-	maxWatches = 1 << 15
-
 	// sharedFor is the time during which a limit that was read for one group is reused for
 	// other groups. It is long enough for a round through all groups, and well below the
 	// minimum interval between two rounds.
 	sharedFor = 50 * time.Millisecond
-
-	// heldFor is the time after which a limit is read again even without a write. The
-	// kernel does not report that a cgroup was removed and created again.
-	heldFor = 2 * time.Minute
-
-	// effectiveFor replaces heldFor for limits that the kernel itself may change.
-	effectiveFor = 10 * time.Second
 
 	// missingFor is the time after which a limit is read again if its file did not exist.
 	missingFor = 5 * time.Second
@@ -102,106 +84,24 @@ func (l *level[T]) within(span time.Duration, now time.Time) bool {
 	return age >= 0 && age < span
 }
 
-// holds reports whether the last value is still valid.
-func (l *level[T]) holds(r *Reader, now time.Time) bool {
-	switch {
-	case l.fresh(now):
-		return true
-	case l.err != nil:
-		return false
-	case l.missing:
-		return l.within(missingFor, now)
-	case !l.watched || !l.within(heldFor, now):
-		return false
-	}
-	r.takeChanges(now)
-	return l.changes() == l.written
-}
-
-// get returns a limit. It reads the limit again unless the last value is still valid.
-func (l *level[T]) get(r *Reader, now time.Time, read func(*Reader, *level[T]) (value T, replaced bool, err error)) (T, error) {
-	if l.holds(r, now) {
+// get returns a limit. It reads the limit again unless the last value is of this round, so
+// that a changed limit counts at once.
+func (l *level[T]) get(r *Reader, now time.Time, read func(*Reader, *level[T]) (T, error)) (T, error) {
+	if l.fresh(now) || l.missing && l.within(missingFor, now) {
 		return l.value, l.err
 	}
 	l.at = now
-	if !l.watched {
-		l.watch(r, l.files[0].Path(), l.files[1].Path())
-	}
-	r.takeChanges(now)
-	l.written = l.changes() // counts as a change: any write from now on
-	var replaced bool
-	l.value, replaced, l.err = read(r, l)
-	if replaced || l.err != nil {
-		l.unwatch() // the watched file is gone
-	}
-	if l.watched {
-		l.closeFiles() // watched files need not stay open
-	}
-	l.allowMissing()
-	return l.value, l.err
-}
-
-// allowMissing clears the error of a missing file, because the controller is not enabled at
-// this level.
-func (l *level[T]) allowMissing() {
+	l.value, l.err = read(r, l)
 	if l.missing = errors.Is(l.err, fs.ErrNotExist); l.missing {
 		l.err = nil
 	}
-}
-
-func (l *level[T]) watch(r *Reader, paths ...string) {
-	l.watched = true
-	for i, path := range paths {
-		if path == "" {
-			continue
-		}
-		if l.watches[i] = r.changes.Watch(path); l.watches[i] == nil {
-			l.unwatch()
-			return
-		}
-	}
-}
-
-func (l *level[T]) unwatch() {
-	l.watched = false
-	for i, w := range l.watches {
-		if w != nil {
-			w.Close()
-			l.watches[i] = nil
-		}
-	}
+	return l.value, l.err
 }
 
 // renew discards the last value.
-func (l *level[T]) renew() {
-	l.at = time.Time{}
-	l.unwatch()
-}
-
-// changes returns how often the limit was written.
-func (l *level[T]) changes() (n uint32) {
-	for _, w := range l.watches {
-		if w != nil {
-			n += w.Changes()
-		}
-	}
-	return n
-}
-
-// takeChanges counts the writes, at most once per round.
-func (r *Reader) takeChanges(now time.Time) {
-	if age := now.Sub(r.takenAt); age < 0 || age >= sharedFor {
-		r.takenAt = now
-		r.changes.Take()
-	}
-}
+func (l *level[T]) renew() { l.at = time.Time{} }
 
 func (l *level[T]) close() {
-	l.unwatch()
-	l.closeFiles()
-}
-
-func (l *level[T]) closeFiles() {
 	for i := range l.files {
 		l.files[i].Close()
 	}

@@ -5,8 +5,8 @@ package perfevent
 
 import "github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
 
-// Record is one record of the kernel. Every Read overwrites the Record, so its slices are
-// valid only until the next Read. Copy the bytes to keep them.
+// Record is one record of the kernel. Its slices refer to a ring, so they are valid only
+// until the next Read or Close. Copy the bytes to keep them.
 type Record struct {
 	record.Record
 	// Attachment is the attachment whose event wrote a sample, or a context switch in a

@@ -20,7 +20,8 @@ import (
 )
 
 // Session is a set of open perf events with the rings of their CPUs. One goroutine calls
-// Wait and Read. All other methods may be called from any goroutine.
+// Wait and Read. All other methods may be called from any goroutine, but Close must not be
+// called while a record of Read is in use.
 //
 // In a host-wide session, samples and switches end Wait only when a ring is a quarter full,
 // or half full with copies of stacks. The timeout of Wait therefore bounds the age of a

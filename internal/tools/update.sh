@@ -127,6 +127,6 @@ if ((${#moved[@]})); then
 	old=${was#v}
 	printf '\nLines of the documentation that name the release before, %s:\n' "${old%.*}"
 	git grep -nF "${old%.*}" -- '*.md' ':!CHANGELOG.md' || true
-	printf '\nBy hand: go.opentelemetry.io/ebpf-profiler in builder-config.ebpf.yaml, and the table of CONTRIBUTING.md.\n'
+	printf '\nBy hand: go.opentelemetry.io/ebpf-profiler in builder-config.ebpf.yaml.\n'
 	echo 'Then: make generate lint build build-kubernetes build-ebpf test'
 fi

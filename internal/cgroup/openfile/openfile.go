@@ -9,9 +9,6 @@
 // evicting the least recently used file would make every read a miss. With 1,000 files and
 // room for 900, a read takes 0.5 µs without eviction, and 2.1 µs with eviction
 // (BenchmarkAboveTheBound).
-//
-// Files that the kernel itself does not change, such as limits, need not be read again
-// until a program writes to them. See [Changes].
 package openfile
 
 import (

@@ -97,19 +97,19 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.PprofFilesFailed, err = builder.meter.Int64Counter(
 		"otelcol_pprof.files.failed",
-		metric.WithDescription("Files that could not be written; their samples are lost. [Alpha]"),
+		metric.WithDescription("Files that could not be written. Their samples are lost. [Alpha]"),
 		metric.WithUnit("{file}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.PprofFilesRemoved, err = builder.meter.Int64Counter(
 		"otelcol_pprof.files.removed",
-		metric.WithDescription("Files removed to stay below max_files and max_bytes, or because the disk is full; the oldest first. [Alpha]"),
+		metric.WithDescription("Files removed because of max_files, max_bytes or a full disk. [Alpha]"),
 		metric.WithUnit("{file}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.PprofMemory, err = builder.meter.Int64ObservableGauge(
 		"otelcol_pprof.memory",
-		metric.WithDescription("Estimated memory of profiles that are not written yet, including files on their way to the disk. [Alpha]"),
+		metric.WithDescription("Estimated memory of profiles that are not on disk yet. [Alpha]"),
 		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)

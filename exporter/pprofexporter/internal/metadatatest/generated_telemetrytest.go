@@ -40,7 +40,7 @@ func AssertEqualPprofFiles(t *testing.T, tt *componenttest.Telemetry, dps []metr
 func AssertEqualPprofFilesFailed(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_pprof.files.failed",
-		Description: "Files that could not be written; their samples are lost. [Alpha]",
+		Description: "Files that could not be written. Their samples are lost. [Alpha]",
 		Unit:        "{file}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -56,7 +56,7 @@ func AssertEqualPprofFilesFailed(t *testing.T, tt *componenttest.Telemetry, dps 
 func AssertEqualPprofFilesRemoved(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_pprof.files.removed",
-		Description: "Files removed to stay below max_files and max_bytes, or because the disk is full; the oldest first. [Alpha]",
+		Description: "Files removed because of max_files, max_bytes or a full disk. [Alpha]",
 		Unit:        "{file}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -72,7 +72,7 @@ func AssertEqualPprofFilesRemoved(t *testing.T, tt *componenttest.Telemetry, dps
 func AssertEqualPprofMemory(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_pprof.memory",
-		Description: "Estimated memory of profiles that are not written yet, including files on their way to the disk. [Alpha]",
+		Description: "Estimated memory of profiles that are not on disk yet. [Alpha]",
 		Unit:        "By",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,

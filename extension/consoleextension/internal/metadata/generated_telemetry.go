@@ -121,32 +121,32 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.ConsoleItems, err = builder.meter.Int64Counter(
 		"otelcol_console.items",
-		metric.WithDescription("Samples of profiles, log records and metric points that came, each counted once. [Alpha]"),
+		metric.WithDescription("Samples, log records and metric points that came, each counted once. [Alpha]"),
 		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ConsoleRefused, err = builder.meter.Int64ObservableCounter(
 		"otelcol_console.refused",
-		metric.WithDescription("Requests and connections that the server of the pages refused or closed before a page was asked for. [Alpha]"),
+		metric.WithDescription("Requests and connections that the server refused or closed. [Alpha]"),
 		metric.WithUnit("{request}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ConsoleRequestDuration, err = builder.meter.Float64Histogram(
 		"otelcol_console.request.duration",
-		metric.WithDescription("The time that answers of pages took. [Alpha]"),
+		metric.WithDescription("Time to answer requests of pages. [Alpha]"),
 		metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries([]float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}...),
 	)
 	errs = errors.Join(errs, err)
 	builder.ConsoleStoreDropped, err = builder.meter.Int64ObservableCounter(
 		"otelcol_console.store.dropped",
-		metric.WithDescription("Things that gave way to newer ones, or that the store refused, since the start. [Alpha]"),
+		metric.WithDescription("Things that gave way to newer ones, or that the store refused. [Alpha]"),
 		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ConsoleStoreSize, err = builder.meter.Int64ObservableGauge(
 		"otelcol_console.store.size",
-		metric.WithDescription("The size of the store on disk. [Alpha]"),
+		metric.WithDescription("Size of the store on disk. [Alpha]"),
 		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)

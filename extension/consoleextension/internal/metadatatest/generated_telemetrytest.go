@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) extension.Settings {
 func AssertEqualConsoleItems(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_console.items",
-		Description: "Samples of profiles, log records and metric points that came, each counted once. [Alpha]",
+		Description: "Samples, log records and metric points that came, each counted once. [Alpha]",
 		Unit:        "{item}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -40,7 +40,7 @@ func AssertEqualConsoleItems(t *testing.T, tt *componenttest.Telemetry, dps []me
 func AssertEqualConsoleRefused(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_console.refused",
-		Description: "Requests and connections that the server of the pages refused or closed before a page was asked for. [Alpha]",
+		Description: "Requests and connections that the server refused or closed. [Alpha]",
 		Unit:        "{request}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -56,7 +56,7 @@ func AssertEqualConsoleRefused(t *testing.T, tt *componenttest.Telemetry, dps []
 func AssertEqualConsoleRequestDuration(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.HistogramDataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_console.request.duration",
-		Description: "The time that answers of pages took. [Alpha]",
+		Description: "Time to answer requests of pages. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Histogram[float64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -71,7 +71,7 @@ func AssertEqualConsoleRequestDuration(t *testing.T, tt *componenttest.Telemetry
 func AssertEqualConsoleStoreDropped(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_console.store.dropped",
-		Description: "Things that gave way to newer ones, or that the store refused, since the start. [Alpha]",
+		Description: "Things that gave way to newer ones, or that the store refused. [Alpha]",
 		Unit:        "{item}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -87,7 +87,7 @@ func AssertEqualConsoleStoreDropped(t *testing.T, tt *componenttest.Telemetry, d
 func AssertEqualConsoleStoreSize(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_console.store.size",
-		Description: "The size of the store on disk. [Alpha]",
+		Description: "Size of the store on disk. [Alpha]",
 		Unit:        "By",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,

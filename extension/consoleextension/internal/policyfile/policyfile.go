@@ -17,8 +17,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/boundedread"
 )
@@ -60,12 +58,12 @@ type File struct {
 	edit    bool
 	readers func() []Reader // returns the readers of the file
 
-	busy *semaphore.Weighted // held while the disk is used
+	disk boundedread.Disk
 }
 
 // New returns the policy file at a path. Save works only if edit is true.
 func New(path string, edit bool, readers func() []Reader) *File {
-	return &File{path: path, edit: edit, readers: readers, busy: semaphore.NewWeighted(1)}
+	return &File{path: path, edit: edit, readers: readers, disk: make(boundedread.Disk, 1)}
 }
 
 // Path returns the path.
@@ -231,27 +229,13 @@ func replace(file, path string, old []byte, like fs.FileInfo) error {
 	return os.Rename(file, path)
 }
 
-// do runs one use of the disk at a time. It uses a separate goroutine, so that a hanging
-// file system blocks only this goroutine.
+// do uses the disk.
 func (f *File) do(ctx context.Context, use func() error) error {
-	if f.busy.Acquire(ctx, 1) != nil {
-		return f.late(ctx)
+	err := f.disk.Do(ctx, use)
+	if err != nil && errors.Is(err, ctx.Err()) {
+		err = fmt.Errorf("%s: the disk does not answer: %w", f.path, err)
 	}
-	done := make(chan error, 1)
-	go func() {
-		defer f.busy.Release(1)
-		done <- use()
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return f.late(ctx)
-	}
-}
-
-func (f *File) late(ctx context.Context) error {
-	return fmt.Errorf("%s: the disk does not answer: %w", f.path, ctx.Err())
+	return err
 }
 
 // writeBeside writes a file in the directory of another file, and returns its name. The new

@@ -97,7 +97,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.HotUnitsEventsDropped, err = builder.meter.Int64Counter(
 		"otelcol_hot_units.events.dropped",
-		metric.WithDescription("Events dropped because 1000 events already waited for their subscriber. [Alpha]"),
+		metric.WithDescription("Events dropped because 1000 events waited for their subscriber. [Alpha]"),
 		metric.WithUnit("{event}"),
 	)
 	errs = errors.Join(errs, err)
@@ -109,7 +109,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.HotUnitsUnitsCut, err = builder.meter.Int64Counter(
 		"otelcol_hot_units.units.cut",
-		metric.WithDescription("Hot units dropped because a publisher has more than 1000, counted when its set changes. [Alpha]"),
+		metric.WithDescription("Hot units dropped because a publisher has more than 1000. [Alpha]"),
 		metric.WithUnit("{unit}"),
 	)
 	errs = errors.Join(errs, err)

@@ -40,7 +40,7 @@ func AssertEqualHotUnitsEvents(t *testing.T, tt *componenttest.Telemetry, dps []
 func AssertEqualHotUnitsEventsDropped(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_hot_units.events.dropped",
-		Description: "Events dropped because 1000 events already waited for their subscriber. [Alpha]",
+		Description: "Events dropped because 1000 events waited for their subscriber. [Alpha]",
 		Unit:        "{event}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -70,7 +70,7 @@ func AssertEqualHotUnitsUnits(t *testing.T, tt *componenttest.Telemetry, dps []m
 func AssertEqualHotUnitsUnitsCut(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_hot_units.units.cut",
-		Description: "Hot units dropped because a publisher has more than 1000, counted when its set changes. [Alpha]",
+		Description: "Hot units dropped because a publisher has more than 1000. [Alpha]",
 		Unit:        "{unit}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

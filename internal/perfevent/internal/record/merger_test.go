@@ -73,6 +73,8 @@ func TestRingIsReleasedDuringARound(t *testing.T) {
 	for range 3 {
 		m.next()
 	}
+	require.False(t, f.Write(words), "the third record is still in use")
+	m.next()
 	require.True(t, f.Write(words), "a quarter was read and not released")
 }
 
@@ -214,25 +216,42 @@ func TestReadingAllocatesNothing(t *testing.T) {
 // BenchmarkReadSample reads samples by time and decodes them. The baseline is a copy
 // of their bytes.
 func BenchmarkReadSample(b *testing.B) {
-	words := perftest.Sample(sys.MiscKernel, 1, perftest.DeepStack()...)
-	b.Run("copy", func(b *testing.B) {
-		scratch := make([]uint64, len(words))
-		b.ReportAllocs()
-		b.SetBytes(int64(len(words) * ring.WordSize))
-		for b.Loop() {
-			copy(scratch, words)
-		}
-	})
-	for name, count := range map[string]int{"1 ring": 1, "16 rings": 16, "512 rings": 512} {
-		b.Run(name, func(b *testing.B) {
-			rings := make([]*perftest.Ring, count)
-			for i := range rings {
-				rings[i] = perftest.NewRing(1<<12, 0)
-				for rings[i].Write(words) {
-				}
+	registers, err := RegistersFor(1 << 14)
+	require.NoError(b, err)
+	flat := perftest.Sample(sys.MiscKernel, 1, perftest.DeepStack()...)
+	stack := make([]uint64, 1+registers.count()+1+1<<14/ring.WordSize+1)
+	stack[0] = sys.RegistersABI64
+	stack[1+registers.count()], stack[len(stack)-1] = 1<<14, 1<<14
+	for name, c := range map[string]struct {
+		of        []uint64
+		rings     int
+		registers RegisterSet
+	}{
+		"1 ring":                {of: flat, rings: 1},
+		"16 rings":              {of: flat, rings: 16},
+		"512 rings":             {of: flat, rings: 512},
+		"16 rings, with stacks": {of: append(slices.Clone(flat), stack...), rings: 16, registers: registers},
+	} {
+		words := (&perftest.Packed{Words: c.of}).With().Words
+		rings := make([]*perftest.Ring, c.rings)
+		for i := range rings {
+			rings[i] = perftest.NewRing(1<<16, 0)
+			for rings[i].Write(words) {
 			}
+		}
+		b.Run(name+"/copy", func(b *testing.B) {
+			scratch := make([]uint64, len(words))
+			b.ReportAllocs()
+			b.SetBytes(int64(len(words) * ring.WordSize))
+			for i := 0; b.Loop(); i++ {
+				k := rings[i%len(rings)]
+				at := i / len(rings) * len(words) % (len(k.Data) - len(words))
+				copy(scratch, k.Data[at:])
+			}
+		})
+		b.Run(name+"/read", func(b *testing.B) {
 			m := newMerger(perftest.Readers(rings))
-			d := Decoder{MaxStack: sys.MaxStackDepth}
+			d := Decoder{MaxStack: sys.MaxStackDepth, Registers: c.registers}
 			var rec Record
 			b.ReportAllocs()
 			b.SetBytes(int64(len(words) * ring.WordSize))
@@ -247,6 +266,7 @@ func BenchmarkReadSample(b *testing.B) {
 				}
 				d.decode(got, &rec)
 			}
+			require.Equal(b, c.registers != RegisterSet{}, len(rec.Sample.Stack) > 0)
 		})
 	}
 }

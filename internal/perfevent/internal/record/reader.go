@@ -112,9 +112,12 @@ func (m *Reader) Cutoff() int64 { return m.merger.cutoff }
 // never returned before its cause: the cause was written earlier, so it is in the round
 // too.
 type merger struct {
-	rings   []*ring.Ring
-	heap    ring.Heap
-	cutoff  int64
+	rings  []*ring.Ring
+	heap   ring.Heap
+	cutoff int64
+	// returned is the ring of the record that next returned last.
+	returned *ring.Ring
+	// scratch holds a record that the end of its ring splits.
 	scratch []uint64
 	// pending reports whether records younger than the cutoff were left for the next round.
 	pending bool
@@ -184,14 +187,16 @@ func timeOf(r *ring.Ring, h ring.Header) int64 {
 }
 
 // next returns the earliest record of the round and its ring. The record is valid until the
-// next call. At the end of the round next returns nil.
+// next call, because it lies in the ring. At the end of the round next returns nil.
 func (m *merger) next() ([]uint64, *ring.Ring) {
+	if m.returned != nil {
+		m.returned.Skip()
+		m.heap.Update(m.peek(m.returned))
+		m.returned = nil
+	}
 	if len(m.heap) == 0 {
 		return nil, nil
 	}
-	r := m.rings[m.heap[0].Index]
-	words := r.Copy(m.scratch)
-	r.Skip()
-	m.heap.Update(m.peek(r))
-	return words, r
+	m.returned = m.rings[m.heap[0].Index]
+	return m.returned.Record(m.scratch), m.returned
 }

@@ -33,7 +33,7 @@ const (
 //	r.Begin()
 //	for !r.Empty() {
 //		h, ok := r.Peek()
-//		// look at r.Word(…), or r.Copy(…)
+//		// look at r.Word(…), or r.Record(…)
 //		r.Skip()
 //	}
 //	r.Release()
@@ -104,9 +104,13 @@ func (r *Ring) Word(i int) uint64 {
 	return r.data[(r.next/WordSize+uint64(i))&uint64(len(r.data)-1)]
 }
 
-// Copy copies the record that Peek saw to scratch, and returns the copy.
-func (r *Ring) Copy(scratch []uint64) []uint64 {
+// Record returns the record that Peek saw, valid until Skip. The record is not copied, unless
+// the end of the buffer splits it. It is then copied to scratch.
+func (r *Ring) Record(scratch []uint64) []uint64 {
 	start := int(r.next / WordSize & uint64(len(r.data)-1))
+	if end := start + r.words; end <= len(r.data) {
+		return r.data[start:end:end]
+	}
 	n := copy(scratch[:r.words], r.data[start:])
 	copy(scratch[n:r.words], r.data)
 	return scratch[:r.words]

@@ -15,10 +15,10 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 // reason explains why profiles pass. Its openings are in the order in which they fired. Its
@@ -169,9 +169,11 @@ func IsReason(key string) bool {
 }
 
 // HasReason reports whether another gate may have stamped profiles with this dictionary.
-func HasReason(d pprofile.ProfilesDictionary) bool {
+func HasReason(d pprofile.ProfilesDictionary) bool { return hasString(d, IsReason) }
+
+func hasString(d pprofile.ProfilesDictionary, is func(string) bool) bool {
 	for _, s := range d.StringTable().All() {
-		if IsReason(s) {
+		if is(s) {
 			return true
 		}
 	}
@@ -229,12 +231,7 @@ func NewFilter(keep []string) Filter {
 // resource may refer to the dictionary for its attributes. If such an attribute is removed,
 // the strings of its key and value remain in the dictionary.
 func (f Filter) ReferredTo(d pprofile.ProfilesDictionary) bool {
-	for _, s := range d.StringTable().All() {
-		if strings.HasPrefix(s, "process.") && f[s] {
-			return true
-		}
-	}
-	return false
+	return hasString(d, func(s string) bool { return strings.HasPrefix(s, "process.") && f[s] })
 }
 
 // Apply removes the attributes of the filter from a resource.

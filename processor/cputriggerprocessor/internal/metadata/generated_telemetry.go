@@ -209,7 +209,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.CPUTriggerAlerts, err = builder.meter.Int64Counter(
 		"otelcol_cpu_trigger.alerts",
-		metric.WithDescription("Alerts that Alertmanager posted, each once for each unit that it names. [Alpha]"),
+		metric.WithDescription("Alerts of Alertmanager, once for each unit that they name. [Alpha]"),
 		metric.WithUnit("{alert}"),
 	)
 	errs = errors.Join(errs, err)
@@ -222,7 +222,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerForgotten, err = builder.meter.Int64ObservableCounter(
 		"otelcol_cpu_trigger.forgotten",
-		metric.WithDescription("What was forgotten at a bound before its time. A unit or a service loses its cooldowns and hourly budget, an opening the profiles that arrive late. [Alpha]"),
+		metric.WithDescription("Things forgotten at a bound. A unit or service loses its cooldowns and hourly budget, an opening its late profiles. [Alpha]"),
 		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)
@@ -234,19 +234,19 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerItems, err = builder.meter.Int64Counter(
 		"otelcol_cpu_trigger.items",
-		metric.WithDescription("Server spans, and data points of metrics, that conditions of policies use. [Alpha]"),
+		metric.WithDescription("Server spans and data points that conditions use. [Alpha]"),
 		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerLinkedSamples, err = builder.meter.Int64Counter(
 		"otelcol_cpu_trigger.linked.samples",
-		metric.WithDescription("Samples that left with a link to a span, while spans pass through the component. [Alpha]"),
+		metric.WithDescription("Samples that left with a link to a span, while spans pass too. [Alpha]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerManualRefused, err = builder.meter.Int64ObservableCounter(
 		"otelcol_cpu_trigger.manual.refused",
-		metric.WithDescription("Requests that the server of manual refused before it read them, and connections that it closed because there were too many. [Alpha]"),
+		metric.WithDescription("Requests refused by the server of manual, and connections that it closed. [Alpha]"),
 		metric.WithUnit("{refusal}"),
 	)
 	errs = errors.Join(errs, err)
@@ -259,7 +259,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerPeersLost, err = builder.meter.Int64Counter(
 		"otelcol_cpu_trigger.peers.lost",
-		metric.WithDescription("What was not read of the connections of units, or not told apart, counted at each look. [Alpha]"),
+		metric.WithDescription("Things that a look at connections did not read, or did not tell apart. [Alpha]"),
 		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)
@@ -283,7 +283,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerRecorderSamples, err = builder.meter.Int64ObservableGauge(
 		"otelcol_cpu_trigger.recorder.samples",
-		metric.WithDescription("Samples held by the flight recorder. Together with the outcomes of cpu_trigger.samples they are the samples received. [Alpha]"),
+		metric.WithDescription("Samples held by the flight recorder. Together with cpu_trigger.samples they are the samples received. [Alpha]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
@@ -295,13 +295,13 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerSamples, err = builder.meter.Int64Counter(
 		"otelcol_cpu_trigger.samples",
-		metric.WithDescription("Samples received, by outcome, each counted once. [Alpha]"),
+		metric.WithDescription("Samples received, each counted once. [Alpha]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerTriggers, err = builder.meter.Int64Counter(
 		"otelcol_cpu_trigger.triggers",
-		metric.WithDescription("Triggers of policies, by outcome; nothing_exported counts gates that closed without an export. [Alpha]"),
+		metric.WithDescription("Triggers of policies. nothing_exported counts gates that closed without an export. [Alpha]"),
 		metric.WithUnit("{trigger}"),
 	)
 	errs = errors.Join(errs, err)
@@ -313,7 +313,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerUnitsRefused, err = builder.meter.Int64ObservableGauge(
 		"otelcol_cpu_trigger.units.refused",
-		metric.WithDescription("Cgroups found by the last scan that are not watched, because too many are or because their name has the id of a container that runs in another cgroup (claimed). [Alpha]"),
+		metric.WithDescription("Cgroups of the last scan that are not watched. claimed, the name has the id of a container in another cgroup. [Alpha]"),
 		metric.WithUnit("{cgroup}"),
 	)
 	errs = errors.Join(errs, err)

@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) processor.Settings {
 func AssertEqualCPUTriggerAlerts(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.alerts",
-		Description: "Alerts that Alertmanager posted, each once for each unit that it names. [Alpha]",
+		Description: "Alerts of Alertmanager, once for each unit that they name. [Alpha]",
 		Unit:        "{alert}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -55,7 +55,7 @@ func AssertEqualCPUTriggerEvaluationDuration(t *testing.T, tt *componenttest.Tel
 func AssertEqualCPUTriggerForgotten(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.forgotten",
-		Description: "What was forgotten at a bound before its time. A unit or a service loses its cooldowns and hourly budget, an opening the profiles that arrive late. [Alpha]",
+		Description: "Things forgotten at a bound. A unit or service loses its cooldowns and hourly budget, an opening its late profiles. [Alpha]",
 		Unit:        "{item}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -85,7 +85,7 @@ func AssertEqualCPUTriggerGatesOpen(t *testing.T, tt *componenttest.Telemetry, d
 func AssertEqualCPUTriggerItems(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.items",
-		Description: "Server spans, and data points of metrics, that conditions of policies use. [Alpha]",
+		Description: "Server spans and data points that conditions use. [Alpha]",
 		Unit:        "{item}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -101,7 +101,7 @@ func AssertEqualCPUTriggerItems(t *testing.T, tt *componenttest.Telemetry, dps [
 func AssertEqualCPUTriggerLinkedSamples(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.linked.samples",
-		Description: "Samples that left with a link to a span, while spans pass through the component. [Alpha]",
+		Description: "Samples that left with a link to a span, while spans pass too. [Alpha]",
 		Unit:        "{sample}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -117,7 +117,7 @@ func AssertEqualCPUTriggerLinkedSamples(t *testing.T, tt *componenttest.Telemetr
 func AssertEqualCPUTriggerManualRefused(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.manual.refused",
-		Description: "Requests that the server of manual refused before it read them, and connections that it closed because there were too many. [Alpha]",
+		Description: "Requests refused by the server of manual, and connections that it closed. [Alpha]",
 		Unit:        "{refusal}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -148,7 +148,7 @@ func AssertEqualCPUTriggerPeersDuration(t *testing.T, tt *componenttest.Telemetr
 func AssertEqualCPUTriggerPeersLost(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.peers.lost",
-		Description: "What was not read of the connections of units, or not told apart, counted at each look. [Alpha]",
+		Description: "Things that a look at connections did not read, or did not tell apart. [Alpha]",
 		Unit:        "{item}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -210,7 +210,7 @@ func AssertEqualCPUTriggerReadings(t *testing.T, tt *componenttest.Telemetry, dp
 func AssertEqualCPUTriggerRecorderSamples(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.recorder.samples",
-		Description: "Samples held by the flight recorder. Together with the outcomes of cpu_trigger.samples they are the samples received. [Alpha]",
+		Description: "Samples held by the flight recorder. Together with cpu_trigger.samples they are the samples received. [Alpha]",
 		Unit:        "{sample}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
@@ -238,7 +238,7 @@ func AssertEqualCPUTriggerRecorderSize(t *testing.T, tt *componenttest.Telemetry
 func AssertEqualCPUTriggerSamples(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.samples",
-		Description: "Samples received, by outcome, each counted once. [Alpha]",
+		Description: "Samples received, each counted once. [Alpha]",
 		Unit:        "{sample}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -254,7 +254,7 @@ func AssertEqualCPUTriggerSamples(t *testing.T, tt *componenttest.Telemetry, dps
 func AssertEqualCPUTriggerTriggers(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.triggers",
-		Description: "Triggers of policies, by outcome; nothing_exported counts gates that closed without an export. [Alpha]",
+		Description: "Triggers of policies. nothing_exported counts gates that closed without an export. [Alpha]",
 		Unit:        "{trigger}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -284,7 +284,7 @@ func AssertEqualCPUTriggerUnits(t *testing.T, tt *componenttest.Telemetry, dps [
 func AssertEqualCPUTriggerUnitsRefused(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.units.refused",
-		Description: "Cgroups found by the last scan that are not watched, because too many are or because their name has the id of a container that runs in another cgroup (claimed). [Alpha]",
+		Description: "Cgroups of the last scan that are not watched. claimed, the name has the id of a container in another cgroup. [Alpha]",
 		Unit:        "{cgroup}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,

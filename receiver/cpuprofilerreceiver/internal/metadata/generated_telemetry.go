@@ -169,56 +169,56 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerCPUTime, err = builder.meter.Float64Counter(
 		"otelcol_cpu_profiler.cpu.time",
-		metric.WithDescription("CPU time for profiling. max_overhead bounds that for samples and names of running threads together, and a third of it that for files. [Alpha]"),
+		metric.WithDescription("CPU time for profiling. max_overhead bounds samples and names of running threads together, and a third of it bounds files. [Alpha]"),
 		metric.WithUnit("s"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerDebugFiles, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.debug_files",
-		metric.WithDescription("Searches for the debug files of stripped files. One whose outcome is unknown is repeated through another process. [Alpha]"),
+		metric.WithDescription("Searches for the debug files of stripped files. [Alpha]"),
 		metric.WithUnit("{search}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerExportDuration, err = builder.meter.Float64Histogram(
 		"otelcol_cpu_profiler.export.duration",
-		metric.WithDescription("Time to emit one batch to the next component, including resolving names and building profiles. [Alpha]"),
+		metric.WithDescription("Time to name, build and emit one batch of profiles. [Alpha]"),
 		metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries([]float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}...),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerFrequency, err = builder.meter.Float64ObservableGauge(
 		"otelcol_cpu_profiler.frequency",
-		metric.WithDescription("Current sampling frequency, per second of CPU time; 0 while nothing is sampled. [Alpha]"),
+		metric.WithDescription("Current sampling frequency; 0 while nothing is sampled. [Alpha]"),
 		metric.WithUnit("Hz"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerFrequencyChanges, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.frequency.changes",
-		metric.WithDescription("Times the frequency was halved because sampling cost more than max_overhead, or doubled again. [Alpha]"),
+		metric.WithDescription("Times the frequency was halved because of max_overhead, or doubled again. [Alpha]"),
 		metric.WithUnit("{change}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerInterpretedStacks, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.interpreted.stacks",
-		metric.WithDescription("Stacks of interpreted programs of hot units. Only one that was walked shows the program's own functions, all others the interpreter's. [Alpha]"),
+		metric.WithDescription("Stacks of interpreted programs of hot units. [Alpha]"),
 		metric.WithUnit("{stack}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerLimitsHit, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.limits.hit",
-		metric.WithDescription("Times a cache or table was full, so that something was forgotten or left out. It is read again when needed, at a cost. [Alpha]"),
+		metric.WithDescription("Times a limit was reached, so that data was forgotten or left out. It is read again when needed, at a cost. [Alpha]"),
 		metric.WithUnit("{hit}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerMemory, err = builder.meter.Int64UpDownCounter(
 		"otelcol_cpu_profiler.memory",
-		metric.WithDescription("Memory for what is remembered of processes, files and names. Garbage may double it; max_memory bounds twice the sum. [Alpha]"),
+		metric.WithDescription("Memory for processes, files and names. max_memory bounds twice the sum. [Alpha]"),
 		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerNetworkPaused, err = builder.meter.Float64Counter(
 		"otelcol_cpu_profiler.network.paused",
-		metric.WithDescription("Time for which network sampling was paused because both buffers were full. [Alpha]"),
+		metric.WithDescription("Time in which network sampling paused because both buffers were full. [Alpha]"),
 		metric.WithUnit("s"),
 	)
 	errs = errors.Join(errs, err)
@@ -230,49 +230,49 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerOffCPUPaused, err = builder.meter.Float64Counter(
 		"otelcol_cpu_profiler.off_cpu.paused",
-		metric.WithDescription("Time for which off-CPU sampling was paused. [Alpha]"),
+		metric.WithDescription("Time in which off-CPU sampling paused. [Alpha]"),
 		metric.WithUnit("s"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerOffCPUUnshared, err = builder.meter.Float64Counter(
 		"otelcol_cpu_profiler.off_cpu.unshared",
-		metric.WithDescription("Wait time that was emitted without a stack, as the frame [no stack]. [Alpha]"),
+		metric.WithDescription("Wait time emitted without a stack. [Alpha]"),
 		metric.WithUnit("s"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerPeriodsSkipped, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.periods.skipped",
-		metric.WithDescription("Sampling periods skipped because both buffers were full, the time paused divided by the period. [Alpha]"),
+		metric.WithDescription("Sampling periods skipped because both buffers were full. [Alpha]"),
 		metric.WithUnit("{period}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerPprofPulls, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.pprof.pulls",
-		metric.WithDescription("Profiles pulled from pprof endpoints, and endpoints whose process could not be looked up. [Alpha]"),
+		metric.WithDescription("Profiles pulled from pprof endpoints. [Alpha]"),
 		metric.WithUnit("{pull}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerReadsWaiting, err = builder.meter.Int64ObservableGauge(
 		"otelcol_cpu_profiler.reads.waiting",
-		metric.WithDescription("Reads of files and of the memory of processes that did not return in time and still wait. At most 64. [Alpha]"),
+		metric.WithDescription("Reads of files and process memory that did not return in time and still wait. At most 64. [Alpha]"),
 		metric.WithUnit("{read}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerRecordsLost, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.records.lost",
-		metric.WithDescription("Records about processes and their mappings that the kernel lost because its ring was full. They are no samples; what they were about is read again from /proc. [Alpha]"),
+		metric.WithDescription("Records about processes that the kernel lost because its ring was full. The processes are read again from /proc. [Alpha]"),
 		metric.WithUnit("{record}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerSamples, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.samples",
-		metric.WithDescription("Samples from the kernel, .NET services and pprof endpoints, counted once by what became of them. A .NET allocation counts twice, as objects and as bytes; an allocation of a Go program once, as bytes; a value of a pulled profile once. [Alpha]"),
+		metric.WithDescription("Samples from the kernel, .NET services and pprof endpoints, each counted once. A .NET allocation counts twice, as objects and as bytes. [Alpha]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerSamplesLost, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.samples.lost",
-		metric.WithDescription("Samples that the kernel lost because its ring was full. For off_cpu, context switches too. [Alpha]"),
+		metric.WithDescription("Samples and, for off_cpu, context switches that the kernel lost because its ring was full. [Alpha]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
@@ -284,7 +284,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerSymbols, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.symbols",
-		metric.WithDescription("Code addresses looked up, once per process while they are cached. [Alpha]"),
+		metric.WithDescription("Code addresses looked up, once per process while cached. [Alpha]"),
 		metric.WithUnit("{address}"),
 	)
 	errs = errors.Join(errs, err)

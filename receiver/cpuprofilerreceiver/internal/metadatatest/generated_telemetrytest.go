@@ -38,7 +38,7 @@ func AssertEqualCPUProfilerBufferUsage(t *testing.T, tt *componenttest.Telemetry
 func AssertEqualCPUProfilerCPUTime(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.cpu.time",
-		Description: "CPU time for profiling. max_overhead bounds that for samples and names of running threads together, and a third of it that for files. [Alpha]",
+		Description: "CPU time for profiling. max_overhead bounds samples and names of running threads together, and a third of it bounds files. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Sum[float64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -54,7 +54,7 @@ func AssertEqualCPUProfilerCPUTime(t *testing.T, tt *componenttest.Telemetry, dp
 func AssertEqualCPUProfilerDebugFiles(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.debug_files",
-		Description: "Searches for the debug files of stripped files. One whose outcome is unknown is repeated through another process. [Alpha]",
+		Description: "Searches for the debug files of stripped files. [Alpha]",
 		Unit:        "{search}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -70,7 +70,7 @@ func AssertEqualCPUProfilerDebugFiles(t *testing.T, tt *componenttest.Telemetry,
 func AssertEqualCPUProfilerExportDuration(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.HistogramDataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.export.duration",
-		Description: "Time to emit one batch to the next component, including resolving names and building profiles. [Alpha]",
+		Description: "Time to name, build and emit one batch of profiles. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Histogram[float64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -85,7 +85,7 @@ func AssertEqualCPUProfilerExportDuration(t *testing.T, tt *componenttest.Teleme
 func AssertEqualCPUProfilerFrequency(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.frequency",
-		Description: "Current sampling frequency, per second of CPU time; 0 while nothing is sampled. [Alpha]",
+		Description: "Current sampling frequency; 0 while nothing is sampled. [Alpha]",
 		Unit:        "Hz",
 		Data: metricdata.Gauge[float64]{
 			DataPoints: dps,
@@ -99,7 +99,7 @@ func AssertEqualCPUProfilerFrequency(t *testing.T, tt *componenttest.Telemetry, 
 func AssertEqualCPUProfilerFrequencyChanges(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.frequency.changes",
-		Description: "Times the frequency was halved because sampling cost more than max_overhead, or doubled again. [Alpha]",
+		Description: "Times the frequency was halved because of max_overhead, or doubled again. [Alpha]",
 		Unit:        "{change}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -115,7 +115,7 @@ func AssertEqualCPUProfilerFrequencyChanges(t *testing.T, tt *componenttest.Tele
 func AssertEqualCPUProfilerInterpretedStacks(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.interpreted.stacks",
-		Description: "Stacks of interpreted programs of hot units. Only one that was walked shows the program's own functions, all others the interpreter's. [Alpha]",
+		Description: "Stacks of interpreted programs of hot units. [Alpha]",
 		Unit:        "{stack}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -131,7 +131,7 @@ func AssertEqualCPUProfilerInterpretedStacks(t *testing.T, tt *componenttest.Tel
 func AssertEqualCPUProfilerLimitsHit(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.limits.hit",
-		Description: "Times a cache or table was full, so that something was forgotten or left out. It is read again when needed, at a cost. [Alpha]",
+		Description: "Times a limit was reached, so that data was forgotten or left out. It is read again when needed, at a cost. [Alpha]",
 		Unit:        "{hit}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -147,7 +147,7 @@ func AssertEqualCPUProfilerLimitsHit(t *testing.T, tt *componenttest.Telemetry, 
 func AssertEqualCPUProfilerMemory(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.memory",
-		Description: "Memory for what is remembered of processes, files and names. Garbage may double it; max_memory bounds twice the sum. [Alpha]",
+		Description: "Memory for processes, files and names. max_memory bounds twice the sum. [Alpha]",
 		Unit:        "By",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -163,7 +163,7 @@ func AssertEqualCPUProfilerMemory(t *testing.T, tt *componenttest.Telemetry, dps
 func AssertEqualCPUProfilerNetworkPaused(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.network.paused",
-		Description: "Time for which network sampling was paused because both buffers were full. [Alpha]",
+		Description: "Time in which network sampling paused because both buffers were full. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Sum[float64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -195,7 +195,7 @@ func AssertEqualCPUProfilerOffCPUHidden(t *testing.T, tt *componenttest.Telemetr
 func AssertEqualCPUProfilerOffCPUPaused(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.off_cpu.paused",
-		Description: "Time for which off-CPU sampling was paused. [Alpha]",
+		Description: "Time in which off-CPU sampling paused. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Sum[float64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -211,7 +211,7 @@ func AssertEqualCPUProfilerOffCPUPaused(t *testing.T, tt *componenttest.Telemetr
 func AssertEqualCPUProfilerOffCPUUnshared(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.off_cpu.unshared",
-		Description: "Wait time that was emitted without a stack, as the frame [no stack]. [Alpha]",
+		Description: "Wait time emitted without a stack. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Sum[float64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -227,7 +227,7 @@ func AssertEqualCPUProfilerOffCPUUnshared(t *testing.T, tt *componenttest.Teleme
 func AssertEqualCPUProfilerPeriodsSkipped(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.periods.skipped",
-		Description: "Sampling periods skipped because both buffers were full, the time paused divided by the period. [Alpha]",
+		Description: "Sampling periods skipped because both buffers were full. [Alpha]",
 		Unit:        "{period}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -243,7 +243,7 @@ func AssertEqualCPUProfilerPeriodsSkipped(t *testing.T, tt *componenttest.Teleme
 func AssertEqualCPUProfilerPprofPulls(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.pprof.pulls",
-		Description: "Profiles pulled from pprof endpoints, and endpoints whose process could not be looked up. [Alpha]",
+		Description: "Profiles pulled from pprof endpoints. [Alpha]",
 		Unit:        "{pull}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -259,7 +259,7 @@ func AssertEqualCPUProfilerPprofPulls(t *testing.T, tt *componenttest.Telemetry,
 func AssertEqualCPUProfilerReadsWaiting(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.reads.waiting",
-		Description: "Reads of files and of the memory of processes that did not return in time and still wait. At most 64. [Alpha]",
+		Description: "Reads of files and process memory that did not return in time and still wait. At most 64. [Alpha]",
 		Unit:        "{read}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
@@ -273,7 +273,7 @@ func AssertEqualCPUProfilerReadsWaiting(t *testing.T, tt *componenttest.Telemetr
 func AssertEqualCPUProfilerRecordsLost(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.records.lost",
-		Description: "Records about processes and their mappings that the kernel lost because its ring was full. They are no samples; what they were about is read again from /proc. [Alpha]",
+		Description: "Records about processes that the kernel lost because its ring was full. The processes are read again from /proc. [Alpha]",
 		Unit:        "{record}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -289,7 +289,7 @@ func AssertEqualCPUProfilerRecordsLost(t *testing.T, tt *componenttest.Telemetry
 func AssertEqualCPUProfilerSamples(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.samples",
-		Description: "Samples from the kernel, .NET services and pprof endpoints, counted once by what became of them. A .NET allocation counts twice, as objects and as bytes; an allocation of a Go program once, as bytes; a value of a pulled profile once. [Alpha]",
+		Description: "Samples from the kernel, .NET services and pprof endpoints, each counted once. A .NET allocation counts twice, as objects and as bytes. [Alpha]",
 		Unit:        "{sample}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -305,7 +305,7 @@ func AssertEqualCPUProfilerSamples(t *testing.T, tt *componenttest.Telemetry, dp
 func AssertEqualCPUProfilerSamplesLost(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.samples.lost",
-		Description: "Samples that the kernel lost because its ring was full. For off_cpu, context switches too. [Alpha]",
+		Description: "Samples and, for off_cpu, context switches that the kernel lost because its ring was full. [Alpha]",
 		Unit:        "{sample}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -337,7 +337,7 @@ func AssertEqualCPUProfilerStacks(t *testing.T, tt *componenttest.Telemetry, dps
 func AssertEqualCPUProfilerSymbols(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.symbols",
-		Description: "Code addresses looked up, once per process while they are cached. [Alpha]",
+		Description: "Code addresses looked up, once per process while cached. [Alpha]",
 		Unit:        "{address}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -10,11 +10,15 @@ import (
 )
 
 // sizes decides how many bytes of each stack to copy, from the bytes that unwinding needed.
-// The kernel copies the same number for all programs. The number grows at once when the
-// copies of one program are too short. It shrinks after calmBatches batches in which all
-// programs needed less.
+// The kernel copies the same number for all programs. The number grows when the copies of
+// one program are too short. Several seconds may pass before such copies are read, so the
+// number grows at once to the initial size, which is enough for most programs. It shrinks
+// after calmBatches batches in which all programs needed less. The initial size is a guess,
+// so the first batch may already shrink it.
 type sizes struct {
-	// bytes is the current size of copies: the size of a level or the configured size.
+	// initial is the configured size.
+	initial int
+	// bytes is the current size of copies: the size of a level or the initial size.
 	bytes int
 	// programs holds the needs of each program in this batch.
 	programs map[program]*needs
@@ -46,7 +50,7 @@ const (
 )
 
 func newSizes(bytes int) *sizes {
-	return &sizes{bytes: bytes, programs: make(map[program]*needs)}
+	return &sizes{initial: bytes, bytes: bytes, calm: calmBatches - 1, programs: make(map[program]*needs)}
 }
 
 // sizeOf returns the size of a level in bytes.
@@ -75,7 +79,7 @@ func (s *sizes) add(of program, needed int, cut bool) {
 	n.samples++
 	n.levels[level]++
 	if cut && n.levels[level] >= leastCut && n.levels[level] > n.samples/tolerated {
-		s.set(sizeOf(level))
+		s.set(max(sizeOf(level), s.initial))
 	}
 }
 

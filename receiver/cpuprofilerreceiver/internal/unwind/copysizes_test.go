@@ -36,10 +36,10 @@ func TestCopiesAreAsLargeAsProgramsNeed(t *testing.T) {
 			s.nextBatch()
 		}
 	}
-	batch(calmBatches - 1)
-	require.Equal(t, 16384, s.bytes)
+	s.nextBatch()
+	require.Equal(t, 16384, s.bytes, "without samples nothing is known")
 	batch(1)
-	require.Equal(t, 4096, s.bytes, "one of a hundred is tolerated")
+	require.Equal(t, 4096, s.bytes, "one of a hundred is tolerated; the first size is a guess")
 	batch(2 * calmBatches)
 	require.Equal(t, 4096, s.bytes)
 
@@ -48,7 +48,12 @@ func TestCopiesAreAsLargeAsProgramsNeed(t *testing.T) {
 	}
 	require.Equal(t, 4096, s.bytes)
 	s.add(deep, 4000, true)
-	require.Equal(t, 8192, s.bytes, "at once")
+	require.Equal(t, 16384, s.bytes, "at once")
+	for range leastCut {
+		require.Equal(t, 16384, s.bytes)
+		s.add(deep, 4000, true)
+	}
+	require.Equal(t, 32768, s.bytes)
 	for range 10 * leastCut {
 		s.add(deep, 4000, true)
 	}
@@ -58,6 +63,10 @@ func TestCopiesAreAsLargeAsProgramsNeed(t *testing.T) {
 		s.nextBatch()
 	}
 	require.Equal(t, perfevent.MaxUserStack, s.bytes, "without samples nothing is known")
+	batch(calmBatches - 1)
+	require.Equal(t, perfevent.MaxUserStack, s.bytes, "a program needed this size")
+	batch(1)
+	require.Equal(t, 4096, s.bytes)
 }
 
 func TestNeedsOfManyProgramsAreBounded(t *testing.T) {

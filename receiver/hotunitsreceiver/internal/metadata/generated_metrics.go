@@ -259,7 +259,7 @@ type metricContainerCPUUsage struct {
 // init fills container.cpu.usage metric with initial data.
 func (m *metricContainerCPUUsage) init() {
 	m.data.SetName("container.cpu.usage")
-	m.data.SetDescription("CPU that a container used on average since the last time, in cores.")
+	m.data.SetDescription("Cores that a container used on average since the last point.")
 	m.data.SetUnit("{cpu}")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -438,7 +438,7 @@ type metricHotprofilePeerConnectFailures struct {
 // init fills hotprofile.peer.connect_failures metric with initial data.
 func (m *metricHotprofilePeerConnectFailures) init() {
 	m.data.SetName("hotprofile.peer.connect_failures")
-	m.data.SetDescription("Connections that the unit began with a peer and that were not established.")
+	m.data.SetDescription("Connections that the unit began and that were not established.")
 	m.data.SetUnit("{connection}")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -607,7 +607,7 @@ type metricHotprofilePeerIo struct {
 // init fills hotprofile.peer.io metric with initial data.
 func (m *metricHotprofilePeerIo) init() {
 	m.data.SetName("hotprofile.peer.io")
-	m.data.SetDescription("Bytes of payload that the unit and a peer exchanged over TCP.")
+	m.data.SetDescription("Payload that the unit and a peer exchanged over TCP.")
 	m.data.SetUnit("By")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -665,7 +665,7 @@ type metricHotprofilePeerQueue struct {
 // init fills hotprofile.peer.queue metric with initial data.
 func (m *metricHotprofilePeerQueue) init() {
 	m.data.SetName("hotprofile.peer.queue")
-	m.data.SetDescription("Bytes in the queues of connections with a peer, not acknowledged by it (transmit) or not read by the unit (receive).")
+	m.data.SetDescription("Bytes not acknowledged by a peer (transmit) or not read by the unit (receive).")
 	m.data.SetUnit("By")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -721,7 +721,7 @@ type metricHotprofilePeerRetransmits struct {
 // init fills hotprofile.peer.retransmits metric with initial data.
 func (m *metricHotprofilePeerRetransmits) init() {
 	m.data.SetName("hotprofile.peer.retransmits")
-	m.data.SetDescription("TCP segments that were sent to a peer again.")
+	m.data.SetDescription("TCP segments sent to a peer again.")
 	m.data.SetUnit("{segment}")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -778,7 +778,7 @@ type metricHotprofilePeerRtt struct {
 // init fills hotprofile.peer.rtt metric with initial data.
 func (m *metricHotprofilePeerRtt) init() {
 	m.data.SetName("hotprofile.peer.rtt")
-	m.data.SetDescription("Round-trip time of TCP connections with a peer, the mean of the last seconds weighted by bytes.")
+	m.data.SetDescription("Round-trip time of TCP connections with a peer, weighted by bytes.")
 	m.data.SetUnit("s")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -833,7 +833,7 @@ type metricHotprofilePeerRttVariation struct {
 // init fills hotprofile.peer.rtt_variation metric with initial data.
 func (m *metricHotprofilePeerRttVariation) init() {
 	m.data.SetName("hotprofile.peer.rtt_variation")
-	m.data.SetDescription("Variation of the round-trip time, likewise.")
+	m.data.SetDescription("Variation of the round-trip time.")
 	m.data.SetUnit("s")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -888,7 +888,7 @@ type metricHotprofilePeerSegments struct {
 // init fills hotprofile.peer.segments metric with initial data.
 func (m *metricHotprofilePeerSegments) init() {
 	m.data.SetName("hotprofile.peer.segments")
-	m.data.SetDescription("TCP segments that were sent to a peer, with those sent again.")
+	m.data.SetDescription("TCP segments sent to a peer, including repeats.")
 	m.data.SetUnit("{segment}")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -945,7 +945,7 @@ type metricHotprofilePeerSendTime struct {
 // init fills hotprofile.peer.send_time metric with initial data.
 func (m *metricHotprofilePeerSendTime) init() {
 	m.data.SetName("hotprofile.peer.send_time")
-	m.data.SetDescription("Time in which connections with a peer had something to send or to be acknowledged, by what limited them; the sum of all connections.")
+	m.data.SetDescription("Time in which connections with a peer had bytes to send or to be acknowledged, summed over connections.")
 	m.data.SetUnit("s")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -1004,7 +1004,7 @@ type metricHotprofileUnitReading struct {
 // init fills hotprofile.unit.reading metric with initial data.
 func (m *metricHotprofileUnitReading) init() {
 	m.data.SetName("hotprofile.unit.reading")
-	m.data.SetDescription("What a condition of a policy compares with its threshold, in the unit of the monitor.")
+	m.data.SetDescription("Value that a condition compares with its threshold, in the monitor's unit.")
 	m.data.SetUnit("{value}")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -1102,7 +1102,7 @@ type metricHotprofileUnitState struct {
 // init fills hotprofile.unit.state metric with initial data.
 func (m *metricHotprofileUnitState) init() {
 	m.data.SetName("hotprofile.unit.state")
-	m.data.SetDescription("Whether a policy is in a state for a unit, 1 for one of the states and 0 for the others.")
+	m.data.SetDescription("1 for the state that a policy has for a unit, 0 for other states.")
 	m.data.SetUnit("{policy}")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -1197,7 +1197,7 @@ type metricHotprofileUnitThreshold struct {
 // init fills hotprofile.unit.threshold metric with initial data.
 func (m *metricHotprofileUnitThreshold) init() {
 	m.data.SetName("hotprofile.unit.threshold")
-	m.data.SetDescription("The threshold of a condition, in the unit of the monitor.")
+	m.data.SetDescription("Threshold of a condition, in the monitor's unit.")
 	m.data.SetUnit("{value}")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)

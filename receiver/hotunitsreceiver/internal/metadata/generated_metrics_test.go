@@ -173,7 +173,7 @@ func TestMetricsBuilder(t *testing.T) {
 						validatedMetrics["container.cpu.usage"] = true
 						assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 						assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-						assert.Equal(t, "CPU that a container used on average since the last time, in cores.", mi.Description())
+						assert.Equal(t, "Cores that a container used on average since the last point.", mi.Description())
 						assert.Equal(t, "{cpu}", mi.Unit())
 						dp := mi.Gauge().DataPoints().At(0)
 						assert.Equal(t, start, dp.StartTimestamp())
@@ -188,7 +188,7 @@ func TestMetricsBuilder(t *testing.T) {
 						validatedMetrics["container.cpu.usage"] = true
 						assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 						assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-						assert.Equal(t, "CPU that a container used on average since the last time, in cores.", mi.Description())
+						assert.Equal(t, "Cores that a container used on average since the last point.", mi.Description())
 						assert.Equal(t, "{cpu}", mi.Unit())
 						dp := mi.Gauge().DataPoints().At(0)
 						assert.Equal(t, start, dp.StartTimestamp())
@@ -256,7 +256,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hotprofile.peer.connect_failures"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Connections that the unit began with a peer and that were not established.", mi.Description())
+					assert.Equal(t, "Connections that the unit began and that were not established.", mi.Description())
 					assert.Equal(t, "{connection}", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
@@ -377,7 +377,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hotprofile.peer.io"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Bytes of payload that the unit and a peer exchanged over TCP.", mi.Description())
+					assert.Equal(t, "Payload that the unit and a peer exchanged over TCP.", mi.Description())
 					assert.Equal(t, "By", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
@@ -421,7 +421,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hotprofile.peer.queue"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Bytes in the queues of connections with a peer, not acknowledged by it (transmit) or not read by the unit (receive).", mi.Description())
+					assert.Equal(t, "Bytes not acknowledged by a peer (transmit) or not read by the unit (receive).", mi.Description())
 					assert.Equal(t, "By", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -463,7 +463,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hotprofile.peer.retransmits"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "TCP segments that were sent to a peer again.", mi.Description())
+					assert.Equal(t, "TCP segments sent to a peer again.", mi.Description())
 					assert.Equal(t, "{segment}", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
@@ -504,7 +504,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hotprofile.peer.rtt"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Round-trip time of TCP connections with a peer, the mean of the last seconds weighted by bytes.", mi.Description())
+					assert.Equal(t, "Round-trip time of TCP connections with a peer, weighted by bytes.", mi.Description())
 					assert.Equal(t, "s", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -543,7 +543,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hotprofile.peer.rtt_variation"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Variation of the round-trip time, likewise.", mi.Description())
+					assert.Equal(t, "Variation of the round-trip time.", mi.Description())
 					assert.Equal(t, "s", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -582,7 +582,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hotprofile.peer.segments"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "TCP segments that were sent to a peer, with those sent again.", mi.Description())
+					assert.Equal(t, "TCP segments sent to a peer, including repeats.", mi.Description())
 					assert.Equal(t, "{segment}", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
@@ -623,7 +623,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hotprofile.peer.send_time"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Time in which connections with a peer had something to send or to be acknowledged, by what limited them; the sum of all connections.", mi.Description())
+					assert.Equal(t, "Time in which connections with a peer had bytes to send or to be acknowledged, summed over connections.", mi.Description())
 					assert.Equal(t, "s", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
@@ -668,7 +668,7 @@ func TestMetricsBuilder(t *testing.T) {
 						validatedMetrics["hotprofile.unit.reading"] = true
 						assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 						assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-						assert.Equal(t, "What a condition of a policy compares with its threshold, in the unit of the monitor.", mi.Description())
+						assert.Equal(t, "Value that a condition compares with its threshold, in the monitor's unit.", mi.Description())
 						assert.Equal(t, "{value}", mi.Unit())
 						dp := mi.Gauge().DataPoints().At(0)
 						assert.Equal(t, start, dp.StartTimestamp())
@@ -692,7 +692,7 @@ func TestMetricsBuilder(t *testing.T) {
 						validatedMetrics["hotprofile.unit.reading"] = true
 						assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 						assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-						assert.Equal(t, "What a condition of a policy compares with its threshold, in the unit of the monitor.", mi.Description())
+						assert.Equal(t, "Value that a condition compares with its threshold, in the monitor's unit.", mi.Description())
 						assert.Equal(t, "{value}", mi.Unit())
 						dp := mi.Gauge().DataPoints().At(0)
 						assert.Equal(t, start, dp.StartTimestamp())
@@ -723,7 +723,7 @@ func TestMetricsBuilder(t *testing.T) {
 						validatedMetrics["hotprofile.unit.state"] = true
 						assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 						assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-						assert.Equal(t, "Whether a policy is in a state for a unit, 1 for one of the states and 0 for the others.", mi.Description())
+						assert.Equal(t, "1 for the state that a policy has for a unit, 0 for other states.", mi.Description())
 						assert.Equal(t, "{policy}", mi.Unit())
 						dp := mi.Gauge().DataPoints().At(0)
 						assert.Equal(t, start, dp.StartTimestamp())
@@ -744,7 +744,7 @@ func TestMetricsBuilder(t *testing.T) {
 						validatedMetrics["hotprofile.unit.state"] = true
 						assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 						assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-						assert.Equal(t, "Whether a policy is in a state for a unit, 1 for one of the states and 0 for the others.", mi.Description())
+						assert.Equal(t, "1 for the state that a policy has for a unit, 0 for other states.", mi.Description())
 						assert.Equal(t, "{policy}", mi.Unit())
 						dp := mi.Gauge().DataPoints().At(0)
 						assert.Equal(t, start, dp.StartTimestamp())
@@ -773,7 +773,7 @@ func TestMetricsBuilder(t *testing.T) {
 						validatedMetrics["hotprofile.unit.threshold"] = true
 						assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 						assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-						assert.Equal(t, "The threshold of a condition, in the unit of the monitor.", mi.Description())
+						assert.Equal(t, "Threshold of a condition, in the monitor's unit.", mi.Description())
 						assert.Equal(t, "{value}", mi.Unit())
 						dp := mi.Gauge().DataPoints().At(0)
 						assert.Equal(t, start, dp.StartTimestamp())
@@ -797,7 +797,7 @@ func TestMetricsBuilder(t *testing.T) {
 						validatedMetrics["hotprofile.unit.threshold"] = true
 						assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 						assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-						assert.Equal(t, "The threshold of a condition, in the unit of the monitor.", mi.Description())
+						assert.Equal(t, "Threshold of a condition, in the monitor's unit.", mi.Description())
 						assert.Equal(t, "{value}", mi.Unit())
 						dp := mi.Gauge().DataPoints().At(0)
 						assert.Equal(t, start, dp.StartTimestamp())

@@ -60,7 +60,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.HotUnitsReadingsCut, err = builder.meter.Int64Counter(
 		"otelcol_hot_units.readings.cut",
-		metric.WithDescription("Units without readings because there are more than max_units, counted each time. [Alpha]"),
+		metric.WithDescription("Units without readings because of max_units, counted each time. [Alpha]"),
 		metric.WithUnit("{unit}"),
 	)
 	errs = errors.Join(errs, err)

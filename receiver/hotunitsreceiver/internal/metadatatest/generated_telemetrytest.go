@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) receiver.Settings {
 func AssertEqualHotUnitsReadingsCut(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_hot_units.readings.cut",
-		Description: "Units without readings because there are more than max_units, counted each time. [Alpha]",
+		Description: "Units without readings because of max_units, counted each time. [Alpha]",
 		Unit:        "{unit}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
