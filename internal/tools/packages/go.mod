@@ -2,6 +2,7 @@ module github.com/hotprofile/hotprofile/internal/tools/packages
 
 go 1.26.0
 
+// Newer versions than 2.45.2 need modules that the module proxy does not serve.
 tool github.com/goreleaser/nfpm/v2/cmd/nfpm
 
 require (
