@@ -20,8 +20,8 @@ import (
 )
 
 // Session is a set of open perf events with the rings of their CPUs. One goroutine calls
-// Wait and Read. All other methods may be called from any goroutine, but Close must not be
-// called while a record of Read is in use.
+// Wait and Read. All other methods may be called from any goroutine. While a record of Read
+// is in use, Close may only be called on a session of probes.
 //
 // In a host-wide session, samples and switches end Wait only when a ring is a quarter full,
 // or half full with copies of stacks. The timeout of Wait therefore bounds the age of a
@@ -122,6 +122,7 @@ func Open(o Options) (*Session, error) {
 	decoder.Hits = len(s.tracepoints) > 0
 	decoder.HitsLost = decoder.Hits && s.formatLost
 	s.reader = record.NewReader(s.rings.Rings(), decoder, sys.Monotonic)
+	s.reader.Copies = s.probes
 	if !s.switches && !decoder.Hits {
 		s.reader.Period.Store(s.period)
 	}

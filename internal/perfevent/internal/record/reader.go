@@ -21,6 +21,10 @@ type Reader struct {
 	// many of its lost records were samples.
 	Period atomic.Int64
 
+	// Copies makes Next copy each record, so that a record in use stays valid if another
+	// goroutine unmaps its ring.
+	Copies bool
+
 	merger *merger
 	// now reads CLOCK_MONOTONIC in nanoseconds.
 	now   func() int64
@@ -59,6 +63,9 @@ func (m *Reader) Next(rec *Record) (words []uint64, unfinished bool) {
 	}
 	for {
 		words, r := m.merger.next()
+		if m.Copies && words != nil {
+			words = r.Copy(m.merger.scratch)
+		}
 		if words == nil {
 			m.round = false
 			m.Corrupt.Add(m.merger.corrupt)
@@ -117,7 +124,7 @@ type merger struct {
 	cutoff int64
 	// returned is the ring of the record that next returned last.
 	returned *ring.Ring
-	// scratch holds a record that the end of its ring splits.
+	// scratch holds a copied record.
 	scratch []uint64
 	// pending reports whether records younger than the cutoff were left for the next round.
 	pending bool

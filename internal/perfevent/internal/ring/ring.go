@@ -104,13 +104,19 @@ func (r *Ring) Word(i int) uint64 {
 	return r.data[(r.next/WordSize+uint64(i))&uint64(len(r.data)-1)]
 }
 
-// Record returns the record that Peek saw, valid until Skip. The record is not copied, unless
-// the end of the buffer splits it. It is then copied to scratch.
+// Record returns the record that Peek saw, valid until Skip or the end of the mapping. It is
+// not copied, unless the end of the buffer splits it. It is then copied to scratch.
 func (r *Ring) Record(scratch []uint64) []uint64 {
 	start := int(r.next / WordSize & uint64(len(r.data)-1))
 	if end := start + r.words; end <= len(r.data) {
 		return r.data[start:end:end]
 	}
+	return r.Copy(scratch)
+}
+
+// Copy copies the record that Peek saw to scratch, and returns the copy.
+func (r *Ring) Copy(scratch []uint64) []uint64 {
+	start := int(r.next / WordSize & uint64(len(r.data)-1))
 	n := copy(scratch[:r.words], r.data[start:])
 	copy(scratch[n:r.words], r.data)
 	return scratch[:r.words]
