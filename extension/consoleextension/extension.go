@@ -261,15 +261,9 @@ func (c *Console) observe() error {
 			return nil
 		}),
 		c.telemetry.RegisterConsoleRefusedCallback(func(_ context.Context, o metric.Int64Observer) error {
-			s := c.server.Stats()
-			reason := func(of string, n uint64) {
-				o.Observe(int64(n), metric.WithAttributes(attribute.String("reason", of)))
-			}
-			reason("host", s.WrongHost)
-			reason("peer", s.Refused)
-			reason("idle", s.GaveWay)
+			c.server.Stats().Observe(o)
 			for of, n := range c.refused {
-				reason(of, n.Load())
+				o.Observe(int64(n.Load()), metric.WithAttributes(attribute.String("reason", of)))
 			}
 			return nil
 		}),

@@ -3,7 +3,12 @@
 
 package hotunitsextension
 
-import "go.opentelemetry.io/collector/component"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"go.opentelemetry.io/collector/component"
+)
 
 // MaxPolicyFile bounds a list of policies that is read while a component runs, in bytes
 // after decompression. Parsing a hostile list briefly takes up to 120 times as much memory.
@@ -19,9 +24,16 @@ type PolicyFile struct {
 	Check func(document []byte) error
 	// Doubts returns probable mistakes in a document that Check accepts. It may be nil.
 	Doubts func(document []byte) []string
-	// Version returns the version in force: the beginning of the SHA-256 of the last
-	// document that was read and accepted. It is empty before the first document.
+	// Version returns the version in force: the PolicyVersion of the last document that was
+	// read and accepted. It is empty before the first document.
 	Version func() string
+}
+
+// PolicyVersion returns the version of a document, which is the first 12 hexadecimal digits of
+// its SHA-256 hash.
+func PolicyVersion(document []byte) string {
+	sum := sha256.Sum256(document)
+	return hex.EncodeToString(sum[:])[:12]
 }
 
 // AddPolicyFile registers a file, so that components that edit policies can find it. remove

@@ -10,12 +10,18 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"reflect"
 	"runtime"
 	"unsafe"
 
 	"go.opentelemetry.io/ebpf-profiler/host"
 	ebpfinterpreter "go.opentelemetry.io/ebpf-profiler/interpreter"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/hotspot"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/nodev8"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/php"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/python"
 	"go.opentelemetry.io/ebpf-profiler/libc"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
@@ -40,7 +46,7 @@ type driver struct{}
 
 // Knows implements interpreter.Driver. How to find a thread's state is known only on amd64.
 func (driver) Knows(path string) bool {
-	return runtime.GOARCH == "amd64" && (isPython(path) || isHotSpot(path) || isNode(path))
+	return runtime.GOARCH == "amd64" && (isPython(path) || isHotSpot(path) || isNode(path) || isPHP(path))
 }
 
 // Attach implements interpreter.Driver. It turns a panic into an error, because the library
@@ -54,11 +60,13 @@ func (driver) Attach(p interpreter.Process) (layout interpreter.Layout, err erro
 	for i := range p.Mappings {
 		switch path := p.Mappings[i].Path; {
 		case isPython(path):
-			layout.Python, err = attachPython(p, i)
+			layout.Python, err = load(p, i, libpf.Python, python.GetLoader(python.Config{}), pythonLayout)
 		case isHotSpot(path):
-			layout.HotSpot, err = attachHotSpot(p, i)
+			layout.HotSpot, err = load(p, i, libpf.HotSpot, hotspot.GetLoader(hotspot.Config{}), hotSpotLayout)
 		case isNode(path):
-			layout.V8, err = attachNode(p, i)
+			layout.V8, err = load(p, i, libpf.V8, nodev8.GetLoader(nodev8.Config{}), nodeLayout)
+		case isPHP(path):
+			layout.PHP, err = load(p, i, libpf.PHP, php.GetLoader(php.Config{}), phpLayout)
 		}
 		if err != nil {
 			return layout, fmt.Errorf("reading %s of process %d: %w", p.Mappings[i].Path, p.PID, err)
@@ -71,8 +79,9 @@ func (driver) Attach(p interpreter.Process) (layout interpreter.Layout, err erro
 }
 
 var (
-	errNoLoop  = errors.New("the interpreter's loop was not found")
-	errNoProgs = errors.New("the file has no segment for the mapping")
+	errNoLayout = errors.New("its layout was not found")
+	errNoLoop   = errors.New("the interpreter's loop was not found")
+	errNoProgs  = errors.New("the file has no segment for the mapping")
 )
 
 // object is an open object file, and its address in the process.
@@ -108,11 +117,67 @@ func (noFiles) OpenELF(string) (*pfelf.File, error) {
 	return nil, errors.New("no other files are read")
 }
 
-// load runs a loader of the library on an object. It returns nil data if the loader does
-// not know the file as an interpreter.
-func load(loader ebpfinterpreter.Loader, o *object, path string, to *tables) (ebpfinterpreter.Data, error) {
-	ref := pfelf.NewReferenceWithOpenFunc(path, noFiles{}, func() (*pfelf.File, error) { return o.File, nil })
-	return loader(to, ebpfinterpreter.NewLoaderInfo(host.FileID(1), ref, functions(o)))
+// loaded is a file of a process that the library knows as an interpreter. T is the type of
+// its layout.
+type loaded[T any] struct {
+	*object
+	tables
+	process interpreter.Process
+	mapping interpreter.Mapping
+	data    ebpfinterpreter.Data
+	// info is the layout. It is nil until attach has found it.
+	info *T
+}
+
+// load runs a loader of the library on the file of mapping i, and describe on the result.
+// It returns nil if the loader does not know the file as an interpreter.
+func load[T, L any](p interpreter.Process, i int, kind libpf.InterpreterType, loader ebpfinterpreter.Loader, describe func(*loaded[T]) (*L, error)) (*L, error) {
+	o, err := open(p, i)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	l := &loaded[T]{object: o, process: p, mapping: p.Mappings[i]}
+	l.found = func(is libpf.InterpreterType, info unsafe.Pointer) {
+		if is == kind {
+			found := *(*T)(info)
+			l.info = &found
+		}
+	}
+	ref := pfelf.NewReferenceWithOpenFunc(l.mapping.Path, noFiles{}, func() (*pfelf.File, error) { return o.File, nil })
+	l.data, err = loader(&l.tables, ebpfinterpreter.NewLoaderInfo(host.FileID(1), ref, functions(o)))
+	if err != nil || l.data == nil {
+		return nil, err
+	}
+	return describe(l)
+}
+
+// attach finds the layout in the memory of the process. then, which may be nil, completes the layout.
+func (l *loaded[T]) attach(m io.ReaderAt, then func(ebpfinterpreter.Instance) error) (ebpfinterpreter.Instance, error) {
+	instance, err := l.data.Attach(&l.tables, libpf.PID(l.process.PID), libpf.Address(l.bias), remotememory.RemoteMemory{ReaderAt: m})
+	if err == nil && then != nil {
+		err = then(instance)
+	}
+	if err == nil && l.info == nil {
+		err = errNoLayout
+	}
+	return instance, err
+}
+
+// loop returns the address ranges of the interpreter's loop in the process.
+func (l *loaded[T]) loop() (loop []interpreter.Range, err error) {
+	for _, r := range l.ranges {
+		loop = append(loop, interpreter.Range{Start: r.Start + l.bias, Limit: r.End + l.bias})
+	}
+	if len(loop) == 0 {
+		err = errNoLoop
+	}
+	return loop, err
+}
+
+// field returns a field of a structure of the interpreter, as the library knows it.
+func (l *loaded[T]) field(structure, name string) reflect.Value {
+	return reflect.ValueOf(l.data).Elem().FieldByName("vmStructs").FieldByName(structure).FieldByName(name)
 }
 
 // functions returns the ranges of an object's functions, and of the parts that compilers
@@ -144,18 +209,8 @@ type tables struct {
 	ranges []util.Range
 	// heaps lists the heaps of generated code.
 	heaps []interpreter.CodeHeap
-	// data is called with the layout of an interpreter.
-	data func(libpf.InterpreterType, unsafe.Pointer)
-}
-
-// into returns tables that store a copy of the layout of a kind of interpreter.
-func into[T any](wanted libpf.InterpreterType, info **T) *tables {
-	return &tables{data: func(kind libpf.InterpreterType, data unsafe.Pointer) {
-		if kind == wanted {
-			is := *(*T)(data)
-			*info = &is
-		}
-	}}
+	// found is called with the layout of an interpreter.
+	found func(libpf.InterpreterType, unsafe.Pointer)
 }
 
 // UpdateInterpreterOffsets implements EbpfHandler of the library, like all methods below.
@@ -164,8 +219,8 @@ func (t *tables) UpdateInterpreterOffsets(_ uint16, _ host.FileID, ranges []util
 	return nil
 }
 
-func (t *tables) UpdateProcData(kind libpf.InterpreterType, _ libpf.PID, data unsafe.Pointer) error {
-	t.data(kind, data)
+func (t *tables) UpdateProcData(kind libpf.InterpreterType, _ libpf.PID, info unsafe.Pointer) error {
+	t.found(kind, info)
 	return nil
 }
 
@@ -232,8 +287,4 @@ func threadID(o *object) (uint64, error) {
 		return 0, fmt.Errorf("a thread's id has %d bits", size)
 	}
 	return uint64(binary.LittleEndian.Uint32(b[8:])), nil
-}
-
-func memory(p interpreter.Process) remotememory.RemoteMemory {
-	return remotememory.RemoteMemory{ReaderAt: p.Memory}
 }

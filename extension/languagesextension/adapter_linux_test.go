@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
+	"go.opentelemetry.io/ebpf-profiler/support"
 
 	"github.com/hotprofile/hotprofile/internal/interpreter"
 	"github.com/hotprofile/hotprofile/internal/procfs"
@@ -99,6 +100,27 @@ func TestNodeOfThisMachine(t *testing.T) {
 	l.V8.Forget()
 }
 
+// TestPHPOfThisMachine reads the frame of a running function.
+func TestPHPOfThisMachine(t *testing.T) {
+	path, err := exec.LookPath("php")
+	if err != nil {
+		t.Skip("no PHP: " + err.Error())
+	}
+	p := processOf(t, start(t, path, "-r", "echo 1; sleep(1000);"))
+	l, err := driver{}.Attach(p)
+	require.NoError(t, err)
+	require.NotNil(t, l.PHP)
+	require.NotEmpty(t, l.PHP.Loop)
+	m := remotememory.RemoteMemory{ReaderAt: p.Memory}
+	// PHP has evaluated the argument, or runs sleep, or is between both.
+	for frame := m.Ptr(libpf.Address(l.PHP.Current)); frame != 0; frame = m.Ptr(frame + libpf.Address(l.PHP.FrameBack)) {
+		name := m.Ptr(m.Ptr(frame+libpf.Address(l.PHP.FrameFunction)) + libpf.Address(l.PHP.FunctionName))
+		if name != 0 {
+			require.Equal(t, "sleep", m.String(name+libpf.Address(l.PHP.Text)))
+		}
+	}
+}
+
 // words is memory with some words. All other memory is zero.
 type words map[int64]int64
 
@@ -131,7 +153,8 @@ func TestInlinedCallsInOrder(t *testing.T) {
 			for i, into := range test.into {
 				m[positions+16+16*int64(i)] = into * id
 			}
-			n := &node{process: interpreter.Process{Memory: m}, pages: make(map[int64]*[pageSize]byte), left: maxNodeRead, deoptimization: 8, array: 16, positions: 16 + 8*7}
+			l := &loaded[support.V8ProcInfo]{process: interpreter.Process{Memory: m}}
+			n := &node{loaded: l, pages: make(map[int64]*[pageSize]byte), left: maxNodeRead, deoptimization: 8, array: 16, positions: 16 + 8*7}
 			require.Equal(t, test.ok, n.inlinedInOrder(code+1))
 		})
 	}
@@ -145,7 +168,7 @@ func TestOtherProgramsHaveNoInterpreter(t *testing.T) {
 
 // A file that is no interpreter, by the name of one, is refused.
 func TestForgedFiles(t *testing.T) {
-	for _, program := range []string{"python3.12", "node"} {
+	for _, program := range []string{"python3.12", "node", "php8.4"} {
 		testForgedFiles(t, filepath.Join(t.TempDir(), program))
 	}
 }

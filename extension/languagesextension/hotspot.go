@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	ebpfinterpreter "go.opentelemetry.io/ebpf-profiler/interpreter"
-	"go.opentelemetry.io/ebpf-profiler/interpreter/hotspot"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/support"
@@ -34,28 +33,17 @@ type onlyPID struct {
 
 func (p onlyPID) PID() libpf.PID { return p.pid }
 
-// attachHotSpot reads the layout of a JVM.
-func attachHotSpot(p interpreter.Process, i int) (*interpreter.HotSpot, error) {
-	o, err := open(p, i)
+// hotSpotLayout returns the layout of a JVM.
+func hotSpotLayout(l *loaded[support.HotspotProcInfo]) (*interpreter.HotSpot, error) {
+	instance, err := l.attach(l.process.Memory, func(instance ebpfinterpreter.Instance) error {
+		return instance.SynchronizeMappings(&l.tables, nil, onlyPID{pid: libpf.PID(l.process.PID)}, nil)
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer o.Close()
-	var info *support.HotspotProcInfo
-	to := into(libpf.HotSpot, &info)
-	data, err := load(hotspot.GetLoader(hotspot.Config{}), o, p.Mappings[i].Path, to)
-	if err != nil || data == nil {
-		return nil, err
-	}
-	instance, err := data.Attach(to, libpf.PID(p.PID), libpf.Address(o.bias), memory(p))
-	if err != nil {
-		return nil, err
-	}
-	if err := instance.SynchronizeMappings(to, nil, onlyPID{pid: libpf.PID(p.PID)}, nil); err != nil {
-		return nil, err
-	}
+	info := l.info
 	switch {
-	case info == nil || len(to.heaps) == 0:
+	case len(l.heaps) == 0:
 		return nil, errors.New("it is not initialized yet")
 	case info.Jvm_version < oldestHotSpot:
 		return nil, fmt.Errorf("Java %d is not known: %d and later are", info.Jvm_version, oldestHotSpot)
@@ -63,7 +51,7 @@ func attachHotSpot(p interpreter.Process, i int) (*interpreter.HotSpot, error) {
 		return nil, errors.New("its code heaps have an unknown layout")
 	}
 	return &interpreter.HotSpot{
-		Version: int(info.Jvm_version), Heaps: to.heaps, SegmentShift: uint(info.Segment_shift), HeapBlock: uint64(info.Heapblock_size),
+		Version: int(info.Jvm_version), Heaps: l.heaps, SegmentShift: uint(info.Segment_shift), HeapBlock: uint64(info.Heapblock_size),
 		BlobName: uint64(info.Codeblob_name), BlobCode: uint64(info.Codeblob_codestart),
 		BlobComplete: uint64(info.Codeblob_framecomplete), BlobFrame: uint64(info.Codeblob_framesize), CodeOffsets: info.Nmethod_uses_offsets != 0,
 		CompileID: uint64(info.Nmethod_compileid), Deoptimize: uint64(info.Nmethod_deopt_offset), OriginalPC: uint64(info.Nmethod_orig_pc_offset),

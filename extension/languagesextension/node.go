@@ -16,9 +16,7 @@ import (
 	"unsafe"
 
 	ebpfinterpreter "go.opentelemetry.io/ebpf-profiler/interpreter"
-	"go.opentelemetry.io/ebpf-profiler/interpreter/nodev8"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
-	"go.opentelemetry.io/ebpf-profiler/remotememory"
 	"go.opentelemetry.io/ebpf-profiler/support"
 
 	"github.com/hotprofile/hotprofile/internal/interpreter"
@@ -31,40 +29,24 @@ var nodeFiles = regexp.MustCompile(`^(node\d*|libnode\.so(\.\d+)?)$`)
 
 func isNode(file string) bool { return nodeFiles.MatchString(path.Base(file)) }
 
-// attachNode reads the layout of Node.js.
-func attachNode(p interpreter.Process, i int) (*interpreter.V8, error) {
-	o, err := open(p, i)
-	if err != nil {
-		return nil, err
-	}
-	defer o.Close()
-	var info *support.V8ProcInfo
-	to := into(libpf.V8, &info)
-	data, err := load(nodev8.GetLoader(nodev8.Config{}), o, p.Mappings[i].Path, to)
-	if err != nil || data == nil {
-		return nil, err
-	}
-	field := func(class, name string) reflect.Value {
-		return reflect.ValueOf(data).Elem().FieldByName("vmStructs").FieldByName(class).FieldByName(name)
-	}
-	positions := field("DeoptimizationDataIndex", "InliningPositions").Uint()
+// nodeLayout returns the layout of Node.js.
+func nodeLayout(l *loaded[support.V8ProcInfo]) (*interpreter.V8, error) {
+	positions := l.field("DeoptimizationDataIndex", "InliningPositions").Uint()
 	n := &node{
-		process: p, data: data, to: to, pages: make(map[int64]*[pageSize]byte),
-		deoptimization: int64(field("Code", "DeoptimizationData").Uint()), array: int64(field("FixedArray", "Data").Uint()),
+		loaded: l, pages: make(map[int64]*[pageSize]byte),
+		deoptimization: int64(l.field("Code", "DeoptimizationData").Uint()), array: int64(l.field("FixedArray", "Data").Uint()),
 	}
 	n.positions = n.array + 8*int64(positions)
-	correct(o, field)
+	correct(l)
 	if err := n.attach(); err != nil {
 		return nil, err
 	}
-	switch {
-	case info == nil:
-		return nil, errors.New("its layout was not found")
-	case info.Version < oldestV8:
+	info := l.info
+	if info.Version < oldestV8 {
 		return nil, fmt.Errorf("V8 %d.%d is not known: 10.2, of Node.js 18, and later are", info.Version>>24, info.Version>>16&0xff)
 	}
 	// The mapping has the code at other addresses than the file.
-	r, shift := builtins(o), o.bias-p.Mappings[i].Start+p.Mappings[i].FileOffset
+	r, shift := builtins(l.object), l.bias-l.mapping.Start+l.mapping.FileOffset
 	if r.Limit-r.Start < leastBuiltins {
 		return nil, errors.New("its built-in code was not found")
 	}
@@ -73,7 +55,7 @@ func attachNode(p interpreter.Process, i int) (*interpreter.V8, error) {
 		refs = []uint64{8, 24}
 	}
 	return &interpreter.V8{
-		File: p.Mappings[i].Path, Builtins: interpreter.Range{Start: r.Start + shift, Limit: r.Limit + shift},
+		File: l.mapping.Path, Builtins: interpreter.Range{Start: r.Start + shift, Limit: r.Limit + shift},
 		CodeType: info.Type_Code, FirstFunction: info.Type_JSFunction_first, LastFunction: info.Type_JSFunction_last,
 		FunctionShared: uint64(info.Off_JSFunction_shared), CodeRefs: refs,
 		CodeStart: uint64(info.Off_Code_instruction_start), CodeSize: uint64(info.Off_Code_instruction_size), CodeFlags: uint64(info.Off_Code_flags),
@@ -82,21 +64,21 @@ func attachNode(p interpreter.Process, i int) (*interpreter.V8, error) {
 }
 
 // correct sets what the library does not know of V8 13, in Node.js 24.
-func correct(o *object, field func(class, name string) reflect.Value) {
+func correct(l *loaded[support.V8ProcInfo]) {
 	set := func(f reflect.Value, v uint64) {
 		reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem().SetUint(v)
 	}
-	wrapper := field("DeoptimizationDataIndex", "SharedFunctionInfoWrapper")
-	positions := field("DeoptimizationDataIndex", "InliningPositions").Uint()
-	if wrapper.Uint() != 0 || field("DeoptimizationDataIndex", "SharedFunctionInfo").Uint() >= positions-1 {
+	wrapper := l.field("DeoptimizationDataIndex", "SharedFunctionInfoWrapper")
+	positions := l.field("DeoptimizationDataIndex", "InliningPositions").Uint()
+	if wrapper.Uint() != 0 || l.field("DeoptimizationDataIndex", "SharedFunctionInfo").Uint() >= positions-1 {
 		return
 	}
 	set(wrapper, positions-1)
-	set(field("Type", "ByteArray"), field("Type", "TrustedByteArray").Uint())
-	at, err := o.LookupSymbolAddress("v8dbg_type_TrustedWeakFixedArray__TRUSTED_WEAK_FIXED_ARRAY_TYPE")
+	set(l.field("Type", "ByteArray"), l.field("Type", "TrustedByteArray").Uint())
+	at, err := l.LookupSymbolAddress("v8dbg_type_TrustedWeakFixedArray__TRUSTED_WEAK_FIXED_ARRAY_TYPE")
 	var b [4]byte
-	if _, readErr := o.ReadAt(b[:], int64(at)); err == nil && readErr == nil {
-		set(field("Type", "TrustedWeakFixedArray"), uint64(binary.LittleEndian.Uint32(b[:])))
+	if _, readErr := l.ReadAt(b[:], int64(at)); err == nil && readErr == nil {
+		set(l.field("Type", "TrustedWeakFixedArray"), uint64(binary.LittleEndian.Uint32(b[:])))
 	}
 }
 
@@ -116,9 +98,7 @@ func builtins(o *object) (r interpreter.Range) {
 
 // node reads the names of one process of Node.js.
 type node struct {
-	process  interpreter.Process
-	data     ebpfinterpreter.Data
-	to       *tables
+	*loaded[support.V8ProcInfo]
 	instance ebpfinterpreter.Instance
 	// deoptimization is the offset in a code object of an array that has the positions of
 	// inlined calls at the offset positions. The data of arrays is at the offset array.
@@ -131,7 +111,7 @@ type node struct {
 
 // attach begins with empty caches.
 func (n *node) attach() (err error) {
-	n.instance, err = n.data.Attach(n.to, libpf.PID(n.process.PID), 0, remotememory.RemoteMemory{ReaderAt: n})
+	n.instance, err = n.loaded.attach(n, nil)
 	return err
 }
 

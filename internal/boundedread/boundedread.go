@@ -6,6 +6,7 @@
 package boundedread
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -60,4 +61,30 @@ func File(path string, limit int64) ([]byte, fs.FileInfo, error) {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return b, info, nil
+}
+
+// Disk runs one use of the disk at a time. A file system that hangs blocks only the goroutine
+// of that use. The channel holds a token during a use, so make it with room for one.
+type Disk chan struct{}
+
+// Do runs a use of the disk. It returns the error of the context if the context ends first.
+// The use then continues, and later uses wait for it.
+func (d Disk) Do(ctx context.Context, use func() error) error {
+	select {
+	case d <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := use()
+		<-d
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -13,6 +13,9 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/token"
@@ -107,6 +110,13 @@ type Stats struct {
 	GaveWay, Refused uint64
 	// WrongHost counts requests whose Host was not allowed.
 	WrongHost uint64
+}
+
+// Observe observes the counts by their reason.
+func (s Stats) Observe(o metric.Int64Observer) {
+	for reason, n := range map[string]uint64{"host": s.WrongHost, "peer": s.Refused, "idle": s.GaveWay} {
+		o.Observe(int64(n), metric.WithAttributes(attribute.String("reason", reason)))
+	}
 }
 
 // connections is a listener that bounds the connections in total, per client and per user.

@@ -50,6 +50,7 @@ type Layout struct {
 	Python  *Python
 	HotSpot *HotSpot
 	V8      *V8
+	PHP     *PHP
 }
 
 // Range is a range of addresses.
@@ -177,6 +178,24 @@ type V8 struct {
 	Names func(Code) (functions []Function, held int64, err error)
 	// Forget releases the memory that the driver keeps for names.
 	Forget func()
+}
+
+// PHP is the layout of PHP. Offsets are in bytes.
+type PHP struct {
+	// Loop holds the address ranges of the interpreter's loop.
+	Loop []Range
+	// Current is the address of the pointer to the current frame.
+	Current uint64
+
+	// The offsets of the caller, the function, the last instruction and the flags in a
+	// frame. InstructionLine is the offset of the line in an instruction.
+	FrameBack, FrameFunction, FrameLast, FrameFlags, InstructionLine uint64
+	// The other fields are offsets in a function, except FunctionSize, which is the size
+	// of the part with these fields. The last line is stored after the first line.
+	FunctionSize, FunctionType, FunctionName, FunctionClass, FunctionFile, FunctionFirstLine uint64
+	// ClassName is the offset of the name in a class. Text is the offset of the text in a
+	// string.
+	ClassName, Text uint64
 }
 
 // Function is a function with one of its lines.

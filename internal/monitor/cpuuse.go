@@ -99,8 +99,8 @@ func (c *cpuUse) open() error {
 	switch {
 	case err == nil:
 		c.counter, c.noCounter, c.own = own, nil, true
-	case errors.Is(err, cgroup.ErrGone):
-		return ErrGone
+	case errors.Is(err, ErrGone):
+		return err
 	case s.clocks == nil:
 		c.counter, c.noCounter, c.own = nil, ForeignPIDs, false
 	default:
@@ -108,8 +108,6 @@ func (c *cpuUse) open() error {
 	}
 	return nil
 }
-
-func (c *cpuUse) gone() bool { return errors.Is(c.err, ErrGone) || errors.Is(c.err, cgroup.ErrGone) }
 
 // cores returns the usage since the last reading. It returns false at a starting point.
 func (c *cpuUse) cores() (float64, bool) {

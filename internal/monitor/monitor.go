@@ -17,7 +17,6 @@
 package monitor
 
 import (
-	"errors"
 	"strings"
 	"time"
 
@@ -157,4 +156,4 @@ type Result struct {
 type Gap = bottleneck.Gap
 
 // ErrGone is returned for a unit after its cgroup was removed or its process ended.
-var ErrGone = errors.New("the unit is gone")
+var ErrGone = cgroup.ErrGone

@@ -6,6 +6,7 @@ package monitor
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -171,16 +172,9 @@ const maxAsked = 256
 func (s *Source) StartedAt(u cgroup.Group) (time.Time, error) {
 	pids, err := s.tree.Processes(u)
 	if err != nil {
-		if errors.Is(err, cgroup.ErrGone) {
-			err = ErrGone
-		}
 		return time.Time{}, fmt.Errorf("find when the unit's first process started: %w", err)
 	}
-	sorted := make([]int, 0, len(pids))
-	for pid := range pids {
-		sorted = append(sorted, pid)
-	}
-	slices.Sort(sorted)
+	sorted := slices.Sorted(maps.Keys(pids))
 	var first uint64
 	failed := ErrGone
 	for _, pid := range sorted[:min(len(sorted), maxAsked)] {

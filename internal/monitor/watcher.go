@@ -62,7 +62,7 @@ type slot struct {
 func (w *Watcher) Read(now time.Time, out []Result) {
 	w.recheck = w.isTimeToRecheck()
 	w.use.read(now)
-	if w.process != nil && w.use.gone() {
+	if w.process != nil && errors.Is(w.use.err, ErrGone) {
 		for i := range w.slots {
 			out[i] = Result{Err: ErrGone} // another process may have the pid now
 		}
@@ -137,9 +137,6 @@ func (s *slot) read(now time.Time) Result {
 	if err == nil {
 		s.unavailable = false
 		return Result{Reading: Reading{Time: now, Num: num, Den: den}, Restarted: restarted}
-	}
-	if errors.Is(err, cgroup.ErrGone) {
-		err = ErrGone
 	}
 	var unavailable cgroup.Unavailable
 	s.unavailable = errors.As(err, &unavailable)

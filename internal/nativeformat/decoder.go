@@ -55,7 +55,7 @@ func (d *Decoder) Forgotten() uint64 { return d.forgot }
 // Text returns the string of a name. It is valid UTF-8 of at most 1,536 bytes, possibly
 // with control characters. The string stays valid. The Name is valid only until names are
 // removed.
-func (d *Decoder) Text(n Name) string { return d.names.entries[n].text() }
+func (d *Decoder) Text(n Name) string { return d.names.texts[n] }
 
 // Summary describes the contents of one buffer.
 type Summary struct {

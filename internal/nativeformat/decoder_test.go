@@ -492,7 +492,7 @@ func TestTextsStayValidWhenNamesAreRemoved(t *testing.T) {
 	require.Equal(t, "kept", kept)
 }
 
-// The memory is a small multiple of any input: 16 times for names, of which short ones
+// The memory is a small multiple of any input: 32 times for names, of which short ones
 // cost most relative to their length, 8 times for frames.
 func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	const size = 1 << 20
@@ -523,8 +523,8 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 		buf    craft
 		times  uint64
 	}{
-		"short names": {threads, shortNames, 16},
-		"wide names":  {threads, wideNames, 4},
+		"short names": {threads, shortNames, 32},
+		"wide names":  {threads, wideNames, 8},
 		"codes":       {threads, codes, 8},
 		"high codes":  {allocations, highCodes, 1},
 		"long string": {threads, lengths, 1},

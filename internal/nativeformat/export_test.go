@@ -15,5 +15,5 @@ type Held struct {
 
 // Held returns what d holds.
 func (d *Decoder) Held() Held {
-	return Held{len(d.names.entries), d.names.bytes, cap(d.frames), cap(d.defined), len(d.codes)}
+	return Held{len(d.names.texts), d.names.bytes, cap(d.frames), cap(d.defined), len(d.codes)}
 }

@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"io"
 	"iter"
+	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -178,8 +179,11 @@ func (b *Builder) add(g *profileGroup, s *samples.Sample, from, to int) {
 	b.tally[g.typ] += len(times)
 }
 
+// MaxLabels is the maximum number of labels of a sample's goroutine.
+const MaxLabels = 8
+
 // maxAttributes is the maximum number of attributes of a sample.
-const maxAttributes = 7
+const maxAttributes = 7 + MaxLabels
 
 // sampleKey identifies a Sample of a profile. Stacks with equal content have one index,
 // even if they belong to different processes.
@@ -220,6 +224,12 @@ func (b *Builder) attributesOf(s *samples.Sample) []attribute {
 		text(attr.Wait, s.Stack.Wait.String())
 	}
 	text(attr.Transport, s.Transport.String())
+	for rest := s.Labels; rest != "" && len(all) < maxAttributes; {
+		var key, value string
+		key, rest, _ = strings.Cut(rest, "\x00")
+		value, rest, _ = strings.Cut(rest, "\x00")
+		text(key, value)
+	}
 	return all
 }
 
@@ -318,7 +328,7 @@ func boundOf(s *samples.Sample) int {
 			n += protosize.MaxIndex
 		}
 	}
-	return n
+	return n + strings.Count(s.Labels, "\x00")/2*protosize.MaxIndex
 }
 
 // sizes returns the upper bound of each event of s, and the additional bound of the first

@@ -81,7 +81,7 @@ func build(t testing.TB, opts Options, batch *samples.Batch) []built {
 		require.LessOrEqual(t, m.ProfilesSize(p), b.size+b.dict.Size(), "the request's size must be an upper bound")
 		require.LessOrEqual(t, float64(b.size+b.dict.Size()), 1.8*float64(m.ProfilesSize(p))+1000, "and a close one")
 		conformancetest.CheckFatal(t, p, conformancetest.Options{
-			SampleAttributes: []string{"thread.id"},
+			SampleAttributes: []string{"thread.id", "http.route", "tenant"},
 			MaxSamples:       opts.MaxSamples, MaxProfileBytes: opts.MaxProfileBytes, MaxRequestBytes: opts.MaxRequestBytes,
 		})
 		require.Equal(t, events, stamps(p))

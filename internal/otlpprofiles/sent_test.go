@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -108,6 +109,24 @@ sample at [7] values []
 		}
 		require.Equal(t, want, got)
 	}
+}
+
+func TestLabelsOfAGoroutineAreAttributes(t *testing.T) {
+	batch := newBatch()
+	r, stack := resource(1), managed("main.main")
+	for _, labels := range []string{"", "http.route\x00/a\x00", "http.route\x00/a\x00tenant\x00b\x00", "http.route\x00/a\x00"} {
+		require.True(t, batch.Add(samples.Key{Resource: r, Type: samples.OnCPU, Stack: stack, Period: period, Labels: labels}, start))
+	}
+	p := build(t, options(), batch)[0].profiles
+	var got []map[string]string
+	for _, s := range profilesOf(p)[0].Samples().All() {
+		of := make(map[string]string)
+		for key, value := range dictionary.NewReader(p.Dictionary()).Attributes(s.AttributeIndices()) {
+			of[key] = value.Str()
+		}
+		got = append(got, of)
+	}
+	require.Equal(t, []map[string]string{{}, {"http.route": "/a"}, {"http.route": "/a", "tenant": "b"}}, got)
 }
 
 func TestLinkWithoutBothIDsIsOmitted(t *testing.T) {

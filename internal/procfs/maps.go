@@ -18,21 +18,30 @@ type Mapping struct {
 	Offset       uint64 // in the file, in bytes
 	Major, Minor uint32 // of the file's device
 	Inode        uint64
+	Perms        [4]byte // such as r-xp
 	// Path is the file's path as the process sees it, or a name in brackets. It is empty
 	// for anonymous memory. Path aliases the parsed line and may contain any byte.
 	Path []byte
 }
 
-// ParseExecutable parses one line of a maps file without allocating. It returns false if
-// the line is malformed or the mapping is not executable.
+// ParseExecutable is like ParseMapping, but returns false if the mapping is not executable.
 func ParseExecutable(line []byte) (m Mapping, ok bool) {
+	if _, perms, _ := bytes.Cut(line, []byte{' '}); len(perms) < 3 || perms[2] != 'x' {
+		return m, false
+	}
+	return ParseMapping(line)
+}
+
+// ParseMapping parses one line of a maps file without allocating. It returns false if the
+// line is malformed.
+func ParseMapping(line []byte) (m Mapping, ok bool) {
 	line = bytes.TrimSuffix(line, []byte{'\n'})
 	bounds, line, _ := bytes.Cut(line, []byte{' '})
 	perms, line, _ := bytes.Cut(line, []byte{' '})
 	offset, line, _ := bytes.Cut(line, []byte{' '})
 	device, line, _ := bytes.Cut(line, []byte{' '})
 	inode, line, _ := bytes.Cut(line, []byte{' '})
-	if len(perms) < 4 || perms[2] != 'x' {
+	if len(perms) != len(m.Perms) {
 		return m, false
 	}
 	start, limit, _ := bytes.Cut(bounds, []byte{'-'})
@@ -51,7 +60,7 @@ func ParseExecutable(line []byte) (m Mapping, ok bool) {
 	}
 	m = Mapping{
 		Start: all[0], Limit: all[1], Offset: all[2],
-		Major: uint32(all[3]), Minor: uint32(all[4]), Inode: all[5],
+		Major: uint32(all[3]), Minor: uint32(all[4]), Inode: all[5], Perms: [4]byte(perms),
 		Path: bytes.TrimLeft(line, " "),
 	}
 	return m, m.Start < m.Limit

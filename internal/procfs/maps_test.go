@@ -43,9 +43,20 @@ func TestParseExecutable(t *testing.T) {
 				return
 			}
 			require.Equal(t, c.path, string(got.Path))
-			got.Path = nil
+			require.Equal(t, byte('x'), got.Perms[2])
+			got.Path, got.Perms = nil, [4]byte{}
 			require.Equal(t, c.want, got)
 		})
+	}
+}
+
+func TestParseMapping(t *testing.T) {
+	m, ok := ParseMapping([]byte("1000-2000 rw-p 00000000 00:01 7     /memfd:a (deleted)\n"))
+	require.True(t, ok)
+	require.Equal(t, Mapping{Start: 0x1000, Limit: 0x2000, Minor: 1, Inode: 7, Perms: [4]byte([]byte("rw-p")), Path: []byte("/memfd:a (deleted)")}, m)
+	for _, bad := range []string{"1000-2000 rw- 00000000 00:01 7 /a", "1000-2000 rw-pp 00000000 00:01 7 /a", "1000-2000"} {
+		_, ok := ParseMapping([]byte(bad))
+		require.False(t, ok, bad)
 	}
 }
 

@@ -19,6 +19,9 @@ type Key struct {
 	Thread   Thread
 	// Link is the active span.
 	Link Link
+	// Labels are the labels of the goroutine as keys and values. A NUL follows each key and
+	// each value.
+	Labels string
 	// Transport is the transport protocol of a network sample. It is 0 for all other
 	// samples.
 	Transport Transport
@@ -151,7 +154,7 @@ func (b *Batch) need(k Key, seen bool) (need int, newStack bool) {
 	if seen {
 		return need, false
 	}
-	need += keySize + len(k.Thread.Name) + len(k.AllocType)
+	need += keySize + len(k.Thread.Name) + len(k.AllocType) + len(k.Labels)
 	if _, ok := b.stacks[k.Stack]; !ok {
 		newStack = true
 		need += stackSize

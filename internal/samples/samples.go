@@ -8,6 +8,7 @@
 package samples
 
 import (
+	"encoding/hex"
 	"math"
 	"sync/atomic"
 )
@@ -25,6 +26,7 @@ const (
 	FrameJVM    FrameType = "jvm"
 	FrameV8     FrameType = "v8js"
 	FramePython FrameType = "cpython"
+	FramePHP    FrameType = "php"
 )
 
 // Attribute is one attribute of a resource. Value is a string, int64 or bool.
@@ -160,6 +162,26 @@ type Thread struct {
 type Link struct {
 	TraceID [16]byte
 	SpanID  [8]byte
+}
+
+// The labels of goroutines with the ids of the active span.
+const (
+	LabelTraceID = "trace_id"
+	LabelSpanID  = "span_id"
+)
+
+// ParseLink returns the span with two ids in hexadecimal digits. It returns the zero value
+// if one of them is not an id.
+func ParseLink(trace, span string) (l Link) {
+	if len(trace) != 2*len(l.TraceID) || len(span) != 2*len(l.SpanID) {
+		return Link{}
+	}
+	_, err := hex.Decode(l.TraceID[:], []byte(trace))
+	_, err2 := hex.Decode(l.SpanID[:], []byte(span))
+	if err != nil || err2 != nil || !l.Valid() {
+		return Link{}
+	}
+	return l
 }
 
 // Valid reports whether both ids are set. One id alone is useless.

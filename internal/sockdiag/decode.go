@@ -108,9 +108,9 @@ func decodeTCP(b []byte) (t TCPInfo, ok bool) {
 	t = TCPInfo{
 		RTT: micros(68), RTTVar: micros(72), Retransmits: e.Uint32(b[100:]),
 		Sent: e.Uint64(b[120:]), Received: e.Uint64(b[128:]),
-		SegmentsSent: e.Uint32(b[136:]), SegmentsReceived: e.Uint32(b[140:]),
-		LastAck: time.Duration(e.Uint32(b[56:])) * time.Millisecond,
-		Busy:    long(168), ReceiverWindow: long(176), SendBuf: long(184),
+		SegmentsSent: e.Uint32(b[136:]),
+		LastAck:      time.Duration(e.Uint32(b[56:])) * time.Millisecond,
+		Busy:         long(168), ReceiverWindow: long(176), SendBuf: long(184),
 	}
 	if len(b) >= sentInfo { // bytes_acked, used above, lacks unacknowledged bytes
 		if sent, again := e.Uint64(b[200:]), e.Uint64(b[208:]); sent >= again {

@@ -74,8 +74,7 @@ type Socket struct {
 type TCPInfo struct {
 	Sent, Received          uint64 // bytes of payload, without retransmits
 	RTT, RTTVar             time.Duration
-	SegmentsSent            uint32 // includes retransmits
-	SegmentsReceived        uint32
+	SegmentsSent            uint32        // includes retransmits
 	Retransmits             uint32        // segments
 	LastAck                 time.Duration // time since the last acknowledgement arrived
 	Busy                    time.Duration

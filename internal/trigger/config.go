@@ -59,7 +59,8 @@ type Policy struct {
 // holds. A hot profile can then be compared with a cool profile. The zero value disables
 // baselines.
 type Baseline struct {
-	Every, Duration time.Duration
+	Every    time.Duration `mapstructure:"every"`
+	Duration time.Duration `mapstructure:"duration"`
 }
 
 // Manual is the monitor and policy name of openings by hand.

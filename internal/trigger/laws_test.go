@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
@@ -305,7 +306,7 @@ func randomConfig(r *rand.Rand) Config {
 		c.Budgets.MaxTriggersPerServicePerHour = 1 + r.IntN(3)
 	}
 	if r.IntN(3) == 0 {
-		c.Budgets.MaxBytesPerHour = int64(1 + r.IntN(1000))
+		c.Budgets.MaxBytesPerHour = bytesize.Size(1 + r.IntN(1000))
 	}
 	for p := range 1 + r.IntN(4) {
 		policy := Policy{

@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"sync/atomic"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/order"
 )
 
 // Cause is the condition that made a policy fire, with its value at that moment. If several
@@ -141,13 +143,7 @@ func (o *Opening) admits(start, end time.Time) bool {
 // first. Within one evaluation, the hotter opening has the smaller number and comes first.
 // Baselines come last.
 func (o *Opening) before(other *Opening) int {
-	if o.Baseline != other.Baseline {
-		if o.Baseline {
-			return 1
-		}
-		return -1
-	}
-	return cmp.Or(o.FiredAt.Compare(other.FiredAt), cmp.Compare(o.number, other.number))
+	return cmp.Or(order.Bools(o.Baseline, other.Baseline), o.FiredAt.Compare(other.FiredAt), cmp.Compare(o.number, other.number))
 }
 
 // Accepted counts a profile that the next component accepted. If the opening has already

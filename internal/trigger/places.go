@@ -108,7 +108,7 @@ func (u *Decision) overBudget(at int64) string {
 		return budget.MaxTriggersPerHour
 	case u.hot == 0 && !u.serviceTriggerLeft(at):
 		return budget.MaxTriggersPerServicePerHour
-	case !p.ledger.BytesLeft(at):
+	case !p.ledger.Affords(1, at):
 		return budget.MaxBytesPerHour
 	}
 	return ""

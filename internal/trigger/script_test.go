@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
@@ -314,7 +315,7 @@ func (s *script) budget(name string, limit float64) {
 	case budget.MaxTriggersPerServicePerHour:
 		b.MaxTriggersPerServicePerHour = int(limit)
 	case budget.MaxBytesPerHour:
-		b.MaxBytesPerHour = int64(limit)
+		b.MaxBytesPerHour = bytesize.Size(limit)
 	default:
 		panic("unknown budget " + name)
 	}

@@ -21,13 +21,7 @@ type account struct {
 }
 
 func (a account) compare(b account) int {
-	if a.unit != b.unit {
-		if a.unit {
-			return 1
-		}
-		return -1
-	}
-	return strings.Compare(a.name, b.name)
+	return cmp.Or(order.Bools(a.unit, b.unit), strings.Compare(a.name, b.name))
 }
 
 // service is the remembered state of an account.

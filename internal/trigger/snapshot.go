@@ -126,12 +126,6 @@ func (e *Engine) Restore(s Snapshot, now time.Time) {
 	}
 }
 
-type restoredCooldown struct {
-	name   string
-	policy int
-	until  time.Time
-}
-
 // maxAwaited is the time for which a cooldown waits for its policy. The number of awaited
 // cooldowns is bounded by the bound on gone units.
 const maxAwaited = 24 * time.Hour
@@ -159,7 +153,7 @@ func (e *Engine) await(r budget.Restart, cooldowns []Cooldown, service bool, now
 
 // restoreAwaited restores the awaited cooldowns of policies that exist now.
 func (e *Engine) restoreAwaited(now time.Time) {
-	var units []restoredCooldown
+	var units []awaitedCooldown
 	e.awaited = slices.DeleteFunc(e.awaited, func(c awaitedCooldown) bool {
 		n, known := e.plan.index[c.policy]
 		if !known || !now.Before(c.until) {
@@ -170,7 +164,7 @@ func (e *Engine) restoreAwaited(now time.Time) {
 		switch {
 		case p.DryRun || !now.Before(c.until):
 		case !c.service:
-			units = append(units, restoredCooldown{c.name, n, c.until})
+			units = append(units, c)
 		case e.plan.byService:
 			e.services.get(account{c.name, false}).with(n).extend(c.until)
 		}
@@ -181,8 +175,8 @@ func (e *Engine) restoreAwaited(now time.Time) {
 
 // restoreUnits restores the cooldowns of units. The longest cooldowns come first, so at the
 // bound on gone units the shorter cooldowns are dropped without a comparison.
-func (e *Engine) restoreUnits(cooldowns []restoredCooldown) {
-	slices.SortFunc(cooldowns, func(a, b restoredCooldown) int {
+func (e *Engine) restoreUnits(cooldowns []awaitedCooldown) {
+	slices.SortFunc(cooldowns, func(a, b awaitedCooldown) int {
 		return cmp.Or(b.until.Compare(a.until), strings.Compare(b.name, a.name))
 	})
 	forgotten := map[string]bool{}
@@ -196,7 +190,7 @@ func (e *Engine) restoreUnits(cooldowns []restoredCooldown) {
 			u = newDecision(e, c.name)
 			e.roster.remember(u) // until it is seen
 		}
-		if m := &u.machines[c.policy]; m.state != Profiling && c.until.After(m.notBefore) {
+		if m := &u.machines[e.plan.index[c.policy]]; m.state != Profiling && c.until.After(m.notBefore) {
 			m.state, m.notBefore = CoolingDown, c.until
 		}
 		if u.gone {

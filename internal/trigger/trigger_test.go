@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
@@ -151,7 +152,7 @@ func FuzzEngine(f *testing.F) {
 			MinAge: time.Duration(flags&1) * 3 * time.Second, CooldownByService: flags&2 > 0,
 			Budgets: budget.Limits{
 				MaxConcurrentUnits: int(flags >> 2 & 1), MaxTriggersPerHour: int(flags>>3&1) * 3,
-				MaxTriggersPerServicePerHour: int(flags >> 4 & 1), MaxBytesPerHour: int64(flags>>5&1) * 3,
+				MaxTriggersPerServicePerHour: int(flags >> 4 & 1), MaxBytesPerHour: bytesize.Size(flags>>5&1) * 3,
 			},
 			Policies: []Policy{
 				{Name: "mean", Duration: 5 * time.Second, Cooldown: 20 * time.Second, DryRun: flags>>6&1 > 0, Conditions: []Condition{

@@ -19,10 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
+	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
 // alert returns an alert as Alertmanager posts it, with labels as "name=value".

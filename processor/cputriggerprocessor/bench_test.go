@@ -24,15 +24,15 @@ import (
 	"go.opentelemetry.io/collector/processor/xprocessor"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
+	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
 // hostOfBench has containers 0 to 49, of which the first ones are hot.

@@ -21,11 +21,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/configlog"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/urls"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
@@ -85,8 +86,9 @@ type Config struct {
 	Manual configoptional.Optional[manual.Config] `mapstructure:"manual"`
 	// Peers configures whether the connections of units are read.
 	Peers PeersConfig `mapstructure:"peers"`
-	// Budgets limits all policies together.
-	Budgets BudgetsConfig `mapstructure:"budgets"`
+	// Budgets limits all policies together. By default MaxConcurrentUnits is 10, and the
+	// other limits are 0, which means no limit.
+	Budgets budget.Limits `mapstructure:"budgets"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -155,29 +157,12 @@ type PolicyConfig struct {
 // ItemConfig is one condition. It holds if the mean over a span is above the threshold, or
 // if enough readings within a period are above the threshold.
 type ItemConfig struct {
-	// Monitor is the name of a monitor, such as cpu_utilization.
-	Monitor string `mapstructure:"monitor"`
+	// Condition contains the name of the monitor, and the parameters of monitors of requests
+	// and metrics.
+	requests.Condition `mapstructure:",squash"`
 	// Events lists the events that memory_events counts: high, max, oom, oom_kill. By
 	// default the list is empty, and memory_events counts oom and oom_kill.
 	Events []string `mapstructure:"events"`
-	// Percentile selects the percentile of a response time or a metric. Default 95.
-	Percentile float64 `mapstructure:"percentile"`
-	// MinRequests is the minimum number of requests in the window. With fewer requests, an
-	// error rate or a response time has no value. Default 20.
-	MinRequests int `mapstructure:"min_requests"`
-	// URI and Method restrict a request monitor to matching requests. By default both are
-	// empty, and all requests are counted.
-	URI    URIConfig `mapstructure:"uri"`
-	Method []string  `mapstructure:"method"`
-	// Statuses lists the statuses that an error rate counts as failed, such as 5xx, 404 or
-	// the RPC status UNAVAILABLE. By default the list is empty. Then 5xx and the gRPC codes
-	// of server errors count as failed.
-	Statuses []any `mapstructure:"statuses"`
-	// Name, Attributes and Statistic (last, rate, mean or percentile) configure the monitor
-	// metric. Statistic defaults to percentile if Percentile is set, and to last otherwise.
-	Name       string            `mapstructure:"name"`
-	Attributes map[string]string `mapstructure:"attributes"`
-	Statistic  string            `mapstructure:"statistic"`
 	// Threshold is the value that the monitor must exceed, in the monitor's unit.
 	Threshold *float64 `mapstructure:"threshold"`
 	// AverageOver is the time span of the mean. It is zero if Period and Count are set.
@@ -196,46 +181,10 @@ type ItemConfig struct {
 	_ struct{}
 }
 
-// URIConfig selects requests whose route or path matches List or Regex.
-type URIConfig struct {
-	// List contains globs. * matches within a path segment, and ** matches across segments.
-	List []string `mapstructure:"list"`
-	// Regex is a regular expression, which may match a part of the route or path.
-	Regex string `mapstructure:"regex"`
-
-	// prevents unkeyed literal initialization
-	_ struct{}
-}
-
 // BaselineConfig opens the gate for Duration once per Every while the unit is not hot. If
-// only one of them is set, the other gets its default.
-type BaselineConfig struct {
-	// Every is the time from one window to the next. Zero disables the windows. Default 1h
-	// if Duration is set.
-	Every time.Duration `mapstructure:"every"`
-	// Duration is the length of the window. Default 10s if Every is set.
-	Duration time.Duration `mapstructure:"duration"`
-
-	// prevents unkeyed literal initialization
-	_ struct{}
-}
-
-// BudgetsConfig limits all policies together. Zero means no limit.
-type BudgetsConfig struct {
-	// MaxConcurrentUnits is the maximum number of units with an open gate. Default 10.
-	MaxConcurrentUnits int `mapstructure:"max_concurrent_units"`
-	// MaxTriggersPerHour is the maximum number of openings within any hour. Default 0.
-	MaxTriggersPerHour int `mapstructure:"max_triggers_per_hour"`
-	// MaxTriggersPerServicePerHour is the maximum number of openings within any hour for
-	// the units of one service. Default 0.
-	MaxTriggersPerServicePerHour int `mapstructure:"max_triggers_per_service_per_hour"`
-	// MaxBytesPerHour is the maximum marshalled size of the profiles that are sent within
-	// any hour. Default 0.
-	MaxBytesPerHour bytesize.Size `mapstructure:"max_bytes_per_hour"`
-
-	// prevents unkeyed literal initialization
-	_ struct{}
-}
+// only one of them is set, the other gets its default, which is 1h for Every and 10s for
+// Duration. With zero for Every there are no windows.
+type BaselineConfig trigger.Baseline
 
 // Unmatched selects whether profiles that match no unit are dropped or pass.
 type Unmatched string
@@ -308,7 +257,7 @@ func createDefaultConfig() *Config {
 	policy := func(name, monitor string, threshold float64) PolicyConfig {
 		p := defaultPolicy()
 		p.Name = name
-		p.AnyOf = []ItemConfig{{Monitor: monitor, Threshold: &threshold, AverageOver: defaultWindow}}
+		p.AnyOf = []ItemConfig{{Condition: requests.Condition{Monitor: monitor}, Threshold: &threshold, AverageOver: defaultWindow}}
 		return p
 	}
 	cfg := &Config{
@@ -331,7 +280,7 @@ func createDefaultConfig() *Config {
 		PoliciesFrom: PoliciesFromConfig{HTTP: configoptional.Default(defaultPoliciesClient())},
 		Manual:       configoptional.Default(manual.DefaultConfig()),
 		Peers:        PeersConfig{Enabled: true},
-		Budgets:      BudgetsConfig{MaxConcurrentUnits: 10},
+		Budgets:      budget.Limits{MaxConcurrentUnits: 10},
 	}
 	cfg.Policies = slices.DeleteFunc(cfg.Policies, func(p PolicyConfig) bool { return !cfg.inScope(p.AnyOf[0].Monitor) })
 	return cfg
@@ -385,13 +334,24 @@ func (p *PolicyConfig) Unmarshal(conf *confmap.Conf) error {
 // Unmarshal sets the defaults of a condition, such as its window. Thresholds may also be
 // written as "80" or 80%.
 func (i *ItemConfig) Unmarshal(conf *confmap.Conf) error {
+	set := map[string]any{}
 	for _, key := range []string{"threshold", "release_below"} {
 		text, _ := conf.Get(key).(string)
 		if v, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(text), "%"), 64); err == nil {
-			if err := conf.Merge(confmap.NewFromStringMap(map[string]any{key: v})); err != nil {
-				return err
-			}
+			set[key] = v
 		}
+	}
+	switch statuses := conf.Get("statuses").(type) { // YAML decodes 503 as a number and 5xx as a string
+	case []any:
+		for n := range statuses {
+			statuses[n] = fmt.Sprint(statuses[n])
+		}
+		set["statuses"] = statuses
+	case int:
+		set["statuses"] = fmt.Sprint(statuses)
+	}
+	if err := conf.Merge(confmap.NewFromStringMap(set)); err != nil {
+		return err
 	}
 	if !conf.IsSet("average_over") && !conf.IsSet("period") && !conf.IsSet("count") {
 		i.AverageOver = defaultWindow
@@ -409,7 +369,9 @@ func (i *ItemConfig) Unmarshal(conf *confmap.Conf) error {
 	if statistic, _ := conf.Get("statistic").(string); requests.HasPercentile(name, statistic) {
 		i.Percentile = defaultPercentile
 	}
-	return conf.Unmarshal(i)
+	err := conf.Unmarshal(i)
+	i.Span, i.Counted = max(i.AverageOver, i.Period), i.Count > 0
+	return err
 }
 
 // Unmarshal sets the default of a missing key if the other key is set.
@@ -542,7 +504,7 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 			fault("%s.events: goes only with monitor: %s", at, monitor.MemoryEvents)
 		}
 		errs = append(errs, configlog.EachOneOf(at+".events", cgroup.MemoryEventNames(), item.Events))
-		errs = append(errs, item.condition().Validate(at)...)
+		errs = append(errs, item.Validate(at)...)
 		switch {
 		case cfg.inScope(item.Monitor):
 		case onWindows:

@@ -79,7 +79,7 @@ func TestConfigDefaultsAreAValidProduct(t *testing.T) {
 	require.Equal(t, 10*time.Second, cfg.PreTrigger)
 	require.Equal(t, "32MiB", cfg.PreTriggerMemory.String())
 	require.Nil(t, cfg.manual())
-	require.Equal(t, BudgetsConfig{MaxConcurrentUnits: 10}, cfg.Budgets)
+	require.Equal(t, budget.Limits{MaxConcurrentUnits: 10}, cfg.Budgets)
 
 	null, err := load(t, "policies:")
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ policies:
 	require.True(t, cfg.Policies[0].Enabled)
 	require.False(t, cfg.Policies[1].Enabled)
 	require.Zero(t, cfg.Policies[1].Cooldown)
-	require.Equal(t, []string{"cpu_usage"}, cfg.monitors(), "a disabled policy's monitor is not read")
+	require.Equal(t, []string{"cpu_usage"}, cfg.readings().Names, "a disabled policy's monitor is not read")
 }
 
 func TestConfigConditionWithoutAWindowAveragesOver30s(t *testing.T) {
@@ -252,10 +252,10 @@ policies:
 		`http_error_rate(uri=/a|/b regex="^/c" method=GET statuses=4xx|503 min=20 over=10s each=reading)`,
 		`metric(name=jvm.gc.duration jvm.gc.action="end of major GC" statistic=percentile percentile=99 min=0 over=30s)`,
 		"metric(name=queue.length statistic=last)",
-	}, cfg.monitors())
-	require.Equal(t, 300.0, cfg.least()[slow])
-	require.Equal(t, 150.0, cfg.warm()[1])
-	require.Equal(t, 900.0, cfg.warm()[4], "a gauge may stay where it is")
+	}, cfg.readings().Names)
+	require.Equal(t, 300.0, cfg.readings().Least[slow])
+	require.Equal(t, 150.0, cfg.readings().Warm[1])
+	require.Equal(t, 900.0, cfg.readings().Warm[4], "a gauge may stay where it is")
 }
 
 // TestEventsOfMemoryAreMonitorsOfTheirOwn: each choice of events is read once.
@@ -272,9 +272,9 @@ policies:
   - {name: off, enabled: false, any_of: [{monitor: memory_events, events: [oom], threshold: 1}]}
 `)
 	require.NoError(t, err)
-	require.Equal(t, []string{"memory_events", "memory_pressure", "memory_events(high,max)"}, cfg.monitors())
-	require.Equal(t, map[string]float64{"memory_events": 0, "memory_events(high,max)": 5, "memory_pressure": 10}, cfg.least())
-	require.Equal(t, []float64{math.SmallestNonzeroFloat64, 5, 2.5}, cfg.warm(), "without an event a unit is not warm")
+	require.Equal(t, []string{"memory_events", "memory_pressure", "memory_events(high,max)"}, cfg.readings().Names)
+	require.Equal(t, map[string]float64{"memory_events": 0, "memory_events(high,max)": 5, "memory_pressure": 10}, cfg.readings().Least)
+	require.Equal(t, []float64{math.SmallestNonzeroFloat64, 5, 2.5}, cfg.readings().Warm, "without an event a unit is not warm")
 }
 
 // TestConfigFaultIsSaidOnce: what is wrong only because of another fault is not
@@ -305,7 +305,11 @@ func TestConfigEffectiveHasEveryValue(t *testing.T) {
 
 func keysOf(of reflect.Type) (keys []string) {
 	for i := range of.NumField() {
-		if key := of.Field(i).Tag.Get("mapstructure"); key != "" {
+		switch key := of.Field(i).Tag.Get("mapstructure"); key {
+		case "", "-":
+		case ",squash":
+			keys = append(keys, keysOf(of.Field(i).Type)...)
+		default:
 			keys = append(keys, key)
 		}
 	}
@@ -360,8 +364,8 @@ budgets: {max_concurrent_units: 0, max_triggers_per_hour: 60, max_triggers_per_s
 	require.Equal(t, BaselineConfig{Every: time.Hour, Duration: 5 * time.Second}, cfg.Policies[1].Baseline)
 	require.Zero(t, cfg.Policies[2].Baseline)
 	require.Equal(t, 30*time.Second, cfg.manualDuration())
-	require.Equal(t, []string{"cpu_bottleneck", "cpu_host_share", "system_load", "thread_count"}, cfg.monitors(), "with the guard of what is the same for all")
-	require.Equal(t, map[string]float64{"cpu_bottleneck": 95, "system_load": 8, "thread_count": 500}, cfg.least())
+	require.Equal(t, []string{"cpu_bottleneck", "cpu_host_share", "system_load", "thread_count"}, cfg.readings().Names, "with the guard of what is the same for all")
+	require.Equal(t, map[string]float64{"cpu_bottleneck": 95, "system_load": 8, "thread_count": 500}, cfg.readings().Least)
 
 	core := cfg.trigger(cfg.enabled())
 	require.Zero(t, core.MinAge)
@@ -426,9 +430,9 @@ func TestConfigSchemaHasEveryKey(t *testing.T) {
 		{reflect.TypeFor[Config](), schema},
 		{reflect.TypeFor[PolicyConfig](), defs["policy"]},
 		{reflect.TypeFor[ItemConfig](), defs["item"]},
-		{reflect.TypeFor[URIConfig](), defs["uri"]},
+		{reflect.TypeFor[requests.URI](), defs["uri"]},
 		{reflect.TypeFor[BaselineConfig](), defs["baseline"]},
-		{reflect.TypeFor[BudgetsConfig](), defs["budgets"]},
+		{reflect.TypeFor[budget.Limits](), defs["budgets"]},
 	} {
 		want, got := keysOf(c.of), []string(nil)
 		for key := range c.schema.(map[string]any)["properties"].(map[string]any) {
@@ -444,7 +448,7 @@ func TestReadmeNamesEveryKeyAndMonitor(t *testing.T) {
 	require.NoError(t, err)
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[Config](), reflect.TypeFor[PolicyConfig](), reflect.TypeFor[ItemConfig](),
-		reflect.TypeFor[URIConfig](), reflect.TypeFor[BaselineConfig](), reflect.TypeFor[BudgetsConfig](),
+		reflect.TypeFor[requests.URI](), reflect.TypeFor[BaselineConfig](), reflect.TypeFor[budget.Limits](),
 	} {
 		for _, key := range keysOf(of) {
 			require.Contains(t, string(readme), "`"+key+"`", of.Name())

@@ -4,17 +4,14 @@
 package cputriggerprocessor
 
 import (
-	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
 
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
-	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
@@ -60,12 +57,7 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 		PreTrigger:         cfg.PreTrigger,
 		MinAge:             cfg.MinAge,
 		CooldownByService:  cfg.CooldownBy == CooldownByService,
-		Budgets: budget.Limits{
-			MaxConcurrentUnits:           cfg.Budgets.MaxConcurrentUnits,
-			MaxTriggersPerHour:           cfg.Budgets.MaxTriggersPerHour,
-			MaxTriggersPerServicePerHour: cfg.Budgets.MaxTriggersPerServicePerHour,
-			MaxBytesPerHour:              int64(cfg.Budgets.MaxBytesPerHour),
-		},
+		Budgets:            cfg.Budgets,
 	}
 	for _, k := range kinds(policies) {
 		out.Monitors = append(out.Monitors, trigger.Monitor{
@@ -75,7 +67,7 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 	for _, p := range policies {
 		policy := trigger.Policy{Name: p.Name, Duration: p.Duration, Cooldown: p.Cooldown, DryRun: p.DryRun, Types: p.ProfileTypes}
 		if p.Baseline.Every > 0 {
-			policy.Baseline = trigger.Baseline{Every: p.Baseline.Every, Duration: p.Baseline.Duration}
+			policy.Baseline = trigger.Baseline(p.Baseline)
 		}
 		for _, i := range p.AnyOf {
 			test := window.Test{AverageOver: i.AverageOver, Period: i.Period, Count: i.Count, ReleaseBelow: i.ReleaseBelow}
@@ -95,22 +87,9 @@ func (i ItemConfig) monitor() string {
 		return monitor.MemoryEventsOf(i.Events)
 	}
 	if requests.Is(i.Monitor) {
-		return i.condition().Key()
+		return i.Key()
 	}
 	return i.Monitor
-}
-
-// condition converts the condition to a condition on a request monitor.
-func (i ItemConfig) condition() requests.Condition {
-	var statuses []string
-	for _, s := range i.Statuses { // YAML decodes 503 as a number and 5xx as a string
-		statuses = append(statuses, fmt.Sprint(s))
-	}
-	return requests.Condition{
-		Monitor: i.Monitor, Percentile: i.Percentile, MinRequests: i.MinRequests, URIs: i.URI.List, URIRegex: i.URI.Regex, Methods: i.Method,
-		Statuses: statuses, Metric: i.Name, Attributes: i.Attributes, Statistic: i.Statistic,
-		Span: max(i.AverageOver, i.Period), Counted: i.Count > 0,
-	}
 }
 
 // items returns the conditions of enabled policies.
@@ -125,7 +104,7 @@ func (cfg *Config) items() (out []ItemConfig) {
 func (cfg *Config) conditions() (out []requests.Condition) {
 	for _, i := range cfg.items() {
 		if requests.Is(i.Monitor) {
-			out = append(out, i.condition())
+			out = append(out, i.Condition)
 		}
 	}
 	return out
@@ -140,7 +119,7 @@ func kinds(policies []PolicyConfig) []monitor.Kind {
 		for _, i := range p.AnyOf {
 			switch {
 			case requests.Is(i.Monitor):
-				gauge := i.condition().Gauge()
+				gauge := i.Gauge()
 				ofRequests = append(ofRequests, monitor.Kind{
 					Name: i.monitor(), Scale: 1, Gauge: gauge, Whole: !gauge, Scopes: monitor.CgroupScope | monitor.ProcessScope,
 				})
@@ -164,44 +143,6 @@ func (cfg *Config) enabled() []PolicyConfig {
 	return slices.DeleteFunc(slices.Clone(cfg.Policies), func(p PolicyConfig) bool { return !p.Enabled })
 }
 
-// monitors returns the names of the monitors to read, in the order of kinds. These are the
-// monitors that enabled policies use, and their guards.
-func (cfg *Config) monitors() []string {
-	used := map[string]bool{}
-	for _, i := range cfg.items() {
-		used[i.monitor()] = true
-		if kind, ok := monitor.KindOf(i.monitor()); ok && kind.Guard != "" {
-			used[kind.Guard] = true
-		}
-	}
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(used)), func(name string) bool { return !requests.Is(requests.Name(name)) }) {
-		used[monitor.CPUUsage] = true // at least one host monitor must be read to detect that a unit is gone
-	}
-	var out []string
-	for _, k := range kinds(cfg.enabled()) {
-		if used[k.Name] {
-			out = append(out, k.Name)
-		}
-	}
-	return out
-}
-
-// least returns the lowest threshold in use for each monitor.
-func (cfg *Config) least() map[string]float64 {
-	out := map[string]float64{}
-	for _, i := range cfg.items() {
-		if least, ok := out[i.monitor()]; !ok || *i.Threshold < least {
-			out[i.monitor()] = *i.Threshold
-		}
-	}
-	return out
-}
-
-// readings returns the monitors to read for each unit.
-func (cfg *Config) readings() watch.Monitors {
-	return watch.Monitors{Names: cfg.monitors(), Warm: cfg.warm(), Least: cfg.least()}
-}
-
 // warmFrom is the fraction of a threshold at which a unit becomes warm. The CPU times of
 // warm units are also read. warmGaugeFrom is the fraction for gauges, which may stay at one
 // value for days.
@@ -210,25 +151,37 @@ const (
 	warmGaugeFrom = 0.9
 )
 
-// warm returns, for each of monitors(), the value at which a unit becomes warm. The value
-// is above 0. Host-wide monitors do not make a unit warm.
-func (cfg *Config) warm() (out []float64) {
-	least := cfg.least()
-	for _, name := range cfg.monitors() {
-		warm := math.Inf(1)
-		for _, k := range kinds(cfg.enabled()) {
-			switch threshold, used := least[k.Name]; {
-			case !used:
-			case k.Guard == name:
-				warm = min(warm, warmFrom*k.GuardAtLeast)
-			case k.Name != name || k.Guard != "":
-			case k.Gauge:
-				warm = min(warm, warmGaugeFrom*threshold)
-			default:
-				warm = min(warm, max(warmFrom*threshold, math.SmallestNonzeroFloat64))
-			}
+// readings returns the monitors to read for each unit, in the order of kinds. These are the
+// monitors that enabled policies use, and their guards. The values at which a unit becomes
+// warm are above 0. Host-wide monitors do not make a unit warm.
+func (cfg *Config) readings() watch.Monitors {
+	out := watch.Monitors{Least: map[string]float64{}}
+	for _, i := range cfg.items() {
+		if least, ok := out.Least[i.monitor()]; !ok || *i.Threshold < least {
+			out.Least[i.monitor()] = *i.Threshold
 		}
-		out = append(out, warm)
+	}
+	all, warm, ofHost := kinds(cfg.enabled()), map[string]float64{}, false
+	for _, k := range all {
+		threshold, used := out.Least[k.Name]
+		ofHost = ofHost || used && !requests.Is(requests.Name(k.Name))
+		switch {
+		case !used:
+		case k.Guard != "":
+			warm[k.Name], warm[k.Guard] = math.Inf(1), warmFrom*k.GuardAtLeast
+		case k.Gauge:
+			warm[k.Name] = warmGaugeFrom * threshold
+		default:
+			warm[k.Name] = max(warmFrom*threshold, math.SmallestNonzeroFloat64)
+		}
+	}
+	if !ofHost {
+		warm[monitor.CPUUsage] = math.Inf(1) // at least one host monitor must be read to detect that a unit is gone
+	}
+	for _, k := range all {
+		if at, read := warm[k.Name]; read {
+			out.Names, out.Warm = append(out.Names, k.Name), append(out.Warm, at)
+		}
 	}
 	return out
 }

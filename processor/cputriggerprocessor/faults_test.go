@@ -26,8 +26,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
@@ -313,7 +313,7 @@ func TestThePolicyFileIsKnownWhileItIsRead(t *testing.T) {
 	files := hot.PolicyFiles()
 	require.Len(t, files, 1)
 	require.Equal(t, path, files[0].Path)
-	require.Equal(t, versionOf([]byte(usagePolicy)), files[0].Version())
+	require.Equal(t, hotunitsextension.PolicyVersion([]byte(usagePolicy)), files[0].Version())
 	require.NoError(t, files[0].Check([]byte(otherPolicy)))
 	require.ErrorContains(t, files[0].Check([]byte("- name: a\n  anyof: []\n")), `line 2: policies[0].anyof: unknown key of "a": did you mean "any_of"?`)
 	two := files[0].Check([]byte("- name: a\n  any_off: []\n  duration: 30\n"))
@@ -325,7 +325,7 @@ func TestThePolicyFileIsKnownWhileItIsRead(t *testing.T) {
 	require.Empty(t, files[0].Doubts([]byte(otherPolicy)))
 	require.ErrorContains(t, files[0].Check([]byte(threadPolicy+"- {name: heap, any_of: [{monitor: none_such, threshold: 1}]}\n")), "line 2: ")
 	require.ErrorContains(t, files[0].Check(make([]byte, 300<<10)), "at most 262144")
-	require.Equal(t, versionOf([]byte(usagePolicy)), files[0].Version(), "a check puts nothing in force")
+	require.Equal(t, hotunitsextension.PolicyVersion([]byte(usagePolicy)), files[0].Version(), "a check puts nothing in force")
 	require.NoError(t, p.Shutdown(t.Context()))
 	require.Empty(t, hot.PolicyFiles())
 }

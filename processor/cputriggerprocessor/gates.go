@@ -13,8 +13,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/trigger"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
@@ -28,7 +28,7 @@ type gates struct {
 	by map[string]map[string][]*units.Described
 }
 
-func (p *cpuTrigger) gates() manual.AlertGates { return &gates{p: p} }
+func (p *cpuTrigger) gates() manual.Gates { return &gates{p: p} }
 
 // Find returns the units that labels name. If there are none, it returns the reason.
 func (g *gates) Find(n manual.Named) ([]identify.Identity, string) {

@@ -70,12 +70,19 @@ func TestSamplesHaveTheRequestOfTheirSpan(t *testing.T) {
 	r.run(15 * time.Second)
 	r.sink.Reset()
 	r.observe(1, 2)
-	require.NoError(t, r.send(linkedBatch(t, r.now)))
+	pd := linkedBatch(t, r.now)
+	labelled := pd.Dictionary().AttributeTable().AppendEmpty()
+	labelled.SetKeyStrindex(int32(pd.Dictionary().StringTable().Len()))
+	pd.Dictionary().StringTable().Append("http.route")
+	labelled.Value().SetStr("/label")
+	own := pd.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).Samples().At(0)
+	own.AttributeIndices().Append(int32(pd.Dictionary().AttributeTable().Len() - 1))
+	require.NoError(t, r.send(pd))
 	r.drain()
 	require.Empty(t, r.sink.AllProfiles(), "it waits for spans that end now")
 	r.run(15 * time.Second)
 	require.Len(t, r.sink.AllProfiles(), 1)
-	pd := r.sink.AllProfiles()[0]
+	pd = r.sink.AllProfiles()[0]
 	conformancetest.CheckFatal(t, pd, conformancetest.Options{Triggered: true, References: true})
 	got := map[string]int{}
 	d := pd.Dictionary()
@@ -87,7 +94,7 @@ func TestSamplesHaveTheRequestOfTheirSpan(t *testing.T) {
 		}
 		got[of["http.route"]+" "+of["hotprofile.request"]]++
 	}
-	require.Equal(t, map[string]int{"/cart/{id} failed": 2, "/cart/{id} normal": 2, " ": 2}, got)
+	require.Equal(t, map[string]int{"/label failed": 1, "/cart/{id} failed": 1, "/cart/{id} normal": 2, " ": 2}, got)
 	require.Equal(t, map[string]int64{"joined": 4, "unknown": 2}, r.metric("otelcol_cpu_trigger.linked.samples"))
 	r.checkSum()
 }

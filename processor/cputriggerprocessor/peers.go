@@ -14,10 +14,11 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/peers"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 const (
@@ -75,16 +76,9 @@ func (o *peersOf) residents() (out []peers.Resident) {
 // run reads the connections at each collection interval until the context ends.
 func (o *peersOf) run(ctx context.Context) {
 	defer o.follower.Close()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	var follow []identify.Identity
 	var next time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	watch.Repeat(ctx, func() time.Duration {
 		if now := time.Now(); now.Before(next) {
 			o.follower.Drain()
 		} else {
@@ -92,7 +86,7 @@ func (o *peersOf) run(ctx context.Context) {
 			o.follower.Look(follow)
 			took := time.Since(now)
 			if o.follower.Reads() {
-				o.p.counters.RecordPeersLook(took)
+				o.p.counters.CPUTriggerPeersDuration.Record(ctx, took.Seconds())
 			}
 			next = now.Add(max(o.p.cfg.CollectionInterval, peersShare*took))
 		}
@@ -100,8 +94,8 @@ func (o *peersOf) run(ctx context.Context) {
 		if o.follower.Reads() {
 			wait = min(wait, drainInterval)
 		}
-		timer.Reset(wait)
-	}
+		return wait
+	})
 }
 
 // monitors returns the TCP monitors that the policies in force use.

@@ -5,8 +5,6 @@ package cputriggerprocessor
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -30,14 +28,7 @@ const (
 	maxPolicyValues = 20_000 // keys and values of the document, with aliases expanded
 	maxPolicyDepth  = 16     // levels of the document, with aliases expanded
 	maxPolicyFaults = 10     // faults that an error lists
-	versionLength   = 12     // hexadecimal digits
 )
-
-// versionOf returns the version of a document, which is the beginning of its SHA-256 hash.
-func versionOf(document []byte) string {
-	sum := sha256.Sum256(document)
-	return hex.EncodeToString(sum[:])[:versionLength]
-}
 
 // withPolicies returns a configuration with the policies of a YAML document. The document
 // is a list like the list under the key policies. The error contains the line of each

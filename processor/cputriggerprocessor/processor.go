@@ -30,12 +30,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/hostid"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
@@ -214,7 +214,6 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		if p.reloader, err = p.newReloader(ctx, host); err != nil {
 			return err
 		}
-		p.observing.add(p.reloader.stop)
 		if err := p.reloader.first(ctx); err != nil {
 			return err
 		}
@@ -249,7 +248,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		p.health.set(cgroupsFault, err)
 	}
 	if p.reloader != nil {
-		p.reloader.start()
+		p.observing.add(p.reloader.start())
 	}
 	if server := p.cfg.manual(); server != nil {
 		p.manual = p.newManual(server, tree)
@@ -257,10 +256,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		if err := p.manual.Start(ctx, host, p.telemetry); err != nil {
 			return err
 		}
-		return p.counters.ObserveManual(func() (host, peer, idle uint64) {
-			s := p.manual.Stats()
-			return s.WrongHost, s.Refused, s.GaveWay
-		})
+		return p.counters.ObserveManual(p.manual.Stats)
 	}
 	return nil
 }
@@ -375,7 +371,7 @@ func (p *cpuTrigger) restore(ctx context.Context) error {
 func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	connections := p.newPeers(tree)
 	p.peers.Store(connections)
-	options := monitor.Options{MaxOpenFiles: watch.OpenFiles(procfs.OpenFileLimit()), Least: p.inForce.Load().cfg.least()}
+	options := monitor.Options{MaxOpenFiles: watch.OpenFiles(procfs.OpenFileLimit()), Least: p.inForce.Load().cfg.readings().Least}
 	if connections != nil {
 		options.TCP = connections.follower.TCP
 	}
@@ -501,29 +497,10 @@ func (p *cpuTrigger) newManual(cfg *manual.Config, tree *cgroup.Tree) *manual.Se
 	p.keepResources() // alerts identify units by these attributes
 	duration := p.inForce.Load().cfg.manualDuration()
 	alerts := manual.NewAlerts(cfg.Alerts, duration, p.gates, func(o manual.Outcome) { p.counters.AddAlert(string(o)) }, p.now, p.log)
-	return manual.NewServer(cfg.HTTP, duration, p.openByHand, p.closeByHand, alerts, tree, p.log)
+	return manual.NewServer(cfg.HTTP, duration, p.unitNamed, p.gates, alerts, tree, p.log)
 }
 
 var errShutdown = errors.New("cpu_trigger was shut down: it accepts no more profiles")
-
-// openByHand opens the gate of a unit.
-func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration) (manual.Opened, error) {
-	t, err := p.unitNamed(name)
-	if err != nil {
-		return manual.Opened{}, err
-	}
-	opened, _, err := p.gates().Open(t, trigger.Alert{}, d)
-	return opened, err
-}
-
-// closeByHand closes the gate of a unit that was opened by hand.
-func (p *cpuTrigger) closeByHand(_ context.Context, name string) (manual.Closed, error) {
-	t, err := p.unitNamed(name)
-	if err != nil {
-		return manual.Closed{}, err
-	}
-	return p.gates().Close(t.Name, "")
-}
 
 // unitNamed finds a unit by its name, or by any other name that identify.ByName accepts.
 func (p *cpuTrigger) unitNamed(name string) (identify.Identity, error) {

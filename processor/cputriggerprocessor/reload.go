@@ -17,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/policysource"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 const (
@@ -42,30 +43,25 @@ type reloader struct {
 	current *Config // configuration with the policies in force
 	unread  int     // number of failed reads since the last successful one
 	refused error   // fault of the last document; nil if it is valid
-
-	cancel context.CancelFunc
-	ended  chan struct{}
 }
 
-// newReloader returns the reloader for policies_from, or nil if policies_from is not set.
+// newReloader returns the reloader for policies_from.
 func (p *cpuTrigger) newReloader(ctx context.Context, host component.Host) (*reloader, error) {
 	cfg := p.cfg.PoliciesFrom
 	r := &reloader{
 		timeout: fileTimeout, interval: p.reloadEvery, replace: p.setPolicies,
 		log: p.log, counters: p.counters, health: p.health, current: p.cfg,
 	}
-	switch client := cfg.HTTP.Get(); {
-	case client != nil:
-		made, err := client.ToClient(ctx, host.GetExtensions(), p.telemetry)
-		if err != nil {
-			return nil, fmt.Errorf("policies_from.http: %w", err)
-		}
-		r.source, r.timeout = policysource.NewHTTP(made, client.Endpoint), client.Timeout
-	case cfg.File != "":
+	client := cfg.HTTP.Get()
+	if client == nil {
 		r.source = policysource.NewFile(cfg.File)
-	default:
-		return nil, nil
+		return r, nil
 	}
+	made, err := client.ToClient(ctx, host.GetExtensions(), p.telemetry)
+	if err != nil {
+		return nil, fmt.Errorf("policies_from.http: %w", err)
+	}
+	r.source, r.timeout = policysource.NewHTTP(made, client.Endpoint), client.Timeout
 	return r, nil
 }
 
@@ -81,37 +77,18 @@ func (r *reloader) first(ctx context.Context) error {
 	return nil
 }
 
-// start starts the goroutine that reads policies.
-func (r *reloader) start() {
-	var ctx context.Context
-	ctx, r.cancel = context.WithCancel(context.Background())
-	r.ended = make(chan struct{})
-	go r.run(ctx)
-}
-
-// stop stops the goroutine and waits for it. It does not wait for a file system that hangs.
-func (r *reloader) stop() {
-	if r.cancel == nil {
-		return
-	}
-	r.cancel()
-	<-r.ended
-	r.source.Close()
-}
-
-func (r *reloader) run(ctx context.Context) {
-	defer close(r.ended)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		_ = r.read(ctx) // read reports its error
-		timer.Reset(r.interval)
-	}
+// start starts the goroutine that reads policies. stop stops the goroutine and waits for it.
+// It does not wait for a file system that hangs.
+func (r *reloader) start() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		watch.Repeat(ctx, func() time.Duration {
+			_ = r.read(ctx) // read reports its error
+			return r.interval
+		})
+	})
+	return func() { cancel(); running.Wait(); r.source.Close() }
 }
 
 // read reads the policies once. If they have changed, it puts them in force. Unless the
@@ -150,7 +127,7 @@ func (r *reloader) read(ctx context.Context) error {
 
 // take puts the policies of a document in force, or returns the faults of the document.
 func (r *reloader) take(document []byte) error {
-	version := versionOf(document)
+	version := hotunitsextension.PolicyVersion(document)
 	next, err := r.current.withPolicies(document)
 	if err == nil {
 		err = r.replace(next, version)

@@ -36,12 +36,13 @@ func TestAPolicyFileThatHangsHoldsUpNothing(t *testing.T) {
 	require.NoError(t, p.Start(t.Context(), host))
 	require.Equal(t, "usage", p.inForce.Load().cfg.Policies[0].Name)
 
-	p.reloader.stop()
+	require.NoError(t, p.observing.stop(t.Context()))
 	p.reloader.timeout = 20 * time.Millisecond
 	if _, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		hosttest.SkipUnprivileged(t, "cannot take a lease: %v", err)
 	}
-	p.reloader.start()
+	p.observing = nil
+	p.observing.add(p.reloader.start())
 	require.Eventually(t, func() bool { return errorContains(host.status(), "did not answer in time") }, 30*time.Second, time.Millisecond)
 	p.evaluate()
 	done := make(chan error, 1)

@@ -24,10 +24,11 @@ import (
 	"go.opentelemetry.io/collector/processor/processortest"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/hostid"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
@@ -124,12 +125,12 @@ func TestPoliciesChangeWhileGatesAreOpen(t *testing.T) {
 			require.Equal(t, "policies changed: 1 added, 1 removed, 0 changed", e.Body)
 			require.Equal(t, []attribute.KeyValue{attribute.String("host.name", hostid.Best(hostid.Names("/")))}, e.Resource)
 			require.Equal(t, map[string]any{
-				"hotprofile.policies.version": versionOf([]byte(threadPolicy + usagePolicy)), "hotprofile.policies.from": path,
+				"hotprofile.policies.version": hotunitsextension.PolicyVersion([]byte(threadPolicy + usagePolicy)), "hotprofile.policies.from": path,
 				"hotprofile.policies.added": []string{"threads"}, "hotprofile.policies.removed": []string{"other"},
 			}, asMap(e.Attributes))
 		}
 	}
-	require.Equal(t, map[string]int64{versionOf([]byte(threadPolicy + usagePolicy)): 2}, r.metric("otelcol_cpu_trigger.policies"))
+	require.Equal(t, map[string]int64{hotunitsextension.PolicyVersion([]byte(threadPolicy + usagePolicy)): 2}, r.metric("otelcol_cpu_trigger.policies"))
 	require.Equal(t, map[string]int64{"changed": 2, "refused": 2}, r.metric("otelcol_cpu_trigger.policies.reads"))
 
 	// The monitors follow, and the gate that stays is the one that was opened.

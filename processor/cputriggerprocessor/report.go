@@ -4,6 +4,7 @@
 package cputriggerprocessor
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -59,7 +60,7 @@ func (r *reporter) report(ts []units.Transition) {
 		case t.From == trigger.Profiling && t.To != trigger.Profiling:
 			r.closed(t)
 		case t.Reason == trigger.OverBudget:
-			r.counters.AddOverBudget(t.Policy, t.Budget)
+			r.counters.AddTrigger(t.Policy, counters.TriggerOverBudget, attribute.String("budget", t.Budget))
 			r.log.Info("gate not opened", append(reasonFields(t), zap.String("why", "over budget"), zap.String("budget", t.Budget))...)
 			r.publishNotOpened(t, "budget")
 		case known:
@@ -198,7 +199,7 @@ func round(f float64) float64 { return math.Round(f*1000) / 1000 }
 func (p *cpuTrigger) evaluate() {
 	now := p.now()
 	p.units.Evaluate(now)
-	p.counters.RecordEvaluation(p.now().Sub(now))
+	p.counters.CPUTriggerEvaluationDuration.Record(context.Background(), p.now().Sub(now).Seconds())
 	p.flush()
 	p.logForgotten(now)
 	for _, u := range p.units.TakeUnused(now) {

@@ -27,17 +27,18 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/trigger"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 	"github.com/hotprofile/hotprofile/test/conformancetest"
+	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
 const (
@@ -465,3 +466,22 @@ func (r *rig) unit(name string) *units.Unit {
 func (r *rig) decision(name string) *trigger.Decision { return r.unit(name).Decision() }
 
 func (r *rig) userShare(name string) float64 { return r.unit(name).UserShare() }
+
+// openByHand opens the gate of a unit.
+func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration) (manual.Opened, error) {
+	t, err := p.unitNamed(name)
+	if err != nil {
+		return manual.Opened{}, err
+	}
+	opened, _, err := p.gates().Open(t, trigger.Alert{}, d)
+	return opened, err
+}
+
+// closeByHand closes the gate of a unit that was opened by hand.
+func (p *cpuTrigger) closeByHand(_ context.Context, name string) (manual.Closed, error) {
+	t, err := p.unitNamed(name)
+	if err != nil {
+		return manual.Closed{}, err
+	}
+	return p.gates().Close(t.Name, "")
+}

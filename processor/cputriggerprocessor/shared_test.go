@@ -25,8 +25,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
 // pipelines creates the component in a pipeline of each signal named, under one id.

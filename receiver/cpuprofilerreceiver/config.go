@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/config/configoptional"
@@ -17,7 +19,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/configlog"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
@@ -59,6 +63,9 @@ type Config struct {
 	// Languages selects the languages whose functions appear in the stacks of hot units.
 	// All are true by default.
 	Languages languages.Enabled `mapstructure:"languages"`
+	// GoroutineLabels lists the labels of goroutines that become attributes of samples of
+	// hot units. If it is empty, labels are not read. Default [http.route, rpc.method].
+	GoroutineLabels []string `mapstructure:"goroutine_labels"`
 	// MaxMemory bounds the memory for processes, files and names. One half can be in use.
 	// The other half is left for garbage. Default 128MiB.
 	MaxMemory bytesize.Size `mapstructure:"max_memory"`
@@ -85,6 +92,13 @@ type Config struct {
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
+
+// maxLabelKey bounds the bytes of a key in goroutine_labels.
+const maxLabelKey = 255
+
+// ownKeys are the keys that goroutine_labels cannot have, because samples have them for
+// other reasons. Links have the ids of spans.
+var ownKeys = []string{attr.ThreadName, attr.ThreadID, attr.Transport, samples.LabelTraceID, samples.LabelSpanID}
 
 // KernelStacks selects whether the kernel part of stacks is sampled.
 type KernelStacks = attach.KernelStacks
@@ -115,7 +129,8 @@ func createDefaultConfig() *Config {
 		KernelStacks:      KernelStacksAuto,
 		Unwind:            UnwindAuto,
 		ThreadAttributes:  []string{attr.ThreadName},
-		Languages:         languages.Enabled{Python: true, Java: true, Node: true},
+		Languages:         languages.Enabled{Python: true, Java: true, Node: true, PHP: true},
+		GoroutineLabels:   []string{"http.route", "rpc.method"},
 		MaxMemory:         128 * bytesize.MiB,
 		CPU:               oncpu.DefaultConfig(),
 		OffCPU:            configoptional.Default(offcpu.DefaultConfig()),
@@ -170,6 +185,17 @@ func (cfg *Config) Validate() error {
 
 	if !path.IsAbs(cfg.RootPath) {
 		fault("root_path: %q is not an absolute path, such as / or /hostfs", cfg.RootPath)
+	}
+	if n := len(cfg.GoroutineLabels); n > otlpprofiles.MaxLabels {
+		fault("goroutine_labels: %d labels are more than %d", n, otlpprofiles.MaxLabels)
+	}
+	for i, key := range cfg.GoroutineLabels {
+		switch {
+		case key == "", len(key) > maxLabelKey, strings.Contains(key, "\x00"):
+			fault("goroutine_labels: %q is not a key of 1 to %d bytes", key, maxLabelKey)
+		case slices.Contains(cfg.GoroutineLabels[:i], key), slices.Contains(ownKeys, key), strings.HasPrefix(key, attr.Prefix):
+			fault("goroutine_labels: samples have %q already", key)
+		}
 	}
 	for i, t := range cfg.Targets {
 		if err := t.Check(); err != nil {

@@ -52,6 +52,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			KernelStacks:      KernelStacksTrue,
 			Unwind:            UnwindDwarf,
 			ThreadAttributes:  []string{"thread.name", "thread.id"},
+			GoroutineLabels:   []string{"http.route", "tenant"},
 			CPU:               oncpu.Config{Enabled: true},
 			OffCPU:            configoptional.Some(offcpu.Config{When: sampler.WhenAlways, MinDuration: 2 * time.Millisecond, MaxEventsPerSecond: 100}),
 			Allocations:       configoptional.Some(allocs.Config{When: sampler.WhenAlways, MaxSamplesPerMinute: 0}),
@@ -73,6 +74,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 		"kernel_false":       with(func(c *Config) { c.KernelStacks = KernelStacksFalse }),
 		"kernel_auto":        createDefaultConfig(),
 		"threads_together":   with(func(c *Config) { c.ThreadAttributes = []string{} }),
+		"no_labels":          with(func(c *Config) { c.GoroutineLabels = []string{} }),
 		"bytes":              with(func(c *Config) { c.BufferSize = bytesize.MiB }),
 		"cpu_block_empty":    createDefaultConfig(),
 		"dotnet_alone": with(func(c *Config) {

@@ -157,9 +157,9 @@ func BenchmarkDotnetBuffer(b *testing.B) {
 		cfg := createDefaultConfig()
 		intakeOf(b, "tcp", nil)(cfg)
 		buffer := buffer.New(1<<20, buffer.SystemClock{})
-		intake := dotnet.New(dotnet.SettingsOf(cfg.Dotnet.Get(), &sampler.Shared{
+		intake := dotnet.New(cfg.Dotnet.Get(), &sampler.Shared{
 			Buffer: buffer, ThreadName: true, ExportInterval: cfg.ExportInterval, Logger: zap.NewNop(),
-		}, nil))
+		}, nil)
 		run("intake", func(c *dotnettest.Capture) {
 			req, _ := http.NewRequest(http.MethodPost, c.Path(), bytes.NewReader(c.Bytes))
 			req.Header.Set("Content-Type", "application/octet-stream")

@@ -46,10 +46,10 @@ func TestDotnetGolden(t *testing.T) {
 			cfg := createDefaultConfig()
 			intakeOf(t, "unix", nil)(cfg)
 			who := processes.Identity{Process: procfs.Process{PID: 77, Start: 5}, Started: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), Cgroup: "/system.slice/shop.service"}
-			intake := dotnet.New(dotnet.SettingsOf(cfg.Dotnet.Get(), &sampler.Shared{
+			intake := dotnet.New(cfg.Dotnet.Get(), &sampler.Shared{
 				HostInfo: sampler.HostInfo{Name: "node-1"}, Buffer: buffer, ThreadName: true,
 				ExportInterval: cfg.ExportInterval, Logger: zap.NewNop(),
-			}, func(int) (processes.Identity, error) { return who, nil }))
+			}, func(int) (processes.Identity, error) { return who, nil })
 			c := dotnettest.Read(t, name)[0]
 			req := httptest.NewRequest(http.MethodPost, c.Path(), bytes.NewReader(c.Bytes))
 			req = req.WithContext(dotnet.WithClient(req.Context(), dotnet.ConnOf(dotnet.Client{Process: procfs.Process{PID: who.PID, Start: who.Start}})))

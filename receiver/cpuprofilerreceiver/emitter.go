@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.opentelemetry.io/collector/consumer/xconsumer"
-	"go.opentelemetry.io/collector/receiver/receiverhelper"
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
@@ -26,24 +24,18 @@ import (
 // emitter takes batches from the buffers, builds profiles from them, and passes the
 // profiles to the next component. It emits one batch at a time, on its own goroutine.
 type emitter struct {
-	interval, timeout time.Duration
-	// patience is the time that Stop waits, after timeout, for a component that ignores its
-	// context.
+	*profiler
+	// patience is the time that Stop waits, after the export timeout, for a component that
+	// ignores its context.
 	patience time.Duration
 	// sources are the buffers to emit. Samplers without their own buffer share the first
 	// one.
 	sources []source
 	// full receives a token when a full batch is ready to be taken.
-	full    chan struct{}
-	names   namer
-	builder *otlpprofiles.Builder
-	next    xconsumer.Profiles
-	obs     *receiverhelper.ObsReport
-	// record adds the counters to the collector's telemetry.
-	record   func(context.Context)
+	full     chan struct{}
+	names    namer
+	builder  *otlpprofiles.Builder
 	counters *sampler.Counters
-	meter    *cputime.Meter // CPU time of naming samples of running threads and of building their profiles
-	logger   *zap.Logger
 
 	// cancel ends the current call. stop ends the two loops. Each loop closes its channel
 	// when it ends, done or recorded.
@@ -120,15 +112,15 @@ func (e *emitter) Stop(ctx context.Context) error {
 	close(e.stop)
 	<-e.recorded
 	defer e.cancel()
-	timeout := time.AfterFunc(e.timeout, e.cancel)
+	timeout := time.AfterFunc(e.cfg.ExportTimeout, e.cancel)
 	defer timeout.Stop()
-	late := time.NewTimer(e.timeout + e.patience)
+	late := time.NewTimer(e.cfg.ExportTimeout + e.patience)
 	defer late.Stop()
 	select {
 	case <-e.done:
 		return nil
 	case <-late.C:
-		return fmt.Errorf("emit the last profiles: the next component has not returned within %v (export_timeout) and ignores that its context was cancelled %v ago; it is left behind", e.timeout, e.patience)
+		return fmt.Errorf("emit the last profiles: the next component has not returned within %v (export_timeout) and ignores that its context was cancelled %v ago; it is left behind", e.cfg.ExportTimeout, e.patience)
 	case <-ctx.Done():
 	}
 	e.cancel()
@@ -159,12 +151,12 @@ const (
 
 func (e *emitter) run() {
 	defer close(e.done)
-	tick := time.NewTicker(e.interval)
+	tick := time.NewTicker(e.cfg.ExportInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			e.sources[0].Settle(min(e.interval, maxSettle))
+			e.sources[0].Settle(min(e.cfg.ExportInterval, maxSettle))
 			for _, s := range e.sources {
 				if s.flush != nil {
 					s.flush()
@@ -186,7 +178,7 @@ func (e *emitter) run() {
 // visible even while a call blocks.
 func (e *emitter) recordNowAndThen() {
 	defer close(e.recorded)
-	tick := time.NewTicker(min(e.interval, maxRecordInterval))
+	tick := time.NewTicker(min(e.cfg.ExportInterval, maxRecordInterval))
 	defer tick.Stop()
 	for {
 		select {
@@ -239,7 +231,7 @@ func (e *emitter) consume(batch *samples.Batch) {
 	e.counters.CPUProfilerStacks.Add(context.Background(), int64(whole), sampler.With("outcome", "whole"))
 	e.counters.CPUProfilerStacks.Add(context.Background(), int64(truncated), sampler.With("outcome", "truncated"))
 
-	ctx, cancel := context.WithTimeout(e.ctx, e.timeout)
+	ctx, cancel := context.WithTimeout(e.ctx, e.cfg.ExportTimeout)
 	defer cancel()
 	left := tallyOf(batch)
 	failed, tried := 0, false
@@ -255,7 +247,7 @@ func (e *emitter) consume(batch *samples.Batch) {
 		if err := ctx.Err(); err != nil && tried {
 			outcome = sampler.Refused // no time is left for this request
 			if failure == nil {
-				failure = fmt.Errorf("emit a batch of %d samples within %v (export_timeout): %w", batch.Count(), e.timeout, err)
+				failure = fmt.Errorf("emit a batch of %d samples within %v (export_timeout): %w", batch.Count(), e.cfg.ExportTimeout, err)
 			}
 		} else {
 			op := e.obs.StartProfilesOp(ctx)
@@ -275,7 +267,7 @@ func (e *emitter) consume(batch *samples.Batch) {
 		span = cputime.Begin()
 	}
 	spent += span.End()
-	e.meter.Add(time.Duration(float64(spent) * float64(running) / float64(max(batch.Count(), 1))))
+	e.meters.Names.Add(time.Duration(float64(spent) * float64(running) / float64(max(batch.Count(), 1))))
 	for typ, n := range left {
 		e.counters.Samples(sampler.Unreadable, typ.Sampler, n)
 	}

@@ -54,18 +54,21 @@ func newEmitterTest(t *testing.T, next xconsumer.Profiles, change func(*emitter)
 	obs, err := receiverhelper.NewObsReport(receiverhelper.ObsReportSettings{ReceiverID: set.ID, ReceiverCreateSettings: set})
 	require.NoError(t, err)
 	x.emitter = &emitter{
-		interval: time.Hour, timeout: time.Minute, patience: time.Minute,
-		full:  make(chan struct{}, 1),
-		names: noNames{}, builder: otlpprofiles.NewBuilder(otlpprofiles.Options{}),
-		next: next, obs: obs, logger: zap.New(core),
+		profiler: &profiler{
+			cfg:  &Config{ExportInterval: time.Hour, ExportTimeout: time.Minute},
+			next: next, obs: obs, telemetry: builder, logger: zap.New(core), meters: new(sampler.Meters), spent: make(map[string]time.Duration),
+		},
+		patience: time.Minute,
+		full:     make(chan struct{}, 1),
+		names:    noNames{}, builder: otlpprofiles.NewBuilder(otlpprofiles.Options{}),
 		counters: &sampler.Counters{TelemetryBuilder: builder},
 	}
 	recorded := 0
-	x.record = func(context.Context) {
+	x.parts = []sampler.Sampler{recorder(func() {
 		full := int(x.refused.Load())
 		x.counters.Samples(sampler.BufferFull, samples.OnCPU.Sampler, full-recorded)
 		recorded = full
-	}
+	})}
 	x.add("samples", buffer.New(4096, buffer.SystemClock{}), nil)
 	x.key = samples.Key{
 		Resource: &samples.Resource{}, Type: samples.OnCPU, Period: 1,
@@ -79,6 +82,13 @@ func newEmitterTest(t *testing.T, next xconsumer.Profiles, change func(*emitter)
 	require.NoError(t, x.Start(context.Background()))
 	return x
 }
+
+// recorder is a sampler that only records.
+type recorder func()
+
+func (recorder) Start(context.Context) error { return nil }
+func (recorder) Stop(context.Context) error  { return nil }
+func (r recorder) Record(context.Context)    { r() }
 
 // addEvents adds n events and returns how many fitted.
 func (x *emitterTest) addEvents(n int) (fitted int) {
@@ -180,7 +190,7 @@ func TestEmitterEmitsAFullBufferEarly(t *testing.T) {
 func TestEmitterDropsAndCountsRefusedSamples(t *testing.T) {
 	refuse := errors.New("no")
 	next := consumerOf(func(context.Context, pprofile.Profiles) error { return refuse })
-	x := newEmitterTest(t, next, func(e *emitter) { e.interval = time.Millisecond })
+	x := newEmitterTest(t, next, func(e *emitter) { e.cfg.ExportInterval = time.Millisecond })
 	x.addEvents(3)
 	require.Eventually(t, func() bool { return x.counted()["refused"] == 3 }, 30*time.Second, time.Millisecond)
 	x.addEvents(4)
@@ -194,7 +204,7 @@ func TestEmitterContextHasTheExportTimeout(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	x := newEmitterTest(t, next, func(e *emitter) { e.interval, e.timeout = time.Millisecond, 20*time.Millisecond })
+	x := newEmitterTest(t, next, func(e *emitter) { e.cfg.ExportInterval, e.cfg.ExportTimeout = time.Millisecond, 20*time.Millisecond })
 	x.addEvents(5)
 	require.Eventually(t, func() bool { return x.counted()["refused"] == 5 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, x.Stop(context.Background()))
@@ -208,7 +218,7 @@ func TestEmitterConsumerThatBlocksFillsBothBuffersAndNoMore(t *testing.T) {
 		return nil
 	})
 	// At the end all that is left has to leave within the timeout, on a busy machine too.
-	x := newEmitterTest(t, next, func(e *emitter) { e.interval, e.timeout = time.Millisecond, time.Second })
+	x := newEmitterTest(t, next, func(e *emitter) { e.cfg.ExportInterval, e.cfg.ExportTimeout = time.Millisecond, time.Second })
 	in := x.addEvents(1)
 	<-called
 	for !x.buffer.Paused() {
@@ -238,7 +248,7 @@ func TestEmitterShutdownCancelsACallThatDoesNotEnd(t *testing.T) {
 		<-x.ctx.Done()
 		return ctx.Err()
 	})
-	x = newEmitterTest(t, next, func(e *emitter) { e.timeout = 50 * time.Millisecond })
+	x = newEmitterTest(t, next, func(e *emitter) { e.cfg.ExportTimeout = 50 * time.Millisecond })
 	in := 0
 	for !x.buffer.Paused() {
 		in += x.addEvents(1)
@@ -258,7 +268,7 @@ func TestEmitterShutdownDoesNotOutliveItsContext(t *testing.T) {
 		<-release
 		return nil
 	})
-	x := newEmitterTest(t, next, func(e *emitter) { e.interval = time.Millisecond })
+	x := newEmitterTest(t, next, func(e *emitter) { e.cfg.ExportInterval = time.Millisecond })
 	x.addEvents(1)
 	<-called
 	ctx, cancel := context.WithCancel(context.Background())
@@ -276,7 +286,7 @@ func TestEmitterStopWithoutADeadlineLeavesBehindAComponentThatDoesNotReturn(t *t
 		return nil
 	})
 	x := newEmitterTest(t, next, func(e *emitter) {
-		e.interval, e.timeout, e.patience = time.Millisecond, 10*time.Millisecond, 10*time.Millisecond
+		e.cfg.ExportInterval, e.cfg.ExportTimeout, e.patience = time.Millisecond, 10*time.Millisecond, 10*time.Millisecond
 	})
 	x.addEvents(1)
 	<-called
@@ -293,7 +303,7 @@ func TestEmitterDropsTheRestOfABatchThatExpired(t *testing.T) {
 		return nil
 	})
 	x := newEmitterTest(t, next, func(e *emitter) {
-		e.timeout = time.Millisecond
+		e.cfg.ExportTimeout = time.Millisecond
 		e.sources = nil
 		e.add("samples", buffer.New(64<<20, buffer.SystemClock{}), nil)
 	})

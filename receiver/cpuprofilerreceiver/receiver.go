@@ -179,8 +179,7 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 
 func (p *profiler) newEmitter(counters *sampler.Counters, names namer) *emitter {
 	return &emitter{
-		interval: p.cfg.ExportInterval,
-		timeout:  p.cfg.ExportTimeout,
+		profiler: p,
 		patience: maxPatience,
 		full:     make(chan struct{}, 1),
 		names:    names,
@@ -188,12 +187,7 @@ func (p *profiler) newEmitter(counters *sampler.Counters, names namer) *emitter 
 			ScopeName:    metadata.ScopeName,
 			ScopeVersion: p.settings.BuildInfo.Version,
 		}),
-		next:     p.next,
-		obs:      p.obs,
-		record:   p.record,
 		counters: counters,
-		meter:    &p.meters.Names,
-		logger:   p.logger,
 	}
 }
 

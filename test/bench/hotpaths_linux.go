@@ -15,7 +15,8 @@ type hotPath struct {
 
 // hotPaths are benchmarks of code that runs for each sample, unit or decision.
 var hotPaths = []hotPath{
-	{pkg: "internal/perfevent/internal/record", shows: "a sample out of a ring, decoded", ours: "ReadSample/1_ring", baseline: "ReadSample/copy", against: "copy of its bytes"},
+	{pkg: "internal/perfevent/internal/record", shows: "a sample out of a ring, decoded", ours: "ReadSample/1_ring/read", baseline: "ReadSample/1_ring/copy", against: "copy of its bytes"},
+	{pkg: "internal/perfevent/internal/record", shows: "a sample with 16 KiB of its stack", ours: "ReadSample/16_rings_with_stacks/read", baseline: "ReadSample/16_rings_with_stacks/copy", against: "copy of its bytes"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/oncpu", shows: "a decoded sample into the buffer", ours: "RecordToBuffer/record", baseline: "RecordToBuffer/baseline=add", against: "bare `Batch.Add`"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/processes", shows: "a stack of 32 frames, seen before", ours: "Stack/seen_before", baseline: "Stack/baseline:_map_lookup", against: "map lookup"},
 	{pkg: "internal/samples", shows: "a sample into the batch", ours: "Add/stacks=1", baseline: "Add/baseline=map", against: "counting in a map"},

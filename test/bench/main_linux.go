@@ -71,7 +71,7 @@ func main() {
 	flag.IntVar(&b.count, "count", 5, "how often each Go benchmark is run")
 	flag.StringVar(&b.benchTime, "benchtime", "100ms", "how long each time")
 	minutes := flag.Float64("minutes", 1, "how long to watch a busy host on which nothing is hot")
-	flag.DurationVar(&b.steady, "steady", 36*time.Second, "how long a collector runs before it is compared: for half a minute, copies of stacks are larger than programs need")
+	flag.DurationVar(&b.steady, "steady", 36*time.Second, "how long a collector runs before it is compared: in the first seconds it reads the files of programs, and copies of stacks are larger than programs need")
 	flag.DurationVar(&b.window, "window", 8*time.Second, "how long each run of a sampler is measured")
 	flag.IntVar(&b.rounds, "rounds", 2, "how often each of those runs is repeated")
 	flag.IntVar(&b.turns, "turns", 3, "how many turns each program has that is compared")

@@ -93,7 +93,7 @@ func TestBytesOfAnHourAreNeverUndercounted(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	l := NewLedger(Limits{MaxConcurrentUnits: 1, MaxTriggersPerHour: 2, MaxBytesPerHour: 100})
-	require.True(t, l.PlaceFree() && l.TriggerLeft(0) && l.BytesLeft(0))
+	require.True(t, l.PlaceFree() && l.TriggerLeft(0) && l.Affords(1, 0))
 	l.Occupy()
 	require.False(t, l.PlaceFree())
 	l.Vacate()
@@ -107,15 +107,15 @@ func TestLimits(t *testing.T) {
 	require.True(t, l.Affords(100, 0))
 	require.False(t, l.Affords(101, 0))
 	l.SpendBytes(100, 0)
-	require.False(t, l.BytesLeft(0))
+	require.False(t, l.Affords(1, 0))
 	require.True(t, l.Affords(-1, 0) && !l.Affords(1, 0))
-	require.True(t, l.BytesLeft(hourNs+2*minuteNs))
+	require.True(t, l.Affords(1, hourNs+2*minuteNs))
 
 	unlimited := NewLedger(Limits{})
 	unlimited.Occupy()
 	unlimited.SpendTrigger(0)
 	unlimited.SpendBytes(math.MaxInt64, 0)
-	require.True(t, unlimited.PlaceFree() && unlimited.TriggerLeft(0) && unlimited.BytesLeft(0) && unlimited.Affords(math.MaxInt64, 0))
+	require.True(t, unlimited.PlaceFree() && unlimited.TriggerLeft(0) && unlimited.Affords(1, 0) && unlimited.Affords(math.MaxInt64, 0))
 }
 
 func TestBytesDoNotOverflow(t *testing.T) {

@@ -10,6 +10,8 @@ package budget
 import (
 	"fmt"
 	"math"
+
+	"github.com/hotprofile/hotprofile/internal/bytesize"
 )
 
 // Ledger counts the spending of all units together. It counts triggers and bytes only if
@@ -21,7 +23,7 @@ import (
 //   - triggers has at most MaxTriggersPerHour events in any hour if the caller checks
 //     TriggerLeft first
 //   - bytes may exceed MaxBytesPerHour, because exported bytes are counted even without a
-//     check of BytesLeft
+//     check of Affords
 type Ledger struct {
 	limits    Limits
 	openUnits int
@@ -61,14 +63,9 @@ func (l *Ledger) SpendTrigger(at int64) {
 	}
 }
 
-// BytesLeft reports whether max_bytes_per_hour is not used up.
-func (l *Ledger) BytesLeft(at int64) bool {
-	return l.limits.MaxBytesPerHour == 0 || l.bytes.sum(at) < l.limits.MaxBytesPerHour
-}
-
 // Affords reports whether max_bytes_per_hour allows bytes more bytes.
 func (l *Ledger) Affords(bytes int, at int64) bool {
-	limit := l.limits.MaxBytesPerHour
+	limit := int64(l.limits.MaxBytesPerHour)
 	return limit == 0 || int64(max(bytes, 0)) <= limit-l.bytes.sum(at)
 }
 
@@ -93,14 +90,16 @@ const (
 
 // Limits bound the spending of all units together. Zero means unlimited.
 type Limits struct {
-	// MaxConcurrentUnits bounds the units with an open gate.
-	MaxConcurrentUnits int
-	// MaxTriggersPerHour bounds the openings of all units in any hour.
-	// MaxTriggersPerServicePerHour bounds the openings of the units of one service in any
-	// hour.
-	MaxTriggersPerHour, MaxTriggersPerServicePerHour int
-	// MaxBytesPerHour bounds the bytes exported in any hour.
-	MaxBytesPerHour int64
+	// MaxConcurrentUnits is the maximum number of units with an open gate.
+	MaxConcurrentUnits int `mapstructure:"max_concurrent_units"`
+	// MaxTriggersPerHour is the maximum number of openings within any hour.
+	MaxTriggersPerHour int `mapstructure:"max_triggers_per_hour"`
+	// MaxTriggersPerServicePerHour is the maximum number of openings within any hour for
+	// the units of one service.
+	MaxTriggersPerServicePerHour int `mapstructure:"max_triggers_per_service_per_hour"`
+	// MaxBytesPerHour is the maximum marshalled size of the profiles that are sent within
+	// any hour.
+	MaxBytesPerHour bytesize.Size `mapstructure:"max_bytes_per_hour"`
 }
 
 // ConcurrentByHand returns how many units may have a gate that was opened by hand. It is
@@ -123,7 +122,7 @@ func (l Limits) Validate() (errs []error) {
 		{MaxConcurrentUnits, int64(l.MaxConcurrentUnits), math.MaxInt64},
 		{MaxTriggersPerHour, int64(l.MaxTriggersPerHour), maxHourly},
 		{MaxTriggersPerServicePerHour, int64(l.MaxTriggersPerServicePerHour), maxHourly},
-		{MaxBytesPerHour, l.MaxBytesPerHour, math.MaxInt64},
+		{MaxBytesPerHour, int64(l.MaxBytesPerHour), math.MaxInt64},
 	} {
 		switch {
 		case b.limit < 0:

@@ -84,7 +84,7 @@ func (l *Ledger) Restore(r Restart, triggers, bytes []Spending) {
 	if limit := l.limits.MaxTriggersPerHour; limit > 0 {
 		l.triggers.Restore(r, triggers, limit)
 	}
-	if limit := l.limits.MaxBytesPerHour; limit > 0 {
+	if limit := int64(l.limits.MaxBytesPerHour); limit > 0 {
 		if l.bytes.sum(r.At) == 0 {
 			l.bytes = bytesPerHour{newest: minuteOf(r.At - int64(time.Hour))}
 		}

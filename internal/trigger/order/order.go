@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package order keeps items in the order of a key that changes.
+// Package order compares items, and keeps items in the order of a key that changes.
 package order
 
 import "container/heap"
@@ -58,4 +58,15 @@ func (o *Heap[T]) Pop() any {
 	o.Items = o.Items[:last]
 	*o.Index(item) = 0
 	return item
+}
+
+// Bools compares two bools. False comes first.
+func Bools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }

@@ -28,23 +28,24 @@ func (t Tree) WriteJSON(to io.Writer, compared bool) error {
 	}
 	out := map[string]any{
 		"unit": t.Unit, "min_share": t.MinShare, "pruned": t.Pruned, "pruned_self": t.PrunedSelf.Here, "samples": t.Samples.Here,
-		"names":    column(t.Functions, func(f Function) string { return Short(f.Name, cut) }),
-		"files":    column(t.Functions, func(f Function) string { return ShortPath(f.File, cut) }),
-		"function": column(t.Nodes, func(n Node) int32 { return n.Function }),
-		"depth":    column(t.Nodes, func(n Node) int32 { return n.Depth }),
-		"line":     column(t.Nodes, func(n Node) int32 { return n.Line }),
-		"total":    column(t.Nodes, func(n Node) int64 { return n.Total.Here }),
-		"self":     column(t.Nodes, func(n Node) int64 { return n.Self.Here }),
+		"names":    Column(t.Functions, func(f Function) string { return Short(f.Name, cut) }),
+		"files":    Column(t.Functions, func(f Function) string { return ShortPath(f.File, cut) }),
+		"function": Column(t.Nodes, func(n Node) int32 { return n.Function }),
+		"depth":    Column(t.Nodes, func(n Node) int32 { return n.Depth }),
+		"line":     Column(t.Nodes, func(n Node) int32 { return n.Line }),
+		"total":    Column(t.Nodes, func(n Node) int64 { return n.Total.Here }),
+		"self":     Column(t.Nodes, func(n Node) int64 { return n.Self.Here }),
 	}
 	if compared {
 		out["samples_there"] = t.Samples.There
-		out["total_there"] = column(t.Nodes, func(n Node) int64 { return n.Total.There })
-		out["self_there"] = column(t.Nodes, func(n Node) int64 { return n.Self.There })
+		out["total_there"] = Column(t.Nodes, func(n Node) int64 { return n.Total.There })
+		out["self_there"] = Column(t.Nodes, func(n Node) int64 { return n.Self.There })
 	}
 	return json.NewEncoder(to).Encode(out)
 }
 
-func column[S, T any](from []S, of func(S) T) []T {
+// Column returns one value of each item.
+func Column[S, T any](from []S, of func(S) T) []T {
 	out := make([]T, len(from))
 	for i, one := range from {
 		out[i] = of(one)

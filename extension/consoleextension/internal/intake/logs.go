@@ -185,16 +185,7 @@ func text(m pcommon.Map, key string) string {
 	return ""
 }
 
-func numberAt(m pcommon.Map, key string) float64 {
-	v, ok := m.Get(key)
-	switch {
-	case ok && v.Type() == pcommon.ValueTypeDouble:
-		return v.Double()
-	case ok && v.Type() == pcommon.ValueTypeInt:
-		return float64(v.Int())
-	}
-	return 0
-}
+func numberAt(m pcommon.Map, key string) float64 { return number(text(m, key)) }
 
 // seconds converts a number of seconds to a time span of at most one year.
 func seconds(f float64) time.Duration {

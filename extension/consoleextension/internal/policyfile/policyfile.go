@@ -8,16 +8,12 @@ package policyfile
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-
-	"golang.org/x/sync/semaphore"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/boundedread"
@@ -60,12 +56,12 @@ type File struct {
 	edit    bool
 	readers func() []Reader // returns the readers of the file
 
-	busy *semaphore.Weighted // held while the disk is used
+	disk boundedread.Disk
 }
 
 // New returns the policy file at a path. Save works only if edit is true.
 func New(path string, edit bool, readers func() []Reader) *File {
-	return &File{path: path, edit: edit, readers: readers, busy: semaphore.NewWeighted(1)}
+	return &File{path: path, edit: edit, readers: readers, disk: make(boundedread.Disk, 1)}
 }
 
 // Path returns the path.
@@ -77,15 +73,8 @@ func (f *File) Readers() []Reader { return f.readers() }
 // Document is a version of the file.
 type Document struct {
 	Text []byte
-	// Version is the first 12 hexadecimal digits of the SHA-256 hash of Text. cpu_trigger
-	// logs the same version.
+	// Version is the version of Text. cpu_trigger logs the same version.
 	Version string
-}
-
-// VersionOf returns the version of a document.
-func VersionOf(text []byte) string {
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])[:12]
 }
 
 // Read returns the current version of the file. Read returns when the context ends, even if
@@ -94,7 +83,7 @@ func (f *File) Read(ctx context.Context) (Document, error) {
 	var doc Document
 	err := f.do(ctx, func() error {
 		text, _, err := boundedread.File(f.path, hotunitsextension.MaxPolicyFile)
-		doc = Document{text, VersionOf(text)}
+		doc = Document{text, hotunitsextension.PolicyVersion(text)}
 		return err
 	})
 	if err != nil {
@@ -165,7 +154,7 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 		if err != nil {
 			return err
 		}
-		if VersionOf(old) != from {
+		if hotunitsextension.PolicyVersion(old) != from {
 			return ErrChanged
 		}
 		if bytes.Equal(old, document) {
@@ -175,7 +164,7 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 		if err != nil {
 			return err
 		}
-		err = swap(temp, path, from, VersionOf(document))
+		err = swap(temp, path, from, hotunitsextension.PolicyVersion(document))
 		if errors.Is(err, errors.ErrUnsupported) {
 			err = replace(temp, path, old, info)
 		}
@@ -199,7 +188,7 @@ func swap(file, path, from, new string) error {
 	}
 	is := func(version string) bool {
 		text, _, err := boundedread.File(file, hotunitsextension.MaxPolicyFile)
-		return err == nil && VersionOf(text) == version
+		return err == nil && hotunitsextension.PolicyVersion(text) == version
 	}
 	if is(from) {
 		return os.Rename(file, path+previousSuffix)
@@ -231,27 +220,13 @@ func replace(file, path string, old []byte, like fs.FileInfo) error {
 	return os.Rename(file, path)
 }
 
-// do runs one use of the disk at a time. It uses a separate goroutine, so that a hanging
-// file system blocks only this goroutine.
+// do uses the disk.
 func (f *File) do(ctx context.Context, use func() error) error {
-	if f.busy.Acquire(ctx, 1) != nil {
-		return f.late(ctx)
+	err := f.disk.Do(ctx, use)
+	if err != nil && errors.Is(err, ctx.Err()) {
+		err = fmt.Errorf("%s: the disk does not answer: %w", f.path, err)
 	}
-	done := make(chan error, 1)
-	go func() {
-		defer f.busy.Release(1)
-		done <- use()
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return f.late(ctx)
-	}
-}
-
-func (f *File) late(ctx context.Context) error {
-	return fmt.Errorf("%s: the disk does not answer: %w", f.path, ctx.Err())
+	return err
 }
 
 // writeBeside writes a file in the directory of another file, and returns its name. The new

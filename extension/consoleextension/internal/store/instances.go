@@ -157,7 +157,7 @@ func (s *Store) instance(of Instance) *instance {
 	i.Host = cmp.Or(cutText(of.Host, maxName), i.Host)
 	i.Service = cmp.Or(cutText(of.Service, maxName), i.Service)
 	i.Version = cmp.Or(cutText(of.Version, maxName), i.Version)
-	if len(of.Resource) > 0 && !covers(i.Resource, of.Resource) {
+	if len(of.Resource) > 0 && !maps.Equal(i.Resource, of.Resource) {
 		i.Resource, _, _ = boundAttributes(of.Resource, maxAttributes, maxResource)
 	}
 	i.seen, i.Last = s.clock.now(), s.options.Now()

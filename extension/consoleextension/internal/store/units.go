@@ -175,15 +175,10 @@ func (s *Store) unit(of Unit) *unit {
 		s.touch(kindUnit, string(id), u)
 	}
 	u.seen, u.Last = now, s.options.Now().UTC()
-	if len(of.Resource) > 0 && !covers(u.Resource, of.Resource) {
+	if len(of.Resource) > 0 && !maps.Equal(u.Resource, of.Resource) {
 		s.setResource(u, of.Resource)
 	}
 	return u
-}
-
-// covers reports whether kept contains exactly the given attributes.
-func covers(kept, all map[string]string) bool {
-	return len(kept) == len(all) && maps.Equal(kept, all)
 }
 
 func (s *Store) setResource(u *unit, all map[string]string) {

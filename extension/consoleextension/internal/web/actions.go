@@ -32,16 +32,10 @@ const actionTimeout = 10 * time.Second
 func (s *Server) sameOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(s.answer(func(http.ResponseWriter, *http.Request) error {
-		s.refused(RefusedOrigin)
+		s.CountRefused(RefusedOrigin)
 		return failure{http.StatusForbidden, "This request came from another website."}
 	}))
 	return protection.Handler(next)
-}
-
-func (s *Server) refused(reason string) {
-	if s.CountRefused != nil {
-		s.CountRefused(reason)
-	}
 }
 
 // form returns a handler for a form that changes something. It accepts at most most bytes.
@@ -60,7 +54,7 @@ func (s *Server) form(most int64, h handler) handler {
 			return failure{http.StatusBadRequest, "The form cannot be read."}
 		}
 		if subtle.ConstantTimeCompare([]byte(r.PostForm.Get("token")), []byte(s.Token(r))) != 1 {
-			s.refused(RefusedToken)
+			s.CountRefused(RefusedToken)
 			return failure{http.StatusForbidden, "The form is not of a page of this run of the collector. Go back, load the page again, and repeat what you did."}
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), actionTimeout)

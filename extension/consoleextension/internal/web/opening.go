@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"html/template"
 	"math"
 	"net/http"
@@ -23,6 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
 const (
@@ -526,18 +526,12 @@ func CheckTraceURL(link string) error {
 	if link == "" {
 		return nil
 	}
-	u, err := url.Parse(strings.NewReplacer("{trace_id}", "0", "{span_id}", "0").Replace(link))
-	switch {
-	case err != nil:
-		return err
-	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return fmt.Errorf("%q is not a URL that begins with https:// or http://", link)
-	case u.User != nil:
-		return errors.New("it contains a user")
-	case !strings.Contains(link, "{trace_id}"):
-		return fmt.Errorf("%q does not contain {trace_id}", link)
+	const example = "https://tempo.example.com/trace/{trace_id}"
+	_, err := urls.Parse(strings.NewReplacer("{trace_id}", "0", "{span_id}", "0").Replace(link), example)
+	if err == nil && !strings.Contains(link, "{trace_id}") {
+		err = errors.New("has no {trace_id}, such as " + example)
 	}
-	return nil
+	return err
 }
 
 // flameJSON answers with the flame graph.

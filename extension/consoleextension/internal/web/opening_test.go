@@ -398,8 +398,6 @@ func TestTraceURL(t *testing.T) {
 	assert.NoError(t, CheckTraceURL(""))
 	for _, bad := range []string{"javascript:alert({trace_id})", "data:text/html,{trace_id}", "//host/{trace_id}", "traces/{trace_id}", "https://host/{trace}", "https://ho st/{trace_id}", "https://me@host/{trace_id}"} {
 		assert.Error(t, CheckTraceURL(bad), bad)
-		_, err := New(Options{Store: &Memory{}, TraceURL: bad})
-		assert.Error(t, err)
 	}
 }
 

@@ -137,7 +137,7 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 		err = s.Policies.Check([]byte(text))
 	}
 	if err == nil && do == "save" {
-		version := policyfile.VersionOf([]byte(text))
+		version := hotunitsextension.PolicyVersion([]byte(text))
 		s.Logger.Info("policy file saved by the console", zap.String("file", s.Policies.Path()), zap.String("version", version), zap.String("before", cutText(12, from)))
 		http.Redirect(w, r, "/policies?saved="+version+"#file", http.StatusSeeOther)
 		return nil

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/policyfile"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 )
 
@@ -93,7 +94,7 @@ func edited(t *testing.T, edit bool) (h http.Handler, path string) {
 	path = filepath.Join(t.TempDir(), "policies.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(policyText), 0o600))
 	readers := func() []policyfile.Reader {
-		return []policyfile.Reader{{Name: "cpu_trigger", Version: policyfile.VersionOf([]byte(policyText)), Check: func(document []byte) error {
+		return []policyfile.Reader{{Name: "cpu_trigger", Version: hotunitsextension.PolicyVersion([]byte(policyText)), Check: func(document []byte) error {
 			if strings.Contains(string(document), "anyof") {
 				return errors.Join(errors.New("line 2: policies[0]: unknown keys: anyof"), errors.New("line 3: <b>"))
 			}
@@ -202,14 +203,14 @@ func TestThePolicyFileIsOnlyShownUnlessEditIsSet(t *testing.T) {
 	require.Empty(t, find(page, "textarea"))
 	require.Equal(t, policyText, find(page, "pre")[0].FirstChild.Data)
 	require.Contains(t, textOf(page), "edit is not set")
-	w := post(t, h, "/policies", url.Values{"token": {testToken}, "do": {"save"}, "version": {policyfile.VersionOf([]byte(policyText))}, "text": {"- name: a"}})
+	w := post(t, h, "/policies", url.Values{"token": {testToken}, "do": {"save"}, "version": {hotunitsextension.PolicyVersion([]byte(policyText))}, "text": {"- name: a"}})
 	require.Equal(t, http.StatusForbidden, w.Code)
 	requireFile(t, path, policyText)
 }
 
 func TestAPolicyFileThatIsTooLargeIsRefused(t *testing.T) {
 	h, path := edited(t, true)
-	form := url.Values{"token": {testToken}, "do": {"save"}, "version": {policyfile.VersionOf([]byte(policyText))}}
+	form := url.Values{"token": {testToken}, "do": {"save"}, "version": {hotunitsextension.PolicyVersion([]byte(policyText))}}
 	form.Set("text", strings.Repeat("é", maxPolicyForm/6))
 	require.Equal(t, http.StatusRequestEntityTooLarge, post(t, h, "/policies", form).Code)
 	requireFile(t, path, policyText)

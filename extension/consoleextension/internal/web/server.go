@@ -47,8 +47,8 @@ type Options struct {
 	Now    func() time.Time // nil means time.Now
 	// Version is the version of the collector, for the page footer.
 	Version string
-	// TraceURL is the URL of a span in a tracing backend. It contains {trace_id}, and may
-	// contain {span_id}. If it is empty, there are no links to spans.
+	// TraceURL is the URL of a span in a tracing backend, which has passed CheckTraceURL. If
+	// it is empty, there are no links to spans.
 	TraceURL string
 
 	// Token returns the token that the forms of a page contain. If Token is nil, pages
@@ -63,7 +63,7 @@ type Options struct {
 	Policies *policyfile.File
 	// Own describes the collector that contains the console. It may be nil.
 	Own func() Own
-	// CountRefused counts a refused request by its reason. It may be nil.
+	// CountRefused counts a refused request by its reason.
 	CountRefused func(reason string)
 
 	// readTimeout replaces the constant in tests.
@@ -137,9 +137,6 @@ func (f failure) Error() string { return f.text }
 
 // New returns the handler of all pages.
 func New(options Options) (http.Handler, error) {
-	if options.Store == nil {
-		return nil, errors.New("web: no store")
-	}
 	if options.Now == nil {
 		options.Now = time.Now
 	}
@@ -148,9 +145,6 @@ func New(options Options) (http.Handler, error) {
 	static, err := newStaticFiles()
 	if err != nil {
 		return nil, err
-	}
-	if err := CheckTraceURL(options.TraceURL); err != nil {
-		return nil, fmt.Errorf("web: URL of traces: %w", err)
 	}
 	s := &Server{Options: options, static: static, stacks: newStacksCache(), answers: newAnswers()}
 	if s.templates, err = parseTemplates(templateFiles, s.functions()); err != nil {

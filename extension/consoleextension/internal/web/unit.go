@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
@@ -264,11 +265,11 @@ func (s *Server) trends(w http.ResponseWriter, r *http.Request) error {
 	for _, t := range trends[:min(len(trends), trendsPerUnit)] {
 		shown = append(shown, map[string]any{
 			"policy": cutText(60, t.Policy), "monitor": cutText(60, t.Monitor), "window": cutText(60, t.Window), "unit": unitOf(t.Monitor),
-			"at":        column(t.Points, func(p store.Point) float64 { return seconds(p.At) }),
-			"min":       column(t.Points, func(p store.Point) jsonNumber { return jsonNumber(p.Min) }),
-			"mean":      column(t.Points, func(p store.Point) jsonNumber { return jsonNumber(p.Mean) }),
-			"max":       column(t.Points, func(p store.Point) jsonNumber { return jsonNumber(p.Max) }),
-			"threshold": column(t.Points, func(p store.Point) jsonNumber { return jsonNumber(p.Threshold) }),
+			"at":        flame.Column(t.Points, func(p store.Point) float64 { return seconds(p.At) }),
+			"min":       flame.Column(t.Points, func(p store.Point) jsonNumber { return jsonNumber(p.Min) }),
+			"mean":      flame.Column(t.Points, func(p store.Point) jsonNumber { return jsonNumber(p.Mean) }),
+			"max":       flame.Column(t.Points, func(p store.Point) jsonNumber { return jsonNumber(p.Max) }),
+			"threshold": flame.Column(t.Points, func(p store.Point) jsonNumber { return jsonNumber(p.Threshold) }),
 		})
 	}
 	for _, o := range openings {
@@ -282,15 +283,6 @@ func (s *Server) trends(w http.ResponseWriter, r *http.Request) error {
 	return json.NewEncoder(w).Encode(map[string]any{
 		"from": seconds(span.From), "to": seconds(span.To), "trends": shown, "left_out": len(trends) - len(shown), "openings": bands,
 	})
-}
-
-// column returns one value of each point.
-func column[T any](points []store.Point, of func(store.Point) T) []T {
-	out := make([]T, len(points))
-	for i, p := range points {
-		out[i] = of(p)
-	}
-	return out
 }
 
 // seconds returns a time in seconds since 1970.

@@ -116,7 +116,8 @@ func (d *Decoder) decode(words []uint64, rec *Record) outcome {
 		rec.Type = typeThrottle
 		return decoded
 	case sys.RecordSwitch, sys.RecordSwitchCPUWide:
-		return rec.contextSwitch(h, body)
+		rec.Type, rec.Switch = TypeSwitch, Switch{Out: h.Misc&sys.MiscSwitchOut != 0, Preempted: h.Misc&sys.MiscSwitchOutPreempt != 0}
+		return decoded
 	}
 	return skipped
 }
@@ -265,22 +266,6 @@ func (rec *Record) task(body []uint64) outcome {
 	t := &rec.Task
 	t.PID, t.PPID = ring.Halves(body[0])
 	t.TID, t.PTID = ring.Halves(body[1])
-	return decoded
-}
-
-// contextSwitch decodes the body of PERF_RECORD_SWITCH, which is empty, or of
-// PERF_RECORD_SWITCH_CPU_WIDE: {u32 next_prev_pid, next_prev_tid}.
-func (rec *Record) contextSwitch(h ring.Header, body []uint64) outcome {
-	rec.Type, rec.Switch = TypeSwitch, Switch{
-		Out:       h.Misc&sys.MiscSwitchOut != 0,
-		Preempted: h.Misc&sys.MiscSwitchOutPreempt != 0,
-	}
-	if h.Kind == sys.RecordSwitchCPUWide {
-		if len(body) < 1 {
-			return corrupt
-		}
-		rec.Switch.OtherPID, rec.Switch.OtherTID = ring.Halves(body[0])
-	}
 	return decoded
 }
 

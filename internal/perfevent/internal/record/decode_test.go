@@ -134,12 +134,12 @@ func TestDecode(t *testing.T) {
 		{
 			name:  "a preemption, CPU-wide",
 			words: perftest.Record(sys.RecordSwitchCPUWide, sys.MiscSwitchOut|sys.MiscSwitchOutPreempt, perftest.Pair(20, 21)).SampleID(1234).Words,
-			want:  with(TypeSwitch, func(r *Record) { r.Switch = Switch{Out: true, Preempted: true, OtherPID: 20, OtherTID: 21} }),
+			want:  with(TypeSwitch, func(r *Record) { r.Switch = Switch{Out: true, Preempted: true} }),
 		},
 		{
 			name:  "a switch in, CPU-wide",
 			words: perftest.Record(sys.RecordSwitchCPUWide, 0, perftest.Pair(20, 21)).SampleID(1234).Words,
-			want:  with(TypeSwitch, func(r *Record) { r.Switch = Switch{OtherPID: 20, OtherTID: 21} }),
+			want:  with(TypeSwitch, func(r *Record) { r.Switch = Switch{} }),
 		},
 	}
 	for _, test := range tests {
@@ -165,7 +165,7 @@ func TestDecodeRejectsCorruptRecords(t *testing.T) {
 	require.Equal(t, corrupt, d.decode(long, &rec), "a callchain longer than its record")
 	long[sampleIPs-1] = 1 << 63
 	require.Equal(t, corrupt, d.decode(long, &rec), "a callchain whose size overflows")
-	for _, kind := range []uint32{sys.RecordMmap2, sys.RecordComm, sys.RecordFork, sys.RecordExit, sys.RecordLost, sys.RecordLostSamples, sys.RecordSwitchCPUWide} {
+	for _, kind := range []uint32{sys.RecordMmap2, sys.RecordComm, sys.RecordFork, sys.RecordExit, sys.RecordLost, sys.RecordLostSamples} {
 		require.Equal(t, corrupt, d.decode(perftest.Record(kind, 0).SampleID(1).Words, &rec), "record %d without its body", kind)
 	}
 	require.Equal(t, skipped, d.decode(perftest.Record(16, 0, 1, 2).SampleID(1).Words, &rec), "a record that no event asks for")

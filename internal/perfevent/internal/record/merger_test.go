@@ -227,10 +227,10 @@ func BenchmarkReadSample(b *testing.B) {
 		rings     int
 		registers RegisterSet
 	}{
-		"1 ring":                {of: flat, rings: 1},
-		"16 rings":              {of: flat, rings: 16},
-		"512 rings":             {of: flat, rings: 512},
-		"16 rings, with stacks": {of: append(slices.Clone(flat), stack...), rings: 16, registers: registers},
+		"1 ring":               {of: flat, rings: 1},
+		"16 rings":             {of: flat, rings: 16},
+		"512 rings":            {of: flat, rings: 512},
+		"16 rings with stacks": {of: append(slices.Clone(flat), stack...), rings: 16, registers: registers},
 	} {
 		words := (&perftest.Packed{Words: c.of}).With().Words
 		rings := make([]*perftest.Ring, c.rings)

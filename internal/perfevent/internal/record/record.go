@@ -141,7 +141,4 @@ type Switch struct {
 	Out bool
 	// Preempted reports whether the thread was still runnable when it left.
 	Preempted bool
-	// OtherPID and OtherTID identify the next thread if Out, else the previous thread. They
-	// are set only by CPU-wide events.
-	OtherPID, OtherTID int
 }

@@ -22,13 +22,15 @@ type Registers struct {
 	// First and Third are the registers of the first and third integer argument in Go's
 	// internal ABI.
 	First, Third uint64
+	// G is the register of the current goroutine in Go's internal ABI.
+	G uint64
 }
 
 // RegisterSet holds the sampled user-mode registers as bit numbers of sample_regs_user. The
 // register words of a sample are in the order of these bits.
 type RegisterSet struct {
-	pc, sp, fp, bcp, first, third uint
-	lr                            uint // 0 if the processor has no link register
+	pc, sp, fp, bcp, first, third, g uint
+	lr                               uint // 0 if the processor has no link register
 }
 
 // MaxUserStack is the maximum number of bytes that can be copied from a user's stack.
@@ -51,16 +53,16 @@ func RegistersFor(bytes int) (RegisterSet, error) {
 func registersOf(goarch string) (RegisterSet, bool) {
 	switch goarch {
 	case "amd64": // enum perf_event_x86_regs
-		return RegisterSet{pc: 8, sp: 7, fp: 6, bcp: 21, first: 0, third: 2}, true
+		return RegisterSet{pc: 8, sp: 7, fp: 6, bcp: 21, first: 0, third: 2, g: 22}, true
 	case "arm64": // enum perf_event_arm_regs
-		return RegisterSet{pc: 32, sp: 31, fp: 29, bcp: 22, first: 0, third: 2, lr: 30}, true
+		return RegisterSet{pc: 32, sp: 31, fp: 29, bcp: 22, first: 0, third: 2, g: 28, lr: 30}, true
 	}
 	return RegisterSet{}, false
 }
 
 // Mask returns the set as the value of sample_regs_user.
 func (s RegisterSet) Mask() uint64 {
-	m := uint64(1)<<s.pc | 1<<s.sp | 1<<s.fp | 1<<s.bcp | 1<<s.first | 1<<s.third
+	m := uint64(1)<<s.pc | 1<<s.sp | 1<<s.fp | 1<<s.bcp | 1<<s.first | 1<<s.third | 1<<s.g
 	if s.lr != 0 {
 		m |= 1 << s.lr
 	}
@@ -75,7 +77,7 @@ func (s RegisterSet) read(words []uint64) Registers {
 	at := func(bit uint) uint64 { return words[bits.OnesCount64(s.Mask()&(1<<bit-1))] }
 	r := Registers{
 		PC: at(s.pc), SP: at(s.sp), FP: at(s.fp), BCP: at(s.bcp),
-		First: at(s.first), Third: at(s.third),
+		First: at(s.first), Third: at(s.third), G: at(s.g),
 	}
 	if s.lr != 0 {
 		r.LR = at(s.lr)

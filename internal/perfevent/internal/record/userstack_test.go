@@ -30,26 +30,26 @@ func TestDecodeUserStack(t *testing.T) {
 	}{
 		"amd64": {
 			amd64,
-			[]uint64{sys.RegistersABI64, 0xa1, 0xc3, 0xb9, 0x59, 0x19, 0xd9, 16, 1, 2, 16},
-			Sample{HasRegisters: true, Registers: Registers{PC: 0x19, SP: 0x59, FP: 0xb9, BCP: 0xd9, First: 0xa1, Third: 0xc3}, Stack: ring.Bytes([]uint64{1, 2})},
+			[]uint64{sys.RegistersABI64, 0xa1, 0xc3, 0xb9, 0x59, 0x19, 0xd9, 0xe9, 16, 1, 2, 16},
+			Sample{HasRegisters: true, Registers: Registers{PC: 0x19, SP: 0x59, FP: 0xb9, BCP: 0xd9, First: 0xa1, Third: 0xc3, G: 0xe9}, Stack: ring.Bytes([]uint64{1, 2})},
 		},
 		"arm64": {
 			arm64,
-			[]uint64{sys.RegistersABI64, 1, 3, 22, 29, 30, 31, 32, 16, 1, 2, 16},
-			Sample{HasRegisters: true, Registers: Registers{PC: 32, SP: 31, FP: 29, LR: 30, BCP: 22, First: 1, Third: 3}, Stack: ring.Bytes([]uint64{1, 2})},
+			[]uint64{sys.RegistersABI64, 1, 3, 22, 28, 29, 30, 31, 32, 16, 1, 2, 16},
+			Sample{HasRegisters: true, Registers: Registers{PC: 32, SP: 31, FP: 29, LR: 30, BCP: 22, First: 1, Third: 3, G: 28}, Stack: ring.Bytes([]uint64{1, 2})},
 		},
 		"the stack is shorter than reserved": {
 			amd64,
-			[]uint64{sys.RegistersABI64, 0, 0, 1, 2, 3, 4, 24, 1, 2, 3, 8},
-			Sample{HasRegisters: true, Registers: Registers{PC: 3, SP: 2, FP: 1, BCP: 4}, Stack: ring.Bytes([]uint64{1})},
+			[]uint64{sys.RegistersABI64, 0, 0, 1, 2, 3, 4, 5, 24, 1, 2, 3, 8},
+			Sample{HasRegisters: true, Registers: Registers{PC: 3, SP: 2, FP: 1, BCP: 4, G: 5}, Stack: ring.Bytes([]uint64{1})},
 		},
 		"no stack": {
 			amd64,
-			[]uint64{sys.RegistersABI64, 0, 0, 1, 2, 3, 4, 0},
-			Sample{HasRegisters: true, Registers: Registers{PC: 3, SP: 2, FP: 1, BCP: 4}},
+			[]uint64{sys.RegistersABI64, 0, 0, 1, 2, 3, 4, 5, 0},
+			Sample{HasRegisters: true, Registers: Registers{PC: 3, SP: 2, FP: 1, BCP: 4, G: 5}},
 		},
 		"no registers":     {amd64, []uint64{0, 0}, Sample{}},
-		"a 32-bit program": {amd64, []uint64{1, 0, 0, 1, 2, 3, 4, 8, 5, 8}, Sample{}},
+		"a 32-bit program": {amd64, []uint64{1, 0, 0, 1, 2, 3, 4, 5, 8, 5, 8}, Sample{}},
 	} {
 		for _, cgroup := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
@@ -73,10 +73,10 @@ func TestDecodeRejectsCorruptUserStacks(t *testing.T) {
 		"nothing":                   {},
 		"no size":                   {0},
 		"registers cut off":         {sys.RegistersABI64, 1, 2, 3},
-		"stack cut off":             {sys.RegistersABI64, 0, 0, 1, 2, 3, 4, 16, 1, 2},
-		"size of half a word":       {sys.RegistersABI64, 0, 0, 1, 2, 3, 4, 12, 1, 2, 8},
-		"size of all memory":        {sys.RegistersABI64, 0, 0, 1, 2, 3, 4, 1 << 63, 1, 2, 8},
-		"more copied than reserved": {sys.RegistersABI64, 0, 0, 1, 2, 3, 4, 8, 1, 16},
+		"stack cut off":             {sys.RegistersABI64, 0, 0, 1, 2, 3, 4, 5, 16, 1, 2},
+		"size of half a word":       {sys.RegistersABI64, 0, 0, 1, 2, 3, 4, 5, 12, 1, 2, 8},
+		"size of all memory":        {sys.RegistersABI64, 0, 0, 1, 2, 3, 4, 5, 1 << 63, 1, 2, 8},
+		"more copied than reserved": {sys.RegistersABI64, 0, 0, 1, 2, 3, 4, 5, 8, 1, 16},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := Decoder{Registers: registers, MaxStack: 127}

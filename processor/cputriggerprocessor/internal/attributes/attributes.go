@@ -15,10 +15,10 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 // reason explains why profiles pass. Its openings are in the order in which they fired. Its
@@ -62,8 +62,8 @@ type Stamper struct {
 // Begin starts a batch with the dictionary d. If clean is true, d contains no key of a
 // reason.
 func (s *Stamper) Begin(d pprofile.ProfilesDictionary, clean bool) {
-	reuse := IsReason
-	if clean {
+	reuse := isAdded
+	if clean && d.LinkTable().Len() <= 1 { // only samples with links get a route
 		reuse = nil
 	}
 	s.dictionary.Reset(d, reuse)
@@ -163,15 +163,21 @@ func (s *Stamper) add(r *reason) {
 	r.labels = s.labelled(of)
 }
 
+// isAdded reports whether a Stamper adds attributes with a key. Samples may have a route
+// already.
+func isAdded(key string) bool { return IsReason(key) || key == attr.HTTPRoute || key == attr.RPCMethod }
+
 // IsReason reports whether a key belongs to an attribute that gates stamp.
 func IsReason(key string) bool {
 	return key == attr.Unit || key == attr.Request || strings.HasPrefix(key, attr.TriggerPrefix)
 }
 
 // HasReason reports whether another gate may have stamped profiles with this dictionary.
-func HasReason(d pprofile.ProfilesDictionary) bool {
+func HasReason(d pprofile.ProfilesDictionary) bool { return hasString(d, IsReason) }
+
+func hasString(d pprofile.ProfilesDictionary, is func(string) bool) bool {
 	for _, s := range d.StringTable().All() {
-		if IsReason(s) {
+		if is(s) {
 			return true
 		}
 	}
@@ -229,12 +235,7 @@ func NewFilter(keep []string) Filter {
 // resource may refer to the dictionary for its attributes. If such an attribute is removed,
 // the strings of its key and value remain in the dictionary.
 func (f Filter) ReferredTo(d pprofile.ProfilesDictionary) bool {
-	for _, s := range d.StringTable().All() {
-		if strings.HasPrefix(s, "process.") && f[s] {
-			return true
-		}
-	}
-	return false
+	return hasString(d, func(s string) bool { return strings.HasPrefix(s, "process.") && f[s] })
 }
 
 // Apply removes the attributes of the filter from a resource.

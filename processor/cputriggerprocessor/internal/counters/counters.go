@@ -7,12 +7,12 @@ package counters
 import (
 	"context"
 	"strings"
-	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/hotprofile/hotprofile/internal/httplisten"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
@@ -95,13 +95,13 @@ const (
 	TriggerCoolingDown     TriggerOutcome = "cooling_down"
 	TriggerDryRun          TriggerOutcome = "dry_run"
 	TriggerNothingExported TriggerOutcome = "nothing_exported"
-	triggerOverBudget      TriggerOutcome = "over_budget"
+	TriggerOverBudget      TriggerOutcome = "over_budget"
 )
 
 // Counters contains the metrics. Attribute sets are created once, so that hot paths only
 // add.
 type Counters struct {
-	builder  *metadata.TelemetryBuilder
+	*metadata.TelemetryBuilder
 	samples  [numSampleOutcomes]metric.MeasurementOption
 	readings [][numReadingOutcomes]metric.MeasurementOption // by monitor
 	items    [numItemOutcomes]metric.MeasurementOption
@@ -113,7 +113,7 @@ func New(set component.TelemetrySettings) (*Counters, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Counters{builder: builder}
+	c := &Counters{TelemetryBuilder: builder}
 	for i, o := range sampleOutcomes {
 		c.samples[i] = with(attribute.String("outcome", o))
 	}
@@ -131,7 +131,7 @@ func with(attributes ...attribute.KeyValue) metric.MeasurementOption {
 func (c *Counters) AddLinked(joined, unknown int64) {
 	for outcome, n := range map[string]int64{"joined": joined, "unknown": unknown} {
 		if n > 0 {
-			c.builder.CPUTriggerLinkedSamples.Add(context.Background(), n, with(attribute.String("outcome", outcome)))
+			c.CPUTriggerLinkedSamples.Add(context.Background(), n, with(attribute.String("outcome", outcome)))
 		}
 	}
 }
@@ -164,25 +164,25 @@ func (c *Counters) Observe(count func() Figures, held func() (samples, size int6
 		register func(metric.Int64Callback) error
 		observe  func(metric.Int64Observer)
 	}{
-		{c.builder.RegisterCPUTriggerUnitsCallback, func(o metric.Int64Observer) { o.Observe(int64(count().Units)) }},
-		{c.builder.RegisterCPUTriggerUnitsRefusedCallback, func(o metric.Int64Observer) {
+		{c.RegisterCPUTriggerUnitsCallback, func(o metric.Int64Observer) { o.Observe(int64(count().Units)) }},
+		{c.RegisterCPUTriggerUnitsRefusedCallback, func(o metric.Int64Observer) {
 			f := count()
 			o.Observe(int64(f.TooMany), with(attribute.String("reason", "too_many")))
 			o.Observe(int64(f.Claimed), with(attribute.String("reason", "claimed")))
 		}},
-		{c.builder.RegisterCPUTriggerForgottenCallback, func(o metric.Int64Observer) {
+		{c.RegisterCPUTriggerForgottenCallback, func(o metric.Int64Observer) {
 			f := count().Forgotten
 			o.Observe(int64(f.Units), with(attribute.String("what", "unit")))
 			o.Observe(int64(f.Services), with(attribute.String("what", "service")))
 			o.Observe(int64(f.Openings), with(attribute.String("what", "opening")))
 		}},
-		{c.builder.RegisterCPUTriggerGatesOpenCallback, func(o metric.Int64Observer) { o.Observe(int64(count().Gates)) }},
-		{c.builder.RegisterCPUTriggerPoliciesCallback, func(o metric.Int64Observer) {
+		{c.RegisterCPUTriggerGatesOpenCallback, func(o metric.Int64Observer) { o.Observe(int64(count().Gates)) }},
+		{c.RegisterCPUTriggerPoliciesCallback, func(o metric.Int64Observer) {
 			n, version := policies()
 			o.Observe(int64(n), with(attribute.String("version", version)))
 		}},
-		{c.builder.RegisterCPUTriggerRecorderSamplesCallback, func(o metric.Int64Observer) { samples, _ := held(); o.Observe(samples) }},
-		{c.builder.RegisterCPUTriggerRecorderSizeCallback, func(o metric.Int64Observer) { _, size := held(); o.Observe(size) }},
+		{c.RegisterCPUTriggerRecorderSamplesCallback, func(o metric.Int64Observer) { samples, _ := held(); o.Observe(samples) }},
+		{c.RegisterCPUTriggerRecorderSizeCallback, func(o metric.Int64Observer) { _, size := held(); o.Observe(size) }},
 	} {
 		if err := m.register(func(_ context.Context, o metric.Int64Observer) error {
 			m.observe(o)
@@ -196,29 +196,26 @@ func (c *Counters) Observe(count func() Figures, held func() (samples, size int6
 
 // ObserveManual registers the counts of requests and connections that the manual server has
 // refused since its start.
-func (c *Counters) ObserveManual(refused func() (host, peer, idle uint64)) error {
-	return c.builder.RegisterCPUTriggerManualRefusedCallback(func(_ context.Context, o metric.Int64Observer) error {
-		host, peer, idle := refused()
-		o.Observe(int64(host), with(attribute.String("reason", "host")))
-		o.Observe(int64(peer), with(attribute.String("reason", "peer")))
-		o.Observe(int64(idle), with(attribute.String("reason", "idle")))
+func (c *Counters) ObserveManual(refused func() httplisten.Stats) error {
+	return c.RegisterCPUTriggerManualRefusedCallback(func(_ context.Context, o metric.Int64Observer) error {
+		refused().Observe(o)
 		return nil
 	})
 }
 
 // AddSamples counts samples.
 func (c *Counters) AddSamples(ctx context.Context, n *Samples) {
-	add(ctx, c.builder.CPUTriggerSamples, n[:], c.samples[:])
+	add(ctx, c.CPUTriggerSamples, n[:], c.samples[:])
 }
 
 // AddItems counts server spans and data points, except ignored ones.
 func (c *Counters) AddItems(n *Items) {
-	add(context.Background(), c.builder.CPUTriggerItems, n[ItemIgnored+1:], c.items[ItemIgnored+1:])
+	add(context.Background(), c.CPUTriggerItems, n[ItemIgnored+1:], c.items[ItemIgnored+1:])
 }
 
 // AddReadings counts readings of a monitor, by its index.
 func (c *Counters) AddReadings(monitor int, n *Readings) {
-	add(context.Background(), c.builder.CPUTriggerReadings, n[:], c.readings[monitor][:])
+	add(context.Background(), c.CPUTriggerReadings, n[:], c.readings[monitor][:])
 }
 
 // add adds the counts of all outcomes.
@@ -231,40 +228,21 @@ func add(ctx context.Context, counter metric.Int64Counter, counts []int64, optio
 }
 
 // AddTrigger counts a trigger of a policy.
-func (c *Counters) AddTrigger(policy string, o TriggerOutcome) {
-	c.builder.CPUTriggerTriggers.Add(context.Background(), 1, with(attribute.String("policy", policy), attribute.String("outcome", string(o))))
+func (c *Counters) AddTrigger(policy string, o TriggerOutcome, more ...attribute.KeyValue) {
+	c.CPUTriggerTriggers.Add(context.Background(), 1, with(append(more, attribute.String("policy", policy), attribute.String("outcome", string(o)))...))
 }
 
 // AddAlert counts an alert, once for each unit that it names.
 func (c *Counters) AddAlert(outcome string) {
-	c.builder.CPUTriggerAlerts.Add(context.Background(), 1, with(attribute.String("outcome", outcome)))
+	c.CPUTriggerAlerts.Add(context.Background(), 1, with(attribute.String("outcome", outcome)))
 }
 
 // AddPolicyRead counts a read of policies_from.
 func (c *Counters) AddPolicyRead(o PolicyReadOutcome) {
-	c.builder.CPUTriggerPoliciesReads.Add(context.Background(), 1, with(attribute.String("outcome", string(o))))
-}
-
-// AddOverBudget counts a trigger that opened no gate because a budget was exhausted.
-func (c *Counters) AddOverBudget(policy, budget string) {
-	c.builder.CPUTriggerTriggers.Add(context.Background(), 1, with(attribute.String("policy", policy),
-		attribute.String("outcome", string(triggerOverBudget)), attribute.String("budget", budget)))
-}
-
-// RecordEvaluation records the duration of one evaluation.
-func (c *Counters) RecordEvaluation(took time.Duration) {
-	c.builder.CPUTriggerEvaluationDuration.Record(context.Background(), took.Seconds())
+	c.CPUTriggerPoliciesReads.Add(context.Background(), 1, with(attribute.String("outcome", string(o))))
 }
 
 // AddPeersLost counts data about connections that was not read or not attributed.
 func (c *Counters) AddPeersLost(what string, n int) {
-	c.builder.CPUTriggerPeersLost.Add(context.Background(), int64(n), with(attribute.String("what", what)))
+	c.CPUTriggerPeersLost.Add(context.Background(), int64(n), with(attribute.String("what", what)))
 }
-
-// RecordPeersLook records how long one look at the connections took.
-func (c *Counters) RecordPeersLook(took time.Duration) {
-	c.builder.CPUTriggerPeersDuration.Record(context.Background(), took.Seconds())
-}
-
-// Shutdown unregisters the gauges.
-func (c *Counters) Shutdown() { c.builder.Shutdown() }

@@ -4,7 +4,6 @@
 package manual
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,18 +66,8 @@ func (a *Alerts) answerTo(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.answer(r.Context(), alerts, beyond)
-}
-
-func (a *Alerts) answer(ctx context.Context, alerts []alert, beyond int) (any, error) {
-	answers, err := a.handle(ctx, alerts)
-	if err != nil {
-		return nil, err
-	}
-	if answers == nil {
-		answers = []alertAnswer{}
-	}
-	return alertsAnswer{Alerts: answers, NotHandled: beyond}, nil
+	answers, err := a.handle(r.Context(), alerts)
+	return alertsAnswer{Alerts: answers, NotHandled: beyond}, err
 }
 
 // decodeAlerts decodes a webhook message. beyond is the number of alerts beyond maxAlerts.

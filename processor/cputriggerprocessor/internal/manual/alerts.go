@@ -19,11 +19,11 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 const (
@@ -84,8 +84,8 @@ type Named struct {
 	Attributes map[string]string
 }
 
-// AlertGates opens and closes gates for the alerts of one request.
-type AlertGates interface {
+// Gates opens and closes gates for one request, by hand or for its alerts.
+type Gates interface {
 	// Find returns the named units. If there are none, it returns the reason.
 	Find(n Named) (found []identify.Identity, why string)
 	// Open opens the gate of a unit. opened is false if the same alert already holds the
@@ -132,7 +132,7 @@ type Alerts struct {
 	labels   map[string]string // attributes by label
 	sorted   []string          // names of the labels
 	duration time.Duration
-	begin    func() AlertGates
+	begin    func() Gates
 	count    func(Outcome)
 	now      func() time.Time
 	log      *zap.Logger
@@ -162,7 +162,7 @@ func (o opened) isOpen(now time.Time) bool { return now.Before(o.until) && !o.is
 
 // NewAlerts returns the handler of alerts. begin is called for each request and returns its
 // gates. count counts an outcome.
-func NewAlerts(cfg AlertsConfig, fallback time.Duration, begin func() AlertGates, count func(Outcome), now func() time.Time, log *zap.Logger) *Alerts {
+func NewAlerts(cfg AlertsConfig, fallback time.Duration, begin func() Gates, count func(Outcome), now func() time.Time, log *zap.Logger) *Alerts {
 	labels, duration := cfg.Labels, cfg.Duration
 	if len(labels) == 0 {
 		labels = defaultLabels()
@@ -186,7 +186,7 @@ func (a *Alerts) handle(ctx context.Context, alerts []alert) ([]alertAnswer, err
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	gates := a.begin()
-	var out []alertAnswer
+	out := []alertAnswer{} // not null in JSON
 	for _, one := range alerts {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -239,7 +239,7 @@ func (a *Alerts) report(answers []alertAnswer) {
 // open opens the gates of the units that a firing alert names. It opens each gate once per
 // firing. If an opening ended because its unit disappeared, for example at a restart, the
 // gate is opened again.
-func (a *Alerts) open(gates AlertGates, one alert) ([]alertAnswer, error) {
+func (a *Alerts) open(gates Gates, one alert) ([]alertAnswer, error) {
 	now := a.now()
 	named, outcome, why := a.named(one)
 	var found []identify.Identity
@@ -302,7 +302,7 @@ func (a *Alerts) repeated(unit string, o opened, now time.Time) alertAnswer {
 }
 
 // close closes the openings of a resolved alert.
-func (a *Alerts) close(gates AlertGates, one alert) (out []alertAnswer, err error) {
+func (a *Alerts) close(gates Gates, one alert) (out []alertAnswer, err error) {
 	now := a.now()
 	keys := slices.DeleteFunc(a.opened.Keys(), func(f firing) bool { return f.fingerprint != one.Fingerprint })
 	slices.SortFunc(keys, func(a, b firing) int { return strings.Compare(a.unit, b.unit) })

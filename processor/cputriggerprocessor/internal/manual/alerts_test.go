@@ -20,10 +20,10 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 // alertRig handles alerts with a decision core of the test's.
@@ -47,7 +47,7 @@ func newAlertRig(t *testing.T, cfg AlertsConfig, limits budget.Limits) *alertRig
 	r := &alertRig{t: t, engine: engine, time: alertsStart, units: map[string][]string{}, counts: map[Outcome]int{}}
 	core, log := observer.New(zap.DebugLevel)
 	r.log = log
-	r.Alerts = NewAlerts(cfg, 30*time.Second, func() AlertGates { return r }, func(o Outcome) { r.counts[o]++ }, func() time.Time { return r.time }, zap.New(core))
+	r.Alerts = NewAlerts(cfg, 30*time.Second, func() Gates { return r }, func(o Outcome) { r.counts[o]++ }, func() time.Time { return r.time }, zap.New(core))
 	return r
 }
 
@@ -105,11 +105,11 @@ func (r *alertRig) post(body string) (out []string) {
 
 func (r *alertRig) answers(body string) []alertAnswer {
 	r.t.Helper()
-	alerts, beyond, err := decodeAlerts([]byte(body))
+	alerts, _, err := decodeAlerts([]byte(body))
 	require.NoError(r.t, err)
-	answer, err := r.answer(r.t.Context(), alerts, beyond)
+	answers, err := r.handle(r.t.Context(), alerts)
 	require.NoError(r.t, err)
-	return answer.(alertsAnswer).Alerts
+	return answers
 }
 
 func TestAnAlertOpensOnceForEachTimeThatItFires(t *testing.T) {
@@ -209,11 +209,11 @@ func TestWhyAnAlertOpensNoGate(t *testing.T) {
 	r.refuse = ErrShutdown
 	alerts, _, err := decodeAlerts([]byte(firing("f6", "p")))
 	require.NoError(t, err)
-	_, err = r.answer(t.Context(), alerts, 0)
+	_, err = r.handle(t.Context(), alerts)
 	require.ErrorIs(t, err, ErrShutdown)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = r.answer(ctx, alerts, 0)
+	_, err = r.handle(ctx, alerts)
 	require.ErrorIs(t, err, context.Canceled)
 }
 

@@ -52,13 +52,15 @@ func unreadable(what string, err error, advice string) error {
 	return badRequest("read the %s: %v", what, err)
 }
 
-// parse returns the unit and the duration of a request.
-func parse(params url.Values, fallback time.Duration) (unit string, d time.Duration, err error) {
-	if unit, err = parseUnit(params, "unit", "duration"); err != nil {
-		return "", 0, err
+// parse returns the unit and the duration of a request. A request that closes a gate has no
+// duration.
+func parse(params url.Values, fallback time.Duration, closes bool) (unit string, d time.Duration, err error) {
+	known := []string{"unit", "duration"}
+	if closes {
+		known = known[:1]
 	}
-	if !params.Has("duration") {
-		return unit, fallback, nil
+	if unit, err = parseUnit(params, known...); err != nil || !params.Has("duration") {
+		return unit, fallback, err
 	}
 	d, err = time.ParseDuration(params.Get("duration"))
 	if err != nil {

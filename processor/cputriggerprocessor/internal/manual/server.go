@@ -21,6 +21,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/httplisten"
+	"github.com/hotprofile/hotprofile/internal/identify"
+	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
@@ -35,11 +37,6 @@ const (
 	retryAfter = time.Minute
 )
 
-// Open opens the gate of a unit for a duration, or extends an opening. It fails with a
-// NoSuchUnitError, a budget.ExceededError or ErrShutdown. Other errors result in status
-// 500.
-type Open func(ctx context.Context, unit string, d time.Duration) (Opened, error)
-
 // Opened is the answer to a request that opened a gate.
 type Opened struct {
 	TriggerID string    `json:"trigger_id"`
@@ -49,10 +46,6 @@ type Opened struct {
 	// It is nil for other openings.
 	LostUnit *atomic.Bool `json:"-"`
 }
-
-// Close closes a gate that was opened by hand. It fails with a NoSuchUnitError,
-// ErrNotOpen or ErrShutdown.
-type Close func(ctx context.Context, unit string) (Closed, error)
 
 // Closed is the answer to a request that closed a gate.
 type Closed struct {
@@ -90,8 +83,8 @@ func badRequest(format string, args ...any) error {
 type Server struct {
 	cfg      confighttp.ServerConfig
 	fallback time.Duration // duration of requests that set no duration
-	open     Open
-	close    Close
+	find     func(name string) (identify.Identity, error)
+	gates    func() Gates
 	log      *zap.Logger
 	alerts   *Alerts
 	cgroups  *cgroup.Tree       // nil if control groups cannot be read
@@ -99,9 +92,11 @@ type Server struct {
 }
 
 // NewServer returns a server that is not started. Requests without a duration use fallback.
-// The argument cgroups is nil if control groups cannot be read.
-func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, open Open, closeGate Close, alerts *Alerts, cgroups *cgroup.Tree, log *zap.Logger) *Server {
-	return &Server{cfg: cfg, fallback: fallback, open: open, close: closeGate, alerts: alerts, cgroups: cgroups, log: log}
+// find returns the unit with a name, or fails with a NoSuchUnitError or ErrShutdown. gates
+// is called for each request by hand. The argument cgroups is nil if control groups cannot
+// be read.
+func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, find func(name string) (identify.Identity, error), gates func() Gates, alerts *Alerts, cgroups *cgroup.Tree, log *zap.Logger) *Server {
+	return &Server{cfg: cfg, fallback: fallback, find: find, gates: gates, alerts: alerts, cgroups: cgroups, log: log}
 }
 
 // Start starts the server.
@@ -192,20 +187,20 @@ func (m *Server) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Method == http.MethodDelete {
-		unit, err := parseUnit(params, "unit")
-		if err != nil {
-			return nil, err
-		}
-		result, err := m.close(r.Context(), unit)
-		result.Closed = result.Closed.UTC()
-		return result, err
-	}
-	unit, duration, err := parse(params, m.fallback)
+	name, duration, err := parse(params, m.fallback, r.Method == http.MethodDelete)
 	if err != nil {
 		return nil, err
 	}
-	result, err := m.open(r.Context(), unit, duration)
+	unit, err := m.find(name)
+	if err != nil {
+		return nil, err
+	}
+	if r.Method == http.MethodDelete {
+		result, err := m.gates().Close(unit.Name, "")
+		result.Closed = result.Closed.UTC()
+		return result, err
+	}
+	result, _, err := m.gates().Open(unit, trigger.Alert{}, duration)
 	result.Until = result.Until.UTC()
 	return result, err
 }

@@ -37,6 +37,8 @@ import (
 	"go.opentelemetry.io/collector/config/configtls"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/identify"
+	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
@@ -67,13 +69,7 @@ func newServerRig(t *testing.T, change func(*confighttp.ServerConfig)) *serverRi
 	}
 	require.NoError(t, Validate(&cfg))
 	r := &serverRig{base: "http://localhost"}
-	r.Server = NewServer(cfg.HTTP, 30*time.Second, func(_ context.Context, unit string, d time.Duration) (Opened, error) {
-		r.fired = append(r.fired, fired{unit, d})
-		return Opened{TriggerID: "0badcafe", Unit: unit, Until: handUntil}, r.refuse
-	}, func(_ context.Context, unit string) (Closed, error) {
-		r.closed = append(r.closed, unit)
-		return Closed{TriggerID: "0badcafe", Unit: unit, Closed: handUntil, StillOpen: []string{"cpu"}}, r.refuse
-	}, r.alertsOf(t), nil, zap.NewNop())
+	r.Server = NewServer(cfg.HTTP, 30*time.Second, anyUnit, func() Gates { return handGates{nil, r} }, r.alertsOf(t), nil, zap.NewNop())
 	r.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -81,6 +77,25 @@ func newServerRig(t *testing.T, change func(*confighttp.ServerConfig)) *serverRi
 		},
 	}}
 	return r
+}
+
+// anyUnit finds a unit by any name.
+func anyUnit(name string) (identify.Identity, error) { return identify.Identity{Name: name}, nil }
+
+// handGates records the requests by hand.
+type handGates struct {
+	Gates
+	r *serverRig
+}
+
+func (g handGates) Open(unit identify.Identity, _ trigger.Alert, d time.Duration) (Opened, bool, error) {
+	g.r.fired = append(g.r.fired, fired{unit.Name, d})
+	return Opened{TriggerID: "0badcafe", Unit: unit.Name, Until: handUntil}, true, g.r.refuse
+}
+
+func (g handGates) Close(unit, _ string) (Closed, error) {
+	g.r.closed = append(g.r.closed, unit)
+	return Closed{TriggerID: "0badcafe", Unit: unit, Closed: handUntil, StillOpen: []string{"cpu"}}, g.r.refuse
 }
 
 // alertsOf returns the handling of alerts by a host with one container.
@@ -430,11 +445,10 @@ func TestAPortInUseIsAnError(t *testing.T) {
 func TestShutdownWaitsForTheRequestThatIsAnsweredAndRefusesTheNext(t *testing.T) {
 	r := newServerRig(t, nil)
 	entered, proceed := make(chan struct{}), make(chan struct{})
-	open := r.open
-	r.open = func(ctx context.Context, unit string, d time.Duration) (Opened, error) {
+	r.find = func(name string) (identify.Identity, error) {
 		close(entered)
 		<-proceed
-		return open(ctx, unit, d)
+		return anyUnit(name)
 	}
 	r.run(t, componenttest.NewNopHost())
 	answered := make(chan int, 1)
@@ -535,16 +549,14 @@ func FuzzManualRequest(f *testing.F) {
 	f.Add("unit=a;duration=1s", "multipart/form-data; boundary=x", "--x--")
 	f.Add("unit=a&duration=9999999999h", form+"; charset=utf-8", "%")
 	f.Fuzz(func(t *testing.T, query, kind, body string) {
-		var got []fired
-		m := NewServer(DefaultConfig().HTTP, 30*time.Second, func(_ context.Context, unit string, d time.Duration) (Opened, error) {
-			got = append(got, fired{unit, d})
-			return Opened{Unit: unit}, nil
-		}, nil, nil, nil, zap.NewNop())
+		rig := &serverRig{}
+		m := NewServer(DefaultConfig().HTTP, 30*time.Second, anyUnit, func() Gates { return handGates{nil, rig} }, nil, nil, zap.NewNop())
 		r := httptest.NewRequest(http.MethodPost, triggerPath, strings.NewReader(body))
 		r.URL.RawQuery = query
 		r.Header.Set("Content-Type", kind)
 		w := httptest.NewRecorder()
 		m.ServeHTTP(w, r)
+		got := rig.fired
 		require.True(t, json.Valid(w.Body.Bytes()), "%s", w.Body)
 		switch w.Code {
 		case http.StatusOK:

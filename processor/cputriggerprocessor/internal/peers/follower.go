@@ -27,10 +27,10 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/sockdiag"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 // The limits of a Follower. Data beyond a limit is counted by its kind of Lost.

@@ -9,9 +9,10 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/sockdiag"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/internal/trigger/order"
 )
 
 // unit is a unit whose connections are read.
@@ -257,12 +258,5 @@ func reading(t totals, g gauges) hotunitsextension.PeerReading {
 }
 
 func (k key) compare(o key) int {
-	return cmp.Or(k.addr.Compare(o.addr), cmp.Compare(k.port, o.port), cmp.Compare(k.protocol, o.protocol), cmp.Compare(b2i(k.outbound), b2i(o.outbound)))
-}
-
-func b2i(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
+	return cmp.Or(k.addr.Compare(o.addr), cmp.Compare(k.port, o.port), cmp.Compare(k.protocol, o.protocol), order.Bools(k.outbound, o.outbound))
 }

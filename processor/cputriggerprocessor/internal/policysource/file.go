@@ -19,18 +19,10 @@ import (
 // This also detects changes that keep the file's time and size, and changed symbolic links
 // of a ConfigMap.
 type File struct {
-	path string
-	// pending receives the result of a read that has not returned yet. Otherwise it is nil.
-	// Therefore a file system that hangs blocks only one goroutine, however often Read is
-	// called.
-	pending chan contents
-	last    [sha256.Size]byte
-	settle  func(context.Context) // waits for settleFor, unless a test replaces it
-}
-
-type contents struct {
-	data []byte
-	err  error
+	path   string
+	disk   boundedread.Disk
+	last   [sha256.Size]byte
+	settle func(context.Context) // waits for settleFor, unless a test replaces it
 }
 
 const (
@@ -42,7 +34,9 @@ const (
 )
 
 // NewFile returns the document in the file at a path.
-func NewFile(path string) *File { return &File{path: path, settle: settle} }
+func NewFile(path string) *File {
+	return &File{path: path, disk: make(boundedread.Disk, 1), settle: settle}
+}
 
 // String returns the path.
 func (f *File) String() string { return f.path }
@@ -83,35 +77,18 @@ func settle(ctx context.Context) {
 	}
 }
 
-// read reads the file on a separate goroutine. If an earlier read has not returned, it
-// waits for that read first.
+// read reads the file. If an earlier read has not returned, it waits for that read first.
 func (f *File) read(ctx context.Context) ([]byte, error) {
-	if f.pending != nil {
-		select {
-		case <-f.pending: // its contents may be old
-			f.pending = nil
-		case <-ctx.Done():
-			return nil, f.ended(ctx)
-		}
+	var data []byte
+	err := f.disk.Do(ctx, func() (err error) {
+		data, _, err = boundedread.File(f.path, hotunitsextension.MaxPolicyFile)
+		return err
+	})
+	switch {
+	case err == nil:
+		return data, nil
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("%s: %w", f.path, errTimeout)
 	}
-	done := make(chan contents, 1)
-	f.pending = done
-	go func() {
-		data, _, err := boundedread.File(f.path, hotunitsextension.MaxPolicyFile)
-		done <- contents{data, err}
-	}()
-	select {
-	case c := <-done:
-		f.pending = nil
-		return c.data, c.err
-	case <-ctx.Done():
-		return nil, f.ended(ctx)
-	}
-}
-
-func (f *File) ended(ctx context.Context) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("%s: %w", f.path, errTimeout)
-	}
-	return ctx.Err()
+	return nil, err
 }

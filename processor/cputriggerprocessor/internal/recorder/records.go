@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/order"
 )
 
 // Capture is a part of a batch to record. It contains the profiles of one unit and one
@@ -82,13 +83,7 @@ type unitRecords struct {
 // compare orders units for eviction. Units without a due record come first. Within each
 // group, units are ordered by heat, and then by name.
 func (t *unitRecords) compare(o *unitRecords) int {
-	if (t.due > 0) != (o.due > 0) {
-		return cmp.Compare(t.due, o.due)
-	}
-	if t.heat != o.heat {
-		return cmp.Compare(t.heat, o.heat)
-	}
-	return strings.Compare(t.unit.Name(), o.unit.Name())
+	return cmp.Or(order.Bools(t.due > 0, o.due > 0), cmp.Compare(t.heat, o.heat), strings.Compare(t.unit.Name(), o.unit.Name()))
 }
 
 // recordSize and unitRecordsSize are the memory that a unit needs in addition to the data

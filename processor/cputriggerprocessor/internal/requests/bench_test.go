@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/hotprofile/hotprofile/internal/monitor"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
+	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
 // requestSpan fills a span as an SDK does: 11 attributes.
@@ -42,8 +42,8 @@ func routesOfBench() []Condition {
 	return []Condition{
 		{Monitor: "http_error_rate"},
 		{Monitor: "http_response_time", Percentile: 95},
-		{Monitor: "http_response_time", Percentile: 99, URIs: []string{"/cart/*"}},
-		{Monitor: "http_error_rate", URIRegex: "^/orders", Methods: []string{"POST"}},
+		{Monitor: "http_response_time", Percentile: 99, URI: URI{List: []string{"/cart/*"}}},
+		{Monitor: "http_error_rate", URI: URI{Regex: "^/orders"}, Methods: []string{"POST"}},
 	}
 }
 

@@ -103,28 +103,40 @@ var statistics = map[string]quantity{Last: metricLast, Rate: metricRate, Mean: m
 
 // Condition contains the parameters of a policy's condition on a monitor of this package.
 type Condition struct {
-	Monitor string
-	// Percentile is above 0 and below 100. It is zero if the monitor is not a percentile.
-	Percentile float64
-	// MinRequests is the minimum number of requests in the window.
-	MinRequests int
-	// URIs and URIRegex match a request's route or path. If both are empty, every request
-	// matches.
-	URIs     []string
-	URIRegex string
-	// Methods lists the methods of matching requests. If it is empty, every method matches.
-	Methods []string
-	// Statuses lists the statuses of failed requests. If it is empty, the default of the
-	// protocol applies.
-	Statuses []string
-	// Metric, Attributes and Statistic are the parameters of the monitor "metric".
-	Metric     string
-	Attributes map[string]string
-	Statistic  string
+	// Monitor is the name of a monitor, such as http_error_rate.
+	Monitor string `mapstructure:"monitor"`
+	// Percentile selects the percentile of a response time or a metric, above 0 and below
+	// 100. It is zero if the monitor is not a percentile. Default 95.
+	Percentile float64 `mapstructure:"percentile"`
+	// MinRequests is the minimum number of requests in the window. With fewer requests, an
+	// error rate or a response time has no value. Default 20.
+	MinRequests int `mapstructure:"min_requests"`
+	// URI and Methods select requests. By default both are empty, and all requests are
+	// counted.
+	URI     URI      `mapstructure:"uri"`
+	Methods []string `mapstructure:"method"`
+	// Statuses lists the statuses that an error rate counts as failed, such as 5xx, 404 or
+	// the RPC status UNAVAILABLE. By default the list is empty. Then 5xx and the gRPC codes
+	// of server errors count as failed.
+	Statuses []string `mapstructure:"statuses"`
+	// Metric, Attributes and Statistic (last, rate, mean or percentile) are the parameters of
+	// the monitor "metric". Statistic defaults to percentile if Percentile is set, and to last
+	// otherwise.
+	Metric     string            `mapstructure:"name"`
+	Attributes map[string]string `mapstructure:"attributes"`
+	Statistic  string            `mapstructure:"statistic"`
 	// Span is the length of the window. If Counted is set, the condition counts readings
 	// (period and count), and each reading covers one collection interval.
-	Span    time.Duration
-	Counted bool
+	Span    time.Duration `mapstructure:"-"`
+	Counted bool          `mapstructure:"-"`
+}
+
+// URI selects requests whose route or path matches List or Regex.
+type URI struct {
+	// List contains globs. * matches within a path segment, and ** matches across segments.
+	List []string `mapstructure:"list"`
+	// Regex is a regular expression, which may match a part of the route or path.
+	Regex string `mapstructure:"regex"`
 }
 
 // The limits of a condition.
@@ -162,7 +174,7 @@ func (c Condition) Validate(at string) (errs []error) {
 		fault("statuses%w", err)
 	}
 	if of == noProtocol {
-		refuse("uri", len(c.URIs) > 0 || c.URIRegex != "", "monitors of http and rpc")
+		refuse("uri", len(c.URI.List) > 0 || c.URI.Regex != "", "monitors of http and rpc")
 		refuse("method", len(c.Methods) > 0, "monitors of http and rpc")
 	} else {
 		c.validateRequests(fault)
@@ -179,15 +191,15 @@ func (c Condition) Validate(at string) (errs []error) {
 
 // validateRequests checks the keys that select requests.
 func (c Condition) validateRequests(fault func(string, ...any)) {
-	if len(c.URIs) > maxURIs {
-		fault("uri.list: has %d items: must be at most %d", len(c.URIs), maxURIs)
+	if len(c.URI.List) > maxURIs {
+		fault("uri.list: has %d items: must be at most %d", len(c.URI.List), maxURIs)
 	}
-	for i, glob := range c.URIs {
+	for i, glob := range c.URI.List {
 		if err := globs.Check(glob); err != nil {
 			fault("uri.list[%d]: %w", i, err)
 		}
 	}
-	if _, err := regexp.Compile(c.URIRegex); err != nil {
+	if _, err := regexp.Compile(c.URI.Regex); err != nil {
 		fault("uri.regex: %w", err)
 	}
 	for i, m := range c.Methods {
@@ -237,9 +249,9 @@ func (c Condition) Key() string {
 	if c.Percentile != 0 {
 		add("percentile", strconv.FormatFloat(c.Percentile, 'g', -1, 64))
 	}
-	add("uri", strings.Join(sorted(c.URIs), "|"))
-	if c.URIRegex != "" {
-		add("regex", strconv.Quote(c.URIRegex))
+	add("uri", strings.Join(sorted(c.URI.List), "|"))
+	if c.URI.Regex != "" {
+		add("regex", strconv.Quote(c.URI.Regex))
 	}
 	add("method", strings.Join(sorted(c.Methods), "|"))
 	add("statuses", strings.Join(sorted(c.Statuses), "|"))

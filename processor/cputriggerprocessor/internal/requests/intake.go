@@ -19,10 +19,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/globs"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 const (
@@ -206,8 +206,8 @@ func (p *plan) selection(c Condition, uris map[string]uint64) (s selection, id s
 	if s.statuses, err = statusesOf(s.protocol, c.Statuses); err != nil {
 		return s, "", err
 	}
-	if len(c.URIs) > 0 || c.URIRegex != "" {
-		pattern := fmt.Sprintf("%q %q", sorted(c.URIs), c.URIRegex)
+	if len(c.URI.List) > 0 || c.URI.Regex != "" {
+		pattern := fmt.Sprintf("%q %q", sorted(c.URI.List), c.URI.Regex)
 		bit, ok := uris[pattern]
 		if !ok {
 			if len(p.patterns) == 64 {
@@ -215,7 +215,7 @@ func (p *plan) selection(c Condition, uris map[string]uint64) (s selection, id s
 			}
 			bit = 1 << len(p.patterns)
 			uris[pattern] = bit
-			p.patterns = append(p.patterns, matcher(c.URIs, c.URIRegex))
+			p.patterns = append(p.patterns, matcher(c.URI.List, c.URI.Regex))
 		}
 		s.uri = bit
 	}

@@ -21,11 +21,11 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
 	"github.com/hotprofile/hotprofile/test/hosttest"
+	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -177,10 +177,10 @@ func TestSpansOfBothConventions(t *testing.T) {
 				Condition{Monitor: "http_response_time", Percentile: 95, MinRequests: 20},
 				Condition{Monitor: "http_request_rate"},
 				Condition{Monitor: "http_error_rate", MinRequests: 20, Statuses: []string{"4xx", "503"}},
-				Condition{Monitor: "http_request_rate", URIs: []string{"/cart/*"}, Methods: []string{"get"}},
-				Condition{Monitor: "http_request_rate", URIRegex: "^/orders"},
+				Condition{Monitor: "http_request_rate", URI: URI{List: []string{"/cart/*"}}, Methods: []string{"get"}},
+				Condition{Monitor: "http_request_rate", URI: URI{Regex: "^/orders"}},
 				Condition{Monitor: "http_request_rate", Methods: []string{"POST"}},
-				Condition{Monitor: "http_request_rate", URIRegex: "^/cart/7$"},
+				Condition{Monitor: "http_request_rate", URI: URI{Regex: "^/cart/7$"}},
 				Condition{Monitor: "rpc_error_rate"},
 			)
 			var out []monitor.Result
@@ -215,7 +215,7 @@ func TestSpansOfRPC(t *testing.T) {
 		return span{attributes: map[string]any{"rpc.system.name": "grpc", "rpc.method": "shop.Cart/Add", "rpc.response.status_code": code}, took: 20 * time.Millisecond}
 	}
 	r := newRig(
-		t, Condition{Monitor: "rpc_error_rate"}, Condition{Monitor: "rpc_response_time", Percentile: 50, URIs: []string{"shop.Cart/*"}},
+		t, Condition{Monitor: "rpc_error_rate"}, Condition{Monitor: "rpc_response_time", Percentile: 50, URI: URI{List: []string{"shop.Cart/*"}}},
 		Condition{Monitor: "rpc_error_rate", Statuses: []string{"NOT_FOUND"}, Methods: []string{"Add"}}, Condition{Monitor: "http_error_rate"},
 		Condition{Monitor: "rpc_avg_response_time"}, Condition{Monitor: "rpc_request_rate", Span: time.Second}, Condition{Monitor: "http_request_rate", Span: time.Second},
 	)
@@ -571,7 +571,7 @@ func TestLongAttributes(t *testing.T) {
 // under the race detector.
 func TestRoutesThatNeverEnd(t *testing.T) {
 	r := newRig(
-		t, Condition{Monitor: "http_error_rate", URIRegex: "7$"}, Condition{Monitor: "http_response_time", Percentile: 95, URIs: []string{"/item/*"}},
+		t, Condition{Monitor: "http_error_rate", URI: URI{Regex: "7$"}}, Condition{Monitor: "http_response_time", Percentile: 95, URI: URI{List: []string{"/item/*"}}},
 		Condition{Monitor: "http_request_rate", Span: 10 * time.Second},
 	)
 	const all, perBatch = 100_000, 1000

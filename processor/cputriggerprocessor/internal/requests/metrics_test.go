@@ -18,7 +18,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
+	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
 // service is a service of a test that exports a histogram of its requests.
@@ -196,7 +196,7 @@ func TestHistogramsOfRequests(t *testing.T) {
 				Condition{Monitor: of + "_avg_response_time", MinRequests: 20},
 				Condition{Monitor: of + "_response_time", Percentile: 95, MinRequests: 20},
 				Condition{Monitor: of + "_request_rate"},
-				Condition{Monitor: of + "_error_rate", URIs: []string{uri}, Methods: []string{method}, Statuses: []string{status}},
+				Condition{Monitor: of + "_error_rate", URI: URI{List: []string{uri}}, Methods: []string{method}, Statuses: []string{status}},
 				Condition{Monitor: of + "_request_rate", Methods: []string{"POST"}},
 				Condition{Monitor: another + "_avg_response_time"},
 			)
@@ -316,7 +316,7 @@ func TestCountsThatRunBackwards(t *testing.T) {
 
 // TestMetricsArePreferredToSpans while they come; spans count before and after.
 func TestMetricsArePreferredToSpans(t *testing.T) {
-	r := newRig(t, Condition{Monitor: "http_error_rate", Span: 10 * time.Second}, Condition{Monitor: "http_error_rate", Span: 10 * time.Second, URIRegex: "7"})
+	r := newRig(t, Condition{Monitor: "http_error_rate", Span: 10 * time.Second}, Condition{Monitor: "http_error_rate", Span: 10 * time.Second, URI: URI{Regex: "7"}})
 	s := service{r: r, name: stableHTTP, unit: "s", cumulative: true, attributes: func(status int) map[string]any {
 		return map[string]any{"http.request.method": "GET", "http.response.status_code": status} // no route
 	}}

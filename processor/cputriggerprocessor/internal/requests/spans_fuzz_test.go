@@ -36,7 +36,7 @@ func FuzzTraces(f *testing.F) {
 			}
 		}
 		r := newRig(
-			t, Condition{Monitor: "http_error_rate", URIRegex: "a|b"}, Condition{Monitor: "http_response_time", Percentile: 99}, Condition{Monitor: "rpc_avg_response_time"},
+			t, Condition{Monitor: "http_error_rate", URI: URI{Regex: "a|b"}}, Condition{Monitor: "http_response_time", Percentile: 99}, Condition{Monitor: "rpc_avg_response_time"},
 			Condition{Monitor: "rpc_error_rate", Methods: []string{"GET"}}, Condition{Monitor: "http_request_rate"},
 		)
 		r.in.ObserveTraces(td)

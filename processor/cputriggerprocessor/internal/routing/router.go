@@ -19,11 +19,11 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
@@ -288,7 +288,7 @@ func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 		if v.Route == units.Stamped {
 			v.Labels = p.stamper.Stamp(v.Profile, v.Openings, v.Start, v.End)
 			if hasLinks(out.Dictionary()) {
-				r.join(out.Dictionary().LinkTable(), &p.stamper, v)
+				r.join(out.Dictionary(), &p.stamper, v)
 			}
 		}
 		if i+1 == len(p.verdicts) || p.verdicts[i+1].Ref.Resource != v.Ref.Resource {
@@ -313,9 +313,19 @@ func isLinked(profile pprofile.Profile) bool {
 	return false
 }
 
+// hasAttribute reports whether a sample has an attribute with a key.
+func hasAttribute(d pprofile.ProfilesDictionary, s pprofile.Sample, key string) bool {
+	for have := range dictionary.NewReader(d).Attributes(s.AttributeIndices()) {
+		if have == key {
+			return true
+		}
+	}
+	return false
+}
+
 // join sets the attributes of the request on the samples whose span is known. It does
 // nothing if no spans pass.
-func (r *Router) join(links pprofile.LinkSlice, to *attributes.Stamper, v *units.Verdict) {
+func (r *Router) join(d pprofile.ProfilesDictionary, to *attributes.Stamper, v *units.Verdict) {
 	if !r.Requests.Expect() {
 		return
 	}
@@ -325,6 +335,7 @@ func (r *Router) join(links pprofile.LinkSlice, to *attributes.Stamper, v *units
 			slow = min(slow, o.Threshold)
 		}
 	}
+	links := d.LinkTable()
 	var joined, unknown int64
 	for _, s := range v.Profile.Samples().All() {
 		i := int(s.LinkIndex())
@@ -349,7 +360,7 @@ func (r *Router) join(links pprofile.LinkSlice, to *attributes.Stamper, v *units
 			route = attr.RPCMethod
 		}
 		s.AttributeIndices().Append(to.Attribute(attr.Request, class))
-		if e.Route != "" {
+		if e.Route != "" && !hasAttribute(d, s, route) { // a label of the goroutine may be the route
 			s.AttributeIndices().Append(to.Attribute(route, e.Route))
 		}
 	}

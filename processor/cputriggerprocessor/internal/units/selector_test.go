@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
+	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
 const containerA = identifytest.ContainerA

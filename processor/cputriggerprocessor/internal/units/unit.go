@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/internal/trigger"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 // maxText limits texts from telemetry that are kept for log lines, in bytes.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/internal/identify"
 )
 
 // TestALongServiceNameIsCutBetweenCharacters is for logs and events.

@@ -11,9 +11,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/procfs"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
@@ -55,18 +55,28 @@ const maxLoggedClaims = 128
 
 // Run scans repeatedly until the context ends. It closes scanned after the first scan.
 func (d *Discoverer) Run(ctx context.Context, scanned chan<- struct{}) {
-	for first := true; ; first = false {
+	Repeat(ctx, func() time.Duration {
 		start := time.Now()
 		d.scan()
-		if first {
+		if scanned != nil {
 			close(scanned)
+			scanned = nil
 		}
-		timer := time.NewTimer(d.wait(time.Since(start)))
+		return d.wait(time.Since(start))
+	})
+}
+
+// Repeat calls a function until the context ends. The function returns the time until its
+// next call.
+func Repeat(ctx context.Context, f func() time.Duration) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-timer.C:
+			timer.Reset(f())
 		}
 	}
 }

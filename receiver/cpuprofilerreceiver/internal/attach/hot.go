@@ -7,11 +7,12 @@ package attach
 
 import (
 	"context"
-	"os"
+	"maps"
 	"slices"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -32,9 +33,9 @@ func NewHotFinder(hot *hotunitsextension.HotUnits, known processes.Config, targe
 // Find implements Finder.
 func (f *HotFinder) Find(ctx context.Context, hostWide bool) (Finding, error) {
 	units, pids := f.Groups()
-	among, err := f.Processes(ctx, pids)
-	if err != nil || len(units)+len(among) == 0 && !f.missing {
-		return Finding{}, err
+	among := f.Processes(pids)
+	if len(units)+len(among) == 0 && !f.missing {
+		return Finding{}, nil
 	}
 	found, err := f.targets.FindAmong(ctx, hostWide, units, among)
 	found.Only = only(units, among)
@@ -68,26 +69,15 @@ func (f *HotFinder) Groups() (units []cgroup.Group, pids map[int]uint64) {
 
 // Processes returns the processes with these pids. It leaves out a pid that now belongs to
 // another process.
-func (f *HotFinder) Processes(ctx context.Context, pids map[int]uint64) (among []processes.Match, err error) {
-	if len(pids) == 0 {
-		return nil, nil
-	}
-	targets := make([]processes.Target, 0, len(pids))
-	for pid := range pids {
-		targets = append(targets, processes.Target{PID: pid})
-	}
-	cfg := f.known
-	// A target with a pid also matches the collector itself.
-	if cfg.Wanted, err = processes.NewMatcher(targets, os.Getpid()); err != nil {
-		return nil, err
-	}
-	found, _, err := processes.NewFinder(cfg, false).Find(ctx)
-	for _, m := range found {
-		if start := pids[m.PID]; start == 0 || start == m.Start {
-			among = append(among, m)
+func (f *HotFinder) Processes(pids map[int]uint64) (among []processes.Match) {
+	proc := procfs.At(f.known.Root)
+	for _, pid := range slices.Sorted(maps.Keys(pids)) {
+		s, err := proc.Stat(pid)
+		if start := pids[pid]; err == nil && !s.Kernel && (start == 0 || start == s.Start) {
+			among = append(among, processes.Match{Process: procfs.Process{PID: pid, Start: s.Start}, Threads: s.Threads})
 		}
 	}
-	return among, err
+	return among
 }
 
 // only returns a filter that accepts hot processes. It is for events that record every

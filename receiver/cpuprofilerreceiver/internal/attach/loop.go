@@ -30,6 +30,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
@@ -56,10 +57,12 @@ type Config struct {
 	// Stacks unwinds the stacks of samples. Only the reading goroutine uses it. If it is
 	// nil, the kernel unwinds stacks by frame pointers.
 	Stacks *unwind.Stacks
-	// Languages walks interpreted frames. If it is nil, these frames are not walked. With
-	// Languages, Runner watches the reading goroutine, because reading the memory of a
-	// process may block.
+	// Languages walks interpreted frames. If it is nil, these frames are not walked. Labels
+	// finds the labels of goroutines. If it is nil, samples have no labels. With either,
+	// Runner watches the reading goroutine, because reading the memory of a process may
+	// block.
 	Languages *languages.Walker
+	Labels    *golabels.Labels
 	Runner    *deadline.Runner
 	// ThreadName and ThreadID select the attributes that distinguish threads.
 	ThreadName, ThreadID bool
@@ -160,11 +163,12 @@ func (l *Loop) Begin(rights perfevent.Rights) {
 	l.cancel = cancel
 	l.done.Go(func() { l.discover(ctx, rights) })
 	l.done.Go(func() {
-		if l.cfg.Languages == nil {
+		if l.cfg.Languages == nil && l.cfg.Labels == nil {
 			l.read(ctx)
 		} else {
 			for l.cfg.Runner.Take(deadline.ReadLimit, func(c *deadline.Call) {
 				l.cfg.Languages.Begin(c)
+				l.cfg.Labels.Take(c)
 				l.read(ctx)
 			}) != nil { // a process's memory does not answer, and the goroutine that reads it is left
 			}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
@@ -22,9 +23,9 @@ type Program struct {
 	// Entry is the link-time address at which the program starts. The load offset is the
 	// difference between the actual start address and Entry.
 	Entry uint64
-	// Function is the function that the query names. It is nil if the program has no such
-	// function.
-	Function *Code
+	// Functions are the functions that the query names, in the query's order. A function is
+	// nil if the program does not have it.
+	Functions []*Code
 	// Variable is the link-time address of the variable that the query names. It is 0 if
 	// the program has no such variable or no symbol table.
 	Variable uint64
@@ -46,12 +47,13 @@ type Code struct {
 // Run is the range of code from Start to before End.
 type Run struct{ Start, End uint64 }
 
-// Query selects the function, variable and code that Read looks for.
+// Query selects the functions, variable and code that Read looks for.
 type Query struct {
-	// Function and Variable are names as the linker writes them. Size is the size of the
+	// Functions and Variable are names as the linker writes them. Size is the size of the
 	// variable in bytes.
-	Function, Variable string
-	Size               uint64
+	Functions []string
+	Variable  string
+	Size      uint64
 	// Runs reports whether Program.Runs includes the function with a name. It may be nil.
 	Runs func(name []byte) bool
 }
@@ -77,7 +79,7 @@ func Read(r io.ReaderAt, size int64, q Query) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Program{Machine: f.Machine, Entry: f.Entry}
+	p := &Program{Machine: f.Machine, Entry: f.Entry, Functions: make([]*Code, len(q.Functions))}
 	if p.Version, err = version(f); err != nil {
 		return nil, err
 	}
@@ -96,7 +98,7 @@ func Read(r io.ReaderAt, size int64, q Query) (*Program, error) {
 	return p, err
 }
 
-// find sets p.Function and p.Runs.
+// find sets p.Functions and p.Runs.
 func (t *Table) find(p *Program, q Query) error {
 	name := make([]byte, 0, 256)
 	for i := range t.offsets {
@@ -116,8 +118,8 @@ func (t *Table) find(p *Program, q Query) error {
 		if name, err = t.shortName(name[:0], binary.LittleEndian.Uint32(buf[4:])); err != nil {
 			return err
 		}
-		if p.Function == nil && string(name) == q.Function {
-			if p.Function, err = codeOf(t.f, start, end); err != nil {
+		if i := slices.Index(q.Functions, string(name)); i >= 0 && p.Functions[i] == nil {
+			if p.Functions[i], err = codeOf(t.f, start, end); err != nil {
 				return err
 			}
 		}

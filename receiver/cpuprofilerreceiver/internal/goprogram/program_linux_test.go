@@ -16,7 +16,7 @@ import (
 )
 
 var goQuery = Query{
-	Function: "runtime.profilealloc", Variable: "runtime.MemProfileRate", Size: 8,
+	Functions: []string{"runtime.profilealloc"}, Variable: "runtime.MemProfileRate", Size: 8,
 	Runs: func(name []byte) bool { return bytes.HasPrefix(name, []byte("runtime.")) },
 }
 
@@ -50,8 +50,8 @@ func TestReadFindsTheSameHoweverAProgramIsLinked(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, strings.HasPrefix(p.Version, "go1."), p.Version)
 			require.NotZero(t, p.Entry)
-			require.NotNil(t, p.Function)
-			require.Equal(t, len(p.Function.Code), p.Function.Length)
+			require.NotNil(t, p.Functions[0])
+			require.Equal(t, len(p.Functions[0].Code), p.Functions[0].Length)
 			stripped := strings.Contains(strings.Join(flags, " "), "-s -w")
 			require.Equal(t, stripped, p.Variable == 0, "only the symbol table has the variable")
 			require.NotEmpty(t, p.Runs)
@@ -59,7 +59,7 @@ func TestReadFindsTheSameHoweverAProgramIsLinked(t *testing.T) {
 			for i, r := range p.Runs {
 				require.Less(t, r.Start, r.End)
 				require.True(t, i == 0 || p.Runs[i-1].End < r.Start, "by address, and adjacent ones joined")
-				inside = inside || p.Function.Address >= r.Start && p.Function.Address < r.End
+				inside = inside || p.Functions[0].Address >= r.Start && p.Functions[0].Address < r.End
 			}
 			require.True(t, inside)
 			if plain == nil {
@@ -67,7 +67,7 @@ func TestReadFindsTheSameHoweverAProgramIsLinked(t *testing.T) {
 			} else {
 				require.Equal(t, plain.Version, p.Version)
 				// Relative addresses in it differ; the first instruction has none.
-				require.Equal(t, plain.Function.Code[:4], p.Function.Code[:4])
+				require.Equal(t, plain.Functions[0].Code[:4], p.Functions[0].Code[:4])
 			}
 		})
 	}

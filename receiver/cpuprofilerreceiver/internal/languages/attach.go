@@ -80,6 +80,9 @@ func (w *Walker) attach(p *process, l interpreter.Layout) {
 			HotSpot: l.HotSpot, blobs: make(map[uint64]*blob),
 			named: make(map[interpreter.Code]uint64), constants: make(map[uint64]uint64),
 		}
+	case l.PHP != nil && w.cfg.PHP:
+		p.php = &php{PHP: l.PHP, named: make(map[phpFrame]uint64)}
+		w.attached++
 	case l.V8 != nil && w.cfg.Node:
 		p.node = &node{V8: l.V8, codes: make(map[uint64]*v8Code), named: make(map[interpreter.Code]uint64), since: w.now}
 		p.held = nodeHeld
@@ -95,7 +98,10 @@ func (w *Walker) attach(p *process, l interpreter.Layout) {
 	}
 }
 
-func (p *process) attached() bool { return p.python != nil || p.java != nil || p.node != nil }
+func (p *process) attached() bool { return p.offStack() || p.java != nil || p.node != nil }
+
+// offStack reports whether the frames of a process are not on the native stack.
+func (p *process) offStack() bool { return p.python != nil || p.php != nil }
 
 // perProcess returns the memory in bytes that each process may use.
 func (w *Walker) perProcess() int64 { return maxHeld / int64(max(1, w.all)) }
@@ -103,12 +109,12 @@ func (w *Walker) perProcess() int64 { return maxHeld / int64(max(1, w.all)) }
 // detach stops walking the stacks of a process.
 func (w *Walker) detach(p *process) {
 	w.release(p)
-	p.python, p.java, p.node, p.threads, p.codes, p.names, p.held = nil, nil, nil, nil, nil, nil, 0
+	p.python, p.java, p.node, p.php, p.threads, p.codes, p.names, p.held = nil, nil, nil, nil, nil, nil, nil, 0
 }
 
 // release stops counting a process as walked.
 func (w *Walker) release(p *process) {
-	if p.python != nil {
+	if p.offStack() {
 		w.attached--
 	}
 	if p.attached() {

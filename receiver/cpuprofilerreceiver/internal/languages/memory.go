@@ -106,7 +106,7 @@ type remote struct{ pid int }
 
 // ReadAt implements io.ReaderAt.
 func (r remote) ReadAt(b []byte, address int64) (int, error) {
-	if n := readMemory(r.pid, uint64(address), b); n < len(b) {
+	if n := ReadMemory(r.pid, uint64(address), b); n < len(b) {
 		return n, io.ErrUnexpectedEOF
 	}
 	return len(b), nil

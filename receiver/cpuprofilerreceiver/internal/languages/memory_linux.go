@@ -5,9 +5,9 @@ package languages
 
 import "golang.org/x/sys/unix"
 
-// readMemory reads the memory of a process and returns the number of bytes read. It stops
+// ReadMemory reads the memory of a process and returns the number of bytes read. It stops
 // at the first page that is not mapped.
-func readMemory(pid int, address uint64, b []byte) int {
+func ReadMemory(pid int, address uint64, b []byte) int {
 	if len(b) == 0 || address >= 1<<47 {
 		return 0
 	}

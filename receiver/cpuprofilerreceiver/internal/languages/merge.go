@@ -12,7 +12,7 @@ import (
 )
 
 // Merge merges the frames of the last walk into the native stack of its sample. Each call
-// of the interpreter's loop is a frame of the native stack, and the call's Python frames
+// of the interpreter's loop is a frame of the native stack, and the call's walked frames
 // replace it. whole reports whether the native stack reaches the thread's entry. Merge
 // reports whether the new stack reaches the thread's entry.
 //
@@ -21,10 +21,9 @@ import (
 // the outermost call on. If the native stack is cut off, the calls are matched from the
 // innermost call on, and the remaining frames of the walk are appended.
 func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) bool {
-	loop := w.process.python.Loop
 	calls := 0
 	for i, a := range s.User {
-		if inLoop(loop, a, i) {
+		if w.process.inLoop(of, a, i) {
 			calls++
 		}
 	}
@@ -41,7 +40,7 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 	w.merged = w.merged[:0]
 	call, replaced := 0, false
 	for i, a := range s.User {
-		if !inLoop(loop, a, i) {
+		if !w.process.inLoop(of, a, i) {
 			// With -X perf, CPython calls the loop through a generated trampoline per
 			// Python function. It would show the function a second time, so it is left out.
 			if !replaced || of.Mapping(a-1) != nil {
@@ -60,7 +59,7 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 			w.merged = append(w.merged, w.frames[w.start(n):w.ends[n]]...)
 		}
 	}
-	if !whole && calls > 0 && calls < len(w.ends) {
+	if !whole && calls > 0 && calls <= len(w.ends) {
 		w.merged = append(w.merged, w.frames[w.ends[calls-1]:]...)
 		// The interpreter's native callers are missing, but the Python functions are
 		// complete.
@@ -84,9 +83,20 @@ func (w *Walker) start(call int) int {
 
 // inLoop reports whether an address of a native stack is in the interpreter's loop.
 // position is its index in the stack. All addresses except the first are return addresses.
-func inLoop(loop []interpreter.Range, address uint64, position int) bool {
+// The code that PHP compiles continues in the loop's frame.
+func (p *process) inLoop(of *processes.Process, address uint64, position int) bool {
+	const compiled = "/dev/zero (deleted)"
 	if position > 0 {
 		address--
+	}
+	var loop []interpreter.Range
+	if p.php != nil {
+		if m := of.Mapping(address); m == nil || m.Path == compiled {
+			return true
+		}
+		loop = p.php.Loop
+	} else {
+		loop = p.python.Loop
 	}
 	return slices.ContainsFunc(loop, func(r interpreter.Range) bool { return r.Has(address) })
 }

@@ -49,24 +49,35 @@ func (w *walk) walkPython(p *process, t *thread) Outcome {
 	if state == 0 {
 		return Walked // the thread runs no Python
 	}
-	current := state + l.StateFrame
+	current := func() (uint64, bool) {
+		at := state + l.StateFrame
+		if !l.CFrame {
+			return at, true
+		}
+		at, ok := w.memory.word(at)
+		return at + l.CFrameCurrent, ok
+	}
+	return w.chain(p, t, current, l.FrameLast, w.pythonFrames)
+}
+
+// chain walks a chain of frames. current returns the address of the pointer to the
+// innermost frame. last is the offset of the last instruction in a frame. frames appends
+// the frames. It returns false if a frame is invalid.
+func (w *walk) chain(p *process, t *thread, current func() (uint64, bool), last uint64, frames func(p *process, frame uint64) bool) Outcome {
 	for try := 1; ; try++ {
-		at := current
-		if l.CFrame {
-			if at, ok = w.memory.word(current); !ok {
-				return Unreadable
-			}
-			at += l.CFrameCurrent
+		at, ok := current()
+		if !ok {
+			return Unreadable
 		}
 		frame, ok := w.memory.word(at)
 		if !ok {
 			return Unreadable
 		}
-		w.memory.word(frame + l.FrameLast)
+		w.memory.word(frame + last)
 		w.memory.again(at)
 		now, ok := w.memory.word(at)
 		w.changed = !ok || now != frame
-		valid := w.pythonFrames(p, frame)
+		valid := frames(p, frame)
 		switch {
 		case valid && (!w.changed || w.outermost == t.outermost):
 			t.outermost = w.outermost
@@ -130,7 +141,8 @@ func (w *walk) pythonFrames(p *process, frame uint64) bool {
 			}
 			w.frames = append(w.frames, w.pythonFrame(p, c, offset(l, code&^7, last)))
 		}
-		if ends {
+		// Python 3.14 has a frame without a call of the loop at the end of each chain.
+		if n := len(w.ends); ends && (back != 0 || n == 0 || w.ends[n-1] < len(w.frames)) {
 			w.ends = append(w.ends, len(w.frames))
 		}
 		frame = back

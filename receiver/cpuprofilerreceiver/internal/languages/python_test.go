@@ -20,14 +20,19 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// layouts has two versions of CPython. In 3.9 each frame has its own call of the
+// layouts has three versions of CPython. In 3.9 each frame has its own call of the
 // interpreter's loop. In 3.12 a frame on the C stack begins a call, which may have several
-// frames.
+// frames. In 3.14 such a frame is also at the end of the chain.
 var layouts = map[string]*interpreter.Python{
 	"3.9": {
 		Minor: 9, ThreadID: 0x2d0, StateKey: stateKey, TSD: 0x318, TSDSize: 16, StateFrame: 24,
 		FrameBack: 24, FrameCode: 32, FrameLast: 104,
 		CodeType: codeType, CodeSize: 176, CodeFirstLine: 40, CodeFile: 104, CodeName: 112, CodeLines: 120,
+	},
+	"3.14": {
+		Minor: 14, ThreadID: 0x2d0, StateKey: stateKey, TSD: 0x318, TSDSize: 16, StateFrame: 72,
+		FrameBack: 8, FrameCode: 0, FrameLast: 56, FrameEntry: 74, FrameEntryIs: 3,
+		CodeType: codeType, CodeSize: 192, CodeFirstLine: 68, CodeFile: 112, CodeName: 120, CodeQualifiedName: 128, CodeLines: 136,
 	},
 	"3.12": {
 		Minor: 12, ThreadID: 0x2d0, StateKey: stateKey, TSD: 0x318, TSDSize: 16, StateFrame: 56, CFrame: true,
@@ -159,6 +164,9 @@ func newImage(l *interpreter.Python) *image {
 		}
 	}
 	entry()
+	if l.Minor >= 14 {
+		entry()
+	}
 	back = m.frame(m.code("outer", 10), back, false)
 	back = m.frame(m.code("innér", 20), back, false)
 	entry()
@@ -169,17 +177,22 @@ func newImage(l *interpreter.Python) *image {
 // newTestWalker returns a walker that is attached to this process, with another memory.
 func newTestWalker(t testing.TB, l *interpreter.Python, read func(int, uint64, []byte) int) (*Walker, *processes.Process) {
 	t.Helper()
+	w, of := newTestWalkerOf(interpreter.Layout{Python: l}, read)
+	w.process.threads[tid] = &thread{id: tid, pointer: control}
+	return w, of
+}
+
+func newTestWalkerOf(l interpreter.Layout, read func(int, uint64, []byte) int) (*Walker, *processes.Process) {
 	now := int64(time.Hour)
 	w := NewWalker(Config{
-		Enabled: Enabled{Python: true, Java: true, Node: true}, Driver: noDriver{}, Read: read, Logger: zap.NewNop(), Now: func() int64 { return now },
+		Enabled: Enabled{Python: true, Java: true, Node: true, PHP: true}, Driver: noDriver{}, Read: read, Logger: zap.NewNop(), Now: func() int64 { return now },
 		Hot: func() func(*processes.Process) bool { return func(*processes.Process) bool { return true } },
 	})
 	of := processes.NewTable(processes.Config{}).Lookup(os.Getpid(), 0)
 	w.now = now
 	p := &process{pid: of.PID, program: of.Program(), checked: now}
 	w.processes[of.PID], w.process = p, p
-	w.attach(p, interpreter.Layout{Python: l})
-	p.threads[tid] = &thread{id: tid, pointer: control}
+	w.attach(p, l)
 	return w, of
 }
 
@@ -213,6 +226,7 @@ func TestWalkOfPython(t *testing.T) {
 	for version, want := range map[string][]string{
 		"3.9":  {"leaf", "|", "innér", "|", "outer", "|"},
 		"3.12": {"Class.leaf", "|", "Class.innér", "Class.outer", "|"},
+		"3.14": {"Class.leaf", "|", "Class.innér", "Class.outer", "|"},
 	} {
 		t.Run(version, func(t *testing.T) {
 			m := newImage(layouts[version])

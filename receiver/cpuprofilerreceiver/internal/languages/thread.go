@@ -6,7 +6,6 @@ package languages
 import (
 	"bytes"
 	"encoding/binary"
-	"strconv"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
@@ -58,12 +57,13 @@ func (w *walk) findThread(offset uint64) *thread {
 	}
 	left := uint64(maxSearched)
 	for line := range bytes.Lines(maps) {
-		start, limit, ok := anonymous(line)
-		if !ok || limit-start > min(left, 1<<20) || t.pointer != 0 {
+		m, ok := procfs.ParseMapping(line)
+		anonymous := len(m.Path) == 0 && string(m.Perms[:]) == "rw-p"
+		if !ok || !anonymous || m.Limit-m.Start > min(left, 1<<20) || t.pointer != 0 {
 			continue
 		}
-		left -= limit - start
-		w.searchBlock(t, w.memory.block(start, int(limit-start)), start, offset)
+		left -= m.Limit - m.Start
+		w.searchBlock(t, w.memory.block(m.Start, int(m.Limit-m.Start)), m.Start, offset)
 	}
 	return t
 }
@@ -86,17 +86,4 @@ func (w *walk) isThread(t *thread, offset uint64) bool {
 	self, ok := w.memory.word(t.pointer)
 	b := w.memory.bytes(t.pointer+offset, 4)
 	return ok && self == t.pointer && b != nil && binary.LittleEndian.Uint32(b) == t.id
-}
-
-// anonymous parses a line of a maps file. ok reports whether the mapping is anonymous,
-// private, readable and writable.
-func anonymous(line []byte) (start, limit uint64, ok bool) {
-	f := bytes.Fields(line)
-	if len(f) != 5 || !bytes.HasPrefix(f[1], []byte("rw-p")) {
-		return 0, 0, false
-	}
-	from, to, _ := bytes.Cut(f[0], []byte("-"))
-	start, err1 := strconv.ParseUint(string(from), 16, 64)
-	limit, err2 := strconv.ParseUint(string(to), 16, 64)
-	return start, limit, err1 == nil && err2 == nil && start < limit
 }

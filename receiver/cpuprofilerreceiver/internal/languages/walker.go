@@ -54,10 +54,12 @@ type Config struct {
 
 // Enabled selects languages.
 type Enabled struct {
-	// Python, Java and Node enable finding the functions of CPython, HotSpot and Node.js.
+	// Python, Java, Node and PHP enable finding the functions of CPython, HotSpot, Node.js
+	// and PHP.
 	Python bool `mapstructure:"python"`
 	Java   bool `mapstructure:"java"`
 	Node   bool `mapstructure:"node"`
+	PHP    bool `mapstructure:"php"`
 
 	// forces keyed literals
 	_ struct{}
@@ -65,7 +67,7 @@ type Enabled struct {
 
 // Driver returns the driver of the enabled languages, or nil if no language is enabled.
 func (e Enabled) Driver() interpreter.Driver {
-	if !e.Python && !e.Java && !e.Node {
+	if e == (Enabled{}) {
 		return nil
 	}
 	return interpreter.Registered()
@@ -137,8 +139,8 @@ type Walker struct {
 	searchFrom int64
 	// searches is the number of searches in progress.
 	searches atomic.Int32
-	// attached is the number of Python processes that are walked. all is the number of all
-	// processes that are walked.
+	// attached is the number of processes of Python and PHP that are walked. all is the
+	// number of all processes that are walked.
 	attached, all int
 	// walk is the current walk if walking is true, else the last walk.
 	*walk
@@ -198,10 +200,11 @@ type process struct {
 	checked, used, retry int64
 	// found receives the result of a search. It is nil if no search is running.
 	found chan interpreter.Layout
-	// python, java and node are nil if the process has no such interpreter.
+	// python, java, node and php are nil if the process has no such interpreter.
 	python *interpreter.Python
 	java   *java
 	node   *node
+	php    *php
 	// own is the pid in the process's own pid namespace. It is 0 until it is known.
 	own int
 	// subject names the process when a walk waits for its memory. stuck reports that such a
@@ -233,7 +236,7 @@ func NewWalker(cfg Config) *Walker {
 		return nil
 	}
 	if cfg.Read == nil {
-		cfg.Read = readMemory
+		cfg.Read = ReadMemory
 	}
 	w := &Walker{cfg: cfg, processes: make(map[int]*process)}
 	w.walk = newWalk(&cfg)
@@ -249,6 +252,9 @@ func newWalk(cfg *Config) *walk {
 // Begin is called by each goroutine that becomes the reading goroutine. The goroutine's
 // waits run within call.
 func (w *Walker) Begin(call *deadline.Call) {
+	if w == nil {
+		return
+	}
 	w.call = call
 	if w.walking { // the previous goroutine still waits for the memory of a process
 		p := w.process
@@ -305,7 +311,7 @@ func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 	w.now = w.cfg.Now()
 	p := w.find(of)
 	w.process, w.share = p, w.perProcess()
-	if p == nil || p.python == nil || !rec.Sample.HasRegisters {
+	if p == nil || !p.offStack() || !rec.Sample.HasRegisters {
 		return false
 	}
 	w.outcome = Late
@@ -347,6 +353,9 @@ func (p *process) forget(now int64) {
 	p.held = 0
 	clear(p.codes)
 	clear(p.names)
+	if p.php != nil {
+		clear(p.php.named)
+	}
 	if p.java != nil {
 		clear(p.java.blobs)
 		clear(p.java.named)
@@ -360,10 +369,14 @@ func (p *process) forget(now int64) {
 	}
 }
 
-// do walks the Python frames of the thread.
+// do walks the frames of a thread that are not on the native stack.
 func (w *walk) do() {
 	p := w.process
 	w.begin(p)
+	if p.php != nil {
+		w.outcome = w.walkPHP(p)
+		return
+	}
 	id := p.python.ThreadID
 	t := p.threads[w.tid]
 	if t == nil || t.pointer == 0 && w.now-t.checked > int64(checkInterval) || t.pointer != 0 && !w.isThread(t, id) {

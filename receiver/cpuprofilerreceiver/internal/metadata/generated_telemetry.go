@@ -34,6 +34,7 @@ type TelemetryBuilder struct {
 	CPUProfilerExportDuration    metric.Float64Histogram
 	CPUProfilerFrequency         metric.Float64ObservableGauge
 	CPUProfilerFrequencyChanges  metric.Int64Counter
+	CPUProfilerGoroutineLabels   metric.Int64Counter
 	CPUProfilerInterpretedStacks metric.Int64Counter
 	CPUProfilerLimitsHit         metric.Int64Counter
 	CPUProfilerMemory            metric.Int64UpDownCounter
@@ -196,6 +197,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_profiler.frequency.changes",
 		metric.WithDescription("Times the frequency was halved because of max_overhead, or doubled again. [Alpha]"),
 		metric.WithUnit("{change}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUProfilerGoroutineLabels, err = builder.meter.Int64Counter(
+		"otelcol_cpu_profiler.goroutine.labels",
+		metric.WithDescription("Samples of hot Go programs that set labels of goroutines. [Alpha]"),
+		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerInterpretedStacks, err = builder.meter.Int64Counter(

@@ -40,6 +40,7 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.CPUProfilerDebugFiles.Add(context.Background(), 1)
 	tb.CPUProfilerExportDuration.Record(context.Background(), 1)
 	tb.CPUProfilerFrequencyChanges.Add(context.Background(), 1)
+	tb.CPUProfilerGoroutineLabels.Add(context.Background(), 1)
 	tb.CPUProfilerInterpretedStacks.Add(context.Background(), 1)
 	tb.CPUProfilerLimitsHit.Add(context.Background(), 1)
 	tb.CPUProfilerMemory.Add(context.Background(), 1)
@@ -70,6 +71,9 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[float64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerFrequencyChanges(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUProfilerGoroutineLabels(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerInterpretedStacks(t, testTel,

@@ -23,6 +23,7 @@ func Describe(cfg Config, pid int) (*samples.Resource, Identity, error) {
 	p := t.add(&Process{PID: pid})
 	t.learn(p, s, nil)
 	t.settle(p) // there is no later call of Settle
+	t.searchContext(p)
 	t.describe(p)
 	// The pid may belong to another process by now.
 	if again, err := t.fs.stat(pid); err != nil || again.Start != s.Start {

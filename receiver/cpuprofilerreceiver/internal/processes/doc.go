@@ -9,7 +9,8 @@
 // the samples. They cover every process that starts after sampling has begun, even if it
 // runs for only a few milliseconds. /proc covers the processes that ran before. It also
 // contains the environment and cgroup, which records do not contain. Data that neither
-// source contains stays unset and is counted.
+// source contains stays unset and is counted. A process can also publish the attributes of
+// its service in its memory.
 //
 // The goroutine that reads the rings uses a [Table]. Another goroutine uses a [Finder] to
 // search for the processes of targets.

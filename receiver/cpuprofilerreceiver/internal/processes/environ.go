@@ -20,6 +20,28 @@ type environment struct {
 	serviceName, serviceNamespace, serviceVersion, serviceInstance, deployment string
 }
 
+// environmentKeys are the attributes of an environment, in the order of its fields.
+var environmentKeys = [...]string{attr.ServiceName, attr.ServiceNamespace, attr.ServiceVersion, attr.ServiceInstanceID, attr.DeploymentEnvironment}
+
+func (e *environment) fields() [len(environmentKeys)]*string {
+	return [...]*string{&e.serviceName, &e.serviceNamespace, &e.serviceVersion, &e.serviceInstance, &e.deployment}
+}
+
+// set sets the value of an attribute. It ignores attributes other than environmentKeys.
+func (e *environment) set(key, value string) {
+	if i := slices.Index(environmentKeys[:], key); i >= 0 {
+		*e.fields()[i] = text([]byte(value), maxValue)
+	}
+}
+
+// bytes returns the memory of the values.
+func (e *environment) bytes() (n int) {
+	for _, value := range e.fields() {
+		n += len(*value)
+	}
+	return n
+}
+
 // parseEnviron reads the content of an environ file.
 func parseEnviron(b []byte) environment {
 	attributes, _ := procfs.Getenv(b, "OTEL_RESOURCE_ATTRIBUTES")
@@ -35,19 +57,16 @@ func parseEnviron(b []byte) environment {
 // "=". It keeps a value with invalid percent-encoding unchanged.
 func parseResourceAttributes(s string) environment {
 	var env environment
-	keys := [...]string{attr.ServiceName, attr.ServiceNamespace, attr.ServiceVersion, attr.ServiceInstanceID, attr.DeploymentEnvironment}
-	fields := [...]*string{&env.serviceName, &env.serviceNamespace, &env.serviceVersion, &env.serviceInstance, &env.deployment}
 	for pair := range strings.SplitSeq(s, ",") {
 		key, value, ok := strings.Cut(pair, "=")
-		i := slices.Index(keys[:], strings.TrimSpace(key))
-		if !ok || i < 0 {
+		if !ok {
 			continue
 		}
 		value = strings.TrimSpace(value)
 		if decoded, err := url.PathUnescape(value); err == nil {
 			value = decoded
 		}
-		*fields[i] = text([]byte(value), maxValue)
+		env.set(strings.TrimSpace(key), value)
 	}
 	return env
 }

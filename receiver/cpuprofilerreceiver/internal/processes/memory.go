@@ -13,7 +13,7 @@ import (
 // Upper bounds in bytes for a process with its resource, a mapping without its path, a
 // thread's name, and an entry in a map of strings.
 const (
-	processBytes = 1536
+	processBytes = 1664
 	mappingBytes = 192
 	threadBytes  = 96
 	stringBytes  = 48
@@ -21,8 +21,7 @@ const (
 
 // bytes returns the memory of a program's facts.
 func (f *facts) bytes() int {
-	n := len(f.path) + len(f.called) + len(f.raw) + len(f.group.Cgroup) + len(f.group.ContainerID) + len(f.group.PodUID) +
-		len(f.env.serviceName) + len(f.env.serviceNamespace) + len(f.env.serviceVersion) + len(f.env.serviceInstance) + len(f.env.deployment)
+	n := len(f.path) + len(f.called) + len(f.raw) + len(f.group.Cgroup) + len(f.group.ContainerID) + len(f.group.PodUID) + f.env.bytes()
 	for _, path := range f.paths {
 		n += len(path)
 	}
@@ -32,7 +31,7 @@ func (f *facts) bytes() int {
 // weigh updates the counted memory of a process, without its mappings and stacks. It is
 // called when the facts of the process may have changed.
 func (t *Table) weigh(p *Process) {
-	n := processBytes + p.facts.bytes()
+	n := processBytes + p.facts.bytes() + p.context.described.bytes()
 	t.stats.Bytes += n - p.bytes
 	p.bytes = n
 }

@@ -65,6 +65,7 @@ type Process struct {
 	// ended reports that the main thread has ended.
 	ended   bool
 	threads map[int]string
+	context processContext
 }
 
 // Unknown reports whether nothing is known about the program of the process. The process

@@ -51,29 +51,38 @@ const memoryLimit = 100 * time.Millisecond
 // memory. It runs on another goroutine, and its CPU time is charged to the process. cgroup
 // is the content of the process's cgroup file.
 func (r *procReader) readMemory(pid int, name, cgroup string, limit int) (content []byte, err error) {
-	path, buf := r.File(pid, name), r.buf
-	var read struct { // after a timeout, the late read may still write to these
+	path := r.File(pid, name)
+	content, err = r.within(pid, cgroup, path, func(buf []byte) ([]byte, error) { return procfs.AppendFile(buf, path, limit) })
+	if errors.Is(err, procfs.ErrTooLarge) {
+		err = nil
+	}
+	return content, err
+}
+
+// within runs a read of the memory of a process on another goroutine, for at most
+// memoryLimit. path is the path of the file in the log. read receives a buffer and returns
+// it with the content.
+func (r *procReader) within(pid int, cgroup, path string, read func(buf []byte) ([]byte, error)) (content []byte, err error) {
+	buf := r.buf
+	var done struct { // after a timeout, the late read may still write to these
 		content []byte
 		err     error
 		took    time.Duration
 	}
 	if err := r.runner.Run(deadline.Key{Cgroup: cgroup, PID: pid}, path, memoryLimit, func(c *deadline.Call) {
 		span := cputime.Begin()
-		c.Wait(nil, func() { read.content, read.err = procfs.AppendFile(buf, path, limit) })
-		read.took = span.End()
+		c.Wait(nil, func() { done.content, done.err = read(buf) })
+		done.took = span.End()
 	}); err != nil {
 		if errors.Is(err, deadline.ErrLate) {
 			r.buf = make([]byte, 4096)
 		}
 		return nil, err
 	}
-	r.budget.Spend(pid, read.took)
-	r.meter.Add(read.took)
-	r.buf = read.content
-	if errors.Is(read.err, procfs.ErrTooLarge) {
-		return r.buf, nil
-	}
-	return r.buf, read.err
+	r.budget.Spend(pid, done.took)
+	r.meter.Add(done.took)
+	r.buf = done.content
+	return r.buf, done.err
 }
 
 // trim releases the buffer if a large file made it grow.

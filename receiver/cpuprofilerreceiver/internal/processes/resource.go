@@ -17,7 +17,7 @@ import (
 
 // resource returns a new resource with the known attributes of a process.
 func (t *Table) resource(p *Process) *samples.Resource {
-	f := p.facts
+	f, env := p.facts, p.environment()
 	r := &samples.Resource{PID: p.PID}
 	add := func(key, value string) { // in the order of keys
 		if value != "" {
@@ -25,7 +25,7 @@ func (t *Table) resource(p *Process) *samples.Resource {
 		}
 	}
 	add(attr.ContainerID, f.group.ContainerID)
-	add(attr.DeploymentEnvironment, f.env.deployment)
+	add(attr.DeploymentEnvironment, env.deployment)
 	add(attr.HostID, t.cfg.HostID)
 	add(attr.HostName, t.cfg.HostName)
 	add(attr.PodUID, f.group.PodUID)
@@ -36,10 +36,10 @@ func (t *Table) resource(p *Process) *samples.Resource {
 	add(attr.ExecutablePath, f.path)
 	add(attr.Cgroup, f.group.Cgroup)
 	r.Attributes = append(r.Attributes, samples.Attribute{Key: attr.PID, Value: int64(p.PID)})
-	add(attr.ServiceInstanceID, f.env.serviceInstance)
-	add(attr.ServiceName, serviceName(f))
-	add(attr.ServiceNamespace, f.env.serviceNamespace)
-	add(attr.ServiceVersion, f.env.serviceVersion)
+	add(attr.ServiceInstanceID, env.serviceInstance)
+	add(attr.ServiceName, serviceName(f, env.serviceName))
+	add(attr.ServiceNamespace, env.serviceNamespace)
+	add(attr.ServiceVersion, env.serviceVersion)
 	return r
 }
 
@@ -59,11 +59,11 @@ func executableName(f *facts, comm string) string {
 	return comm
 }
 
-// serviceName returns the service name in the process's environment. Outside containers,
-// the default is the name of the process's systemd service.
-func serviceName(f *facts) string {
-	if f.env.serviceName != "" || f.group.ContainerID != "" {
-		return f.env.serviceName
+// serviceName returns the service name that the process declares. Outside containers, the
+// default is the name of the process's systemd service.
+func serviceName(f *facts, declared string) string {
+	if declared != "" || f.group.ContainerID != "" {
+		return declared
 	}
 	at := f.paths[cgroup.Systemd] // on cgroup v1, systemd has its own tree
 	if at == "" || at == "/" {

@@ -47,7 +47,7 @@ type Config struct {
 	Interpreted func(pid int, address uint64) *samples.Location
 	// Limits bounds the Table's memory. A zero field means its default.
 	Limits Limits
-	// Now is the clock for Settle. nil means time.Now.
+	// Now is the clock for starting programs and process contexts. nil means time.Now.
 	Now func() time.Time
 }
 
@@ -249,6 +249,9 @@ func (t *Table) read(p *Process) *Process {
 	if p.space == nil || again {
 		t.readMaps(p, alive)
 	}
+	if alive && !p.silent && !p.facts.kernel {
+		t.readContext(p)
+	}
 	return p
 }
 
@@ -327,6 +330,7 @@ func (t *Table) Exec(pid int, comm []byte) {
 	t.programs++
 	p.program, p.execed, p.read, p.ended, p.rootRead = t.programs, true, false, false, false
 	p.Name = t.intern(text(comm, maxComm))
+	p.context = processContext{}
 	p.change(func(f *facts) { f.path, f.kernel = "", false })
 	p.dropThreadNames()
 	p.leaveSpace()

@@ -23,6 +23,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -38,6 +39,9 @@ type PerfConfig struct {
 	Unwind    unwind.Mode
 	// Languages selects the languages whose functions appear in the stacks of hot units.
 	Languages languages.Enabled
+	// Labels are the keys of the labels of goroutines that become attributes. Without keys,
+	// labels are not read.
+	Labels []string
 	// MaxMemory bounds the memory for processes, files and names, including garbage.
 	// FileShare bounds the CPU time for reading files, as a share of one core. A FileShare
 	// of 0 means no bound.
@@ -281,8 +285,11 @@ func (p *Perf) walker(of *samples.Type) *languages.Walker {
 		return nil
 	}
 	enabled := p.Languages
-	// Frames of Python are not in the copied stack, and the stacks of waits are read too late.
-	enabled.Python = enabled.Python && of == samples.OnCPU
+	if of != samples.OnCPU {
+		// Frames of Python and PHP are not in the copied stack, and the stacks of waits are
+		// read too late.
+		enabled.Python, enabled.PHP = false, false
+	}
 	return languages.NewWalker(languages.Config{
 		Enabled: enabled,
 		Root:    p.root,
@@ -292,6 +299,24 @@ func (p *Perf) walker(of *samples.Type) *languages.Walker {
 			f, _, err := mappedfile.Open(nil, p.root, m)
 			return f, err
 		},
+		Runner: p.runner,
+		Budget: p.budget,
+		Meter:  &p.Meters.Files,
+		Logger: p.logger,
+		Now:    buffer.SystemClock{}.Monotonic,
+	})
+}
+
+// labels returns the reader of labels of goroutines for samples of a type. It returns nil if
+// labels are not read.
+func (p *Perf) labels(of *samples.Type) *golabels.Labels {
+	if of != samples.OnCPU || p.hotUnits == nil || p.Unwind == unwind.FramePointers || len(p.Labels) == 0 {
+		return nil
+	}
+	return golabels.New(golabels.Config{
+		Root:   p.root,
+		Keys:   p.Labels,
+		Hot:    p.hot,
 		Runner: p.runner,
 		Budget: p.budget,
 		Meter:  &p.Meters.Files,
@@ -353,6 +378,7 @@ func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, err erro
 	}
 	cfg = attach.Config{
 		Languages:         walker,
+		Labels:            s.Perf.labels(of),
 		Runner:            s.Perf.runner,
 		Type:              of,
 		Finder:            targets,

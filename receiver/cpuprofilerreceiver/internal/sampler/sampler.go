@@ -20,6 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -93,6 +94,13 @@ type Shared struct {
 	// Perf is shared by the samplers that use perf events. It is nil if no sampler uses
 	// them.
 	Perf *Perf
+}
+
+// SentSink is the buffer for samples that a program sent. It must not block.
+type SentSink interface {
+	// AddSent adds an event at a time since the Unix epoch. It returns false if the sink is
+	// full. The event is then lost.
+	AddSent(k samples.Key, unixNano, value int64) bool
 }
 
 // IsHot reports whether a process is in one of the units. It compares pid and start time,

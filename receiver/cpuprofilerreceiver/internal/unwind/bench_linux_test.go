@@ -48,7 +48,7 @@ func BenchmarkUnwind(b *testing.B) {
 				}
 				report(b, frames)
 			})
-			// Both need a copy out of the ring.
+			// The kernel makes such a copy for unwinding by tables.
 			b.Run("by=copying_16KiB", func(b *testing.B) {
 				b.ReportAllocs()
 				to := make([]byte, stackBytes)

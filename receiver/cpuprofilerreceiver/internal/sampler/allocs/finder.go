@@ -27,9 +27,9 @@ type finder struct {
 func (f *finder) find(ctx context.Context) (found []procfs.Process, err error) {
 	wanted := func(int) bool { return true }
 	if f.hot != nil {
-		pids, err := f.hotPIDs(ctx)
-		if err != nil || len(pids) == 0 && f.missing == nil {
-			return nil, err
+		pids := f.hotPIDs()
+		if len(pids) == 0 && f.missing == nil {
+			return nil, nil
 		}
 		wanted = func(pid int) bool { return pids[pid] }
 	}
@@ -52,14 +52,10 @@ func (f *finder) find(ctx context.Context) (found []procfs.Process, err error) {
 
 // hotPIDs returns the processes of hot units. It ignores a cgroup that cannot be listed,
 // because the cgroup may have been removed.
-func (f *finder) hotPIDs(ctx context.Context) (map[int]bool, error) {
+func (f *finder) hotPIDs() map[int]bool {
 	groups, alone := f.hot.Groups()
-	among, err := f.hot.Processes(ctx, alone)
-	if err != nil {
-		return nil, err
-	}
 	pids := make(map[int]bool)
-	for _, m := range among {
+	for _, m := range f.hot.Processes(alone) {
 		pids[m.PID] = true
 	}
 	for _, g := range groups {
@@ -71,5 +67,5 @@ func (f *finder) hotPIDs(ctx context.Context) (map[int]bool, error) {
 			pids[pid] = true
 		}
 	}
-	return pids, nil
+	return pids
 }

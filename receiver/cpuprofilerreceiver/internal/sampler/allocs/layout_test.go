@@ -19,34 +19,10 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-func TestReleaseIsReadFromTheLinkersNote(t *testing.T) {
-	for version, want := range map[string]int{
-		"go1.22":                        22,
-		"go1.22.12":                     22,
-		"go1.26.8":                      26,
-		"go1.26rc1":                     26,
-		"go1.24.3 X:nocoverageredesign": 24,
-		"go1.24.3-fips":                 24,
-		"go1.103.1":                     103,
-		"devel go1.27-0123abc":          -1,
-		"go1.":                          -1,
-		"go1.2x":                        -1,
-		"go2.22":                        -1,
-		"go1.99999999999999999999":      -1,
-		"":                              -1,
-	} {
-		got, ok := release(version)
-		if !ok {
-			got = -1
-		}
-		require.Equal(t, want, got, version)
-	}
-}
-
 func described(version string, machine elf.Machine, code ...byte) *goprogram.Program {
 	f := &goprogram.Code{Address: 0x401000, Offset: 0x1000, Length: len(code)}
 	copy(f.Code[:], code)
-	return &goprogram.Program{Version: version, Machine: machine, Function: f}
+	return &goprogram.Program{Version: version, Machine: machine, Functions: []*goprogram.Code{f}}
 }
 
 func TestUnknownLayoutIsRefusedByName(t *testing.T) {
@@ -71,7 +47,7 @@ func TestUnknownLayoutIsRefusedByName(t *testing.T) {
 		})
 	}
 	p := described("go1.26", elf.EM_X86_64)
-	p.Function = nil
+	p.Functions[0] = nil
 	_, err := siteOf(p, "amd64")
 	require.ErrorIs(t, err, errNoSampling)
 }
@@ -116,7 +92,7 @@ func TestProbeIsBehindTheStackCheckWhereThereIsOne(t *testing.T) {
 // TestProgramOfAnotherMachineIsUnderstood builds for arm64, whose programs this
 // machine may not be able to run.
 func TestProgramOfAnotherMachineIsUnderstood(t *testing.T) {
-	for goarch, machine := range machines {
+	for goarch, machine := range goprogram.Machines {
 		for _, ldflags := range []string{"", "-s -w"} {
 			out := filepath.Join(t.TempDir(), "program")
 			cmd := exec.Command("go", "build", "-o", out, "-ldflags="+ldflags, "../../../../../test/testdata/allocator")
@@ -134,7 +110,7 @@ func TestProgramOfAnotherMachineIsUnderstood(t *testing.T) {
 			require.Equal(t, ldflags == "", p.Variable != 0, "only the symbol table tells of variables")
 			place, err := siteOf(p, goarch)
 			require.NoError(t, err)
-			require.Greater(t, place.offset, p.Function.Offset, "the probe is behind the stack check")
+			require.Greater(t, place.offset, p.Functions[0].Offset, "the probe is behind the stack check")
 			require.NotEmpty(t, p.Runs)
 		}
 	}

@@ -8,7 +8,6 @@ package allocs
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"go.opentelemetry.io/collector/config/configoptional"
-	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
@@ -24,7 +22,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
@@ -51,34 +48,23 @@ type Sink interface {
 
 // Settings configures a Sampler.
 type Settings struct {
+	// Config contains what samplers on perf events share. Only the reading goroutine uses
+	// its table. Its Finder is not used.
+	attach.Config
 	// Root is the folder where the host's root is mounted. "" means "/".
 	Root string
 	// Find returns the processes to sample. It is called every DiscoveryInterval, because a
 	// process may execute another program, and whenever Changed receives.
-	Find              func(context.Context) ([]procfs.Process, error)
-	DiscoveryInterval time.Duration
-	Changed           <-chan struct{}
-	// Runner runs reads of the files of processes. It may be nil.
-	Runner *deadline.Runner
-	// Table contains the processes. Only the reading goroutine uses it.
-	Table *processes.Table
-	Sink  Sink
+	Find func(context.Context) ([]procfs.Process, error)
+	Sink Sink
 	// Sampled remembers which processes were sampled. It may be nil.
 	Sampled *sampler.Sampled
 	// Limit is the number of samples per process and minute that are kept. 0 means all.
 	Limit int
 	// Interval is the time between two calls of Flush.
 	Interval time.Duration
-	// MaxEvents bounds the perf event descriptors. The sampler uses one per CPU, and one
-	// per CPU and program.
-	MaxEvents int
-	// ThreadName and ThreadID select the attributes that distinguish threads.
-	ThreadName, ThreadID bool
 	// When is the value of the key when and its reason, for the log.
-	When   string
-	Logger *zap.Logger
-	// Now returns CLOCK_MONOTONIC in nanoseconds.
-	Now func() int64
+	When string
 	// Random is the source of random numbers. Only the reading goroutine uses it. If it is
 	// nil, the sampler creates one with a random seed.
 	Random *rand.Rand
@@ -108,7 +94,6 @@ type Sampler struct {
 	cancel   context.CancelFunc
 	started  atomic.Bool
 	done     sync.WaitGroup
-	unwatch  func() // ends the search for hot units
 	counters *sampler.Counters
 	seen     Stats // at the last Record
 }
@@ -148,7 +133,6 @@ func New(cfg Settings) *Sampler {
 			wake:    make(chan struct{}, 1),
 			again:   make(chan struct{}, 1),
 		},
-		unwatch: func() {},
 	}
 	s.members.Store(&map[int]*member{})
 	a := &s.attacher
@@ -165,41 +149,28 @@ func New(cfg Settings) *Sampler {
 
 // newSampler returns the sampler of a receiver.
 func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
+	attached, why, err := s.AttachWhen(cfg.When, samples.AllocSpace, "allocations")
+	if err != nil {
+		return nil, err
+	}
 	known, err := s.Processes()
 	if err != nil {
 		return nil, err
 	}
-	hot, why, err := cfg.When.Resolve(s.HotUnits)
-	if err != nil {
-		return nil, fmt.Errorf("allocations: %w", err)
-	}
 	own := buffer.New(max(s.BufferSize/16, int(buffer.MinSize)), buffer.SystemClock{})
 	find := finder{targets: processes.NewFinder(known, false), tree: s.HostInfo.Tree, missing: s.Missing}
-	var changed <-chan struct{}
-	unwatch := func() {}
-	if hot {
-		find.hot = attach.NewHotFinder(s.HotUnits, known, nil, false)
-		changed, unwatch = s.HotUnits.Watch()
-	}
+	find.hot, _ = attached.Finder.(*attach.HotFinder)
 	p := New(Settings{
-		Root:              s.HostInfo.Root,
-		Find:              find.find,
-		DiscoveryInterval: s.DiscoveryInterval,
-		Changed:           changed,
-		Runner:            known.Runner,
-		Table:             processes.NewTable(known),
-		Sink:              own,
-		Sampled:           s.Sampled[sampler.PprofAllocs],
-		Limit:             cfg.MaxSamplesPerMinute,
-		Interval:          s.ExportInterval,
-		MaxEvents:         s.Perf.MaxEvents,
-		ThreadName:        s.ThreadName,
-		ThreadID:          s.ThreadID,
-		When:              why,
-		Logger:            s.Logger,
-		Now:               buffer.SystemClock{}.Monotonic,
+		Config:   attached,
+		Root:     s.HostInfo.Root,
+		Find:     find.find,
+		Sink:     own,
+		Sampled:  s.Sampled[sampler.PprofAllocs],
+		Limit:    cfg.MaxSamplesPerMinute,
+		Interval: s.ExportInterval,
+		When:     why,
 	})
-	p.counters, p.unwatch = s.Counters, unwatch
+	p.counters = s.Counters
 	s.AddBuffer("allocations", own, p.Flush)
 	return p, s.Counters.ObserveTargets(samples.AllocSpace.Sampler, func() int { return p.Stats().Processes })
 }
@@ -253,7 +224,9 @@ func (l *link) notify() {
 // Stop ends sampling, removes the uprobes, emits the kept samples, and waits for the
 // sampler's goroutines.
 func (s *Sampler) Stop(context.Context) error {
-	s.unwatch()
+	if unwatch := s.reader.cfg.Unwatch; unwatch != nil {
+		unwatch()
+	}
 	if s.cancel != nil {
 		s.cancel()
 		s.notify()

@@ -26,6 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
@@ -193,16 +194,18 @@ func newTestSampler(t testing.TB, change func(*Settings)) (*testSampler, *sink, 
 	s := &testSampler{changed: make(chan struct{}, 1)}
 	s.wanted.Store(new([]procfs.Process))
 	cfg := Settings{
-		Find:              func(context.Context) ([]procfs.Process, error) { return *s.wanted.Load(), nil },
-		Changed:           s.changed,
-		DiscoveryInterval: time.Hour,
-		Table:             processes.NewTable(processes.Config{}),
-		Sink:              to,
-		Interval:          5 * time.Second,
-		MaxEvents:         4096,
-		Logger:            zap.New(core),
-		Now:               func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
-		Random:            rand.New(rand.NewPCG(1, 2)),
+		Config: attach.Config{
+			Changed:           s.changed,
+			DiscoveryInterval: time.Hour,
+			Table:             processes.NewTable(processes.Config{}),
+			MaxEvents:         4096,
+			Logger:            zap.New(core),
+			Now:               func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
+		},
+		Find:     func(context.Context) ([]procfs.Process, error) { return *s.wanted.Load(), nil },
+		Sink:     to,
+		Interval: 5 * time.Second,
+		Random:   rand.New(rand.NewPCG(1, 2)),
 	}
 	if change != nil {
 		change(&cfg)

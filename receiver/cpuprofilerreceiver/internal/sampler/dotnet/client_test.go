@@ -41,9 +41,9 @@ func TestTheClientAtTheOtherEndDecides(t *testing.T) {
 		"it cannot be read about":  {client: Client{Process: procfs.Process{PID: 77, Start: 5}}, err: errors.New("denied"), detail: "denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, func(cfg *Settings) {
-				cfg.HostName = "here"
-				cfg.Identify = func(pid int) (processes.Identity, error) {
+			r := newRig(t, func(in *Intake) {
+				in.HostInfo.Name = "here"
+				in.identityOf = func(pid int) (processes.Identity, error) {
 					require.Equal(t, 77, pid)
 					return tc.now, tc.err
 				}
@@ -69,8 +69,8 @@ func TestTheClientAtTheOtherEndDecides(t *testing.T) {
 
 func TestAProcessThatIsMovedHasItsNewCgroupFromTheNextRequestOn(t *testing.T) {
 	now := processes.Identity{Process: procfs.Process{PID: 77, Start: 5}, Cgroup: "/a"}
-	r := newRig(t, func(cfg *Settings) {
-		cfg.Identify = func(int) (processes.Identity, error) { return now, nil }
+	r := newRig(t, func(in *Intake) {
+		in.identityOf = func(int) (processes.Identity, error) { return now, nil }
 	})
 	c := dotnettest.Read(t, "web/000*")[0]
 	for _, at := range []string{"/a", "/b", "/a"} {

@@ -41,14 +41,14 @@ var kinds = map[string]nativeformat.Kind{
 	selectedThreadSamplesPath: nativeformat.SelectedThreadSamples,
 }
 
-// Bound limits the concurrent requests to MaxRequests. Further requests wait for at most
-// MaxWait and are then refused.
+// Bound limits the concurrent requests to maxRequests. Further requests wait for at most
+// maxWait and are then refused.
 func (in *Intake) Bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case in.slots <- struct{}{}:
 		default:
-			late := time.NewTimer(in.cfg.MaxWait)
+			late := time.NewTimer(in.maxWait)
 			defer late.Stop()
 			select {
 			case in.slots <- struct{}{}:
@@ -111,7 +111,7 @@ func (in *Intake) problemWith(w http.ResponseWriter, format nativeformat.Format,
 	var p *problem
 	switch {
 	case result.NoRoom > 0:
-		w.Header().Set("Retry-After", strconv.Itoa(max(1, int((in.cfg.RetryAfter+time.Second-1)/time.Second))))
+		w.Header().Set("Retry-After", strconv.Itoa(max(1, int((in.ExportInterval+time.Second-1)/time.Second))))
 		p = problemOf(http.StatusServiceUnavailable, "both sample buffers are full, the next component is too slow: %d samples were lost; drop the buffer, do not send it again", result.NoRoom)
 	case errors.As(err, &fault):
 		p = problemOf(http.StatusBadRequest, "%v%s", fault, hint(format))
@@ -198,7 +198,7 @@ func (in *Intake) identify(ctx context.Context) (processes.Identity, *problem) {
 	case client.PID == 0:
 		return forbidden("the process that connected is outside of the collector's pid namespace, so its unit cannot be identified: run the collector in the host's (docker run --pid=host, hostPID: true)")
 	}
-	now, err := in.cfg.Identify(client.PID)
+	now, err := in.identityOf(client.PID)
 	switch {
 	case errors.Is(err, processes.ErrEnded) || err == nil && now.Start != client.Start:
 		return forbidden("process %d, which connected, has ended: connect again", client.PID)
@@ -210,7 +210,7 @@ func (in *Intake) identify(ctx context.Context) (processes.Identity, *problem) {
 
 // read reads the body of a request.
 func (in *Intake) read(w http.ResponseWriter, r *http.Request, into *body) *problem {
-	err := into.read(http.MaxBytesReader(w, r.Body, in.cfg.MaxBody))
+	err := into.read(http.MaxBytesReader(w, r.Body, in.maxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:

@@ -4,7 +4,6 @@
 package dotnet
 
 import (
-	"cmp"
 	"sync"
 	"time"
 
@@ -19,36 +18,12 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// Sink is the buffer that samples go to. It must not block.
-type Sink interface {
-	// AddSent adds an event at a time since the Unix epoch. It returns false if the sink is
-	// full. The event is then lost.
-	AddSent(k samples.Key, unixNano, value int64) bool
-}
-
-// Settings configures an Intake. Numbers that are 0 have defaults.
-type Settings struct {
-	Sink Sink
-	// Identify identifies the process at the other end of a Unix socket.
-	Identify func(pid int) (processes.Identity, error)
-	// HostName and HostID are added to the resource of each process of this host.
-	HostName, HostID string
-	// ThreadName reports whether samples are distinguished by thread name.
-	ThreadName bool
-	// MaxBody is the maximum size of a buffer in bytes, by default 1 MiB. MaxBodies bounds
-	// the total size of all bodies that are being read, by default 64 MiB, or 4 times
-	// MaxBody if that is larger. The first 64 KiB of each body do not count.
-	MaxBody, MaxBodies int64
-	// MaxRequests is the maximum number of concurrent requests, by default 1024. Further
-	// requests wait for at most MaxWait, by default 1 second, and are then refused.
-	MaxRequests int
-	MaxWait     time.Duration
-	// RetryAfter is the time that a sender must wait after its buffer was refused for lack
-	// of room.
-	RetryAfter time.Duration
-	Logger     *zap.Logger
-	Now        func() time.Time
-}
+// The bounds of concurrent requests. Further requests wait for at most maxWait and are then
+// refused.
+const (
+	maxRequests = 1024
+	maxWait     = time.Second
+)
 
 // maxResources bounds the remembered resources. At the bound, the least recently used
 // resource is forgotten.
@@ -61,9 +36,14 @@ const offClock = time.Hour
 
 // Intake turns buffers into samples.
 type Intake struct {
-	cfg    Settings
-	slots  chan struct{}
-	memory *memory
+	*sampler.Shared
+	sink       sampler.SentSink
+	identityOf func(pid int) (processes.Identity, error) // the process at the other end of a Unix socket
+	maxBody    int64                                     // bytes of a buffer
+	slots      chan struct{}
+	maxWait    time.Duration
+	memory     *memory
+	now        func() time.Time
 
 	mu        sync.Mutex
 	decoder   *nativeformat.Decoder
@@ -109,16 +89,12 @@ type Events struct {
 }
 
 // New returns an intake.
-func New(cfg Settings) *Intake {
-	cfg.MaxBody = cmp.Or(cfg.MaxBody, 1<<20)
-	cfg.MaxBodies = cmp.Or(cfg.MaxBodies, max(maxBodies, 4*cfg.MaxBody))
-	cfg.MaxRequests = cmp.Or(cfg.MaxRequests, 1024)
-	cfg.MaxWait = cmp.Or(cfg.MaxWait, time.Second)
-	decoder := nativeformat.NewDecoder(0)
+func New(cfg *Config, s *sampler.Shared, identify func(pid int) (processes.Identity, error)) *Intake {
+	decoder, maxBody := nativeformat.NewDecoder(0), cfg.ServerConfig.MaxRequestBodySize
 	in := &Intake{
-		cfg:     cfg,
-		slots:   make(chan struct{}, cfg.MaxRequests),
-		memory:  &memory{left: semaphore.NewWeighted(cfg.MaxBodies)},
+		Shared: s, sink: s.Buffer, identityOf: identify, maxBody: maxBody, now: time.Now,
+		slots: make(chan struct{}, maxRequests), maxWait: maxWait,
+		memory:  &memory{left: semaphore.NewWeighted(max(maxBodies, 4*maxBody))},
 		decoder: decoder,
 		stacks:  newStacks(decoder, maxStackBytes),
 	}
@@ -154,7 +130,7 @@ type Result struct {
 func (in *Intake) add(format nativeformat.Format, interval time.Duration, from sender, body []byte) (Result, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	b := &buffer{in: in, kind: format.Kind, period: interval.Nanoseconds(), from: in.resourceOf(from), now: in.cfg.Now().UnixNano()}
+	b := &buffer{in: in, kind: format.Kind, period: interval.Nanoseconds(), from: in.resourceOf(from), now: in.now().UnixNano()}
 	if format.Kind == nativeformat.SelectedThreadSamples {
 		b.from.selected = b.period
 	}
@@ -173,9 +149,9 @@ func (in *Intake) add(format nativeformat.Format, interval time.Duration, from s
 	events.LeftOut += uint64(b.ExportThread * each)
 	events.BufferFull += uint64(b.lost)
 	if b.NoRoom > 0 {
-		in.full.lose(in.cfg.Logger, format.Kind, b.now, b.NoRoom)
+		in.full.lose(in.Logger, format.Kind, b.now, b.NoRoom)
 	} else if b.Samples > 0 {
-		in.full.end(in.cfg.Logger, b.now)
+		in.full.end(in.Logger, b.now)
 	}
 	return b.Result, err
 }
@@ -190,7 +166,7 @@ func (in *Intake) resourceOf(from sender) *resource {
 	if from.process != (processes.Identity{}) {
 		who = &from.process
 	}
-	made, bounded := resourceOf(from.header, who, host{in.cfg.HostName, in.cfg.HostID})
+	made, bounded := resourceOf(from.header, who, host{in.HostInfo.Name, in.HostInfo.ID})
 	in.stats.Attributes += uint64(bounded)
 	r := &resource{Resource: made}
 	if in.resources.Add(from, r) {
@@ -233,7 +209,7 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 		return
 	}
 	at := s.UnixMilli * int64(time.Millisecond)
-	b.from.keepTime(at, b.now, b.in.cfg.Logger)
+	b.from.keepTime(at, b.now, b.in.Logger)
 
 	k := samples.Key{
 		Resource: b.from.Resource,
@@ -241,7 +217,7 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 		Link:     samples.Link{TraceID: s.TraceID, SpanID: s.SpanID},
 		Period:   b.period,
 	}
-	if b.in.cfg.ThreadName {
+	if b.in.ThreadName {
 		k.Thread.Name = b.in.decoder.Text(s.Thread)
 	}
 	var lost int
@@ -275,7 +251,7 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 
 // addEvent adds an event. It returns 1 if the event was lost, else 0.
 func (b *buffer) addEvent(k samples.Key, at, value int64) (lost int) {
-	if b.in.cfg.Sink.AddSent(k, at, value) {
+	if b.in.sink.AddSent(k, at, value) {
 		return 0
 	}
 	return 1

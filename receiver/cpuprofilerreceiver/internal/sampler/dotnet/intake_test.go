@@ -21,11 +21,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/test/dotnettest"
 	"github.com/hotprofile/hotprofile/test/nativeformattest"
 )
@@ -70,20 +72,18 @@ type rig struct {
 	logs *observer.ObservedLogs
 }
 
-func newRig(t testing.TB, change func(*Settings)) *rig {
+func newRig(t testing.TB, change func(*Intake)) *rig {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	r := &rig{sink: &sink{room: -1}, logs: logs}
-	cfg := Settings{
-		Sink: r.sink, ThreadName: true, RetryAfter: 1500 * time.Millisecond, Logger: zap.New(core), Now: func() time.Time { return recorded },
-		Identify: func(pid int) (processes.Identity, error) {
-			return processes.Identity{Process: procfs.Process{PID: pid, Start: uint64(pid)}}, nil
-		},
-	}
+	cfg := DefaultConfig()
+	r.Intake = New(&cfg, &sampler.Shared{ThreadName: true, ExportInterval: 1500 * time.Millisecond, Logger: zap.New(core)}, func(pid int) (processes.Identity, error) {
+		return processes.Identity{Process: procfs.Process{PID: pid, Start: uint64(pid)}}, nil
+	})
+	r.Intake.sink, r.now = r.sink, func() time.Time { return recorded }
 	if change != nil {
-		change(&cfg)
+		change(r.Intake)
 	}
-	r.Intake = New(cfg)
 	return r
 }
 
@@ -312,7 +312,7 @@ func checkLocation(t *testing.T, name string, l *samples.Location) {
 }
 
 func TestThreadsAreNotToldApartUnlessAskedFor(t *testing.T) {
-	r := newRig(t, func(c *Settings) { c.ThreadName = false })
+	r := newRig(t, func(in *Intake) { in.ThreadName = false })
 	c := dotnettest.Read(t, "web/000*")[0]
 	r.post(t, c.Path(), c.Bytes)
 	for _, e := range r.sink.events {
@@ -717,7 +717,7 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 
 func TestLargeBodiesBeyondTheBoundAreRefusedAndSmallOnesAreNot(t *testing.T) {
 	c, small := dotnettest.Read(t, "crowd/*")[0], dotnettest.Read(t, "web/000*")[0]
-	r := newRig(t, func(cfg *Settings) { cfg.MaxBodies = 300 << 10 })
+	r := newRig(t, func(in *Intake) { in.memory.left = semaphore.NewWeighted(300 << 10) })
 	begun, release := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -751,7 +751,7 @@ func (w waiting) Read([]byte) (int, error) {
 }
 
 func TestRequestsBeyondTheBoundWaitAndAreThenRefused(t *testing.T) {
-	r := newRig(t, func(c *Settings) { c.MaxRequests, c.MaxWait = 1, time.Millisecond })
+	r := newRig(t, func(in *Intake) { in.slots, in.maxWait = make(chan struct{}, 1), time.Millisecond })
 	begun, release := make(chan struct{}), make(chan struct{})
 	bounded := r.Bound(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		begun <- struct{}{}

@@ -38,7 +38,6 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 type Server struct {
 	*httplisten.Server
 	intake *Intake
-	shared *sampler.Shared
 	cfg    *Config
 	seen   Stats
 	// seenClosed is the number of connections closed because of a bound, at the last
@@ -49,7 +48,7 @@ type Server struct {
 // NewServer returns a server that does not listen yet.
 func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
 	identify := processes.NewIdentifier(s.HostInfo.Root, s.HostInfo.Tree).Identify
-	server := &Server{cfg: cfg, shared: s, intake: New(SettingsOf(cfg, s, identify))}
+	server := &Server{cfg: cfg, intake: New(cfg, s, identify)}
 	server.Server = httplisten.New(httplisten.Config{
 		Key:             "dotnet",
 		HTTP:            cfg.ServerConfig,
@@ -67,31 +66,16 @@ func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
 	return server, nil
 }
 
-// SettingsOf returns the settings of the intake.
-func SettingsOf(cfg *Config, s *sampler.Shared, identify func(pid int) (processes.Identity, error)) Settings {
-	return Settings{
-		Sink:       s.Buffer,
-		Identify:   identify,
-		HostName:   s.HostInfo.Name,
-		HostID:     s.HostInfo.ID,
-		ThreadName: s.ThreadName,
-		MaxBody:    cfg.ServerConfig.MaxRequestBodySize,
-		RetryAfter: s.ExportInterval,
-		Logger:     s.Logger,
-		Now:        time.Now,
-	}
-}
-
 // Start implements sampler.Sampler.
 func (s *Server) Start(ctx context.Context) error {
-	if err := s.Server.Start(ctx, s.shared.Host, s.shared.Component); err != nil {
+	if err := s.Server.Start(ctx, s.intake.Host, s.intake.Component); err != nil {
 		return err
 	}
 	fields := []zap.Field{zap.String("transport", string(s.cfg.ServerConfig.NetAddr.Transport)), zap.Stringer("endpoint", s.Addr())}
 	if s.cfg.guarded() {
 		fields = append(fields, zap.Stringer("socket_mode", s.cfg.SocketMode))
 	}
-	s.shared.Logger.Info(".NET profile server listening", fields...)
+	s.intake.Logger.Info(".NET profile server listening", fields...)
 	return nil
 }
 
@@ -104,7 +88,7 @@ func (s *Server) Stop(ctx context.Context) error {
 
 // Record adds the intake's counters to the telemetry.
 func (s *Server) Record(ctx context.Context) {
-	now, seen, c := s.intake.Stats(), &s.seen, s.shared.Counters
+	now, seen, c := s.intake.Stats(), &s.seen, s.intake.Counters
 	for kind, of := range map[nativeformat.Kind]*samples.Type{
 		nativeformat.ThreadSamples:         samples.DotnetThreads,
 		nativeformat.AllocationSamples:     samples.DotnetAllocSpace,

@@ -4,6 +4,7 @@
 package dotnet
 
 import (
+	"encoding/binary"
 	"strconv"
 	"strings"
 	"unicode"
@@ -29,7 +30,8 @@ type stacks struct {
 	decoder *nativeformat.Decoder
 	limit   int
 
-	byHash map[uint64]*samples.Stack
+	known map[string]*samples.Stack // by the names of the frames
+	key   []byte                    // scratch
 	// locations is indexed by name. It is valid as long as the decoder's names are.
 	locations []*samples.Location
 	forgotten uint64
@@ -38,7 +40,7 @@ type stacks struct {
 }
 
 func newStacks(d *nativeformat.Decoder, limit int) *stacks {
-	return &stacks{decoder: d, limit: limit, byHash: make(map[uint64]*samples.Stack)}
+	return &stacks{decoder: d, limit: limit, known: make(map[string]*samples.Stack)}
 }
 
 // begin is called before the first stack of a buffer.
@@ -54,7 +56,7 @@ func (s *stacks) begin() {
 }
 
 func (s *stacks) forget() {
-	clear(s.byHash)
+	clear(s.known)
 	s.bytes = 0
 }
 
@@ -64,33 +66,23 @@ func (s *stacks) of(frames []nativeformat.Name) *samples.Stack {
 	if truncated {
 		frames = frames[:maxDepth]
 	}
-	// FNV-1a over names. A stack with a colliding hash is created again.
-	h := uint64(14695981039346656037)
+	s.key = s.key[:0]
 	for _, f := range frames {
-		h = (h ^ uint64(f)) * 1099511628211
+		s.key = binary.LittleEndian.AppendUint32(s.key, uint32(f))
 	}
-	if known := s.byHash[h]; known != nil && known.Truncated == truncated && s.same(known, frames) {
+	if truncated {
+		s.key = append(s.key, 1)
+	}
+	if known := s.known[string(s.key)]; known != nil {
 		return known
 	}
 	stack := &samples.Stack{Locations: make([]*samples.Location, len(frames)), Truncated: truncated}
 	for i, f := range frames {
 		stack.Locations[i] = s.location(f)
 	}
-	s.byHash[h] = stack
-	s.bytes += int(unsafe.Sizeof(*stack)) + 32 + 8*len(frames)
+	s.known[string(s.key)] = stack
+	s.bytes += int(unsafe.Sizeof(*stack)) + 32 + 8*len(frames) + len(s.key)
 	return stack
-}
-
-func (s *stacks) same(known *samples.Stack, frames []nativeformat.Name) bool {
-	if len(known.Locations) != len(frames) {
-		return false
-	}
-	for i, f := range frames {
-		if int(f) >= len(s.locations) || known.Locations[i] != s.locations[f] {
-			return false
-		}
-	}
-	return true
 }
 
 func (s *stacks) location(n nativeformat.Name) *samples.Location {

@@ -5,24 +5,23 @@
 
 package network
 
-import "github.com/hotprofile/hotprofile/internal/samples"
+import (
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-// begun remembers the latest sampled connects, so that a failure can be attributed to the
-// stack of its connect. It belongs to the reading goroutine.
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// begun remembers the latest sampled connects by socket, so that a failure can be
+// attributed to the stack of its connect. It belongs to the reading goroutine.
 type begun struct {
-	by map[uint64]int // by socket: the index in ring
-	// ring contains the connects in their order. A new connect replaces the oldest one.
-	ring []connect
-	next int
-	most int
+	*simplelru.LRU[uint64, connect]
 }
 
 // connect is the sample of a connect.
 type connect struct {
-	socket uint64 // 0 for an empty entry
-	to     remote
-	key    samples.Key
-	hits   int64
+	to   remote
+	key  samples.Key
+	hits int64
 }
 
 // remote is the remote address of a connection. The kernel may reuse the memory of a socket
@@ -33,38 +32,15 @@ type remote struct {
 	address6 [16]byte
 }
 
-func newBegun(most int) *begun { return &begun{by: make(map[uint64]int), most: most} }
-
-func (b *begun) add(c connect) {
-	if len(b.ring) < b.most {
-		b.ring = append(b.ring, connect{})
-	}
-	at := b.next
-	b.next = (b.next + 1) % b.most
-	b.forget(at)
-	if i, ok := b.by[c.socket]; ok {
-		b.forget(i)
-	}
-	b.ring[at] = c
-	b.by[c.socket] = at
+func newBegun(most int) begun {
+	known, _ := simplelru.NewLRU[uint64, connect](most, nil) // fails only for a size below 1
+	return begun{known}
 }
 
 // take returns and removes the connect of a socket.
-func (b *begun) take(socket uint64, to remote) (c connect, ok bool) {
-	i, ok := b.by[socket]
-	if !ok || b.ring[i].to != to {
-		return c, false
-	}
-	c = b.ring[i]
-	b.forget(i)
-	return c, true
-}
-
-func (b *begun) forget(i int) {
-	if c := &b.ring[i]; c.socket != 0 {
-		delete(b.by, c.socket)
-		*c = connect{}
-	}
+func (b begun) take(socket uint64, to remote) (connect, bool) {
+	c, ok := b.Peek(socket)
+	return c, ok && c.to == to && b.Remove(socket)
 }
 
 // of returns the socket and the remote address from a record of a connect or a failure.

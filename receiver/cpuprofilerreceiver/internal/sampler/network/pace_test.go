@@ -169,7 +169,7 @@ func TestBegunConnectsAreFoundOnce(t *testing.T) {
 	b := newBegun(3)
 	to := remote{port: 80, address4: [4]byte{127, 0, 0, 1}}
 	for socket := range uint64(4) {
-		b.add(connect{socket: socket + 1, to: to, hits: int64(socket)})
+		b.Add(socket+1, connect{to: to, hits: int64(socket)})
 	}
 	_, ok := b.take(1, to)
 	require.False(t, ok, "the oldest is replaced")
@@ -181,14 +181,13 @@ func TestBegunConnectsAreFoundOnce(t *testing.T) {
 	_, ok = b.take(2, to)
 	require.False(t, ok)
 	// A socket that connects again.
-	b.add(connect{socket: 4, to: remote{port: 443}, hits: 7})
+	b.Add(4, connect{to: remote{port: 443}, hits: 7})
 	c, ok = b.take(4, remote{port: 443})
 	require.True(t, ok)
 	require.EqualValues(t, 7, c.hits)
 	for socket := range uint64(100) {
-		b.add(connect{socket: socket + 1, to: to})
-		require.LessOrEqual(t, len(b.by), 3)
-		require.LessOrEqual(t, len(b.ring), 3)
+		b.Add(socket+1, connect{to: to})
+		require.LessOrEqual(t, b.Len(), 3)
 	}
 }
 

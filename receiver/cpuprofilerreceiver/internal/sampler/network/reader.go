@@ -34,7 +34,7 @@ type reader struct {
 	soon    bool // programs are being started
 	rec     perfevent.Record
 	pace    *pace
-	begun   *begun
+	begun   begun
 	intN    func(int) int
 	noStack *samples.Stack // for calls without a stack
 
@@ -190,7 +190,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		value *= bytes
 		k.Transport = source.transport(rec.Sample.Raw)
 	} else if socket, to, ok := source.of(rec.Sample.Raw); ok {
-		r.begun.add(connect{socket: socket, to: to, key: k, hits: value})
+		r.begun.Add(socket, connect{to: to, key: k, hits: value})
 	}
 	r.emit(k, rec.Time, value)
 }

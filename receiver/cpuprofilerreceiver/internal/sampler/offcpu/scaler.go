@@ -19,7 +19,6 @@ type scaler struct {
 
 	accounts map[task]*account
 	held     []heldPart
-	spare    []*account
 	// period is the largest weight since the last settlement.
 	period int64
 	// stackless counts parts without a stack although every switch was sampled. The stack
@@ -77,7 +76,7 @@ func (s *scaler) add(p *part) {
 		if len(s.accounts) >= s.most {
 			s.settle()
 		}
-		a = s.newAccount()
+		a = new(account)
 		s.accounts[task{p.pid, p.tid}] = a
 	}
 	k := kind(p)
@@ -99,15 +98,6 @@ func (s *scaler) add(p *part) {
 	if s.held = append(s.held, heldPart{*p, a}); len(s.held) >= s.most {
 		s.settle()
 	}
-}
-
-func (s *scaler) newAccount() *account {
-	if n := len(s.spare); n > 0 {
-		a := s.spare[n-1]
-		s.spare = s.spare[:n-1]
-		return a
-	}
-	return new(account)
 }
 
 // unscaled and scaled contain the types of parts by kind.
@@ -160,11 +150,7 @@ func (s *scaler) settle() {
 }
 
 func (s *scaler) dropAccounts() {
-	for of, a := range s.accounts {
-		delete(s.accounts, of)
-		*a = account{}
-		s.spare = append(s.spare, a)
-	}
+	clear(s.accounts)
 	s.period = 0
 }
 

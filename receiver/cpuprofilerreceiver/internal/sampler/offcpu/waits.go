@@ -111,7 +111,6 @@ type waits struct {
 	still func(*thread) bool
 
 	threads map[int]*thread
-	free    []*thread
 	ended   [2][]int
 	counts  WaitCounts
 	out     part // the argument of done
@@ -179,16 +178,7 @@ func (w *waits) known(pid, tid int) *thread {
 	if len(w.threads) >= w.most {
 		return nil
 	}
-	var t *thread
-	if n := len(w.free); n > 0 {
-		t, w.free = w.free[n-1], w.free[:n-1]
-	} else {
-		t = new(thread)
-	}
-	t.tid, t.pid = tid, pid
-	if len(w.own) > 0 {
-		t.own = w.own[tid]
-	}
+	t := &thread{tid: tid, pid: pid, own: w.own[tid]}
 	w.threads[tid] = t
 	return t
 }
@@ -197,13 +187,7 @@ func (w *waits) drop(t *thread) {
 	if t.state == waiting {
 		w.counts.Forgotten++
 	}
-	w.remove(t)
-}
-
-func (w *waits) remove(t *thread) {
 	delete(w.threads, t.tid)
-	*t = thread{}
-	w.free = append(w.free, t)
 }
 
 // sampled records the sample of a thread that is about to leave its CPU. The record of the
@@ -364,7 +348,7 @@ func (w *waits) cut(time int64) {
 	}
 	for _, tid := range w.ended[1] {
 		if t := w.threads[tid]; t != nil && t.state == ended {
-			w.remove(t)
+			delete(w.threads, tid)
 		}
 	}
 	w.ended[0], w.ended[1] = w.ended[1][:0], w.ended[0]

@@ -75,6 +75,9 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 // Begin resets the reader's state for a new session.
 func (r *reader) Begin(session *perfevent.Session) {
 	r.prompt = false
+	if o := r.loop.Current(); o.HostWide && o.UserStack > 0 {
+		r.cfg.Labels.Begin(session)
+	}
 	r.pace.restart(r.cfg.Now(), r.spent())
 	r.publish()
 	if r.pace.halvings > 0 {
@@ -104,7 +107,7 @@ func (r *reader) Turn(ctx context.Context, session *perfevent.Session) error {
 	if n := r.cfg.Stacks.Copied(); n != r.loop.Current().UserStack {
 		r.cfg.Stacks.Copies(r.loop.Copy(session, n))
 	}
-	if prompt := r.cfg.Languages.Prompt(); prompt != r.prompt {
+	if prompt := r.cfg.Languages.Prompt() || r.cfg.Labels.Prompt(); prompt != r.prompt {
 		r.prompt = prompt
 		if err := session.SetPrompt(prompt); err != nil {
 			r.cfg.Logger.Debug("some samples are read late: changing when they are read failed", zap.Error(err))
@@ -131,6 +134,7 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	if r.loop.NextBatch() {
 		r.cfg.Stacks.NextBatch()
 		r.cfg.Languages.NextBatch()
+		r.cfg.Labels.NextBatch()
 	}
 	r.cfg.Stacks.Wait(tablesWait)
 	r.hot = nil
@@ -142,14 +146,18 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	for session.Read(&r.rec) {
 		r.handle(&r.rec)
 	}
-	_, again := r.loop.ReadUpTo(session, session.Stats(), upTo)
+	// The buffer still gets the held samples.
+	_, again := r.loop.ReadUpTo(session, session.Stats(), r.cfg.Labels.Oldest(upTo))
+	if !again {
+		r.cfg.Labels.Settle(upTo, r.add)
+	}
 	switch {
 	case r.cfg.Table.Settle() || again:
 		return attach.SettleWait
 	case r.paused || r.cfg.Table.Starting():
 		return watchWait
 	}
-	return min(idleWait, r.cfg.Languages.Wait())
+	return min(idleWait, r.cfg.Languages.Wait(), r.cfg.Labels.Wait())
 }
 
 // publish makes the counters visible to other goroutines.
@@ -175,11 +183,13 @@ func (r *reader) follow(session *perfevent.Session) {
 		r.paused = true
 		r.pausedSince = r.cfg.Now()
 		r.loop.Pause(session)
+		r.cfg.Labels.Interrupted()
 		r.cfg.Logger.Warn(sampler.MsgThreadsFull)
 		return
 	}
 	r.resume("sampling resumed, a buffer is free again")
 	r.loop.Resume(session)
+	r.cfg.Labels.Interrupted()
 }
 
 // skip counts the periods of the current pause, so that they are visible while it lasts.
@@ -217,9 +227,14 @@ func (r *reader) resume(message string) {
 
 // handle processes one record.
 func (r *reader) handle(rec *perfevent.Record) {
-	if rec.Type == perfevent.TypeSample {
+	switch {
+	case r.cfg.Labels.Hit(rec):
+	case rec.Type == perfevent.TypeSample:
 		r.sample(rec)
-	} else {
+	default:
+		if rec.Type == perfevent.TypeLost && !rec.Lost.Records() { // of the ring with hits
+			r.cfg.Labels.Interrupted()
+		}
 		r.loop.Follow(rec)
 	}
 }
@@ -243,6 +258,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		return
 	}
 	r.counts.Read++
+	labelled := r.cfg.Labels.Read(p, rec) // first, because the thread continues to run
 	stack := r.stack(p, rec)
 	if stack == nil {
 		r.counts.Unreadable++
@@ -253,7 +269,16 @@ func (r *reader) sample(rec *perfevent.Record) {
 		Resource: p.Resource, Type: samples.OnCPU, Stack: stack, Thread: r.loop.Thread(rec),
 		Period: rec.Sample.Period, Capture: r.loop.Capture(rec.Attachment),
 	}
-	if !r.cfg.Sink.AddValue(k, rec.Time, 0) {
+	if labelled {
+		r.cfg.Labels.Hold(k, rec.Time)
+	} else {
+		r.add(k, rec.Time)
+	}
+}
+
+// add adds a sample to the batch.
+func (r *reader) add(k samples.Key, time int64) {
+	if !r.cfg.Sink.AddValue(k, time, 0) {
 		r.counts.BufferFull++
 	}
 }
@@ -276,6 +301,7 @@ func (r *reader) stack(p *processes.Process, rec *perfevent.Record) *samples.Sta
 // End reads the remaining records in the rings.
 func (r *reader) End(session *perfevent.Session) {
 	r.drain(session)
+	r.cfg.Labels.End(r.add)
 	r.resume("sampling ended while both buffers were full")
 	r.publish()
 }

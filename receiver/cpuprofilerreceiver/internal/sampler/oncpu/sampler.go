@@ -20,6 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
@@ -92,8 +93,9 @@ type Sampler struct {
 	*attach.Loop
 	reader   reader
 	counters *sampler.Counters
-	// seen and walked are the counters at the last Record.
+	// seen, labels and walked are the counters at the last Record.
 	seen   Stats
+	labels [golabels.Counters]uint64
 	walked [languages.Outcomes]uint64
 }
 
@@ -191,6 +193,15 @@ func (s *Sampler) Record(ctx context.Context) {
 	c.LimitHit(ctx, "unwound_stacks", now.Spared-seen.Spared)
 	c.CPUProfilerPeriodsSkipped.Add(ctx, int64(now.PeriodsSkipped-seen.PeriodsSkipped))
 	s.seen = now
+	label := func(of golabels.Counter) uint64 {
+		before := s.labels[of]
+		s.labels[of] = s.reader.cfg.Labels.Count(of)
+		return s.labels[of] - before
+	}
+	sampler.Add(ctx, c.CPUProfilerGoroutineLabels, label(golabels.Proven), "outcome", "proven")
+	sampler.Add(ctx, c.CPUProfilerGoroutineLabels, label(golabels.Unproven), "outcome", "unproven")
+	c.LimitHit(ctx, "goroutine_label_values", label(golabels.Cut))
+	c.LimitHit(ctx, "goroutine_label_changes", label(golabels.Frequent))
 	for o := range languages.Outcomes {
 		n := s.reader.cfg.Languages.Count(o)
 		sampler.Add(ctx, c.CPUProfilerInterpretedStacks, n-s.walked[o], "outcome", o.String())

@@ -14,13 +14,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
-
-// Sink is the buffer that samples go to. AddSent returns false if the buffer is full. The
-// event is then lost.
-type Sink interface {
-	AddSent(k samples.Key, unixNano, value int64) bool
-}
 
 // The bounds of a stack. Stacks of net/http/pprof itself have at most 128 frames.
 const (
@@ -70,7 +65,7 @@ var errImplausible = errors.New("it has more samples than CPUs could have taken 
 // emit adds a profile's samples to the sink. It returns the number of added events, and the
 // number of events that did not fit. It sums the samples of each stack and active span,
 // because other labels do not distinguish samples.
-func (c *pulled) emit(to Sink) (added, noRoom int, err error) {
+func (c *pulled) emit(to sampler.SentSink) (added, noRoom int, err error) {
 	columns, err := c.kind.columns(c.profile)
 	if err != nil {
 		return 0, 0, err
@@ -120,7 +115,7 @@ func (c *pulled) emit(to Sink) (added, noRoom int, err error) {
 
 // add adds the events of one stack. It adds one event with the value. For types without a
 // value, it adds as many events as were counted, spread evenly over the window.
-func (c *pulled) add(to Sink, s *sums, typ *samples.Type, v int64) (added, noRoom int) {
+func (c *pulled) add(to sampler.SentSink, s *sums, typ *samples.Type, v int64) (added, noRoom int) {
 	if v == 0 {
 		return 0, 0
 	}
@@ -228,17 +223,12 @@ func (c *pulled) mapping(l *profile.Location) *samples.Mapping {
 func cut(s string) string { return texts.Cut(s, maxText) }
 
 // linkOf returns the active span if the program adds it to the labels of its samples.
-func linkOf(s *profile.Sample) (l samples.Link) {
-	trace, span := s.Label["trace_id"], s.Label["span_id"]
-	if len(trace) != 1 || len(span) != 1 || len(trace[0]) != 2*len(l.TraceID) || len(span[0]) != 2*len(l.SpanID) {
+func linkOf(s *profile.Sample) samples.Link {
+	trace, span := s.Label[samples.LabelTraceID], s.Label[samples.LabelSpanID]
+	if len(trace) != 1 || len(span) != 1 {
 		return samples.Link{}
 	}
-	_, err := hex.Decode(l.TraceID[:], []byte(trace[0]))
-	_, err2 := hex.Decode(l.SpanID[:], []byte(span[0]))
-	if err != nil || err2 != nil || !l.Valid() {
-		return samples.Link{}
-	}
-	return l
+	return samples.ParseLink(trace[0], span[0])
 }
 
 // frameTypeOf returns the frame type for a program's telemetry.sdk.language. The default is

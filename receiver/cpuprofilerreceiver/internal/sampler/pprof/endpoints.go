@@ -12,8 +12,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -54,20 +52,15 @@ func (e *endpoints) Start(ctx context.Context) error {
 func (e *endpoints) settings(ctx context.Context, cfg *Config) (one Settings, err error) {
 	s := e.shared
 	one = Settings{
-		Interval: cfg.Interval, Duration: cfg.Duration, Timeout: cfg.ClientConfig.Timeout,
-		MaxSize: int64(cfg.MaxSize),
-		Look:    s.DiscoveryInterval,
-		Sink:    s.Buffer,
+		Config: cfg,
+		Look:   s.DiscoveryInterval,
+		Sink:   s.Buffer,
 		Count: func(o Outcome) {
 			s.Counters.CPUProfilerPprofPulls.Add(context.Background(), 1, sampler.With("outcome", o.String()))
 		},
 		NoRoom: func(k Kind, n int) { s.Counters.Samples(sampler.BufferFull, k.Sampler(), n) },
 		Logger: s.Logger,
 		Now:    time.Now,
-	}
-	for _, name := range cfg.Profiles {
-		k, _ := KindOf(name)
-		one.Kinds = append(one.Kinds, k)
 	}
 	if one.URL, err = url.Parse(cfg.ClientConfig.Endpoint); err != nil {
 		return one, err
@@ -88,7 +81,7 @@ func (e *endpoints) settings(ctx context.Context, cfg *Config) (one Settings, er
 		return one, fmt.Errorf("make the client of %s: %w", one.URL, err)
 	}
 	if hot {
-		one.Heat = heat{s.HotUnits}
+		one.Hot = s.HotUnits.Hot
 		one.Changed, one.Unwatch = s.HotUnits.Watch()
 	}
 	s.Logger.Info("pulling a pprof endpoint", zap.Stringer("endpoint", one.URL), zap.String("socket", cfg.Socket),
@@ -108,14 +101,3 @@ func (e *endpoints) Stop(context.Context) error {
 
 // Record does nothing, because pulls are counted when they end.
 func (*endpoints) Record(context.Context) {}
-
-// heat reports whether processes are in a hot unit.
-type heat struct{ *hotunitsextension.HotUnits }
-
-// Any reports whether any unit is hot.
-func (h heat) Any() bool { return len(h.HotUnits.Hot()) > 0 }
-
-// Hot reports whether a process, its cgroup or its container is in a hot unit.
-func (h heat) Hot(of processes.Identity) bool {
-	return sampler.IsHot(h.HotUnits.Hot(), of.Process, of.Cgroup, of.ContainerID)
-}

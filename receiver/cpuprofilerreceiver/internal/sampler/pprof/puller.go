@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/urls"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -35,33 +36,20 @@ type Subject struct {
 // ErrUnidentified is returned when the process of an endpoint cannot be identified.
 var ErrUnidentified = errors.New("the process of this endpoint cannot be identified")
 
-// Heat reports which units are hot.
-type Heat interface {
-	// Any reports whether any unit is hot.
-	Any() bool
-	// Hot reports whether a unit is hot.
-	Hot(unit processes.Identity) bool
-}
-
 // Settings configures a puller.
 type Settings struct {
+	*Config
 	// URL is the endpoint without the name of a profile. Client must not follow redirects
 	// to other hosts (see SameHost).
 	URL    *url.URL
 	Client *http.Client
-	Kinds  []Kind
-	// Interval is the time between the starts of two rounds of pulls. Duration is the
-	// length of the window of timed profiles, in whole seconds. Timeout is the maximum time
-	// of a pull in addition to Duration.
-	Interval, Duration, Timeout time.Duration
-	// MaxSize bounds the size of a profile, both as received and decompressed.
-	MaxSize int64
 	// Find identifies the process. It is called before each round. It may return a subject
 	// without a unit together with ErrUnidentified.
 	Find func(ctx context.Context) (Subject, error)
-	// Heat is nil if the endpoint is always pulled. Changed receives when the hot units
-	// change. Look is the time between two calls of Find while any unit is hot.
-	Heat    Heat
+	// Hot returns the hot units. It is nil if the endpoint is always pulled. Changed
+	// receives when the hot units change. Look is the time between two calls of Find while
+	// any unit is hot.
+	Hot     func() []hotunitsextension.Unit
 	Changed <-chan struct{}
 	Look    time.Duration
 	// Unwatch stops the notifications on Changed.
@@ -71,7 +59,7 @@ type Settings struct {
 	Sampled map[string]*sampler.Sampled
 	// Decoding is locked while a profile is decoded. All pullers share it.
 	Decoding *sync.Mutex
-	Sink     Sink
+	Sink     sampler.SentSink
 	// Count is called for each pull. NoRoom is called with the number of events that did
 	// not fit into the sink.
 	Count  func(Outcome)
@@ -127,7 +115,7 @@ func (p *puller) run(ctx context.Context) {
 		wait := p.cfg.Look
 		if pull {
 			wait = max(0, last.Add(p.cfg.Interval).Sub(p.cfg.Now()))
-			if p.cfg.Heat != nil { // the unit may stop being hot and become hot again before the interval ends
+			if p.cfg.Hot != nil { // the unit may stop being hot and become hot again before the interval ends
 				wait = min(wait, p.cfg.Look)
 			}
 		}
@@ -153,29 +141,31 @@ func (p *puller) sleep(ctx context.Context, d time.Duration) bool {
 
 // look reports whether to pull now, and returns the subject of the profiles.
 func (p *puller) look(ctx context.Context) (bool, Subject) {
-	if p.cfg.Heat != nil && !p.cfg.Heat.Any() {
+	if p.cfg.Hot != nil && len(p.cfg.Hot()) == 0 {
 		return false, Subject{}
 	}
-	limited, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	limited, cancel := context.WithTimeout(ctx, p.cfg.ClientConfig.Timeout)
 	defer cancel()
 	subject, err := p.cfg.Find(limited)
-	if err == nil && p.cfg.Heat != nil && subject.Unit == (processes.Identity{}) {
+	if err == nil && p.cfg.Hot != nil && subject.Unit == (processes.Identity{}) {
 		err = fmt.Errorf("%w, so it is not known whether its unit is hot", ErrUnidentified)
 	}
 	if err != nil {
 		p.ended("", outcomeOf(err, ctx.Err() != nil), err)
-		// Without Heat, cpu_trigger decides what to do with a profile without a unit.
-		return p.cfg.Heat == nil && errors.Is(err, ErrUnidentified) && subject.Resource != nil, subject
+		// Without Hot, cpu_trigger decides what to do with a profile without a unit.
+		return p.cfg.Hot == nil && errors.Is(err, ErrUnidentified) && subject.Resource != nil, subject
 	}
 	p.ended("", OK, nil)
-	return p.cfg.Heat == nil || p.cfg.Heat.Hot(subject.Unit), subject
+	u := &subject.Unit
+	return p.cfg.Hot == nil || sampler.IsHot(p.cfg.Hot(), u.Process, u.Cgroup, u.ContainerID), subject
 }
 
 // round pulls each profile once. It pulls all profiles at the same time, so that timed
 // profiles have the same window.
 func (p *puller) round(ctx context.Context, subject Subject) {
 	var all sync.WaitGroup
-	for _, k := range p.cfg.Kinds {
+	for _, name := range p.cfg.Profiles {
+		k, _ := KindOf(name)
 		all.Go(func() {
 			err := p.pull(ctx, k, subject)
 			p.ended(k.Name, outcomeOf(err, ctx.Err() != nil), err)
@@ -190,7 +180,7 @@ func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	if p.cfg.Sampled[k.Name].Within(subject.PIDs, p.cfg.Duration) {
 		return errSampled
 	}
-	timeout := p.cfg.Timeout
+	timeout := p.cfg.ClientConfig.Timeout
 	at := p.cfg.URL.JoinPath(k.Name)
 	if k.Timed {
 		timeout += p.cfg.Duration
@@ -211,7 +201,7 @@ func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	if resp.StatusCode != http.StatusOK {
 		return refusalOf(resp)
 	}
-	body, err := read(resp.Body, p.cfg.MaxSize)
+	body, err := read(resp.Body, int64(p.cfg.MaxSize))
 	if err != nil {
 		return err
 	}
@@ -227,7 +217,7 @@ func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 func (p *puller) convert(k Kind, subject Subject, body []byte, window samples.CaptureWindow) error {
 	p.cfg.Decoding.Lock()
 	defer p.cfg.Decoding.Unlock()
-	decoded, err := decode(body, p.cfg.MaxSize)
+	decoded, err := decode(body, int64(p.cfg.MaxSize))
 	if err != nil {
 		return errInvalid{fmt.Errorf("decode the profile: %w", err)}
 	}
@@ -273,7 +263,7 @@ func (p *puller) ended(kind string, o Outcome, err error) {
 	switch {
 	case o == Sampled:
 		message = "not pulling a profile of a program that is sampled"
-	case o == Unidentified && p.cfg.Heat == nil:
+	case o == Unidentified && p.cfg.Hot == nil:
 		message = "pulling a pprof endpoint without its process"
 	}
 	p.cfg.Logger.Warn(message, append(fields, zap.Stringer("outcome", o), zap.Error(err), zap.String("help", outcomes[o].help))...)

@@ -27,6 +27,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -109,8 +110,8 @@ func newRig(t *testing.T, at string, kinds string, change func(*Settings)) *rig 
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: SameHost}
 	t.Cleanup(client.CloseIdleConnections)
 	cfg := Settings{
-		URL: u, Client: client,
-		Interval: time.Hour, Duration: time.Second, Timeout: 2 * time.Minute, MaxSize: 16 << 20, Look: 10 * time.Millisecond,
+		Config: &Config{Interval: time.Hour, Duration: time.Second, MaxSize: 16 << 20, Profiles: strings.Fields(kinds)},
+		URL:    u, Client: client, Look: 10 * time.Millisecond,
 		Find:     func(context.Context) (Subject, error) { return r.subject, nil },
 		Decoding: new(sync.Mutex), Sink: r.sink, Logger: zap.New(core), Now: time.Now,
 		Count: func(o Outcome) {
@@ -124,11 +125,7 @@ func newRig(t *testing.T, at string, kinds string, change func(*Settings)) *rig 
 			r.noRoom += n
 		},
 	}
-	for name := range strings.FieldsSeq(kinds) {
-		k, ok := KindOf(name)
-		require.True(t, ok, name)
-		cfg.Kinds = append(cfg.Kinds, k)
-	}
+	cfg.ClientConfig.Timeout = 2 * time.Minute
 	if change != nil {
 		change(&cfg)
 	}
@@ -381,7 +378,7 @@ func TestInvalidProfileIsCountedLoggedOnceAndHarmless(t *testing.T) {
 			}
 		}, nil, nameCPU, TooLarge},
 		"too slow": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(c *Settings) {
-			c.Duration, c.Timeout = 0, 50*time.Millisecond
+			c.Duration, c.ClientConfig.Timeout = 0, 50*time.Millisecond
 		}, nameCPU, Timeout},
 		"elsewhere":  {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) }, nil, nameCPU, Refused},
 		"in circles": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.String(), http.StatusFound) }, nil, nameCPU, Refused},
@@ -440,22 +437,23 @@ func TestFullBuffersAreCountedAndLoggedOnce(t *testing.T) {
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("buffers have room").Len())
 }
 
-// warmth is a Heat that a test sets.
+// warmth has the hot units that a test sets.
 type warmth struct {
-	any, hot              atomic.Bool
-	answeredHot, answered atomic.Int32
+	any, hot                  atomic.Bool
+	answeredHot, answeredCool atomic.Int32
 }
 
-func (w *warmth) Any() bool { return w.any.Load() }
-func (w *warmth) Hot(processes.Identity) bool {
-	hot := w.hot.Load()
-	if hot {
+func (w *warmth) units() []hotunitsextension.Unit {
+	switch {
+	case w.hot.Load():
 		w.answeredHot.Add(1)
+		return []hotunitsextension.Unit{{PID: 7}}
+	case w.any.Load():
+		w.answeredCool.Add(1)
+		return []hotunitsextension.Unit{{PID: 8}}
 	}
-	w.answered.Add(1)
-	return hot
+	return nil
 }
-func (w *warmth) answeredCool() int32 { return w.answered.Load() - w.answeredHot.Load() }
 
 func TestOnlyHotEndpointsArePulledAndAtOnce(t *testing.T) {
 	var heat warmth
@@ -463,7 +461,7 @@ func TestOnlyHotEndpointsArePulledAndAtOnce(t *testing.T) {
 	var found atomic.Int32
 	r := newRig(t, answers(t, says(bytesOf(t, pprofOf(nil)))).URL, nameCPU, nil)
 	find := r.cfg.Find
-	r.cfg.Heat, r.cfg.Changed, r.cfg.Look = &heat, changed, time.Hour // so that only a change wakes it
+	r.cfg.Hot, r.cfg.Changed, r.cfg.Look = heat.units, changed, time.Hour // so that only a change wakes it
 	r.cfg.Find = func(ctx context.Context) (Subject, error) {
 		found.Add(1)
 		return find(ctx)
@@ -480,11 +478,11 @@ func TestOnlyHotEndpointsArePulledAndAtOnce(t *testing.T) {
 	require.Zero(t, r.count(OK), "something else is hot")
 	tell(true, true)
 	until(t, "a pull", func() bool { return r.count(OK) == 1 })
-	hot, cool := heat.answeredHot.Load(), heat.answeredCool()
+	hot, cool := heat.answeredHot.Load(), heat.answeredCool.Load()
 	tell(true, true)
 	until(t, "another look", func() bool { return heat.answeredHot.Load() > hot })
 	tell(true, false)
-	until(t, "a look when it is cool", func() bool { return heat.answeredCool() > cool })
+	until(t, "a look when it is cool", func() bool { return heat.answeredCool.Load() >= cool+2 }) // a look asks twice
 	require.Equal(t, 1, r.count(OK), "again only after the interval")
 	tell(true, true)
 	until(t, "a pull when it is hot again", func() bool { return r.count(OK) == 2 })
@@ -495,7 +493,7 @@ func TestHotNeedsAnIdentifiedProcess(t *testing.T) {
 	heat.any.Store(true)
 	heat.hot.Store(true)
 	r := newRig(t, "http://127.0.0.1:1", nameCPU, func(c *Settings) {
-		c.Heat = &heat
+		c.Hot = heat.units
 		c.Find = func(context.Context) (Subject, error) { return Subject{Resource: &samples.Resource{}}, nil }
 	}).pulls(t)
 	until(t, "two looks", func() bool { return r.count(Unidentified) >= 2 })

@@ -152,13 +152,13 @@ func TestContainerFoundByItsProfile(t *testing.T) {
 	require.Equal(t, containerB, byPath.ID)
 
 	watched[u.ID] = u
-	h.tree = nil
+	h.Tree = nil
 	_, ok = h.Container(containerB[:12])
 	require.True(t, ok, "what is watched is not looked for")
 
 	parent := filepath.Dir(container.Path)
 	for _, path := range []string{"/../etc", "relative", parent + "/", parent + "/../" + filepath.Base(parent), "/", "/gone"} {
-		h.tree = tree
+		h.Tree = tree
 		_, ok = h.Cgroup(path)
 		require.False(t, ok, path)
 	}

@@ -32,8 +32,8 @@ const (
 
 // LocalHost implements Host for this machine. It is safe for concurrent use.
 type LocalHost struct {
+	*cgroup.Tree
 	proc procfs.FS
-	tree *cgroup.Tree
 	// watched returns the group of a unit that is already watched.
 	watched func(name string) (cgroup.Group, bool)
 	podLogs string
@@ -58,7 +58,7 @@ type LocalHost struct {
 // the groups of watched units, which need no walk of the cgroup tree.
 func NewHost(root string, tree *cgroup.Tree, watched func(name string) (cgroup.Group, bool), now func() time.Time) *LocalHost {
 	return &LocalHost{
-		proc: procfs.At(root), podLogs: filepath.Join(root, podLogs), tree: tree, watched: watched, now: now,
+		proc: procfs.At(root), podLogs: filepath.Join(root, podLogs), Tree: tree, watched: watched, now: now,
 		boot: procfs.BootTime, firstBoot: procfs.BootTime(),
 		names: hostid.Names(root), ids: hostid.IDs(root),
 		missing: map[string]time.Time{}, prefixes: map[string]string{},
@@ -94,7 +94,7 @@ func (h *LocalHost) walk(id string) (cgroup.Group, bool) {
 	if !h.mayWalk(id, now) {
 		return cgroup.Group{}, false
 	}
-	g, ok, err := h.tree.FindContainer(id)
+	g, ok, err := h.FindContainer(id)
 	if !ok || err != nil {
 		g = cgroup.Group{}
 	}
@@ -142,12 +142,7 @@ func (h *LocalHost) Cgroup(path string) (cgroup.Group, bool) {
 	if g, ok := h.watched(path); ok {
 		return g, true
 	}
-	return h.tree.GroupAt(path)
-}
-
-// RealContainer calls cgroup.Tree.RealContainer.
-func (h *LocalHost) RealContainer(g cgroup.Group, path string) (cgroup.Group, bool) {
-	return h.tree.RealContainer(g, path)
+	return h.GroupAt(path)
 }
 
 // SetClaims sets the container ids that a second cgroup carries.
@@ -173,12 +168,12 @@ func (h *LocalHost) Process(pid int) (Process, bool) {
 		return Process{}, false
 	}
 	var group cgroup.Group
-	if h.tree != nil {
-		paths, err := h.tree.PathsOf(pid)
+	if h.Tree != nil {
+		paths, err := h.PathsOf(pid)
 		if err != nil {
 			return Process{}, false
 		}
-		group = h.tree.GroupOf(paths)
+		group = h.Tree.GroupOf(paths)
 	}
 	executable, _ := h.proc.Executable(pid)
 	// The start time is read before and after the cgroup, so that both belong to one

@@ -11,9 +11,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	. "github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/procfs"
-	. "github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
+	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
 const (

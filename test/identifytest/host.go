@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/procfs"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 // The ids of groups. NewHost has ContainerA and Service.

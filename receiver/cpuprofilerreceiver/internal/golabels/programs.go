@@ -1,0 +1,284 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package golabels
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"runtime"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+const (
+	// hotInterval is the interval in nanoseconds at which Config.Hot is called.
+	hotInterval = int64(250 * time.Millisecond)
+	// retryInterval is the time in nanoseconds after which a failed search is tried again.
+	retryInterval = int64(10 * time.Second)
+	// idleTime is the time in nanoseconds without samples after which a process is
+	// forgotten.
+	idleTime = int64(time.Minute)
+)
+
+// process is the state of a sampled process.
+type process struct {
+	pid     int
+	number  uint64 // processes.Process.Program
+	subject deadline.Subject
+	// stuck reports that the memory of the process does not answer.
+	stuck bool
+	// checked is the time of the last call of check. used is the time of the last sample.
+	// retry is the earliest time of the next search.
+	checked, used, retry int64
+	// program is nil unless all hits since the time since are known.
+	program *program
+	since   int64
+}
+
+// program is a file in which probes are placed.
+type program struct {
+	layout
+	id   mappedfile.ID
+	path string
+	// probes are at layout.sites. They are nil after too many hits.
+	probes [probes]*perfevent.Attachment
+	// users is the number of hot processes that run the file.
+	users int
+	// removed reports that the program was removed, because it had no users.
+	removed bool
+	// hits is the number of hits since the time second.
+	hits   int
+	second int64
+}
+
+// found is the result of a search.
+type found struct {
+	process *process
+	program *program
+	session *perfevent.Session
+	// retry reports that the search failed and is tried again. refused reports that no
+	// probes can be placed.
+	retry, refused bool
+}
+
+// find returns the process of a sample if its program has probes, else nil. If the process
+// is hot, find starts a search for its program.
+func (l *Labels) find(of *processes.Process, now int64) *process {
+	p := l.processes[of.PID]
+	if p == nil || p.number != of.Program() {
+		if p != nil {
+			l.leave(p)
+		}
+		p = &process{pid: of.PID, number: of.Program()}
+		p.subject.Key, p.subject.Name = deadline.Key{PID: of.PID, Cgroup: of.Cgroup}, "the memory of a Go program"
+		l.processes[of.PID] = p
+	}
+	p.used = now
+	if now-l.checked > hotInterval || l.hot == nil {
+		l.hot, l.checked = l.cfg.Hot(), now
+	}
+	if now-p.checked > hotInterval || p.checked == 0 {
+		p.checked = now
+		switch {
+		case !l.hot(of):
+			l.leave(p)
+			p.retry = 0
+		case p.program == nil && !p.stuck && l.found == nil && now >= p.retry:
+			p.retry = math.MaxInt64
+			l.found = make(chan found, 1)
+			go l.search(l.found, found{process: p, session: l.session}, maps.Clone(l.programs))
+		}
+	}
+	if p.program == nil || p.program.probes[setLabels] == nil {
+		return nil
+	}
+	return p
+}
+
+// search searches for the program of a process and places probes in it. known are the
+// programs with probes. search runs on its own goroutine, because files may not answer, and
+// the kernel blocks while a probe is placed.
+func (l *Labels) search(to chan<- found, f found, known map[mappedfile.ID]*program) {
+	var err error
+	f.program, err = l.place(f, known)
+	switch {
+	case err == nil, errors.Is(err, goprogram.ErrNotGo), errors.Is(err, errNoLabels), errors.Is(err, os.ErrProcessDone), procfs.IsGone(err):
+	case errors.Is(err, os.ErrClosed), errors.Is(err, deadline.ErrLate), errors.Is(err, deadline.ErrRefused):
+		f.retry = true // it is logged elsewhere
+	default:
+		unsupported, right := new(perfevent.UnsupportedError), new(perfevent.RightsError)
+		f.refused = errors.As(err, &unsupported) || errors.As(err, &right)
+		l.cfg.Logger.Info("labels of goroutines are not read", zap.Int("pid", f.process.pid), zap.Error(err))
+	}
+	to <- f
+}
+
+// place returns the program of a process with its probes.
+func (l *Labels) place(f found, known map[mappedfile.ID]*program) (*program, error) {
+	type opened struct {
+		program *program
+		file    *os.File
+		err     error
+	}
+	pid, key := f.process.pid, f.process.subject.Key
+	name := procfs.At(l.cfg.Root).File(pid, "exe")
+	o := new(opened)
+	err := l.cfg.Runner.Run(key, name, deadline.ReadLimit, func(c *deadline.Call) {
+		var id mappedfile.ID
+		c.Wait(nil, func() { id, o.err = mappedfile.Program(l.cfg.Root, pid) })
+		if o.program = known[id]; o.err != nil || o.program != nil {
+			return
+		}
+		c.Wait(nil, func() { o.file, o.err = mappedfile.OpenProgram(l.cfg.Root, pid, id) })
+		if o.err != nil {
+			return
+		}
+		o.program = &program{id: id, path: o.file.Name()}
+		r := mappedfile.NewReader(o.file, id.Key(), name)
+		r.Use(c)
+		l.cfg.Budget.Spend(pid, l.cfg.Meter.Do(func() {
+			var p *goprogram.Program
+			if p, o.err = goprogram.Read(r, id.Size, query); o.err == nil {
+				o.program.layout, o.err = layoutOf(p, runtime.GOARCH)
+			}
+		}))
+		if o.err != nil {
+			_ = r.Close() // the file was only read
+			o.file = nil
+		}
+	})
+	if err != nil {
+		return nil, err // the read may continue, and the garbage collector closes the file
+	}
+	if o.err != nil || o.file == nil {
+		return o.program, o.err
+	}
+	for i, offset := range o.program.sites {
+		if o.program.probes[i], err = f.session.AttachProbe(o.file, offset); err != nil {
+			detach(o.program.probes)
+			o.program, err = nil, fmt.Errorf("%s: %w", name, err)
+			break
+		}
+	}
+	_ = l.cfg.Runner.Run(key, name, deadline.ReadLimit, func(c *deadline.Call) {
+		c.Wait(nil, func() { _ = o.file.Close() }) // the file was only read
+	})
+	return o.program, err
+}
+
+// receive uses the result of a search.
+func (l *Labels) receive() {
+	var f found
+	select {
+	case f = <-l.found:
+		l.found = nil
+	default:
+		return
+	}
+	now := l.cfg.Now()
+	if f.retry {
+		f.process.retry = now + retryInterval
+	}
+	if f.refused && f.session == l.session {
+		l.Begin(nil) // so that it is logged once
+	}
+	if f.program == nil || f.session != l.session {
+		return // a session has removed its probes
+	}
+	wanted := l.processes[f.process.pid] == f.process && !f.process.stuck
+	if !wanted || f.program.removed {
+		f.process.retry = now
+		if f.program.users == 0 && !f.program.removed {
+			l.remove(f.program)
+		}
+		return
+	}
+	if f.program.users == 0 {
+		l.programs[f.program.id] = f.program
+		for _, probe := range f.program.probes {
+			l.probes[probe] = f.program
+		}
+		l.cfg.Logger.Debug("labels of goroutines are read", zap.String("program", f.program.path))
+	}
+	f.program.users++
+	f.process.program, f.process.since = f.program, now
+}
+
+// leave forgets that a process runs a program with probes. It removes probes that no hot
+// process uses.
+func (l *Labels) leave(p *process) {
+	if p.program == nil {
+		return
+	}
+	to := p.program
+	p.program = nil
+	if to.users--; to.users == 0 {
+		l.remove(to)
+	}
+}
+
+// remove removes a program and its probes.
+func (l *Labels) remove(p *program) {
+	p.removed = true
+	delete(l.programs, p.id)
+	l.removeProbes(p)
+}
+
+func (l *Labels) removeProbes(p *program) {
+	for _, probe := range p.probes {
+		delete(l.probes, probe)
+	}
+	go detach(p.probes) // the kernel blocks this goroutine
+	p.probes = [probes]*perfevent.Attachment{}
+}
+
+func detach(placed [probes]*perfevent.Attachment) {
+	for _, probe := range placed {
+		if probe != nil {
+			_ = probe.Detach() // closing a descriptor removes its probe, whatever it returns
+		}
+	}
+}
+
+// count counts a hit at a time. It removes the probes of a program with too many hits until
+// no unit that runs the program is hot.
+func (l *Labels) count(p *program, time int64) {
+	if time-p.second >= int64(1e9) {
+		p.second, p.hits = time, 0
+	}
+	if p.hits++; p.hits <= l.cfg.MaxHits {
+		return
+	}
+	l.counts[Frequent].Add(1)
+	l.cfg.Logger.Warn("labels of goroutines are no longer read: they change too often",
+		zap.String("program", p.path), zap.Int("changes_per_second", p.hits))
+	l.removeProbes(p)
+}
+
+// NextBatch forgets processes without recent samples.
+func (l *Labels) NextBatch() {
+	if l == nil {
+		return
+	}
+	now := l.cfg.Now()
+	for pid, p := range l.processes {
+		if now-p.used > idleTime {
+			l.leave(p)
+			delete(l.processes, pid)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package golabels
+
+import "slices"
+
+// goroutine identifies the runtime.g of a goroutine. The runtime reuses a runtime.g after
+// its goroutine has ended. The address 0 stands for the freeing of memory.
+type goroutine struct {
+	pid int
+	g   uint64
+}
+
+// change is one hit of a probe.
+type change struct {
+	time int64
+	// labels is the address of the labels that the goroutine set. It is 0 for no labels.
+	labels uint64
+	// ended reports that the goroutine ended. Another goroutine may use the runtime.g after
+	// that, with labels that it inherited.
+	ended bool
+}
+
+const (
+	// horizon is the time in nanoseconds for which changes are remembered. Samples that
+	// are older when they are judged get no labels.
+	horizon = int64(500e6)
+	// maxChanges bounds the remembered changes of all goroutines. At the bound, all changes
+	// are forgotten.
+	maxChanges = 1 << 16
+)
+
+// history remembers the changes of goroutines.
+type history struct {
+	of map[goroutine][]change // sorted by time
+	n  int
+	// since is the time from which on all changes are known.
+	since int64
+}
+
+// add remembers a change. Only the last change before the horizon matters.
+func (h *history) add(of goroutine, c change) {
+	all, known := h.of[of]
+	for len(all) > 1 && all[1].time < c.time-horizon {
+		all = all[1:]
+		h.n--
+	}
+	if h.n >= maxChanges || !known && len(h.of) >= maxChanges/2 {
+		h.forget(c.time)
+		all = nil
+	}
+	i := len(all)
+	for i > 0 && all[i-1].time > c.time { // rings are merged only within a round
+		i--
+	}
+	h.of[of] = slices.Insert(all, i, c)
+	h.n++
+}
+
+// forget forgets all changes, because changes before a time may be unknown.
+func (h *history) forget(before int64) {
+	clear(h.of)
+	h.n, h.since = 0, max(h.since, before)
+}
+
+// last returns the labels that a goroutine set last before a time. It ignores changes up to
+// since, because another process may have had the pid.
+func (h *history) last(of goroutine, since, time int64) (labels uint64, known bool) {
+	for _, c := range slices.Backward(h.of[of]) {
+		if c.time <= time {
+			return c.labels, !c.ended && c.time > since
+		}
+	}
+	return 0, false
+}
+
+// changed reports whether a change is known after a time, up to another time.
+func (h *history) changed(of goroutine, after, upTo int64) bool {
+	for _, c := range slices.Backward(h.of[of]) {
+		if c.time <= after {
+			break
+		}
+		if c.time <= upTo {
+			return true
+		}
+	}
+	return false
+}
+
+// at returns the labels of a goroutine at a time. read are the labels that were read up to
+// the time readAt. All changes up to readAt must have been added. If the goroutine did not
+// change its labels since its sample and did not end, it had the labels that were read.
+// Otherwise it had the labels that it set last before its sample, and their memory is valid
+// if none was freed since. ok is false if neither is certain. All changes of the process
+// since the time since are known.
+func (h *history) at(of goroutine, since, time, readAt int64, read uint64) (labels uint64, ok bool) {
+	if time <= max(since, h.since) {
+		return 0, false
+	}
+	set, known := h.last(of, since, time)
+	if !h.changed(of, time, readAt) {
+		return read, !known || set == read // else a hit is missing
+	}
+	return set, known && !h.changed(goroutine{pid: of.pid}, time, readAt)
+}

@@ -1,0 +1,231 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+// processContext is the state of OpenTelemetry's process context: a header and a protobuf message
+// in the memory of a process, in which an SDK publishes its resource attributes. OTEP 4719
+// describes it. A context is a claim of the process about itself, like its environment.
+type processContext struct {
+	// address is the address of the header. It is 0 if no context was found. published is
+	// the time of the publication in the header. Each update changes it.
+	address, published uint64
+	// next is the time of the next search, and wait the time from there to the search after
+	// it. wait is 0 before the first sample.
+	next time.Time
+	wait time.Duration
+	// described are the attributes that the context describes.
+	described environment
+}
+
+const (
+	// contextDelay is the time from the first sample of a process to the search for its
+	// context. An SDK publishes the context when it starts. The time between two searches
+	// doubles up to maxContextWait, because a search reads all mappings of the process.
+	contextDelay   = 2 * time.Second
+	maxContextWait = 64 * time.Second
+	// maxContexts bounds the mappings of a process that may have a context.
+	maxContexts = 4
+	// contextHeader is the size of the header in bytes. maxContext bounds the message.
+	contextHeader    = 32
+	maxContext       = 64 << 10
+	contextSignature = "OTEL_CTX"
+	contextVersion   = 2
+)
+
+var (
+	errNoContext = errors.New("no process context")
+	// errChanging means that the context was updated while it was read.
+	errChanging = errors.New("the process context is changing")
+)
+
+// readContext reads the context of a process if it has changed, or searches for the context
+// if it is time for that.
+func (t *Table) readContext(p *Process) {
+	c := &p.context
+	if c.address != 0 && !t.contextAt(p, c.address) {
+		c.address = 0
+	}
+	if c.address != 0 {
+		return
+	}
+	now := t.cfg.Now()
+	switch {
+	case c.wait == 0:
+		c.next, c.wait = now.Add(contextDelay), contextDelay
+	case !now.Before(c.next):
+		c.next, c.wait = now.Add(c.wait), min(2*c.wait, maxContextWait)
+		t.searchContext(p)
+	}
+}
+
+// searchContext searches the mappings of a process for its context, and reads the context.
+func (t *Table) searchContext(p *Process) {
+	maps, err := t.maps(p)
+	if err != nil {
+		return
+	}
+	for _, address := range contextMappings(maps) {
+		if t.contextAt(p, address) {
+			p.context.address = address
+			return
+		}
+	}
+}
+
+// contextMappings returns the addresses of the mappings that may have a context. The name
+// of such a mapping depends on which system calls the publisher may use.
+func contextMappings(maps []byte) (addresses []uint64) {
+	if !bytes.Contains(maps, []byte(contextSignature)) {
+		return nil
+	}
+	for line := range bytes.Lines(maps) {
+		m, ok := procfs.ParseMapping(line)
+		if !ok {
+			continue
+		}
+		switch string(m.Path) {
+		case "[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]", "/memfd:OTEL_CTX", "/memfd:OTEL_CTX (deleted)":
+			if addresses = append(addresses, m.Start); len(addresses) == maxContexts {
+				return addresses
+			}
+		}
+	}
+	return addresses
+}
+
+// contextAt reads the context whose header is at an address. It returns false if there is
+// no context, or if the memory cannot be read. The process then has no context.
+func (t *Table) contextAt(p *Process, address uint64) bool {
+	c := &p.context
+	b, err := t.fs.context(p.PID, p.facts.raw, address, c.published)
+	if errors.Is(err, errChanging) || isLate(err) {
+		return true // it is read again in the next batch
+	}
+	var described environment
+	published := uint64(0)
+	if err == nil {
+		if published = binary.NativeEndian.Uint64(b[16:]); published == c.published {
+			return true
+		}
+		described = parseContext(b[contextHeader:])
+	}
+	c.published = published
+	if described != c.described {
+		c.described, p.Resource = described, nil
+		t.weigh(p)
+	}
+	return err == nil
+}
+
+// context returns the header of a context and, if it was not published at the time known,
+// also its message.
+func (r *procReader) context(pid int, cgroup string, address, known uint64) (content []byte, err error) {
+	return r.within(pid, cgroup, r.File(pid, "mem"), func(buf []byte) ([]byte, error) {
+		content, err := appendContext(buf, r.FS, pid, address, known)
+		if errors.Is(err, errChanging) {
+			content, err = appendContext(content, r.FS, pid, address, known)
+		}
+		return content, err
+	})
+}
+
+// appendContext reads a context into the memory of buf. The header is read again after the
+// message, to notice an update meanwhile.
+func appendContext(buf []byte, fs procfs.FS, pid int, address, known uint64) ([]byte, error) {
+	buf = slices.Grow(buf[:0], contextHeader)[:contextHeader]
+	if err := fs.ReadMemory(pid, buf, address); err != nil {
+		return buf, err
+	}
+	version, size := binary.NativeEndian.Uint32(buf[8:]), binary.NativeEndian.Uint32(buf[12:])
+	published, message := binary.NativeEndian.Uint64(buf[16:]), binary.NativeEndian.Uint64(buf[24:])
+	switch {
+	case !bytes.HasPrefix(buf, []byte(contextSignature)), version != contextVersion:
+		return buf, errNoContext
+	case published == 0:
+		return buf, errChanging
+	case published == known:
+		return buf, nil
+	case size > maxContext:
+		return buf, errNoContext
+	}
+	buf = slices.Grow(buf, int(size))[:contextHeader+size]
+	err := fs.ReadMemory(pid, buf[contextHeader:], message)
+	var again [contextHeader]byte
+	if fs.ReadMemory(pid, again[:], address) != nil || !bytes.Equal(again[:], buf[:contextHeader]) {
+		return buf, errChanging
+	}
+	return buf, err
+}
+
+// parseContext parses the message ProcessContext of OpenTelemetry, up to the first byte that
+// is malformed. The default name of an SDK's service does not count, because it describes
+// only the program.
+func parseContext(message []byte) (env environment) {
+	for resource := range fields(message, 1) {
+		for attribute := range fields(resource, 1) {
+			var key, value string
+			for field := range fields(attribute, 1) {
+				key = string(field)
+			}
+			for field := range fields(attribute, 2) {
+				for text := range fields(field, 1) {
+					value = string(text)
+				}
+			}
+			env.set(key, value)
+		}
+	}
+	if strings.HasPrefix(env.serviceName, "unknown_service") {
+		env.serviceName = ""
+	}
+	return env
+}
+
+// fields returns the strings and messages in a protobuf message that have a number.
+func fields(message []byte, number protowire.Number) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(message) > 0 {
+			is, kind, n := protowire.ConsumeTag(message)
+			if n < 0 {
+				return
+			}
+			size := protowire.ConsumeFieldValue(is, kind, message[n:])
+			if size < 0 {
+				return
+			}
+			if is == number && kind == protowire.BytesType {
+				if field, _ := protowire.ConsumeBytes(message[n:]); !yield(field) {
+					return
+				}
+			}
+			message = message[n+size:]
+		}
+	}
+}
+
+// environment returns the description of the service. Attributes in the process context
+// replace attributes in the environment.
+func (p *Process) environment() environment {
+	env := p.context.described
+	for i, value := range p.facts.env.fields() {
+		field := env.fields()[i]
+		*field = cmp.Or(*field, *value)
+	}
+	return env
+}
