@@ -94,7 +94,7 @@ func (h *LocalHost) walk(id string) (cgroup.Group, bool) {
 	if !h.mayWalk(id, now) {
 		return cgroup.Group{}, false
 	}
-	g, ok, err := h.Tree.FindContainer(id)
+	g, ok, err := h.FindContainer(id)
 	if !ok || err != nil {
 		g = cgroup.Group{}
 	}
@@ -142,7 +142,7 @@ func (h *LocalHost) Cgroup(path string) (cgroup.Group, bool) {
 	if g, ok := h.watched(path); ok {
 		return g, true
 	}
-	return h.Tree.GroupAt(path)
+	return h.GroupAt(path)
 }
 
 // SetClaims sets the container ids that a second cgroup carries.
@@ -169,11 +169,11 @@ func (h *LocalHost) Process(pid int) (Process, bool) {
 	}
 	var group cgroup.Group
 	if h.Tree != nil {
-		paths, err := h.Tree.PathsOf(pid)
+		paths, err := h.PathsOf(pid)
 		if err != nil {
 			return Process{}, false
 		}
-		group = h.Tree.GroupOf(paths)
+		group = h.GroupOf(paths)
 	}
 	executable, _ := h.proc.Executable(pid)
 	// The start time is read before and after the cgroup, so that both belong to one

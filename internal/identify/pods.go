@@ -58,7 +58,7 @@ func (h *LocalHost) findPodContainer(uid, name string) (id string, why Unmatched
 		if name != "" && c.name != name || found[c.name] != "" {
 			continue
 		}
-		if _, ok, err := h.Tree.FindContainer(c.id); ok && err == nil {
+		if _, ok, err := h.FindContainer(c.id); ok && err == nil {
 			found[c.name] = c.id
 		}
 	}
