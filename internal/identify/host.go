@@ -173,7 +173,7 @@ func (h *LocalHost) Process(pid int) (Process, bool) {
 		if err != nil {
 			return Process{}, false
 		}
-		group = h.Tree.GroupOf(paths)
+		group = h.GroupOf(paths)
 	}
 	executable, _ := h.proc.Executable(pid)
 	// The start time is read before and after the cgroup, so that both belong to one
