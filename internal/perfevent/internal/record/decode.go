@@ -192,7 +192,7 @@ func raw(words []uint64) (data []byte, rest []uint64, ok bool) {
 
 // split returns the kernel's and the user's part of a callchain. Each part is the first run
 // of addresses after its marker. Addresses of other contexts (guest, hypervisor) are left
-// out.
+// out, and the kernel's part ends before an address that is not the kernel's.
 func split(ips []uint64, misc uint16) (kernel, user []uint64) {
 	context := sys.ContextUser
 	if misc&sys.MiscCPUModeMask == sys.MiscKernel {
@@ -204,8 +204,8 @@ func split(ips []uint64, misc uint16) (kernel, user []uint64) {
 			start++
 			continue
 		}
-		end := start + 1
-		for end < len(ips) && ips[end] < sys.ContextMax {
+		end := start
+		for end < len(ips) && ips[end] < sys.ContextMax && (context != sys.ContextKernel || ips[end] >= leastKernel) {
 			end++
 		}
 		switch {
@@ -214,10 +214,14 @@ func split(ips []uint64, misc uint16) (kernel, user []uint64) {
 		case context == sys.ContextUser && user == nil:
 			user = ips[start:end:end]
 		}
-		start = end
+		start = max(end, start+1)
 	}
 	return kernel, user
 }
+
+// leastKernel is the lowest address of the kernel. Its stack may seem to contain lower ones,
+// for example where the kernel itself cannot unwind it.
+const leastKernel = 1 << 63
 
 // mmap2 decodes the body of PERF_RECORD_MMAP2: {u32 pid, tid; u64 addr, len, pgoff; u32
 // maj, min; u64 ino, ino_generation; u32 prot, flags; char filename[]}. With

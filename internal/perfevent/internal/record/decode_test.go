@@ -132,6 +132,13 @@ func TestDecode(t *testing.T) {
 			want:  with(TypeSwitch, func(r *Record) { r.Switch = Switch{Out: true} }),
 		},
 		{
+			name:  "a user address in the kernel's stack",
+			words: perftest.Sample(sys.MiscKernel, 1234, sys.ContextKernel, 0xffffffff81000000, 0x55f605f6c9a8, 0xffffffff82000000, sys.ContextUser, 0x10),
+			want: with(TypeSample, func(r *Record) {
+				r.Sample = Sample{Kernel: []uint64{0xffffffff81000000}, User: []uint64{0x10}, InKernel: true, Period: 1000}
+			}),
+		},
+		{
 			name:  "a preemption, CPU-wide",
 			words: perftest.Record(sys.RecordSwitchCPUWide, sys.MiscSwitchOut|sys.MiscSwitchOutPreempt, perftest.Pair(20, 21)).SampleID(1234).Words,
 			want:  with(TypeSwitch, func(r *Record) { r.Switch = Switch{Out: true, Preempted: true} }),
@@ -193,7 +200,7 @@ func TestDecodeReportsTruncatedStacks(t *testing.T) {
 	}{
 		"below":             {[]uint64{sys.ContextUser, 1, 2, 3}, false},
 		"user at the limit": {[]uint64{sys.ContextUser, 1, 2, 3, 4}, true},
-		"both at the limit": {[]uint64{sys.ContextKernel, 1, 2, sys.ContextUser, 3, 4}, true},
+		"both at the limit": {[]uint64{sys.ContextKernel, 1 << 63, 1 << 63, sys.ContextUser, 3, 4}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var rec Record
