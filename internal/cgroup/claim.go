@@ -30,10 +30,10 @@ type standing struct {
 }
 
 // compare orders standings so that the container's standing is first. A cgroup that only
-// root could create precedes a cgroup that a user could create in a delegated cgroup. Then
-// older cgroups precede newer ones. The kernel numbers the cgroups of a hierarchy in the
-// order of their creation, and a container's id is not known before the container is
-// created.
+// root could create precedes a cgroup that a user could create in a delegated cgroup. Next,
+// cgroups are ordered by the rank of their hierarchy. Within one hierarchy, older cgroups
+// precede newer ones: the kernel numbers cgroups in the order of their creation, and a
+// container's id is not known before the container is created.
 func (s standing) compare(other standing) int {
 	if s.delegated != other.delegated {
 		if s.delegated {

@@ -43,8 +43,8 @@ func (*Finder) Find(ctx context.Context, c net.Conn) ([]int, error) {
 	}
 }
 
-// Holder returns the process that holds the end of a TCP connection that has the address
-// local and is connected to remote.
+// Holder returns the pid of the process that owns the TCP socket with the local address
+// local and the remote address remote.
 func Holder(local, remote net.Addr) (pid int, err error) {
 	all, err := sockets.Connections("tcp") // GetExtendedTcpTable
 	for _, s := range all {

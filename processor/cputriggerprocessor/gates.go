@@ -24,7 +24,8 @@ import (
 type gates struct {
 	p     *cpuTrigger
 	units []units.Described // all units when the request first needed attributes
-	// by contains the units by attribute and value, for attributes that alerts have used.
+	// by maps the key and the value of an attribute to the units that have this attribute.
+	// It contains only keys that alerts have used.
 	by map[string]map[string][]*units.Described
 }
 

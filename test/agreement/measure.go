@@ -59,7 +59,7 @@ type Measurement struct {
 }
 
 // Measure reads every tool at two instants that are window apart, and our own
-// // figures all the while. A tool that waits by itself is asked last for its second
+// figures all the while. A tool that waits by itself is asked last for its second
 // reading, and should wait a little longer than window.
 func Measure(ours Ours, tools []Tool, window time.Duration) ([]*Measurement, error) {
 	all := make([]*Measurement, len(tools))

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// Each method below evaluates the test with a number. Times must not run backwards between
-// calls. A missing reading never counts as above or below.
+// Each method below evaluates the test that has the given index. Times must not run
+// backwards between calls. A missing reading never counts as above or below.
 
 func (h *History) test(n int) (*plannedTest, *window, *readings) {
 	return &h.monitor.tests[n], &h.windows[n], h.readings

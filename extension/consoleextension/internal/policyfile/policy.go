@@ -17,7 +17,7 @@ import (
 // Policy contains the parts of a policy that a form edits. A missing part is empty.
 type Policy struct {
 	Name string
-	// Key and Glob are the first pair of match.
+	// Key and Glob are the key and the value of the first entry in the match of the policy.
 	Key, Glob string
 	// Monitor, Threshold and AverageOver belong to the first condition of any_of.
 	Monitor, Threshold, AverageOver string

@@ -270,7 +270,8 @@ func (r *peerRow) mark(slow time.Duration, lossy float64) {
 // Counted reports whether the kernel counts bytes of the peer's protocol.
 func (r peerRow) Counted() bool { return r.Transport != "udp" }
 
-// Again returns the share of retransmitted segments, or an empty text without segments.
+// Again returns the share of retransmitted segments in percent. It is empty if no segments
+// were sent.
 func (r peerRow) Again() string {
 	if r.Segments == 0 {
 		return ""

@@ -182,8 +182,9 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// clip shortens a range of the last hours, so that it begins at the first reading. It does
-// nothing if the gap before the first reading is less than 1 % of the range.
+// clip moves the start of a range that ends now to the first reading, but keeps at least
+// shortestRange. It does nothing if the gap before the first reading is less than 1 % of
+// the range.
 func (t *timeRange) clip(trends []store.Trend) {
 	first := t.To
 	for _, trend := range trends {
@@ -228,8 +229,8 @@ func (row *openingRow) share(all []store.Opening, now time.Time) {
 	}
 }
 
-// endOf returns the time when a gate closed. If the closing event is missing, endOf returns
-// the time when the gate was due to close. The result is never later than now.
+// endOf returns the time when a gate closed, or was due to close if the closing event is
+// missing. The result is at most now, but never earlier than the time when the gate opened.
 func endOf(o store.Opening, now time.Time) time.Time {
 	end := o.Closed
 	if end.IsZero() {

@@ -36,7 +36,8 @@ type RegisterSet struct {
 // MaxUserStack is the maximum number of bytes that can be copied from a user's stack.
 const MaxUserStack = 65528
 
-// RegistersFor returns the registers to sample when bytes of the user's stack are copied.
+// RegistersFor returns the registers to sample when the given number of bytes of the user's
+// stack is copied.
 func RegistersFor(bytes int) (RegisterSet, error) {
 	if bytes > MaxUserStack || bytes%ring.WordSize != 0 {
 		return RegisterSet{}, fmt.Errorf("copying %d bytes of stacks: it must be a multiple of %d up to %d", bytes, ring.WordSize, MaxUserStack)

@@ -84,15 +84,16 @@ type Named struct {
 	Attributes map[string]string
 }
 
-// Gates opens and closes gates for one request, by hand or for its alerts.
+// Gates opens and closes gates for one request. The request is made by hand or contains
+// alerts.
 type Gates interface {
 	// Find returns the named units. If there are none, it returns the reason.
 	Find(n Named) (found []identify.Identity, why string)
 	// Open opens the gate of a unit. opened is false if the same alert already holds the
 	// gate open.
 	Open(unit identify.Identity, a trigger.Alert, d time.Duration) (o Opened, opened bool, err error)
-	// Close closes the opening of a unit that the alert with a key has caused. Close fails
-	// with ErrNotOpen if there is no such opening.
+	// Close closes the opening that the alert with the given key caused for the unit. Close
+	// fails with ErrNotOpen if there is no such opening.
 	Close(unit, key string) (Closed, error)
 }
 

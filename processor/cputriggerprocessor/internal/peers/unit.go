@@ -180,7 +180,8 @@ func (f *Follower) settle(u *unit, now time.Time) {
 	}
 }
 
-// fade prepares all peers of the unit for a new look.
+// fade halves the weight of earlier measurements of all peers and resets their counts,
+// before the connections are read again.
 func (u *unit) fade() {
 	u.rest.fade()
 	for _, p := range u.peers {

@@ -253,8 +253,8 @@ func (r *reader) addPaused(st *Stats) {
 	}
 }
 
-// follow pauses sampling while both batches are full or there are too many switches. It
-// resumes when neither is the case.
+// follow pauses sampling when both batches are full. It resumes sampling when the batches
+// have room and a pause that adjust began, for too many switches, is over.
 func (r *reader) follow(session *perfevent.Session) {
 	full, now := r.cfg.Sink.Paused(), r.cfg.Now()
 	if r.resumeAt > 0 && now >= r.resumeAt {

@@ -10,8 +10,8 @@ import "github.com/hotprofile/hotprofile/internal/samples"
 // scaler computes the values of parts of waits. The value of a part is its length if every
 // switch is sampled, and more otherwise. See the package documentation.
 type scaler struct {
-	// most bounds the number of accounts and of held parts. At the bound, they are settled
-	// early.
+	// most is the maximum number of accounts, and also of held parts. At the maximum, they
+	// are settled early.
 	most int
 	// emit is called with each part and its value. If no wait of a thread has a stack, one
 	// part without a stack contains all its time.
