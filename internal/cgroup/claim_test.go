@@ -58,7 +58,8 @@ func whose(t *testing.T, tree *Tree, id string, among ...*hosttest.Cgroup) (path
 	return g.Cgroup, claims
 }
 
-// TestAContainerIsTheCgroupThatUsersCouldNotMake: names prove nothing.
+// TestAContainerIsTheCgroupThatUsersCouldNotMake checks that the owner of a cgroup decides,
+// because a user can give a cgroup any name.
 func TestAContainerIsTheCgroupThatUsersCouldNotMake(t *testing.T) {
 	tree := openHost(t)
 	id := strings.Repeat("c1a", 22)[:64]

@@ -48,7 +48,7 @@ func TestLargerShareOfPeriods(t *testing.T) {
 func FuzzCPUStat(f *testing.F) {
 	f.Add([]byte("usage_usec 1\nnr_periods 2\nnr_throttled 1\n"))
 	f.Add([]byte("nr_throttled"))
-	f.Add([]byte("nr_throttled 00")) // and nothing of what is asked for
+	f.Add([]byte("nr_throttled 00")) // the usage is missing and the periods are 0
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, err := parseCPUStat(b); err == nil {
 			require.True(t, s.hasUsage || s.hasPeriods)

@@ -476,7 +476,8 @@ func BenchmarkGroups(b *testing.B) {
 		c := hosttest.NewCgroupCalled(b, fmt.Sprintf("docker-%064x.scope", i))
 		require.NoError(b, c.Command("sleep", "120").Start())
 	}
-	// Whatever else the machine does meanwhile, this is what a scan costs.
+	// The benchmark reports the CPU time of a scan, because other work on the machine does
+	// not change it.
 	cpu := func(b *testing.B) time.Duration {
 		var u syscall.Rusage
 		require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

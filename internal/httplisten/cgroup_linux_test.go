@@ -52,7 +52,8 @@ func TestContainersOfOneUserLeaveRoomForOthers(t *testing.T) {
 		})
 	}
 	refused := uint64(0)
-	for i, want := range []int{8, 0, 4, 0} { // half, nothing more, half of the rest
+	// half of the limit, no further request, half of the rest
+	for i, want := range []int{8, 0, 4, 0} {
 		stall(containers[i/2])
 		refused += uint64(cfg.MaxConnections - want)
 		for range want {

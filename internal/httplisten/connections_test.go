@@ -155,8 +155,8 @@ func TestAKeptConnectionGivesWay(t *testing.T) {
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server closed it")
 }
 
-// Where all connections of a process are in use, its next one is closed, and those of
-// others are served.
+// If a process uses all of its connections, its next connection is closed. Connections of
+// other processes are still served.
 func TestAClientHasNoMoreThanItsPart(t *testing.T) {
 	release := make(chan struct{})
 	handler, entered := stalling(release)
@@ -183,7 +183,8 @@ func TestAClientHasNoMoreThanItsPart(t *testing.T) {
 	require.Contains(t, get(t, s, ""), "served")
 }
 
-// Processes of one user leave room for those of others: a fork is no new client.
+// Processes of one user share the connections of that user, so a fork is not a new client.
+// Connections of other users are still admitted.
 func TestAUserHasNoMoreThanItsPart(t *testing.T) {
 	l := newConnections(8, nil, func(client, bool) {})
 	of := func(user, process string) *conn {

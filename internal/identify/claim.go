@@ -12,8 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Claim contains what the attributes of a resource claim about its process. If an attribute
-// is missing, its field is zero.
+// Claim contains the process identity that the attributes of a resource claim. If an
+// attribute is missing, its field is zero.
 type Claim struct {
 	ContainerID, Cgroup            string
 	PodUID, ContainerName          string

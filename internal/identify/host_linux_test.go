@@ -29,8 +29,8 @@ func begin(t *testing.T, cmd *exec.Cmd) {
 	})
 }
 
-// TestPIDReused gives a pid to two processes of the same executable, one after
-// the other: what was taken of the first is not the second's.
+// TestPIDReused gives a pid to two processes of the same executable, one after the other.
+// The host must not take the first process for the second.
 func TestPIDReused(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
@@ -184,7 +184,7 @@ func TestContainerOfAPodIsFound(t *testing.T) {
 	hosttest.NewContainer(t, running, 0)
 	link("cart", running)
 	link("cart", ended)
-	begin := func() { // after the bounds of walks and of what is missing
+	begin := func() { // resets the bound on walks and the set of missing pods
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		clear(h.missing)

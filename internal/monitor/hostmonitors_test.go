@@ -71,8 +71,8 @@ func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 	require.False(t, started.After(time.Now().Add(20*time.Millisecond)))
 }
 
-// TestHostThrottlingAboveCountsByUse has a quota above two units, one of which uses nothing
-// of it: the sandbox of a throttled pod, for example.
+// TestHostThrottlingAboveCountsByUse has a quota above two units. One unit uses no CPU time
+// of the quota, like the sandbox of a throttled pod.
 func TestHostThrottlingAboveCountsByUse(t *testing.T) {
 	s := openHost(t, 64)
 	pod := hosttest.NewCgroup(t, "hotprofile-pod")
@@ -220,7 +220,7 @@ func TestHostMemoryOfAUnitAtItsLimit(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), make([]byte, 3*limit), 0o600))
 	u := inCgroup(t, s, c, "cd "+dir+" && cat file >copy; until [ -e enough ]; do cat copy >/dev/null; done; "+
-		// tail keeps what has no line break.
+		// tail keeps its input in memory while the input has no line break.
 		"until [ -e done ]; do head -c 64M /dev/zero | tail >kept; done; sleep 60")
 	monitors := []string{MemoryEventsOf([]string{cgroup.MemoryMax}), MemoryEvents, MemoryPressure, IOPressure}
 	w, err := s.WatchUnit(u, monitors)

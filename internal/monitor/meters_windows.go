@@ -109,7 +109,7 @@ func (l listed) Read(now time.Time) (time.Duration, bool, error) {
 // From returns the source of the CPU time.
 func (listed) From() string { return listName }
 
-// Close does nothing.
+// Close has no effect, because the list has no open files.
 func (listed) Close() {}
 
 // gauge is the meter of a momentary value in the list.

@@ -25,7 +25,7 @@ func size(all []capture) (n int64) {
 }
 
 // measure runs round for the benchmark. In addition to the mean it reports the fastest
-// round as best-MB/s: that of a core that nothing else used.
+// round as best-MB/s. The fastest round is the one that other programs disturbed least.
 func measure(b *testing.B, bytes int64, round func()) {
 	b.SetBytes(bytes)
 	b.ReportAllocs()

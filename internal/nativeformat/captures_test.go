@@ -71,7 +71,7 @@ func captures(t testing.TB, folder string) []capture {
 		content, err := os.ReadFile(strings.TrimSuffix(file, ".bin") + ".json")
 		require.NoError(t, err)
 		decoder := json.NewDecoder(strings.NewReader(string(content)))
-		decoder.DisallowUnknownFields() // what is not known here is not compared
+		decoder.DisallowUnknownFields() // an unknown field would not be compared
 		require.NoError(t, decoder.Decode(&c.golden), c.name)
 		kinds := map[string]Kind{"threads": ThreadSamples, "allocations": AllocationSamples, "selected": SelectedThreadSamples}
 		c.format = Format{Kind: kinds[c.golden.Kind], FrequentSampling: c.golden.SelectedFlag}

@@ -364,7 +364,7 @@ func TestChangedByteDoesNotAffectSamplesBeforeIt(t *testing.T) {
 		d := NewDecoder(1 << 30)
 		want := whole(t, d, &c)
 		ends := sampleEnds(t, d, &c)
-		for i := range want[1:] { // nothing stands between them, but batches
+		for i := range want[1:] { // only batches stand between two values
 			require.LessOrEqual(t, ends[i], want[i+1].Offset)
 			require.LessOrEqual(t, want[i+1].Offset-ends[i], 2)
 		}

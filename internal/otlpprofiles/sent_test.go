@@ -138,8 +138,8 @@ func TestLinkWithoutBothIDsIsOmitted(t *testing.T) {
 	require.Equal(t, 1, got[0].profiles.Dictionary().LinkTable().Len())
 }
 
-// The window is that of the samples' times, independent of the batch's. Windows of one
-// sender at a steady rate have no gap between them.
+// The window covers the times of the samples. The window of the batch does not matter.
+// Windows of one sender at a steady rate have no gap between them.
 func TestWindowOfSentSamplesIsThatOfTheirTimes(t *testing.T) {
 	const interval, ago = 1_000_000_000, 3_600_000_000_000
 	end, r := int64(0), resource(0)

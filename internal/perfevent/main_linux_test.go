@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	programtest.Main(m, map[string]func() int{"unprivileged": unprivileged, "sender": sender})
 }
 
-// unprivileged is a program that prints what a process without any right may do, in
-// lines of "name: outcome".
+// unprivileged is a program that prints the rights of an unprivileged process, in lines of
+// "name: outcome".
 func unprivileged() int {
 	report := func(name string, err error) { fmt.Printf("%s: %v\n", name, err) }
 	r := Probe()

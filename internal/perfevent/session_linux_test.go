@@ -79,7 +79,7 @@ func drain(t testing.TB, s *Session, each func(*Record)) {
 		for s.Read(&rec) {
 			each(&rec)
 		}
-		// What a round leaves was written after it began.
+		// Records that a round did not read were written after the round began.
 		if s.reader.Cutoff() > begin {
 			return
 		}
@@ -205,10 +205,9 @@ func TestTimeInTheKernelWithoutKernelStacks(t *testing.T) {
 	})
 }
 
-// The periods of the samples sum to the CPU time that was used, so nothing is sampled
-// twice or missed. Threads that are started while the process is being attached
-// inherit some of the events and get their own as well, as do those that they start
-// later.
+// The periods of the samples sum to the used CPU time, so no CPU time is sampled twice or
+// missed. Threads that are started while the process is being attached inherit some of the
+// events and get their own as well, as do those that they start later.
 func TestKernelSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 	for name, test := range map[string]struct{ hostWide, racing bool }{
 		"own":                      {false, false},
@@ -236,7 +235,7 @@ func TestKernelSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 			ended := int64(math.MaxInt64)
 			var sampled time.Duration
 			var rec Record
-			add := func(r *Record) { // those of the time that was measured
+			add := func(r *Record) { // adds samples of the measured time
 				if r.Type == TypeSample && r.Attachment == attachment && r.Time >= began && r.Time < ended {
 					require.Equal(t, h.PID(), r.PID)
 					sampled += time.Duration(r.Sample.Period)
@@ -558,7 +557,7 @@ func TestLostRecordsAreNotSamples(t *testing.T) {
 	require.Zero(t, s.Stats().Lost, "nothing is sampled")
 }
 
-// Records of processes end a Wait that nothing else would end.
+// Records of processes end a Wait without a timeout.
 func TestRecordsWakeTheReader(t *testing.T) {
 	for _, hostWide := range []bool{false, true} {
 		t.Run("host-wide "+strconv.FormatBool(hostWide), func(t *testing.T) {
@@ -637,7 +636,7 @@ func TestWaitAndReadAllocateNothing(t *testing.T) {
 }
 
 func TestCloseEndsTheReader(t *testing.T) {
-	open(t, Options{}) // skips where nothing is permitted
+	open(t, Options{}) // skips if perf events are not permitted
 	before := openFiles(t)
 	for range 3 {
 		s, err := Open(Options{})

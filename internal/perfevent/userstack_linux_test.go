@@ -90,7 +90,7 @@ func TestUserStackChangesWithoutMissingTime(t *testing.T) {
 							continue
 						}
 						require.Same(t, a, rec.Attachment)
-						if n++; n > 50 { // those of the size before have been read
+						if n++; n > 50 { // the samples of the previous size have been read
 							largest = max(largest, len(rec.Sample.Stack))
 						}
 						require.NotEqual(t, last, rec.Time)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The kernel's own, in /proc/stat, is the same without what is below a second.
+// The kernel's boot time in /proc/stat is the same, rounded down to whole seconds.
 func TestBootTimeIsTheKernels(t *testing.T) {
 	b, err := os.ReadFile("/proc/stat")
 	require.NoError(t, err)

@@ -68,7 +68,7 @@ func List() (all []Listed, err error) {
 	}
 }
 
-// Stat returns what the list of processes has of a process.
+// Stat returns the entry of a process from the list of processes.
 func (FS) Stat(pid int) (Stat, error) {
 	all, err := List()
 	if err != nil {

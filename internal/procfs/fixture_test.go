@@ -120,7 +120,7 @@ func TestParseSchedstat(t *testing.T) {
 	}
 }
 
-// The parsers of what is read over and over allocate nothing.
+// The parsers of frequently read files do not allocate.
 func TestParsersDoNotAllocate(t *testing.T) {
 	stat, status, maps := read(t, "stat", MaxStat), read(t, "status", MaxStatus), read(t, "maps", MaxMaps)
 	schedstat, environ := read(t, "schedstat", 64), read(t, "environ", MaxEnviron)

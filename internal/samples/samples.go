@@ -200,7 +200,8 @@ type Type struct {
 	CountedAs *Type
 	// Sent reports that another program sent the samples, with names and with times by its
 	// own clock. These times, not the capture window, define when the samples were
-	// captured. The batch counts the memory of the samples, because nothing else bounds it.
+	// captured. The batch counts the memory of the samples, because no other limit bounds
+	// it.
 	Sent bool
 	// Blocked reports that threads with these stacks were blocked. The stacks then have a
 	// Wait.

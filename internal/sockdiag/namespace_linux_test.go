@@ -105,7 +105,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// within1Percent requires what the kernel counts to be what the program counted.
+// within1Percent requires that the kernel and the program counted the same number of bytes,
+// within 1 percent.
 func within1Percent(t *testing.T, want int64, got uint64) {
 	t.Helper()
 	require.LessOrEqual(t, math.Abs(float64(got)-float64(want)), float64(want)/100, "%d bytes, the program counted %d", got, want)

@@ -99,7 +99,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Units that are hot and over budget, or cool down, allocate nothing either.
+// Units that are hot and over budget, or cool down, do not allocate either.
 func TestAnIncidentDoesNotAllocate(t *testing.T) {
 	for name, c := range map[string]Config{
 		"over budget":     {Budgets: budget.Limits{MaxConcurrentUnits: 1}},

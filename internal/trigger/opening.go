@@ -43,8 +43,8 @@ type Opening struct {
 	// ClosedAt is zero while the opening is open. It is never after Until.
 	ClosedAt time.Time
 
-	// Profiles, Samples and Bytes count what the next component accepted. Refused counts
-	// the profiles that it did not accept.
+	// Profiles, Samples and Bytes count the profiles that the next component accepted.
+	// Refused counts the profiles that the next component did not accept.
 	Profiles, Samples, Bytes, Refused int
 	// WhyRefused is the last error of the next component.
 	WhyRefused string

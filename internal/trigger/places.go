@@ -18,7 +18,7 @@ import (
 //   - openings is the number of openings in Profiling
 //   - byHand is the number of units with an opening by hand or by alert
 //   - alerts is the number of openings by alert
-//   - baselines contains the open baselines that can give way, or nothing if there is no
+//   - baselines contains the open baselines that can give way. It is empty if there is no
 //     limit
 type places struct {
 	ledger    budget.Ledger

@@ -11,8 +11,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// SetPolicies replaces the policies and the monitors that they may use. On an error, it
-// changes nothing.
+// SetPolicies replaces the policies and the monitors that they may use. On an error, the
+// policies and the monitors stay the same.
 //
 // A policy continues a previous policy that has the same name and the same DryRun. It keeps
 // the state, the cooldowns, the openings and the readings, even if other settings changed.

@@ -62,7 +62,7 @@ func testMonitors() []Monitor {
 //	profile UNIT FROM..TO [accept|refuse]            prints the openings that it passes by
 //	fire UNIT AT DURATION                            opens by hand and prints the opening
 //	alert UNIT AT DURATION NAME KEY                  opens by an alert and prints the opening
-//	resolve UNIT AT KEY                              closes what the alert opened
+//	resolve UNIT AT KEY                              closes the opening of the alert
 //	spend AT BYTES | afford AT BYTES                 of max_bytes_per_hour
 //	stand UNIT AT                                    prints the status of each condition
 //	hot AT UNIT…                                     prints whether each is hot, its heat, and whether it is over budget

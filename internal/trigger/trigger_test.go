@@ -21,7 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// Stats counts what was forgotten because of a bound.
+// Stats counts the units, openings and services that were forgotten because of a bound.
 type Stats struct {
 	// ForgottenUnits are gone units whose cooldown or closed opening was forgotten
 	// before its time, ForgottenOpenings closed openings of other units.
@@ -31,7 +31,7 @@ type Stats struct {
 	ForgottenServices int
 }
 
-// Stats returns what has been forgotten so far.
+// Stats returns the counts since the engine was made.
 func (e *Engine) Stats() Stats {
 	return Stats{
 		ForgottenUnits: e.roster.forgotten, ForgottenOpenings: e.forgottenOpenings,
@@ -468,8 +468,8 @@ func TestAHundredPolicies(t *testing.T) {
 	checkInvariants(t, e)
 }
 
-// Thousands of units that come, fire and go leave behind only what is bounded, and only for
-// as long as it matters.
+// Thousands of units come, fire and go. The engine remembers at most MaxGone of the units,
+// and no unit after its cooldown and its budgets have ended.
 func TestUnitsComeAndGo(t *testing.T) {
 	c := snapshotConfig()
 	c.MaxGone = 100
@@ -579,7 +579,7 @@ func TestExceededErrorNamesTheBudget(t *testing.T) {
 	require.ErrorContains(t, err, "shut down")
 }
 
-// A unit that never fired leaves nothing behind when it is removed.
+// A unit that never fired is forgotten when it is removed.
 func TestAUnitThatNeverFiredIsForgottenAtOnce(t *testing.T) {
 	e, now := watched(t, 3, fivePolicies()...)
 	require.Empty(t, e.Remove("unit1", now))

@@ -60,8 +60,8 @@ func openTree(t *testing.T) *cgroup.Tree {
 	return tree
 }
 
-// agree has every tool and our monitors read a load under each quota, and holds
-// what they say against each other.
+// agree lets every tool and our monitors read a load under each quota. It compares the
+// figures of the tools with the figures of the monitors.
 func agree(t *testing.T, tree *cgroup.Tree, start agreement.Start) {
 	t.Helper()
 	tick, err := agreement.SchedulerTick()
@@ -159,8 +159,8 @@ func lostTicksAreSeen(t *testing.T, all []*agreement.Measurement, b agreement.Bo
 		tick := float64(b.CPUs) * b.Tick.Seconds() / m.Theirs.Elapsed.Seconds()
 		low, _ := m.Range(usage)
 		lost := *m
-		// What a tool may be off by its clock is a share of what it says, so the
-		// bound moves with the figure.
+		// The error of a tool's clock is a share of the tool's figure, so the bound moves
+		// with the figure.
 		lose := func(beyond float64) {
 			for range 20 {
 				lost.Theirs.Total = low - b.Total(lost.Theirs) - beyond

@@ -93,11 +93,12 @@ func Containerd(u cgroup.Group) Tool {
 	return twice("containerd/cgroups", 2*time.Microsecond, splitStep(unified), read)
 }
 
-// CAdvisor computes as cAdvisor does (InstCpuStats in info/v2/conversion.go): the
-// growth of the cumulative nanoseconds times 1e9 by the nanoseconds between the
-// timestamps of the two readings, as an integer of nanocores; the total of it and
-// each core's. What it reads is what runc's library does: cpuacct.usage_percpu and
-// cpuacct.stat on v1, cpu.stat on v2, which has no figure per core.
+// CAdvisor computes as cAdvisor does (InstCpuStats in info/v2/conversion.go). It multiplies
+// the growth of the cumulative nanoseconds by 1e9. It divides the product by the
+// nanoseconds between the timestamps of the two readings. The result is an integer of
+// nanocores, for the total and for each core. CAdvisor reads the files that runc's library
+// reads. On v1 they are cpuacct.usage_percpu and cpuacct.stat. On v2 the file is cpu.stat,
+// which has no figure per core.
 func CAdvisor(tree *cgroup.Tree, u cgroup.Group) (Tool, error) {
 	h, file := cgroup.CPUAcct, "cpuacct.stat"
 	unified := tree.Mount(h) == ""

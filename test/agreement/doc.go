@@ -13,11 +13,11 @@
 //   - docker stats and cAdvisor read a container's cgroup; top, gopsutil and
 //     /proc/PID/stat know processes. The loads here are a single process, so that
 //     both are the same CPU time.
-//   - docker stats takes the time that /proc/stat accounted for, without what a
-//     hypervisor stole, for the time that went by.
+//   - docker stats uses the time that /proc/stat accounted for as the elapsed time. That
+//     time does not include the time that a hypervisor stole.
 //
-// No two programs read at the same moment. So our own figures are read before,
-// during and after each reading of another program's: what it says must be within
-// what ours say over the instants at which it can have read. A busy machine makes
-// that range wider and nothing wrong.
+// No two programs read at the same moment. So our own figures are read before, during and
+// after each reading of another program. The other program can have read at any instant of
+// that time. Its figure must be within the range of our figures over these instants. A busy
+// machine widens that range, but does not fail a test.
 package agreement

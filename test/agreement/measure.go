@@ -16,7 +16,7 @@ import (
 // the CPU time of one unit.
 type Tool struct {
 	Name string
-	// Start takes its first reading. What it returns takes the second.
+	// Start takes the first reading. The function finish takes the second reading.
 	Start func() (finish func() (Figures, error), err error)
 	// Least is the least time between the two, of a tool that waits by itself.
 	Least time.Duration
@@ -86,7 +86,7 @@ func Measure(ours Ours, tools []Tool, window time.Duration) ([]*Measurement, err
 		if err != nil {
 			return nil, fmt.Errorf("%s, second reading: %w", m.Tool, err)
 		}
-		// It may have read before it was asked what it read.
+		// The tool may have read its figures before it was asked for them.
 		for from > 0 && m.least > 0 && r.log[from][0].At.Sub(m.first[0][0].At) > m.least {
 			from--
 		}

@@ -139,7 +139,7 @@ func topColumn(scan *bufio.Scanner) (int, error) {
 	return 0, errors.Join(errors.New("top shows no column %CPU"), scan.Err())
 }
 
-// topPercent reads what is in a column of the next line.
+// topPercent reads the figure in one column of the next line.
 func topPercent(scan *bufio.Scanner, column int) (float64, error) {
 	if scan.Scan() {
 		if fields := strings.Fields(scan.Text()); column < len(fields) {

@@ -87,7 +87,7 @@ func (c *collector) metric(name, label string) (sum float64, err error) {
 	return sum, nil
 }
 
-// freePort returns a TCP port of the loopback that nobody listens on.
+// freePort returns a TCP port of the loopback without a listener.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

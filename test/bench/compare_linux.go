@@ -55,8 +55,8 @@ func ratio(a, b *rival, of func(turn) float64) (c compared, ok bool) {
 	return compared{middle: each[len(each)/2], least: each[0], most: each[len(each)-1]}, true
 }
 
-// compare measures programs that sample the whole host at 97 Hz, and a collector that
-// does nothing, by turns on the same load.
+// compare measures programs that sample the whole host at 97 Hz, and an idle collector. The
+// programs run by turns on the same load.
 func (b *bench) compare(ctx context.Context, load *child) error {
 	const sender = `
 exporters: {otlp_grpc: {endpoint: "127.0.0.1:%[1]d", tls: {insecure: true}}}
@@ -198,9 +198,9 @@ func middleOf(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// export measures a collector that exports what its receiver yields, between two moments
-// at which it has just exported; one whose receiver is otlp, which gets nothing, for as
-// long.
+// export measures a collector that exports the profiles of its receiver. It measures
+// between two moments at which the collector has just exported. An otlp receiver gets no
+// profiles, so a collector with it is measured for the same length of time.
 func (b *bench) export(ctx context.Context, load *child, binary, config, receiver string) (t turn, err error) {
 	p, err := startPeer()
 	if err != nil {
@@ -292,8 +292,8 @@ func (c *child) switches() (n int64, err error) {
 	return n, nil
 }
 
-// quiet measures how often a collector that watches a host wakes up, beside a bare one
-// at the same time, on a host that does nothing else.
+// quiet measures how often a collector that watches an otherwise idle host wakes up. A bare
+// collector runs beside it at the same time.
 func (b *bench) quiet(ctx context.Context) (err error) {
 	p, err := startPeer()
 	if err != nil {

@@ -90,7 +90,7 @@ func begin(load *child) (s span, err error) {
 	return s, err
 }
 
-// end tells what has passed since.
+// end returns the time and the counts since begin.
 func (s span) end() (past, error) {
 	now, err := begin(s.load)
 	return past{

@@ -8,7 +8,7 @@ package main
 type hotPath struct {
 	pkg, shows     string
 	ours, baseline string // baseline may be empty
-	against        string // what the baseline is
+	against        string // describes the baseline
 	per            float64
 	unit           string // what there are per in one operation; empty: it is one operation
 }

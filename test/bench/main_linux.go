@@ -1,10 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures what hotprofile costs, each figure beside a baseline of
-// the same run: the hot paths by Go benchmarks, and whole processes beside bare
-// collectors and perf record. It writes a report in Markdown to standard output,
-// what is under way to standard error, and leaves nothing behind.
+// Command bench measures the cost of hotprofile, each figure beside a baseline of the same
+// run: the hot paths by Go benchmarks, and whole processes beside bare collectors and perf
+// record. It writes a report in Markdown to standard output and its progress to standard
+// error. It removes all files, cgroups and processes that it made.
 //
 // It is a command and not a Go benchmark because it measures other processes,
 // over minutes, and has to stop them in order when it is interrupted.
@@ -97,7 +97,8 @@ func main() {
 	defer stop()
 	report, err := b.run(ctx, *only)
 	fmt.Print(report)
-	if *update != "" && report != "" && ctx.Err() == nil { // it says itself what is missing
+	// the report names the missing figures
+	if *update != "" && report != "" && ctx.Err() == nil {
 		err = errors.Join(err, updateFile(*update, report))
 	}
 	if err != nil {
@@ -193,7 +194,8 @@ func (b *bench) longest() time.Duration {
 	return 5*time.Minute + 2*b.watch + time.Duration(9*b.rounds+5*b.turns)*(b.window+time.Minute)
 }
 
-// progress says what is under way; the report has standard output for itself.
+// progress prints the current step to standard error, because standard output is for the
+// report only.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
 }

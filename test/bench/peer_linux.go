@@ -95,9 +95,9 @@ func (p *peer) received() (samples int, latest time.Time) {
 	return p.samples, p.latest
 }
 
-// batch waits for the next batch. It returns once nothing has come for a while:
-// at that moment the sender has nothing under way,
-// so two such moments have the work for the samples between them between them.
+// batch waits for the next batch. It returns once no batch has arrived for a while. At that
+// moment the sender has no work under way. So the work for the samples between two such
+// moments falls between these moments.
 func (p *peer) batch(ctx context.Context, from *child) error {
 	const quiet, limit = 500 * time.Millisecond, time.Minute
 	began := time.Now()

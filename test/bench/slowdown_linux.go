@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// arm is one of the states of the host that work is done in, and what it took.
+// arm is one state of the host in which work is done, with the measured times of the work.
 type arm struct {
 	name string
 	// begin brings the state about, and returns what ends it.
@@ -132,7 +132,7 @@ service:
 	return nil
 }
 
-// slowdownSum says what is claimed of each arm after the first, which has no
+// slowdownSum adds the claims about each arm after the first. The first arm has no
 // sampling.
 func (b *bench) slowdownSum(t table, kind, what, baseline string, arms []*arm) {
 	said := []string{}
@@ -199,9 +199,9 @@ func rate(a *arm, kind string, amount int64) float64 {
 	return float64(amount) * float64(len(a.took[kind])) / took
 }
 
-// inCgroups has one collector that samples one cgroup whenever it is there. Work
-// without sampling is done in another cgroup while that one is not there, so that
-// nothing is attached to anything.
+// inCgroups has one collector that samples one cgroup whenever it is there. Work without
+// sampling is done in another cgroup while the sampled cgroup is removed, so that no events
+// are attached.
 func (b *bench) inCgroups(ctx context.Context, kind, sampler, receiver, perfEvent string) (arms []*arm, amount int64, err error) {
 	p, err := startPeer()
 	if err != nil {
@@ -272,7 +272,7 @@ service:
 	return arms, amount, err
 }
 
-// waitTargets waits until the sampler is attached to something, or to nothing.
+// waitTargets waits until the sampler has a target, or until it has no target.
 func (c *collector) waitTargets(ctx context.Context, sampler string, want bool) error {
 	const limit = time.Minute
 	for began := time.Now(); ; {

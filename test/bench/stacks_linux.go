@@ -14,9 +14,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// stacks measures what a collector holds after as many distinct stacks as an hour
-// at the default frequency may have, were every sample's another. They come
-// faster here: samples of running threads at 999 Hz, and of waits.
+// stacks measures the memory of a collector that holds many distinct stacks. The number is
+// the number of samples of an hour at the default frequency, as if each sample had a stack
+// of its own. They come faster here: samples of running threads at 999 Hz, and of waits.
 func (b *bench) stacks(ctx context.Context) (err error) {
 	hour := float64(97 * runtime.NumCPU() * 3600)
 	group, err := scratch.Make(fmt.Sprintf("hotprofile-bench-%d-stacks", os.Getpid()))

@@ -16,9 +16,9 @@ import (
 // finds what there is, and looks up most of the names it will need.
 const settle = 4 * time.Second
 
-// watching measures a collector that samples the whole host and lets nothing
-// out, since its threshold is never reached, beside one that only waits for
-// OTLP. Both run at once, so that they see the same host.
+// watching measures a collector that samples the whole host and exports no profiles,
+// because its threshold is never reached. A collector that only waits for OTLP is the
+// baseline. Both run at once, so that they see the same host.
 func (b *bench) watching(ctx context.Context, load *child, _ *scratch.Cgroup) (err error) {
 	p, err := startPeer()
 	if err != nil {
@@ -120,7 +120,7 @@ func (c *collector) readings() (r readings, err error) {
 	return readings{taken: taken, lost: lost}, errors.Join(err1, err2)
 }
 
-// watching is the configuration of a collector that passes nothing.
+// watching returns the configuration of a collector whose gates stay closed.
 func watching(port int) string {
 	return fmt.Sprintf(`
 receivers: {cpu_profiler: {max_overhead: 0}}

@@ -101,8 +101,8 @@ func mix(n int) (x uint64) {
 	return x
 }
 
-// switchBetween has two threads hand a byte back and forth. They share a CPU, so
-// that each hand-over is two switches and nothing else.
+// switchBetween has two threads hand a byte back and forth. They share a CPU, so that each
+// hand-over is exactly two switches.
 func switchBetween(amount int64, stop *atomic.Bool) error {
 	var there, back [2]int
 	if err := errors.Join(unix.Pipe(there[:]), unix.Pipe(back[:])); err != nil {
@@ -158,8 +158,8 @@ func exchange(amount int64, stop *atomic.Bool, answers, asks [2]int, bytes uintp
 const allocated = 100.0 * 16 * (1<<9 - 1) / 9
 
 func allocate(amount int64, stop *atomic.Bool) error {
-	// A program in which nothing refers to this has no memory profile, whose hook
-	// is where allocations are sampled.
+	// A program without a reference to this function has no memory profile. The hook of the
+	// memory profile is the place where allocations are sampled.
 	_, _ = runtime.MemProfile(nil, false)
 	var kept [256][]byte
 	n := 0
@@ -179,8 +179,8 @@ func allocate(amount int64, stop *atomic.Bool) error {
 // packet is what sendSmall and askAndAnswer send each time.
 const packet = 64
 
-// sendSmall sends datagrams to a socket that nobody reads, so that the calls are all that
-// it does.
+// sendSmall sends datagrams to a socket without a reader, so that the program only makes
+// system calls.
 func sendSmall(amount int64, stop *atomic.Bool) error {
 	to, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {

@@ -18,27 +18,28 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// Options holds what the profiles do not contain. The zero value is for the output of the
-// receiver.
+// Options holds the settings of a check that the profiles do not contain. The zero value is
+// for the output of the receiver.
 type Options struct {
 	// Triggered: the profiles have passed cpu_trigger, so each resource must have a
 	// service.name.
 	Triggered bool
-	// Split: an exporter has split or merged requests. Each part has the whole
-	// dictionary, so entries may be orphans, a part exceeds the exporter's max_size by
-	// the dictionary, and the first part may have nothing else. MaxRequestBytes is then
+	// Split: an exporter has split or merged requests. Each part has the whole dictionary,
+	// so entries may be orphans, and a part exceeds the exporter's max_size by the
+	// dictionary. The first part may contain only the dictionary. MaxRequestBytes is then
 	// the limit of a gRPC server.
 	Split bool
 	// Now, if not zero, is the time that profiles must be close to.
 	Now time.Time
-	// SampleAttributes are the keys that samples may have beside thread.name and
-	// those of hotprofile.
+	// SampleAttributes are the keys that samples may have beside thread.name and the keys
+	// of hotprofile.
 	SampleAttributes []string
 	// BuildIDs: each mapping of a file must have a build id.
 	BuildIDs bool
-	// References: attributes of resources and scopes are references into the
-	// dictionary, as collectors from 0.161 (HTTP) and 0.163 (gRPC) on send them. On the
-	// wire all must be. Their strings are no orphans, there and in what was decoded.
+	// References: attributes of resources and scopes are references into the dictionary.
+	// Collectors from 0.161 (HTTP) and 0.163 (gRPC) on send such references. On the wire,
+	// all these attributes must be references. The strings that the references use are not
+	// orphans, neither on the wire nor in decoded profiles.
 	References bool
 
 	// MaxLabels is the most attributes of resource, scope and sample together; 0 is the

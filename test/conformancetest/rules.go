@@ -5,9 +5,10 @@ package conformancetest
 
 import "strings"
 
-// Who requires a rule: a backend, Wire for every receiver of OTLP from collector 0.159
-// to 0.164, OldWire for those of collectors up to 0.160 (HTTP) and 0.162 (gRPC), or
-// Ours for what hotprofile promises and no backend requires.
+// A rule is required by a backend, by OTLP or by hotprofile itself. Wire stands for every
+// receiver of OTLP from collector 0.159 to 0.164. OldWire stands for the receivers of
+// collectors up to 0.160 (HTTP) and 0.162 (gRPC). Ours stands for a promise of hotprofile
+// that no backend requires.
 const (
 	Pyroscope  = "Pyroscope"
 	Parca      = "Parca"

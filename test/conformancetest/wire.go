@@ -97,8 +97,8 @@ func messages() map[string]message {
 		1: {"key_strindex", number, ""}, 2: {"value", nested, dictionaryValues + "value"}, 3: {"unit_strindex", number, ""},
 	})
 	add("stack", map[protowire.Number]field{1: {"location_indices", numbers, ""}})
-	// The dictionary's attributes have values like those of resources and scopes, but
-	// no receiver resolves references in them.
+	// The dictionary's attributes have the same kinds of values as attributes of resources
+	// and scopes, but no receiver resolves references in them.
 	for _, in := range []string{"", dictionaryValues} {
 		add(in+"attribute", map[protowire.Number]field{
 			1: {"key", text, ""}, 2: {"value", nested, in + "value"}, 3: {"key_strindex", number, ""},
@@ -114,7 +114,7 @@ func messages() map[string]message {
 	return schema
 }
 
-// wire checks what is lost when profiles are decoded.
+// wire checks the parts of a request that decoding drops.
 type wire struct {
 	findings
 	schema map[string]message

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// lines is the collector's standard error: it prints the log messages that it knows
-// as sentences, and others with their fields. What is not JSON passes unchanged.
+// lines is the collector's standard error: it prints the log messages that it knows as
+// sentences, and others with their fields. Lines that are not JSON pass unchanged.
 type lines struct {
 	to      io.Writer
 	partial []byte

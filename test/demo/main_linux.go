@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo is started by `make run`. It runs the collector and two small
-// programs, one that turns hot for a while and one that never does, and prints the
-// collector's log as sentences. It leaves nothing behind when it ends.
+// Command demo is started by `make run`. It runs the collector and two small programs, one
+// that turns hot for a while and one that never does, and prints the collector's log as
+// sentences. It removes its cgroups and stops its processes when it ends.
 package main
 
 import (

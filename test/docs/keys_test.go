@@ -66,8 +66,8 @@ func collect(of reflect.Type, prefix string, ours bool, own, inherited keys) {
 	}
 }
 
-// structOf is the structure in a field, and how keys write what is around it; nil
-// where there is none.
+// structOf returns the structure in a field, and the path that keys write before the
+// structure's own keys. It returns nil if the field has no structure.
 func structOf(of reflect.Type) (inner reflect.Type, path string) {
 	switch of.Kind() {
 	case reflect.Pointer:
@@ -84,7 +84,7 @@ func structOf(of reflect.Type) (inner reflect.Type, path string) {
 	return nil, ""
 }
 
-// schemaKeys are those of a component's config.schema.yaml.
+// schemaKeys returns the keys of a component's config.schema.yaml.
 func schemaKeys(t *testing.T, dir string) keys {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, dir, "config.schema.yaml"))
@@ -125,9 +125,9 @@ func schemaKeys(t *testing.T, dir string) keys {
 
 var quoted = regexp.MustCompile("`([a-z0-9_.\\[\\]]+)`")
 
-// readmeKeys are those of the tables of a README that begin with "| key |". The
-// rows of each table are about what the prefix in its turn says. A row about a
-// block may name the block's own keys in its text.
+// readmeKeys returns the keys of the README tables that begin with "| key |". The rows of
+// the Nth table are keys below the Nth prefix. A row about a block may name the block's own
+// keys in its text.
 func readmeKeys(t *testing.T, dir string, known func(string) bool, prefixes []string) keys {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, dir, "README.md"))

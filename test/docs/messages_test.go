@@ -107,8 +107,9 @@ func messagesOfFolder(t *testing.T, files []*ast.File, positions *token.FileSet,
 	}
 }
 
-// names are the names of texts and of loggers' methods in a folder's code. What is
-// called the same is taken for the same: more is found than there is, not less.
+// names are the names of texts and of loggers' methods in a folder's code. Things with the
+// same name are taken as one thing, so the search can find too many messages, but never too
+// few.
 type names struct {
 	values  map[string][]ast.Expr // of a constant, a variable, a parameter
 	loggers map[string]bool       // variables that hold a method of a logger

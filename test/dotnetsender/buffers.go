@@ -26,8 +26,7 @@ type buffer struct {
 	samples int
 }
 
-// newBuffer finds the times of a buffer. What it holds after a fault is sent as
-// it is.
+// newBuffer finds the times of a buffer. The bytes after a fault are sent unchanged.
 func newBuffer(format nativeformat.Format, bytes []byte) *buffer {
 	b := &buffer{format: format, bytes: bytes}
 	d := nativeformat.NewDecoder(0)
@@ -102,8 +101,9 @@ func readBuffers(paths []string) (all []*buffer, err error) {
 // madeBuffers are the sizes of generated buffers.
 type madeBuffers struct{ threads, depth int }
 
-// buffers makes one of each kind. Half of the thread samples wait, the others
-// run; the threads' stacks share their roots, as those of a service do.
+// buffers makes one of each kind. Half of the thread samples are of waiting threads, the
+// others are of running threads. The stacks of the threads share their roots, like the
+// stacks of a service.
 func (m madeBuffers) buffers() ([]*buffer, error) {
 	if m.threads < 1 || m.depth < 1 {
 		return nil, fmt.Errorf("make buffers of %d threads with %d frames: both have to be at least 1", m.threads, m.depth)

@@ -1,11 +1,11 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command dotnetsender sends what the exporter plugin of a .NET service sends, to
-// an intake of cpu_profiler, for those who have no such service at hand: recorded
-// buffers with their times moved to now, or made ones. It ends by itself and
-// prints what it sent and what became of it. Its exit status is 1 if a buffer met
-// anything but acceptance or the request to wait.
+// Command dotnetsender sends the requests of the exporter plugin of a .NET service to an
+// intake of cpu_profiler. It is for users without such a service at hand. It sends recorded
+// buffers with their times moved to now, or made ones. It ends by itself and prints the
+// number of sent buffers and their outcomes. Its exit status is 1 if a buffer met anything
+// but acceptance or the request to wait.
 //
 //	dotnetsender -for 1m -rate 2 testdata/dotnet/web
 //	dotnetsender -socket /run/hotprofile/dotnet.sock -senders 64 -rate 0 -for 10s

@@ -22,7 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
 )
 
-// config describes what is sent, where and at which rate.
+// config describes the buffers to send, their target and their rate.
 type config struct {
 	endpoint, socket           string
 	buffers                    []*buffer
@@ -53,7 +53,7 @@ func (c *config) validate() error {
 	return errors.Join(errs...)
 }
 
-// result counts what was sent, by outcome.
+// result counts the buffers, by outcome.
 type result struct {
 	senders int
 	elapsed time.Duration
@@ -201,9 +201,9 @@ func urls(c config, base *url.URL) map[nativeformat.Format]string {
 	}
 }
 
-// run sends until the context or the count ends. Buffer n is due at n/rate; what
-// is due while nothing can be sent is dropped and counted, as the plugin drops
-// it: the profiler's own thread never waits.
+// run sends until the context or the count ends. Buffer n is due at n/rate. A buffer that
+// is due while the sender cannot send is dropped and counted. The plugin drops buffers in
+// the same way, because the profiler's own thread never waits.
 func (s *sender) run(ctx context.Context) {
 	defer s.client.CloseIdleConnections()
 	every := time.Duration(0)
@@ -214,7 +214,7 @@ func (s *sender) run(ctx context.Context) {
 	due := time.Now().Add(every * time.Duration(s.number) / time.Duration(s.senders))
 	for n := 0; s.count == 0 || n < s.count; n++ {
 		if every == 0 {
-			due = s.holdUntil // one after the other: nothing is due meanwhile
+			due = s.holdUntil // without a rate, the next buffer is due when the hold ends
 		}
 		if !sleep(ctx, time.Until(due)) {
 			return
@@ -262,7 +262,7 @@ func (s *sender) export(ctx context.Context, b *buffer, now time.Time) {
 	to := s.urls[b.format]
 	answer, err := s.post(ctx, to, wire)
 	if err != nil && ctx.Err() != nil {
-		return // our own end: nothing became of it
+		return // the sender itself was stopped, so the buffer has no outcome
 	}
 	s.did.raw += len(s.body)
 	s.did.wire += len(wire)
@@ -331,7 +331,7 @@ func (s *sender) post(ctx context.Context, to string, body []byte) (a answer, er
 	return answer{code: response.StatusCode, retryAfter: response.Header.Get("Retry-After"), text: string(bytes.TrimSpace(text))}, err
 }
 
-// retryAfter reads the header's two forms, and bounds what it asks for.
+// retryAfter reads the header's two forms, and limits the requested wait.
 func retryAfter(value string, now time.Time) time.Duration {
 	const most = time.Minute
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {

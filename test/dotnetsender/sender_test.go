@@ -245,8 +245,9 @@ func TestEachSenderHasAConnectionAndAResource(t *testing.T) {
 	require.Less(t, len(resources), senders*3/2, "connections are kept")
 }
 
-// longEnough has something sent that takes longer each time: on a machine so busy
-// that all of it is due before the first answer is there, nothing is reported.
+// longEnough calls send with more and more buffers until send reports success. On a busy
+// machine all buffers may be due before the first answer arrives. Then the sender does not
+// report the condition that the test expects.
 func longEnough(t *testing.T, send func(count int) (said bool)) {
 	t.Helper()
 	for _, count := range []int{20, 200, 2000} {

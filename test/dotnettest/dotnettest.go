@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
 )
 
-// Capture is a recorded buffer and what it holds.
+// Capture is a recorded buffer and its expected content.
 type Capture struct {
 	Name   string // as web/000.threads
 	Bytes  []byte

@@ -172,7 +172,7 @@ func checkParts(t *testing.T, what string, in map[string]float64, n int) {
 	require.Greater(t, total, 0.95*all, "%v", in)
 }
 
-// checkAllocationFiles reads what the pprof exporter has written of n samples.
+// checkAllocationFiles reads the files that the pprof exporter has written for n samples.
 func checkAllocationFiles(t *testing.T, dir string, n int) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, hotService+"_*.pb.gz"))

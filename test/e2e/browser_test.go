@@ -22,7 +22,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// browser runs a file of test/browser, which drives Chromium. What it is told is in facts.
+// browser runs a file of test/browser, which drives Chromium. The file gets facts as its
+// input.
 func browser(t *testing.T, file string, facts map[string]any) {
 	t.Helper()
 	packages, err := os.ReadFile("../browser/package.json")
@@ -137,7 +138,7 @@ service:
 	browser(t, "console.mjs", map[string]any{
 		"url": fmt.Sprintf("http://127.0.0.1:%d", port), "service": "checkout", "hostile": hostile, "policies": policies,
 	})
-	// What the page says it did, it did.
+	// Each action that the page confirmed must have taken effect.
 	content, err := os.ReadFile(policies)
 	require.NoError(t, err)
 	require.Contains(t, string(content), "# edited in the browser")

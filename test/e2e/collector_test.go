@@ -144,7 +144,7 @@ func (c *collector) add(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.logs = append(c.logs, l)
-	// What the exporter debug writes is long, and hides the rest.
+	// The output of the debug exporter is long and hides the other lines.
 	if c.raw.Len() < 1<<20 && l.str("otelcol.component.id") != "debug" {
 		c.raw.WriteString(line + "\n")
 	}
@@ -250,8 +250,8 @@ func scrape(t testing.TB, port int, metric string, labels ...string) float64 {
 // and may choose one again before who asked for it listens there.
 var given sync.Map
 
-// freePort returns a TCP port of the loopback that nobody listens on, another one
-// each time.
+// freePort returns a TCP port of the loopback without a listener. Each call returns another
+// port.
 func freePort(t testing.TB) int {
 	t.Helper()
 	for {

@@ -189,8 +189,8 @@ func eventsIn(t testing.TB, bodies [][]byte) (n int) {
 	return n
 }
 
-// otlpSettings are those of the exporters in config/node.yaml, with time enough
-// for a busy machine.
+// otlpSettings are the settings of the exporters in config/node.yaml, with time enough for
+// a busy machine.
 const otlpSettings = `
     timeout: 1m
     compression: gzip
@@ -376,10 +376,11 @@ func manyRequests(t *testing.T, n, size int) (out []pprofile.Profiles, events in
 	return out, events
 }
 
-// TestWhatExportersSplitKeepsTheRules sends what exporters do not have to split,
-// since the receiver cuts it smaller, and what they have to: no event is lost, and
-// the parts keep every rule but two. Each has the dictionary of all, so it may
-// hold what nothing in it uses, and may be larger than max_size by it.
+// TestWhatExportersSplitKeepsTheRules sends requests of two sizes. Exporters do not have to
+// split requests that the receiver has already cut. They have to split larger requests. No
+// event may be lost, and the parts keep every rule but two. Each part has the dictionary of
+// all parts, so the dictionary may have entries that the part does not use. A part may
+// exceed max_size by the size of the dictionary.
 func TestWhatExportersSplitKeepsTheRules(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -501,7 +502,7 @@ func TestShippedConfigurationsLeaveFewLabels(t *testing.T) {
 func throughShipped(t *testing.T, g *hosttest.Cgroup, name string, clouds []string, most int) {
 	x, in := startTap(t), freePort(t)
 	dir := t.TempDir()
-	// What a test must change: what comes in, how soon a gate opens, and ports.
+	// A test must change the input, the time after which a gate opens, and the ports.
 	override := filepath.Join(dir, "override.yaml")
 	require.NoError(t, os.WriteFile(override, fmt.Appendf(nil, `
 receivers:
@@ -650,8 +651,8 @@ func cloudResource(t testing.TB, config, cloud string, process int) *samples.Res
 	return r
 }
 
-// profilesOf has an on-CPU sample of three stacks in each thread of each process;
-// no threads is one whose name nobody asked for.
+// profilesOf has an on-CPU sample of three stacks in each thread of each process. If
+// threads is 0, each process has one thread without a name, as if names were not requested.
 func profilesOf(t testing.TB, resources []*samples.Resource, threads int) (out []pprofile.Profiles) {
 	t.Helper()
 	batch := samples.NewBatch(64 << 20)
@@ -665,7 +666,7 @@ func profilesOf(t testing.TB, resources []*samples.Resource, threads int) (out [
 	}
 	for _, r := range resources {
 		for i := range max(threads, 1) {
-			// As HotSpot shortens names of threads to what the kernel takes.
+			// HotSpot shortens the names of threads in this way to the kernel's limit.
 			thread := samples.Thread{Name: fmt.Sprintf("http-ni..xec-%d", i)}
 			if threads == 0 {
 				thread = samples.Thread{}
@@ -720,7 +721,7 @@ func fakeKubernetes(t testing.TB) *httptest.Server {
 			http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`, http.StatusNotFound)
 		case q.Get("watch") != "" && q.Get("sendInitialEvents") != "": // ask for a list instead
 			http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`, http.StatusUnprocessableEntity)
-		case q.Get("watch") != "": // nothing changes
+		case q.Get("watch") != "": // an open watch without changes
 			w.(http.Flusher).Flush()
 			select {
 			case <-r.Context().Done():

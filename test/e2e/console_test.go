@@ -25,7 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// pages are those of a console.
+// pages reads the pages of a console.
 type pages struct {
 	t    *testing.T
 	base string
@@ -43,7 +43,7 @@ func (p pages) get(path string) string {
 	return string(body)
 }
 
-// wait returns what a pattern captures in a page, once it does.
+// wait waits until a pattern matches a page, and returns the match and its groups.
 func (p pages) wait(path, pattern string) []string {
 	p.t.Helper()
 	of, deadline := regexp.MustCompile(pattern), time.Now().Add(startTimeout)
@@ -125,8 +125,8 @@ service:
 	require.NoError(t, err)
 	require.NotEmpty(t, prof.Sample)
 
-	// The policy is edited in the browser: what is wrong is refused by cpu_trigger's own
-	// checks, what is right is in force soon.
+	// The policy is edited in the browser. The checks of cpu_trigger refuse a wrong policy.
+	// A right policy is in force soon.
 	p.wait("/policies", `cpu_utilization</bdi> over `+strconv.Itoa(threshold))
 	form := url.Values{"do": {"save"}, "text": {strings.Replace(policy, "monitor: ", "moniter: ", 1)}}
 	require.Contains(t, p.post("/policies", form, http.StatusUnprocessableEntity), "line 1: policies[0].any_of[0].moniter: unknown key of ")

@@ -228,11 +228,11 @@ func (e *engine) checkHotPasses(t *testing.T, c *collector, w *wire) {
 	}
 }
 
-// TestContainerOfShortProcesses has a container that is hot only through
-// processes of 20 ms each. Beside the gate everything that is sampled leaves
-// ungated: of the samples of the container's program, wherever they were
-// matched to, at least 95 % must have passed the gate as the container's. And
-// what was sampled must fit the CPU time that the kernel charged to it.
+// TestContainerOfShortProcesses has a container that is hot only through processes of 20 ms
+// each. Beside the gate everything that is sampled leaves ungated: of the samples of the
+// container's program, wherever they were matched to, at least 95 % must have passed the
+// gate as the container's. The number of samples must also fit the CPU time that the kernel
+// charged to the container.
 func TestContainerOfShortProcesses(t *testing.T) {
 	e := startEngine(t)
 	gated, all := startWire(t), startWire(t)
@@ -266,8 +266,9 @@ func TestContainerOfShortProcesses(t *testing.T) {
 	require.NotZero(t, matched, "nothing of the container passed the gate")
 	sampled := 0
 	for _, p := range flatten(all.received()) {
-		// The image's only program; nothing else on the host has its name. Windows
-		// may overlap by what was merged late, so their middles are compared.
+		// The image's only program has a name that no other program on the host has.
+		// Windows may overlap because samples were merged late, so the middles of the
+		// windows are compared.
 		middle := p.start.Add(p.end.Sub(p.start) / 2)
 		if p.resource["process.executable.name"] == imageProgram && middle.After(first) && middle.Before(last) {
 			sampled += p.events()
@@ -380,7 +381,7 @@ func startEngine(t *testing.T) *engine {
 	if err == nil {
 		_ = exec.Command("docker", "rm", strings.TrimSpace(string(out))).Run()
 	} else {
-		// Docker before 23.0; what the README says to do there.
+		// Docker before 23.0 does not know the capability. The README says to replace it.
 		require.Contains(t, string(out), "unknown capability")
 		at := slices.Index(capabilities, "PERFMON")
 		require.GreaterOrEqual(t, at, 0)
@@ -447,8 +448,8 @@ func favourContainer(t *testing.T, id string) {
 	}
 }
 
-// startCollector runs the image of the distribution in a container that may do
-// nothing but what the chart permits, with the image's own command.
+// startCollector runs the image of the distribution in a container. The container has only
+// the rights that the chart permits, and it runs the image's own command.
 func (e *engine) startCollector(t *testing.T, config string, args ...string) *collector {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")

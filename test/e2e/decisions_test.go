@@ -137,8 +137,8 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// TestBudgetsAndDryRuns: of three hot units one at a time may be profiled, and a
-// policy that is tried out lets nothing out.
+// TestBudgetsAndDryRuns has three hot units. One unit at a time may be profiled, and a
+// policy in a dry run exports no profiles.
 func TestBudgetsAndDryRuns(t *testing.T) {
 	t.Parallel()
 	w, metrics := startWire(t), freePort(t)

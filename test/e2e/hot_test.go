@@ -198,8 +198,8 @@ func startLoad(t *testing.T, cmd *exec.Cmd, service string, env ...string) {
 	})
 }
 
-// checkGate checks what came out against what the gate is for: only the hot
-// one, only after the threshold was crossed, with the reason.
+// checkGate checks the exported profiles against the purpose of the gate. They must be only
+// of the hot unit, only from after the threshold was crossed, and with the reason.
 func checkGate(o outcome) (errs []error) {
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if len(o.opened) != 1 || o.opened[0].str("unit") != o.hotCgroup || o.opened[0].str("service") != hotService {

@@ -18,10 +18,11 @@ import (
 )
 
 // interpreted is a program with three functions that use 60, 30 and 10 percent of its CPU
-// time. Those of the C library or of a module of C are below them.
+// time. Functions of the C library or of a module of C are below them.
 type interpreted struct {
 	command []string
-	// sixty, thirty and ten are the names of the functions, main that of their caller.
+	// sixty, thirty and ten are the names of the functions. main is the name of their
+	// caller.
 	sixty, thirty, ten, main string
 	// roughly compares only the order of the functions.
 	roughly bool

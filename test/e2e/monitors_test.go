@@ -126,8 +126,8 @@ func TestAProgramThatWaitsForItsDiskOpensTheGate(t *testing.T) {
 	t.Log(opened)
 }
 
-// TestAProgramAtItsMemoryLimitOpensTheGate: what it reads does not fit into its limit, and
-// then what it remembers does not.
+// TestAProgramAtItsMemoryLimitOpensTheGate has a program read files that do not fit into
+// its limit. Then the program allocates memory that does not fit either.
 func TestAProgramAtItsMemoryLimitOpensTheGate(t *testing.T) {
 	t.Parallel()
 	const limit = 16 << 20

@@ -18,10 +18,10 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestWaitsOfHotUnitsAreSampledWhileTheyAreHot has two cgroups with a thread each
-// that waits all the time, and one of them turn hot: its waits are sampled from
-// then on, passed while its gate is open, and not sampled any more when it has
-// cooled. Those of the other one are never sampled.
+// TestWaitsOfHotUnitsAreSampledWhileTheyAreHot has two cgroups with a thread each that
+// waits all the time. When one cgroup turns hot, its waits are sampled. The samples pass
+// while its gate is open. When it has cooled down, its waits are not sampled any more.
+// Waits of the other cgroup are never sampled.
 func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	t.Parallel()
 	if err := perfevent.Probe().Kernel; err != nil {
@@ -120,8 +120,8 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	share := 100 * in["waitThreeParts"] / (in["waitThreeParts"] + in["waitOnePart"])
 	t.Logf("%v of %v waited, %.1f%% of that in waitThreeParts", waited, covered, share)
 	require.Greater(t, covered, duration/2)
-	// The thread does nothing else, but is woken late by a program that has used
-	// up its quota, and now and then has to wait for its runtime's scheduler.
+	// The thread only waits. It wakes up late if its program has used up the quota. Now and
+	// then it also has to wait for its runtime's scheduler.
 	require.InEpsilon(t, covered, waited, 0.2)
 	require.Greater(t, share, 45.)
 	require.Less(t, share, 80.)

@@ -21,8 +21,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/otlppeer"
 )
 
-// peer is a second process of the distribution, which writes what it receives
-// over OTLP gRPC and over OTLP HTTP to a file each.
+// peer is a second process of the distribution. It writes the profiles that it receives
+// over OTLP gRPC and over OTLP HTTP to one file each.
 type peer struct {
 	*collector
 	grpc, http         int
@@ -57,9 +57,9 @@ func (p *peer) exporter() string {
 	return fmt.Sprintf(`otlp_grpc/peer: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}`, p.grpc)
 }
 
-// readProfiles reads a file of the file exporter, one request a line, of profiles that
-// have passed cpu_trigger. It checks that attributes are references, and that nothing
-// in the dictionary is unused.
+// readProfiles reads a file of the file exporter, one request a line, of profiles that have
+// passed cpu_trigger. It checks that attributes are references, and that all entries of the
+// dictionary are used.
 func readProfiles(t testing.TB, file string) (out []pprofile.Profiles) {
 	t.Helper()
 	content, err := os.ReadFile(file)

@@ -60,7 +60,8 @@ service:
 `, unit.Path, filepath.Join(dir, "profiles"), file))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	peers := func() map[string]float64 { return peersIn(t, file, unit.Path) }
-	// A first connection shows that the unit is followed: what was before does not count.
+	// A first connection shows that the unit is followed. Traffic from before that moment
+	// does not count.
 	var l net.Listener
 	theirs.Do(t, func() (err error) {
 		l, err = net.Listen("tcp", netip.AddrPortFrom(far.V4, 0).String())
@@ -73,7 +74,7 @@ service:
 			if err != nil {
 				return
 			}
-			go func() { _, _ = io.Copy(conn, conn) }() // it answers what it is sent
+			go func() { _, _ = io.Copy(conn, conn) }() // it echoes all data
 		}
 	}()
 	dial := func() (conn net.Conn) {

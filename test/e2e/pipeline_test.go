@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// pipeline holds what differs between tests in the configuration of a
-// collector that gates what it samples.
+// pipeline holds the settings that differ between tests, of a collector that gates its
+// samples.
 type pipeline struct {
 	extensions []string      // each a name, a colon and its settings
 	receiver   string        // the settings of cpu_profiler
 	evaluation time.Duration // of cpu_trigger; 0: every half second
 	trigger    string        // its other settings, indented as for their place
 	exporters  []string      // like extensions
-	env        []string      // of the collector, beside that of the tests
+	env        []string      // of the collector, beside the environment of the tests
 }
 
 // start starts the collector and waits until it runs. Its own metrics are at the
@@ -63,9 +63,9 @@ service:
 	return c
 }
 
-// onceAbove is a trigger that opens the gate of each cgroup of this test once, for
-// so long, when it has used more than threshold percent of its CPU for three
-// seconds. What was sampled before is not kept.
+// onceAbove is a trigger that opens the gate of each cgroup of this test once, for so long,
+// when it has used more than threshold percent of its CPU for three seconds. Samples from
+// before the trigger are not kept.
 func onceAbove(t *testing.T, threshold float64, duration time.Duration) string {
 	return fmt.Sprintf(`
     pre_trigger: 0

@@ -71,8 +71,9 @@ func (s *publishedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestPoliciesChangeWithoutARestart changes policies while two gates of a hot service are open:
-// a broken list changes nothing, then one gate stays open, and the other one closes.
+// TestPoliciesChangeWithoutARestart changes policies while two gates of a hot service are
+// open. A broken list has no effect. After a valid list one gate stays open, and the other
+// one closes.
 func TestPoliciesChangeWithoutARestart(t *testing.T) {
 	t.Parallel()
 	hot := newCgroup(t, "hot")

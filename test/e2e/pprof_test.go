@@ -25,9 +25,9 @@ import (
 )
 
 // TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot has two Go services with
-// net/http/pprof, one on the loopback in a cgroup that is hot and its twin on a
-// Unix socket in one that is not. Nothing but the endpoints is configured: the kernel
-// identifies both processes.
+// net/http/pprof, one on the loopback in a cgroup that is hot and its twin on a Unix socket
+// in one that is not. Only the endpoints are configured: the kernel identifies both
+// processes.
 func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 	t.Parallel()
 	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")

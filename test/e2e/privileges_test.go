@@ -26,8 +26,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// What a collector can show, by what was seen of it in a test. Allocations are in
-// a test of their own: kernels differ in what they want for probes.
+// These are abilities of a collector. A test finds each ability by the data that the
+// collector sent. Allocations are in a test of their own, because kernels differ in the
+// rights that probes need.
 const (
 	seeOwn      = "own processes with names"
 	seeOthers   = "other users' processes"
@@ -47,9 +48,9 @@ var everything = []string{
 	seeOwnWaits, seeWaits, seeReasons,
 }
 
-// TestWhatEachCapabilityAllows runs the collector as an ordinary user with sets
-// of capabilities, beside programs of root's and of that user's. It is what the
-// table of docs/security.md was made from.
+// TestWhatEachCapabilityAllows runs the collector as an ordinary user with sets of
+// capabilities, beside programs of root's and of that user's. The table of docs/security.md
+// was made from its results.
 func TestWhatEachCapabilityAllows(t *testing.T) {
 	t.Parallel()
 	requireRoot(t)
@@ -202,8 +203,8 @@ func startPrograms(t *testing.T, cgroup *hosttest.Cgroup) programs {
 	return p
 }
 
-// perfmonReadsMemory reports whether this kernel lets CAP_PERFMON read what a
-// process has in memory, its environment too, as newer ones do.
+// perfmonReadsMemory reports whether this kernel lets CAP_PERFMON read the memory of a
+// process, its environment too. Newer kernels do.
 func perfmonReadsMemory(t *testing.T, pid int) bool {
 	t.Helper()
 	f, err := exec.Command("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
@@ -255,9 +256,9 @@ func kernelFrames(b pprofile.Profiles) (stacks, names bool) {
 	return stacks, names
 }
 
-// TestProbesNeedMoreThanTheDocumentedCapabilities has a collector of another
-// user's sample allocations of a program of root's: with CAP_SYS_ADMIN it does, and
-// without it does or says what is missing, as the kernel decides.
+// TestProbesNeedMoreThanTheDocumentedCapabilities has a collector of another user sample
+// allocations of a program of root. With CAP_SYS_ADMIN the collector samples them. Without
+// it, the kernel decides whether the collector samples them or logs the missing right.
 func TestProbesNeedMoreThanTheDocumentedCapabilities(t *testing.T) {
 	t.Parallel()
 	requireRoot(t)

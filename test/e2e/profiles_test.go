@@ -27,7 +27,7 @@ type sample struct {
 	times      []uint64
 	value      int64 // where it has one
 	thread     string
-	wait       string // what the thread waited for, if known
+	wait       string // the reason why the thread waited, if known
 	truncated  bool
 	linked     bool
 	attributes map[string]any

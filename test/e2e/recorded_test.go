@@ -17,9 +17,9 @@ import (
 )
 
 // TestCollectorsSendWhatIsRecorded sends the golden request of the CPU profile through
-// collectors of 0.159 and of the newest release, and compares what they send on with
-// testdata/otlp/recorded, which tests of decoding read. With HOTPROFILE_RECORD=1 it
-// writes these files.
+// collectors of 0.159 and of the newest release. It compares their output with
+// testdata/otlp/recorded, which tests of decoding read. With HOTPROFILE_RECORD=1 it writes
+// these files.
 func TestCollectorsSendWhatIsRecorded(t *testing.T) {
 	t.Parallel()
 	golden, err := os.ReadFile("../../testdata/otlp/golden/on_cpu.json")

@@ -17,8 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTheRecorderHoldsWhatLedToTheTrigger has a program do something of its own
-// just before it turns hot, and looks for that in what the trigger exports.
+// TestTheRecorderHoldsWhatLedToTheTrigger has a program run a function of its own just
+// before the program turns hot. The profiles that the trigger exports must have that
+// function.
 func TestTheRecorderHoldsWhatLedToTheTrigger(t *testing.T) {
 	t.Parallel()
 	hot := newCgroup(t, "hot")

@@ -30,8 +30,8 @@ import (
 // makes requests slow by CPU time, and "fail" makes them fail. It prints such a line again
 // when it is in force.
 type instrumented struct {
-	// prepare returns its command line and what it needs in its environment. It skips
-	// the test where a runtime is missing.
+	// prepare returns the command line and the environment variables of the service. It
+	// skips the test where a runtime is missing.
 	prepare func(t *testing.T) (line, env []string)
 	// cores is the quota of one: little, so that it gets all of it on a busy machine too.
 	cores float64
@@ -44,8 +44,9 @@ type instrumented struct {
 
 var goService = instrumented{prepare: buildOtelHTTP, cores: 0.3, function: "main.work"}
 
-// otherServices are instrumented from outside: their code knows nothing of it. Without a
-// hot_units extension, samples of Python and Java have functions of the interpreter.
+// otherServices are instrumented from outside: their code does not contain the
+// instrumentation. Without a hot_units extension, samples of Python and Java have functions
+// of the interpreter.
 var otherServices = map[string]instrumented{
 	"Python, Flask": {prepare: installPython, cores: 0.6, function: "_PyEval_EvalFrameDefault"},
 	"Node.js, Express": {
@@ -319,9 +320,9 @@ func (r running) opensBy(t *testing.T, c *collector, p policy, turned time.Time)
 	return opened
 }
 
-// knownSince returns the first line by which the collector has all that a service sent of
-// the time before it turned: the second batch of each signal since then. What is in
-// flight when the first one leaves is in the second.
+// knownSince returns the first line by which the collector has all data that a service sent
+// about the time before it turned. That line is the second batch of each signal since then.
+// Data that was in flight when the first batch left is in the second batch.
 func (r running) knownSince(lines []logLine, turned time.Time) (last int) {
 	sends, since := map[string]bool{}, map[string]int{}
 	for i, l := range lines {

@@ -47,13 +47,14 @@ func TestOrdinaryUserWithTheDocumentedCapabilities(t *testing.T) {
 	require.Greater(t, n["burnThreeParts"], n["burnOnePart"])
 }
 
-// TestOrdinaryUserOnOwnProcesses gates a user's own process, without any
-// capability, and says what is not sampled.
+// TestOrdinaryUserOnOwnProcesses gates a user's own process, without any capability. The
+// log must name the data that is not sampled.
 func TestOrdinaryUserOnOwnProcesses(t *testing.T) {
 	t.Parallel()
 	var user *syscall.SysProcAttr
 	if os.Geteuid() == 0 {
-		// Nobody else's: what users may lock for the rings of perf events is theirs.
+		// The user has no other process, because the kernel limits the locked memory of
+		// perf event rings for each user.
 		user = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody - 1, Gid: nobody}}
 	}
 	if paranoid, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err != nil || strings.TrimSpace(string(paranoid)) > "2" {

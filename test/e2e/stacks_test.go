@@ -18,9 +18,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestStacksAreWholeByDefault has programs of four languages, of which only Go's keeps
-// frame pointers, in cgroups that nothing names. Their profiles are whole, and those from
-// before the trigger too.
+// TestStacksAreWholeByDefault has programs of four languages, in cgroups that the
+// receiver's configuration does not name. Only Go's program keeps frame pointers. Their
+// profiles are whole, and those from before the trigger too.
 func TestStacksAreWholeByDefault(t *testing.T) {
 	t.Parallel()
 	compile := func(compiler, source string) string {

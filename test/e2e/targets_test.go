@@ -22,8 +22,9 @@ import (
 
 // holding counts the resources that the collector holds.
 type holding struct {
-	// descriptors are those but of files, kept those of one file more than once:
-	// one of each program that was sampled is kept, for symbols.
+	// descriptors counts the open descriptors that are not of files. kept counts the
+	// descriptors of a sampled program's file beyond the first one. The collector keeps one
+	// descriptor of each sampled program, for symbols.
 	descriptors, kept int
 
 	rings    int
@@ -70,10 +71,11 @@ func holdingOf(t *testing.T, c *collector) holding {
 	return h
 }
 
-// TestProcessesThatComeAndGoBesideASteadyOne samples a host on which a cgroup has
-// 1,000 processes a second come and go and another has a fork bomb end, beside one
-// that is steadily hot: its samples go on, those of the short ones are under their
-// names, and afterwards the collector holds what it held before.
+// TestProcessesThatComeAndGoBesideASteadyOne samples a host on which three cgroups are
+// busy. One cgroup is steadily hot. In another one, 1,000 processes a second come and go.
+// In the third one, a fork bomb ends. Sampling of the steady cgroup must go on. Samples of
+// the short processes must have their names. Afterwards the collector must hold as many
+// resources as before.
 func TestProcessesThatComeAndGoBesideASteadyOne(t *testing.T) {
 	r := perfevent.Probe()
 	if r.HostWide != nil {
@@ -140,7 +142,7 @@ service:
 			require.True(t, time.Now().Before(end), what)
 		}
 	}
-	come(500) // what is allocated once and for all
+	come(500) // causes all allocations that happen only once
 	until("no sample of the steady one", func() bool { return events("e2e-steady", "") > frequency/4 })
 	lost := func() float64 { return scrape(t, metrics, "otelcol_cpu_profiler_samples_lost") }
 	unreadable := func() float64 {
@@ -171,7 +173,8 @@ service:
 	had := events("e2e-steady", "")
 	until("sampling does not go on", func() bool { return events("e2e-steady", "") > had+frequency/2 })
 	var after holding
-	until("descriptors or memory are left", func() bool { // but for what is being read just now
+	// a few files may be open for reading at this moment
+	until("descriptors or memory are left", func() bool {
 		after = holdingOf(t, c)
 		return after.descriptors <= before.descriptors+2 && after.rings <= before.rings && after.kept == 0 &&
 			after.resident < before.resident+64<<20

@@ -110,14 +110,15 @@ func startOn(t *testing.T, binary, name, config string) *collector {
 	return c
 }
 
-// TestCollectorsBeforeAndAfterReferencesUnderstandOurs sends what our receiver has
-// sampled from collectors of 0.159, which writes attributes inline, and of the
-// newest release, which writes them as references into the dictionary, through ours
-// to collectors of both, over gRPC and over HTTP; and to ours in both forms, in
-// protobuf and in JSON, and mixed in one request. Everything arrives whole. The newest
-// is our distribution: its otlp receiver and exporters are of 0.162, whose successors
-// need a package that the module proxy does not serve, on the libraries of 0.164, which
-// encode and decode. So what it sends is checked for references.
+// TestCollectorsBeforeAndAfterReferencesUnderstandOurs sends profiles of our receiver
+// through our collector, from and to collectors of 0.159 and of the newest release.
+// Collectors of 0.159 write attributes inline. The newest release writes them as references
+// into the dictionary. Requests go over gRPC and over HTTP. The test also sends both forms
+// to our collector, in protobuf and in JSON, and mixed in one request. Every profile must
+// arrive whole. The newest release is our distribution. Its otlp receiver and exporters are
+// of 0.162, whose successors need a package that the module proxy does not serve. Its
+// libraries, which encode and decode, are of 0.164. So the test checks that its requests
+// have references.
 func TestCollectorsBeforeAndAfterReferencesUnderstandOurs(t *testing.T) {
 	t.Parallel()
 	old := os.Getenv("HOTPROFILE_PEER")
@@ -171,7 +172,8 @@ service:
 		sent++
 	}
 	const protobuf, jsonType = "application/x-protobuf", "application/json"
-	// From collectors: 0.159 loses the attributes of what it receives as references.
+	// These requests come from collectors. A collector of 0.159 loses attributes that it
+	// receives as references.
 	accepted(before.sendGRPC, protobuf, inlined)
 	accepted(before.sendHTTP, protobuf, inlined)
 	accepted(newest.sendGRPC, protobuf, references)
@@ -184,8 +186,8 @@ service:
 	accepted(oursHTTP, jsonType, inlinedJSON)
 	accepted(oursHTTP, jsonType, mixedJSON(t, asJSON, inlinedJSON))
 
-	// An index out of range is refused, with its place and the index. What the sender
-	// sends next on the same connection arrives.
+	// An index out of range is refused, with its place and the index. The sender's next
+	// request on the same connection arrives.
 	overGRPC := &connections{}
 	client := &http.Client{Transport: dialOnce(t, oursHTTP)}
 	conn := overGRPC.grpcClient(t, oursGRPC)

@@ -30,9 +30,9 @@ func Error(p float64, n int, z float64) float64 {
 	return z * math.Sqrt(p*(1-p)/float64(max(n, 1)))
 }
 
-// Chance returns the allowed difference by chance of two shares of one truth, ours of n
-// samples and theirs of m, at z standard errors: the error of the difference of
-// two proportions, with what they are in common.
+// Chance returns the difference that chance allows between two shares of one truth, at z
+// standard errors. ours is a share of n samples, theirs a share of m samples. The result is
+// the error of the difference of two proportions, computed from the pooled proportion.
 func Chance(ours, n, theirs, m int, z float64) float64 {
 	p := float64(ours+theirs) / float64(max(n+m, 1))
 	return math.Hypot(Error(p, n, z), Error(p, m, z))

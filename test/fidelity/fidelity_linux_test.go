@@ -34,9 +34,9 @@ const (
 // attempts is the number of runs that must all disagree before a test fails.
 const attempts = 3
 
-// holds makes a run until it has no faults, and fails the test with those of the
-// last one. A sampler that is wrong is wrong each time. A busy machine is not: it
-// takes CPUs away from one sampler's timer and not from the other's.
+// holds makes a run until a run has no faults. It fails the test with the faults of the
+// last run. A sampler that is wrong is wrong each time. A busy machine is not: it takes
+// CPUs away from one sampler's timer and not from the other's.
 func holds(t *testing.T, run func() (faults []string)) {
 	t.Helper()
 	var faults []string
@@ -115,7 +115,7 @@ func goAgrees(t *testing.T, program string) (faults []string) {
 		if way.hidden != nil {
 			continue
 		}
-		// One does three times what the other does.
+		// main.aLot does three times as much work as main.aLittle.
 		counts := fidelity.Cumulative(ours)
 		lot, little := counts["main.aLot"], counts["main.aLittle"]
 		share := float64(lot) / float64(max(lot+little, 1))
@@ -126,10 +126,10 @@ func goAgrees(t *testing.T, program string) (faults []string) {
 	return faults
 }
 
-// asRuntime leaves out what runtime/pprof does not show, or shows for another
-// reason than time spent there: roots of goroutines are left out by it, and where
-// a goroutine is preempted by one signal as SIGPROF comes, its sample shows the
-// preemption as called by what was running.
+// asRuntime leaves out functions that runtime/pprof does not show, or shows for another
+// reason than time spent in them. runtime/pprof leaves out the roots of goroutines. A
+// goroutine may be preempted by one signal while SIGPROF arrives. Its sample then shows the
+// preemption as called by the function that was running.
 func asRuntime(p fidelity.Profile) fidelity.Profile {
 	return p.Renamed(func(name string) string {
 		switch name {
@@ -147,10 +147,9 @@ var ways = []struct {
 	hz     int
 	cflags string
 	perf   []string
-	// unseen are functions of the mixed program that perf does not see: it has
-	// nothing but frame pointers for Go's code, though it unwinds C by tables. So
-	// it misses those who call a function without a frame, and where a callback
-	// has come from.
+	// unseen are functions of the mixed program that perf does not see. perf unwinds Go's
+	// code by frame pointers only, though it unwinds C by tables. So it misses the caller
+	// of a function without a frame, and the origin of a callback.
 	unseen []string
 }{
 	{"frame pointers", cpuprofilerreceiver.UnwindFramePointer, 997, "-O2 -fno-omit-frame-pointer", []string{"-c", "1009009", "--call-graph", "fp"}, nil},
@@ -223,14 +222,14 @@ func asPerf(p fidelity.Profile) fidelity.Profile {
 // TestKernelCPUTimeAgreesWithTheKernel has samples times their period be the CPU time of
 // the kernel's account.
 //
-// The kernel has two of them, and they differ by what a switch of threads takes.
-// Within it the scheduler charges the new thread from the moment that it was
-// chosen, while events of a process end with the old thread and begin with the new
-// one only after other events have been switched: they miss that time. Events of a
-// cgroup end after those of processes: they also have a part of what the next one
-// is charged. Either is the time for which the kernel's own clock counts such
-// events, cpu-clock in perf stat, and ours is to be between that and what was
-// charged. Events on whole CPUs stay on.
+// The kernel has two accounts of CPU time. They differ by the duration of a thread switch.
+// Within a switch the scheduler charges the new thread from the moment that it was chosen.
+// Events of a process end with the old thread and begin with the new thread only after
+// other events have been switched, so they miss that time. Events of a cgroup end after the
+// events of processes, so they also have a part of the time that the next thread is
+// charged. The kernel's own clock, cpu-clock in perf stat, counts the time of such events.
+// Our CPU time must be between the time of that clock and the charged time. Events on whole
+// CPUs stay on.
 func TestKernelCPUTimeAgreesWithTheKernel(t *testing.T) {
 	for _, of := range []struct {
 		name  string
@@ -271,7 +270,8 @@ func sameTime(t *testing.T, path string, sees []string) (faults []string) {
 	during := p.work(12)
 	took := time.Since(begun)
 	charged := p.worked()
-	// A hypervisor's time is in what a timer sees and not in what is charged.
+	// A timer also counts time that a hypervisor took. The kernel does not charge that
+	// time.
 	robbed := stolen(t) - before + tick
 	for _, name := range sees {
 		s := samplers[name]
@@ -284,7 +284,7 @@ func sameTime(t *testing.T, path string, sees []string) (faults []string) {
 			low, high, instants, parts = min(charged, on), max(charged, on), n, len(cpus)*threads
 		}
 		chance := time.Duration(fidelity.TotalChance(n, instants, parts, fidelity.Z(2*len(sees))) * float64(period))
-		// What was lost may have been the program's or not.
+		// A lost sample may or may not be a sample of the program.
 		got, all := time.Duration(n)*period, time.Duration(n+lost)*period
 		said := fmt.Sprintf("%s: ours %v (%+.2f %%) and %d lost; the kernel's account from %v to %v; stolen less than %v, chance %v",
 			name, got, 100*(got.Seconds()/charged.Seconds()-1), lost, low, high, robbed, chance)

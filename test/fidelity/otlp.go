@@ -18,9 +18,9 @@ func (w Window) has(unixNano uint64) bool {
 	return w.From.IsZero() || unixNano >= uint64(w.From.UnixNano()) && unixNano <= uint64(w.To.UnixNano())
 }
 
-// OfOTLP returns what a receiver has emitted of a process within a window, its
-// running threads alone; of all times with a window that is zero. Functions have
-// the names that their program's file has for them. period is that of one sample.
+// OfOTLP returns the profile that a receiver has emitted of a process within a window. It
+// has only samples of running threads. A zero window includes all times. Functions have the
+// names that their program's file has for them. period is the period of one sample.
 func OfOTLP(all []pprofile.Profiles, pid int, within Window) (p Profile, period time.Duration) {
 	for _, ps := range all {
 		d := ps.Dictionary()

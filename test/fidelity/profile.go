@@ -60,8 +60,8 @@ func (p Profile) Without(function string) (out Profile) {
 	return out
 }
 
-// Renamed is the profile with other names; what is renamed to nothing is not
-// there any more.
+// Renamed returns the profile with other names. A function with an empty new name is
+// removed.
 func (p Profile) Renamed(name func(string) string) (out Profile) {
 	for _, s := range p.Samples {
 		var stack []Frame

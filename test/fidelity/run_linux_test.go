@@ -48,9 +48,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// hurry gives this process, and what it starts, the CPU before others: what is
-// sampled has to be read in time on a busy machine too. Without the right to it
-// more may be lost, which is counted.
+// hurry gives this process and its children a higher priority than others, because samples
+// have to be read in time on a busy machine too. Without the right to a higher priority
+// more samples may be lost. Lost samples are counted.
 func hurry() {
 	threads, _ := filepath.Glob("/proc/self/task/*")
 	for _, thread := range threads {
@@ -309,7 +309,7 @@ func (r *perf) tell(command string) {
 	require.Contains(r.t, answer, "ack")
 }
 
-// end has perf stop and write down what it has.
+// end stops perf, which then writes its recording.
 func (r *perf) end() {
 	r.t.Helper()
 	r.tell("disable")

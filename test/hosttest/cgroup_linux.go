@@ -42,8 +42,9 @@ func NewCgroupCalled(t testing.TB, name string) *Cgroup {
 	return c
 }
 
-// NewContainer makes a cgroup with the name that Docker gives to that of a container,
-// below one of its own, both delegated to a user if that is not 0 (root).
+// NewContainer makes a cgroup with the name that Docker gives to the cgroup of a container.
+// The cgroup is below another new cgroup. If user is not 0 (root), both are delegated to
+// the user.
 func NewContainer(t testing.TB, id string, user int) *Cgroup {
 	t.Helper()
 	parent := NewCgroup(t, "hotprofile-container")

@@ -14,8 +14,8 @@ import (
 //go:embed testdata/churn.c
 var churnSource []byte
 
-// Churn is a program that starts processes. It has two names, that of the process
-// that starts others and that of those. Its arguments are:
+// Churn is a program that starts processes. It has two names: the name of the parent
+// process, and the name of the processes that the parent starts. Its arguments are:
 //
 //	churn CHILD RATE COUNT BURN   start COUNT processes, RATE a second, that burn
 //	                              BURN seconds of CPU time each; then print how

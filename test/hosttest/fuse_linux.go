@@ -78,21 +78,23 @@ func (m *Mount) Abort() {
 	_ = unix.Close(device)
 }
 
-// Stop makes it answer nothing any more.
+// Stop makes the file system stop answering requests.
 func (m *Mount) Stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.silent, m.asked = true, 0
 }
 
-// StopAfterFailing makes the next n reads fail, and answers nothing after that.
+// StopAfterFailing makes the next n reads fail. After that, the file system does not answer
+// requests.
 func (m *Mount) StopAfterFailing(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.silent, m.asked, m.failed = true, 0, n
 }
 
-// Go makes it answer again, also what it was asked meanwhile.
+// Go makes the file system answer again. It also answers the requests that came in the
+// meantime.
 func (m *Mount) Go() {
 	m.mu.Lock()
 	m.silent = false

@@ -130,7 +130,7 @@ func (n *Network) Device(t testing.TB, a netip.Addr) string {
 	return fields[1]
 }
 
-// Addresses are those of one end of a link.
+// Addresses holds the addresses of one end of a link.
 type Addresses struct{ V4, V6 netip.Addr }
 
 var links atomic.Int64

@@ -46,7 +46,7 @@ func tool(names ...string) (string, error) {
 	return "", fmt.Errorf("needs %s: %s", strings.Join(names, " or "), strings.Join(failed, "; "))
 }
 
-// versionArgument returns an argument with which the program does nothing and exits
+// versionArgument returns an argument with which the program only prints a text, and exits
 // with status 0.
 func versionArgument(name string) string {
 	switch {

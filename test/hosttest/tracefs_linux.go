@@ -14,8 +14,8 @@ import (
 )
 
 // Tracefs returns a folder that has the kernel's tracefs at sys/kernel/tracing, as the
-// host's root should have. It is in no mount namespace, so that nothing is left behind
-// however the test ends.
+// host's root should have. The mount is in no mount namespace, so that no mount is left
+// behind however the test ends.
 func Tracefs(t testing.TB) (root string) {
 	t.Helper()
 	mount, err := tracefs()

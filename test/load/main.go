@@ -255,8 +255,8 @@ func answerAll(conn net.Conn) {
 	}
 }
 
-// connect returns a socket that blocks the thread that reads from it, where those of
-// package net block the goroutine.
+// connect returns a socket that blocks the thread that reads from it. Sockets of package
+// net would block only the goroutine.
 func connect(to string) (int, error) {
 	address, err := netip.ParseAddrPort(to)
 	if err != nil {

@@ -42,7 +42,7 @@ service:
   pipelines: {profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [pprof]}}
 `
 
-// backend is the server. It keeps what the supervisor reported last.
+// backend is the server. It keeps the last reports of the supervisor.
 type backend struct {
 	*testing.T
 	mu     sync.Mutex

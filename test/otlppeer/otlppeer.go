@@ -62,10 +62,10 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Stop cuts off what is under way and refuses connections from then on.
+// Stop cuts off the requests under way and refuses connections from then on.
 func (s *Server) Stop() { s.stop((*grpc.Server).Stop) }
 
-// GracefulStop answers what is under way first, and refuses the rest.
+// GracefulStop answers the requests under way first, and refuses all later ones.
 func (s *Server) GracefulStop() { s.stop((*grpc.Server).GracefulStop) }
 
 func (s *Server) stop(how func(*grpc.Server)) {

@@ -140,7 +140,7 @@ func Spin() {
 	}
 }
 
-// Answer calls answer with each order, and prints what it returns, until the input ends.
+// Answer calls answer with each order, and prints its result, until the input ends.
 func Answer(answer func(order string) string) {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		fmt.Println(answer(lines.Text()))

@@ -24,21 +24,22 @@ const (
 	gone        mood = "gone"        // connections are refused
 	slow        mood = "slow"        // each answer takes slowAnswer
 	hanging     mood = "hanging"     // no answer until the sender gives up
-	unavailable mood = "unavailable" // nothing is taken, and may be sent again
-	invalid     mood = "invalid"     // nothing is taken, for good
+	unavailable mood = "unavailable" // no request is accepted; the sender may retry
+	invalid     mood = "invalid"     // no request is accepted; the sender must not retry
 	forgetful   mood = "forgetful"   // everything is stored, and the answer is an error
 	restarting  mood = "restarting"  // healthy, and gone for a moment again and again
 )
 
 const (
 	slowAnswer = time.Second
-	// leastTime is the time a sender must have left when it is answered. With less it
-	// might give up before the answer has reached it, and the test could not tell
-	// what was delivered.
+	// leastTime is the time a sender must have left when it is answered. With less time
+	// left, the sender might give up before the answer has reached it. Then the test could
+	// not know which profiles were delivered.
 	leastTime = time.Second
 )
 
-// maxProfiles bounds what the backend remembers: an hour and more of a soak.
+// maxProfiles bounds the number of profiles that the backend remembers. It is enough for a
+// soak of more than an hour.
 const maxProfiles = 4 << 20
 
 // backend is the peer that profiles are sent to. It remembers the id of each
@@ -48,9 +49,10 @@ type backend struct {
 
 	mu      sync.Mutex
 	mood    mood
-	direct  bool          // the sender has no queue: what it is refused, it has counted
+	direct  bool          // the sender has no queue: it has counted each refused profile
 	changed chan struct{} // closed when the mood changes
-	// What was taken and what was turned away for good: events by profile.
+	// delivered and rejected hold the number of events of each profile. delivered has the
+	// accepted profiles, rejected has the profiles that were refused for good.
 	delivered, rejected map[pprofile.ProfileID]int
 	out                 int64 // events in delivered
 	twice               int64 // events of profiles that came again
@@ -132,8 +134,8 @@ func (b *backend) keep(pd pprofile.Profiles, taken bool) {
 	}
 }
 
-// become changes the mood. What is under way is answered first where the sender
-// has no queue: of an answer that is cut off nobody knows whether it arrived.
+// become changes the mood. If the sender has no queue, requests under way are answered
+// first. If an answer is cut off, the test cannot know whether it arrived.
 func (b *backend) become(m mood) error {
 	b.mu.Lock()
 	before := b.mood
@@ -169,8 +171,9 @@ func (b *backend) serve(direct bool) {
 	b.direct = direct
 }
 
-// took returns the events taken so far, each profile counted once, what
-// came again, and what was turned away for good and never taken.
+// took returns three counts of events. out are the accepted events, with each profile
+// counted once. twice are the events of profiles that came again. rejected are the events
+// that were refused for good and never accepted.
 func (b *backend) took() (out, twice, rejected int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

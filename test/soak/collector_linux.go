@@ -60,7 +60,7 @@ func (f *finals) stop() {
 	<-f.served
 }
 
-// Export takes what the collector pushes.
+// Export stores the metrics that the collector pushes.
 func (f *finals) Export(_ context.Context, r pmetricotlp.ExportRequest) (pmetricotlp.ExportResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,7 +68,7 @@ func (f *finals) Export(_ context.Context, r pmetricotlp.ExportRequest) (pmetric
 	return pmetricotlp.NewExportResponse(), nil
 }
 
-// take returns what was pushed since the last call.
+// take returns the figures that were pushed since the last call.
 func (f *finals) take() figures {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -99,8 +99,8 @@ type Follower struct {
 
 	mu       sync.Mutex // never held for long
 	followed map[*followed]struct{}
-	stream   stream // nil while nothing is attached
-	err      error  // why nothing is attached
+	stream   stream // nil while no program is attached
+	err      error  // why no program is attached
 	stats    Stats
 
 	// The fields below belong to the goroutine.
@@ -290,13 +290,14 @@ func (f *Follower) attach() (lasted bool, err error) {
 		f.mu.Lock()
 		f.stream = nil
 		f.mu.Unlock()
-		_ = stream.Close() // nothing was written, so an error has no effect
+		_ = stream.Close() // the stream is only read, so an error has no effect
 		// Exits are not recorded while no stream is attached.
 		f.sim.reset(0, f.sim.now)
 		f.census.clear()
 	}()
 	if f.stopped() || !f.wanted() {
-		return false, nil // the change came while the stream was opened, so nothing woke it
+		// the change came while the stream was opened, so it did not end a wait
+		return false, nil
 	}
 	f.sim.reset(len(stream.CPUs()), f.sim.now)
 	if err := stream.Snapshot(); err != nil {

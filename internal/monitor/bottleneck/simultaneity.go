@@ -20,8 +20,8 @@ import "slices"
 type simultaneity struct {
 	cpus []*process // process on each CPU; nil if unknown
 	now  int64      // all time before now is counted
-	// known is the time without an unknown CPU. Tallies measure time by known, so leaving
-	// out a gap costs nothing.
+	// known is the time without an unknown CPU. Tallies measure time by known, so a gap
+	// does not distort them.
 	known   int64
 	unknown int // number of CPUs with an unknown process or unknown tallies
 

@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// newProfiles returns a request with one profile of n samples. Its string table
-// has strings that nothing uses at its begin and at its end, if orphans is set.
+// newProfiles returns a request with one profile of n samples. If orphans is set, its
+// string table begins and ends with unused strings.
 func newProfiles(n int, orphans bool) pprofile.Profiles {
 	p := pprofile.NewProfiles()
 	d := p.Dictionary()
@@ -112,7 +112,7 @@ func decoded(t testing.TB, request []byte) pprofile.Profiles {
 	return p
 }
 
-// meaning writes profiles with every index replaced by what it stands for.
+// meaning writes profiles with every index replaced by the table entry at the index.
 func meaning(p pprofile.Profiles) string {
 	var b strings.Builder
 	d := p.Dictionary()
@@ -265,8 +265,8 @@ func TestEmptyRequests(t *testing.T) {
 	require.Zero(t, references(t, out))
 }
 
-// FuzzRequest checks that what a decoder takes has the same meaning afterwards,
-// and that nothing else makes it fail otherwise than with an error.
+// FuzzRequest checks that a request which a decoder accepts keeps its meaning. Every other
+// request must be rewritten or rejected with an error, without a panic.
 func FuzzRequest(f *testing.F) {
 	f.Add(encoded(f, newProfiles(2, false)))
 	f.Add(encoded(f, newProfiles(2, true)))
@@ -307,7 +307,8 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, request []byte) { _, _ = JSON(request) })
 }
 
-// BenchmarkRequest compares with what the exporter does anyway.
+// BenchmarkRequest compares the rewriting of a request with the marshaling, which the
+// exporter does anyway.
 func BenchmarkRequest(b *testing.B) {
 	source := newProfiles(8000, false)
 	request := encoded(b, source)

@@ -64,7 +64,7 @@ func (b *bytesPerHour) minute(number int64) *minute {
 	return &b.spent[((number%n)+n)%n]
 }
 
-// advance drops the minutes that are more than an hour old. It drops nothing if the clock
+// advance drops the minutes that are more than an hour old. It drops no minute if the clock
 // ran backwards.
 func (b *bytesPerHour) advance(at int64) {
 	number := minuteOf(at)

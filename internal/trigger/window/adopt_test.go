@@ -27,11 +27,11 @@ func randomTest(r *rand.Rand) Test {
 	return t
 }
 
-// TestAdoptKeepsWhatWasObserved changes the tests of a history at random times. A test
-// that stays judges as in a history that nobody changed, and one that comes later too, once
-// its span has passed. Before that it judges what is there: its mean is one of readings
-// of its span, of which the first may be missing. Where readings come in time, that is
-// so although the rings differ in length.
+// TestAdoptKeepsWhatWasObserved changes the tests of a history at random times. A test that
+// stays must judge as in an unchanged history. A test that comes later must do so once its
+// span has passed. Before that, a new test judges the readings that the history has. Its
+// mean is a mean of readings of its span, and the first readings may be missing. If the
+// readings arrive in time, this holds although the rings differ in length.
 func TestAdoptKeepsWhatWasObserved(t *testing.T) {
 	settled, early := 0, 0
 	for seed := range uint64(300) {
@@ -121,7 +121,7 @@ func TestAdoptKeepsWhatWasObserved(t *testing.T) {
 								least, most = min(least, l.level), max(most, l.level)
 							}
 						}
-						if !kind.Sparse { // else 0 is that nothing happened
+						if !kind.Sparse { // a sparse counter without events has the value 0
 							require.GreaterOrEqual(t, value, least*100*0.999, "%+v %+v at %v since %v %+v", kind, tests[i], now, since[i], h.windows[numbers[place]])
 						}
 						require.LessOrEqual(t, value, most*100*1.001)

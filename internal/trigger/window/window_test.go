@@ -110,8 +110,8 @@ func (o *oracle) judge(now time.Duration) (float64, bool) {
 	return sum / weight, float64(last-first) >= 0.8*float64(o.test.AverageOver/o.interval)
 }
 
-// TestWindowsAgreeWithTheirDefinition drives random readings, late, missing and
-// restarted, through a history and through an oracle that forgets nothing.
+// TestWindowsAgreeWithTheirDefinition drives random readings, late, missing and restarted,
+// through a history and through an oracle that keeps all readings.
 func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
 	const tick = time.Second / ticksPerInterval
 	compared, held := 0, 0
@@ -338,8 +338,7 @@ func TestHeatIsMeanByThreshold(t *testing.T) {
 	require.False(t, h.Warm(0, int64(10*time.Second)))
 }
 
-// verify recounts what the windows keep running and returns the first broken
-// invariant.
+// verify recounts the running counts of the windows and returns the first broken invariant.
 func (h *History) verify() error {
 	for i := range h.windows {
 		t, w, r := h.test(i)

@@ -29,8 +29,8 @@ type Cgroup struct {
 	unified string // the directory in the v2 tree; empty if there is none
 }
 
-// Make makes the cgroup called name below the root cgroup. After an error nothing of
-// it is left.
+// Make makes the cgroup called name below the root cgroup. After an error no part of the
+// cgroup is left.
 func Make(name string) (*Cgroup, error) {
 	mounts, err := mounts()
 	if err != nil {

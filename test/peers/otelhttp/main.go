@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command otelhttp is a service whose requests OpenTelemetry's own instrumentation
-// records: the SDK, otelhttp, otelgrpc and that of Go's runtime, with the settings that
-// they have from the environment. It serves /work over HTTP and the health check of gRPC,
+// Command otelhttp is a service whose requests OpenTelemetry's own instrumentation records.
+// It uses the SDK, otelhttp, otelgrpc and the instrumentation of Go's runtime, with their
+// settings from the environment. It serves /work over HTTP and the health check of gRPC,
 // which take some CPU, and calls both all the time.
 //
 // A line on its standard input changes it; it answers with the same line when the change

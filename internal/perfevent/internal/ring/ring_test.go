@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLossIsPendingUntilALaterRecordIsRead: the kernel reports a loss with the next record
-// that fits. One that was written before the reader made room says nothing of later losses.
+// TestLossIsPendingUntilALaterRecordIsRead covers that the kernel reports a loss with the
+// next record that fits. A record from before the reader made room has no information about
+// later losses.
 func TestLossIsPendingUntilALaterRecordIsRead(t *testing.T) {
 	var head, tail uint64
 	data := make([]uint64, 16)

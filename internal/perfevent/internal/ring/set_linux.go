@@ -39,9 +39,10 @@ type Set struct {
 }
 
 // Open calls openCPU for each CPU. openCPU maps the CPU's rings and passes them to Add. If
-// the rings exceed what the user may lock, Open unmaps all rings, calls shrink and starts
-// again, until shrink returns false. Rings of different sizes would lose samples on most
-// CPUs. CPUs that are offline are left out. what names the records in errors.
+// the rings exceed the user's limit of locked memory, Open unmaps all rings and calls
+// shrink. It starts again until shrink returns false. Rings of different sizes would lose
+// samples on most CPUs. CPUs that are offline are left out. what names the records in
+// errors.
 func (s *Set) Open(what string, cpus []int, openCPU func(cpu int) error, shrink func() bool) error {
 	s.what = what
 	for {

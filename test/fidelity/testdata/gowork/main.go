@@ -63,8 +63,8 @@ func used() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// worker does things of random lengths in a random order, so that nothing keeps
-// step with a timer. aLot does three times what aLittle does.
+// worker does things of random lengths in a random order, so that its work is not in step
+// with a timer. aLot does three times what aLittle does.
 //
 //go:noinline
 func worker(until time.Duration, random *rand.Rand) {
