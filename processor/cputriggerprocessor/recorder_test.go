@@ -36,8 +36,8 @@ min_age: 0s
 policies: [{name: cpu, duration: 20s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]
 `
 
-// stream lets time pass, and a batch of a part come every five seconds for what
-// was taken since the last one. It returns when the first was begun.
+// stream lets d pass. Every five seconds it sends a batch for the five seconds since the
+// previous batch. It returns the start time of the first batch.
 func (r *rig) stream(d time.Duration, parts ...part) (begun time.Time) {
 	begun = r.now
 	for end := r.now.Add(d); r.now.Before(end); {

@@ -406,7 +406,7 @@ func TestALongServiceNameIsLoggedInWholeCharacters(t *testing.T) {
 }
 
 // TestUnitsBeyondTheBound checks that the numbers of watched units and of windows for
-// percentiles are bounded. Requests of units beyond the bound are counted.
+// percentiles are bounded. Requests of units beyond the bound are counted as unmatched.
 func TestUnitsBeyondTheBound(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	r.full = true

@@ -638,7 +638,7 @@ func TestHistogramsThatDoNotFit(t *testing.T) {
 }
 
 // TestAMillionSeries checks that the number of series of a resource is bounded. Points of
-// further series are counted.
+// further series are counted as over the limit.
 func TestAMillionSeries(t *testing.T) {
 	r := newRig(t, Condition{Monitor: Metric, Metric: "hits", Statistic: Rate}, Condition{Monitor: Metric, Metric: "hits", Statistic: Last})
 	for batch := range 10 {
