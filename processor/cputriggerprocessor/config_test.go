@@ -277,8 +277,8 @@ policies:
 	require.Equal(t, []float64{math.SmallestNonzeroFloat64, 5, 2.5}, cfg.readings().Warm, "without an event a unit is not warm")
 }
 
-// TestConfigFaultIsSaidOnce: what is wrong only because of another fault is not
-// said beside it.
+// TestConfigFaultIsSaidOnce checks that one fault yields one error. Errors that only follow
+// from another fault are not reported.
 func TestConfigFaultIsSaidOnce(t *testing.T) {
 	for _, interval := range []string{"1ns", "0s", "-1s", "24h"} {
 		_, err := load(t, "{collection_interval: "+interval+", policies: [{name: p, any_of: [{monitor: cpu_usage, threshold: 1, period: 10s, count: 8}]}]}")
@@ -335,7 +335,7 @@ func TestConfigSchemaHasEveryMonitor(t *testing.T) {
 	require.ElementsMatch(t, want, got)
 }
 
-// TestConfigTakesEveryKey: what a user may write arrives where it is to.
+// TestConfigTakesEveryKey checks that the value of each key reaches its field.
 func TestConfigTakesEveryKey(t *testing.T) {
 	cfg, err := load(t, `
 min_age: 0s
@@ -482,7 +482,8 @@ func TestReadmesExamplesAreValid(t *testing.T) {
 	require.Positive(t, own)
 }
 
-// TestShippedConfigsAreValid: with nothing in the environment.
+// TestShippedConfigsAreValid checks the files in config/ as if no environment variable were
+// set.
 func TestShippedConfigsAreValid(t *testing.T) {
 	files, err := filepath.Glob("../../config/*.yaml")
 	require.NoError(t, err)
@@ -508,7 +509,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 	}
 }
 
-// TestExampleOfRequestsIsValid: that of docs/requests.md, as it is.
+// TestExampleOfRequestsIsValid checks the first YAML example of docs/requests.md.
 func TestExampleOfRequestsIsValid(t *testing.T) {
 	page, err := os.ReadFile("../../docs/requests.md")
 	require.NoError(t, err)

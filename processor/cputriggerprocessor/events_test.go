@@ -318,8 +318,8 @@ policies:
 	require.Empty(t, all)
 }
 
-// The readings of a condition name it as its event does, and those of two conditions of one
-// monitor are apart.
+// The readings and the event of a condition have the same name for the condition. Two
+// conditions of one monitor have different names.
 func TestAReadingNamesTheConditionOfItsEvent(t *testing.T) {
 	r := newRig(t, `{pre_trigger: 0s, policies: [{name: slow, duration: 10s, any_of: [
 		{monitor: http_response_time, percentile: 95, threshold: 500, average_over: 5s},
@@ -376,7 +376,8 @@ func TestLogLinesOfAPodHaveItsNames(t *testing.T) {
 
 // The memory of units' resources has a bound for all units: beyond it events have the
 // container and the service alone, and say how many attributes are missing.
-// The first profile may be of what a process did before it was moved into its container.
+// The first profile may contain samples from before the process was moved into its
+// container.
 func TestEventsOfAContainerHaveItsResource(t *testing.T) {
 	r := newRig(t, onePolicy("", ""))
 	s := r.subscribe()

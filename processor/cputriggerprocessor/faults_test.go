@@ -148,7 +148,8 @@ func TestRestartedUnitIsYoungAgain(t *testing.T) {
 	require.GreaterOrEqual(t, r.now.Sub(restarted), 30*time.Second, "its processes are new")
 }
 
-// TestThousandsOfUnitsComeAndGo: nothing stays of them but their cooldowns.
+// TestThousandsOfUnitsComeAndGo checks that units which have ended leave only their
+// cooldowns in memory.
 func TestThousandsOfUnitsComeAndGo(t *testing.T) {
 	r := newRig(t, onePolicy("match: {service.name: '*'}, cooldown: 0s", ""))
 	var before, after runtime.MemStats

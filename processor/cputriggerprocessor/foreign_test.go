@@ -24,11 +24,11 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// foreign is built as OpenTelemetry's eBPF profiler builds what it sends: a
-// resource per process, in it one scope with a profile per origin, samples with
-// the thread and the CPU, and one dictionary for all. On-CPU samples have
-// timestamps and no values, and a period; off-CPU ones have as many values as
-// timestamps, and none. No profile has an id.
+// foreign builds a batch in the format of OpenTelemetry's eBPF profiler. The batch has one
+// dictionary and one resource per process. Each resource has one scope with a profile per
+// origin. Samples have attributes for the thread and the CPU. On-CPU samples have
+// timestamps but no values, and their profile has a period. Off-CPU samples have one value
+// per timestamp, and their profile has no period. No profile has an id.
 type foreign struct {
 	pd      pprofile.Profiles
 	strings map[string]int32
@@ -120,7 +120,7 @@ func (f *foreign) stack(process, n int) int32 {
 	})
 }
 
-// process adds what was taken of a process in five seconds.
+// process adds the profiles of a process for five seconds.
 func (f *foreign) process(pid int, containerID, executable string, samples int) {
 	rp := f.pd.ResourceProfiles().AppendEmpty()
 	rp.SetSchemaUrl("https://opentelemetry.io/schemas/1.37.0")
@@ -179,7 +179,7 @@ func (f *foreign) process(pid int, containerID, executable string, samples int) 
 	}
 }
 
-// received returns what a collector decodes after it was sent.
+// received encodes the batch, and returns the batch that a collector decodes.
 func (f *foreign) received(t testing.TB) pprofile.Profiles {
 	t.Helper()
 	wire, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(f.pd)
@@ -276,8 +276,8 @@ func TestResourcesOfHostsAndPods(t *testing.T) {
 	}
 }
 
-// TestSplitOfRandomBatches: what a batch is split into is by content what it was,
-// with nothing lost, orphaned or there twice.
+// TestSplitOfRandomBatches checks that the parts of a batch have the content of the batch.
+// No sample or dictionary entry is lost, orphaned or duplicated.
 func TestSplitOfRandomBatches(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 3))

@@ -38,8 +38,9 @@ func TestAUnitThatWaitsForTheNetwork(t *testing.T) {
 	mine, theirs := hosttest.NewNetwork(t), hosttest.NewNetwork(t)
 	wire, _, far := hosttest.NewWire(t, mine, theirs)
 	c := hosttest.NewCgroup(t, "hotprofile-network")
-	// The unit's only process sleeps: that it waits for a CPU is not the reason. What is
-	// in its network namespace is its own, also the connections of this test.
+	// The unit's only process sleeps, so waiting for a CPU is not the reason. All
+	// connections in its network namespace belong to the unit, also the connections of this
+	// test.
 	begin(t, c.Command("ip", "netns", "exec", mine.Name, "sleep", "1000"))
 
 	cfg, err := load(t, `

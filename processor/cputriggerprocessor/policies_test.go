@@ -221,7 +221,7 @@ func TestNothingExportedForABudget(t *testing.T) {
 	require.Equal(t, "over budget: max_bytes_per_hour", r.last("gate closed")["nothing_exported"])
 }
 
-// publisher takes what is published.
+// publisher keeps the last published hot units.
 type publisher struct {
 	hot    []hotunitsextension.Unit
 	closed bool

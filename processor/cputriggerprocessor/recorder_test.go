@@ -36,8 +36,8 @@ min_age: 0s
 policies: [{name: cpu, duration: 20s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]
 `
 
-// stream lets time pass, and a batch of a part come every five seconds for what
-// was taken since the last one. It returns when the first was begun.
+// stream lets d pass. Every five seconds it sends a batch for the five seconds since the
+// previous batch. It returns the start time of the first batch.
 func (r *rig) stream(d time.Duration, parts ...part) (begun time.Time) {
 	begun = r.now
 	for end := r.now.Add(d); r.now.Before(end); {
@@ -314,8 +314,8 @@ func TestColdestUnitGivesWayFirstTiesByName(t *testing.T) {
 	r.checkSum()
 }
 
-// TestMemoryHeldIsMemoryMeasured compares the memory that the recorder counts
-// with what the runtime has for the process.
+// TestMemoryHeldIsMemoryMeasured compares the memory that the recorder counts with the size
+// of the process's heap.
 func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 	for name, c := range map[string]struct{ units, batches, events int }{
 		"many small units": {2000, 3, 5},
@@ -659,9 +659,9 @@ func TestSenderDoesNotMakeOthersWait(t *testing.T) {
 	require.NoError(t, r.p.Shutdown(t.Context()))
 }
 
-// TestShutdownDoesNotWaitForEachRecord has a next component that returns when it
-// has to: what is due shares one deadline, and what was not sent by then is counted
-// as refused.
+// TestShutdownDoesNotWaitForEachRecord has a next component that returns only when its
+// context is cancelled. All due records share one deadline. Records that were not sent by
+// the deadline are counted as refused.
 func TestShutdownDoesNotWaitForEachRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fiveSeconds)
@@ -798,8 +798,8 @@ func TestASlowCallHoldsBackItsUnitAlone(t *testing.T) {
 	})
 }
 
-// TestShutdownLeavesBehindCallsThatDoNotReturn: what they were to send is lost, is
-// logged, and is counted once, whatever becomes of the calls.
+// TestShutdownLeavesBehindCallsThatDoNotReturn checks that the records of such calls are
+// lost and logged. The records are counted once, even if the calls return later.
 func TestShutdownLeavesBehindCallsThatDoNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fiveSeconds)

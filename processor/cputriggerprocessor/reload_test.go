@@ -94,7 +94,7 @@ func TestPoliciesChangeWhileGatesAreOpen(t *testing.T) {
 	opened := r.log("gate opened")
 	take(events)
 
-	// A broken list changes nothing, whatever of it is good.
+	// A list with an invalid policy is refused as a whole. The old policies stay.
 	require.Error(t, r.reload(path, threadPolicy+"- {name: usage, any_of: [{monitor: cpu_usage}]}\n"))
 	require.ErrorContains(t, host.status(), "line 2: policies[1].any_of[0].threshold")
 	refused := r.last("policies refused")
@@ -169,9 +169,8 @@ func TestUnchangedReadingsGoOn(t *testing.T) {
 	require.LessOrEqual(t, took, 15*time.Second, "the 20 seconds before count")
 }
 
-// TestPoliciesThatSelectByAttributes keeps what is known of the units.
-// TestPoliciesThatNeedSpansComeLater: what they read is counted from then on, and it is said
-// if nothing of it passes.
+// TestPoliciesThatNeedSpansComeLater checks policies that need spans after a reload. The
+// missing traces or metrics pipeline is logged once.
 func TestPoliciesThatNeedSpansComeLater(t *testing.T) {
 	r, _, path := reloading(t, usagePolicy)
 	fed := false
@@ -185,6 +184,8 @@ func TestPoliciesThatNeedSpansComeLater(t *testing.T) {
 	require.ErrorContains(t, r.reload(path, "- {name: slow, any_of: [{monitor: http_response_time, percentile: 101, threshold: 500}]}\n"), "percentile")
 }
 
+// TestPoliciesThatSelectByAttributes checks that the known attributes of units are kept
+// when policies are read again.
 func TestPoliciesThatSelectByAttributes(t *testing.T) {
 	const named = "- {name: named, match: {service.name: checkout}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}], duration: 10s, cooldown: 0s}\n"
 	r, _, path := reloading(t, named)
@@ -213,7 +214,8 @@ func TestPoliciesThatSelectByAttributes(t *testing.T) {
 	require.Empty(t, r.decision(containerA).Openings(nil))
 }
 
-// TestTypesOfAnOpenGateStay: what a policy passes is what it passed when it opened.
+// TestTypesOfAnOpenGateStay checks that an open gate keeps passing the profile types that
+// its policy had when the gate opened.
 func TestTypesOfAnOpenGateStay(t *testing.T) {
 	const typed = "- {name: usage, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}], profile_types: [%s], duration: 10m}\n"
 	r, _, path := reloading(t, fmt.Sprintf(typed, "off_cpu"))

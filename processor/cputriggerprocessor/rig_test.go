@@ -122,8 +122,9 @@ type fakeSource struct {
 	cores map[string]float64 // in use, by unit
 	used  map[string]float64 // CPU seconds so far
 	errs  map[string]error
-	// values holds the readings of the other monitors, by unit and monitor; what is
-	// missing is unavailable. unfit are faults of a monitor, likewise.
+	// values holds the readings of the other monitors, by unit and monitor. Monitors
+	// without a value are unavailable. unfit holds the faults of monitors, by unit and
+	// monitor.
 	values map[string]map[string]float64
 	unfit  map[string]map[string]error
 	// startedAt holds when units' first processes started; missing: long ago.
@@ -258,7 +259,7 @@ func (r *rig) run(d time.Duration) {
 	}
 }
 
-// drain sends what the recorder can send.
+// drain sends the recorder's due records.
 func (r *rig) drain() {
 	r.p.sender.Drain(r.t.Context())
 }
@@ -300,7 +301,8 @@ func (r *rig) send(pd pprofile.Profiles) error {
 	return r.p.ConsumeProfiles(r.t.Context(), pd)
 }
 
-// received returns what the next component got in the last call, checked.
+// received returns the batch that the next component got in the last call. The batch is
+// checked for conformance.
 func (r *rig) received() pprofile.Profiles {
 	r.t.Helper()
 	all := r.sink.AllProfiles()

@@ -23,8 +23,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// idleSource reads the same of every unit, at no cost: what is measured is what
-// comes after.
+// idleSource reads the same usage for every unit at no cost. So the benchmarks measure only
+// the work after reading.
 type idleSource struct{}
 
 func (idleSource) Watch(_ *units.Unit, monitors []string) (watch.Watcher, error) {
@@ -100,7 +100,7 @@ func BenchmarkCollect(b *testing.B) {
 	}
 }
 
-// nobody takes what is published and does nothing with it.
+// nobody is a Publisher that discards the published units.
 type nobody struct{}
 
 func (nobody) Publish([]hotunitsextension.Unit) {}

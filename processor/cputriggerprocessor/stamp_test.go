@@ -55,8 +55,8 @@ func labelsByType(pd pprofile.Profiles) map[string]string {
 	return out
 }
 
-// Backends make series of what is on the resource: a window of cool times, one that was
-// asked for and a hot one must not be one series.
+// Backends make a series per resource. So baseline, manual and hot capture windows need
+// different resources.
 func TestKindIsOnTheResource(t *testing.T) {
 	r := newRig(t, onePolicy("cooldown: 0s, baseline: {every: 10m, duration: 10s}", ""))
 	r.watch(containerA)

@@ -88,7 +88,7 @@ func TestWhatWasSavedAtShutdownIsThereAfterARestart(t *testing.T) {
 		}
 		require.NoError(t, m.close(t.Context(), numbered(run+1)))
 		require.NoError(t, m.close(t.Context(), numbered(99)), "again")
-		m.save(numbered(99)) // does nothing any more
+		m.save(numbered(99)) // has no effect after close
 	}
 }
 
@@ -392,7 +392,7 @@ func TestWhatWasSavedBeforeAKillIsThere(t *testing.T) {
 			require.NoError(t, err, lines.Text())
 			told = n
 			if i == 20+kill {
-				require.NoError(t, cmd.Process.Kill()) // what it writes until it dies is read, too
+				require.NoError(t, cmd.Process.Kill()) // lines that it writes before it ends are also read
 			}
 		}
 		require.Error(t, cmd.Wait(), "it was killed")

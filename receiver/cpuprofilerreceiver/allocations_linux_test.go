@@ -31,7 +31,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// allocator is a program that allocates what it is told to.
+// allocator is a program that allocates memory when the test asks for it.
 type allocator struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -138,7 +138,8 @@ func TestKernelReceiverSamplesAllocations(t *testing.T) {
 			space, n := values(r.sink.AllProfiles(), "alloc_space", "bytes")
 			count, m := values(r.sink.AllProfiles(), "alloc_objects", "count")
 			require.Equal(t, n, m, "each is of both")
-			// Each sample stands for 512 KiB; what is kept of a page's many is as good.
+			// Each sample represents 512 KiB. The samples of pages are alike, so the kept
+			// samples are as exact as all samples.
 			sd := 1 / math.Sqrt(bytes/(512<<10))
 			require.InEpsilon(t, bytes, space, 5*sd+0.02)
 			require.InEpsilon(t, objects, count, 5*sd+0.02)
@@ -174,7 +175,7 @@ func TestKernelReceiverSamplesAllocationsOfHotUnitsAlone(t *testing.T) {
 	r := startTo(t, nil, func(c *Config) {
 		c.CPU.Enabled = false
 		c.Allocations = configoptional.Some(allocs.DefaultConfig()) // of the whole host
-		c.DiscoveryInterval = time.Hour                             // only what is hot tells
+		c.DiscoveryInterval = time.Hour                             // only changes of the hot units start a search
 	}, ext)
 	allocate := func() {
 		a.allocate("pages", 64<<20)

@@ -175,7 +175,7 @@ func BenchmarkDotnetBuffer(b *testing.B) {
 	}
 }
 
-// discard is an answer that nobody reads.
+// discard is an http.ResponseWriter that discards the answer.
 type discard struct{}
 
 func (discard) Header() http.Header         { return http.Header{} }

@@ -36,9 +36,9 @@ type fakeClock struct{ now, offset int64 }
 func (c *fakeClock) Monotonic() int64 { return c.now }
 func (c *fakeClock) Offset() int64    { return c.offset }
 
-// TestDotnetGolden holds the OTLP of a few captures, as sent by a process that a
-// Unix socket names, to what is in testdata/golden. HOTPROFILE_UPDATE_GOLDEN=1
-// writes it anew.
+// TestDotnetGolden compares the OTLP of a few captures with the files in testdata/golden.
+// The captures are sent by a process that a Unix socket identifies.
+// HOTPROFILE_UPDATE_GOLDEN=1 writes the files anew.
 func TestDotnetGolden(t *testing.T) {
 	for _, name := range []string{"web/002.threads", "allocations/021.allocations", "selected/003.selected", "selected/042.threads", "names/003.allocations"} {
 		t.Run(name, func(t *testing.T) {

@@ -462,7 +462,8 @@ func TestDotnetAuthenticationIsThatOfTheServer(t *testing.T) {
 	require.NoError(t, p.Shutdown(context.Background()))
 }
 
-// Whoever connects and stalls is let go, and holds nobody else up.
+// The receiver closes the connection of a client that stalls. A stalled client does not
+// delay other clients.
 func TestDotnetStalledSendersTimeOut(t *testing.T) {
 	c := dotnettest.Read(t, "web/000*")[0]
 	var checks []func() // all stall at the same time
@@ -534,7 +535,7 @@ func TestDotnetShutdownDisconnectsStalledSenders(t *testing.T) {
 	require.NoError(t, err)
 	c := dotnettest.Read(t, "web/000*")[0]
 	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes)).code)
-	r.stop() // goleak sees what is left
+	r.stop() // goleak finds goroutines that are left
 	require.NoFileExists(t, path)
 	require.Len(t, arrived(r.sink.AllProfiles()), len(wanted(&c)), "what was accepted is emitted")
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))

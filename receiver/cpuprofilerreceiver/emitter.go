@@ -132,7 +132,7 @@ func (e *emitter) Stop(ctx context.Context) error {
 	}
 }
 
-// Record does nothing, because the emitter updates its counters when it emits.
+// Record has no effect, because the emitter updates its counters when it emits.
 func (*emitter) Record(context.Context) {}
 
 const (

@@ -114,7 +114,7 @@ func counted(t *testing.T, tel *componenttest.Telemetry) map[string]int64 {
 	out := map[string]int64{}
 	m, err := tel.GetMetric("otelcol_cpu_profiler.samples")
 	if err != nil {
-		return out // nothing has left yet
+		return out // no sample has left yet
 	}
 	for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
 		o, _ := p.Attributes.Value(attribute.Key("outcome"))

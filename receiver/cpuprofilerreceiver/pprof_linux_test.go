@@ -139,7 +139,8 @@ func TestWhatIsSampledIsNotPulled(t *testing.T) {
 		cfg.Targets = []TargetConfig{{PID: os.Getpid()}}
 	})
 	defer burn()()
-	// What was sampled just before is not even asked for: the program would be profiled twice.
+	// The profile of a program that was sampled just before is not requested. Otherwise the
+	// program would be profiled twice.
 	require.Eventually(t, func() bool { return r.pulls("sampled") > max(1, asked.Load()) && r.pulls("ok") > 0 }, patience, 10*time.Millisecond)
 	lines := r.logs.FilterMessageSnippet("not pulling a profile of a program that is sampled").All()
 	require.Len(t, lines, 1, "once")
@@ -224,8 +225,8 @@ func TestSampledAndPulledCPUTimeAreDifferentSeries(t *testing.T) {
 	}
 }
 
-// withSpread returns a request's profiles whose samples were spread, as those of a pprof
-// profile are, or those whose samples were not.
+// withSpread returns the profiles of a request whose samples were spread, if spread is
+// true. Otherwise it returns the other profiles. The samples of pprof profiles are spread.
 func withSpread(p pprofile.Profiles, spread bool) pprofile.Profiles {
 	out := pprofile.NewProfiles()
 	p.CopyTo(out)

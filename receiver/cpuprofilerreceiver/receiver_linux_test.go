@@ -46,7 +46,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// patience is the deadline of tests for what the real kernel does.
+// patience is the longest time that a test waits for the real kernel.
 const patience = time.Minute
 
 // partOf returns the receiver's part of a type; nil without one.
@@ -67,7 +67,7 @@ type running struct {
 	telemetry *componenttest.Telemetry
 	component component.Component
 	started   time.Time
-	// extensions are those of the host.
+	// extensions are the host's extensions.
 	extensions map[component.ID]component.Component
 
 	mu       sync.Mutex
@@ -530,7 +530,8 @@ func TestKernelReceiverSamplesAProcessOfTwoTargetsOnce(t *testing.T) {
 		cfg.Targets = []TargetConfig{{Cgroup: c.Path}, {Cgroup: c.Path + "*"}, {PID: cmd.Process.Pid}, {Executable: binary}}
 	})
 	r.until("samples", func(rows []row) bool { return len(rows) > 0 })
-	// By the events' own times: what is exported now may have been sampled before.
+	// Events are counted by their own times, because events that are exported now may have
+	// been sampled before.
 	from, before := time.Now(), cpuTime(t, cmd.Process.Pid)
 	r.until("two seconds of the process's CPU time", func([]row) bool { return cpuTime(t, cmd.Process.Pid)-before > 2*time.Second })
 	to, used := time.Now(), cpuTime(t, cmd.Process.Pid)-before
@@ -682,9 +683,9 @@ func TestReceiverShutdownWhileAConsumerBlocks(t *testing.T) {
 	require.Zero(t, got["exported"])
 }
 
-// A program's file system stops to answer while its names are read: export goes on with
-// those of another program, the component's status and a metric report it, and the end
-// does not wait for it.
+// The file system of a program stops answering while the names of the program are read.
+// Export continues with the names of another program. The component's status and a metric
+// report the waiting read. Shutdown does not wait for the read.
 func TestReceiverGoesOnBesideAFileThatDoesNotAnswer(t *testing.T) {
 	local := program(t, "busy")
 	content, err := os.ReadFile(local)
@@ -714,7 +715,8 @@ func TestReceiverGoesOnBesideAFileThatDoesNotAnswer(t *testing.T) {
 			return time.Duration(ns) > 200*time.Millisecond
 		})
 	}
-	// It has read what it needs of its file by then, or it would wait for that itself.
+	// By then, the program has read all needed parts of its file. Otherwise the program
+	// would wait for the file system itself.
 	require.Eventually(t, busy, patience, 10*time.Millisecond)
 	mount.Stop()
 
@@ -787,7 +789,7 @@ func asNobody(t *testing.T) (again bool) {
 		return true
 	}
 	if os.Geteuid() != 0 {
-		return true // as good as nobody
+		return true // a user other than root has no rights to drop
 	}
 	self, err := os.ReadFile("/proc/self/exe")
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// ways are those of testdata/waits.c, with what the first thread waits for.
+// ways maps each way of testdata/waits.c to the wait reason of its first thread.
 var ways = map[string]string{
 	"tcp_read": "network", "tcp_recv": "network", "tcp_write": "network", "tcp_connect": "network", "tcp_accept": "network",
 	"udp_recv": "network", "unix_read": "network", "unix_write": "network", "unix_datagram": "network", "unix_connect": "network",
@@ -248,7 +248,8 @@ func TestSamplesHaveWhatThreadsOfAGoProgramWaitFor(t *testing.T) {
 	})
 }
 
-// Without the names of the kernel's functions nothing is guessed, and the log says why.
+// Without the names of the kernel's functions, samples have no wait reason, and the log
+// contains the cause.
 func TestSamplesDoNotHaveWhatIsUnknownOfWaits(t *testing.T) {
 	needKernelNames(t)
 	cmd := run(t, exec.Command(program(t, "gowaits")))

@@ -39,7 +39,7 @@ import (
 
 const wait = time.Minute
 
-// rig is the extension on a host, and what a receiver on it logs and counts.
+// rig is the extension on a host, with the logs and metrics of a receiver on it.
 type rig struct {
 	*hotunitsextension.HotUnits
 	logs      *observer.ObservedLogs

@@ -480,7 +480,8 @@ func TestShutdownWaitsForTheRequestThatIsAnsweredAndRefusesTheNext(t *testing.T)
 	require.NoError(t, newServerRig(t, nil).Shutdown(t.Context()), "without start")
 }
 
-// Who connects and says nothing, or never stops talking, is not waited for.
+// The server closes a connection if the client sends no complete header, or a header that
+// is too large.
 func TestTheServerIsBounded(t *testing.T) {
 	r := newServerRig(t, func(cfg *confighttp.ServerConfig) { cfg.ReadHeaderTimeout = 50 * time.Millisecond }).run(t, componenttest.NewNopHost())
 	defaults := DefaultConfig().HTTP

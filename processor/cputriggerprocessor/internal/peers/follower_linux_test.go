@@ -97,7 +97,8 @@ func (r *rig) peer(of identify.Identity, a netip.Addr) hotunitsextension.PeerRea
 	return hotunitsextension.PeerReading{}
 }
 
-// within1Percent requires what was read to be what the program counted.
+// within1Percent requires that the count that was read is within 1 % of the program's
+// count.
 func within1Percent(t testing.TB, want, got int64) {
 	t.Helper()
 	require.LessOrEqual(t, math.Abs(float64(got-want)), float64(want)/100, "%d, and the program counted %d", got, want)
@@ -242,8 +243,8 @@ func TestAPeerThatGoes(t *testing.T) {
 	require.True(t, r.peer(p.unit, p.ofClient.V4).Start.After(time.Unix(1_000_001, 0)), "its counters begin anew")
 }
 
-// The unit closes, and the peer does not: what the kernel keeps of the connection for a
-// minute is neither open nor a new one.
+// The unit closes the connection, and the peer keeps it open. The kernel then keeps the
+// socket for a minute. The socket is not counted as an open or a new connection.
 func TestAConnectionThatThePeerKeeps(t *testing.T) {
 	r := newRig(t)
 	p := newPair(t, r)
@@ -271,8 +272,8 @@ func TestAConnectionThatThePeerKeeps(t *testing.T) {
 	require.Zero(t, r.peer(p.clientUnit, p.ofServer.V4).Connections)
 }
 
-// A connection that was reset is in no dump any more, and its program may close it long
-// after: what it did is not counted again.
+// A connection that was reset is in no dump any more. Its program may close it much later.
+// The bytes of the connection are then not counted again.
 func TestAConnectionThatWasReset(t *testing.T) {
 	r := newRig(t)
 	p := newPair(t, r)
@@ -297,7 +298,7 @@ func TestAConnectionThatWasReset(t *testing.T) {
 	require.Eventually(t, func() bool { r.again(); return time.Since(reset) > 3*time.Second }, patience, 100*time.Millisecond)
 	require.Empty(t, r.units[p.clientUnit.Name].ns.conns)
 	p.client.do("close")
-	other := dialFrom(t, p.clientNet, l) // its report comes after that of the other one
+	other := dialFrom(t, p.clientNet, l) // its report arrives after the report of the reset connection
 	require.NoError(t, other.Close())
 	require.Eventually(t, func() bool { r.again(); return r.peer(p.clientUnit, p.ofServer.V4).Connects == 2 }, patience, 10*time.Millisecond)
 	r.again()
@@ -334,7 +335,8 @@ func TestPeersThatDoNotAnswer(t *testing.T) {
 	require.Zero(t, r.peer(p.clientUnit, silent).Connections)
 }
 
-// What a look had no room for is not counted as new by the next one.
+// A look may have no room for all connections. The next look does not count the remaining
+// connections as new.
 func TestMoreConnectionsThanALookReads(t *testing.T) {
 	r := newRig(t)
 	p := newPair(t, r)

@@ -35,10 +35,10 @@ func TestMain(m *testing.M) {
 // run executes commands, one a line, and answers each with a line.
 //
 //	listen NETWORK ADDRESS   → the address
-//	dial NETWORK ADDRESS N   → ok; the last of N connections is that of say
+//	dial NETWORK ADDRESS N   → ok; say uses the last of the N connections
 //	say UP DOWN              → ok, when so many bytes were sent and received
 //	refused ADDRESS          → ok, when that was refused
-//	hopeless ADDRESS         → ok, when nobody answered for a moment
+//	hopeless ADDRESS         → ok, when no answer arrived within 300 ms
 //	close                    → ok, when the connections are closed
 func run() {
 	var conns []net.Conn
@@ -146,7 +146,8 @@ type program struct {
 	out *bufio.Scanner
 }
 
-// start starts a program. in and of may be nil for those of the test.
+// start starts a program. If in is nil, the program runs in the test's network namespace.
+// If of is nil, the program runs in the test's cgroup.
 func start(t testing.TB, of *hosttest.Cgroup, in *hosttest.Network) *program {
 	t.Helper()
 	args := []string{os.Args[0]}

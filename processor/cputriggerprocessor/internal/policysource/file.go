@@ -41,7 +41,7 @@ func NewFile(path string) *File {
 // String returns the path.
 func (f *File) String() string { return f.path }
 
-// Close does nothing, because a read that hangs cannot be cancelled.
+// Close has no effect, because a read that hangs cannot be cancelled.
 func (*File) Close() {}
 
 // Read implements Source.

@@ -132,7 +132,7 @@ func TestFileThatIsNone(t *testing.T) {
 	require.Len(t, document, hotunitsextension.MaxPolicyFile)
 }
 
-// server serves what a function answers.
+// server starts a server with the handler, and returns a source that reads from the server.
 func server(t *testing.T, answer http.HandlerFunc) *HTTP {
 	t.Helper()
 	s := httptest.NewServer(answer)

@@ -74,7 +74,7 @@ func (r *Recorder) Next() (b Batch, ok bool) {
 // Done must be called after an attempt to send a record. settled reports whether the record
 // has an outcome. If it has none, the record is sent again after the next evaluation,
 // behind other units. Otherwise Done adds counts, the outcomes of the record's samples.
-// After Close, Done does nothing.
+// After Close, Done has no effect.
 func (r *Recorder) Done(b Batch, settled bool, counts *counters.Samples) {
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()

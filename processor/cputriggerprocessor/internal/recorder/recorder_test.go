@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
-// TestSumsInAnyOrder takes random steps, and compares what the recorder counts with
-// what it holds after each.
+// TestSumsInAnyOrder takes random steps. After each step it compares the recorder's
+// counters with the records that the recorder holds.
 func TestSumsInAnyOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
@@ -84,7 +84,7 @@ func TestSumsInAnyOrder(t *testing.T) {
 	}
 }
 
-// check returns an error if what the recorder counts differs from what it holds.
+// check returns an error if the recorder's counters differ from the records that it holds.
 func (r *Recorder) check() error {
 	samples, size, queued := 0, 0, 0
 	for u, t := range r.units {

@@ -248,7 +248,8 @@ func TestAFailureWithoutAStatusCounts(t *testing.T) {
 	require.InDelta(t, 50, r.value(time.Second), 1e-9)
 }
 
-// TestOtherSpansAreNotRequests: of clients, of databases, and of what is within a request.
+// TestOtherSpansAreNotRequests sends spans of clients and spans inside a request, such as
+// database calls.
 func TestOtherSpansAreNotRequests(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	other := stable(500, time.Second)
@@ -293,7 +294,7 @@ func TestSampledSpansStandForOthers(t *testing.T) {
 	}
 }
 
-// TestAWindowMovesOn: what is older than the window does not count.
+// TestAWindowMovesOn checks that requests older than the window are not counted.
 func TestAWindowMovesOn(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate", Span: 10 * time.Second}, Condition{Monitor: "http_response_time", Percentile: 90, Span: time.Minute})
 	r.send(repeat(10, stable(500, time.Second))...)
@@ -404,8 +405,8 @@ func TestALongServiceNameIsLoggedInWholeCharacters(t *testing.T) {
 	require.Equal(t, "a"+strings.Repeat("é", 127), r.logs.FilterMessage("requests match no unit").All()[0].ContextMap()["service.name"])
 }
 
-// TestUnitsBeyondTheBound: neither the watched units nor the windows of percentiles grow
-// without a bound, and what is beyond is counted.
+// TestUnitsBeyondTheBound checks that the numbers of watched units and of windows for
+// percentiles are bounded. Requests of units beyond the bound are counted as unmatched.
 func TestUnitsBeyondTheBound(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	r.full = true
@@ -546,7 +547,8 @@ func TestAPointIsOneItem(t *testing.T) {
 	require.EqualValues(t, 3, r.items[counters.ItemUnmatched])
 }
 
-// TestLongAttributes are not kept: what is remembered of a resource is bounded.
+// TestLongAttributes checks that the attributes kept of a resource are bounded. Long
+// attributes are not kept.
 func TestLongAttributes(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	long := strings.Repeat("x", 100_000)
@@ -566,9 +568,9 @@ func TestLongAttributes(t *testing.T) {
 	}
 }
 
-// TestRoutesThatNeverEnd: what is remembered does not grow with routes and paths, and each
-// request counts. 100,000 are twelve times what is remembered; a million take 16 seconds
-// under the race detector.
+// TestRoutesThatNeverEnd checks that the memory does not grow with the number of routes and
+// paths, and that each request counts. 100,000 paths are twelve times the number of paths
+// whose results are kept. One million paths would take 16 seconds under the race detector.
 func TestRoutesThatNeverEnd(t *testing.T) {
 	r := newRig(
 		t, Condition{Monitor: "http_error_rate", URI: URI{Regex: "7$"}}, Condition{Monitor: "http_response_time", Percentile: 95, URI: URI{List: []string{"/item/*"}}},
@@ -588,7 +590,7 @@ func TestRoutesThatNeverEnd(t *testing.T) {
 			s.Attributes().PutStr("http.route", text)
 		}
 		r.in.ObserveTraces(td)
-		if i == all/perBatch/5 { // what is remembered is full
+		if i == all/perBatch/5 { // the cache of results for paths is full
 			held[0] = hosttest.Heap()
 		}
 		if i%5 == 4 {

@@ -230,7 +230,8 @@ func TestHistogramsOfRequests(t *testing.T) {
 			}
 			check()
 
-			// A restart begins anew, with what it has since then.
+			// After a restart, the counters start at zero and cover the requests since
+			// then.
 			s.restart()
 			for range 4 {
 				out = r.tick(10 * time.Second)
@@ -244,8 +245,8 @@ func TestHistogramsOfRequests(t *testing.T) {
 	}
 }
 
-// TestSeriesThatAppearLater: the first failures are a new series, all of which is new. What a
-// process had before it was seen does not count.
+// TestSeriesThatAppearLater checks that all failures count if they are the first point of a
+// new series. The requests before the first point of a process do not count.
 func TestSeriesThatAppearLater(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	s := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes, cumulative: true}
@@ -367,8 +368,9 @@ func TestBothConventionsAtOnceCountOnce(t *testing.T) {
 	}
 }
 
-// TestExponentialHistogramsThatChangeScale: one slow request makes the buckets of an SDK
-// wider, and those of the point before are wider then, too.
+// TestExponentialHistogramsThatChangeScale checks points with wider buckets than the points
+// before. One slow request makes an SDK use wider buckets. The intake then widens the
+// buckets of the previous point too.
 func TestExponentialHistogramsThatChangeScale(t *testing.T) {
 	for name, temporality := range map[string]bool{"cumulative": true, "delta": false} {
 		t.Run(name, func(t *testing.T) {
@@ -635,7 +637,8 @@ func TestHistogramsThatDoNotFit(t *testing.T) {
 	require.Zero(t, r.value(time.Second))
 }
 
-// TestAMillionSeries: what is remembered is bounded, and what is beyond is counted.
+// TestAMillionSeries checks that the number of series of a resource is bounded. Points of
+// further series are counted as over the limit.
 func TestAMillionSeries(t *testing.T) {
 	r := newRig(t, Condition{Monitor: Metric, Metric: "hits", Statistic: Rate}, Condition{Monitor: Metric, Metric: "hits", Statistic: Last})
 	for batch := range 10 {
@@ -652,7 +655,7 @@ func TestAMillionSeries(t *testing.T) {
 	require.Equal(t, int64(10_000-maxSeriesOfSource), r.items[counters.ItemOverLimit])
 	r.tick(time.Second)
 	r.now = r.now.Add(9 * time.Minute)
-	r.send() // nothing
+	r.send()
 	r.metrics("hits", func(m pmetric.Metric) { r.number(m.SetEmptyGauge().DataPoints().AppendEmpty(), 1, nil) })
 	r.now = r.now.Add(2 * time.Minute)
 	r.in.sweep(r.now)
@@ -661,7 +664,7 @@ func TestAMillionSeries(t *testing.T) {
 	require.Zero(t, r.in.cells.Load())
 }
 
-// TestSeriesOfManyResources: what is remembered is bounded in all, too.
+// TestSeriesOfManyResources checks that the number of series of all resources is bounded.
 func TestSeriesOfManyResources(t *testing.T) {
 	r := newRig(t, Condition{Monitor: Metric, Metric: "hits", Statistic: Rate}, Condition{Monitor: Metric, Metric: "hits", Statistic: Last})
 	md := pmetric.NewMetrics()
@@ -779,7 +782,8 @@ func TestExemplars(t *testing.T) {
 	require.Equal(t, Span{pcommon.TraceID{5, 2}, pcommon.SpanID{2, 1}}, r.in.Span(identifytest.ContainerA, r.keys[1]))
 }
 
-// TestDistribution compares percentiles with those of the values.
+// TestDistribution compares the percentiles of a distribution with the percentiles of its
+// values.
 func TestDistribution(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, spread := range []float64{0, 0.1, 1, 2} {

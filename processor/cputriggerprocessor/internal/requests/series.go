@@ -68,7 +68,7 @@ type series struct {
 type change uint8
 
 const (
-	nothing change = iota // nothing is new; the point is only a baseline for later points
+	nothing change = iota // no part is new; the point is only a baseline for later points
 	all                   // the whole point
 	since                 // the difference from the last point
 	refused               // there is no room to remember the point

@@ -323,8 +323,8 @@ func hasAttribute(d pprofile.ProfilesDictionary, s pprofile.Sample, key string) 
 	return false
 }
 
-// join sets the attributes of the request on the samples whose span is known. It does
-// nothing if no spans pass.
+// join sets the attributes of the request on the samples whose span is known. If no spans
+// pass, join leaves the samples unchanged.
 func (r *Router) join(d pprofile.ProfilesDictionary, to *attributes.Stamper, v *units.Verdict) {
 	if !r.Requests.Expect() {
 		return

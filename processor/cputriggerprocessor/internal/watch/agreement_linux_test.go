@@ -21,8 +21,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/agreement"
 )
 
-// TestKernelUserShareAgrees holds what a log line's user_share is computed from against
-// the user and system times of other tools, between the same two instants.
+// TestKernelUserShareAgrees compares user and system times with the times of other tools
+// between the same two instants. The user_share of log lines is computed from these times.
 func TestKernelUserShareAgrees(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)

@@ -63,8 +63,8 @@ func (s hostSource) Watch(u *units.Unit, monitors []string) (Watcher, error) {
 
 func (s hostSource) Started(u *units.Unit) (time.Time, error) { return s.StartedAt(u.Group) }
 
-// HotList publishes the hot units. It is safe for concurrent use. A nil HotList does
-// nothing.
+// HotList publishes the hot units. It is safe for concurrent use. A nil HotList publishes
+// no units.
 type HotList struct {
 	units *units.Set
 	to    hotunitsextension.Publisher

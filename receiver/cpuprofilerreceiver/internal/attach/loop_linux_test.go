@@ -24,7 +24,7 @@ import (
 
 const patience = 20 * time.Second
 
-// finding is a Finder of what a test says.
+// finding is a Finder that returns the Finding and the error of a test.
 type finding struct {
 	mu  sync.Mutex
 	of  Finding
@@ -120,7 +120,7 @@ func newTestLoop(f Finder, j *journal) *Loop {
 	}, noSink{}, j)
 }
 
-// logged writes down what is logged.
+// logged notes the log messages in a journal.
 type logged struct {
 	zapcore.Core
 	to *journal
@@ -133,7 +133,7 @@ func (l logged) Check(e zapcore.Entry, _ *zapcore.CheckedEntry) *zapcore.Checked
 	return nil
 }
 
-// noSink is a sink that nothing is added to.
+// noSink is a sink that ignores all calls.
 type noSink struct{}
 
 func (noSink) AddValue(samples.Key, int64, int64) bool { return true }

@@ -232,7 +232,7 @@ func TestBufferHoldsNothingBackWhereNoBatchIsTaken(t *testing.T) {
 	require.True(t, b.Add(testKey(1), 300))
 	_, ok := b.Take() // the emitter holds it
 	require.True(t, ok)
-	b.Settle(time.Millisecond) // nobody answers
+	b.Settle(time.Millisecond) // no sampler reports its position in time
 	require.True(t, other.AddValue(testKey(1), 600, 1))
 	require.Len(t, b.held, 1)
 	_, ok = b.Take()
@@ -277,9 +277,9 @@ func TestBufferCountsKernelLossesOfItsWindow(t *testing.T) {
 	b.Done()
 }
 
-// TestBufferHoldsItsBytesUnderAFloodOfStacks has two samplers write stacks that
-// were never seen before, and allocations into a buffer of their own, with nobody
-// to take a batch.
+// TestBufferHoldsItsBytesUnderAFloodOfStacks has two samplers write new stacks into one
+// buffer. A third sampler writes allocations into another buffer. No batch is taken
+// meanwhile.
 func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 	const limit = 64 << 10
 	paused := 0
@@ -310,7 +310,7 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 		}
 		return fitted
 	}
-	// take takes a batch and looks whether what was refused would have fitted.
+	// take takes a batch. It requires that a sample of the largest size would not have fitted.
 	take := func(b *Buffer, largest int) {
 		t.Helper()
 		batch, ok := b.Take()

@@ -11,7 +11,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// bench is a Buffer of samples of one key, and what it reported.
+// bench is a Buffer of samples of one key, with the numbers of its callbacks.
 type bench struct {
 	*Buffer
 	key                   samples.Key
@@ -39,7 +39,7 @@ func newBench(limit int) *bench {
 
 func (b *bench) put(n int) bool { return b.Add(b.key, int64(n)) }
 
-// held returns what was put into a batch.
+// held returns the numbers that put added to a batch.
 func held(b *samples.Batch) []int64 { return b.Samples()[0].Times }
 
 func TestTakeGivesWhatWasWrittenInOrder(t *testing.T) {

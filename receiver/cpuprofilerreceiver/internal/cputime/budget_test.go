@@ -109,8 +109,8 @@ func TestHotUnitStaysWithinItsShare(t *testing.T) {
 	require.LessOrEqual(t, (spent + others).Seconds(), 72+(2*mostSaved+mostSavedHot+3*file).Seconds())
 }
 
-// What is begun runs to its end, however long: the debt is that of the part it was begun
-// with, and then that of the others.
+// Work that has begun runs to its end, however long it takes. Its CPU time is charged to
+// the part of the budget that it began with, and the rest to the other parts.
 func TestDebtOfOneFileDelaysNobodyElse(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := NewBudget(0.01, zap.NewNop(), func() time.Time { return now })

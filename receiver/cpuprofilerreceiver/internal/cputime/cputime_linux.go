@@ -11,8 +11,8 @@ import (
 )
 
 // threadTime returns the CPU time of the current thread in nanoseconds. It uses a raw
-// system call, because the call never blocks. Announcing the call to the runtime would wake
-// the runtime's monitor thread for nothing.
+// system call, because the call never blocks. Announcing the call to the runtime would
+// needlessly wake the runtime's monitor thread.
 func threadTime() int64 {
 	var ts unix.Timespec
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&ts)), 0) // cannot fail for this clock

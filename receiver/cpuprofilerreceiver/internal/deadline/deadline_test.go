@@ -68,7 +68,7 @@ func TestLateWorkEndsByItself(t *testing.T) {
 	require.Equal(t, Stats{Stuck: 1, Late: 1}, r.Stats())
 	require.Equal(t, 1, logs.FilterField(zap.String("file", "/mnt/program")).Len())
 
-	// No more is begun with its key, and nothing else changes.
+	// Further calls with its key are refused. Calls with other keys are not affected.
 	require.ErrorIs(t, r.Run(key, "", soon, func(*Call) { t.Error("begun") }), ErrRefused)
 	require.True(t, r.Refuses(key))
 	require.NoError(t, r.Run(Key{Device: 8}, "", soon, func(*Call) {}))

@@ -75,7 +75,7 @@ const (
 )
 
 // Labels finds the labels of goroutines. Only the reading goroutine uses it. The methods of
-// nil Labels do nothing.
+// nil Labels have no effect.
 type Labels struct {
 	cfg       Config
 	processes map[int]*process

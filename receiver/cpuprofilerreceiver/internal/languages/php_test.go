@@ -98,7 +98,8 @@ func TestWalkOfPHP(t *testing.T) {
 	require.Equal(t, samples.Line{Function: "usort"}, w.Interpreted(of.PID, w.frames[2]).Lines[0])
 }
 
-// A function that has not stored its instruction yet has that of an earlier function.
+// A function that has not stored its instruction yet has the instruction of an earlier
+// function. Its line is then its first line.
 func TestLineOfAnotherFunctionOfPHP(t *testing.T) {
 	m := newPHPImage()
 	m.put(wordAt(&m.image, m.current)+24, 21)

@@ -30,8 +30,8 @@ func churnSetup(t *testing.T, program hosttest.Churn, mode string) (churn *hostt
 	return churn, sampler, to, hotPID
 }
 
-// The CPU time of a thousand short processes each second is sampled, and most of it is
-// that of their own program.
+// The CPU time of a thousand short processes per second is sampled. Most samples are
+// attributed to the processes' own program.
 func TestKernelShortProcessesAreSampled(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, mode := range []string{"host", "cgroup"} {
@@ -53,7 +53,7 @@ func TestKernelShortProcessesAreSampled(t *testing.T) {
 				if try == 2 {
 					eventually(t, sampled)
 				}
-				for wait := 0; wait < 500 && !sampled(); wait++ { // what is left in the rings is read
+				for wait := 0; wait < 500 && !sampled(); wait++ { // the rest of the rings is read
 					time.Sleep(10 * time.Millisecond)
 				}
 				if sampled() {
@@ -72,15 +72,15 @@ func TestKernelShortProcessesAreSampled(t *testing.T) {
 	}
 }
 
-// Thousands of short processes start and end, and then a fork bomb ends at once. They
-// are identified correctly while they live, and nothing of them is left: no descriptor,
-// ring, entry or memory. Sampling goes on.
+// Thousands of short processes start and end, and then a fork bomb ends at once. The
+// processes are identified correctly while they live. After their end, no descriptor, ring,
+// table entry or memory of the processes remains. Sampling continues.
 func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, mode := range []string{"host", "cgroup", "processes"} {
 		t.Run(mode, func(t *testing.T) {
 			group, sampler, to, hotPID := churnSetup(t, program, mode)
-			spawn(t, group, program, 200) // what is allocated once and for all
+			spawn(t, group, program, 200) // allocates the memory that is kept
 			before := settled(t, sampler, to, hotPID)
 
 			spawn(t, group, program, 3000)
@@ -108,8 +108,8 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 			_ = first.Wait()
 			bomb.Remove(t)
 
-			// The statistics are those of the last batch, in which the bomb may not have
-			// ended yet, so they are read until they are small. A leak stays.
+			// The statistics are from the last batch, and the bomb may have ended after
+			// that batch. So the statistics are read until they are small. A leak stays.
 			var after held
 			small := func() bool {
 				after, st = settled(t, sampler, to, hotPID), sampler.Stats()

@@ -29,7 +29,7 @@ func TestIdentifyReturnsStartAndGroup(t *testing.T) {
 	before := time.Now()
 	require.NoError(t, cmd.Start())
 	var first Identity
-	require.Eventually(t, func() bool { // it moves there before it becomes what it is to be
+	require.Eventually(t, func() bool { // the process joins the cgroup before it executes the program
 		first, err = i.Identify(cmd.Process.Pid)
 		return err == nil && first.Cgroup == at.Path
 	}, 30*time.Second, time.Millisecond)

@@ -200,8 +200,8 @@ func TestStacksOfSmallProcessesSurviveLargeOnes(t *testing.T) {
 	require.Positive(t, table.Stats().StackResets)
 }
 
-// Mappings are read within the CPU time for files, those of hot units within theirs, and
-// later what had to wait.
+// Mappings are read within the budget of CPU time for files. Mappings of hot units are read
+// within the budget of hot units. Mappings that had to wait are read later.
 func TestMappingsWaitWhenReadingHasHadItsTime(t *testing.T) {
 	h := newHost(t, false)
 	large := proc{name: "large", exe: "/bin/large", ticks: 1, environ: environ("OTEL_SERVICE_NAME=large"), maps: "1000-2000 r-xp 00000000 08:01 7 /bin/large\n"}

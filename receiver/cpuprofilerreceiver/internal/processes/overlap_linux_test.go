@@ -128,9 +128,9 @@ func TestKernelCgroupsThatComeAndComeBack(t *testing.T) {
 	eventually(t, func() bool { after := holds(t); return after.files <= before.files && after.rings <= before.rings })
 }
 
-// A process becomes another program in other namespaces. Targets of its pid or cgroup
-// go on sampling it under its new name, those of the old program stop, and those of
-// the new program begin.
+// A process executes another program in other namespaces. Targets of its pid or cgroup
+// continue to sample it under its new name. Targets of the old program stop sampling it.
+// Targets of the new program begin to sample it.
 func TestKernelTargetThatExecutesInOtherNamespaces(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, by := range []string{"pid", "cgroup", "program"} {

@@ -68,8 +68,8 @@ type Process struct {
 	context processContext
 }
 
-// Unknown reports whether nothing is known about the program of the process. The process
-// ended before it was read, and no record named its parent.
+// Unknown reports whether the program of the process is unknown. The process ended before
+// it was read, and no record named its parent.
 func (p *Process) Unknown() bool { return p.facts.path == "" && p.facts.raw == "" && !p.facts.kernel }
 
 // change replaces the facts of a process, because forked children share the old facts. The

@@ -131,8 +131,8 @@ func TestRealProgramOfADescriptorHasTheNameOfItsFile(t *testing.T) {
 	require.Equal(t, filepath.Base(sleep), a["process.executable.name"])
 }
 
-// A runtime of containers may begin itself from a mount of its own file, which is at / of
-// that mount and nowhere else. Its name in the kernel says what it is.
+// A container runtime may execute its own file from a mount. The file is then at / of that
+// mount and nowhere else. The name of the process in the kernel identifies the program.
 func TestRealProgramAtTheRootOfItsMountHasItsOwnName(t *testing.T) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, sleepPath(t), unix.OPEN_TREE_CLONE)
 	if err != nil {

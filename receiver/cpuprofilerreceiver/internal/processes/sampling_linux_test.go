@@ -166,7 +166,8 @@ type setup struct {
 // clock returns CLOCK_MONOTONIC.
 func clock() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
 
-// start begins to sample; how is the log's description of what is sampled.
+// start starts a sampler. The returned function returns the log's description of the
+// sampled targets.
 func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 	t.Helper()
 	if r := perfevent.Probe(); r.HostWide != nil || r.Kernel != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// Processes become other programs again and again, and are sampled while the kernel
-// starts them. Each sample has the environment of its program, not that of the program
-// before.
+// Processes execute other programs again and again, and are sampled while the kernel starts
+// the programs. Each sample has the environment of its program, not the environment of the
+// previous program.
 func TestSamplesOfStartingProgramsHaveTheirService(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	group := hosttest.NewCgroup(t, "hotprofile-again")
@@ -32,7 +32,7 @@ func TestSamplesOfStartingProgramsHaveTheirService(t *testing.T) {
 	for _, cmd := range all {
 		require.NoError(t, cmd.Wait())
 	}
-	require.NoError(t, sampler.Stop(t.Context())) // which reads what is left
+	require.NoError(t, sampler.Stop(t.Context())) // Stop reads the remaining records
 	batch, ok := to.Take()
 	require.True(t, ok)
 	right := 0

@@ -43,7 +43,8 @@ func With(key, value string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String(key, value)))
 }
 
-// Add adds n to a counter with the attribute key=value. It does nothing if n is 0.
+// Add adds n to a counter with the attribute key=value. If n is 0, Add does not touch the
+// counter.
 func Add(ctx context.Context, to metric.Int64Counter, n uint64, key, value string) {
 	if n > 0 {
 		to.Add(ctx, int64(n), With(key, value))

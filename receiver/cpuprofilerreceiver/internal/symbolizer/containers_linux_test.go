@@ -115,7 +115,7 @@ func TestContainersDoNotNameEachOthersFunctions(t *testing.T) {
 	}
 }
 
-// The containers of an image share what is known about its files.
+// The containers of an image share the cached data of its files.
 func TestContainersOfAnImageShareItsFiles(t *testing.T) {
 	image := imageOf(t, build(t, nil, "gcc", "-O1", "-static-pie", "-o", "OUT", "testdata/native.c"))
 	s := newSymbolizer(t, Config{})

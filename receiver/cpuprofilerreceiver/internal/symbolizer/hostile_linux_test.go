@@ -153,7 +153,7 @@ func TestFileInAnotherRootIsNotOpened(t *testing.T) {
 		_, _, err = mappedfile.OpenRegular(nil, h.root, m.PID, m.Root, "/program")
 		require.Error(t, err)
 	}
-	// What is seen in the new root from now on is opened there.
+	// The file of a mapping that was seen in the new root is opened.
 	f, _, err := mappedfile.Open(nil, h.root, h.mapping(t, "/program", filepath.Join(other.processRoot, "program")))
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
@@ -581,7 +581,7 @@ func TestBatchWaitsForFilesOnce(t *testing.T) {
 	require.True(t, waits(2))
 }
 
-// Names that take long to read leave time for those of other processes.
+// Names of one process that take long to read leave time for the names of other processes.
 func TestReadingNamesOfOneProcessLeavesTimeForOthers(t *testing.T) {
 	h, maps := hostWith(t, 1)
 	s := newSymbolizer(t, Config{Root: h.root})
@@ -773,8 +773,8 @@ func TestTrackWhileResolving(t *testing.T) {
 	require.Equal(t, uint64(pending), c.Locations[Pending])
 }
 
-// Files of containers are on overlayfs, which may show other numbers than those of its
-// layers.
+// Files of containers are on overlayfs. The device and inode numbers of overlayfs may
+// differ from the numbers of its layers.
 func TestProgramOnOverlayfs(t *testing.T) {
 	program, err := os.ReadFile(build(t, nil, "gcc", "-O1", "-no-pie", "-o", "OUT", "testdata/native.c"))
 	require.NoError(t, err)

@@ -34,7 +34,7 @@ import (
 
 // running is a program that computes until the test ends.
 type running struct {
-	// pid is that of the program, which the command may only start.
+	// pid identifies the program. The command may start the program as another process.
 	pid int
 }
 

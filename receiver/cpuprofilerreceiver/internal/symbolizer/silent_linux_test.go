@@ -76,7 +76,7 @@ func (r *remote) resolve(t *testing.T, m *samples.Mapping, function string) []sa
 	return l.Lines
 }
 
-// forget makes the kernel forget what was read of the program.
+// forget makes the kernel evict the program's file from the page cache.
 func (r *remote) forget(t *testing.T) {
 	t.Helper()
 	// os.Open would ask the poller about the file, and so the file system, in a system

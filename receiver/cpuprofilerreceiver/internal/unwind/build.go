@@ -126,7 +126,7 @@ func (b *tableBuilder) addLinkage(f *elffile.File, regs registers) {
 	}
 }
 
-// readGo adds the rules of a Go program's tables. It does nothing for other programs.
+// readGo adds the rules of a Go program's tables. It adds no rules for other programs.
 func readGo(r io.ReaderAt, size int64, regs registers, b *tableBuilder) error {
 	err := goprogram.EachFunction(r, size, func(g *goprogram.Function) bool {
 		if !b.begin(g.Start, g.End) {

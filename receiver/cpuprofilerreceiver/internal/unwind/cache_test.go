@@ -195,7 +195,7 @@ func TestReadingIsBoundedWhateverAFileClaims(t *testing.T) {
 			e := &endless{head: slices.Clone(good)}
 			change(e.head)
 			_, err := readTable(e, 1<<50, 1<<20, maxFrames)
-			_ = err // there may be a table without what was too large
+			_ = err // there may be a table without the parts that were too large
 			require.Less(t, e.read, int64(maxFrames+64<<20))
 		})
 	}
@@ -263,7 +263,7 @@ func (f *files) write(name string, b []byte) *samples.Mapping {
 	return &samples.Mapping{Path: path, Inode: hash, Start: codeAt, Limit: codeAt + codeSize, FileOffset: 4096}
 }
 
-// serve does what the worker does.
+// serve reads the queued files as the worker does.
 func (f *files) serve() {
 	f.cache.clock.Store(uint32(f.now.Sub(f.cache.began) / time.Second))
 	for len(f.cache.queue) > 0 {
@@ -427,7 +427,8 @@ func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 	}
 }
 
-// Programs that start and end, such as compilers, take nothing from those that run.
+// Programs that start and end, such as compilers, do not evict the tables of programs that
+// run on.
 func TestTablesOfProgramsThatRunAreKept(t *testing.T) {
 	one := newTable(t, object(oneFunction(), "0000", true)).Bytes()
 	f := newFiles(t, 3*one+one/2, 0)

@@ -41,7 +41,7 @@ func batchOf(typ *samples.Type, stacks ...*samples.Stack) *samples.Batch {
 	return b
 }
 
-// find returns what is waited for with a stack.
+// find returns the wait reason of a stack.
 func find(typ *samples.Type, s *samples.Stack) string {
 	Find(batchOf(typ, s))
 	return s.Wait.String()
@@ -110,7 +110,7 @@ func TestUnknownWaits(t *testing.T) {
 	require.Equal(t, "lock", find(samples.OffCPUScaled, late), "the names were read later")
 }
 
-// A function that is listed twice would wait for what the order of a map says.
+// If a function were listed twice, its wait reason would depend on the order of a map.
 func TestEachFunctionIsListedOnce(t *testing.T) {
 	n := 0
 	for _, names := range functions {

@@ -12,7 +12,7 @@
 // allocations do not stop it. The uprobe is in the program's file, so all processes of a
 // program share it. The reader drops hits of processes that are not wanted.
 //
-// # What the values mean
+// # Meaning of the values
 //
 // The runtime draws the distance to the next sampled byte from an exponential distribution
 // with mean rate. So an allocation of size bytes is sampled with probability p = 1 −

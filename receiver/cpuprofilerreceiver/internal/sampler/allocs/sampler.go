@@ -186,7 +186,7 @@ func (s *Sampler) Start(context.Context) error {
 }
 
 // Flush adds the samples that were kept since the last Flush to the sink. Call Flush right
-// before the sink's batch is taken. Before Start, Flush does nothing.
+// before the sink's batch is taken. Before Start, Flush has no effect.
 func (s *Sampler) Flush() {
 	if s.started.Load() {
 		s.ask(true)

@@ -37,9 +37,9 @@ const patience = time.Minute
 // at hand.
 var releases = []string{"go1.22.12", "go1.23.12", "go1.24.9", "go1.25.7", ""}
 
-// buildAllocator builds test/testdata/allocator with a release of Go; "" is the one at
-// hand. It is a module of its own, or Go would go by that of this repository,
-// which older releases refuse.
+// buildAllocator builds test/testdata/allocator with a release of Go. If release is empty,
+// it uses the installed Go. The program has its own module, because older releases refuse
+// the module of this repository.
 func buildAllocator(t testing.TB, release string, flags ...string) string {
 	t.Helper()
 	module := t.TempDir()
@@ -297,8 +297,8 @@ func TestKernelEstimatesAgreeWithTheRuntimesCounts(t *testing.T) {
 	}
 }
 
-// compare has a program allocate, in pieces that a busy machine can keep up with,
-// and returns what its runtime counted and what a sampler made of it.
+// compare has a program allocate, in pieces that a busy machine can keep up with. It
+// returns the counts of the program's runtime and the estimates of a sampler.
 func compare(t *testing.T, a *allocator, s *Sampler, to *sink, kind string, bytes int) (want counts, got estimated) {
 	t.Helper()
 	to.take()

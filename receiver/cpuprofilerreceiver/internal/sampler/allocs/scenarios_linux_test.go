@@ -227,8 +227,8 @@ func TestKernelLimiterKeepsTheTotalsOfAProcess(t *testing.T) {
 	require.Len(t, objects, 200)
 	st := s.Stats()
 	require.Equal(t, st.Read-200, st.RateLimited)
-	// Pages are nearly all there is, and all alike, so what is kept of them tells
-	// their number as exactly as all would.
+	// Nearly all allocations are pages, and all pages are alike. So the kept samples give
+	// the number of pages as exactly as all samples would.
 	sd := want.bytes / math.Sqrt(float64(st.Read))
 	require.InDelta(t, want.bytes, sum(space), 5*sd+0.02*want.bytes)
 	for i := 1; i < len(objects); i++ {
@@ -258,7 +258,7 @@ func TestReplacedProgramIsReadAgain(t *testing.T) {
 	require.Equal(t, "ready\n", line)
 	require.Eventually(t, func() bool {
 		m := (*s.members.Load())[a.PID]
-		return m != nil && m != (*was)[a.PID] // though nobody called Set
+		return m != nil && m != (*was)[a.PID] // although the test did not call Set
 	}, patience, time.Millisecond)
 	s.Flush()
 	to.take()

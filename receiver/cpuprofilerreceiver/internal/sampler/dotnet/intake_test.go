@@ -246,7 +246,7 @@ func TestASelectedThreadWithoutSelectiveSamplesHasTheWholeInterval(t *testing.T)
 	}
 }
 
-// checkEvents compares events with what a capture holds.
+// checkEvents compares events with the samples of a capture.
 func checkEvents(t *testing.T, c *dotnettest.Capture, want []dotnettest.Sample, got []event) {
 	t.Helper()
 	allocations := c.Format.Kind == nativeformat.AllocationSamples

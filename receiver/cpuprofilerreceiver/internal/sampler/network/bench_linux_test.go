@@ -74,7 +74,7 @@ func BenchmarkCall(b *testing.B) {
 			r.sample(rec)
 		}
 	})
-	// What it costs at least: to find the stack.
+	// The cost of finding the stack is the lower bound.
 	b.Run("baseline=stack", func(b *testing.B) {
 		p := r.cfg.Table.Lookup(rec.PID, 0)
 		b.ReportAllocs()

@@ -14,7 +14,7 @@
 // proportional to its bytes. As long as there are fewer calls than max_events_per_second,
 // each call is sampled. A call that is not sampled costs the program 0.1 µs.
 //
-// # What the values mean
+// # Meaning of the values
 //
 // The kernel counts the hits of each event, and each sample contains this count. So the
 // number of calls that a sample represents is known, not estimated. A sample represents its

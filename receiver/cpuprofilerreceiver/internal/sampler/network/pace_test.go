@@ -87,8 +87,8 @@ func TestFewCallsAreAllSampled(t *testing.T) {
 	require.Empty(t, c.means)
 }
 
-// TestLargeCallsAreSampledMoreOften has as many calls of each size: above the bound those
-// of the largest are sampled most.
+// TestLargeCallsAreSampledMoreOften has the same number of calls of each size. Above the
+// bound, the largest calls are sampled most often.
 func TestLargeCallsAreSampledMoreOften(t *testing.T) {
 	const most = 10000
 	c := newCalls(most)

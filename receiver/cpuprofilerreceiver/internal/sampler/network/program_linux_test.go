@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tally is what the program counts itself.
+// tally holds the program's own counters.
 type tally struct {
 	Sent, Received   int64 // bytes
 	Sends, Receives  int64 // calls that moved any
@@ -32,7 +32,7 @@ type tally struct {
 //	                             function, and receives it
 //	peek ROUNDS                  the same with TCP and 100 bytes, after looking at it
 //	fail ROUNDS                  sends and receives where that is an error
-//	connect ROUNDS               connects to itself, and to where nobody listens
+//	connect ROUNDS               connects to itself, and to an address without a listener
 //	threads ROUNDS               moves in threads that it starts one after the other
 func obey() int {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {

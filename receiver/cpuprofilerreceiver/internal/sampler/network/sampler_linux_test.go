@@ -32,7 +32,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// sink sums what is added.
+// sink sums the added values.
 type sink struct {
 	mu   sync.Mutex
 	sums map[sumOf]sum
@@ -44,7 +44,7 @@ type sink struct {
 	each func(k samples.Key, value int64)
 }
 
-// sumOf is a type of samples, what they went over and the function that called.
+// sumOf is a type of samples, their transport protocol and the calling function.
 type sumOf struct{ name, transport, function string }
 
 type sum struct{ events, value int64 }
@@ -100,7 +100,7 @@ func (s *sink) of(name string) (all sum, functions, transports map[string]sum) {
 	return all, functions, transports
 }
 
-// targets is an attach.Finder of what a test says.
+// targets is an attach.Finder that returns the Finding of a test.
 type targets struct {
 	mu    sync.Mutex
 	found attach.Finding
@@ -189,9 +189,9 @@ func (r *rig) attach(to attach.Finding) {
 	r.everyCall()
 }
 
-// everyCall returns when every call of what is attached now is sampled: how many calls
-// there are is known then. The statistics of the second reading were published after the
-// first, and so after attaching.
+// everyCall waits until every call of the attached targets is sampled. From then on, the
+// number of calls is known. The statistics of the second reading were published after the
+// first reading, and so after attaching.
 func (r *rig) everyCall() {
 	r.t.Helper()
 	r.read()
@@ -365,8 +365,8 @@ func TestErrorsAndPeeksAreNotCounted(t *testing.T) {
 	require.Equal(t, sum{n.Receives, n.Received}, received)
 }
 
-// TestConnectsAreCountedWithThoseThatFail connects where somebody listens and where
-// nobody does: the failure is of the function that connected.
+// TestConnectsAreCountedWithThoseThatFail connects to addresses with and without a
+// listener. A failure is attributed to the function that connected.
 func TestConnectsAreCountedWithThoseThatFail(t *testing.T) {
 	r := start(t, nil)
 	cg := hosttest.NewCgroup(t, "hotprofile-network")
@@ -385,7 +385,8 @@ func TestConnectsAreCountedWithThoseThatFail(t *testing.T) {
 }
 
 // TestKernelBytesAreScaledAboveTheBound has a program make far more calls than may be
-// sampled, of three sizes: samples are bounded, and the bytes are those of all calls.
+// sampled. The calls have three sizes. The number of samples is bounded, and the sum of
+// their values is the number of bytes of all calls.
 func TestKernelBytesAreScaledAboveTheBound(t *testing.T) {
 	// Each thread of a process is counted by itself, so that more calls come after the last
 	// sample.
@@ -465,8 +466,8 @@ func TestFullBuffersPause(t *testing.T) {
 	require.Equal(t, sum{n.Sends, n.Sent}, sent)
 }
 
-// TestOlderKernelsWithoutTracepoints has fixtures of what older kernels have: what is not
-// there is logged at start.
+// TestOlderKernelsWithoutTracepoints has fixtures of older kernels. The missing types of
+// samples are logged at start.
 func TestOlderKernelsWithoutTracepoints(t *testing.T) {
 	t.Run("no tracefs", func(t *testing.T) {
 		r := start(t, func(s *Settings) { s.Root = t.TempDir() })

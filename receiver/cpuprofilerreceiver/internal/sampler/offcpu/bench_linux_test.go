@@ -15,10 +15,10 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// BenchmarkSlowdown is by how much a program of two threads that do nothing but
-// wake each other is slowed down, by what passes and by the CPU time that it
-// takes: pairs of runs with and without sampling, in turn which comes first. Run
-// it with -benchtime 20x or more: the 95 % intervals are of that many pairs.
+// BenchmarkSlowdown measures how much sampling slows down a program with two threads that
+// only wake each other. It measures the wall time and the CPU time of pairs of runs, with
+// and without sampling. The order of the two runs alternates. Run it with -benchtime 20x or
+// more, because the 95 % intervals are computed from that many pairs.
 func BenchmarkSlowdown(b *testing.B) {
 	skipWithoutRights(b)
 	binary := waiter(b, "-fno-omit-frame-pointer")

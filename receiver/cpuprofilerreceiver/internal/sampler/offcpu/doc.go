@@ -7,7 +7,7 @@
 // leaves its CPU. A record of every switch contains the times at which the thread left and
 // returned.
 //
-// # What a wait is
+// # Definition of a wait
 //
 // A wait lasts from a switch off a CPU to the same thread's next switch onto any CPU. A
 // thread that was preempted waits for a CPU. This time is run queue time, and all other

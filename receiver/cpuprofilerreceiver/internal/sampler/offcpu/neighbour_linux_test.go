@@ -19,10 +19,11 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// besideNeighbour samples a program without frame pointers that sleeps some times,
-// for each so long, and a program that switches all the time. It returns what the
-// first one's thread was off the CPU by its own clocks, the time that passed, what was
-// emitted of that, and the part of it with a stack.
+// besideNeighbour samples two programs. The first program has no frame pointers and sleeps
+// several times, each time for the given duration. The second program switches all the
+// time. besideNeighbour returns the off-CPU time of the first program's thread, as measured
+// by that program, and the elapsed time. It also returns the emitted off-CPU time, the part
+// of this time with a stack, and the number of lost records.
 func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.Duration) (want, elapsed, all, stacked time.Duration, lost uint64) {
 	t.Helper()
 	neighbour := exec.Command(testBinary(t))
@@ -57,8 +58,8 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 	})
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == targets })
 	learn(t, cache, p.Process.Pid)
-	// From here on it is known what it does: it waits again. A window ends in that wait,
-	// which shares the next one with what follows.
+	// From here on, the state of the program is known, because the program waits again. A
+	// window ends during this wait. The rest of the wait is in the next window.
 	_, err := fmt.Fprintln(p.stdin, "wait")
 	require.NoError(t, err)
 	p.number(t)
@@ -150,11 +151,11 @@ func timesBesideNeighbour(t *testing.T, scopes []string, runs, times int, machin
 					want, elapsed, all, stacked, lost = besideNeighbour(t, sleeper, scope, times, 50*time.Millisecond)
 					// On a busy machine it also waits for a CPU between its sleeps.
 					require.Less(t, float64(all), 1.02*float64(elapsed))
-					if scope == "cgroup" && machine != "somewhere" { // what is lost is copies of stacks, and costs no time
+					if scope == "cgroup" && machine != "somewhere" { // only copies of stacks are lost, but no time
 						require.Greater(t, float64(all), 0.98*float64(want))
 					}
 				}
-				if lost > 0 && machine == "somewhere" { // each time: what was lost, and counted, may be missing
+				if lost > 0 && machine == "somewhere" { // each try lost records, so their time may be missing
 					require.Positive(t, all)
 					continue
 				}

@@ -101,8 +101,8 @@ func TestTimeOfLostRecordsIsNotShown(t *testing.T) {
 	require.Equal(t, []int64{3_500_000}, sink.kept.Samples()[0].Values)
 }
 
-// TestStacksBeyondTheBoundAreNotUnwound: they are in one round of reading, and their time
-// is that of the others.
+// TestStacksBeyondTheBoundAreNotUnwound has more stacks in one round of reading than the
+// bound allows. The time of stacks beyond the bound is divided among the unwound stacks.
 func TestStacksBeyondTheBoundAreNotUnwound(t *testing.T) {
 	r, sink := newReader()
 	now := int64(0)

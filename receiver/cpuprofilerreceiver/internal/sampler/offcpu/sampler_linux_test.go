@@ -34,9 +34,9 @@ import (
 
 const patience = 30 * time.Second
 
-// attempts is the number of times that a test begins anew because records were lost: on a busy
-// machine the reader comes too late for what the host switches, or for copies of
-// stacks that fill a ring.
+// attempts is the number of times that a test begins anew because records were lost. On a
+// busy machine, the host's switches or the copies of stacks fill a ring before the reader
+// reads it.
 const attempts = 5
 
 // sink keeps every wait.
@@ -86,7 +86,7 @@ func (s *sink) of(typ string, tid int, from, to int64) (sum time.Duration, n int
 	return sum, n
 }
 
-// targets is a attach.Finder of what a test says.
+// targets is an attach.Finder that returns the Finding and the error of a test.
 type targets struct {
 	mu sync.Mutex
 	attach.Finding
@@ -168,7 +168,7 @@ func waiter(t testing.TB, flags ...string) string {
 	return path
 }
 
-// program is one that waits for a line, does something, and says what it knows.
+// program is a process that waits for a line, does its work, and writes its measurements.
 type program struct {
 	*exec.Cmd
 	stdin *os.File

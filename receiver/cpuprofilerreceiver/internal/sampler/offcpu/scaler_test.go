@@ -18,8 +18,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
-// TestValuesSumToTheTimeThatThreadsWaited plays threads that run and wait at
-// random, under windows that end at random, and compares with what they did.
+// TestValuesSumToTheTimeThatThreadsWaited simulates threads that run and wait at random,
+// and ends a window every 1000 steps. The values must sum to the time that the threads
+// waited.
 func TestValuesSumToTheTimeThatThreadsWaited(t *testing.T) {
 	for _, mean := range []int{1, 2, 10} {
 		rnd := rand.New(rand.NewPCG(1, uint64(mean)))
@@ -80,9 +81,9 @@ func TestValuesSumToTheTimeThatThreadsWaited(t *testing.T) {
 	}
 }
 
-// TestScaledValuesAreUnbiased has the waits of two stacks, one of which takes ten
-// times as long as the other, sampled again and again: the mean of what each is
-// said to have taken is what it took, within what so many trials allow.
+// TestScaledValuesAreUnbiased samples the waits of two stacks in many trials. The waits of
+// one stack are ten times as long as the waits of the other stack. The mean of a stack's
+// values must equal its true time, within the error that the number of trials allows.
 func TestScaledValuesAreUnbiased(t *testing.T) {
 	const trials, waitsEach, mean = 400, 300, 5
 	rnd := rand.New(rand.NewPCG(7, 7))

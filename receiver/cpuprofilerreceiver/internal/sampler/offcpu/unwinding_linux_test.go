@@ -36,10 +36,10 @@ func tables(t testing.TB) *unwind.Cache {
 	return c
 }
 
-// TestKernelWaitsWithoutFramePointersAreWhole has a program that keeps none block in
-// each way: its stacks reach its entry through its own functions, and its time is
-// what it says. Where copies are only made where they are needed, that is found
-// out before the program begins.
+// TestKernelWaitsWithoutFramePointersAreWhole has a program without frame pointers block in
+// each way. The stacks reach the program's entry through its own functions. The emitted
+// time equals the time that the program reports. If stacks are copied only where needed,
+// the need is detected before the program begins.
 func TestKernelWaitsWithoutFramePointersAreWhole(t *testing.T) {
 	skipWithoutRights(t)
 	binary := waiter(t, "-fomit-frame-pointer")
@@ -93,7 +93,8 @@ func wholeWaits(t *testing.T, binary, how, function string, mode unwind.Mode, in
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 	if mode == unwind.CopiesWhereNeeded {
 		waitFor(t, "found to be needed", func() bool { return said.FilterMessageSnippet("stacks are copied").Len() == 1 })
-		// What is attached is reported on each time, and anew right after that was said.
+		// The targets are logged after each attaching. The events are attached again right
+		// after the log line above.
 		reports := func() int { return logs.FilterMessage("off-CPU targets").Len() }
 		before := reports()
 		waitFor(t, "attached anew", func() bool { return reports() > before && s.Stats().Targets == 1 })

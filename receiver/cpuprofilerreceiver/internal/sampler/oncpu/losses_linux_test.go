@@ -19,9 +19,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// stuckSink is a sink that makes its reader wait until it is released. It remembers what was
-// counted as lost since then, when everything up to then had been read and half a second
-// later.
+// stuckSink is a sink that makes its reader wait until the sink is released. The sink
+// reports its count of lost samples twice. It reports the count when all records up to the
+// release have been read, and half a second later.
 type stuckSink struct {
 	discard
 	stuck, release chan struct{}

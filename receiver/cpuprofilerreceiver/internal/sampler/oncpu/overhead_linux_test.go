@@ -28,8 +28,8 @@ type costly struct {
 	// sampled is the CPU time that the samples stand for, by their period.
 	sampled map[time.Duration]time.Duration
 	lost    uint64
-	// periods are those of each capture, outside the number of samples that are not in
-	// their capture.
+	// periods holds the period of each capture. outside is the number of samples that are
+	// not in their capture.
 	periods map[*samples.Capture]int64
 	outside int
 }
@@ -115,8 +115,9 @@ func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 		total += of
 		most = max(most, period)
 	}
-	// A change costs or gains up to a period, which begins anew. Interrupts, and what the
-	// host takes from a virtual machine, pass for samples and not for the program.
+	// At each change of the frequency a period begins anew, so up to one period is lost or
+	// gained. Interrupts and steal time of a virtual machine are sampled, but they are not
+	// CPU time of the program.
 	slack := time.Duration(s.Stats().Lowered+s.Stats().Raised+2)*most + (end-before)/4
 	t.Logf("%v sampled of %v, %d changes, %d lost, periods %v", total, end-before, s.Stats().Lowered+s.Stats().Raised, sink.lost, sink.sampled)
 	require.LessOrEqual(t, total, end-before+slack, "nothing is counted twice")

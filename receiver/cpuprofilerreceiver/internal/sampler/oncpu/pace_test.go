@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// host is a load on two CPUs, with a fake clock: what it costs to sample it.
+// host simulates the cost of sampling a load on two CPUs, with a fake clock.
 type host struct {
 	*pace
 	now     int64

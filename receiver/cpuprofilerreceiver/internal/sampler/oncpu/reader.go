@@ -88,7 +88,7 @@ func (r *reader) Begin(session *perfevent.Session) {
 	}
 }
 
-// Attached does nothing, because unwinding itself waits for the tables of new programs.
+// Attached has no effect, because unwinding itself waits for the tables of new programs.
 func (r *reader) Attached(*attach.Found, []*perfevent.Attachment) {}
 
 // Turn waits for records and reads them.
@@ -193,7 +193,7 @@ func (r *reader) follow(session *perfevent.Session) {
 }
 
 // skip counts the periods of the current pause, so that they are visible while it lasts.
-// Without a pause it does nothing.
+// Without a pause it returns 0.
 func (r *reader) skip() (paused time.Duration) {
 	if !r.paused {
 		return 0
@@ -312,7 +312,7 @@ func (r *reader) spent() time.Duration { return r.cfg.Meter.Total() + r.cfg.Name
 // adjust keeps the cost of sampling within its bound.
 func (r *reader) adjust(session *perfevent.Session) error {
 	if r.paused {
-		return nil // a pause costs nothing at any frequency
+		return nil // a pause has no cost at any frequency
 	}
 	was, spared := r.pace.halvings, r.pace.sparing
 	if !r.pace.next(r.cfg.Now(), r.spent(), len(session.CPUs())) {

@@ -26,7 +26,7 @@ import (
 
 const patience = 30 * time.Second
 
-// finding is a attach.Finder of what a test says.
+// finding is an attach.Finder that returns the Finding and the error of a test.
 type finding struct {
 	mu sync.Mutex
 	attach.Finding

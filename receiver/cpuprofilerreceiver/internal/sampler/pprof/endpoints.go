@@ -99,5 +99,5 @@ func (e *endpoints) Stop(context.Context) error {
 	return nil
 }
 
-// Record does nothing, because pulls are counted when they end.
+// Record has no effect, because pulls are counted when they end.
 func (*endpoints) Record(context.Context) {}

@@ -72,7 +72,7 @@ func (s *sink) values(typ *samples.Type) (sum int64) {
 	return sum
 }
 
-// check holds what was taken to the rules of all backends.
+// check requires that the pulled profiles conform to the rules of all backends.
 func (s *sink) check(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()
