@@ -11,10 +11,10 @@ BIN  := bin/otelcol-hotprofile
 BIN_KUBERNETES := $(BIN)-kubernetes
 TOOL := go tool -modfile=internal/tools/go.mod
 
-# A test that fails for the first time runs once more, because many tests wait for other
-# programs on machines that others use. The summary at the end names each such test. A
-# crash, a data race or a fourth failure runs nothing again.
-TEST := $(TOOL) gotestsum --hide-summary=skipped --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race
+# A test that fails runs at most twice more, because many tests wait for other programs on
+# machines that others use. The summary at the end names each such test. A crash, a data
+# race or a fourth failure runs nothing again.
+TEST := $(TOOL) gotestsum --hide-summary=skipped --rerun-fails=2 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race
 # What is built with the same flags shares compiled packages, so that the builder and
 # the distribution compile the standard library once. No DWARF: it is stripped anyway.
 LEAN := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -ldflags=-s"
