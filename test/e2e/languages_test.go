@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -64,33 +65,42 @@ func TestPHPHasItsFunctionsByDefault(t *testing.T) {
 	})
 }
 
+// TestWaitsOfPythonHaveTheirFunctions has threads that wait in two functions. Off-CPU time
+// shows these functions and their caller.
+func TestWaitsOfPythonHaveTheirFunctions(t *testing.T) {
+	t.Parallel()
+	if err := perfevent.Probe().Kernel; err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	profiles := whileHot(t, "{off_cpu: {}}", hosttest.Tool(t, "/usr/bin/python3"), "testdata/languages/waits.py")
+	var all, named int64
+	times := map[string]int64{}
+	for _, profile := range profiles {
+		if profile.sampleType != "off_cpu" {
+			continue
+		}
+		for _, s := range profile.samples {
+			for _, f := range []string{"forty", "twenty"} {
+				if slices.Contains(s.functions, f) && slices.Contains(s.functions, "waiter") {
+					times[f] += s.value
+					named += s.value
+				}
+			}
+			all += s.value
+		}
+	}
+	t.Logf("%d ms off the CPU, %d ms with functions: %v", all/1e6, named/1e6, times)
+	require.GreaterOrEqual(t, named*100, all*70)
+	require.InDelta(t, 2, float64(times["forty"])/float64(times["twenty"]), 0.3)
+}
+
 // hasItsFunctions runs a program until its gate has closed, with the defaults of
 // cpu_profiler, and compares the shares of its functions.
 func hasItsFunctions(t *testing.T, p interpreted) {
-	peer := startPeer(t)
-	c := pipeline{
-		extensions: []string{"hot_units:"},
-		receiver:   "{}",
-		trigger: fmt.Sprintf(`
-    pre_trigger: 0
-    policies:
-      - name: cpu
-        match: {cgroup: %q}
-        any_of: [{monitor: cpu_usage, threshold: 0.1, average_over: 8s}]
-        duration: 20s
-        cooldown: 1h`, ofThisTest(t)),
-		exporters: []string{peer.exporter()},
-	}.start(t, freePort(t))
-	g := newCgroup(t, "interpreted")
-	g.SetQuota(t, 2*cores)
-	startLoad(t, g.Command(p.command[0], p.command[1:]...), "e2e-interpreted")
-	c.wait(startTimeout, "gate closed", nil)
-	c.stop()
-	peer.stop()
 	var all, whole, main int
 	shares := map[string]int{}
-	for _, profile := range flatten(readProfiles(t, peer.grpcFile)) {
-		if profile.service() != "e2e-interpreted" || profile.sampleType != "samples" {
+	for _, profile := range whileHot(t, "{}", p.command...) {
+		if profile.sampleType != "samples" {
 			continue
 		}
 		for _, s := range profile.samples {
@@ -126,4 +136,34 @@ func hasItsFunctions(t *testing.T, p interpreted) {
 		bound := 0.08 + 4*math.Sqrt(want*(1-want)/float64(total))
 		require.InDelta(t, want, float64(shares[f])/float64(total), bound, f)
 	}
+}
+
+// whileHot runs a program until its gate has closed. It returns the program's profiles.
+func whileHot(t *testing.T, receiver string, command ...string) (of []profile) {
+	peer := startPeer(t)
+	c := pipeline{
+		extensions: []string{"hot_units:"},
+		receiver:   receiver,
+		trigger: fmt.Sprintf(`
+    pre_trigger: 0
+    policies:
+      - name: cpu
+        match: {cgroup: %q}
+        any_of: [{monitor: cpu_usage, threshold: 0.1, average_over: 8s}]
+        duration: 20s
+        cooldown: 1h`, ofThisTest(t)),
+		exporters: []string{peer.exporter()},
+	}.start(t, freePort(t))
+	g := newCgroup(t, "interpreted")
+	g.SetQuota(t, 2*cores)
+	startLoad(t, g.Command(command[0], command[1:]...), "e2e-interpreted")
+	c.wait(startTimeout, "gate closed", nil)
+	c.stop()
+	peer.stop()
+	for _, profile := range flatten(readProfiles(t, peer.grpcFile)) {
+		if profile.service() == "e2e-interpreted" {
+			of = append(of, profile)
+		}
+	}
+	return of
 }

@@ -301,19 +301,25 @@ func (w *Walker) NextBatch() {
 	}
 }
 
-// Walk walks the frames of the sampled thread. It reports whether Merge has frames to
-// merge. Generated and Merge apply to the sample of the last Walk.
-func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
+// Enter selects the process of the following calls. It reports whether the process keeps
+// interpreted frames outside its native stack, where Walk reads them.
+func (w *Walker) Enter(of *processes.Process) bool {
 	if w == nil {
 		return false
 	}
-	w.frames, w.ends, w.cut = w.frames[:0], w.ends[:0], false
 	w.now = w.cfg.Now()
-	p := w.find(of)
-	w.process, w.share = p, w.perProcess()
-	if p == nil || !p.offStack() || !rec.Sample.HasRegisters {
+	w.process, w.share = w.find(of), w.perProcess()
+	return w.process != nil && w.process.offStack()
+}
+
+// Walk walks the frames of the sampled thread. It reports whether Merge has frames to
+// merge. Generated and Merge apply to the sample of the last Walk.
+func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
+	if !w.Enter(of) || !rec.Sample.HasRegisters {
 		return false
 	}
+	p := w.process
+	w.frames, w.ends, w.cut = w.frames[:0], w.ends[:0], false
 	w.outcome = Late
 	if w.now-rec.Time <= int64(maxDelay) {
 		w.tid, w.sp = rec.TID, rec.Sample.Registers.SP

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
@@ -107,6 +108,15 @@ func (c *Counters) table(ctx context.Context, now, seen *processes.Stats) {
 	c.LimitHit(ctx, "program_starts", now.StartsLeftOut-seen.StartsLeftOut)
 	c.LimitHit(ctx, "stacks", now.StackResets-seen.StackResets)
 	c.LimitHit(ctx, "thread_names", now.ThreadNameResets-seen.ThreadNameResets)
+}
+
+// Walks adds the walks since seen to the telemetry, and updates seen.
+func (c *Counters) Walks(ctx context.Context, w *languages.Walker, seen *[languages.Outcomes]uint64) {
+	for o := range languages.Outcomes {
+		n := w.Count(o)
+		Add(ctx, c.CPUProfilerInterpretedStacks, n-seen[o], "outcome", o.String())
+		seen[o] = n
+	}
 }
 
 // ObserveTargets makes the targets gauge report the number of targets of a sampler.

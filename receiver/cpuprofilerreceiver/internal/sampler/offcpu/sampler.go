@@ -17,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -85,7 +86,9 @@ type Sampler struct {
 	*attach.Loop
 	reader   reader
 	counters *sampler.Counters
-	seen     Stats // at the last Record
+	// seen and walked are the counters at the last Record.
+	seen   Stats
+	walked [languages.Outcomes]uint64
 }
 
 const (
@@ -151,6 +154,7 @@ func (s *Sampler) Record(ctx context.Context) {
 	c.CPUProfilerOffCPUUnshared.Add(ctx, (now.Unshared - seen.Unshared).Seconds())
 	c.CPUProfilerOffCPUPaused.Add(ctx, (now.PausedFull - seen.PausedFull).Seconds(), sampler.With("reason", string(sampler.BufferFull)))
 	c.CPUProfilerOffCPUPaused.Add(ctx, (now.PausedRate - seen.PausedRate).Seconds(), sampler.With("reason", string(sampler.RateLimited)))
+	c.Walks(ctx, s.reader.cfg.Languages, &s.walked)
 	s.seen = now
 }
 

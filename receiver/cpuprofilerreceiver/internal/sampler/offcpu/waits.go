@@ -17,6 +17,8 @@ type caller struct {
 	resource *samples.Resource
 	stack    *samples.Stack // nil without a sample
 	thread   samples.Thread
+	// interpreted is nil unless the process keeps interpreted frames outside its stack.
+	interpreted *interpreted
 }
 
 // part is a wait, or the part of a wait that lies within one capture window.
@@ -287,6 +289,7 @@ func (w *waits) emit(t *thread, until int64) {
 		caller: t.caller, pid: t.pid, tid: t.tid, preempted: t.preempted, weight: t.weight, target: t.target,
 		end: until, length: until - t.since,
 	}
+	w.out.stack = t.caller.until(until)
 	w.done(&w.out)
 	t.sure = max(t.sure-(until-t.since), 0)
 	t.since, t.from = until, until

@@ -202,11 +202,7 @@ func (s *Sampler) Record(ctx context.Context) {
 	sampler.Add(ctx, c.CPUProfilerGoroutineLabels, label(golabels.Unproven), "outcome", "unproven")
 	c.LimitHit(ctx, "goroutine_label_values", label(golabels.Cut))
 	c.LimitHit(ctx, "goroutine_label_changes", label(golabels.Frequent))
-	for o := range languages.Outcomes {
-		n := s.reader.cfg.Languages.Count(o)
-		sampler.Add(ctx, c.CPUProfilerInterpretedStacks, n-s.walked[o], "outcome", o.String())
-		s.walked[o] = n
-	}
+	c.Walks(ctx, s.reader.cfg.Languages, &s.walked)
 }
 
 var errNothingPermitted = errors.New("nothing can be sampled")
