@@ -68,10 +68,11 @@ type Python struct {
 	Loop []Range
 	// ThreadID is the offset of the thread's id from the thread pointer.
 	ThreadID uint64
-	// StateTLS is the offset of the thread's state from the thread pointer. It is 0 if the
-	// state is thread-specific data. The state is then at the offset TSD plus TSDSize times
-	// the value of StateKey. The offset is relative to the thread pointer, or, if
-	// TSDIndirect, to the address stored at TSD.
+	// StateTLS is the offset, from the thread pointer, of the pointer to the thread's state.
+	// It is 0 if the pointer is thread-specific data. Then StateKey is the address of the
+	// key. The block of thread-specific data begins at the thread pointer plus TSD. If
+	// TSDIndirect is set, the address of the block is stored there instead. The pointer to
+	// the state is in the block, at the offset key times TSDSize.
 	StateTLS    int64
 	StateKey    uint64
 	TSD         int64
