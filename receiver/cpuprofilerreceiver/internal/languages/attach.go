@@ -45,9 +45,13 @@ func (w *Walker) check(p *process, of *processes.Process) {
 	}
 	hot := w.hot(of)
 	select {
-	case l := <-p.found:
+	case r := <-p.found:
 		p.found = nil
-		w.attach(p, l)
+		if r.err != nil && r.err.Error() != p.unknown {
+			p.unknown = r.err.Error()
+			w.cfg.Logger.Info("stacks keep the interpreter's own functions: its layout is not known", zap.Int("pid", p.pid), zap.Error(r.err))
+		}
+		w.attach(p, r.layout)
 	default:
 	}
 	if p.node != nil {
@@ -137,34 +141,36 @@ func (w *Walker) search(p *process, of *processes.Process) {
 	for _, m := range mapped {
 		to.Mappings = append(to.Mappings, interpreter.Mapping{Start: m.Start, Limit: m.Limit, FileOffset: m.FileOffset, Path: m.Path})
 	}
-	found := make(chan interpreter.Layout, 1)
+	found := make(chan result, 1)
 	w.searches.Add(1)
 	p.found, p.retry = found, w.now+int64(retryInterval)
 	cfg, pid, key := w.cfg, p.pid, p.subject.Key
 	go func() {
-		var layout interpreter.Layout
-		var err error
+		var r result
 		late := cfg.Runner.Run(key, "the interpreter's files and memory", attachLimit, func(c *deadline.Call) {
 			to.Open = func(i int) (interpreter.File, error) { return cfg.Open(mapped[i]) }
 			c.Wait(nil, func() {
-				cfg.Budget.Spend(pid, cfg.Meter.Do(func() { layout, err = cfg.Driver.Attach(to) }))
+				cfg.Budget.Spend(pid, cfg.Meter.Do(func() { r.layout, r.err = cfg.Driver.Attach(to) }))
 			})
-			if err != nil {
-				cfg.Logger.Info("stacks keep the interpreter's own functions: its layout is not known", zap.Int("pid", pid), zap.Error(err))
-			}
-			offer(found, layout)
+			offer(found, r)
 		})
 		w.searches.Add(-1)
 		if late != nil {
-			offer(found, interpreter.Layout{}) // the runner has logged it
+			offer(found, result{}) // the runner has logged it
 		}
 	}()
 }
 
-// offer sends a layout, unless the channel already has one.
-func offer(to chan<- interpreter.Layout, l interpreter.Layout) {
+// result is the result of a search for an interpreter.
+type result struct {
+	layout interpreter.Layout
+	err    error
+}
+
+// offer sends a result, unless the channel already has one.
+func offer(to chan<- result, r result) {
 	select {
-	case to <- l:
+	case to <- r:
 	default:
 	}
 }

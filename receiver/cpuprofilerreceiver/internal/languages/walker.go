@@ -199,7 +199,9 @@ type process struct {
 	// retry is the earliest time of the next search for an interpreter.
 	checked, used, retry int64
 	// found receives the result of a search. It is nil if no search is running.
-	found chan interpreter.Layout
+	found chan result
+	// unknown is the logged reason why the interpreter's layout is not known.
+	unknown string
 	// python, java, node and php are nil if the process has no such interpreter.
 	python *interpreter.Python
 	java   *java
