@@ -19,6 +19,9 @@ type Driver interface {
 	// Attach finds the interpreter of a process. It reads files and memory of the process.
 	// The reads may hang, and Attach does not trust their content.
 	Attach(p Process) (Layout, error)
+	// ThreadContext returns the address of the TLS descriptor of the variable in which each
+	// thread of a process publishes its active span. Otherwise it is like Attach.
+	ThreadContext(p Process) (uint64, error)
 }
 
 // Process is a process to attach to.

@@ -49,9 +49,10 @@ func (w *Walker) check(p *process, of *processes.Process) {
 		p.found = nil
 		if r.err != nil && r.err.Error() != p.unknown {
 			p.unknown = r.err.Error()
-			w.cfg.Logger.Info("stacks keep the interpreter's own functions: its layout is not known", zap.Int("pid", p.pid), zap.Error(r.err))
+			w.cfg.Logger.Info(r.of.failed, zap.Int("pid", p.pid), zap.Error(r.err))
 		}
 		w.attach(p, r.layout)
+		p.context, p.contextKnown = r.context, r.of == threadContext
 	default:
 	}
 	if p.node != nil {
@@ -61,10 +62,13 @@ func (w *Walker) check(p *process, of *processes.Process) {
 	case !hot:
 		w.detach(p)
 		p.mapped = 0
-	case p.stuck || p.found != nil || p.attached() || w.now < p.retry:
+	case p.stuck || p.found != nil:
+	case p.python != nil && !p.contextKnown && of.PublishesSpans():
+		w.search(p, of, threadContext)
+	case p.attached() || w.now < p.retry:
 	case p.mapped != len(of.Mapped()) || p.retry != 0:
 		p.mapped, p.retry = len(of.Mapped()), 0
-		w.search(p, of)
+		w.search(p, of, layout)
 	}
 }
 
@@ -114,6 +118,7 @@ func (w *Walker) perProcess() int64 { return maxHeld / int64(max(1, w.all)) }
 func (w *Walker) detach(p *process) {
 	w.release(p)
 	p.python, p.java, p.node, p.php, p.threads, p.codes, p.names, p.held = nil, nil, nil, nil, nil, nil, nil, 0
+	p.context, p.contextKnown = 0, false
 }
 
 // release stops counting a process as walked.
@@ -126,8 +131,32 @@ func (w *Walker) release(p *process) {
 	}
 }
 
-// search starts a goroutine that searches for the interpreter of a process.
-func (w *Walker) search(p *process, of *processes.Process) {
+// wanted is what a search searches for.
+type wanted struct {
+	// failed is the log message of a failed search.
+	failed string
+	search func(interpreter.Driver, interpreter.Process) result
+}
+
+var (
+	layout = &wanted{
+		failed: "stacks keep the interpreter's own functions: its layout is not known",
+		search: func(d interpreter.Driver, p interpreter.Process) (r result) {
+			r.layout, r.err = d.Attach(p)
+			return r
+		},
+	}
+	threadContext = &wanted{
+		failed: "samples have no link to the span that their thread publishes: its variable was not found",
+		search: func(d interpreter.Driver, p interpreter.Process) (r result) {
+			r.context, r.err = d.ThreadContext(p)
+			return r
+		},
+	}
+)
+
+// search starts a goroutine that searches a process.
+func (w *Walker) search(p *process, of *processes.Process, what *wanted) {
 	mapped := of.Mapped()
 	if !slices.ContainsFunc(mapped, func(m *samples.Mapping) bool { return w.cfg.Driver.Knows(m.Path) }) {
 		return
@@ -150,21 +179,24 @@ func (w *Walker) search(p *process, of *processes.Process) {
 		late := cfg.Runner.Run(key, "the interpreter's files and memory", attachLimit, func(c *deadline.Call) {
 			to.Open = func(i int) (interpreter.File, error) { return cfg.Open(mapped[i]) }
 			c.Wait(nil, func() {
-				cfg.Budget.Spend(pid, cfg.Meter.Do(func() { r.layout, r.err = cfg.Driver.Attach(to) }))
+				cfg.Budget.Spend(pid, cfg.Meter.Do(func() { r = what.search(cfg.Driver, to) }))
 			})
+			r.of = what
 			offer(found, r)
 		})
 		w.searches.Add(-1)
 		if late != nil {
-			offer(found, result{}) // the runner has logged it
+			offer(found, result{of: what}) // the runner has logged it
 		}
 	}()
 }
 
-// result is the result of a search for an interpreter.
+// result is the result of a search for a layout or for a thread context.
 type result struct {
-	layout interpreter.Layout
-	err    error
+	of      *wanted
+	layout  interpreter.Layout
+	context uint64
+	err     error
 }
 
 // offer sends a result, unless the channel already has one.

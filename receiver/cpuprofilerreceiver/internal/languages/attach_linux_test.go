@@ -28,6 +28,8 @@ func (d *strangeDriver) Attach(interpreter.Process) (interpreter.Layout, error) 
 	return interpreter.Layout{}, d.err
 }
 
+func (d *strangeDriver) ThreadContext(interpreter.Process) (uint64, error) { return 0, d.err }
+
 // TestUnknownLayoutIsLoggedOnce checks that repeated searches in a process log the reason
 // once, and log a new reason.
 func TestUnknownLayoutIsLoggedOnce(t *testing.T) {

@@ -25,6 +25,8 @@ type interpreted struct {
 	// is the stack with the frames, or nil if they could not be read.
 	read  int64
 	stack *samples.Stack
+	// link is the active span.
+	link samples.Link
 }
 
 func newInterpreted(s *perfevent.Sample, whole bool) *interpreted {
@@ -34,12 +36,12 @@ func newInterpreted(s *perfevent.Sample, whole bool) *interpreted {
 	return in
 }
 
-// until returns the stack of a wait that lasts until time.
-func (c *caller) until(time int64) *samples.Stack {
+// until returns the caller of a wait that lasts until time.
+func (c caller) until(time int64) caller {
 	if in := c.interpreted; in != nil && in.stack != nil && in.read <= time {
-		return in.stack
+		c.stack, c.link = in.stack, in.link
 	}
-	return c.stack
+	return c
 }
 
 // readInterpreted reads the interpreted frames of threads that still wait. Threads for which
@@ -77,7 +79,7 @@ func (r *reader) readWaiting(t *thread) {
 	rec.PID, rec.TID, rec.Time, rec.Sample = t.pid, t.tid, r.cfg.Now(), in.sample
 	if r.cfg.Languages.Walk(p, rec) {
 		whole := r.cfg.Languages.Merge(p, &rec.Sample, in.whole)
-		in.stack = unwind.Intern(p, &rec.Sample, whole)
+		in.stack, in.link = unwind.Intern(p, &rec.Sample, whole), r.cfg.Languages.Link()
 	}
 	in.read = r.cfg.Now()
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -88,7 +87,7 @@ type Sampler struct {
 	counters *sampler.Counters
 	// seen and walked are the counters at the last Record.
 	seen   Stats
-	walked [languages.Outcomes]uint64
+	walked sampler.Walked
 }
 
 const (

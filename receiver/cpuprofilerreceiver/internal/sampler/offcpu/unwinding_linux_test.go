@@ -106,7 +106,7 @@ func wholeWaits(t *testing.T, binary, how, function string, mode unwind.Mode, in
 	began, ended := p.number(t), p.number(t)
 	want := time.Duration(p.number(t))
 	whole, all := 0, 0
-	// named and own are times of the thread that the program reports about.
+	// named and own are times of the thread whose measurements the program prints.
 	var named, own time.Duration
 	var partial []string
 	s.Wake()
