@@ -19,13 +19,13 @@ import (
 )
 
 // interpreted is a program with three functions that use 60, 30 and 10 percent of its CPU
-// time. Functions of the C library or of a module of C are below them.
+// time. These functions call functions of the C library or of a C module.
 type interpreted struct {
 	command []string
-	// sixty, thirty and ten are the names of the functions. main is the name of their
-	// caller.
+	// sixty, thirty and ten are the names of the functions. main is the name of the
+	// function that calls them.
 	sixty, thirty, ten, main string
-	// roughly compares only the order of the functions.
+	// If roughly is set, only the order of the functions is compared.
 	roughly bool
 }
 
@@ -57,7 +57,7 @@ func TestPHPHasItsFunctionsByDefault(t *testing.T) {
 	t.Parallel()
 	php, err := exec.LookPath("php")
 	if err != nil {
-		t.Skip(err) // also in CI, where it is installed if a package is there
+		t.Skip(err) // in CI, PHP is installed only if a package exists
 	}
 	hasItsFunctions(t, interpreted{
 		command: []string{php, "testdata/languages/shares.php"},
@@ -65,8 +65,8 @@ func TestPHPHasItsFunctionsByDefault(t *testing.T) {
 	})
 }
 
-// TestWaitsOfPythonHaveTheirFunctions has threads that wait in two functions. Off-CPU time
-// shows these functions and their caller.
+// TestWaitsOfPythonHaveTheirFunctions runs threads that wait in two functions. The off-CPU
+// profile must have both functions and their caller.
 func TestWaitsOfPythonHaveTheirFunctions(t *testing.T) {
 	t.Parallel()
 	if err := perfevent.Probe().Kernel; err != nil {
@@ -94,8 +94,8 @@ func TestWaitsOfPythonHaveTheirFunctions(t *testing.T) {
 	require.InDelta(t, 2, float64(times["forty"])/float64(times["twenty"]), 0.3)
 }
 
-// hasItsFunctions runs a program until its gate has closed, with the defaults of
-// cpu_profiler, and compares the shares of its functions.
+// hasItsFunctions runs a program with the defaults of cpu_profiler until the program's
+// gate has closed. It compares the shares of the program's functions.
 func hasItsFunctions(t *testing.T, p interpreted) {
 	var all, whole, main int
 	shares := map[string]int{}

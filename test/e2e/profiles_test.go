@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// profile is one profile of a batch, its indices resolved.
+// profile is a profile of a batch with resolved indices.
 type profile struct {
 	resource, attributes map[string]any
 	sampleType           string
@@ -22,10 +22,10 @@ type profile struct {
 }
 
 type sample struct {
-	functions  []string // leaf first
+	functions  []string // the leaf is first
 	events     int
 	times      []uint64
-	value      int64 // where it has one
+	value      int64 // 0 if the sample has no value
 	thread     string
 	wait       string // the reason why the thread waited, if known
 	truncated  bool
@@ -42,7 +42,7 @@ func (p profile) events() (n int) {
 
 func (p profile) str(key string) string { s, _ := p.attributes[key].(string); return s }
 
-// service is the service that the profile's resource names.
+// service returns the service in the profile's resource.
 func (p profile) service() string { s, _ := p.resource["service.name"].(string); return s }
 
 func flatten(batches []pprofile.Profiles) (out []profile) {
@@ -96,7 +96,7 @@ func attributes(d pprofile.ProfilesDictionary, indices pcommon.Int32Slice) map[s
 	return m
 }
 
-// shares counts the events whose leaf function ends in each name.
+// shares counts the events whose leaf function ends with each name.
 func shares(profiles []profile, names ...string) map[string]int {
 	m := map[string]int{}
 	for _, p := range profiles {

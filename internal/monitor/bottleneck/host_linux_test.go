@@ -309,8 +309,8 @@ type seenLoad struct {
 	faults           []string
 }
 
-// watchLoad runs a load of a unit that is followed. It adds a fault to the result if Σ
-// k·t(k) differs from the CPU time by more than the kernel's error.
+// watchLoad runs a load of a unit that is followed. A fault is added to the result if
+// Σ k·t(k) differs from the CPU time by more than the kernel's error.
 func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used func() int64) seenLoad {
 	t.Helper()
 	n.Read(time.Now(), 1)
@@ -348,7 +348,7 @@ func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used
 		s.faults = append(s.faults, "records were lost")
 	}
 	// Some kernel threads write no record when they leave a CPU. The follower detects
-	// this, and the sums above remain correct. It must stay rare.
+	// such cases, and the sums above remain correct. Such cases must stay rare.
 	require.LessOrEqual(t, 100*s.stats.Surprises, s.stats.Switches)
 	return s
 }
@@ -447,10 +447,10 @@ func TestKernelHostBottleneckOfAProcess(t *testing.T) {
 	require.Equal(t, was, busy, "a process with another start is another process")
 }
 
-// BenchmarkHostFollowing measures the cost of following. Two processes pass a
-// byte back and forth on one CPU, at a given pace or as fast as they can, with
-// and without following. The benchmark reports this process's CPU time and the
-// passes. Run it with -benchtime 1x.
+// BenchmarkHostFollowing measures the cost of following. Two processes pass a byte back
+// and forth on one CPU, at a given pace or as fast as they can, with and without
+// following. The benchmark reports this process's CPU time and the passes. Run it with
+// -benchtime 1x.
 func BenchmarkHostFollowing(b *testing.B) {
 	for _, order := range []string{"pingpong 3s 0 0", "pingpong 3s 200 0", "pingpong 3s 20 0"} {
 		for _, followed := range []bool{false, true} {
