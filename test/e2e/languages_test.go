@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"math"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -92,6 +95,39 @@ func TestWaitsOfPythonHaveTheirFunctions(t *testing.T) {
 	t.Logf("%d ms off the CPU, %d ms with functions: %v", all/1e6, named/1e6, times)
 	require.GreaterOrEqual(t, named*100, all*70)
 	require.InDelta(t, 2, float64(times["forty"])/float64(times["twenty"]), 0.3)
+}
+
+// TestSamplesOfPythonLinkToTheSpanOfTheirThread has a thread that publishes its active span
+// as OTEP 4947 describes, in a library with a TLS descriptor.
+func TestSamplesOfPythonLinkToTheSpanOfTheirThread(t *testing.T) {
+	t.Parallel()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("thread contexts are read on amd64")
+	}
+	library := filepath.Join(t.TempDir(), "spans.so")
+	built, err := exec.Command(hosttest.Tool(t, "gcc"), "-O2", "-shared", "-fPIC", "-mtls-dialect=gnu2",
+		"-o", library, "testdata/languages/spans.c").CombinedOutput()
+	require.NoError(t, err, "%s", built)
+	python := hosttest.Tool(t, "/usr/bin/python3")
+	links := map[string]map[string]int{"first": {}, "second": {}, "third": {}}
+	for _, profile := range whileHot(t, "{}", python, "testdata/languages/spans.py", library) {
+		for _, s := range profile.samples {
+			for function, of := range links {
+				if slices.Contains(s.functions, function) {
+					of[s.trace] += s.events
+				}
+			}
+		}
+	}
+	t.Logf("traces of the samples of each function: %v", links)
+	one, two := strings.Repeat("01", 16), strings.Repeat("02", 16)
+	for function, trace := range map[string]string{"first": one, "second": two} {
+		right, without := links[function][trace], links[function][""]
+		// Changes of the span between a sample and its read are possible but rare.
+		require.LessOrEqual(t, 50*links[function][map[string]string{one: two, two: one}[trace]], right, function)
+		require.Greater(t, right, without, function)
+	}
+	require.Greater(t, links["third"][""], 10*(links["third"][one]+links["third"][two]))
 }
 
 // hasItsFunctions runs a program with the defaults of cpu_profiler until the program's

@@ -30,6 +30,7 @@ type sample struct {
 	wait       string // the reason why the thread waited, if known
 	truncated  bool
 	linked     bool
+	trace      string // the trace id in hexadecimal digits, if linked
 	attributes map[string]any
 }
 
@@ -72,6 +73,9 @@ func flatten(batches []pprofile.Profiles) (out []profile) {
 func flattenSample(d pprofile.ProfilesDictionary, s pprofile.Sample) sample {
 	of := attributes(d, s.AttributeIndices())
 	f := sample{events: max(s.TimestampsUnixNano().Len(), 1), times: s.TimestampsUnixNano().AsRaw(), attributes: of, linked: s.LinkIndex() > 0}
+	if f.linked {
+		f.trace = d.LinkTable().At(int(s.LinkIndex())).TraceID().String()
+	}
 	if s.Values().Len() > 0 {
 		f.value = s.Values().At(0)
 	}
