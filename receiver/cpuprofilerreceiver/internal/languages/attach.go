@@ -49,10 +49,14 @@ func (w *Walker) check(p *process, of *processes.Process) {
 		p.found = nil
 		if r.err != nil && r.err.Error() != p.unknown {
 			p.unknown = r.err.Error()
-			w.cfg.Logger.Info(r.of.failed, zap.Int("pid", p.pid), zap.Error(r.err))
+			message := "stacks keep the interpreter's own functions: its layout is not known"
+			if r.spans {
+				message = "samples have no link to the span that their thread publishes: its variable was not found"
+			}
+			w.cfg.Logger.Info(message, zap.Int("pid", p.pid), zap.Error(r.err))
 		}
 		w.attach(p, r.layout)
-		p.context, p.contextKnown = r.context, r.of == threadContext
+		p.context, p.contextKnown = r.context, r.spans
 	default:
 	}
 	if p.node != nil {
@@ -64,11 +68,11 @@ func (w *Walker) check(p *process, of *processes.Process) {
 		p.mapped = 0
 	case p.stuck || p.found != nil:
 	case p.python != nil && !p.contextKnown && of.PublishesSpans():
-		w.search(p, of, threadContext)
+		w.search(p, of, true)
 	case p.attached() || w.now < p.retry:
 	case p.mapped != len(of.Mapped()) || p.retry != 0:
 		p.mapped, p.retry = len(of.Mapped()), 0
-		w.search(p, of, layout)
+		w.search(p, of, false)
 	}
 }
 
@@ -131,32 +135,9 @@ func (w *Walker) release(p *process) {
 	}
 }
 
-// wanted is what a search searches for.
-type wanted struct {
-	// failed is the log message of a failed search.
-	failed string
-	search func(interpreter.Driver, interpreter.Process) result
-}
-
-var (
-	layout = &wanted{
-		failed: "stacks keep the interpreter's own functions: its layout is not known",
-		search: func(d interpreter.Driver, p interpreter.Process) (r result) {
-			r.layout, r.err = d.Attach(p)
-			return r
-		},
-	}
-	threadContext = &wanted{
-		failed: "samples have no link to the span that their thread publishes: its variable was not found",
-		search: func(d interpreter.Driver, p interpreter.Process) (r result) {
-			r.context, r.err = d.ThreadContext(p)
-			return r
-		},
-	}
-)
-
-// search starts a goroutine that searches a process.
-func (w *Walker) search(p *process, of *processes.Process, what *wanted) {
+// search starts a goroutine that searches a process for its interpreter, or, if spans is
+// true, for the variable in which its threads publish their spans.
+func (w *Walker) search(p *process, of *processes.Process, spans bool) {
 	mapped := of.Mapped()
 	if !slices.ContainsFunc(mapped, func(m *samples.Mapping) bool { return w.cfg.Driver.Knows(m.Path) }) {
 		return
@@ -175,25 +156,31 @@ func (w *Walker) search(p *process, of *processes.Process, what *wanted) {
 	p.found, p.retry = found, w.now+int64(retryInterval)
 	cfg, pid, key := w.cfg, p.pid, p.subject.Key
 	go func() {
-		var r result
+		r := result{spans: spans}
 		late := cfg.Runner.Run(key, "the interpreter's files and memory", attachLimit, func(c *deadline.Call) {
 			to.Open = func(i int) (interpreter.File, error) { return cfg.Open(mapped[i]) }
 			c.Wait(nil, func() {
-				cfg.Budget.Spend(pid, cfg.Meter.Do(func() { r = what.search(cfg.Driver, to) }))
+				cfg.Budget.Spend(pid, cfg.Meter.Do(func() {
+					if spans {
+						r.context, r.err = cfg.Driver.ThreadContext(to)
+					} else {
+						r.layout, r.err = cfg.Driver.Attach(to)
+					}
+				}))
 			})
-			r.of = what
 			offer(found, r)
 		})
 		w.searches.Add(-1)
 		if late != nil {
-			offer(found, result{of: what}) // the runner has logged it
+			offer(found, result{spans: spans}) // the runner has logged it
 		}
 	}()
 }
 
 // result is the result of a search for a layout or for a thread context.
 type result struct {
-	of      *wanted
+	// spans is the argument of search. context is process.context.
+	spans   bool
 	layout  interpreter.Layout
 	context uint64
 	err     error
