@@ -35,8 +35,8 @@ type hostWith map[component.ID]component.Component
 
 func (h hostWith) GetExtensions() map[component.ID]component.Component { return h }
 
-// startConsole starts an extension, and returns a host that has it under an id and the
-// URL of its pages.
+// startConsole starts a console extension. It returns a host that has the extension, and
+// the URL of the console's pages.
 func startConsole(t *testing.T, id component.ID) (hostWith, string) {
 	t.Helper()
 	factory := consoleextension.NewFactory()
@@ -58,7 +58,7 @@ func startConsole(t *testing.T, id component.ID) (hostWith, string) {
 	return nil, ""
 }
 
-// events returns an event of a gate that opened.
+// events returns the event of an opened gate.
 func events() plog.Logs {
 	ld := plog.NewLogs()
 	rl := ld.ResourceLogs().AppendEmpty()

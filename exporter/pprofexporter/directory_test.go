@@ -61,7 +61,7 @@ func TestFilesAndDirectoryHaveRestrictedModes(t *testing.T) {
 	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
 }
 
-// Users remove directories.
+// TestWriteSucceedsIfItsDirectoryIsRemoved covers a directory that a user has removed.
 func TestWriteSucceedsIfItsDirectoryIsRemoved(t *testing.T) {
 	d := newDirectory(t)
 	require.NoError(t, os.RemoveAll(d.path))
@@ -73,7 +73,8 @@ func TestWriteSucceedsIfItsDirectoryIsRemoved(t *testing.T) {
 	require.Equal(t, string(text10), string(content))
 }
 
-// Another collector that starts with the directory removes unfinished files.
+// TestWriteSucceedsWhileOthersRemoveUnfinishedFiles covers other collectors with the same
+// directory. They remove unfinished files when they start.
 func TestWriteSucceedsWhileOthersRemoveUnfinishedFiles(t *testing.T) {
 	d := newDirectory(t)
 	d.maxFiles = 1000
@@ -173,14 +174,15 @@ func TestEqualNamesGetNumbers(t *testing.T) {
 	require.Contains(t, d.names(t), nameAt("checkout")+"-12"+extension)
 }
 
-// Files of one name are in the order of their numbers although old ones are removed.
+// TestNumbersOfRemovedFilesAreNotUsedAgain checks that files with the same name are
+// numbered in order, even if old files were removed.
 func TestNumbersOfRemovedFilesAreNotUsedAgain(t *testing.T) {
 	d := newDirectory(t)
 	name := nameAt("checkout")
 	for range 5 {
 		_, err := d.write(name, text10)
 		require.NoError(t, err)
-		now := time.Now() // the times of files that are written at once may be equal
+		now := time.Now() // files that are written at the same time may have equal times
 		for i, file := range []string{"-5", "-4", "-3", "-2", ""} {
 			at := now.Add(-time.Duration(i) * time.Minute)
 			if err := os.Chtimes(filepath.Join(d.path, name+file+extension), at, at); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// host has the extension hot_units.
+// host is a host that has the hot_units extension.
 type host struct{ *hotunitsextension.HotUnits }
 
 func (h host) GetExtensions() map[component.ID]component.Component {
@@ -73,7 +73,8 @@ func TestAFileThatIsWrittenIsAnEvent(t *testing.T) {
 	require.Equal(t, "cpu profile of checkout written to "+file+", hottest: main.hot 75.0%, main.cold 25.0%", e.Body)
 }
 
-// The first profile may be of what a process did before it was moved into its container.
+// TestTheEventOfAFileHasItsContainer covers a process that was profiled before it was
+// moved into its container. The first profile then has no container id.
 func TestTheEventOfAFileHasItsContainer(t *testing.T) {
 	h := started(t, nil)
 	for _, resource := range []map[string]string{
@@ -91,7 +92,8 @@ func TestTheEventOfAFileHasItsContainer(t *testing.T) {
 	require.Zero(t, h.memory())
 }
 
-// What is no number is left out: webhooks could not write it as JSON.
+// TestTheConditionOfAFile checks that values that are not finite numbers are omitted.
+// Webhooks could not write them as JSON.
 func TestTheConditionOfAFile(t *testing.T) {
 	for text, want := range map[string]map[string]any{
 		"97.3": {"hotprofile.trigger.value": 97.3},

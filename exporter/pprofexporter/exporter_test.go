@@ -40,8 +40,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// harness is an exporter whose clock and search for due files are controlled by the
-// test.
+// harness is an exporter whose clock is set by the test. The test also decides when the
+// exporter searches for due files.
 type harness struct {
 	*pprofExporter
 	t     testing.TB
@@ -73,7 +73,7 @@ func newHarness(t testing.TB, change func(*Config)) *harness {
 	return h
 }
 
-// started returns an exporter started on a no-op host.
+// started returns an exporter that was started on a no-op host.
 func started(t testing.TB, change func(*Config)) *harness {
 	t.Helper()
 	h := newHarness(t, change)
@@ -81,8 +81,8 @@ func started(t testing.TB, change func(*Config)) *harness {
 	return h
 }
 
-// startOn starts the exporter and stops its loop: the test calls finishDue itself, and
-// nothing else reads its clock.
+// startOn starts the exporter and stops its loop. The test calls finishDue itself, so no
+// other goroutine reads the clock.
 func (h *harness) startOn(host component.Host) {
 	h.t.Helper()
 	require.NoError(h.t, h.start(context.Background(), host))
@@ -91,14 +91,14 @@ func (h *harness) startOn(host component.Host) {
 	h.t.Cleanup(func() { _ = h.shutdown(context.Background()) })
 }
 
-// send has the exporter consume a request, and waits for the files that this finishes.
+// send passes a request to the exporter. It waits until the files that the
+// request has finished are written.
 func (h *harness) send(in pprofstest.Input) {
 	h.t.Helper()
 	require.NoError(h.t, h.consume(context.Background(), in.Build(h.t)))
 	h.settle()
 }
 
-// due writes the files that are due.
 func (h *harness) due() {
 	h.finishDue()
 	h.settle()
@@ -135,7 +135,7 @@ func (h *harness) read(name string) *profile.Profile {
 	return p
 }
 
-// counted returns a metric's value, for one value of its attribute.
+// counted returns the value of a metric for one value of its attribute.
 func (h *harness) counted(metric, attribute string) int64 {
 	h.t.Helper()
 	m, err := h.tel.GetMetric("otelcol_" + metric)
@@ -257,7 +257,7 @@ func TestGoToolPprofReadsAFileWithoutWarning(t *testing.T) {
 		"-raw":  {"hotprofile.trigger.monitor=cpu_utilization", "samples/count cpu/nanoseconds", "thread.name:[worker]", "/lib/libc.so.6 11bc"},
 		"-tags": {"thread.name", "worker"},
 		"-tree": {"main.main"},
-		// pprof does not need the program's file.
+		// pprof does not need the file of the program.
 		"-peek=main.cold": {"libc.so.6"},
 	} {
 		t.Run(view, func(t *testing.T) {
@@ -269,7 +269,7 @@ func TestGoToolPprofReadsAFileWithoutWarning(t *testing.T) {
 	}
 }
 
-// pprof returns the output of `go tool pprof`, which must print no warning.
+// pprof returns the output of `go tool pprof`. The tool must not print warnings.
 func pprof(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"tool", "pprof"}, args...)...)
@@ -306,7 +306,8 @@ func TestGoToolPprofSelectsWhatThreadsWaitedFor(t *testing.T) {
 	require.Contains(t, pprof(t, "-tags", file), "hotprofile.wait: Total 3s of 4s (75.00%)")
 }
 
-// Interpreters and other senders may not set the file of code.
+// TestGoToolPprofReadsCodeWithoutAFile covers code without a file, which
+// interpreters and other senders may send.
 func TestGoToolPprofReadsCodeWithoutAFile(t *testing.T) {
 	for name, change := range map[string]func(pprofile.ProfilesDictionary){
 		"no mapping": func(d pprofile.ProfilesDictionary) {
@@ -362,7 +363,8 @@ func profileOf(p pprofile.Profiles) pprofile.Profile {
 	return p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0)
 }
 
-// valued changes the profile of a request into one of values: a sample of n.
+// valued converts the profile of a request to a profile of values.
+// Its only sample has the value n.
 func valued(t *testing.T, in pprofstest.Input, name, unit string, n int64) pprofile.Profiles {
 	t.Helper()
 	out := pprofile.NewProfiles()
@@ -474,7 +476,7 @@ func TestNewTriggerFinishesTheFilesOfItsUnit(t *testing.T) {
 	require.Contains(t, h.read(h.files()[0]).Comments, "hotprofile.trigger.id=t1")
 	require.EqualValues(t, 1, h.counted("pprof.files", "trigger"))
 
-	// A late profile of the old trigger does not finish the file of the new one.
+	// A late profile of the old trigger does not finish the file of the new trigger.
 	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", first), Hot: 2})
 	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t3", second), Hot: 3})
 	require.Len(t, h.files(), 1)
@@ -505,7 +507,7 @@ func TestProfilesWithoutATriggerAreWritten(t *testing.T) {
 			h.send(pprofstest.Input{Resource: tc.resource, Hot: 1})
 			h.due()
 			require.Empty(t, h.files())
-			for range 10 { // never idle, so that only its age ends it
+			for range 10 { // the file is never idle, so only its age ends it
 				h.clock = h.clock.Add(5 * time.Second)
 				h.send(pprofstest.Input{Resource: tc.resource, Hot: 1})
 				h.due()
@@ -541,7 +543,7 @@ func TestFailedWriteIsLoggedCountedAndReported(t *testing.T) {
 	host := &statusHost{Host: componenttest.NewNopHost()}
 	h.startOn(host)
 	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Hot: 3})
-	// A file with the name of the directory makes every write fail.
+	// Every write fails, because a file has replaced the directory.
 	require.NoError(t, os.Remove(h.cfg.Directory))
 	require.NoError(t, os.WriteFile(h.cfg.Directory, nil, 0o600))
 	h.clock = h.clock.Add(time.Minute)
@@ -750,8 +752,8 @@ func TestMalformedSamplesAreDroppedAndCounted(t *testing.T) {
 	require.EqualValues(t, 2, h.counted("pprof.samples", "written"))
 }
 
-// FuzzConvert: whatever a sender sends becomes valid files with each of its samples
-// once, and the estimate of memory ends where it began.
+// FuzzConvert converts arbitrary requests. The files must be valid and contain each
+// sample once. In the end, the estimate of the memory must have its initial value.
 func FuzzConvert(f *testing.F) {
 	seed := pprofile.NewProfiles()
 	pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Hot: 3, Cold: 2, Stacks: 20}.Build(f).CopyTo(seed)

@@ -20,9 +20,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// onDisk runs the rest of a test in a mount namespace of its own, with a disk of
-// 1 MiB that only it has. It returns the disk's directory, or "" in the parent, which
-// has nothing left to do.
+// onDisk runs the rest of a test in a child process with its own mount namespace and its
+// own disk of 1 MiB. In the child, onDisk returns the directory of the disk. In the
+// parent, it returns "", and the test must return.
 func onDisk(t *testing.T) string {
 	t.Helper()
 	const variable = "HOTPROFILE_TEST_DISK"
@@ -43,7 +43,8 @@ func onDisk(t *testing.T) string {
 	return ""
 }
 
-// incompressible returns a text of n bytes that gzip makes about 4/5 of.
+// incompressible returns a text of n bytes. gzip reduces it
+// only to about 4/5 of its size.
 func incompressible(n int) string {
 	b := make([]byte, n)
 	r := rand.New(rand.NewPCG(1, uint64(n)))
@@ -64,7 +65,7 @@ func TestFullDiskLosesTheOldestFilesAndNotTheNewest(t *testing.T) {
 	const files = 20
 	for i := range files {
 		in := pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", fmt.Sprint("t", i), fmt.Sprintf("2026-05-28T20:26:%02dZ", i)), Hot: 1}
-		for j := range 32 { // texts are cut to 8 KiB
+		for j := range 32 { // texts are truncated to 8 KiB
 			in.Profile[fmt.Sprint("hotprofile.x", j)] = incompressible(8000 + 100*i + j)
 		}
 		h.send(in)
@@ -86,7 +87,8 @@ func TestFullDiskLosesTheOldestFilesAndNotTheNewest(t *testing.T) {
 	require.Contains(t, lines[0].ContextMap()["error"], "no space left on device")
 }
 
-// A disk that others have filled has nothing to remove.
+// TestFullDiskWithoutFilesOfOursIsAFailure covers a disk that other programs have filled.
+// The exporter must not remove their files.
 func TestFullDiskWithoutFilesOfOursIsAFailure(t *testing.T) {
 	dir := onDisk(t)
 	if dir == "" {
@@ -113,7 +115,7 @@ func TestFullDiskWithoutFilesOfOursIsAFailure(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, before.Size(), after.Size())
 
-	// The start works, and writes again when there is room.
+	// The exporter starts, and it writes files again once there is room.
 	full := started(t, func(c *Config) { c.Directory = dir })
 	require.NoError(t, os.Truncate(stranger, 0))
 	full.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Hot: 3})

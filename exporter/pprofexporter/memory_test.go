@@ -20,7 +20,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// overshoot is more than one sample of these tests adds: the bound is kept after each.
+// overshoot is more memory than one sample of these tests uses. The
+// bound is checked after each sample.
 const overshoot = 32 << 10
 
 func TestMemoryIsBounded(t *testing.T) {
@@ -62,7 +63,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// received returns a request as it comes from the network, with texts of its own.
+// received returns a request that was decoded from bytes, so its strings are
+// not shared with other requests.
 func received(t *testing.T, in pprofstest.Input) pprofile.Profiles {
 	t.Helper()
 	p := pprofile.NewProfiles()
@@ -117,8 +119,8 @@ func TestMemoryEstimateIsCloseToTheHeap(t *testing.T) {
 	}
 }
 
-// TestEntriesThatAreReferredToOftenCostTheirSizeOnce: in a few bytes a request may
-// refer to a long entry of its dictionary again and again.
+// TestEntriesThatAreReferredToOftenCostTheirSizeOnce covers a small request that refers
+// to a long entry of its dictionary many times.
 func TestEntriesThatAreReferredToOftenCostTheirSizeOnce(t *testing.T) {
 	const samples = 3000
 	long := strings.Repeat("x", 2<<20)
@@ -179,8 +181,8 @@ func TestEntriesThatAreReferredToOftenCostTheirSizeOnce(t *testing.T) {
 	}
 }
 
-// stalled returns an exporter whose disk does not answer until the returned function
-// is called: something else has the directory.
+// stalled returns an exporter whose disk does not respond until answer is called. It
+// simulates this by locking the directory.
 func stalled(t *testing.T, host *statusHost) (h *harness, answer func()) {
 	t.Helper()
 	h = newHarness(t, nil)
@@ -200,7 +202,7 @@ func TestDiskThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
 		h.mu.Lock()
 		held, bound := h.memory(), h.maxMemory+overshoot
 		if f := h.queue.current; f != nil {
-			bound += f.size() // to encode it; the next profile makes room for that
+			bound += f.size() // memory for encoding; the next profile makes room for it
 		}
 		h.mu.Unlock()
 		require.LessOrEqual(t, held, bound)
@@ -242,11 +244,11 @@ func TestShutdownDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
 
 func TestSenderThatDoesNotWaitForASlowDiskKeepsItsProfiles(t *testing.T) {
 	h, answer := stalled(t, &statusHost{Host: componenttest.NewNopHost()})
-	h.queue.patience = time.Hour // slow, and not stalled
+	h.queue.patience = time.Hour // the disk is slow but not stalled
 	ctx, cancel := context.WithCancel(context.Background())
 	h.maxMemory = 100 << 10
 	full := pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Stacks: 1}
-	// The last of these comes up to the bound, and the next one has to wait.
+	// The last of these requests exceeds the bound, so the next request has to wait.
 	for h.memory() <= h.maxMemory {
 		require.NoError(t, h.consume(ctx, full.Build(t)))
 		full.Later += time.Second

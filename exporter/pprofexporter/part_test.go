@@ -14,8 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// TestPullsOfSnapshotsAreNotAdded: a request has two pulls of a type, and the next one has
-// the third.
+// TestPullsOfSnapshotsAreNotAdded sends a request with two pulls of each type, and then a
+// request with the third pull.
 func TestPullsOfSnapshotsAreNotAdded(t *testing.T) {
 	h := started(t, nil)
 	r := &samples.Resource{PID: 7, Attributes: []samples.Attribute{

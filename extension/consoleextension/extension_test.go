@@ -42,7 +42,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hostid"
 )
 
-// load returns a configuration as the collector reads it.
+// load parses and validates a configuration in the same way as the collector.
 func load(t testing.TB, text string) (*Config, error) {
 	t.Helper()
 	var keys map[string]any
@@ -54,7 +54,6 @@ func load(t testing.TB, text string) (*Config, error) {
 	return cfg, confmap.Validate(cfg)
 }
 
-// hostWith is a host with extensions.
 type hostWith map[component.ID]component.Component
 
 func (h hostWith) GetExtensions() map[component.ID]component.Component { return h }
@@ -68,7 +67,7 @@ type rig struct {
 	host      hostWith
 }
 
-// start starts a console with a store and a port of its own.
+// start starts a console with its own store and its own port.
 func start(t testing.TB, text string) *rig {
 	t.Helper()
 	r := newRig(t, text)
@@ -132,7 +131,7 @@ func (r *rig) send(method, path, body string, headers ...string) (int, string) {
 
 var tokenField = regexp.MustCompile(`name="token" value="([^"]*)"`)
 
-// token returns the token of a page's form.
+// token returns the token in the form of a page.
 func (r *rig) token(path string) string {
 	r.t.Helper()
 	_, page := r.get(path)
@@ -141,7 +140,7 @@ func (r *rig) token(path string) string {
 	return found[1]
 }
 
-// metric returns the sum of a metric's points by the values of an attribute.
+// metric returns the sums of a metric's points by the values of an attribute.
 func (r *rig) metric(name, key string) map[string]int64 {
 	r.t.Helper()
 	got, err := r.telemetry.GetMetric(name)
@@ -149,7 +148,7 @@ func (r *rig) metric(name, key string) map[string]int64 {
 	return sums(got.Data, key)
 }
 
-// opened returns an event of a gate that opened.
+// opened returns the event of an opened gate.
 func opened(unit string) plog.Logs {
 	ld := plog.NewLogs()
 	rl := ld.ResourceLogs().AppendEmpty()
@@ -284,14 +283,15 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	r := newRig(t, fmt.Sprintf("{endpoint: %q, directory: %q}", taken.Addr(), dir))
 	r.cfg.HTTP.NetAddr.Endpoint = taken.Addr().String()
 	require.ErrorContains(t, r.Start(t.Context(), r.host), "console.endpoint: listen at "+taken.Addr().String())
-	start(t, fmt.Sprintf("{directory: %q}", dir)) // which has no lock any more
+	start(t, fmt.Sprintf("{directory: %q}", dir)) // the directory is no longer locked
 
 	r = newRig(t, "{auth: {authenticator: nobody}}")
 	require.ErrorContains(t, r.Start(t.Context(), r.host), "nobody")
 	require.Equal(t, []component.ID{component.MustNewID("nobody")}, r.Dependencies())
 }
 
-// By DNS rebinding a website's requests are of the same origin, under its own name.
+// TestAWebsiteWhoseNameWasPointedHereReadsNothing covers DNS rebinding. The browser then
+// sends requests under the website's name, and considers them same-origin.
 func TestAWebsiteWhoseNameWasPointedHereReadsNothing(t *testing.T) {
 	r := start(t, "{allowed_hosts: [console.example.com]}")
 	for _, host := range []string{"localhost", "127.0.0.1:4042", "console.example.com", "Console.example.com:443"} {
@@ -411,7 +411,8 @@ func TestThePolicyFileIsCheckedByWhatReadsIt(t *testing.T) {
 	require.Len(t, r.logs.FilterMessage("policy file saved by the console").All(), 1)
 }
 
-// Who connects and sends nothing, or never ends a header, is not waited for.
+// TestASlowClientIsCutOff covers clients that connect and send nothing, or
+// never complete a header or a body.
 func TestASlowClientIsCutOff(t *testing.T) {
 	r := newRig(t, "{}")
 	r.cfg.HTTP.ReadHeaderTimeout, r.cfg.HTTP.ReadTimeout = 50*time.Millisecond, 100*time.Millisecond
@@ -427,7 +428,7 @@ func TestASlowClientIsCutOff(t *testing.T) {
 			require.NoError(t, err)
 			defer conn.Close()
 			require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
-			_, _ = io.WriteString(conn, request) // it may be cut off while it writes
+			_, _ = io.WriteString(conn, request) // the connection may be closed during the write
 			answer, err := io.ReadAll(bufio.NewReader(conn))
 			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server hangs up")
 			require.NotContains(t, string(answer), "200 OK")
@@ -447,7 +448,8 @@ func TestComponentsThatAreNotWellAreShown(t *testing.T) {
 	require.NotContains(t, page, "no control groups")
 }
 
-// Events that are not on disk in time are not lost, and the next ones do not wait as long.
+// TestEventsDoNotWaitForADiskThatIsLate covers events that are not written to disk in
+// time. They must not be lost, and the next events must not wait as long.
 func TestEventsDoNotWaitForADiskThatIsLate(t *testing.T) {
 	r := start(t, "{}")
 	late, cancel := context.WithCancel(t.Context())
@@ -462,10 +464,10 @@ func TestEventsDoNotWaitForADiskThatIsLate(t *testing.T) {
 	}, time.Minute, time.Millisecond, "the disk answers")
 }
 
-// A shutdown does not wait for a disk that does not answer.
+// TestAShutdownEndsWithItsContext covers a shutdown while the disk does not answer.
 func TestAShutdownEndsWithItsContext(t *testing.T) {
 	r := start(t, "{}")
-	require.True(t, r.begin()) // a consumer that the disk holds
+	require.True(t, r.begin()) // this consumer waits for the disk
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorContains(t, r.Shutdown(ctx), "does not answer")
@@ -493,8 +495,9 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// Who sends a unit without the name of a host may be anyone; a server on a loopback address
-// opens the gates of this host's units alone.
+// TestGatesOfThisHostAloneAreOpenedOnLoopback covers units without a host name
+// and units of other hosts. A server on a loopback address opens only the
+// gates of units on the same host.
 func TestGatesOfThisHostAloneAreOpenedOnLoopback(t *testing.T) {
 	can := func(endpoint string) func(store.Unit) bool {
 		cfg, err := load(t, "{manual: {endpoint: '"+endpoint+"'}}")
@@ -510,7 +513,7 @@ func TestGatesOfThisHostAloneAreOpenedOnLoopback(t *testing.T) {
 	}
 }
 
-// hostForStore returns the host of the generated test, and gives the store a directory.
+// hostForStore sets the store's directory and returns the host of the generated test.
 func hostForStore(t *testing.T, cfg component.Config) component.Host {
 	cfg.(*Config).Directory = t.TempDir()
 	return componenttest.NewNopHost()

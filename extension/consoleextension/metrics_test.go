@@ -13,8 +13,8 @@ import (
 
 func timestamp() pcommon.Timestamp { return pcommon.NewTimestampFromTime(time.Now()) }
 
-// sums returns the points of a metric by the value of an attribute; of a histogram the
-// counts.
+// sums returns the values of a metric's points by the value of an attribute. For a
+// histogram, the values are the counts.
 func sums(data metricdata.Aggregation, key string) map[string]int64 {
 	by := map[string]int64{}
 	add := func(set attribute.Set, n int64) {

@@ -23,7 +23,7 @@ import (
 func TestEventsReachAllSubscribersInOrder(t *testing.T) {
 	r := newRig(t, zapcore.InfoLevel)
 	require.False(t, r.Listening())
-	r.PublishEvent(Event{Name: GateOpened}) // nobody subscribes
+	r.PublishEvent(Event{Name: GateOpened}) // there is no subscriber
 	a, b := r.Subscribe("a"), r.Subscribe("b")
 	require.True(t, r.Listening())
 	want := []Event{{Name: GateOpened, Time: time.Unix(1, 0)}, {Name: GateClosed, Time: time.Unix(2, 0)}}
@@ -55,8 +55,9 @@ func TestAnEventWithoutTheExtensionIsIgnored(t *testing.T) {
 	h.PublishEvent(Event{Name: GateOpened})
 }
 
-// A storm costs a subscriber that does not receive its newest events, and others and
-// the publisher nothing.
+// TestASlowSubscriberLosesTheNewestEvents publishes many events. A subscriber that does
+// not receive loses its newest events. Other subscribers lose no events, and the
+// publisher is not delayed.
 func TestASlowSubscriberLosesTheNewestEvents(t *testing.T) {
 	r := newRig(t, zapcore.InfoLevel)
 	slow, fast := r.Subscribe("slow"), r.Subscribe("fast")
@@ -183,7 +184,8 @@ func TestManyPublishEventsAndSubscribeAtOnce(t *testing.T) {
 	require.False(t, r.Listening())
 }
 
-// BenchmarkPublishEvent measures an event without a subscriber, and with one.
+// BenchmarkPublishEvent measures publishing an event without a
+// subscriber and with one subscriber.
 func BenchmarkPublishEvent(b *testing.B) {
 	e := Event{Name: GateOpened, Attributes: []attribute.KeyValue{attribute.String("a", "b"), attribute.Float64("c", 1)}}
 	b.Run("nobody", func(b *testing.B) {

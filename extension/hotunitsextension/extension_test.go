@@ -41,7 +41,7 @@ type rig struct {
 	telemetry *componenttest.Telemetry
 }
 
-// newRig is the extension as the collector makes it.
+// newRig creates and starts the extension in the same way as the collector.
 func newRig(t testing.TB, level zapcore.Level) *rig {
 	t.Helper()
 	core, logs := observer.New(level)
@@ -61,7 +61,7 @@ func newRig(t testing.TB, level zapcore.Level) *rig {
 	return r
 }
 
-// notified reports whether a watcher has a token, and takes it.
+// notified reports whether a watcher has a token. It consumes the token.
 func notified(changed <-chan struct{}) bool {
 	select {
 	case <-changed:
@@ -95,7 +95,8 @@ func TestHotIsTheUnionOfWhatPublishersSayInOrder(t *testing.T) {
 	}
 }
 
-// A processor in two pipelines is two components with one id.
+// TestPublishersOfOneIDDoNotOverwriteEachOther covers a processor in two pipelines, which
+// is two components with the same id.
 func TestPublishersOfOneIDDoNotOverwriteEachOther(t *testing.T) {
 	r := newRig(t, zapcore.InfoLevel)
 	a, b := r.Publisher(first), r.Publisher(first)
@@ -140,7 +141,7 @@ func TestWatchersAreToldOfEachChangeOnceAndOfNothingElse(t *testing.T) {
 	r.Publisher(second).Publish([]Unit{cart})
 	require.False(t, notified(early), "nor what was notified already")
 
-	for range 10 { // no one reads, and no one is waited for
+	for range 10 { // no watcher reads, and the publisher must not block
 		p.Publish(nil)
 		p.Publish([]Unit{process})
 	}
@@ -173,7 +174,7 @@ func TestBeyondTheBoundTheHottestStayAndTheRestIsCounted(t *testing.T) {
 	slices.SortFunc(want, func(a, b Unit) int { return strings.Compare(a.Name, b.Name) })
 	require.Equal(t, want, r.Hot())
 	p.Publish(hottest)
-	p.Publish(hottest[:MaxUnits+1]) // the same are taken, and fewer are cut
+	p.Publish(hottest[:MaxUnits+1]) // the same units are published, and fewer are cut
 	opts := []metricdatatest.Option{metricdatatest.IgnoreTimestamp()}
 	metadatatest.AssertEqualHotUnitsUnitsCut(t, r.telemetry, []metricdata.DataPoint[int64]{{Value: 3 + 1}}, opts...)
 	metadatatest.AssertEqualHotUnitsUnits(t, r.telemetry, []metricdata.DataPoint[int64]{{Value: MaxUnits}}, opts...)
@@ -279,8 +280,8 @@ func TestPublishingTheSameSetAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { p.Publish(nil) }))
 }
 
-// BenchmarkPublish measures a decision tick with the usual sets: none
-// hot, ten hot, and the bound. The baseline only compares the slices.
+// BenchmarkPublish measures a decision tick with no hot unit, with ten hot units and with
+// the maximum number of hot units. The baseline only compares the slices.
 func BenchmarkPublish(b *testing.B) {
 	for _, n := range []int{0, 10, MaxUnits} {
 		hot := many(n)

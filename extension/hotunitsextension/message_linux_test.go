@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestATemplateThatIsAPipeIsNotWaitedFor returns although nobody writes to the pipe.
+// TestATemplateThatIsAPipeIsNotWaitedFor checks that a template in a named pipe is
+// rejected at once, even though the pipe has no writer.
 func TestATemplateThatIsAPipeIsNotWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "template")
 	require.NoError(t, unix.Mkfifo(path, 0o600))

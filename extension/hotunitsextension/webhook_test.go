@@ -37,7 +37,7 @@ import (
 
 const waiting = time.Minute
 
-// load returns the configuration in a text, with the faults of Validate.
+// load parses and validates the configuration in a text.
 func load(t *testing.T, text string) (*Config, error) {
 	t.Helper()
 	var raw map[string]any
@@ -57,7 +57,8 @@ func load(t *testing.T, text string) (*Config, error) {
 	return cfg, nil
 }
 
-// newWebhooks returns the extension as the collector makes it, with a configuration.
+// newWebhooks creates the extension with a configuration in
+// the same way as the collector.
 func newWebhooks(t *testing.T, config string) (*rig, error) {
 	t.Helper()
 	cfg, err := load(t, config)
@@ -83,7 +84,7 @@ func startWebhooks(t *testing.T, config string) *rig {
 	return r
 }
 
-// outcomes returns how many events had each outcome.
+// outcomes returns the number of events for each outcome.
 func (r *rig) outcomes() map[string]int64 {
 	out := map[string]int64{}
 	m, err := r.telemetry.GetMetric("otelcol_hot_units.webhook.events")
@@ -97,19 +98,20 @@ func (r *rig) outcomes() map[string]int64 {
 	return out
 }
 
-// receiver is an HTTP server that answers as a test says.
+// receiver is an HTTP server whose responses are defined by the test.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
 	bodies []string
-	header http.Header // of the last request
+	header http.Header // header of the last request
 
-	// These are not changed while it runs.
-	retryAfter string // a header of answers
-	cutsOff    bool   // whether the test ends requests in the middle
+	// These fields must not change while the server runs.
+	retryAfter string // value of the header Retry-After in responses
+	cutsOff    bool   // whether the test cancels requests before they end
 }
 
-// newReceiver answers with the codes in their order, and then with the last one.
+// newReceiver returns a server that responds with the given status codes in order. The
+// last code is used for all further requests.
 func newReceiver(t *testing.T, codes ...int) *receiver {
 	t.Helper()
 	r := &receiver{}
@@ -135,7 +137,7 @@ func newReceiver(t *testing.T, codes ...int) *receiver {
 			w.Header().Set("Retry-After", r.retryAfter)
 		}
 		w.WriteHeader(code)
-		_, _ = io.WriteString(w, strings.Repeat("no ", 10_000)) // more than is read
+		_, _ = io.WriteString(w, strings.Repeat("no ", 10_000)) // more than the extension reads
 	}))
 	t.Cleanup(r.Close)
 	return r
@@ -147,7 +149,7 @@ func (r *receiver) received() []string {
 	return slices.Clone(r.bodies)
 }
 
-// one waits for the first request.
+// one waits for the first request and returns its body.
 func (r *receiver) one(t *testing.T) string {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(r.received()) > 0 }, waiting, time.Millisecond)
@@ -213,8 +215,8 @@ func TestSlackAndTeamsTemplates(t *testing.T) {
 		require.NoError(t, err)
 		body, err := r.render(messageOf([]Event{openedEvent}, 2))
 		require.NoError(t, err)
-		// The whole message is compared: Workflows refuse a card whose version, schema or
-		// types they do not know.
+		// The whole message is compared, because Workflows rejects a card whose version,
+		// schema or types it does not know.
 		const card = `{"type": "message", "attachments": [{
 			"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": null,
 			"content": {"$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "type": "AdaptiveCard", "version": "1.4", "body": [%s]}}]}`
@@ -297,8 +299,8 @@ func TestTemplatesOfFiles(t *testing.T) {
 	require.NotContains(t, err.Error(), "secret")
 }
 
-// A storm is one request, which has the first events and the number of the others. Each
-// event is counted once.
+// TestAStormIsOneRequest publishes many events at once. The request must have the first
+// events and the number of the other events. Each event must be counted once.
 func TestAStormIsOneRequest(t *testing.T) {
 	to := newReceiver(t)
 	r := startWebhooks(t, fmt.Sprintf("webhooks: [{endpoint: %q, group_wait: 5m, max_events: 3}]", to.URL))
@@ -317,7 +319,7 @@ func TestAStormIsOneRequest(t *testing.T) {
 	require.EqualValues(t, storm, outcomes["posted"]+outcomes["counted"]+dropped)
 }
 
-// sum returns a counter's value, of all attributes.
+// sum returns the sum of a counter over all attributes.
 func (r *rig) sum(name string) (sum int64) {
 	if m, err := r.telemetry.GetMetric(name); err == nil {
 		for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
@@ -365,7 +367,7 @@ func TestAFailedRequestIsRepeatedWithinItsBound(t *testing.T) {
 	t.Run("not before the time that the answer asks for", func(t *testing.T) {
 		var times []time.Time
 		to := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			times = append(times, time.Now()) // one request at a time
+			times = append(times, time.Now()) // there is only one request at a time
 			if len(times) == 1 {
 				w.Header().Set("Retry-After", "1")
 				w.WriteHeader(http.StatusTooManyRequests)
@@ -420,8 +422,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	require.Empty(t, other.received())
 }
 
-// A webhook that never answers holds up neither who publishes, nor another webhook, nor
-// the shutdown beyond one timeout.
+// TestAWebhookThatNeverAnswers checks that such a webhook delays neither publishers nor
+// other webhooks. The webhook may delay the shutdown by at most one timeout.
 func TestAWebhookThatNeverAnswers(t *testing.T) {
 	hanging := make(chan struct{}, 100)
 	var released atomic.Bool
@@ -489,7 +491,8 @@ func TestConfigurationOfWebhooksIsChecked(t *testing.T) {
 	require.Equal(t, []component.ID{component.MustNewID("bearertokenauth")}, (&HotUnits{cfg: cfg}).Dependencies())
 }
 
-// A webhook that is busy with one request keeps its room for the events that it wants.
+// TestEventsThatAWebhookDoesNotWantTakeNoRoom checks that the queue of a busy webhook
+// holds only the events that the webhook has subscribed to.
 func TestEventsThatAWebhookDoesNotWantTakeNoRoom(t *testing.T) {
 	to := newReceiver(t)
 	r := startWebhooks(t, fmt.Sprintf("webhooks: [{endpoint: %q, group_wait: 0s, events: [hotprofile.gate.closed]}]", to.URL))

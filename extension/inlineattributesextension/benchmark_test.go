@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/inline"
 )
 
-// sink is a transport that reads requests and answers them.
+// sink is a transport that reads each request and responds with status 200.
 type sink struct{}
 
 func (sink) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -24,8 +24,8 @@ func (sink) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, err
 }
 
-// sampledProfiles returns a request with n samples of 1,000 stacks of 20 frames each,
-// of 2,000 functions, for ten resources.
+// sampledProfiles returns a request with n samples and ten resources. The samples have
+// 1,000 stacks of 20 frames each. The frames have 2,000 functions.
 func sampledProfiles(n int) pprofile.Profiles {
 	p := pprofile.NewProfiles()
 	d := p.Dictionary()
@@ -64,12 +64,13 @@ func sampledProfiles(n int) pprofile.Profiles {
 			s.TimestampsUnixNano().Append(uint64(1_795_000_000_000_000_000 + i*10_309_278 + i*i%9973))
 		}
 	}
-	p.MarkReadOnly() // marshalling changes what can be changed
+	p.MarkReadOnly() // marshalling changes profiles that are not read-only
 	return p
 }
 
-// BenchmarkRoundTrip compares with what the exporter does anyway: it marshals the
-// request, and compresses it. Over gRPC the codec rewrites what is not yet compressed.
+// BenchmarkRoundTrip compares the rewriting with the exporter's own work, which is
+// marshalling and compressing the request. Over gRPC, the codec rewrites the
+// request before it is compressed.
 func BenchmarkRoundTrip(b *testing.B) {
 	const samples = 8000
 	source := sampledProfiles(samples)

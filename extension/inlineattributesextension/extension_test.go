@@ -47,7 +47,8 @@ func newProfiles() pprofile.Profiles {
 	return p
 }
 
-// isInline reports whether a request has its attributes written out.
+// isInline reports whether all attributes of resources and
+// scopes in a request are inline.
 func isInline(t *testing.T, request []byte) bool {
 	t.Helper()
 	for _, v := range conformancetest.CheckRequest(request, conformancetest.Options{}) {
@@ -58,7 +59,8 @@ func isInline(t *testing.T, request []byte) bool {
 	return true
 }
 
-// requireCheckout asserts that a request still has what newProfiles put into it.
+// requireCheckout checks that a request still has the
+// attributes that newProfiles has set.
 func requireCheckout(t *testing.T, p pprofile.Profiles) {
 	t.Helper()
 	rp := p.ResourceProfiles().At(0)
@@ -66,7 +68,7 @@ func requireCheckout(t *testing.T, p pprofile.Profiles) {
 	require.Equal(t, map[string]any{"scope": "checkout"}, rp.ScopeProfiles().At(0).Scope().Attributes().AsRaw())
 }
 
-// newTestExtension returns the extension as a collector makes it.
+// newTestExtension creates and starts the extension in the same way as the collector.
 func newTestExtension(t *testing.T, enabled bool) *inlineAttributes {
 	cfg := NewFactory().CreateDefaultConfig().(*Config)
 	require.True(t, cfg.Enabled, "the default")
@@ -78,7 +80,8 @@ func newTestExtension(t *testing.T, enabled bool) *inlineAttributes {
 	return e.(*inlineAttributes)
 }
 
-// grpcPeer serves every method, answers with nothing, and returns what it was sent.
+// grpcPeer starts a server that accepts all methods and returns empty
+// responses. received gets the requests.
 func grpcPeer(t *testing.T) (address string, received chan []byte) {
 	received = make(chan []byte, 1)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(conformancetest.AsIs{}), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
@@ -140,7 +143,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// host has the extension under its id.
+// host is a host that has the extension.
 type host struct {
 	component.Host
 	extensions map[component.ID]component.Component
@@ -148,8 +151,8 @@ type host struct {
 
 func (h host) GetExtensions() map[component.ID]component.Component { return h.extensions }
 
-// httpPeer serves as the collector's own receivers do, and returns decompressed
-// bodies and their Content-Encoding.
+// httpPeer starts a server that is configured like the collector's own receivers.
+// received gets the decompressed bodies, and encodings gets their Content-Encoding.
 func httpPeer(t *testing.T) (url string, received chan []byte, encodings chan string) {
 	received, encodings = make(chan []byte, 1), make(chan string, 1)
 	cfg := confighttp.NewDefaultServerConfig()
@@ -239,7 +242,7 @@ func TestHTTPWithJSONAndAnotherPath(t *testing.T) {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/in/profiles", bytes.NewReader(body))
 	require.NoError(t, err)
 	request.Header.Set("Content-Type", "application/json; charset=utf-8")
-	request.Header.Set(pprofileotlp.DevelopmentVersionHeader, pprofileotlp.DevelopmentVersion) // as exporters do
+	request.Header.Set(pprofileotlp.DevelopmentVersionHeader, pprofileotlp.DevelopmentVersion) // exporters set this header
 	response, err := client.Do(request)
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())

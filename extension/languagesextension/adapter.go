@@ -78,6 +78,35 @@ func (driver) Attach(p interpreter.Process) (layout interpreter.Layout, err erro
 	return layout, nil
 }
 
+// ThreadContext implements interpreter.Driver. The variable is described in OTEP 4947.
+func (driver) ThreadContext(p interpreter.Process) (descriptor uint64, err error) {
+	const variable = "otel_thread_ctx_v1"
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("finding %s of process %d: %v", variable, p.PID, r)
+		}
+	}()
+	for i := range p.Mappings {
+		o, err := open(p, i)
+		if err != nil {
+			continue // files that are not object files are mapped too
+		}
+		if _, err = o.LookupSymbol(variable); err == nil {
+			err = o.VisitTLSRelocations(func(r pfelf.ElfReloc, name string) bool {
+				if name == variable {
+					descriptor = o.bias + r.Off
+				}
+				return descriptor == 0
+			})
+		}
+		_ = o.Close()
+		if descriptor != 0 {
+			return descriptor, nil
+		}
+	}
+	return 0, fmt.Errorf("no file of process %d has %s with a TLS descriptor", p.PID, variable)
+}
+
 var (
 	errNoLayout = errors.New("its layout was not found")
 	errNoLoop   = errors.New("the interpreter's loop was not found")

@@ -22,7 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// processOf returns a running process to attach to.
+// processOf returns a running process in the form that Attach needs.
 func processOf(t *testing.T, pid int) interpreter.Process {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/maps")
@@ -37,7 +37,7 @@ func processOf(t *testing.T, pid int) interpreter.Process {
 	return p
 }
 
-// start starts a program and waits until it printed a line.
+// start starts a program and waits until the program has printed something.
 func start(t *testing.T, name string, args ...string) int {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -50,7 +50,7 @@ func start(t *testing.T, name string, args ...string) int {
 	return cmd.Process.Pid
 }
 
-// TestPythonsOfThisMachine attaches to each version of Python that is installed.
+// TestPythonsOfThisMachine attaches to each installed version of Python.
 func TestPythonsOfThisMachine(t *testing.T) {
 	pythons, err := filepath.Glob("/usr/bin/python3.[0-9]*[0-9]")
 	require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestPythonsOfThisMachine(t *testing.T) {
 	}
 }
 
-// TestNodeOfThisMachine reads names of a running program.
+// TestNodeOfThisMachine attaches to a running Node.js program and looks up names.
 func TestNodeOfThisMachine(t *testing.T) {
 	path, err := exec.LookPath("node")
 	if err != nil {
@@ -100,7 +100,7 @@ func TestNodeOfThisMachine(t *testing.T) {
 	l.V8.Forget()
 }
 
-// TestPHPOfThisMachine reads the frame of a running function.
+// TestPHPOfThisMachine attaches to a running PHP program and reads the current frame.
 func TestPHPOfThisMachine(t *testing.T) {
 	path, err := exec.LookPath("php")
 	if err != nil {
@@ -112,7 +112,7 @@ func TestPHPOfThisMachine(t *testing.T) {
 	require.NotNil(t, l.PHP)
 	require.NotEmpty(t, l.PHP.Loop)
 	m := remotememory.RemoteMemory{ReaderAt: p.Memory}
-	// PHP has evaluated the argument, or runs sleep, or is between both.
+	// PHP has evaluated the argument, runs sleep, or is between these two states.
 	for frame := m.Ptr(libpf.Address(l.PHP.Current)); frame != 0; frame = m.Ptr(frame + libpf.Address(l.PHP.FrameBack)) {
 		name := m.Ptr(m.Ptr(frame+libpf.Address(l.PHP.FrameFunction)) + libpf.Address(l.PHP.FunctionName))
 		if name != 0 {
@@ -121,7 +121,7 @@ func TestPHPOfThisMachine(t *testing.T) {
 	}
 }
 
-// words is memory with some words. All other memory is zero.
+// words is a memory that is zero except for the given words.
 type words map[int64]int64
 
 func (w words) ReadAt(b []byte, at int64) (int, error) {
@@ -132,7 +132,8 @@ func (w words) ReadAt(b []byte, at int64) (int, error) {
 	return len(b), nil
 }
 
-// The library would follow inlined calls that form a cycle without an end.
+// TestInlinedCallsInOrder checks that cycles of inlined calls are detected. The library
+// would follow such a cycle forever.
 func TestInlinedCallsInOrder(t *testing.T) {
 	const code, array, positions, id = 0x10000, 0x20000, 0x30000, 1 << 31
 	for name, test := range map[string]struct {
@@ -166,7 +167,8 @@ func TestOtherProgramsHaveNoInterpreter(t *testing.T) {
 	require.Equal(t, interpreter.Layout{}, l)
 }
 
-// A file that is no interpreter, by the name of one, is refused.
+// TestForgedFiles checks that files with the name of an interpreter
+// but other contents are rejected.
 func TestForgedFiles(t *testing.T) {
 	for _, program := range []string{"python3.12", "node", "php8.4"} {
 		testForgedFiles(t, filepath.Join(t.TempDir(), program))
@@ -187,7 +189,7 @@ func testForgedFiles(t *testing.T, file string) {
 	}
 }
 
-// TestJavaOfThisMachine attaches to a JVM. An address at which no method is has no name.
+// TestJavaOfThisMachine attaches to a JVM. An address without a method has no name.
 func TestJavaOfThisMachine(t *testing.T) {
 	if _, err := exec.LookPath("javac"); err != nil {
 		t.Skipf("a JDK is needed: %v", err)
@@ -207,7 +209,8 @@ func TestJavaOfThisMachine(t *testing.T) {
 	require.Empty(t, functions)
 }
 
-// A mapping whose file is gone, or that is outside its file, is refused.
+// TestMappingsWithoutAFile checks that a mapping is rejected if its file no longer exists
+// or if the mapping is outside the file.
 func TestMappingsWithoutAFile(t *testing.T) {
 	for _, path := range []string{"/nowhere/python3.12", "/nowhere/libjvm.so"} {
 		p := interpreter.Process{PID: os.Getpid(), Mappings: []interpreter.Mapping{{Start: 0x400000, Limit: 0x500000, FileOffset: 1 << 40, Path: path}}}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAPipeIsNotWaitedFor checks that File returns although the pipe has no writer.
+// TestAPipeIsNotWaitedFor checks that File returns even if the pipe has no writer.
 func TestAPipeIsNotWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, unix.Mkfifo(path, 0o600))

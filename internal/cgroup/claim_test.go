@@ -18,8 +18,8 @@ import (
 
 const aUser = 1000
 
-// claimant returns a cgroup, with a process, that carries a container's id, below
-// one that is delegated to a user if it is not 0.
+// claimant returns a cgroup with a process. The cgroup's name contains a container's id.
+// If user is not 0, the cgroup is below a cgroup that is delegated to this user.
 func claimant(t *testing.T, tree *Tree, id string, user int) *hosttest.Cgroup {
 	t.Helper()
 	c := hosttest.NewContainer(t, id, user)
@@ -27,8 +27,8 @@ func claimant(t *testing.T, tree *Tree, id string, user int) *hosttest.Cgroup {
 	return c
 }
 
-// whose returns the cgroup that a container's id leads to, which must be the same in
-// whichever way it is looked for, and the claims.
+// whose returns the path of the cgroup that a container's id leads to, and the claims. It
+// checks that all ways of searching lead to the same cgroup.
 func whose(t *testing.T, tree *Tree, id string, among ...*hosttest.Cgroup) (path string, claims []string) {
 	t.Helper()
 	g, ok, err := tree.FindContainer(id)
@@ -58,8 +58,8 @@ func whose(t *testing.T, tree *Tree, id string, among ...*hosttest.Cgroup) (path
 	return g.Cgroup, claims
 }
 
-// TestAContainerIsTheCgroupThatUsersCouldNotMake checks that the owner of a cgroup decides,
-// because a user can give a cgroup any name.
+// TestAContainerIsTheCgroupThatUsersCouldNotMake checks that the owner of a cgroup
+// decides, because a user can give a cgroup any name.
 func TestAContainerIsTheCgroupThatUsersCouldNotMake(t *testing.T) {
 	tree := openHost(t)
 	id := strings.Repeat("c1a", 22)[:64]
@@ -104,8 +104,8 @@ func TestAContainerIsTheCgroupThatUsersCouldNotMake(t *testing.T) {
 	}
 }
 
-// TestACgroupPerHierarchyIsOneContainer: with several hierarchies, an engine may give
-// a container another path in each.
+// TestACgroupPerHierarchyIsOneContainer covers hosts with several hierarchies. A
+// container engine may use a different path in each hierarchy.
 func TestACgroupPerHierarchyIsOneContainer(t *testing.T) {
 	tree := openHost(t)
 	if tree.Mode() != Hybrid {
@@ -127,7 +127,8 @@ func TestACgroupPerHierarchyIsOneContainer(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	require.True(t, g.Has(unified.Path))
 	require.True(t, g.Has(cpu.Path))
-	// One of its processes, which only the other hierarchy tells apart.
+	// These are the paths of another process of the container. Only the CPU hierarchy
+	// shows that the process belongs to the container.
 	elsewhere := Paths{V2Tree: "/system.slice/engine.service", CPU: cpu.Path}
 	require.True(t, g.Same(tree.GroupOf(elsewhere)))
 	require.True(t, tree.GroupOf(elsewhere).Same(g))

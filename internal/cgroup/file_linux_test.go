@@ -15,7 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// A scan opens thousands of files. If the runtime polled them, each would wake it up.
+// TestOpenedFilesAreNotPolled checks that the runtime does not poll the files of a scan.
+// A scan opens thousands of files, and each polled file would wake the runtime.
 func TestOpenedFilesAreNotPolled(t *testing.T) {
 	c := hosttest.NewCgroup(t, "hotprofile-poll")
 	tree := openHost(t)
@@ -41,7 +42,7 @@ func TestOpenedFilesAreNotPolled(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// polled reports whether a file is in a set of this process that is polled.
+// polled reports whether this process polls a file.
 func polled(t *testing.T, f *os.File) bool {
 	t.Helper()
 	raw, err := f.SyscallConn()
@@ -51,7 +52,7 @@ func polled(t *testing.T, f *os.File) bool {
 	infos, err := filepath.Glob("/proc/self/fdinfo/*")
 	require.NoError(t, err)
 	for _, info := range infos {
-		text, _ := os.ReadFile(info) // it may be closed by now
+		text, _ := os.ReadFile(info) // the file may be closed by now
 		for line := range strings.Lines(string(text)) {
 			var in uintptr
 			if n, _ := fmt.Sscanf(line, "tfd: %d", &in); n == 1 && in == fd {

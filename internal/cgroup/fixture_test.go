@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fixture unpacks testdata/NAME.txt, a text with a line "-- PATH --" before each
-// file's content, and returns the directory.
+// fixture unpacks testdata/NAME.txt into a directory and returns the directory. In the
+// text, a line "-- PATH --" precedes the content of each file.
 func fixture(t testing.TB, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
@@ -270,7 +270,7 @@ func TestMatchAndPerfDir(t *testing.T) {
 	tests := []struct {
 		name, fixture, glob string
 		want                []string
-		dir                 string // of the first, below sys/fs/cgroup
+		dir                 string // directory of the first match, below sys/fs/cgroup
 	}{
 		{"a service", "v2-docker", "/system.slice/checkout.service", []string{"/system.slice/checkout.service"}, "system.slice/checkout.service"},
 		{"a slice stands for all below it", "v2-docker", "/system.*", []string{"/system.slice"}, "system.slice"},

@@ -47,8 +47,8 @@ func openHost(t testing.TB) *Tree {
 	return tree
 }
 
-// start runs a shell command in a cgroup and waits until it is there in every
-// hierarchy, which it enters one by one.
+// start runs a shell command in a cgroup. The command enters the hierarchies one by one.
+// start waits until the command is in all hierarchies.
 func start(t testing.TB, tree *Tree, c *hosttest.Cgroup, script string) *exec.Cmd {
 	t.Helper()
 	cmd := c.Command("/bin/sh", "-c", script)
@@ -256,8 +256,8 @@ func TestHostPrivateCgroupNamespace(t *testing.T) {
 	}
 }
 
-// enterNamespace starts this program again with its own mount namespace and cgroup
-// namespace, whose root is the cgroup that it is in now.
+// enterNamespace restarts this program in its own mount namespace and its own cgroup
+// namespace. The root of the cgroup namespace is the current cgroup.
 func enterNamespace() int {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), "CGROUP_TEST_CHILD=inside")
@@ -307,7 +307,7 @@ func look(got *outcome) error {
 		defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
 		root = dir
 	case "only":
-		// A directory that looks like a root in which only the container's own
+		// This directory looks like a root directory in which only the container's own
 		// part of the tree is mounted.
 		dir, err := os.MkdirTemp("", "root")
 		if err != nil {
@@ -373,7 +373,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// BenchmarkReading compares one reading of a cgroup's CPU time with one by
+// BenchmarkReading compares one reading of a cgroup's CPU time with a reading by
 // containerd's library, which reads all figures.
 func BenchmarkReading(b *testing.B) {
 	tree := openHost(b)
@@ -468,16 +468,16 @@ func BenchmarkReading(b *testing.B) {
 	})
 }
 
-// BenchmarkGroups scans a host with 1,000 containers of one process each, for the
-// first time and again.
+// BenchmarkGroups scans a host with 1,000 containers of one process each. It measures the
+// first scan and later scans.
 func BenchmarkGroups(b *testing.B) {
 	tree := openHost(b)
 	for i := range 1000 {
 		c := hosttest.NewCgroupCalled(b, fmt.Sprintf("docker-%064x.scope", i))
 		require.NoError(b, c.Command("sleep", "120").Start())
 	}
-	// The benchmark reports the CPU time of a scan, because other work on the machine does
-	// not change it.
+	// The benchmark reports the CPU time of a scan, because the CPU time does not depend
+	// on other work on the machine.
 	cpu := func(b *testing.B) time.Duration {
 		var u syscall.Rusage
 		require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

@@ -92,8 +92,8 @@ func TestCPUTimeOfCgroupMadeAnew(t *testing.T) {
 			require.NoError(t, err)
 			defer c.Close()
 			dir := filepath.Join(tree.Mount(V2Tree), u.Cgroup)
-			require.NoError(t, os.Rename(dir, dir+".old")) // its inodes live on, so that they are not used again
-			c.stat.files[0].Close()                        // a removed cgroup's file has to be opened again; a plain one has not
+			require.NoError(t, os.Rename(dir, dir+".old")) // keeps the inodes in use, so that they are not reused
+			c.stat.files[0].Close()                        // a removed cgroup's file has to be opened again, unlike this plain file
 			_, _, err = c.Read(time.Now())
 			require.Equal(t, ErrGone, err)
 			require.NoError(t, os.Mkdir(dir, 0o755))

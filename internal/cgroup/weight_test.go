@@ -16,7 +16,7 @@ func TestWeightOfShares(t *testing.T) {
 		{102, 4, 17},
 		{512, 20, 59},
 		{1024, 39, 100},
-		{2000, 77, 170}, // as reported of runc 1.3.1 and 1.4.0
+		{2000, 77, 170}, // reported by runc 1.3.1 and 1.4.0
 		{2048, 79, 174},
 		{262144, 10000, 10000},
 		{0, 1, 1},

@@ -19,13 +19,13 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// Requests that stall in several processes of user 0 in two containers leave room for
-// every other container of that user.
+// TestContainersOfOneUserLeaveRoomForOthers stalls requests of several processes in two
+// containers of user 0. The server must still serve a third container of this user.
 func TestContainersOfOneUserLeaveRoomForOthers(t *testing.T) {
 	release := make(chan struct{})
 	handler, entered := stalling(release)
 	cfg := overUnix(t, newConfig(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).Flush() // so that the client knows that it is served
+		_ = http.NewResponseController(w).Flush() // shows the client that it is served
 		handler(w, r)
 	}))
 	cfg.MaxConnections = 16
@@ -52,7 +52,8 @@ func TestContainersOfOneUserLeaveRoomForOthers(t *testing.T) {
 		})
 	}
 	refused := uint64(0)
-	// half of the limit, no further request, half of the rest
+	// The numbers are half of the limit, no further request, half of the rest, and no
+	// further request.
 	for i, want := range []int{8, 0, 4, 0} {
 		stall(containers[i/2])
 		refused += uint64(cfg.MaxConnections - want)
@@ -101,8 +102,9 @@ func TestClientOnHost(t *testing.T) {
 	require.Equal(t, client{user: "user 7", name: "ended processes of user 7"}, clientOnHost(procfs.MaxPID+1, 7, tree))
 }
 
-// A client whose requests have just arrived does not keep the idle connection of another
-// client from giving way.
+// TestAnIdleConnectionGivesWayBesideBusyOnesOfALargerClient checks that an idle
+// connection is closed first. A larger client whose requests have just arrived keeps
+// its connections.
 func TestAnIdleConnectionGivesWayBesideBusyOnesOfALargerClient(t *testing.T) {
 	listener, err := net.Listen("tcp", "localhost:0")
 	require.NoError(t, err)

@@ -38,8 +38,8 @@ const (
 	stallEnv  = "HOTPROFILE_TEST_STALL"
 )
 
-// TestClientProcess is a client of its own, which other tests start. It sends one
-// request, or with stallEnv keeps that many under way.
+// TestClientProcess is a client that other tests start as a separate process. It sends
+// one request. If stallEnv is set to n, it starts n requests and keeps them open.
 func TestClientProcess(t *testing.T) {
 	path := os.Getenv(clientEnv)
 	if path == "" {
@@ -51,9 +51,9 @@ func TestClientProcess(t *testing.T) {
 			require.NoError(t, err)
 			defer c.Close()
 			_, _ = io.WriteString(c, "GET /stall HTTP/1.1\r\nHost: localhost\r\n\r\n")
-			_, _ = c.Read(make([]byte, 1)) // until it is served or refused
+			_, _ = c.Read(make([]byte, 1)) // until the connection is served or refused
 		}
-		_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends it
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the test closes the input
 		return
 	}
 	c, err := net.Dial("unix", path)
@@ -75,7 +75,7 @@ func getFromAnotherProcess(t *testing.T, s *Server) {
 	require.NoError(t, err, "%s", out)
 }
 
-// stalled opens a connection whose request is under way until release is closed.
+// stalled opens a connection with a request that is not answered until release is closed.
 func stalled(t *testing.T, s *Server) net.Conn {
 	t.Helper()
 	c := dial(t, s)
@@ -84,8 +84,8 @@ func stalled(t *testing.T, s *Server) net.Conn {
 	return c
 }
 
-// stalling returns a handler that stalls requests of /stall, and a channel with one
-// element for each.
+// stalling returns a handler that blocks requests for /stall until release is closed. The
+// returned channel receives one element for each such request.
 func stalling(release <-chan struct{}) (http.HandlerFunc, <-chan struct{}) {
 	entered := make(chan struct{}, 100)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +97,8 @@ func stalling(release <-chan struct{}) (http.HandlerFunc, <-chan struct{}) {
 	}, entered
 }
 
-// One process that opens many times the bound keeps neither others nor itself out.
+// TestIdleConnectionsGiveWay opens many more connections than the bound from one process.
+// New connections of this process and of other processes must still be served.
 func TestIdleConnectionsGiveWay(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"tcp":  func(*Config) {},
@@ -140,7 +141,8 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	}
 }
 
-// A kept connection is idle again after its request.
+// TestAKeptConnectionGivesWay checks that a connection is idle again after its request.
+// It can then be closed in favor of a new connection.
 func TestAKeptConnectionGivesWay(t *testing.T) {
 	cfg := newConfig(ok)
 	cfg.MaxConnections = 1
@@ -155,8 +157,9 @@ func TestAKeptConnectionGivesWay(t *testing.T) {
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server closed it")
 }
 
-// If a process uses all of its connections, its next connection is closed. Connections of
-// other processes are still served.
+// TestAClientHasNoMoreThanItsPart covers a process that uses all of its
+// connections. The next connection of the process is closed. Connections of other
+// processes are still served.
 func TestAClientHasNoMoreThanItsPart(t *testing.T) {
 	release := make(chan struct{})
 	handler, entered := stalling(release)
@@ -183,8 +186,9 @@ func TestAClientHasNoMoreThanItsPart(t *testing.T) {
 	require.Contains(t, get(t, s, ""), "served")
 }
 
-// Processes of one user share the connections of that user, so a fork is not a new client.
-// Connections of other users are still admitted.
+// TestAUserHasNoMoreThanItsPart checks that the processes of a user share the user's
+// connections. So a fork does not count as a new client. Connections of other users are
+// still admitted.
 func TestAUserHasNoMoreThanItsPart(t *testing.T) {
 	l := newConnections(8, nil, func(client, bool) {})
 	of := func(user, process string) *conn {
@@ -202,7 +206,8 @@ func TestAUserHasNoMoreThanItsPart(t *testing.T) {
 	require.True(t, admitted)
 }
 
-// At the bound of all the client with the most connections gives way.
+// TestTheLargestClientGivesWay checks that the client with the most connections loses a
+// connection when the overall bound is reached.
 func TestTheLargestClientGivesWay(t *testing.T) {
 	l := newConnections(8, nil, func(client, bool) {})
 	for _, name := range []string{"a", "b", "b", "c", "d", "e", "f", "g"} {
@@ -215,7 +220,8 @@ func TestTheLargestClientGivesWay(t *testing.T) {
 	require.Nil(t, victim, "there is room")
 }
 
-// Where every connection is in use the next one waits, and is then served.
+// TestConnectionsBeyondTheBoundWait covers a server whose connections are all in use. The
+// next connection waits and is then served.
 func TestConnectionsBeyondTheBoundWait(t *testing.T) {
 	release := make(chan struct{})
 	handler, entered := stalling(release)
@@ -239,7 +245,8 @@ func TestConnectionsBeyondTheBoundWait(t *testing.T) {
 	require.Equal(t, Stats{}, s.Stats())
 }
 
-// A connection that waits does not hold up Shutdown.
+// TestShutdownDoesNotWaitForThoseThatWait checks that a waiting connection does not
+// delay Shutdown.
 func TestShutdownDoesNotWaitForThoseThatWait(t *testing.T) {
 	release := make(chan struct{})
 	handler, entered := stalling(release)
@@ -280,7 +287,7 @@ func (r remote) RemoteAddr() net.Addr { return r }
 func (r remote) Network() string      { return "tcp" }
 func (r remote) String() string       { return r.addr }
 
-// serverTLS returns the settings of a server with a certificate of its own.
+// serverTLS returns the settings of a server with a self-signed certificate.
 func serverTLS(t *testing.T) configtls.ServerConfig {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// getAs sends a request that names a host.
+// getAs sends a request with the given host and returns the response.
 func getAs(t *testing.T, s *Server, host string) string {
 	t.Helper()
 	c := dial(t, s)
@@ -28,7 +28,8 @@ func getAs(t *testing.T, s *Server, host string) string {
 	return string(response)
 }
 
-// A website can point its own name to 127.0.0.1, but a browser then sends that name.
+// TestRequestsForAnotherHostAreRefusedOnLoopback covers a website whose own name points
+// to 127.0.0.1. A browser then sends the website's name as the host.
 func TestRequestsForAnotherHostAreRefusedOnLoopback(t *testing.T) {
 	cfg := newConfig(ok)
 	core, logs := observer.New(zapcore.InfoLevel)

@@ -202,8 +202,8 @@ func (s *Server) begin() bool {
 }
 
 // Shutdown refuses new requests and waits for running requests. At the deadline it closes
-// their connections, waits for their handlers to return, and returns an error. It has no
-// effect before Start or when called again.
+// their connections, waits for their handlers to return, and returns an error. A later
+// call of Shutdown has no effect.
 func (s *Server) Shutdown(ctx context.Context) (err error) {
 	s.shutdown.Do(func() { err = s.stop(ctx) })
 	return err

@@ -32,7 +32,7 @@ import (
 
 const patience = time.Minute
 
-// newConfig returns the settings of a server at a free TCP port.
+// newConfig returns the settings of a server on a free TCP port.
 func newConfig(handler http.HandlerFunc) Config {
 	cfg := Config{
 		Key:     "intake",
@@ -52,7 +52,7 @@ func newConfig(handler http.HandlerFunc) Config {
 
 func overUnix(t *testing.T, cfg Config) Config {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hot") // short: a socket's path has at most 108 bytes
+	dir, err := os.MkdirTemp("", "hot") // a short path, because a socket's path has at most 108 bytes
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	cfg.HTTP.NetAddr.Transport, cfg.HTTP.NetAddr.Endpoint = confignet.TransportTypeUnix, filepath.Join(dir, "s")
@@ -76,7 +76,7 @@ func dial(t *testing.T, s *Server) net.Conn {
 	return c
 }
 
-// get sends a request on a connection of its own and returns the whole response.
+// get sends a request on a new connection and returns the whole response.
 func get(t *testing.T, s *Server, header string) string {
 	t.Helper()
 	c := dial(t, s)
@@ -99,7 +99,8 @@ func TestServesOverTCPAndUnixSocket(t *testing.T) {
 	}
 }
 
-// Run with the race detector.
+// TestStatsMayBeReadWhileTheServerStarts searches for data races. Run it with the
+// race detector.
 func TestStatsMayBeReadWhileTheServerStarts(t *testing.T) {
 	s := New(newConfig(ok))
 	var reading sync.WaitGroup
@@ -204,7 +205,8 @@ func TestShutdownWaitsForRequestsUnderWayAndRefusesNewOnes(t *testing.T) {
 	require.NoError(t, New(newConfig(ok)).Shutdown(t.Context()), "without Start")
 }
 
-// A request that stalls is cut off, and its handler has returned when Shutdown does.
+// TestShutdownClosesConnectionsAtItsDeadline checks that Shutdown aborts a request that
+// stalls. The handler of the request has returned before Shutdown returns.
 func TestShutdownClosesConnectionsAtItsDeadline(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -236,12 +238,12 @@ func TestShutdownClosesConnectionsAtItsDeadline(t *testing.T) {
 	}
 }
 
-// brokenListener fails to accept.
+// brokenListener is a listener whose Accept always fails.
 type brokenListener struct{ net.Listener }
 
 func (brokenListener) Accept() (net.Conn, error) { return nil, errors.New("broken") }
 
-// reporter keeps the status that a component reports.
+// reporter forwards the status that a component reports.
 type reporter struct {
 	component.Host
 	events chan *componentstatus.Event

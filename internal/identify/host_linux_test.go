@@ -29,8 +29,8 @@ func begin(t *testing.T, cmd *exec.Cmd) {
 	})
 }
 
-// TestPIDReused gives a pid to two processes of the same executable, one after the other.
-// The host must not take the first process for the second.
+// TestPIDReused gives the same pid to two processes of the same executable, one after the
+// other. The host must not confuse the two processes.
 func TestPIDReused(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestPIDReused(t *testing.T) {
 		require.Equal(t, NoProcess, why, name)
 	}
 
-	time.Sleep(1200 * time.Millisecond) // longer than creation times may be apart
+	time.Sleep(1200 * time.Millisecond) // longer than the allowed difference of creation times
 	forkWithPID(t, pid, "/bin/sleep", "60")
 	after, ok := h.Process(pid)
 	require.True(t, ok)
@@ -73,8 +73,8 @@ func TestPIDReused(t *testing.T) {
 	require.Equal(t, after.Name, got.Name)
 }
 
-// A program whose file was replaced goes on running. Some senders report its executable as
-// the link in /proc has it.
+// TestReplacedExecutableIsMatched covers a running program whose file was replaced. Some
+// senders report the executable as shown by the link in /proc.
 func TestReplacedExecutableIsMatched(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
@@ -101,8 +101,8 @@ func TestReplacedExecutableIsMatched(t *testing.T) {
 	require.Equal(t, OtherProcess, why)
 }
 
-// forkWithPID starts a program with a given pid, by telling the kernel which pid
-// it gave last.
+// forkWithPID starts a program with the given pid. It sets the last pid that the
+// kernel assigned.
 func forkWithPID(t *testing.T, pid int, name string, args ...string) {
 	t.Helper()
 	for range 200 {
@@ -124,8 +124,8 @@ func forkWithPID(t *testing.T, pid int, name string, args ...string) {
 	t.Skip("other programs started too often to get the pid")
 }
 
-// TestContainerFoundByItsProfile has a cgroup named as a container engine names
-// it, made after the last scan.
+// TestContainerFoundByItsProfile creates a cgroup after the last scan. The cgroup has the
+// name of a container.
 func TestContainerFoundByItsProfile(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
@@ -167,8 +167,8 @@ func TestContainerFoundByItsProfile(t *testing.T) {
 	require.Equal(t, parent, u.ID)
 }
 
-// TestContainerOfAPodIsFound has cgroups as a container engine makes them, and the links of a
-// kubelet: of a container that was restarted, and of another one.
+// TestContainerOfAPodIsFound creates the cgroups of a container engine and the links of a
+// kubelet. One container was restarted, and another container is added later.
 func TestContainerOfAPodIsFound(t *testing.T) {
 	const uid = "0b1c2d3e-0000-4000-8000-00000000aaaa"
 	tree, err := cgroup.Open("/")
@@ -210,8 +210,8 @@ func TestContainerOfAPodIsFound(t *testing.T) {
 	require.Equal(t, other, found.Group.ContainerID)
 }
 
-// TestPIDReusedWhileItIsRead has a pid that becomes another process's after its start time was
-// read: a FIFO for its cgroup file stops the reader there.
+// TestPIDReusedWhileItIsRead covers a pid that is reused after its start time was read. A
+// FIFO replaces the cgroup file, so that the reader stops there.
 func TestPIDReusedWhileItIsRead(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, "proc/1/mountinfo"), "33 25 0:28 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n")

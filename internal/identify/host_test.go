@@ -52,8 +52,9 @@ func TestHostKnowsItsNames(t *testing.T) {
 	}
 }
 
-// TestContainersThatAreNotHereAreNotLookedForAllTheTime: an id comes from
-// outside, and looking for one walks the whole tree.
+// TestContainersThatAreNotHereAreNotLookedForAllTheTime checks that searches for
+// missing containers are limited. The ids come from outside, and each search walks
+// the whole tree.
 func TestContainersThatAreNotHereAreNotLookedForAllTheTime(t *testing.T) {
 	now := epoch
 	h := NewHost("/", nil, noneWatched, func() time.Time { return now })
@@ -70,20 +71,20 @@ func TestContainersThatAreNotHereAreNotLookedForAllTheTime(t *testing.T) {
 	require.True(t, h.mayWalk(containerB, now.Add(10*time.Second)))
 }
 
-// TestContainerIDNamesNoOtherUnit: a sender that gives a cgroup's path for a
-// container's id must not be taken at its word without a host's name.
+// TestContainerIDNamesNoOtherUnit covers a sender that sends the path of a cgroup as a
+// container's id. The path must not match without the name of the host.
 func TestContainerIDNamesNoOtherUnit(t *testing.T) {
 	h := NewHost("/", nil, func(name string) (cgroup.Group, bool) {
 		return cgroup.Group{ID: service, Cgroup: service}, name == service
 	}, func() time.Time { return epoch })
-	h.missing[service] = epoch.Add(missingFor) // there is no tree to walk
+	h.missing[service] = epoch.Add(missingFor) // no tree to walk
 	_, ok := h.Container(service)
 	require.False(t, ok)
 	_, ok = h.Cgroup(service)
 	require.True(t, ok)
 }
 
-// TestLinksOfPods reads the links that a kubelet makes.
+// TestLinksOfPods reads links with the names that a kubelet uses.
 func TestLinksOfPods(t *testing.T) {
 	const uid, other = "0b1c2d3e-0000-4000-8000-00000000aaaa", "0b1c2d3e-0000-4000-8000-00000000bbbb"
 	root := t.TempDir()

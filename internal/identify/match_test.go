@@ -111,8 +111,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestUnitThatIsNotHere checks that late profiles of a removed unit still get the unit's
-// name.
+// TestUnitThatIsNotHere checks that late profiles of a removed unit still get
+// the unit's name.
 func TestUnitThatIsNotHere(t *testing.T) {
 	here := map[string]any{"host.name": "here"}
 	for name, c := range map[string]struct {

@@ -19,6 +19,9 @@ type Driver interface {
 	// Attach finds the interpreter of a process. It reads files and memory of the process.
 	// The reads may hang, and Attach does not trust their content.
 	Attach(p Process) (Layout, error)
+	// ThreadContext returns the address of the TLS descriptor of the variable in which each
+	// thread of a process publishes its active span. Otherwise it is like Attach.
+	ThreadContext(p Process) (uint64, error)
 }
 
 // Process is a process to attach to.
@@ -68,10 +71,11 @@ type Python struct {
 	Loop []Range
 	// ThreadID is the offset of the thread's id from the thread pointer.
 	ThreadID uint64
-	// StateTLS is the offset of the thread's state from the thread pointer. It is 0 if the
-	// state is thread-specific data. The state is then at the offset TSD plus TSDSize times
-	// the value of StateKey. The offset is relative to the thread pointer, or, if
-	// TSDIndirect, to the address stored at TSD.
+	// StateTLS is the offset, from the thread pointer, of the pointer to the thread's state.
+	// It is 0 if the pointer is thread-specific data. Then StateKey is the address of the
+	// key. The block of thread-specific data begins at the thread pointer plus TSD. If
+	// TSDIndirect is set, the address of the block is stored there instead. The pointer to
+	// the state is in the block, at the offset key times TSDSize.
 	StateTLS    int64
 	StateKey    uint64
 	TSD         int64

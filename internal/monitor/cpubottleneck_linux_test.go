@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestKernelHostBottleneckThroughAWatcher reads cpu_bottleneck as a collector does.
+// TestKernelHostBottleneckThroughAWatcher reads cpu_bottleneck like a collector does.
 func TestKernelHostBottleneckThroughAWatcher(t *testing.T) {
 	if err := perfevent.Probe().HostWide; err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
@@ -42,7 +42,7 @@ func TestKernelHostBottleneckThroughAWatcher(t *testing.T) {
 		w.Read(time.Now(), out[:])
 		require.NoError(t, out[0].Err, "the first reading is a starting point")
 		apart := 0.0
-		for range 3 { // the two are read a moment apart, which is longer on a busy machine
+		for range 3 { // on a busy machine, there is more time between the readings of the two monitors
 			bottleneck, cores := watchedFor(t, w)
 			t.Logf("%s: bottleneck %.1f %%, usage %.3f", name, 100*bottleneck, cores)
 			if apart = math.Abs(bottleneck - cores); apart <= 0.2 {
@@ -55,8 +55,8 @@ func TestKernelHostBottleneckThroughAWatcher(t *testing.T) {
 	require.NotZero(t, s.switches.Stats().Through)
 }
 
-// TestHostSwitchesAreFollowedWhileNeeded changes the monitors of a busy unit: the records of
-// context switches begin with cpu_bottleneck, and end with it.
+// TestHostSwitchesAreFollowedWhileNeeded adds cpu_bottleneck to the monitors of a busy
+// unit and removes it again. Context switches must be recorded only in between.
 func TestHostSwitchesAreFollowedWhileNeeded(t *testing.T) {
 	if err := perfevent.Probe().HostWide; err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
@@ -82,7 +82,7 @@ func TestHostSwitchesAreFollowedWhileNeeded(t *testing.T) {
 	}
 }
 
-// perfEvents counts the perf events that this process has open.
+// perfEvents returns the number of perf events that this process has open.
 func perfEvents(t *testing.T) (n int) {
 	files, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
@@ -94,8 +94,8 @@ func perfEvents(t *testing.T) (n int) {
 	return n
 }
 
-// watchedFor reads until there is a second without a gap, and returns the bottleneck and
-// the cores used in that time.
+// watchedFor reads until one second has passed without a gap. It returns the bottleneck
+// and the cores used in this second.
 func watchedFor(t *testing.T, w *Watcher) (bottleneck, cores float64) {
 	t.Helper()
 	var first, out [3]Result

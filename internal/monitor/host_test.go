@@ -66,8 +66,8 @@ func until(t testing.TB, w *Watcher, out []Result, ok func() bool) {
 	}, 30*time.Second, 5*time.Millisecond)
 }
 
-// inCgroup starts a shell script in a cgroup and returns its unit once it is in every
-// hierarchy.
+// inCgroup starts a shell script in a cgroup. It returns the unit after the script has
+// entered every hierarchy.
 func inCgroup(t testing.TB, s *Source, c *hosttest.Cgroup, script string) cgroup.Group {
 	t.Helper()
 	u, _ := inCgroupWithPID(t, s, c, script)
@@ -164,7 +164,8 @@ func TestHostReusedPIDIsNotReadAsTheOldProcess(t *testing.T) {
 				require.NoError(t, err)
 				w.Read(time.Now(), out[:])
 				require.NoError(t, out[0].Err)
-				// So that it starts in a later tick of 10 ms than the first.
+				// The next process must start in a later tick of 10 ms than the
+				// first process.
 				since := s.clocks.ticks()
 				require.Eventually(t, func() bool { return s.clocks.ticks() > since+1 }, 30*time.Second, time.Millisecond)
 				end(old)
@@ -213,8 +214,8 @@ func TestHostProcessThatMovesGetsItsNewCapacity(t *testing.T) {
 	require.Equal(t, 0.25, w.Capacity().Cores)
 }
 
-// TestHostUnitWithoutACounter reads a unit that only systemd's v1 hierarchy separates from
-// others, as on hosts without CPU accounting.
+// TestHostUnitWithoutACounter reads a unit that only systemd's v1 hierarchy separates
+// from other units. This is the case on hosts without CPU accounting.
 func TestHostUnitWithoutACounter(t *testing.T) {
 	s := openHost(t, 64)
 	if s.tree.Mount(cgroup.Systemd) == "" {
@@ -240,7 +241,7 @@ func TestHostUnitWithoutACounter(t *testing.T) {
 		t.Skipf("this test's own process is in %s, so its children are too", u.Cgroup)
 	}
 
-	// The CPU time before a process came here does not count.
+	// The CPU time that a process used before it entered the cgroup does not count.
 	mover := shell(busy)
 	moved := run(t, mover)
 	require.Eventually(t, func() bool {
@@ -272,7 +273,7 @@ func TestHostUnitWithoutACounter(t *testing.T) {
 		require.GreaterOrEqual(t, out[0].Reading.Num, before)
 	}
 
-	// A process that starts here counts from its start.
+	// A process that starts in the cgroup counts from its start.
 	started := shell(enter + busy)
 	child := run(t, started)
 	until(t, w, out[:], func() bool { return out[0].Reading.Num > before+0.2 })
@@ -306,7 +307,7 @@ func TestReadDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkRead reads two monitors of one unit, with files kept open and without.
+// BenchmarkRead reads two monitors of one unit, with and without keeping files open.
 func BenchmarkRead(b *testing.B) {
 	for _, keep := range []int{64, 0} {
 		name := "Kept"

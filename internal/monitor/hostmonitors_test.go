@@ -20,27 +20,27 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestHostMonitorsOfAThrottledUnit reads all monitors of a unit that needs two CPUs and
-// has a quota of a twentieth of one.
+// TestHostMonitorsOfAThrottledUnit reads all monitors of a unit that needs two CPUs. The
+// unit has a quota of a twentieth of one CPU.
 func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 	s := openHost(t, 64)
 	c := hosttest.NewCgroup(t, "hotprofile-throttled")
 	c.SetQuota(t, 0.05)
-	c.RaiseWeight(t) // so that it exhausts its quota on a busy machine too
+	c.RaiseWeight(t) // exhausts the quota even on a busy machine
 	u := inCgroup(t, s, c, "( "+busy+" ) & "+busy)
 	monitors := []string{CPUThrottling, CPUPressure, MemoryUtilization, ThreadCount, CPURequestUtilization, HostCPUUtilization, SystemLoad, CPUHostShare}
 	w, err := s.WatchUnit(u, monitors)
 	require.NoError(t, err)
 	defer w.Close()
 	out := make([]Result, len(monitors))
-	// On a busy machine a reading may come later than its time says.
+	// On a busy machine, a reading may happen later than its time.
 	var delay time.Duration
 	require.Eventually(t, func() bool {
 		now := time.Now()
 		w.Read(now, out)
 		delay = time.Since(now)
 		require.NoError(t, out[0].Err)
-		// A throttled shell needs a while to start the second loop.
+		// A throttled shell takes some time to start the second loop.
 		return out[0].Reading.Den >= 10 && (out[3].Err != nil || out[3].Reading.Num >= 2)
 	}, 30*time.Second, 5*time.Millisecond)
 	for i, r := range out {
@@ -48,7 +48,7 @@ func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 		var unavailable cgroup.Unavailable
 		if errors.As(r.Err, &unavailable) {
 			require.Empty(t, w.From(i))
-			continue // it has no cgroup of its own there, or the kernel has no such file
+			continue // the unit has no cgroup there, or the kernel has no such file
 		}
 		require.NoError(t, r.Err, monitors[i])
 		require.FileExists(t, w.From(i))
@@ -71,8 +71,8 @@ func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 	require.False(t, started.After(time.Now().Add(20*time.Millisecond)))
 }
 
-// TestHostThrottlingAboveCountsByUse has a quota above two units. One unit uses no CPU time
-// of the quota, like the sandbox of a throttled pod.
+// TestHostThrottlingAboveCountsByUse sets a quota above two units. One unit uses no CPU
+// time of the quota, like the sandbox of a throttled pod.
 func TestHostThrottlingAboveCountsByUse(t *testing.T) {
 	s := openHost(t, 64)
 	pod := hosttest.NewCgroup(t, "hotprofile-pod")
@@ -102,7 +102,7 @@ func TestHostThrottlingAboveCountsByUse(t *testing.T) {
 
 func TestHostBusiestThread(t *testing.T) {
 	s := openHost(t, 64)
-	s.busyFrom = 0.01 // even on a busy machine
+	s.busyFrom = 0.01 // low enough for a busy machine
 	c := hosttest.NewCgroup(t, "hotprofile-busiest")
 	u := inCgroup(t, s, c, "( "+busy+" ) & "+busy)
 	w, err := s.WatchUnit(u, []string{CPUBusiestThread, CPUUsage})
@@ -125,7 +125,7 @@ func TestHostBusiestThread(t *testing.T) {
 	require.Greater(t, share, usage/4, "the busier of two loops")
 }
 
-// TestHostAllMonitorsOfAProcess reads this process.
+// TestHostAllMonitorsOfAProcess reads the monitors of this process.
 func TestHostAllMonitorsOfAProcess(t *testing.T) {
 	s := openHost(t, 64)
 	monitors := []string{CPUThrottling, MemoryUtilization, ThreadCount, CPURequestUtilization, HostCPUUtilization, SystemLoad, CPUHostShare, CPUUsage}
@@ -162,7 +162,7 @@ func TestAllMonitorsDoNotAllocate(t *testing.T) {
 		w.Read(now, out)
 	}
 	read()
-	for i := len(out) - 1; i >= 0; i-- { // monitors that this host does not have return errors, which may allocate
+	for i := len(out) - 1; i >= 0; i-- { // unavailable monitors return errors, which may allocate
 		if out[i].Err != nil {
 			monitors = append(monitors[:i], monitors[i+1:]...)
 		}
@@ -209,9 +209,9 @@ func TestHostRecreatedCgroupHasItsNewQuota(t *testing.T) {
 	}
 }
 
-// TestHostMemoryOfAUnitAtItsLimit reads a unit whose files do not fit into its limit, so
-// that the kernel reclaims their pages, and then starts a program that does not fit
-// either.
+// TestHostMemoryOfAUnitAtItsLimit reads a unit whose files do not fit into its memory
+// limit. The kernel then reclaims their pages. Later, the test starts a program that does
+// not fit either.
 func TestHostMemoryOfAUnitAtItsLimit(t *testing.T) {
 	const limit = 16 << 20
 	s := openHost(t, 64)
@@ -244,7 +244,7 @@ func TestHostMemoryOfAUnitAtItsLimit(t *testing.T) {
 		return out[0].Reading.Num >= 10 && waits(2) && (waits(3) || disk.Type == unix.TMPFS_MAGIC)
 	})
 	t.Logf("while files are read: %+v", out)
-	before := out[1].Reading.Num // 0, unless the disk is slow to take the pages of copy
+	before := out[1].Reading.Num // 0, unless the disk is slow to store the pages of copy
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "enough"), nil, 0o600))
 	until(t, w, out, func() bool {
 		require.NoError(t, out[1].Err)

@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// TestMain serves as the busy process of the tests. For each line of its standard input, it
-// prints the CPU time that Windows tells it.
+// TestMain also implements the busy process of the tests. For each line of its standard
+// input, the process prints its CPU time according to Windows.
 func TestMain(m *testing.M) {
 	if os.Getenv("HOTPROFILE_TEST_BUSY") == "" {
 		os.Exit(m.Run())
@@ -63,11 +63,11 @@ func busy(t *testing.T, how string) busyProcess {
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
 	p := busyProcess{cmd, in, bufio.NewReader(out)}
-	p.used(t) // it is busy now
+	p.used(t) // the answer shows that the process is busy
 	return p
 }
 
-// used returns the CPU time that the process has of itself.
+// used returns the CPU time that the process reports about itself.
 func (p busyProcess) used(t *testing.T) (used time.Duration) {
 	_, err := fmt.Fprintln(p.in)
 	require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestAProcessOfWindowsThatHasEndedIsGone(t *testing.T) {
 	}, time.Minute, 100*time.Millisecond)
 	require.ErrorIs(t, results[0].Err, ErrGone)
 	require.ErrorIs(t, results[1].Err, ErrGone)
-	process.Start++ // another process has the pid
+	process.Start++ // another process now has the same pid
 	_, err = s.WatchProcess(process, []string{CPUUsage})
 	require.ErrorIs(t, err, ErrGone)
 }

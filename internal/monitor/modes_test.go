@@ -22,8 +22,8 @@ import (
 
 const containerID = "4f1c0c6b8a2eaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
-// modes returns the kinds of hosts. Each has 8 CPUs, 16 GiB, a container with two threads
-// and a service.
+// modes returns the kinds of hosts. Each host has 8 CPUs, 16 GiB of memory, a container
+// with two threads, and a service.
 func modes() []cgroup.Mode { return []cgroup.Mode{cgroup.V1, cgroup.Hybrid, cgroup.V2} }
 
 type modeHost struct {
@@ -91,7 +91,7 @@ func newModeHost(t *testing.T, mode cgroup.Mode) *modeHost {
 		h.above("v2", "cpu.stat", "usage_usec 9000000\nnr_periods 1000\nnr_throttled 0\nthrottled_usec 5\n")
 		h.above("v2", "cpu.max", "max 100000\n")
 		h.set("v2", "cpu.max", "200000 100000\n")
-		h.set("v2", "cpu.weight", "59\n") // 512 shares, by the new formula
+		h.set("v2", "cpu.weight", "59\n") // 512 shares by the new formula
 		h.write(spec, specOf("512"))
 		h.set("v2", "memory.current", "1610612736\n")
 		h.set("v2", "memory.stat", "anon 1\nfile 7\ninactive_file 536870912\n")
@@ -114,14 +114,14 @@ func newModeHost(t *testing.T, mode cgroup.Mode) *modeHost {
 	return h
 }
 
-// dir returns the container's directory in a controller's tree, or in the v2 tree.
-// spec is the OCI configuration of the container, which has its CPU shares.
+// spec is the path of the container's OCI configuration, which contains the CPU shares.
 const spec = "run/containerd/io.containerd.runtime.v2.task/moby/" + containerID + "/config.json"
 
 func specOf(shares string) string {
 	return `{"ociVersion":"1.2.0","linux":{"resources":{"cpu":{"shares":` + shares + `}}}}`
 }
 
+// dir returns the container's directory in a controller's tree or in the v2 tree.
 func (h *modeHost) dir(controller string) string {
 	switch {
 	case controller != "v2":
@@ -136,7 +136,7 @@ func (h *modeHost) set(controller, file, content string) {
 	h.write(h.dir(controller)+container+"/"+file, content)
 }
 
-// above sets a file of the cgroup above the container's.
+// above sets a file of the container's parent cgroup.
 func (h *modeHost) above(controller, file, content string) {
 	h.write(h.dir(controller)+"/docker/"+file, content)
 }
@@ -169,8 +169,8 @@ func (h *modeHost) open(keep int, scope Scope, monitors ...string) *Watcher {
 	return w
 }
 
-// fixedClocks is a host 100 s after boot, on which each process has used one second of CPU
-// time.
+// fixedClocks is a host 100 s after boot. Each of its processes has used one
+// second of CPU time.
 type fixedClocks struct{}
 
 func (fixedClocks) process(int) (time.Duration, error) { return time.Second, nil }
@@ -190,7 +190,7 @@ func kindOf(t *testing.T, name string) Kind {
 	return k
 }
 
-// step changes the host's files as one second of a busy container does.
+// step changes the files of the host like one second of a busy container.
 func (h *modeHost) step() {
 	h.setEither("cpuacct", "cpuacct.usage", "6000000000\n", "cpu.stat", "usage_usec 6000000\nnr_periods 110\nnr_throttled 14\n")
 	if h.mode != cgroup.V2 {
@@ -212,7 +212,7 @@ func TestMonitorsOfAContainerInEachMode(t *testing.T) {
 	tests := []struct {
 		monitor string
 		want    float64
-		v1, v2  string // the file read with v1 and without; hybrid is as v1 except for pressures
+		v1, v2  string // files read with v1 and with v2; hybrid reads the v1 files except for pressures
 	}{
 		{CPUUsage, 1, "cpuacct/*/cpuacct.usage", "*/cpu.stat"},
 		{CPUUtilization, 50, "cpuacct/*/cpuacct.usage", "*/cpu.stat"},
@@ -309,7 +309,7 @@ func TestThrottlingIsTheLargestOnThePath(t *testing.T) {
 			}
 			used := 100 * time.Second
 			stat := func(own, above string) {
-				used += 8 * time.Second // all that the quota above allows in a second
+				used += 8 * time.Second // the most that the parent's quota allows in a second
 				h.setEither("cpuacct", "cpuacct.usage", fmt.Sprintln(used.Nanoseconds()), "cpu.stat", fmt.Sprintf("usage_usec %d\n%s", used.Microseconds(), own))
 				if mode != cgroup.V2 {
 					h.set("cpu", "cpu.stat", own)
@@ -473,7 +473,7 @@ func TestUnitInARootOrASharedCgroup(t *testing.T) {
 			u.Paths[hierarchy] = c
 		}
 		for _, dir := range []string{"cpu", "memory"} {
-			h.write("sys/fs/cgroup/"+dir+"/docker/cgroup.procs", "1\n") // another's
+			h.write("sys/fs/cgroup/"+dir+"/docker/cgroup.procs", "1\n") // a process of another cgroup
 			h.write("proc/1/cgroup", "0::/other\n")
 		}
 		s, err := NewSource(h.tree, Options{MaxOpenFiles: 8})
@@ -491,7 +491,7 @@ func TestUnitInARootOrASharedCgroup(t *testing.T) {
 
 func TestAFailingMonitorDoesNotAffectTheOthers(t *testing.T) {
 	monitors := []string{CPUUsage, CPUUtilization, CPURequestUtilization, CPUHostShare, CPUThrottling, CPUPressure, MemoryUtilization, ThreadCount, HostCPUUtilization, SystemLoad, MemoryPressure, IOPressure, MemoryEvents}
-	files := map[string][]string{ // to the monitors that fail with it
+	files := map[string][]string{ // maps each file to the monitors that fail with it
 		"cpu.stat":                              {CPUUsage, CPUUtilization, CPURequestUtilization, CPUHostShare, CPUThrottling},
 		"cpu.max":                               {CPUUtilization},
 		"cpu.weight":                            {CPURequestUtilization},
@@ -523,7 +523,7 @@ func TestAFailingMonitorDoesNotAffectTheOthers(t *testing.T) {
 			path := filepath.Join("sys/fs/cgroup"+container, file)
 			good, err := os.ReadFile(filepath.Join(h.root, path))
 			require.NoError(t, err)
-			for range 60 { // for a minute
+			for range 60 { // one minute
 				h.write(path, "\x00nothing of use\n")
 				for i, r := range read() {
 					if fails := contains(failing, monitors[i]); !fails {
@@ -667,14 +667,15 @@ func TestRequestFromTheRuntimesRecord(t *testing.T) {
 	}
 }
 
-// A container that was resized has another weight than its record says.
+// TestRequestOfAContainerThatWasResized covers a container whose weight no longer matches
+// its recorded CPU shares.
 func TestRequestOfAContainerThatWasResized(t *testing.T) {
 	h := newModeHost(t, cgroup.V2)
 	w := h.open(8, CgroupScope, CPURequestUtilization)
 	var first, second, third [1]Result
 	now := time.Now()
 	w.Read(now, first[:])
-	h.set("v2", "cpu.weight", "100\n") // one core, by the formula that the record told
+	h.set("v2", "cpu.weight", "100\n") // one core by the formula that the record implies
 	w.Read(now.Add(time.Second), second[:])
 	require.NoError(t, second[0].Err)
 	h.step()
@@ -733,7 +734,7 @@ func TestBusiestThread(t *testing.T) {
 	}
 }
 
-// cpuClock is the CPU clock of every process.
+// cpuClock returns the same CPU time for every process.
 type cpuClock struct {
 	fixedClocks
 	used time.Duration

@@ -127,9 +127,12 @@ func KindOf(name string) (Kind, bool) {
 	return d.Kind, ok
 }
 
-// A Reading is cumulative: the value over the span between two readings is Scale × ΔNum /
-// ΔDen. Both start at 0 at a watcher's first reading and never run backwards. For a gauge,
-// Num is the momentary value. For memory_utilization, Den is the bytes in use.
+// A Reading is the result of reading a monitor once. Num and Den are cumulative. They are
+// 0 at a watcher's first reading and never decrease. The value between two readings is
+// Scale × ΔNum / ΔDen.
+//
+// The Num of a gauge is the momentary value. The Den of memory_utilization is the number of
+// bytes in use.
 type Reading struct {
 	Time time.Time // when the values were read; monotonic
 	// For cpu_utilization, Num is CPU seconds and Den is core seconds of capacity. For

@@ -18,7 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// manyCgroups creates n cgroups without processes, as of containers or of services.
+// manyCgroups creates n cgroups without processes. The cgroups look like
+// containers or services.
 func manyCgroups(b *testing.B, tree *cgroup.Tree, n int, containers bool, cores float64) []cgroup.Group {
 	b.Helper()
 	var units []cgroup.Group
@@ -38,16 +39,16 @@ func manyCgroups(b *testing.B, tree *cgroup.Tree, n int, containers bool, cores 
 	return units
 }
 
-// cpuTime returns the CPU time of this process, which does not depend on the load of the
-// machine as elapsed time does.
+// cpuTime returns the CPU time of this process. In contrast to elapsed time, the CPU time
+// does not depend on the load of the machine.
 func cpuTime(b *testing.B) time.Duration {
 	var u unix.Rusage
 	require.NoError(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// measure runs rounds over n units. It reports the CPU time per unit, on average and in
-// the least disturbed round.
+// measure runs rounds over n units. It reports the average CPU time per unit, and the
+// elapsed time per unit in the fastest round.
 func measure(b *testing.B, n int, round func()) {
 	before, least := cpuTime(b), time.Hour
 	for b.Loop() {
@@ -103,7 +104,7 @@ func BenchmarkThousandCgroups(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			s := openHost(b, c.keep)
 			if !c.idle {
-				s.idleBelow = 0 // the cgroups are empty; read them as busy ones are
+				s.idleBelow = 0 // read the empty cgroups like busy cgroups
 			}
 			units := manyCgroups(b, s.tree, n, c.containers, c.cores)
 			watchers := make([]*Watcher, len(units))

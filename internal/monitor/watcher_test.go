@@ -32,7 +32,7 @@ func TestKindsAreSortedAndFound(t *testing.T) {
 	require.False(t, ok)
 }
 
-// host is a v2 tree with one service, on 8 CPUs.
+// host is a host with 8 CPUs, whose v2 tree contains one service.
 type host struct {
 	t    *testing.T
 	root string
@@ -73,8 +73,9 @@ func (h *host) cgroup(file, content string) {
 
 func (h *host) watch(monitors ...string) *Watcher { return h.watchKeeping(64, monitors...) }
 
-// watchKeeping keeps at most keep files open. An open plain file stays readable after it
-// is removed, unlike one of a cgroup (ENODEV). So with 0 a removed file is noticed.
+// watchKeeping keeps at most keep files open. Unlike an open file of a cgroup (ENODEV),
+// an open plain file stays readable after its removal. So a removed file is only
+// noticed if keep is 0.
 func (h *host) watchKeeping(keep int, monitors ...string) *Watcher {
 	s, err := NewSource(h.tree, Options{MaxOpenFiles: keep})
 	require.NoError(h.t, err)
@@ -108,26 +109,26 @@ func TestReadings(t *testing.T) {
 	require.Equal(t, Reading{Time: start}, first[0].Reading, "the first reading is only a starting point")
 	require.Equal(t, Reading{Time: start}, first[1].Reading)
 
-	h.cgroup("cpu.stat", "usage_usec 7000000\n") // 2 s of CPU in 1 s, of 8 cores
+	h.cgroup("cpu.stat", "usage_usec 7000000\n") // 2 s of CPU time in 1 s, with 8 cores
 	second := read(time.Second)
 	require.InDelta(t, 25, value(CPUUtilization, first[0].Reading, second[0].Reading), 1e-9)
 	require.InDelta(t, 2, value(CPUUsage, first[1].Reading, second[1].Reading), 1e-9)
 	require.Equal(t, cgroup.Capacity{Cores: 8, By: cgroup.ByOnline}, w.Capacity())
 
 	h.cgroup("cpu.max", "250000 100000\n")
-	h.cgroup("cpu.stat", "usage_usec 9000000\n") // and in 1 s of 2.5 cores
+	h.cgroup("cpu.stat", "usage_usec 9000000\n") // 2 s of CPU time in 1 s, with 2.5 cores
 	third := read(2 * time.Second)
 	require.InDelta(t, 80, value(CPUUtilization, second[0].Reading, third[0].Reading), 1e-9, "the new limit counts from this reading")
 	require.InDelta(t, 100*4/10.5, value(CPUUtilization, first[0].Reading, third[0].Reading), 1e-9, "each second counts with its own capacity")
 
 	h.cgroup("cpu.max", "max 100000\n")
-	h.cgroup("cpu.stat", "usage_usec 29000000\n") // 20 s in a reading that is 9 s late
+	h.cgroup("cpu.stat", "usage_usec 29000000\n") // 20 s of CPU time in a reading that is 9 s late
 	fourth := read(12 * time.Second)
 	require.InDelta(t, 25, value(CPUUtilization, third[0].Reading, fourth[0].Reading), 1e-9, "a late reading does not distort the value")
 }
 
-// TestSetMonitorsKeepsWhatIsRead changes the monitors of a watcher: those that stay go on from
-// their last reading, new ones begin.
+// TestSetMonitorsKeepsWhatIsRead changes the monitors of a watcher. The remaining
+// monitors continue from their last reading, and new monitors start.
 func TestSetMonitorsKeepsWhatIsRead(t *testing.T) {
 	h := newHost(t)
 	h.cgroup("cpu.max", "200000 100000\n")

@@ -16,7 +16,7 @@ import (
 	. "github.com/hotprofile/hotprofile/test/nativeformattest"
 )
 
-// size returns the bytes of all buffers.
+// size returns the total size of all buffers, in bytes.
 func size(all []capture) (n int64) {
 	for _, c := range all {
 		n += int64(len(c.buf))
@@ -24,8 +24,8 @@ func size(all []capture) (n int64) {
 	return n
 }
 
-// measure runs round for the benchmark. In addition to the mean it reports the fastest
-// round as best-MB/s. The fastest round is the one that other programs disturbed least.
+// measure runs round for the benchmark. In addition to the mean, it reports the fastest
+// round as best-MB/s. Other programs have disturbed the fastest round the least.
 func measure(b *testing.B, bytes int64, round func()) {
 	b.SetBytes(bytes)
 	b.ReportAllocs()
@@ -38,10 +38,11 @@ func measure(b *testing.B, bytes int64, round func()) {
 	b.ReportMetric(float64(bytes)/best.Seconds()/1e6, "best-MB/s")
 }
 
-// BenchmarkDecode decodes all buffers of a folder per operation; B/s is of the
-// buffers. known: all names are known from earlier buffers. first: each buffer is the
-// first of its decoder. Baselines: copy copies the buffers, plain decodes them with
-// encoding/binary and allocates each name and sample.
+// BenchmarkDecode decodes all buffers of a folder per operation. The rate in B/s is
+// relative to the size of the buffers. In "known", all names are known from earlier
+// buffers. In "first", each buffer is the first buffer of its decoder. The baseline
+// "copy" only copies the buffers. The baseline "plain" decodes them with encoding/binary
+// and allocates each name and sample.
 func BenchmarkDecode(b *testing.B) {
 	for _, folder := range []string{"crowd", "web", "allocations", "selected", "names", "idle"} {
 		all := captures(b, folder)
@@ -109,7 +110,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// encode returns one buffer of one batch.
+// encode returns one buffer with one batch.
 func encode(e *Encoder, records []Record, s *Statistics) []byte {
 	e.Reset()
 	start := int64(0)
@@ -127,7 +128,7 @@ func encode(e *Encoder, records []Record, s *Statistics) []byte {
 	return e.Bytes()
 }
 
-// plainDecode is the baseline: it decodes valid buffers without checks.
+// plainDecode is the baseline. It decodes valid buffers without checks.
 func plainDecode(f Format, buf []byte) (records []Record) {
 	codes := map[int16]string{}
 	var start int64

@@ -55,7 +55,7 @@ type goldenSample struct {
 	Frames    []int  `json:"frames"`
 }
 
-// captures reads the recorded buffers of one folder, or of all.
+// captures reads the recorded buffers of one folder, or of all folders.
 func captures(t testing.TB, folder string) []capture {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(captureFolder, folder, "*.bin"))
@@ -132,7 +132,7 @@ func (c *capture) requireDecoded(t *testing.T, d *Decoder) {
 	if c.golden.Statistics != nil {
 		require.EqualValues(t, sum.Samples, c.golden.Statistics.Threads)
 	}
-	// The names in order of first use: each function once, and no other.
+	// functions lists each function once, in the order of first use.
 	var functions []string
 	seen := map[string]bool{}
 	for _, r := range records {
@@ -143,7 +143,7 @@ func (c *capture) requireDecoded(t *testing.T, d *Decoder) {
 			}
 		}
 	}
-	if !c.golden.Truncated { // else the cut sample may have defined more
+	if !c.golden.Truncated { // otherwise the truncated sample may have defined more
 		require.Equal(t, c.golden.Functions, functions)
 	}
 }
@@ -154,7 +154,7 @@ func TestEveryCaptureDecodesToItsRecordedContent(t *testing.T) {
 			d := NewDecoder(0)
 			c.requireDecoded(t, d)
 			held := d.Held().Names
-			c.requireDecoded(t, d) // with every name known
+			c.requireDecoded(t, d) // all names are known now
 			require.Equal(t, held, d.Held().Names)
 		})
 	}

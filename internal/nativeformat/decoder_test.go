@@ -21,7 +21,7 @@ import (
 	. "github.com/hotprofile/hotprofile/test/nativeformattest"
 )
 
-// craft builds buffers field by field, valid and invalid ones.
+// craft builds valid and invalid buffers field by field.
 type craft []byte
 
 func (c craft) byte(b ...byte) craft        { return append(c, b...) }
@@ -43,7 +43,7 @@ func (c craft) sel(ms int64, thread string) craft {
 	return c.byte(OpSelectedSample).long(ms).str(thread).span()
 }
 
-// str writes ASCII.
+// str writes an ASCII string.
 func (c craft) str(s string) craft {
 	units := make([]uint16, len(s))
 	for i := range units {
@@ -142,7 +142,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := NewDecoder(0)
-			for range 2 { // unknown names, then known ones
+			for range 2 { // first with unknown names, then with known names
 				got, sum, err := decodeAll(d, tt.format, tt.buf)
 				require.NoError(t, err)
 				require.Equal(t, tt.want, got)
@@ -162,9 +162,9 @@ func TestSummary(t *testing.T) {
 
 	for cut, want := range map[int]Summary{
 		5:  {Tail: 5},                 // in the start of the batch
-		13: {},                        // after it
+		13: {},                        // after the start of the batch
 		14: {Tail: 1, Incomplete: 1},  // in a sample
-		42: {Tail: 29, Incomplete: 1}, // before its last byte
+		42: {Tail: 29, Incomplete: 1}, // before the last byte of the sample
 		44: {Samples: 1},
 		83: {Samples: 2, Tail: 1}, // in the statistics, after the end of the batch
 	} {
@@ -297,7 +297,8 @@ func TestWrongFrequentSamplingOptionIsDetected(t *testing.T) {
 	}
 }
 
-// sameSample compares by Name: the samples must be of one decoder.
+// sameSample compares two samples by their names. Both samples must come
+// from one decoder.
 func sameSample(a, b *Sample) bool {
 	frames := slices.Equal(a.Frames, b.Frames)
 	x, y := *a, *b
@@ -323,7 +324,7 @@ func TestEveryPrefixDecodesToItsCompleteSamples(t *testing.T) {
 		d := NewDecoder(0)
 		all := whole(t, d, &c)
 		step := 1
-		switch { // to primes, so that every place in a record is met
+		switch { // prime steps, so that cuts occur at every place in a record
 		case raceDetector && len(c.buf) > 1<<15:
 			step = 997
 		case raceDetector || len(c.buf) > 1<<15:
@@ -345,7 +346,8 @@ func TestEveryPrefixDecodesToItsCompleteSamples(t *testing.T) {
 			if err != nil || sum.Samples != i || i < last || sum.Incomplete > 1 || sum.Tail > n || (sum.Incomplete == 1 && sum.Tail == 0) {
 				t.Fatalf("%s, %d bytes: %+v, %v", c.name, n, sum, err)
 			}
-			// Everything before the tail is complete: without the tail the result is the same.
+			// Everything before the tail is complete. So decoding without the tail has
+			// the same result.
 			again, err := d.Decode(c.format, c.buf[:n-sum.Tail], nil)
 			if err != nil || again.Samples != i || again.Tail != 0 || again.Incomplete != 0 {
 				t.Fatalf("%s, %d bytes less a tail of %d: %+v, %v", c.name, n, sum.Tail, again, err)
@@ -364,7 +366,7 @@ func TestChangedByteDoesNotAffectSamplesBeforeIt(t *testing.T) {
 		d := NewDecoder(1 << 30)
 		want := whole(t, d, &c)
 		ends := sampleEnds(t, d, &c)
-		for i := range want[1:] { // only batches stand between two values
+		for i := range want[1:] { // only batches occur between two samples
 			require.LessOrEqual(t, ends[i], want[i+1].Offset)
 			require.LessOrEqual(t, want[i+1].Offset-ends[i], 2)
 		}
@@ -492,8 +494,9 @@ func TestTextsStayValidWhenNamesAreRemoved(t *testing.T) {
 	require.Equal(t, "kept", kept)
 }
 
-// The memory is a small multiple of any input: 32 times for names, of which short ones
-// cost most relative to their length, 8 times for frames.
+// TestMemoryIsASmallMultipleOfTheInput checks that the allocated memory is bounded
+// relative to the input. Short names have the highest cost relative to their length, up
+// to 32 times. Other names and frames cost up to 8 times their length.
 func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	const size = 1 << 20
 	shortNames := craft{}.batch().thread("x")
@@ -504,7 +507,7 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	for len(codes) < size {
 		codes = codes.code(1)
 	}
-	wideNames := craft{}.batch().thread("x") // three bytes of UTF-8 each unit
+	wideNames := craft{}.batch().thread("x") // each unit is three bytes of UTF-8
 	for i := 0; len(wideNames) < size; i++ {
 		units := slices.Repeat([]uint16{0xD800}, 512)
 		units[0] = uint16(i)
@@ -535,7 +538,7 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			_, _ = d.Decode(tt.format, tt.buf, nil)
 			runtime.ReadMemStats(&after)
-			allocated := after.TotalAlloc - before.TotalAlloc // garbage of growing included
+			allocated := after.TotalAlloc - before.TotalAlloc // includes the garbage of growing slices
 			t.Logf("%.2f times", float64(allocated)/float64(len(tt.buf)))
 			require.LessOrEqual(t, allocated, tt.times*uint64(len(tt.buf)))
 			held := d.Held()
@@ -550,7 +553,7 @@ func TestMoreNamesThanCodes(t *testing.T) {
 	for i := range MaxCode + 1 {
 		r.Frames = append(r.Frames, fmt.Sprint(i))
 	}
-	r.Frames = append(r.Frames, r.Frames[MaxCode-2:]...) // the last that is remembered, and two that are not
+	r.Frames = append(r.Frames, r.Frames[MaxCode-2:]...) // the last name that is remembered and two names that are not
 	e := NewEncoder(threads)
 	buf := encode(e, []Record{r}, nil)
 	require.False(t, e.Full())

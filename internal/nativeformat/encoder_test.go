@@ -16,8 +16,9 @@ import (
 
 func TestCapturesEncodeToTheSameBytes(t *testing.T) {
 	for _, c := range captures(t, "*") {
-		// Unpaired surrogates are decoded as U+FFFD, and the decoder does not report
-		// where selected batches begin: only the decoded samples are the same.
+		// Only the decoded samples are the same for these captures. Unpaired
+		// surrogates are decoded as U+FFFD, and the decoder does not report where
+		// selected batches begin.
 		if strings.HasPrefix(c.name, "names/") || c.format.Kind == SelectedThreadSamples {
 			continue
 		}
@@ -123,7 +124,7 @@ func TestFullBufferOfAllocationsHasCompleteSamples(t *testing.T) {
 	require.Positive(t, e.Discarded())
 
 	e.Reset()
-	e.Sample(&Record{Frames: strings.Split(strings.Repeat("a,", MaxBuffer), ",")}) // as large as a buffer on its own
+	e.Sample(&Record{Frames: strings.Split(strings.Repeat("a,", MaxBuffer), ",")}) // one sample that is as large as a buffer
 	require.Empty(t, e.Bytes())
 	require.Equal(t, 1, e.Discarded())
 }
@@ -140,7 +141,7 @@ func TestFullBufferOfSelectedSamplesHasCompleteBatches(t *testing.T) {
 
 	e.Reset()
 	e.StartBatch(0)
-	for range 100 { // a batch that is as large as a buffer on its own
+	for range 100 { // one batch that is as large as a buffer
 		e.Sample(&Record{Frames: strings.Split(strings.Repeat("a,", 2000), ",")})
 	}
 	e.EndBatch()

@@ -3,17 +3,18 @@
 
 package nativeformat
 
-// MaxKeptFrames is the most frames whose memory a decoder keeps.
+// MaxKeptFrames is the maximum number of frames whose memory a decoder keeps.
 const MaxKeptFrames = maxKeptFrames
 
 // Held counts the content of a decoder.
 type Held struct {
 	Names, NameBytes int
-	// Frames, Defined and Codes are the lengths of the memory that it keeps.
+	// Frames and Defined are the capacities of the slices that the decoder keeps. Codes
+	// is the number of codes that the decoder keeps.
 	Frames, Defined, Codes int
 }
 
-// Held returns what d holds.
+// Held returns the current counts of d.
 func (d *Decoder) Held() Held {
 	return Held{len(d.names.texts), d.names.bytes, cap(d.frames), cap(d.defined), len(d.codes)}
 }

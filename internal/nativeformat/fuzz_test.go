@@ -16,8 +16,8 @@ import (
 	. "github.com/hotprofile/hotprofile/test/nativeformattest"
 )
 
-// written returns a string as it is after encoding and decoding, computed without the
-// codec.
+// written returns the result of encoding and decoding a string. It computes the result
+// without the codec.
 func written(s string) string {
 	units := utf16.Encode([]rune(s))
 	return string(utf16.Decode(units[:min(len(units), MaxUnits)]))
@@ -66,7 +66,7 @@ func checkDecode(t *testing.T, d *Decoder, f Format, buf []byte) {
 		require.LessOrEqual(t, sum.Tail, len(buf))
 		require.LessOrEqual(t, sum.Incomplete, min(1, sum.Tail))
 	}
-	// A new decoder decodes the part before the fault to the same samples.
+	// A new decoder must decode the part before the fault to the same samples.
 	fresh := NewDecoder(0)
 	again, _, err := decodeAll(fresh, f, buf[:good])
 	require.NoError(t, err)
@@ -100,8 +100,8 @@ func kindOf(b byte) Format {
 	return []Format{threads, frequent, allocations, selected}[b%4]
 }
 
-// checkEncode encodes records, in batches of equal times, and requires that they decode
-// to want, or to the part of it that fits into a buffer.
+// checkEncode encodes records in batches of equal times. The result must decode to want.
+// If the buffer was too small, it must decode to the first part of want.
 func checkEncode(t *testing.T, f Format, records, want []Record) {
 	t.Helper()
 	e := NewEncoder(f)
@@ -127,7 +127,7 @@ func checkEncode(t *testing.T, f Format, records, want []Record) {
 	}
 }
 
-// FuzzEncodeDecode encodes records made of the fuzzed bytes and decodes them.
+// FuzzEncodeDecode encodes and decodes records that are made of the fuzzed bytes.
 func FuzzEncodeDecode(f *testing.F) {
 	for kind := range byte(4) {
 		f.Add(kind, int64(1_795_257_307_361), uint64(24), "worker", "System.Byte[]", "a\nb\na\n\n\xff\U0001F600", true, byte(3), byte(1))
@@ -144,7 +144,7 @@ func FuzzEncodeDecode(f *testing.F) {
 			if format.Kind == AllocationSamples {
 				r.Type, r.Bytes = typ, size
 			}
-			if i%5 != 4 { // the fifth has no frames
+			if i%5 != 4 { // every fifth record has no frames
 				r.Frames = strings.Split(frames, "\n")
 			}
 			in = append(in, r)
@@ -158,7 +158,7 @@ func FuzzEncodeDecode(f *testing.F) {
 	})
 }
 
-// FuzzDecodeEncodeDecode decodes any bytes, encodes the samples, and decodes those.
+// FuzzDecodeEncodeDecode decodes any bytes, encodes the samples, and decodes the result.
 func FuzzDecodeEncodeDecode(f *testing.F) {
 	for i := range byte(4) {
 		format := kindOf(i)

@@ -5,6 +5,6 @@
 
 package nativeformat_test
 
-// raceDetector reduces the tests that change every byte: with the race detector they
-// take minutes, and there are no goroutines.
+// raceDetector reports whether the tests run with the race detector. Tests that change
+// every byte are then reduced. They would take minutes and have no goroutines.
 const raceDetector = true

@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// BenchmarkExport measures the cost of one event from a full batch to bytes. Baselines
-// are marshalling alone and the same samples as a pprof file.
+// BenchmarkExport measures the cost of one event from a full batch to bytes. The
+// baselines are marshalling alone and a pprof file with the same samples.
 func BenchmarkExport(b *testing.B) {
 	const events = 5000
 	batch := load(events, 1000, 20)
@@ -71,7 +71,7 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// pprofOf builds a pprof profile, as a baseline.
+// pprofOf builds a pprof profile as a baseline.
 func pprofOf(batch *samples.Batch) *profile.Profile {
 	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}}}
 	locations := map[*samples.Location]*profile.Location{}

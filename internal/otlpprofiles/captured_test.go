@@ -12,8 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// A profile's time is that in which its target was sampled with its period, within the
-// batch's window.
+// TestProfilesClaimTheTimeInWhichTheyWereCaptured checks the time range of profiles. The
+// range is the time in which the target was sampled with the profile's period, within the
+// window of the batch.
 func TestProfilesClaimTheTimeInWhichTheyWereCaptured(t *testing.T) {
 	const offset = 1_000_000
 	ended := func(from, until int64) *samples.Capture {

@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// goldenBatch returns events of the types: each twice with one stack and once with
-// another, in two threads of two processes.
+// goldenBatch returns three events per type, in two processes. Two of the events have
+// the same stack.
 func goldenBatch(t *testing.T, types ...*samples.Type) *samples.Batch {
 	t.Helper()
 	m := mappingOf("/usr/bin/app")
@@ -52,8 +52,8 @@ func goldenBatch(t *testing.T, types ...*samples.Type) *samples.Batch {
 	return b
 }
 
-// TestGoldenRequests compares the bytes of a request of each kind with those in
-// testdata: the order of dictionary entries and samples is deterministic.
+// TestGoldenRequests compares the bytes of each kind of request with the files in
+// testdata. The order of dictionary entries and samples is deterministic.
 func TestGoldenRequests(t *testing.T) {
 	for name, types := range map[string][]*samples.Type{
 		"on_cpu":             {samples.OnCPU},

@@ -64,8 +64,8 @@ type built struct {
 	events   int
 }
 
-// build builds requests and checks each: the rules of all backends, and that no size is
-// underestimated.
+// build builds requests. It checks that each request follows the rules of all backends,
+// and that no size is underestimated.
 func build(t testing.TB, opts Options, batch *samples.Batch) []built {
 	t.Helper()
 	var out []built
@@ -237,7 +237,7 @@ func TestEachResourceAndTypeAndPeriodIsOneProfile(t *testing.T) {
 func TestCodeSharedByProcessesIsInTheDictionaryOnce(t *testing.T) {
 	b := newBatch()
 	r := resource(1)
-	for range 3 { // as if interned anew each time
+	for range 3 { // as if interned again each time
 		m := mappingOf("/lib/libc.so.6")
 		stack := &samples.Stack{Locations: []*samples.Location{location(m, 0x401000, "memcpy"), location(m, 0x401000, "memcpy")}}
 		b.Add(samples.Key{Resource: r, Type: samples.OnCPU, Stack: stack, Period: period}, start)
@@ -290,7 +290,7 @@ func TestOutputIsSplitAtTheLimitsWithoutLoss(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts               Options
 		batch              *samples.Batch
-		requests, profiles int // at least
+		requests, profiles int // minimum numbers
 	}{
 		"samples per profile": {Options{MaxSamples: 100}, load(5000, 1000, 3), 1, 12},
 		"bytes per profile":   {Options{MaxProfileBytes: 4000}, load(5000, 20, 3), 1, 12},
@@ -408,8 +408,8 @@ func TestProfileHasNoIDIfTheRandomSourceFails(t *testing.T) {
 	}
 }
 
-// load returns events with as many different stacks, of up to 40 frames, and as many
-// resources as given, as on a busy host.
+// load returns a batch like the batch of a busy host. The batch has the given numbers of
+// events, different stacks and resources. A stack has up to 40 frames.
 func load(events, stacks, resources int) *samples.Batch {
 	r := rand.New(rand.NewPCG(1, 2))
 	b := newBatch()

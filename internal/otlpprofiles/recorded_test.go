@@ -19,9 +19,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// TestRecordedRequestsOfBothFormsAreRead decodes what collectors of 0.159 and 0.164 have
-// sent, with inline attributes and with references, as the otlp receiver does. Each is
-// the golden request of the CPU profile.
+// TestRecordedRequestsOfBothFormsAreRead decodes requests of the collectors 0.159 and
+// 0.164 like the otlp receiver. The attributes are inline or are references. Each request
+// must equal the golden request of the CPU profile.
 func TestRecordedRequestsOfBothFormsAreRead(t *testing.T) {
 	read := func(path string) []byte {
 		body, err := os.ReadFile(filepath.Join("../../testdata/otlp", path))
@@ -73,8 +73,9 @@ func TestRecordedRequestsOfBothFormsAreRead(t *testing.T) {
 	readBack("mixed, over gRPC", mixed, overGRPC)
 }
 
-// grpcReceiver returns a function that sends a request over gRPC as it is, to a server
-// as the otlp receiver has it, and returns what that decodes.
+// grpcReceiver starts a gRPC server like the otlp receiver's server. It returns a
+// function that sends an encoded request without changes and returns the request that the
+// server decodes.
 func grpcReceiver(t *testing.T) func([]byte) (pprofile.Profiles, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

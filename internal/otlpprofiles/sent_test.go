@@ -138,8 +138,9 @@ func TestLinkWithoutBothIDsIsOmitted(t *testing.T) {
 	require.Equal(t, 1, got[0].profiles.Dictionary().LinkTable().Len())
 }
 
-// The window covers the times of the samples. The window of the batch does not matter.
-// Windows of one sender at a steady rate have no gap between them.
+// TestWindowOfSentSamplesIsThatOfTheirTimes checks that the window covers the times of
+// the samples and ignores the window of the batch. If a sender has a steady rate, its
+// windows have no gaps between them.
 func TestWindowOfSentSamplesIsThatOfTheirTimes(t *testing.T) {
 	const interval, ago = 1_000_000_000, 3_600_000_000_000
 	end, r := int64(0), resource(0)
@@ -199,13 +200,14 @@ func TestValuedOutputIsSplitAtTheLimitsWithoutLoss(t *testing.T) {
 	}
 }
 
-// A program may give types and managed threads names of any length.
+// TestLabelsAreCutAtTheLimitOfBackends uses very long names, because a program may give
+// its types and managed threads names of any length.
 func TestLabelsAreCutAtTheLimitOfBackends(t *testing.T) {
 	long := strings.Repeat("é", 2000) // 4000 bytes
 	b := newBatch()
 	k := samples.Key{Resource: resource(0), Type: samples.DotnetAllocSpace, Stack: managed("F()"), Period: 1, AllocType: "x" + long, Thread: samples.Thread{Name: long}}
 	require.True(t, b.AddValue(k, start, 1))
-	got := build(t, options(), b) // checks the rules
+	got := build(t, options(), b) // also checks the rules of backends
 	var cut []string
 	for _, a := range got[0].profiles.Dictionary().AttributeTable().All() {
 		if v := a.Value().AsString(); strings.Contains(v, "é") {

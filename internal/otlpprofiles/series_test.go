@@ -13,8 +13,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// A backend that makes series of labels gets one for each thread name, and one for each
-// process whose resource attributes with text values differ.
+// TestSeriesOfThreadsAndOfProcesses counts the series that a backend creates if it
+// creates series from labels. There is one series per thread name, and one per process
+// whose text attributes differ.
 func TestSeriesOfThreadsAndOfProcesses(t *testing.T) {
 	const threads, workers = 200, 20
 	stacks := []*samples.Stack{managed("A()"), managed("B()"), managed("C()")}

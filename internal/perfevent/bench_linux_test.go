@@ -11,8 +11,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// BenchmarkSessionRead is BenchmarkReadSample of internal/record with the lock, the
-// clock once a round, and finding the attachment among 4096 events.
+// BenchmarkSessionRead is like BenchmarkReadSample of internal/record. It also
+// includes the lock, reading the clock once per round, and the lookup of the
+// attachment among 4096 events.
 func BenchmarkSessionRead(b *testing.B) {
 	words := perftest.Sample(sys.MiscKernel, 1, perftest.DeepStack()...)
 	rings := []*perftest.Ring{perftest.NewRing(1<<14, 0)}

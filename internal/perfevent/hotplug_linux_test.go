@@ -17,9 +17,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
-// A CPU that is offline, even for less time than between two looks at the list of
-// online CPUs, ends its events for good: sessions must notice, and the next one must
-// see the CPU.
+// TestCPUThatWasOffline covers a CPU that is offline for a short time. The events of the
+// CPU then end permanently. Sessions must notice this, even if the CPU is online again at
+// the next check of the list of online CPUs. The next session must use the CPU again.
 func TestCPUThatWasOffline(t *testing.T) {
 	cpu := hosttest.HotplugCPU(t)
 	online, err := OnlineCPUs()
@@ -68,7 +68,7 @@ func TestCPUThatWasOffline(t *testing.T) {
 
 	cpu.Online(t)
 	for name, rings := range all {
-		// Events of threads resume with the CPU.
+		// Events of threads resume when the CPU is online again.
 		require.Equal(t, name != "own", rings.Stale(online), name)
 		require.Equal(t, online, opened(t, name))
 	}
@@ -79,12 +79,12 @@ func TestCPUThatWasOffline(t *testing.T) {
 	again := open(t, Options{HostWide: true, Period: time.Millisecond})
 	require.False(t, again.Stale(online))
 	host = attached(t)(again.AttachHost())
-	fresh := startPinned(t, cpu.Number) // the first one lost its affinity with the CPU
+	fresh := startPinned(t, cpu.Number) // the first program lost its CPU affinity
 	readUntil(t, again, "samples on the CPU that is back", on(host, fresh.PID(), cpu.Number))
 	require.NoError(t, again.Close())
 }
 
-// opened opens a session of a kind and returns its CPUs.
+// opened opens a session of the given kind and returns its CPUs.
 func opened(t *testing.T, kind string) []int {
 	t.Helper()
 	var rings interface {
@@ -106,7 +106,7 @@ func opened(t *testing.T, kind string) []int {
 	return cpus
 }
 
-// startPinned starts a program that spins on one CPU while that is online.
+// startPinned starts a program that spins on one CPU while the CPU is online.
 func startPinned(t *testing.T, cpu int) *programtest.Program {
 	t.Helper()
 	h := programtest.Start(t)

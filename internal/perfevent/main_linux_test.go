@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	programtest.Main(m, map[string]func() int{"unprivileged": unprivileged, "sender": sender})
 }
 
-// unprivileged is a program that prints the rights of an unprivileged process, in lines of
-// "name: outcome".
+// unprivileged is a program that prints the rights of an unprivileged process. Each line
+// has the form "name: outcome".
 func unprivileged() int {
 	report := func(name string, err error) { fmt.Printf("%s: %v\n", name, err) }
 	r := Probe()
@@ -62,7 +62,8 @@ func unprivileged() int {
 	return 0
 }
 
-// exposedBinary returns a copy of the test binary that every user may run.
+// exposedBinary returns the path of a copy of the test binary. Every user
+// may run the copy.
 func exposedBinary(t *testing.T) string {
 	t.Helper()
 	data, err := os.ReadFile(programtest.Binary(t))

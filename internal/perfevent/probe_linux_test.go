@@ -20,12 +20,12 @@ import (
 	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
-// probed is the function that the tests probe.
+// probed is the function on which the tests set probes.
 //
 //go:noinline
 func probed(first, second, third int) int { return first + second + third }
 
-// offsetOf returns the offset of a function of this program in its file.
+// offsetOf returns the offset of a function of this program in the program's file.
 func offsetOf(t testing.TB, function any) uint64 {
 	t.Helper()
 	pc := uint64(reflect.ValueOf(function).Pointer())
@@ -61,7 +61,7 @@ func attachProbed(t testing.TB, s *Session) *Attachment {
 	return attached(t)(s.AttachProbe(f, offsetOf(t, probed)))
 }
 
-// probeHits reads the third arguments of all hits so far.
+// probeHits returns the third arguments of all hits so far.
 func probeHits(s *Session, from *Attachment) (values []uint64) {
 	var rec Record
 	for s.Read(&rec) {
@@ -118,7 +118,7 @@ func TestDetachedProbeIsNotHit(t *testing.T) {
 	u := openProbes(t, Options{})
 	rings := u.used()
 	require.Equal(t, 2*len(u.CPUs()), rings)
-	p, q := attachProbed(t, u), attachProbed(t, u) // at one place, each recorded separately
+	p, q := attachProbed(t, u), attachProbed(t, u) // two attachments at the same place record separately
 	require.Equal(t, 2*rings, u.used())
 	_ = probed(1, 2, 3)
 	require.NoError(t, p.Detach())
@@ -166,7 +166,7 @@ func TestProbeThatCannotBePlacedLeavesNothing(t *testing.T) {
 func TestLostHitsAreCounted(t *testing.T) {
 	u := openProbes(t, Options{SampleRing: os.Getpagesize()})
 	p := attachProbed(t, u)
-	programtest.OnOneCPU(t) // the kernel reports a loss with the next record of that CPU
+	programtest.OnOneCPU(t) // the kernel reports a loss with the next record of the same CPU
 	for range 1000 {
 		_ = probed(1, 2, 3)
 	}

@@ -26,8 +26,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
-// open opens a session that is closed when the test ends, and skips the test
-// where that is not permitted.
+// open opens a session, which is closed when the test ends. It skips the test if the
+// session is not permitted.
 func open(t testing.TB, o Options) *Session {
 	t.Helper()
 	r := Probe()
@@ -47,7 +47,7 @@ func open(t testing.TB, o Options) *Session {
 	return s
 }
 
-// attached returns a function that fails the test where an attachment failed.
+// attached returns a function that fails the test if attaching failed.
 func attached(t testing.TB) func(*Attachment, error) *Attachment {
 	return func(attachment *Attachment, err error) *Attachment {
 		t.Helper()
@@ -56,7 +56,6 @@ func attached(t testing.TB) func(*Attachment, error) *Attachment {
 	}
 }
 
-// readUntil reads until done returns true.
 func readUntil(t testing.TB, s *Session, what string, done func(*Record) bool) {
 	t.Helper()
 	var rec Record
@@ -71,7 +70,7 @@ func readUntil(t testing.TB, s *Session, what string, done func(*Record) bool) {
 	}
 }
 
-// drain reads all that was written before the call.
+// drain reads all records that were written before the call.
 func drain(t testing.TB, s *Session, each func(*Record)) {
 	t.Helper()
 	var rec Record
@@ -79,7 +78,7 @@ func drain(t testing.TB, s *Session, each func(*Record)) {
 		for s.Read(&rec) {
 			each(&rec)
 		}
-		// Records that a round did not read were written after the round began.
+		// All records that this round has not read were written after the round began.
 		if s.reader.Cutoff() > begin {
 			return
 		}
@@ -95,8 +94,9 @@ func samplesOf(pid, n int) func(*Record) bool {
 	}
 }
 
-// The CPUs of the host are sampled one after the other: the median times of their samples,
-// within a period, are at least a quarter of an even distance apart.
+// TestCPUsOfTheHostAreSampledApart checks that the CPUs of a host are sampled one after
+// the other. Within a period, the median times of their samples must be at least a
+// quarter of an even distance apart.
 func TestCPUsOfTheHostAreSampledApart(t *testing.T) {
 	const period = 20 * time.Millisecond
 	s := open(t, Options{HostWide: true, Kernel: KernelStacks, Period: period})
@@ -163,7 +163,7 @@ func TestHostIsSampled(t *testing.T) {
 		for _, ip := range r.Sample.Kernel {
 			require.Greater(t, ip, uint64(1)<<63)
 		}
-		for _, ip := range r.Sample.User[:min(1, len(r.Sample.User))] { // the others may come from invalid frame pointers
+		for _, ip := range r.Sample.User[:min(1, len(r.Sample.User))] { // the other addresses may come from invalid frame pointers
 			require.Less(t, ip, uint64(1)<<63)
 		}
 		switch {
@@ -177,8 +177,8 @@ func TestHostIsSampled(t *testing.T) {
 	require.Zero(t, s.Stats().Corrupt)
 }
 
-// Between reading two clocks the test may be interrupted, and be off by half of that
-// time at most.
+// TestClockOffsetLeadsToTheWallClock allows for an interruption between the readings of
+// two clocks. The result is then wrong by at most half of the time between them.
 func TestClockOffsetLeadsToTheWallClock(t *testing.T) {
 	before := sys.Monotonic()
 	offset := ClockOffset()
@@ -205,9 +205,10 @@ func TestTimeInTheKernelWithoutKernelStacks(t *testing.T) {
 	})
 }
 
-// The periods of the samples sum to the used CPU time, so no CPU time is sampled twice or
-// missed. Threads that are started while the process is being attached inherit some of the
-// events and get their own as well, as do those that they start later.
+// TestKernelSamplesOfAProcessSumToItsCPUTime checks that the periods of the samples add
+// up to the CPU time. So no CPU time is sampled twice or missed. Threads that start
+// during attaching inherit some events and also get their own events. This also applies
+// to threads that these threads start later.
 func TestKernelSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 	for name, test := range map[string]struct{ hostWide, racing bool }{
 		"own":                      {false, false},
@@ -255,7 +256,7 @@ func TestKernelSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 			if stats.Lost+stats.LostSamples+stats.Throttled > 0 {
 				t.Skip("the kernel lost samples")
 			}
-			if kernelPermitted() != KernelExcluded { // else time in the kernel is missing
+			if kernelPermitted() != KernelExcluded { // otherwise the time in the kernel is missing
 				require.InEpsilon(t, used, sampled, 0.15)
 			}
 			require.Less(t, sampled, used*115/100)
@@ -266,9 +267,9 @@ func TestKernelSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 	}
 }
 
-// startThread makes the program start a thread and waits until it is listed, since
-// the Go runtime starts it when it likes. Where the runtime uses a thread that it
-// has, the order is repeated.
+// startThread makes the program start a thread and waits until the thread is listed.
+// The Go runtime may start the thread late, or may use an existing thread. In the
+// second case, the order is repeated.
 func startThread(t *testing.T, h *programtest.Program, pid int) {
 	t.Helper()
 	before, err := procfs.At("").Threads(pid)
@@ -286,7 +287,7 @@ func startThread(t *testing.T, h *programtest.Program, pid int) {
 
 func kernelPermitted() Kernel { return Probe().KernelMode(false) }
 
-// cpuTime returns the CPU time of all threads of a process, by its process clock.
+// cpuTime returns the CPU time of all threads of a process, from the process's CPU clock.
 func cpuTime(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	var ts unix.Timespec
@@ -419,7 +420,7 @@ func TestCgroupIsSampled(t *testing.T) {
 	require.NoError(t, attachment.Detach())
 }
 
-// perfEventRoot returns the mount of the hierarchy that owns perf_event.
+// perfEventRoot returns the mount point of the hierarchy that contains perf_event.
 func perfEventRoot(t testing.TB) string {
 	t.Helper()
 	f, err := os.Open("/proc/self/mounts")
@@ -485,7 +486,7 @@ func TestPauseStopsSamplesAndNotRecords(t *testing.T) {
 		}
 		return forked && executed && mapped
 	})
-	// The busy process would be sampled many times meanwhile.
+	// Without the pause, the busy process would be sampled many times during this sleep.
 	time.Sleep(max(0, 10*defaultPeriod-time.Duration(sys.Monotonic()-began)))
 	drain(t, s, func(r *Record) { require.NotEqual(t, TypeSample, r.Type, "sampled while paused") })
 
@@ -522,19 +523,20 @@ func TestLostRecordsAreReported(t *testing.T) {
 	before := cpuTime(t, h.PID())
 	for end := time.Now().Add(programtest.Deadline); cpuTime(t, h.PID())-before < 300*time.Millisecond; {
 		require.True(t, time.Now().Before(end))
-		time.Sleep(time.Millisecond) // the process uses CPU time meanwhile
+		time.Sleep(time.Millisecond) // the process uses CPU time during this sleep
 	}
 	readUntil(t, s, "a record of what was lost", func(r *Record) bool {
 		if r.Type == TypeLost {
 			require.Positive(t, r.Lost.Count)
 		}
-		// The other ring may be full too where the host starts many processes.
+		// The other ring may be full too if the host starts many processes.
 		return r.Type == TypeLost && !r.Lost.Records()
 	})
 	require.Positive(t, s.Stats().Lost)
 }
 
-// Records about processes that come faster than they are read cost no samples.
+// TestLostRecordsAreNotSamples writes process records faster than they are read. This
+// must not cause a loss of samples.
 func TestLostRecordsAreNotSamples(t *testing.T) {
 	s := open(t, Options{HostWide: true})
 	program, err := os.Open("/proc/self/exe")
@@ -549,7 +551,7 @@ func TestLostRecordsAreNotSamples(t *testing.T) {
 	}
 	load(20_000)
 	drain(t, s, func(*Record) {})
-	load(100) // the loss is reported before the next record of its ring
+	load(100) // the kernel reports the loss before the ring's next record
 	readUntil(t, s, "a record of what was lost", func(r *Record) bool {
 		return r.Type == TypeLost && r.Lost.Records() || s.Stats().LostRecords > 0
 	})
@@ -557,7 +559,7 @@ func TestLostRecordsAreNotSamples(t *testing.T) {
 	require.Zero(t, s.Stats().Lost, "nothing is sampled")
 }
 
-// Records of processes end a Wait without a timeout.
+// TestRecordsWakeTheReader checks that process records end a Wait without a timeout.
 func TestRecordsWakeTheReader(t *testing.T) {
 	for _, hostWide := range []bool{false, true} {
 		t.Run("host-wide "+strconv.FormatBool(hostWide), func(t *testing.T) {
@@ -583,8 +585,8 @@ func TestRecordsWakeTheReader(t *testing.T) {
 	}
 }
 
-// A record ends a Wait whatever came before it: waits that timed out, and records that
-// were read between two waits.
+// TestRecordsWakeTheReaderAfterATimeout checks that a record ends a Wait, even after
+// other waits have timed out or records have been read between two waits.
 func TestRecordsWakeTheReaderAfterATimeout(t *testing.T) {
 	s := open(t, Options{})
 	h := programtest.Start(t)
@@ -600,7 +602,7 @@ func TestRecordsWakeTheReaderAfterATimeout(t *testing.T) {
 			for s.Read(&rec) {
 				if rec.Type == TypeFork && rec.Task.PID != h.PID() {
 					child = rec.Task.PID
-					if err := unix.Kill(child, unix.SIGKILL); !errors.Is(err, unix.ESRCH) { // or it has ended
+					if err := unix.Kill(child, unix.SIGKILL); !errors.Is(err, unix.ESRCH) { // the child may have ended already
 						require.NoError(t, err)
 					}
 				}
@@ -636,7 +638,7 @@ func TestWaitAndReadAllocateNothing(t *testing.T) {
 }
 
 func TestCloseEndsTheReader(t *testing.T) {
-	open(t, Options{}) // skips if perf events are not permitted
+	open(t, Options{}) // skips the test if perf events are not permitted
 	before := openFiles(t)
 	for range 3 {
 		s, err := Open(Options{})
@@ -681,7 +683,7 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	open(t, Options{})
 	cpus, err := OnlineCPUs()
 	require.NoError(t, err)
-	s := open(t, Options{MaxDescriptors: 2 * len(cpus)}) // rings and one thread
+	s := open(t, Options{MaxDescriptors: 2 * len(cpus)}) // enough for the rings and one thread
 	h := programtest.Start(t)
 	before, files := s.used(), openFiles(t)
 	require.Equal(t, len(cpus), before)

@@ -21,12 +21,13 @@ import (
 const sleeper = `import time
 for _ in range(100000): time.sleep(0.002)`
 
-// asleep is the time that sleeper sleeps at once.
+// asleep is the duration of one sleep of sleeper.
 const asleep = 2 * time.Millisecond
 
-// blocked reads many waits of a thread, from the first one that is as long as sleeper
-// sleeps. It returns their number, how many of them had a stack sampled right before,
-// how long they took, and the time from the first to the end of the last.
+// blocked reads many waits of a thread. The first wait is at least as long as a sleep of
+// sleeper. blocked returns the number of waits, the number of waits with a stack sampled
+// just before, the total duration of the waits, and the time from the start of the first
+// wait to the end of the last.
 func blocked(t *testing.T, s *Session, tid, many int) (waits, stacks int, slept, span time.Duration) {
 	t.Helper()
 	var out, began int64
@@ -35,7 +36,7 @@ func blocked(t *testing.T, s *Session, tid, many int) (waits, stacks int, slept,
 		switch {
 		case r.TID != tid:
 		case r.Type == TypeSample:
-			// Another program may sample the same switches: see Record.Attachment.
+			// Another program may sample the same switches. See Record.Attachment.
 			require.NotEmpty(t, r.Sample.Kernel)
 			require.NotEmpty(t, r.Sample.User)
 			sampled = true
@@ -91,7 +92,8 @@ func TestSwitchesAreRecordedAndSampled(t *testing.T) {
 	}
 }
 
-// TestSwitchesOutliveStacks fills the rings of stacks before anything is read.
+// TestSwitchesOutliveStacks fills the rings of stacks before it reads any record. The
+// records of switches must not be lost.
 func TestSwitchesOutliveStacks(t *testing.T) {
 	s := open(t, Options{Switches: 1, Kernel: KernelStacks, HostWide: true, SplitSwitches: true, UserStack: 1024, SampleRing: 4096})
 	group := hosttest.NewCgroup(t, "hotprofile-perfevent")
@@ -136,8 +138,8 @@ func TestSwitchesAreSampledAtTheirPeriod(t *testing.T) {
 			draw := func(mean int) int { return mean - mean/4 + rand.IntN(mean/2+1) }
 			require.NoError(t, s.SetSwitches(10, draw))
 			require.NoError(t, s.SetSwitches(10, draw))
-			// Switches are counted by the times of their records: a busy machine reads them
-			// late, and takes a while to start the program.
+			// The test counts switches by the times of their records, because a busy
+			// machine reads records late and starts the program slowly.
 			const many = 300
 			count := func() (switches, samples int) {
 				from := sys.Monotonic()
@@ -158,7 +160,7 @@ func TestSwitchesAreSampledAtTheirPeriod(t *testing.T) {
 			require.Greater(t, samples, 1)
 			require.Less(t, samples, switches/2, "periods of 8 to 13")
 			require.NoError(t, s.SetSwitches(1, func(int) int { return 1 }))
-			lost := s.Stats().Lost // they were sampled, and a busy machine could not read them
+			lost := s.Stats().Lost // samples that a busy machine could not read in time
 			switches, samples = count()
 			lost = s.Stats().Lost - lost
 			t.Logf("%d switches, %d samples, %d lost", switches, samples, lost)
@@ -167,8 +169,8 @@ func TestSwitchesAreSampledAtTheirPeriod(t *testing.T) {
 	}
 }
 
-// A thread with events of its own is sampled at every switch, whatever SetSwitches
-// sets, and no switch is recorded twice.
+// TestThreadIsSampledAtEverySwitch checks that a thread with its own events is sampled at
+// every switch, independently of SetSwitches. No switch may be recorded twice.
 func TestThreadIsSampledAtEverySwitch(t *testing.T) {
 	for name, wide := range map[string]bool{"of a process": false, "of the host": true} {
 		t.Run(name, func(t *testing.T) {
@@ -192,8 +194,8 @@ func TestThreadIsSampledAtEverySwitch(t *testing.T) {
 				switch {
 				case r.TID != pid || r.Time < from:
 				case r.Type == TypeSample:
-					// Of two events that sample one switch, the kernel may write the id of
-					// the first into both samples.
+					// If two events sample the same switch, the kernel may write the id
+					// of the first event into both samples.
 					require.NotEmpty(t, r.Sample.User)
 					sampled = true
 				case r.Type == TypeSwitch && r.Switch.Out:
@@ -226,7 +228,7 @@ func TestSwitchesNeedTheKernel(t *testing.T) {
 	require.ErrorContains(t, err, "threads are switched in the kernel")
 }
 
-// perfDirectory returns a cgroup's directory in the hierarchy that owns perf_event.
+// perfDirectory returns a cgroup's directory in the hierarchy that contains perf_event.
 func perfDirectory(t *testing.T, path string) string {
 	t.Helper()
 	for _, root := range []string{"/sys/fs/cgroup/perf_event", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
@@ -247,7 +249,7 @@ func TestThreadIsSampledUntilItHasEnough(t *testing.T) {
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	pid, cpus := cmd.Process.Pid, len(s.CPUs())
 	attached(t)(s.AttachHost())
-	// samplesUntil returns how many samples there are before so many switches.
+	// samplesUntil returns the number of samples before the given number of switches.
 	samplesUntil := func(switches int) (samples int) {
 		readUntil(t, s, "switches", func(r *Record) bool {
 			switch {
@@ -266,7 +268,7 @@ func TestThreadIsSampledUntilItHasEnough(t *testing.T) {
 	samples := samplesUntil(100 + most*cpus)
 	require.GreaterOrEqual(t, samples, most)
 	require.LessOrEqual(t, samples, most*cpus)
-	// As long as it was sampled on each CPU, it is not until it may.
+	// After the thread has been sampled on each CPU, sampling stops until More is called.
 	for range 2 {
 		for _, cpu := range s.CPUs() {
 			require.NoError(t, thread.More(cpu, most))

@@ -18,7 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
-// sends is the tracepoint of what sockets send, and its fields.
+// sends returns the tracepoint of data that sockets send, and the fields of
+// the tracepoint.
 func sends(t *testing.T) (Tracepoint, []tracefs.Field) {
 	t.Helper()
 	f, err := tracefs.Find(hosttest.Tracefs(t))
@@ -31,7 +32,8 @@ func sends(t *testing.T) (Tracepoint, []tracefs.Field) {
 	return Tracepoint{ID: id, Filter: "ret > 0 && family == 2"}, fields
 }
 
-// sender sends n datagrams of size bytes each time a line comes, and answers with a line.
+// sender reads lines with a number and a size. For each line, it sends that number of
+// datagrams of that size, and answers with a line.
 func sender() int {
 	to, err := net.Dial("udp4", os.Getenv("SEND_TO"))
 	if err != nil {
@@ -60,9 +62,9 @@ func startSender(t *testing.T, command func(string, ...string) *exec.Cmd) *progr
 	return programtest.StartMode(t, command(programtest.Binary(t)), "sender")
 }
 
-// TestHitsOfATracepointAreCountedAndSampled has a program in a cgroup send datagrams,
-// and one outside of it. Whatever share of its calls is sampled, the samples represent
-// all of them but those after the last.
+// TestHitsOfATracepointAreCountedAndSampled lets two programs send datagrams. Only one of
+// them is in the sampled cgroup. At every sampling rate, the samples represent all hits
+// of this program except for the hits after the last sample.
 func TestHitsOfATracepointAreCountedAndSampled(t *testing.T) {
 	tracepoint, fields := sends(t)
 	s := open(t, Options{HostWide: true, Kernel: KernelTime, Tracepoints: []Tracepoint{tracepoint}})
@@ -99,7 +101,7 @@ func TestHitsOfATracepointAreCountedAndSampled(t *testing.T) {
 			const n, size = 5000, 100
 			all := strconv.Itoa(n) + " " + strconv.Itoa(size)
 			require.Equal(t, "sent", outside.Order(all))
-			for i := range 10 { // less than the ring holds each
+			for i := range 10 { // fits into the ring
 				require.Equal(t, "sent", inside.Order("500 "+strconv.Itoa(size)), i)
 				drain(t, s, take)
 			}
@@ -127,8 +129,8 @@ func TestHitsOfATracepointAreCountedAndSampled(t *testing.T) {
 	}
 }
 
-// TestLostHitsAreCountedOnce has more hits than fit the ring: those that were lost are
-// represented by the next sample.
+// TestLostHitsAreCountedOnce causes more hits than fit into the ring. The next sample
+// represents the lost hits.
 func TestLostHitsAreCountedOnce(t *testing.T) {
 	tracepoint, _ := sends(t)
 	s := open(t, Options{HostWide: true, Kernel: KernelTime, SampleRing: 4096, Tracepoints: []Tracepoint{tracepoint}})
@@ -184,7 +186,7 @@ func TestTracepointEverywhereHasNoStack(t *testing.T) {
 			require.Equal(t, 10, n)
 
 			require.NoError(t, s.SetHits(a, []int{7, 0}, func(mean int) int { return mean }))
-			drain(t, s, func(*Record) {}) // what others have sent until then
+			drain(t, s, func(*Record) {}) // removes the hits of other programs so far
 			require.Equal(t, "sent", program.Order("700 100"))
 			own, hits := 0, uint64(0)
 			drain(t, s, func(r *Record) {

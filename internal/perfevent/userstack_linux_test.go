@@ -55,7 +55,8 @@ func TestSampleHasTheUsersStack(t *testing.T) {
 	}
 }
 
-// Samples before, during and after a change of size are read, none twice, and each with
+// TestUserStackChangesWithoutMissingTime reads samples before, during and after a
+// change of the stack size. No sample may be read twice, and each sample must have
 // its attachment.
 func TestUserStackChangesWithoutMissingTime(t *testing.T) {
 	cmd := exec.Command(programtest.Binary(t))
@@ -122,8 +123,8 @@ func TestUserStackFitsItsRing(t *testing.T) {
 	require.ErrorContains(t, err, "the session copies 0")
 }
 
-// TestPromptSamplesAreReadOneByOne has samples that would wake the reader after some
-// hundred.
+// TestPromptSamplesAreReadOneByOne checks that single samples wake the reader. Without
+// SetPrompt, the reader would wake only after some hundred samples.
 func TestPromptSamplesAreReadOneByOne(t *testing.T) {
 	cmd := exec.Command(programtest.Binary(t))
 	cmd.Env = programtest.Env("spin")

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The kernel's boot time in /proc/stat is the same, rounded down to whole seconds.
+// TestBootTimeIsTheKernels compares the boot time with /proc/stat. The kernel rounds the
+// time down to whole seconds.
 func TestBootTimeIsTheKernels(t *testing.T) {
 	b, err := os.ReadFile("/proc/stat")
 	require.NoError(t, err)

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fixture is the procfs of Linux 6.18 with one process, 42, in testdata.
+// fixture is the procfs of Linux 6.18 in testdata. It contains one process
+// with the pid 42.
 var fixture = At("testdata")
 
 func read(t testing.TB, name string, limit int) []byte {
@@ -98,7 +99,7 @@ func TestGetenv(t *testing.T) {
 		ok    bool
 	}{
 		"PATH":              {"/usr/bin", true},
-		"OTEL_SERVICE_NAME": {"shop", true}, // the first of two
+		"OTEL_SERVICE_NAME": {"shop", true}, // the first of two values
 		"EMPTY":             {"", true},
 		"OTEL":              {"", false},
 		"ATH":               {"", false},
@@ -120,7 +121,7 @@ func TestParseSchedstat(t *testing.T) {
 	}
 }
 
-// The parsers of frequently read files do not allocate.
+// TestParsersDoNotAllocate covers the parsers of files that are read frequently.
 func TestParsersDoNotAllocate(t *testing.T) {
 	stat, status, maps := read(t, "stat", MaxStat), read(t, "status", MaxStatus), read(t, "maps", MaxMaps)
 	schedstat, environ := read(t, "schedstat", 64), read(t, "environ", MaxEnviron)

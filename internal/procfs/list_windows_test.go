@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// TestMain waits until its standard input ends, as the other process of the tests.
+// TestMain also implements the other process of the tests. The process waits until its
+// standard input ends.
 func TestMain(m *testing.M) {
 	if os.Getenv("HOTPROFILE_TEST_WAIT") == "" {
 		os.Exit(m.Run())

@@ -73,7 +73,7 @@ func TestMemoryOfThisProcess(t *testing.T) {
 	word := uint64(0x1122334455667788)
 	got := uint64(0)
 	b := unsafe.Slice((*byte)(unsafe.Pointer(&got)), 8)
-	var pinned runtime.Pinner // the stack does not move the word
+	var pinned runtime.Pinner // keeps the word at its address even if the stack moves
 	pinned.Pin(&word)
 	defer pinned.Unpin()
 	require.NoError(t, At("").ReadMemory(Self, b, uint64(uintptr(unsafe.Pointer(&word)))))

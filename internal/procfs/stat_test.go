@@ -14,7 +14,7 @@ import (
 
 const tail = " S 7 42 42 0 -1 4194560 1 0 0 0 11 12 0 0 20 0 3 0 987654 1 2\n"
 
-// starting has all fields up to the one after the code's address.
+// starting has all fields up to the field after the address of the code.
 var starting = strings.TrimSuffix(tail, "\n") + " 3 0 0\n"
 
 func TestParseStat(t *testing.T) {

@@ -175,8 +175,8 @@ func TestTheKeyTellsWhatIsSentApart(t *testing.T) {
 	}
 }
 
-// The batch is the only bound on samples that other programs send. So it counts the size of
-// each name and each resource, once.
+// TestWhatIsSentCountsInFull checks that the batch counts the size of each name and each
+// resource once. The batch is the only bound on samples that other programs send.
 func TestWhatIsSentCountsInFull(t *testing.T) {
 	batch := NewBatch(1 << 20)
 	long := string(make([]byte, 10_000))

@@ -48,7 +48,7 @@ func all(t testing.TB, ns *sockdiag.Namespace) (out []sockdiag.Socket) {
 	return out
 }
 
-// find returns the socket with a remote address.
+// find returns the socket with the given remote address.
 func find(t testing.TB, ns *sockdiag.Namespace, remote net.Addr) sockdiag.Socket {
 	t.Helper()
 	want := netip.MustParseAddrPort(remote.String())
@@ -61,10 +61,11 @@ func find(t testing.TB, ns *sockdiag.Namespace, remote net.Addr) sockdiag.Socket
 	return sockdiag.Socket{}
 }
 
-// pair is a connection between two namespaces.
+// pair holds the two ends of a connection between two namespaces.
 type pair struct{ client, server net.Conn }
 
-// connect makes a listener in a namespace and a connection to it.
+// connect creates a listener in the namespace to, and a connection from the
+// namespace from.
 func connect(t testing.TB, from, to *hosttest.Network, at netip.Addr) (p pair, l net.Listener) {
 	t.Helper()
 	to.Do(t, func() (err error) {
@@ -88,7 +89,7 @@ func dial(t testing.TB, from *hosttest.Network, l net.Listener) (p pair) {
 	return p
 }
 
-// send sends n bytes from one end to the other, and waits until they are read.
+// send sends n bytes from one end to the other, and waits until they have been read.
 func send(t testing.TB, from, to net.Conn, n int64) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -105,8 +106,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// within1Percent requires that the kernel and the program counted the same number of bytes,
-// within 1 percent.
+// within1Percent requires that the byte counts of the kernel and the program differ by at
+// most 1 percent.
 func within1Percent(t *testing.T, want int64, got uint64) {
 	t.Helper()
 	require.LessOrEqual(t, math.Abs(float64(got)-float64(want)), float64(want)/100, "%d bytes, the program counted %d", got, want)
@@ -147,7 +148,8 @@ func TestConnectionsOfANamespace(t *testing.T) {
 	}
 }
 
-// An IPv4 client of a socket that listens for IPv6 has an IPv4 address.
+// TestMappedAddressesAreIPv4 checks that an IPv4 client has an IPv4 address, even if the
+// server listens on an IPv6 socket.
 func TestMappedAddressesAreIPv4(t *testing.T) {
 	a := hosttest.NewNetwork(t)
 	var l net.Listener
@@ -199,7 +201,8 @@ func TestUDPHasPeersWhereItIsConnected(t *testing.T) {
 	}
 }
 
-// Connections that open and close between two dumps are in none of them.
+// TestClosedConnectionsHaveTheirLastCounts opens and closes connections between two
+// dumps. No dump contains these connections.
 func TestClosedConnectionsHaveTheirLastCounts(t *testing.T) {
 	a, b := hosttest.NewNetwork(t), hosttest.NewNetwork(t)
 	_, ofB := hosttest.Link(t, a, b)
@@ -239,7 +242,8 @@ func TestClosedConnectionsHaveTheirLastCounts(t *testing.T) {
 	within1Percent(t, (more+1)*10_000, received)
 }
 
-// A connection that was refused has no round trip.
+// TestRefusedConnectionsAreReported checks that a refused connection has no
+// round-trip time.
 func TestRefusedConnectionsAreReported(t *testing.T) {
 	a := hosttest.NewNetwork(t)
 	ns := open(t, a)
@@ -260,7 +264,8 @@ func TestRefusedConnectionsAreReported(t *testing.T) {
 	require.NotZero(t, closed[0].TCP.SegmentsSent)
 }
 
-// The first thread of the process must not enter a namespace: it would stay there.
+// TestTheProcessStaysWhereItIs checks that the first thread of the process never enters
+// another namespace. Otherwise the thread would stay there.
 func TestTheProcessStaysWhereItIs(t *testing.T) {
 	a := hosttest.NewNetwork(t)
 	before, err := os.Readlink("/proc/self/ns/net")
@@ -318,8 +323,8 @@ func TestTheOwnNamespaceNeedsNoRight(t *testing.T) {
 	require.True(t, found)
 }
 
-// TestKernelRoundTripAndRetransmits holds the round-trip time against the delay of the
-// wire and against ss, and retransmits against nstat.
+// TestKernelRoundTripAndRetransmits compares the round-trip time with the delay of the
+// wire and with ss. It compares the number of retransmits with nstat.
 func TestKernelRoundTripAndRetransmits(t *testing.T) {
 	a, b := hosttest.NewNetwork(t), hosttest.NewNetwork(t)
 	w, _, ofB := hosttest.NewWire(t, a, b)
@@ -331,8 +336,8 @@ func TestKernelRoundTripAndRetransmits(t *testing.T) {
 			p, l := connect(t, a, b, at)
 			pings := int64(0)
 			var s sockdiag.Socket
-			require.Eventually(t, func() bool { // the wire is late on a busy machine
-				for range 30 { // the mean that the kernel keeps moves by an eighth each time
+			require.Eventually(t, func() bool { // a busy machine delays the wire
+				for range 30 { // each round trip moves the kernel's average by an eighth
 					pings++
 					send(t, p.client, p.server, 100)
 					send(t, p.server, p.client, 100)
@@ -357,7 +362,7 @@ func TestKernelRoundTripAndRetransmits(t *testing.T) {
 	}
 }
 
-// ss returns a number that ss -ti prints of the connection to an address.
+// ss returns a number from the output of ss -ti for the connection to an address.
 func ss(t *testing.T, n *hosttest.Network, to net.Addr, pattern string) float64 {
 	t.Helper()
 	out, err := n.Exec("ss", "-tinH", "dst", to.String()).CombinedOutput()
@@ -381,7 +386,7 @@ func nstat(t *testing.T, n *hosttest.Network, name string) int64 {
 	return v
 }
 
-// inode returns the number of a socket in /proc/self/fd.
+// inode returns the inode number of a socket, from /proc/self/fd.
 func inode(t testing.TB, c net.Conn) (n uint32) {
 	t.Helper()
 	raw, err := c.(interface {
@@ -398,8 +403,8 @@ func inode(t testing.TB, c net.Conn) (n uint32) {
 	return n
 }
 
-// BenchmarkEach is one look at 10,000 sockets, the ends of 5,000 connections, beside ss
-// and beside an empty namespace.
+// BenchmarkEach lists the 10,000 sockets of 5,000 connections. For comparison, it also
+// runs ss and lists an empty namespace.
 func BenchmarkEach(b *testing.B) {
 	n := hosttest.NewNetwork(b)
 	ns := open(b, n)

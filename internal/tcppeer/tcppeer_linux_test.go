@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain serves as the other process of the tests, which accepts until its stdin ends.
+// TestMain also implements the other process of the tests. The process accepts
+// connections until its standard input ends.
 func TestMain(m *testing.M) {
 	if os.Getenv("HOTPROFILE_TEST_ACCEPT") == "" {
 		os.Exit(m.Run())
@@ -79,7 +80,7 @@ func TestTheOtherEndIsTheServer(t *testing.T) {
 				address = "127.0.0.1:" + port // the server's socket is an IPv6 socket
 			}
 			f := New("")
-			for range 2 { // the second search begins with the process that was found
+			for range 2 { // the second search begins with the process of the first search
 				got, err := find(t, f, address)
 				require.NoError(t, err)
 				require.Equal(t, []int{pid}, got)
@@ -88,7 +89,8 @@ func TestTheOtherEndIsTheServer(t *testing.T) {
 	}
 }
 
-// A restarted server has another pid at the same address.
+// TestARestartedServerIsFound covers a server that has another pid at the same address
+// after a restart.
 func TestARestartedServerIsFound(t *testing.T) {
 	first, address, stop := server(t, "127.0.0.1:0")
 	f := New("")
@@ -102,7 +104,8 @@ func TestARestartedServerIsFound(t *testing.T) {
 	require.Equal(t, []int{second}, got)
 }
 
-// A connection that waits in the backlog of a server has no process.
+// TestAConnectionThatIsNotAcceptedHasNoProcess covers a connection that waits in the
+// backlog of a server.
 func TestAConnectionThatIsNotAcceptedHasNoProcess(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

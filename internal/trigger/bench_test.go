@@ -14,8 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// watched returns an engine of units with full windows, below every threshold, and the
-// time of their last reading.
+// watched returns an engine and the time of its last reading. The windows of the units
+// are full, and all values are below the thresholds.
 func watched(tb testing.TB, units int, items ...Condition) (*Engine, time.Time) {
 	c := Config{Monitors: testMonitors(), CollectionInterval: time.Second}
 	for n, i := range items {
@@ -24,7 +24,7 @@ func watched(tb testing.TB, units int, items ...Condition) (*Engine, time.Time) 
 	return watchedAt(tb, c, units, 0.5)
 }
 
-// watchedAt is watched with units that use a share of one core.
+// watchedAt is like watched, but each unit uses the given share of one core.
 func watchedAt(tb testing.TB, c Config, units int, level float64) (*Engine, time.Time) {
 	e, err := New(c)
 	require.NoError(tb, err)
@@ -44,7 +44,6 @@ func watchedAt(tb testing.TB, c Config, units int, level float64) (*Engine, time
 	return e, start.Add((readings - 1) * time.Second)
 }
 
-// everything returns a configuration that uses every feature.
 func everything() Config {
 	c := Config{
 		Monitors: testMonitors(), CollectionInterval: time.Second, MinAge: time.Minute, CooldownByService: true,
@@ -99,7 +98,8 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Units that are hot and over budget, or cool down, do not allocate either.
+// TestAnIncidentDoesNotAllocate checks that hot units do not allocate while they are over
+// budget or cool down.
 func TestAnIncidentDoesNotAllocate(t *testing.T) {
 	for name, c := range map[string]Config{
 		"over budget":     {Budgets: budget.Limits{MaxConcurrentUnits: 1}},
@@ -127,8 +127,8 @@ func TestAnIncidentDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkEvaluate evaluates 10,000 units with 5 policies. The baseline compares as many
-// floats in one slice.
+// BenchmarkEvaluate evaluates 10,000 units with 5 policies. The baseline compares the
+// same number of floats in one slice.
 func BenchmarkEvaluate(b *testing.B) {
 	const units = 10_000
 	items := fivePolicies()
@@ -150,7 +150,7 @@ func BenchmarkEvaluate(b *testing.B) {
 			}
 		}
 	})
-	// All units are hot at once, and all but ten wait for a place.
+	// All units are hot at the same time, and all but ten units wait for a place.
 	b.Run("incident", func(b *testing.B) {
 		c := everything()
 		c.MinAge, c.CooldownByService = 0, false
@@ -163,7 +163,7 @@ func BenchmarkEvaluate(b *testing.B) {
 			}
 		}
 	})
-	// The same, and at each tick ten places are free.
+	// All units are hot at the same time, and ten places become free at each tick.
 	b.Run("incident, places free", func(b *testing.B) {
 		c := everything()
 		c.MinAge, c.CooldownByService, c.Budgets = 0, false, budget.Limits{MaxConcurrentUnits: 10}
@@ -208,8 +208,8 @@ func BenchmarkEvaluate(b *testing.B) {
 	})
 }
 
-// BenchmarkRemove adds and removes a unit that never fired, beside 10,000 others and beside
-// none.
+// BenchmarkRemove adds and removes a unit that never fired, with 10,000 other units and
+// without other units.
 func BenchmarkRemove(b *testing.B) {
 	for _, others := range []int{0, 10_000} {
 		b.Run(fmt.Sprint("beside ", others), func(b *testing.B) {
@@ -223,7 +223,7 @@ func BenchmarkRemove(b *testing.B) {
 	}
 }
 
-// BenchmarkHot calls Hot on 10,000 units, as is done each second.
+// BenchmarkHot calls Hot on 10,000 units. The processor does this every second.
 func BenchmarkHot(b *testing.B) {
 	e, now := watchedAt(b, everything(), 10_000, 0.5)
 	e.Evaluate(now)
@@ -237,8 +237,8 @@ func BenchmarkHot(b *testing.B) {
 	}
 }
 
-// BenchmarkObserve stores a reading for one window. The baseline stores it in a ring and
-// does not test it.
+// BenchmarkObserve stores a reading in one window. The baseline stores the reading in a
+// ring and does not test the reading.
 func BenchmarkObserve(b *testing.B) {
 	for _, span := range []time.Duration{30 * time.Second, 10 * time.Minute} {
 		b.Run("engine/"+Condition{Test: window.Test{AverageOver: span}}.String(), func(b *testing.B) {
@@ -266,8 +266,8 @@ func BenchmarkObserve(b *testing.B) {
 	})
 }
 
-// BenchmarkAdmit judges a profile at a shut and at an open gate. The baseline looks up a
-// key.
+// BenchmarkAdmit admits a profile at a shut gate and at an open gate. The baseline
+// looks up a key.
 func BenchmarkAdmit(b *testing.B) {
 	e, now := watched(b, 1, fivePolicies()...)
 	u, _ := e.Lookup("unit0")
@@ -296,8 +296,8 @@ func BenchmarkAdmit(b *testing.B) {
 	})
 }
 
-// BenchmarkRemoveAtTheBound removes units with a cooldown of which another one has
-// to be forgotten, beside as many live units.
+// BenchmarkRemoveAtTheBound removes units with a cooldown. For each of them, another
+// removed unit has to be forgotten. There are as many live units as removed units.
 func BenchmarkRemoveAtTheBound(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprint("units=", n), func(b *testing.B) {
@@ -327,8 +327,8 @@ func BenchmarkRemoveAtTheBound(b *testing.B) {
 	}
 }
 
-// BenchmarkServicesAtTheBound adds services of which another one has to be
-// forgotten.
+// BenchmarkServicesAtTheBound adds services. For each of them, another service has
+// to be forgotten.
 func BenchmarkServicesAtTheBound(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprint("services=", n), func(b *testing.B) {
@@ -351,8 +351,8 @@ func BenchmarkServicesAtTheBound(b *testing.B) {
 	}
 }
 
-// BenchmarkSetPolicies changes the threshold of one of two policies of 10,000 units, and adds
-// and removes one with a longer window.
+// BenchmarkSetPolicies changes the policies of 10,000 units. It changes the threshold of
+// one of two policies, and adds or removes a policy with a longer window.
 func BenchmarkSetPolicies(b *testing.B) {
 	for _, over := range []time.Duration{30 * time.Second, 10 * time.Minute} {
 		b.Run(over.String(), func(b *testing.B) {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxAlerts bounds the openings by alert of one unit, because every profile is compared
-	// with each of them.
+	// maxAlerts bounds the number of openings that alerts cause for one unit. Every profile is
+	// compared with each of these openings.
 	maxAlerts = 8
 
 	// maxAllAlerts bounds the openings by alert of all units.

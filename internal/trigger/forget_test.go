@@ -13,11 +13,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/order"
 )
 
-// At the bound of gone units and of services, forgetting one takes as many comparisons
-// as a heap does. A nil among the others fails whatever looks at all of them.
+// TestForgettingAtTheBoundDoesNotLookAtAll covers the bounds on gone units and on
+// services. Forgetting an entry must take only as many comparisons as a heap does. The
+// nil entry fails all code that iterates over all entries.
 func TestForgettingAtTheBoundDoesNotLookAtAll(t *testing.T) {
 	const n = 10_000
-	const atMost = 2 * n * 8 * 14 // for each some comparisons at each level of a heap, which has 14
+	const atMost = 2 * n * 8 * 14 // for each entry, some comparisons at each of the 14 levels of a heap
 	compared := 0
 	t.Run("units", func(t *testing.T) {
 		c := Config{Monitors: testMonitors(), CollectionInterval: time.Second, MaxGone: n}

@@ -19,9 +19,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// laws checks, from the transitions of an engine alone, what must never happen: a gate
-// opened without a reason, for too long, or before its cooldown is over; a budget exceeded;
-// a profile dropped that should pass.
+// laws checks an engine by its transitions alone. A gate must not open without a reason,
+// stay open for too long, or open before its cooldown has ended. No budget may be
+// exceeded. No profile may be dropped that should pass.
 type laws struct {
 	t      *testing.T
 	config Config
@@ -29,9 +29,9 @@ type laws struct {
 
 	states  map[place]State
 	open    map[string]*Opening  // by ID
-	until   map[string]time.Time // by ID, the end as last announced
+	until   map[string]time.Time // last announced end, by ID
 	cooling map[pair]time.Time   // by unit and by service
-	served  map[string]account   // by ID, the account at opening
+	served  map[string]account   // account at opening, by ID
 	closed  []*Opening
 
 	triggers []trigger
@@ -74,7 +74,7 @@ func (l *laws) policy(name string) Policy {
 	return Policy{Name: name}
 }
 
-// cooledBy returns the names for which an opening's cooldown counts.
+// cooledBy returns the unit and the service for which an opening's cooldown counts.
 func (l *laws) cooledBy(u *Decision, policy string) []pair {
 	names := []pair{{"unit " + u.Name(), policy}}
 	if l.config.CooldownByService && u.service != "" {
@@ -113,7 +113,7 @@ func (l *laws) follow(transitions []Transition) {
 	l.budgets()
 }
 
-// evaluated is follow, and checks that no opening is overdue.
+// evaluated calls follow, and also checks that no opening is overdue.
 func (l *laws) evaluated(transitions []Transition) {
 	l.follow(transitions)
 	for _, o := range l.open {
@@ -166,7 +166,7 @@ func (l *laws) opened(x Transition) {
 	}
 	a := x.Unit.account()
 	l.served[o.ID] = a
-	if !already { // a budget counts gates that open
+	if !already { // the budget counts gates that open
 		l.triggers = append(l.triggers, trigger{x.Time, a})
 	}
 	if limit := l.config.Budgets.MaxBytesPerHour; limit > 0 {
@@ -192,7 +192,7 @@ func (l *laws) shut(x Transition) {
 	}
 }
 
-// due checks that profiles of a closed opening pass for 30 s.
+// due checks that profiles of a closed opening still pass during closedMemory.
 func (l *laws) due(e *Engine, r *rand.Rand) {
 	l.closed = slices.DeleteFunc(l.closed, func(o *Opening) bool { return !l.now.Before(o.ClosedAt.Add(closedMemory)) })
 	perUnit := map[string]int{}
@@ -256,8 +256,8 @@ func (l *laws) bytesSince(from time.Time) (sum int) {
 	return sum
 }
 
-// rebooted applies a restart: gates are shut and cooldowns continue. Openings that were open
-// and exported something cool down from now on.
+// rebooted updates the laws for a restart. All gates are shut and cooldowns continue. The
+// cooldown of an open opening starts now if the opening has exported a profile.
 func (l *laws) rebooted(e *Engine) {
 	for _, o := range l.open {
 		if o.cools() && o.Profiles > 0 && !o.DryRun {
@@ -281,13 +281,13 @@ func (l *laws) rebooted(e *Engine) {
 	}
 }
 
-// life runs some units at random with a random configuration.
+// life runs some units with random events and a random configuration.
 type life struct {
 	config Config
 	e      *Engine
 	ids    int
 	num    map[string]*Reading
-	late   []*Opening // exported, and not accepted yet
+	late   []*Opening // exported but not accepted yet
 }
 
 func randomConfig(r *rand.Rand) Config {
@@ -361,7 +361,7 @@ func (w *life) reboot(t *testing.T, now time.Time) {
 
 func unitName(n int) string { return string(rune('a' + n)) }
 
-// read gives every unit one reading of each monitor, in any order of time.
+// read gives every unit one reading of each monitor. Some readings are late.
 func (w *life) read(r *rand.Rand, now time.Time, levels []float64) {
 	for n, level := range levels {
 		u := w.e.Decision(unitName(n))
@@ -395,8 +395,8 @@ func (w *life) read(r *rand.Rand, now time.Time, levels []float64) {
 	}
 }
 
-// TestLaws runs random lives: no order of readings, ticks, exports, restarts and other
-// calls makes the engine break a law.
+// TestLaws runs random lives. No order of readings, ticks, exports, restarts and other
+// calls may make the engine break a law.
 func TestLaws(t *testing.T) {
 	reasons := map[Reason]int{}
 	for seed := range uint64(150) {
@@ -533,7 +533,7 @@ func (w *life) change(l *laws, r *rand.Rand) {
 	checkInvariants(l.t, w.e)
 }
 
-// serve changes a unit's service. Its cooldowns count for the new one.
+// serve changes a unit's service. The unit's cooldowns also count for the new service.
 func (w *life) serve(l *laws, u *Decision, service string) {
 	u.SetService(service)
 	for p := range w.config.Policies {
@@ -563,7 +563,7 @@ func (w *life) fire(l *laws, u *Decision, d time.Duration, known map[string]bool
 	l.evaluated(w.e.Evaluate(l.now))
 }
 
-// alert opens by an alert whose key is its name too.
+// alert opens a unit's gate by an alert. The alert's key is the same as its name.
 func (w *life) alert(l *laws, u *Decision, name string, d time.Duration) {
 	o, opened, err := u.OpenGate(Alert{Key: name, Name: name}, d, l.now)
 	var over *budget.ExceededError
@@ -597,7 +597,7 @@ func (w *life) closeByHand(l *laws, u *Decision) {
 	require.Nil(l.t, u.CloseGate("", l.now), "twice")
 }
 
-// export exports profiles, which are accepted now, later, or never.
+// export exports profiles. The profiles are accepted now, later or never.
 func (w *life) export(l *laws, r *rand.Rand, u *Decision) {
 	end := l.now.Add(-time.Duration(r.IntN(10)) * time.Second)
 	for _, o := range u.Admit(nil, end.Add(-5*time.Second), end) {
@@ -630,7 +630,7 @@ func (w *life) accept(l *laws, o *Opening, bytes int) {
 	o.Accepted(1, bytes)
 }
 
-// TestADryRunChangesNothing runs the same lives with and without the dry runs.
+// TestADryRunChangesNothing runs the same life with and without dry runs.
 func TestADryRunChangesNothing(t *testing.T) {
 	differs := 0
 	for seed := range uint64(100) {

@@ -16,8 +16,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// If conditions of very many units hold at once, the budgets allow the hottest, by the
-// reported values, and each of the others is reported once.
+// TestTheHottestOfVeryManyOpen checks that the budgets go to the hottest units if the
+// conditions of very many units hold at the same time. Each of the other units must be
+// reported once.
 func TestTheHottestOfVeryManyOpen(t *testing.T) {
 	const units, places = 500, 7
 	for name, c := range map[string]Config{
@@ -40,7 +41,7 @@ func TestTheHottestOfVeryManyOpen(t *testing.T) {
 				u.Observe("util", r)
 				for range 20 {
 					r.Time, r.Den = r.Time.Add(time.Second), r.Den+1
-					r.Num += float64(60+random.IntN(4)*10) / 100 // ties among them
+					r.Num += float64(60+random.IntN(4)*10) / 100 // some units have equal values
 					u.Observe("util", r)
 				}
 			}
@@ -60,7 +61,7 @@ func TestTheHottestOfVeryManyOpen(t *testing.T) {
 			require.True(t, slices.IsSortedFunc(fired, order), "opened in order")
 			require.True(t, slices.IsSortedFunc(kept, order), "reported in order")
 			open := map[*Decision]bool{}
-			var last Transition // the coolest that opened a gate
+			var last Transition // the coldest unit whose gate opened
 			for _, tr := range fired {
 				if !open[tr.Unit] {
 					last = tr

@@ -38,38 +38,38 @@ func testMonitors() []Monitor {
 	}
 }
 
-// TestScripts runs testdata/*.txt. Each line is a command, followed by its output, which is
-// indented by a tab. Times are offsets from the script's start.
+// TestScripts runs testdata/*.txt. Each line is a command, followed by its output. The
+// output is indented by a tab. Times are offsets from the script's start.
 //
 //	interval 1s | pre_trigger 10s | max_gone 2 | min_age 1m | cooldown_by service
 //	budget max_concurrent_units 1                    or another budget's name
 //	policy NAME DURATION COOLDOWN [dry_run] [baseline=EVERY/DURATION] CONDITION…
 //
-// A CONDITION is MONITOR>THRESHOLD:WINDOW[<RELEASE_BELOW], with WINDOW as 30s or
-// 8/10s. The monitors are util (percent of cap) and cores, which are counters; memory, a
-// gauge; throttling, a percentage of cap, without a value for cap=0; and load, a gauge that
-// counts while share, in percent, is at least 10.
+// A CONDITION is MONITOR>THRESHOLD:WINDOW[<RELEASE_BELOW]. A WINDOW is like 30s or 8/10s.
+// The monitors util (percent of cap) and cores are counters. The monitor memory is a
+// gauge. The monitor throttling is a percentage of cap, and has no value for cap=0. The
+// monitor load is a gauge that counts only while share is at least 10 percent.
 //
-// Readings are observed in order of time, before the first command of the same or a later
-// time.
+// Readings are observed in order of time, before the first command of the same
+// or a later time.
 //
-//	use UNIT MONITOR FROM..TO[/STEP] VALUE [cap=N]   CPU is used at VALUE, read every STEP
-//	ramp UNIT MONITOR FROM..TO[/STEP] VALUE VALUE    the same, rising from one value to another
-//	miss UNIT MONITOR FROM..TO VALUE                 CPU is used, but no reading succeeds
-//	counter UNIT MONITOR AT NUM DEN                  one reading; the counter continues from there
+//	use UNIT MONITOR FROM..TO[/STEP] VALUE [cap=N]   CPU is used at VALUE and read every STEP
+//	ramp UNIT MONITOR FROM..TO[/STEP] VALUE VALUE    same, rising from one value to another
+//	miss UNIT MONITOR FROM..TO VALUE                 CPU is used, but every reading fails
+//	counter UNIT MONITOR AT NUM DEN                  one reading; the counter continues there
 //	started UNIT AT | await UNIT | service UNIT NAME | apply UNIT POLICY yes|no
 //	eval AT | eval FROM..TO/STEP                     prints transitions
-//	profile UNIT FROM..TO [accept|refuse]            prints the openings that it passes by
-//	fire UNIT AT DURATION                            opens by hand and prints the opening
+//	profile UNIT FROM..TO [accept|refuse]            prints the openings that let it pass
+//	fire UNIT AT DURATION                            opens manually and prints the opening
 //	alert UNIT AT DURATION NAME KEY                  opens by an alert and prints the opening
 //	resolve UNIT AT KEY                              closes the opening of the alert
 //	spend AT BYTES | afford AT BYTES                 of max_bytes_per_hour
 //	stand UNIT AT                                    prints the status of each condition
-//	hot AT UNIT…                                     prints whether each is hot, its heat, and whether it is over budget
+//	hot AT UNIT…                                     prints heat, if hot, and if over budget
 //	restart UNIT MONITOR AT | remove UNIT AT | close AT | stats
-//	policies AT                                      applies policies that were written since, or dropped
+//	policies AT                                      applies the policies changed so far
 //	drop POLICY
-//	reboot AT [clock=-1h]                            restores a snapshot into a new engine, after the clock jumped
+//	reboot AT [clock=-1h]                            restores a snapshot after a clock jump
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ type observation struct {
 	reading       Reading
 }
 
-// upTo observes the readings up to a time and returns that time.
+// upTo observes all readings up to an offset and returns the time at that offset.
 func (s *script) upTo(offset time.Duration) time.Time {
 	now := start.Add(offset)
 	slices.SortStableFunc(s.pending, func(a, b observation) int { return a.reading.Time.Compare(b.reading.Time) })
@@ -186,10 +186,10 @@ func (s *script) run(f []string) (err error) {
 		s.use(true, arg[:4], number(arg[4])-number(arg[3]))
 	case "started":
 		s.engine.Decision(arg[0]).SetStarted(start.Add(duration(arg[1])))
-	case "await": // its service
+	case "await": // waits for its service
 		s.engine.Decision(arg[0]).AwaitService()
 	case "service":
-		s.engine.Decision(arg[0]).SetService(strings.TrimPrefix(arg[1], "-")) // -: none
+		s.engine.Decision(arg[0]).SetService(strings.TrimPrefix(arg[1], "-")) // "-" means no service
 	case "apply":
 		s.engine.Decision(arg[0]).SetPolicy(s.policy(arg[1]), arg[2] == "yes")
 	case "policies":
@@ -275,7 +275,8 @@ func (s *script) counter(unit, monitor string) *Reading {
 	return s.counters[key]
 }
 
-// use adds readings of a counter in whole nanoseconds, as the kernel counts.
+// use adds readings of a counter. The readings are in whole nanoseconds, like the
+// counters of the kernel.
 func (s *script) use(observe bool, arg []string, rise float64) {
 	unit, monitor := arg[0], arg[1]
 	from, to, step := span(arg[2])
@@ -334,7 +335,7 @@ func (s *script) fire(unit string, now time.Time, d time.Duration) {
 	fmt.Fprintf(&s.out, "\topening %s until %v\n", o.ID, o.Until().Sub(start))
 }
 
-// reboot replaces the engine by a new one that restores the stored snapshot of the old.
+// reboot replaces the engine with a new engine, which restores the stored snapshot.
 func (s *script) reboot(arg []string) {
 	now := s.upTo(duration(arg[0]))
 	stored, err := json.Marshal(s.engine.Snapshot(now))
@@ -349,7 +350,7 @@ func (s *script) reboot(arg []string) {
 	s.engine.Restore(snapshot, now)
 }
 
-// shift moves the times of a snapshot, as a clock that jumped does.
+// shift moves the times of a snapshot, as if the clock had jumped.
 func (s *Snapshot) shift(by time.Duration) {
 	s.Taken = s.Taken.Add(by)
 	for _, cooldowns := range [][]Cooldown{s.Units, s.Services} {
@@ -483,7 +484,7 @@ func parsePolicy(arg []string) Policy {
 	return p
 }
 
-// span reads AT, FROM..TO or FROM..TO/STEP.
+// span parses AT, FROM..TO or FROM..TO/STEP.
 func span(text string) (from, to, step time.Duration) {
 	text, by, stepped := strings.Cut(text, "/")
 	step = time.Second

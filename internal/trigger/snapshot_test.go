@@ -28,8 +28,8 @@ func snapshotConfig() Config {
 	}
 }
 
-// checkRestored checks that, whatever the snapshot, no cooldown is longer than its policy's
-// and every bound holds.
+// checkRestored checks that an engine obeys all bounds after it has restored any
+// snapshot. No cooldown may be longer than the cooldown of its policy.
 func checkRestored(t *testing.T, e *Engine, now time.Time) {
 	t.Helper()
 	latest := now.Add(10 * time.Minute)
@@ -54,7 +54,7 @@ func checkRestored(t *testing.T, e *Engine, now time.Time) {
 	e.Decision("u")
 	e.Evaluate(now)
 	checkInvariants(t, e)
-	// Records of spent budgets do not count after an hour and two minutes.
+	// Spent amounts of a budget do not count after an hour and two minutes.
 	later := now.Add(time.Hour + 2*time.Minute)
 	require.True(t, e.Affords(1000, later))
 	require.Empty(t, e.Decision("u").overBudget(e.clock.at(later)))
@@ -92,7 +92,7 @@ func TestRestoreOfMisleadingSnapshots(t *testing.T) {
 	}
 }
 
-// FuzzRestore restores anything that a store may return.
+// FuzzRestore restores arbitrary data that a store may return.
 func FuzzRestore(f *testing.F) {
 	f.Add([]byte(`{"taken":"2026-08-01T12:00:00Z","units":[{"name":"a","policy":"cpu","until":"2026-08-01T12:05:00Z"}]}`), int64(60))
 	f.Add([]byte(`{"taken":"2026-08-01T12:00:00Z","services":[{"name":"s","policy":"cpu","until":"2036-08-01T12:05:00Z"}],"triggers":[{"time":"2026-08-01T11:30:00Z","amount":4}]}`), int64(-60))
@@ -145,8 +145,8 @@ func TestASnapshotIsTheSameAfterAnotherRestart(t *testing.T) {
 	require.Equal(t, first, other.Snapshot(now))
 }
 
-// At the bound the cooldowns that last longest are kept, whatever their order in the
-// snapshot.
+// TestRestoreKeepsTheLongestCooldowns checks that the longest cooldowns are kept at the
+// bound. The order in the snapshot must not matter.
 func TestRestoreKeepsTheLongestCooldowns(t *testing.T) {
 	s := Snapshot{Taken: start}
 	for n := range 100 {

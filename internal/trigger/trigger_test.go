@@ -23,15 +23,15 @@ import (
 
 // Stats counts the units, openings and services that were forgotten because of a bound.
 type Stats struct {
-	// ForgottenUnits are gone units whose cooldown or closed opening was forgotten
-	// before its time, ForgottenOpenings closed openings of other units.
+	// ForgottenUnits counts gone units whose cooldown or closed opening was forgotten
+	// early. ForgottenOpenings counts the closed openings of all other units.
 	ForgottenUnits, ForgottenOpenings int
-	// ForgottenServices are services whose cooldown or hourly budget was
-	// forgotten before its time.
+	// ForgottenServices counts services whose cooldown or hourly budget was
+	// forgotten early.
 	ForgottenServices int
 }
 
-// Stats returns the counts since the engine was made.
+// Stats returns the counts since the creation of the engine.
 func (e *Engine) Stats() Stats {
 	return Stats{
 		ForgottenUnits: e.roster.forgotten, ForgottenOpenings: e.forgottenOpenings,
@@ -39,7 +39,7 @@ func (e *Engine) Stats() Stats {
 	}
 }
 
-// Units returns the number of units, without the gone ones.
+// Units returns the number of units. It does not count gone units.
 func (e *Engine) Units() int { return len(e.roster.live) }
 
 // checkInvariants checks the invariants of an engine and its parts.
@@ -131,8 +131,8 @@ func checkInvariants(t *testing.T, e *Engine) {
 	must(len(e.roster.byName)-gone == e.Units(), "units are counted")
 }
 
-// FuzzEngine makes calls in any order with any numbers, and checks that transitions follow
-// each other and invariants hold.
+// FuzzEngine makes calls in any order and with any arguments. It checks that each
+// transition fits the previous transition, and that the invariants hold.
 func FuzzEngine(f *testing.F) {
 	f.Add([]byte("0123456789012345678901234567890123456789"))
 	steady := make([]byte, 0, 600)
@@ -266,7 +266,7 @@ func FuzzEngine(f *testing.F) {
 					case n >= 0 && n >= len(k.unit.machines): // the unit was forgotten before
 						delete(states, k)
 					case n >= 0:
-						states[k] = k.unit.machines[n].state // a dry run that became none begins anew
+						states[k] = k.unit.machines[n].state // a policy that is no longer a dry run starts from the beginning
 					case k.policy != Manual && !strings.HasPrefix(k.policy, "Alert "):
 						delete(states, k)
 					}
@@ -313,7 +313,7 @@ func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
 	}
 	tests := map[string]struct {
 		config Config
-		want   []string // nil: valid
+		want   []string // nil means valid
 	}{
 		"good":                      {with(func(*Condition) {}), nil},
 		"no policy":                 {config(func(c *Config) { c.Policies = nil }), nil},
@@ -396,7 +396,8 @@ func TestClosedOpeningsAreBounded(t *testing.T) {
 	require.Equal(t, 29-maxClosed, e.Stats().ForgottenOpenings)
 }
 
-// Closed openings of dry runs do not push out others, by which late profiles pass.
+// TestDryRunsPushOutNoClosedOpening checks that closed openings of dry runs do not evict
+// other closed openings. Late profiles pass because of these other openings.
 func TestDryRunsPushOutNoClosedOpening(t *testing.T) {
 	gauge := func(name string, threshold float64) Policy {
 		return Policy{Name: name, DryRun: name == "dry", Duration: time.Second, Conditions: []Condition{{Monitor: "memory", Test: window.Test{Threshold: threshold, Period: time.Second, Count: 1}}}}
@@ -433,7 +434,7 @@ func TestAHundredPolicies(t *testing.T) {
 			Conditions: []Condition{{Monitor: "util", Test: window.Test{Threshold: float64(n), AverageOver: time.Duration(5+n%2) * time.Second}}},
 		})
 	}
-	// Policies with the same test, as for many services, share a window.
+	// Policies with the same test share a window. Many services may have such policies.
 	for n := range 100 {
 		c.Policies = append(c.Policies, Policy{
 			Name: fmt.Sprint("q", n), Duration: time.Second,
@@ -468,8 +469,8 @@ func TestAHundredPolicies(t *testing.T) {
 	checkInvariants(t, e)
 }
 
-// Thousands of units come, fire and go. The engine remembers at most MaxGone of the units,
-// and no unit after its cooldown and its budgets have ended.
+// TestUnitsComeAndGo adds, fires and removes thousands of units. The engine remembers at
+// most MaxGone units, and no unit after its cooldown and its budgets have ended.
 func TestUnitsComeAndGo(t *testing.T) {
 	c := snapshotConfig()
 	c.MaxGone = 100
@@ -516,7 +517,8 @@ func TestUnitsComeAndGo(t *testing.T) {
 	require.Empty(t, e.dryServices.byAccount)
 }
 
-// At the bound on gone units, those remembered for a dry run alone are forgotten first.
+// TestADryRunIsForgottenFirst covers the bound on gone units. Units that are remembered
+// only for a dry run are forgotten first.
 func TestADryRunIsForgottenFirst(t *testing.T) {
 	c := snapshotConfig()
 	c.MaxGone, c.CooldownByService, c.Budgets = 2, false, budget.Limits{}
@@ -544,8 +546,8 @@ func TestADryRunIsForgottenFirst(t *testing.T) {
 	require.Len(t, e.roster.byName, 2)
 }
 
-// Gates that are opened by hand take half of the places at most, so that policies fire
-// whatever is asked for.
+// TestPoliciesKeepAReserveOfPlaces checks that gates opened manually use at most half of
+// the places. So policies can always fire.
 func TestPoliciesKeepAReserveOfPlaces(t *testing.T) {
 	for places, want := range map[int]int{0: 12, 1: 1, 2: 1, 3: 1, 10: 5} {
 		e, err := New(Config{CollectionInterval: time.Second, Budgets: budget.Limits{MaxConcurrentUnits: places}})
@@ -579,7 +581,7 @@ func TestExceededErrorNamesTheBudget(t *testing.T) {
 	require.ErrorContains(t, err, "shut down")
 }
 
-// A unit that never fired is forgotten when it is removed.
+// TestAUnitThatNeverFiredIsForgottenAtOnce removes a unit that never fired.
 func TestAUnitThatNeverFiredIsForgottenAtOnce(t *testing.T) {
 	e, now := watched(t, 3, fivePolicies()...)
 	require.Empty(t, e.Remove("unit1", now))
@@ -590,7 +592,8 @@ func TestAUnitThatNeverFiredIsForgottenAtOnce(t *testing.T) {
 	checkInvariants(t, e)
 }
 
-// Run with the race detector: profiles are stamped while an opening is prolonged.
+// TestOpeningIsProlongedWhileItIsRead stamps profiles while an opening is prolonged. Run
+// it with the race detector.
 func TestOpeningIsProlongedWhileItIsRead(t *testing.T) {
 	e, now := watchedAt(t, everything(), 1, 0.1)
 	u := e.Decision("unit0")

@@ -48,7 +48,8 @@ func TestPeerFailsOverTCP(t *testing.T) {
 	require.ErrorContains(t, err, "no Unix socket")
 }
 
-// In the pid namespace of a container, clients outside of it have no pid.
+// TestPeerOutsideOfThePIDNamespaceHasPIDZero checks that clients outside of a container's
+// pid namespace have no pid.
 func TestPeerOutsideOfThePIDNamespaceHasPIDZero(t *testing.T) {
 	if path := os.Getenv("HOTPROFILE_TEST_LISTEN"); path != "" {
 		l, err := Listen(t.Context(), path, 0o600)

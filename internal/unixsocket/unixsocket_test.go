@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// socketPath returns a path short enough for a socket, in a folder of the test's own.
+// socketPath returns a path in a new directory. The path is short enough for a socket.
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hp")
@@ -39,7 +39,8 @@ func TestListenSetsTheModeAndCloseRemovesTheFile(t *testing.T) {
 	}
 }
 
-// The file has this mode from the start, whatever the umask.
+// TestOnlyTheOwnerCanConnectFromTheStart checks that the file has its mode from the
+// start, with any umask.
 func TestOnlyTheOwnerCanConnectFromTheStart(t *testing.T) {
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)

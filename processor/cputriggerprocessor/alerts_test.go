@@ -25,7 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
-// alert returns an alert as Alertmanager posts it, with labels as "name=value".
+// alert returns an alert as Alertmanager posts it. Labels have the form "name=value".
 func alert(status, fingerprint string, startsAt time.Time, labels ...string) map[string]any {
 	of := map[string]string{}
 	for _, l := range labels {
@@ -58,12 +58,12 @@ func postAlerts(t *testing.T, to http.Handler, alerts ...map[string]any) (answer
 	return answer.Alerts
 }
 
-// withAlerts returns a configuration of one policy whose gates alerts open too, for 20 s.
+// withAlerts returns a configuration with one policy. Alerts also open gates, for 20 s.
 func withAlerts(policy string) string {
 	return onePolicy(policy, "manual: {endpoint: 'localhost:0', alerts: {duration: 20s}}, budgets: {max_concurrent_units: 0}")
 }
 
-// inPod is a container whose pod's names k8s_attributes set.
+// inPod returns a container with the pod's names that k8s_attributes sets.
 func inPod(id, pod, container string) part {
 	p := inContainer(id)
 	maps.Copy(p.attributes, map[string]any{"k8s.namespace.name": "shop", "k8s.pod.name": pod, "k8s.container.name": container, "service.name": "checkout"})
@@ -130,7 +130,7 @@ func TestLabelsFindUnitsByTheResourceOfTheirProfiles(t *testing.T) {
 	for n := range 10 {
 		r.addContainer(id(n))
 	}
-	r.post() // resources are kept from the start of the server on
+	r.post() // starts the server, which then begins to store resources
 	one := func(labels ...string) map[string]any {
 		t.Helper()
 		got := r.post(alert("firing", strings.Join(labels, "+")[:8]+strconv.Itoa(len(r.log("gate opened"))), r.now, labels...))
@@ -216,9 +216,9 @@ func TestAnAlertForAUnitThatIsGoneAndAfterShutdown(t *testing.T) {
 	r.p.closed.Store(false)
 }
 
-// A restarted service has a cgroup of the same name. Its gate was shut because the unit was
-// gone, and not because its time was over: a repetition opens it again, also after that
-// time.
+// TestARepetitionOpensTheGateOfAUnitThatCameBack covers a service that restarts with a
+// cgroup of the same name. Its gate closed because the unit was gone, and not because the
+// time was over. So a repetition of the alert opens the gate again, even after that time.
 func TestARepetitionOpensTheGateOfAUnitThatCameBack(t *testing.T) {
 	r := newRig(t, onePolicy("", "manual: {endpoint: 'localhost:0', alerts: {duration: 20s}}, budgets: {max_triggers_per_hour: 4}"))
 	firing := alert("firing", "f00d", r.now, "alertname=A", "container_id="+containerA)
@@ -268,8 +268,8 @@ func TestARepetitionOpensTheGateOfAUnitThatCameBack(t *testing.T) {
 	require.Equal(t, "already_opened", r.post(again)[0]["outcome"], "a repetition that comes late")
 }
 
-// BenchmarkAlerts handles a request with 1,000 alerts about pods, of which this host with
-// 10,000 units has none.
+// BenchmarkAlerts handles a request with 1,000 alerts about pods. None of the pods is
+// among the 10,000 units of this host.
 func BenchmarkAlerts(b *testing.B) {
 	p, _ := manyUnits(b, units.Max, createDefaultConfig())
 	p.router.Host = identifytest.NewHost()

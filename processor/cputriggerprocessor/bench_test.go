@@ -35,7 +35,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
-// hostOfBench has containers 0 to 49, of which the first ones are hot.
+// hostOfBench returns a host with 50 containers. The first containers can be made hot.
 func hostOfBench() *identifytest.Host {
 	h := identifytest.NewHost()
 	for i := range 50 {
@@ -45,7 +45,7 @@ func hostOfBench() *identifytest.Host {
 	return h
 }
 
-// batchOfBench returns a batch of a busy host: 50 resources, 5,000 events.
+// batchOfBench returns a batch of a busy host, with 50 resources and 5,000 events.
 func batchOfBench(b *testing.B, end time.Time) pprofile.Profiles {
 	var parts []part
 	for i := range 50 {
@@ -86,8 +86,8 @@ func gateOfBench(b *testing.B, hot int, pre time.Duration) (*cpuTrigger, time.Ti
 	return p, now
 }
 
-// BenchmarkReadings measures the readings of 1,000 and of all of 10,000 units, beside an
-// evaluation of all units. The lock is held for 64 units at a time.
+// BenchmarkReadings measures Readings for 1,000 units and for all 10,000 units. The
+// baseline is an evaluation of all units. The lock is held for 64 units at a time.
 func BenchmarkReadings(b *testing.B) {
 	p, now := gateOfBench(b, 0, 0)
 	p.publishTo(hotUnits(b))
@@ -111,8 +111,8 @@ func BenchmarkReadings(b *testing.B) {
 	}
 }
 
-// BenchmarkGate measures a batch of 5,000 events of 50 containers on its way
-// through the gate, beside handing it to the next consumer as it is.
+// BenchmarkGate measures how long a batch of 5,000 events of 50 containers takes to pass
+// the gate. The baseline passes the batch to the next consumer without a gate.
 func BenchmarkGate(b *testing.B) {
 	perEvent := func(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/5000, "ns/event")
@@ -145,7 +145,7 @@ func BenchmarkGate(b *testing.B) {
 			p, now := gateOfBench(b, c.hot, 0)
 			p.publishTo(hotUnits(b))
 			pd := batchOfBench(b, now.Add(time.Second))
-			pd.MarkReadOnly() // so that each round sees the same; what leaves is copied
+			pd.MarkReadOnly() // each round gets the same batch, and emitted profiles are copied
 			b.ReportAllocs()
 			for b.Loop() {
 				require.NoError(b, p.ConsumeProfiles(context.Background(), pd))
@@ -168,8 +168,8 @@ func BenchmarkGate(b *testing.B) {
 	})
 }
 
-// deep is a batch of one unit as a profiler sends it: a thousand events of a few
-// hundred stacks, thirty frames deep, that share most of their frames.
+// deep returns a batch as a profiler sends it. Each unit has a thousand events of a few
+// hundred stacks. The stacks are thirty frames deep and share most of their frames.
 func deep(t testing.TB, end time.Time, ids ...string) pprofile.Profiles {
 	t.Helper()
 	b := samples.NewBatch(64 << 20)
@@ -193,7 +193,7 @@ func deep(t testing.TB, end time.Time, ids ...string) pprofile.Profiles {
 		for range 300 {
 			st := &samples.Stack{}
 			for depth := range 30 {
-				// Near the root there are few ways, near the leaf many.
+				// Stacks share most frames near the root and few frames near the leaf.
 				st.Locations = append(st.Locations, locations[rnd.IntN(max(1, 600-20*depth))])
 			}
 			stacks = append(stacks, st)
@@ -211,8 +211,8 @@ func deep(t testing.TB, end time.Time, ids ...string) pprofile.Profiles {
 	return pprofile.Profiles{}
 }
 
-// pipeline is the processor between the two ends of a collector: what comes is
-// unmarshalled, and what leaves is marshalled.
+// pipeline is the processor between the two ends of a collector. Incoming profiles are
+// unmarshalled, and outgoing profiles are marshalled.
 type pipeline struct {
 	*cpuTrigger
 	out int
@@ -230,10 +230,11 @@ func (p *pipeline) unmarshal(b testing.TB, data []byte) pprofile.Profiles {
 	return request.Profiles()
 }
 
-// BenchmarkPipeline takes turns: a batch passes straight from one end of a
-// pipeline to the other, and the same through the gate. of-pass-through is how
-// much of the straight one's throughput the gate has, by CPU time; the times and
-// allocations reported are of both together.
+// BenchmarkPipeline alternates between two ways through a pipeline. On the first way,
+// a batch passes directly from one end to the other. On the second way, the batch
+// also passes the gate. The metric of-pass-through is the throughput with the gate
+// relative to the throughput without the gate, by CPU time. The reported times and
+// allocations are the sum of both ways.
 func BenchmarkPipeline(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -275,7 +276,7 @@ func BenchmarkPipeline(b *testing.B) {
 			}
 			for b.Loop() {
 				n++
-				if n%2 == 0 { // what collects garbage is not always the second
+				if n%2 == 0 { // alternates the order, so that garbage collection does not always fall on the same way
 					pass()
 				}
 				start := cpuTime()
@@ -292,12 +293,12 @@ func BenchmarkPipeline(b *testing.B) {
 	}
 }
 
-// forgetRecorded empties the recorder, so that each round of a benchmark appends
-// to the same.
+// forgetRecorded empties the recorder, so that each round of a benchmark appends to an
+// empty recorder.
 func (p *cpuTrigger) forgetRecorded() { p.recorder.Sweep(p.now().Add(time.Hour)) }
 
-// BenchmarkRecorderAppend measures recording: marshalling a batch of one unit, and
-// keeping it; and the same of one of ten units, which are split.
+// BenchmarkRecorderAppend measures the recording of a batch, which includes marshalling.
+// The batch has one unit, or ten units that have to be split.
 func BenchmarkRecorderAppend(b *testing.B) {
 	for _, n := range []int{1, 10} {
 		b.Run(fmt.Sprintf("%d units", n), func(b *testing.B) {
@@ -316,7 +317,7 @@ func BenchmarkRecorderAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkSplit takes one unit of ten out of a batch.
+// BenchmarkSplit copies one of ten units out of a batch.
 func BenchmarkSplit(b *testing.B) {
 	var ids []string
 	for i := range 10 {
@@ -338,8 +339,8 @@ func TestShutGateAllocatesLittle(t *testing.T) {
 	for range 2 {
 		require.NoError(t, r.send(pd))
 	}
-	// The race detector and the garbage collector empty pools at random, so the least of
-	// many runs counts.
+	// The race detector and the garbage collector empty pools at random. So the test
+	// uses the minimum of many runs.
 	least := math.Inf(1)
 	for range 50 {
 		least = min(least, testing.AllocsPerRun(1, func() { _ = r.send(pd) }))
@@ -347,10 +348,10 @@ func TestShutGateAllocatesLittle(t *testing.T) {
 	require.LessOrEqual(t, least, 2.0, "most profiles meet a shut gate")
 }
 
-// BenchmarkTap passes 10,000 server spans with paths that were never there before through
-// the traces pipeline of a component whose conditions have a uri, in batches of 500,
-// beside a pipeline without it. One op is one second of the load that is to cost at most
-// 5 % of a core.
+// BenchmarkTap passes 10,000 server spans with new paths through the traces
+// pipeline, in batches of 500. The conditions of the component have a uri. The
+// baseline is a pipeline without the component. One op is one second of a load that
+// should cost at most 5 % of a core.
 func BenchmarkTap(b *testing.B) {
 	const perSecond, perBatch = 10_000, 500
 	f := NewFactory()

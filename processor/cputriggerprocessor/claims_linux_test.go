@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// busyContainer starts a busy program in a cgroup with a container's id, below one
-// that is delegated to a user if it is not 0.
+// busyContainer starts a busy program in a cgroup whose name contains a container's id.
+// If user is not 0, the cgroup is below a cgroup that is delegated to this user.
 func busyContainer(t *testing.T, id string, user int) *hosttest.Cgroup {
 	t.Helper()
 	c := hosttest.NewContainer(t, id, user)
@@ -38,11 +38,12 @@ func asStamped(t *testing.T, id string, c *hosttest.Cgroup, service string) ppro
 	}})
 }
 
-// TestACgroupDoesNotBecomeAContainerByItsName: whoever may make a cgroup may give it
-// a container's id.
+// TestACgroupDoesNotBecomeAContainerByItsName checks that a cgroup with a container's id
+// in its name does not replace the container. Every user who can create a cgroup can
+// choose this name.
 func TestACgroupDoesNotBecomeAContainerByItsName(t *testing.T) {
 	id := strings.Repeat("c1a1", 16)
-	forged := busyContainer(t, id, 1000) // the container was stopped, and its id known
+	forged := busyContainer(t, id, 1000) // the real container was stopped, and its id is known
 	r := start(t, `
 unmatched: pass
 min_age: 0s
@@ -83,7 +84,7 @@ policies:
 	require.Positive(t, r.p.units.Count().Claimed)
 	require.Equal(t, 1, ours("cgroup refused"), "logged once")
 
-	// A sender that knows the pid alone, as the eBPF profiler does.
+	// This sender knows only the pid, like the eBPF profiler.
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
 	for c, want := range map[*hosttest.Cgroup]identify.Unmatched{forged: identify.OtherCgroup, container: ""} {

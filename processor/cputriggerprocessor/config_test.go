@@ -28,7 +28,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 )
 
-// load reads a configuration as the collector does: unmarshal, then validate.
+// load reads a configuration like the collector does. It unmarshals and then validates.
 func load(t testing.TB, text string) (*Config, error) {
 	t.Helper()
 	var m map[string]any
@@ -232,8 +232,9 @@ policies:
 	}
 }
 
-// TestMonitorsOfRequestsHaveTheirParametersInTheirNames: conditions with equal ones share
-// one, and policies whose monitors are of requests alone still find out that a unit ended.
+// TestMonitorsOfRequestsHaveTheirParametersInTheirNames checks that conditions with equal
+// parameters share a monitor. It also checks that cpu_usage is added if all monitors are
+// monitors of requests. Otherwise the end of a unit would not be noticed.
 func TestMonitorsOfRequestsHaveTheirParametersInTheirNames(t *testing.T) {
 	cfg, err := load(t, `
 policies:
@@ -258,7 +259,8 @@ policies:
 	require.Equal(t, 900.0, cfg.readings().Warm[4], "a gauge may stay where it is")
 }
 
-// TestEventsOfMemoryAreMonitorsOfTheirOwn: each choice of events is read once.
+// TestEventsOfMemoryAreMonitorsOfTheirOwn checks that each selection of events
+// is one monitor.
 func TestEventsOfMemoryAreMonitorsOfTheirOwn(t *testing.T) {
 	cfg, err := load(t, `
 policies:
@@ -277,8 +279,8 @@ policies:
 	require.Equal(t, []float64{math.SmallestNonzeroFloat64, 5, 2.5}, cfg.readings().Warm, "without an event a unit is not warm")
 }
 
-// TestConfigFaultIsSaidOnce checks that one fault yields one error. Errors that only follow
-// from another fault are not reported.
+// TestConfigFaultIsSaidOnce checks that one fault yields one error. Errors that only
+// follow from another fault are not reported.
 func TestConfigFaultIsSaidOnce(t *testing.T) {
 	for _, interval := range []string{"1ns", "0s", "-1s", "24h"} {
 		_, err := load(t, "{collection_interval: "+interval+", policies: [{name: p, any_of: [{monitor: cpu_usage, threshold: 1, period: 10s, count: 8}]}]}")
@@ -316,8 +318,8 @@ func keysOf(of reflect.Type) (keys []string) {
 	return keys
 }
 
-// TestConfigSchemaHasEveryMonitor: the schema and the monitors that policies may
-// name are the same.
+// TestConfigSchemaHasEveryMonitor checks that the schema lists exactly the monitors that
+// policies may name.
 func TestConfigSchemaHasEveryMonitor(t *testing.T) {
 	conf, err := confmaptest.LoadConf("config.schema.yaml")
 	require.NoError(t, err)
@@ -409,7 +411,7 @@ func TestConfigHasAHundredPolicies(t *testing.T) {
 	require.Len(t, cfg.Policies, 100)
 }
 
-// TestConfigScopesAndDefaults: the default policies go with either scope.
+// TestConfigScopesAndDefaults checks that the default policies are valid for both scopes.
 func TestConfigScopesAndDefaults(t *testing.T) {
 	for _, scope := range []string{"cgroup", "process"} {
 		_, err := load(t, "scope: "+scope)
@@ -417,7 +419,7 @@ func TestConfigScopesAndDefaults(t *testing.T) {
 	}
 }
 
-// TestConfigSchemaHasEveryKey: the schema and the struct have the same keys.
+// TestConfigSchemaHasEveryKey checks that the schema and the struct have the same keys.
 func TestConfigSchemaHasEveryKey(t *testing.T) {
 	conf, err := confmaptest.LoadConf("config.schema.yaml")
 	require.NoError(t, err)
@@ -442,7 +444,8 @@ func TestConfigSchemaHasEveryKey(t *testing.T) {
 	}
 }
 
-// TestReadmeNamesEveryKeyAndMonitor: a key that is not explained is of no use.
+// TestReadmeNamesEveryKeyAndMonitor checks that the README mentions each key
+// and each monitor.
 func TestReadmeNamesEveryKeyAndMonitor(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
@@ -462,7 +465,8 @@ func TestReadmeNamesEveryKeyAndMonitor(t *testing.T) {
 	}
 }
 
-// The examples of the README are taken as they are. The longest one has a policy of its own.
+// TestReadmesExamplesAreValid loads the examples of the README without changes. At least
+// one example must define a policy.
 func TestReadmesExamplesAreValid(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
@@ -482,8 +486,8 @@ func TestReadmesExamplesAreValid(t *testing.T) {
 	require.Positive(t, own)
 }
 
-// TestShippedConfigsAreValid checks the files in config/ as if no environment variable were
-// set.
+// TestShippedConfigsAreValid checks the files in config/ as if no environment
+// variable were set.
 func TestShippedConfigsAreValid(t *testing.T) {
 	files, err := filepath.Glob("../../config/*.yaml")
 	require.NoError(t, err)
@@ -502,7 +506,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		}
 		block, err := yaml.Marshal(&ours)
 		require.NoError(t, err)
-		// A quoted default is text to YAML, and a number to the collector.
+		// YAML treats a quoted default as text, but the collector treats it as a number.
 		cfg, err := load(t, regexp.MustCompile(`"(\d+)"`).ReplaceAllString(string(block), "$1"))
 		require.NoError(t, err, file)
 		require.NotEmpty(t, cfg.enabled(), file)

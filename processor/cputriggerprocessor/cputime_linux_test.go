@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is the CPU time that the process has used, which other loads of the
-// machine hardly change.
+// cpuTime returns the CPU time of this process. Other work on the machine hardly
+// changes the CPU time.
 func cpuTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts); err != nil {

@@ -9,5 +9,5 @@ import "time"
 
 var started = time.Now()
 
-// cpuTime is the time that passed, where CPU time is not at hand.
+// cpuTime returns the elapsed time, because the CPU time is not available here.
 func cpuTime() time.Duration { return time.Since(started) }

@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor"
 )
 
-// unitsIn are the units that lines are about.
+// unitsIn returns the units of log entries.
 func unitsIn(lines []observer.LoggedEntry) map[string]bool {
 	out := map[string]bool{}
 	for _, l := range lines {
@@ -25,7 +25,7 @@ func unitsIn(lines []observer.LoggedEntry) map[string]bool {
 	return out
 }
 
-// crowd makes 30 units, the higher numbered the hotter, none hot.
+// crowd adds 30 units. A unit with a higher number is hotter, but no unit is hot.
 func crowd(r *rig) (names []string) {
 	for i := range 30 {
 		name := fmt.Sprintf("/system.slice/s%02d.service", i)

@@ -24,7 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// hotUnits returns an extension that is started.
+// hotUnits returns a started extension.
 func hotUnits(t testing.TB) *hotunitsextension.HotUnits {
 	t.Helper()
 	factory := hotunitsextension.NewFactory()
@@ -35,7 +35,7 @@ func hotUnits(t testing.TB) *hotunitsextension.HotUnits {
 	return ext.(*hotunitsextension.HotUnits)
 }
 
-// subscribe makes the component publish events, and subscribes to them.
+// subscribe makes the processor publish events and subscribes to them.
 func (r *rig) subscribe() *hotunitsextension.Subscription {
 	r.t.Helper()
 	h := hotUnits(r.t)
@@ -45,7 +45,7 @@ func (r *rig) subscribe() *hotunitsextension.Subscription {
 	return s
 }
 
-// take returns the events that wait.
+// take returns the pending events.
 func take(s *hotunitsextension.Subscription) (out []hotunitsextension.Event) {
 	for len(s.Events()) > 0 {
 		out = append(out, <-s.Events())
@@ -61,7 +61,7 @@ func asMap(kvs []attribute.KeyValue) map[string]any {
 	return out
 }
 
-// names returns the names of events, with the reason of those that have one.
+// names returns the names of events. It appends the reason if an event has a reason.
 func names(events []hotunitsextension.Event) (out []string) {
 	for _, e := range events {
 		name := e.Name
@@ -124,7 +124,8 @@ func TestEventsOfAGate(t *testing.T) {
 	require.Equal(t, "no profile of the unit arrived", asMap(events[0].Attributes)["hotprofile.gate.nothing_exported"])
 }
 
-// slowRequests returns spans of 20 requests to a container, of which one takes twice as long.
+// slowRequests returns the spans of 20 requests to a container. One request takes twice
+// as long as the others.
 func slowRequests(r *rig, id string, slowest byte, took time.Duration) ptrace.Traces {
 	td := ptrace.NewTraces()
 	rs := td.ResourceSpans().AppendEmpty()
@@ -147,7 +148,8 @@ func slowRequests(r *rig, id string, slowest byte, took time.Duration) ptrace.Tr
 	return td
 }
 
-// readRequests makes the rig read monitors of requests, of containers that it finds by spans.
+// readRequests makes the rig read monitors of requests. The containers are
+// found by spans.
 func (r *rig) readRequests(ids ...string) {
 	r.t.Helper()
 	r.c = r.p.newCollector(nil, watch.WithRequests(r.source, r.p.requests, time.Second))
@@ -161,11 +163,12 @@ func (r *rig) readRequests(ids ...string) {
 		require.Eventually(r.t, func() bool { _, ok := r.p.units.Lookup(id); return ok }, time.Minute, time.Millisecond)
 	}
 	cancel()
-	<-done // the clock moves on this goroutine alone
+	<-done // from here on, only this goroutine advances the clock
 }
 
-// An event about requests has the ids of a span that was among the reasons: on
-// hotprofile.gate.not_opened too, whatever kept the gate shut.
+// TestEventsAboutRequestsHaveTheIDsOfASpan checks that events about requests have the ids
+// of a span that was among the reasons. This includes the event
+// hotprofile.gate.not_opened, whatever kept the gate shut.
 func TestEventsAboutRequestsHaveTheIDsOfASpan(t *testing.T) {
 	const slow = "any_of: [{monitor: http_response_time, percentile: 95, threshold: 500, average_over: 5s}]"
 	requests := func(r *rig, slowest byte, d time.Duration) {
@@ -221,8 +224,9 @@ func TestEventsAboutRequestsHaveTheIDsOfASpan(t *testing.T) {
 	})
 }
 
-// Each event says why, once from one rising edge to the next although the obstacle
-// becomes another one.
+// TestEventsOfGatesThatDoNotOpen checks that each event contains the reason why the
+// gate stays shut. There is one event per rising edge, even if the reason changes
+// before the next one.
 func TestEventsOfGatesThatDoNotOpen(t *testing.T) {
 	t.Run("dry run", func(t *testing.T) {
 		r := newRig(t, onePolicy("dry_run: true, duration: 10s", ""))
@@ -318,8 +322,8 @@ policies:
 	require.Empty(t, all)
 }
 
-// The readings and the event of a condition have the same name for the condition. Two
-// conditions of one monitor have different names.
+// TestAReadingNamesTheConditionOfItsEvent checks that the readings and the event use the
+// same name for a condition. Two conditions with the same monitor have different names.
 func TestAReadingNamesTheConditionOfItsEvent(t *testing.T) {
 	r := newRig(t, `{pre_trigger: 0s, policies: [{name: slow, duration: 10s, any_of: [
 		{monitor: http_response_time, percentile: 95, threshold: 500, average_over: 5s},
@@ -374,10 +378,9 @@ func TestLogLinesOfAPodHaveItsNames(t *testing.T) {
 	}
 }
 
-// The memory of units' resources has a bound for all units: beyond it events have the
-// container and the service alone, and say how many attributes are missing.
-// The first profile may contain samples from before the process was moved into its
-// container.
+// TestEventsOfAContainerHaveItsResource checks that events have the attributes of the
+// unit's profiles. The first profile may contain samples from before the process was
+// moved into its container.
 func TestEventsOfAContainerHaveItsResource(t *testing.T) {
 	r := newRig(t, onePolicy("", ""))
 	s := r.subscribe()

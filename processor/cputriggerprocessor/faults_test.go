@@ -45,8 +45,9 @@ func TestReadingThatFailsOnceDoesNotKeepAGateShut(t *testing.T) {
 	require.Len(t, r.log("reading failed"), 1)
 }
 
-// It is gone at its first reading: no gate, no word of it, and no sample is lost
-// from the books. Who has its pid next is another unit.
+// TestProcessThatEndsBetweenMatchAndRead covers a process that is gone at its first
+// reading. No gate opens, nothing is logged, and every sample is counted. The next
+// process with the same pid is another unit.
 func TestProcessThatEndsBetweenMatchAndRead(t *testing.T) {
 	r := newRig(t, "{scope: process, "+onePolicy("", "")[1:])
 	ended := part{attributes: map[string]any{"process.pid": 200, "process.executable.name": r.host.Processes[200].Comm}}
@@ -97,8 +98,8 @@ func TestOneMonitorsFaultIsNotAnothers(t *testing.T) {
 	require.Equal(t, "cpu_usage", r.last("gate opened")["monitor"])
 }
 
-// TestEachMonitorHasItsOwnLateness: a reading that one monitor took earlier, or
-// could not take, does not make another's late.
+// TestEachMonitorHasItsOwnLateness checks that a monitor's reading is not late because
+// another monitor was read earlier or could not be read.
 func TestEachMonitorHasItsOwnLateness(t *testing.T) {
 	r := newRig(t, "policies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 9, average_over: 5s}, {monitor: cpu_pressure, threshold: 90, average_over: 5s}]}]")
 	r.watch(containerA)
@@ -141,15 +142,15 @@ func TestRestartedUnitIsYoungAgain(t *testing.T) {
 	r.source.cores[containerA] = 2
 	r.runUntil("gate opened", 20*time.Second)
 	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), inContainer(containerA))))
-	restarted := r.now // its gate closes soon, and would open again at once
+	restarted := r.now // the gate closes soon and would otherwise open again at once
 	r.source.startedAt[containerA] = restarted
 	r.source.restart(containerA)
 	r.runUntil("gate opened", time.Minute)
 	require.GreaterOrEqual(t, r.now.Sub(restarted), 30*time.Second, "its processes are new")
 }
 
-// TestThousandsOfUnitsComeAndGo checks that units which have ended leave only their
-// cooldowns in memory.
+// TestThousandsOfUnitsComeAndGo checks that only the cooldowns of ended units
+// stay in memory.
 func TestThousandsOfUnitsComeAndGo(t *testing.T) {
 	r := newRig(t, onePolicy("match: {service.name: '*'}, cooldown: 0s", ""))
 	var before, after runtime.MemStats
@@ -206,7 +207,7 @@ func TestShutdownInEveryState(t *testing.T) {
 	config := "{min_age: 0s, pre_trigger: %s, policies: [{name: cpu, duration: 20s, cooldown: 1h, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]}"
 	for name, c := range map[string]struct {
 		bring  func(r *rig)
-		closed []string // why gates closed
+		closed []string // reasons why gates closed
 	}{
 		"nothing came": {func(*rig) {}, nil},
 		"before the first reading": {func(r *rig) {
@@ -261,7 +262,7 @@ func TestShutdownInEveryState(t *testing.T) {
 	}
 }
 
-// extensions is a host that has some.
+// extensions is a host with extensions.
 type extensions map[component.ID]component.Component
 
 func (e extensions) GetExtensions() map[component.ID]component.Component { return e }
@@ -276,8 +277,8 @@ func newHotUnits(t *testing.T) (component.ID, extension.Extension) {
 	return component.NewID(factory.Type()), hot
 }
 
-// TestStartWithEverything: a real host, a server, an extension for hot units, and
-// none of it is left after the shutdown.
+// TestStartWithEverything starts the processor with a real host, a server and an
+// extension for hot units. After the shutdown, the socket and the hot units must be gone.
 func TestStartWithEverything(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("control groups are Linux's")
@@ -301,7 +302,8 @@ func TestStartWithEverything(t *testing.T) {
 	require.Empty(t, hot.(*hotunitsextension.HotUnits).Hot())
 }
 
-// Who edits a policy file finds it, and what checks it, in the extension.
+// TestThePolicyFileIsKnownWhileItIsRead checks that the extension provides the policy
+// file and its checks to everyone who edits the file.
 func TestThePolicyFileIsKnownWhileItIsRead(t *testing.T) {
 	path := policyFile(t, usagePolicy)
 	cfg, err := load(t, fmt.Sprintf("{scope: cgroup, policies_from: {file: %q}}", path))

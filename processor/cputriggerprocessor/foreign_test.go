@@ -57,7 +57,7 @@ func (f *foreign) str(s string) int32 {
 	return f.strings[s]
 }
 
-// once makes an entry of a table where it is not there yet.
+// once adds an entry to a table if the entry is not in the table yet.
 func (f *foreign) once(key string, length int, add func()) int32 {
 	if _, ok := f.entries[key]; !ok {
 		f.entries[key] = int32(length)
@@ -133,7 +133,7 @@ func (f *foreign) process(pid int, containerID, executable string, samples int) 
 		a.PutStr("process.executable.path", "/usr/bin/"+executable)
 		a.PutStr("process.executable.name", executable)
 	}
-	a.PutStr("host.name", "here") // which resource detection adds
+	a.PutStr("host.name", "here") // resource detection adds this attribute
 	sp := rp.ScopeProfiles().AppendEmpty()
 	sp.SetSchemaUrl(rp.SchemaUrl())
 	sp.Scope().SetName("go.opentelemetry.io/ebpf-profiler")
@@ -179,7 +179,7 @@ func (f *foreign) process(pid int, containerID, executable string, samples int) 
 	}
 }
 
-// received encodes the batch, and returns the batch that a collector decodes.
+// received encodes the batch and returns the batch that a collector decodes.
 func (f *foreign) received(t testing.TB) pprofile.Profiles {
 	t.Helper()
 	wire, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(f.pd)
@@ -192,11 +192,11 @@ func (f *foreign) received(t testing.TB) pprofile.Profiles {
 func foreignBatch(end time.Time) *foreign {
 	f := newForeign(end)
 	f.process(200, containerA, "server", 8)   // a process of a container
-	f.process(1, containerA, "entrypoint", 4) // the first of that container, as it counts itself
+	f.process(1, containerA, "entrypoint", 4) // the container's first process, with its pid inside the container
 	f.process(100, "", "checkout", 6)         // a service of the host
-	f.process(100, "", "something-else", 5)   // a pid that is another process here
-	f.process(4711, "", "", 3)                // no witness
-	f.process(99, containerB, "unknown", 2)   // a container that is not here
+	f.process(100, "", "something-else", 5)   // a pid that belongs to another process on this host
+	f.process(4711, "", "", 3)                // has no attribute that confirms the pid
+	f.process(99, containerB, "unknown", 2)   // a container that is not on this host
 	return f
 }
 
@@ -211,7 +211,7 @@ func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
 			r.watch(containerA, service)
 			r.run(5 * time.Second)
 			early := foreignBatch(r.now)
-			want := conformancetest.Contents(early.pd)[:6] // three of each process of the container
+			want := conformancetest.Contents(early.pd)[:6] // three profiles of each process of the container
 			conformancetest.CheckDictionary(t, early.pd)
 			require.NoError(t, r.send(make(t, early)))
 			r.checkSum()
@@ -231,7 +231,7 @@ func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
 				delete(p["resource"].(map[string]any), "service.name")
 				delete(p["resource"].(map[string]any), "hotprofile.trigger.policy")
 				delete(p["resource"].(map[string]any), "hotprofile.trigger.kind")
-				delete(p, "attributes") // the reason
+				delete(p, "attributes") // the reason of the trigger
 			}
 			require.Equal(t, want, got)
 			per := int64(0)
@@ -276,8 +276,8 @@ func TestResourcesOfHostsAndPods(t *testing.T) {
 	}
 }
 
-// TestSplitOfRandomBatches checks that the parts of a batch have the content of the batch.
-// No sample or dictionary entry is lost, orphaned or duplicated.
+// TestSplitOfRandomBatches checks that the parts of a batch have the content of the
+// batch. No sample or dictionary entry may be lost, orphaned or duplicated.
 func TestSplitOfRandomBatches(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
@@ -304,7 +304,7 @@ func TestSplitOfRandomBatches(t *testing.T) {
 				}
 			}
 		}
-		s := &dictionary.Subset{} // one for all, as in the gate
+		s := &dictionary.Subset{} // one Subset for all parts, as in the gate
 		for i, picks := range parts {
 			out := s.Copy(src, picks)
 			conformancetest.CheckDictionary(t, out)
@@ -356,10 +356,10 @@ func TestBatchOfManyUnits(t *testing.T) {
 	require.EqualValues(t, 3000, held)
 }
 
-// jumped is a time as the clock would have read it if its wall clock had been
-// set by so much, its monotonic clock going on.
+// jumped returns t as read from a clock whose wall clock was set forward by the given
+// duration. The monotonic clock is not changed.
 func jumped(t time.Time, by time.Duration) time.Time {
-	wall := (*uint64)(unsafe.Pointer(&t)) // the flag of the monotonic clock, 33 bits of seconds, 30 of nanoseconds
+	wall := (*uint64)(unsafe.Pointer(&t)) // monotonic flag, 33 bits of seconds, 30 bits of nanoseconds
 	*wall += uint64(by/time.Second) << 30
 	return t
 }
@@ -369,7 +369,7 @@ func TestWallClockJumps(t *testing.T) {
 	require.Equal(t, time.Hour, jumped(now, time.Hour).Round(0).Sub(now.Round(0)))
 	for _, by := range []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
-			r := newRigAt(t, "min_age: 0s\npolicies: [{name: cpu, duration: 20s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", time.Now()) // with a monotonic clock
+			r := newRigAt(t, "min_age: 0s\npolicies: [{name: cpu, duration: 20s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", time.Now()) // has a monotonic clock
 			r.watch(containerA)
 			run := func(d time.Duration) {
 				for range int(d / time.Second) {

@@ -32,7 +32,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// quick opens a gate within seconds, for so long.
+// quick returns a configuration whose gate opens within seconds and stays
+// open for duration.
 func quick(duration time.Duration) string {
 	return fmt.Sprintf(`
 pre_trigger: 0s
@@ -44,11 +45,10 @@ policies:
 `, duration)
 }
 
-// eventually is the deadline for conditions to become true, on a machine with much
-// else to do.
+// eventually is the time limit for conditions to become true, even on a busy machine.
 const eventually = time.Minute
 
-// running is the component on this machine, with its goroutines.
+// running is a processor on this machine, with all its goroutines.
 type running struct {
 	t    *testing.T
 	p    *cpuTrigger
@@ -75,7 +75,7 @@ func start(t *testing.T, yaml string) *running {
 	return r
 }
 
-// wait waits for a log line about a unit.
+// wait waits for a log message about a unit.
 func (r *running) wait(message, unit string) map[string]any {
 	r.t.Helper()
 	deadline := time.Now().Add(eventually)
@@ -98,8 +98,8 @@ func (r *running) said(message, unit string) map[string]any {
 	return nil
 }
 
-// send sends a batch of a cgroup's profiles, as the receiver stamps them,
-// of the five seconds that end now.
+// send sends a batch of a cgroup's profiles of the last five seconds. The attributes are
+// the same as in profiles of the receiver.
 func (r *running) send(path string) int {
 	r.t.Helper()
 	host, err := os.Hostname()
@@ -111,8 +111,9 @@ func (r *running) send(path string) int {
 	return r.sink.ProfileCount() - before
 }
 
-// spin starts a program in the cgroup that keeps one CPU busy, as far as its
-// quota allows, whatever else runs here.
+// spin starts a program in the cgroup that keeps one CPU busy, within the cgroup's
+// quota. It raises the cgroup's weight, so that other programs on this machine do
+// not slow it down.
 func spin(t *testing.T, c *hosttest.Cgroup) {
 	t.Helper()
 	c.RaiseWeight(t)
@@ -183,7 +184,7 @@ func TestQuotaChangedAndRemovedWhileRunning(t *testing.T) {
 	c := hosttest.NewCgroup(t, "hotprofile-quota")
 	c.SetQuota(t, 0.2)
 	spin(t, c)
-	// One spinning thread: all of a fifth of a core, but at most half of two.
+	// One spinning thread uses all of a fifth of a core, but at most half of two cores.
 	r := start(t, `
 min_age: 0s
 collection_interval: 200ms
@@ -221,7 +222,7 @@ policies:
 	r.wait("gate closed", c.Path)
 
 	spin(t, hosttest.NewCgroupCalled(t, strings.TrimPrefix(c.Path, "/")))
-	r.send(c.Path) // a host with very many units is scanned seldom
+	r.send(c.Path) // a host with very many units is scanned rarely
 	require.Eventually(t, func() bool {
 		s, ok := r.conditionStatus(c.Path)
 		return ok && s.Holds
@@ -230,8 +231,9 @@ policies:
 	require.Equal(t, trigger.CoolingDown, s.State, "its cooldown outlives the restart")
 }
 
-// A repetition of an alert opens the gate of a service that restarted, which has a cgroup of
-// the same name.
+// TestARepetitionOpensTheGateOfAServiceThatRestarted repeats an alert after a
+// service has restarted with a cgroup of the same name. The repetition must open the
+// gate of the service.
 func TestARepetitionOpensTheGateOfAServiceThatRestarted(t *testing.T) {
 	c := hosttest.NewCgroup(t, "hotprofile-alert")
 	begin(t, c.Command("/bin/sleep", "600"))
@@ -256,7 +258,8 @@ policies: [{name: cpu, match: {cgroup: /no/such}, any_of: [{monitor: cpu_usage, 
 	require.Equal(t, "already_open", post())
 }
 
-// standing returns how a unit stands with its nearest condition, if it has readings.
+// conditionStatus returns the status of a unit's condition with the highest ratio to its
+// threshold. It ignores conditions without enough readings.
 func (r *running) conditionStatus(unit string) (s trigger.ConditionStatus, ok bool) {
 	for _, of := range r.p.units.Statuses(units.Max, time.Now()) {
 		for _, c := range of.Conditions {
@@ -289,8 +292,8 @@ policies:
 		}})))
 		return r.sink.ProfileCount() - before
 	}
-	// It is watched from its first profile on. On a busy machine a process that has just
-	// started seems to have started a moment later.
+	// The process is watched after its first profile. On a busy machine, a new process
+	// may appear to have started slightly later.
 	require.Eventually(t, func() bool {
 		require.Zero(t, send())
 		_, known := r.p.units.Lookup(p.Name)
@@ -305,8 +308,8 @@ policies:
 	require.Equal(t, 1, send(), "its last profile arrives when it has ended")
 }
 
-// TestManySendersAtOnce is for the race detector: senders, readings,
-// evaluations and scans, all at once.
+// TestManySendersAtOnce runs senders, readings, evaluations and scans at the same time,
+// for the race detector.
 func TestManySendersAtOnce(t *testing.T) {
 	c := hosttest.NewCgroup(t, "hotprofile-senders")
 	spin(t, c)
@@ -366,7 +369,8 @@ func TestLifecycle(t *testing.T) {
 	})
 }
 
-// TestUnitsBeyondTheBoundAreCountedAndLogged: their profiles are unmatched.
+// TestUnitsBeyondTheBoundAreCountedAndLogged checks that profiles of units beyond the
+// bound are counted as unmatched.
 func TestUnitsBeyondTheBoundAreCountedAndLogged(t *testing.T) {
 	c := hosttest.NewCgroup(t, "hotprofile-beyond")
 	spin(t, c)
@@ -384,7 +388,7 @@ func TestUnitsBeyondTheBoundAreCountedAndLogged(t *testing.T) {
 	require.Equal(t, refused, r.metric("otelcol_cpu_trigger.units.refused")["too_many"])
 }
 
-// discover looks once for the units of this host.
+// discover searches once for the units of this host.
 func (r *rig) discover() {
 	r.t.Helper()
 	tree, err := cgroup.Open("/")
@@ -401,7 +405,8 @@ func (r *rig) discover() {
 	<-done
 }
 
-// TestASandboxThatIsFoundIsNoUnit, nor one any longer that a profile named.
+// TestASandboxThatIsFoundIsNoUnit checks that a pod's sandbox does not become a unit. If
+// a profile has made the sandbox a unit, the unit is removed.
 func TestASandboxThatIsFoundIsNoUnit(t *testing.T) {
 	sleep, err := os.ReadFile("/bin/sleep")
 	require.NoError(t, err)

@@ -16,7 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// linkedBatch is a batch of a container whose samples link to the spans 1 to 3, in turns.
+// linkedBatch returns a batch of a container. Its samples link to the spans
+// 1 to 3 in turn.
 func linkedBatch(t *testing.T, end time.Time) pprofile.Profiles {
 	pd := batch(t, end, inContainer(containerA))
 	for n := range byte(3) {
@@ -32,8 +33,8 @@ func linkedBatch(t *testing.T, end time.Time) pprofile.Profiles {
 	return pd
 }
 
-// observe observes spans of a container, the first of which failed, and waits until the
-// container is known.
+// observe observes spans of a container and waits until the container is known. The first
+// span has failed.
 func (r *rig) observe(ids ...byte) {
 	r.t.Helper()
 	td := ptrace.NewTraces()

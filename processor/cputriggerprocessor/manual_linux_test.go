@@ -25,9 +25,9 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
-// The component runs on this host as in a collector, with a server, a storage and the
-// hot_units extension. A unit whose gate is opened by hand is hot. A budget that is used up
-// remains used up after a restart.
+// TestOpeningByHandMakesHotAndIsRememberedOverARestart runs the processor like a
+// collector does, with a server, a storage and the hot_units extension. A unit whose gate
+// is opened manually is hot. A budget that is used up remains used up after a restart.
 func TestOpeningByHandMakesHotAndIsRememberedOverARestart(t *testing.T) {
 	factory := hotunitsextension.NewFactory()
 	ext, err := factory.Create(t.Context(), extensiontest.NewNopSettings(factory.Type()), factory.CreateDefaultConfig())

@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// loaded returns the default configuration with policies of a document.
+// loaded returns the default configuration with the policies of a document.
 func loaded(t testing.TB, document string) (*Config, error) {
 	t.Helper()
 	return createDefaultConfig().withPolicies([]byte(document))
@@ -116,8 +116,8 @@ func TestRefusedPoliciesNameTheLine(t *testing.T) {
 	}
 }
 
-// FuzzPolicies decodes any document. The document is refused, or its policies equal the
-// policies of a configuration with the same list.
+// FuzzPolicies decodes any document. The document must be refused, or its policies must
+// equal the policies of a configuration with the same list.
 func FuzzPolicies(f *testing.F) {
 	f.Add([]byte("- {name: a, any_of: [{monitor: cpu_usage, threshold: 1}]}"))
 	f.Add([]byte("- &a\n  name: b\n  match: {cgroup: /x, k8s.pod.name: '*'}\n  any_of:\n  - monitor: memory_events\n    threshold: 0\n    period: 10s\n    count: 1\n- {<<: *a, name: c}\n"))
@@ -141,7 +141,7 @@ func FuzzPolicies(f *testing.F) {
 func TestPoliciesFromIsChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
-		want string // empty: valid
+		want string // empty if the text is valid
 	}{
 		"file":            {"policies_from: {file: /etc/policies.yaml}", ""},
 		"http":            {"policies_from: {http: {endpoint: 'https://policies.example.com/node.yaml?of=a'}}", ""},
@@ -174,7 +174,7 @@ func TestPoliciesFromIsChecked(t *testing.T) {
 	require.Equal(t, 10*time.Second, cfg.PoliciesFrom.HTTP.Get().Timeout)
 }
 
-// policyFile is a file with policies in a directory of its own.
+// policyFile creates a file with policies in a new directory.
 func policyFile(t *testing.T, document string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "policies.yaml")
@@ -182,7 +182,7 @@ func policyFile(t *testing.T, document string) string {
 	return path
 }
 
-// writePolicies replaces a file by renaming another one.
+// writePolicies replaces a file by renaming another file.
 func writePolicies(t *testing.T, path, document string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path+".new", []byte(document), 0o600))

@@ -22,8 +22,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// onePolicy is a configuration without a recorder of one policy that fires
-// within seconds, with more keys of it and of the processor.
+// onePolicy returns a configuration without a recorder. Its policy fires within seconds.
+// The arguments are further keys of the policy and of the processor.
 func onePolicy(policy, processor string) string {
 	if policy != "" {
 		policy = ", " + policy
@@ -34,7 +34,7 @@ func onePolicy(policy, processor string) string {
 	return "{pre_trigger: 0s, min_age: 0s, policies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]" + policy + "}]" + processor + "}"
 }
 
-// last is the last line with a message, by its fields.
+// last returns the fields of the last log entry with a message.
 func (r *rig) last(message string) map[string]any {
 	r.t.Helper()
 	lines := r.log(message)
@@ -221,7 +221,7 @@ func TestNothingExportedForABudget(t *testing.T) {
 	require.Equal(t, "over budget: max_bytes_per_hour", r.last("gate closed")["nothing_exported"])
 }
 
-// publisher keeps the last published hot units.
+// publisher stores the hot units that were published last.
 type publisher struct {
 	hot    []hotunitsextension.Unit
 	closed bool
@@ -391,7 +391,8 @@ func TestManualWithoutControlGroupsOrAfterShutdown(t *testing.T) {
 	require.ErrorIs(t, err, manual.ErrShutdown)
 }
 
-// TestCooldownsSurviveARestart: what one run remembered, the next one keeps to.
+// TestCooldownsSurviveARestart checks that the cooldowns and budgets of one run apply
+// to the next run.
 func TestCooldownsSurviveARestart(t *testing.T) {
 	config := onePolicy("duration: 10s, cooldown: 1h", "budgets: {max_triggers_per_hour: 1}")
 	first := newRig(t, config)
@@ -420,8 +421,9 @@ func TestCooldownsSurviveARestart(t *testing.T) {
 	require.Equal(t, "max_triggers_per_hour", second.logs.FilterMessage("gate not opened").FilterLevelExact(zapcore.InfoLevel).All()[0].ContextMap()["budget"])
 }
 
-// TestCooldownByServiceWaitsForTheFirstProfile, which tells the service: a unit
-// that is hot before might be one of a service that cools down.
+// TestCooldownByServiceWaitsForTheFirstProfile checks that a gate stays shut before the
+// unit's first profile. Only the profile shows the unit's service, and the service might
+// be cooling down.
 func TestCooldownByServiceWaitsForTheFirstProfile(t *testing.T) {
 	for _, processor := range []string{"cooldown_by: service", "budgets: {max_triggers_per_service_per_hour: 3}"} {
 		t.Run(processor, func(t *testing.T) {

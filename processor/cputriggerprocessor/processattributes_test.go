@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 )
 
-// ofOneProcess returns a part with every attribute that identifies a process,
-// and some that do not.
+// ofOneProcess returns a part with all attributes that identify a process. The part also
+// has some attributes that do not identify a process.
 func ofOneProcess(more map[string]any) part {
 	p := part{attributes: map[string]any{"service.name": "checkout", "process.executable.name": "checkout", "process.runtime.name": "go"}}
 	for _, name := range attributes.OfProcess {
@@ -56,7 +56,7 @@ func TestProcessAttributesOfARecordedProfileAreRemoved(t *testing.T) {
 	for len(r.log("gate opened")) == 0 {
 		require.NoError(t, r.send(batch(t, r.now, ofOneProcess(map[string]any{"container.id": containerA}))))
 		require.Empty(t, r.sink.AllProfiles())
-		for _, data := range r.p.recorder.All() { // a string that is left would cost a copy on the way out
+		for _, data := range r.p.recorder.All() { // a remaining string would require a copy when the profile is sent
 			require.NotContains(t, string(data), "process.pid")
 			require.Contains(t, string(data), "process.executable.name")
 		}
@@ -81,8 +81,8 @@ func TestProfilesThatPassUnmatchedKeepTheirProcessAttributes(t *testing.T) {
 	require.Equal(t, want, allProfiles(all[0])[0].resource)
 }
 
-// TestUnitsOfProcessesAreToldApartWithoutTheirPID: with scope: process the unit
-// is on the profile, so that its pid is not needed on the resource.
+// TestUnitsOfProcessesAreToldApartWithoutTheirPID checks that a profile contains its
+// unit's name if the scope is process. So the resource does not need the pid.
 func TestUnitsOfProcessesAreToldApartWithoutTheirPID(t *testing.T) {
 	r := newRig(t, "scope: process")
 	send := func() {

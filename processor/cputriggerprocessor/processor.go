@@ -452,8 +452,8 @@ func (p *cpuTrigger) runEvaluations(ctx context.Context) {
 	}
 }
 
-// logMode logs the cgroup mode, its mount point and the number of units. On Windows, it logs
-// the number of processes.
+// logMode logs the cgroup mode, the mount point of the cgroup tree, and the number of units.
+// On Windows, logMode logs the number of processes.
 func (p *cpuTrigger) logMode(tree *cgroup.Tree, c *watch.Collector) {
 	if tree == nil {
 		all, _ := c.Count()

@@ -282,7 +282,7 @@ func TestUnmatchedProfiles(t *testing.T) {
 	})
 }
 
-// addAttribute puts an attribute on the first profile of a batch.
+// addAttribute adds an attribute to the first profile of a batch.
 func addAttribute(pd pprofile.Profiles, key, value string) {
 	d := pd.Dictionary()
 	d.StringTable().Append(key)
@@ -310,7 +310,7 @@ func TestReadOnlyBatchIsNotTouched(t *testing.T) {
 	r := newRig(t, "")
 	r.fire(containerA)
 	pd := batch(t, r.now.Add(time.Second), inContainer(containerA))
-	pd.MarkReadOnly() // marshalling would change it otherwise
+	pd.MarkReadOnly() // otherwise marshalling would change it
 	before := marshalled(t, pd)
 	require.NoError(t, r.send(pd))
 	require.NotEmpty(t, allProfiles(r.received())[0].attributes)
@@ -405,8 +405,8 @@ func TestFailedReadingsAreGapsSaidOnce(t *testing.T) {
 	require.LessOrEqual(t, took, 6*time.Second, "the first reading stands for the time of the gap")
 }
 
-// TestUnavailableMonitorIsSaidOnce: at info once for each reason, whichever
-// units it is of, and in the debug log once per unit.
+// TestUnavailableMonitorIsSaidOnce checks that each reason is logged once at info level,
+// for all units together. The debug log has the reason once per unit.
 func TestUnavailableMonitorIsSaidOnce(t *testing.T) {
 	r := newRig(t, "")
 	r.watch(containerA, service)
@@ -461,8 +461,8 @@ func TestUnitsAreBounded(t *testing.T) {
 	require.Equal(t, map[string]int64{"": 10_000}, r.metric("otelcol_cpu_trigger.units"))
 }
 
-// TestForgottenCooldownsAreCountedAndLogged: 10,000 units that are gone are
-// remembered.
+// TestForgottenCooldownsAreCountedAndLogged restores the cooldowns of 10,100 units that
+// are gone. Only 10,000 of these units are remembered.
 func TestForgottenCooldownsAreCountedAndLogged(t *testing.T) {
 	r := newRig(t, "")
 	last := trigger.Snapshot{Taken: r.now}

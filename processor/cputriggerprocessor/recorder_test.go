@@ -36,8 +36,8 @@ min_age: 0s
 policies: [{name: cpu, duration: 20s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]
 `
 
-// stream lets d pass. Every five seconds it sends a batch for the five seconds since the
-// previous batch. It returns the start time of the first batch.
+// stream advances the clock by d. Every five seconds it sends a batch for the five
+// seconds since the previous batch. It returns the start time of the first batch.
 func (r *rig) stream(d time.Duration, parts ...part) (begun time.Time) {
 	begun = r.now
 	for end := r.now.Add(d); r.now.Before(end); {
@@ -48,8 +48,8 @@ func (r *rig) stream(d time.Duration, parts ...part) (begun time.Time) {
 	return begun
 }
 
-// starts returns the start times of the emitted profiles, in the order in which
-// they came out; each batch is checked.
+// starts returns the start times of the emitted profiles, in the order of emission. It
+// checks each batch for conformance.
 func (r *rig) starts() (out []time.Time) {
 	for _, pd := range r.sink.AllProfiles() {
 		conformancetest.CheckFatal(r.t, pd, conformancetest.Options{Triggered: true, References: true})
@@ -64,8 +64,8 @@ func (r *rig) held() (samples, size int64) {
 	return r.metric("otelcol_cpu_trigger.recorder.samples")[""], r.metric("otelcol_cpu_trigger.recorder.size")[""]
 }
 
-// everyFive returns the start times of the profiles that stream emits for a time:
-// none is missing and none is there twice.
+// everyFive returns the start times of the profiles that stream sends between two times.
+// Each start time occurs exactly once.
 func everyFive(from, until time.Time) (out []time.Time) {
 	for t := from; t.Before(until); t = t.Add(5 * time.Second) {
 		out = append(out, t)
@@ -103,9 +103,9 @@ func TestRecorderLetsOutWhatLedToTheTrigger(t *testing.T) {
 	require.EqualValues(t, 30, r.log("gate closed")[0].ContextMap()["samples"], "and six that arrived when it had closed")
 }
 
-// TestNoSampleIsLostAtTheSeams has profiles arrive seconds after they ended, so
-// that some that were taken before the trigger come after it, and some that were
-// taken before the gate closed come after that.
+// TestNoSampleIsLostAtTheSeams sends profiles some seconds after their end. So some
+// profiles from before the trigger arrive after it, and some profiles from before the
+// closing of the gate arrive after the closing.
 func TestNoSampleIsLostAtTheSeams(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Second, 4 * time.Second, 5 * time.Second, 12 * time.Second, 25 * time.Second} {
 		for _, offset := range []time.Duration{0, time.Second, 3 * time.Second} {
@@ -238,7 +238,7 @@ func TestOneHugeBatchIsEvicted(t *testing.T) {
 	require.EqualValues(t, 6, held, "the next one fits")
 }
 
-// manyContainers adds containers to the machine.
+// manyContainers adds n containers to the host.
 func (r *rig) manyContainers(n int) (ids []string) {
 	for i := range n {
 		id := fmt.Sprintf("%064x", i+1)
@@ -257,7 +257,7 @@ func TestColdUnitsDoNotCostTheHotOneASample(t *testing.T) {
 	hot := inContainer(containerA)
 	hot.events, hot.leaves = 500, 100
 	r.watch(containerA)
-	r.source.cores[containerA] = 0.9 // warm, beside none at all
+	r.source.cores[containerA] = 0.9 // warm, while all other units are at 0
 	r.run(10 * time.Second)
 	for range 4 {
 		r.run(5 * time.Second)
@@ -314,8 +314,8 @@ func TestColdestUnitGivesWayFirstTiesByName(t *testing.T) {
 	r.checkSum()
 }
 
-// TestMemoryHeldIsMemoryMeasured compares the memory that the recorder counts with the size
-// of the process's heap.
+// TestMemoryHeldIsMemoryMeasured compares the memory that the recorder counts with
+// the size of the process's heap.
 func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 	for name, c := range map[string]struct{ units, batches, events int }{
 		"many small units": {2000, 3, 5},
@@ -337,7 +337,7 @@ func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 			for i := range c.batches {
 				for _, id := range ids {
 					at := r.now.Add(time.Duration(i) * time.Millisecond)
-					// Of sizes that are each another.
+					// The records have different sizes.
 					r.p.units.Record([]recorder.Capture{{Unit: r.decision(id), Start: at, End: at, Samples: c.events, Data: bytes.Clone(data[:len(data)-i*7%100])[:len(data)-i*7%100]}}, &counts)
 				}
 			}
@@ -439,7 +439,7 @@ func TestUnitThatCannotFireIsNotRecorded(t *testing.T) {
 	r := newRig(t, fiveSeconds)
 	r.fire(containerA)
 	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), inContainer(containerA))))
-	r.run(30 * time.Second) // it is shut, and cools down for hours
+	r.run(30 * time.Second) // the gate is shut and cools down for hours
 	require.NoError(t, r.send(batch(t, r.now, inContainer(containerA), inService())))
 	require.Equal(t, map[string]int64{"passed": 6, "gate_shut": 6}, r.samples())
 	held, _ := r.held()
@@ -538,7 +538,7 @@ policies:
 		r.watch(containerA)
 		r.run(5 * time.Second)
 		r.p.router.Host = hookedHost{Host: r.host, onContainer: func(id string) {
-			if id != containerB { // the profiles of containerA were judged
+			if id != containerB { // the profiles of containerA have been handled by now
 				return
 			}
 			r.source.cores[containerA] = 2
@@ -611,8 +611,8 @@ func TestOverBudgetAndTheRecorder(t *testing.T) {
 	})
 }
 
-// TestSenderDoesNotMakeOthersWait has a next component that does not come back:
-// evaluating, reading and sending of profiles go on.
+// TestSenderDoesNotMakeOthersWait blocks the next component. The processor must still
+// evaluate conditions, read monitors and accept profiles.
 func TestSenderDoesNotMakeOthersWait(t *testing.T) {
 	r := newRig(t, fiveSeconds)
 	block, entered := make(chan struct{}), make(chan struct{}, 1)
@@ -697,7 +697,8 @@ func TestShutdownDoesNotWaitForEachRecord(t *testing.T) {
 	})
 }
 
-// severalHot has units whose gates opened just now, with two records each.
+// severalHot returns units whose gates have just opened. The recorder holds two records
+// for each unit.
 func severalHot(r *rig, n int) (ids []string) {
 	ids = r.manyContainers(n)
 	r.watch(ids...)
@@ -718,7 +719,7 @@ func severalHot(r *rig, n int) (ids []string) {
 	return ids
 }
 
-// stuck is a next component that ignores its context for some units.
+// stuck is a next component that blocks and ignores its context for some units.
 type stuck struct {
 	ids   map[string]bool
 	block chan struct{}
@@ -760,8 +761,8 @@ func newStuck(t *testing.T, r *rig) *stuck {
 	return s
 }
 
-// TestASlowCallHoldsBackItsUnitAlone: a few calls are made at a time, one for a
-// unit, and its records leave in order.
+// TestASlowCallHoldsBackItsUnitAlone checks that at most a few calls run at the same
+// time, and only one call per unit. The records of a unit must leave in order.
 func TestASlowCallHoldsBackItsUnitAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fiveSeconds)
@@ -798,8 +799,8 @@ func TestASlowCallHoldsBackItsUnitAlone(t *testing.T) {
 	})
 }
 
-// TestShutdownLeavesBehindCallsThatDoNotReturn checks that the records of such calls are
-// lost and logged. The records are counted once, even if the calls return later.
+// TestShutdownLeavesBehindCallsThatDoNotReturn checks that the records of blocked calls
+// are lost and logged. The records are counted once, even if the calls return later.
 func TestShutdownLeavesBehindCallsThatDoNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fiveSeconds)
@@ -827,7 +828,8 @@ func TestShutdownLeavesBehindCallsThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// TestRecorderInAnyOrder takes random steps: no sample is lost uncounted.
+// TestRecorderInAnyOrder takes random steps. It checks that each sample is either
+// delivered or counted as lost.
 func TestRecorderInAnyOrder(t *testing.T) {
 	for seed := range uint64(15) {
 		r := newRig(t, `
@@ -857,14 +859,14 @@ policies:
 				p.events = 1 + rnd.IntN(100)
 				_ = r.send(batch(t, r.now.Add(-time.Duration(rnd.IntN(8000))*time.Millisecond), p, inContainer(ids[rnd.IntN(len(ids))])))
 			}
-			if step%20 == 0 { // all metrics are collected for it, and once more at the end
+			if step%20 == 0 { // collects all metrics, so this is not done at each step
 				r.checkSum()
 			}
 		}
 	}
 }
 
-// hookedHost calls onContainer before each search for a container.
+// hookedHost calls onContainer before each lookup of a container.
 type hookedHost struct {
 	identify.Host
 	onContainer func(id string)

@@ -19,8 +19,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestAPolicyFileThatHangsHoldsUpNothing starts and shuts down while the kernel holds up
-// whoever opens the file: another one has a lease on it.
+// TestAPolicyFileThatHangsHoldsUpNothing starts and shuts down the processor while the
+// policy file cannot be opened. The kernel delays the opening because another open file
+// has a lease on it.
 func TestAPolicyFileThatHangsHoldsUpNothing(t *testing.T) {
 	path := policyFile(t, usagePolicy)
 	holder, err := os.OpenFile(path, os.O_RDWR, 0)

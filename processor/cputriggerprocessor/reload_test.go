@@ -32,7 +32,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
-// statusHost keeps the last status that a component reported.
+// statusHost stores the last status that a component reported.
 type statusHost struct {
 	component.Host
 	mu   sync.Mutex
@@ -45,7 +45,7 @@ func (h *statusHost) Report(e *componentstatus.Event) {
 	h.last = e
 }
 
-// status returns the error of the last status, or nil.
+// status returns the error of the last status. It returns nil if there was no error.
 func (h *statusHost) status() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,7 +61,7 @@ const (
 	threadPolicy = "- {name: threads, any_of: [{monitor: thread_count, threshold: 5, average_over: 5s}], duration: 10m, cooldown: 1h}\n"
 )
 
-// reloading returns a rig whose policies come from a file, and the file.
+// reloading returns a rig whose policies come from a file, and the path of that file.
 func reloading(t *testing.T, document string) (r *rig, host *statusHost, path string) {
 	t.Helper()
 	path = policyFile(t, document)
@@ -75,7 +75,7 @@ func reloading(t *testing.T, document string) (r *rig, host *statusHost, path st
 	return r, host, path
 }
 
-// reload replaces the file and has it read.
+// reload replaces the file and makes the reloader read it.
 func (r *rig) reload(path, document string) error {
 	writePolicies(r.t, path, document)
 	return r.p.reloader.read(r.t.Context())
@@ -94,7 +94,8 @@ func TestPoliciesChangeWhileGatesAreOpen(t *testing.T) {
 	opened := r.log("gate opened")
 	take(events)
 
-	// A list with an invalid policy is refused as a whole. The old policies stay.
+	// A list with an invalid policy is refused as a whole. The old policies
+	// stay in force.
 	require.Error(t, r.reload(path, threadPolicy+"- {name: usage, any_of: [{monitor: cpu_usage}]}\n"))
 	require.ErrorContains(t, host.status(), "line 2: policies[1].any_of[0].threshold")
 	refused := r.last("policies refused")
@@ -105,7 +106,8 @@ func TestPoliciesChangeWhileGatesAreOpen(t *testing.T) {
 	require.Empty(t, r.log("gate closed"))
 	require.Empty(t, take(events))
 
-	// The next good one clears the status. One policy stays, one goes, one comes.
+	// The next valid list clears the status. One policy stays, one is
+	// removed, one is added.
 	require.NoError(t, r.reload(path, threadPolicy+usagePolicy))
 	require.NoError(t, host.status())
 	require.NotEmpty(t, r.log("policies accepted again"))
@@ -133,7 +135,7 @@ func TestPoliciesChangeWhileGatesAreOpen(t *testing.T) {
 	require.Equal(t, map[string]int64{hotunitsextension.PolicyVersion([]byte(threadPolicy + usagePolicy)): 2}, r.metric("otelcol_cpu_trigger.policies"))
 	require.Equal(t, map[string]int64{"changed": 2, "refused": 2}, r.metric("otelcol_cpu_trigger.policies.reads"))
 
-	// The monitors follow, and the gate that stays is the one that was opened.
+	// The monitors change with the policies. The gate of the remaining policy stays open.
 	r.source.set(containerA, monitor.ThreadCount, 9)
 	r.run(10 * time.Second)
 	require.Equal(t, []string{monitor.CPUUsage, monitor.ThreadCount}, r.c.Monitors.Names)
@@ -145,20 +147,22 @@ func TestPoliciesChangeWhileGatesAreOpen(t *testing.T) {
 	require.Equal(t, "usage", openings[1].Policy)
 	require.Contains(t, []any{opened[0].ContextMap()["trigger_id"], opened[1].ContextMap()["trigger_id"]}, openings[1].ID)
 
-	// The same list, written anew, with a comment, and with another order is no change.
+	// Writing the same list again is not a change, even with a comment or in
+	// another order.
 	for _, same := range []string{threadPolicy + usagePolicy, "# ours\n" + threadPolicy + usagePolicy, usagePolicy + threadPolicy} {
 		require.NoError(t, r.reload(path, same))
 	}
 	require.Len(t, r.log("policies changed"), 2)
 
-	// A policy that is switched off is removed.
+	// A disabled policy is removed.
 	require.NoError(t, r.reload(path, "- {name: threads, enabled: false, any_of: [{monitor: thread_count, threshold: 5}]}\n"+usagePolicy))
 	r.p.flush()
 	require.Equal(t, "threads", r.last("gate closed")["policy"])
 	require.Equal(t, []any{"threads"}, r.last("policies changed")["removed"])
 }
 
-// TestUnchangedReadingsGoOn fills a window across a change of another policy.
+// TestUnchangedReadingsGoOn changes another policy while a window fills. The window must
+// keep its readings.
 func TestUnchangedReadingsGoOn(t *testing.T) {
 	r, _, path := reloading(t, "- {name: long, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 30s}]}\n")
 	r.watch(containerA)
@@ -169,8 +173,8 @@ func TestUnchangedReadingsGoOn(t *testing.T) {
 	require.LessOrEqual(t, took, 15*time.Second, "the 20 seconds before count")
 }
 
-// TestPoliciesThatNeedSpansComeLater checks policies that need spans after a reload. The
-// missing traces or metrics pipeline is logged once.
+// TestPoliciesThatNeedSpansComeLater covers a reload that adds policies that need spans.
+// If no traces or metrics pipeline exists, this is logged once.
 func TestPoliciesThatNeedSpansComeLater(t *testing.T) {
 	r, _, path := reloading(t, usagePolicy)
 	fed := false
@@ -184,8 +188,8 @@ func TestPoliciesThatNeedSpansComeLater(t *testing.T) {
 	require.ErrorContains(t, r.reload(path, "- {name: slow, any_of: [{monitor: http_response_time, percentile: 101, threshold: 500}]}\n"), "percentile")
 }
 
-// TestPoliciesThatSelectByAttributes checks that the known attributes of units are kept
-// when policies are read again.
+// TestPoliciesThatSelectByAttributes checks that a reload keeps the known
+// attributes of units.
 func TestPoliciesThatSelectByAttributes(t *testing.T) {
 	const named = "- {name: named, match: {service.name: checkout}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}], duration: 10s, cooldown: 0s}\n"
 	r, _, path := reloading(t, named)
@@ -196,7 +200,7 @@ func TestPoliciesThatSelectByAttributes(t *testing.T) {
 	r.source.cores[containerA] = 1.9
 	r.runUntil("gate opened", time.Minute)
 
-	// A changed match waits for the next profile.
+	// A changed match takes effect at the unit's next profile.
 	const renamed = "- {name: named, match: {service.name: check*}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}], duration: 10s, cooldown: 0s}\n"
 	require.NoError(t, r.reload(path, renamed))
 	r.run(time.Minute)
@@ -205,7 +209,7 @@ func TestPoliciesThatSelectByAttributes(t *testing.T) {
 	r.run(10 * time.Second)
 	require.Len(t, r.log("gate opened"), 2)
 
-	// Then to policies for every unit, and back.
+	// The policies then apply to every unit, and later to matching units again.
 	require.NoError(t, r.reload(path, usagePolicy))
 	r.run(10 * time.Second)
 	require.Equal(t, "usage", r.last("gate opened")["policy"])
@@ -240,7 +244,7 @@ func TestAPolicyFileThatGoesAway(t *testing.T) {
 	require.EqualValues(t, 3, r.last("policies read again")["failed"])
 	require.Equal(t, map[string]int64{"changed": 1, "unchanged": 1, "failed": 3}, r.metric("otelcol_cpu_trigger.policies.reads"))
 
-	// Another fault of the component stays in its status.
+	// Another fault of the processor stays in the status.
 	r.p.health.set(storageFault, fmt.Errorf("no storage"))
 	require.Error(t, r.reload(path, ""))
 	require.ErrorContains(t, host.status(), "empty")
@@ -248,12 +252,13 @@ func TestAPolicyFileThatGoesAway(t *testing.T) {
 	require.EqualError(t, host.status(), "no storage")
 }
 
-// TestTheStartWithPoliciesFromAFile starts the component with a file that is missing.
+// TestTheStartWithPoliciesFromAFile starts the processor although the policy
+// file is missing.
 func TestTheStartWithPoliciesFromAFile(t *testing.T) {
 	start := func(text string) (*cpuTrigger, *statusHost, error) {
 		cfg, err := load(t, text)
 		require.NoError(t, err)
-		cfg.RootPath = t.TempDir() // without control groups
+		cfg.RootPath = t.TempDir() // has no control groups
 		p, err := newProcessorAt(processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop(), time.Now, &evenly{})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, p.Shutdown(t.Context())) })
@@ -281,8 +286,8 @@ func errorContains(err error, text string) bool {
 	return err != nil && len(text) > 0 && strings.Contains(err.Error(), text)
 }
 
-// TestPoliciesFromAServerComeLater starts before the server answers. The cooldowns of the
-// last run wait for their policy.
+// TestPoliciesFromAServerComeLater starts the processor before the server answers. The
+// cooldowns of the previous run are kept until their policy arrives.
 func TestPoliciesFromAServerComeLater(t *testing.T) {
 	var up atomic.Bool
 	var conditional atomic.Int64
@@ -319,7 +324,7 @@ func TestPoliciesFromAServerComeLater(t *testing.T) {
 	require.Equal(t, []trigger.Cooldown{{Name: containerA, Policy: "usage", Until: now.Add(30 * time.Minute).Round(0).UTC()}}, snapshot.Units)
 }
 
-// bearer is an authenticator of clients, as the extension bearertokenauth is one.
+// bearer is a client authenticator like the extension bearertokenauth.
 type bearer struct {
 	component.Component
 	token string
@@ -337,8 +342,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestPoliciesFromAServerWithAnAuthenticator: each read has the credentials, those that the
-// server answers with 304 too.
+// TestPoliciesFromAServerWithAnAuthenticator checks that each request has the
+// credentials. This includes requests that the server answers with 304.
 func TestPoliciesFromAServerWithAnAuthenticator(t *testing.T) {
 	unchanged := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -358,8 +363,8 @@ func TestPoliciesFromAServerWithAnAuthenticator(t *testing.T) {
 	for name, tc := range map[string]struct {
 		auth       string
 		extensions hostWith
-		missing    string // the error of the start
-		status     string // empty: the policies are read
+		missing    string // error of the start
+		status     string // empty if the policies are read
 	}{
 		"with the token":        {", auth: {authenticator: bearertokenauth}", hostWith{id: bearer{token: "open sesame"}}, "", ""},
 		"with another token":    {", auth: {authenticator: bearertokenauth}", hostWith{id: bearer{token: "please"}}, "", "401"},
@@ -396,7 +401,7 @@ func TestPoliciesFromAServerWithAnAuthenticator(t *testing.T) {
 }
 
 // TestPoliciesChangeUnderLoad replaces policies while profiles pass, units come and go,
-// readings are taken and gates are opened by hand.
+// monitors are read and gates are opened manually.
 func TestPoliciesChangeUnderLoad(t *testing.T) {
 	cfg, err := load(t, "{pre_trigger: 1s, min_age: 0s, policies_from: {file: none}, policies: [{name: usage, any_of: [{monitor: cpu_usage, threshold: 0, average_over: 1s}]}]}")
 	require.NoError(t, err)

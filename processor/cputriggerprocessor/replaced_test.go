@@ -12,8 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 )
 
-// TestAProgramThatStartsAContainerDoesNotNameIt: a container's first process is its
-// runtime's until it runs the container's program, with the same pid and start time.
+// TestAProgramThatStartsAContainerDoesNotNameIt covers the start of a container. The
+// first process belongs to the container runtime at first. Then it runs the container's
+// program, with the same pid and start time.
 func TestAProgramThatStartsAContainerDoesNotNameIt(t *testing.T) {
 	runtime := map[string]any{"process.executable.path": "/", "process.executable.name": "/"}
 	program := map[string]any{"process.executable.path": "/app/server", "process.executable.name": "server"}

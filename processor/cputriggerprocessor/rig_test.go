@@ -56,8 +56,8 @@ func attributeMap(t testing.TB, m map[string]any) pcommon.Map {
 	return out
 }
 
-// rig is the component with a clock, a machine and readings made by the test,
-// and with none of its goroutines: the test takes each step itself.
+// rig is a processor with a fake clock, a fake host and fake readings. The processor's
+// goroutines do not run. The test runs each step itself.
 type rig struct {
 	t         *testing.T
 	p         *cpuTrigger
@@ -72,7 +72,7 @@ type rig struct {
 	now       time.Time
 }
 
-// evenly makes ids that are each another, the same in every run.
+// evenly generates ids that are all different and are the same in every run.
 type evenly struct{ n uint64 }
 
 func (e *evenly) Read(b []byte) (int, error) {
@@ -117,19 +117,20 @@ func newRigAt(t *testing.T, yaml string, now time.Time) *rig {
 	return r
 }
 
-// fakeSource returns the readings that the test sets, of units with two cores.
+// fakeSource returns readings that the test sets. Each unit has two cores.
 type fakeSource struct {
-	cores map[string]float64 // in use, by unit
-	used  map[string]float64 // CPU seconds so far
+	cores map[string]float64 // cores in use, by unit
+	used  map[string]float64 // CPU seconds used so far, by unit
 	errs  map[string]error
 	// values holds the readings of the other monitors, by unit and monitor. Monitors
 	// without a value are unavailable. unfit holds the faults of monitors, by unit and
 	// monitor.
 	values map[string]map[string]float64
 	unfit  map[string]map[string]error
-	// startedAt holds when units' first processes started; missing: long ago.
+	// startedAt holds the start times of units. A missing unit started an
+	// hour before epoch.
 	startedAt map[string]time.Time
-	restarted map[string]bool // to be, at the next reading
+	restarted map[string]bool // units whose counters restart at the next reading
 	open      int
 	least     map[string]float64
 }
@@ -141,7 +142,7 @@ func (s *fakeSource) Started(u *units.Unit) (time.Time, error) {
 	return epoch.Add(-time.Hour), nil
 }
 
-// set has a monitor of a unit read a value.
+// set sets the value that a unit's monitor reads.
 func (s *fakeSource) set(unit, monitor string, value float64) {
 	if s.values[unit] == nil {
 		s.values[unit] = map[string]float64{}
@@ -149,10 +150,10 @@ func (s *fakeSource) set(unit, monitor string, value float64) {
 	s.values[unit][monitor] = value
 }
 
-// restart has the counters of a unit begin anew at the next reading.
+// restart lets a unit's counters restart at the next reading.
 func (s *fakeSource) restart(unit string) { s.restarted[unit] = true }
 
-// fail has a monitor of a unit fail; nil: no more.
+// fail lets a unit's monitor fail with err. If err is nil, the monitor works again.
 func (s *fakeSource) fail(unit, monitor string, err error) {
 	if s.unfit[unit] == nil {
 		s.unfit[unit] = map[string]error{}
@@ -178,7 +179,7 @@ type fakeWatcher struct {
 	monitors    []string
 	first, last time.Time
 	used        float64
-	sums        map[string]float64 // of the other monitors: value × time
+	sums        map[string]float64 // value × time of the other monitors
 }
 
 func (w *fakeWatcher) Read(now time.Time, out []monitor.Result) {
@@ -204,7 +205,7 @@ func (w *fakeWatcher) Read(now time.Time, out []monitor.Result) {
 	delete(w.source.restarted, w.name)
 }
 
-// unset is the reason of a monitor without a value.
+// unset is the error of a monitor without a value.
 const unset cgroup.Unavailable = "the test gave it no value"
 
 func (w *fakeWatcher) reading(m string, now time.Time, span float64) monitor.Reading {
@@ -220,7 +221,7 @@ func (w *fakeWatcher) reading(m string, now time.Time, span float64) monitor.Rea
 		kind = k
 	}
 	if kind.Gauge {
-		return monitor.Reading{Time: now, Num: value / kind.Scale, Den: value * 1e6} // of 100 MB, for memory
+		return monitor.Reading{Time: now, Num: value / kind.Scale, Den: value * 1e6} // bytes in use, for memory with a limit of 100 MB
 	}
 	if w.sums == nil {
 		w.sums = map[string]float64{}
@@ -247,7 +248,7 @@ func (w *fakeWatcher) SetMonitors(monitors []string) error {
 
 func (w *fakeWatcher) Close() { w.source.open-- }
 
-// run lets time pass: a reading every second, an evaluation every five.
+// run advances the clock. It reads every second and evaluates every five seconds.
 func (r *rig) run(d time.Duration) {
 	for end := r.now.Add(d); r.now.Before(end); {
 		r.now = r.now.Add(time.Second)
@@ -259,12 +260,12 @@ func (r *rig) run(d time.Duration) {
 	}
 }
 
-// drain sends the recorder's due records.
+// drain sends the recorder's records that are due.
 func (r *rig) drain() {
 	r.p.sender.Drain(r.t.Context())
 }
 
-// runUntil lets time pass until a message is logged.
+// runUntil advances the clock until a message is logged.
 func (r *rig) runUntil(message string, most time.Duration) time.Duration {
 	r.t.Helper()
 	start, before := r.now, len(r.log(message))
@@ -280,14 +281,14 @@ func (r *rig) runUntil(message string, most time.Duration) time.Duration {
 
 func (r *rig) log(message string) []observer.LoggedEntry { return r.logs.FilterMessage(message).All() }
 
-// watch makes units known.
+// watch adds units to the watched units.
 func (r *rig) watch(names ...string) {
 	for _, n := range names {
 		r.p.units.Add(identify.Identity{Name: n, Group: r.host.Groups[n]}, r.now)
 	}
 }
 
-// fire makes a unit hot and its gate open.
+// fire makes a unit hot, so that its gate opens.
 func (r *rig) fire(name string) {
 	r.t.Helper()
 	r.watch(name)
@@ -295,14 +296,13 @@ func (r *rig) fire(name string) {
 	r.runUntil("gate opened", time.Minute)
 }
 
-// send sends a batch.
 func (r *rig) send(pd pprofile.Profiles) error {
 	r.sent += routing.CountSamples(pd)
 	return r.p.ConsumeProfiles(r.t.Context(), pd)
 }
 
-// received returns the batch that the next component got in the last call. The batch is
-// checked for conformance.
+// received returns the last batch that the next component received, after a
+// conformance check.
 func (r *rig) received() pprofile.Profiles {
 	r.t.Helper()
 	all := r.sink.AllProfiles()
@@ -311,7 +311,7 @@ func (r *rig) received() pprofile.Profiles {
 	return all[len(all)-1]
 }
 
-// metric returns a counter by the values of its attributes.
+// metric returns the values of a counter, by the values of its attributes.
 func (r *rig) metric(name string) map[string]int64 {
 	r.t.Helper()
 	out := map[string]int64{}
@@ -340,7 +340,8 @@ func (r *rig) metric(name string) map[string]int64 {
 
 func (r *rig) samples() map[string]int64 { return r.metric("otelcol_cpu_trigger.samples") }
 
-// checkSum: each event that came in left once, or is held by the recorder.
+// checkSum checks that each sample received was either counted under one outcome or is
+// held by the recorder.
 func (r *rig) checkSum() {
 	r.t.Helper()
 	sum, outcomes := r.metric("otelcol_cpu_trigger.recorder.samples")[""], r.samples()
@@ -350,12 +351,12 @@ func (r *rig) checkSum() {
 	require.EqualValues(r.t, r.sent, sum, "what came in is the sum of the outcomes %v and what the recorder holds", outcomes)
 }
 
-// part describes one resource of a batch: a profile per type.
+// part describes one resource of a batch. The resource has one profile per type.
 type part struct {
 	attributes map[string]any
 	types      []*samples.Type
-	events     int // 6 if 0
-	leaves     int // different addresses, and so stacks; 3 if 0
+	events     int // 0 means 6
+	leaves     int // different leaf addresses, and so different stacks; at least 3
 }
 
 func inContainer(id string) part {
@@ -368,8 +369,8 @@ func inService() part {
 
 var offCPU = &samples.Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "off_cpu", PeriodUnit: "nanoseconds"}
 
-// batch builds profiles of the five seconds up to a time. Code is shared between
-// the parts, and each has some of its own.
+// batch builds profiles of the five seconds before end. Each part has a mapping of its
+// own. Another mapping is shared by all parts.
 func batch(t testing.TB, end time.Time, parts ...part) pprofile.Profiles {
 	t.Helper()
 	b := samples.NewBatch(16 << 20)
@@ -413,7 +414,7 @@ func batch(t testing.TB, end time.Time, parts ...part) pprofile.Profiles {
 	return out[0]
 }
 
-// allProfiles lists the profiles of a batch with their resources.
+// allProfiles returns the profiles of a batch with their resources.
 func allProfiles(pd pprofile.Profiles) (out []letOut) {
 	for _, rp := range pd.ResourceProfiles().All() {
 		for _, sp := range rp.ScopeProfiles().All() {
@@ -456,7 +457,7 @@ func marshalled(t *testing.T, pd pprofile.Profiles) []byte {
 	return bytes.TrimSpace(b)
 }
 
-// unit returns a unit that is watched.
+// unit returns a watched unit.
 func (r *rig) unit(name string) *units.Unit {
 	r.t.Helper()
 	u, ok := r.p.units.Lookup(name)
@@ -464,12 +465,13 @@ func (r *rig) unit(name string) *units.Unit {
 	return u
 }
 
-// gate returns the gate of a unit; no goroutine uses it.
+// decision returns the decision of a unit. No goroutine uses the decision at
+// the same time.
 func (r *rig) decision(name string) *trigger.Decision { return r.unit(name).Decision() }
 
 func (r *rig) userShare(name string) float64 { return r.unit(name).UserShare() }
 
-// openByHand opens the gate of a unit.
+// openByHand opens the gate of a unit manually.
 func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration) (manual.Opened, error) {
 	t, err := p.unitNamed(name)
 	if err != nil {
@@ -479,7 +481,7 @@ func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration)
 	return opened, err
 }
 
-// closeByHand closes the gate of a unit that was opened by hand.
+// closeByHand closes the gate of a unit that was opened manually.
 func (p *cpuTrigger) closeByHand(_ context.Context, name string) (manual.Closed, error) {
 	t, err := p.unitNamed(name)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// idleSource reads the same usage for every unit at no cost. So the benchmarks measure only
-// the work after reading.
+// idleSource reads the same usage for every unit at no cost. So the benchmarks measure
+// only the work after reading.
 type idleSource struct{}
 
 func (idleSource) Watch(_ *units.Unit, monitors []string) (watch.Watcher, error) {
@@ -55,8 +55,8 @@ func (w *idleWatcher) SetMonitors(monitors []string) error {
 	return nil
 }
 
-// manyUnits is a component that watches so many units, and a tick of its clock
-// and its collector.
+// manyUnits returns a processor that watches n units. The function tick advances the
+// clock and runs the collector.
 func manyUnits(tb testing.TB, n int, cfg *Config) (p *cpuTrigger, tick func()) {
 	tb.Helper()
 	now := epoch
@@ -85,8 +85,8 @@ func TestATickAllocatesNothing(t *testing.T) {
 	require.Less(t, perUnit, 0.02, "counting allocates, once a tick and not once a unit")
 }
 
-// BenchmarkCollect measures the cost of a tick without reading, per unit with the
-// default monitors.
+// BenchmarkCollect measures the cost of a tick per unit, with the default monitors but
+// without reading them.
 func BenchmarkCollect(b *testing.B) {
 	for _, units := range []int{1000, 10_000} {
 		b.Run(fmt.Sprintf("units=%d", units), func(b *testing.B) {

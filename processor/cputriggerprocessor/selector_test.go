@@ -14,8 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// selecting is a configuration of one policy that fires within seconds, with
-// match and exclude.
+// selecting returns a configuration with one policy that fires within seconds. The policy
+// has the given match and exclude.
 func selecting(match, exclude string) string {
 	return fmt.Sprintf(`{pre_trigger: 0s, policies: [{name: cpu, match: %s, exclude: %s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]}`, match, exclude)
 }
@@ -27,8 +27,8 @@ func TestPoliciesApplyToTheUnitsThatMatch(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		match, exclude string
-		untold         bool // whether it fires before a profile came
-		fires          bool // whether it does after one
+		untold         bool // whether it fires before the first profile
+		fires          bool // whether it fires after a profile
 	}{
 		"everything":                     {"{}", "{}", true, true},
 		"an attribute":                   {"{service.name: checkout}", "{}", false, true},
@@ -71,7 +71,8 @@ func TestPoliciesApplyToTheUnitsThatMatch(t *testing.T) {
 	}
 }
 
-// TestPolicyAppliesOnceAnyResourceMatched: a unit is of many processes.
+// TestPolicyAppliesOnceAnyResourceMatched covers a unit with several processes. One
+// matching resource is enough.
 func TestPolicyAppliesOnceAnyResourceMatched(t *testing.T) {
 	r := newRig(t, selecting("{process.executable.name: worker}", "{process.executable.name: debugger}"))
 	r.watch(containerA)
@@ -102,8 +103,8 @@ func TestPolicyStopsToApplyOnceAnyResourceIsExcluded(t *testing.T) {
 	require.Empty(t, r.log("gate opened"))
 }
 
-// TestProcessesAreSelectedByWhereTheyAre: a process as a unit has the cgroup and
-// the container that it is in.
+// TestProcessesAreSelectedByWhereTheyAre checks that policies can select a process by its
+// cgroup and by its container.
 func TestProcessesAreSelectedByWhereTheyAre(t *testing.T) {
 	for name, c := range map[string]struct {
 		match string

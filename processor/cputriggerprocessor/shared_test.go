@@ -29,7 +29,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
-// pipelines creates the component in a pipeline of each signal named, under one id.
+// pipelines creates one component per signal. All components have the same id.
 func pipelines(t *testing.T, f processor.Factory, cfg component.Config, log *zap.Logger, signals ...string) (out []component.Component) {
 	t.Helper()
 	set := processortest.NewNopSettings(metadata.Type)
@@ -77,8 +77,8 @@ func TestPipelinesOfAllSignalsShareOneInstance(t *testing.T) {
 	require.Zero(t, logs.FilterMessageSnippet("no profiles pipeline").Len())
 }
 
-// TestEachProfilesPipelineHasATrigger: each decides for what passes in it, and all of
-// them get what taps observe.
+// TestEachProfilesPipelineHasATrigger checks that each trigger handles only the profiles
+// of its own pipeline. All triggers receive the spans and metrics that the taps observe.
 func TestEachProfilesPipelineHasATrigger(t *testing.T) {
 	f := NewFactory()
 	all := pipelines(t, f, f.CreateDefaultConfig(), zap.NewNop(), "profiles", "traces", "profiles")
@@ -111,7 +111,8 @@ func TestWithoutAProfilesPipelineItDecidesAndWarns(t *testing.T) {
 	require.True(t, alone.closed.Load())
 }
 
-// TestPoliciesThatNeedSpansWarnWithoutThem: no condition would ever hold.
+// TestPoliciesThatNeedSpansWarnWithoutThem checks that a warning is logged if no spans or
+// metrics can arrive. The conditions would never hold.
 func TestPoliciesThatNeedSpansWarnWithoutThem(t *testing.T) {
 	f := NewFactory()
 	for want, signals := range map[int][]string{1: {"profiles"}, 0: {"profiles", "metrics"}} {
@@ -126,8 +127,8 @@ func TestPoliciesThatNeedSpansWarnWithoutThem(t *testing.T) {
 	}
 }
 
-// TestWhatPassesInTapsStaysAsItIs while a trigger counts it: the next component gets the
-// very same batch, also one that may not be changed.
+// TestWhatPassesInTapsStaysAsItIs checks that the next component receives the same batch
+// while a trigger observes the batch. The batch may be read-only.
 func TestWhatPassesInTapsStaysAsItIs(t *testing.T) {
 	f := NewFactory()
 	cfg, err := load(t, `policies: [{name: slow, any_of: [
@@ -191,7 +192,7 @@ func bytesOfPoints(md pmetric.Metrics) []byte {
 	return must((&pmetric.ProtoMarshaler{}).MarshalMetrics(md))
 }
 
-// resourceOfService fills a resource as an SDK does.
+// resourceOfService fills a resource like an SDK does.
 func resourceOfService(resource pcommon.Resource) {
 	a := resource.Attributes()
 	a.PutStr("container.id", identifytest.ContainerA)
@@ -201,7 +202,7 @@ func resourceOfService(resource pcommon.Resource) {
 	a.PutEmptySlice("process.command_args").AppendEmpty().SetStr("shop")
 }
 
-// serverSpans returns a batch of server spans that ended at a time.
+// serverSpans returns a batch of n server spans that ended at the given time.
 func serverSpans(n int, end time.Time) ptrace.Traces {
 	td := ptrace.NewTraces()
 	rs := td.ResourceSpans().AppendEmpty()
@@ -226,7 +227,7 @@ func serverSpans(n int, end time.Time) ptrace.Traces {
 	return td
 }
 
-// pointsOfAllTypes returns a batch with a point of each type of metric.
+// pointsOfAllTypes returns a batch with one point of each metric type.
 func pointsOfAllTypes(at time.Time) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()

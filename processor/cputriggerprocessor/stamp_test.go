@@ -32,8 +32,9 @@ func TestStampingAddsEachAttributeOnce(t *testing.T) {
 	conformancetest.CheckDictionary(t, out)
 }
 
-// The workers of a unit are one series: their profiles leave with different begins, as the
-// rules that received checks demand.
+// TestWorkersOfAUnitBeginAtDifferentTimes checks that the workers of a unit, which form
+// one series, get profiles with different start times. Otherwise the profiles would
+// violate the rules that r.received checks.
 func TestWorkersOfAUnitBeginAtDifferentTimes(t *testing.T) {
 	r := newRig(t, "")
 	r.fire(containerA)
@@ -46,7 +47,8 @@ func TestWorkersOfAUnitBeginAtDifferentTimes(t *testing.T) {
 	require.Len(t, begins, 3)
 }
 
-// labelsByType returns the policy and kind on the resource of each profile, by its type.
+// labelsByType returns the policy and the kind on the resource of each profile,
+// by profile type.
 func labelsByType(pd pprofile.Profiles) map[string]string {
 	out := map[string]string{}
 	for _, p := range allProfiles(pd) {
@@ -55,8 +57,8 @@ func labelsByType(pd pprofile.Profiles) map[string]string {
 	return out
 }
 
-// Backends make a series per resource. So baseline, manual and hot capture windows need
-// different resources.
+// TestKindIsOnTheResource checks that baseline, manual and hot profiles have different
+// resources. Backends create one series per resource.
 func TestKindIsOnTheResource(t *testing.T) {
 	r := newRig(t, onePolicy("cooldown: 0s, baseline: {every: 10m, duration: 10s}", ""))
 	r.watch(containerA)
@@ -78,8 +80,8 @@ const twoPolicies = `{pre_trigger: 0s, min_age: 0s, policies: [
   {name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]%s},
   {name: throttled, any_of: [{monitor: cpu_utilization, threshold: 10, average_over: 5s}]%s}]%s}`
 
-// Of policies that fire at the same evaluation the hottest is first, in the log and on
-// the resource.
+// TestTheLabelNamesThePolicyThatFiredFirst covers two policies that fire at the same
+// evaluation. The hottest policy comes first, in the log and on the resource.
 func TestTheLabelNamesThePolicyThatFiredFirst(t *testing.T) {
 	r := newRig(t, fmt.Sprintf(twoPolicies, "", "", ""))
 	r.fire(containerA)
@@ -94,7 +96,8 @@ func TestTheLabelNamesThePolicyThatFiredFirst(t *testing.T) {
 	require.Equal(t, opened[0].ContextMap()["trigger_id"], got.attributes["hotprofile.trigger.id"])
 }
 
-// A policy that does not pass a profile's type is not on its resource.
+// TestProfilesOfOneResourceWithDifferentLabelsGetAResourceEach checks that a resource
+// only has policies that pass the type of its profiles.
 func TestProfilesOfOneResourceWithDifferentLabelsGetAResourceEach(t *testing.T) {
 	for name, budget := range map[string]string{"": "", "within max_bytes_per_hour": ", budgets: {max_bytes_per_hour: 1MiB}"} {
 		t.Run(name, func(t *testing.T) {

@@ -42,7 +42,7 @@ var (
 	ownerID   = component.MustNewID(metadata.Type.String())
 )
 
-// fileStorage is contrib's storage in a folder.
+// fileStorage returns contrib's file storage in a directory.
 func fileStorage(t testing.TB, dir string) storage.Extension {
 	t.Helper()
 	factory := filestorage.NewFactory()
@@ -55,7 +55,7 @@ func fileStorage(t testing.TB, dir string) storage.Extension {
 	return ext.(storage.Extension)
 }
 
-// numbered is a snapshot that can be told from others by a number.
+// numbered returns a snapshot that differs from other snapshots by a number.
 func numbered(n int) trigger.Snapshot {
 	at := time.Date(2026, 5, 28, 20, 0, 0, n, time.UTC)
 	return trigger.Snapshot{
@@ -113,7 +113,8 @@ func TestAStorageThatIsNotThereIsSaid(t *testing.T) {
 	require.NoError(t, first.Close(t.Context()))
 }
 
-// TestADamagedStorageDoesNotStopTheStart: cooldowns are optional.
+// TestADamagedStorageDoesNotStopTheStart checks that the processor starts without its
+// stored cooldowns, because cooldowns are optional.
 func TestADamagedStorageDoesNotStopTheStart(t *testing.T) {
 	for name, damage := range map[string]func(file string) error{
 		"truncated":   func(file string) error { return os.Truncate(file, 5000) },
@@ -158,7 +159,8 @@ func TestADamagedStorageDoesNotStopTheStart(t *testing.T) {
 	}
 }
 
-// TestAStorageThatIsTruncatedWhileItIsOpenEndsNothing: its file is mapped.
+// TestAStorageThatIsTruncatedWhileItIsOpenEndsNothing truncates the file of a storage.
+// The file is mapped into memory, but the process must not crash.
 func TestAStorageThatIsTruncatedWhileItIsOpenEndsNothing(t *testing.T) {
 	dir := t.TempDir()
 	client, err := openStorage(t.Context(), fileStorage(t, dir), ownerID)
@@ -174,7 +176,7 @@ func TestAStorageThatIsTruncatedWhileItIsOpenEndsNothing(t *testing.T) {
 	require.ErrorContains(t, m.close(t.Context(), numbered(3)), "it panicked", "it is not called again")
 }
 
-// TestAStorageThatHangsHoldsUpNothing: it does not honour contexts either.
+// TestAStorageThatHangsHoldsUpNothing covers a storage that hangs and ignores contexts.
 func TestAStorageThatHangsHoldsUpNothing(t *testing.T) {
 	c := &slowClient{entered: make(chan struct{}), proceed: make(chan struct{}), deaf: true}
 	m := newMemory(c, zap.NewNop())
@@ -219,12 +221,12 @@ func TestARecordThatCannotBeUnderstoodIsSaidAndReplaced(t *testing.T) {
 	}
 }
 
-// slowClient is a storage that takes its time, and fails if told to.
+// slowClient is a storage that can block and can return an error.
 type slowClient struct {
 	storage.Client
-	entered chan struct{} // a token for each write that began; nil: none wanted
-	proceed chan struct{} // a token lets a write end; nil: at once
-	deaf    bool          // it does not honour contexts
+	entered chan struct{} // receives a token for each write that began; nil means that no token is sent
+	proceed chan struct{} // a token lets a write end; if nil, writes end at once
+	deaf    bool          // ignores contexts
 
 	mu     sync.Mutex
 	err    error
@@ -281,7 +283,7 @@ func TestSavingWaitsForNoStorageAndTheLatestWins(t *testing.T) {
 	m := newMemory(c, zap.NewNop())
 	m.save(numbered(1))
 	<-c.entered
-	for n := 2; n <= 1000; n++ { // none of them waits for the write that hangs
+	for n := 2; n <= 1000; n++ { // no call waits for the blocked write
 		m.save(numbered(n))
 	}
 	c.proceed <- struct{}{}
@@ -289,7 +291,7 @@ func TestSavingWaitsForNoStorageAndTheLatestWins(t *testing.T) {
 	c.proceed <- struct{}{}
 	require.Eventually(t, func() bool { values, _ := c.state(); return len(values) == 2 }, time.Minute, time.Millisecond)
 
-	// At shutdown a write that hangs is given up, and the last one is waited for.
+	// At shutdown, a blocked write is cancelled. Shutdown waits for the last write.
 	m.save(numbered(1001))
 	<-c.entered
 	done := make(chan error)
@@ -362,7 +364,7 @@ func (c tell) Set(ctx context.Context, key string, value []byte) error {
 
 const saveForever = "HOTPROFILE_TEST_SAVE_FOREVER"
 
-// TestSaveForever is the process that the next test kills.
+// TestSaveForever is not a test. It is the process that the next test kills.
 func TestSaveForever(t *testing.T) {
 	dir := os.Getenv(saveForever)
 	if dir == "" {
@@ -371,7 +373,7 @@ func TestSaveForever(t *testing.T) {
 	client, err := openStorage(t.Context(), fileStorage(t, dir), ownerID)
 	require.NoError(t, err)
 	m := newMemory(tell{client, os.Stdout}, zap.NewNop())
-	for n, end := 1, time.Now().Add(time.Minute); time.Now().Before(end); n++ { // it ends by itself, too
+	for n, end := 1, time.Now().Add(time.Minute); time.Now().Before(end); n++ { // also ends without being killed
 		m.save(numbered(n))
 	}
 	require.NoError(t, m.close(context.Background(), numbered(0)))
@@ -392,7 +394,7 @@ func TestWhatWasSavedBeforeAKillIsThere(t *testing.T) {
 			require.NoError(t, err, lines.Text())
 			told = n
 			if i == 20+kill {
-				require.NoError(t, cmd.Process.Kill()) // lines that it writes before it ends are also read
+				require.NoError(t, cmd.Process.Kill()) // the test also reads lines that are written before the process ends
 			}
 		}
 		require.Error(t, cmd.Wait(), "it was killed")

@@ -31,7 +31,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// allocator is a program that allocates memory when the test asks for it.
+// allocator is a running program that allocates memory on request of the test.
 type allocator struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -60,7 +60,8 @@ func startAllocator(t *testing.T, in ...*hosttest.Cgroup) *allocator {
 	return a
 }
 
-// allocate returns the bytes and objects that the program's runtime has counted.
+// allocate lets the program allocate memory. It returns the bytes and objects that the
+// program's runtime has counted.
 func (a *allocator) allocate(kind string, n int) (bytes, objects float64) {
 	a.t.Helper()
 	_, err := fmt.Fprintln(a.in, kind, n)
@@ -72,7 +73,7 @@ func (a *allocator) allocate(kind string, n int) (bytes, objects float64) {
 	return bytes, objects
 }
 
-// values sums the values of the profiles of a type, and counts them.
+// values returns the sum and the number of all values of a sample type.
 func values(all []pprofile.Profiles, sampleType, unit string) (sum float64, n int) {
 	for _, ps := range all {
 		text := func(i int32) string { return ps.Dictionary().StringTable().At(int(i)) }
@@ -120,7 +121,7 @@ func (r *running) sampled(n int) bool {
 
 func TestKernelReceiverSamplesAllocations(t *testing.T) {
 	needProbes(t)
-	for name, limit := range map[string]int{"all that the runtime samples": 0, "limited": 60_000} { // 200 per export
+	for name, limit := range map[string]int{"all that the runtime samples": 0, "limited": 60_000} { // 60000 per minute are 200 per export
 		t.Run(name, func(t *testing.T) {
 			a := startAllocator(t)
 			r := start(t, func(c *Config) {
@@ -138,8 +139,9 @@ func TestKernelReceiverSamplesAllocations(t *testing.T) {
 			space, n := values(r.sink.AllProfiles(), "alloc_space", "bytes")
 			count, m := values(r.sink.AllProfiles(), "alloc_objects", "count")
 			require.Equal(t, n, m, "each is of both")
-			// Each sample represents 512 KiB. The samples of pages are alike, so the kept
-			// samples are as exact as all samples.
+			// Each sample represents 512 KiB. All samples of pages have the
+			// same size, so the estimate from the kept samples is as exact
+			// as an estimate from all samples.
 			sd := 1 / math.Sqrt(bytes/(512<<10))
 			require.InEpsilon(t, bytes, space, 5*sd+0.02)
 			require.InEpsilon(t, objects, count, 5*sd+0.02)
@@ -152,7 +154,7 @@ func TestKernelReceiverSamplesAllocations(t *testing.T) {
 	}
 }
 
-// newHotUnits returns a started extension without hot units.
+// newHotUnits starts a hotunits extension that has no hot units yet.
 func newHotUnits(t *testing.T) component.Component {
 	t.Helper()
 	factory := hotunitsextension.NewFactory()
@@ -174,8 +176,8 @@ func TestKernelReceiverSamplesAllocationsOfHotUnitsAlone(t *testing.T) {
 	a, other := startAllocator(t, group), startAllocator(t)
 	r := startTo(t, nil, func(c *Config) {
 		c.CPU.Enabled = false
-		c.Allocations = configoptional.Some(allocs.DefaultConfig()) // of the whole host
-		c.DiscoveryInterval = time.Hour                             // only changes of the hot units start a search
+		c.Allocations = configoptional.Some(allocs.DefaultConfig()) // samples the whole host
+		c.DiscoveryInterval = time.Hour                             // only a change of the hot units starts a search
 	}, ext)
 	allocate := func() {
 		a.allocate("pages", 64<<20)
@@ -195,13 +197,13 @@ func TestKernelReceiverSamplesAllocationsOfHotUnitsAlone(t *testing.T) {
 	r.stop()
 	r.conforms()
 	space, _ := values(r.sink.AllProfiles(), "alloc_space", "bytes")
-	require.InEpsilon(t, 64<<20, space, 5/math.Sqrt(128)) // what one of them allocated once
+	require.InEpsilon(t, 64<<20, space, 5/math.Sqrt(128)) // only one of the three allocations of a
 	for _, row := range rows(r.sink.AllProfiles()) {
 		require.EqualValues(t, a.cmd.Process.Pid, row.resource["process.pid"])
 	}
 }
 
-// TestFloodOfAllocationsLeavesRoomForOthers has allocations fill their own buffers
+// TestFloodOfAllocationsLeavesRoomForOthers fills the buffers of allocations
 // while running threads are sampled.
 func TestFloodOfAllocationsLeavesRoomForOthers(t *testing.T) {
 	needProbes(t)

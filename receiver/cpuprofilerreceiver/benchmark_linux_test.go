@@ -25,7 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 )
 
-// stacksOfThisProgram are n different stacks of depth addresses each.
+// stacksOfThisProgram returns n different stacks with depth addresses each.
 func stacksOfThisProgram(n, depth int) []perfevent.Sample {
 	var functions []uint64
 	for _, f := range []any{
@@ -45,10 +45,10 @@ func stacksOfThisProgram(n, depth int) []perfevent.Sample {
 	return out
 }
 
-// BenchmarkSampleAllIn measures the cost of one sample from the decoded record to the
-// marshalled request, names looked up before, at the default interval on two
-// busy CPUs: 970 samples of 200 stacks, 25 deep, a batch. Beside it is the least
-// that it could cost: marshalling alone.
+// BenchmarkSampleAllIn measures the cost of one sample, from the decoded record to the
+// marshalled request. All names are resolved before the measurement. A batch has 970
+// samples of 200 stacks with 25 frames each, like two busy CPUs at the default interval.
+// For comparison, the benchmark also measures marshalling alone.
 func BenchmarkSampleAllIn(b *testing.B) {
 	const perBatch, stacks, depth = 970, 200, 25
 	symbols := symbolizer.New(symbolizer.Config{})
@@ -103,7 +103,7 @@ func BenchmarkSampleAllIn(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/perBatch, "ns/sample")
 	}
 	fill()
-	export(func(pprofile.Profiles) {}) // names are looked up here
+	export(func(pprofile.Profiles) {}) // resolves all names
 	b.Run("all", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

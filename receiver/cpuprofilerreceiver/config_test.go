@@ -127,7 +127,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 func TestConfigFaultsNameTheirKeyAndWhatIsAllowed(t *testing.T) {
 	for name, test := range map[string]struct {
 		yaml map[string]any
-		want []string // every one in the error
+		want []string // all of these must be in the error
 	}{
 		"unknown key":                    {map[string]any{"frequenzy": 1}, []string{"frequenzy"}},
 		"allocation key unknown":         {map[string]any{"allocations": map[string]any{"rate": 1}}, []string{"rate"}},
@@ -221,21 +221,21 @@ func TestConfigSchemaHasEveryKey(t *testing.T) {
 		keys := 0
 		for _, field := range reflect.VisibleFields(of) {
 			key := field.Tag.Get("mapstructure")
-			if key == "" || field.Anonymous { // its fields are visited too
+			if key == "" || field.Anonymous { // the fields of embedded structs are visited too
 				continue
 			}
 			keys++
 			property, ok := properties[key].(map[string]any)
 			require.True(t, ok, "%s%s is not in the schema", at, key)
 			require.NotEmpty(t, property["description"], "%s%s", at, key)
-			if inner, ok := property["properties"].(map[string]any); ok && key != "dotnet" { // it has confighttp's keys too
+			if inner, ok := property["properties"].(map[string]any); ok && key != "dotnet" { // the block also has the keys of confighttp
 				of := field.Type
 				if get, optional := reflect.PointerTo(of).MethodByName("Get"); optional {
 					of = get.Type.Out(0).Elem()
 				}
 				check(of, inner, at+key+".")
 			}
-			if items, ok := property["items"].(map[string]any); ok && field.Type.Elem().Kind() == reflect.Struct && key != "pprof_endpoints" { // likewise
+			if items, ok := property["items"].(map[string]any); ok && field.Type.Elem().Kind() == reflect.Struct && key != "pprof_endpoints" { // these items also have the keys of confighttp
 
 				check(field.Type.Elem(), items["properties"].(map[string]any), at+key+"[].")
 			}

@@ -32,10 +32,10 @@ import (
 	"github.com/hotprofile/hotprofile/test/dotnettest"
 )
 
-// BenchmarkDotnetIntake measures the cost of a buffer from a sender over loopback into
-// the sample buffer and out to a consumer that drops it, senders and server on
-// the same CPUs. Beside it is a bare handler that reads the body, so that the
-// difference is the intake's own cost.
+// BenchmarkDotnetIntake measures the cost of sending a buffer over loopback, adding it to
+// the sample buffer, and emitting it to a consumer that drops it. The senders and the
+// server run on the same CPUs. For comparison, the benchmark also measures a handler that
+// only reads the body. The difference is the cost of the intake itself.
 func BenchmarkDotnetIntake(b *testing.B) {
 	all := dotnettest.Read(b, "web/*")
 	for _, transport := range []string{"tcp", "unix"} {
@@ -104,7 +104,7 @@ func sendAll(b *testing.B, to net.Addr, senders int, all []dotnettest.Capture) {
 		}
 	}
 	for i, c := range clients {
-		one(c, int64(i), fmt.Sprint("service.name=s", i)) // connect, and let names be known
+		one(c, int64(i), fmt.Sprint("service.name=s", i)) // opens the connection and sends all names once
 	}
 	size := 0
 	for i := range all {
@@ -131,8 +131,9 @@ func sendAll(b *testing.B, to net.Addr, senders int, all []dotnettest.Capture) {
 	b.ReportMetric(float64(m.HeapAlloc)/(1<<20), "heap-MiB")
 }
 
-// BenchmarkDotnetBuffer is the part of it without HTTP: from a buffer to samples
-// in the sample buffer, beside decoding alone and beside copying the bytes.
+// BenchmarkDotnetBuffer measures the cost from a buffer to samples in the
+// sample buffer, without a connection. For comparison, it also measures
+// decoding alone and copying the bytes.
 func BenchmarkDotnetBuffer(b *testing.B) {
 	for _, glob := range []string{"web/*", "crowd/*"} {
 		all := dotnettest.Read(b, glob)
@@ -175,7 +176,7 @@ func BenchmarkDotnetBuffer(b *testing.B) {
 	}
 }
 
-// discard is an http.ResponseWriter that discards the answer.
+// discard is an http.ResponseWriter that drops the answer.
 type discard struct{}
 
 func (discard) Header() http.Header         { return http.Header{} }

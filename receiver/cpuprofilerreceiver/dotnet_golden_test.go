@@ -30,15 +30,15 @@ import (
 	"github.com/hotprofile/hotprofile/test/dotnettest"
 )
 
-// fakeClock is a clock that tests set.
+// fakeClock is a clock whose time is set by the test.
 type fakeClock struct{ now, offset int64 }
 
 func (c *fakeClock) Monotonic() int64 { return c.now }
 func (c *fakeClock) Offset() int64    { return c.offset }
 
-// TestDotnetGolden compares the OTLP of a few captures with the files in testdata/golden.
-// The captures are sent by a process that a Unix socket identifies.
-// HOTPROFILE_UPDATE_GOLDEN=1 writes the files anew.
+// TestDotnetGolden compares the OTLP profiles of a few captures with the files in
+// testdata/golden. The sender of the captures is identified by a Unix socket.
+// HOTPROFILE_UPDATE_GOLDEN=1 rewrites the files.
 func TestDotnetGolden(t *testing.T) {
 	for _, name := range []string{"web/002.threads", "allocations/021.allocations", "selected/003.selected", "selected/042.threads", "names/003.allocations"} {
 		t.Run(name, func(t *testing.T) {

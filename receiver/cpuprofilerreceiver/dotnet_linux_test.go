@@ -53,7 +53,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/dotnettest"
 )
 
-// intakeOf is the block dotnet on a free port, or on a socket of the test's own.
+// intakeOf returns a configuration change that adds a dotnet block. The server listens on
+// a free port or on a Unix socket of the test.
 func intakeOf(t testing.TB, transport string, change func(*dotnet.Config)) func(*Config) {
 	d := dotnet.DefaultConfig()
 	d.ServerConfig.NetAddr.Endpoint = "127.0.0.1:0"
@@ -72,10 +73,10 @@ func intakeOf(t testing.TB, transport string, change func(*dotnet.Config)) func(
 	}
 }
 
-// address returns the address at which a receiver accepts buffers.
+// address returns the address of the receiver's .NET profile server.
 func (r *running) address() net.Addr { return partOf[*dotnet.Server](r.component).Addr() }
 
-// client connects to a receiver. secure is nil without TLS.
+// client returns a client of the receiver. If secure is nil, the client does not use TLS.
 func (r *running) client(secure *tls.Config) *http.Client { return clientTo(r.t, r.address(), secure) }
 
 func clientTo(t testing.TB, at net.Addr, secure *tls.Config) *http.Client {
@@ -89,7 +90,7 @@ func clientTo(t testing.TB, at net.Addr, secure *tls.Config) *http.Client {
 	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
 }
 
-// said is an answer.
+// said is the decoded answer to a request.
 type said struct {
 	code   int
 	header http.Header
@@ -119,7 +120,7 @@ func postTo(t testing.TB, c *http.Client, url string, body io.Reader, header ...
 	return out
 }
 
-// compressed is a body in an encoding.
+// compressed returns the body in the given content encoding.
 func compressed(t testing.TB, encoding string, body []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -135,8 +136,8 @@ func compressed(t testing.TB, encoding string, body []byte) []byte {
 	return out.Bytes()
 }
 
-// sentSample is one event of .NET in words, to compare what went in with what
-// came out.
+// sentSample formats a .NET sample as a string. The strings of the sent samples and the
+// exported samples are compared.
 func sentSample(kind, service, thread, trace, span, typ string, selected bool, at, value int64, functions []string) string {
 	return fmt.Sprint(kind, " service=", service, " thread=", thread, " trace=", trace, " span=", span, " type=", typ,
 		" selected=", selected, " at=", at, " value=", value, " ", strings.Join(functions, "<"))
@@ -159,7 +160,7 @@ func wanted(c *dotnettest.Capture) (out []string) {
 		}
 		switch c.Format.Kind {
 		case nativeformat.ThreadSamples:
-			if s.Selected { // in place of a selective sample, of which there were some before
+			if s.Selected { // replaces a selective sample, because selective samples were sent before
 				add("wall/nanoseconds wall/nanoseconds 50000000", true, 50_000_000)
 			} else {
 				add("wall/nanoseconds wall/nanoseconds 500000000", false, 500_000_000)
@@ -226,7 +227,7 @@ func arrived(all []pprofile.Profiles) (out []string) {
 	return out
 }
 
-// outcomes are the receiver's samples by sampler and outcome.
+// outcomes returns the number of samples by sampler and outcome.
 func (r *running) outcomes() map[string]int64 {
 	out := map[string]int64{}
 	m, err := r.telemetry.GetMetric("otelcol_cpu_profiler.samples")
@@ -249,7 +250,7 @@ func TestDotnetCapturesAreEmittedUnchanged(t *testing.T) {
 				r := start(t, intakeOf(t, transport, nil))
 				c := r.client(nil)
 				var want []string
-				read := map[string]int64{} // samples that were in the buffers
+				read := map[string]int64{} // the number of samples in the buffers
 				sampler := map[nativeformat.Kind]string{
 					nativeformat.ThreadSamples: "dotnet_threads", nativeformat.AllocationSamples: "dotnet_allocations", nativeformat.SelectedThreadSamples: "dotnet_selected",
 				}
@@ -364,7 +365,8 @@ func TestDotnetAnswersBadBodies(t *testing.T) {
 			if tc.encoding != "" {
 				header = []string{"Content-Encoding", tc.encoding}
 			}
-			// Without keep-alive: a body that is not read to its end may cost the connection.
+			// Keep-alive is off, because the connection may be closed if
+			// a body is not read completely.
 			got := postTo(t, client, "http://localhost"+c.Path(), bytes.NewReader(tc.body), append(header, "Connection", "close")...)
 			require.Equal(t, tc.code, got.code, got.body)
 			if tc.detail != "" {
@@ -382,7 +384,8 @@ func TestDotnetLimitOfTheBodyCanBeSet(t *testing.T) {
 	}
 }
 
-// keyAndCertificate are of a server called localhost, in files.
+// keyAndCertificate creates a key and a certificate for the host name localhost. It
+// returns the paths of their files and a pool that trusts the certificate.
 func keyAndCertificate(t *testing.T) (keyFile, certFile string, trusted *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -422,7 +425,7 @@ func TestDotnetOverTLS(t *testing.T) {
 	}
 }
 
-// password is an authenticator that lets in who knows the word.
+// password is an authenticator that accepts one bearer token.
 type password struct {
 	component.StartFunc
 	component.ShutdownFunc
@@ -462,20 +465,21 @@ func TestDotnetAuthenticationIsThatOfTheServer(t *testing.T) {
 	require.NoError(t, p.Shutdown(context.Background()))
 }
 
-// The receiver closes the connection of a client that stalls. A stalled client does not
-// delay other clients.
+// The receiver must close the connection of a client that stalls. A stalled
+// client must not delay other clients.
 func TestDotnetStalledSendersTimeOut(t *testing.T) {
 	c := dotnettest.Read(t, "web/000*")[0]
-	var checks []func() // all stall at the same time
+	var checks []func() // all connections stall at the same time
 	for _, transport := range []string{"tcp", "unix"} {
 		r := start(t, intakeOf(t, transport, func(d *dotnet.Config) {
-			// Long enough for those who do not stall, on a busy machine too.
+			// The timeouts are long enough for clients that do not
+			// stall, even on a busy machine.
 			d.ServerConfig.ReadHeaderTimeout, d.ServerConfig.ReadTimeout = 3*time.Second, 3*time.Second
 		}))
 		head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n", c.Path(), len(c.Bytes))
 		for name, tc := range map[string]struct {
 			sent string
-			code int // 0: no connection any more, whatever is said before
+			code int // 0 means that the connection is closed, with or without an answer
 		}{
 			"nothing":             {"", 0},
 			"half a head":         {head[:30], 0},
@@ -535,15 +539,15 @@ func TestDotnetShutdownDisconnectsStalledSenders(t *testing.T) {
 	require.NoError(t, err)
 	c := dotnettest.Read(t, "web/000*")[0]
 	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes)).code)
-	r.stop() // goleak finds goroutines that are left
+	r.stop() // goleak fails the test if goroutines are left
 	require.NoFileExists(t, path)
 	require.Len(t, arrived(r.sink.AllProfiles()), len(wanted(&c)), "what was accepted is emitted")
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	_, _ = io.ReadAll(conn)
 }
 
-// The answer never waits for the next component, until both buffers are full: then
-// it says so, and the samples are counted.
+// An answer does not wait for the next component. When both buffers are full, the answer
+// is 503 and the samples are counted as lost.
 func TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted(t *testing.T) {
 	called, release := make(chan struct{}, 1), make(chan struct{})
 	var mu sync.Mutex
@@ -553,7 +557,7 @@ func TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted(t *testing.T) {
 		case called <- struct{}{}:
 		default:
 		}
-		<-release // whatever its context says
+		<-release // the consumer ignores its context
 		mu.Lock()
 		defer mu.Unlock()
 		out += len(arrived([]pprofile.Profiles{p}))
@@ -579,7 +583,7 @@ func TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted(t *testing.T) {
 		}
 		require.Equal(t, http.StatusAccepted, got.code)
 		if accepted == 0 {
-			<-called // from here on one buffer is not given back
+			<-called // from here on, the consumer keeps one buffer
 		}
 		accepted++
 		require.Less(t, accepted, 100_000)

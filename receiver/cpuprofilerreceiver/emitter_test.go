@@ -31,12 +31,11 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// emitterTest is an emitter without samplers.
 type emitterTest struct {
 	*emitter
 	t         *testing.T
 	telemetry *componenttest.Telemetry
-	refused   atomic.Uint64 // events that found both buffers full
+	refused   atomic.Uint64 // the number of events that did not fit because both buffers were full
 	buffer    *buffer.Buffer
 	logs      *observer.ObservedLogs
 	key       samples.Key
@@ -78,19 +77,19 @@ func newEmitterTest(t *testing.T, next xconsumer.Profiles, change func(*emitter)
 		change(x.emitter)
 	}
 	x.buffer = x.sources[0].Buffer
-	x.buffer.ReadUpTo(buffer.Idle) // as in a receiver of which no sampler reads
+	x.buffer.ReadUpTo(buffer.Idle) // as if no sampler were reading
 	require.NoError(t, x.Start(context.Background()))
 	return x
 }
 
-// recorder is a sampler that only records.
+// recorder is a sampler that only has a Record method.
 type recorder func()
 
 func (recorder) Start(context.Context) error { return nil }
 func (recorder) Stop(context.Context) error  { return nil }
 func (r recorder) Record(context.Context)    { r() }
 
-// addEvents adds n events and returns how many fitted.
+// addEvents adds n events and returns the number of events that fitted.
 func (x *emitterTest) addEvents(n int) (fitted int) {
 	for i := range n {
 		x.key.Thread.ID = int32(i % 4)
@@ -103,7 +102,7 @@ func (x *emitterTest) addEvents(n int) (fitted int) {
 	return fitted
 }
 
-// counted is the samples that left, by outcome.
+// counted returns the number of emitted and dropped samples by outcome.
 func (x *emitterTest) counted() map[string]int64 {
 	x.t.Helper()
 	return counted(x.t, x.telemetry)
@@ -114,7 +113,7 @@ func counted(t *testing.T, tel *componenttest.Telemetry) map[string]int64 {
 	out := map[string]int64{}
 	m, err := tel.GetMetric("otelcol_cpu_profiler.samples")
 	if err != nil {
-		return out // no sample has left yet
+		return out // no sample has been counted yet
 	}
 	for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
 		o, _ := p.Attributes.Value(attribute.Key("outcome"))
@@ -131,7 +130,7 @@ func consumerOf(f func(context.Context, pprofile.Profiles) error) xconsumer.Prof
 	return next
 }
 
-// lateNames names after as many files have not answered.
+// lateNames resolves names only after late calls of Take have failed.
 type lateNames struct {
 	noNames
 	late, takes int
@@ -214,10 +213,11 @@ func TestEmitterConsumerThatBlocksFillsBothBuffersAndNoMore(t *testing.T) {
 	called, release := make(chan struct{}, 100), make(chan struct{})
 	next := consumerOf(func(context.Context, pprofile.Profiles) error {
 		called <- struct{}{}
-		<-release // whatever its context says
+		<-release // the consumer ignores its context
 		return nil
 	})
-	// At the end all that is left has to leave within the timeout, on a busy machine too.
+	// At the end, all remaining samples must be emitted within the
+	// timeout, even on a busy machine.
 	x := newEmitterTest(t, next, func(e *emitter) { e.cfg.ExportInterval, e.cfg.ExportTimeout = time.Millisecond, time.Second })
 	in := x.addEvents(1)
 	<-called
@@ -244,7 +244,7 @@ func TestEmitterShutdownCancelsACallThatDoesNotEnd(t *testing.T) {
 	called := make(chan struct{})
 	var x *emitterTest
 	next := consumerOf(func(ctx context.Context, _ pprofile.Profiles) error {
-		close(called) // a second call would panic: no time is left for one
+		close(called) // a second call would panic, because no time is left for it
 		<-x.ctx.Done()
 		return ctx.Err()
 	})
@@ -282,7 +282,7 @@ func TestEmitterStopWithoutADeadlineLeavesBehindAComponentThatDoesNotReturn(t *t
 	called, release := make(chan struct{}), make(chan struct{})
 	next := consumerOf(func(context.Context, pprofile.Profiles) error {
 		close(called)
-		<-release // whatever its context says
+		<-release // the consumer ignores its context
 		return nil
 	})
 	x := newEmitterTest(t, next, func(e *emitter) {
@@ -299,7 +299,7 @@ func TestEmitterDropsTheRestOfABatchThatExpired(t *testing.T) {
 	calls := 0
 	next := consumerOf(func(ctx context.Context, _ pprofile.Profiles) error {
 		calls++
-		<-ctx.Done() // late, and yet successful
+		<-ctx.Done() // the consumer is late but returns no error
 		return nil
 	})
 	x := newEmitterTest(t, next, func(e *emitter) {
@@ -307,7 +307,7 @@ func TestEmitterDropsTheRestOfABatchThatExpired(t *testing.T) {
 		e.sources = nil
 		e.add("samples", buffer.New(64<<20, buffer.SystemClock{}), nil)
 	})
-	const samples = 600_000 // more than one request
+	const samples = 600_000 // more samples than fit into one request
 	require.Equal(t, samples, x.addEvents(samples))
 	require.NoError(t, x.Stop(context.Background()))
 	require.Equal(t, 1, calls)
@@ -328,7 +328,7 @@ func TestEmitterCountsASampleWithoutAStack(t *testing.T) {
 	require.Equal(t, map[string]int64{"unreadable": 2}, x.counted())
 }
 
-// sampleEvents counts events, as the metrics do.
+// sampleEvents counts events in the same way as the metrics.
 func sampleEvents(all []pprofile.Profiles) (n int) {
 	for _, ps := range all {
 		for _, rp := range ps.ResourceProfiles().All() {

@@ -23,8 +23,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/offcpu"
 )
 
-// TestOtherSystemsHaveTheSamplersThatNeedNoPerfEvents pretends another operating
-// system than Linux.
+// TestOtherSystemsHaveTheSamplersThatNeedNoPerfEvents runs the receiver as if the
+// operating system were not Linux.
 func TestOtherSystemsHaveTheSamplersThatNeedNoPerfEvents(t *testing.T) {
 	cfg := createDefaultConfig()
 	intake := dotnet.DefaultConfig()

@@ -35,7 +35,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// endpoint is a list of one endpoint that is pulled once a second.
+// endpoint returns a configuration change that adds an endpoint. The
+// endpoint is pulled once a second.
 func endpoint(at string, change func(*pprof.Config)) func(*Config) {
 	e := pprof.DefaultConfig()
 	e.ClientConfig.Endpoint = at
@@ -59,7 +60,7 @@ func pprofHandler() http.Handler {
 	return mux
 }
 
-// pulled waits until a profile has come and returns its resource.
+// pulled waits until a profile has been received, and returns the profile's resource.
 func (r *running) pulled() map[string]any {
 	r.t.Helper()
 	for end := time.Now().Add(2 * time.Minute); len(r.sink.AllProfiles()) == 0; time.Sleep(10 * time.Millisecond) {
@@ -75,7 +76,7 @@ func resourceOfFirst(p pprofile.Profiles) map[string]any {
 	return p.ResourceProfiles().At(0).Resource().Attributes().AsRaw()
 }
 
-// pulls returns the number of pulls with an outcome.
+// pulls returns the number of pulls with the given outcome.
 func (r *running) pulls(want string) (n int64) {
 	m, err := r.telemetry.GetMetric("otelcol_cpu_profiler.pprof.pulls")
 	if err != nil {
@@ -89,7 +90,7 @@ func (r *running) pulls(want string) (n int64) {
 	return n
 }
 
-// TestProfilesCarryTheProcessOfTheTarget: this test's own process serves them.
+// TestProfilesCarryTheProcessOfTheTarget pulls profiles from the test process itself.
 func TestProfilesCarryTheProcessOfTheTarget(t *testing.T) {
 	s := httptest.NewServer(pprofHandler())
 	t.Cleanup(s.Close)
@@ -106,7 +107,7 @@ func TestProfilesCarryTheProcessOfTheTarget(t *testing.T) {
 	require.Positive(t, r.pulls("ok"))
 }
 
-// burn takes CPU time until the returned function is called.
+// burn uses CPU time until the returned function is called.
 func burn() (stop func()) {
 	var stopped atomic.Bool
 	burning := make(chan struct{})
@@ -121,8 +122,9 @@ func burn() (stop func()) {
 	}
 }
 
-// A program whose CPU time is sampled is not pulled as well, so that backends do
-// not count its time twice. Its other profiles are pulled.
+// If the CPU time of a program is sampled, its CPU profile is not
+// pulled. Otherwise backends would count its CPU time twice. Other
+// profiles of the program are still pulled.
 func TestWhatIsSampledIsNotPulled(t *testing.T) {
 	var asked atomic.Int64
 	handler := pprofHandler()
@@ -139,8 +141,8 @@ func TestWhatIsSampledIsNotPulled(t *testing.T) {
 		cfg.Targets = []TargetConfig{{PID: os.Getpid()}}
 	})
 	defer burn()()
-	// The profile of a program that was sampled just before is not requested. Otherwise the
-	// program would be profiled twice.
+	// If a program was sampled shortly before, its CPU profile is not even requested.
+	// Otherwise the program would be profiled twice.
 	require.Eventually(t, func() bool { return r.pulls("sampled") > max(1, asked.Load()) && r.pulls("ok") > 0 }, patience, 10*time.Millisecond)
 	lines := r.logs.FilterMessageSnippet("not pulling a profile of a program that is sampled").All()
 	require.Len(t, lines, 1, "once")
@@ -159,7 +161,7 @@ func TestWhatIsSampledIsNotPulled(t *testing.T) {
 	require.Equal(t, map[string]bool{"samplesfalse": true, "goroutinestrue": true}, types)
 }
 
-// The allocations of this test's own process are sampled, too.
+// The sampled allocations are allocations of the test process itself.
 func TestAllocationsThatAreSampledAreNotPulled(t *testing.T) {
 	needProbes(t)
 	s := httptest.NewServer(pprofHandler())
@@ -196,11 +198,11 @@ func TestAllocationsThatAreSampledAreNotPulled(t *testing.T) {
 	}
 }
 
-// kept keeps an allocation on the heap.
+// kept makes the assigned memory escape to the heap.
 var kept []byte
 
-// TestSampledAndPulledCPUTimeAreDifferentSeries: this test's own process is sampled,
-// and serves its CPU profile.
+// TestSampledAndPulledCPUTimeAreDifferentSeries samples the test process and also pulls
+// the CPU profile that the test process serves.
 func TestSampledAndPulledCPUTimeAreDifferentSeries(t *testing.T) {
 	s := httptest.NewServer(pprofHandler())
 	t.Cleanup(s.Close)
@@ -208,7 +210,7 @@ func TestSampledAndPulledCPUTimeAreDifferentSeries(t *testing.T) {
 		endpoint(s.URL+"/debug/pprof", func(e *pprof.Config) { e.Profiles, e.KeepSampled = []string{"profile"}, true })(cfg)
 		cfg.CPU.Enabled = true
 		cfg.Targets = []TargetConfig{{PID: os.Getpid()}}
-		cfg.ThreadAttributes = nil // pulled samples have no thread
+		cfg.ThreadAttributes = nil // pulled samples have no thread attributes
 	})
 	defer burn()()
 	sampled, pulled := make(map[string]struct{}), make(map[string]struct{})
@@ -225,8 +227,9 @@ func TestSampledAndPulledCPUTimeAreDifferentSeries(t *testing.T) {
 	}
 }
 
-// withSpread returns the profiles of a request whose samples were spread, if spread is
-// true. Otherwise it returns the other profiles. The samples of pprof profiles are spread.
+// withSpread returns a copy of p. If spread is true, the copy has only the profiles whose
+// samples are spread over time. Otherwise it has only the other profiles. The samples of
+// pulled pprof profiles are spread.
 func withSpread(p pprofile.Profiles, spread bool) pprofile.Profiles {
 	out := pprofile.NewProfiles()
 	p.CopyTo(out)
@@ -261,8 +264,9 @@ func TestUnixSocketIdentifiesItsProcess(t *testing.T) {
 	require.EqualValues(t, os.Getpid(), r.pulled()["process.pid"])
 }
 
-// The kernel identifies the process of an endpoint on the loopback. A service.name in
-// resource stays the only identity, because a tunnel to another host may listen there.
+// The kernel identifies the process that listens on a loopback address. If
+// resource contains a service.name, no process is added, because the listener
+// may be a tunnel to another host.
 func TestLoopbackIdentifiesItsProcess(t *testing.T) {
 	s := httptest.NewServer(pprofHandler())
 	t.Cleanup(s.Close)
@@ -282,7 +286,7 @@ func TestLoopbackIdentifiesItsProcess(t *testing.T) {
 	}
 }
 
-// basic is an extension that adds a user and a password.
+// basic is an extension that adds a user name and a password to requests.
 type basic struct {
 	component.StartFunc
 	component.ShutdownFunc
@@ -328,7 +332,6 @@ func TestTLSAndBasicAuth(t *testing.T) {
 	require.Empty(t, without.sink.AllProfiles())
 }
 
-// TestHotEndpointIsPulledWhileItsProcessIsHot has this process be hot and cool.
 func TestHotEndpointIsPulledWhileItsProcessIsHot(t *testing.T) {
 	s := httptest.NewServer(pprofHandler())
 	t.Cleanup(s.Close)

@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
-// pprofWith is a configuration of one pprof endpoint.
+// pprofWith returns a configuration with one pprof endpoint.
 func pprofWith(keys map[string]any) map[string]any {
 	return map[string]any{"pprof_endpoints": []any{keys}}
 }
@@ -48,7 +48,7 @@ func TestConfigPprofEndpointsHaveDefaultsOfTheirOwn(t *testing.T) {
 func TestConfigFaultsOfPprofEndpointsNameTheirKey(t *testing.T) {
 	for name, test := range map[string]struct {
 		yaml map[string]any
-		want []string // every one in the error
+		want []string // all of these must be in the error
 	}{
 		"nowhere":               {pprofWith(nil), []string{"endpoint", "is needed", "http://localhost:6060/debug/pprof"}},
 		"endpoint is not a URL": {pprofWith(map[string]any{"endpoint": "localhost:6060"}), []string{"pprof_endpoints", "endpoint", "http://HOST"}},

@@ -46,10 +46,12 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// patience is the longest time that a test waits for the real kernel.
+// patience is the longest time that a test waits for an event
+// of the kernel or of a program.
 const patience = time.Minute
 
-// partOf returns the receiver's part of a type; nil without one.
+// partOf returns the receiver's part of the given type. It returns nil if
+// the receiver has no such part.
 func partOf[T any](r component.Component) (found T) {
 	for _, part := range r.(*profiler).parts {
 		if of, ok := part.(T); ok {
@@ -59,7 +61,8 @@ func partOf[T any](r component.Component) (found T) {
 	return found
 }
 
-// running is a started receiver and what came out of it.
+// running is a started receiver with the profiles, logs and
+// telemetry that it has produced.
 type running struct {
 	t         *testing.T
 	sink      *consumertest.ProfilesSink
@@ -67,30 +70,29 @@ type running struct {
 	telemetry *componenttest.Telemetry
 	component component.Component
 	started   time.Time
-	// extensions are the host's extensions.
+	// extensions are the extensions of the receiver's host.
 	extensions map[component.ID]component.Component
 
 	mu       sync.Mutex
 	statuses []*componentstatus.Event
 }
 
-// Report takes the component's status.
 func (r *running) Report(e *componentstatus.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.statuses = append(r.statuses, e)
 }
 
-// GetExtensions returns those that the test has given.
 func (r *running) GetExtensions() map[component.ID]component.Component { return r.extensions }
 
-// start starts a receiver with short intervals. It is shut down at the end of
-// the test.
+// start starts a receiver with short intervals. The receiver is
+// shut down at the end of the test.
 func start(t *testing.T, change func(*Config)) *running {
 	return startTo(t, nil, change)
 }
 
-// startTo is start with a consumer of the test's own, and a host's extensions.
+// startTo does the same as start, but with the given consumer and extensions. If next is
+// nil, the profiles go to r.sink.
 func startTo(t *testing.T, next xconsumer.Profiles, change func(*Config), extensions ...component.Component) *running {
 	t.Helper()
 	with := make(map[component.ID]component.Component)
@@ -105,7 +107,7 @@ func startTo(t *testing.T, next xconsumer.Profiles, change func(*Config), extens
 	cfg.ExportInterval = 200 * time.Millisecond
 	cfg.DiscoveryInterval = 100 * time.Millisecond
 	cfg.Frequency = 499
-	cfg.MaxOverhead = 0 // a busy machine is no fault
+	cfg.MaxOverhead = 0 // sampling must not back off on a busy machine
 	if change != nil {
 		change(cfg)
 	}
@@ -132,7 +134,7 @@ func (r *running) stop() {
 	}
 }
 
-// until waits for a condition on the profiles so far.
+// until waits until a condition on all received profiles is true.
 func (r *running) until(what string, ok func([]row) bool) []row {
 	r.t.Helper()
 	var last []row
@@ -145,18 +147,17 @@ func (r *running) until(what string, ok func([]row) bool) []row {
 	return nil
 }
 
-// telemetryGauge is the value of one of the receiver's gauges.
 func (r *running) telemetryGauge(name string) int64 {
 	m, err := r.telemetry.GetMetric(name)
 	require.NoError(r.t, err)
 	return m.Data.(metricdata.Gauge[int64]).DataPoints[0].Value
 }
 
-// row is one kind of sample, in words.
+// row is a decoded sample.
 type row struct {
 	resource  map[string]any
 	attrs     map[string]any
-	functions []string // the leaf first, inlined calls expanded
+	functions []string // from the leaf to the root, with inlined calls expanded
 	lines     []int64
 	types     []string
 	events    int
@@ -207,7 +208,7 @@ func rows(all []pprofile.Profiles) (out []row) {
 	return out
 }
 
-// conforms fails the test where what came breaks a rule of some backend.
+// conforms reports an error for each received profile that breaks a rule of a backend.
 func (r *running) conforms() {
 	r.t.Helper()
 	options := conformancetest.Options{Now: time.Now(), SampleAttributes: []string{"thread.id"}}
@@ -218,7 +219,7 @@ func (r *running) conforms() {
 	}
 }
 
-// needHostWide skips where the whole host may not be sampled.
+// needHostWide skips the test if sampling of the whole host is not permitted.
 func needHostWide(t *testing.T) {
 	t.Helper()
 	if err := perfevent.Probe().HostWide; err != nil {
@@ -226,7 +227,7 @@ func needHostWide(t *testing.T) {
 	}
 }
 
-// program builds a program in testdata once.
+// program builds a program from testdata and returns the path of the executable.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), name)
@@ -247,7 +248,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// run starts a command and kills it at the end of the test.
+// run starts a command. The process is killed at the end of the test.
 func run(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 	t.Helper()
 	require.NoError(t, cmd.Start())
@@ -323,7 +324,7 @@ func TestReceiverFindsATargetThatAppearsLaterAndFollowsItsEnd(t *testing.T) {
 	require.Eventually(t, func() bool { return missing() == 1 }, patience, time.Millisecond)
 	require.Eventually(t, func() bool { return r.logs.FilterMessage("sampling started").Len() == 1 }, patience, time.Millisecond)
 
-	for range 2 { // once more, after it has ended
+	for range 2 { // the second process starts after the first process has ended
 		r.sink.Reset()
 		cmd := exec.Command(binary)
 		run(t, cmd)
@@ -339,7 +340,8 @@ func TestReceiverFindsATargetThatAppearsLaterAndFollowsItsEnd(t *testing.T) {
 	}
 }
 
-// The first of the samplers that run logs missing targets, for all.
+// All samplers share the targets. So a missing target must be logged only once, no
+// matter which samplers are enabled.
 func TestReceiverLogsAMissingTargetOnceWhateverIsSampled(t *testing.T) {
 	needHostWide(t)
 	offCPU := func(when sampler.When) func(*Config) {
@@ -391,7 +393,7 @@ func TestReceiverLogsAMissingTargetOnceWhateverIsSampled(t *testing.T) {
 func TestReceiverFollowsExec(t *testing.T) {
 	needHostWide(t)
 	binary := program(t, "busy")
-	// The shell spins until the file is there, then becomes the other program.
+	// The shell spins until the file exists. Then the shell executes the other program.
 	flag := filepath.Join(t.TempDir(), "now")
 	cmd := run(t, exec.Command("/bin/sh", "-c", `while ! test -e "$0"; do :; done; exec "$1"`, flag, binary))
 	r := start(t, nil)
@@ -453,7 +455,8 @@ func TestReceiverFiltersByTargetWhereTheirOwnEventsWouldBeTooMany(t *testing.T) 
 	require.NoError(t, err)
 	binary := program(t, "busy")
 	wanted, other := run(t, exec.Command(binary)), run(t, exec.Command(binary))
-	require.Eventually(t, func() bool { // an event for each thread and CPU
+	// Each thread of a target needs a perf event on each CPU.
+	require.Eventually(t, func() bool {
 		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", wanted.Process.Pid))
 		return len(threads) > 3
 	}, patience, time.Millisecond)
@@ -472,7 +475,8 @@ func TestReceiverFiltersByTargetWhereTheirOwnEventsWouldBeTooMany(t *testing.T) 
 	require.Contains(t, started[0].ContextMap()["why"], "perf events")
 }
 
-// The sums of both are near each other for a program that seldom sleeps.
+// The test program seldom sleeps. So the CPU time from the samples must be close
+// to the CPU time in the profiles.
 func TestReceiverProfilesHaveTheCPUTimeOfTheirProcess(t *testing.T) {
 	needHostWide(t)
 	cmd := run(t, exec.Command(program(t, "busy")))
@@ -540,7 +544,7 @@ func TestKernelReceiverSamplesAProcessOfTwoTargetsOnce(t *testing.T) {
 	require.InDelta(t, want, eventsBetween(r.sink.AllProfiles(), from, to), want/4, "twice as many were one target too many")
 }
 
-// eventsBetween counts the events of a time.
+// eventsBetween counts the events whose timestamps are between from and to.
 func eventsBetween(all []pprofile.Profiles, from, to time.Time) (n int) {
 	for _, ps := range all {
 		for _, rp := range ps.ResourceProfiles().All() {
@@ -560,7 +564,8 @@ func eventsBetween(all []pprofile.Profiles, from, to time.Time) (n int) {
 	return n
 }
 
-// cpuTime returns the CPU time of the living threads of a process.
+// cpuTime returns the CPU time of a process, summed over
+// its threads that are still alive.
 func cpuTime(t *testing.T, pid int) (used time.Duration) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -580,12 +585,12 @@ func cpuTime(t *testing.T, pid int) (used time.Duration) {
 func TestReceiverKnowsTheCgroupOfProcessesThatLiveForMilliseconds(t *testing.T) {
 	needHostWide(t)
 	cgroup := hosttest.NewCgroup(t, "hotprofile-receiver-short")
-	// Each of these burns its CPU for some 20 ms.
+	// Each of these processes uses about 20 ms of CPU time.
 	shell := cgroup.Command("/bin/sh", "-c", `while :; do /bin/sh -c 'i=0; while [ $i -lt 8000 ]; do i=$((i+1)); done' & echo $!; wait $!; done`)
 	out, err := shell.StdoutPipe()
 	require.NoError(t, err)
 	run(t, shell)
-	var ours sync.Map // the pids
+	var ours sync.Map // the set of the pids of our processes
 	go func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			if pid, err := strconv.ParseInt(lines.Text(), 10, 64); err == nil {
@@ -597,7 +602,7 @@ func TestReceiverKnowsTheCgroupOfProcessesThatLiveForMilliseconds(t *testing.T) 
 	events := func(rows []row) (inside, astray int) {
 		for _, row := range rows {
 			if _, known := ours.Load(row.resource["process.pid"]); !known {
-				continue // processes of others come and go too
+				continue // processes of other programs start and end too
 			}
 			if row.resource["process.linux.cgroup"] == cgroup.Path {
 				inside += row.events
@@ -623,7 +628,7 @@ func TestReceiverPausesWhenBuffersAreFullAndRecovers(t *testing.T) {
 	next := consumerOf(func(ctx context.Context, p pprofile.Profiles) error {
 		if blocked.Load() {
 			close(called)
-			<-release // whatever the deadline
+			<-release // the consumer blocks even after the deadline
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -639,7 +644,7 @@ func TestReceiverPausesWhenBuffersAreFullAndRecovers(t *testing.T) {
 	<-called
 	require.Eventually(t, func() bool { return r.telemetryGauge("otelcol_cpu_profiler.buffer.usage") == 64<<10 }, patience, time.Millisecond)
 	require.Eventually(t, func() bool { return r.logs.FilterMessage(full).Len() > 0 }, patience, time.Millisecond)
-	time.Sleep(20 * time.Millisecond) // a pause of some sample periods, which are skipped
+	time.Sleep(20 * time.Millisecond) // some sample periods pass and are skipped
 
 	blocked.Store(false)
 	close(release)
@@ -683,15 +688,16 @@ func TestReceiverShutdownWhileAConsumerBlocks(t *testing.T) {
 	require.Zero(t, got["exported"])
 }
 
-// The file system of a program stops answering while the names of the program are read.
-// Export continues with the names of another program. The component's status and a metric
-// report the waiting read. Shutdown does not wait for the read.
+// This test covers a file system that stops responding while symbols are read from it.
+// Profiles of another program must still be exported. The component's status and a metric
+// must report the blocked read. Shutdown must not wait for the read.
 func TestReceiverGoesOnBesideAFileThatDoesNotAnswer(t *testing.T) {
 	local := program(t, "busy")
 	content, err := os.ReadFile(local)
 	require.NoError(t, err)
 	mount := hosttest.NewMount(t, map[string][]byte{"remote": content})
-	// The mount is of this process, which must not start a program of it itself.
+	// This process serves the file system. If it executed a program from the mount, it
+	// would wait for itself. So a shell starts the program.
 	remote := exec.Command("sh", "-c", `"$0" & read line; kill $!`, filepath.Join(mount.Dir, "remote"))
 	in, err := remote.StdinPipe()
 	require.NoError(t, err)
@@ -715,8 +721,8 @@ func TestReceiverGoesOnBesideAFileThatDoesNotAnswer(t *testing.T) {
 			return time.Duration(ns) > 200*time.Millisecond
 		})
 	}
-	// By then, the program has read all needed parts of its file. Otherwise the program
-	// would wait for the file system itself.
+	// After 200 ms of CPU time, the program has read all parts of its file that it needs.
+	// Otherwise the program itself would block on the file system.
 	require.Eventually(t, busy, patience, 10*time.Millisecond)
 	mount.Stop()
 
@@ -782,7 +788,8 @@ func TestReceiverLogsItsConfigurationOnce(t *testing.T) {
 	require.Contains(t, fmt.Sprint(lines[0].ContextMap()["cpu_profiler"]), "export_timeout:5s")
 }
 
-// asNobody runs a test again as a user without any right.
+// asNobody runs the test again as the user nobody, who has no privileges. It returns true
+// in the process that has to run the test's body.
 func asNobody(t *testing.T) (again bool) {
 	t.Helper()
 	if os.Getenv("HOTPROFILE_TEST_AS_NOBODY") == "1" {
@@ -868,7 +875,7 @@ func TestReceiverWithoutRightsSamplesTheUsersOwnProcesses(t *testing.T) {
 	require.NoError(t, c.Shutdown(context.Background()))
 }
 
-// A unit that becomes hot is no fault where the kernel unwinds all stacks.
+// If a unit is hot, unwinding with frame pointers must continue without an error.
 func TestReceiverUnwindsByFramePointersWhileAUnitIsHot(t *testing.T) {
 	cmd := run(t, exec.Command("sh", "-c", "while :; do :; done"))
 	ext := newHotUnits(t)

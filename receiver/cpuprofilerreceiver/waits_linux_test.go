@@ -26,7 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// ways maps each way of testdata/waits.c to the wait reason of its first thread.
+// ways maps each mode of testdata/waits.c to the wait reason of its first thread.
 var ways = map[string]string{
 	"tcp_read": "network", "tcp_recv": "network", "tcp_write": "network", "tcp_connect": "network", "tcp_accept": "network",
 	"udp_recv": "network", "unix_read": "network", "unix_write": "network", "unix_datagram": "network", "unix_connect": "network",
@@ -37,7 +37,7 @@ var ways = map[string]string{
 	"pipe": "other", "eventfd": "other", "poll": "other", "select": "other", "epoll": "other", "child": "other", "signal": "other",
 }
 
-// wait is a sample of a thread that was off its CPU.
+// wait is a sample of the off-CPU sampler.
 type wait struct {
 	row
 	typ   string
@@ -48,7 +48,8 @@ func (w wait) of(pid int) bool { return w.resource["process.pid"] == int64(pid) 
 
 func (w wait) reason() string { s, _ := w.attrs["hotprofile.wait"].(string); return s }
 
-// kernel returns the kernel's functions on its stack, the innermost first.
+// kernel returns the names of the kernel functions on the stack,
+// starting with the innermost function.
 func (w wait) kernel() string {
 	var names []string
 	for i, f := range w.functions {
@@ -59,9 +60,10 @@ func (w wait) kernel() string {
 	return strings.Join(names, " ")
 }
 
-// known reports whether all of the kernel's functions have names. Whether there are any does
-// not only depend on the receiver: if several programs sample one switch, the kernel takes
-// the stack once, as the first of them wants it, and gives it to all.
+// known reports whether the stack has kernel functions and all of them have names.
+// A stack may have no kernel functions for reasons outside of the receiver. If
+// several programs sample the same switch, the kernel unwinds the stack only once,
+// with the options of the first program.
 func (w wait) known() bool { return w.kernel() != "" && !strings.Contains(w.kernel(), "?") }
 
 func waitsIn(all []pprofile.Profiles) (out []wait) {
@@ -98,7 +100,8 @@ func needKernelNames(t *testing.T) {
 	}
 }
 
-// onDisk returns a file of a disk for one program, 1 MiB that is written.
+// onDisk writes a file of 1 MiB to the disk and returns its path.
+// Each program gets its own file.
 func onDisk(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
@@ -120,7 +123,7 @@ func inMemory(t *testing.T, path string) bool {
 	return fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC
 }
 
-// offCPUAlways samples waits of the processes.
+// offCPUAlways enables off-CPU sampling of the given processes.
 func offCPUAlways(pids ...int) func(*Config) {
 	return func(c *Config) {
 		for _, pid := range pids {
@@ -131,12 +134,14 @@ func offCPUAlways(pids ...int) func(*Config) {
 		c.CPU.Enabled = false
 		c.OffCPU = configoptional.Some(waits)
 		c.ThreadAttributes = []string{"thread.id"}
-		c.Unwind = UnwindFramePointer // leads through the kernel, and no copies are lost
+		// Unwinding with frame pointers includes the kernel's frames, and
+		// no copies of stacks can be lost.
+		c.Unwind = UnwindFramePointer
 	}
 }
 
-// TestSamplesHaveWhatProgramsWaitFor has a program for each way to wait. Most of the time
-// of its first thread has to be in waits for what that way waits for.
+// TestSamplesHaveWhatProgramsWaitFor runs a program for each way to wait. Most of the
+// off-CPU time of the program's first thread must have the expected wait reason.
 // HOTPROFILE_UPDATE_GOLDEN=1 records the stacks for the tests of waitreason.
 func TestSamplesHaveWhatProgramsWaitFor(t *testing.T) {
 	needKernelNames(t)
@@ -180,7 +185,7 @@ func TestSamplesHaveWhatProgramsWaitFor(t *testing.T) {
 		switch {
 		case w.typ == "runqueue":
 			require.Empty(t, w.reason(), "it waited for a CPU")
-		case w.known(): // else the names were not read yet, or it is without a stack
+		case w.known(): // otherwise the names were not read yet, or there is no stack
 			require.Contains(t, []string{"network", "disk", "lock", "sleep", "other"}, w.reason(), w.functions)
 		}
 	}
@@ -190,8 +195,8 @@ func TestSamplesHaveWhatProgramsWaitFor(t *testing.T) {
 	recordStacks(t, all, pids)
 }
 
-// sumOf returns how long the first thread of a process was off its CPU, as far as there are
-// stacks, and how long it waited for that.
+// sumOf returns the off-CPU time of a process's first thread and the part of this time
+// that has the given wait reason. Waits without a stack are not included.
 func sumOf(all []wait, pid int, reason string) (total, right time.Duration) {
 	for _, w := range all {
 		if w.typ != "off_cpu" || !w.of(pid) || w.attrs["thread.id"] != int64(pid) || w.functions[0] == "[no stack]" {
@@ -228,7 +233,8 @@ func recordStacks(t *testing.T, all []wait, pids map[string]int) {
 	}
 }
 
-// Goroutines that wait are no threads that wait: those wait in the runtime.
+// A blocked goroutine does not block its thread. Threads of Go programs
+// block in functions of the runtime.
 func TestSamplesHaveWhatThreadsOfAGoProgramWaitFor(t *testing.T) {
 	needKernelNames(t)
 	cmd := run(t, exec.Command(program(t, "gowaits")))
@@ -248,8 +254,8 @@ func TestSamplesHaveWhatThreadsOfAGoProgramWaitFor(t *testing.T) {
 	})
 }
 
-// Without the names of the kernel's functions, samples have no wait reason, and the log
-// contains the cause.
+// If the names of the kernel's functions are not known, samples have no wait reason.
+// The log must contain the cause.
 func TestSamplesDoNotHaveWhatIsUnknownOfWaits(t *testing.T) {
 	needKernelNames(t)
 	cmd := run(t, exec.Command(program(t, "gowaits")))
@@ -285,8 +291,8 @@ func TestSamplesDoNotHaveWhatIsUnknownOfWaits(t *testing.T) {
 	}
 }
 
-// rootWithoutNames returns a folder that is as the root is, except that kallsyms shows no
-// addresses.
+// rootWithoutNames returns a directory that imitates the root directory. In its
+// kallsyms, all addresses are zero.
 func rootWithoutNames(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -299,7 +305,7 @@ func rootWithoutNames(t *testing.T) string {
 				continue
 			}
 			if e.Type()&os.ModeSymlink != 0 {
-				target, err = os.Readlink(target) // self leads to a pid
+				target, err = os.Readlink(target) // /proc/self links to a pid
 				require.NoError(t, err)
 			}
 			require.NoError(t, os.Symlink(target, filepath.Join(to, e.Name())))

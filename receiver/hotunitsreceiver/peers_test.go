@@ -54,7 +54,8 @@ func TestPeersAreDataPoints(t *testing.T) {
 	}, peerPoints(t, md))
 }
 
-// peerPoints lists data points of peers as "name start attributes value", sorted.
+// peerPoints returns the sorted data points of peers in the form
+// "name start attributes value".
 func peerPoints(t *testing.T, md pmetric.Metrics) (out []string) {
 	t.Helper()
 	for _, rm := range md.ResourceMetrics().All() {

@@ -39,7 +39,7 @@ import (
 
 const wait = time.Minute
 
-// rig is the extension on a host, with the logs and metrics of a receiver on it.
+// rig is a host with the extension, and the logs and metrics of a receiver.
 type rig struct {
 	*hotunitsextension.HotUnits
 	logs      *observer.ObservedLogs
@@ -75,7 +75,7 @@ func (r *rig) GetExtensions() map[component.ID]component.Component {
 
 func (r *rig) Report(e *componentstatus.Event) { r.statuses = append(r.statuses, e) }
 
-// load returns the configuration in a text, validated.
+// load parses and validates the configuration in a text.
 func load(t *testing.T, text string) (*Config, error) {
 	t.Helper()
 	var raw map[string]any
@@ -92,7 +92,7 @@ func (r *rig) startLogs(t *testing.T, config string, next consumer.Logs) receive
 	return r.startLogsWithin(t, callTimeout, config, next)
 }
 
-// startLogsWithin is startLogs with another deadline of a call.
+// startLogsWithin is like startLogs, but with another timeout for calls.
 func (r *rig) startLogsWithin(t *testing.T, timeout time.Duration, config string, next consumer.Logs) receiver.Logs {
 	t.Helper()
 	cfg, err := load(t, config)
@@ -104,7 +104,7 @@ func (r *rig) startLogsWithin(t *testing.T, timeout time.Duration, config string
 	return l
 }
 
-// metric returns the values of a counter, added up.
+// metric returns the sum of a counter.
 func (r *rig) metric(name string) (sum int64) {
 	m, err := r.telemetry.GetMetric(name)
 	if err != nil {
@@ -198,8 +198,9 @@ func TestWhatTheNextComponentRefusesIsCountedAndLoggedOnce(t *testing.T) {
 	require.NoError(t, l.Shutdown(t.Context()))
 }
 
-// A next component that hangs until its deadline, and a storm meanwhile: the publisher
-// is never held up, and each event is emitted, refused or dropped, and counted.
+// TestAStormWhileTheNextComponentHangs publishes many events while the next component
+// hangs until its deadline. The publisher must not be blocked. Each event must be counted
+// as emitted, refused or dropped.
 func TestAStormWhileTheNextComponentHangs(t *testing.T) {
 	r := newRig(t)
 	hanging := make(chan struct{}, 1)
@@ -224,7 +225,8 @@ func TestAStormWhileTheNextComponentHangs(t *testing.T) {
 	require.EqualValues(t, storm+1, r.refused()+r.dropped())
 }
 
-// A next component that ignores its context is left behind.
+// TestShutdownWhileTheNextComponentIgnoresItsContext checks that a shutdown does
+// not wait for such a component.
 func TestShutdownWhileTheNextComponentIgnoresItsContext(t *testing.T) {
 	r := newRig(t)
 	release, hanging := make(chan struct{}), make(chan struct{})
@@ -256,7 +258,7 @@ func TestWithoutTheExtensionNothingIsEmittedAndTheStatusSaysSo(t *testing.T) {
 	require.Len(t, host.statuses, 1)
 	require.ErrorContains(t, host.statuses[0].Err(), "add hot_units to extensions and to service.extensions")
 	require.Equal(t, 1, r.logs.FilterMessage("no hot_units extension, nothing to emit").Len())
-	r.HotUnits = newRig(t).HotUnits // for the cleanup
+	r.HotUnits = newRig(t).HotUnits // the cleanup needs an extension
 }
 
 type bare struct{ statuses []*componentstatus.Event }
@@ -264,7 +266,7 @@ type bare struct{ statuses []*componentstatus.Event }
 func (*bare) GetExtensions() map[component.ID]component.Component { return nil }
 func (b *bare) Report(e *componentstatus.Event)                   { b.statuses = append(b.statuses, e) }
 
-// points lists data points as "resource name{attributes} value".
+// points returns the data points in the form "resource name{attributes} value".
 func points(md pmetric.Metrics) (out []string) {
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {

@@ -20,14 +20,14 @@ import (
 const (
 	window  = 4 * time.Second
 	settled = 0.3 // CPU seconds of the load before the first reading
-	// attempts is the number of measurements before a difference counts as ours. A
-	// monitor that is wrong is wrong each time; a tool that a busy machine
-	// holds up while it reads is not.
+	// attempts is the number of measurements that must all disagree before a test fails.
+	// A wrong monitor disagrees each time. A correct monitor disagrees only if a busy
+	// machine delays the tool during a reading.
 	attempts = 3
 )
 
-// cases are quotas, in cores and 0 for none, and the part of its time that each of
-// the load's threads is busy.
+// cases lists the quotas and the duty cycles of the loads. quota is in cores, and 0 means
+// no quota. duty is the share of the time that each thread of the load is busy.
 var cases = []struct{ quota, duty float64 }{
 	{0.5, 1},
 	{1, 0.8},
@@ -35,7 +35,7 @@ var cases = []struct{ quota, duty float64 }{
 	{0, 0.9},
 }
 
-// Our figures, by their places.
+// figures lists our figures, in the order of the constants below.
 var figures = []string{monitor.CPUUsage, monitor.CPUUtilization}
 
 const (
@@ -60,8 +60,8 @@ func openTree(t *testing.T) *cgroup.Tree {
 	return tree
 }
 
-// agree lets every tool and our monitors read a load under each quota. It compares the
-// figures of the tools with the figures of the monitors.
+// agree reads a load under each quota with every tool and with our monitors. It compares
+// the figures of the tools with the figures of the monitors.
 func agree(t *testing.T, tree *cgroup.Tree, start agreement.Start) {
 	t.Helper()
 	tick, err := agreement.SchedulerTick()
@@ -127,8 +127,9 @@ func ours(w *monitor.Watcher) agreement.Ours {
 	}
 }
 
-// disagreements returns the figures that are too far apart, by our figure. Of cpu_utilization no
-// tool knows anything: its cores by the limit that was set stand for it.
+// disagreements returns the figures that are too far apart, by the name of
+// our figure. No tool reports cpu_utilization, so it is compared with the
+// tool's cores divided by the limit.
 func disagreements(m *agreement.Measurement, b agreement.Bound) map[string]error {
 	out := map[string]error{}
 	within := b.Total(m.Theirs)
@@ -144,7 +145,7 @@ func disagreements(m *agreement.Measurement, b agreement.Bound) map[string]error
 	return out
 }
 
-// wrongCapacityIsSeen holds the same readings against a limit that is not so.
+// wrongCapacityIsSeen checks that the same readings disagree if the limit is wrong.
 func wrongCapacityIsSeen(t *testing.T, all []*agreement.Measurement, b agreement.Bound) {
 	b.Limit /= 2
 	for _, m := range all {
@@ -152,15 +153,15 @@ func wrongCapacityIsSeen(t *testing.T, all []*agreement.Measurement, b agreement
 	}
 }
 
-// lostTicksAreSeen takes away one tick per CPU more than may be missing, and one
-// less.
+// lostTicksAreSeen removes ticks from a tool's figure. The figures must disagree if one
+// tick per CPU more than allowed is missing. They must agree if one tick less is missing.
 func lostTicksAreSeen(t *testing.T, all []*agreement.Measurement, b agreement.Bound) {
 	for _, m := range all {
 		tick := float64(b.CPUs) * b.Tick.Seconds() / m.Theirs.Elapsed.Seconds()
 		low, _ := m.Range(usage)
 		lost := *m
 		// The error of a tool's clock is a share of the tool's figure, so the bound moves
-		// with the figure.
+		// with the figure. The loop converges to a figure at the bound.
 		lose := func(beyond float64) {
 			for range 20 {
 				lost.Theirs.Total = low - b.Total(lost.Theirs) - beyond

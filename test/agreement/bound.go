@@ -5,29 +5,29 @@ package agreement
 
 import "time"
 
-// ofLimit is the difference of two figures that is always allowed: one point of
-// the limit.
+// ofLimit is the share of the limit by which two figures may always differ.
 const ofLimit = 0.01
 
-// A Bound is the allowed difference of another program's figure from ours.
+// Bound computes how far another program's figure may differ from our figure.
 //
-// The kernel brings its CPU counters up to date once per scheduler tick on each
-// CPU. Two readings of the same moment, one before and one after a tick, differ by
-// a tick per CPU that the unit runs on, and so does a span between such readings.
+// The kernel updates its CPU counters once per scheduler tick on each CPU. Of two
+// readings at nearly the same moment, one can be before a tick and the other after it.
+// They then differ by one tick for each CPU that the unit runs on. A difference of such
+// readings has the same error.
 type Bound struct {
-	Tick  time.Duration // of the scheduler
-	CPUs  int           // that the unit runs on at once, at most
-	Limit float64       // cores
+	Tick  time.Duration // scheduler tick
+	CPUs  int           // maximum number of CPUs that the unit runs on at once
+	Limit float64       // in cores
 }
 
-// Total returns the allowed difference of the tool's total from ours, in cores.
+// Total returns the allowed difference, in cores, between the tool's total and our total.
 func (b Bound) Total(f Figures) float64 {
 	return b.cores(f, f.TotalStep) + f.Total*f.Clock
 }
 
-// Split returns the allowed difference of the tool's user and system figures from ours,
-// in cores.
-// OurStep is by how much ours may be off because their file counts in steps.
+// Split returns the allowed difference, in cores, between the tool's user and
+// system figures and our own figures. ourStep is the resolution of the file
+// that our figures are read from.
 func (b Bound) Split(f Figures, ourStep time.Duration) float64 {
 	return b.cores(f, f.SplitStep+ourStep) + f.Total*f.Clock
 }
@@ -37,7 +37,7 @@ func (b Bound) cores(f Figures, step time.Duration) float64 {
 	return ofLimit*b.Limit + off.Seconds()/f.Elapsed.Seconds()
 }
 
-// Apart returns the distance of a figure from a range; 0 inside.
+// Apart returns the distance of a figure from a range. It is 0 inside the range.
 func Apart(figure, low, high float64) float64 {
 	return max(low-figure, figure-high, 0)
 }

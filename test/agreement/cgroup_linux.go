@@ -19,13 +19,13 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// cpuTimes are cumulative, and of their own moment.
+// cpuTimes holds cumulative CPU times and the moment of their reading.
 type cpuTimes struct {
 	at                  time.Time
 	total, user, system time.Duration
 }
 
-// since makes figures of two readings.
+// since returns the figures for the time between two readings.
 func (t cpuTimes) since(before cpuTimes) Figures {
 	elapsed := t.at.Sub(before.at)
 	cores := func(d time.Duration) float64 { return d.Seconds() / elapsed.Seconds() }
@@ -35,7 +35,7 @@ func (t cpuTimes) since(before cpuTimes) Figures {
 	}
 }
 
-// twice is a tool that reads cumulative CPU times, whenever it is asked.
+// twice returns a tool that calls read at the start and at the end.
 func twice(name string, totalStep, splitStep time.Duration, read func() (cpuTimes, error)) Tool {
 	return Tool{Name: name, Start: func() (func() (Figures, error), error) {
 		first, err := read()
@@ -48,8 +48,8 @@ func twice(name string, totalStep, splitStep time.Duration, read func() (cpuTime
 	}}
 }
 
-// splitStep is the resolution of a cgroup's user and system times: cpuacct.stat of
-// v1 counts in ticks of USER_HZ, cpu.stat of v2 in microseconds.
+// splitStep returns the resolution of a cgroup's user and system times. cpuacct.stat of
+// v1 counts in ticks of USER_HZ. cpu.stat of v2 counts in microseconds.
 func splitStep(unified bool) time.Duration {
 	if unified {
 		return 2 * time.Microsecond
@@ -57,9 +57,9 @@ func splitStep(unified bool) time.Duration {
 	return userTick
 }
 
-// Containerd is github.com/containerd/cgroups, which containerd and Docker read
-// a container's figures with: cpuacct.usage and cpuacct.stat on hosts with the v1
-// cpuacct controller, else cpu.stat.
+// Containerd reads the figures with github.com/containerd/cgroups, which containerd and
+// Docker also use. The library reads cpuacct.usage and cpuacct.stat on hosts with the v1
+// cpuacct controller. On other hosts, it reads cpu.stat.
 func Containerd(u cgroup.Group) Tool {
 	unified := cgroups.Mode() == cgroups.Unified
 	read := func() (cpuTimes, error) {
@@ -93,12 +93,14 @@ func Containerd(u cgroup.Group) Tool {
 	return twice("containerd/cgroups", 2*time.Microsecond, splitStep(unified), read)
 }
 
-// CAdvisor computes as cAdvisor does (InstCpuStats in info/v2/conversion.go). It multiplies
-// the growth of the cumulative nanoseconds by 1e9. It divides the product by the
-// nanoseconds between the timestamps of the two readings. The result is an integer of
-// nanocores, for the total and for each core. CAdvisor reads the files that runc's library
-// reads. On v1 they are cpuacct.usage_percpu and cpuacct.stat. On v2 the file is cpu.stat,
-// which has no figure per core.
+// CAdvisor computes the figures in the same way as cAdvisor (InstCpuStats in
+// info/v2/conversion.go). It multiplies the growth of the cumulative nanoseconds by 1e9.
+// It divides the product by the nanoseconds between the timestamps of the two readings.
+// The result is an integer of nanocores, for the total and for each core.
+//
+// CAdvisor reads the same files as runc's library. On v1, the files are
+// cpuacct.usage_percpu and cpuacct.stat. On v2, the file is cpu.stat,
+// which has no figures per core.
 func CAdvisor(tree *cgroup.Tree, u cgroup.Group) (Tool, error) {
 	h, file := cgroup.CPUAcct, "cpuacct.stat"
 	unified := tree.Mount(h) == ""
@@ -111,7 +113,7 @@ func CAdvisor(tree *cgroup.Tree, u cgroup.Group) (Tool, error) {
 	}
 	type reading struct {
 		at           time.Time
-		cores        []uint64 // nanoseconds; one for all where there is no figure per core
+		cores        []uint64 // nanoseconds; a single total if there are no figures per core
 		user, system uint64
 	}
 	read := func() (r reading, err error) {
@@ -161,7 +163,8 @@ func CAdvisor(tree *cgroup.Tree, u cgroup.Group) (Tool, error) {
 	}}, nil
 }
 
-// field is a number in a file of a name and a number per line; 0 if missing.
+// field returns the number with the given name in a file that has a name and a number per
+// line. It returns 0 if the name is missing.
 func field(content []byte, name string) uint64 {
 	for line := range strings.Lines(string(content)) {
 		if key, value, _ := strings.Cut(strings.TrimSpace(line), " "); key == name {

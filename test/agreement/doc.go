@@ -1,23 +1,22 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agreement holds how other programs compute CPU figures, and how near
-// two such figures must be to each other when they come from the same two
-// instants. Tests hold our figures against theirs with it.
+// Package agreement computes CPU figures in the same way as other programs. It also
+// computes how far two such figures may differ if they come from the same two instants.
+// Tests use it to compare our figures with the figures of other programs.
 //
-// Definitions differ, and every conversion is made here:
+// The definitions of the figures differ, so the package converts them:
 //
-//   - Everything is brought to cores: CPU seconds per second. What top, gopsutil
-//     and docker stats show as a percentage is one of a single core, so that 1.5
-//     busy cores are 150; our cpu_utilization is one of the limit.
-//   - docker stats and cAdvisor read a container's cgroup; top, gopsutil and
-//     /proc/PID/stat know processes. The loads here are a single process, so that
-//     both are the same CPU time.
-//   - docker stats uses the time that /proc/stat accounted for as the elapsed time. That
+//   - All figures are converted to cores, which are CPU seconds per second. The percentages
+//     of top, gopsutil and docker stats are relative to one core, so 1.5 busy cores are
+//     150 %. The percentage of our cpu_utilization is relative to the limit.
+//   - docker stats and cAdvisor read a container's cgroup. top, gopsutil and /proc/PID/stat
+//     read processes. The loads here are a single process, so the CPU times are the same.
+//   - docker stats uses the time that /proc/stat accounted for as the elapsed time. This
 //     time does not include the time that a hypervisor stole.
 //
 // No two programs read at the same moment. So our own figures are read before, during and
-// after each reading of another program. The other program can have read at any instant of
-// that time. Its figure must be within the range of our figures over these instants. A busy
-// machine widens that range, but does not fail a test.
+// after each reading of another program. The other program can have read at any instant
+// of this time. Its figure must be within the range of our figures over these instants. A
+// busy machine widens the range, but does not make a test fail.
 package agreement

@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// Docker is a Docker engine, by its HTTP interface.
+// Docker is a client of a Docker engine's HTTP API.
 type Docker struct {
 	client http.Client
 	base   string
 }
 
-// NewDocker connects to an engine at an address as DOCKER_HOST has it: unix:// or
-// tcp://. Empty stands for the default.
+// NewDocker connects to an engine. The address has the form of DOCKER_HOST, which is
+// unix:// or tcp://. An empty address is the default address.
 func NewDocker(host string) (*Docker, error) {
 	if host == "" {
 		host = "unix:///var/run/docker.sock"
@@ -46,7 +46,7 @@ func NewDocker(host string) (*Docker, error) {
 	}
 }
 
-// Close closes what connections are idle.
+// Close closes idle connections.
 func (d *Docker) Close() { d.client.CloseIdleConnections() }
 
 type dockerStats struct {
@@ -78,10 +78,12 @@ func (d *Docker) stats(id string) (s dockerStats, err error) {
 	return s, err
 }
 
-// Stats is docker stats of a container: its CPU time by the time that all CPUs
-// together had (/proc/stat without steal, idle time included), times the CPUs
-// online, times 100. That is a percentage of one core. ByTimestamps divides by the
-// time between the two readings instead, which the engine sends too.
+// Stats computes the CPU usage in the same way as docker stats. It divides the growth
+// of the container's CPU time by the growth of the time of all CPUs together. This
+// time is the sum of /proc/stat with idle time and without steal. The result is
+// multiplied by the number of online CPUs and by 100, so it is a percentage of one
+// core. If byTimestamps is set, Stats divides by the time between the engine's
+// timestamps of the two readings instead.
 func (d *Docker) Stats(id string, unified, byTimestamps bool) Tool {
 	name := "docker stats"
 	if byTimestamps {

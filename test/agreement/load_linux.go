@@ -20,25 +20,25 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// BusyThreads is the number of busy threads of a load: one in user code, one in the
-// kernel.
+// BusyThreads is the number of busy threads of a load. One thread is busy in
+// user code, and one in the kernel.
 const BusyThreads = 2
 
-// A Load is a program with a unit of its own, of which it is the only process.
+// Load is a program that is the only process of its unit.
 type Load struct {
 	Unit  cgroup.Group
 	PID   int
-	Limit float64 // the CPUs that it may use
-	// Slow are tools that there are for this kind of unit only, and that take
-	// their time.
+	Limit float64 // the number of CPUs that it may use
+	// Slow lists tools that exist only for this kind of
+	// unit and whose readings take long.
 	Slow []Tool
 }
 
-// A Start runs a load with a quota, in cores and 0 for none, each thread of which
-// is busy for a part of its time. It ends with the test.
+// Start runs a load until the end of the test. quota is in cores, and 0 means no quota.
+// duty is the share of the time that each thread is busy.
 type Start func(t *testing.T, quota, duty float64) Load
 
-// InCgroup starts loads in cgroups of their own.
+// InCgroup returns a Start that runs each load in its own cgroup.
 func InCgroup(t *testing.T, tree *cgroup.Tree) Start {
 	t.Helper()
 	program := build(t)
@@ -66,8 +66,8 @@ func InCgroup(t *testing.T, tree *cgroup.Tree) Start {
 	}
 }
 
-// InContainer starts loads in containers of the Docker engine that docker talks
-// to. It skips the test where none answers.
+// InContainer returns a Start that runs each load in a container of the Docker engine. It
+// skips the test if no engine answers.
 func InContainer(t *testing.T, tree *cgroup.Tree) Start {
 	t.Helper()
 	if out, err := exec.Command("docker", "info").CombinedOutput(); err != nil {
@@ -101,14 +101,16 @@ func InContainer(t *testing.T, tree *cgroup.Tree) Start {
 	}
 }
 
-// Tools are all that there are for a load, as [Measure] wants them for a window.
+// Tools returns all tools that can read the load. [Measure]
+// reads them over the given window.
 func (l Load) Tools(t *testing.T, tree *cgroup.Tree, window time.Duration) []Tool {
 	t.Helper()
 	hosttest.Tool(t, "top")
 	cadvisor, err := CAdvisor(tree, l.Unit)
 	require.NoError(t, err)
-	const later = 200 * time.Millisecond // by then the others have been asked
-	// The slow ones first, so that they do not lengthen the window of the others.
+	const later = 200 * time.Millisecond // enough time for the other tools' readings
+	// Slow tools are read first, so that they do not lengthen
+	// the window of the other tools.
 	return append(l.Slow, Top(l.PID, window+later), ProcStat(l.PID), Gopsutil(l.PID), Containerd(l.Unit), cadvisor)
 }
 
@@ -116,8 +118,8 @@ func arguments(duty float64) []string {
 	return []string{"-threads", "1", "-kernel-threads", "1", "-duty", fmt.Sprint(duty)}
 }
 
-// limitOf returns the CPU that a process may use: its quota, or the CPUs that the scheduler
-// lets it have.
+// limitOf returns the number of CPUs that a process may use. It is the quota or the size
+// of the process's CPU affinity mask, whichever is smaller.
 func limitOf(t *testing.T, pid int, quota float64) float64 {
 	t.Helper()
 	var cpus unix.CPUSet

@@ -12,45 +12,45 @@ import (
 	"time"
 )
 
-// A Tool is another program, or a library of its kind, that is asked twice about
-// the CPU time of one unit.
+// Tool is another program or library whose figures of one unit are read twice.
 type Tool struct {
 	Name string
 	// Start takes the first reading. The function finish takes the second reading.
 	Start func() (finish func() (Figures, error), err error)
-	// Least is the least time between the two, of a tool that waits by itself.
+	// Least is the minimum time between the two readings,
+	// for a tool that waits by itself.
 	Least time.Duration
 }
 
 // Figures holds a tool's figures for the time between its two readings, in cores. A
-// figure that it does not have is NaN.
+// figure is NaN if the tool does not report it.
 type Figures struct {
 	Total, User, System float64
-	// Elapsed is the time between its readings, by its own clock.
+	// Elapsed is the time between the readings according to the tool's own clock.
 	Elapsed time.Duration
-	// TotalStep and SplitStep are by how much CPU time the total, and user and
-	// system each, may be off because the tool counts or shows in steps.
+	// TotalStep and SplitStep are the errors that come from the tool's resolution, as CPU
+	// time. SplitStep applies to the user time and to the system time.
 	TotalStep, SplitStep time.Duration
-	// Clock is the part by which the tool's idea of the time gone by is off, where
-	// the tool divides by something else than a clock.
+	// Clock is the relative error of the elapsed time, for a
+	// tool that does not use a clock.
 	Clock float64
 }
 
-// Shows is set when the tool has the figure.
+// Shows reports whether a tool has reported the figure.
 func Shows(figure float64) bool { return !math.IsNaN(figure) }
 
-// A Point is a cumulative reading of ours: the figure over a span between two of
-// them is ΔNum / ΔDen. Both only grow.
+// Point is one cumulative reading of our own figures. The figure for the time between two
+// points is ΔNum / ΔDen. Num and Den never decrease.
 type Point struct {
 	At       time.Time
 	Num, Den float64
 }
 
-// Ours reads our own figures, always the same number of them.
+// Ours reads our own figures. It always returns the same number of points.
 type Ours func() ([]Point, error)
 
-// A Measurement holds a tool's figures, and ours from just before to just
-// after each of its two readings.
+// Measurement holds a tool's figures and our own readings. Our readings cover the time
+// from just before to just after each of the tool's two readings.
 type Measurement struct {
 	Tool          string
 	Theirs        Figures
@@ -58,9 +58,9 @@ type Measurement struct {
 	first, second [][]Point
 }
 
-// Measure reads every tool at two instants that are window apart, and our own
-// figures all the while. A tool that waits by itself is asked last for its second
-// reading, and should wait a little longer than window.
+// Measure reads every tool at two instants that are window apart. It reads our own
+// figures during the whole time. The second readings of tools that wait by themselves
+// come last, so such a tool should wait a little longer than window.
 func Measure(ours Ours, tools []Tool, window time.Duration) ([]*Measurement, error) {
 	all := make([]*Measurement, len(tools))
 	finish := make([]func() (Figures, error), len(tools))
@@ -86,7 +86,8 @@ func Measure(ours Ours, tools []Tool, window time.Duration) ([]*Measurement, err
 		if err != nil {
 			return nil, fmt.Errorf("%s, second reading: %w", m.Tool, err)
 		}
-		// The tool may have read its figures before it was asked for them.
+		// The tool may have taken its second reading
+		// earlier, while other tools were read.
 		for from > 0 && m.least > 0 && r.log[from][0].At.Sub(m.first[0][0].At) > m.least {
 			from--
 		}
@@ -95,7 +96,7 @@ func Measure(ours Ours, tools []Tool, window time.Duration) ([]*Measurement, err
 	return all, nil
 }
 
-// A recorder reads our figures while others are asked for theirs.
+// recorder reads our own figures while a tool reads its figures.
 type recorder struct {
 	ours Ours
 	log  [][]Point
@@ -107,8 +108,8 @@ func (r *recorder) take() error {
 	return err
 }
 
-// during takes readings before something else, again and again until it is done,
-// and after. It returns the place of the one before in the log.
+// during takes readings before something, repeatedly while something runs, and after
+// something. It returns the log index of the first of these readings.
 func (r *recorder) during(something func() error) (from int, err error) {
 	from = len(r.log)
 	if err := r.take(); err != nil {
@@ -133,14 +134,15 @@ func (r *recorder) during(something func() error) (from int, err error) {
 	}
 }
 
-// Ours is our figure from one of the tool's instants to the other.
+// Ours returns our figure for the time from the tool's first
+// reading to its second reading.
 func (m *Measurement) Ours(figure int) float64 {
 	a, b := m.first[0][figure], m.second[len(m.second)-1][figure]
 	return (b.Num - a.Num) / (b.Den - a.Den)
 }
 
-// Range is the least and the most that our figure says from any instant at which
-// the tool can have read first to any at which it can have read last.
+// Range returns the minimum and the maximum of our figure. It considers all instants at
+// which the tool may have taken its first reading and its second reading.
 func (m *Measurement) Range(figure int) (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for i := range len(m.first) - 1 {
@@ -148,7 +150,7 @@ func (m *Measurement) Range(figure int) (low, high float64) {
 			a0, a1 := m.first[i][figure], m.first[i+1][figure]
 			b0, b1 := m.second[j][figure], m.second[j+1][figure]
 			if b1.At.Sub(a0.At) < m.least {
-				continue // it cannot have read so soon
+				continue // the tool waits longer than this
 			}
 			low = min(low, (b0.Num-a1.Num)/(b1.Den-a0.Den))
 			high = max(high, (b1.Num-a0.Num)/(b0.Den-a1.Den))

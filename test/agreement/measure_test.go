@@ -13,8 +13,8 @@ import (
 
 var epoch = time.Unix(1e9, 0)
 
-// points are readings of something that is busy on half a core until second 10,
-// and on two cores from then on.
+// points returns readings of a unit that uses half a core until
+// second 10 and two cores afterwards.
 func points(at ...float64) (all [][]Point) {
 	for _, s := range at {
 		used := 0.5*min(s, 10) + 2*max(0, s-10)

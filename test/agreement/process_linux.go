@@ -21,11 +21,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// userTick is the step in which /proc/PID/stat and cpuacct.stat count.
+// userTick is the resolution of /proc/PID/stat and cpuacct.stat.
 const userTick = procfs.Tick
 
-// SchedulerTick is the interval at which the kernel updates CPU counters. The coarse
-// clocks move at the same ticks.
+// SchedulerTick returns the interval at which the kernel updates CPU counters. The coarse
+// clocks advance at the same ticks.
 func SchedulerTick() (time.Duration, error) {
 	var t unix.Timespec
 	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &t); err != nil {
@@ -34,7 +34,7 @@ func SchedulerTick() (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// ProcStat is /proc/PID/stat: user and system time, each in whole ticks.
+// ProcStat reads /proc/PID/stat, which has user and system time in whole ticks.
 func ProcStat(pid int) Tool {
 	return twice("/proc/PID/stat", 2*userTick, userTick, func() (cpuTimes, error) {
 		at := time.Now()
@@ -48,8 +48,9 @@ func ProcStat(pid int) Tool {
 	})
 }
 
-// Gopsutil is gopsutil's Process.Percent over the time since its last call, a
-// percentage of one core, and the user and system times of Process.Times.
+// Gopsutil reads the total with gopsutil's Process.Percent, which is a
+// percentage of one core over the time since the last call. It reads user and
+// system time with Process.Times.
 func Gopsutil(pid int) Tool {
 	return Tool{Name: "gopsutil", Start: func() (func() (Figures, error), error) {
 		p, err := process.NewProcess(int32(pid))
@@ -79,10 +80,10 @@ func Gopsutil(pid int) Tool {
 	}}
 }
 
-// Top runs top in batch mode for two iterations that are every apart. It shows a
-// percentage of one core with one decimal, reckoned over the time by /proc/uptime,
-// which counts in hundredths of a second. It does not tell user from system time
-// of a process.
+// Top runs top in batch mode for two iterations with the given interval. top shows a
+// percentage of one core with one decimal. It computes the percentage with the time in
+// /proc/uptime, whose resolution is a hundredth of a second. It does not show user and
+// system time of a process separately.
 func Top(pid int, every time.Duration) Tool {
 	return Tool{Name: "top", Least: every, Start: func() (func() (Figures, error), error) {
 		cmd := exec.Command("top", "-b", "-n", "2", "-d", strconv.FormatFloat(every.Seconds(), 'f', 2, 64), "-p", strconv.Itoa(pid))
@@ -101,7 +102,8 @@ func Top(pid int, every time.Duration) Tool {
 			}
 			return errors.Join(err, cmd.Wait())
 		}
-		// The line of the process is not ended before the next iteration.
+		// The line of the process ends only at the next iteration,
+		// so only the column is read here.
 		if _, err := topColumn(scan); err != nil {
 			return nil, end(err)
 		}
@@ -118,7 +120,7 @@ func Top(pid int, every time.Duration) Tool {
 
 func topFigures(percent float64, every time.Duration) Figures {
 	cores := percent / 100
-	const decimal = 0.001 // of a core, whether rounded or cut off
+	const decimal = 0.001 // in cores, for rounded or truncated figures
 	return Figures{
 		Total: cores, User: math.NaN(), System: math.NaN(), Elapsed: every,
 		TotalStep: 2*userTick + seconds(decimal*every.Seconds()),
@@ -126,8 +128,8 @@ func topFigures(percent float64, every time.Duration) Figures {
 	}
 }
 
-// topColumn reads up to the head of the next iteration's table, and returns in
-// which column %CPU is.
+// topColumn reads up to the header of the next iteration's table. It
+// returns the index of the column %CPU.
 func topColumn(scan *bufio.Scanner) (int, error) {
 	for scan.Scan() {
 		if fields := strings.Fields(scan.Text()); slices.Contains(fields, "PID") {
@@ -139,7 +141,7 @@ func topColumn(scan *bufio.Scanner) (int, error) {
 	return 0, errors.Join(errors.New("top shows no column %CPU"), scan.Err())
 }
 
-// topPercent reads the figure in one column of the next line.
+// topPercent reads the figure in the given column of the next line.
 func topPercent(scan *bufio.Scanner, column int) (float64, error) {
 	if scan.Scan() {
 		if fields := strings.Fields(scan.Text()); column < len(fields) {

@@ -26,13 +26,13 @@ type child struct {
 	err  error // valid once done is closed
 }
 
-// start starts a child in a process group of its own, so that Ctrl-C reaches us
-// alone and the children are stopped in order.
+// start starts a child in its own process group. So Ctrl-C
+// reaches only bench, and bench stops its children in order.
 func (b *bench) start(name string, cmd *exec.Cmd) (*child, error) {
 	return b.startWith(name, cmd, nil)
 }
 
-// startWith starts a child whose standard output goes to a file of the caller's.
+// startWith starts a child whose standard output goes to a file of the caller.
 func (b *bench) startWith(name string, cmd *exec.Cmd, out *os.File) (*child, error) {
 	c := &child{name: name, cmd: cmd, log: filepath.Join(b.dir, name+".log"), done: make(chan struct{})}
 	log, err := os.Create(c.log)
@@ -55,7 +55,7 @@ func (b *bench) startWith(name string, cmd *exec.Cmd, out *os.File) (*child, err
 	return c, nil
 }
 
-// stop asks the child to end, and makes it end after a while.
+// stop interrupts the child, and kills it if it does not end in time.
 func (c *child) stop() error {
 	_ = c.cmd.Process.Signal(os.Interrupt)
 	select {
@@ -68,7 +68,7 @@ func (c *child) stop() error {
 	}
 }
 
-// running is an error with the end of the child's log if it has ended.
+// running returns an error with the end of the child's log if the child has ended.
 func (c *child) running() error {
 	select {
 	case <-c.done:
@@ -84,8 +84,8 @@ func (c *child) lastWords() string {
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")
 }
 
-// cpu is the CPU time of all the child's threads, those that have ended too, to
-// the nanosecond; what /proc says is rounded to hundredths of a second.
+// cpu returns the CPU time of all threads of the child, including ended threads, in
+// nanoseconds. The CPU time in /proc is rounded to hundredths of a second.
 func (c *child) cpu() (time.Duration, error) {
 	const process = 2 // CPUCLOCK_SCHED of the whole process, as in MAKE_PROCESS_CPUCLOCK
 	var ts unix.Timespec
@@ -95,12 +95,12 @@ func (c *child) cpu() (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// total is the CPU time of the child's whole life; it has ended.
+// total returns the CPU time of the child's whole life. The child must have ended.
 func (c *child) total() time.Duration {
 	return c.cmd.ProcessState.UserTime() + c.cmd.ProcessState.SystemTime()
 }
 
-// memory is the child's resident memory, now and at its highest, in bytes.
+// memory returns the child's current and maximum resident memory, in bytes.
 func (c *child) memory() (now, peak int64, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
 	if err != nil {

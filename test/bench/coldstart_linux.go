@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// coldStart measures how long it takes from the start of a process until it has
-// sampled something, on a host with one busy CPU.
+// coldStart measures the time from the start of a process until the
+// process has taken a sample. One CPU of the host is busy.
 func (b *bench) coldStart(ctx context.Context) (err error) {
 	load, err := b.startWorker(nil, computing, 0)
 	if err != nil {
@@ -25,7 +25,7 @@ func (b *bench) coldStart(ctx context.Context) (err error) {
 	if err := load.begin(); err != nil {
 		return err
 	}
-	of := map[string][]float64{} // milliseconds
+	of := map[string][]float64{} // in milliseconds
 	for round := range b.starts {
 		progress("cold start: round %d of %d", round+1, b.starts)
 		if err := errors.Join(b.coldCollector(ctx, of), b.coldBare(ctx, of), b.coldPerf(ctx, of)); err != nil {

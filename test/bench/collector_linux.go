@@ -20,16 +20,16 @@ import (
 // collector is a process of the distribution.
 type collector struct {
 	*child
-	metrics int // the port of its own telemetry
+	metrics int // the port of the collector's own metrics
 }
 
-// startCollector starts one on the configuration, which is completed by
-// telemetry as the shipped ones have it, and waits until it runs.
+// startCollector starts a collector and waits until it is ready. It adds a
+// telemetry section to the configuration, as in the shipped configurations.
 func (b *bench) startCollector(ctx context.Context, name, config string) (*collector, error) {
 	return b.startCollectorOf(ctx, b.collector, name, config)
 }
 
-// startCollectorOf is startCollector for another distribution.
+// startCollectorOf does the same as startCollector with another distribution.
 func (b *bench) startCollectorOf(ctx context.Context, binary, name, config string) (*collector, error) {
 	port, err := freePort()
 	if err != nil {
@@ -61,7 +61,7 @@ func (b *bench) startCollectorOf(ctx context.Context, binary, name, config strin
 	return &collector{child: c, metrics: port}, nil
 }
 
-// metric sums a metric's samples over the series that carry the label.
+// metric returns the sum of the metric's series that have the label.
 func (c *collector) metric(name, label string) (sum float64, err error) {
 	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", c.metrics))
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *collector) metric(name, label string) (sum float64, err error) {
 	return sum, nil
 }
 
-// freePort returns a TCP port of the loopback without a listener.
+// freePort returns a TCP port that is free on the loopback interface.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

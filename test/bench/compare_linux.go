@@ -16,11 +16,12 @@ import (
 	"time"
 )
 
-// rival is a program that is compared by turns.
+// rival is a program that is compared in turns with other programs.
 type rival struct {
 	name string
 	turn func(ctx context.Context, load *child) (turn, error)
-	// turns are by round. why is the reason that it takes no more of them.
+	// turns has one turn for each round. why is the
+	// reason why the rival has no further turns.
 	turns map[int]turn
 	why   string
 }
@@ -29,12 +30,12 @@ type rival struct {
 type turn struct {
 	run
 	resident int64
-	switches int64 // voluntary context switches: how often a thread went to wait
+	switches int64 // voluntary context switches, which happen when a thread begins to wait
 }
 
 func (t turn) switchRate() float64 { return float64(t.switches) / t.took.Seconds() }
 
-// compared is how much one rival's figure is of another's, in the same round.
+// compared is the ratio of two rivals' figures from the same round.
 type compared struct{ middle, least, most float64 }
 
 func (c compared) String() string {
@@ -55,8 +56,8 @@ func ratio(a, b *rival, of func(turn) float64) (c compared, ok bool) {
 	return compared{middle: each[len(each)/2], least: each[0], most: each[len(each)-1]}, true
 }
 
-// compare measures programs that sample the whole host at 97 Hz, and an idle collector. The
-// programs run by turns on the same load.
+// compare measures programs that sample the whole host at 97 Hz, and an
+// idle collector. The programs run in turns on the same load.
 func (b *bench) compare(ctx context.Context, load *child) error {
 	const sender = `
 exporters: {otlp_grpc: {endpoint: "127.0.0.1:%[1]d", tls: {insecure: true}}}
@@ -198,9 +199,9 @@ func middleOf(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// export measures a collector that exports the profiles of its receiver. It measures
-// between two moments at which the collector has just exported. An otlp receiver gets no
-// profiles, so a collector with it is measured for the same length of time.
+// export measures a collector that exports the profiles of its receiver. The measurement
+// begins and ends when the collector has just exported. An otlp receiver gets no
+// profiles, so a collector with an otlp receiver is measured for the same length of time.
 func (b *bench) export(ctx context.Context, load *child, binary, config, receiver string) (t turn, err error) {
 	p, err := startPeer()
 	if err != nil {
@@ -265,7 +266,7 @@ func (b *bench) export(ctx context.Context, load *child, binary, config, receive
 	return t, err
 }
 
-// switches returns the voluntary context switches of the child's threads.
+// switches returns the number of voluntary context switches of the child's threads.
 func (c *child) switches() (n int64, err error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", c.cmd.Process.Pid))
 	if err != nil {
@@ -292,8 +293,8 @@ func (c *child) switches() (n int64, err error) {
 	return n, nil
 }
 
-// quiet measures how often a collector that watches an otherwise idle host wakes up. A bare
-// collector runs beside it at the same time.
+// quiet measures how often a collector wakes up while it watches an
+// otherwise idle host. A bare collector runs at the same time.
 func (b *bench) quiet(ctx context.Context) (err error) {
 	p, err := startPeer()
 	if err != nil {

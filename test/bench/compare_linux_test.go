@@ -13,7 +13,7 @@ import (
 func TestRatiosAreOfTheSameRound(t *testing.T) {
 	took := func(d time.Duration) turn { return turn{run: run{cpu: d, samples: 1}} }
 	ours := &rival{turns: map[int]turn{0: took(2), 1: took(30), 2: took(5), 3: took(1)}}
-	other := &rival{turns: map[int]turn{0: took(4), 1: took(100), 2: took(1)}} // it failed in the last round
+	other := &rival{turns: map[int]turn{0: took(4), 1: took(100), 2: took(1)}} // other has no turn in the last round
 	cpu := func(t turn) float64 { return float64(t.cpu) }
 	c, ok := ratio(ours, other, cpu)
 	require.True(t, ok)

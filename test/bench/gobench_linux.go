@@ -22,7 +22,7 @@ import (
 
 const module = "github.com/hotprofile/hotprofile/"
 
-// goBenchmarks runs the chosen benchmarks, and has benchstat sum them up.
+// goBenchmarks runs the chosen benchmarks and summarizes them with benchstat.
 func (b *bench) goBenchmarks(ctx context.Context) error {
 	results := filepath.Join(b.dir, "benchmarks.txt")
 	out, err := os.Create(results)
@@ -65,8 +65,8 @@ func packagesOf(paths []hotPath) (packages []string) {
 	return packages
 }
 
-// benchmarkPackage builds the package's tests once and runs each chosen benchmark
-// by itself.
+// benchmarkPackage builds the package's tests once.
+// It runs each chosen benchmark separately.
 func (b *bench) benchmarkPackage(ctx context.Context, pkg string, paths []hotPath, out io.Writer) error {
 	progress("Go benchmarks of %s", pkg)
 	dir := filepath.Join(b.source, pkg)
@@ -108,7 +108,7 @@ func lastLine(text []byte) string {
 	return lines[len(lines)-1]
 }
 
-// pattern matches this one benchmark, level by level.
+// pattern returns a pattern that matches only this benchmark, level by level.
 func pattern(name string) string {
 	var levels []string
 	for i, level := range strings.Split(name, "/") {
@@ -120,16 +120,18 @@ func pattern(name string) string {
 	return strings.Join(levels, "/")
 }
 
-// figures of one benchmark, by unit as benchstat writes it: sec/op, allocs/op.
+// figures has the results of one benchmark by
+// benchstat's unit, such as sec/op and allocs/op.
 type figures map[string]figure
 
-// figure is a median; around is by how much it may be off, as "3%".
+// figure is a median. around is its uncertainty, such as "3%".
 type figure struct {
 	median float64
 	around string
 }
 
-// parseBenchstat reads benchstat's tables, by package and name.
+// parseBenchstat reads benchstat's tables. The keys of the
+// result are the package and the name of the benchmark.
 func parseBenchstat(r io.Reader) (map[string]figures, error) {
 	reader := csv.NewReader(r)
 	reader.FieldsPerRecord = -1
@@ -151,7 +153,7 @@ func parseBenchstat(r io.Reader) (map[string]figures, error) {
 			continue
 		}
 		if row[0] == "" {
-			unit = row[1] // or the file's name, in the line above
+			unit = row[1] // or the name of the file, in the line above
 			continue
 		}
 		median, err := strconv.ParseFloat(row[1], 64)
@@ -166,7 +168,7 @@ func parseBenchstat(r io.Reader) (map[string]figures, error) {
 	}
 }
 
-// processors is GOMAXPROCS at the end of a benchmark's name.
+// processors matches GOMAXPROCS at the end of a benchmark's name.
 var processors = regexp.MustCompile(`-\d+$`)
 
 func (b *bench) hotPathTable(measured map[string]figures) {
@@ -210,7 +212,7 @@ func (b *bench) hotPathTable(measured map[string]figures) {
 	fmt.Fprintln(b.out)
 }
 
-// duration is a time with three digits.
+// duration formats a time with three digits.
 func duration(seconds float64) string {
 	for _, u := range []struct {
 		name string

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostFacts writes what results depend on.
+// hostFacts writes the properties of the host that affect the results.
 func hostFacts(w io.Writer) {
 	var u unix.Utsname
 	_ = unix.Uname(&u)
@@ -35,10 +35,10 @@ func cpuModel() string {
 	return "unknown CPU"
 }
 
-// hostCounters are the host's own, since boot.
+// hostCounters are counters of the host since boot.
 type hostCounters struct {
-	busy    time.Duration // that CPUs have not been idle
-	started int64         // processes and threads
+	busy    time.Duration // CPU time that was not idle
+	started int64         // started processes and threads
 }
 
 func readHostCounters() (c hostCounters, err error) {
@@ -73,12 +73,12 @@ func readHostCounters() (c hostCounters, err error) {
 	return c, nil
 }
 
-// span is a stretch of time that has begun.
+// span is a period of time that has begun.
 type span struct {
 	load  *child
 	began time.Time
 	host  hostCounters
-	used  time.Duration // by the load
+	used  time.Duration // CPU time of the load
 }
 
 func begin(load *child) (s span, err error) {
@@ -101,15 +101,16 @@ func (s span) end() (past, error) {
 	}, err
 }
 
-// past is the duration of something, and what host and load did meanwhile.
+// past is a period of time, with the activity of the host and of the load.
 type past struct {
 	took, busy, load time.Duration
-	started          int64 // processes and threads
+	started          int64 // started processes and threads
 }
 
-// busyShare and loadShare are of all CPUs, in percent. Where the load's is lower
-// something else ran too, and where that starts processes, which are read about
-// and whose files are opened, the results are of that as well.
+// busyShare and loadShare are percentages of all CPUs. If loadShare is lower
+// than busyShare, other programs ran, too. The results then include the cost of
+// sampling these programs. If they start processes, the results include the cost
+// of reading about the new processes and of opening their files.
 func (p past) busyShare() float64 { return share(p.busy, p.took) }
 func (p past) loadShare() float64 { return share(p.load, p.took) }
 

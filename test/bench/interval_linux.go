@@ -8,7 +8,7 @@ import (
 	"math"
 )
 
-// interval is a mean with its 95 % interval.
+// interval is a mean with its 95 % confidence interval.
 type interval struct {
 	mean, half float64
 	n          int
@@ -20,7 +20,8 @@ func (i interval) String() string {
 	return fmt.Sprintf("%+.2f %% (%+.2f to %+.2f)", i.mean, i.mean-i.half, i.mean+i.half)
 }
 
-// slower is by how many percent the first of each pair is above the second.
+// slower returns by how many percent the first
+// value of each pair exceeds the second value.
 func slower(with, without []float64) interval {
 	n := min(len(with), len(without))
 	each := make([]float64, n)
@@ -30,8 +31,8 @@ func slower(with, without []float64) interval {
 	return meanOf(each)
 }
 
-// meanOf takes the values to be drawn independently from one distribution:
-// Student's t.
+// meanOf returns the mean and its interval according to Student's t.
+// The values must be drawn independently from one distribution.
 func meanOf(values []float64) interval {
 	i := interval{n: len(values)}
 	for _, v := range values {
@@ -50,9 +51,9 @@ func meanOf(values []float64) interval {
 	return i
 }
 
-// student95 is the 97.5 % quantile of Student's t, for two sides of 95 %: exact
-// for one and two degrees of freedom, else the expansion around the normal
-// distribution's.
+// student95 returns the 97.5 % quantile of Student's t, for a two-sided interval
+// of 95 %. The quantile is exact for one and two degrees of freedom. Otherwise it
+// is an expansion around the quantile of the normal distribution.
 func student95(degrees float64) float64 {
 	switch degrees {
 	case 1:

@@ -1,13 +1,14 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures the cost of hotprofile, each figure beside a baseline of the same
-// run: the hot paths by Go benchmarks, and whole processes beside bare collectors and perf
-// record. It writes a report in Markdown to standard output and its progress to standard
-// error. It removes all files, cgroups and processes that it made.
+// Command bench measures the cost of hotprofile. Each figure has a baseline from
+// the same run. Go benchmarks measure the hot paths. Whole processes are
+// compared with bare collectors and with perf record. The command writes a
+// report in Markdown to standard output and its progress to standard error. It
+// removes all files, cgroups and processes that it created.
 //
-// It is a command and not a Go benchmark because it measures other processes,
-// over minutes, and has to stop them in order when it is interrupted.
+// The command is not a Go benchmark, because it measures other processes for
+// minutes. It has to stop them in order when it is interrupted.
 package main
 
 import (
@@ -29,27 +30,27 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// bench holds what all measurements share.
+// bench has the settings and results that all measurements share.
 type bench struct {
 	collector, load, self string
-	ebpf, before          string // distributions to compare with; before may be empty
-	source                string // of the module
-	dir                   string // for configurations, logs and perf's files
+	ebpf, before          string // distributions for comparison; before may be empty
+	source                string // the module's directory
+	dir                   string // has configurations, logs and perf's files
 
-	count     int    // of each Go benchmark
-	benchTime string // of each of these
+	count     int    // the number of runs of each Go benchmark
+	benchTime string // the duration of each of these runs
 	watch     time.Duration
-	steady    time.Duration // before a collector is compared
-	window    time.Duration // of each run of a sampler
-	rounds    int           // of these
-	turns     int           // of each rival
-	piece     time.Duration // of work, in pairs
+	steady    time.Duration // the time that a collector runs before it is compared
+	window    time.Duration // the duration of each run of a sampler
+	rounds    int           // the number of runs of a sampler
+	turns     int           // the number of turns of each rival
+	piece     time.Duration // the duration of a piece of work in pairs
 	pairs     int
 	starts    int
 	stacksFor time.Duration
 
 	sections bytes.Buffer
-	out      io.Writer // to sections
+	out      io.Writer // writes to sections
 	figures  []figureRow
 }
 
@@ -90,14 +91,14 @@ func main() {
 	}
 	b.watch = time.Duration(*minutes * float64(time.Minute))
 
-	// The kernel ends our children when the thread that started them ends, so
-	// that even a killed bench leaves no process: keep that thread.
+	// The kernel ends our children when the thread that started them ends, so even a
+	// killed bench leaves no process. Therefore the main thread must not change.
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	report, err := b.run(ctx, *only)
 	fmt.Print(report)
-	// the report names the missing figures
+	// A report with missing figures is written, too, because it names them.
 	if *update != "" && report != "" && ctx.Err() == nil {
 		err = errors.Join(err, updateFile(*update, report))
 	}
@@ -107,14 +108,14 @@ func main() {
 	}
 }
 
-// part is a stretch of the whole that can be measured by itself.
+// part is a part of the measurements that can run alone.
 type part struct {
 	key, name string
 	run       func(context.Context) error
 }
 
-// run measures one part after the other. What one could not measure is said in
-// the report, and does not keep the others from being measured.
+// run runs the parts one after the other. If a part fails, the
+// report says so and the other parts still run.
 func (b *bench) run(ctx context.Context, only string) (report string, err error) {
 	if b.self, err = os.Executable(); err != nil {
 		return "", err
@@ -169,8 +170,8 @@ func (b *bench) run(ctx context.Context, only string) (report string, err error)
 	return b.report(began, load, missing), errors.Join(errs...)
 }
 
-// busy is a part that is measured while a program in a cgroup of its own keeps
-// all CPUs busy.
+// busy returns a part that runs while a load keeps all
+// CPUs busy. The load runs in its own cgroup.
 func (b *bench) busy(measure func(context.Context, *child, *scratch.Cgroup) error) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
 		group, err := scratch.Make(fmt.Sprintf("hotprofile-bench-%d", os.Getpid()))
@@ -189,18 +190,19 @@ func (b *bench) busy(measure func(context.Context, *child, *scratch.Cgroup) erro
 	}
 }
 
-// longest is the time after which the load ends by itself, whatever happens to this process.
+// longest returns the time after which the load ends
+// by itself, even if this process was killed.
 func (b *bench) longest() time.Duration {
 	return 5*time.Minute + 2*b.watch + time.Duration(9*b.rounds+5*b.turns)*(b.window+time.Minute)
 }
 
-// progress prints the current step to standard error, because standard output is for the
-// report only.
+// progress prints the current step to standard
+// error. Standard output is only for the report.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
 }
 
-// sleep waits unless it is interrupted.
+// sleep waits for d. It returns an error if it is interrupted.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

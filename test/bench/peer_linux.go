@@ -14,15 +14,15 @@ import (
 	"github.com/hotprofile/hotprofile/test/otlppeer"
 )
 
-// peer is an OTLP gRPC server that counts samples and throws them away.
+// peer is an OTLP gRPC server that counts samples and discards them.
 type peer struct {
 	server *otlppeer.Server
 
 	mu      sync.Mutex
 	samples int
-	latest  time.Time // of the last request
-	came    time.Time // the first request
-	oldest  uint64    // timestamp of a sample, in nanoseconds
+	latest  time.Time // the time of the last request
+	came    time.Time // the time of the first request
+	oldest  uint64    // the earliest timestamp of a sample, in nanoseconds
 }
 
 func startPeer() (*peer, error) {
@@ -63,7 +63,7 @@ func oldestSample(profiles pprofile.Profiles) (oldest uint64) {
 	return oldest
 }
 
-// first returns the time of the first request; zero before it.
+// first returns the time of the first request. The time is zero before the first request.
 func (p *peer) first() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +77,7 @@ func (p *peer) earliest() time.Time {
 	return time.Unix(0, int64(p.oldest))
 }
 
-// countSamples counts events.
+// countSamples returns the number of events.
 func countSamples(profiles pprofile.Profiles) (n int) {
 	for _, r := range profiles.ResourceProfiles().All() {
 		for _, s := range r.ScopeProfiles().All() {
@@ -95,9 +95,9 @@ func (p *peer) received() (samples int, latest time.Time) {
 	return p.samples, p.latest
 }
 
-// batch waits for the next batch. It returns once no batch has arrived for a while. At that
-// moment the sender has no work under way. So the work for the samples between two such
-// moments falls between these moments.
+// batch waits for the next batch. It returns when no further batch has arrived for
+// a while. At that moment the sender has no work in progress. So the work for all
+// samples between two such moments is done between these moments.
 func (p *peer) batch(ctx context.Context, from *child) error {
 	const quiet, limit = 500 * time.Millisecond, time.Minute
 	began := time.Now()

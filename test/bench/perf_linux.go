@@ -15,15 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic is the clock that perf record is told to stamp samples with, in
-// seconds.
+// monotonic returns the time in seconds. perf record
+// uses the same clock for its timestamps.
 func monotonic() float64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 	return float64(ts.Nano()) / 1e9
 }
 
-// perfSamples counts the samples of a file that were taken between two moments.
+// perfSamples returns the number of samples in a
+// file that were taken between two moments.
 func perfSamples(ctx context.Context, perf, file string, from, to float64) (n int, err error) {
 	cmd := exec.CommandContext(ctx, perf, "script", "-i", file, "-F", "time")
 	out, err := cmd.StdoutPipe()

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// figureRow is a line of the table in short.
+// figureRow is a line of the summary table.
 type figureRow struct {
 	what, ours, baseline string
 	runs                 int
 }
 
-// sum adds a line to the table in short. The baseline is "-" where there is none.
+// sum adds a line to the summary table. baseline is "-" if there is no baseline.
 func (b *bench) sum(what, ours, baseline, against string, runs int) {
 	if baseline != "-" && against != "" {
 		baseline += " (" + strings.TrimSpace(against) + ")"
@@ -26,7 +26,7 @@ func (b *bench) sum(what, ours, baseline, against string, runs int) {
 	b.figures = append(b.figures, figureRow{what: what, ours: ours, baseline: baseline, runs: runs})
 }
 
-// report is the whole of it, in Markdown.
+// report returns the whole report in Markdown.
 func (b *bench) report(began time.Time, loadAtStart string, missing []string) string {
 	var out bytes.Buffer
 	hostFacts(&out)
@@ -45,7 +45,7 @@ func (b *bench) report(began time.Time, loadAtStart string, missing []string) st
 	return strings.TrimSpace(out.String()) + "\n"
 }
 
-// loadAverage is of one, five and fifteen minutes.
+// loadAverage returns the load averages of one, five and fifteen minutes.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	fields := strings.Fields(string(text))
@@ -55,13 +55,13 @@ func loadAverage() string {
 	return strings.Join(fields[:3], " ")
 }
 
-// A document has the last report between these lines.
+// The report in a document is between these two lines.
 const (
 	markerBegin = "<!-- bench -->"
 	markerEnd   = "<!-- /bench -->"
 )
 
-// updateFile puts the report into a document, in place of the last one.
+// updateFile replaces the report in a document.
 func updateFile(file, report string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -20,22 +20,22 @@ import (
 // run is one measurement of a process that samples the whole host.
 type run struct {
 	past
-	cpu     time.Duration // of the process, while measured
-	outside time.Duration // of the process, before and after that
-	samples int           // that were taken while measured
-	peak    int64         // resident bytes; 0 where it was not read
+	cpu     time.Duration // CPU time of the process during the measurement
+	outside time.Duration // CPU time of the process before and after the measurement
+	samples int           // samples taken during the measurement
+	peak    int64         // maximum resident memory in bytes; 0 if it was not read
 }
 
-// perSample is CPU time per sample in microseconds, perSecond the share of one
-// core in percent.
+// perSample returns the CPU time per sample, in microseconds.
+// perSecond returns the CPU time as a percentage of one core.
 func (r run) perSample() float64 { return r.cpu.Seconds() * 1e6 / float64(r.samples) }
 func (r run) perSecond() float64 { return 100 * r.cpu.Seconds() / r.took.Seconds() }
 
-// Two rates tell the cost of each sample from the fixed cost: the
-// default, and ten times as much.
+// rates are the default rate and about ten times the default rate. Two rates
+// are needed to separate the cost of each sample from the fixed cost.
 var rates = []int{97, 997}
 
-// tool is something that samples, measured beside others on the same load.
+// tool is a program that samples. All tools are measured on the same load.
 type tool struct {
 	name, how string
 	rate      int // 0: one sample for each event
@@ -44,7 +44,7 @@ type tool struct {
 	failed    bool
 }
 
-// rateText is the rate for a table.
+// rateText returns the rate for a table.
 func (t *tool) rateText() string {
 	if t.rate == 0 {
 		return "-"
@@ -52,8 +52,8 @@ func (t *tool) rateText() string {
 	return fmt.Sprint(t.rate)
 }
 
-// sampling measures what each kind of sample costs a collector that hands all of
-// them over, beside perf record, by turns.
+// sampling measures the cost of each kind of sample in a collector that
+// exports all samples. perf record runs in turns with the collector.
 func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup) (err error) {
 	perf, noPerf := exec.LookPath("perf")
 	var tools []*tool
@@ -87,7 +87,7 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 		perfs("--call-graph dwarf,16384 -p", 97, "--call-graph", "dwarf,16384", "-e", "cpu-clock", "-F", "97", "-p", fmt.Sprint(load.cmd.Process.Pid)),
 	}
 
-	// with measures beside a process that does work of the kind.
+	// with lets the tool measure a process that does the given kind of work.
 	with := func(t *tool, kind string, measure func(ctx context.Context, path string, pid int) (run, error)) *tool {
 		t.run = func(ctx context.Context, _ *child) (r run, err error) {
 			g, err := scratch.Make(fmt.Sprintf("hotprofile-bench-%d-%s", os.Getpid(), kind))
@@ -201,22 +201,23 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 	return errors.Join(errs...)
 }
 
-// median is the run with the middle cost per sample, the worse of two middle ones.
+// median returns the run with the middle cost per sample. Of
+// two middle runs it returns the more expensive run.
 func median(runs []run) (middle run, least, most float64) {
 	sorted := slices.SortedFunc(slices.Values(runs), func(a, b run) int { return cmp.Compare(a.perSample(), b.perSample()) })
 	return sorted[len(sorted)/2], sorted[0].perSample(), sorted[len(sorted)-1].perSample()
 }
 
-// split is the cost of each sample in microseconds and the rest in percent of a
-// core, from the line through both.
+// split separates the cost of each sample, in microseconds, from the fixed cost, in
+// percent of a core. Both figures come from the line through the two runs.
 func split(low, high run) (each, fixed float64) {
 	perSecond := func(r run) float64 { return float64(r.samples) / r.took.Seconds() }
 	each = 1e4 * (high.perSecond() - low.perSecond()) / (perSecond(high) - perSecond(low))
 	return each, low.perSecond() - each*perSecond(low)/1e4
 }
 
-// collect measures the collector between two moments at which it has just
-// exported a batch.
+// collect measures the collector between two moments. At
+// both moments the collector has just exported a batch.
 func (b *bench) collect(ctx context.Context, load *child, sampler, receiver string) (r run, err error) {
 	p, err := startPeer()
 	if err != nil {
@@ -239,7 +240,7 @@ service:
 	if err := sleep(ctx, settle); err != nil {
 		return r, err
 	}
-	// The collector's own counter is read where it is not measured.
+	// The collector's own counter is read outside of the measurement.
 	taken := func() (float64, error) { return c.metric("otelcol_cpu_profiler_samples", `sampler="`+sampler+`"`) }
 	if err := p.batch(ctx, c.child); err != nil {
 		return r, err
@@ -280,7 +281,7 @@ service:
 	return r, err
 }
 
-// record measures perf record, start and end apart.
+// record measures perf record. The start and the end of perf are measured separately.
 func (b *bench) record(ctx context.Context, load *child, perf string, args []string) (r run, err error) {
 	file := filepath.Join(b.dir, "perf.data")
 	defer os.Remove(file)

@@ -21,13 +21,13 @@ import (
 // arm is one state of the host in which work is done, with the measured times of the work.
 type arm struct {
 	name string
-	// begin brings the state about, and returns what ends it.
+	// begin sets up the state. end removes the state again.
 	begin func(ctx context.Context) (end func() error, err error)
 	took  map[string][]worked // by kind of work
 }
 
-// byTurns does each kind of work in each arm, so often, in an order that is
-// drawn anew each time.
+// byTurns does each kind of work b.pairs times in
+// each arm. The order is random in each round.
 func (b *bench) byTurns(ctx context.Context, arms []*arm, do func(a *arm) error) error {
 	for round := range b.pairs {
 		progress("slowdown: round %d of %d", round+1, b.pairs)
@@ -46,7 +46,7 @@ func (b *bench) byTurns(ctx context.Context, arms []*arm, do func(a *arm) error)
 
 func nothing(context.Context) (func() error, error) { return func() error { return nil }, nil }
 
-// slowdowns measures by how much programs are slowed down while they are sampled.
+// slowdowns measures how much sampling slows programs down.
 func (b *bench) slowdowns(ctx context.Context) error {
 	fmt.Fprintf(b.out, "### How much slower a program runs\n\n")
 	fmt.Fprintf(b.out, "A fixed piece of work, about %v of it, %d times with sampling and %d times without, by turns in an order drawn anew each time; the mean of the pairs' differences and its 95 %% interval (Student's t). The upper end of the interval is what is claimed. The process itself reads both clocks.\n\n", b.piece, b.pairs, b.pairs)
@@ -71,8 +71,8 @@ func (b *bench) slowdownRow(t table, kind string, with, without *arm) (wall, cpu
 	return wall, cpu
 }
 
-// slowdownOfHost is of on-CPU sampling as it is by default, of the whole host,
-// every sample exported.
+// slowdownOfHost measures the default on-CPU sampling of
+// the whole host. Every sample is exported.
 func (b *bench) slowdownOfHost(ctx context.Context, t table) error {
 	p, err := startPeer()
 	if err != nil {
@@ -132,8 +132,8 @@ service:
 	return nil
 }
 
-// slowdownSum adds the claims about each arm after the first. The first arm has no
-// sampling.
+// slowdownSum adds the results of each arm after the
+// first arm. The first arm has no sampling.
 func (b *bench) slowdownSum(t table, kind, what, baseline string, arms []*arm) {
 	said := []string{}
 	for _, a := range arms[1:] {
@@ -163,8 +163,8 @@ func (b *bench) slowdownOfAllocations(ctx context.Context, t table) (said string
 	return said, err
 }
 
-// slowdownsOfCalls measures the sampler network beside perf record on the same
-// tracepoints, which the collector and perf read from tracefs.
+// slowdownsOfCalls compares the network sampler with perf record on
+// the same tracepoints. Both read the tracepoints from tracefs.
 func (b *bench) slowdownsOfCalls(ctx context.Context) error {
 	if _, err := tracefs.Find("/"); err != nil {
 		return err
@@ -190,7 +190,7 @@ func (b *bench) slowdownsOfCalls(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// rate returns how many times a second the work was done.
+// rate returns how many units of work were done per second.
 func rate(a *arm, kind string, amount int64) float64 {
 	var took float64
 	for _, w := range a.took[kind] {
@@ -199,9 +199,9 @@ func rate(a *arm, kind string, amount int64) float64 {
 	return float64(amount) * float64(len(a.took[kind])) / took
 }
 
-// inCgroups has one collector that samples one cgroup whenever it is there. Work without
-// sampling is done in another cgroup while the sampled cgroup is removed, so that no events
-// are attached.
+// inCgroups starts one collector that samples a cgroup whenever the
+// cgroup exists. Work without sampling runs in another cgroup. The
+// sampled cgroup does not exist then, so that no events are attached.
 func (b *bench) inCgroups(ctx context.Context, kind, sampler, receiver, perfEvent string) (arms []*arm, amount int64, err error) {
 	p, err := startPeer()
 	if err != nil {
@@ -261,7 +261,7 @@ service:
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := sleep(ctx, 6*time.Second); err != nil { // an export later
+	if err := sleep(ctx, 6*time.Second); err != nil { // longer than an export interval
 		return nil, 0, err
 	}
 	taken, err := c.metric("otelcol_cpu_profiler_samples", `sampler="`+sampler+`"`)

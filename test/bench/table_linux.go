@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// table writes a Markdown table; it is the table's columns.
+// table writes a Markdown table. Its elements are the headings of the columns.
 type table []string
 
 func (t table) head(w io.Writer) {

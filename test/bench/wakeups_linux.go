@@ -17,17 +17,17 @@ import (
 	"time"
 )
 
-// idle is the time without a wake-up of the collector after which the next one counts.
-// One that follows another at once finds the CPU awake.
+// idle is the minimum time between two wake-ups of the collector that makes the second
+// wake-up count. If one wake-up follows another at once, the CPU is still awake.
 const idle = 5 * time.Millisecond
 
-// recordWakeups records every wake-up of the host, until it is stopped.
+// recordWakeups records every wake-up on the host until perf is stopped.
 func (b *bench) recordWakeups() (record *child, file string, err error) {
 	perf, err := exec.LookPath("perf")
 	if err != nil {
 		return nil, "", err
 	}
-	// perf would mount it, and leave it mounted.
+	// perf would mount tracefs and leave it mounted.
 	if _, err := os.Stat("/sys/kernel/tracing/events"); err != nil {
 		return nil, "", fmt.Errorf("tracefs is not mounted at /sys/kernel/tracing: %w", err)
 	}
@@ -36,8 +36,8 @@ func (b *bench) recordWakeups() (record *child, file string, err error) {
 	return record, file, err
 }
 
-// wakeups returns how often a thread of the collector was woken, and how often one was
-// after none had been for a while.
+// wakeups returns how often threads of the collector were woken.
+// afterIdle counts only the wake-ups after an idle period.
 func (c *collector) wakeups(ctx context.Context, file string) (all, afterIdle int, err error) {
 	threads := map[string]bool{}
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", c.cmd.Process.Pid))
@@ -65,10 +65,12 @@ func (c *collector) wakeups(ctx context.Context, file string) (all, afterIdle in
 	return all, afterIdle, nil
 }
 
-// wakeup is a line of perf script: its time in seconds, and who was woken.
+// wakeup matches a line of perf script. The groups are the
+// time in seconds and the ID of the woken thread.
 var wakeup = regexp.MustCompile(`^\s*(\d+\.\d+): .*\bpid=(\d+) prio=`)
 
-// countWakeups returns how many wake-ups there are, and how many of the threads.
+// countWakeups counts the wake-ups of the host, the wake-ups of the
+// given threads, and the threads' wake-ups after an idle period.
 func countWakeups(script io.Reader, threads map[string]bool) (host, all, afterIdle int) {
 	last := -1.0
 	for scan := bufio.NewScanner(script); scan.Scan(); {

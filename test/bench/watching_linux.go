@@ -12,13 +12,13 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// settle is the time before a process is measured: it starts,
-// finds what there is, and looks up most of the names it will need.
+// settle is the time before a process is measured. In this time the process starts,
+// discovers the running programs, and looks up most of the names that it needs.
 const settle = 4 * time.Second
 
-// watching measures a collector that samples the whole host and exports no profiles,
-// because its threshold is never reached. A collector that only waits for OTLP is the
-// baseline. Both run at once, so that they see the same host.
+// watching measures a collector that samples the whole host. The collector exports no
+// profiles, because its threshold is never reached. The baseline is a collector that only
+// waits for OTLP. Both collectors run at the same time, so that they see the same host.
 func (b *bench) watching(ctx context.Context, load *child, _ *scratch.Cgroup) (err error) {
 	p, err := startPeer()
 	if err != nil {
@@ -95,8 +95,8 @@ func (b *bench) watching(ctx context.Context, load *child, _ *scratch.Cgroup) (e
 	return nil
 }
 
-// startWatching starts a collector that watches the host and a bare one, and waits until
-// both have settled.
+// startWatching starts a collector that watches the host, and a
+// bare collector. It waits until both collectors have settled.
 func (b *bench) startWatching(ctx context.Context, port int) (watcher, bare *collector, stop func() error, err error) {
 	if watcher, err = b.startCollector(ctx, "watcher", watching(port)); err != nil {
 		return nil, nil, nil, err

@@ -25,21 +25,21 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// The kinds of work that this program does itself, as a process of its own, to be
-// sampled: so much of it, and not for so long.
+// These are the kinds of work that a process of this program does while it is
+// sampled. The amount of work is fixed, and its duration is measured.
 const (
 	computing  = "computing"  // one thread that never waits
 	switching  = "switching"  // two threads on one CPU that wake each other
 	allocating = "allocating" // objects of 16 bytes to 4 KiB, most of them short-lived
 	sending    = "sending"    // one thread that sends datagrams of 64 bytes to a full socket
-	answering  = "answering"  // two threads on one CPU that ask and answer over TCP, 64 bytes each
-	waiting    = "waiting"    // eight threads that sleep for 2 ms each time
-	wandering  = "wandering"  // a thread for each CPU, never twice with the same stack
+	answering  = "answering"  // two threads on one CPU that exchange requests and answers over TCP, 64 bytes each
+	waiting    = "waiting"    // eight threads that each sleep for 2 ms at a time
+	wandering  = "wandering"  // a thread for each CPU, with a different stack almost every time
 )
 
-// workMain does the work: `work KIND AMOUNT`. It begins when a line comes on its
-// standard input, and says how long it took and how much CPU time, in
-// nanoseconds. With the amount 0 it goes on until the input ends.
+// workMain does the work of the command line `work KIND AMOUNT`. It begins after a
+// line on standard input. At the end it prints the elapsed time and the CPU time, in
+// nanoseconds. If the amount is 0, it works until standard input is closed.
 func workMain(args []string) error {
 	if len(args) != 2 {
 		return errors.New("work needs a kind and an amount")
@@ -79,7 +79,8 @@ func clock(id int32) int64 {
 	return ts.Nano()
 }
 
-// upTo calls do until it was called so often, or, with 0, until it is stopped.
+// upTo calls do amount times, or until stop is set.
+// If amount is 0, only stop ends the calls.
 func upTo(amount int64, stop *atomic.Bool, do func()) {
 	for i := int64(0); (amount == 0 || i < amount) && !stop.Load(); i++ {
 		do()
@@ -101,8 +102,8 @@ func mix(n int) (x uint64) {
 	return x
 }
 
-// switchBetween has two threads hand a byte back and forth. They share a CPU, so that each
-// hand-over is exactly two switches.
+// switchBetween has two threads exchange a byte over pipes. The threads share a
+// CPU, so that passing the byte there and back is exactly two context switches.
 func switchBetween(amount int64, stop *atomic.Bool) error {
 	var there, back [2]int
 	if err := errors.Join(unix.Pipe(there[:]), unix.Pipe(back[:])); err != nil {
@@ -111,8 +112,9 @@ func switchBetween(amount int64, stop *atomic.Bool) error {
 	return exchange(amount, stop, [2]int{there[0], back[1]}, [2]int{back[0], there[1]}, 1)
 }
 
-// exchange has one thread read and then write so many bytes, and another one write and
-// then read them, on the descriptors of each.
+// exchange runs two threads on one CPU. The first thread reads a message and
+// then writes a message, with the descriptors in answers. The second thread
+// writes a message and then reads a message, with the descriptors in asks.
 func exchange(amount int64, stop *atomic.Bool, answers, asks [2]int, bytes uintptr) error {
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
 	var all unix.CPUSet
@@ -153,13 +155,14 @@ func exchange(amount int64, stop *atomic.Bool, answers, asks [2]int, bytes uintp
 	return nil
 }
 
-// allocated is the number of bytes that a call of allocate's innermost function
-// allocates on average: 100 objects of 16 bytes times a power of two, up to the eighth.
+// allocated is the average number of bytes that one call of allocate's
+// innermost function allocates. The call allocates 100 objects. The size of
+// an object is 16 bytes times a power of two, up to the eighth power.
 const allocated = 100.0 * 16 * (1<<9 - 1) / 9
 
 func allocate(amount int64, stop *atomic.Bool) error {
-	// A program without a reference to this function has no memory profile. The hook of the
-	// memory profile is the place where allocations are sampled.
+	// Go samples allocations only in programs that refer to this function.
+	// Without the reference there is no memory profile to attach to.
 	_, _ = runtime.MemProfile(nil, false)
 	var kept [256][]byte
 	n := 0
@@ -176,11 +179,11 @@ func allocate(amount int64, stop *atomic.Bool) error {
 	return nil
 }
 
-// packet is what sendSmall and askAndAnswer send each time.
+// packet is the size of the packets of sendSmall and askAndAnswer, in bytes.
 const packet = 64
 
-// sendSmall sends datagrams to a socket without a reader, so that the program only makes
-// system calls.
+// sendSmall sends datagrams to a socket without a reader, so
+// that the program does nothing but system calls.
 func sendSmall(amount int64, stop *atomic.Bool) error {
 	to, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
@@ -208,8 +211,8 @@ func sendSmall(amount int64, stop *atomic.Bool) error {
 	return errors.Join(unix.Close(from), unix.Close(to))
 }
 
-// askAndAnswer has two threads exchange packets over TCP. They share a CPU, as in
-// switchBetween.
+// askAndAnswer has two threads exchange packets over
+// TCP. The threads share a CPU, as in switchBetween.
 func askAndAnswer(amount int64, stop *atomic.Bool) error {
 	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -250,14 +253,15 @@ func waitOften(amount int64, stop *atomic.Bool) error {
 	return nil
 }
 
-// sleepThread has the thread wait, and the scheduler not know of it.
+// sleepThread blocks the thread. The Go scheduler
+// does not know that the thread is blocked.
 func sleepThread(d time.Duration) {
 	t := syscall.NsecToTimespec(int64(d))
 	_, _, _ = syscall.RawSyscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
 }
 
-// wander goes down 24 calls, each time another of four ways at each, computes
-// there for a moment and waits for one: 4^24 stacks.
+// wander descends through 24 calls. Each call is one of four functions, so
+// there are 4^24 stacks. At the bottom it computes and sleeps for a moment.
 func wander(amount int64, stop *atomic.Bool) error {
 	runtime.GOMAXPROCS(2 * runtime.NumCPU())
 	var wg sync.WaitGroup
@@ -289,7 +293,7 @@ func down(way uint64, left int) uint64 {
 	return west(way>>2, left-1)
 }
 
-// Each does something after its call, so that the call is not its last act.
+// Each function adds to the result after the call, so that the call is not a tail call.
 //
 //go:noinline
 func north(way uint64, left int) uint64 { return down(way, left) + 1 }
@@ -303,14 +307,15 @@ func south(way uint64, left int) uint64 { return down(way, left) + 3 }
 //go:noinline
 func west(way uint64, left int) uint64 { return down(way, left) + 4 }
 
-// worker is a process of this program that works.
+// worker is a process of this program that does work.
 type worker struct {
 	*child
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-// startWorker starts one that waits to begin, in the cgroup if there is one.
+// startWorker starts a worker that waits for begin. The
+// worker runs in group, unless group is nil.
 func (b *bench) startWorker(group *scratch.Cgroup, kind string, amount int64) (*worker, error) {
 	args := []string{"work", kind, fmt.Sprint(amount)}
 	cmd := exec.Command(b.self, args...)
@@ -339,7 +344,7 @@ func (w *worker) begin() error {
 	return err
 }
 
-// worked is the time of a piece of work, in seconds.
+// worked is the elapsed time and the CPU time of a piece of work, in seconds.
 type worked struct{ wall, cpu float64 }
 
 // finish waits for the end of the work.
@@ -356,7 +361,7 @@ func (w *worker) finish(ctx context.Context) (r worked, err error) {
 	return worked{wall: float64(wall) / 1e9, cpu: float64(cpu) / 1e9}, nil
 }
 
-// end ends work without an amount.
+// end ends work that has no fixed amount.
 func (w *worker) end() error {
 	_ = w.in.Close()
 	select {
@@ -367,7 +372,8 @@ func (w *worker) end() error {
 	}
 }
 
-// work does a piece of work; attach is called once the process is there.
+// work does a piece of work. It calls attach, if
+// attach is not nil, once the process exists.
 func (b *bench) work(ctx context.Context, group *scratch.Cgroup, kind string, amount int64, attach func(pid int) error) (worked, error) {
 	w, err := b.startWorker(group, kind, amount)
 	if err != nil {
@@ -385,7 +391,7 @@ func (b *bench) work(ctx context.Context, group *scratch.Cgroup, kind string, am
 	return w.finish(ctx)
 }
 
-// amountFor returns the amount of work that takes about d now.
+// amountFor returns the amount of work that currently takes about d.
 func (b *bench) amountFor(ctx context.Context, kind string, d time.Duration) (int64, error) {
 	amount := int64(100)
 	for range 10 {

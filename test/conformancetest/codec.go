@@ -5,18 +5,18 @@ package conformancetest
 
 import "google.golang.org/grpc/mem"
 
-// AsIs is a codec of gRPC that leaves messages as they are.
+// AsIs is a gRPC codec that does not change messages.
 type AsIs struct{}
 
-// Name is the name of the codec that gRPC itself has.
+// Name returns the name of gRPC's own codec.
 func (AsIs) Name() string { return "proto" }
 
-// Marshal takes the bytes of a message.
+// Marshal returns the bytes that v points to.
 func (AsIs) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
 }
 
-// Unmarshal puts the bytes of a message into v.
+// Unmarshal stores the bytes of the message in v.
 func (AsIs) Unmarshal(data mem.BufferSlice, v any) error {
 	*v.(*[]byte) = data.Materialize()
 	return nil

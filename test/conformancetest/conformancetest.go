@@ -1,10 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conformancetest checks OTLP profiles, for tests: that every known backend
-// accepts them, and that they keep what hotprofile promises beyond that. It shares no
-// code and no attribute keys with the packages that build profiles, so that a mistake
-// there is found here.
+// Package conformancetest checks OTLP profiles in tests. It checks that every known
+// backend accepts the profiles, and that the profiles keep the other promises of
+// hotprofile. The package shares no code with the packages that build profiles, except
+// for the attribute keys. Otherwise, it could not find mistakes in these packages.
 package conformancetest
 
 import (
@@ -18,35 +18,37 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// Options holds the settings of a check that the profiles do not contain. The zero value is
-// for the output of the receiver.
+// Options holds the settings of a check that are not part of the profiles. The zero value
+// is for the output of the receiver.
 type Options struct {
-	// Triggered: the profiles have passed cpu_trigger, so each resource must have a
-	// service.name.
+	// Triggered is true if the profiles have passed cpu_trigger. Each resource
+	// must then have a service.name.
 	Triggered bool
-	// Split: an exporter has split or merged requests. Each part has the whole dictionary,
-	// so entries may be orphans, and a part exceeds the exporter's max_size by the
-	// dictionary. The first part may contain only the dictionary. MaxRequestBytes is then
-	// the limit of a gRPC server.
+	// Split is true if an exporter has split or merged requests. Each part has the whole
+	// dictionary, so entries may be orphans. For the same reason, a part may be larger
+	// than the exporter's max_size. The first part may contain only the dictionary. The
+	// default of MaxRequestBytes is then the limit of a gRPC server.
 	Split bool
-	// Now, if not zero, is the time that profiles must be close to.
+	// Now is the time that profiles must be close to. If it
+	// is zero, times are not checked.
 	Now time.Time
-	// SampleAttributes are the keys that samples may have beside thread.name and the keys
-	// of hotprofile.
+	// SampleAttributes lists the keys that samples may have in addition to
+	// thread.name and the keys of hotprofile.
 	SampleAttributes []string
-	// BuildIDs: each mapping of a file must have a build id.
+	// BuildIDs is true if each mapping of a file must have a build id.
 	BuildIDs bool
-	// References: attributes of resources and scopes are references into the dictionary.
-	// Collectors from 0.161 (HTTP) and 0.163 (gRPC) on send such references. On the wire,
-	// all these attributes must be references. The strings that the references use are not
-	// orphans, neither on the wire nor in decoded profiles.
+	// References is true if attributes of resources and scopes are references into the
+	// dictionary. Collectors from 0.161 (HTTP) and 0.163 (gRPC) on send such references.
+	// On the wire, all these attributes must be references. The strings that the
+	// references use are not orphans, neither on the wire nor in decoded profiles.
 	References bool
 
-	// MaxLabels is the most attributes of resource, scope and sample together; 0 is the
-	// 26 that Pyroscope accepts.
+	// MaxLabels is the maximum number of attributes of a resource, scope and sample
+	// together. If it is 0, only Pyroscope's limit of 26 applies.
 	MaxLabels int
-	// MaxSamples and MaxProfileBytes are limits of one profile, MaxRequestBytes of a
-	// request; 0 is 8,000, 1 MiB and 2 MiB, or 4 MiB if Split.
+	// MaxSamples and MaxProfileBytes limit one profile. MaxRequestBytes limits a request.
+	// The defaults are 8,000 samples, 1 MiB and 2 MiB. If Split is set, the default of
+	// MaxRequestBytes is 4 MiB.
 	MaxSamples, MaxProfileBytes, MaxRequestBytes int
 }
 
@@ -66,7 +68,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Limits of Pyroscope; the comments of the rules name its settings.
+// These are the limits of Pyroscope. The comments of the rules name the settings.
 const (
 	maxLabels      = 26
 	maxLabelName   = 1024
@@ -75,15 +77,14 @@ const (
 	oldest, newest = time.Hour, 10 * time.Minute
 )
 
-// Violation is a rule that is broken Count times, first at Where, which names the
-// resource, profile and sample.
+// Violation is a rule that was broken Count times. Where names the resource, profile and
+// sample of the first violation.
 type Violation struct {
 	Rule
 	Where string
 	Count int
 }
 
-// String returns the violation as one line.
 func (v Violation) String() string {
 	s := fmt.Sprintf("%s (%s): %s", v.Name, v.Backends, v.Where)
 	if v.Count > 1 {
@@ -92,21 +93,21 @@ func (v Violation) String() string {
 	return s
 }
 
-// Check returns the rules that the profiles break, in the order found. It does not
-// change them.
+// Check returns the rules that the profiles break, in the order in which they were found.
+// It does not change the profiles.
 func Check(p pprofile.Profiles, opts Options) []Violation {
 	return check(p, (&pprofile.ProtoMarshaler{}).ProfilesSize(p), opts)
 }
 
-// CheckRequest is Check for the decompressed body of a request: an
-// ExportProfilesServiceRequest.
+// CheckRequest is like Check, but checks the decompressed body of a request. The body is
+// an ExportProfilesServiceRequest.
 func CheckRequest(body []byte, opts Options) []Violation {
 	w := wire{referenced: opts.References}
 	w.request(body)
 	if slices.ContainsFunc(w.found, func(v Violation) bool { return v.Rule != InlineAttributes && v.Rule != ReferencedAttributes }) {
 		return w.found
 	}
-	// The decoder of profiles without a request resolves references.
+	// The other decoder, for profiles without a request, resolves references.
 	r := pprofileotlp.NewExportRequest()
 	if err := r.UnmarshalProto(body); err != nil {
 		w.broken(WireFormat, "the request: %v", err)
@@ -133,7 +134,7 @@ func check(p pprofile.Profiles, size int, opts Options) []Violation {
 	return c.found
 }
 
-// CheckFatal reports each violation of Check as an error of the test.
+// CheckFatal reports each violation that Check returns as an error of the test.
 func CheckFatal(t interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -145,7 +146,7 @@ func CheckFatal(t interface {
 	}
 }
 
-// findings are the violations so far, one for each rule.
+// findings holds the violations that were found so far. Each rule has one violation.
 type findings struct {
 	found []Violation
 }
@@ -168,8 +169,9 @@ type checker struct {
 	allowed []string
 
 	used map[string][]bool // by table
-	keys map[string]bool   // sets of labels that have been checked
-	// begins are the begins of profiles that have passed cpu_trigger, each with its series.
+	keys map[string]bool   // sets of labels that were already checked
+	// begins holds the start times of profiles that have passed
+	// cpu_trigger, with their series.
 	begins map[string]bool
 }
 
@@ -197,8 +199,8 @@ func newChecker(dict pprofile.ProfilesDictionary, opts Options) *checker {
 	}
 }
 
-// use marks an entry as used, and reports whether it exists and is used for the first
-// time.
+// use marks an entry as used. It returns whether the entry exists, and
+// whether this is its first use.
 func (c *checker) use(table string, i int32, where string) (ok, first bool) {
 	used := c.used[table]
 	if i < 0 || int(i) >= len(used) {

@@ -21,8 +21,8 @@ const (
 	duration = 5_000_000_000
 )
 
-// good returns a request that keeps every rule: one resource, one profile, two
-// samples, built entry by entry.
+// good returns a request that follows every rule. It has one resource, one profile and
+// two samples. The dictionary is built entry by entry.
 func good() pprofile.Profiles {
 	p := pprofile.NewProfiles()
 	d := p.Dictionary()
@@ -99,7 +99,7 @@ func good() pprofile.Profiles {
 	return p
 }
 
-// strict returns options with every additional check.
+// strict returns options with all additional checks.
 func strict() conformancetest.Options {
 	return conformancetest.Options{Triggered: true, BuildIDs: true, Now: time.Unix(0, start+duration), MaxLabels: 20}
 }
@@ -114,13 +114,13 @@ func resource(p pprofile.Profiles) pcommon.Map {
 
 func sample(p pprofile.Profiles) pprofile.Sample { return profile(p).Samples().At(0) }
 
-// addString returns the index of a new string.
+// addString adds a string and returns its index.
 func addString(p pprofile.Profiles, s string) int32 {
 	p.Dictionary().StringTable().Append(s)
 	return int32(p.Dictionary().StringTable().Len() - 1)
 }
 
-// addAttribute returns the index of a new attribute.
+// addAttribute adds an attribute and returns its index.
 func addAttribute(p pprofile.Profiles, key string, set func(pcommon.Value)) int32 {
 	k := addString(p, key)
 	a := p.Dictionary().AttributeTable().AppendEmpty()
@@ -135,11 +135,12 @@ func TestValidProfilesBreakNoRule(t *testing.T) {
 
 func TestCheckDoesNotChangeProfiles(t *testing.T) {
 	p := good()
-	p.MarkReadOnly() // a change would panic
+	p.MarkReadOnly() // a change of read-only profiles would panic
 	require.Empty(t, conformancetest.Check(p, strict()))
 }
 
-// damage changes good profiles so that they break one rule at where.
+// damage changes good profiles in a way that breaks one rule. where is
+// a part of the violation's text.
 type damage struct {
 	name  string
 	rule  conformancetest.Rule
@@ -500,8 +501,8 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// allocated changes the good profile to one of allocations, with a value, a timestamp
-// and a span per sample.
+// allocated turns the good profile into a profile of allocations. Each sample has a
+// value, a timestamp and a span.
 func allocated(p pprofile.Profiles) {
 	d := p.Dictionary()
 	for i, s := range map[int]string{1: "alloc_space", 2: "bytes", 3: "space", 4: "bytes"} {
@@ -563,7 +564,7 @@ func TestTypesThatBackendsKnow(t *testing.T) {
 	}
 }
 
-// together returns the rules that a damage breaks in addition.
+// together returns the other rules that a damage also breaks.
 func together() map[string][]conformancetest.Rule {
 	everything := []conformancetest.Rule{conformancetest.Orphan}
 	return map[string][]conformancetest.Rule{

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// Contents returns the profiles of a request with each index replaced by the entry
-// that it refers to, so that requests with different dictionaries can be compared.
+// Contents returns the profiles of a request. Each index is replaced with the entry that
+// it refers to, so that requests with different dictionaries can be compared.
 func Contents(pd pprofile.Profiles) (out []map[string]any) {
 	for _, rp := range pd.ResourceProfiles().All() {
 		for _, sp := range rp.ScopeProfiles().All() {
@@ -24,7 +24,7 @@ func Contents(pd pprofile.Profiles) (out []map[string]any) {
 	return out
 }
 
-// content returns one profile as Contents does.
+// content returns the contents of one profile.
 func content(d pprofile.ProfilesDictionary, rp pprofile.ResourceProfiles, sp pprofile.ScopeProfiles, p pprofile.Profile) map[string]any {
 	str := func(i int32) string { return d.StringTable().At(int(i)) }
 	attributes := func(indices pcommon.Int32Slice) (out []any) {
@@ -71,8 +71,8 @@ func content(d pprofile.ProfilesDictionary, rp pprofile.ResourceProfiles, sp ppr
 	}
 }
 
-// CheckDictionary fails the test if the dictionary of a request, or what refers to
-// it, breaks a rule. Other rules are not checked.
+// CheckDictionary fails the test if the dictionary of a request or a reference to it
+// breaks a rule. It does not check other rules.
 func CheckDictionary(t testing.TB, pd pprofile.Profiles, opts ...Options) {
 	t.Helper()
 	rules := []Rule{ZeroEntry, Orphan, Duplicate, IndexRange, NoStack, NoSamples}

@@ -15,7 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// tables checks that each table begins with its zero entry and has no duplicates.
+// tables checks that each table begins with its zero entry and has no duplicates. It also
+// checks that strings are UTF-8 and that links have ids.
 func (c *checker) tables() {
 	table(c, "string", c.dict.StringTable().Len(), func(i int) string { return c.dict.StringTable().At(i) }, "")
 	table(c, "attribute", c.dict.AttributeTable().Len(), func(i int) string {
@@ -81,7 +82,7 @@ func locationKey(l pprofile.Location) string {
 
 func linkKey(l pprofile.Link) string { return l.TraceID().String() + " " + l.SpanID().String() }
 
-// orphans reports entries that no profile uses.
+// orphans reports the entries that no profile uses.
 func (c *checker) orphans() {
 	for _, name := range []string{"stack", "location", "mapping", "function", "link", "attribute", "string"} {
 		for i, used := range c.used[name] {
@@ -96,7 +97,7 @@ func (c *checker) orphans() {
 	}
 }
 
-// stack checks a stack and everything that it refers to.
+// stack checks a stack and all entries that the stack refers to.
 func (c *checker) stack(i int32, where string) {
 	ok, first := c.use("stack", i, where)
 	if !ok {
@@ -146,7 +147,7 @@ func (c *checker) location(i int32, where string) {
 	}
 	if l.MappingIndex() > 0 && int(l.MappingIndex()) < c.dict.MappingTable().Len() {
 		m := c.dict.MappingTable().At(int(l.MappingIndex()))
-		// A return address may be the end of its mapping.
+		// A return address may be equal to the limit of its mapping.
 		if m.MemoryLimit() > m.MemoryStart() && (l.Address() < m.MemoryStart() || l.Address() > m.MemoryLimit()) {
 			c.broken(LocationPlace, "%s at %#x is outside of its mapping %#x-%#x", where, l.Address(), m.MemoryStart(), m.MemoryLimit())
 		}
@@ -190,7 +191,7 @@ type attribute struct {
 	value pcommon.Value
 }
 
-// attributes resolves indices; they must refer to each key once.
+// attributes resolves the indices of attributes. It checks that no key occurs twice.
 func (c *checker) attributes(indices pcommon.Int32Slice, where string) []attribute {
 	var out []attribute
 	for _, i := range indices.All() {
@@ -222,7 +223,7 @@ func (c *checker) attributes(indices pcommon.Int32Slice, where string) []attribu
 	return out
 }
 
-// text checks that an attribute of ours is text.
+// text checks that an attribute of hotprofile is text.
 func (c *checker) text(key string, v pcommon.Value, where string) {
 	if strings.HasPrefix(key, attr.Prefix) && v.Type() != pcommon.ValueTypeStr && v.Type() != pcommon.ValueTypeEmpty {
 		c.broken(TextAttribute, "%s has %s of type %s", where, key, v.Type())

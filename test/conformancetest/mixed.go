@@ -5,9 +5,9 @@ package conformancetest
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// Mixed returns a request in protobuf with both forms of attributes in each resource:
-// the first attribute is as in the request with references, the second as in the same
-// request with inline attributes, and so on.
+// Mixed returns a request in protobuf that has both forms of attributes in each
+// resource. It takes attributes from the two requests in turn. The first attribute comes
+// from the request with references.
 func Mixed(references, inlined []byte) []byte {
 	resources := fieldsOf(inlined, 1)
 	return replace(references, 1, func(i int, resourceProfiles []byte) []byte {
@@ -23,7 +23,7 @@ func Mixed(references, inlined []byte) []byte {
 	})
 }
 
-// fieldsOf returns the content of each field of a message with that number.
+// fieldsOf returns the contents of all fields of a message that have the given number.
 func fieldsOf(message []byte, n protowire.Number) (out [][]byte) {
 	replace(message, n, func(_ int, content []byte) []byte {
 		out = append(out, content)
@@ -32,7 +32,8 @@ func fieldsOf(message []byte, n protowire.Number) (out [][]byte) {
 	return out
 }
 
-// replace returns a message with the content of each field of that number replaced.
+// replace returns a copy of a message in which the contents of all fields with
+// the given number are replaced.
 func replace(message []byte, n protowire.Number, with func(i int, content []byte) []byte) (out []byte) {
 	i := 0
 	for len(message) > 0 {

@@ -31,10 +31,10 @@ func (c *checker) resourceProfiles(where string, rp pprofile.ResourceProfiles) {
 	}
 }
 
-// begin checks that no other profile of the series begins at the same time.
+// begin checks that no two profiles of a series begin at the same time.
 func (c *checker) begin(where string, resource pcommon.Map, p pprofile.Profile) {
 	if _, before := resource.Get(attr.PID); before || !c.opts.Triggered {
-		return // cpu_trigger sees to it, and removes the pid
+		return // only cpu_trigger, which removes the pid, makes sure of this
 	}
 	labels := labelsOf(nil, resource)
 	slices.Sort(labels)
@@ -45,7 +45,7 @@ func (c *checker) begin(where string, resource pcommon.Map, p pprofile.Profile) 
 	c.begins[series] = true
 }
 
-// serviceName checks the service.name of a resource that has passed cpu_trigger.
+// serviceName checks the service.name of a resource, if profiles have passed cpu_trigger.
 func (c *checker) serviceName(where string, attributes pcommon.Map) {
 	if !c.opts.Triggered {
 		return
@@ -63,7 +63,7 @@ func (c *checker) serviceName(where string, attributes pcommon.Map) {
 	}
 }
 
-// owned checks the attributes of a resource or scope and returns their keys.
+// owned checks the attributes of a resource or scope. It returns their keys.
 func (c *checker) owned(where string, attributes pcommon.Map) []string {
 	var keys []string
 	for k, v := range attributes.All() {
@@ -95,7 +95,7 @@ func (c *checker) referenced(s string) {
 	}
 }
 
-// label checks an attribute that backends make a label of.
+// label checks an attribute that backends convert to a label.
 func (c *checker) label(where, key string, v pcommon.Value) {
 	switch v.Type() {
 	case pcommon.ValueTypeStr, pcommon.ValueTypeInt, pcommon.ValueTypeBool:
@@ -107,7 +107,8 @@ func (c *checker) label(where, key string, v pcommon.Value) {
 	}
 }
 
-// labels checks the keys of a sample, its scope and its resource together.
+// labels checks the keys of a sample together with the keys
+// of its scope and its resource.
 func (c *checker) labels(where string, keys []string) {
 	if len(keys) > maxLabels {
 		c.broken(LabelCount, "%s has %d labels, at most %d: %s", where, len(keys), maxLabels, strings.Join(keys, ", "))
@@ -124,7 +125,7 @@ func (c *checker) labels(where string, keys []string) {
 	}
 }
 
-// labelName replaces everything except letters and digits by underscores.
+// labelName replaces all characters except letters and digits with underscores.
 func labelName(key string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -178,14 +179,15 @@ func (c *checker) profile(where string, labels []string, p pprofile.Profile) {
 	}
 }
 
-// typeOf returns a type as type/unit and in parts.
+// typeOf returns a type in the form type/unit, and its two parts.
 func (c *checker) typeOf(t pprofile.ValueType, where string) (whole, name, unit string) {
 	name = c.string(t.TypeStrindex(), where)
 	unit = c.string(t.UnitStrindex(), where)
 	return name + "/" + unit, name, unit
 }
 
-// types reports whether samples of the profile's type carry a value.
+// types checks the types of a profile. It reports whether
+// samples of these types have values.
 func (c *checker) types(where string, p pprofile.Profile) (valued bool) {
 	sample, name, unit := c.typeOf(p.SampleType(), where)
 	period, periodName, periodUnit := c.typeOf(p.PeriodType(), where)
@@ -237,7 +239,7 @@ func (c *checker) sample(where string, labels []string, p pprofile.Profile, valu
 			keys = append(keys, a.key)
 		}
 	}
-	// There are many samples and few sets of keys.
+	// Many samples share few sets of keys, so each set is checked only once.
 	if set := strings.Join(keys, "\x00"); !c.keys[set] {
 		c.keys[set] = true
 		c.labels(where, keys)

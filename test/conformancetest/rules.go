@@ -5,8 +5,8 @@ package conformancetest
 
 import "strings"
 
-// A rule is required by a backend, by OTLP or by hotprofile itself. Wire stands for every
-// receiver of OTLP from collector 0.159 to 0.164. OldWire stands for the receivers of
+// Each rule is required by a backend, by OTLP or by hotprofile itself. Wire stands for all
+// OTLP receivers of the collectors 0.159 to 0.164. OldWire stands for the receivers of
 // collectors up to 0.160 (HTTP) and 0.162 (gRPC). Ours stands for a promise of hotprofile
 // that no backend requires.
 const (
@@ -24,7 +24,8 @@ const (
 type Rule struct {
 	// Name is short and stable, such as zero-entry.
 	Name string
-	// Backends are those that reject, drop or misread profiles that break the rule.
+	// Backends lists the backends that reject, drop or
+	// misread profiles that break the rule.
 	Backends string
 }
 
@@ -32,129 +33,150 @@ func rule(name string, backends ...string) Rule {
 	return Rule{Name: name, Backends: strings.Join(backends, ", ")}
 }
 
-// The rules of the message.
+// These rules are about the request message.
 var (
-	// WireFormat: the bytes are an ExportProfilesServiceRequest without unknown
-	// fields, which backends drop silently.
+	// WireFormat requires an ExportProfilesServiceRequest without unknown fields.
+	// Backends silently drop unknown fields.
 	WireFormat = rule("wire-format", Wire)
-	// InlineAttributes: keys and values of resources and scopes are inline, not
-	// references into the dictionary (opentelemetry-proto pull request 733), which
-	// Pyroscope 2.2 and Parca of July 2026 do not read. Strings in the dictionary's
-	// own attributes are inline in both forms.
+	// InlineAttributes requires inline keys and values in the attributes of resources and
+	// scopes. Pyroscope 2.2 and Parca of July 2026 cannot read references into the
+	// dictionary (opentelemetry-proto pull request 733). Strings in the dictionary's own
+	// attributes are inline in both forms.
 	InlineAttributes = rule("inline-attributes", Pyroscope, Parca, OldWire)
-	// ReferencedAttributes: keys and strings of resources and scopes are references,
-	// all of them, as the newest exporters write them.
+	// ReferencedAttributes requires references for all keys and strings of resources and
+	// scopes. The newest exporters write this form.
 	ReferencedAttributes = rule("referenced-attributes", Ours)
-	// OneForm: no key and no string is there in both forms. The newest receivers
-	// refuse a key that is, and use one of two strings.
+	// OneForm forbids a key or string that is present in both forms. The newest receivers
+	// reject such a key. Of two strings, they use only one.
 	OneForm = rule("one-form", Wire)
-	// EmptyRequest: a request has a resource and a dictionary. Pyroscope's
-	// ingest_handler.go and Parca's otel.go reject a request without.
+	// EmptyRequest requires a resource and a dictionary. Pyroscope's ingest_handler.go
+	// and Parca's otel.go reject a request without them.
 	EmptyRequest = rule("empty-request", Pyroscope, Parca)
-	// MaxRequestBytes: a gRPC server accepts 4 MiB by default, and an exporter that
-	// batches to 3 MB cannot split a profile that is larger.
+	// MaxRequestBytes limits the size of a request. A gRPC server accepts 4
+	// MiB by default. An exporter that batches up to 3 MB cannot split a
+	// profile that is larger than that.
 	MaxRequestBytes = rule("max-request-bytes", Wire, Ours)
 )
 
-// The rules of the dictionary.
+// These rules are about the dictionary.
 var (
-	// ZeroEntry: profiles.proto of the OTLP release; Pyroscope and Parca
-	// (ValidateOtelDictionary) reject the request.
+	// ZeroEntry requires that every table begins with a zero entry, as profiles.proto
+	// specifies. Pyroscope and Parca (ValidateOtelDictionary) reject requests
+	// without zero entries.
 	ZeroEntry = rule("zero-entry", Wire, Pyroscope, Parca)
 	Orphan    = rule("orphan", Ours)
 	Duplicate = rule("duplicate", Ours)
-	// IndexRange: Pyroscope's convert.go and Parca reject the request, the ClickHouse
-	// exporter writes an empty field.
+	// IndexRange requires valid indices. Pyroscope's convert.go and Parca reject requests
+	// with an invalid index. The ClickHouse exporter writes an empty field instead.
 	IndexRange = rule("index-range", Wire, Pyroscope, Parca, Elastic, Splunk, ClickHouse)
-	// UTF8: protobuf decoders reject the request.
+	// UTF8 requires valid UTF-8, because protobuf decoders reject invalid strings.
 	UTF8 = rule("utf8", Wire, Pyroscope, Parca, Elastic, Splunk, ClickHouse)
-	// LinkIDs: 16 and 8 bytes, neither zero. Parca rejects the request.
+	// LinkIDs requires a trace id of 16 bytes and a span id of 8 bytes. Neither may be
+	// zero. Parca rejects the request otherwise.
 	LinkIDs = rule("link-ids", Parca)
-	// FrameType: the Elasticsearch exporter's transform.go fails on a location without
-	// it; Pyroscope uses it to recognize kernel frames.
+	// FrameType requires a frame type for each location. The Elasticsearch exporter's
+	// transform.go fails on a location without a frame type. Pyroscope uses the frame
+	// type to recognize kernel frames.
 	FrameType = rule("frame-type", Elastic, Pyroscope)
-	// LocationPlace: Elastic identifies a frame by its address or its line.
+	// LocationPlace requires an address or a line, because
+	// Elastic identifies a frame by them.
 	LocationPlace = rule("location-place", Elastic)
-	// MappingRange: start below limit, or both zero, as in the checker of
-	// OpenTelemetry's profiling group.
+	// MappingRange requires that a mapping's start is below its limit, or that both are
+	// zero. The checker of OpenTelemetry's profiling group has the same rule.
 	MappingRange = rule("mapping-range", Wire)
-	// LineNumber: not negative, as in that checker.
+	// LineNumber forbids negative lines and columns.
+	// OpenTelemetry's checker has the same rule.
 	LineNumber = rule("line-number", Wire)
-	// BuildID: backends find symbols by it.
+	// BuildID requires build ids, because backends use them to find symbols.
 	BuildID = rule("build-id", Elastic, Parca, Pyroscope)
 )
 
-// The rules of profiles.
+// These rules are about profiles.
 var (
-	// ProfileID: 16 bytes, not all zero (Parca's ValidateOtelProfile, which also
-	// accepts a missing one).
+	// ProfileID requires an id of 16 bytes that is not all zero. Parca's
+	// ValidateOtelProfile also accepts a missing id.
 	ProfileID = rule("profile-id", Parca)
-	// CaptureWindow: Pyroscope uses "now" for a missing time and ten seconds for a
-	// missing duration.
+	// CaptureWindow requires a time and a duration. Pyroscope replaces a missing time
+	// with the current time and a missing duration with ten seconds.
 	CaptureWindow = rule("capture-window", Parca, Pyroscope)
-	// Recent: Pyroscope's validation.reject-older-than is an hour and
-	// reject-newer-than ten minutes.
+	// Recent requires recent profiles. By default, Pyroscope rejects profiles older than
+	// one hour (validation.reject-older-than) and profiles more than ten minutes in the
+	// future (validation.reject-newer-than).
 	Recent = rule("recent", Pyroscope)
-	// Period: Pyroscope names the series by the period type, Parca rejects a missing
-	// one, and its queries panic on an empty one.
+	// Period requires a period and its type. Pyroscope names the series after
+	// the period type. Parca rejects a missing period type, and its queries
+	// panic on an empty period type.
 	Period = rule("period", Pyroscope, Parca)
-	// TypeName: Pyroscope's validate.go rejects a "-" in it.
+	// TypeName forbids "-" in the name of a type, because
+	// Pyroscope's validate.go rejects it.
 	TypeName = rule("type-name", Pyroscope)
-	// KnownType: one of shapes; NotShown returns who does not show it.
+	// KnownType requires a type that shapes lists. NotShown returns the
+	// backends that do not show a type.
 	KnownType = rule("known-type", Elastic, Splunk)
-	// NoSamples: Parca rejects the request.
+	// NoSamples forbids empty profiles, because Parca rejects the request.
 	NoSamples = rule("no-samples", Parca)
-	// MaxSamples: Pyroscope's validation.max-profile-stacktrace-samples is 16,000.
+	// MaxSamples limits the samples of a profile. Pyroscope accepts 16,000 samples by
+	// default (validation.max-profile-stacktrace-samples).
 	MaxSamples = rule("max-samples", Pyroscope, Ours)
-	// MaxProfileBytes: Pyroscope's validation.max-profile-size-bytes is 4 MiB.
+	// MaxProfileBytes limits the size of a profile. Pyroscope accepts 4 MiB by default
+	// (validation.max-profile-size-bytes).
 	MaxProfileBytes = rule("max-profile-bytes", Pyroscope, Ours)
 )
 
-// The rules of samples.
+// These rules are about samples.
 var (
-	// NoStack: Pyroscope drops the sample.
+	// NoStack forbids samples without a stack, because Pyroscope drops them.
 	NoStack = rule("no-stack", Pyroscope)
-	// StackDepth: Pyroscope's validation.max-profile-stacktrace-depth is 1,000; it cuts
-	// deeper stacks at the leaf.
+	// StackDepth limits the depth of stacks. Pyroscope truncates stacks of more than
+	// 1,000 frames at the leaf (validation.max-profile-stacktrace-depth).
 	StackDepth = rule("stack-depth", Pyroscope)
-	// OneValue: Pyroscope rejects the request.
+	// OneValue forbids samples with several values, because
+	// Pyroscope rejects the request.
 	OneValue = rule("one-value", Pyroscope)
-	// SampleShape: values and timestamps in equal number (Parca), an event per
-	// timestamp (Elastic), the same of both in all samples of a profile (Splunk).
+	// SampleShape is about values and timestamps. Parca requires an equal number of both.
+	// Elastic makes an event of each timestamp. Splunk requires the same number of values
+	// and timestamps in all samples of a profile.
 	SampleShape = rule("sample-shape", Parca, Elastic, Splunk)
 	SampleTwice = rule("sample-twice", Ours)
-	// TimestampWindow: Parca rejects the request.
+	// TimestampWindow requires timestamps within the time of the profile. Parca
+	// rejects the request otherwise.
 	TimestampWindow = rule("timestamp-window", Parca)
 )
 
-// The rules of attributes, which backends make labels of.
+// These rules are about attributes, which backends convert to labels.
 var (
-	// ServiceName: Pyroscope rejects a series without it, and calls a resource without
-	// it unknown_service:<process.executable.name>; ClickHouse sorts by it.
+	// ServiceName requires a service.name. Pyroscope rejects a series without a service
+	// name, and names a resource without one unknown_service:<process.executable.name>.
+	// ClickHouse sorts by the service name.
 	ServiceName = rule("service-name", Pyroscope, ClickHouse)
-	// LabelCount: Pyroscope's validation.max-label-names-per-series is 30, and it adds
-	// four itself.
+	// LabelCount limits the number of labels. Pyroscope accepts 30 labels by default
+	// (validation.max-label-names-per-series) and adds four labels itself.
 	LabelCount = rule("label-count", Pyroscope)
-	// LabelPromise: the most that the shipped configurations export.
+	// LabelPromise is the maximum number of labels that the
+	// shipped configurations export.
 	LabelPromise = rule("label-promise", Ours)
-	// LabelLength: Pyroscope's validation.max-length-label-name is 1,024 and
-	// max-length-label-value 2,048.
+	// LabelLength limits the length of labels. By default, Pyroscope accepts 1,024 bytes
+	// in a name (validation.max-length-label-name) and 2,048 bytes in a value
+	// (validation.max-length-label-value).
 	LabelLength = rule("label-length", Pyroscope)
-	// LabelCollision: Parca replaces every character except letters and digits by an
-	// underscore, and keeps one of two keys that are then equal.
+	// LabelCollision forbids keys that become equal in Parca. Parca replaces
+	// every character except letters and digits with an underscore, and
+	// keeps only one of two equal keys.
 	LabelCollision = rule("label-collision", Parca)
-	// SeriesPerSample: each value becomes a series.
+	// SeriesPerSample forbids other attributes of samples,
+	// because each value becomes a series.
 	SeriesPerSample = rule("series-per-sample", Pyroscope)
-	// AttributeType: Splunk accepts strings, integers and booleans, Parca rejects a
-	// missing value.
+	// AttributeType restricts the types of values. Splunk accepts strings, integers and
+	// booleans. Parca rejects a missing value.
 	AttributeType = rule("attribute-type", Splunk, Parca)
-	// TextAttribute: Pyroscope makes labels of text and, since April 2026, of integers. Parca
-	// drops all but text of samples and profiles. So attributes of ours are text, numbers too.
+	// TextAttribute requires text in hotprofile's own attributes, even for numbers.
+	// Pyroscope converts text to labels and, since April 2026, integers too. Parca drops
+	// all attributes of samples and profiles that are not text.
 	TextAttribute = rule("text-attribute", Pyroscope, Parca)
-	// DistinctTimes: of several profiles of one series that begin at the same nanosecond,
-	// Pyroscope's compaction keeps one.
+	// DistinctTimes forbids two profiles of one series that begin at the same nanosecond.
+	// Pyroscope's compaction keeps only one of such profiles.
 	DistinctTimes = rule("distinct-times", Pyroscope)
-	// AttributeKey: Parca rejects a request with an empty or a repeated key.
+	// AttributeKey forbids empty and repeated keys, because Parca rejects the request.
 	AttributeKey = rule("attribute-key", Parca)
 )
 
@@ -171,19 +193,21 @@ func Rules() []Rule {
 
 // shape describes the samples of a type.
 type shape struct {
-	period string // type/unit
-	// valued: one value and one timestamp per sample; else timestamps alone.
+	period string // as type/unit
+	// valued is true if each sample has one value and one timestamp.
+	// Otherwise, samples have only timestamps.
 	valued bool
-	// refused are the backends that do not show the type; the others store it with its
-	// name and unit.
+	// refused lists the backends that do not show the type. The other backends store the
+	// type with its name and unit.
 	refused []string
 }
 
-// shapes returns the types that backends are known to support, by type/unit.
+// shapes returns the sample types that backends are known to support.
+// The keys have the form type/unit.
 func shapes() map[string][]shape {
-	// The Elasticsearch exporter's checkProfileType accepts one type.
+	// The Elasticsearch exporter's checkProfileType accepts only one type.
 	notCPU := []string{Elastic}
-	// Splunk shows CPU and allocations.
+	// Splunk shows only CPU profiles and allocations.
 	waits := []string{Elastic, Splunk}
 	return map[string][]shape{
 		"samples/count": {
@@ -193,7 +217,7 @@ func shapes() map[string][]shape {
 		"wall/nanoseconds":    {{period: "wall/nanoseconds", valued: true, refused: waits}},
 		"alloc_objects/count": {{period: "space/bytes", valued: true, refused: notCPU}},
 		"alloc_space/bytes":   {{period: "space/bytes", valued: true, refused: notCPU}},
-		// Of pprof endpoints. Splunk shows none of them.
+		// These types come from pprof endpoints. Splunk does not show any of them.
 		"inuse_objects/count":     {{period: "space/bytes", valued: true, refused: waits}},
 		"inuse_space/bytes":       {{period: "space/bytes", valued: true, refused: waits}},
 		"goroutines/count":        {{period: "goroutine/count", valued: true, refused: waits}},
@@ -202,7 +226,7 @@ func shapes() map[string][]shape {
 		"block_delay/nanoseconds": {{period: "contentions/count", valued: true, refused: waits}},
 		"mutex_contentions/count": {{period: "contentions/count", valued: true, refused: waits}},
 		"mutex_delay/nanoseconds": {{period: "contentions/count", valued: true, refused: waits}},
-		// The period is how many context switches have one sampled stack.
+		// The period is the number of context switches per sampled stack.
 		"off_cpu/nanoseconds":        {{period: "context_switches/count", valued: true, refused: waits}},
 		"net_sent/bytes":             {{period: "net_sent/bytes", valued: true, refused: waits}},
 		"net_received/bytes":         {{period: "net_received/bytes", valued: true, refused: waits}},
@@ -212,8 +236,8 @@ func shapes() map[string][]shape {
 	}
 }
 
-// NotShown returns the backends that do not show profiles of a sample type and period
-// type, each as type/unit, and whether the type is known.
+// NotShown returns the backends that do not show profiles of a sample type and a period
+// type, both given as type/unit. It also returns whether the type is known.
 func NotShown(sampleType, periodType string) (backends []string, known bool) {
 	for _, s := range shapes()[sampleType] {
 		if s.period == periodType {

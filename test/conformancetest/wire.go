@@ -11,8 +11,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// message is a message of OTLP 1.11, which collectors 0.159 to 0.164 use, with its
-// fields by number. It is written out here because a decoder skips unknown fields.
+// message is a message of OTLP 1.11, which the collectors 0.159 to 0.164 use.
+// fields has the message's fields by number. The messages are listed here because
+// a decoder skips unknown fields.
 type message struct {
 	name   string
 	fields map[protowire.Number]field
@@ -21,7 +22,7 @@ type message struct {
 type field struct {
 	name string
 	is   contents
-	of   string // the name of the message, if it is one
+	of   string // the name of the nested message, if any
 }
 
 type contents uint8
@@ -38,7 +39,8 @@ const (
 	texts                    // any number of UTF-8 strings
 )
 
-// dictionaryValues begins the names of messages below the dictionary's attributes.
+// dictionaryValues is the prefix of the names of messages
+// below the dictionary's attributes.
 const dictionaryValues = "dictionary "
 
 // messages returns the messages of a request, by name.
@@ -97,8 +99,8 @@ func messages() map[string]message {
 		1: {"key_strindex", number, ""}, 2: {"value", nested, dictionaryValues + "value"}, 3: {"unit_strindex", number, ""},
 	})
 	add("stack", map[protowire.Number]field{1: {"location_indices", numbers, ""}})
-	// The dictionary's attributes have the same kinds of values as attributes of resources
-	// and scopes, but no receiver resolves references in them.
+	// The dictionary's attributes have the same kinds of values as attributes of
+	// resources and scopes, but no receiver resolves references in them.
 	for _, in := range []string{"", dictionaryValues} {
 		add(in+"attribute", map[protowire.Number]field{
 			1: {"key", text, ""}, 2: {"value", nested, in + "value"}, 3: {"key_strindex", number, ""},
@@ -114,13 +116,13 @@ func messages() map[string]message {
 	return schema
 }
 
-// wire checks the parts of a request that decoding drops.
+// wire checks the parts of a request that are lost in decoding.
 type wire struct {
 	findings
 	schema map[string]message
-	// referenced: attributes of resources and scopes are references.
+	// referenced is true if attributes of resources and scopes must be references.
 	referenced bool
-	// depth is the nesting depth of messages.
+	// depth is the current nesting depth of messages.
 	depth int
 }
 
@@ -142,8 +144,8 @@ func (w *wire) request(body []byte) {
 	}
 }
 
-// message checks a message and its fields, and reports whether it could be read to its
-// end.
+// message checks a message and its fields. It reports whether the
+// message could be read to its end.
 func (w *wire) message(name string, body []byte, where string) bool {
 	if w.depth++; w.depth > maxDepth {
 		w.broken(WireFormat, "%s nests deeper than %d", where, maxDepth)
@@ -187,7 +189,7 @@ func (w *wire) message(name string, body []byte, where string) bool {
 	return true
 }
 
-// field checks one value.
+// field checks one value of a field.
 func (w *wire) field(f field, typ protowire.Type, value []byte, at string) bool {
 	want := protowire.BytesType
 	switch f.is {
@@ -235,7 +237,7 @@ func (w *wire) field(f field, typ protowire.Type, value []byte, at string) bool 
 	return true
 }
 
-// id checks the length of an id, unless it is empty.
+// id checks the length of an id. An empty id is accepted.
 func (w *wire) id(name string, content []byte, at string) {
 	length, r := 0, LinkIDs
 	switch name {
@@ -253,9 +255,9 @@ func (w *wire) id(name string, content []byte, at string) {
 	}
 }
 
-// form reports a key or a string that is not in the form of the request: inline or a
-// reference into the dictionary. The attributes of the dictionary are another message,
-// whose keys are indices in both.
+// form reports a key or a string that is not in the form of the request. The form is
+// either inline or a reference into the dictionary. The attributes of the dictionary use
+// another message, whose keys are indices in both forms.
 func (w *wire) form(message string, f field, at string) {
 	kind, inDictionary := strings.CutPrefix(message, dictionaryValues)
 	if kind != "attribute" && kind != "value" {
@@ -273,8 +275,8 @@ func (w *wire) form(message string, f field, at string) {
 	}
 }
 
-// oneForm reports a key or a string that is there in both forms; count has the
-// message's fields.
+// oneForm reports a key or a string that is present in both forms. count is the number of
+// times that each field of the message is present.
 func (w *wire) oneForm(message string, count map[protowire.Number]int, where string) {
 	switch strings.TrimPrefix(message, dictionaryValues) {
 	case "attribute":

@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// marshalled returns a request with its attributes inline.
+// marshalled returns the bytes of a request with inline attributes.
 func marshalled(t testing.TB, p pprofile.Profiles) []byte {
 	t.Helper()
 	b, err := inline.Request(referenced(t, p))
@@ -25,16 +25,17 @@ func marshalled(t testing.TB, p pprofile.Profiles) []byte {
 	return b
 }
 
-// referenced returns a request as the newest exporters send it. It does not change p.
+// referenced returns the bytes of a request with references, in the form that the newest
+// exporters send. It does not change p.
 func referenced(t testing.TB, p pprofile.Profiles) []byte {
 	t.Helper()
-	p.MarkReadOnly() // marshalling changes what can be changed
+	p.MarkReadOnly() // marshalling changes profiles that are not read-only
 	b, err := pprofileotlp.NewExportRequestFromProfiles(p).MarshalProto()
 	require.NoError(t, err)
 	return b
 }
 
-// strictWithReferences is strict for a request with references.
+// strictWithReferences is like strict, but for a request with references.
 func strictWithReferences() conformancetest.Options {
 	opts := strict()
 	opts.References = true
@@ -51,8 +52,8 @@ func linked() pprofile.Profiles {
 	return p
 }
 
-// rewrite applies edit to the message at a path of field numbers, taking the first field
-// of each number.
+// rewrite applies edit to the message at a path of field numbers. If a number occurs
+// several times, the path uses the first field.
 func rewrite(t testing.TB, body []byte, edit func([]byte) []byte, path ...protowire.Number) []byte {
 	t.Helper()
 	if len(path) == 0 {
@@ -80,7 +81,7 @@ func rewrite(t testing.TB, body []byte, edit func([]byte) []byte, path ...protow
 	return out
 }
 
-// without removes every field with the number.
+// without removes all fields that have the number.
 func without(drop protowire.Number) func([]byte) []byte {
 	return func(body []byte) (out []byte) {
 		for len(body) > 0 {
@@ -100,7 +101,7 @@ func plus(n protowire.Number, typ protowire.Type, value []byte) func([]byte) []b
 	}
 }
 
-// Paths of messages in a request.
+// These are the paths of messages in a request.
 var (
 	resourceAttribute = []protowire.Number{1, 1, 1}
 	resourceValue     = []protowire.Number{1, 1, 1, 2}
@@ -109,7 +110,8 @@ var (
 	dictionary        = []protowire.Number{2}
 )
 
-// wireDamage changes the bytes of a good request so that they break one rule at where.
+// wireDamage changes the bytes of a good request in a way that breaks one rule. where is
+// a part of the violation's text.
 type wireDamage struct {
 	name  string
 	rule  conformancetest.Rule
@@ -127,8 +129,8 @@ func at(path []protowire.Number, edits ...func([]byte) []byte) func(testing.TB, 
 	}
 }
 
-// wireDamages are faults of a request with inline attributes that are lost when it is
-// decoded.
+// wireDamages returns faults that get lost when the request is decoded. The
+// request has inline attributes.
 func wireDamages() []wireDamage {
 	one := protowire.AppendVarint(nil, 1)
 	short := protowire.AppendBytes(nil, []byte{1, 2, 3})
@@ -153,7 +155,8 @@ func wireDamages() []wireDamage {
 	}
 }
 
-// referencedDamages are such faults of a request with references.
+// referencedDamages returns faults of a request with references. These faults also get
+// lost when the request is decoded.
 func referencedDamages() []wireDamage {
 	one := protowire.AppendVarint(nil, 1)
 	name := protowire.AppendString(nil, "service.name")
@@ -190,7 +193,7 @@ func TestFaultsLostInDecodingAreReported(t *testing.T) {
 	}
 }
 
-// isReported checks that the checker reports the fault once, if a good request has it.
+// isReported checks that the checker reports the fault exactly once.
 func (tc wireDamage) isReported(t *testing.T, body []byte, opts conformancetest.Options) {
 	t.Run(tc.name, func(t *testing.T) {
 		damaged := tc.do(t, body)
@@ -207,14 +210,15 @@ func (tc wireDamage) isReported(t *testing.T, body []byte, opts conformancetest.
 	})
 }
 
-// CheckRequest reports what Check reports, except faults that a marshaller cannot
-// write.
+// TestEachRuleIsReportedForARequest checks that CheckRequest
+// reports the same faults as Check.
 func TestEachRuleIsReportedForARequest(t *testing.T) {
 	for _, tc := range damages() {
 		t.Run(tc.name, func(t *testing.T) {
 			p := good()
 			tc.do(p)
-			// As the newest exporters send it: inlining would refuse, or mend, some faults.
+			// The request has references, because inlining would
+			// reject or repair some of the faults.
 			var got []conformancetest.Rule
 			for _, v := range conformancetest.CheckRequest(referenced(t, p), strictWithReferences()) {
 				got = append(got, v.Rule)
@@ -224,7 +228,6 @@ func TestEachRuleIsReportedForARequest(t *testing.T) {
 	}
 }
 
-// Each rule is broken by at least one test.
 func TestEveryRuleHasATestThatBreaksIt(t *testing.T) {
 	broken := map[conformancetest.Rule]bool{}
 	for _, tc := range damages() {
@@ -243,7 +246,8 @@ func TestEveryRuleHasATestThatBreaksIt(t *testing.T) {
 	require.Empty(t, broken, "rules missing in Rules")
 }
 
-// Each part of a request that an exporter has split has the whole dictionary.
+// TestSplitRequestsMayHaveOrphans covers requests that an exporter has split. Each part
+// then has the whole dictionary.
 func TestSplitRequestsMayHaveOrphans(t *testing.T) {
 	p := good()
 	addString(p, "of another part")

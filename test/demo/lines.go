@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// lines is the collector's standard error: it prints the log messages that it knows as
-// sentences, and others with their fields. Lines that are not JSON pass unchanged.
+// lines is the collector's standard error. It prints known log messages as sentences and
+// other messages with their fields. Lines that are not JSON are not changed.
 type lines struct {
 	to      io.Writer
 	partial []byte
-	hinted  bool // what to type next is printed once
+	hinted  bool // whether the next command was suggested already
 }
 
 func (l *lines) Write(p []byte) (int, error) {
@@ -36,7 +36,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// say prints one line about the demo itself.
+// say prints a line about the demo itself.
 func (l *lines) say(what, format string, args ...any) {
 	l.write(time.Now(), what, fmt.Sprintf(format, args...))
 }
@@ -45,7 +45,7 @@ func (l *lines) write(at time.Time, what, text string) {
 	fmt.Fprintf(l.to, "%s  %-15s  %s\n", at.Format(time.TimeOnly), what, text)
 }
 
-// entry is one message of the collector's JSON log.
+// entry is a message of the collector's JSON log.
 type entry map[string]any
 
 func (l *lines) print(line []byte) {
@@ -67,7 +67,7 @@ func (l *lines) print(line []byte) {
 	case "Internal trace telemetry disabled", "Starting extensions...", "Stopping extensions...",
 		"Extension is starting...", "Extension started.", "manual trigger server listening",
 		"Everything is ready. Begin running and processing data.", "Received signal from OS", "Starting shutdown...",
-		"profiles match no unit", "monitor unavailable": // the last two are of this machine's other programs
+		"profiles match no unit", "monitor unavailable": // the last two messages are about other programs on this machine
 	case "sampling started":
 		text := fmt.Sprintf("%s, at %s Hz", e.text("what"), e.text("frequency"))
 		if missing := e.list("not_sampled"); missing != "" {
@@ -109,7 +109,8 @@ func (l *lines) print(line []byte) {
 	}
 }
 
-// opened returns who was over which threshold, and by how much.
+// opened returns the sentence for an opened gate, with the
+// service, the value and the threshold.
 func (e entry) opened() string {
 	measure, per := e.text("monitor"), ""
 	switch measure {
@@ -125,7 +126,7 @@ func (e entry) opened() string {
 	return fmt.Sprintf("%s %s %s%s (%s, threshold %s)", e.who(), measure, e.text("value"), per, e.text("window"), e.text("threshold"))
 }
 
-// who returns the service, or the unit where the service has no name.
+// who returns the name of the service. If there is none, it returns the unit.
 func (e entry) who() string {
 	if s := e.text("service"); s != "" {
 		return s
@@ -147,7 +148,7 @@ func (e entry) text(key string) string {
 	}
 }
 
-// round keeps one decimal, and two below 1.
+// round rounds to one decimal. Values below 1 are rounded to two decimals.
 func round(v float64) float64 {
 	scale := 10.0
 	if math.Abs(v) < 1 {
@@ -165,7 +166,7 @@ func (e entry) list(key string) string {
 	return strings.Join(texts, ", ")
 }
 
-// fields returns the fields that are not empty as key=value.
+// fields returns all fields that are not empty, in the form key=value.
 func (e entry) fields() string {
 	var texts []string
 	for _, key := range slices.Sorted(maps.Keys(e)) {

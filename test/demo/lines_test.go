@@ -30,7 +30,7 @@ func TestKnownMessagesAreSentences(t *testing.T) {
 {"level":"warn","ts":"2026-11-22T05:56:20.000Z","msg":"something new","otelcol.component.id":"pprof","otelcol.signal":"profiles","left":3,"error":""}
 Error: not JSON
 `
-	for _, part := range regexp.MustCompile(`(?s).{1,100}`).FindAllString(log, -1) { // lines arrive in parts
+	for _, part := range regexp.MustCompile(`(?s).{1,100}`).FindAllString(log, -1) { // the log arrives in parts
 		n, err := l.Write([]byte(part))
 		require.NoError(t, err)
 		require.Equal(t, len(part), n)

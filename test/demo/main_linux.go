@@ -1,9 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo is started by `make run`. It runs the collector and two small programs, one
-// that turns hot for a while and one that never does, and prints the collector's log as
-// sentences. It removes its cgroups and stops its processes when it ends.
+// Command demo is started by `make run`. It runs the collector and two small
+// programs. One program becomes hot for a while, and the other program stays idle.
+// The command prints the collector's log as sentences. At its end, it removes its
+// cgroups and stops its processes.
 package main
 
 import (
@@ -25,8 +26,8 @@ func main() {
 	load := flag.String("load", "bin/load", "the load program's binary")
 	config := flag.String("config", "config/quickstart.yaml", "the collector's configuration")
 	flag.Parse()
-	// The kernel ends the children when the thread that started them ends, also
-	// when the demo is killed.
+	// The kernel kills the children when the thread that started them ends. So the
+	// children also end if the demo is killed.
 	runtime.LockOSThread()
 	if err := run(*collector, *load, *config); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -75,15 +76,14 @@ func run(collector, load, config string) (err error) {
 	}
 }
 
-// program is one of the two programs.
 type program struct {
 	name   string
-	cgroup *scratch.Cgroup // nil where it shares the demo's
+	cgroup *scratch.Cgroup // nil if the program runs in the demo's cgroup
 	cmd    *exec.Cmd
 	ended  *ending
 }
 
-// ownCgroup gives the program a cgroup with one CPU.
+// ownCgroup creates a cgroup with one CPU for the program.
 func (p *program) ownCgroup() (err error) {
 	p.cgroup, err = scratch.Make(fmt.Sprintf("hotprofile-demo-%s-%d", p.name, os.Getpid()))
 	if err != nil {
@@ -120,14 +120,14 @@ func (p *program) stop() (err error) {
 	return err
 }
 
-// ending is the result of a child; err is valid once done is closed.
+// ending is the result of a child. err is valid after done is closed.
 type ending struct {
 	done chan struct{}
 	err  error
 }
 
-// start starts a child in its own process group, so that Ctrl-C reaches only the
-// demo, which stops the children in order.
+// start starts a child in its own process group. So Ctrl-C interrupts only the demo,
+// which then stops the children in order.
 func start(cmd *exec.Cmd) (*ending, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -141,7 +141,7 @@ func start(cmd *exec.Cmd) (*ending, error) {
 	return e, nil
 }
 
-// stop interrupts the child, and kills it after 20 seconds.
+// stop interrupts the child. If the child does not end within 20 seconds, stop kills it.
 func stop(cmd *exec.Cmd, ended *ending) error {
 	_ = cmd.Process.Signal(os.Interrupt)
 	select {

@@ -15,20 +15,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unclear matches phrases that make a reader look for the noun.
+// unclear matches phrases that make the reader search for the noun.
 var unclear = regexp.MustCompile(`(?i)\b(that of|those of|that which|nobody|anybody|no one|what (is|it|was|they|has|were)|hands? over|lets? out|is what|is where|so many(eth)?th|as of then|thereof|whatsoever)\b`)
 
-// inMarkdown matches the phrases that pages do not have either.
+// inMarkdown matches phrases that are not allowed in pages either.
 var inMarkdown = regexp.MustCompile(`(?i)\b(that of the|those of the|that which|hands over|so manieth|thereof|whatsoever)\b`)
 
-// maxWords is the longest sentence of a comment.
+// maxWords is the maximum number of words in a sentence of a comment.
 const maxWords = 32
 
-// sentenceEnd matches the end of a sentence or of an item of a list.
+// sentenceEnd matches the end of a sentence or of a list item.
 var sentenceEnd = regexp.MustCompile(`[.:;?!](\s|$)|\s+- `)
 
-// comments calls f with each paragraph of a comment of the product's own Go code, without
-// list items and code.
+// comments calls f with each paragraph of each comment in the
+// product's own Go code. It skips list items and code.
 func comments(t *testing.T, f func(at, paragraph string)) {
 	t.Helper()
 	for _, folder := range []string{"internal", "receiver", "processor", "extension", "exporter", "converter"} {
@@ -59,8 +59,8 @@ func comments(t *testing.T, f func(at, paragraph string)) {
 	}
 }
 
-// A comment repeats the noun, and its sentences are short: see the part on English in
-// CONTRIBUTING.md.
+// TestCommentsRepeatTheNoun checks that comments contain no unclear
+// phrases. The rules are in the part on English in CONTRIBUTING.md.
 func TestCommentsRepeatTheNoun(t *testing.T) {
 	checked := 0
 	comments(t, func(at, paragraph string) {

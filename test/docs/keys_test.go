@@ -28,11 +28,13 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver"
 )
 
-// keys of a configuration, as receivers' READMEs write them: targets[].pid.
+// keys are the keys of a configuration in the
+// notation of the READMEs, such as targets[].pid.
 type keys map[string]bool
 
-// configKeys holds a configuration's own keys, and those that it has from the
-// collector's: those may be in a README or a schema, and need not.
+// configKeys returns the keys that a configuration defines and
+// the keys that it inherits from the collector. A README or a
+// schema may have inherited keys but does not need them.
 func configKeys(config any) (own, inherited keys) {
 	own, inherited = keys{}, keys{}
 	collect(reflect.TypeOf(config).Elem(), "", true, own, inherited)
@@ -66,8 +68,8 @@ func collect(of reflect.Type, prefix string, ours bool, own, inherited keys) {
 	}
 }
 
-// structOf returns the structure in a field, and the path that keys write before the
-// structure's own keys. It returns nil if the field has no structure.
+// structOf returns the structure in a field and the path to this
+// structure in keys. It returns nil if the field has no structure.
 func structOf(of reflect.Type) (inner reflect.Type, path string) {
 	switch of.Kind() {
 	case reflect.Pointer:
@@ -76,7 +78,7 @@ func structOf(of reflect.Type) (inner reflect.Type, path string) {
 		inner, path = structOf(of.Elem())
 		return inner, "[]" + path
 	case reflect.Struct:
-		if get, ok := reflect.PointerTo(of).MethodByName("GetOrInsertDefault"); ok { // configoptional's
+		if get, ok := reflect.PointerTo(of).MethodByName("GetOrInsertDefault"); ok { // an optional value of configoptional
 			return structOf(get.Type.Out(0))
 		}
 		return of, ""
@@ -84,7 +86,7 @@ func structOf(of reflect.Type) (inner reflect.Type, path string) {
 	return nil, ""
 }
 
-// schemaKeys returns the keys of a component's config.schema.yaml.
+// schemaKeys returns the keys in a component's config.schema.yaml.
 func schemaKeys(t *testing.T, dir string) keys {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, dir, "config.schema.yaml"))
@@ -125,9 +127,9 @@ func schemaKeys(t *testing.T, dir string) keys {
 
 var quoted = regexp.MustCompile("`([a-z0-9_.\\[\\]]+)`")
 
-// readmeKeys returns the keys of the README tables that begin with "| key |". The rows of
-// the Nth table are keys below the Nth prefix. A row about a block may name the block's own
-// keys in its text.
+// readmeKeys returns the keys in the README tables that begin with "| key
+// |". The rows of the Nth table are keys below the Nth prefix. A row
+// about a block may name the keys of the block in its text.
 func readmeKeys(t *testing.T, dir string, known func(string) bool, prefixes []string) keys {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, dir, "README.md"))
@@ -162,7 +164,7 @@ func TestREADMEsAndSchemasHaveEveryKeyAndNoOther(t *testing.T) {
 	components := []struct {
 		dir     string
 		factory component.Factory
-		tables  []string // prefixes of the README's tables of keys
+		tables  []string // the prefixes of the README's tables of keys
 	}{
 		{"receiver/cpuprofilerreceiver", cpuprofilerreceiver.NewFactory(), []string{""}},
 		{"receiver/hotunitsreceiver", hotunitsreceiver.NewFactory(), []string{""}},
@@ -184,7 +186,7 @@ func TestREADMEsAndSchemasHaveEveryKeyAndNoOther(t *testing.T) {
 			readme := readmeKeys(t, c.dir, known, c.tables)
 			for _, key := range slices.Sorted(maps.Keys(own)) {
 				assert.True(t, schema[key], "config.schema.yaml lacks %s", key)
-				// The README describes that block by pointing to targets[].
+				// The README describes this block by a reference to targets[].
 				described := strings.Replace(key, "pprof_endpoints[].target.", "targets[].", 1)
 				ofBlock := func(other string) bool { return strings.HasPrefix(other, key+".") }
 				if !slices.ContainsFunc(slices.Collect(maps.Keys(readme)), ofBlock) {

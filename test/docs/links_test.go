@@ -17,20 +17,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// root is the repository's.
+// root is the root directory of the repository.
 const root = "../.."
 
-// pages are the repository's Markdown files, by path from the root.
+// pages returns the repository's Markdown files, by their path from the root.
 func pages(t *testing.T) map[string]string { return files(t, ".md") }
 
-// files are the repository's files whose names end with ext, by path from the root.
+// files returns the repository's files whose names end
+// with ext, by their path from the root.
 func files(t *testing.T, ext string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
 	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // something temporary of what else runs here
+			return nil // a temporary file of another process
 		case err != nil:
 			return err
 		}

@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// messages are the log messages of the components' code, with a place of each.
+// messages returns the log messages in the code of the
+// components. Each message comes with one of its places.
 func messages(t *testing.T) map[string]string {
 	t.Helper()
 	folders := map[string][]*ast.File{}
@@ -46,7 +47,7 @@ func messages(t *testing.T) map[string]string {
 	return found
 }
 
-// codeOf is the code of a folder, without tests.
+// codeOf returns the code in a directory, without tests.
 func codeOf(t *testing.T, dir string, positions *token.FileSet) (files []*ast.File) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -62,7 +63,8 @@ func codeOf(t *testing.T, dir string, positions *token.FileSet) (files []*ast.Fi
 	return files
 }
 
-// constantsOf adds the exported texts of a folder by their names with the package's.
+// constantsOf adds the exported string constants of a package. The key
+// is the name of the package and the name of the constant.
 func constantsOf(files []*ast.File, to map[string]string) {
 	for _, file := range files {
 		for _, decl := range file.Decls {
@@ -107,19 +109,19 @@ func messagesOfFolder(t *testing.T, files []*ast.File, positions *token.FileSet,
 	}
 }
 
-// names are the names of texts and of loggers' methods in a folder's code. Things with the
-// same name are taken as one thing, so the search can find too many messages, but never too
-// few.
+// names has the names of texts and of loggers' methods in the code of a
+// directory. Things with the same name are treated as one thing. So the
+// search may find too many messages but never too few.
 type names struct {
-	values  map[string][]ast.Expr // of a constant, a variable, a parameter
-	loggers map[string]bool       // variables that hold a method of a logger
-	// constants are the texts of other packages.
+	values  map[string][]ast.Expr // by the name of a constant, a variable or a parameter
+	loggers map[string]bool       // the variables that hold a method of a logger
+	// constants has the string constants of other packages.
 	constants map[string]string
 }
 
 func namesOf(files []*ast.File) names {
 	found := names{values: map[string][]ast.Expr{}, loggers: map[string]bool{}}
-	parameters := map[string][]string{} // of functions, by their names
+	parameters := map[string][]string{} // by the name of the function
 	assign := func(to, value ast.Expr) {
 		name, ok := to.(*ast.Ident)
 		if !ok {
@@ -172,8 +174,8 @@ func namesOf(files []*ast.File) names {
 	return found
 }
 
-// texts are those that an expression may stand for. A text with something behind it is
-// the text and ….
+// texts returns the texts that an expression may have. If more
+// text is appended to a text, it returns the text with "…".
 func (n names) texts(e ast.Expr) []string {
 	if text, ok := literal(e); ok {
 		return []string{text}
@@ -204,7 +206,8 @@ func (n names) texts(e ast.Expr) []string {
 	return found
 }
 
-// messageArgument is the message of a call of a logger, and nil for other calls.
+// messageArgument returns the message of a call of
+// a logger. It returns nil for other calls.
 func (n names) messageArgument(call *ast.CallExpr) ast.Expr {
 	at := 0
 	switch fun := call.Fun.(type) {
@@ -237,7 +240,7 @@ func isLogger(e ast.Expr) bool {
 	return name == "log" || name == "logger"
 }
 
-// nameOf is the last part of a name.
+// nameOf returns the last part of a name.
 func nameOf(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -258,7 +261,7 @@ func literal(e ast.Expr) (string, bool) {
 }
 
 var (
-	// firstCell is the first cell of a row, which has one message or several.
+	// firstCell matches the first cell of a row, which has one or more messages.
 	firstCell = regexp.MustCompile("(?m)^\\| (`.+?`) \\|")
 	codeSpan  = regexp.MustCompile("`([^`]+)`")
 )

@@ -15,18 +15,18 @@ import (
 	"github.com/hotprofile/hotprofile/test/nativeformattest"
 )
 
-// buffer is one buffer to send again and again.
+// buffer is a buffer that is sent repeatedly.
 type buffer struct {
 	format nativeformat.Format
 	bytes  []byte
-	// times are the offsets of the times in bytes, newest is the latest time.
+	// times holds the offsets of all times in bytes. newest is the latest of these times.
 	times  []int
 	newest int64
-	// samples is the complete samples in it.
+	// samples is the number of complete samples in the buffer.
 	samples int
 }
 
-// newBuffer finds the times of a buffer. The bytes after a fault are sent unchanged.
+// newBuffer finds the times in a buffer. Bytes after a fault are sent unchanged.
 func newBuffer(format nativeformat.Format, bytes []byte) *buffer {
 	b := &buffer{format: format, bytes: bytes}
 	d := nativeformat.NewDecoder(0)
@@ -52,12 +52,12 @@ func newBuffer(format nativeformat.Format, bytes []byte) *buffer {
 	return b
 }
 
-// batchTime is the offset of the time in a buffer of thread samples: after the opcode
-// and the version of the batch, of which such a buffer has one.
+// batchTime is the offset of the time in a buffer of thread samples. Such a buffer has
+// one batch, and the time follows the batch's opcode and version.
 const batchTime = 1 + 4
 
-// at appends the buffer with its times moved so that the newest is now, in ms
-// since the Unix epoch.
+// at appends the buffer to a slice and moves all times, so that the newest time becomes
+// now. now is in milliseconds since the Unix epoch.
 func (b *buffer) at(to []byte, now int64) []byte {
 	begin := len(to)
 	to = append(to, b.bytes...)
@@ -68,7 +68,8 @@ func (b *buffer) at(to []byte, now int64) []byte {
 	return to
 }
 
-// readBuffers reads files named NAME.KIND.bin, in order, and folders of such.
+// readBuffers reads files named NAME.KIND.bin in order. It also
+// reads all such files in folders.
 func readBuffers(paths []string) (all []*buffer, err error) {
 	for _, path := range paths {
 		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
@@ -98,19 +99,19 @@ func readBuffers(paths []string) (all []*buffer, err error) {
 	return all, nil
 }
 
-// madeBuffers are the sizes of generated buffers.
+// madeBuffers holds the size of generated buffers.
 type madeBuffers struct{ threads, depth int }
 
-// buffers makes one of each kind. Half of the thread samples are of waiting threads, the
-// others are of running threads. The stacks of the threads share their roots, like the
-// stacks of a service.
+// buffers generates one buffer of each kind. Half of the thread samples are of waiting
+// threads, and half are of running threads. The stacks of the threads share their root
+// frames, like the stacks of a service.
 func (m madeBuffers) buffers() ([]*buffer, error) {
 	if m.threads < 1 || m.depth < 1 {
 		return nil, fmt.Errorf("make buffers of %d threads with %d frames: both have to be at least 1", m.threads, m.depth)
 	}
 	record := func(thread int) *nativeformattest.Record {
 		r := &nativeformattest.Record{
-			UnixMilli: int64(thread), // in turn; all are moved to now
+			UnixMilli: int64(thread), // the order matters; all times are moved to now
 			Thread:    fmt.Sprintf(".NET Worker %d", thread),
 			Type:      "System.Byte[]",
 			Bytes:     4096,

@@ -53,17 +53,17 @@ func (c *config) validate() error {
 	return errors.Join(errs...)
 }
 
-// result counts the buffers, by outcome.
+// result counts the buffers by outcome.
 type result struct {
 	senders int
 	elapsed time.Duration
 
-	// accepted, refused (503) and failed buffers were sent; held ones were not,
-	// because a 503 had asked to wait, behind ones because the one before took
-	// longer than until they were due.
+	// accepted, refused (status 503) and failed buffers were sent. held and behind
+	// buffers were not sent. They are held if a 503 response asked the sender to wait.
+	// They are behind if the previous buffer took so long that they were overdue.
 	accepted, refused, failed, held, behind int
-	// samples is those in accepted buffers; raw and wire are the bytes sent, wire
-	// as compressed.
+	// samples is the number of samples in accepted buffers. raw and wire are the numbers
+	// of bytes that were sent, before and after compression.
 	samples, raw, wire int
 	firstFailure       string
 	took               []time.Duration
@@ -100,11 +100,11 @@ func (r *result) String() string {
 		median.Round(time.Microsecond), late.Round(time.Microsecond))
 }
 
-// maxTook bounds the durations that each sender remembers; later ones replace
-// the earliest.
+// maxTook is the maximum number of durations that each sender keeps. New
+// durations then replace old ones.
 const maxTook = 10_000
 
-// send runs the senders until all have ended.
+// send runs all senders and waits for their end.
 func send(ctx context.Context, c config) (*result, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -133,8 +133,8 @@ func send(ctx context.Context, c config) (*result, error) {
 	return total, nil
 }
 
-// sender is one service: its buffers, one after the other, over a connection of
-// its own.
+// sender imitates one service. It sends its buffers one after the
+// other over its own connection.
 type sender struct {
 	config
 	number int
@@ -180,7 +180,7 @@ func newSender(c config, number int) (*sender, error) {
 	return s, err
 }
 
-// urls are the targets of the buffers of each format.
+// urls returns the URL for the buffers of each format.
 func urls(c config, base *url.URL) map[nativeformat.Format]string {
 	to := func(path string, interval time.Duration, frequent bool) string {
 		u, q := base.JoinPath(path), url.Values{}
@@ -201,16 +201,16 @@ func urls(c config, base *url.URL) map[nativeformat.Format]string {
 	}
 }
 
-// run sends until the context or the count ends. Buffer n is due at n/rate. A buffer that
-// is due while the sender cannot send is dropped and counted. The plugin drops buffers in
-// the same way, because the profiler's own thread never waits.
+// run sends buffers until the context is done or the count is reached. Buffer n is due at
+// n/rate. A buffer that is due while the sender cannot send is dropped and counted. The
+// plugin drops buffers in the same way, because the profiler's own thread never waits.
 func (s *sender) run(ctx context.Context) {
 	defer s.client.CloseIdleConnections()
 	every := time.Duration(0)
 	if s.rate > 0 {
 		every = time.Duration(float64(time.Second) / s.rate)
 	}
-	// Senders come in turn, not all at once.
+	// The first buffers of the senders are spread over one interval.
 	due := time.Now().Add(every * time.Duration(s.number) / time.Duration(s.senders))
 	for n := 0; s.count == 0 || n < s.count; n++ {
 		if every == 0 {
@@ -232,7 +232,7 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// sleep reports whether the context lasted that long.
+// sleep waits for the given time. It returns false if the context is done earlier.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -247,7 +247,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// export sends one buffer and counts what becomes of it.
+// export sends one buffer and counts its outcome.
 func (s *sender) export(ctx context.Context, b *buffer, now time.Time) {
 	if s.recordedTimes {
 		s.body = append(s.body[:0], b.bytes...)
@@ -309,7 +309,7 @@ func (s *sender) compress() ([]byte, error) {
 	return s.body, nil
 }
 
-// answer is the intake's response, text the beginning of its body.
+// answer is the server's response. text is the beginning of its body.
 type answer struct {
 	code       int
 	retryAfter string
@@ -331,7 +331,7 @@ func (s *sender) post(ctx context.Context, to string, body []byte) (a answer, er
 	return answer{code: response.StatusCode, retryAfter: response.Header.Get("Retry-After"), text: string(bytes.TrimSpace(text))}, err
 }
 
-// retryAfter reads the header's two forms, and limits the requested wait.
+// retryAfter parses both forms of the header. It limits the wait to one minute.
 func retryAfter(value string, now time.Time) time.Duration {
 	const most = time.Minute
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {

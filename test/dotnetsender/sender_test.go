@@ -26,10 +26,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// intake is a server that accepts buffers by the contract, and keeps them.
+// intake is a .NET profile server that keeps all requests.
 type intake struct {
 	*httptest.Server
-	answer func(n int, w http.ResponseWriter) bool // true: answered
+	answer func(n int, w http.ResponseWriter) bool // true if it has answered
 
 	mu       sync.Mutex
 	requests []request
@@ -53,7 +53,8 @@ func newIntake(t *testing.T, listener net.Listener) *intake {
 	return in
 }
 
-// count returns the number of requests; one that the sender gave up on may still come.
+// count returns the number of requests. A request that the sender has
+// given up may still arrive later.
 func (in *intake) count() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -110,7 +111,7 @@ func read(r *http.Request) (got request, err error) {
 	return got, err
 }
 
-// testConfig sends each buffer once over one connection.
+// testConfig returns a configuration that sends each buffer once over one connection.
 func testConfig(t *testing.T, endpoint string, buffers []*buffer) config {
 	t.Helper()
 	return config{
@@ -240,14 +241,14 @@ func TestEachSenderHasAConnectionAndAResource(t *testing.T) {
 	for _, n := range requests {
 		require.Equal(t, each, n)
 	}
-	// The HTTP client gives a connection up if the machine is so busy that it is not
-	// told in time that its request was written.
+	// The HTTP client closes a connection if the machine is so busy that the client is
+	// not notified in time that its request was written.
 	require.Less(t, len(resources), senders*3/2, "connections are kept")
 }
 
-// longEnough calls send with more and more buffers until send reports success. On a busy
-// machine all buffers may be due before the first answer arrives. Then the sender does not
-// report the condition that the test expects.
+// longEnough calls send with increasing numbers of buffers until send reports success. On
+// a busy machine, all buffers may be due before the first answer arrives. The sender then
+// does not report the condition that the test expects.
 func longEnough(t *testing.T, send func(count int) (said bool)) {
 	t.Helper()
 	for _, count := range []int{20, 200, 2000} {
@@ -329,7 +330,7 @@ func TestFailuresAreCountedAndTheFirstIsSaid(t *testing.T) {
 	in := newIntake(t, nil)
 	in.answer = func(n int, w http.ResponseWriter) bool {
 		http.Error(w, fmt.Sprintf("fault %d", n), []int{http.StatusBadRequest, http.StatusServiceUnavailable}[n%2])
-		return true // a 503 without Retry-After is not the intake's
+		return true // the server never sends 503 without Retry-After
 	}
 	err := run(t.Context(), []string{"-endpoint", in.URL, "-count", "3", "-for", "0", "-rate", "0", "../../testdata/dotnet/web"})
 	require.ErrorContains(t, err, "/v1/dotnet/thread-samples?interval=500 answered 400: fault 0")
@@ -340,7 +341,7 @@ func TestFailuresAreCountedAndTheFirstIsSaid(t *testing.T) {
 
 func TestItEndsByItself(t *testing.T) {
 	in := newIntake(t, nil)
-	for _, length := range []string{"100ms", "1s", "10s"} { // on a busy machine one is over before it began
+	for _, length := range []string{"100ms", "1s", "10s"} { // on a busy machine, a short run may end before the first request
 		require.NoError(t, run(t.Context(), []string{"-endpoint", in.URL, "-for", length, "-rate", "50", "-senders", "2"}))
 		if in.count() > 0 {
 			break

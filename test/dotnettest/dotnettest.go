@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dotnettest has buffers recorded from .NET services, with their content, for
-// tests.
+// Package dotnettest provides buffers that were recorded from .NET services, and the
+// expected contents of these buffers. Tests use the buffers as input.
 package dotnettest
 
 import (
@@ -15,12 +15,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
 )
 
-// Capture is a recorded buffer and its expected content.
+// Capture is a recorded buffer and its expected contents.
 type Capture struct {
-	Name   string // as web/000.threads
+	Name   string // such as web/000.threads
 	Bytes  []byte
 	Format nativeformat.Format
-	// Truncated reports that the buffer ends inside a sample.
+	// Truncated is true if the buffer ends inside a sample.
 	Truncated bool `json:"truncated"`
 	Kind      string
 	Selected  bool     `json:"selected_flag"`
@@ -28,7 +28,7 @@ type Capture struct {
 	Samples   []Sample `json:"samples"`
 }
 
-// Sample is one sample of a capture. Frames are indexes into its functions.
+// Sample is one sample of a capture. Frames are indices into the capture's functions.
 type Sample struct {
 	UnixMilli int64  `json:"unix_ms"`
 	Thread    string `json:"thread"`
@@ -40,7 +40,7 @@ type Sample struct {
 	Frames    []int  `json:"frames"`
 }
 
-// Path returns the path that such a buffer is posted to, with its query.
+// Path returns the path, with its query, to which the buffer is posted.
 func (c *Capture) Path() string {
 	switch c.Format.Kind {
 	case nativeformat.AllocationSamples:
@@ -54,7 +54,7 @@ func (c *Capture) Path() string {
 	return "/v1/dotnet/thread-samples?interval=500"
 }
 
-// Read reads the captures that a glob such as web/* matches.
+// Read reads the captures that match a glob pattern such as web/*.
 func Read(t testing.TB, glob string) (all []Capture) {
 	t.Helper()
 	folder := filepath.Join(repository(t), "testdata/dotnet")
@@ -86,8 +86,8 @@ func Read(t testing.TB, glob string) (all []Capture) {
 	return all
 }
 
-// repository returns the folder of go.mod. A test runs in its package's folder, and
-// runtime.Caller has no path with -trimpath.
+// repository returns the folder of go.mod. It searches upwards from the package's folder,
+// in which tests run. With -trimpath, runtime.Caller does not return the full path.
 func repository(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()

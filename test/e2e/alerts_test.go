@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAlertsOpenAndCloseGates posts what Alertmanager does about a program that is
-// anything but hot: by its cgroup, and by the service of its profiles.
+// TestAlertsOpenAndCloseGates posts alerts about a cool program, as Alertmanager does.
+// The alerts name the program by its cgroup and by the service of its profiles.
 func TestAlertsOpenAndCloseGates(t *testing.T) {
 	t.Parallel()
 	const service = "alerted-service"
@@ -53,7 +53,7 @@ func TestAlertsOpenAndCloseGates(t *testing.T) {
 	failing := map[string]string{"alertname": "CheckoutFails", "service_name": service}
 	require.Equal(t, "unknown_unit", post("firing", "f0", map[string]string{"alertname": "Elsewhere", "id": "/no/such/cgroup"})["outcome"])
 	var opened map[string]any
-	require.Eventually(t, func() bool { // once its cgroup is known
+	require.Eventually(t, func() bool { // until the collector knows the cgroup
 		opened = post("firing", "f1", slow)
 		return opened["outcome"] == "opened"
 	}, startTimeout, 100*time.Millisecond, "%v", opened)
@@ -66,7 +66,7 @@ func TestAlertsOpenAndCloseGates(t *testing.T) {
 	require.Equal(t, opened["until"], again["until"], "a repetition prolongs nothing")
 	require.Equal(t, opened["trigger_id"], again["trigger_id"])
 
-	// The second one needs a profile, which names the service.
+	// The second alert needs a profile, because a profile names the service.
 	var second map[string]any
 	require.Eventually(t, func() bool {
 		second = post("firing", "f2", failing)

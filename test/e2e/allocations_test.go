@@ -26,10 +26,11 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot has two Go programs that
-// allocate, each in a cgroup and from a file of its own, and one of them turn hot.
-// Only while it is, its code has a probe in it; while its gate is open its
-// allocations are exported, three parts in one function and one in another.
+// TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot runs two Go programs that
+// allocate, and one of them turns hot. Each program has its own cgroup and its
+// own file. The code of the hot program must have a probe only while the
+// program is hot. Its allocations are exported while its gate is open, with
+// three parts in one function and one part in another function.
 func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	t.Parallel()
 	skipWithoutProbes(t)
@@ -48,7 +49,7 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	}
 	w, p, metrics := startWire(t), startPeer(t), freePort(t)
 	dir := filepath.Join(t.TempDir(), "profiles")
-	// The limiter keeps fewer than there are, and enough to judge shares by.
+	// The limiter drops some samples but keeps enough to judge shares.
 	c := pipeline{
 		extensions: []string{"hot_units:"},
 		receiver:   "{export_interval: 1s, allocations: {when: hot, max_samples_per_minute: 30000}, buffer_size: 16MiB}",
@@ -56,7 +57,7 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 		trigger:    onceAbove(t, threshold, duration),
 		exporters: []string{
 			w.exporter(), p.exporter(),
-			fmt.Sprintf(`pprof: {directory: %q, idle_timeout: 10m}`, dir), // or a pause would make two files of one
+			fmt.Sprintf(`pprof: {directory: %q, idle_timeout: 10m}`, dir), // otherwise a pause would split the profile into two files
 		},
 	}.start(t, metrics)
 	sampled := func() float64 { return scrape(t, metrics, "otelcol_cpu_profiler_targets", `sampler="allocations"`) }
@@ -69,7 +70,7 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	turnedHot := func(l logLine) bool { return strings.Contains(l.str("now_hot"), hot.Path) }
 	time.Sleep(idle / 2)
 	programs, probe := sampled(), ours.is(t)
-	if !slices.ContainsFunc(c.lines("hot units changed"), turnedHot) { // or this test was kept waiting
+	if !slices.ContainsFunc(c.lines("hot units changed"), turnedHot) { // otherwise the test was delayed
 		require.Zero(t, programs, "nothing is hot")
 		require.False(t, probe)
 	}
@@ -80,7 +81,7 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	took := at(t, attached).Sub(at(t, turned))
 	t.Logf("attached %v after it was hot", took)
 	require.True(t, ours.is(t), "the code has no probe in it")
-	require.Eventually(t, func() bool { return sampled() == 1 }, startTimeout, 50*time.Millisecond) // which the line comes before
+	require.Eventually(t, func() bool { return sampled() == 1 }, startTimeout, 50*time.Millisecond) // the log line comes before the metric
 	require.False(t, other.is(t))
 
 	c.wait(startTimeout, "gate opened", of(hot.Path))
@@ -96,7 +97,7 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 		require.True(t, strings.HasSuffix(l.str("program"), program), "%v", l)
 	}
 	checkAllocationAccounts(t, metrics)
-	c.stop() // what exporters hold leaves first
+	c.stop() // the exporters flush their queues first
 	p.stop()
 
 	received := w.received()
@@ -105,7 +106,7 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}
-	n := 0 // as each of the two has it
+	n := 0 // the number of samples, which is the same for wire and peer
 	for over, profiles := range map[string][]profile{"wire": flatten(received), "peer": flatten(readProfiles(t, p.grpcFile))} {
 		values := map[string]map[string]float64{}
 		n = 0
@@ -134,15 +135,15 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 		for _, kind := range []string{"alloc_space", "alloc_objects"} {
 			checkParts(t, over+" "+kind, values[kind], n)
 		}
-		// Each object is one piece.
+		// Each object has the size of one piece.
 		require.InEpsilon(t, 4096, values["alloc_space"]["allocThreeParts"]/values["alloc_objects"]["allocThreeParts"], 0.01)
 	}
 	checkAllocationFiles(t, dir, n)
 }
 
-// checkAllocationAccounts is checkAccounts where there are allocations: one is an
-// event of two profiles, which the receiver counts once and the processor, that
-// sees profiles, twice.
+// checkAllocationAccounts is like checkAccounts for runs with
+// allocations. An allocation is an event in two profiles. The
+// receiver counts it once, and the processor counts it twice.
 func checkAllocationAccounts(t *testing.T, metrics int) {
 	t.Helper()
 	var in, twice, out float64
@@ -151,12 +152,13 @@ func checkAllocationAccounts(t *testing.T, metrics int) {
 		twice = scrape(t, metrics, "otelcol_cpu_profiler_samples", `outcome="exported"`, `sampler="allocations"`)
 		out = scrape(t, metrics, "otelcol_cpu_trigger_samples") + scrape(t, metrics, "otelcol_cpu_trigger_recorder_samples")
 		return twice > 0 && in+twice == out
-	}, startTimeout, 100*time.Millisecond) // a batch may be exported between the two
+	}, startTimeout, 100*time.Millisecond) // a batch may be exported between the scrapes
 	t.Logf("in %v, %v of it twice, out %v", in, twice, out)
 }
 
-// checkParts checks that three parts are in one function, as well as n samples
-// tell: each is of either with the same probability, whatever was there before.
+// checkParts checks that three of four parts are in one function, within
+// the accuracy of n samples. Each sample is in either function with a
+// fixed probability, independent of earlier samples.
 func checkParts(t *testing.T, what string, in map[string]float64, n int) {
 	t.Helper()
 	total := in["allocThreeParts"] + in["allocOnePart"]
@@ -229,12 +231,12 @@ func copyFile(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, b, 0o755))
 }
 
-// probed reports whether a process's code has a probe in the function where the
-// runtime samples: the kernel puts a breakpoint into the process's copy of it.
+// probed finds out whether a process's code has a probe in the function in which the
+// runtime samples. The kernel places a breakpoint in the process's copy of the code.
 type probed struct {
 	pid     int
 	address uint64
-	code    []byte // as it is in the file
+	code    []byte // the code in the file
 }
 
 func newProbed(t *testing.T, pid int, program string) probed {

@@ -22,8 +22,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// browser runs a file of test/browser, which drives Chromium. The file gets facts as its
-// input.
+// browser runs a file of test/browser, which controls
+// Chromium. facts are the input of the file.
 func browser(t *testing.T, file string, facts map[string]any) {
 	t.Helper()
 	packages, err := os.ReadFile("../browser/package.json")
@@ -33,7 +33,7 @@ func browser(t *testing.T, file string, facts map[string]any) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "package.json"), packages, 0o644))
 		return []string{"npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", dir}
 	})
-	// Modules of JavaScript are searched beside the file.
+	// JavaScript modules are searched next to the file.
 	work := t.TempDir()
 	require.NoError(t, os.Symlink(filepath.Join(dir, "node_modules"), filepath.Join(work, "node_modules")))
 	files, err := filepath.Glob("../browser/*.mjs")
@@ -54,11 +54,12 @@ func browser(t *testing.T, file string, facts map[string]any) {
 	require.NoError(t, err)
 }
 
-// TestTheConsoleInABrowser runs a collector with a console beside a program that
-// waits, is warm for long enough to have a baseline, and then turns hot; and uses every
-// page in a browser. The minute before it turns hot passes while other tests run.
+// TestTheConsoleInABrowser runs a collector with a console and uses every page in a
+// browser. The hot program waits, is warm for long enough to have a baseline, and then
+// turns hot. Other tests run during the minute before the program turns hot.
 func TestTheConsoleInABrowser(t *testing.T) {
-	// Containers whose ids begin alike, and like no others.
+	// The IDs of these containers have the same
+	// beginning, and no other IDs begin in this way.
 	prefix := fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, t.Name(), os.Getpid())))[:12]
 	container := func(service string, load ...string) (unit string) {
 		unit = prefix + fmt.Sprintf("%x", sha256.Sum256([]byte(service)))[:52]

@@ -29,7 +29,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// collector is a running process of the distribution.
+// collector is a running process of a collector.
 type collector struct {
 	t     testing.TB
 	cmd   *exec.Cmd
@@ -39,7 +39,7 @@ type collector struct {
 	mu   sync.Mutex
 	logs []logLine
 	raw  strings.Builder
-	more chan struct{} // closed and renewed at each line
+	more chan struct{} // closed and replaced after each line
 }
 
 // logLine is one line of the collector's JSON log.
@@ -54,18 +54,18 @@ func (l logLine) str(key string) string {
 	return fmt.Sprint(l[key])
 }
 
-// at returns the time of the line, in milliseconds.
+// at returns the time of the line, which has a resolution of milliseconds.
 func (l logLine) at() time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, l.str("ts"))
 	return at
 }
 
-// startCollector starts the distribution on the configuration, which is
-// completed by JSON logs. It is stopped when the test ends, if it still runs.
-// withTracefs, in the environment, has the kernel's tracefs mounted where hosts have it,
-// for the collector alone.
+// withTracefs is an environment variable that mounts the kernel's
+// tracefs at its usual place. Only the collector sees the mount.
 const withTracefs = "HOTPROFILE_E2E_TRACEFS=1"
 
+// startCollector starts the distribution with a configuration, which must set
+// JSON logs. A collector that still runs is stopped at the end of the test.
 func startCollector(t testing.TB, name, config string, env ...string) *collector {
 	t.Helper()
 	return startBinary(t, collectorBinary, name, config, env...)
@@ -76,25 +76,25 @@ func startBinary(t testing.TB, binary, name, config string, env ...string) *coll
 	file := filepath.Join(t.TempDir(), name+".yaml")
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o644))
 	cmd := exec.Command(binary, "--config", file)
-	if binary == os.Getenv("HOTPROFILE_PEER") { // it has no converter that enables profiles
+	if binary == os.Getenv("HOTPROFILE_PEER") { // this collector has no converter that enables profiles
 		cmd.Args = append(cmd.Args, "--feature-gates=service.profilesSupport")
 	}
 	if slices.Contains(env, withTracefs) {
-		// In a mount namespace of its own, which ends with it.
+		// The mount namespace ends with the collector.
 		cmd = inTracefs(cmd.Args...)
 	}
 	cmd.Env = append(os.Environ(), env...)
 	return watch(t, name, cmd)
 }
 
-// inTracefs returns the command of a program in a mount namespace with tracefs.
+// inTracefs returns a command that runs a program in a mount namespace with tracefs.
 func inTracefs(args ...string) *exec.Cmd {
 	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", `mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"`, "sh"}, args...)...)
 }
 
-// watch starts a command whose standard error is the log of a collector. What
-// else runs on the machine does not keep it from running, and it does not outlive
-// the tests.
+// watch starts a command and reads a collector's log from its output. The
+// collector gets a higher CPU weight, so that other load on the machine does
+// not slow it down. The collector is killed if the tests are killed.
 func watch(t testing.TB, name string, cmd *exec.Cmd) *collector {
 	t.Helper()
 	c := &collector{t: t, cmd: cmd, ended: make(chan struct{}), more: make(chan struct{})}
@@ -165,7 +165,7 @@ func (c *collector) all() []logLine {
 	return slices.Clone(c.logs)
 }
 
-// lines returns the log lines so far with that message.
+// lines returns the log lines so far that have the given message.
 func (c *collector) lines(msg string) (out []logLine) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +177,8 @@ func (c *collector) lines(msg string) (out []logLine) {
 	return out
 }
 
-// wait waits for a line with that message for which ok holds (any, if nil).
+// wait waits for a line with the given message for which ok returns
+// true. If ok is nil, any line with the message counts.
 func (c *collector) wait(limit time.Duration, msg string, ok func(logLine) bool) logLine {
 	c.t.Helper()
 	deadline := time.After(limit)
@@ -202,7 +203,7 @@ func (c *collector) wait(limit time.Duration, msg string, ok func(logLine) bool)
 	}
 }
 
-// stop ends the collector as Ctrl-C does and waits for it.
+// stop interrupts the collector, as Ctrl-C does, and waits for its end.
 func (c *collector) stop() {
 	_ = c.cmd.Process.Signal(os.Interrupt)
 	select {
@@ -214,8 +215,8 @@ func (c *collector) stop() {
 	}
 }
 
-// scrape reads the collector's own metrics and sums the samples of a metric
-// over the series that carry all the labels.
+// scrape reads the collector's own metrics. It returns the sum
+// of the metric's series that have all the given labels.
 func scrape(t testing.TB, port int, metric string, labels ...string) float64 {
 	t.Helper()
 	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", port))
@@ -246,12 +247,12 @@ func scrape(t testing.TB, port int, metric string, labels ...string) float64 {
 	return sum
 }
 
-// given are the ports that freePort has returned. The kernel chooses at random,
-// and may choose one again before who asked for it listens there.
+// given contains the ports that freePort has returned. The kernel chooses ports at
+// random. It may choose a port again before the caller listens on the port.
 var given sync.Map
 
-// freePort returns a TCP port of the loopback without a listener. Each call returns another
-// port.
+// freePort returns a TCP port that is free on the loopback
+// interface. Each call returns a different port.
 func freePort(t testing.TB) int {
 	t.Helper()
 	for {
@@ -265,15 +266,15 @@ func freePort(t testing.TB) int {
 	}
 }
 
-// newCgroup returns a cgroup of the test's own, which ofThisTest matches.
+// newCgroup returns a cgroup that belongs to the test.
+// The pattern of ofThisTest matches the cgroup.
 func newCgroup(t testing.TB, name string) *hosttest.Cgroup {
 	t.Helper()
 	return hosttest.NewCgroup(t, fmt.Sprintf("hotprofile-e2e-%08x-%s", crc32.ChecksumIEEE([]byte(t.Name())), name))
 }
 
-// ofThisTest is a pattern of the cgroups that newCgroup made for this test, so that
-// what else is hot on the machine, such as the cgroups of other tests, opens no gate
-// and takes no budget.
+// ofThisTest returns a pattern that matches only the cgroups that newCgroup made for
+// this test. So other hot cgroups on the machine open no gate and use no budget.
 func ofThisTest(t testing.TB) string {
 	return fmt.Sprintf("/hotprofile-e2e-%08x-*-%d-*", crc32.ChecksumIEEE([]byte(t.Name())), os.Getpid())
 }

@@ -20,7 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// distributionOf returns the binary that a shipped configuration is for.
+// distributionOf returns the binary that a shipped configuration is intended for.
 func distributionOf(config string) string {
 	if filepath.Base(config) == "kubernetes.yaml" {
 		return kubernetesBinary
@@ -45,7 +45,8 @@ func TestEveryShippedConfigurationIsValid(t *testing.T) {
 	t.Run("node.yaml in a cloud", func(t *testing.T) { validate(t, kubernetesBinary, shippedForClouds(t, "node")) })
 }
 
-// Renderings of the chart hold configurations for the image's distribution.
+// TestEveryConfigurationOfTheChartIsValid checks the configurations in the
+// renderings of the chart. They are for the image's distribution.
 func TestEveryConfigurationOfTheChartIsValid(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(rendered), "*.yaml"))
 	require.NoError(t, err)
@@ -75,7 +76,8 @@ func TestEveryConfigurationOfTheChartIsValid(t *testing.T) {
 	}
 }
 
-// TestDistributionForNodesIsSmall: it has no Kubernetes client and no cloud SDK.
+// TestDistributionForNodesIsSmall checks the size of the distribution for
+// nodes. It must not include a Kubernetes client or a cloud SDK.
 func TestDistributionForNodesIsSmall(t *testing.T) {
 	file, err := os.Stat(collectorBinary)
 	require.NoError(t, err)
@@ -100,7 +102,8 @@ func validate(t *testing.T, binary, config string, env ...string) {
 }
 
 // shippedForClouds returns the path of a shipped configuration with
-// resource_detection, uncommented and in the pipeline where it is a comment.
+// resource_detection. If resource_detection is a comment in the
+// configuration, it is uncommented and added to the pipeline.
 func shippedForClouds(t testing.TB, name string) string {
 	t.Helper()
 	file := filepath.Join("../../config", name+".yaml")
@@ -121,8 +124,8 @@ func shippedForClouds(t testing.TB, name string) string {
 	return file
 }
 
-// shippedWithConsole returns the path of a shipped configuration with everything
-// uncommented that is about the console.
+// shippedWithConsole returns the path of a shipped configuration in
+// which all settings of the console are uncommented.
 func shippedWithConsole(t testing.TB, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("../../config", name+".yaml"))
@@ -137,8 +140,8 @@ func shippedWithConsole(t testing.TB, name string) string {
 	return file
 }
 
-// deleteDisabled deletes from the attributes that a cloud's detectors set by default
-// those that the configuration disables.
+// deleteDisabled deletes attributes that a cloud's detectors
+// set by default but the configuration disables.
 func deleteDisabled(t testing.TB, attributes map[string]string, config, cloud string) {
 	t.Helper()
 	content, err := os.ReadFile(config)

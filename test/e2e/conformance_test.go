@@ -40,18 +40,19 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// tap is an OTLP server that keeps the bodies of requests as they arrived, over
-// gRPC and over HTTP, and decodes none of them.
+// tap is an OTLP server that keeps the bodies of requests
+// over gRPC and HTTP. It does not decode the bodies.
 type tap struct {
 	grpcPort, httpPort int
 
 	mu     sync.Mutex
-	bodies map[string][][]byte // "gRPC" and "HTTP"
-	// Not compressed with gzip, or sent to another path.
+	bodies map[string][][]byte // the keys are "gRPC" and "HTTP"
+	// faults describes the requests that were not compressed with
+	// gzip, were sent to a wrong path, or could not be read.
 	faults []string
 }
 
-// exportMethod is the gRPC method of profiles exporters.
+// exportMethod is the gRPC method that exporters of profiles call.
 const exportMethod = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 
 func startTap(t testing.TB) *tap {
@@ -82,7 +83,7 @@ func (x *tap) fault(format string, args ...any) {
 	x.faults = append(x.faults, fmt.Sprintf(format, args...))
 }
 
-// received are the bodies so far.
+// received returns the bodies so far.
 func (x *tap) received(over string) [][]byte {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -118,7 +119,7 @@ func (x *tap) post(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// encodings sees how calls are compressed.
+// encodings records a fault for each gRPC call that is not compressed with gzip.
 type encodings struct{ to *tap }
 
 func (encodings) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
@@ -131,7 +132,8 @@ func (e encodings) HandleRPC(_ context.Context, s stats.RPCStats) {
 	}
 }
 
-// decoded are the profiles in a body, as a receiver of the release reads them.
+// decoded returns the profiles of a request, decoded in
+// the same way as a receiver of the release.
 func decoded(t testing.TB, body []byte) pprofile.Profiles {
 	t.Helper()
 	r := pprofileotlp.NewExportRequest()
@@ -139,7 +141,8 @@ func decoded(t testing.TB, body []byte) pprofile.Profiles {
 	return r.Profiles()
 }
 
-// checkBodies checks every rule for what arrived, and reports how much that was.
+// checkBodies checks all rules on the bodies that arrived. It
+// logs how many bodies there are and how large they are.
 func checkBodies(t *testing.T, over string, bodies [][]byte, opts conformancetest.Options) {
 	t.Helper()
 	largest := 0
@@ -153,7 +156,8 @@ func checkBodies(t *testing.T, over string, bodies [][]byte, opts conformancetes
 	require.NotEmpty(t, bodies, over)
 }
 
-// kindsOf counts the events of each kind of profile, as type/unit by period type.
+// kindsOf counts the events of each kind of profile. A kind consists of
+// the sample type and the period type, each with its unit.
 func kindsOf(p pprofile.Profiles) map[string]int {
 	d := p.Dictionary()
 	name := func(v pprofile.ValueType) string {
@@ -178,7 +182,7 @@ func kindsOf(p pprofile.Profiles) map[string]int {
 	return kinds
 }
 
-// eventsIn counts the events of all bodies.
+// eventsIn returns the number of events in all bodies.
 func eventsIn(t testing.TB, bodies [][]byte) (n int) {
 	t.Helper()
 	for _, b := range bodies {
@@ -189,8 +193,8 @@ func eventsIn(t testing.TB, bodies [][]byte) (n int) {
 	return n
 }
 
-// otlpSettings are the settings of the exporters in config/node.yaml, with time enough for
-// a busy machine.
+// otlpSettings are the exporters' settings from
+// config/node.yaml, with longer timeouts for busy machines.
 const otlpSettings = `
     timeout: 1m
     compression: gzip
@@ -203,8 +207,8 @@ const otlpSettings = `
       batch: {sizer: bytes, flush_timeout: 1s, min_size: 500000, max_size: 3000000}
 `
 
-// TestEverySamplersRequestsKeepEveryRule has every sampler at work in a hot
-// cgroup, from before its gate opened on, and looks at the bytes that leave:
+// TestEverySamplersRequestsKeepEveryRule runs all samplers in a hot cgroup,
+// beginning before the gate opens. It checks the bytes that the collector sends
 // over gRPC, over HTTP, and over gRPC from a queue on disk.
 func TestEverySamplersRequestsKeepEveryRule(t *testing.T) {
 	t.Parallel()
@@ -284,7 +288,7 @@ service:
 
 	c.wait(90*time.Second, "gate opened", of(hot.Path))
 	c.wait(90*time.Second, "gate closed", of(hot.Path))
-	c.stop() // what exporters hold leaves first
+	c.stop() // the exporters flush their queues first
 	require.Empty(t, x.faults)
 	require.Empty(t, queued.faults)
 
@@ -307,7 +311,7 @@ service:
 		}
 		t.Logf("%s: %v; %d profiles from before the gate opened", over, kinds, before)
 		require.Positive(t, before, "%s: nothing of the flight recorder", over)
-		// A row for each kind of profile that a sampler makes.
+		// Each kind of profile that a sampler makes has a row.
 		for _, want := range []string{
 			"samples/count by cpu/nanoseconds",
 			"off_cpu/nanoseconds by context_switches/count",
@@ -317,7 +321,7 @@ service:
 			"wall/nanoseconds by wall/nanoseconds",
 			"alloc_objects/count by space/bytes, unscaled",
 			"alloc_space/bytes by space/bytes, unscaled",
-			"samples/count by cpu/nanoseconds, spread", // of a pprof endpoint
+			"samples/count by cpu/nanoseconds, spread", // from a pprof endpoint
 			"inuse_objects/count by space/bytes",
 			"inuse_space/bytes by space/bytes",
 			"goroutines/count by goroutine/count",
@@ -333,7 +337,8 @@ service:
 	}
 }
 
-// manyRequests are n requests that are cut at so many bytes.
+// manyRequests returns n requests, which are cut at size
+// bytes. It also returns their number of events.
 func manyRequests(t *testing.T, n, size int) (out []pprofile.Profiles, events int) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -354,7 +359,7 @@ func manyRequests(t *testing.T, n, size int) (out []pprofile.Profiles, events in
 		batch.Start = time.Now().Add(-time.Minute).UnixNano()
 		batch.End = batch.Start + int64(30*time.Second)
 		for i := range size / 6 {
-			// Each part of the time has stacks of its own.
+			// Each part of the time has different stacks.
 			part := i * 20 / size
 			batch.Add(samples.Key{
 				Resource: resource, Type: samples.OnCPU, Stack: stacks[part*100+random.IntN(100)], Period: 10_309_278,
@@ -376,11 +381,11 @@ func manyRequests(t *testing.T, n, size int) (out []pprofile.Profiles, events in
 	return out, events
 }
 
-// TestWhatExportersSplitKeepsTheRules sends requests of two sizes. Exporters do not have to
-// split requests that the receiver has already cut. They have to split larger requests. No
-// event may be lost, and the parts keep every rule but two. Each part has the dictionary of
-// all parts, so the dictionary may have entries that the part does not use. A part may
-// exceed max_size by the size of the dictionary.
+// TestWhatExportersSplitKeepsTheRules sends requests of two sizes. Exporters do not have
+// to split requests that the receiver has already cut, but they have to split larger
+// requests. No event may be lost. The parts must keep all rules except for two. Each part
+// has the dictionary of the whole request, so the dictionary may have entries that the
+// part does not use. A part may also exceed max_size by the size of the dictionary.
 func TestWhatExportersSplitKeepsTheRules(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -394,7 +399,7 @@ func TestWhatExportersSplitKeepsTheRules(t *testing.T) {
 	}
 }
 
-// beginApart lets the profiles of a request begin at different times, as cpu_trigger does.
+// beginApart gives the profiles of a request different start times, as cpu_trigger does.
 func beginApart(p pprofile.Profiles) {
 	earlier := 0
 	for _, rp := range p.ResourceProfiles().All() {
@@ -471,16 +476,16 @@ func dial(t testing.TB, port int) pprofileotlp.GRPCClient {
 	return pprofileotlp.NewGRPCClient(conn)
 }
 
-// A container on a node in a cloud.
+// containerID and podUID identify a container on a node in a cloud.
 const (
 	containerID = "4f1c0c6b8a2ed0c7b5a49382716f5e4d3c2b1a09f8e7d6c5b4a3928170615243"
 	podUID      = "3c1f2a7e-52cb-4a9b-8f0e-2c4a6f1d9b77"
 )
 
-// TestShippedConfigurationsLeaveFewLabels sends profiles with the resource
-// attributes of each cloud's detectors through the processors of the shipped
-// configurations in the built distribution: at most 20 labels are left. It also
-// counts the series that threads and forked workers add.
+// TestShippedConfigurationsLeaveFewLabels sends profiles through the processors of
+// the shipped configurations, in the built distribution. The profiles have the
+// resource attributes that each cloud's detectors add. At most 20 labels may be
+// left. The test also counts the series that threads and forked workers add.
 func TestShippedConfigurationsLeaveFewLabels(t *testing.T) {
 	t.Parallel()
 	g := hosttest.NewCgroupCalled(t, "docker-"+containerID+".scope")
@@ -490,7 +495,7 @@ func TestShippedConfigurationsLeaveFewLabels(t *testing.T) {
 	for _, tc := range []struct {
 		config string
 		clouds []string
-		most   int // resource attributes; docs/backends.md has the numbers
+		most   int // the maximum number of resource attributes, as in docs/backends.md
 	}{
 		{"node", []string{"ec2", "gce", "azure"}, 18},
 		{"kubernetes", []string{"eks", "gke", "aks"}, 18},
@@ -502,7 +507,7 @@ func TestShippedConfigurationsLeaveFewLabels(t *testing.T) {
 func throughShipped(t *testing.T, g *hosttest.Cgroup, name string, clouds []string, most int) {
 	x, in := startTap(t), freePort(t)
 	dir := t.TempDir()
-	// A test must change the input, the time after which a gate opens, and the ports.
+	// The test has to change the input, the time until a gate opens, and the ports.
 	override := filepath.Join(dir, "override.yaml")
 	require.NoError(t, os.WriteFile(override, fmt.Appendf(nil, `
 receivers:
@@ -554,7 +559,7 @@ service:
 	}
 	require.Eventually(t, arrivedFrom(len(clouds)), startTimeout, 500*time.Millisecond)
 	bodies := x.received("gRPC")
-	checkBodies(t, name, bodies, conformancetest.Options{Triggered: true, Split: true, Now: time.Now(), MaxLabels: most + 2}) // and the two of samples
+	checkBodies(t, name, bodies, conformancetest.Options{Triggered: true, Split: true, Now: time.Now(), MaxLabels: most + 2}) // samples add two labels
 	largest := 0
 	for _, f := range flatten(decodedAll(t, bodies)) {
 		keys := slices.Sorted(maps.Keys(f.resource))
@@ -577,7 +582,7 @@ service:
 
 	require.Equal(t, most, largest)
 
-	// What many threads and many processes of one service come to.
+	// These cases count the series of services with many threads or many processes.
 	var workers []*samples.Resource
 	for i := range 20 {
 		workers = append(workers, cloudResource(t, name, clouds[0], i))
@@ -592,8 +597,8 @@ service:
 		"20 forked workers, thread_attributes: []":    {workers, 0, 1},
 		"20 forked workers of 10 named threads each":  {workers, 10, 10},
 	} {
-		// Each case is a version of the service, to be told from what an exporter
-		// sends again.
+		// An exporter may send a request again. So each case has its
+		// own service version, which tells its profiles apart.
 		named := make([]*samples.Resource, len(tc.resources))
 		for i, r := range tc.resources {
 			attributes := slices.DeleteFunc(slices.Clone(r.Attributes), func(a samples.Attribute) bool { return a.Key == "service.version" })
@@ -622,8 +627,8 @@ func decodedAll(t testing.TB, bodies [][]byte) (out []pprofile.Profiles) {
 	return out
 }
 
-// cloudResource returns the resource of a process in the container as the receiver
-// sets it, with the attributes that the cloud's detectors add.
+// cloudResource returns the resource of a process in the container. It has the attributes
+// that the receiver sets and the attributes that the cloud's detectors add.
 func cloudResource(t testing.TB, config, cloud string, process int) *samples.Resource {
 	t.Helper()
 	b, err := os.ReadFile("../../testdata/otlp/resources/" + cloud + ".json")
@@ -635,7 +640,7 @@ func cloudResource(t testing.TB, config, cloud string, process int) *samples.Res
 	attributes["process.executable.name"], attributes["process.executable.path"] = "java", "/usr/lib/jvm/java-21/bin/java"
 	attributes["container.id"] = containerID
 	attributes["process.pid"], attributes["process.linux.cgroup"] = fmt.Sprint(process+1), "/docker-"+containerID+".scope"
-	// All that a service can name in OTEL_RESOURCE_ATTRIBUTES.
+	// A service can set these attributes in OTEL_RESOURCE_ATTRIBUTES.
 	attributes["deployment.environment.name"] = "production"
 	if config == "node" {
 		maps.Copy(attributes, map[string]string{
@@ -651,8 +656,9 @@ func cloudResource(t testing.TB, config, cloud string, process int) *samples.Res
 	return r
 }
 
-// profilesOf has an on-CPU sample of three stacks in each thread of each process. If
-// threads is 0, each process has one thread without a name, as if names were not requested.
+// profilesOf returns profiles with an on-CPU sample of three stacks in
+// each thread of each process. If threads is 0, each process has one
+// thread without a name, as if thread names were not requested.
 func profilesOf(t testing.TB, resources []*samples.Resource, threads int) (out []pprofile.Profiles) {
 	t.Helper()
 	batch := samples.NewBatch(64 << 20)
@@ -666,7 +672,7 @@ func profilesOf(t testing.TB, resources []*samples.Resource, threads int) (out [
 	}
 	for _, r := range resources {
 		for i := range max(threads, 1) {
-			// HotSpot shortens the names of threads in this way to the kernel's limit.
+			// HotSpot shortens thread names in this way to fit the kernel's limit.
 			thread := samples.Thread{Name: fmt.Sprintf("http-ni..xec-%d", i)}
 			if threads == 0 {
 				thread = samples.Thread{}
@@ -685,7 +691,8 @@ func profilesOf(t testing.TB, resources []*samples.Resource, threads int) (out [
 	return out
 }
 
-// fakeKubernetes answers as a Kubernetes API server with one pod on one node.
+// fakeKubernetes starts a server that imitates a
+// Kubernetes API server with one pod on one node.
 func fakeKubernetes(t testing.TB) *httptest.Server {
 	object := func(fields map[string]any) map[string]any {
 		return map[string]any{"metadata": map[string]any{"resourceVersion": "1"}, "items": []any{fields}}
@@ -719,9 +726,9 @@ func fakeKubernetes(t testing.TB) *httptest.Server {
 		switch list, ok := lists[what]; {
 		case !ok:
 			http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`, http.StatusNotFound)
-		case q.Get("watch") != "" && q.Get("sendInitialEvents") != "": // ask for a list instead
+		case q.Get("watch") != "" && q.Get("sendInitialEvents") != "": // the client then requests a list
 			http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`, http.StatusUnprocessableEntity)
-		case q.Get("watch") != "": // an open watch without changes
+		case q.Get("watch") != "": // a watch that stays open without changes
 			w.(http.Flusher).Flush()
 			select {
 			case <-r.Context().Done():

@@ -31,7 +31,7 @@ type pages struct {
 	base string
 }
 
-// get returns the body of a page that must be there.
+// get returns the body of a page that must exist.
 func (p pages) get(path string) string {
 	p.t.Helper()
 	resp, err := http.Get(p.base + path)
@@ -43,7 +43,7 @@ func (p pages) get(path string) string {
 	return string(body)
 }
 
-// wait waits until a pattern matches a page, and returns the match and its groups.
+// wait waits until a pattern matches a page. It returns the match and its groups.
 func (p pages) wait(path, pattern string) []string {
 	p.t.Helper()
 	of, deadline := regexp.MustCompile(pattern), time.Now().Add(startTimeout)
@@ -59,7 +59,7 @@ func (p pages) wait(path, pattern string) []string {
 	}
 }
 
-// hotContainer returns a container's id and a cgroup with its name.
+// hotContainer returns a container's ID and a cgroup with the name of the container.
 func hotContainer(t *testing.T, which string) (unit string, hot *hosttest.Cgroup) {
 	t.Helper()
 	unit = fmt.Sprintf("%x", sha256.Sum256([]byte(t.Name()+which+strconv.Itoa(os.Getpid()))))
@@ -69,9 +69,9 @@ func hotContainer(t *testing.T, which string) (unit string, hot *hosttest.Cgroup
 	return unit, hot
 }
 
-// TestTheConsoleShowsWhatWasHot runs a busy program in a container's cgroup, in a
-// collector with a console: its pages have the opening, its profile, and the policy,
-// which is edited there, and a gate is opened there by hand.
+// TestTheConsoleShowsWhatWasHot runs a busy program in a container's cgroup, and a
+// collector with a console. The pages must show the opening, its profile and the
+// policy. The test also edits the policy and opens a gate by hand on the pages.
 func TestTheConsoleShowsWhatWasHot(t *testing.T) {
 	t.Parallel()
 	unit, hot := hotContainer(t, "")
@@ -125,8 +125,8 @@ service:
 	require.NoError(t, err)
 	require.NotEmpty(t, prof.Sample)
 
-	// The policy is edited in the browser. The checks of cpu_trigger refuse a wrong policy.
-	// A right policy is in force soon.
+	// The policy is edited in the browser. The checks of cpu_trigger must
+	// refuse a wrong policy. A correct policy must take effect soon.
 	p.wait("/policies", `cpu_utilization</bdi> over `+strconv.Itoa(threshold))
 	form := url.Values{"do": {"save"}, "text": {strings.Replace(policy, "monitor: ", "moniter: ", 1)}}
 	require.Contains(t, p.post("/policies", form, http.StatusUnprocessableEntity), "line 1: policies[0].any_of[0].moniter: unknown key of ")
@@ -146,7 +146,7 @@ service:
 
 var tokenField = regexp.MustCompile(`name="token" value="([^"]*)"`)
 
-// post sends a form of a page, whose hidden fields it takes from there.
+// post sends a form of a page. The hidden fields are read from the page.
 func (p pages) post(path string, form url.Values, status int) string {
 	p.t.Helper()
 	page := p.get(strings.TrimSuffix(path, "/profile"))
@@ -166,8 +166,8 @@ func (p pages) post(path string, form url.Values, status int) string {
 	return string(body)
 }
 
-// TestAGatewayHasAConsoleOfAllNodes runs two collectors that send profiles, events,
-// readings and their own telemetry to a gateway with a console.
+// TestAGatewayHasAConsoleOfAllNodes runs two collectors and a gateway with a console. The
+// collectors send profiles, events, readings and their own telemetry to the gateway.
 func TestAGatewayHasAConsoleOfAllNodes(t *testing.T) {
 	t.Parallel()
 	dir, grpc, httpPort, port := t.TempDir(), freePort(t), freePort(t), freePort(t)

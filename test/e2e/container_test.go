@@ -22,11 +22,12 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// rendered has the manifests of the chart for agents. `make chart` keeps it up to date.
+// rendered contains the manifests of the chart for
+// agents. `make chart` keeps it up to date.
 const rendered = "../../internal/tools/chart/testdata/agents.yaml"
 
-// daemonSet holds the parts of the chart's DaemonSet that define how the collector's
-// container runs: these tests run it exactly so.
+// daemonSet has the parts of the chart's DaemonSet that define how the collector's
+// container runs. The tests run the container with exactly these settings.
 type daemonSet struct {
 	Kind string `yaml:"kind"`
 	Spec struct {
@@ -67,8 +68,8 @@ type daemonSet struct {
 	} `yaml:"spec"`
 }
 
-// dockerArguments are the DaemonSet's settings as arguments of docker run, but for
-// hostPID, and the capabilities to add.
+// dockerArguments returns the DaemonSet's settings as arguments of docker
+// run, without hostPID. It also returns the capabilities to add.
 func dockerArguments(t *testing.T) (args, capabilities []string) {
 	t.Helper()
 	content, err := os.Open(rendered)
@@ -99,7 +100,7 @@ func dockerArguments(t *testing.T) (args, capabilities []string) {
 	switch profile := s.SeccompProfile["type"]; profile {
 	case "Unconfined":
 		args = append(args, "--security-opt", "seccomp=unconfined")
-	case "RuntimeDefault": // as Docker does without being told
+	case "RuntimeDefault": // Docker's default
 	default:
 		t.Fatalf("seccomp profile %q is not translated", profile)
 	}
@@ -113,8 +114,8 @@ func dockerArguments(t *testing.T) (args, capabilities []string) {
 			if m.ReadOnly {
 				mount += ",readonly"
 			}
-			// An engine refuses it where the host does not share its mounts, as
-			// systemd has hosts do.
+			// The engine refuses the option if the root of the host is not a
+			// shared mount. systemd makes the root a shared mount.
 			if m.MountPropagation == "HostToContainer" && sharesMounts(t) {
 				mount += ",bind-propagation=rslave"
 			}
@@ -146,7 +147,7 @@ service:
     profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc]}
 `
 
-// gateTo is a configuration that gates the whole host to an OTLP server.
+// gateTo returns a configuration that gates the whole host and exports to an OTLP server.
 func gateTo(w *wire, root string) string {
 	return fmt.Sprintf(containerConfig, root, frequency, root, w.port)
 }
@@ -193,8 +194,8 @@ func sharesMounts(t *testing.T) bool {
 	return false
 }
 
-// checkHotPasses runs a hot and a cool container and checks that the profiles
-// of the one arrive and none of the other.
+// checkHotPasses runs a hot container and a cool container. It checks that profiles
+// of the hot container arrive and profiles of the cool container do not.
 func (e *engine) checkHotPasses(t *testing.T, c *collector, w *wire) {
 	t.Helper()
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
@@ -216,7 +217,7 @@ func (e *engine) checkHotPasses(t *testing.T, c *collector, w *wire) {
 	for _, p := range flatten(w.received()) {
 		require.NotEqual(t, coolService, p.service())
 		if p.resource["container.id"] != hot {
-			continue // something else on this host is hot too
+			continue // another container on this host is hot, too
 		}
 		require.Equal(t, hot, p.str("hotprofile.unit"))
 		require.Equal(t, hotService, p.service())
@@ -228,11 +229,10 @@ func (e *engine) checkHotPasses(t *testing.T, c *collector, w *wire) {
 	}
 }
 
-// TestContainerOfShortProcesses has a container that is hot only through processes of 20 ms
-// each. Beside the gate everything that is sampled leaves ungated: of the samples of the
-// container's program, wherever they were matched to, at least 95 % must have passed the
-// gate as the container's. The number of samples must also fit the CPU time that the kernel
-// charged to the container.
+// TestContainerOfShortProcesses runs a container whose processes each live for 20 ms.
+// All samples are also exported without a gate. At least 95 % of all samples of the
+// container's program must have passed the gate as samples of the container. The number
+// of samples must also fit the CPU time that the kernel charged to the container.
 func TestContainerOfShortProcesses(t *testing.T) {
 	e := startEngine(t)
 	gated, all := startWire(t), startWire(t)
@@ -266,9 +266,9 @@ func TestContainerOfShortProcesses(t *testing.T) {
 	require.NotZero(t, matched, "nothing of the container passed the gate")
 	sampled := 0
 	for _, p := range flatten(all.received()) {
-		// The image's only program has a name that no other program on the host has.
-		// Windows may overlap because samples were merged late, so the middles of the
-		// windows are compared.
+		// The image's only program has a name that no other program on the
+		// host has. Time windows of profiles may overlap, because samples may
+		// be merged late. So the middles of the windows are compared.
 		middle := p.start.Add(p.end.Sub(p.start) / 2)
 		if p.resource["process.executable.name"] == imageProgram && middle.After(first) && middle.Before(last) {
 			sampled += p.events()
@@ -290,8 +290,8 @@ type usageReading struct {
 	used time.Duration
 }
 
-// recordUsage reads the CPU time of a container's cgroup again and again, until
-// the function that it returns is called.
+// recordUsage reads the CPU time of a container's cgroup
+// repeatedly. It stops when the returned function is called.
 func recordUsage(t *testing.T, id string) func() []usageReading {
 	t.Helper()
 	var files []string
@@ -342,8 +342,8 @@ func recordUsage(t *testing.T, id string) func() []usageReading {
 
 func fileExists(path string) bool { _, err := os.Stat(path); return err == nil }
 
-// usedBetween is the CPU time used between two moments, between readings in
-// proportion.
+// usedBetween returns the CPU time that was used between two
+// moments. It interpolates between readings.
 func usedBetween(all []usageReading, from, to time.Time) time.Duration {
 	at := func(when time.Time) time.Duration {
 		for i := 1; i < len(all); i++ {
@@ -358,10 +358,10 @@ func usedBetween(all []usageReading, from, to time.Time) time.Duration {
 	return at(to) - at(from)
 }
 
-// engine is a Docker engine and the images made for the test.
+// engine is a Docker engine with the images that the test has built.
 type engine struct {
 	load, collector string
-	arguments       []string // of docker run for the collector
+	arguments       []string // arguments of docker run for the collector
 }
 
 func startEngine(t *testing.T) *engine {
@@ -381,7 +381,8 @@ func startEngine(t *testing.T) *engine {
 	if err == nil {
 		_ = exec.Command("docker", "rm", strings.TrimSpace(string(out))).Run()
 	} else {
-		// Docker before 23.0 does not know the capability. The README says to replace it.
+		// Docker before 23.0 does not know the capability
+		// PERFMON. The README says how to replace it.
 		require.Contains(t, string(out), "unknown capability")
 		at := slices.Index(capabilities, "PERFMON")
 		require.GreaterOrEqual(t, at, 0)
@@ -394,10 +395,10 @@ func startEngine(t *testing.T) *engine {
 	return e
 }
 
-// imageProgram is the program of the load's image.
+// imageProgram is the name of the program in the load's image.
 const imageProgram = "e2e-main"
 
-// buildImage makes an image of a static binary.
+// buildImage builds an image that contains a static binary.
 func buildImage(t *testing.T, name, dockerfile, binary, program string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -410,7 +411,8 @@ func buildImage(t *testing.T, name, dockerfile, binary, program string) {
 	t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", name).Run() })
 }
 
-// runLoad runs the load in a container with a CPU limit and returns its id.
+// runLoad runs the load in a container with a CPU
+// limit. It returns the ID of the container.
 func (e *engine) runLoad(t *testing.T, service string, args ...string) string {
 	t.Helper()
 	run := append([]string{"run", "-d", "--network", "none", "--cpus", fmt.Sprint(cores), "-e", "OTEL_SERVICE_NAME=" + service, e.load}, args...)
@@ -422,16 +424,16 @@ func (e *engine) runLoad(t *testing.T, service string, args ...string) string {
 	return id
 }
 
-// favourContainer has a container get the CPU that its quota allows, whatever else
-// runs on the machine: it and the cgroups that the engine keeps containers in have
-// a hundred times the usual weight, those until the test ends.
+// favourContainer makes sure that a container gets the CPU time that its quota allows,
+// even on a busy machine. The container's cgroup and its parents get 100 times the
+// default weight. Their previous weights are restored when the test ends.
 func favourContainer(t *testing.T, id string) {
 	t.Helper()
 	pid, err := exec.Command("docker", "inspect", "-f", "{{.State.Pid}}", id).Output()
 	require.NoError(t, err)
 	paths, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/cgroup")
 	if err != nil {
-		return // it has ended
+		return // the container has ended
 	}
 	for line := range strings.Lines(string(paths)) {
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -448,8 +450,8 @@ func favourContainer(t *testing.T, id string) {
 	}
 }
 
-// startCollector runs the image of the distribution in a container. The container has only
-// the rights that the chart permits, and it runs the image's own command.
+// startCollector runs the image of the distribution in a container. The container has
+// only the rights that the chart permits, and it runs the image's own command.
 func (e *engine) startCollector(t *testing.T, config string, args ...string) *collector {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")

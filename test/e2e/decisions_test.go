@@ -24,8 +24,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gated is a collector whose cpu_trigger is configured by a block of YAML,
-// indented as for its place.
+// gated starts a collector with the given settings of cpu_trigger. The
+// settings are YAML with the indentation of their place.
 func gated(t *testing.T, w *wire, metrics int, trigger string, extensions ...string) *collector {
 	t.Helper()
 	return pipeline{
@@ -37,8 +37,8 @@ func of(unit string) func(logLine) bool {
 	return func(l logLine) bool { return l.str("unit") == unit }
 }
 
-// TestARestartDoesNotTriggerAgainInsideTheCooldown kills the collector without a
-// warning and starts it again while the program is still hot.
+// TestARestartDoesNotTriggerAgainInsideTheCooldown kills the
+// collector and starts it again while the program is still hot.
 func TestARestartDoesNotTriggerAgainInsideTheCooldown(t *testing.T) {
 	t.Parallel()
 	hot := newCgroup(t, "hot")
@@ -59,13 +59,14 @@ func TestARestartDoesNotTriggerAgainInsideTheCooldown(t *testing.T) {
 	startLoad(t, hot.Command(loadBinary), hotService)
 	first.wait(startTimeout, "gate opened", of(hot.Path))
 	first.wait(startTimeout, "gate closed", of(hot.Path))
-	// Wait until it is saved; a kill leaves no time for that.
+	// Wait until the collector has saved the cooldown,
+	// because a killed collector cannot save it.
 	require.Eventually(t, func() bool { return holds(t, dir, hot.Path) }, startTimeout, 10*time.Millisecond)
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGKILL))
 	<-first.ended
 
 	second := gated(t, w, freePort(t), policy, storage)
-	// It sees that the program is hot, and knows of the cooldown.
+	// The new collector sees that the program is hot, but it knows the cooldown.
 	second.wait(startTimeout, "gate not opened", func(l logLine) bool {
 		return l.str("unit") == hot.Path && strings.Contains(l.str("why"), "cooling down")
 	})
@@ -75,7 +76,7 @@ func TestARestartDoesNotTriggerAgainInsideTheCooldown(t *testing.T) {
 	}
 }
 
-// holds reports whether a file of a folder contains a text.
+// holds reports whether a file in a directory contains a text.
 func holds(t *testing.T, dir, text string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -86,8 +87,7 @@ func holds(t *testing.T, dir, text string) bool {
 	})
 }
 
-// TestByHand opens the gate of a unit that is anything but hot, over TCP and over
-// a Unix socket.
+// TestByHand opens the gate of a cool unit over TCP and over a Unix socket.
 func TestByHand(t *testing.T) {
 	t.Parallel()
 	cool := newCgroup(t, "cool")
@@ -112,19 +112,19 @@ func TestByHand(t *testing.T) {
 				require.NoError(t, err)
 				defer resp.Body.Close()
 				var answer map[string]any
-				_ = json.NewDecoder(resp.Body).Decode(&answer) // not every answer is JSON
+				_ = json.NewDecoder(resp.Body).Decode(&answer) // some responses are not JSON
 				return resp.StatusCode, answer
 			}
 			status, _ := post("/no/such/cgroup")
 			require.Equal(t, http.StatusNotFound, status)
 			var answer map[string]any
-			require.Eventually(t, func() bool { // once its cgroup is known
+			require.Eventually(t, func() bool { // until the collector knows the cgroup
 				status, answer = post(cool.Path)
 				return status == http.StatusOK
 			}, startTimeout, 100*time.Millisecond, "%v", answer)
 			c.wait(startTimeout, "gate opened", func(l logLine) bool { return l.str("unit") == cool.Path && l.str("monitor") == "manual" })
 			c.wait(startTimeout, "gate closed", of(cool.Path))
-			c.stop() // what exporters hold leaves first
+			c.stop() // the exporters flush their queues first
 			events := 0
 			for _, p := range flatten(w.received()) {
 				require.Equal(t, cool.Path, p.str("hotprofile.unit"))
@@ -137,8 +137,8 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// TestBudgetsAndDryRuns has three hot units. One unit at a time may be profiled, and a
-// policy in a dry run exports no profiles.
+// TestBudgetsAndDryRuns runs three hot units. Only one unit at a time may be profiled.
+// The third unit's policy is a dry run, so no profiles of the third unit may be exported.
 func TestBudgetsAndDryRuns(t *testing.T) {
 	t.Parallel()
 	w, metrics := startWire(t), freePort(t)

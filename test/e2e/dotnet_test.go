@@ -22,7 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// buildSender builds the command that stands in for a .NET service.
+// buildSender builds the command that imitates a .NET service.
 func buildSender(t *testing.T) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "dotnetsender")
@@ -33,9 +33,10 @@ func buildSender(t *testing.T) string {
 	return out
 }
 
-// TestDotnetOfAHotCgroupPasses has recorded buffers of .NET services posted
-// over a Unix socket by a process in a hot cgroup and by one in a cool cgroup
-// that claims to be the hot one. At a second collector the first one's arrive.
+// TestDotnetOfAHotCgroupPasses sends recorded buffers of .NET services
+// over a Unix socket. One sender runs in a hot cgroup. The other sender
+// runs in a cool cgroup and claims to be in the hot cgroup. Only profiles
+// of the first sender may arrive at a second collector.
 func TestDotnetOfAHotCgroupPasses(t *testing.T) {
 	t.Parallel()
 	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
@@ -92,7 +93,7 @@ func TestDotnetOfAHotCgroupPasses(t *testing.T) {
 	checkDotnet(t, hot.Path, readProfiles(t, p.grpcFile))
 }
 
-// checkDotnet checks what arrived at the second collector.
+// checkDotnet checks the profiles that arrived at the second collector.
 func checkDotnet(t *testing.T, unit string, batches []pprofile.Profiles) {
 	t.Helper()
 	types, events, linked := map[string]int{}, 0, 0

@@ -20,9 +20,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestTheEBPFProfilerIsGated gates what OpenTelemetry's eBPF profiler really samples
-// of a hot Python program. It runs on the collector that HOTPROFILE_EBPF_COLLECTOR
-// names, as `make e2e` does after `make build-ebpf`.
+// TestTheEBPFProfilerIsGated gates samples that OpenTelemetry's eBPF profiler takes
+// of a hot Python program. HOTPROFILE_EBPF_COLLECTOR must name a collector that was
+// built by `make build-ebpf`. `make e2e` sets this variable.
 func TestTheEBPFProfilerIsGated(t *testing.T) {
 	binary := os.Getenv("HOTPROFILE_EBPF_COLLECTOR")
 	if binary == "" {
@@ -58,7 +58,7 @@ service:
   pipelines:
     profiles: {receivers: [profiling], processors: [cpu_trigger], exporters: [otlp_grpc, pprof]}
 `, w.port, dir), withTracefs)
-	// It loads and verifies its programs before it is ready.
+	// The profiler loads and verifies its BPF programs before the collector is ready.
 	require.Eventually(t, func() bool {
 		select {
 		case <-c.ended:

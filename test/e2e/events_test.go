@@ -29,7 +29,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// hook is an HTTP server that keeps what webhooks post, by path.
+// hook is an HTTP server that keeps the bodies of webhook requests, by path.
 type hook struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -57,7 +57,7 @@ func (h *hook) at(path string) []string {
 	return slices.Clone(h.bodies[path])
 }
 
-// jsonLines calls a function for each line of a file.
+// jsonLines calls a function with each line of a file.
 func jsonLines(t *testing.T, file string, each func([]byte) error) {
 	t.Helper()
 	content, err := os.ReadFile(file)
@@ -69,9 +69,9 @@ func jsonLines(t *testing.T, file string, each func([]byte) error) {
 	}
 }
 
-// TestEventsAndReadingsLeave runs a busy program in a container's cgroup: the gate's
-// events and the file's arrive at an OTLP peer as log records and at two webhooks, and
-// the readings at the peer, beside their threshold.
+// TestEventsAndReadingsLeave runs a busy program in a container's cgroup. Events of
+// the gate and of the written file must arrive at two webhooks, and at an OTLP peer
+// as log records. Readings and their threshold must arrive at the peer.
 func TestEventsAndReadingsLeave(t *testing.T) {
 	t.Parallel()
 	unit := fmt.Sprintf("%x", sha256.Sum256([]byte(t.Name()+strconv.Itoa(os.Getpid()))))
@@ -226,7 +226,8 @@ service:
 	require.Greater(t, most, cores*threshold/100, "the container's CPU, in cores")
 }
 
-// TestAGateThatTheShutdownClosesIsPosted: webhooks end after all components that publish.
+// TestAGateThatTheShutdownClosesIsPosted checks that
+// webhooks end after all components that publish events.
 func TestAGateThatTheShutdownClosesIsPosted(t *testing.T) {
 	t.Parallel()
 	hot := newCgroup(t, "hot")

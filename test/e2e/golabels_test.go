@@ -16,8 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A Go program that sets labels has links and routes by default. Its labels name a route for
-// each span, so a wrong label would not fit its link.
+// TestGoroutinesHaveTheirLabelsByDefault runs a Go program that sets
+// labels. Its samples must have links and routes by default. The labels
+// name a route for each span, so a wrong label would not fit its link.
 func TestGoroutinesHaveTheirLabelsByDefault(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "golabels")
@@ -66,6 +67,7 @@ func TestGoroutinesHaveTheirLabelsByDefault(t *testing.T) {
 	}
 	t.Logf("%d samples, %d linked", all, linked)
 	require.Greater(t, all, 300)
-	// Before the gate opens, labels are not read. On a busy machine some are not proven.
+	// Before the gate opens, labels are not read. On a
+	// busy machine some labels cannot be proven.
 	require.GreaterOrEqual(t, linked*100, all*20)
 }

@@ -28,22 +28,22 @@ const (
 	hotService   = "e2e-hot"
 	coolService  = "e2e-cool"
 	threshold    = 80
-	// cores is the quota of the programs: little, so that they get all of it on a
-	// busy machine too.
+	// cores is the CPU quota of the programs. The quota is low, so
+	// that the programs can use all of it even on a busy machine.
 	cores = 0.4
-	// frequency makes enough samples of it to judge ratios by.
+	// frequency is high enough to judge ratios of samples.
 	frequency = 997
 )
 
-// scenario is one run: a program that idles, then is hot in a cgroup of its
-// own, and a twin in another that hardly uses its CPU.
+// scenario is one run with two programs. One program idles and then turns hot in its
+// own cgroup. The other program, in another cgroup, uses hardly any CPU time.
 type scenario struct {
 	threshold float64
 }
 
 // outcome is the result of a run.
 type outcome struct {
-	turnedHot      time.Time // the program was idle before
+	turnedHot      time.Time // the earliest time; the program was idle before
 	opened, closed []logLine
 	grpc, http     []profile
 	wire           []pprofile.Profiles
@@ -79,8 +79,8 @@ func TestHotCgroupPassesAndItsTwinDoesNot(t *testing.T) {
 	checkPprofFiles(t, o)
 }
 
-// TestTheChecksCatchAForcedGate shows that the checks above can fail: a gate
-// that always opens and one that never does are both found out.
+// TestTheChecksCatchAForcedGate shows that the checks above can fail. The
+// checks must find a gate that always opens and a gate that never opens.
 func TestTheChecksCatchAForcedGate(t *testing.T) {
 	t.Parallel()
 	for name, forced := range map[string]float64{"open": 0, "shut": 1e6} {
@@ -95,8 +95,8 @@ func TestTheChecksCatchAForcedGate(t *testing.T) {
 	}
 }
 
-// play runs a scenario to its end: until the hot program's gate has closed
-// again, or for as long as that takes at most.
+// play runs a scenario until the gate of the hot
+// program has closed, or until a time limit.
 func play(t *testing.T, s scenario) outcome {
 	const idle, busy, duration = 5 * time.Second, 12 * time.Second, 6 * time.Second
 	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
@@ -112,7 +112,7 @@ func play(t *testing.T, s scenario) outcome {
 		exporters: []string{
 			p.exporter(), w.exporter(),
 			fmt.Sprintf(`otlp_http/peer: {endpoint: "http://127.0.0.1:%d"}`, p.http),
-			fmt.Sprintf(`pprof: {directory: %q, idle_timeout: 10m}`, dir), // or a pause would make two files of one
+			fmt.Sprintf(`pprof: {directory: %q, idle_timeout: 10m}`, dir), // otherwise a pause would split the profile into two files
 		},
 	}.start(t, metrics)
 	o := outcome{hotCgroup: hot.Path}
@@ -120,7 +120,7 @@ func play(t *testing.T, s scenario) outcome {
 	o.turnedHot = time.Now().Add(idle) // at the earliest
 	startLoad(t, hot.Command(loadBinary, "-idle", idle.String(), "-busy", busy.String()), hotService)
 
-	// A gate that is forced shut has no end to wait for.
+	// If the gate never opens, there is no end to wait for.
 	wait := startTimeout
 	if s.threshold > 100 {
 		wait = idle + busy + duration/2
@@ -137,7 +137,7 @@ func play(t *testing.T, s scenario) outcome {
 		}
 	}
 	checkAccounts(t, metrics)
-	// Whatever else is busy on this host has gates of its own.
+	// Other busy programs on this host have their own gates.
 	ours := func(unit any, service string) bool {
 		return unit == hot.Path || unit == cool.Path || service == hotService || service == coolService
 	}
@@ -148,7 +148,7 @@ func play(t *testing.T, s scenario) outcome {
 			}
 		}
 	}
-	c.stop() // what exporters hold leaves first
+	c.stop() // the exporters flush their queues first
 	p.stop()
 	read := func(file string) (out []profile) {
 		for _, p := range flatten(readProfiles(t, file)) {
@@ -166,8 +166,8 @@ func play(t *testing.T, s scenario) outcome {
 	return o
 }
 
-// checkAccounts checks that the processor counted or holds every sample that the
-// receiver emitted, once.
+// checkAccounts checks that the processor has counted or
+// still holds every sample of the receiver exactly once.
 func checkAccounts(t *testing.T, metrics int) {
 	t.Helper()
 	var in, out float64
@@ -178,7 +178,7 @@ func checkAccounts(t *testing.T, metrics int) {
 			t.Logf("in %v = out %v", in, out)
 			return
 		}
-		time.Sleep(100 * time.Millisecond) // the receiver emitted a batch between the two
+		time.Sleep(100 * time.Millisecond) // the receiver may have emitted a batch between the two scrapes
 	}
 	t.Errorf("cpu_profiler emitted %v samples, cpu_trigger counted %v", in, out)
 }
@@ -188,7 +188,7 @@ func startLoad(t *testing.T, cmd *exec.Cmd, service string, env ...string) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL // it does not outlive the tests
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL // the program is killed if the tests die
 	cmd.Env = append(append(os.Environ(), "OTEL_SERVICE_NAME="+service), env...)
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
@@ -198,8 +198,9 @@ func startLoad(t *testing.T, cmd *exec.Cmd, service string, env ...string) {
 	})
 }
 
-// checkGate checks the exported profiles against the purpose of the gate. They must be only
-// of the hot unit, only from after the threshold was crossed, and with the reason.
+// checkGate checks that the exported profiles fit the purpose of the
+// gate. All profiles must be from the hot unit and from the time after
+// the threshold was crossed. They must name the reason.
 func checkGate(o outcome) (errs []error) {
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if len(o.opened) != 1 || o.opened[0].str("unit") != o.hotCgroup || o.opened[0].str("service") != hotService {

@@ -24,10 +24,10 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// TestInlineAttributesAreRetriedWholeAndRefusedOnce has a backend that refuses the
-// first request for the moment: the second try has the same bytes, inline. A request
-// that is too large without references is dropped by the exporters at once, with the
-// reason: another try would be as large.
+// TestInlineAttributesAreRetriedWholeAndRefusedOnce sends to a backend that refuses the
+// first request temporarily. The retry must have the same bytes with inline attributes.
+// The exporters must drop a request at once if it is too large without references,
+// because a retry would be just as large. The log must name this reason.
 func TestInlineAttributesAreRetriedWholeAndRefusedOnce(t *testing.T) {
 	t.Parallel()
 	tries := make(chan []byte, 16)
@@ -106,9 +106,9 @@ service:
 	require.Empty(t, tries)
 }
 
-// TestOneVariableChoosesTheFormOfAttributes sends through the shipped gateway, with the
-// second backend that is a comment there, once as shipped and once with
-// HOTPROFILE_INLINE_ATTRIBUTES=false.
+// TestOneVariableChoosesTheFormOfAttributes sends profiles through the shipped gateway.
+// The second backend, which is a comment in the configuration, is enabled. The gateway
+// runs once as shipped and once with HOTPROFILE_INLINE_ATTRIBUTES=false.
 func TestOneVariableChoosesTheFormOfAttributes(t *testing.T) {
 	t.Parallel()
 	shipped, err := os.ReadFile("../../config/gateway.yaml")
@@ -136,7 +136,7 @@ func TestOneVariableChoosesTheFormOfAttributes(t *testing.T) {
 				fmt.Sprintf("HOTPROFILE_LISTEN=127.0.0.1:%d", in), fmt.Sprintf("HOTPROFILE_OTLP_ENDPOINT=127.0.0.1:%d", x.grpcPort),
 				"HOTPROFILE_OTLP_INSECURE=true", fmt.Sprintf("HOTPROFILE_HEALTH_ENDPOINT=127.0.0.1:%d", freePort(t)))...)
 			var sent error
-			require.Eventually(t, func() bool { // until it listens: its log is not JSON
+			require.Eventually(t, func() bool { // until the gateway listens, because its log is not JSON
 				_, sent = dial(t, in).Export(t.Context(), pprofileotlp.NewExportRequestFromProfiles(goldenRequest(t)))
 				return sent == nil
 			}, startTimeout, 100*time.Millisecond, sent)

@@ -9,22 +9,26 @@ import (
 	"fmt"
 	"math"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // interpreted is a program with three functions that use 60, 30 and 10 percent of its CPU
-// time. Functions of the C library or of a module of C are below them.
+// time. These functions call functions of the C library or of a C module.
 type interpreted struct {
 	command []string
-	// sixty, thirty and ten are the names of the functions. main is the name of their
-	// caller.
+	// sixty, thirty and ten are the names of the functions. main is the name of the
+	// function that calls them.
 	sixty, thirty, ten, main string
-	// roughly compares only the order of the functions.
+	// If roughly is set, only the order of the functions is compared.
 	roughly bool
 }
 
@@ -56,7 +60,7 @@ func TestPHPHasItsFunctionsByDefault(t *testing.T) {
 	t.Parallel()
 	php, err := exec.LookPath("php")
 	if err != nil {
-		t.Skip(err) // also in CI, where it is installed if a package is there
+		t.Skip(err) // in CI, PHP is installed only if a package exists
 	}
 	hasItsFunctions(t, interpreted{
 		command: []string{php, "testdata/languages/shares.php"},
@@ -64,33 +68,75 @@ func TestPHPHasItsFunctionsByDefault(t *testing.T) {
 	})
 }
 
-// hasItsFunctions runs a program until its gate has closed, with the defaults of
-// cpu_profiler, and compares the shares of its functions.
+// TestWaitsOfPythonHaveTheirFunctions runs threads that wait in two functions. The off-CPU
+// profile must have both functions and their caller.
+func TestWaitsOfPythonHaveTheirFunctions(t *testing.T) {
+	t.Parallel()
+	if err := perfevent.Probe().Kernel; err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	profiles := whileHot(t, "{off_cpu: {}}", hosttest.Tool(t, "/usr/bin/python3"), "testdata/languages/waits.py")
+	var all, named int64
+	times := map[string]int64{}
+	for _, profile := range profiles {
+		if profile.sampleType != "off_cpu" {
+			continue
+		}
+		for _, s := range profile.samples {
+			for _, f := range []string{"forty", "twenty"} {
+				if slices.Contains(s.functions, f) && slices.Contains(s.functions, "waiter") {
+					times[f] += s.value
+					named += s.value
+				}
+			}
+			all += s.value
+		}
+	}
+	t.Logf("%d ms off the CPU, %d ms with functions: %v", all/1e6, named/1e6, times)
+	require.GreaterOrEqual(t, named*100, all*70)
+	require.InDelta(t, 2, float64(times["forty"])/float64(times["twenty"]), 0.3)
+}
+
+// TestSamplesOfPythonLinkToTheSpanOfTheirThread has a thread that publishes its active span
+// as OTEP 4947 describes, in a library with a TLS descriptor.
+func TestSamplesOfPythonLinkToTheSpanOfTheirThread(t *testing.T) {
+	t.Parallel()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("thread contexts are read on amd64")
+	}
+	library := filepath.Join(t.TempDir(), "spans.so")
+	built, err := exec.Command(hosttest.Tool(t, "gcc"), "-O2", "-shared", "-fPIC", "-mtls-dialect=gnu2",
+		"-o", library, "testdata/languages/spans.c").CombinedOutput()
+	require.NoError(t, err, "%s", built)
+	python := hosttest.Tool(t, "/usr/bin/python3")
+	links := map[string]map[string]int{"first": {}, "second": {}, "third": {}}
+	for _, profile := range whileHot(t, "{}", python, "testdata/languages/spans.py", library) {
+		for _, s := range profile.samples {
+			for function, of := range links {
+				if slices.Contains(s.functions, function) {
+					of[s.trace] += s.events
+				}
+			}
+		}
+	}
+	t.Logf("traces of the samples of each function: %v", links)
+	one, two := strings.Repeat("01", 16), strings.Repeat("02", 16)
+	for function, trace := range map[string]string{"first": one, "second": two} {
+		right, without := links[function][trace], links[function][""]
+		// Changes of the span between a sample and its read are possible but rare.
+		require.LessOrEqual(t, 50*links[function][map[string]string{one: two, two: one}[trace]], right, function)
+		require.Greater(t, right, without, function)
+	}
+	require.Greater(t, links["third"][""], 10*(links["third"][one]+links["third"][two]))
+}
+
+// hasItsFunctions runs a program with the defaults of cpu_profiler until the program's
+// gate has closed. It compares the shares of the program's functions.
 func hasItsFunctions(t *testing.T, p interpreted) {
-	peer := startPeer(t)
-	c := pipeline{
-		extensions: []string{"hot_units:"},
-		receiver:   "{}",
-		trigger: fmt.Sprintf(`
-    pre_trigger: 0
-    policies:
-      - name: cpu
-        match: {cgroup: %q}
-        any_of: [{monitor: cpu_usage, threshold: 0.1, average_over: 8s}]
-        duration: 20s
-        cooldown: 1h`, ofThisTest(t)),
-		exporters: []string{peer.exporter()},
-	}.start(t, freePort(t))
-	g := newCgroup(t, "interpreted")
-	g.SetQuota(t, 2*cores)
-	startLoad(t, g.Command(p.command[0], p.command[1:]...), "e2e-interpreted")
-	c.wait(startTimeout, "gate closed", nil)
-	c.stop()
-	peer.stop()
 	var all, whole, main int
 	shares := map[string]int{}
-	for _, profile := range flatten(readProfiles(t, peer.grpcFile)) {
-		if profile.service() != "e2e-interpreted" || profile.sampleType != "samples" {
+	for _, profile := range whileHot(t, "{}", p.command...) {
+		if profile.sampleType != "samples" {
 			continue
 		}
 		for _, s := range profile.samples {
@@ -126,4 +172,34 @@ func hasItsFunctions(t *testing.T, p interpreted) {
 		bound := 0.08 + 4*math.Sqrt(want*(1-want)/float64(total))
 		require.InDelta(t, want, float64(shares[f])/float64(total), bound, f)
 	}
+}
+
+// whileHot runs a program until its gate has closed. It returns the program's profiles.
+func whileHot(t *testing.T, receiver string, command ...string) (of []profile) {
+	peer := startPeer(t)
+	c := pipeline{
+		extensions: []string{"hot_units:"},
+		receiver:   receiver,
+		trigger: fmt.Sprintf(`
+    pre_trigger: 0
+    policies:
+      - name: cpu
+        match: {cgroup: %q}
+        any_of: [{monitor: cpu_usage, threshold: 0.1, average_over: 8s}]
+        duration: 20s
+        cooldown: 1h`, ofThisTest(t)),
+		exporters: []string{peer.exporter()},
+	}.start(t, freePort(t))
+	g := newCgroup(t, "interpreted")
+	g.SetQuota(t, 2*cores)
+	startLoad(t, g.Command(command[0], command[1:]...), "e2e-interpreted")
+	c.wait(startTimeout, "gate closed", nil)
+	c.stop()
+	peer.stop()
+	for _, profile := range flatten(readProfiles(t, peer.grpcFile)) {
+		if profile.service() == "e2e-interpreted" {
+			of = append(of, profile)
+		}
+	}
+	return of
 }

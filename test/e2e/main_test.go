@@ -3,8 +3,8 @@
 
 //go:build linux
 
-// Package e2e runs the built distributions against real processes, real cgroups,
-// real containers and a real OTLP peer. `make e2e` builds them and sets
+// Package e2e tests the built distributions with real processes, real cgroups, real
+// containers and a real OTLP peer. `make e2e` builds the distributions and sets
 // HOTPROFILE_COLLECTOR and HOTPROFILE_COLLECTOR_KUBERNETES to their paths.
 package e2e
 
@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// The binaries under test, set once before the tests begin: the distribution for
-// nodes, the one for Kubernetes, and the load.
+// These are the paths of the distribution for nodes, of the distribution for
+// Kubernetes, and of the load. They are set before the tests begin.
 var collectorBinary, kubernetesBinary, loadBinary string
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ func run(m *testing.M) int {
 		fmt.Printf("build the load: %v\n%s", err, out)
 		return 1
 	}
-	// Test processes of other users must reach it.
+	// Test processes of other users must be able to read the directory.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		fmt.Println(err)
 		return 1

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEachLoadOpensTheGateOfItsOwnMonitor runs three loads, one after the other,
-// under a policy per monitor: which policies fire tells them apart.
+// TestEachLoadOpensTheGateOfItsOwnMonitor runs three loads. Each monitor has its own
+// policy. Each load must open the gates of its own policies.
 func TestEachLoadOpensTheGateOfItsOwnMonitor(test *testing.T) {
-	const busy = 8 * time.Second // at least
+	const busy = 8 * time.Second // the minimum time
 	c := pipeline{
 		receiver: "{export_interval: 1s}",
 		trigger: fmt.Sprintf(`
@@ -37,8 +37,8 @@ func TestEachLoadOpensTheGateOfItsOwnMonitor(test *testing.T) {
 	}
 	for _, load := range []struct {
 		name      string
-		cores     float64 // the quota; 0: none
-		alone     bool    // takes all CPUs
+		cores     float64 // the quota; 0 means no quota
+		alone     bool    // uses all CPUs
 		args      []string
 		opens     []string
 		staysShut []string
@@ -89,7 +89,8 @@ func TestEachLoadOpensTheGateOfItsOwnMonitor(test *testing.T) {
 	}
 }
 
-// TestAProgramThatWaitsForItsDiskOpensTheGate: it reads a file past the kernel's cache.
+// TestAProgramThatWaitsForItsDiskOpensTheGate runs a program
+// that bypasses the kernel's cache when it reads a file.
 func TestAProgramThatWaitsForItsDiskOpensTheGate(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
@@ -126,8 +127,8 @@ func TestAProgramThatWaitsForItsDiskOpensTheGate(t *testing.T) {
 	t.Log(opened)
 }
 
-// TestAProgramAtItsMemoryLimitOpensTheGate has a program read files that do not fit into
-// its limit. Then the program allocates memory that does not fit either.
+// TestAProgramAtItsMemoryLimitOpensTheGate runs a program that reads files larger than
+// its memory limit. Then the program allocates more memory than its limit allows.
 func TestAProgramAtItsMemoryLimitOpensTheGate(t *testing.T) {
 	t.Parallel()
 	const limit = 16 << 20

@@ -22,8 +22,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestCallsOnSocketsOfHotUnitsAreSampledWhileTheyAreHot has two cgroups with a program
-// each that sends, receives and connects all the time, and one of them turn hot.
+// TestCallsOnSocketsOfHotUnitsAreSampledWhileTheyAreHot runs a
+// program in each of two cgroups. The programs send, receive and
+// connect all the time. One of the cgroups turns hot.
 func TestCallsOnSocketsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	t.Parallel()
 	if err := perfevent.Probe().Kernel; err != nil {
@@ -73,7 +74,7 @@ func TestCallsOnSocketsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	c.wait(startTimeout, "network targets", func(l logLine) bool { return l.str("targets") == "0" && !at(t, l).Before(at(t, cooled)) })
 	require.Eventually(t, func() bool { return attached() == 0 }, startTimeout, 50*time.Millisecond)
 	checkAccounts(t, metrics)
-	c.stop() // what exporters hold leaves first
+	c.stop() // the exporters flush their queues first
 
 	received := w.received()
 	for i, p := range received {
@@ -107,7 +108,7 @@ func TestCallsOnSocketsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	t.Logf("%v", values)
 	sent, got := values["net_sent"], values["net_received"]
 	total := sent["main.sendThreeParts"] + sent["main.sendOnePart"]
-	// Each call is sampled; the first and the last round may be cut.
+	// Each call is sampled. The first and the last round may be incomplete.
 	require.Greater(t, total, 100_000.)
 	require.InDelta(t, 0.75, sent["main.sendThreeParts"]/total, 0.01)
 	require.InEpsilon(t, total, got["main.receive"], 0.02)
@@ -119,7 +120,7 @@ func TestCallsOnSocketsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 
 	for name, function := range map[string]string{
 		"net_sent": "main.sendThreeParts", "net_received": "main.receive",
-		"tcp_connects": "main.connectToNobody", "tcp_connect_fail": "main.connectToNobody", // names of files are cut
+		"tcp_connects": "main.connectToNobody", "tcp_connect_fail": "main.connectToNobody", // file names are truncated
 	} {
 		files, err := filepath.Glob(filepath.Join(dir, hotService+"_*_"+name+".pb.gz"))
 		require.NoError(t, err)
@@ -130,7 +131,7 @@ func TestCallsOnSocketsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	}
 }
 
-// TestRightsToSampleCallsOnSockets are those that docs/security.md names.
+// TestRightsToSampleCallsOnSockets checks the rights that docs/security.md names.
 func TestRightsToSampleCallsOnSockets(t *testing.T) {
 	t.Parallel()
 	requireRoot(t)

@@ -18,10 +18,10 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestWaitsOfHotUnitsAreSampledWhileTheyAreHot has two cgroups with a thread each that
-// waits all the time. When one cgroup turns hot, its waits are sampled. The samples pass
-// while its gate is open. When it has cooled down, its waits are not sampled any more.
-// Waits of the other cgroup are never sampled.
+// TestWaitsOfHotUnitsAreSampledWhileTheyAreHot runs two cgroups, each with a
+// thread that waits all the time. Waits of a cgroup must be sampled only
+// while the cgroup is hot, and samples must pass only while its gate is
+// open. Waits of the cool cgroup must never be sampled.
 func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	t.Parallel()
 	if err := perfevent.Probe().Kernel; err != nil {
@@ -54,7 +54,7 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	turnedHot := func(l logLine) bool { return strings.Contains(l.str("now_hot"), hot.Path) }
 	time.Sleep(idle / 2)
 	targets := attached()
-	if !slices.ContainsFunc(c.lines("hot units changed"), turnedHot) { // or this test was kept waiting
+	if !slices.ContainsFunc(c.lines("hot units changed"), turnedHot) { // otherwise the test was delayed
 		require.Zero(t, targets, "nothing is hot though threads wait")
 	}
 
@@ -76,7 +76,7 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	t.Logf("left %v after it was not", at(t, left).Sub(at(t, cooled)))
 	require.Eventually(t, func() bool { return attached() == 0 }, startTimeout, 50*time.Millisecond)
 	checkAccounts(t, metrics)
-	c.stop() // what exporters hold leaves first
+	c.stop() // the exporters flush their queues first
 
 	received := w.received()
 	for i, p := range received {
@@ -120,8 +120,8 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	share := 100 * in["waitThreeParts"] / (in["waitThreeParts"] + in["waitOnePart"])
 	t.Logf("%v of %v waited, %.1f%% of that in waitThreeParts", waited, covered, share)
 	require.Greater(t, covered, duration/2)
-	// The thread only waits. It wakes up late if its program has used up the quota. Now and
-	// then it also has to wait for its runtime's scheduler.
+	// The thread only waits. However, it wakes up late if its program has used up the
+	// quota. Sometimes it also has to wait for the scheduler of its runtime.
 	require.InEpsilon(t, covered, waited, 0.2)
 	require.Greater(t, share, 45.)
 	require.Less(t, share, 80.)

@@ -21,8 +21,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/otlppeer"
 )
 
-// peer is a second process of the distribution. It writes the profiles that it receives
-// over OTLP gRPC and over OTLP HTTP to one file each.
+// peer is a second process of the distribution. It writes profiles to
+// files, one for OTLP over gRPC and one for OTLP over HTTP.
 type peer struct {
 	*collector
 	grpc, http         int
@@ -52,14 +52,14 @@ service:
 	return p
 }
 
-// exporter is the one that sends to it over gRPC.
+// exporter returns the configuration of an exporter that sends to the peer over gRPC.
 func (p *peer) exporter() string {
 	return fmt.Sprintf(`otlp_grpc/peer: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}`, p.grpc)
 }
 
-// readProfiles reads a file of the file exporter, one request a line, of profiles that have
-// passed cpu_trigger. It checks that attributes are references, and that all entries of the
-// dictionary are used.
+// readProfiles reads a file of the file exporter, which has one request per
+// line. The profiles must have passed cpu_trigger. It checks that attributes are
+// references and that all entries of the dictionary are used.
 func readProfiles(t testing.TB, file string) (out []pprofile.Profiles) {
 	t.Helper()
 	content, err := os.ReadFile(file)
@@ -79,7 +79,7 @@ func readProfiles(t testing.TB, file string) (out []pprofile.Profiles) {
 	return out
 }
 
-// wire is an OTLP gRPC server in the test, which keeps what really arrived.
+// wire is an OTLP gRPC server in the test. It keeps the profiles that arrive.
 type wire struct {
 	port int
 
@@ -87,7 +87,7 @@ type wire struct {
 	held []pprofile.Profiles
 }
 
-// exporter is the one that sends to it.
+// exporter returns the configuration of an exporter that sends to the server.
 func (w *wire) exporter() string {
 	return fmt.Sprintf(`otlp_grpc/wire: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}`, w.port)
 }

@@ -22,8 +22,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestPeersOfAUnit: a unit that answers slowly because of its network, with an idle CPU,
-// opens its gate, and the metrics name the peer with what both exchanged.
+// TestPeersOfAUnit runs a unit that responds slowly because of its
+// network, with an idle CPU. The unit's gate must open. The metrics
+// must name the peer and the traffic with the peer.
 func TestPeersOfAUnit(t *testing.T) {
 	t.Parallel()
 	mine, theirs := hosttest.NewNetwork(t), hosttest.NewNetwork(t)
@@ -31,7 +32,8 @@ func TestPeersOfAUnit(t *testing.T) {
 	wire.SetDelay(20 * time.Millisecond)
 	wire.LoseEvery(100)
 	unit := newCgroup(t, "networked")
-	// Of the namespace only this process is the unit's: so are all connections there.
+	// In this network namespace only this process belongs to the unit.
+	// So all connections of the namespace belong to the unit.
 	require.NoError(t, unit.Command("ip", "netns", "exec", mine.Name, "sleep", "1000").Start())
 
 	dir := t.TempDir()
@@ -60,8 +62,8 @@ service:
 `, unit.Path, filepath.Join(dir, "profiles"), file))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	peers := func() map[string]float64 { return peersIn(t, file, unit.Path) }
-	// A first connection shows that the unit is followed. Traffic from before that moment
-	// does not count.
+	// A first connection shows whether the unit is
+	// followed. Earlier traffic does not count.
 	var l net.Listener
 	theirs.Do(t, func() (err error) {
 		l, err = net.Listen("tcp", netip.AddrPortFrom(far.V4, 0).String())
@@ -74,7 +76,7 @@ service:
 			if err != nil {
 				return
 			}
-			go func() { _, _ = io.Copy(conn, conn) }() // it echoes all data
+			go func() { _, _ = io.Copy(conn, conn) }() // sends all data back
 		}
 	}()
 	dial := func() (conn net.Conn) {
@@ -112,7 +114,8 @@ service:
 		return near(p[at+" io transmit"]) && near(p[at+" io receive"])
 	}, startTimeout, 100*time.Millisecond, "%d bytes each way: %v", sent, peers())
 	p := peers()
-	// The first connection counts if the unit was followed before it was made.
+	// The first connection counts only if the unit was
+	// followed before the connection was made.
 	require.Contains(t, []float64{1, 2}, p[at+" connects"], "%v", p)
 	require.EqualValues(t, 2, p[at+" connections"], "%v", p)
 	require.Greater(t, p[at+" rtt"], 0.03, "%v", p)
@@ -122,8 +125,8 @@ service:
 	c.stop()
 }
 
-// peersIn returns the last values of the metrics of a unit's peers, by "address direction
-// metric", which has the other attributes of the point.
+// peersIn returns the last values of the metrics of a unit's peers. A key has the
+// address, the direction, the metric, and the other attributes of the point.
 func peersIn(t *testing.T, file, unit string) map[string]float64 {
 	t.Helper()
 	out := map[string]float64{}

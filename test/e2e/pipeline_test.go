@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// pipeline holds the settings that differ between tests, of a collector that gates its
-// samples.
+// pipeline has the settings of a collector that gates its
+// samples. These settings differ between tests.
 type pipeline struct {
-	extensions []string      // each a name, a colon and its settings
+	extensions []string      // each with a name, a colon and its settings
 	receiver   string        // the settings of cpu_profiler
-	evaluation time.Duration // of cpu_trigger; 0: every half second
-	trigger    string        // its other settings, indented as for their place
-	exporters  []string      // like extensions
-	env        []string      // of the collector, beside the environment of the tests
+	evaluation time.Duration // the evaluation interval of cpu_trigger; 0 means half a second
+	trigger    string        // the other settings of cpu_trigger, with the indentation of their place
+	exporters  []string      // in the form of extensions
+	env        []string      // added to the environment of the tests
 }
 
-// start starts the collector and waits until it runs. Its own metrics are at the
-// port metrics.
+// start starts the collector and waits until it is ready. The
+// collector serves its own metrics at the port metrics.
 func (p pipeline) start(t *testing.T, metrics int) *collector {
 	t.Helper()
 	names := func(blocks []string) string {
@@ -63,9 +63,9 @@ service:
 	return c
 }
 
-// onceAbove is a trigger that opens the gate of each cgroup of this test once, for so long,
-// when it has used more than threshold percent of its CPU for three seconds. Samples from
-// before the trigger are not kept.
+// onceAbove returns a trigger that opens the gate of each cgroup of this test once. A
+// gate opens when its cgroup has used more than threshold percent of its CPU for three
+// seconds. It stays open for duration. Samples from before the trigger are not kept.
 func onceAbove(t *testing.T, threshold float64, duration time.Duration) string {
 	return fmt.Sprintf(`
     pre_trigger: 0

@@ -19,9 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// published is a place from which policies are read.
+// published is a source of policies.
 type published interface {
-	// publish replaces the document.
+	// publish replaces the policies.
 	publish(t *testing.T, document string)
 	yaml() string
 }
@@ -35,7 +35,7 @@ func (f publishedFile) publish(t *testing.T, document string) {
 	require.NoError(t, os.Rename(string(f)+".new", string(f)))
 }
 
-// publishedServer is an HTTP server that wants a token and answers with ETags.
+// publishedServer is an HTTP server that requires a token and responds with ETags.
 type publishedServer struct {
 	*httptest.Server
 	mu          sync.Mutex
@@ -71,9 +71,9 @@ func (s *publishedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestPoliciesChangeWithoutARestart changes policies while two gates of a hot service are
-// open. A broken list has no effect. After a valid list one gate stays open, and the other
-// one closes.
+// TestPoliciesChangeWithoutARestart changes policies while two gates of a
+// hot service are open. A broken list must have no effect. After a valid
+// list, one gate must stay open and the other gate must close.
 func TestPoliciesChangeWithoutARestart(t *testing.T) {
 	t.Parallel()
 	hot := newCgroup(t, "hot")
@@ -124,7 +124,8 @@ func TestPoliciesChangeWithoutARestart(t *testing.T) {
 				}, startTimeout, 100*time.Millisecond)
 			}
 
-			// Its profiles still pass, under the id that it opened with.
+			// The remaining gate's profiles still pass,
+			// with the trigger ID of the opening.
 			c.stop()
 			for _, l := range c.lines("gate closed") {
 				if l.str("policy") == "stays" {

@@ -24,10 +24,10 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot has two Go services with
-// net/http/pprof, one on the loopback in a cgroup that is hot and its twin on a Unix socket
-// in one that is not. Only the endpoints are configured: the kernel identifies both
-// processes.
+// TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot runs two Go services
+// with net/http/pprof. The hot service listens on the loopback interface. Its
+// cool twin listens on a Unix socket in another cgroup. Only the endpoints are
+// configured, and the kernel identifies both processes.
 func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 	t.Parallel()
 	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
@@ -78,7 +78,7 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 	var cpu []profile
 	for _, f := range flatten(batches) {
 		if f.service() != hotService && f.service() != coolService {
-			continue // something else on this host may be hot
+			continue // another service on this host may be hot
 		}
 		require.Equal(t, hotService, f.service())
 		require.Equal(t, hot.Path, f.str("hotprofile.unit"))
@@ -117,10 +117,10 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 	share := 100 * float64(n["main.burnThreeParts"]) / all
 	t.Logf("%v: %.1f%% in burnThreeParts", n, share)
 	require.Greater(t, all, 100., "too few to judge shares")
-	require.InDelta(t, 75, share, max(10, 100*5*math.Sqrt(0.75*0.25/all))) // as well as so many samples tell
+	require.InDelta(t, 75, share, max(10, 100*5*math.Sqrt(0.75*0.25/all))) // within the accuracy of this number of samples
 }
 
-// checkSnapshotFiles checks that each pull of goroutines has a file of its own.
+// checkSnapshotFiles checks that each pull of goroutines has its own file.
 func checkSnapshotFiles(t *testing.T, dir string, want map[int64]int64) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_goroutines*.pb.gz"))
@@ -141,7 +141,8 @@ func checkSnapshotFiles(t *testing.T, dir string, want map[int64]int64) {
 	require.Greater(t, len(want), 1, "one pull proves nothing")
 }
 
-// buildPprofService builds it in a folder whose path is short enough for sockets.
+// buildPprofService builds the service in a directory
+// with a path that is short enough for sockets.
 func buildPprofService(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hp")

@@ -26,9 +26,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// These are abilities of a collector. A test finds each ability by the data that the
-// collector sent. Allocations are in a test of their own, because kernels differ in the
-// rights that probes need.
+// These are abilities of a collector. A test finds each ability in the
+// data that the collector sent. Allocations have a separate test,
+// because kernels differ in the rights that probes need.
 const (
 	seeOwn      = "own processes with names"
 	seeOthers   = "other users' processes"
@@ -48,9 +48,9 @@ var everything = []string{
 	seeOwnWaits, seeWaits, seeReasons,
 }
 
-// TestWhatEachCapabilityAllows runs the collector as an ordinary user with sets of
-// capabilities, beside programs of root's and of that user's. The table of docs/security.md
-// was made from its results.
+// TestWhatEachCapabilityAllows runs the collector as an ordinary user with
+// different sets of capabilities. Root and this user run the sampled
+// programs. The table in docs/security.md was made from the results.
 func TestWhatEachCapabilityAllows(t *testing.T) {
 	t.Parallel()
 	requireRoot(t)
@@ -136,7 +136,7 @@ service:
 				c.wait(startTimeout, "nothing can be sampled", nil)
 			} else {
 				assert.Eventually(t, func() bool { return len(missing()) == 0 }, startTimeout, 100*time.Millisecond)
-				exported := len(w.received()) // what must not be seen would be in one of the next
+				exported := len(w.received()) // forbidden data would appear in one of the next requests
 				assert.Eventually(t, func() bool { return len(w.received()) > exported+6 }, startTimeout, 50*time.Millisecond)
 			}
 			c.stop()
@@ -162,7 +162,7 @@ service:
 	}
 }
 
-// programs are the processes that a collector of another user samples.
+// programs are the sampled processes. The collector runs as another user.
 type programs struct{ own, others, secret, deleted int }
 
 func startPrograms(t *testing.T, cgroup *hosttest.Cgroup) programs {
@@ -180,7 +180,7 @@ func startPrograms(t *testing.T, cgroup *hosttest.Cgroup) programs {
 	start := func(service, program string, as *syscall.SysProcAttr, args ...string) int {
 		cmd := cgroup.Command(program, args...)
 		if as != nil {
-			// Only root may put itself into the cgroup.
+			// Only root may move itself into the cgroup.
 			user := append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig=KILL", "--", program}, args...)
 			cmd = cgroup.Command(hosttest.Tool(t, "setpriv"), user...)
 		}
@@ -203,8 +203,8 @@ func startPrograms(t *testing.T, cgroup *hosttest.Cgroup) programs {
 	return p
 }
 
-// perfmonReadsMemory reports whether this kernel lets CAP_PERFMON read the memory of a
-// process, its environment too. Newer kernels do.
+// perfmonReadsMemory reports whether the kernel lets CAP_PERFMON read the
+// memory and the environment of a process. Newer kernels allow it.
 func perfmonReadsMemory(t *testing.T, pid int) bool {
 	t.Helper()
 	f, err := exec.Command("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
@@ -214,7 +214,7 @@ func perfmonReadsMemory(t *testing.T, pid int) bool {
 	return err == nil && len(f) > 0
 }
 
-// seen reports what of everything is in batches.
+// seen returns the abilities that the batches prove.
 func (p programs) seen(batches []pprofile.Profiles) map[string]bool {
 	seen := map[string]bool{}
 	for _, b := range batches {
@@ -244,7 +244,7 @@ func (p programs) seen(batches []pprofile.Profiles) map[string]bool {
 	return seen
 }
 
-// kernelFrames reports whether a batch has frames in the kernel, and with names.
+// kernelFrames reports whether a batch has kernel frames, and whether they have names.
 func kernelFrames(b pprofile.Profiles) (stacks, names bool) {
 	d := b.Dictionary()
 	for _, l := range d.LocationTable().All() {
@@ -256,9 +256,10 @@ func kernelFrames(b pprofile.Profiles) (stacks, names bool) {
 	return stacks, names
 }
 
-// TestProbesNeedMoreThanTheDocumentedCapabilities has a collector of another user sample
-// allocations of a program of root. With CAP_SYS_ADMIN the collector samples them. Without
-// it, the kernel decides whether the collector samples them or logs the missing right.
+// TestProbesNeedMoreThanTheDocumentedCapabilities samples allocations of a program
+// that belongs to root. The collector runs as another user. With CAP_SYS_ADMIN the
+// collector must sample the allocations. Without CAP_SYS_ADMIN it depends on the
+// kernel whether the collector samples the allocations or logs the missing right.
 func TestProbesNeedMoreThanTheDocumentedCapabilities(t *testing.T) {
 	t.Parallel()
 	requireRoot(t)
@@ -302,12 +303,12 @@ service:
 	}
 }
 
-// TestCapabilitiesByTheFile has an ordinary user start a collector whose file
-// has the capabilities, as setcap gives them.
+// TestCapabilitiesByTheFile starts a collector as an ordinary user. The capabilities
+// come from the collector's executable file, on which setcap has set them.
 func TestCapabilitiesByTheFile(t *testing.T) {
 	t.Parallel()
 	requireRoot(t)
-	setcap := hosttest.Tool(t, "setcap") // Debian's libcap2-bin
+	setcap := hosttest.Tool(t, "setcap") // in Debian's package libcap2-bin
 	if err := perfevent.Probe().HostWide; err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
 	}
@@ -332,8 +333,9 @@ func TestCapabilitiesByTheFile(t *testing.T) {
 	require.Equal(t, "[]", started.str("not_shown"))
 }
 
-// endWithTests kills a process when the tests end without having stopped it, for
-// programs whose file gives them capabilities: the kernel forgets their death signal.
+// endWithTests kills a process if the tests end without having stopped the
+// process. It is needed for programs that get capabilities from their
+// file, because the kernel clears their parent death signal.
 func endWithTests(t *testing.T, pid int) {
 	t.Helper()
 	guard := exec.Command("/bin/sh", "-c", `read _ || kill -9 "$0"`, strconv.Itoa(pid))

@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// profile is one profile of a batch, its indices resolved.
+// profile is a profile of a batch with resolved indices.
 type profile struct {
 	resource, attributes map[string]any
 	sampleType           string
@@ -22,14 +22,15 @@ type profile struct {
 }
 
 type sample struct {
-	functions  []string // leaf first
+	functions  []string // the leaf is first
 	events     int
 	times      []uint64
-	value      int64 // where it has one
+	value      int64 // 0 if the sample has no value
 	thread     string
 	wait       string // the reason why the thread waited, if known
 	truncated  bool
 	linked     bool
+	trace      string // the trace id in hexadecimal digits, if linked
 	attributes map[string]any
 }
 
@@ -42,7 +43,7 @@ func (p profile) events() (n int) {
 
 func (p profile) str(key string) string { s, _ := p.attributes[key].(string); return s }
 
-// service is the service that the profile's resource names.
+// service returns the service in the profile's resource.
 func (p profile) service() string { s, _ := p.resource["service.name"].(string); return s }
 
 func flatten(batches []pprofile.Profiles) (out []profile) {
@@ -72,6 +73,9 @@ func flatten(batches []pprofile.Profiles) (out []profile) {
 func flattenSample(d pprofile.ProfilesDictionary, s pprofile.Sample) sample {
 	of := attributes(d, s.AttributeIndices())
 	f := sample{events: max(s.TimestampsUnixNano().Len(), 1), times: s.TimestampsUnixNano().AsRaw(), attributes: of, linked: s.LinkIndex() > 0}
+	if f.linked {
+		f.trace = d.LinkTable().At(int(s.LinkIndex())).TraceID().String()
+	}
 	if s.Values().Len() > 0 {
 		f.value = s.Values().At(0)
 	}
@@ -96,7 +100,7 @@ func attributes(d pprofile.ProfilesDictionary, indices pcommon.Int32Slice) map[s
 	return m
 }
 
-// shares counts the events whose leaf function ends in each name.
+// shares counts the events whose leaf function ends with each name.
 func shares(profiles []profile, names ...string) map[string]int {
 	m := map[string]int{}
 	for _, p := range profiles {

@@ -23,8 +23,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// TestPyroscopeKeepsAllSamples sends the profiles of a unit with four workers to a real
-// Pyroscope 2. After Pyroscope has compacted its blocks, it has as much as was sent.
+// TestPyroscopeKeepsAllSamples sends the profiles of a unit with four
+// workers to a real Pyroscope 2. After Pyroscope has compacted its
+// blocks, its totals must equal the totals of the sent profiles.
 func TestPyroscopeKeepsAllSamples(t *testing.T) {
 	binary := os.Getenv("HOTPROFILE_PYROSCOPE")
 	if binary == "" {
@@ -86,7 +87,7 @@ func TestPyroscopeKeepsAllSamples(t *testing.T) {
 	}
 }
 
-// typeInPyroscope returns the name of a profile's type in Pyroscope's queries.
+// typeInPyroscope returns the name of the profile's type in Pyroscope's queries.
 func typeInPyroscope(d pprofile.ProfilesDictionary, p pprofile.Profile) string {
 	text := func(i int32) string { return d.StringTable().At(int(i)) }
 	typ, unit := text(p.SampleType().TypeStrindex()), text(p.SampleType().UnitStrindex())
@@ -97,8 +98,8 @@ func typeInPyroscope(d pprofile.ProfilesDictionary, p pprofile.Profile) string {
 	return fmt.Sprintf("%s:%s:%s:%s:%s", period, typ, unit, period, periodUnit)
 }
 
-// amountInPyroscope returns the sum of a profile's values. Samples of running threads are
-// stored as CPU time.
+// amountInPyroscope returns the sum of a profile's values. For on-CPU samples it returns
+// the CPU time, because Pyroscope stores CPU time.
 func amountInPyroscope(p pprofile.Profile) (sum int64) {
 	for _, s := range p.Samples().All() {
 		if s.Values().Len() > 0 {
@@ -119,7 +120,8 @@ func startPyroscope(t *testing.T, binary string) *pyroscope {
 	p := &pyroscope{url: fmt.Sprintf("http://127.0.0.1:%d", port), dir: t.TempDir()}
 	cmd := exec.Command(binary, "-architecture.storage=v2", "-self-profiling.disable-push=true", "-config.show_banner=false",
 		"-server.http-listen-address=127.0.0.1", "-server.http-listen-port="+strconv.Itoa(port),
-		// The port is the default, where the parts of Pyroscope find each other.
+		// The gRPC port is Pyroscope's default, because
+		// Pyroscope's components find each other there.
 		"-server.grpc-listen-address=127.0.0.1", "-segment-writer.lifecycler.addr=127.0.0.1",
 		"-memberlist.bind-addr=127.0.0.1", "-memberlist.bind-port="+strconv.Itoa(gossip))
 	cmd.Dir = p.dir
@@ -135,7 +137,7 @@ func startPyroscope(t *testing.T, binary string) *pyroscope {
 	return p
 }
 
-// compactions returns the number of blocks that compaction has written.
+// compactions returns the number of blocks that the compaction has written.
 func (p *pyroscope) compactions() (n int) {
 	_ = filepath.WalkDir(filepath.Join(p.dir, "data", "v2", "shared", "blocks"), func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
@@ -146,7 +148,7 @@ func (p *pyroscope) compactions() (n int) {
 	return n
 }
 
-// total returns the sum of a type's values of a service since begin.
+// total returns the sum of a service's values of one type since begin.
 func (p *pyroscope) total(t *testing.T, typ, service string, begin time.Time) int64 {
 	t.Helper()
 	query, err := json.Marshal(map[string]any{

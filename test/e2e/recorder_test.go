@@ -17,9 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTheRecorderHoldsWhatLedToTheTrigger has a program run a function of its own just
-// before the program turns hot. The profiles that the trigger exports must have that
-// function.
+// TestTheRecorderHoldsWhatLedToTheTrigger runs a program that calls a special function
+// just before the program turns hot. The exported profiles must have this function.
 func TestTheRecorderHoldsWhatLedToTheTrigger(t *testing.T) {
 	t.Parallel()
 	hot := newCgroup(t, "hot")
@@ -64,7 +63,7 @@ func TestTheRecorderHoldsWhatLedToTheTrigger(t *testing.T) {
 			continue
 		}
 		phases[p.str("hotprofile.trigger.phase")] += p.events()
-		// Of one window, profiles of a series begin some nanoseconds apart.
+		// The profiles of one time window may begin some nanoseconds apart.
 		require.False(t, p.start.Before(last.Add(-time.Microsecond)), "profiles came out of order")
 		last = p.start
 	}

@@ -25,28 +25,31 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// instrumented is a service that somebody else's instrumentation watches. It serves
-// requests and makes them itself. It prints "ready"; then "slow" on its standard input
-// makes requests slow by CPU time, and "fail" makes them fail. It prints such a line again
-// when it is in force.
+// instrumented is a service that is instrumented by another project. The service serves
+// requests and also sends requests to itself. It prints "ready" at its start. After the
+// line "slow" on standard input, requests use CPU time and are slow. After the line
+// "fail", requests fail. The service echoes each line once the line has taken effect.
 type instrumented struct {
-	// prepare returns the command line and the environment variables of the service. It
-	// skips the test where a runtime is missing.
+	// prepare returns the command line and the environment variables of
+	// the service. It skips the test if a runtime is missing.
 	prepare func(t *testing.T) (line, env []string)
-	// cores is the quota of one: little, so that it gets all of it on a busy machine too.
+	// cores is the CPU quota of one instance. The quota is low, so
+	// that an instance can use all of it even on a busy machine.
 	cores float64
-	// function is part of the name of a function that its profile has while it works.
+	// function is a part of the name of a function that
+	// appears in profiles of the working service.
 	function string
-	// keeps is a policy of a metric that it sends by default, and that rises when it is
-	// slow: it keeps memory then. Empty: there is none.
+	// keeps is a policy for a metric that the service sends by
+	// default. A slow service keeps memory, so the metric rises.
+	// keeps is empty if the service has no such metric.
 	keeps policy
 }
 
 var goService = instrumented{prepare: buildOtelHTTP, cores: 0.3, function: "main.work"}
 
-// otherServices are instrumented from outside: their code does not contain the
-// instrumentation. Without a hot_units extension, samples of Python and Java have functions
-// of the interpreter.
+// otherServices are instrumented from outside, so their code does not contain
+// the instrumentation. Samples of Python and Java have functions of the
+// interpreter, because the collector runs without a hot_units extension.
 var otherServices = map[string]instrumented{
 	"Python, Flask": {prepare: installPython, cores: 0.6, function: "_PyEval_EvalFrameDefault"},
 	"Node.js, Express": {
@@ -59,7 +62,8 @@ var otherServices = map[string]instrumented{
 	},
 }
 
-// buildOtelHTTP builds a program of a module of its own, with OpenTelemetry's SDK.
+// buildOtelHTTP builds a Go program with OpenTelemetry's
+// SDK. The program is in a separate module.
 func buildOtelHTTP(t *testing.T) (line, env []string) {
 	binary := filepath.Join(t.TempDir(), "otelhttp")
 	build := exec.Command("go", "build", "-o", binary, ".")
@@ -71,12 +75,12 @@ func buildOtelHTTP(t *testing.T) (line, env []string) {
 	return []string{binary}, nil
 }
 
-// installing is held while a program is installed: tests that run at the same time need
-// the same ones.
+// installing is locked while a program is installed.
+// Concurrent tests need the same programs.
 var installing sync.Mutex
 
-// install runs a command that puts something into a directory of a cache, unless it is
-// there.
+// install runs a command that installs a program into a cache
+// directory. It does nothing if the directory exists.
 func install(t *testing.T, name string, line func(dir string) []string) (dir string) {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -105,7 +109,7 @@ func installPython(t *testing.T) (line, env []string) {
 		return []string{"python3", "-m", "pip", "install", "--quiet", "--target", dir, "-r", "../peers/python/requirements.txt"}
 	})
 	return []string{"python3", filepath.Join(dir, "bin/opentelemetry-instrument"), "python3", absolute(t, "../peers/python/service.py")},
-		[]string{"PYTHONPATH=" + dir, "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS=process,otel"} // it has no process.pid by default
+		[]string{"PYTHONPATH=" + dir, "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS=process,otel"} // by default there is no process.pid
 }
 
 func installNode(t *testing.T) (line, env []string) {
@@ -116,12 +120,13 @@ func installNode(t *testing.T) (line, env []string) {
 		return []string{"npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", dir}
 	})
 	return []string{"node", "--perf-basic-prof", "--require", filepath.Join(dir, "node_modules/@opentelemetry/auto-instrumentations-node/build/src/register.js"), absolute(t, "../peers/node/service.js")},
-		// Outside of a container its detector of containers takes any cgroup with a
-		// hexadecimal name for one.
+		// Outside of a container, the container detector of Node.js mistakes
+		// every cgroup with a hexadecimal name for a container.
 		[]string{"NODE_PATH=" + filepath.Join(dir, "node_modules"), "OTEL_NODE_RESOURCE_DETECTORS=env,host,os,process"}
 }
 
-// The Java agent, and its checksum.
+// javaAgent is the URL of OpenTelemetry's Java agent.
+// javaAgentSum is the SHA-256 checksum of the agent.
 const (
 	javaAgent    = "https://repo1.maven.org/maven2/io/opentelemetry/javaagent/opentelemetry-javaagent/2.33.1/opentelemetry-javaagent-2.33.1.jar"
 	javaAgentSum = "e43a270df53c6f423e0ab157be9c27ccc01d5dc3232e162fe54777573db2f149"
@@ -146,7 +151,7 @@ func absolute(t *testing.T, path string) string {
 	return path
 }
 
-// prepared returns the service ready to start, so that all that are started are the same.
+// prepared prepares the service once, so that all instances of the service are the same.
 func (s instrumented) prepared(t *testing.T) instrumented {
 	t.Helper()
 	line, env := s.prepare(t)
@@ -154,7 +159,7 @@ func (s instrumented) prepared(t *testing.T) instrumented {
 	return s
 }
 
-// running is a service that runs in a cgroup of its own.
+// running is a service that runs in its own cgroup.
 type running struct {
 	instrumented
 	unit, service string
@@ -162,7 +167,7 @@ type running struct {
 	out           *bufio.Reader
 }
 
-// start starts the service and waits until it serves.
+// start starts the service and waits until the service is ready for requests.
 func (s instrumented) start(t *testing.T, name string, otlp int, env ...string) running {
 	t.Helper()
 	cg := newCgroup(t, name)
@@ -190,8 +195,8 @@ func (r running) prints(t *testing.T, want string) {
 	require.Equal(t, want+"\n", line)
 }
 
-// turn changes the service. Requests that begin after the time that it returns are
-// served in the new way.
+// turn changes the service. Requests are served in the
+// new way if they begin after the returned time.
 func (r running) turn(t *testing.T, how ...string) time.Time {
 	t.Helper()
 	for _, line := range how {
@@ -202,26 +207,27 @@ func (r running) turn(t *testing.T, how ...string) time.Time {
 	return time.Now()
 }
 
-// policy is a policy of one condition, over window.
+// policy is a policy with one condition, which is averaged over window.
 type policy struct{ name, condition string }
 
 const (
-	// past is the time that a service runs before its requests turn slow. Its samples of
-	// that time must leave, too.
+	// past is the time that a service runs before its requests
+	// turn slow. Samples of this time must be exported, too.
 	past = 7 * time.Second
-	// leastPast is of how many seconds of it samples have to leave. Of a later opening
-	// there may be none: a profile that began before the first one closed left by that,
-	// and on a busy machine a profile is of many seconds.
+	// leastPast is the minimum number of seconds before an opening for which
+	// samples must be exported. A later opening may have no earlier samples. A
+	// profile that began before the first opening closed was exported with the
+	// first opening, and on a busy machine a profile covers many seconds.
 	leastPast = 3
 
 	window     = 5 * time.Second
 	collection = time.Second
 	evaluation = time.Second / 2
 
-	// inTime bounds the evaluations until a gate opens. They count from the moment at
-	// which the collector has all telemetry from before the turn. The bound covers the
-	// window, and three collections: one before the window begins, one at its end, and
-	// one that is late on a busy machine.
+	// inTime is the maximum number of evaluations until a gate opens. The count
+	// starts when the collector has all telemetry from before the turn. The
+	// maximum covers the window and three collections: one before the window,
+	// one at its end, and one that is late on a busy machine.
 	inTime = int((window + 3*collection) / evaluation)
 )
 
@@ -229,8 +235,8 @@ var (
 	slow    = policy{"slow", `monitor: http_response_time, percentile: 50, threshold: 60, min_requests: 5, uri: {list: [/work, "/work/*"]}`}
 	failing = policy{"failing", "monitor: http_error_rate, threshold: 50, min_requests: 5"}
 
-	// Of the service in Go alone. A mean needs more requests than a median to stand the
-	// first ones of a process.
+	// Only the Go service uses these policies. A mean needs more requests
+	// than a median, because the first requests of a process are slow.
 	average      = policy{"average", "monitor: http_avg_response_time, threshold: 60, min_requests: 8"}
 	often        = policy{"often", "monitor: http_request_rate, threshold: 20"}
 	slowRPC      = policy{"slow-rpc", "monitor: rpc_response_time, percentile: 50, threshold: 60, min_requests: 5, uri: {list: [grpc.health.v1.Health/Check]}"}
@@ -243,7 +249,7 @@ var (
 	metricRate   = policy{"metric-rate", "monitor: metric, name: http.server.request.duration, statistic: rate, threshold: 20"}
 )
 
-// gating starts a collector that opens gates by policies.
+// gating starts a collector whose gates are opened by the given policies.
 func gating(t *testing.T, w *wire, otlp int, policies ...policy) *collector {
 	t.Helper()
 	var list strings.Builder
@@ -281,9 +287,9 @@ func (r running) judges(p policy) func(logLine) bool {
 	return func(l logLine) bool { return l.str("unit") == r.unit && l.str("policy") == p.name }
 }
 
-// opens checks that each of the policies opens the gate of a service because of how the
-// service turned: at the first evaluation that finds the window over the threshold, and
-// that within the window.
+// opens checks that each policy opens the gate of a service because of the
+// service's turn. The gate must open at the first evaluation that finds the
+// window over the threshold. At most inTime evaluations may pass before that.
 func (r running) opens(t *testing.T, c *collector, turned time.Time, policies ...policy) (openings []logLine) {
 	t.Helper()
 	for _, p := range policies {
@@ -292,7 +298,8 @@ func (r running) opens(t *testing.T, c *collector, turned time.Time, policies ..
 	return openings
 }
 
-// opensBy counts evaluations, since a busy machine may take its time.
+// opensBy checks one policy. It counts evaluations instead of
+// seconds, because a busy machine may be slow.
 func (r running) opensBy(t *testing.T, c *collector, p policy, turned time.Time) logLine {
 	t.Helper()
 	opened := c.wait(startTimeout, "gate opened", r.judges(p))
@@ -308,7 +315,8 @@ func (r running) opensBy(t *testing.T, c *collector, p policy, turned time.Time)
 		if l["value"].(float64) > l["threshold"].(float64) {
 			over++
 		}
-		// A reading may come between an evaluation and its log line. Then the next one opens.
+		// A reading may arrive between an evaluation and the evaluation's log
+		// line. Then the next evaluation opens the gate.
 		require.LessOrEqualf(t, over, 1, "%s: an evaluation opened no gate: %v", p.name, l)
 		if i > known {
 			evaluations++
@@ -320,9 +328,10 @@ func (r running) opensBy(t *testing.T, c *collector, p policy, turned time.Time)
 	return opened
 }
 
-// knownSince returns the first line by which the collector has all data that a service sent
-// about the time before it turned. That line is the second batch of each signal since then.
-// Data that was in flight when the first batch left is in the second batch.
+// knownSince returns the index of a log line. By that line, the collector has
+// all data that a service sent about the time before it turned. The line reports
+// the second batch of each signal since the turn, because the second batch
+// contains data that was in flight when the first batch was sent.
 func (r running) knownSince(lines []logLine, turned time.Time) (last int) {
 	sends, since := map[string]bool{}, map[string]int{}
 	for i, l := range lines {
@@ -338,24 +347,24 @@ func (r running) knownSince(lines []logLine, turned time.Time) (last int) {
 		}
 	}
 	for signal := range sends {
-		if since[signal] < 2 { // the gate opened before
+		if since[signal] < 2 { // the gate opened before the second batch
 			return len(lines)
 		}
 	}
 	return last
 }
 
-// leaves checks that the profiles of a service leave by openings, with samples of at
-// least so many seconds before them.
+// leaves checks that profiles of a service are exported for the given openings. The
+// profiles must have samples from at least least different seconds before the openings.
 func (r running) leaves(t *testing.T, c *collector, w *wire, least int, openings ...logLine) {
 	t.Helper()
-	ids := map[string]bool{} // of several that are open, one is the reason
+	ids := map[string]bool{} // a profile names only one of the openings that are open
 	for _, opened := range openings {
 		ids[opened.str("trigger_id")] = true
 		c.wait(startTimeout, "gate closed", func(l logLine) bool { return l.str("trigger_id") == opened.str("trigger_id") })
 	}
 	phases, worked, after, before := map[string]int{}, 0, 0, map[int]bool{}
-	arrived := func() bool { // what exporters hold arrives soon
+	arrived := func() bool { // exporters may still hold profiles
 		phases, worked, after, before = map[string]int{}, 0, 0, map[int]bool{}
 		for _, p := range flatten(w.received()) {
 			if p.str("hotprofile.unit") != r.unit || !ids[p.str("hotprofile.trigger.id")] {
@@ -383,8 +392,8 @@ func (r running) leaves(t *testing.T, c *collector, w *wire, least int, openings
 	t.Logf("%s: samples by phase: %v, of %d seconds before the gate opened; %d of them in %s", r.service, phases, len(before), worked, r.function)
 }
 
-// staysShut checks that no gate of a service ever opened, though readings for all
-// policies were known until the end, and below their thresholds.
+// staysShut checks that the gate of a service never opened. At the end, all
+// policies must still have readings, and no reading may be over its threshold.
 func (r running) staysShut(t *testing.T, c *collector, policies ...policy) {
 	t.Helper()
 	end := time.Now()
@@ -399,9 +408,10 @@ func (r running) staysShut(t *testing.T, c *collector, policies ...policy) {
 	require.Empty(t, c.lines("requests match no unit"))
 }
 
-// TestSlowAndFailingRequests: the gate of a service opens when its requests turn slow, which
-// spans or metrics tell, when they fail, when they are many, and by any metric. The gate
-// of its fast twin stays shut.
+// TestSlowAndFailingRequests checks that the gate of a service opens if
+// requests turn slow, fail, or become frequent. Other metrics open the
+// gate, too. Slow requests must be detected from spans alone and from
+// metrics alone. The gate of a fast twin must stay closed.
 func TestSlowAndFailingRequests(t *testing.T) {
 	t.Parallel()
 	all := []policy{slow, average, slowRPC, averageRPC, failing, failingRPC, often, oftenRPC, goroutines, metricMean, metricMedian, metricRate}
@@ -439,8 +449,8 @@ func TestSlowAndFailingRequests(t *testing.T) {
 	twin.staysShut(t, c, all...)
 }
 
-// TestInstrumentationOfOtherLanguages is the same with services that send what their
-// languages' automatic instrumentation sends by default.
+// TestInstrumentationOfOtherLanguages runs services in other languages. The services
+// send the default telemetry of their language's automatic instrumentation.
 func TestInstrumentationOfOtherLanguages(t *testing.T) {
 	t.Parallel()
 	for name, s := range otherServices {
@@ -462,9 +472,9 @@ func TestInstrumentationOfOtherLanguages(t *testing.T) {
 	}
 }
 
-// TestSamplesKnowTheirRequests: the samples of a Go service with otelhttp and pprof labels,
-// pulled while it is hot, have the route of their request. One of 20 requests has a planted
-// slow function, which is most of the slow samples.
+// TestSamplesKnowTheirRequests checks that samples have the route of their request. The
+// samples are pulled from a hot Go service that uses otelhttp and pprof labels. One of 20
+// requests calls a slow planted function, which must have most of the slow samples.
 func TestSamplesKnowTheirRequests(t *testing.T) {
 	t.Parallel()
 	w, otlp, pprof, web, s := startWire(t), freePort(t), freePort(t), freePort(t), goService.prepared(t)

@@ -23,8 +23,8 @@ import (
 
 const nobody = 65534
 
-// TestOrdinaryUserWithTheDocumentedCapabilities gates a process of root's in a
-// cgroup, from a collector that is not root.
+// TestOrdinaryUserWithTheDocumentedCapabilities gates a process of
+// root in a cgroup. The collector runs as an ordinary user.
 func TestOrdinaryUserWithTheDocumentedCapabilities(t *testing.T) {
 	t.Parallel()
 	requireRoot(t)
@@ -47,14 +47,14 @@ func TestOrdinaryUserWithTheDocumentedCapabilities(t *testing.T) {
 	require.Greater(t, n["burnThreeParts"], n["burnOnePart"])
 }
 
-// TestOrdinaryUserOnOwnProcesses gates a user's own process, without any capability. The
-// log must name the data that is not sampled.
+// TestOrdinaryUserOnOwnProcesses gates a process of the collector's own user,
+// without any capability. The log must name the data that is not sampled.
 func TestOrdinaryUserOnOwnProcesses(t *testing.T) {
 	t.Parallel()
 	var user *syscall.SysProcAttr
 	if os.Geteuid() == 0 {
-		// The user has no other process, because the kernel limits the locked memory of
-		// perf event rings for each user.
+		// This user has no other process. The kernel limits the
+		// locked memory of perf event rings for each user.
 		user = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody - 1, Gid: nobody}}
 	}
 	if paranoid, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err != nil || strings.TrimSpace(string(paranoid)) > "2" {
@@ -91,11 +91,10 @@ func requireRoot(t *testing.T) {
 	}
 }
 
-// copied is for the copy of the distribution that startAs makes.
+// copied ensures that the distribution is copied only once.
 var copied sync.Once
 
-// startAs starts the distribution with other credentials, from a copy that
-// everyone may run.
+// startAs starts a copy of the distribution with other credentials.
 func startAs(t *testing.T, config string, as *syscall.SysProcAttr) *collector {
 	t.Helper()
 	args := exposedCollector(t, config)
@@ -104,8 +103,8 @@ func startAs(t *testing.T, config string, as *syscall.SysProcAttr) *collector {
 	return watch(t, "collector", cmd)
 }
 
-// exposedCollector returns the command line of a copy of the distribution that everyone
-// may run.
+// exposedCollector copies the distribution, so that all users
+// may run it. It returns the command line of the copy.
 func exposedCollector(t *testing.T, config string) []string {
 	t.Helper()
 	dir := filepath.Dir(loadBinary)

@@ -18,9 +18,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestStacksAreWholeByDefault has programs of four languages, in cgroups that the
-// receiver's configuration does not name. Only Go's program keeps frame pointers. Their
-// profiles are whole, and those from before the trigger too.
+// TestStacksAreWholeByDefault runs programs in four languages, in cgroups that the
+// receiver's configuration does not name. Only the Go program keeps frame pointers. All
+// profiles must have complete stacks, including profiles from before the trigger.
 func TestStacksAreWholeByDefault(t *testing.T) {
 	t.Parallel()
 	compile := func(compiler, source string) string {
@@ -32,7 +32,8 @@ func TestStacksAreWholeByDefault(t *testing.T) {
 	}
 	programs := map[string]struct {
 		command []string
-		// callers are functions of which each of most stacks has one, outside the leaf.
+		// callers lists functions. Most stacks must have one of these functions above
+		// the leaf.
 		callers []string
 	}{
 		"c":      {[]string{compile("gcc", "sorting.c")}, []string{"main"}},

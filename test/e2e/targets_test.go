@@ -22,13 +22,13 @@ import (
 
 // holding counts the resources that the collector holds.
 type holding struct {
-	// descriptors counts the open descriptors that are not of files. kept counts the
-	// descriptors of a sampled program's file beyond the first one. The collector keeps one
-	// descriptor of each sampled program, for symbols.
+	// descriptors counts the open descriptors that do not refer to files.
+	// The collector keeps one descriptor of each sampled program for
+	// symbols. kept counts further descriptors of the same program.
 	descriptors, kept int
 
 	rings    int
-	resident int64 // bytes
+	resident int64 // in bytes
 	cpu      time.Duration
 }
 
@@ -42,7 +42,7 @@ func holdingOf(t *testing.T, c *collector) holding {
 	for _, fd := range fds {
 		link, err := os.Readlink(proc + "fd/" + fd.Name())
 		switch {
-		case err != nil: // closed meanwhile
+		case err != nil: // closed in the meantime
 		case strings.HasPrefix(link, "/") && !strings.HasPrefix(link, "/dev/") && !strings.HasPrefix(link, "/proc/"):
 			if strings.Contains(link, "/churn") && files[link] {
 				h.kept++
@@ -72,10 +72,10 @@ func holdingOf(t *testing.T, c *collector) holding {
 }
 
 // TestProcessesThatComeAndGoBesideASteadyOne samples a host on which three cgroups are
-// busy. One cgroup is steadily hot. In another one, 1,000 processes a second come and go.
-// In the third one, a fork bomb ends. Sampling of the steady cgroup must go on. Samples of
-// the short processes must have their names. Afterwards the collector must hold as many
-// resources as before.
+// busy. One cgroup is steadily hot. In another cgroup, 1,000 processes per second start
+// and end. In the third cgroup, a fork bomb is killed. Sampling of the steady cgroup must
+// go on. Samples of the short-lived processes must have the name of the process's
+// program. Afterwards the collector must hold no more resources than before.
 func TestProcessesThatComeAndGoBesideASteadyOne(t *testing.T) {
 	r := perfevent.Probe()
 	if r.HostWide != nil {
@@ -148,7 +148,7 @@ service:
 	unreadable := func() float64 {
 		return scrape(t, metrics, "otelcol_cpu_profiler_samples", `outcome="unreadable"`)
 	}
-	lostBefore := lost() // over a connection that stays
+	lostBefore := lost() // opens a connection that stays open
 	before := holdingOf(t, c)
 
 	const count = 3000
@@ -173,7 +173,7 @@ service:
 	had := events("e2e-steady", "")
 	until("sampling does not go on", func() bool { return events("e2e-steady", "") > had+frequency/2 })
 	var after holding
-	// a few files may be open for reading at this moment
+	// A few files may be open for reading at this moment.
 	until("descriptors or memory are left", func() bool {
 		after = holdingOf(t, c)
 		return after.descriptors <= before.descriptors+2 && after.rings <= before.rings && after.kept == 0 &&
@@ -187,8 +187,8 @@ service:
 	c.stop()
 }
 
-// TestCPUThatIsOfflineForAMoment takes a CPU away from the collector and gives it
-// back, several times: that is no error, and the CPU is sampled again.
+// TestCPUThatIsOfflineForAMoment takes a CPU offline and online again several times.
+// The collector must not report an error, and it must sample the CPU again.
 func TestCPUThatIsOfflineForAMoment(t *testing.T) {
 	cpu := hosttest.HotplugCPU(t)
 	steady := newCgroup(t, "steady")
@@ -208,7 +208,7 @@ service:
 	c.wait(startTimeout, "sampling started", nil)
 	for n := range 3 {
 		cpu.Offline(t)
-		time.Sleep(time.Duration(n) * 700 * time.Millisecond) // seen by discovery or not
+		time.Sleep(time.Duration(n) * 700 * time.Millisecond) // discovery may or may not notice the missing CPU
 		cpu.Online(t)
 		service := fmt.Sprintf("e2e-steady-%d", n)
 		cmd := steady.Command(hosttest.Tool(t, "taskset"), "-c", strconv.Itoa(cpu.Number), loadBinary)

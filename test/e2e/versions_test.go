@@ -35,8 +35,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// arrivals is an HTTP server that keeps the bodies that were posted, by the path
-// before /v1development/profiles.
+// arrivals is an HTTP server that keeps the bodies of requests. The
+// key is the path before /v1development/profiles.
 type arrivals struct {
 	url string
 
@@ -69,9 +69,10 @@ func (a *arrivals) at(name string) [][]byte {
 	return slices.Clone(a.bodies[name])
 }
 
-// neighbour is a collector of some release without components of ours. It sends on
-// over gRPC and over HTTP: to ours and to sends what reaches sendGRPC and sendHTTP, to
-// arrivals what reaches takeGRPC and takeHTTP.
+// neighbour is a collector of another release, and it runs none of our
+// components. Requests to the ports sendGRPC and sendHTTP are forwarded
+// to our collector and to sends, over gRPC and over HTTP. Requests to
+// takeGRPC and takeHTTP are forwarded to arrivals.
 type neighbour struct {
 	sendGRPC, sendHTTP, takeGRPC, takeHTTP int
 	sends                                  *tap
@@ -111,14 +112,16 @@ func startOn(t *testing.T, binary, name, config string) *collector {
 }
 
 // TestCollectorsBeforeAndAfterReferencesUnderstandOurs sends profiles of our receiver
-// through our collector, from and to collectors of 0.159 and of the newest release.
-// Collectors of 0.159 write attributes inline. The newest release writes them as references
-// into the dictionary. Requests go over gRPC and over HTTP. The test also sends both forms
-// to our collector, in protobuf and in JSON, and mixed in one request. Every profile must
-// arrive whole. The newest release is our distribution. Its otlp receiver and exporters are
-// of 0.162, whose successors need a package that the module proxy does not serve. Its
-// libraries, which encode and decode, are of 0.164. So the test checks that its requests
-// have references.
+// through our collector. The profiles come from collectors of 0.159 and of the newest
+// release, and are sent on to both, over gRPC and over HTTP. Collectors of 0.159 write
+// attributes inline. The newest release writes attributes as references into the
+// dictionary. The test also sends both forms directly to our collector, in protobuf and
+// in JSON, and mixed in one request. Every profile must arrive complete.
+//
+// The newest release is our distribution. Its libraries, which encode and decode
+// requests, are of 0.164. Its otlp receiver and exporters are of 0.162, because
+// their later versions need a package that the module proxy does not serve. So the
+// test also checks that the requests of the newest release have references.
 func TestCollectorsBeforeAndAfterReferencesUnderstandOurs(t *testing.T) {
 	t.Parallel()
 	old := os.Getenv("HOTPROFILE_PEER")
@@ -172,13 +175,14 @@ service:
 		sent++
 	}
 	const protobuf, jsonType = "application/x-protobuf", "application/json"
-	// These requests come from collectors. A collector of 0.159 loses attributes that it
-	// receives as references.
+	// These requests come from collectors. A collector of 0.159
+	// would lose attributes that it receives as references.
 	accepted(before.sendGRPC, protobuf, inlined)
 	accepted(before.sendHTTP, protobuf, inlined)
 	accepted(newest.sendGRPC, protobuf, references)
 	accepted(newest.sendHTTP, protobuf, references)
-	// From other senders, over HTTP and gRPC.
+	// These requests come from other senders. The first requests are
+	// sent over HTTP. Requests over gRPC follow below.
 	accepted(oursHTTP, protobuf, references)
 	accepted(oursHTTP, protobuf, inlined)
 	accepted(oursHTTP, protobuf, conformancetest.Mixed(references, inlined))
@@ -186,8 +190,9 @@ service:
 	accepted(oursHTTP, jsonType, inlinedJSON)
 	accepted(oursHTTP, jsonType, mixedJSON(t, asJSON, inlinedJSON))
 
-	// An index out of range is refused, with its place and the index. The sender's next
-	// request on the same connection arrives.
+	// The receiver rejects an index that is out of range. The error
+	// names the index and its place in the request. The sender's
+	// next request on the same connection must arrive.
 	overGRPC := &connections{}
 	client := &http.Client{Transport: dialOnce(t, oursHTTP)}
 	conn := overGRPC.grpcClient(t, oursGRPC)
@@ -239,7 +244,8 @@ service:
 			}
 		}
 	}
-	// What collectors of both releases send is in the form that is theirs.
+	// Collectors of 0.159 must send attributes inline.
+	// Collectors of the newest release must send references.
 	for _, over := range []string{"gRPC", "HTTP"} {
 		require.Eventually(t, func() bool {
 			return len(before.sends.received(over)) > 0 && len(newest.sends.received(over)) > 0
@@ -252,9 +258,9 @@ service:
 	ours.stop()
 }
 
-// sampled returns a request as an exporter of the newest release writes it, with
-// what our receiver has sampled on this host. It says that it is from another host
-// and of no container, so that no unit here matches and cpu_trigger does not change it.
+// sampled returns a request that was encoded by an exporter of the newest release. Its
+// profiles were sampled by our receiver on this host. The profiles name another host and
+// no container, so no unit matches and cpu_trigger does not change the profiles.
 func sampled(t *testing.T, to *arrivals) []byte {
 	c := startOn(t, collectorBinary, "sampler", fmt.Sprintf(`
 receivers:
@@ -304,8 +310,9 @@ func (c *connections) grpcClient(t testing.TB, port int) *grpc.ClientConn {
 	return conn
 }
 
-// oneConnection sends requests one after the other on one connection. An http.Transport
-// opens another one where a busy machine keeps it from noticing that the first is free.
+// oneConnection sends all requests on one connection. An http.Transport
+// may open a second connection, because on a busy machine it may notice
+// too late that the first connection is free.
 type oneConnection struct {
 	net.Conn
 	answers *bufio.Reader
@@ -326,7 +333,7 @@ func (c *oneConnection) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.ReadResponse(c.answers, r)
 }
 
-// post sends a request over HTTP and returns the answer's status and body.
+// post sends a request over HTTP and returns the status and the body of the response.
 func post(t testing.TB, client *http.Client, port int, media string, body []byte) (int, string) {
 	t.Helper()
 	resp, err := client.Post(fmt.Sprintf("http://127.0.0.1:%d/v1development/profiles", port), media, bytes.NewReader(body))
@@ -337,20 +344,20 @@ func post(t testing.TB, client *http.Client, port int, media string, body []byte
 	return resp.StatusCode, string(text)
 }
 
-// exportRaw sends a request over gRPC as it is.
+// exportRaw sends an encoded request over gRPC without changes.
 func exportRaw(t testing.TB, conn *grpc.ClientConn, body []byte) error {
 	t.Helper()
 	var answer []byte
 	return conn.Invoke(t.Context(), exportMethod, &body, &answer, grpc.ForceCodecV2(conformancetest.AsIs{}))
 }
 
-// message returns a field of a message in protobuf that is a message or text.
+// message encodes a protobuf field whose type is a message or a string.
 func message(n protowire.Number, content []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, n, protowire.BytesType), content)
 }
 
-// mixedJSON returns a request in JSON in which every other resource has its attributes
-// inline, as in the second request, and all others as references.
+// mixedJSON returns a request in JSON. Every other resource has inline attributes
+// from the second request. The remaining resources have references.
 func mixedJSON(t *testing.T, references, inlined []byte) []byte {
 	t.Helper()
 	parse := func(b []byte) (root map[string]any) {

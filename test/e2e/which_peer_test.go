@@ -24,9 +24,10 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestWhichPeerAndWhichCodeMakeAServiceSlow has a service that asks two others and is
-// idle otherwise. The way to one of them becomes long: the page of the opening in the
-// console names this one, the function that waits for it, and when that began.
+// TestWhichPeerAndWhichCodeMakeAServiceSlow runs a service that calls two
+// peers and is otherwise idle. Then the network path to one peer becomes
+// slow. The console's page of the opening must name the slow peer, the
+// function that waits for this peer, and the time of the opening.
 func TestWhichPeerAndWhichCodeMakeAServiceSlow(t *testing.T) {
 	t.Parallel()
 	if err := perfevent.Probe().Kernel; err != nil {
@@ -36,7 +37,7 @@ func TestWhichPeerAndWhichCodeMakeAServiceSlow(t *testing.T) {
 	kernel, err := tracefs.Find(hosttest.Tracefs(t))
 	require.NoError(t, err)
 	_, _, err = kernel.Tracepoint("sock:sock_send_length")
-	tellsBytes := err == nil // Linux 6.3
+	tellsBytes := err == nil // since Linux 6.3
 
 	const port, threshold, roundTrip = 4000, 20, 80 * time.Millisecond
 	front, slow, fast := hosttest.NewNetwork(t), hosttest.NewNetwork(t), hosttest.NewNetwork(t)
@@ -93,7 +94,7 @@ service:
 	c.wait(startTimeout, "console at "+p.base, nil)
 	inNetwork(unit, front, "front", "-ask", slowAt+","+fastAt)
 
-	// While both answer soon, neither is marked.
+	// While both peers respond quickly, neither peer is marked.
 	page := p.wait("/units?all=1", `href="(/units/[0-9a-f]{16})"><bdi>front`)[1]
 	p.wait(page, `(?s)class="peers-table".*<bdi>[^<]*(?:slow-answers.*fast-answers|fast-answers.*slow-answers)`)
 	require.NotContains(t, p.get(page), " there and back")
@@ -103,20 +104,20 @@ service:
 	wire.SetDelay(roundTrip / 2)
 	opened := c.wait(startTimeout, "gate opened", of(unit.Path))
 	opening := "/openings/" + opened.str("trigger_id")
-	// Since when, and why.
+	// The page has the time and the reason.
 	since := p.wait(opening, `opened the gate of <bdi>front</bdi> at <time datetime="([^"]*)"`)[1]
 	triggered, err := time.Parse(time.RFC3339, since)
 	require.NoError(t, err)
 	require.WithinRange(t, triggered, changed.Truncate(time.Second), time.Now())
 	p.wait(opening, `because <strong><bdi>tcp_rtt</bdi></strong> was <strong class="hot">\d+(?:\.\d)?.ms</strong>, over the threshold of <strong>20.ms`)
-	// Which peer: it alone is marked, and it is a link to its own page.
+	// Only the slow peer is marked. Its name is a link to its own page.
 	marked := `<a href="#peers"><bdi>[^<]*slow-answers[^<]*</bdi></a> ` + regexp.QuoteMeta(`(<bdi>`+slowAt+`</bdi>) <strong class="hot">slow: `) + `\d+(?:\.\d)? ms there and back`
 	p.wait(opening, marked)
 	require.NotRegexp(t, `fast-answers[^<]*</bdi></a> \(<bdi>[^<]*</bdi>\) <strong class="hot">slow`, p.get(opening))
 	theirs := p.wait(opening, `<th scope="row"><a href="(/units/[0-9a-f]{16})"><bdi>[^<]*slow-answers`)[1]
 	p.wait(theirs, `<h1><bdi>[^<]*slow-answers`)
 
-	// Which code: what waits for the network, and what sends.
+	// The page shows the code that waits for the network and the code that sends.
 	waits := func() (first, second int64) {
 		resp, err := http.Get(p.base + opening + "/profile.pb.gz?type=off_cpu")
 		require.NoError(t, err)

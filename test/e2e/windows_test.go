@@ -17,14 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// random is the function that programs of Go take random numbers from. Wine 8 lacks its
-// DLL.
+// random has the function that Go programs use for random
+// numbers. Wine 8 lacks the DLL of this function.
 const random = `#include <windows.h>
 BOOLEAN NTAPI SystemFunction036(PVOID, ULONG);
 __declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE p, SIZE_T n) { return SystemFunction036(p, n); }
 `
 
-// newWine makes a C: drive of this test.
+// newWine creates a C: drive for this test.
 func newWine(t *testing.T) {
 	t.Helper()
 	if os.Getenv("HOTPROFILE_COLLECTOR_WINDOWS") == "" {
@@ -49,7 +49,7 @@ func newWine(t *testing.T) {
 
 func stopWine() { _ = exec.Command("wineserver", "-k").Run() }
 
-// forWindows returns the command of a Go program that is built for Windows.
+// forWindows builds a Go program for Windows and returns a command that runs it in Wine.
 func forWindows(t *testing.T, source string, args ...string) *exec.Cmd {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), filepath.Base(source)+".exe")
@@ -73,14 +73,16 @@ func TestWindowsPackagesUnderWine(t *testing.T) {
 	require.Equal(t, len(packages), strings.Count(string(text), "\nok  "))
 }
 
-// TestWindowsDistributionUnderWine has a service with net/http/pprof and a sender of
-// recorded .NET buffers turn hot. The gates of both open, and their files have the reason.
+// TestWindowsDistributionUnderWine runs two hot programs: a service with
+// net/http/pprof and a sender of recorded .NET buffers. The gates of both
+// programs must open. Their files must have the reason.
 func TestWindowsDistributionUnderWine(t *testing.T) {
 	newWine(t)
 	dir := t.TempDir()
 	listen := freePort(t)
 	overlay := filepath.Join(dir, "overlay.yaml")
-	// Wine names no process that accepted a connection, so the endpoint has a target.
+	// Wine cannot name the process that accepted a
+	// connection, so the endpoint has a target.
 	require.NoError(t, os.WriteFile(overlay, fmt.Appendf(nil, `
 receivers:
   cpu_profiler:
@@ -101,7 +103,7 @@ service:
 	cmd := exec.Command("wine", os.Getenv("HOTPROFILE_COLLECTOR_WINDOWS"), "--config", "../../config/windows.yaml", "--config", overlay)
 	cmd.Env = append(os.Environ(), `HOTPROFILE_DIRECTORY=C:\profiles`, `HOTPROFILE_CONSOLE=C:/console`)
 	c := watch(t, "windows", cmd)
-	t.Cleanup(stopWine) // services of Wine hold the log open
+	t.Cleanup(stopWine) // services of Wine keep the log open
 	c.wait(startTimeout, ".NET profile server listening", nil)
 	sender := forWindows(t, "../dotnetsender", "-rate", "0", "-for", "60s", "../../testdata/dotnet/web")
 	require.NoError(t, sender.Start())

@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/fidelity"
 )
 
-// drawn draws n samples of a program that spends share of its time in f.
+// drawn draws n samples of a program that spends the given share of its time in f.
 func drawn(random *rand.Rand, n int, share float64) fidelity.Profile {
 	in := 0
 	for range n {

@@ -1,12 +1,12 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fidelity holds what our sampler says of a program against what others
-// say of the same run: Go's own CPU profile and perf record on which functions
-// the time went to, and the kernel's own accounting on how much it was.
+// Package fidelity compares our profiles of a program with the results of other
+// tools for the same run. The distribution of time over functions is compared
+// with Go's own CPU profile and with perf record. The total time is compared
+// with the kernel's own accounting.
 //
-// Two samplers look at different moments, so their figures differ for no reason
-// at all. How much that may be follows from how many samples each of them has:
-// Chance and TotalChance say it. Beyond that, 2 points are granted to a function's
-// share and one hundredth to a total.
+// Two samplers look at different moments, so their figures always differ by chance.
+// Chance and TotalChance compute the allowed difference from the numbers of samples.
+// Beyond that, a function's share may differ by 2 points, and a total may differ by 1 %.
 package fidelity

@@ -23,20 +23,21 @@ import (
 )
 
 const (
-	// large is the share from which on functions are compared.
+	// large is the minimum share of a function for a comparison.
 	large = 0.05
-	// threads is more than the programs have.
+	// threads is larger than the number of threads of each program.
 	threads = 16
-	// buffersFull is the receiver's log message when it pauses.
+	// buffersFull is the receiver's log message when sampling pauses.
 	buffersFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 )
 
 // attempts is the number of runs that must all disagree before a test fails.
 const attempts = 3
 
-// holds makes a run until a run has no faults. It fails the test with the faults of the
-// last run. A sampler that is wrong is wrong each time. A busy machine is not: it takes
-// CPUs away from one sampler's timer and not from the other's.
+// holds repeats a run until the run has no faults. After the last attempt, it
+// fails the test with the faults of the last run. A wrong sampler has faults in
+// each run. A busy machine causes faults only in some runs, when it delays the
+// timer of one of the two samplers.
 func holds(t *testing.T, run func() (faults []string)) {
 	t.Helper()
 	var faults []string
@@ -49,7 +50,8 @@ func holds(t *testing.T, run func() (faults []string)) {
 	t.Errorf("%d runs, the last one: %s", attempts, strings.Join(faults, "\n"))
 }
 
-// agree returns where a function's share differs from another sampler's.
+// agree compares the shares of functions in our profile and in another sampler's profile.
+// It returns a text for each share that differs too much.
 func agree(t *testing.T, what string, ours, theirs fidelity.Profile, count fidelity.Count, but ...string) (faults []string) {
 	t.Helper()
 	if ours.Total() == 0 || theirs.Total() == 0 {
@@ -72,8 +74,8 @@ func agree(t *testing.T, what string, ours, theirs fidelity.Profile, count fidel
 	return faults
 }
 
-// TestKernelGoAgreesWithTheRuntimesOwnProfile has one run of a program seen by both
-// ways of unwinding and by runtime/pprof.
+// TestKernelGoAgreesWithTheRuntimesOwnProfile samples one run of a program with both ways
+// of unwinding and with runtime/pprof. The three profiles must agree.
 func TestKernelGoAgreesWithTheRuntimesOwnProfile(t *testing.T) {
 	program := build(t, "gowork")
 	holds(t, func() []string { return goAgrees(t, program) })
@@ -93,15 +95,15 @@ func goAgrees(t *testing.T, program string) (faults []string) {
 	theirs, _, err := fidelity.OfPprof(bytes.NewReader(written))
 	require.NoError(t, err)
 
-	// The runtime has no timer on a thread that has never run a goroutine, which
-	// is its monitor.
+	// The runtime sets no timer on threads that have never run a goroutine. The runtime's
+	// monitor is such a thread.
 	const monitor = "runtime.sysmon"
 	require.Zero(t, fidelity.Cumulative(theirs)[monitor])
 	theirs = asRuntime(theirs)
 	for _, way := range []struct {
 		name string
 		s    *sampler
-		// hidden are those that call functions that have no frame.
+		// hidden lists the functions that call functions without a frame.
 		hidden []string
 	}{
 		{"dwarf", dwarf, nil},
@@ -126,10 +128,10 @@ func goAgrees(t *testing.T, program string) (faults []string) {
 	return faults
 }
 
-// asRuntime leaves out functions that runtime/pprof does not show, or shows for another
-// reason than time spent in them. runtime/pprof leaves out the roots of goroutines. A
-// goroutine may be preempted by one signal while SIGPROF arrives. Its sample then shows the
-// preemption as called by the function that was running.
+// asRuntime removes the functions that runtime/pprof does not show or shows for another
+// reason. runtime/pprof does not show the root functions of goroutines. If SIGPROF
+// arrives while another signal preempts a goroutine, the sample shows the preemption as a
+// call by the running function.
 func asRuntime(p fidelity.Profile) fidelity.Profile {
 	return p.Renamed(func(name string) string {
 		switch name {
@@ -140,16 +142,17 @@ func asRuntime(p fidelity.Profile) fidelity.Profile {
 	})
 }
 
-// ways lists the ways of unwinding stacks, ours and perf's, and how C is built for each.
+// ways lists our ways of unwinding stacks, with perf's options and the C
+// compiler's flags for each of them.
 var ways = []struct {
 	name   string
 	unwind cpuprofilerreceiver.Unwind
 	hz     int
 	cflags string
 	perf   []string
-	// unseen are functions of the mixed program that perf does not see. perf unwinds Go's
-	// code by frame pointers only, though it unwinds C by tables. So it misses the caller
-	// of a function without a frame, and the origin of a callback.
+	// unseen lists the functions of the mixed program that perf does not see. perf
+	// unwinds C code by tables, but Go code only by frame pointers. So perf misses the
+	// caller of a function without a frame, and the origin of a callback.
 	unseen []string
 }{
 	{"frame pointers", cpuprofilerreceiver.UnwindFramePointer, 997, "-O2 -fno-omit-frame-pointer", []string{"-c", "1009009", "--call-graph", "fp"}, nil},
@@ -198,7 +201,7 @@ func TestKernelMixedAgreesWithPerf(t *testing.T) {
 				faults := append(agree(t, "self", ours, theirs, fidelity.Self),
 					agree(t, "cumulative", ours, theirs, fidelity.Cumulative, way.unseen...)...)
 				if way.unwind == cpuprofilerreceiver.UnwindDwarf {
-					// Only these two call it.
+					// main.goLeaf has only these two callers.
 					counts, n := fidelity.Cumulative(ours), float64(max(ours.Total(), 1))
 					leaf, callers := float64(counts["main.goLeaf"])/n, float64(counts["main.goWork"]+counts["main.calledBack"])/n
 					if math.Abs(leaf-callers) > fidelity.Points {
@@ -211,25 +214,25 @@ func TestKernelMixedAgreesWithPerf(t *testing.T) {
 	}
 }
 
-// asPerf gives functions one of their names: Go's symbol tables have the calling
-// convention in some, and C libraries' have several for one function.
+// asPerf reduces each function to one name. Some names in Go's symbol tables have the
+// calling convention as a suffix. C libraries have several names for one function.
 func asPerf(p fidelity.Profile) fidelity.Profile {
 	return p.Renamed(func(name string) string {
 		return strings.TrimLeft(strings.TrimPrefix(strings.TrimSuffix(name, ".abi0"), "__GI_"), "_")
 	})
 }
 
-// TestKernelCPUTimeAgreesWithTheKernel has samples times their period be the CPU time of
-// the kernel's account.
+// TestKernelCPUTimeAgreesWithTheKernel checks that the number of samples times their
+// period is the CPU time that the kernel reports.
 //
-// The kernel has two accounts of CPU time. They differ by the duration of a thread switch.
-// Within a switch the scheduler charges the new thread from the moment that it was chosen.
-// Events of a process end with the old thread and begin with the new thread only after
-// other events have been switched, so they miss that time. Events of a cgroup end after the
-// events of processes, so they also have a part of the time that the next thread is
-// charged. The kernel's own clock, cpu-clock in perf stat, counts the time of such events.
-// Our CPU time must be between the time of that clock and the charged time. Events on whole
-// CPUs stay on.
+// The kernel has two accounts of CPU time. They differ by the duration of a thread
+// switch. During a switch, the scheduler charges the new thread from the moment that the
+// thread was chosen. The events of a process stop with the old thread. They start with
+// the new thread only after other events have been switched, so they miss this time. The
+// events of a cgroup stop after the events of processes, so they also count a part of the
+// time that the next thread is charged. The kernel's own clock, cpu-clock in perf stat,
+// counts the time of such events. Our CPU time must be between the time of this clock and
+// the charged time. Events on whole CPUs are never switched off.
 func TestKernelCPUTimeAgreesWithTheKernel(t *testing.T) {
 	for _, of := range []struct {
 		name  string
@@ -246,8 +249,8 @@ func TestKernelCPUTimeAgreesWithTheKernel(t *testing.T) {
 	}
 }
 
-// sameTime has a program work and says where samplers differ from the kernel on
-// its CPU time.
+// sameTime lets a program work. It returns a text for each sampler whose CPU time differs
+// too much from the kernel's CPU time.
 func sameTime(t *testing.T, path string, sees []string) (faults []string) {
 	t.Helper()
 	cpus, err := perfevent.OnlineCPUs()
@@ -270,8 +273,8 @@ func sameTime(t *testing.T, path string, sees []string) (faults []string) {
 	during := p.work(12)
 	took := time.Since(begun)
 	charged := p.worked()
-	// A timer also counts time that a hypervisor took. The kernel does not charge that
-	// time.
+	// A timer also counts the time that a hypervisor stole. The kernel does not charge
+	// this time to the program.
 	robbed := stolen(t) - before + tick
 	for _, name := range sees {
 		s := samplers[name]

@@ -11,16 +11,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// Window is a span of time, its ends included.
+// Window is a span of time that includes both ends.
 type Window struct{ From, To time.Time }
 
 func (w Window) has(unixNano uint64) bool {
 	return w.From.IsZero() || unixNano >= uint64(w.From.UnixNano()) && unixNano <= uint64(w.To.UnixNano())
 }
 
-// OfOTLP returns the profile that a receiver has emitted of a process within a window. It
-// has only samples of running threads. A zero window includes all times. Functions have the
-// names that their program's file has for them. period is the period of one sample.
+// OfOTLP returns the profile of a process within a window, from the output of a
+// receiver. It uses only samples of running threads. A zero window includes all
+// times. Functions have the names from the symbol table of the program's file.
+// period is the period of one sample.
 func OfOTLP(all []pprofile.Profiles, pid int, within Window) (p Profile, period time.Duration) {
 	for _, ps := range all {
 		d := ps.Dictionary()
@@ -52,7 +53,7 @@ func OfOTLP(all []pprofile.Profiles, pid int, within Window) (p Profile, period 
 	return p, period
 }
 
-// Unknown is the name of a function that a sampler has no name of.
+// Unknown is the name of functions whose name a sampler does not know.
 const Unknown = "[unknown]"
 
 func stack(d pprofile.ProfilesDictionary, s pprofile.Sample) (frames []Frame) {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// OfPprof reads the CPU profile that a Go program has written of itself.
+// OfPprof reads a CPU profile that a Go program has written about itself.
 func OfPprof(r io.Reader) (p Profile, period time.Duration, err error) {
 	read, err := profile.Parse(r)
 	if err != nil {

@@ -10,26 +10,27 @@ import (
 	"strings"
 )
 
-// Profile holds the stacks in which one sampler saw a program.
+// Profile holds the samples that one sampler took of a program.
 type Profile struct {
 	Samples []Sample
 }
 
-// Sample is a stack and how often it was seen.
+// Sample is a stack with the number of its samples.
 type Sample struct {
-	// Stack has the leaf first.
+	// Stack begins with the leaf.
 	Stack []Frame
 	Count int
 }
 
-// Frame is one frame of the machine's stack: the function that it belongs to, and
-// before it those that were inlined into it, the innermost first.
+// Frame is one physical frame of a stack. The last of Functions is the function
+// that the frame belongs to. The functions before it were inlined, and the
+// innermost function comes first.
 type Frame struct {
 	Functions []string
 	Kernel    bool
 }
 
-// Outer is the function that the frame belongs to.
+// Outer returns the function that the frame belongs to.
 func (f Frame) Outer() string { return f.Functions[len(f.Functions)-1] }
 
 // Total returns the number of samples.
@@ -40,8 +41,8 @@ func (p Profile) Total() (n int) {
 	return n
 }
 
-// User is the profile as seen from user mode: time in the kernel counts for the
-// function that called it.
+// User returns the profile without kernel frames. Time in the kernel is attributed to the
+// function that called the kernel.
 func (p Profile) User() (out Profile) {
 	for _, s := range p.Samples {
 		s.Stack = slices.DeleteFunc(slices.Clone(s.Stack), func(f Frame) bool { return f.Kernel })
@@ -50,7 +51,7 @@ func (p Profile) User() (out Profile) {
 	return out
 }
 
-// Without is the profile without the samples that have a function on the stack.
+// Without returns the profile without the samples that have the function on the stack.
 func (p Profile) Without(function string) (out Profile) {
 	for _, s := range p.Samples {
 		if !slices.ContainsFunc(s.Stack, func(f Frame) bool { return slices.Contains(f.Functions, function) }) {
@@ -60,8 +61,8 @@ func (p Profile) Without(function string) (out Profile) {
 	return out
 }
 
-// Renamed returns the profile with other names. A function with an empty new name is
-// removed.
+// Renamed returns the profile with new function names. A function
+// whose new name is empty is removed.
 func (p Profile) Renamed(name func(string) string) (out Profile) {
 	for _, s := range p.Samples {
 		var stack []Frame
@@ -82,7 +83,7 @@ func (p Profile) Renamed(name func(string) string) (out Profile) {
 	return out
 }
 
-// Physical is the profile without the functions that were inlined.
+// Physical returns the profile without inlined functions.
 func (p Profile) Physical() (out Profile) {
 	for _, s := range p.Samples {
 		stack := slices.Clone(s.Stack)
@@ -95,16 +96,16 @@ func (p Profile) Physical() (out Profile) {
 	return out
 }
 
-// A Count counts samples by a name.
+// Count counts the samples of each name.
 type Count func(Profile) map[string]int
 
-// Self counts samples by the function that was running.
+// Self counts the samples in which a function was running.
 func Self(p Profile) map[string]int {
 	return p.count(func(s Sample) []string { return s.Stack[0].Functions[:1] })
 }
 
-// Cumulative counts samples by each function on the stack, once however often it
-// is there.
+// Cumulative counts the samples in which a function is on the stack. A function that is
+// on the stack several times is counted once.
 func Cumulative(p Profile) map[string]int {
 	return p.count(func(s Sample) (all []string) {
 		for _, f := range s.Stack {
@@ -114,8 +115,8 @@ func Cumulative(p Profile) map[string]int {
 	})
 }
 
-// Inlined counts samples by each frame into which something was inlined: the
-// names in it, the innermost first.
+// Inlined counts the samples of frames with inlined functions. The key of a frame is the
+// list of its functions, beginning with the innermost.
 func Inlined(p Profile) map[string]int {
 	return p.count(func(s Sample) (all []string) {
 		for _, f := range s.Stack {
@@ -142,7 +143,7 @@ func (p Profile) count(names func(Sample) []string) map[string]int {
 	return counts
 }
 
-// Row is one name in two profiles.
+// Row compares one name in two profiles.
 type Row struct {
 	Name         string
 	Ours, Theirs float64 // shares
@@ -150,11 +151,11 @@ type Row struct {
 	Apart float64
 }
 
-// Disagrees reports whether the difference is larger than that.
+// Disagrees reports whether the difference is larger than Apart.
 func (r Row) Disagrees() bool { return max(r.Ours-r.Theirs, r.Theirs-r.Ours) > r.Apart }
 
-// Compare holds the names that have at least share in one of the profiles against
-// each other, the largest first.
+// Compare returns a row for each name that has at least share in one of the profiles.
+// Rows are sorted by our share, beginning with the largest.
 func Compare(ours, theirs Profile, count Count, share float64) (rows []Row) {
 	a, b := count(ours), count(theirs)
 	n, m := ours.Total(), theirs.Total()

@@ -37,7 +37,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// patience is the time in which programs and samplers must start and end.
+// patience is how long a test waits for programs and samplers to start and to end.
 const patience = 5 * time.Minute
 
 // tick is the unit of CPU times in /proc.
@@ -48,9 +48,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// hurry gives this process and its children a higher priority than others, because samples
-// have to be read in time on a busy machine too. Without the right to a higher priority
-// more samples may be lost. Lost samples are counted.
+// hurry raises the priority of this process and its children, so that samples are read in
+// time even on a busy machine. Without permission for this, more samples may be lost, but
+// lost samples are counted.
 func hurry() {
 	threads, _ := filepath.Glob("/proc/self/task/*")
 	for _, thread := range threads {
@@ -60,7 +60,8 @@ func hurry() {
 	}
 }
 
-// build builds a program in testdata: C with flags, or Go.
+// build builds a program in testdata. flags are compiler flags for a C program and
+// environment variables for a Go program.
 func build(t *testing.T, name string, flags ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(name))
@@ -77,21 +78,21 @@ func build(t *testing.T, name string, flags ...string) string {
 	return out
 }
 
-// program is a process that works and ends on command.
 type program struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *bufio.Reader
 	cgroup *hosttest.Cgroup
-	// before is its CPU time before it worked.
+	// before is the CPU time that the process had used before its work began.
 	before time.Duration
 }
 
-// launch starts a program in a cgroup of its own. It is killed at the test's end.
+// launch starts a program in its own cgroup. The program is
+// killed at the end of the test.
 //
-// The program gets the CPUs that it wants whatever else runs here, so that the
-// test ends in time.
+// The cgroup has a high CPU weight, so that the test ends in time even
+// if other programs use the CPUs.
 func launch(t *testing.T, path string, args ...string) *program {
 	t.Helper()
 	p := &program{t: t, cgroup: hosttest.NewCgroup(t, "hotprofile-fidelity")}
@@ -108,8 +109,8 @@ func launch(t *testing.T, path string, args ...string) *program {
 		_ = p.cmd.Process.Kill()
 		_ = p.cmd.Wait()
 	})
-	// The shell that moves itself into the cgroup becomes the program, which
-	// then waits for a line.
+	// The shell moves itself into the cgroup and then becomes the program. The program
+	// waits for a line at its start.
 	require.Eventually(t, func() bool {
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.pid()))
 		state, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid()))
@@ -120,7 +121,8 @@ func launch(t *testing.T, path string, args ...string) *program {
 
 func (p *program) pid() int { return p.cmd.Process.Pid }
 
-// work has the program use that many CPU seconds, and returns when that was.
+// work lets the program use the given number of CPU seconds. It returns the time during
+// which the program worked.
 func (p *program) work(seconds float64) fidelity.Window {
 	p.t.Helper()
 	p.before = p.cpuTime()
@@ -134,8 +136,9 @@ func (p *program) work(seconds float64) fidelity.Window {
 	return fidelity.Window{From: time.Unix(0, from), To: time.Unix(0, to)}
 }
 
-// warmUp has the program work until samplers know a function of it and the names
-// of the kernel: files are read beside sampling, and samples do not wait for it.
+// warmUp lets the program work until the samplers know the name of a
+// function and the names of the kernel. Files are read in the background, so
+// the first samples have no names.
 func (p *program) warmUp(function string, samplers ...*sampler) {
 	p.t.Helper()
 	deadline := time.Now().Add(patience)
@@ -147,10 +150,10 @@ func (p *program) warmUp(function string, samplers ...*sampler) {
 	}
 }
 
-// worked is the CPU time that work took, by the kernel's account.
+// worked returns the CPU time of the last work, as the kernel reports it.
 func (p *program) worked() time.Duration { return p.cpuTime() - p.before }
 
-// stolen is for how long a hypervisor has had the CPUs run something else.
+// stolen returns the total time that a hypervisor has stolen from the CPUs.
 func stolen(t *testing.T) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile("/proc/stat")
@@ -161,8 +164,8 @@ func stolen(t *testing.T) time.Duration {
 	return time.Duration(ticks[7]) * tick
 }
 
-// cpuTime is the CPU clock of the process, with its ended threads, which the
-// kernel keeps in nanoseconds.
+// cpuTime returns the CPU clock of the process in nanoseconds. The clock
+// includes threads that have ended.
 func (p *program) cpuTime() time.Duration {
 	p.t.Helper()
 	const sched = 2 // MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED)
@@ -171,7 +174,7 @@ func (p *program) cpuTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// sampler is a receiver and what came out of it.
+// sampler is a receiver with its output, logs and metrics.
 type sampler struct {
 	t         *testing.T
 	sink      *consumertest.ProfilesSink
@@ -180,7 +183,7 @@ type sampler struct {
 	component component.Component
 }
 
-// sample starts a receiver and waits until it samples.
+// sample starts a receiver and waits until the receiver samples.
 func sample(t *testing.T, change ...func(*cpuprofilerreceiver.Config)) *sampler {
 	t.Helper()
 	if err := perfevent.Probe().HostWide; err != nil {
@@ -191,7 +194,7 @@ func sample(t *testing.T, change ...func(*cpuprofilerreceiver.Config)) *sampler 
 	cfg := factory.CreateDefaultConfig().(*cpuprofilerreceiver.Config)
 	cfg.ExportInterval = 200 * time.Millisecond
 	cfg.BufferSize = 64 * bytesize.MiB
-	cfg.MaxOverhead = 0 // the frequency is to stay
+	cfg.MaxOverhead = 0 // the frequency must not change
 	for _, c := range change {
 		c(cfg)
 	}
@@ -230,7 +233,7 @@ func by(u cpuprofilerreceiver.Unwind) func(*cpuprofilerreceiver.Config) {
 	return func(c *cpuprofilerreceiver.Config) { c.Unwind = u }
 }
 
-// stop ends sampling: everything that was sampled is in the sink then.
+// stop ends sampling. All samples are in the sink afterwards.
 func (s *sampler) stop() {
 	require.NoError(s.t, s.component.Shutdown(context.Background()))
 	if s.t.Failed() {
@@ -240,20 +243,21 @@ func (s *sampler) stop() {
 	}
 }
 
-// knows reports whether the names of a function and of the kernel have come.
+// knows reports whether samples have the names of a function and of the kernel.
 func (s *sampler) knows(p *program, function string) bool {
 	seen, _ := fidelity.OfOTLP(s.sink.AllProfiles(), p.pid(), fidelity.Window{})
 	counts := fidelity.Cumulative(seen)
 	return counts[function] > 0 && counts["do_syscall_64"] > 0
 }
 
-// of returns the samples of a program within a window.
+// of returns the samples of a program within a window, and their period.
 func (s *sampler) of(p *program, within fidelity.Window) (fidelity.Profile, time.Duration) {
 	return fidelity.OfOTLP(s.sink.AllProfiles(), p.pid(), within)
 }
 
-// lost returns the number of records of all programs that the kernel has lost since
-// the start: on a busy machine the reader comes too late.
+// lost returns the number of records that the kernel has lost since the
+// start, for all programs. The kernel loses records if the reader is late,
+// for example on a busy machine.
 func (s *sampler) lost() (n int) {
 	m, err := s.telemetry.GetMetric("otelcol_cpu_profiler.samples.lost")
 	require.NoError(s.t, err)
@@ -263,7 +267,7 @@ func (s *sampler) lost() (n int) {
 	return n
 }
 
-// perf is a perf that runs beside a program.
+// perf is a running perf process.
 type perf struct {
 	t       *testing.T
 	cmd     *exec.Cmd
@@ -272,7 +276,7 @@ type perf struct {
 	answers *bufio.Reader
 }
 
-// startPerf starts a subcommand of perf and waits until it has begun.
+// startPerf starts a subcommand of perf and waits until its events are enabled.
 func startPerf(t *testing.T, subcommand string, args ...string) *perf {
 	t.Helper()
 	hosttest.Tool(t, "perf")
@@ -299,7 +303,7 @@ func startPerf(t *testing.T, subcommand string, args ...string) *perf {
 	return r
 }
 
-// tell sends perf a command and waits for its answer.
+// tell sends a command to perf and waits for the acknowledgement.
 func (r *perf) tell(command string) {
 	r.t.Helper()
 	_, err := r.control.WriteString(command + "\n")
@@ -309,28 +313,27 @@ func (r *perf) tell(command string) {
 	require.Contains(r.t, answer, "ack")
 }
 
-// end stops perf, which then writes its recording.
+// end stops perf. perf then writes its recording.
 func (r *perf) end() {
 	r.t.Helper()
 	r.tell("disable")
 	require.NoError(r.t, r.cmd.Process.Signal(unix.SIGINT))
-	_ = r.cmd.Wait() // ends by the signal
+	_ = r.cmd.Wait() // an error is expected, because the signal ends perf
 }
 
-// recording is a perf record.
 type recording struct {
 	*perf
 	data string
 }
 
-// record starts perf record with the event that our sampler uses.
+// record starts perf record with the same event that our sampler uses.
 func record(t *testing.T, p *program, args ...string) *recording {
 	t.Helper()
 	data := filepath.Join(t.TempDir(), "perf.data")
 	return &recording{startPerf(t, "record", append([]string{"-p", fmt.Sprint(p.pid()), "-e", "cpu-clock", "-o", data}, args...)...), data}
 }
 
-// profile ends the recording and reads it.
+// profile ends the recording and returns its samples.
 func (r *recording) profile() fidelity.Profile {
 	r.t.Helper()
 	r.end()
@@ -345,8 +348,8 @@ func (r *recording) profile() fidelity.Profile {
 	return p
 }
 
-// clock is a perf stat that counts for how long perf's events of a program, or of
-// a cgroup, were on.
+// clock runs perf stat. perf stat measures how long the events of a program
+// or of a cgroup were switched on.
 type clock struct {
 	*perf
 	file string

@@ -14,8 +14,9 @@ import (
 // kernelHalf is the first address of the kernel on amd64 and arm64.
 const kernelHalf = 1 << 63
 
-// OfScript reads what `perf script --no-inline -F tid,ip,sym` prints: a line with
-// the thread, one with address and function for each frame, and an empty one.
+// OfScript reads the output of `perf script --no-inline -F tid,ip,sym`. Each
+// sample has a line with the thread, a line with address and function for
+// each frame, and an empty line.
 func OfScript(r io.Reader) (p Profile, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package goprogramtest makes small Go programs for tests.
+// Package goprogramtest creates small Go programs for tests.
 package goprogramtest
 
 import (
@@ -10,14 +10,14 @@ import (
 	"encoding/binary"
 )
 
-// HeaderSize and SectionHeaderSize are sizes of structures of 64-bit ELF files.
+// HeaderSize and SectionHeaderSize are the sizes of structures in 64-bit ELF files.
 const (
 	HeaderSize        = 64
 	SectionHeaderSize = 64
 	programHeaderSize = 56
 )
 
-// Parts of a pclntab, as in package goprogram.
+// These constants describe a pclntab, as in package goprogram.
 const (
 	magicGo118   = 0xfffffff0
 	magicGo120   = 0xfffffff1
@@ -26,7 +26,7 @@ const (
 	noOffset     = 1<<32 - 1
 )
 
-// Words of runtime.moduledata, as in package goprogram.
+// These are indices of words in runtime.moduledata, as in package goprogram.
 const (
 	modulePCHeader  = 0
 	moduleNames     = 1
@@ -44,17 +44,17 @@ const (
 // CodeOffset is the file offset of a program's code.
 const CodeOffset = HeaderSize + 3*programHeaderSize
 
-// ModuleSize is the size in bytes of the moduledata, which ends the file.
+// ModuleSize is the size in bytes of the moduledata at the end of the file.
 const ModuleSize = moduleWords * pointerSize
 
-// Segment is a PT_LOAD.
+// Segment is a PT_LOAD segment.
 type Segment struct {
 	Address uint64
 	Flags   elf.ProgFlag
 	Data    []byte
 }
 
-// ELF returns an x86-64 file of segments without section headers.
+// ELF returns an x86-64 file that has segments but no section headers.
 func ELF(segments ...Segment) []byte {
 	le := binary.LittleEndian
 	out := make([]byte, HeaderSize+len(segments)*programHeaderSize)
@@ -77,16 +77,18 @@ func ELF(segments ...Segment) []byte {
 	return out
 }
 
-// The link-time addresses of a program's segments.
+// These are the link-time addresses of a program's segments.
 const (
 	Text   = 0x1000
 	Tables = 0x2000
 	Data   = 0x4000
 )
 
-// Program returns a Go program of two functions, in the layout of a version, 118 or 120:
+// Program returns a Go program with two functions, in the layout of
+// version 118 or 120. At offset 8, main.outer has inlined main.inner
+// (inner.go:20), which is called on line 12.
 //
-//	main.outer   [0, 32)  outer.go:10, at 8 the inlined main.inner, inner.go:20, called on line 12
+//	main.outer   [0, 32)  outer.go:10
 //	main.last    [32, 64) outer.go:30
 func Program(version int) []byte {
 	le := binary.LittleEndian
@@ -105,7 +107,7 @@ func Program(version int) []byte {
 		b = binary.AppendUvarint(b, uint64(uint32(value<<1^value>>31)))
 		return binary.AppendUvarint(b, uint64(pc))
 	}
-	values := []byte{0} // offset 0 is no table
+	values := []byte{0} // offset 0 means that there is no table
 	table := func(pairs ...int) uint32 {
 		off := uint32(len(values))
 		for i := 0; i < len(pairs); i += 2 {
@@ -115,7 +117,7 @@ func Program(version int) []byte {
 		return off
 	}
 	outerFile := table(1, 8, 1, 8, -1, 16)
-	outerLine := table(11, 4, 2, 4, 8, 8, -8, 16) // 10, 12, 20, 12
+	outerLine := table(11, 4, 2, 4, 8, 8, -8, 16) // lines 10, 12, 20, 12
 	outerInline := table(0, 8, 1, 8, -1, 16)
 	lastFile := table(1, 32)
 	lastLine := table(31, 32)
@@ -135,7 +137,7 @@ func Program(version int) []byte {
 		}
 		return off
 	}
-	for _, v := range []uint32{0, 0, 32, 0, 64} { // the index, filled in below
+	for _, v := range []uint32{0, 0, 32, 0, 64} { // the index, which is filled in below
 		functions = le.AppendUint32(functions, v)
 	}
 	first := function(0, outer, outerFile, outerLine, 9, []uint32{0, 0, outerInline}, []uint32{noOffset, noOffset, noOffset, 0})
@@ -185,7 +187,7 @@ func Program(version int) []byte {
 	} else {
 		module[moduleGofunc120] = gofunc
 	}
-	memory := make([]byte, 24) // before it
+	memory := make([]byte, 24) // data before the moduledata
 	for _, w := range module {
 		memory = le.AppendUint64(memory, w)
 	}

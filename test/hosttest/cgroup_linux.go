@@ -14,23 +14,23 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// Cgroup is a test's own cgroup. It is removed with its processes when the test
-// ends.
+// Cgroup is a cgroup of one test. The cgroup and its processes
+// are removed when the test ends.
 type Cgroup struct {
-	// Path is the path below each hierarchy's root, with a leading slash.
+	// Path is the path below the root of each hierarchy, with a leading slash.
 	Path string
 	made *scratch.Cgroup
 }
 
-// NewCgroup makes a cgroup below the root cgroup, with a suffix that makes its name
-// unique. It skips the test if cgroups cannot be made.
+// NewCgroup creates a cgroup below the root cgroup. A suffix makes its name unique.
+// NewCgroup skips the test if cgroups cannot be created.
 func NewCgroup(t testing.TB, name string) *Cgroup {
 	t.Helper()
 	return NewCgroupCalled(t, fmt.Sprintf("%s-%d-%d", name, os.Getpid(), time.Now().UnixNano()%1e9))
 }
 
-// NewCgroupCalled makes a cgroup of exactly that name, for tests that make one
-// again.
+// NewCgroupCalled creates a cgroup with exactly the given name. Tests use it to
+// create a removed cgroup again.
 func NewCgroupCalled(t testing.TB, name string) *Cgroup {
 	t.Helper()
 	made, err := scratch.Make(name)
@@ -42,9 +42,9 @@ func NewCgroupCalled(t testing.TB, name string) *Cgroup {
 	return c
 }
 
-// NewContainer makes a cgroup with the name that Docker gives to the cgroup of a container.
-// The cgroup is below another new cgroup. If user is not 0 (root), both are delegated to
-// the user.
+// NewContainer creates a cgroup with the name that Docker gives to the cgroup
+// of a container. The parent is also a new cgroup. If user is not 0 (root),
+// both are delegated to the user.
 func NewContainer(t testing.TB, id string, user int) *Cgroup {
 	t.Helper()
 	parent := NewCgroup(t, "hotprofile-container")
@@ -58,8 +58,8 @@ func NewContainer(t testing.TB, id string, user int) *Cgroup {
 	return c
 }
 
-// SetQuota limits the cgroup to cores CPUs; 0 or less removes the limit. It skips
-// the test if that is not possible.
+// SetQuota limits the cgroup to cores CPUs. 0 or less removes the limit. SetQuota skips
+// the test if the limit cannot be set.
 func (c *Cgroup) SetQuota(t testing.TB, cores float64) {
 	t.Helper()
 	if err := c.made.SetQuota(cores); err != nil {
@@ -67,8 +67,8 @@ func (c *Cgroup) SetQuota(t testing.TB, cores float64) {
 	}
 }
 
-// LimitMemory limits the memory of the cgroup, including the kernel's cache of its
-// files. It skips the test if that is not possible.
+// LimitMemory limits the memory of the cgroup, including the page cache of its files. It
+// skips the test if the limit cannot be set.
 func (c *Cgroup) LimitMemory(t testing.TB, bytes int64) {
 	t.Helper()
 	if err := c.made.LimitMemory(bytes); err != nil {
@@ -76,8 +76,9 @@ func (c *Cgroup) LimitMemory(t testing.TB, bytes int64) {
 	}
 }
 
-// RaiseWeight gives the cgroup a high weight, so that it gets the CPU that its quota
-// allows on a busy machine. It skips the test if that is not possible.
+// RaiseWeight gives the cgroup a high CPU weight. On a busy machine, the cgroup
+// then still gets the CPU time that its quota allows. RaiseWeight skips the
+// test if the weight cannot be set.
 func (c *Cgroup) RaiseWeight(t testing.TB) {
 	t.Helper()
 	if err := c.made.RaiseWeight(100); err != nil {
@@ -85,14 +86,14 @@ func (c *Cgroup) RaiseWeight(t testing.TB) {
 	}
 }
 
-// Command returns a command that starts inside the cgroup. It and its children are
-// killed when the test ends.
+// Command returns a command that starts inside the cgroup. The process and its children
+// are killed when the test ends.
 func (c *Cgroup) Command(name string, args ...string) *exec.Cmd {
 	return c.made.Command(name, args...)
 }
 
-// Delegate gives the cgroup to a user, who may then make others below it. It skips
-// the test if that is not possible.
+// Delegate gives the cgroup to a user, who can then create cgroups below it. It skips the
+// test if this is not possible.
 func (c *Cgroup) Delegate(t testing.TB, uid int) {
 	t.Helper()
 	if err := c.made.Delegate(uid); err != nil {
@@ -100,8 +101,8 @@ func (c *Cgroup) Delegate(t testing.TB, uid int) {
 	}
 }
 
-// Add moves a process into the cgroup, for processes of other users, which Command
-// cannot start.
+// Add moves a process into the cgroup. It is for processes of other
+// users, which Command cannot start.
 func (c *Cgroup) Add(t testing.TB, pid int) {
 	t.Helper()
 	if err := c.made.Add(pid); err != nil {
@@ -109,8 +110,8 @@ func (c *Cgroup) Add(t testing.TB, pid int) {
 	}
 }
 
-// Remove kills the cgroup's processes and removes it, as a container engine does.
-// Otherwise that happens when the test ends.
+// Remove kills the cgroup's processes and removes the cgroup, like a container engine. If
+// Remove is not called, the cgroup is removed at the end of the test.
 func (c *Cgroup) Remove(t testing.TB) {
 	t.Helper()
 	if err := c.made.Remove(); err != nil {

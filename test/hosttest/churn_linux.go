@@ -4,7 +4,7 @@
 package hosttest
 
 import (
-	_ "embed" // of the source
+	_ "embed" // for the source of churn
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,24 +14,25 @@ import (
 //go:embed testdata/churn.c
 var churnSource []byte
 
-// Churn is a program that starts processes. It has two names: the name of the parent
-// process, and the name of the processes that the parent starts. Its arguments are:
+// Churn is a program that starts processes. Parent is the path of the parent
+// process's program. Child is the path of the program of the processes that the
+// parent starts. The arguments are:
 //
-//	churn CHILD RATE COUNT BURN   start COUNT processes, RATE a second, that burn
-//	                              BURN seconds of CPU time each; then print how
-//	                              many it started in how many seconds, and wait
+//	churn CHILD RATE COUNT BURN   start COUNT processes, RATE per second, each of which
+//	                              uses BURN seconds of CPU time; then print the number
+//	                              of started processes and the seconds, and wait
 //	bomb                          start processes that do the same, without end
 //	hot                           spin
-//	threads COUNT                 start threads that use a two-thousandth of a CPU
-//	                              each; print when all are there
-//	again OTHER COUNT             live for a second, become the program OTHER, which
-//	                              becomes this one again, COUNT times in all, which
+//	threads COUNT                 start threads, each of which uses a two-thousandth of
+//	                              a CPU; print a line when all threads are running
+//	again OTHER COUNT             after a second, become the program OTHER, which becomes
+//	                              this program again, COUNT times in total; each change
 //	                              takes the kernel milliseconds; OTEL_SERVICE_NAME is
-//	                              the path of each
-//	into PROGRAM ARGUMENT...      become that in other namespaces on a line of input
+//	                              the path of the current program
+//	into PROGRAM ARGUMENT...      after a line of input, run PROGRAM in new namespaces
 type Churn struct{ Parent, Child string }
 
-// CompileChurn compiles the program. It skips the test without a C compiler.
+// CompileChurn compiles the program. It skips the test if there is no C compiler.
 func CompileChurn(t testing.TB) Churn {
 	t.Helper()
 	cc := Tool(t, "cc")

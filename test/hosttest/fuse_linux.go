@@ -12,26 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mount is a mounted file system that answers only as long as it is told to, as one
-// whose server is unreachable. Its server is this process, which must not start a
-// program of it itself, and none while it does not answer: a new process has the open
-// files of this one, and begins by closing them.
+// Mount is a mounted file system that can stop answering, like a file system with an
+// unreachable server. The server is this process. So the process must not start a program
+// that is on the file system. It must not start any program while the file system does
+// not answer, because a new process begins by closing the inherited files.
 type Mount struct {
 	Dir string
 
 	device int
-	files  [][]byte // node i+2 is the file i
+	files  [][]byte // node i+2 is file i
 	names  map[string]uint64
 	done   chan struct{}
 
 	mu     sync.Mutex
 	silent bool
-	failed int // how many reads are still to fail
+	failed int // number of reads that still have to fail
 	asked  int
 	held   [][]byte
 }
 
-// Requests of FUSE, of linux/fuse.h.
+// These are the request codes of FUSE, from linux/fuse.h.
 const (
 	fuseLookup, fuseForget, fuseGetattr       = 1, 2, 3
 	fuseOpen, fuseRead, fuseRelease           = 14, 15, 18
@@ -40,8 +40,8 @@ const (
 	fuseRoot                                  = 1
 )
 
-// NewMount mounts a file system with files in its directory. It is unmounted when the
-// test ends.
+// NewMount mounts a file system that has the given files in its root. It
+// is unmounted when the test ends.
 func NewMount(t testing.TB, files map[string][]byte) *Mount {
 	t.Helper()
 	m := &Mount{Dir: t.TempDir(), names: make(map[string]uint64), done: make(chan struct{})}
@@ -63,7 +63,7 @@ func NewMount(t testing.TB, files map[string][]byte) *Mount {
 	return m
 }
 
-// Abort ends all waiting calls with an error, and unmounts.
+// Abort unmounts the file system. All waiting calls return an error.
 func (m *Mount) Abort() {
 	m.mu.Lock()
 	aborted := m.device < 0
@@ -73,7 +73,7 @@ func (m *Mount) Abort() {
 	if aborted {
 		return
 	}
-	_ = unix.Unmount(m.Dir, unix.MNT_FORCE|unix.MNT_DETACH) // aborts, so that serve ends
+	_ = unix.Unmount(m.Dir, unix.MNT_FORCE|unix.MNT_DETACH) // this also makes serve return
 	<-m.done
 	_ = unix.Close(device)
 }
@@ -85,16 +85,16 @@ func (m *Mount) Stop() {
 	m.silent, m.asked = true, 0
 }
 
-// StopAfterFailing makes the next n reads fail. After that, the file system does not answer
-// requests.
+// StopAfterFailing makes the next n reads fail. Afterwards, the file
+// system does not answer requests.
 func (m *Mount) StopAfterFailing(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.silent, m.asked, m.failed = true, 0, n
 }
 
-// Go makes the file system answer again. It also answers the requests that came in the
-// meantime.
+// Go makes the file system answer again. It also answers the requests
+// that have arrived in the meantime.
 func (m *Mount) Go() {
 	m.mu.Lock()
 	m.silent = false
@@ -135,7 +135,7 @@ func (m *Mount) serve() {
 			m.failed--
 			hold = false
 		case hold && m.failed > 0:
-			hold = false // until the reads have failed
+			hold = false // answer other requests until n reads have failed
 		case hold:
 			m.asked++
 			m.held = append(m.held, request)
@@ -154,12 +154,12 @@ func (m *Mount) reply(request []byte, errno unix.Errno, body []byte) {
 	out := make([]byte, 16, 16+len(body))
 	binary.NativeEndian.PutUint32(out, uint32(16+len(body)))
 	binary.NativeEndian.PutUint32(out[4:], uint32(-int32(errno)))
-	copy(out[8:16], request[8:16]) // its number
+	copy(out[8:16], request[8:16]) // the request's number
 	m.mu.Lock()
 	device := m.device
 	m.mu.Unlock()
 	if device >= 0 {
-		_, _ = unix.Write(device, append(out, body...)) // the caller may be gone
+		_, _ = unix.Write(device, append(out, body...)) // the caller may no longer exist
 	}
 }
 
@@ -171,7 +171,7 @@ func (m *Mount) answer(request []byte) {
 		out := make([]byte, 64)
 		ne.PutUint32(out, 7)
 		ne.PutUint32(out[4:], 31)
-		ne.PutUint32(out[20:], 4096) // the largest write
+		ne.PutUint32(out[20:], 4096) // maximum size of a write
 		m.reply(request, 0, out)
 	case fuseLookup:
 		id, ok := m.names[string(body[:len(body)-1])]
@@ -193,7 +193,7 @@ func (m *Mount) answer(request []byte) {
 		m.reply(request, 0, content[from:to])
 	case fuseRelease, fuseFlush, fuseAccess, fuseDestroy:
 		m.reply(request, 0, nil)
-	case fuseForget, fuseForgetAll, fuseInterrupt: // these have no answer
+	case fuseForget, fuseForgetAll, fuseInterrupt: // these requests have no answer
 	default:
 		m.reply(request, unix.ENOSYS, nil)
 	}

@@ -1,8 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosttest gives tests real cgroups with processes in them, CPUs to take
-// offline, and skips that become failures if privileged tests must run.
+// Package hosttest provides real cgroups with processes, and CPUs that can
+// be taken offline. It also skips tests that need privileges, or fails
+// them if privileged tests must run.
 package hosttest
 
 import (
@@ -11,8 +12,8 @@ import (
 	"testing"
 )
 
-// SkipUnprivileged skips the test with the reason, or fails it if
-// HOTPROFILE_REQUIRE_PRIVILEGED is 1.
+// SkipUnprivileged skips the test with the given reason. If HOTPROFILE_REQUIRE_PRIVILEGED
+// is 1, it fails the test instead.
 func SkipUnprivileged(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("HOTPROFILE_REQUIRE_PRIVILEGED") == "1" {
@@ -21,8 +22,8 @@ func SkipUnprivileged(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// Heap returns the bytes of the heap that live objects take. It collects twice: what
-// sync.Pool holds survives the first time.
+// Heap returns the size in bytes of all live objects on the heap. It runs two
+// collections, because objects in a sync.Pool survive the first collection.
 func Heap() int {
 	runtime.GC()
 	runtime.GC()

@@ -17,25 +17,25 @@ import (
 type CPU struct {
 	Number int
 	file   string
-	// guard is a process that brings the CPU back when its input ends: when that is
-	// closed or this process ends in any way.
+	// guard is a process that brings the CPU back online when its input is closed. The
+	// input is also closed if this process ends for any reason.
 	guard *exec.Cmd
 	hold  io.Closer
 	back  *time.Timer
 }
 
-// mostOffline is the time after which a CPU comes back even if the test is stuck.
+// mostOffline is the time after which the CPU is back online even if the test hangs.
 const mostOffline = 20 * time.Second
 
-// HotplugCPU returns a CPU that can be taken offline. That disturbs everything on
-// the machine, so the test is skipped unless HOTPROFILE_HOTPLUG is 1. The CPU is
-// back when the test ends, however it does.
+// HotplugCPU returns a CPU that can be taken offline. This disturbs everything on the
+// machine, so the test is skipped unless HOTPROFILE_HOTPLUG is 1. The CPU is always back
+// online when the test ends.
 func HotplugCPU(t testing.TB) *CPU {
 	t.Helper()
 	if os.Getenv("HOTPROFILE_HOTPLUG") != "1" {
 		t.Skip("HOTPROFILE_HOTPLUG=1 allows to take a CPU of this machine offline")
 	}
-	for n := 1; n < 8; n++ { // the first one usually cannot
+	for n := 1; n < 8; n++ { // CPU 0 usually cannot be taken offline
 		file := fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", n)
 		if text, err := os.ReadFile(file); err != nil || string(text) != "1\n" {
 			continue
@@ -48,11 +48,11 @@ func HotplugCPU(t testing.TB) *CPU {
 	return nil
 }
 
-// Offline takes the CPU offline for at most 20 s.
+// Offline takes the CPU offline for at most 20 seconds.
 func (c *CPU) Offline(t testing.TB) {
 	t.Helper()
 	c.guard = exec.Command("/bin/sh", "-c", `read _; echo 1 > "$0"`, c.file)
-	c.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that it is not interrupted with the test
+	c.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // protects the guard from signals to the test's process group
 	hold, err := c.guard.StdinPipe()
 	if err == nil {
 		err = c.guard.Start()
@@ -68,7 +68,7 @@ func (c *CPU) Offline(t testing.TB) {
 	}
 }
 
-// Online brings the CPU back.
+// Online brings the CPU back online.
 func (c *CPU) Online(t testing.TB) {
 	t.Helper()
 	if c.guard == nil {

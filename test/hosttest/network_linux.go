@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Network is a network namespace of its own, which is removed when the test ends.
+// Network is a new network namespace. It is removed when the test ends.
 type Network struct {
 	Name string // for ip netns exec
 	File string // for setns
@@ -28,8 +28,8 @@ type Network struct {
 
 var networks atomic.Int64
 
-// NewNetwork makes a network namespace with its loopback device up. The test is skipped
-// where that is not allowed.
+// NewNetwork creates a network namespace whose loopback device is up. It skips the test
+// if this is not permitted.
 func NewNetwork(t testing.TB) *Network {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -65,8 +65,8 @@ func (n *Network) Exec(name string, args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", n.Name, name}, args...)...)
 }
 
-// Do calls a function on a thread that is in the namespace. Sockets that it opens stay
-// there.
+// Do calls a function on a thread that is in the namespace. Sockets that the function
+// opens stay in the namespace.
 func (n *Network) Do(t testing.TB, call func() error) {
 	t.Helper()
 	done := make(chan error)
@@ -77,9 +77,10 @@ func (n *Network) Do(t testing.TB, call func() error) {
 }
 
 func (n *Network) enter(call func() error, done chan<- error) {
-	runtime.LockOSThread() // the thread ends with the goroutine if it cannot go back
+	runtime.LockOSThread() // a locked thread ends with its goroutine if the thread cannot return
 	if unix.Gettid() == unix.Getpid() {
-		// Not on the first thread: the whole process would seem to be there.
+		// The first thread must not change its namespace. Otherwise, the whole process
+		// would appear to be in the namespace.
 		other := make(chan error)
 		go n.enter(call, other)
 		err := <-other
@@ -89,7 +90,8 @@ func (n *Network) enter(call func() error, done chan<- error) {
 	}
 	err := n.inside(call)
 	if !errors.Is(err, errNoWayBack) {
-		// The end of a thread kills the programs that it started with Pdeathsig.
+		// A thread that ends kills the programs that it has started with Pdeathsig. So
+		// the thread is kept if it could return to its namespace.
 		runtime.UnlockOSThread()
 	}
 	done <- err
@@ -119,7 +121,7 @@ func (n *Network) inside(call func() error) (err error) {
 	return call()
 }
 
-// Device returns the name of the device that has an address.
+// Device returns the name of the device that has the given address.
 func (n *Network) Device(t testing.TB, a netip.Addr) string {
 	t.Helper()
 	out, err := exec.Command("ip", "-n", n.Name, "-o", "addr", "show", "to", a.String()).CombinedOutput()
@@ -135,7 +137,7 @@ type Addresses struct{ V4, V6 netip.Addr }
 
 var links atomic.Int64
 
-// addressesOf returns the addresses of both ends of a new link.
+// addressesOf returns the addresses of both ends of a new link, and the link's number.
 func addressesOf() (a, b Addresses, nth int64) {
 	nth = links.Add(1)
 	of := func(host int64) Addresses {
@@ -154,7 +156,7 @@ func (n *Network) configure(t testing.TB, device string, a Addresses) {
 	n.IP(t, "link", "set", device, "up")
 }
 
-// Link connects two namespaces by a pair of veth devices.
+// Link connects two namespaces with a pair of veth devices.
 func Link(t testing.TB, a, b *Network) (ofA, ofB Addresses) {
 	t.Helper()
 	ofA, ofB, nth := addressesOf()
@@ -165,24 +167,25 @@ func Link(t testing.TB, a, b *Network) (ofA, ofB Addresses) {
 	return ofA, ofB
 }
 
-// A Wire is a link with a delay and losses, as tc netem makes them. It needs no module
-// of the kernel: each end is a TUN device, and packets are carried by this process.
+// Wire is a link with a delay and packet loss, like tc netem. It needs no kernel module.
+// Each end is a TUN device, and this process forwards the packets.
 type Wire struct {
-	delay atomic.Int64 // in nanoseconds, each way
-	every atomic.Int64 // each so manieth packet with payload is lost; 0: none
+	delay atomic.Int64 // in nanoseconds, in each direction
+	every atomic.Int64 // every n-th large packet is lost; 0 means that no packet is lost
 	lost  atomic.Int64
 }
 
-// SetDelay sets the delay of packets each way.
+// SetDelay sets the delay of packets in each direction.
 func (w *Wire) SetDelay(d time.Duration) { w.delay.Store(int64(d)) }
 
-// LoseEvery loses each n-th packet above 200 bytes; 0 for none.
+// LoseEvery makes the wire lose every n-th packet of more
+// than 200 bytes. 0 turns this off.
 func (w *Wire) LoseEvery(n int) { w.every.Store(int64(n)) }
 
-// Lost returns how many packets were lost.
+// Lost returns the number of lost packets.
 func (w *Wire) Lost() int64 { return w.lost.Load() }
 
-// NewWire connects two namespaces by a wire.
+// NewWire connects two namespaces with a wire.
 func NewWire(t testing.TB, a, b *Network) (w *Wire, ofA, ofB Addresses) {
 	t.Helper()
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
@@ -233,14 +236,14 @@ type packet struct {
 	due  time.Time
 }
 
-// carry moves packets from one end to the other until the ends are closed.
+// carry forwards packets from one end to the other end until both ends are closed.
 func (w *Wire) carry(from, to *os.File) {
 	line := make(chan packet, 10_000)
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for p := range line {
 			for d := time.Until(p.due); d > 0; d = time.Until(p.due) {
-				// The timers of Go are up to a millisecond late in an idle process.
+				// Go's timers are up to a millisecond late in an idle process.
 				left := unix.NsecToTimespec(int64(d))
 				_ = unix.Nanosleep(&left, nil)
 			}

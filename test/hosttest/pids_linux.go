@@ -6,7 +6,7 @@ package hosttest
 import "testing"
 
 // SetPIDs limits the number of processes and threads in the cgroup. It skips the
-// test if that is not possible.
+// test if the limit cannot be set.
 func (c *Cgroup) SetPIDs(t testing.TB, most int) {
 	t.Helper()
 	if err := c.made.SetPIDs(most); err != nil {
@@ -14,11 +14,12 @@ func (c *Cgroup) SetPIDs(t testing.TB, most int) {
 	}
 }
 
-// PIDs returns the number of processes and threads in the cgroup, if SetPIDs works.
+// PIDs returns the number of processes and threads in the cgroup. It
+// returns 0 if SetPIDs does not work.
 func (c *Cgroup) PIDs() int { return c.made.PIDs() }
 
-// KillAtOnce ends all processes of the cgroup in one step. It skips the test if that
-// is not possible.
+// KillAtOnce ends all processes of the cgroup in one step. It skips
+// the test if this is not possible.
 func (c *Cgroup) KillAtOnce(t testing.TB) {
 	t.Helper()
 	if err := c.made.KillAtOnce(); err != nil {

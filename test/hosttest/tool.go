@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Tool returns the path of the first of these programs that is installed and runs.
-// Where there is none it skips the test, or fails it like [SkipUnprivileged].
+// Tool returns the path of the first of these programs that is installed and works. If
+// none works, Tool skips the test or fails it, like [SkipUnprivileged].
 func Tool(t testing.TB, names ...string) string {
 	t.Helper()
 	path, err := tool(names...)
@@ -26,7 +26,7 @@ func tool(names ...string) (string, error) {
 	var failed []string
 	for _, name := range names {
 		candidates := []string{name}
-		if !strings.Contains(name, "/") { // the first in PATH may be a rustup or pyenv shim without a toolchain
+		if !strings.Contains(name, "/") { // the first match in PATH may be a rustup or pyenv shim without a toolchain
 			candidates = append(candidates, "/usr/bin/"+name)
 		}
 		for _, c := range candidates {
@@ -46,8 +46,8 @@ func tool(names ...string) (string, error) {
 	return "", fmt.Errorf("needs %s: %s", strings.Join(names, " or "), strings.Join(failed, "; "))
 }
 
-// versionArgument returns an argument with which the program only prints a text, and exits
-// with status 0.
+// versionArgument returns an argument that makes the program print
+// a text and exit with status 0.
 func versionArgument(name string) string {
 	switch {
 	case strings.HasPrefix(name, "go"):

@@ -13,7 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// The ids of groups. NewHost has ContainerA and Service.
+// These are the ids of groups. NewHost has ContainerA and Service.
 const (
 	ContainerA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	ContainerB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
@@ -25,11 +25,11 @@ type Host struct {
 	Groups    map[string]cgroup.Group // by id
 	Processes map[int]identify.Process
 	True      map[string]cgroup.Group // results of RealContainer, by path
-	Claims    map[string]bool         // container ids that a second cgroup carries
+	Claims    map[string]bool         // container ids that a second cgroup also claims
 	Pods      map[string]string       // container ids, by UID/NAME
 }
 
-// Container returns the group in Groups with a container's id or a prefix of the id.
+// Container returns the group in Groups whose container id begins with id.
 func (h *Host) Container(id string) (cgroup.Group, bool) {
 	for name, u := range h.Groups {
 		if u.ContainerID != "" && len(id) >= cgroup.MinPrefix && strings.HasPrefix(name, id) {
@@ -39,7 +39,7 @@ func (h *Host) Container(id string) (cgroup.Group, bool) {
 	return cgroup.Group{}, false
 }
 
-// PodContainer returns the id of a container in Pods.
+// PodContainer returns the id of the container in Pods with the given pod UID and name.
 func (h *Host) PodContainer(uid, name string) (string, identify.Unmatched) {
 	if id, ok := h.Pods[uid+"/"+name]; ok {
 		return id, ""
@@ -47,31 +47,31 @@ func (h *Host) PodContainer(uid, name string) (string, identify.Unmatched) {
 	return "", identify.NoPod
 }
 
-// Cgroup returns the group at a path.
+// Cgroup returns the group at the given path.
 func (h *Host) Cgroup(path string) (cgroup.Group, bool) {
 	u, ok := h.Groups[path]
 	return u, ok
 }
 
-// RealContainer returns the container in True at a path.
+// RealContainer returns the container in True at the given path.
 func (h *Host) RealContainer(_ cgroup.Group, path string) (cgroup.Group, bool) {
 	u, ok := h.True[path]
 	return u, ok
 }
 
-// Claimed reports whether an id is in Claims.
+// Claimed reports whether the id is in Claims.
 func (h *Host) Claimed(id string) bool { return h.Claims[id] }
 
-// Process returns the process with a pid.
+// Process returns the process with the given pid.
 func (h *Host) Process(pid int) (identify.Process, bool) {
 	p, ok := h.Processes[pid]
 	return p, ok
 }
 
-// IsName reports whether a name is "here".
+// IsName reports whether the name is "here".
 func (*Host) IsName(name string) bool { return name == "here" }
 
-// IsID reports whether an id is "1d".
+// IsID reports whether the id is "1d".
 func (*Host) IsID(id string) bool { return id == "1d" }
 
 // Epoch is a time at which all processes of NewHost's host are running.

@@ -45,21 +45,22 @@ const (
 	nodeIP   = "192.168.77.1"
 	nodeName = "node-1"
 	token    = "admin-token"
-	// The images' names as the kubelet completes them.
+	// These are the complete names of the images, as the kubelet uses them.
 	collectorImage = "docker.io/library/otelcol-hotprofile:test"
 	loadImage      = "docker.io/library/hotprofile-load:test"
 )
 
-// cluster is etcd, containerd and the programs of Kubernetes, in the namespaces that
-// cluster.sh made. It has no kube-proxy: the API server listens at its Service's
-// address, and the test's DNS server resolves other Services to their pods.
+// cluster runs etcd, containerd and the programs of Kubernetes in the
+// namespaces that cluster.sh has created. It has no kube-proxy. Instead, the
+// API server listens at the address of its Service, and the test's DNS server
+// resolves other Services to their pods.
 type cluster struct {
 	*testing.T
 	dir, bin   string
 	client     *kubernetes.Clientset
 	config     *rest.Config
 	kubeconfig string
-	// stopAPIServer kills the API server; the result starts it again.
+	// stopAPIServer kills the API server. The returned function starts the server again.
 	stopAPIServer func() (restart func())
 	logs          *logs
 }
@@ -79,7 +80,7 @@ func (c *cluster) write(name, content string) string {
 	return path
 }
 
-// start runs a program until the test ends, with its output in a file.
+// start starts a program that runs until the test ends. The output goes to a file.
 func (c *cluster) start(name string, args ...string) *exec.Cmd {
 	c.Helper()
 	out, err := os.OpenFile(filepath.Join(c.dir, filepath.Base(name)+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -105,7 +106,7 @@ func tail(path string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// run runs a program to its end, and returns its output.
+// run runs a program to its end and returns its output.
 func (c *cluster) run(name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "HOME="+c.dir)
@@ -113,7 +114,8 @@ func (c *cluster) run(name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// within waits until done returns true.
+// within waits until done returns true. It fails the test
+// if this takes longer than limit.
 func (c *cluster) within(limit time.Duration, what string, done func() bool) {
 	c.Helper()
 	for begin := time.Now(); !done(); time.Sleep(200 * time.Millisecond) {
@@ -230,7 +232,7 @@ func (c *cluster) ready() bool {
 	return err == nil
 }
 
-// importImage makes an image FROM scratch with one layer, and imports it.
+// importImage creates an image with one layer and no base image, and imports it.
 func (c *cluster) importImage(socket, name string, files map[string]string, entrypoint string) {
 	c.Helper()
 	var layer bytes.Buffer
@@ -279,7 +281,7 @@ func (c *cluster) importImage(socket, name string, files map[string]string, entr
 	})
 }
 
-// serveDNS answers for Services with the addresses of their ready pods.
+// serveDNS resolves Services to the addresses of their ready pods.
 func (c *cluster) serveDNS() {
 	conn, err := net.ListenPacket("udp", nodeIP+":53")
 	c.check(err)
@@ -330,7 +332,7 @@ type logs struct {
 	lines []string
 }
 
-// find returns the lines that have all texts.
+// find returns the lines that contain all texts.
 func (l *logs) find(texts ...string) (found []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -346,9 +348,9 @@ lines:
 	return found
 }
 
-// follow reads the logs of all collectors in the cluster until the test ends. A line
-// begins with the pod's namespace and name. Files stay open, because the kubelet removes
-// them with their pod.
+// follow reads the logs of all collectors in the cluster until the test ends. Each line
+// is prefixed with the pod's namespace and name. The files stay open, because the kubelet
+// removes them together with their pod.
 func (c *cluster) follow() {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	c.Cleanup(func() { close(stop); <-stopped })
@@ -373,7 +375,8 @@ func (c *cluster) follow() {
 					if err != nil {
 						break
 					}
-					// The runtime writes a time, the stream and a tag before each line.
+					// The container runtime writes a time, a
+					// stream and a tag before each line.
 					fields := strings.SplitN(strings.TrimSpace(parts[path]), " ", 4)
 					parts[path] = ""
 					c.logs.mu.Lock()

@@ -30,8 +30,8 @@ import (
 	"k8s.io/client-go/transport/spdy"
 )
 
-// values shorten the times of the chart's defaults. Every agent exports to the gateway,
-// and writes files on the node.
+// values shortens the times of the chart's defaults. Every agent exports to the gateway
+// and also writes files on its node.
 const values = `
 image: {tag: test}
 otlp: {endpoint: "192.168.77.1:4317", insecure: true}
@@ -61,7 +61,8 @@ gateway:
   config: {service: {pipelines: {logs: {exporters: [console, otlp_grpc]}}}}
 `
 
-// peer is the configuration of the backend: a collector that writes what arrives.
+// peer is the configuration of the backend. The backend is a collector that
+// writes all requests to a file.
 const peer = `
 receivers: {otlp: {protocols: {grpc: {endpoint: "192.168.77.1:4317"}}}}
 exporters: {file: {path: %[1]q, flush_interval: 100ms}}
@@ -124,7 +125,7 @@ func (c *cluster) helm(namespace, command string, args ...string) (string, error
 		"--namespace", namespace, "--values", filepath.Join(c.dir, "values.yaml")}, args...)...)
 }
 
-// deploy creates a Deployment of the load with a CPU limit of a fifth of a core.
+// deploy creates a Deployment of the load. Each pod has a CPU limit of a fifth of a core.
 func (c *cluster) deploy(name string, replicas int32, command ...string) {
 	c.Helper()
 	labels := map[string]string{"app": name}
@@ -154,7 +155,7 @@ func (c *cluster) remove(name string) {
 	c.check(c.client.AppsV1().Deployments("default").Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
 }
 
-// pods returns the pods of a Deployment of the namespace default.
+// pods returns the pods of a Deployment in the namespace default.
 func (c *cluster) pods(app string) []corev1.Pod {
 	pods, err := c.client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{LabelSelector: "app=" + app})
 	if err != nil {
@@ -163,8 +164,8 @@ func (c *cluster) pods(app string) []corev1.Pod {
 	return pods.Items
 }
 
-// peerLines returns the lines of the peer's file that have all texts: a line is the
-// JSON of one request.
+// peerLines returns the lines of the peer's file that contain all texts.
+// Each line is one request in JSON.
 func (c *cluster) peerLines(texts ...string) (found []string) {
 	content, err := os.ReadFile(filepath.Join(c.dir, "peer.json"))
 	c.check(err)
@@ -180,7 +181,7 @@ lines:
 	return found
 }
 
-// field returns a field of a log line.
+// field returns the value of a field in a log line.
 func field(line, name string) string {
 	m := regexp.MustCompile(fmt.Sprintf(`%q: ?"?([^",}]*)`, name)).FindStringSubmatch(line)
 	if m == nil {
@@ -189,7 +190,7 @@ func field(line, name string) string {
 	return m[1]
 }
 
-// opened waits until the gate of a pod of a Deployment opens, and returns the log line.
+// opened waits until a gate of a pod of the Deployment opens. It returns the log line.
 func (c *cluster) opened(app string) string {
 	c.Helper()
 	var lines []string
@@ -205,7 +206,7 @@ func (c *cluster) replicas() {
 	line := c.opened("shop")
 	c.Log(line)
 	c.within(time.Minute, "two replicas are refused by the cooldown of their service", func() bool {
-		// One request may have both.
+		// One request may contain both events.
 		return strings.Count(strings.Join(c.peerLines("hotprofile.gate.not_opened", `"shop"`), ""), "cooldown of its service") >= 2
 	})
 	c.within(time.Minute, "gate of shop closed", func() bool { return len(c.logs.find("gate closed", `"shop`)) > 0 })
@@ -238,7 +239,8 @@ func (c *cluster) replicas() {
 	c.console(id, pod, "shop", "burnThreeParts")
 }
 
-// console looks at the pages of the gateway by a forwarded port, as the chart's notes say.
+// console requests pages of the gateway through a forwarded port, as
+// described in the notes of the chart.
 func (c *cluster) console(id string, texts ...string) {
 	pods, err := c.client.CoreV1().Pods(hotprofile).List(context.Background(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=gateway"})
 	c.check(err)
@@ -300,8 +302,8 @@ func (c *cluster) evict() {
 	c.remove("evicted")
 }
 
-// gone checks that a gate closed because its unit was gone, and that its samples and the
-// names arrived.
+// gone checks that a gate has closed because its unit no longer exists. It also checks
+// that the samples and the names have arrived at the peer.
 func (c *cluster) gone(app, opened string) {
 	c.Helper()
 	id := field(opened, "trigger_id")
@@ -317,8 +319,8 @@ func (c *cluster) gone(app, opened string) {
 	})
 }
 
-// samplesArrived compares the samples that the agent counted for an opening with the
-// samples at the peer.
+// samplesArrived checks that the peer has received at least as many samples as the agent
+// has counted for an opening.
 func (c *cluster) samplesArrived(id, closed string) {
 	c.Helper()
 	var counted int
@@ -344,7 +346,8 @@ type attribute struct {
 	}
 }
 
-// request is an OTLP request of profiles as JSON, as far as the test reads it.
+// request is an OTLP request of profiles in JSON. It has only
+// the fields that the test reads.
 type request struct {
 	Dictionary struct {
 		StringTable    []string
@@ -363,7 +366,7 @@ type request struct {
 	}
 }
 
-// resolve returns the key and the text of an attribute, which may be references.
+// resolve returns the key and the value of an attribute. Both may be references.
 func (r *request) resolve(a attribute) (key, value string) {
 	key, value = a.Key, a.Value.StringValue
 	if a.KeyStrindex > 0 {
@@ -375,14 +378,14 @@ func (r *request) resolve(a attribute) (key, value string) {
 	return key, value
 }
 
-// openingAtThePeer returns the attributes of the resource of an opening's profiles, and
-// how many samples they have.
+// openingAtThePeer returns the resource attributes and the number of samples
+// of all profiles of an opening.
 func (c *cluster) openingAtThePeer(id string) (resource map[string]string, samples int) {
 	resource = map[string]string{}
 	for _, line := range c.peerLines("resourceProfiles", id) {
 		var r request
 		if json.Unmarshal([]byte(line), &r) != nil {
-			continue // the peer is writing it
+			continue // the peer is still writing this line
 		}
 		for _, of := range r.ResourceProfiles {
 			for _, s := range of.ScopeProfiles {
@@ -468,7 +471,7 @@ func (c *cluster) withoutAPIServer() {
 	c.remove("afterwards")
 }
 
-// agent returns the values of a second release: one agent and no gateway.
+// agent holds the values of a second release, which has only an agent and no gateway.
 var agent = []string{"--set", "gateway.enabled=false", "--set", "gateway.console.enabled=false", "--set", "agent.hostNetwork=false"}
 
 func (c *cluster) missingRight() {
@@ -490,7 +493,7 @@ func (c *cluster) baseline() {
 		c.Fatalf("helm install: %v: %s", err, out)
 	}
 	c.Log(out)
-	// A label that is set later refuses only new pods.
+	// A label that is set later affects only new pods.
 	enforce := func(level string) {
 		_, err := c.client.CoreV1().Namespaces().Patch(context.Background(), "baseline", types.MergePatchType,
 			[]byte(`{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "`+level+`"}}}`), metav1.PatchOptions{})

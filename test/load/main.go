@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command load is a program whose profile is known beforehand, for the demo and
-// the end-to-end test: when busy, three quarters of its CPU time are spent in
-// one function and one quarter in another.
+// Command load is a program with a known profile. The demo and the end-to-end test use
+// it. While it is busy, one function uses three quarters of its CPU time and another
+// function uses one quarter.
 package main
 
 import (
@@ -43,7 +43,8 @@ func main() {
 	coolDuty := flag.Float64("cool-duty", 0, "after being busy, the part of the time that is spent in the third function until stopped; 0: idle")
 	once := flag.Bool("exit", false, "exit after being busy instead of idling until stopped")
 	flag.Parse()
-	// More threads than CPUs are to wait for one another in the kernel.
+	// If there are more threads than CPUs, the threads must
+	// wait for each other in the kernel.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), *threads) + *waiting)
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -125,7 +126,7 @@ func burnInThreads(ctx context.Context, n int, duty float64, burn func()) {
 	wg.Wait()
 }
 
-// waitInSleeps blocks a thread of its own.
+// waitInSleeps blocks its thread.
 func waitInSleeps() {
 	runtime.LockOSThread()
 	const part = 10 * time.Millisecond
@@ -141,9 +142,9 @@ func waitThreeParts(d time.Duration) { sleepInThread(d) }
 //go:noinline
 func waitOnePart(d time.Duration) { sleepInThread(d) }
 
-// sleepInThread blocks the thread, where time.Sleep blocks the goroutine. It enters
-// the system call through the scheduler, which would otherwise treat the wait as
-// endless work and interrupt it.
+// sleepInThread blocks the thread. time.Sleep would only block the goroutine. The system
+// call is announced to Go's scheduler, which would otherwise treat the wait as an endless
+// computation and interrupt it.
 func sleepInThread(d time.Duration) {
 	t := syscall.NsecToTimespec(int64(d))
 	_, _, _ = syscall.Syscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
@@ -206,7 +207,8 @@ const (
 	askEvery                 = 100 * time.Millisecond
 )
 
-// exchange answers questions at an address, or asks those at two others, until ctx is done.
+// exchange answers questions at the address at, or asks the two addresses in others. It
+// returns when ctx is done.
 func exchange(ctx context.Context, at, others string) error {
 	if at != "" {
 		l, err := net.Listen("tcp", at)
@@ -255,8 +257,8 @@ func answerAll(conn net.Conn) {
 	}
 }
 
-// connect returns a socket that blocks the thread that reads from it. Sockets of package
-// net would block only the goroutine.
+// connect returns a socket whose reads block the thread. Reads from a socket of package
+// net would only block the goroutine.
 func connect(to string) (int, error) {
 	address, err := netip.ParseAddrPort(to)
 	if err != nil {
@@ -299,7 +301,7 @@ func connectToNobody(port int) {
 	_ = syscall.Close(fd)
 }
 
-// newSystemCall returns what takes about as long as spin, in the kernel.
+// newSystemCall returns a function that takes about as long as spin, but in the kernel.
 func newSystemCall() func() {
 	zeros, err := os.Open("/dev/zero")
 	if err != nil {
@@ -325,7 +327,7 @@ const unit = 50_000
 
 var sink atomic.Uint64
 
-// spin does three parts of work in one function and one in another.
+// spin does three parts of its work in one function and one part in another.
 //
 //go:noinline
 func spin() {

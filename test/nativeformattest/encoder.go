@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nativeformattest writes buffers of the .NET profiler, for tests and for
-// generating load.
+// Package nativeformattest writes buffers in the format of the .NET profiler.
+// Tests and load generators use it.
 package nativeformattest
 
 import (
@@ -13,15 +13,16 @@ import (
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
 )
 
-// Encoder writes buffers as the profiler does: it cuts strings at [nativeformat.MaxUnits], stops at
-// [nativeformat.MaxBuffer] bytes (checked before each field of thread samples, each allocation
-// sample, each batch of selected samples), and defines codes up to [nativeformat.MaxCode]. It is
-// not safe for concurrent use.
+// Encoder writes buffers in the same way as the profiler. It truncates strings at
+// [nativeformat.MaxUnits]. It defines codes up to [nativeformat.MaxCode]. It stops at
+// [nativeformat.MaxBuffer] bytes. This size is checked before each field of thread
+// samples, for each allocation sample and for each batch of selected samples. An Encoder
+// is not safe for concurrent use.
 type Encoder struct {
 	format    nativeformat.Format
 	buf       []byte
 	codes     map[string]int16
-	batch     int // offset of the open selected batch
+	batch     int // offset of the open batch of selected samples
 	discarded int
 }
 
@@ -30,24 +31,25 @@ func NewEncoder(f nativeformat.Format) *Encoder {
 	return &Encoder{format: f, codes: make(map[string]int16)}
 }
 
-// Bytes returns the buffer so far. It is valid until Reset.
+// Bytes returns the current contents of the buffer. The result is valid until Reset.
 func (e *Encoder) Bytes() []byte { return e.buf }
 
-// Discarded returns how many allocation samples or selected batches were dropped
-// because the buffer was full.
+// Discarded returns the number of allocation samples and batches of selected samples that
+// were dropped because the buffer was full.
 func (e *Encoder) Discarded() int { return e.discarded }
 
 // Full reports whether the buffer has MaxBuffer bytes or more.
 func (e *Encoder) Full() bool { return len(e.buf) >= nativeformat.MaxBuffer }
 
-// Reset starts a new buffer in the same memory.
+// Reset starts a new buffer and reuses the memory.
 func (e *Encoder) Reset() {
 	e.buf = e.buf[:0]
 	e.batch, e.discarded = 0, 0
 	clear(e.codes)
 }
 
-// StartBatch starts a batch; allocation samples have no batches.
+// StartBatch starts a batch. It does nothing for allocation
+// samples, which have no batches.
 func (e *Encoder) StartBatch(unixMilli int64) {
 	switch e.format.Kind {
 	case nativeformat.ThreadSamples:
@@ -63,7 +65,8 @@ func (e *Encoder) StartBatch(unixMilli int64) {
 	}
 }
 
-// Sample writes one sample, or the part of it that fits.
+// Sample writes one sample. If the buffer becomes full, a
+// part of the sample may be missing.
 func (e *Encoder) Sample(r *Record) {
 	switch e.format.Kind {
 	case nativeformat.ThreadSamples:
@@ -107,16 +110,17 @@ func (e *Encoder) EndBatch() {
 	}
 }
 
-// Statistics are the profiler's statistics of one batch of thread samples.
+// Statistics holds the profiler's statistics of one batch of thread samples.
 type Statistics struct {
-	// SuspendedMicroseconds is the time for which the runtime was suspended.
+	// SuspendedMicroseconds is how long the runtime was suspended.
 	SuspendedMicroseconds int32
 	Threads, Frames       int32
 	// NameCacheMisses is the number of names that the profiler had to look up.
 	NameCacheMisses int32
 }
 
-// Statistics writes the statistics of a batch; only thread samples have them.
+// Statistics writes the statistics of a batch of thread samples. It does nothing for
+// other batches, which have no statistics.
 func (e *Encoder) Statistics(s Statistics) {
 	if e.format.Kind != nativeformat.ThreadSamples || e.Full() {
 		return
@@ -144,8 +148,8 @@ func (e *Encoder) threadSample(r *Record) {
 	e.stack(r, 0)
 }
 
-// full reports whether the bytes from begin on have the size of a full buffer: the
-// profiler builds a sample or batch in a buffer of its own before it appends it.
+// full reports whether the bytes from begin on fill a buffer of the maximum size. The
+// profiler builds each sample or batch in a separate buffer and then appends it.
 func (e *Encoder) full(begin int) bool { return len(e.buf)-begin >= nativeformat.MaxBuffer }
 
 // keep removes the bytes from begin on if they do not fit into the buffer.
@@ -182,8 +186,8 @@ func (e *Encoder) stack(r *Record, begin int) {
 	}
 }
 
-// text writes a string, cut at MaxUnits as the profiler does: possibly between the two
-// surrogates of a character.
+// text writes a string. Like the profiler, it truncates the string at MaxUnits, even
+// between the two surrogates of a character.
 func (e *Encoder) text(s string) {
 	at := len(e.buf)
 	e.buf = append(e.buf, 0, 0)
@@ -204,22 +208,22 @@ func (e *Encoder) text(s string) {
 	binary.BigEndian.PutUint16(e.buf[at:], uint16((len(e.buf)-at-2)/2))
 }
 
-// Record is a sample with strings, which an [Encoder] writes.
+// Record is a sample whose names are strings. An [Encoder] writes it.
 type Record struct {
-	// UnixMilli is not written in thread samples: their batch has it.
+	// UnixMilli is not written for thread samples, because their batch has the time.
 	UnixMilli int64
 	Thread    string
 	// Selected is written only with [nativeformat.Format.FrequentSampling].
 	Selected bool
 	TraceID  [16]byte
 	SpanID   [8]byte
-	// Type and Bytes are written in allocation samples only.
+	// Type and Bytes are written only for allocation samples.
 	Type   string
 	Bytes  uint64
 	Frames []string
 }
 
-// RecordOf sets r to a sample, with its names as strings.
+// RecordOf copies a sample into r and resolves its names to strings.
 func RecordOf(d *nativeformat.Decoder, s *nativeformat.Sample, r *Record) {
 	r.UnixMilli, r.Selected, r.Bytes = s.UnixMilli, s.Selected, s.Bytes
 	r.TraceID, r.SpanID = s.TraceID, s.SpanID

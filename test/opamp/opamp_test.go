@@ -3,7 +3,7 @@
 
 //go:build linux
 
-// Package opamp tests that the OpAMP supervisor changes policies from a server.
+// Package opamp tests that the OpAMP supervisor applies policies that a server sends.
 package opamp
 
 import (
@@ -98,7 +98,7 @@ func (b *backend) within(limit time.Duration, what string, done func() bool) {
 	b.Log(what)
 }
 
-// send sends a configuration, and waits until the supervisor reports its outcome.
+// send sends a configuration and waits until the supervisor reports the expected status.
 func (b *backend) send(config string, want protobufs.RemoteConfigStatuses) {
 	b.Helper()
 	hash := sha256.Sum256([]byte(config))
@@ -124,7 +124,7 @@ func (b *backend) healthy(want bool) {
 	b.within(time.Minute, fmt.Sprintf("healthy: %v", want), func() bool { return b.health != nil && b.health.Healthy == want })
 }
 
-// run runs a program until the test ends, and the programs that it starts.
+// run starts a program that runs until the test ends.
 func run(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "log"))

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package otlppeer is an OTLP gRPC server for profiles, for tests that have to
-// know what really arrived.
+// Package otlppeer is an OTLP gRPC server for profiles. Tests use it to
+// check which profiles have arrived.
 package otlppeer
 
 import (
@@ -15,16 +15,16 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip" // the default compression of exporters
+	_ "google.golang.org/grpc/encoding/gzip" // exporters use gzip by default
 )
 
-// maxRequest bounds one request, above what any configuration here sends.
+// maxRequest is the maximum size of a request. All configurations here send less.
 const maxRequest = 64 << 20
 
-// Server takes profiles at one port of the loopback. It can be stopped and
-// started again, there.
+// Server receives profiles at a port of the loopback interface. It can be stopped and
+// started again at the same port.
 type Server struct {
-	// Port is the port on which it listens, or listened last.
+	// Port is the current or last port of the server.
 	Port int
 
 	handle func(context.Context, pprofile.Profiles) error
@@ -34,13 +34,13 @@ type Server struct {
 	served chan struct{}
 }
 
-// New returns a server, stopped, that answers each request with what handle
-// returns, which may have the status of gRPC.
+// New returns a stopped server. The server answers each request with the error that
+// handle returns. This error may be a gRPC status.
 func New(handle func(context.Context, pprofile.Profiles) error) *Server {
 	return &Server{handle: handle}
 }
 
-// Start listens and serves: at Port, or at any port if that is 0.
+// Start starts the server at Port. If Port is 0, any free port is used.
 func (s *Server) Start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,16 +56,16 @@ func (s *Server) Start() error {
 	pprofileotlp.RegisterGRPCServer(server, &service{handle: s.handle})
 	go func() {
 		defer close(served)
-		_ = server.Serve(l) // ends with Stop
+		_ = server.Serve(l) // returns after Stop
 	}()
 	s.server, s.served = server, served
 	return nil
 }
 
-// Stop cuts off the requests under way and refuses connections from then on.
+// Stop cancels the current requests and refuses new connections.
 func (s *Server) Stop() { s.stop((*grpc.Server).Stop) }
 
-// GracefulStop answers the requests under way first, and refuses all later ones.
+// GracefulStop answers the current requests and refuses later requests.
 func (s *Server) GracefulStop() { s.stop((*grpc.Server).GracefulStop) }
 
 func (s *Server) stop(how func(*grpc.Server)) {
@@ -88,8 +88,8 @@ func (s *service) Export(ctx context.Context, r pprofileotlp.ExportRequest) (ppr
 	return pprofileotlp.NewExportResponse(), s.handle(ctx, r.Profiles())
 }
 
-// Events counts what samples stand for: a sample's timestamps if it has any,
-// else one.
+// Events returns the number of events in a profile. A sample counts once for each of its
+// timestamps, or once if it has no timestamps.
 func Events(p pprofile.Profile) (n int) {
 	for _, sample := range p.Samples().All() {
 		n += max(1, sample.TimestampsUnixNano().Len())

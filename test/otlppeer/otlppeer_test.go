@@ -52,7 +52,7 @@ func TestAPeerAnswersWhatItIsToldAndComesBackAtItsPort(t *testing.T) {
 	port := peer.Port
 	peer.GracefulStop()
 	require.Equal(t, codes.Unavailable, send())
-	peer.Stop() // again
+	peer.Stop() // a second Stop has no effect
 	require.NoError(t, peer.Start())
 	require.Equal(t, port, peer.Port)
 	answer = nil

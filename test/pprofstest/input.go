@@ -1,7 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pprofstest builds requests of the receiver after cpu_trigger, for tests.
+// Package pprofstest builds requests for tests. The requests look like requests of the
+// receiver that have passed cpu_trigger.
 package pprofstest
 
 import (
@@ -17,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// WindowStart is when profiles begin, Window how long they last, and Period the time
-// that an event stands for, in nanoseconds.
+// WindowStart is the start of profiles, Window is their length, and Period is the CPU
+// time that an event represents. All are in nanoseconds.
 const (
 	WindowStart = 1_780_000_000_000_000_000 // 2026-05-28T20:26:40Z
 	Window      = 5_000_000_000
@@ -27,23 +28,23 @@ const (
 
 // Input describes a request. The zero value has no samples.
 type Input struct {
-	Resource map[string]string // added to the process's own
+	Resource map[string]string // added to the attributes of the process
 	Profile  map[string]string // hotprofile.* attributes of each profile
-	Hot      int               // events in main.hot
-	Cold     int               // events in main.cold, called by a thread
-	Stacks   int               // further stacks of one event each
+	Hot      int               // number of events in main.hot
+	Cold     int               // number of events in main.cold, which a thread calls
+	Stacks   int               // number of other stacks, each with one event
 	Later    time.Duration
-	NoPath   bool // without process.executable.path and process.pid
+	NoPath   bool // omit process.executable.path and process.pid
 }
 
-// Build returns the request, which is read-only.
+// Build returns the request. The request is read-only.
 func (in Input) Build(t testing.TB) pprofile.Profiles {
 	t.Helper()
 	start := int64(WindowStart + in.Later)
 	batch := samples.NewBatch(64 << 20)
 	batch.Start, batch.End = start, start+Window
 
-	// In the order of their keys, as the receiver sends them.
+	// The attributes are sorted by key, like the receiver's attributes.
 	r := &samples.Resource{PID: 7, Attributes: []samples.Attribute{
 		{Key: attr.ExecutableName, Value: "app"},
 		{Key: attr.ExecutablePath, Value: "/bin/app"},
@@ -93,7 +94,7 @@ func (in Input) Build(t testing.TB) pprofile.Profiles {
 				}
 			}
 		}
-		p.MarkReadOnly() // as for exporters with MutatesData false
+		p.MarkReadOnly() // as for exporters whose MutatesData is false
 		return p
 	}
 	return pprofile.NewProfiles()
@@ -111,5 +112,5 @@ func Reason(unit, trigger, at string) map[string]string {
 	}
 }
 
-// Checkout returns the attributes of a resource.
+// Checkout returns the attributes of a resource whose service is called checkout.
 func Checkout() map[string]string { return map[string]string{attr.ServiceName: "checkout"} }

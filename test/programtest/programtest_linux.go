@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package programtest runs the binary of a test as the programs that the test samples.
+// Package programtest runs the binary of a test as the program that the test samples.
 package programtest
 
 import (
@@ -21,14 +21,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Deadline bounds how long a test waits for something to happen.
+// Deadline is how long a test waits for something to happen.
 const Deadline = 30 * time.Second
 
-// modeVariable makes the test binary run as one of the programs that tests sample.
+// modeVariable is the environment variable that selects the
+// program that the binary runs as.
 const modeVariable = "PERFEVENT_TEST_PROGRAM"
 
-// Main runs the tests, or the program that the test binary was started as. modes
-// are further programs by name; they return the exit status.
+// Main runs the tests or the program that the environment selects. modes has more
+// programs by name. Each of them returns an exit status.
 func Main(m *testing.M, modes map[string]func() int) {
 	switch name := os.Getenv(modeVariable); name {
 	case "":
@@ -43,11 +44,11 @@ func Main(m *testing.M, modes map[string]func() int) {
 	os.Exit(2)
 }
 
-// Env returns the environment in which the test binary is a program.
+// Env returns the environment that makes the test binary run as the given program.
 func Env(mode string) []string { return append(os.Environ(), modeVariable+"="+mode) }
 
-// Program is the test binary as a program that obeys orders, a line each, and
-// answers each with a line.
+// Program is a process of the test binary that executes orders. Each order is a
+// line, and each answer is a line.
 type Program struct {
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -55,19 +56,20 @@ type Program struct {
 	stdout *bufio.Reader
 }
 
-// Start starts the program, which is killed when the test ends.
+// Start starts the program. The program is killed when the test ends.
 func Start(t testing.TB) *Program {
 	t.Helper()
 	return StartCommand(t, exec.Command(Binary(t)))
 }
 
-// StartCommand is Start with a command that runs Binary.
+// StartCommand is like Start, but with a command that runs Binary.
 func StartCommand(t testing.TB, cmd *exec.Cmd) *Program {
 	t.Helper()
 	return StartMode(t, cmd, "obey")
 }
 
-// StartMode is StartCommand for a program of another mode, which calls Answer.
+// StartMode is like StartCommand, but for a program of another
+// mode. The program must call Answer.
 func StartMode(t testing.TB, cmd *exec.Cmd, mode string) *Program {
 	t.Helper()
 	cmd.Env = Env(mode)
@@ -95,7 +97,7 @@ func Binary(t testing.TB) string {
 // PID returns the program's pid.
 func (p *Program) PID() int { return p.cmd.Process.Pid }
 
-// Order gives an order and returns the answer.
+// Order sends an order to the program and returns the answer.
 func (p *Program) Order(order string) string {
 	p.t.Helper()
 	_, err := fmt.Fprintln(p.Stdin, order)
@@ -111,8 +113,8 @@ func (p *Program) Kill() {
 	_ = p.cmd.Wait()
 }
 
-// OnOneCPU pins the test, and programs that it starts from then on, to the first CPU that it
-// may use.
+// OnOneCPU pins the test to the first CPU that it may use. Programs that are started
+// later also run on this CPU.
 func OnOneCPU(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -140,20 +142,21 @@ func Spin() {
 	}
 }
 
-// Answer calls answer with each order, and prints its result, until the input ends.
+// Answer calls answer with each order from standard input and prints the result. It
+// returns at the end of the input.
 func Answer(answer func(order string) string) {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		fmt.Println(answer(lines.Text()))
 	}
 }
 
-// obey carries out orders until its input ends.
+// obey executes orders until the end of its input.
 func obey() {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		switch lines.Text() {
 		case "pid":
 			fmt.Println(os.Getpid())
-		case "thread": // starts one that spins; answers its id
+		case "thread": // starts a thread that spins and prints its id
 			tid := make(chan int)
 			go func() {
 				runtime.LockOSThread()
@@ -161,7 +164,7 @@ func obey() {
 				Spin()
 			}()
 			fmt.Println(<-tid)
-		case "threads": // starts many, after the answer
+		case "threads": // starts many threads after the answer
 			fmt.Println("ok")
 			go func() {
 				for range 30 {
@@ -172,7 +175,7 @@ func obey() {
 					time.Sleep(time.Millisecond)
 				}
 			}()
-		case "fork": // starts a child that spins; answers its pid
+		case "fork": // starts a child that spins and prints its pid
 			child := exec.Command("/proc/self/exe")
 			child.Env = Env("spin")
 			child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

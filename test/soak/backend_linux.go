@@ -16,47 +16,47 @@ import (
 	"github.com/hotprofile/hotprofile/test/otlppeer"
 )
 
-// mood is the way in which the backend answers.
+// mood is the way in which the backend responds.
 type mood string
 
 const (
 	healthy     mood = "healthy"
 	gone        mood = "gone"        // connections are refused
-	slow        mood = "slow"        // each answer takes slowAnswer
-	hanging     mood = "hanging"     // no answer until the sender gives up
+	slow        mood = "slow"        // each response takes slowAnswer
+	hanging     mood = "hanging"     // no response until the sender gives up
 	unavailable mood = "unavailable" // no request is accepted; the sender may retry
 	invalid     mood = "invalid"     // no request is accepted; the sender must not retry
-	forgetful   mood = "forgetful"   // everything is stored, and the answer is an error
-	restarting  mood = "restarting"  // healthy, and gone for a moment again and again
+	forgetful   mood = "forgetful"   // everything is stored, but the response is an error
+	restarting  mood = "restarting"  // healthy, but gone for short moments
 )
 
 const (
 	slowAnswer = time.Second
-	// leastTime is the time a sender must have left when it is answered. With less time
-	// left, the sender might give up before the answer has reached it. Then the test could
-	// not know which profiles were delivered.
+	// leastTime is the time that a sender must have left when the backend responds.
+	// With less time left, the sender might give up before the response arrives. Then
+	// the test could not know which profiles were delivered.
 	leastTime = time.Second
 )
 
-// maxProfiles bounds the number of profiles that the backend remembers. It is enough for a
-// soak of more than an hour.
+// maxProfiles is the maximum number of profiles that the backend remembers.
+// The number is large enough for a soak of more than an hour.
 const maxProfiles = 4 << 20
 
-// backend is the peer that profiles are sent to. It remembers the id of each
-// profile, so that one that comes again is told from a new one.
+// backend is the server that receives the profiles. It remembers the ID of
+// each profile, so that it recognizes a profile that arrives again.
 type backend struct {
 	peer *otlppeer.Server
 
 	mu      sync.Mutex
 	mood    mood
-	direct  bool          // the sender has no queue: it has counted each refused profile
+	direct  bool          // the sender has no queue and counts each refused profile itself
 	changed chan struct{} // closed when the mood changes
-	// delivered and rejected hold the number of events of each profile. delivered has the
-	// accepted profiles, rejected has the profiles that were refused for good.
+	// delivered and rejected have the number of events of each profile. delivered has the
+	// accepted profiles, and rejected has the profiles that were refused for good.
 	delivered, rejected map[pprofile.ProfileID]int
 	out                 int64 // events in delivered
-	twice               int64 // events of profiles that came again
-	nameless            int64 // profiles without an id
+	twice               int64 // events of profiles that arrived again
+	nameless            int64 // profiles without an ID
 	requests            map[mood]int64
 	dropped             bool // maxProfiles was reached
 }
@@ -134,8 +134,9 @@ func (b *backend) keep(pd pprofile.Profiles, taken bool) {
 	}
 }
 
-// become changes the mood. If the sender has no queue, requests under way are answered
-// first. If an answer is cut off, the test cannot know whether it arrived.
+// become changes the mood. If the sender has no queue, requests in
+// flight are completed first. If a response were cut off, the test
+// could not know whether the response arrived.
 func (b *backend) become(m mood) error {
 	b.mu.Lock()
 	before := b.mood
@@ -156,7 +157,7 @@ func (b *backend) become(m mood) error {
 	return nil
 }
 
-// restart goes away and comes back.
+// restart makes the backend go away and come back.
 func (b *backend) restart() error {
 	if err := b.become(gone); err != nil {
 		return err
@@ -164,16 +165,16 @@ func (b *backend) restart() error {
 	return b.become(restarting)
 }
 
-// serve sets whether the sender has its own queue from now on.
+// serve sets whether the sender exports without a queue from now on.
 func (b *backend) serve(direct bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.direct = direct
 }
 
-// took returns three counts of events. out are the accepted events, with each profile
-// counted once. twice are the events of profiles that came again. rejected are the events
-// that were refused for good and never accepted.
+// took returns three counts of events. out has the accepted events, and each
+// profile counts once. twice has the events of profiles that arrived again.
+// rejected has the events that were refused for good and never accepted.
 func (b *backend) took() (out, twice, rejected int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,7 +186,7 @@ func (b *backend) took() (out, twice, rejected int64) {
 	return b.out, b.twice, rejected
 }
 
-// faults are requests that no backend should receive.
+// faults describes problems with the profiles that the backend received.
 func (b *backend) faults() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -30,7 +30,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// finals is the server that the collector pushes its last figures to.
+// finals is the server to which the collector pushes its last metrics.
 type finals struct {
 	pmetricotlp.UnimplementedGRPCServer
 	port   int
@@ -38,7 +38,7 @@ type finals struct {
 	served chan struct{}
 
 	mu   sync.Mutex
-	last figures // nil: none since they were asked for
+	last figures // nil if no metrics have arrived since the last take
 }
 
 func startFinals() (*finals, error) {
@@ -87,7 +87,7 @@ type collector struct {
 	client *http.Client
 }
 
-// startCollector starts one in the cgroup and waits until it runs.
+// startCollector starts a collector in the cgroup and waits until the collector is ready.
 func startCollector(ctx context.Context, config *template.Template, binary, name string, group *scratch.Cgroup, set settings) (*collector, error) {
 	text, err := set.yaml(config)
 	if err != nil {
@@ -135,7 +135,7 @@ func startCollector(ctx context.Context, config *template.Template, binary, name
 	}
 }
 
-// running is an error with the end of the log if it has ended.
+// running returns an error with the end of the log if the collector has ended.
 func (c *collector) running() error {
 	select {
 	case <-c.done:
@@ -155,13 +155,13 @@ func (c *collector) lastWords() string {
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")
 }
 
-// kill ends it as a crash does.
+// kill ends the collector without a shutdown, like a crash.
 func (c *collector) kill() {
 	_ = c.cmd.Process.Kill()
 	<-c.done
 }
 
-// terminate ends it as a service manager does.
+// terminate ends the collector with SIGTERM, as a service manager does.
 func (c *collector) terminate() error {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	const limit = time.Minute
@@ -177,7 +177,7 @@ func (c *collector) terminate() error {
 	return nil
 }
 
-// pause stops it where it is until resume.
+// pause stops the collector until resume is called.
 func (c *collector) pause() error  { return c.cmd.Process.Signal(syscall.SIGSTOP) }
 func (c *collector) resume() error { return c.cmd.Process.Signal(syscall.SIGCONT) }
 
@@ -197,7 +197,7 @@ func (c *collector) get(ctx context.Context, url string) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// scrape reads its own metrics.
+// scrape reads the collector's own metrics.
 func (c *collector) scrape(ctx context.Context) (figures, error) {
 	body, err := c.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/metrics", c.Metrics))
 	if err != nil {
@@ -206,14 +206,15 @@ func (c *collector) scrape(ctx context.Context) (figures, error) {
 	return readPrometheus(bytes.NewReader(body))
 }
 
-// weight is the memory, descriptors and threads of a process at one moment.
+// weight is the memory, the goroutines and the file
+// descriptors of the collector at one moment.
 type weight struct {
 	rss         int64
 	goroutines  int
 	descriptors int
 }
 
-// resident returns the resident memory.
+// resident returns the resident memory of the collector.
 func (c *collector) resident() (bytes int64, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
 	for line := range strings.Lines(string(status)) {
@@ -225,7 +226,8 @@ func (c *collector) resident() (bytes int64, err error) {
 	return bytes, err
 }
 
-// weigh reads it; an error is a reading that was not possible now.
+// weigh returns the current weight. It returns an error
+// if the weight cannot be read at the moment.
 func (c *collector) weigh(ctx context.Context) (w weight, err error) {
 	if w.rss, err = c.resident(); err != nil {
 		return w, err
@@ -243,10 +245,10 @@ func (c *collector) weigh(ctx context.Context) (w weight, err error) {
 	return w, err
 }
 
-// ports are in messages of gRPC, which are new with every run.
+// ports matches the ports in messages of gRPC. The ports are different in every run.
 var ports = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
-// complaints counts the warnings and errors in its log by message.
+// complaints counts the warnings and errors in the log, by message.
 func (c *collector) complaints() map[string]int {
 	all := map[string]int{}
 	for line := range strings.Lines(c.logText()) {
@@ -261,21 +263,20 @@ func (c *collector) complaints() map[string]int {
 	return all
 }
 
-// freePorts returns TCP ports of the loopback that are not in use, each
-// another one.
+// freePorts returns different TCP ports that are free on the loopback interface.
 func freePorts(n int) (ports []int, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // once all are chosen
+		defer l.Close() // after all ports are chosen
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
 }
 
-// sleep waits unless it is interrupted.
+// sleep waits for d. It returns an error if it is interrupted.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -8,24 +8,25 @@ import (
 	"text/template"
 )
 
-// settings differ from one run of the collector to the next.
+// settings are the settings that differ between the runs of the collector.
 type settings struct {
 	Direct bool   // no queue, and no allocations
 	Loads  string // a glob of the loads' cgroups
-	Dir    string // its own directory
+	Dir    string // the collector's own directory
 	// PprofSocket is the socket of a load's net/http/pprof.
 	PprofSocket string
-	Backend     int // ports
+	Backend     int // a port, as are the next five fields
 	Metrics     int
 	Final       int
 	Pprof       int
 	Manual      int
 	OTLP        int
-	GoMemory    string // GOMEMLIMIT; "" is none
+	GoMemory    string // GOMEMLIMIT; "" leaves it unset
 }
 
-// config is the collector's. Everything is small, so that bounds are reached: the
-// buffers, the recorder, the queue, the budgets. The gates open and close often.
+// config is the configuration of the collector. The buffers, the
+// recorder, the queue and the budgets are small, so that their
+// limits are reached. The gates open and close often.
 var config = template.Must(template.New("config").Parse(strings.TrimLeft(`
 extensions:
   hot_units:

@@ -15,18 +15,18 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// series is one series of the collector's own metrics, at one moment.
+// series is one series of the collector's own metrics at one moment.
 type series struct {
-	name   string // as Prometheus writes it
+	name   string // in the notation of Prometheus
 	labels map[string]string
 	value  float64
 }
 
-// figures are all series of one moment. Histograms are left out.
+// figures has all series of one moment, except for histograms.
 type figures []series
 
-// sum adds up the series of a metric that have all the labels, given as key,
-// value, key, value and so on.
+// sum adds up the series of a metric that have all the given labels.
+// The labels are given as key, value, key, value and so on.
 func (f figures) sum(name string, labels ...string) (n int64) {
 	for _, s := range f {
 		if s.name == name && s.has(labels) {
@@ -45,7 +45,7 @@ func (s *series) has(labels []string) bool {
 	return true
 }
 
-// by adds up the series of a metric by the value of a label.
+// by adds up the series of a metric for each value of a label.
 func (f figures) by(name, label string) map[string]int64 {
 	out := map[string]int64{}
 	for _, s := range f {
@@ -56,7 +56,7 @@ func (f figures) by(name, label string) map[string]int64 {
 	return out
 }
 
-// readPrometheus reads the text format as the collector writes it.
+// readPrometheus reads the text format that the collector writes.
 func readPrometheus(r io.Reader) (f figures, err error) {
 	scan := bufio.NewScanner(r)
 	scan.Buffer(nil, 1<<20)
@@ -101,8 +101,8 @@ func readLabels(text string) (map[string]string, error) {
 	return labels, nil
 }
 
-// readOTLP takes the metrics that the collector pushes, with the names that
-// Prometheus has for them.
+// readOTLP reads metrics that the collector pushed. It
+// converts their names to the notation of Prometheus.
 func readOTLP(md pmetric.Metrics) (f figures) {
 	add := func(name string, points pmetric.NumberDataPointSlice) {
 		for _, p := range points.All() {

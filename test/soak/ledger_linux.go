@@ -10,33 +10,35 @@ import (
 	"strings"
 )
 
-// entry holds the counters of one run of the collector, from its start to its end:
-// events, unless said otherwise.
+// entry has the counters of one run of the collector, from its start to its
+// end. The counters count events unless their comment says otherwise.
 type entry struct {
 	name   string
-	direct bool // it exported without a queue
-	killed bool // held went with it
+	direct bool // the exporter has no queue
+	killed bool // the held events are lost
 
-	// read is by what became of it in the receiver; counted there and nowhere
-	// else, except for exported and refused, which the next component counts too.
+	// read counts the events in the receiver, by outcome. Only exported and
+	// refused events are also counted by the next component.
 	read map[string]int64
-	// twins are the objects of Go's allocations, which the receiver counts once,
-	// with their bytes, and everything behind it as two.
+	// twins counts the objects of Go's allocations. The receiver
+	// counts the objects and the bytes of an allocation as one
+	// event. All later components count them as two events.
 	twins int64
-	// handed counts the samples in the receiver's calls of the next component.
+	// sentAccepted and handedRefused count the samples in
+	// the receiver's calls of the next component.
 	sentAccepted, handedRefused int64
-	// decided is by what became of it in the processor, held what its recorder had
-	// at the end.
+	// decided counts the events in the processor, by outcome. held is the
+	// number of events in the processor's recorder at the end.
 	decided map[string]int64
 	held    int64
-	// delivered counts what the backend stored meanwhile.
+	// delivered counts the events that the backend stored during the run.
 	delivered int64
 
-	// Beside the equation.
-	lost          int64            // in the kernel: never read
+	// The following counters are not in the equation.
+	lost          int64            // lost in the kernel and never read
 	skipped       int64            // periods in which sampling was paused
-	enqueueFailed int64            // samples, not events
-	sendFailed    int64            // likewise, for good
+	enqueueFailed int64            // counts samples instead of events
+	sendFailed    int64            // counts samples with a permanent error
 	otherLosses   map[string]int64 // by name
 	triggers      map[string]int64 // by outcome
 }
@@ -46,7 +48,7 @@ const (
 	triggerSamples  = "otelcol_cpu_trigger_samples"
 )
 
-// newEntry reads the figures of a run's end.
+// newEntry creates the entry of a run from the figures at the end of the run.
 func newEntry(name string, direct bool, f figures) entry {
 	e := entry{
 		name: name, direct: direct,
@@ -87,15 +89,17 @@ func total(m map[string]int64) (n int64) {
 	return n
 }
 
-// in counts what the receiver read, each object of an allocation beside its bytes.
+// in returns the number of events that the receiver read. The
+// objects of an allocation count in addition to its bytes.
 func (e *entry) in() int64 { return total(e.read) + e.twins }
 
-// untried counts what the receiver refused without a call of the next component.
+// untried returns the number of events that the receiver
+// refused without a call of the next component.
 func (e *entry) untried() int64 {
 	return e.read["exported"] + e.read["refused"] + e.twins - e.sentAccepted - e.handedRefused
 }
 
-// check returns where the counters of one run disagree.
+// check returns the contradictions between the counters of the run.
 func (e *entry) check() (faults []string) {
 	fault := func(format string, args ...any) {
 		faults = append(faults, e.name+": "+fmt.Sprintf(format, args...))
@@ -127,8 +131,8 @@ func (e *entry) check() (faults []string) {
 // ledger is the sum of all runs.
 type ledger struct {
 	entries []entry
-	// What the backend has in the end, in events: out, each profile once; rejected,
-	// turned away for good.
+	// out and rejected are the events of the backend at the end. out counts each
+	// profile once. rejected counts the profiles that were refused for good.
 	out, rejected int64
 }
 
@@ -138,9 +142,9 @@ type term struct {
 	n    int64
 }
 
-// terms are the right side of the equation. What the receiver handed on is there
-// as what became of it behind the receiver, and what passed the processor as what
-// the backend has.
+// terms returns the right side of the equation. Events that the
+// receiver passed on are listed under their later outcomes. Events
+// that passed the processor are listed with the backend's counts.
 func (l *ledger) terms() []term {
 	sums := map[string]int64{}
 	for i := range l.entries {
@@ -159,7 +163,8 @@ func (l *ledger) terms() []term {
 		sums["killed"] += e.held
 	}
 	sums["rejected"] = l.rejected
-	// In the order of the way, and all that could be lost, whether it was or not.
+	// The order follows the path of an event. All possible
+	// losses are listed, even if their count is 0.
 	order := []string{
 		"refused", "rejected", "buffer_full", "rate_limited", "evicted", "gate_shut", "over_budget", "dry_run",
 		"filtered", "unmatched", "unreadable", "left_out", "shutdown", "killed",
@@ -183,7 +188,7 @@ func (l *ledger) in() (n int64) {
 	return n
 }
 
-// queued counts what entered the exporter's queue in all runs.
+// queued returns the number of events that entered the exporter's queue, over all runs.
 func (l *ledger) queued() (n int64) {
 	for i := range l.entries {
 		if !l.entries[i].direct {
@@ -193,7 +198,7 @@ func (l *ledger) queued() (n int64) {
 	return n
 }
 
-// direct counts what passed without a queue.
+// direct returns the number of events that passed in the runs without a queue.
 func (l *ledger) direct() (n int64) {
 	for i := range l.entries {
 		if l.entries[i].direct {
@@ -203,7 +208,7 @@ func (l *ledger) direct() (n int64) {
 	return n
 }
 
-// equation is the one line, and whether it holds.
+// equation returns the equation as one line and reports whether the equation holds.
 func (l *ledger) equation() (line string, holds bool) {
 	var text strings.Builder
 	sum := int64(0)
@@ -221,7 +226,7 @@ func (l *ledger) equation() (line string, holds bool) {
 	return fmt.Sprintf("in %d %s %s", l.in(), sign, text.String()), sum == l.in()
 }
 
-// check returns where the counters disagree.
+// check returns all contradictions between the counters.
 func (l *ledger) check() (faults []string) {
 	for i := range l.entries {
 		faults = append(faults, l.entries[i].check()...)

@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// scraped is a run of which everything is known: 1000 events and 40 allocations
-// read, of each of those an object handed on beside.
+// scraped has the metrics of a run with 1000 events and 40 allocations. For each
+// allocation that was passed on, the next component also counts the objects.
 const scraped = `# HELP otelcol_cpu_profiler_samples Samples
 # TYPE otelcol_cpu_profiler_samples counter
 otelcol_cpu_profiler_samples{otel_scope_name="a",outcome="exported",sampler="on_cpu"} 700
@@ -152,8 +152,8 @@ func TestTheScheduleFillsTheTime(t *testing.T) {
 				if p.backend == gone {
 					away += time.Duration(p.share * float64(a.duration))
 				}
-				// Of what is under way when a collector without a queue is stopped
-				// or its sender gives up, the backend could not tell what arrived.
+				// If a collector without a queue is stopped or its sender gives up, the
+				// backend cannot know whether the responses in flight arrived.
 				require.False(t, a.direct && (p.backend == restarting || p.backend == forgetful || p.event == pause || p.backend == invalid))
 			}
 			require.InDelta(t, 1, shares, 1e-9, a.name)

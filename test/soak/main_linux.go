@@ -1,19 +1,22 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command soak runs the distribution under faults and checks that nothing is
-// lost silently: what the receiver read is what the backend has, what is held,
-// and what was counted as lost, to the event.
+// Command soak runs the distribution under faults. It checks that
+// no event is lost silently. Each event that the receiver read
+// must be in the backend, be held, or be counted as lost.
 //
-// The collector has a cgroup of its own with a limit of memory, small buffers,
-// and programs around it that flood it. Its backend goes away, is slow, answers
-// errors and comes back; it is killed, stopped and started again with what its
-// queue has kept. Each run of it has to balance by itself, at the moment it is
-// killed or after its shutdown, and all of them together with the backend. The
-// last line that is printed is the equation; the exit status is 1 if it does not
-// hold to the event, or if a bound is exceeded. In the end programs attack it that
-// try to make it remember and read too much (testdata/strangers.c), beside one whose
-// profile has to stay whole. It needs root, and cc.
+// The collector runs in a cgroup with a memory limit. It has small buffers, and other
+// programs flood it. The backend goes away, becomes slow, answers with errors, and comes
+// back. The collector is killed or stopped, and is started again with the contents of its
+// queue. The counters of each run must balance when the collector is killed or after its
+// shutdown. The counters of all runs together must balance with the backend.
+//
+// The last line of the output is the equation. The exit status is 1 if
+// the equation does not hold exactly or if a bound is exceeded.
+//
+// In the end, programs attack the collector and try to make it remember and
+// read too much (testdata/strangers.c). The profile of a program that runs
+// beside them must stay complete. The command needs root and cc.
 package main
 
 import (
@@ -31,12 +34,12 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// Bounds of the collector, at any time.
+// These are the bounds of the collector at any time.
 const (
 	memoryLimit    = 256 << 20
 	maxGoroutines  = 500
 	maxDescriptors = 2000
-	// moreGoroutines is by how much they may grow once it is warm.
+	// moreGoroutines is the maximum growth of the number of goroutines after the warm-up.
 	moreGoroutines = 50
 )
 
@@ -76,7 +79,7 @@ type soak struct {
 	binary  string
 	length  time.Duration
 	dir     string
-	group   *scratch.Cgroup // the collector's
+	group   *scratch.Cgroup // the cgroup of the collector
 	world   *world
 	backend *backend
 	finals  *finals
@@ -84,13 +87,13 @@ type soak struct {
 	began      time.Time
 	ledger     ledger
 	weights    []weighed
-	heaviest   map[string]int64 // gauges at their highest
+	heaviest   map[string]int64 // the highest values of gauges
 	complaints map[string]int
 	attacks    []*attack
-	// onlyStrangers leaves out all but their attack.
+	// onlyStrangers skips everything except for the attack of strangers.
 	onlyStrangers bool
-	broken        error // why it ended before its time
-	left          int64 // in the queue of the exporter at the end, in its own unit
+	broken        error // the error that ended the soak early
+	left          int64 // bytes in the exporter's queue at the end
 }
 
 func (s *soak) prepareAndRun(ctx context.Context, sender, data string, keep bool) (err error) {
@@ -150,7 +153,7 @@ func (s *soak) prepareAndRun(ctx context.Context, sender, data string, keep bool
 	for _, a := range schedule(s.length) {
 		if err := s.play(ctx, a); err != nil {
 			s.broken = fmt.Errorf("%s: %w", a.title(), err)
-			break // what there is until here is reported
+			break // the report covers everything up to here
 		}
 	}
 	if s.broken == nil {
@@ -166,8 +169,8 @@ func (s *soak) prepareAndRun(ctx context.Context, sender, data string, keep bool
 
 func (a *scheduled) title() string { return fmt.Sprintf("%d. %s", a.number, a.name) }
 
-// progress prints what is under way to standard error; standard output has only the
-// report.
+// progress prints the current step to standard
+// error. Standard output is only for the report.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "soak: %s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// Of the profiles that are sent to the exporter pprof in an attack, one in bigProfiles has
-// bigSamples samples, each of a function of its own, and the others have one sample, and a
-// service.name of longName.
+// During an attack, profilesSent profiles are sent to the pprof exporter. One of
+// bigProfiles profiles has bigSamples samples, each with a different function. Each
+// of the other profiles has one sample and a service.name of longName bytes.
 const (
 	profilesSent = 300
 	bigProfiles  = 20
@@ -30,7 +30,8 @@ const (
 	longName     = 2 << 20
 )
 
-// profilesDir returns the directory of the collector's files. Its disk stalls.
+// profilesDir returns the directory of the collector's
+// files. The disk of this directory stalls.
 func profilesDir(dir string) string { return filepath.Join(dir, "profiles") }
 
 // stall stalls the disk of the collector's files.
@@ -41,8 +42,9 @@ func (s *soak) stall() (answer func() error, err error) {
 	return scratch.Stall(profilesDir(s.dir))
 }
 
-// sendNames sends profiles to a collector, evenly in a time, until ctx ends. It returns how
-// many the collector took: it may refuse some.
+// sendNames sends profiles to a collector until ctx ends. The profiles are
+// evenly spread over the duration in. It returns the number of profiles that
+// the collector accepted, because the collector may refuse some.
 func sendNames(ctx context.Context, port int, in time.Duration) (taken int, err error) {
 	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -68,7 +70,7 @@ func sendNames(ctx context.Context, port int, in time.Duration) (taken int, err 
 	return taken, nil
 }
 
-// named returns a profile of a service.
+// named returns a profile of the given service.
 func named(service string, samples int) pprofile.Profiles {
 	out := pprofile.NewProfiles()
 	d := out.Dictionary()

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// settle is the time for which counters must not change. It is above the interval
-// at which the receiver exports and counts.
+// settle is the time for which counters must not change. It is longer
+// than the interval at which the receiver exports and counts.
 const settle = 2500 * time.Millisecond
 
 // disagree is the time for which settled counters may disagree.
@@ -21,11 +21,11 @@ const disagree = 15 * time.Second
 // quietLimit is the time that counters may take to settle on a busy machine.
 const quietLimit = 2 * time.Minute
 
-// play has one run of the collector, from its start to its end.
+// play runs the collector once, from its start to its end.
 func (s *soak) play(ctx context.Context, a scheduled) (err error) {
 	set := settings{Direct: a.direct, Loads: s.world.path("*"), Dir: s.dir, PprofSocket: s.world.pprofSocket(), Backend: s.backend.peer.Port, Final: s.finals.port}
 	s.backend.serve(a.direct)
-	if err := s.backend.become(a.phases[0].backend); err != nil { // it has its port again
+	if err := s.backend.become(a.phases[0].backend); err != nil { // the backend listens on its port again
 		return err
 	}
 	ports, err := freePorts(3)
@@ -78,7 +78,7 @@ func (s *soak) play(ctx context.Context, a scheduled) (err error) {
 	return s.world.faults()
 }
 
-// live has one phase pass.
+// live runs one phase.
 func (s *soak) live(ctx context.Context, c *collector, watch *watch, a scheduled, number int) error {
 	p := a.phases[number]
 	d := time.Duration(p.share * float64(a.duration))
@@ -124,8 +124,8 @@ func (s *soak) live(ctx context.Context, c *collector, watch *watch, a scheduled
 	return nil
 }
 
-// terminate ends the collector under load; what it has counted by its very end
-// it pushes.
+// terminate ends the collector under load. The collector
+// pushes its final metrics at the end of its shutdown.
 func (s *soak) terminate(c *collector, watch *watch) (figures, error) {
 	watch.stop()
 	s.finals.take()
@@ -139,9 +139,9 @@ func (s *soak) terminate(c *collector, watch *watch) (figures, error) {
 	return end, nil
 }
 
-// killQuietly ends the collector without a warning. What it counts until then
-// can only be scraped, so the world stands still first, and gates are shut, so
-// that nothing leaves any more; what the recorder holds goes with it.
+// killQuietly kills the collector. The last counters of a killed collector can
+// only be scraped. So the loads are frozen and the gates are closed before the
+// kill, and no more events are exported. The events in the recorder are lost.
 func (s *soak) killQuietly(ctx context.Context, c *collector, a scheduled) (end figures, err error) {
 	if err := s.world.freeze(); err != nil {
 		return nil, err
@@ -154,9 +154,9 @@ func (s *soak) killQuietly(ctx context.Context, c *collector, a scheduled) (end 
 	return end, nil
 }
 
-// quiet waits until nothing arrives any more, no gate is open, and the counters
-// agree. A scrape is not of one moment: while the recorder forgets, one may be
-// torn, so another is tried.
+// quiet waits until no more events arrive, no gate is open, and the counters agree. A
+// scrape does not read all counters at the same moment. While the recorder drops samples,
+// the counters of a scrape may contradict each other, so quiet tries another scrape.
 func (s *soak) quiet(ctx context.Context, c *collector, a scheduled) (figures, error) {
 	var still time.Time
 	var last map[string]int64
@@ -173,10 +173,10 @@ func (s *soak) quiet(ctx context.Context, c *collector, a scheduled) (figures, e
 		if last == nil || !maps.Equal(now, last) {
 			still, last = time.Now(), now
 		}
-		e.delivered = e.decided["passed"] // which is not known yet
+		e.delivered = e.decided["passed"] // the delivered events are not known yet
 		faults := e.check()
 		switch quiet := time.Since(still) > settle && f.sum("otelcol_cpu_trigger_gates_open") == 0; {
-		case quiet && len(faults) == 0, time.Since(still) > disagree && quiet: // faults are reported with the rest
+		case quiet && len(faults) == 0, time.Since(still) > disagree && quiet: // faults are reported later
 			return f, nil
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("the collector is not quiet %v after its loads were frozen: %d gates are open, and it has read %v",
@@ -188,8 +188,8 @@ func (s *soak) quiet(ctx context.Context, c *collector, a scheduled) (figures, e
 	}
 }
 
-// drain has the queue empty itself into a healthy backend, and then ends the
-// collector.
+// drain waits until the queue has been sent to a healthy
+// backend. Then it terminates the collector.
 func (s *soak) drain(ctx context.Context, c *collector, watch *watch, a scheduled) (figures, error) {
 	if err := s.world.freeze(); err != nil {
 		return nil, err

@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// forced are the losses that every soak forces. One of half an hour in which one
-// of them did not happen has not tried what it says.
+// forced lists the losses that every soak has to force. If a soak of half an
+// hour misses one of these losses, the soak has not tested enough.
 var forced = []string{"buffer_full", "rate_limited", "refused", "rejected", "evicted", "gate_shut", "over_budget", "dry_run", "filtered", "shutdown", "killed"}
 
-// report prints what came of it, the equation last, and returns an error if it
-// does not hold or a bound was exceeded.
+// report prints the results, with the equation last. It returns an
+// error if the equation does not hold or if a bound was exceeded.
 func (s *soak) report(w io.Writer) error {
 	out, twice, rejected := s.backend.took()
 	s.ledger.out, s.ledger.rejected = out, rejected

@@ -31,7 +31,7 @@ var roles = map[string]role{
 	"short":      func() { burn(20 * time.Millisecond) },
 }
 
-// burned keeps the result of burn, so that the compiler keeps the work.
+// burned keeps the result of burn. Otherwise the compiler might remove the work.
 var burned atomic.Uint64
 
 // burn spends CPU time.
@@ -47,16 +47,16 @@ func burn(d time.Duration) {
 	burned.Add(x)
 }
 
-// flood burns at the end of ever new ways through four functions, so that hardly
-// two of its stacks are equal.
+// flood spends CPU time at the ends of random paths through four
+// functions. So hardly any two of its stacks are equal.
 func flood() {
 	for {
 		descend(rand.Uint64(), 60+rand.IntN(60))
 	}
 }
 
-// wind does the same on stacks that the kernel records in whole: it follows at most 127
-// frames, and each turn takes up to two.
+// wind does the same with stacks that the kernel can record completely. The
+// kernel records at most 127 frames, and each turn takes up to two frames.
 func wind() {
 	for {
 		descend(rand.Uint64(), 10+rand.IntN(40))
@@ -69,7 +69,7 @@ func descend(way uint64, left int) uint64 {
 		burn(time.Millisecond)
 		return way
 	}
-	// A way of 64 turns is gone through twice.
+	// The way is rotated, so a path of 64 turns uses each of its bits twice.
 	next := way>>2 | way<<62
 	switch way & 3 {
 	case 0:
@@ -92,17 +92,17 @@ func turnB(way uint64, left int) uint64 { return descend(way, left) + 3 }
 //go:noinline
 func turnC(way uint64, left int) uint64 { return descend(way, left) + 4 }
 
-// allocate allocates as fast as its quota allows.
+// allocate allocates memory as fast as its quota allows.
 func allocate() {
-	// Without a call of it the linker leaves the memory profiler out.
+	// Without this call, the linker omits the memory profiler.
 	_, _ = runtime.MemProfile(nil, false)
-	var kept [64][]byte // so that each has to be on the heap
+	var kept [64][]byte // so that each slice has to be on the heap
 	for i := 0; ; i++ {
 		kept[i%len(kept)] = make([]byte, 16<<10)
 	}
 }
 
-// waitOften waits and works by turns on many threads.
+// waitOften works and waits in turns on many threads.
 func waitOften() {
 	var all sync.WaitGroup
 	for range 16 {
@@ -118,7 +118,7 @@ func waitOften() {
 	all.Wait()
 }
 
-// churn starts processes that end soon.
+// churn starts short-lived processes.
 func churn() {
 	for {
 		cmd := exec.Command("/proc/self/exe", "-role", "short")
@@ -130,7 +130,7 @@ func churn() {
 	}
 }
 
-// servePprof serves net/http/pprof, for as long as the load lives.
+// servePprof serves net/http/pprof on a Unix socket until the load ends.
 func servePprof(socket string) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -143,7 +143,7 @@ func servePprof(socket string) {
 	os.Exit(1)
 }
 
-// pulse is hot and cool by turns.
+// pulse is hot and idle in turns.
 func pulse() {
 	for {
 		burn(5 * time.Second)

@@ -14,21 +14,20 @@ const (
 	drained ending = "drained, then SIGTERM"
 )
 
-// event is something that happens once, as a phase begins.
+// event is something that happens once, at the beginning of a phase.
 type event string
 
 const (
 	nothing event = ""
-	// burst has .NET services send as fast as they can.
+	// burst makes .NET services send as fast as they can.
 	burst event = "and .NET services flood it"
-	// pause stops the collector where it is, for as long as the phase lasts, so that
-	// the kernel's rings run over.
+	// pause stops the collector for the whole phase, so that the kernel's rings overflow.
 	pause event = "and the collector paused"
 )
 
 // phase is a part of a run.
 type phase struct {
-	share   float64 // of the run's time
+	share   float64 // the share of the run's time
 	backend mood
 	event   event
 }
@@ -36,14 +35,14 @@ type phase struct {
 // act is a run of the collector.
 type act struct {
 	name   string
-	direct bool // without a queue: a slow backend is felt up to the rings
+	direct bool // without a queue, so that a slow backend affects even the rings
 	phases []phase
 	end    ending
-	share  float64 // of the cycle's time, or of all time for the last act
+	share  float64 // the share of the cycle's time, or of the total time for the last act
 }
 
-// cycle is played again and again; last comes once, in the end. The backend is
-// gone for about a third of the time.
+// cycle is played repeatedly. last is played once, at the
+// end. The backend is gone for about a third of the time.
 var (
 	cycle = []act{
 		{
@@ -89,17 +88,17 @@ var (
 	}
 )
 
-// scheduled is an act with its time.
+// scheduled is an act with its number and its duration.
 type scheduled struct {
 	act
 	number   int
 	duration time.Duration
 }
 
-// cycleTime is the approximate length of a cycle when there is time for several.
+// cycleTime is the approximate length of a cycle if there is time for several cycles.
 const cycleTime = 8 * time.Minute
 
-// schedule fills the time with acts.
+// schedule fills the given time with acts.
 func schedule(length time.Duration) (acts []scheduled) {
 	cycling := time.Duration(float64(length) * (1 - last.share))
 	cycles := max(1, int(cycling/cycleTime))

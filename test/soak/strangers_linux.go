@@ -29,38 +29,44 @@ import (
 	"github.com/hotprofile/hotprofile/test/otlppeer"
 )
 
-// Bounds under the attack of strangers: the collector's CPU time beyond reading samples, as
-// a share of a core, and by how much the CPU time that a hot program's profile has may
-// differ from the kernel's count, as a share of it.
+// The following bounds apply while strangers attack. attackedCPU is the maximum
+// CPU time that the collector may use in addition to reading samples, as a share
+// of a core. attackedError is the maximum relative difference between the CPU
+// time in the hot program's profile and the kernel's count. Chance adds to
+// attackedError, depending on the number of samples.
 const (
-	attackedCPU   = 0.20 // 9 to 16 % were measured on different machines; the rest is for what else the machine does
-	attackedError = 0.03 // and what chance does to so many samples
-	// attackedNamed is the share of the hot program's samples that have all names. Where
-	// records about processes are lost, names may be missing for seconds.
+	attackedCPU   = 0.20 // 9 to 16 % were measured on different machines; the rest allows for other load
+	attackedError = 0.03
+	// attackedNamed is the minimum share of the hot program's samples
+	// in which all functions have names. If records about processes
+	// are lost, names may be missing for seconds.
 	attackedNamed = 0.8
-	// attackedCut is the share of the hot program's stacks that may be truncated: Go's
-	// scheduler runs on stacks of its own.
+	// attackedCut is the maximum share of the hot program's stacks that may be truncated.
+	// Some stacks are always truncated, because Go's scheduler runs on its own stacks.
 	attackedCut = 0.01
 )
 
-// allowance is the memory that a collector may have, the GOMEMLIMIT that it runs with, which
-// is four fifths of that, and the length of its attack.
+// allowance describes one attack. resident is the memory that the
+// collector may use. heap is the collector's GOMEMLIMIT, which is
+// four fifths of resident. lasts is the length of the attack.
 type allowance struct {
 	resident int64
 	heap     string
 	lasts    time.Duration
 }
 
-// allowances are attacked one after the other: what a collector needs, and that of deploy.
-// The short attack shows what memory it takes; what files cost at first, from the time that
-// their budget has saved, is too large a part of its CPU time for a bound.
+// allowances lists the attacks, which run one after the other. The first attack uses the
+// memory that a collector needs. The second attack uses the memory limit of deploy, and
+// it is short because it only measures memory. Its CPU time has no bound. Reading files
+// is expensive at the beginning, when the file budget has saved time.
 var allowances = []allowance{{256 << 20, "205MiB", time.Minute}, {512 << 20, "410MiB", 30 * time.Second}}
 
-// quietTime is the time before an attack, in which the hot program runs beside the collector
-// alone.
+// quietTime is the time before an attack in which
+// only the hot program and the collector run.
 const quietTime = 10 * time.Second
 
-// attacks are the arguments of the programs that run at once, after their kind and time.
+// attacks are the arguments of the programs that attack at the same
+// time. The duration is inserted after the first argument.
 var attacks = [][]string{
 	{"names", "30", "1"},
 	{"names", "10", "3000"},
@@ -71,8 +77,9 @@ var attacks = [][]string{
 //go:embed testdata/strangers.c
 var strangersSource []byte
 
-// strangersConfig is that of config/node.yaml, but for what its pipelines do not have: all
-// profiles of the host go to the witness, and strangers' profiles into files.
+// strangersConfig is the configuration of config/node.yaml with two more
+// pipelines. One pipeline sends all profiles of the host to the witness. The
+// other pipeline writes the profiles that strangers send into files.
 var strangersConfig = template.Must(template.New("strangers").Parse(strings.TrimLeft(`
 extensions:
   hot_units:
@@ -118,24 +125,25 @@ service:
       exporters: [pprof]
 `, "\n")))
 
-// attack holds the cost of the collector while strangers attacked, beside a hot program.
+// attack is the cost of the collector during an attack, with a hot program beside it.
 type attack struct {
 	allowance
-	most            int64 // resident
-	quiet, attacked taken // by the collector
-	profiles        int   // sent to its exporter pprof, and taken
-	// The samples of the hot program that were taken in the attack, their time by the
-	// period that they were taken with, and the time that the kernel has counted.
+	most            int64 // resident memory, in bytes
+	quiet, attacked taken // CPU time of the collector
+	profiles        int   // profiles that were sent to the pprof exporter and accepted
+	// named, unnamed and truncated count the samples of the hot program
+	// during the attack. sampled is the CPU time of these samples, by their
+	// period. used is the CPU time that the kernel counted.
 	named, unnamed, truncated int64
 	sampled                   map[int64]time.Duration
-	cut                       map[string]int // the last functions of truncated stacks
+	cut                       map[string]int // by the last function of the truncated stack
 	used                      time.Duration
 	limits                    map[string]int64
 	memory                    map[string]int64
 	firstUnnamedReasons       []string
 }
 
-// strangers has one attack for each allowance.
+// strangers runs one attack for each allowance.
 func (s *soak) strangers(ctx context.Context) error {
 	for _, of := range allowances {
 		progress("strangers attack for %v, GOMEMLIMIT=%s", of.lasts, of.heap)
@@ -151,7 +159,7 @@ func (s *soak) strangers(ctx context.Context) error {
 	return nil
 }
 
-// strangersAttack has one attack, and the hot program in a cgroup of its own.
+// strangersAttack runs one attack. The hot program runs in a separate cgroup.
 func (s *soak) strangersAttack(ctx context.Context, of allowance) (a *attack, err error) {
 	a = &attack{allowance: of}
 	program := filepath.Join(s.dir, "strangers")
@@ -196,7 +204,8 @@ func (s *soak) strangersAttack(ctx context.Context, of allowance) (a *attack, er
 
 	begin := func(g *scratch.Cgroup, service, name string, args ...string) (*exec.Cmd, error) {
 		cmd := g.Command(name, args...)
-		// The stack of a signal handler ends before that of its goroutine, so Go sends none.
+		// A stack inside a signal handler does not include the stack of the
+		// goroutine. So asyncpreemptoff keeps Go from sending signals.
 		cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME="+service, "GODEBUG=asyncpreemptoff=1")
 		cmd.Stderr = os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -224,9 +233,9 @@ func (s *soak) strangersAttack(ctx context.Context, of allowance) (a *attack, er
 		return nil, err
 	}
 	answer = sync.OnceValue(answer)
-	defer func() { err = errors.Join(err, answer()) }() // before c.kill: nothing waits for the disk then
+	defer func() { err = errors.Join(err, answer()) }() // runs before c.kill, so that nothing waits for the disk
 
-	if err := sleep(ctx, quietTime/2); err != nil { // it has read what was there
+	if err := sleep(ctx, quietTime/2); err != nil { // until the collector has read all running processes
 		return nil, err
 	}
 	if a.quiet, err = a.span(ctx, c, quietTime); err != nil {
@@ -264,13 +273,14 @@ func (s *soak) strangersAttack(ctx context.Context, of allowance) (a *attack, er
 	if err := answer(); err != nil {
 		return nil, err
 	}
-	// A shutdown does not wait for a disk that it knows as stalled.
+	// A shutdown does not wait for a disk that counts as stalled. So wait
+	// until the collector has noticed that the disk answers again.
 	for left := 100; strings.Contains(c.logText(), "disk does not answer, ") && !strings.Contains(c.logText(), "disk answers again") && left > 0; left-- {
 		if err := sleep(ctx, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.terminate(); err != nil { // it exports what is left
+	if err := c.terminate(); err != nil { // the collector exports its remaining data
 		return nil, err
 	}
 	seen.judge(began, ended)
@@ -288,7 +298,7 @@ func removePerfMaps() error {
 		_, _ = fmt.Sscanf(path, "/tmp/perf-%d.map", &pid)
 		f, openErr := os.Open(path)
 		if openErr != nil {
-			continue // its owner has removed it
+			continue // the owner has removed the file
 		}
 		_, scanErr := fmt.Fscanf(f, "%x %x n%d_0_", new(uint64), new(uint64), &of)
 		if scanErr == nil && of == pid && pid != 0 {
@@ -299,17 +309,17 @@ func removePerfMaps() error {
 	return err
 }
 
-// taken is the CPU time of the collector in a span of time, as shares of a core. by has
-// what cpu_profiler measures of it, by the kind of work.
+// taken is the CPU time of the collector in a period of time, as a share of a core. by
+// is the part of this CPU time that cpu_profiler measures, by kind of work.
 type taken struct {
 	total float64
 	by    map[string]float64
 }
 
-// beyond is all of it but reading samples.
+// beyond returns the CPU time without the time for reading samples.
 func (t *taken) beyond() float64 { return t.total - t.by["samples"] }
 
-// span weighs the collector for a while.
+// span measures the CPU time and the memory of the collector for a duration.
 func (a *attack) span(ctx context.Context, c *collector, d time.Duration) (taken, error) {
 	before, err := c.spent(ctx)
 	if err != nil {
@@ -350,7 +360,7 @@ func (c *collector) spent(ctx context.Context) (taken, error) {
 	if err != nil {
 		return taken{}, err
 	}
-	const ticks = 100 // USER_HZ, on every architecture that Go has
+	const ticks = 100 // USER_HZ, on every architecture that Go supports
 	out := taken{total: (user + system) / ticks, by: make(map[string]float64)}
 	for _, s := range f {
 		if s.name == "otelcol_cpu_profiler_cpu_time" {
@@ -360,10 +370,10 @@ func (c *collector) spent(ctx context.Context) (taken, error) {
 	return out, nil
 }
 
-// hotService is the service of the hot program.
+// hotService is the service name of the hot program.
 const hotService = "soak-hot"
 
-// witness keeps what it gets of the hot program.
+// witness keeps the samples that it receives from the hot program.
 type witness struct {
 	mu     sync.Mutex
 	attack *attack
@@ -373,8 +383,8 @@ type witness struct {
 // sighting is one sample of the hot program.
 type sighting struct {
 	at, period int64
-	missing    string // what of its stack has no name
-	cut        string // the last function of a truncated stack
+	missing    string // describes the first frame without a name
+	cut        string // the last function, if the stack is truncated
 }
 
 func (w *witness) take(_ context.Context, pd pprofile.Profiles) error {
@@ -389,7 +399,7 @@ func (w *witness) take(_ context.Context, pd pprofile.Profiles) error {
 		for _, sp := range rp.ScopeProfiles().All() {
 			for _, p := range sp.Profiles().All() {
 				for key := range d.Attributes(p.AttributeIndices()) {
-					if key == attr.TriggerID { // it is here without that, too
+					if key == attr.TriggerID { // the ungated pipeline sends the same samples
 						return nil
 					}
 				}
@@ -411,7 +421,7 @@ func (w *witness) take(_ context.Context, pd pprofile.Profiles) error {
 	return nil
 }
 
-// judge counts what was sampled in a span of time.
+// judge counts the samples between two moments.
 func (w *witness) judge(began, ended time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -437,8 +447,8 @@ func (w *witness) judge(began, ended time.Time) {
 	}
 }
 
-// whole returns the CPU time that the hot program's profile has, as a share of what the
-// kernel has counted.
+// whole returns the CPU time in the hot program's profile, as
+// a share of the CPU time that the kernel counted.
 func (a *attack) whole() float64 {
 	sampled := time.Duration(0)
 	for _, d := range a.sampled {
@@ -447,7 +457,8 @@ func (a *attack) whole() float64 {
 	return float64(sampled) / float64(a.used)
 }
 
-// nameless returns what of a sample's stack has no name; "" if all of it has.
+// nameless describes the first frame of the stack without a
+// name. It returns "" if all frames have names.
 func nameless(d pprofile.ProfilesDictionary, s pprofile.Sample) string {
 	stack := d.StackTable().At(int(s.StackIndex())).LocationIndices()
 	if stack.Len() == 0 {
@@ -463,7 +474,7 @@ func nameless(d pprofile.ProfilesDictionary, s pprofile.Sample) string {
 	return ""
 }
 
-// attackFaults lists the bounds that did not hold in any attack.
+// attackFaults returns the bounds that did not hold, over all attacks.
 func (s *soak) attackFaults() (all []string) {
 	for _, a := range s.attacks {
 		all = append(all, a.faults()...)
@@ -471,7 +482,7 @@ func (s *soak) attackFaults() (all []string) {
 	return all
 }
 
-// outermost returns the function farthest from the leaf.
+// outermost returns the function that is farthest from the leaf.
 func outermost(d dictionary.Reader, s pprofile.Sample) string {
 	stack := d.StackTable().At(int(s.StackIndex())).LocationIndices()
 	if stack.Len() == 0 {
@@ -484,7 +495,7 @@ func outermost(d dictionary.Reader, s pprofile.Sample) string {
 	return d.Text(d.FunctionTable().At(int(lines.At(lines.Len() - 1).FunctionIndex())).NameStrindex())
 }
 
-// faults lists the bounds that did not hold.
+// faults returns the bounds that did not hold.
 func (a *attack) faults() (all []string) {
 	fault := func(format string, args ...any) {
 		all = append(all, fmt.Sprintf("strangers, GOMEMLIMIT=%s: ", a.heap)+fmt.Sprintf(format, args...))
@@ -502,10 +513,10 @@ func (a *attack) faults() (all []string) {
 		fault("of the hot program's %d stacks %d are truncated, more than %.0f %%: %v", a.named+a.unnamed, a.truncated, 100*attackedCut, a.cut)
 	}
 	off := attackedError + 2/math.Sqrt(float64(a.named+a.unnamed)) // more than two standard deviations
-	if whole := a.whole(); !(math.Abs(whole-1) <= off) {           // not a number is a fault, too
+	if whole := a.whole(); !(math.Abs(whole-1) <= off) {           // NaN is a fault, too
 		fault("the hot program's profile has %.1f %% of its CPU time, more than %.1f %% off", 100*whole, 100*off)
 	}
-	if a.profiles < profilesSent/30 { // a busy machine sends few
+	if a.profiles < profilesSent/30 { // a busy machine sends few profiles
 		fault("the collector took %d profiles of strangers of %d, so that this part of the attack was none", a.profiles, profilesSent)
 	}
 	return all

@@ -10,33 +10,33 @@ import (
 	"time"
 )
 
-// weighed is the memory of one run of the collector: when it had started, when it
-// was warm, at most (each by itself), and at last.
+// weighed has the weight of the collector during one run: at the start, when the
+// run was warm, and at the end. most has the maximum of each figure.
 type weighed struct {
 	name                    string
 	start, warm, most, last weight
 	readings                int
 }
 
-// warmAfter is the part of a run after which it counts as warm.
+// warmAfter is the share of a run after which the run counts as warm.
 const warmAfter = 0.25
 
-// watch weighs a collector while it runs.
+// watch weighs a collector at regular intervals.
 type watch struct {
 	weighed
 	cancel context.CancelFunc
 	done   chan struct{}
 	once   sync.Once
-	paused atomic.Bool // it does not answer
+	paused atomic.Bool // the collector does not respond
 }
 
-// gauges are those whose highest values are reported.
+// gauges are the metrics whose highest values are reported.
 var gauges = []string{
 	"otelcol_cpu_profiler_buffer_usage", "otelcol_cpu_trigger_recorder_samples", "otelcol_cpu_trigger_recorder_size",
 	"otelcol_cpu_trigger_units", "otelcol_cpu_trigger_gates_open", "otelcol_exporter_queue_size",
 }
 
-// watch weighs from now on, until stop.
+// watch weighs the collector from now on until stop is called.
 func (s *soak) watch(ctx context.Context, c *collector, a scheduled) *watch {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{weighed: weighed{name: a.title()}, cancel: cancel, done: make(chan struct{})}
@@ -49,7 +49,7 @@ func (s *soak) watch(ctx context.Context, c *collector, a scheduled) *watch {
 			}
 			now, err := c.weigh(ctx)
 			if err != nil {
-				continue // it is about to end, or has too much to do
+				continue // the collector is about to end or is too busy
 			}
 			if w.readings++; w.readings == 1 {
 				w.start = now
@@ -71,7 +71,7 @@ func (s *soak) watch(ctx context.Context, c *collector, a scheduled) *watch {
 
 func (w *watch) pause(on bool) { w.paused.Store(on) }
 
-// stop ends it and waits; again is as good as once.
+// stop ends the watch and waits for its end. It may be called several times.
 func (w *watch) stop() {
 	w.once.Do(func() {
 		w.cancel()

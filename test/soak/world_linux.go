@@ -20,27 +20,27 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// world holds the profiled programs: programs in cgroups, each with a quota that lets
-// others on the machine live.
+// world has the profiled programs. Each program runs in a cgroup with a
+// quota that leaves CPU time for other programs on the machine.
 type world struct {
-	name   string // what its cgroups are called, but for what each of them does
+	name   string // the prefix of the names of the cgroups
 	dir    string
 	self   string // this program
-	sender string // the program that sends what .NET services send
-	data   string // buffers of such services
+	sender string // the program that sends data of .NET services
+	data   string // recorded buffers of .NET services
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
 	mu     sync.Mutex
-	groups map[string]*scratch.Cgroup // by what they do
-	frozen chan struct{}              // nil, or closed when it thaws
-	come   int                        // cgroups that came and went
-	asked  map[int]int                // manual triggers by answer
+	groups map[string]*scratch.Cgroup // by the kind of load
+	frozen chan struct{}              // nil unless frozen; closed by thaw
+	come   int                        // the number of cgroups that were created and removed again
+	asked  map[int]int                // the number of manual triggers, by HTTP status
 	errs   []error
 }
 
-// quotas are the loads' shares of a core.
+// quotas are the CPU quotas of the loads, in cores.
 var quotas = map[string]float64{
 	"flooding": 0.3, "allocating": 0.15, "waiting": 0.1, "churning": 0.15, "pulsing": 0.15, "dotnet": 0.1,
 }
@@ -57,7 +57,7 @@ func startWorld(w *world) error {
 			return err
 		}
 	}
-	// It ends by itself when it is not stopped.
+	// The sender ends by itself, even if it is not stopped.
 	if err := w.begin("dotnet", quotas["dotnet"], w.sender, "-socket", w.socket(), "-senders", "3", "-rate", "5",
 		"-for", "3h", "-resource", "service.name=soak-{sender}", w.data); err != nil {
 		return err
@@ -68,13 +68,13 @@ func startWorld(w *world) error {
 
 func (w *world) socket() string { return filepath.Join(w.dir, "dotnet.sock") }
 
-// pprofSocket is the socket of a load's net/http/pprof.
+// pprofSocket returns the socket on which a load serves net/http/pprof.
 func (w *world) pprofSocket() string { return filepath.Join(w.dir, "pprof.sock") }
 
-// path is the cgroup of what does that.
+// path returns the cgroup of a kind of load.
 func (w *world) path(what string) string { return "/" + w.name + "-" + what }
 
-// begin makes a cgroup and starts a program in it.
+// begin creates a cgroup and starts a program in it.
 func (w *world) begin(what string, quota float64, program string, args ...string) error {
 	group, err := scratch.Make(w.name + "-" + what)
 	if err != nil {
@@ -89,7 +89,7 @@ func (w *world) begin(what string, quota float64, program string, args ...string
 	if err != nil {
 		return err
 	}
-	// A quota alone is nothing on a machine that is busy otherwise.
+	// On a busy machine, a quota alone does not guarantee any CPU time.
 	if err := errors.Join(group.SetQuota(quota), group.RaiseWeight(8)); err != nil {
 		return err
 	}
@@ -113,14 +113,15 @@ func (w *world) run(group *scratch.Cgroup, what, program string, args ...string)
 	return nil
 }
 
-// wait reaps a load. It is killed with its cgroup.
+// wait waits until a load ends. A load is killed together
+// with its cgroup, so a signal is not a failure.
 func (w *world) wait(what string, cmd *exec.Cmd) {
 	err := cmd.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled() {
 		return
 	}
-	if what == "dotnet" { // it says so when the collector was away
+	if what == "dotnet" { // the sender reports an error if the collector was away
 		return
 	}
 	w.fail(fmt.Errorf("the load %s ended by itself: %w", what, err))
@@ -132,7 +133,7 @@ func (w *world) fail(err error) {
 	w.errs = append(w.errs, err)
 }
 
-// flood has .NET services send without a break for a while.
+// flood makes .NET services send without a break for the duration d.
 func (w *world) flood(d time.Duration) error {
 	w.mu.Lock()
 	group := w.groups["dotnet"]
@@ -141,7 +142,8 @@ func (w *world) flood(d time.Duration) error {
 		"-for", d.String(), "-resource", "service.name=soak-flood-{sender}", filepath.Join(w.data, "crowd"))
 }
 
-// comeAndGo makes cgroups that burn for a while and are removed.
+// comeAndGo repeatedly creates a cgroup that uses CPU
+// time for a while, and removes the cgroup.
 func (w *world) comeAndGo(ctx context.Context) {
 	for n := 0; ; n++ {
 		if w.thawed(ctx) != nil || sleep(ctx, time.Second) != nil {
@@ -167,7 +169,7 @@ func (w *world) comeAndGo(ctx context.Context) {
 	}
 }
 
-// thawed waits while it is frozen.
+// thawed waits until the loads are not frozen.
 func (w *world) thawed(ctx context.Context) error {
 	w.mu.Lock()
 	frozen := w.frozen
@@ -183,7 +185,7 @@ func (w *world) thawed(ctx context.Context) error {
 	}
 }
 
-// freeze stops all loads where they are, until thaw.
+// freeze stops all loads until thaw is called.
 func (w *world) freeze() error { return w.freezing(true) }
 func (w *world) thaw() error   { return w.freezing(false) }
 
@@ -203,7 +205,7 @@ func (w *world) freezing(on bool) (err error) {
 	return err
 }
 
-// ask opens the gate of a load by hand.
+// ask opens the gate of a random load by hand.
 func (w *world) ask(ctx context.Context, client *http.Client, port int) {
 	w.mu.Lock()
 	all := make([]string, 0, len(w.groups))
@@ -220,7 +222,7 @@ func (w *world) ask(ctx context.Context, client *http.Client, port int) {
 		w.fail(err)
 		return
 	}
-	status := 0 // no answer
+	status := 0 // 0 if there was no response
 	if resp, err := client.Do(req); err == nil {
 		resp.Body.Close()
 		status = resp.StatusCode
@@ -230,7 +232,7 @@ func (w *world) ask(ctx context.Context, client *http.Client, port int) {
 	w.asked[status]++
 }
 
-// end removes everything.
+// end stops the loads and removes their cgroups.
 func (w *world) end() (err error) {
 	w.stop()
 	err = w.thaw()
@@ -246,7 +248,7 @@ func (w *world) end() (err error) {
 	return err
 }
 
-// faults are the failures of the loads themselves.
+// faults returns the failures of the loads themselves.
 func (w *world) faults() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// LoadSchedules reads all schedules of a directory, sorted by name.
+// LoadSchedules reads all schedules in a directory and sorts them by name.
 func LoadSchedules(dir string) ([]*Schedule, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
 	if err != nil {
@@ -33,7 +33,7 @@ func LoadSchedules(dir string) ([]*Schedule, error) {
 	return all, nil
 }
 
-// FormatLabels writes the labels of schedules, one line each.
+// FormatLabels returns a line with the labels of each schedule.
 func FormatLabels(all []*Schedule) string {
 	var b strings.Builder
 	for _, s := range all {

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package traces holds a corpus of CPU traces and what is needed to make it:
-// schedules that say what a load is made to do, the labels that follow from them
-// by the rule of docs/trigger-accuracy/labelling.md, the traces themselves, and
-// a generator for those that are not recorded. Its tests play the traces to the
-// trigger and to three other algorithms and score them.
+// Package traces has a corpus of CPU traces and the code to create it. A
+// schedule describes what a load does. The labels of a trace follow from its
+// schedule by the rule in docs/trigger-accuracy/labelling.md. Traces are either
+// recorded or synthesized. The tests run the trigger and three other algorithms
+// on the traces and compute their scores.
 package traces

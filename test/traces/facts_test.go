@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhatTheTriggerMustDo holds the trigger at its defaults to facts that do
-// not hang on how anything is scored.
+// TestWhatTheTriggerMustDo checks facts about the trigger's defaults
+// that do not depend on the scoring.
 func TestWhatTheTriggerMustDo(t *testing.T) {
 	byName := map[string]*trace{}
 	for _, tr := range corpus(t) {

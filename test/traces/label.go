@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The numbers of docs/trigger-accuracy/labelling.md, which argues for them.
+// These numbers come from docs/trigger-accuracy/labelling.md, which explains them.
 const (
 	hotLoad, coolLoad       = 0.9, 0.7
 	hotStalls, coolStalls   = 0.5, 0.1
@@ -20,10 +20,10 @@ const (
 	warmUp                  = 30
 )
 
-// A Label is how a second counts in the score.
+// Label determines how a second counts in the score.
 type Label byte
 
-// The labels.
+// These are all labels.
 const (
 	Cool Label = 'c'
 	Grey Label = 'g'
@@ -33,7 +33,7 @@ const (
 // Labels has one label per second of a trace.
 type Labels []Label
 
-// LabelsOf labels a schedule by the rule.
+// LabelsOf labels a schedule by the rule in docs/trigger-accuracy/labelling.md.
 func LabelsOf(s *Schedule) Labels {
 	seconds := s.judge()
 	labels := make(Labels, s.Seconds)
@@ -55,7 +55,7 @@ func LabelsOf(s *Schedule) Labels {
 	for _, start := range s.starts() {
 		labels.set(Stretch{start, min(start+warmUp, s.Seconds)}, Grey)
 	}
-	for _, e := range labels.Stretches(Hot) { // what the first seconds left of one
+	for _, e := range labels.Stretches(Hot) { // the start of the unit may have shortened an episode
 		if e.Len() < shortestEpisode {
 			labels.set(e, Grey)
 		}
@@ -63,7 +63,7 @@ func LabelsOf(s *Schedule) Labels {
 	return labels
 }
 
-// Runs are the stretches of hot time that are episodes, and those that are grey.
+// Runs returns the hot stretches that are episodes, and the grey stretches.
 func (s *Schedule) Runs() (hot, grey []Stretch) { return s.runs(s.judge()) }
 
 func (s *Schedule) runs(seconds []Label) (hot, grey []Stretch) {
@@ -81,7 +81,7 @@ func (s *Schedule) runs(seconds []Label) (hot, grey []Stretch) {
 	return hot, append(grey, frequent(short, len(seconds))...)
 }
 
-// starts are the seconds at which the unit begins to live.
+// starts returns the seconds at which the unit starts.
 func (s *Schedule) starts() (starts []int) {
 	if s.Age == 0 {
 		starts = append(starts, 0)
@@ -92,7 +92,7 @@ func (s *Schedule) starts() (starts []int) {
 	return starts
 }
 
-// judge labels every second by itself as hot, cool, or between.
+// judge labels each second independently of other seconds. A second is hot, cool or grey.
 func (s *Schedule) judge() []Label {
 	seconds := make([]Label, s.Seconds)
 	for i := range seconds {
@@ -110,8 +110,9 @@ func (s *Schedule) judge() []Label {
 	return seconds
 }
 
-// second is the load of a second and the share of its quota periods that ask
-// for more than the quota.
+// second returns the load of a second. stalls is the share of the quota
+// periods whose demand is more than the quota. up reports whether the
+// cgroup exists for the whole second.
 func (s *Schedule) second(second int) (load, stalls float64, up bool) {
 	const steps, periods = stepsPerSecond, stepsPerSecond / stepsPerPeriod
 	var demand, limit float64
@@ -135,17 +136,17 @@ func (s *Schedule) second(second int) (load, stalls float64, up bool) {
 	if s.Serial {
 		limit = min(limit, 1)
 	}
-	// Rounding must not put a load of 90 % below it.
+	// Rounding errors must not turn a load of 90 % into a smaller load.
 	return math.Round(demand/steps/limit*1e6) / 1e6, float64(stalled) / periods, up
 }
 
-// A Stretch is the seconds [From, To).
+// Stretch is the seconds [From, To).
 type Stretch struct{ From, To int }
 
-// Len is its length in seconds.
+// Len returns the length in seconds.
 func (s Stretch) Len() int { return s.To - s.From }
 
-// runsOf finds the runs of hot seconds, over gaps that are short.
+// runsOf returns the runs of hot seconds. A run continues after a short gap.
 func runsOf(seconds []Label) (runs []Stretch) {
 	for _, r := range Labels(seconds).Stretches(Hot) {
 		if len(runs) > 0 {
@@ -161,7 +162,7 @@ func runsOf(seconds []Label) (runs []Stretch) {
 	return runs
 }
 
-// frequent finds where short runs come so often that they are no exception.
+// frequent returns the stretches in which short runs are frequent.
 func frequent(runs []Stretch, seconds int) (stretches []Stretch) {
 	hot := make([]bool, seconds)
 	for _, r := range runs {
@@ -198,7 +199,7 @@ func (l Labels) set(s Stretch, label Label) {
 	}
 }
 
-// Stretches returns the maximal stretches of a label.
+// Stretches returns the maximal stretches that have the given label.
 func (l Labels) Stretches(label Label) (stretches []Stretch) {
 	for i, is := range l {
 		switch {
@@ -212,10 +213,10 @@ func (l Labels) Stretches(label Label) (stretches []Stretch) {
 	return stretches
 }
 
-// At is the label of a moment; the trace's last second goes on.
+// At returns the label of a moment. The last label also applies to all later moments.
 func (l Labels) At(t int) Label { return l[min(t, len(l)-1)] }
 
-// String writes the stretches in order, as in "cool 0-60, hot 60-90".
+// String returns the stretches in order, such as "cool 0-60, hot 60-90".
 func (l Labels) String() string {
 	var parts []string
 	for i := 0; i < len(l); {

@@ -5,18 +5,18 @@ package traces
 
 import "fmt"
 
-// What follows states three other ways to decide, in our own words and code: from
-// the projects' documentation, and where that is silent (what CPU share is meant,
-// the defaults of a library) from what their code was seen to do. Each gets the
-// same readings, each second, and CPU as a share of the limit, even where the
-// project measures shares of one core or of the machine: what is compared is how
-// they decide.
+// This file implements how three other projects decide, in our own words and code. The
+// descriptions come from the documentation of the projects. Where the documentation is
+// silent, they come from the observed behaviour of the code, for example for the defaults
+// of a library. Each project gets the same readings once per second. CPU usage is a share
+// of the limit, even if the project measures shares of one core or of the machine. So
+// only the decisions are compared.
 
-// records is the average over records of fixed length that follow each other,
-// looked at in a loop: the CPU trigger of Azure Monitor's Application Insights
-// Profiler (docs/CpuUsageMonitoring.md and the configuration guide of
-// Azure/azuremonitor-opentelemetry-profiler-net): samples each second, an average
-// each 30 seconds, a loop of 5 seconds, threshold 80.
+// records is the CPU trigger of Azure Monitor's Application Insights Profiler
+// (docs/CpuUsageMonitoring.md and the configuration guide of
+// Azure/azuremonitor-opentelemetry-profiler-net). It averages CPU usage over consecutive
+// records of a fixed length, and checks the average in a loop. The defaults are one
+// sample per second, records of 30 seconds, a loop of 5 seconds, and a threshold of 80.
 type records struct {
 	threshold    float64
 	length, loop int // seconds
@@ -30,7 +30,7 @@ func (r records) algorithm() algorithm {
 			var sum, latest float64
 			samples, since, has := 0, -tr.phase, false
 			return func(i int, now second) bool {
-				if now.down { // it lives in the process
+				if now.down { // the trigger runs inside the process
 					m, sum, samples, has, since = meter{}, 0, 0, false, i+1
 					return false
 				}
@@ -62,13 +62,13 @@ func recordsSets() (sets []records) {
 	return sets
 }
 
-// lifetime counts how many of the last seconds the process's average CPU since
-// it started was at the threshold: the policy of Apache SkyWalking's continuous
-// profiling with the Rover agent (docs/en/setup/backend/backend-continuous-
-// profiling.md of apache/skywalking, docs/en/setup/configuration/profiling.md of
-// apache/skywalking-rover): fetched each second, checked every 5 s. The project
-// has no default for threshold, period and count; these are what a user may
-// well begin with.
+// lifetime is the policy of Apache SkyWalking's continuous profiling with the Rover agent
+// (docs/en/setup/backend/backend-continuous-profiling.md of apache/skywalking and
+// docs/en/setup/configuration/profiling.md of apache/skywalking-rover). It reads the
+// process's average CPU usage since the start of the process. It counts the seconds in
+// the last period in which this average was at the threshold. It reads every second and
+// checks every 5 seconds. The project has no defaults for threshold, period and count, so
+// typical values are used here.
 type lifetime struct {
 	threshold     float64
 	period, count int
@@ -83,7 +83,7 @@ func (l lifetime) algorithm() algorithm {
 			return func(i int, now second) bool {
 				slot := i % l.period
 				above[slot] = false
-				if now.down { // the next process is another one
+				if now.down { // the next process is a new process
 					clear(above)
 					started, before = float64(i+1), 0
 					return false
@@ -117,11 +117,11 @@ func lifetimeSets() (sets []lifetime) {
 	return sets
 }
 
-// jump looks at the CPU of one second now and then, and opens where it is above
-// an absolute value, or above the recent average by a share and not too low:
-// holmes (readme.md of mosn/holmes): WithCPUDump(min, diff, abs) and an average
-// of the last ten collections, ten of which must have been made first. The
-// defaults are those of the library.
+// jump is the CPU dump of holmes (WithCPUDump(min, diff, abs) in readme.md of
+// mosn/holmes). It periodically reads the CPU usage of one second. It opens if the usage
+// is at least the minimum and is either above an absolute value or above the average of
+// the last ten readings by a share. The first ten readings never open it. The defaults
+// are the defaults of the library.
 type jump struct {
 	least, diff, abs float64 // %
 	every            int     // seconds
@@ -135,19 +135,19 @@ func (j jump) algorithm() algorithm {
 			var m meter
 			var last []float64
 			return func(i int, now second) bool {
-				if now.down { // it lives in the process
+				if now.down { // holmes runs inside the process
 					m, last = meter{}, nil
 					return false
 				}
 				if now.row == nil {
-					m = meter{} // its CPU is that of one second
+					m = meter{} // a reading must cover a single second
 					return false
 				}
 				v, ok := m.percent(now.row)
 				if !ok || (i+tr.phase)%j.every != 0 {
 					return false
 				}
-				v = float64(int(v)) // it reckons in whole percent
+				v = float64(int(v)) // holmes uses whole percent
 				warm, average := len(last) == ring, 0.0
 				for _, x := range last {
 					average += x / float64(len(last))

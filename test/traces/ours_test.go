@@ -14,8 +14,8 @@ import (
 
 // ours is a configuration of the trigger.
 type ours struct {
-	items    []trigger.Condition // each is a policy
-	evaluate int                 // seconds
+	items    []trigger.Condition // one policy for each condition
+	evaluate int                 // in seconds
 }
 
 func utilization(threshold float64, over int) trigger.Condition {
@@ -63,13 +63,14 @@ func (o ours) engine() *trigger.Engine {
 	}
 	e, err := trigger.New(c)
 	if err != nil {
-		panic(err) // a wrong set of parameters in this file
+		panic(err) // a parameter set in this file is invalid
 	}
 	return e
 }
 
-// play drives the engine as the processor does. Of two policies the first that
-// fires opens; another that fires before the next opening is due is the same one.
+// play runs the engine in the same way as the processor. If several
+// policies fire, the first policy opens the gate. Further firings are
+// ignored until the next opening is possible.
 func (o ours) play(tr *trace) (opened []int) {
 	e, start, next := o.engine(), time.Unix(1_700_000_000, 0), 0
 	var u *trigger.Decision
@@ -96,7 +97,7 @@ func (o ours) play(tr *trace) (opened []int) {
 		if (i+tr.phase)%o.evaluate != 0 {
 			continue
 		}
-		// A little after the readings of this second, however late they were.
+		// The readings of this second are a little late.
 		for _, tn := range e.Evaluate(t.Add(400 * time.Millisecond)) {
 			if tn.Reason != trigger.Fired {
 				continue
@@ -111,22 +112,23 @@ func (o ours) play(tr *trace) (opened []int) {
 	return opened
 }
 
-// readings makes of rows what the monitors make of the files: CPU and core
-// seconds since the first one, and the seconds of the busiest thread while it is read.
+// readings computes the monitors' readings from rows. These are the CPU seconds
+// and the core seconds since the first row, and the seconds of the busiest
+// thread while the monitor reads it.
 type readings struct {
 	last             *Row
 	used, den        float64
 	thread, threadIn float64
 }
 
-// observe observes a row. The load is spread evenly over the threads.
+// observe passes a row to the decision. It assumes that all threads have the same load.
 func (r *readings) observe(u *trigger.Decision, start time.Time, row *Row, threads int) {
 	at := start.Add(time.Duration(row.At * float64(time.Second)))
 	if r.last != nil {
 		used, span := row.CPU-r.last.CPU, row.At-r.last.At
 		r.used += used
 		r.den += span * row.Capacity
-		if used >= span/2 { // else its threads are not looked at
+		if used >= span/2 { // otherwise, the monitor does not read the threads
 			r.thread += min(used/float64(threads), span)
 			r.threadIn += span
 			u.Observe(monitor.CPUBusiestThread, trigger.Reading{Time: at, Num: r.thread, Den: r.threadIn})
@@ -137,14 +139,14 @@ func (r *readings) observe(u *trigger.Decision, start time.Time, row *Row, threa
 	u.Observe(monitor.CPUThrottling, trigger.Reading{Time: at, Num: float64(row.Throttled), Den: float64(row.Periods)})
 }
 
-// The defaults of the processor.
+// These are the defaults of the processor.
 var (
 	oursDefault     = ours{[]trigger.Condition{utilization(80, 30)}, 5}
 	oursBothDefault = ours{[]trigger.Condition{utilization(80, 30), throttling(25, 30)}, 5}
 	oursAllDefault  = ours{[]trigger.Condition{utilization(80, 30), throttling(25, 30), busiestThread(90, 30)}, 5}
 )
 
-// oursSets are the parameters that are tried, those with one policy.
+// oursSets returns the parameter sets with one policy.
 func oursSets() (sets []ours) {
 	for _, evaluate := range []int{5, 1} {
 		for _, threshold := range []float64{80, 60, 70, 90} {
@@ -162,7 +164,8 @@ func oursSets() (sets []ours) {
 	return sets
 }
 
-// withThrottling adds a second policy to a set in each way that is tried.
+// withThrottling adds a second policy to a parameter set, with
+// all parameters that are tried.
 func withThrottling(best ours) (sets []ours) {
 	for _, threshold := range []float64{25, 10, 40, 60} {
 		for _, over := range []int{30, 10, 60} {

@@ -12,31 +12,31 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gateOpen and gateRest are the gate that all algorithms decide behind: how long
-// an opening lasts, and how long the next one has to wait after it.
+// gateOpen and gateRest describe the gate, which is the same for all algorithms. An
+// opening lasts gateOpen. Afterwards, the next opening has to wait for gateRest.
 const (
-	gateOpen = 30 // seconds
+	gateOpen = 30 // in seconds
 	gateRest = 60
 )
 
-// trace is a schedule, its labels and what was read of it.
+// trace is a schedule with its labels and its readings.
 type trace struct {
 	*Schedule
 	labels    Labels
 	hot, grey []Stretch
 	seconds   []second
-	// phase is the number of seconds before the trace's beginning at which the loops of an
-	// algorithm began to count.
+	// phase is the number of seconds between the start of an algorithm's loops
+	// and the beginning of the trace.
 	phase int
 }
 
-// second is the input of an algorithm at one second of a trace.
+// second is the input of an algorithm for one second of a trace.
 type second struct {
-	row  *Row // nil: nothing was read
-	down bool // there is no cgroup
+	row  *Row // nil if there is no reading
+	down bool // whether the cgroup does not exist
 }
 
-// corpus reads all traces that there are.
+// corpus returns all traces.
 func corpus(t testing.TB) (all []*trace) {
 	t.Helper()
 	for _, s := range schedules(t) {
@@ -63,16 +63,16 @@ func corpus(t testing.TB) (all []*trace) {
 	return all
 }
 
-// An algorithm is one set of parameters of a way to decide.
+// algorithm is an algorithm with one set of parameters.
 type algorithm struct {
-	// name of the set, for the report.
+	// name describes the parameters in the report.
 	name string
-	// play returns the seconds at which it opens.
+	// play returns the seconds at which the gate opens.
 	play func(*trace) []int
 }
 
-// behindGate plays an algorithm that only reports whether it would open, after each
-// second's reading.
+// behindGate returns a play function for an algorithm that only reports, after each
+// second's reading, whether it wants to open the gate.
 func behindGate(begin func(*trace) func(second int, now second) bool) func(*trace) []int {
 	return func(tr *trace) (opened []int) {
 		wants, next := begin(tr), 0
@@ -86,11 +86,11 @@ func behindGate(begin func(*trace) func(second int, now second) bool) func(*trac
 	}
 }
 
-// meter turns readings into the share of the limit that was used between them.
+// meter computes the usage between readings as a percentage of the limit.
 type meter struct{ last *Row }
 
-// percent is the use since the last reading; there is none when there was
-// no reading before, or the cgroup was made anew.
+// percent returns the usage since the previous reading. ok is false if there is no
+// previous reading or if the cgroup was created again since then.
 func (m *meter) percent(now *Row) (percent float64, ok bool) {
 	last := m.last
 	m.last = now

@@ -16,8 +16,8 @@ import (
 
 const page = "../../docs/trigger-accuracy.md"
 
-// TestAccuracy plays the corpus to all algorithms and holds the page in the docs
-// to what comes out.
+// TestAccuracy runs all algorithms on the corpus. It checks that the
+// results match the page in the docs.
 func TestAccuracy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plays the corpus several hundred times")
@@ -56,7 +56,7 @@ func TestAccuracy(t *testing.T) {
 		scored.WriteString(row(w.name, "default: "+w.standard.name, run(w.standard, scoring)))
 		defaults.WriteString(row(w.name, "default: "+w.standard.name, run(w.standard, all)))
 	}
-	onPage := brief(scored.String()) // results.txt has the best settings too
+	onPage := brief(scored.String()) // results.txt also has the best settings
 	for _, w := range ways {
 		scored.WriteString(row(w.name, "best: "+w.best.name, run(w.best, scoring)))
 	}
@@ -133,7 +133,7 @@ func row(name, parameters string, s *score) string {
 		s.keptHits, s.episodes, s.right, s.wrong, s.neither)
 }
 
-// brief returns a table without the columns that only results.txt has.
+// brief removes the columns that only results.txt has.
 func brief(table string) string {
 	var b strings.Builder
 	for line := range strings.Lines(table) {
@@ -143,8 +143,8 @@ func brief(table string) string {
 	return b.String()
 }
 
-// phasedRow scores an algorithm with its loops begun at each second of 30 before
-// the traces.
+// phasedRow scores an algorithm for each of 30 phases. In phase n, the algorithm's loops
+// begin n seconds before the traces.
 func phasedRow(name, parameters string, a algorithm, on []*trace) string {
 	const phases = 30
 	var hits, falseAlarms [phases]int
@@ -175,8 +175,8 @@ func rate(k, n int) string {
 	return fmt.Sprintf("%d of %d (%.0f to %.0f %%)", k, n, 100*low, 100*high)
 }
 
-// lossTable names each trace on which ours lost at its defaults, with the reason
-// that losses.txt gives. There must be one for each, and none for others.
+// lossTable lists each trace on which our defaults made a mistake, with the reason from
+// losses.txt. There must be a reason for each of these traces and for no other trace.
 func lossTable(t *testing.T, one, both *score) string {
 	why := reasons(t)
 	byTrace := map[string]*[2]loss{}
@@ -240,7 +240,7 @@ func bestLosses(one, both *score) string {
 	return fmt.Sprintf("At the best parameters, on the half for scoring, one policy lost: %s. Both: %s.\n", say(one), say(both))
 }
 
-// reasons reads losses.txt: a trace's name, a colon and why.
+// reasons reads losses.txt. Each line is the name of a trace, a colon and a reason.
 func reasons(t *testing.T) map[string]string {
 	text, err := os.ReadFile("losses.txt")
 	require.NoError(t, err)
@@ -254,7 +254,7 @@ func reasons(t *testing.T) map[string]string {
 	return why
 }
 
-// replaceSection replaces what is between the comments that name a section.
+// replaceSection replaces the text between the two comments that name a section.
 func replaceSection(t *testing.T, page, name, text string) string {
 	begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->"
 	before, rest, ok := strings.Cut(page, begin)

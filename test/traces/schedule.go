@@ -13,54 +13,56 @@ import (
 	"time"
 )
 
-// Step is the resolution of a schedule: what is shorter does not show.
+// Step is the resolution of a schedule. Shorter changes of the load have no effect.
 const Step = 20 * time.Millisecond
 
-// maxSeconds bounds a trace, so that none outgrows the repository.
+// maxSeconds limits the length of a trace, so that no trace
+// is too large for the repository.
 const maxSeconds = 900
 
-// A Schedule is the plan of a load. Times are seconds from the trace's
-// beginning, amounts of CPU are cores.
+// Schedule is the plan of a load. Times are in seconds since the beginning of the trace.
+// CPU amounts are in cores.
 type Schedule struct {
 	Name string
 	// About describes the trace in a sentence.
 	About string
-	// Recorded is for a load that really runs; else the trace is synthesized.
+	// Recorded is true if the load really runs. Otherwise, the trace is synthesized.
 	Recorded bool
 	Seconds  int
-	// CPUs of the machine. A recording is refused on a machine where another
-	// number than that would be the limit.
+	// CPUs is the number of CPUs of the machine. A recording fails on a machine where
+	// another number of CPUs would be the limit.
 	CPUs int
-	// Threads that the demand is spread over evenly.
+	// Threads is the number of threads that share the demand equally.
 	Threads int
-	// Serial is set when the work cannot be spread, so that one core is all that
-	// it can use.
+	// Serial is true if the work cannot be spread over threads. The
+	// load can then use only one core.
 	Serial bool
-	// Age is the unit's age when the trace begins; zero if it starts with it.
-	// AgeCores is its average usage in that time.
+	// Age is the unit's age at the beginning of the trace. It is zero if the unit starts
+	// with the trace. AgeCores is the unit's average usage before the trace.
 	Age      time.Duration
 	AgeCores float64
-	// Parent is the quota of the cgroup above; zero without one.
+	// Parent is the quota of the parent cgroup. It is zero if there is none.
 	Parent float64
-	// Noise varies each second's demand by up to this share, both ways.
+	// Noise is the maximum share by which each second's demand varies in both directions.
 	Noise      float64
 	Limits     []Limit
 	Loads      []Load
-	Neighbours []Load // in a sibling of the unit's cgroup
-	Down       []Span // there is no cgroup
-	Missing    []Span // nothing is read
+	Neighbours []Load // run in a sibling of the unit's cgroup
+	Down       []Span // times without a cgroup
+	Missing    []Span // times without readings
 }
 
-// A Limit is a quota that holds from a moment on; zero cores is none.
+// Limit is a quota that applies from a moment on. Zero cores mean no quota.
 type Limit struct{ From, Cores float64 }
 
-// A Span is a stretch of time [From, To).
+// Span is the time [From, To).
 type Span struct{ From, To float64 }
 
 func (s Span) holds(t float64) bool { return t >= s.From && t < s.To }
 
-// A Load is demand in a span, from Cores at its beginning to EndCores at its
-// end; with Every only in the first For of each stretch of that length.
+// Load is a demand that grows from Cores at the beginning of a span to
+// EndCores at its end. If Every is set, each period of Every seconds has
+// demand only in its first For seconds.
 type Load struct {
 	Span
 	Cores, EndCores float64
@@ -71,14 +73,15 @@ func (l Load) at(t float64) float64 {
 	if !l.holds(t) {
 		return 0
 	}
-	// A phase that rounding put a hair before the next stretch belongs to it.
+	// The tolerance moves a time that rounding put just before
+	// the next period into this period.
 	if l.Every > 0 && math.Mod(t-l.From+1e-6, l.Every) >= l.For {
 		return 0
 	}
 	return l.Cores + (l.EndCores-l.Cores)*(t-l.From)/(l.To-l.From)
 }
 
-// Demand is the CPU that the load wants at a moment, in cores.
+// Demand returns the number of cores that the load could use at a moment.
 func (s *Schedule) Demand(t float64) float64 {
 	if s.IsDown(t) {
 		return 0
@@ -93,7 +96,7 @@ func (s *Schedule) Demand(t float64) float64 {
 	return min(d, float64(s.Threads))
 }
 
-// Neighbour is the demand of the neighbours.
+// Neighbour returns the demand of the neighbours.
 func (s *Schedule) Neighbour(t float64) (d float64) {
 	for _, l := range s.Neighbours {
 		d += l.at(t)
@@ -101,14 +104,14 @@ func (s *Schedule) Neighbour(t float64) (d float64) {
 	return d
 }
 
-// noise is between -1 and 1, the same for a name and second always.
+// noise returns a value between -1 and 1 that depends only on the name and the second.
 func (s *Schedule) noise(second int) float64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, s.Name, second)
 	return float64(int64(mix(h.Sum64()))) / (1 << 63)
 }
 
-// mix spreads a hash of nearly equal inputs over all bits.
+// mix distributes the bits of a hash, even if the inputs of two hashes are nearly equal.
 func mix(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
@@ -117,7 +120,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>33
 }
 
-// Quota is the unit's own at a moment; zero is none.
+// Quota returns the unit's own quota at a moment. Zero means no quota.
 func (s *Schedule) Quota(t float64) (cores float64) {
 	for _, l := range s.Limits {
 		if t >= l.From {
@@ -127,7 +130,7 @@ func (s *Schedule) Quota(t float64) (cores float64) {
 	return cores
 }
 
-// Limit returns the CPU that the unit may use at a moment.
+// Limit returns the number of cores that the unit may use at a moment.
 func (s *Schedule) Limit(t float64) float64 {
 	limit := float64(s.CPUs)
 	for _, q := range [...]float64{s.Quota(t), s.Parent} {
@@ -141,7 +144,7 @@ func (s *Schedule) Limit(t float64) float64 {
 // Quotaed reports whether a quota limits the unit at a moment.
 func (s *Schedule) Quotaed(t float64) bool { return s.Quota(t) > 0 || s.Parent > 0 }
 
-// IsDown reports whether there is no cgroup at a moment.
+// IsDown reports whether the cgroup does not exist at a moment.
 func (s *Schedule) IsDown(t float64) bool { return within(s.Down, t) }
 
 // IsMissing reports whether readings are missing at a moment.
@@ -156,14 +159,15 @@ func within(spans []Span, t float64) bool {
 	return false
 }
 
-// ForTuning reports which half of the corpus a trace belongs to.
+// ForTuning reports whether a trace belongs to the tuning half of the corpus.
 func (s *Schedule) ForTuning() bool {
 	h := fnv.New32a()
 	h.Write([]byte(s.Name))
 	return h.Sum32()%2 == 0
 }
 
-// ParseSchedule reads a schedule's text. The name is its file's, without ending.
+// ParseSchedule reads the text of a schedule. The name is the
+// file's name without extension.
 func ParseSchedule(name, text string) (*Schedule, error) {
 	s := &Schedule{Name: name, Threads: 1}
 	kind := ""
@@ -193,7 +197,7 @@ func ParseSchedule(name, text string) (*Schedule, error) {
 	return s, nil
 }
 
-// line reads one line: a key, its value, and words with values of their own.
+// line reads one line. A line has a key, a value, and words with their own values.
 func (s *Schedule) line(f []string) (err error) {
 	key, f := f[0], f[1:]
 	if key == "recorded" || key == "synthetic" || key == "serial" {
@@ -291,7 +295,7 @@ func span(value string, w wordMap) (sp Span, err error) {
 	return sp, err
 }
 
-// close gives loads without an end that of the trace.
+// close sets the end of loads without an end to the end of the trace.
 func (s *Schedule) close() {
 	for _, loads := range [][]Load{s.Loads, s.Neighbours} {
 		for i := range loads {
@@ -355,7 +359,7 @@ func cores(value string) (float64, error) {
 	return c, err
 }
 
-// wordMap holds pairs such as "from 60 to 90"; what was asked for is taken out.
+// wordMap holds pairs such as "from 60". The method take removes a pair.
 type wordMap map[string]string
 
 func words(f []string) (wordMap, error) {

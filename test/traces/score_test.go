@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	neededHot = 10 // seconds of an episode that a profile must hold
-	kept      = 10 // seconds from before that a flight recorder adds
-	aftermath = 10 // seconds after hot time in which an opening is late, not false
+	neededHot = 10 // number of seconds of an episode that a profile must contain
+	kept      = 10 // number of seconds before the opening that a flight recorder adds
+	aftermath = 10 // number of seconds after hot time in which an opening is late but not false
 )
 
 // score is the result of an algorithm on traces.
 type score struct {
 	traces, episodes int
 	hits, keptHits   int
-	latencies        []float64 // of the hits
+	latencies        []float64 // latencies of the hits
 	falseAlarms      int
-	cool             int // traces that have cool time
-	alarmed          int // of these, with a false alarm
-	// Of the traces that have an episode, by their first opening.
+	cool             int // number of traces with cool time
+	alarmed          int // number of these traces with a false alarm
+	// right, wrong and neither count the traces with an episode by their first opening.
 	right, wrong, neither int
 	losses                []loss
 }
@@ -30,12 +30,12 @@ type score struct {
 // loss counts the mistakes of an algorithm on one trace.
 type loss struct {
 	trace               *trace
-	missed, falseAlarms []int // where the missed episodes began, and the openings
+	missed, falseAlarms []int // starts of missed episodes, and times of false openings
 }
 
 func (s *score) misses() int { return s.episodes - s.hits }
 
-// cost is smallest for the best parameters.
+// cost is the number of mistakes. The best parameters have the lowest cost.
 func (s *score) cost() int { return s.misses() + s.falseAlarms }
 
 func (s *score) meanLatency() float64 {
@@ -55,7 +55,7 @@ func (s *score) medianLatency() (median, least, most float64) {
 	return (l[(n-1)/2] + l[n/2]) / 2, l[0], l[n-1]
 }
 
-// run scores an algorithm on traces, by the rules of docs/trigger-accuracy/labelling.md.
+// run scores an algorithm on traces by the rules in docs/trigger-accuracy/labelling.md.
 func run(a algorithm, on []*trace) *score {
 	var s score
 	for _, tr := range on {
@@ -111,7 +111,7 @@ func (s *score) add(tr *trace, opened []int) {
 
 func hits(e Stretch, t int) bool { return t < e.To && holds(e, t, t+gateOpen) }
 
-// holds reports whether a profile of [from, to) holds enough of an episode.
+// holds reports whether a profile of [from, to) contains enough seconds of an episode.
 func holds(e Stretch, from, to int) bool {
 	return min(e.To, to)-max(e.From, from) >= neededHot
 }
@@ -126,8 +126,8 @@ func (tr *trace) isFalse(t int) bool {
 		!slices.ContainsFunc(tr.hot, after) && !slices.ContainsFunc(tr.grey, after)
 }
 
-// best is the algorithm with the least cost; of equals the one that is quicker,
-// then the first.
+// best returns the index of the algorithm with the lowest cost. If several costs are
+// equal, the lower mean latency decides, and then the order.
 func best(of []algorithm, on []*trace) int {
 	found, least := -1, (*score)(nil)
 	for i, a := range of {
@@ -139,7 +139,7 @@ func best(of []algorithm, on []*trace) int {
 	return found
 }
 
-// wilson is the 95 % interval of a rate.
+// wilson returns the 95 % confidence interval of a rate.
 func wilson(k, n int) (low, high float64) {
 	if n == 0 {
 		return 0, 1

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// imagined is a trace that was never written: what a schedule's text makes.
+// imagined returns the trace that the text of a schedule
+// describes. The trace is not in a file.
 func imagined(t *testing.T, text string) *trace {
 	s := parse(t, text)
 	tr := &trace{Schedule: s, labels: LabelsOf(s), seconds: make([]second, s.Seconds+1)}
@@ -65,7 +66,7 @@ func TestWilson(t *testing.T) {
 	require.InDelta(t, 0.943, high, 0.001)
 }
 
-// TestOtherWays pins what each of the other ways does on one load.
+// TestOtherWays checks the openings of each of the other algorithms for one load.
 func TestOtherWays(t *testing.T) {
 	long := imagined(t, "# Hot for good after a minute and a half.\nsynthetic\nseconds 300\ncpus 4\nthreads 2\nlimit 1\nage 1h at 0.05\nload 0.05\nload 1.2 from 98 to 300")
 	require.Equal(t, []int{150, 240}, records{80, 30, 5}.algorithm().play(long), "the first record that is all hot ends at 150")

@@ -5,15 +5,16 @@ package traces
 
 import "fmt"
 
-// The kernel's quota period, and how often it updates CPU counters.
+// period is the kernel's quota period. tick is the interval at which the kernel updates
+// its CPU counters. Both are in seconds.
 const (
 	period = 0.1
 	tick   = 0.004
 )
 
-// Synthesize makes the trace of a schedule that is not recorded: what a fair
-// scheduler with the kernel's quotas would let the load have, read once a second
-// with the kernel's tick error and a few milliseconds of jitter.
+// Synthesize returns the trace of a schedule that is not recorded. It simulates a fair
+// scheduler with the kernel's quotas. Readings are taken once per second. They have the
+// kernel's tick error and a few milliseconds of jitter.
 func Synthesize(s *Schedule) (header []string, rows []Row) {
 	header = []string{
 		s.About,
@@ -42,16 +43,16 @@ func Synthesize(s *Schedule) (header []string, rows []Row) {
 
 const stepsPerSecond, stepsPerPeriod = 50, 5
 
-// machine is the cgroups of a unit, and of its parent where there is one.
+// machine simulates the cgroup of a unit, and the parent cgroup if there is one.
 type machine struct {
 	steps       int
-	used, shown float64 // CPU seconds, and as they were read last
+	used, shown float64 // CPU seconds so far, and their value at the last reading
 	own, parent bandwidth
 }
 
-// bandwidth is one cgroup's quota.
+// bandwidth is the quota of one cgroup.
 type bandwidth struct {
-	left               float64 // CPU seconds of this period
+	left               float64 // CPU seconds that are left in this period
 	active, throttled  bool    // in this period
 	periods, throttles uint64
 }
@@ -85,7 +86,8 @@ func (m *machine) step(s *Schedule, t float64) {
 	}
 	if s.Parent > 0 {
 		m.parent.active = m.parent.active || want+others > 0
-		// Who wants less than half gets it; else it is halves.
+		// A load that demands less than half of the quota gets all of its demand. If both
+		// demand more, each of them gets half.
 		left := m.parent.left
 		if got+others > left {
 			m.parent.throttled = true
@@ -105,7 +107,8 @@ func (b *bandwidth) take(want float64) float64 {
 	return got
 }
 
-// read returns what the counters show: up to a tick late on each running CPU.
+// read returns the values of the counters. They are up to one
+// tick late for each running CPU.
 func (m *machine) read(s *Schedule, t float64) Row {
 	late := (s.noise(int(t)+1_000_000) + 1) / 2
 	running := min(s.Demand(max(0, t-0.01)), s.Limit(t))

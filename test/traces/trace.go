@@ -12,23 +12,23 @@ import (
 	"strings"
 )
 
-// A Row holds the readings of one moment.
+// Row holds the readings of one moment.
 type Row struct {
-	// At is in seconds since the trace's beginning.
+	// At is the time since the beginning of the trace, in seconds.
 	At float64
-	// CPU is the cgroup's CPU time so far, in seconds. It runs backwards where
-	// the cgroup was made anew.
+	// CPU is the cgroup's total CPU time in seconds. It decreases
+	// if the cgroup was created again.
 	CPU float64
-	// Capacity is the CPU that the unit may use, in cores.
+	// Capacity is the number of cores that the unit may use.
 	Capacity float64
-	// Periods and Throttled are the CFS periods so far, and those in which the
-	// cgroup with the least quota was throttled.
+	// Periods is the number of CFS periods so far. Throttled is the number of periods in
+	// which the cgroup with the smallest quota was throttled.
 	Periods, Throttled uint64
 }
 
 const columns = "seconds,cpu_seconds,capacity_cores,nr_periods,nr_throttled"
 
-// WriteTrace writes a trace as CSV, below comments that describe its origin.
+// WriteTrace writes a trace as CSV. The header lines come first, as comments.
 func WriteTrace(w io.Writer, header []string, rows []Row) error {
 	b := bufio.NewWriter(w)
 	for _, h := range header {
@@ -41,7 +41,7 @@ func WriteTrace(w io.Writer, header []string, rows []Row) error {
 	return b.Flush()
 }
 
-// ReadTrace reads what WriteTrace wrote.
+// ReadTrace reads a trace that WriteTrace has written.
 func ReadTrace(r io.Reader) (header []string, rows []Row, err error) {
 	scan := bufio.NewScanner(r)
 	for n, titled := 1, false; scan.Scan(); n++ {

@@ -22,7 +22,8 @@ func schedules(t testing.TB) []*Schedule {
 	return all
 }
 
-// golden compares a file with what it should hold, or writes it with -update.
+// golden compares a file with its expected contents. With
+// -update, it writes the file instead.
 func golden(t *testing.T, file, want string) {
 	t.Helper()
 	if *update {

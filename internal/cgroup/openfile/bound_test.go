@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkAboveTheBound reads 1,000 files in turn while fewer may be open, with a
-// set and with one that evicts the least recently used file.
+// BenchmarkAboveTheBound reads 1,000 files in turn, although fewer files may be open. It
+// compares Set with a cache that closes the least recently used file.
 func BenchmarkAboveTheBound(b *testing.B) {
 	const n = 1000
 	dir := b.TempDir()
@@ -35,7 +35,7 @@ func BenchmarkAboveTheBound(b *testing.B) {
 				}
 				files := make([]File, n)
 				at := make([]*list.Element, n)
-				used := list.New() // most recently first
+				used := list.New() // most recently used first
 				for i := range files {
 					files[i] = s.File(paths[i])
 				}

@@ -25,14 +25,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const second = int64(time.Second)
 
-// round is the input of one round of a fake stream: records, and the time up to which they
-// are complete.
+// round is the input of one round of a fake stream. The records are complete up to
+// the time through.
 type round struct {
 	records []switches.Record
 	through int64
 }
 
-// fakeStream returns the rounds that it is sent.
+// fakeStream returns the rounds that the test sends.
 type fakeStream struct {
 	cpus   []int
 	rounds chan round
@@ -40,7 +40,7 @@ type fakeStream struct {
 	now    round
 	looks  atomic.Int64
 	closed atomic.Bool
-	ended  atomic.Bool // a CPU was offline in between
+	ended  atomic.Bool // a CPU was offline since the last round
 }
 
 func (f *fakeStream) CPUs() []int { return f.cpus }
@@ -73,11 +73,10 @@ func (f *fakeStream) Read(rec *switches.Record) bool {
 func (f *fakeStream) Through() int64 { return f.now.through }
 func (f *fakeStream) Close() error   { f.closed.Store(true); return nil }
 
-// fakeProcesses maps pids to units.
 type fakeProcesses struct {
 	mu      sync.Mutex
 	units   map[int]string
-	threads map[int]string // units by tid, if a process's first thread is ending
+	threads map[int]string // units by thread ID, for processes whose first thread is ending
 	starts  map[int]uint64
 }
 
@@ -112,15 +111,15 @@ func (f *fakeProcesses) put(pid int, unit string) {
 	f.units[pid] = unit
 }
 
-// rig is a follower with fakes.
+// rig is a follower with fake streams and fake processes.
 type rig struct {
 	*Follower
 	t         *testing.T
 	processes *fakeProcesses
-	streams   chan *fakeStream // that were opened
+	streams   chan *fakeStream // streams that were opened
 	failure   atomic.Pointer[error]
 	cpus      atomic.Pointer[[]int]
-	waits     chan time.Duration // the times waited between two tries
+	waits     chan time.Duration // waiting times between two attempts
 	retry     chan time.Time
 	now       time.Time
 }
@@ -151,7 +150,6 @@ func newRig(t *testing.T, cpus int) *rig {
 	return r
 }
 
-// setOnline sets CPUs 0 to n-1 online.
 func (r *rig) setOnline(n int) {
 	var cpus []int
 	for cpu := range n {
@@ -160,13 +158,13 @@ func (r *rig) setOnline(n int) {
 	r.cpus.Store(&cpus)
 }
 
-// read reads one second after the last reading.
+// read advances the clock by one second and reads n.
 func (r *rig) read(n *Reader, cores float64) (busy, known float64, err error) {
 	r.now = r.now.Add(time.Second)
 	return n.Read(r.now, cores)
 }
 
-// play sends a round to a stream and waits until it is counted.
+// play sends a round to a stream and waits until the follower has counted the round.
 func (r *rig) play(f *fakeStream, through int64, records ...switches.Record) {
 	r.t.Helper()
 	select {
@@ -217,7 +215,7 @@ func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
 	require.Equal(t, []float64{1.25, 1.5}, []float64{busy, known})
 	require.Equal(t, []int64{250_000_000, 1_250_000_000, 0}, n.at)
 
-	// Below the threshold it is followed for followFor, then not.
+	// Below the threshold, the unit is followed for followFor and no longer.
 	for i := int64(0); n.f != nil; i++ {
 		require.LessOrEqual(t, i, int64(followFor/time.Second))
 		require.False(t, f.closed.Load())
@@ -229,7 +227,7 @@ func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
 	_, _, err = r.read(n, 0.02)
 	require.Equal(t, errNotFollowed, err)
 
-	// When it is followed again, the sums continue.
+	// When the unit is followed again, the sums continue.
 	before, knownBefore, _ := r.read(n, 0.9)
 	f = r.opened()
 	r.play(f, 100*second, switchTo(99*second, 0, 7), switchTo(99*second, 1, 0))
@@ -333,7 +331,7 @@ func TestTooManySwitchesMakeItUnavailableForAWhile(t *testing.T) {
 		r.retry <- time.Time{}
 		wait = min(2*wait, retryMost)
 	}
-	// After the allowed rate for longer than the first wait, the waits start over.
+	// If the rate stays allowed for longer than the first wait, the waits start over.
 	f := r.opened()
 	var records []switches.Record
 	for i := range int64(1000) {
@@ -457,8 +455,7 @@ func TestAReadingDoesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { r.read(n, 1) }))
 }
 
-// BenchmarkHandleSwitch handles decoded records. The lookup of the process alone is the
-// baseline.
+// BenchmarkHandleSwitch handles decoded records. The baseline only looks up the process.
 func BenchmarkHandleSwitch(b *testing.B) {
 	p := &fakeProcesses{units: map[int]string{}, threads: map[int]string{}}
 	bs := (&Follower{lookup: p}).prepare()
@@ -495,14 +492,14 @@ func TestAChildCountsForItsParentsUnit(t *testing.T) {
 	c, p, a := newTestCensus()
 	p.put(7, "a")
 	require.Equal(t, []*tally{a}, c.seen(7, 7).tallies)
-	c.forked(8, 7) // ended before it was looked up
+	c.forked(8, 7) // ended before the lookup
 	c.check(10)
 	child := c.seen(8, 8)
 	require.True(t, child.known)
 	require.Equal(t, []*tally{a}, child.tallies)
 
 	p.put(9, "b")
-	c.forked(9, 7) // moved to another cgroup as it was forked
+	c.forked(9, 7) // moved to another cgroup while it was forked
 	require.Equal(t, []*tally{a}, c.seen(9, 9).tallies)
 	c.check(10)
 	require.Empty(t, c.seen(9, 9).tallies)
@@ -549,7 +546,7 @@ func TestAProcessThatEnds(t *testing.T) {
 	require.NotSame(t, ending, c.seen(7, 7))
 	require.False(t, c.seen(7, 7).known)
 
-	// Another process gets its pid at once.
+	// Another process gets the same pid at once.
 	p.put(8, "a")
 	old := c.seen(8, 8)
 	p.put(1, "b")
@@ -559,7 +556,7 @@ func TestAProcessThatEnds(t *testing.T) {
 	require.NotSame(t, old, c.seen(8, 8))
 	require.Empty(t, c.seen(8, 8).tallies)
 
-	// A process whose exit was not recorded is found in turn.
+	// A process whose exit was not recorded is found by the regular checks.
 	delete(p.units, 8)
 	for range 10 {
 		c.checkInTurn(10)
@@ -571,7 +568,7 @@ func TestAProcessThatEnds(t *testing.T) {
 	p.threads[91] = "a"
 	require.Equal(t, []*tally{a}, c.seen(90, 91).tallies)
 
-	// A process whose unit cannot be found any more keeps the one that it has.
+	// A process keeps its unit if the unit can no longer be looked up.
 	p.put(92, "a")
 	c.seen(92, 92)
 	p.put(92, "")
@@ -591,7 +588,7 @@ func TestTheCensusIsBounded(t *testing.T) {
 	require.LessOrEqual(t, len(c.queue), maxQueued)
 	require.Equal(t, uint64(1), c.overflows)
 	require.Equal(t, []*tally{a}, c.seen(1, 1).tallies)
-	for pid := range 10 * maxProcesses { // all short-lived
+	for pid := range 10 * maxProcesses { // all of these processes are short-lived
 		pid += 1 << 20
 		c.forked(pid, 1)
 		c.exited(pid)

@@ -42,14 +42,14 @@ const (
 	workVariable = "BOTTLENECK_TEST_WORK"
 )
 
-// TestLoad is not a test but the load of other tests, in a process of its own. It runs a
-// load for each line of its input and prints a line when that has ended.
+// TestLoad is not a test. Other tests start it as a separate process that creates load.
+// It runs a load for each line of its input, and prints a line when the load has ended.
 func TestLoad(t *testing.T) {
 	if os.Getenv(loadVariable) == "" {
 		t.Skip("runs only as the load of other tests")
 	}
-	runtime.GOMAXPROCS(2)                                // for two threads that spin
-	time.AfterFunc(5*time.Minute, func() { os.Exit(1) }) // even if its parent was killed
+	runtime.GOMAXPROCS(2)                                // allows two spinning threads
+	time.AfterFunc(5*time.Minute, func() { os.Exit(1) }) // exits even if the parent was killed
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		order := strings.Fields(lines.Text())
 		var d time.Duration
@@ -60,7 +60,7 @@ func TestLoad(t *testing.T) {
 		switch order[0] {
 		case "spin":
 			spinFor(d)
-		case "threads": // two threads that spin
+		case "threads": // two threads spin
 			other := make(chan struct{})
 			go func() {
 				runtime.LockOSThread()
@@ -75,11 +75,11 @@ func TestLoad(t *testing.T) {
 				spinFor(5 * time.Millisecond)
 				time.Sleep(5 * time.Millisecond)
 			}
-		case "pingpong": // passes per millisecond (0: no limit), work per pass
+		case "pingpong": // passes per millisecond (0 means no limit), work per pass
 			perMillisecond, _ := strconv.Atoi(order[2])
 			work, _ := time.ParseDuration(order[3])
 			passes = pingPong(d, perMillisecond, work)
-		case "children": // short-lived, one after the other
+		case "children": // short-lived processes, one after the other
 			for end := time.Now().Add(d); time.Now().Before(end); {
 				_ = exec.Command("/bin/true").Run()
 			}
@@ -97,8 +97,8 @@ func spinFor(d time.Duration) {
 	}
 }
 
-// pingPong passes a byte back and forth between this process and a child on the same CPU,
-// so that each pass is a switch.
+// pingPong passes a byte back and forth between this process and a child. Both run on the
+// same CPU, so that each pass is a context switch.
 func pingPong(d time.Duration, perMillisecond int, work time.Duration) (passes int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -161,7 +161,7 @@ func raw(call uintptr, fd int, b *[1]byte) uintptr {
 	return n
 }
 
-// TestEcho is not a test but the other end of a ping-pong.
+// TestEcho is not a test. It is the child process of pingPong.
 func TestEcho(t *testing.T) {
 	if os.Getenv(loadVariable) != "echo" {
 		t.Skip("runs only as a part of the load of other tests")
@@ -176,7 +176,7 @@ func TestEcho(t *testing.T) {
 	os.Exit(0)
 }
 
-// load is a process in a cgroup of its own.
+// load is a process in its own cgroup.
 type load struct {
 	t      testing.TB
 	cgroup *hosttest.Cgroup
@@ -220,7 +220,7 @@ func (l *load) begin(order string) {
 	require.NoError(l.t, err)
 }
 
-// await waits for the load to end and returns the number of passes of a ping-pong.
+// await waits until the load has ended. It returns the number of passes of a ping-pong.
 func (l *load) await() (passes int) {
 	l.t.Helper()
 	answer, err := l.stdout.ReadString('\n')
@@ -230,7 +230,7 @@ func (l *load) await() (passes int) {
 	return passes
 }
 
-// cpuTime returns the CPU time of the cgroup by the kernel's account, in nanoseconds.
+// cpuTime returns the CPU time that the kernel counted for the cgroup, in nanoseconds.
 func (l *load) cpuTime(tree *cgroup.Tree) int64 {
 	l.t.Helper()
 	if dir := tree.Mount(cgroup.CPUAcct); dir != "" {
@@ -248,7 +248,6 @@ func (l *load) cpuTime(tree *cgroup.Tree) int64 {
 	return n * 1000
 }
 
-// tick returns the interval at which the kernel updates CPU times, in nanoseconds.
 func tick() int64 {
 	var ts unix.Timespec
 	if unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &ts) != nil {
@@ -257,8 +256,8 @@ func tick() int64 {
 	return ts.Nano()
 }
 
-// stolen returns the time that all CPUs lost to other guests of the same machine. It may
-// or may not count as a thread's.
+// stolen returns the time that all CPUs lost to other guests of the same machine. The
+// kernel may or may not count this time as CPU time of a thread.
 func stolen(t testing.TB) int64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/stat")
@@ -292,7 +291,7 @@ func through(t testing.TB, b *Follower) {
 	}, 30*time.Second, 5*time.Millisecond)
 }
 
-// figuresOf returns t(k).
+// figuresOf returns the time for each number of running threads, in nanoseconds.
 func figuresOf(n *Reader) []int64 {
 	n.of.mu.Lock()
 	defer n.of.mu.Unlock()
@@ -301,17 +300,17 @@ func figuresOf(n *Reader) []int64 {
 
 // seenLoad is the measurement of a load.
 type seenLoad struct {
-	at               []int64 // t(k)
+	at               []int64 // time by number of running threads
 	busy, known, cpu int64
 	took             int64
 	gaps             int64
-	used             int64 // by the kernel's account
+	used             int64 // CPU time counted by the kernel
 	stats            Stats
 	faults           []string
 }
 
-// watchLoad runs a load of a unit that is followed. seenLoad.faults is not empty if
-// Σ k·t(k) is not its CPU time within the tick error.
+// watchLoad runs a load of a unit that is followed. A fault is added to the result if
+// Σ k·t(k) differs from the CPU time by more than the kernel's error.
 func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used func() int64) seenLoad {
 	t.Helper()
 	n.Read(time.Now(), 1)
@@ -332,10 +331,11 @@ func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used
 	s.busy, s.known, s.cpu = sums(s.at)
 	s.stats = b.Stats()
 	s.gaps = s.stats.Through - statsBefore.Through - (s.stats.Known - statsBefore.Known)
-	// One tick per CPU. Besides, the kernel counts the duration of a switch for the
-	// thread that comes, and the records count it for the one that goes: about 0.5 µs
-	// a switch if threads take turns, more if a CPU looks for work on others. Stolen
-	// time is known only to a clock tick.
+	// The kernel's error is one tick per CPU. The kernel also counts the duration of
+	// a switch for the next thread, and the records count the duration for the
+	// previous thread. The difference is about 0.5 µs per switch if threads take
+	// turns. The difference is larger if a CPU searches other CPUs for work. Stolen
+	// time has a resolution of one clock tick.
 	switches := s.stats.Switches - statsBefore.Switches
 	slack := tick()*int64(len(s.at)-1) + stolen(t) - stolenBefore + int64(procfs.Tick) + int64(switches)*int64(time.Microsecond)
 	t.Logf("%s: t(k) %v, busy %v of %v known, took %v; CPU time %v, by the kernel %v (difference %v, slack %v); %d switches, %d lost, gaps of %v, %+v",
@@ -347,17 +347,17 @@ func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used
 	if s.stats.Lost != statsBefore.Lost {
 		s.faults = append(s.faults, "records were lost")
 	}
-	// Some kernel threads write no record when they leave. That is noticed and does
-	// not change the sums above, but must stay rare.
+	// Some kernel threads write no record when they leave a CPU. The follower detects
+	// such cases, and the sums above remain correct. Such cases must stay rare.
 	require.LessOrEqual(t, 100*s.stats.Surprises, s.stats.Switches)
 	return s
 }
 
-// attempts is the number of times that a load is measured before faults fail the test:
-// wrong sums are wrong each time, but a busy host is not too busy each time.
+// attempts is the number of times that a load is measured before faults fail the test.
+// Wrong sums are wrong each time, but a busy host is not too busy each time.
 const attempts = 3
 
-// addsUp measures a load until it adds up.
+// addsUp measures a load until a measurement has no faults.
 func addsUp(t testing.TB, b *Follower, n *Reader, l *load, order string, used func() int64) (s seenLoad) {
 	t.Helper()
 	for range attempts {
@@ -383,8 +383,8 @@ func TestKernelHostBottleneck(t *testing.T) {
 	near := func(a, b, error int64) bool { return a-b <= error && b-a <= error }
 	for name, c := range map[string]struct {
 		order string
-		// ok reports whether the result is as expected on an idle host. On a busy one
-		// the load is measured again.
+		// ok reports whether the result is as expected on an idle host. On a busy
+		// host the load is measured again.
 		ok func(seenLoad) bool
 	}{
 		"a single thread that spins": {"spin 500ms", func(s seenLoad) bool {
@@ -447,9 +447,10 @@ func TestKernelHostBottleneckOfAProcess(t *testing.T) {
 	require.Equal(t, was, busy, "a process with another start is another process")
 }
 
-// BenchmarkHostFollowing measures the cost of following: two processes pass a byte back and
-// forth on one CPU at a given pace or as fast as they can, without and with following. It
-// reports the CPU time of this process and the passes. Run it with -benchtime 1x.
+// BenchmarkHostFollowing measures the cost of following. Two processes pass a byte back
+// and forth on one CPU, at a given pace or as fast as they can, with and without
+// following. The benchmark reports this process's CPU time and the passes. Run it with
+// -benchtime 1x.
 func BenchmarkHostFollowing(b *testing.B) {
 	for _, order := range []string{"pingpong 3s 0 0", "pingpong 3s 200 0", "pingpong 3s 20 0"} {
 		for _, followed := range []bool{false, true} {

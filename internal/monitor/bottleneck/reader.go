@@ -29,8 +29,8 @@ const (
 )
 
 const (
-	// followFor is the time for which a unit is still followed after its usage last made a
-	// threshold reachable. A unit with varying usage then has a complete history.
+	// followFor is the time for which a unit stays followed after its usage was last high
+	// enough to exceed a threshold. So the history of a unit with varying usage has no gaps.
 	followFor = time.Minute
 	// negligible is the usage, in cores, up to which the usage itself is used as the time
 	// with at least one thread on a CPU. The error is less than one percentage point.

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scene is a number of CPUs, and threads of one unit on them.
+// scene is a number of CPUs and the threads of one unit.
 type scene struct {
 	*simultaneity
 	idle, other *process
@@ -19,7 +19,6 @@ type scene struct {
 	tally       *tally
 }
 
-// newScene returns a scene in which all CPUs are idle.
 func newScene(cpus, threads int) *scene {
 	s := &scene{
 		simultaneity: newSimultaneity(cpus),
@@ -36,7 +35,7 @@ func newScene(cpus, threads int) *scene {
 	return s
 }
 
-// to puts a process on a CPU at t.
+// to puts a process on a CPU at time t.
 func (s *scene) to(cpu int, p *process, t int64) {
 	before := -1
 	if last := s.cpus[cpu]; last != nil {
@@ -45,7 +44,7 @@ func (s *scene) to(cpu int, p *process, t int64) {
 	s.runs(cpu, p, t, before)
 }
 
-// figures returns the sums up to a time and checks what always holds.
+// figures returns the sums up to a time. It also checks the invariants of the sums.
 func (s *scene) figures(t *testing.T, until int64) (busy, known, cpu int64) {
 	t.Helper()
 	s.advance(until)
@@ -65,13 +64,13 @@ func TestUtilizationAndBottleneckOfSixteenCPUs(t *testing.T) {
 	const (
 		cpus = 16
 		span = int64(16_000_000_000)
-		n    = 1600 // slices
+		n    = 1600 // number of slices
 	)
 	for _, c := range []struct {
 		name                    string
 		script                  func(*scene)
 		utilization, bottleneck float64
-		cpu                     int64 // CPU time, known from the script
+		cpu                     int64 // CPU time according to the script
 	}{
 		{"all busy for a sixteenth of the time", func(s *scene) {
 			for cpu := range cpus {
@@ -160,7 +159,7 @@ func TestGapsAreLeftOut(t *testing.T) {
 		{"a process that is looked up while it runs", func(s *scene) {
 			stranger := &process{pid: 7}
 			s.to(1, stranger, 10)
-			s.to(2, stranger, 15) // another thread of it
+			s.to(2, stranger, 15) // another thread of the same process
 			s.advance(20)
 			s.assign(stranger, []*tally{s.tally}, true)
 			s.to(1, s.idle, 50)
@@ -223,7 +222,7 @@ func TestUnexpectedLeavesAreCounted(t *testing.T) {
 	require.Equal(t, uint64(1), s.surprises)
 }
 
-// TestAnyScheduleAddsUp compares random schedules with an account of every nanosecond.
+// TestAnyScheduleAddsUp compares random schedules with a count of every nanosecond.
 func TestAnyScheduleAddsUp(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -282,7 +281,7 @@ func TestAccountingASwitchDoesNotAllocate(t *testing.T) {
 	}))
 }
 
-// BenchmarkAccountSwitch accounts switches. The baseline is an assignment.
+// BenchmarkAccountSwitch accounts for context switches. The baseline is an assignment.
 func BenchmarkAccountSwitch(b *testing.B) {
 	s := newScene(16, 2)
 	b.Run("assignment", func(b *testing.B) {

@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
-// attributesOf returns the attribute table, without its zero entry.
+// attributesOf returns the attribute table without its zero entry.
 func attributesOf(d pprofile.ProfilesDictionary) (all [][2]any) {
 	for i, a := range d.AttributeTable().All() {
 		if i > 0 {
@@ -26,7 +26,7 @@ func attributesOf(d pprofile.ProfilesDictionary) (all [][2]any) {
 
 func TestAppenderAddsEachAttributeOnce(t *testing.T) {
 	var a dictionary.Appender
-	for range 2 { // it is used again
+	for range 2 { // the second round uses the appender again
 		d := pprofile.NewProfilesDictionary()
 		a.Reset(d, nil)
 		var indices []int32
@@ -54,11 +54,11 @@ func TestAppenderReusesWhatTheDictionaryHas(t *testing.T) {
 		set(e.Value())
 	}
 	x := func(v pcommon.Value) { v.SetStr("x") }
-	entry(99, 0, x) // 1: no such key
-	entry(1, 4, x)  // 2: with a unit
+	entry(99, 0, x) // 1: has no valid key
+	entry(1, 4, x)  // 2: has a unit
 	entry(1, 0, x)  // 3
-	entry(3, 0, x)  // 4: the same again
-	entry(2, 0, x)  // 5: another's
+	entry(3, 0, x)  // 4: same as 3
+	entry(2, 0, x)  // 5: has the key of another component
 	entry(1, 0, func(v pcommon.Value) { v.SetEmptySlice() })
 	entry(1, 0, func(v pcommon.Value) { v.SetInt(7) }) // 7
 	var a dictionary.Appender

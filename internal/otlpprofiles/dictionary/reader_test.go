@@ -31,7 +31,7 @@ func TestReaderOfAnySendersDictionary(t *testing.T) {
 
 	dictionary.AppendZeroEntries(d)
 	d.StringTable().Append("name", "count")
-	for _, key := range []int32{1, 2, 3, math.MinInt32} { // the last two have no key
+	for _, key := range []int32{1, 2, 3, math.MinInt32} { // the last two entries have no key
 		a := d.AttributeTable().AppendEmpty()
 		a.SetKeyStrindex(key)
 		a.Value().SetInt(int64(key))

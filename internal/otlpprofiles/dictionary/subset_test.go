@@ -21,7 +21,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// counter yields bytes for ids: different ones, and the same in every run.
+// counter generates bytes for ids. The ids are all different and are the
+// same in every run.
 type counter struct{ n uint64 }
 
 func (c *counter) Read(b []byte) (int, error) {
@@ -32,8 +33,8 @@ func (c *counter) Read(b []byte) (int, error) {
 
 var offCPU = &samples.Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "off_cpu", PeriodUnit: "nanoseconds"}
 
-// built returns a request of three resources. The second has two profiles, the
-// others one. They share code, and each has some of its own.
+// built returns a request with three resources. The second resource has two profiles, and
+// the other resources have one profile. The resources share some code.
 func built(t testing.TB) pprofile.Profiles {
 	t.Helper()
 	b := samples.NewBatch(16 << 20)
@@ -70,7 +71,7 @@ func built(t testing.TB) pprofile.Profiles {
 
 func container(i int) string { return strings.Repeat(fmt.Sprintf("%02x", 0xa0+i), 32) }
 
-// rich adds links, attributes of profiles of every kind, scopes and units.
+// rich adds links, all kinds of attributes, scopes and units to a request of built.
 func rich(t testing.TB) pprofile.Profiles {
 	t.Helper()
 	pd := built(t)
@@ -108,7 +109,7 @@ func rich(t testing.TB) pprofile.Profiles {
 	return pd
 }
 
-// subset copies the profiles that keep reports, by their number in order.
+// subset copies the profiles for which keep returns true. Profiles are numbered in order.
 func subset(pd pprofile.Profiles, keep func(profile int) bool) pprofile.Profiles {
 	return new(dictionary.Subset).Copy(pd, refs(pd, keep))
 }
@@ -180,8 +181,8 @@ func TestSubsetSharesNothingWithItsSource(t *testing.T) {
 	require.Equal(t, before, conformancetest.Contents(src))
 }
 
-// Attributes that were received as references into the source's dictionary must
-// not refer to the new one.
+// TestSubsetResolvesReferencedAttributes covers received attributes that refer to the
+// source's dictionary. In the copy, they must not refer to the new dictionary.
 func TestSubsetResolvesReferencedAttributes(t *testing.T) {
 	wire, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(built(t))
 	require.NoError(t, err)
@@ -212,7 +213,7 @@ func TestSubsetStripsAttributesOfProfiles(t *testing.T) {
 	require.Equal(t, before, after, "nothing else is removed")
 }
 
-// A Subset copies from one request after another.
+// TestSubsetIsUsedAgain copies from several requests with the same Subset.
 func TestSubsetIsUsedAgain(t *testing.T) {
 	s := &dictionary.Subset{}
 	for range 3 {

@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// newProfiles returns a request with one profile of n samples. If orphans is set, its
+// newProfiles returns a request with one profile of n samples. If orphans is set, the
 // string table begins and ends with unused strings.
 func newProfiles(n int, orphans bool) pprofile.Profiles {
 	p := pprofile.NewProfiles()
@@ -65,7 +65,7 @@ func newProfiles(n int, orphans bool) pprofile.Profiles {
 	rp.SetSchemaUrl("https://opentelemetry.io/schemas/1.43.0")
 	attributes := rp.Resource().Attributes()
 	attributes.PutStr("service.name", "checkout")
-	attributes.PutStr("main.go", "worker") // strings that others use, too
+	attributes.PutStr("main.go", "worker") // strings that are also used elsewhere
 	attributes.PutStr("empty", "")
 	attributes.PutInt("process.pid", 1<<60)
 	attributes.PutBool("yes", true)
@@ -100,7 +100,7 @@ func newProfiles(n int, orphans bool) pprofile.Profiles {
 
 // encoded returns a request as a collector of the newest release sends it.
 func encoded(t testing.TB, p pprofile.Profiles) []byte {
-	p.MarkReadOnly() // marshalling changes what can be changed
+	p.MarkReadOnly() // marshalling changes profiles that are not read-only
 	b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(p)
 	require.NoError(t, err)
 	return b
@@ -112,7 +112,7 @@ func decoded(t testing.TB, request []byte) pprofile.Profiles {
 	return p
 }
 
-// meaning writes profiles with every index replaced by the table entry at the index.
+// meaning prints profiles with every index replaced by the table entry at the index.
 func meaning(p pprofile.Profiles) string {
 	var b strings.Builder
 	d := p.Dictionary()
@@ -142,7 +142,7 @@ func meaning(p pprofile.Profiles) string {
 	return b.String()
 }
 
-// references returns how many attributes refer to the string table.
+// references returns the number of attributes that refer to the string table.
 func references(t testing.TB, request []byte) int {
 	r := rewriter{}
 	require.NoError(t, r.collect(request))
@@ -265,8 +265,8 @@ func TestEmptyRequests(t *testing.T) {
 	require.Zero(t, references(t, out))
 }
 
-// FuzzRequest checks that a request which a decoder accepts keeps its meaning. Every other
-// request must be rewritten or rejected with an error, without a panic.
+// FuzzRequest checks that a request keeps its meaning if a decoder accepts the request.
+// Every other request must be rewritten or rejected with an error, without a panic.
 func FuzzRequest(f *testing.F) {
 	f.Add(encoded(f, newProfiles(2, false)))
 	f.Add(encoded(f, newProfiles(2, true)))
@@ -307,8 +307,8 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, request []byte) { _, _ = JSON(request) })
 }
 
-// BenchmarkRequest compares the rewriting of a request with the marshaling, which the
-// exporter does anyway.
+// BenchmarkRequest compares the rewriting of a request with the marshaling. The exporter
+// always does the marshaling.
 func BenchmarkRequest(b *testing.B) {
 	source := newProfiles(8000, false)
 	request := encoded(b, source)

@@ -17,7 +17,8 @@ func profileOf(p pprofile.Profiles) pprofile.Profile {
 	return p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0)
 }
 
-// A builder that is never full takes everything at once.
+// TestProfileThatIsAddedInPartsIsTheSame compares a builder that is never full and adds
+// the profile at once with a builder that adds the profile in parts.
 func TestProfileThatIsAddedInPartsIsTheSame(t *testing.T) {
 	in := pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Hot: 3, Cold: 4, Stacks: 50}.Build(t)
 	d := dictionary.NewReader(in.Dictionary())
@@ -38,7 +39,8 @@ func TestProfileThatIsAddedInPartsIsTheSame(t *testing.T) {
 	require.Equal(t, whole.Finish("").String(), parts.Finish("").String())
 }
 
-// A profile that is added in parts counts once.
+// TestCPUTimeOfProcessesIsSummed checks that the CPU time of a profile counts once, even
+// if the profile is added in parts.
 func TestCPUTimeOfProcessesIsSummed(t *testing.T) {
 	b := NewBuilder(dictionary.ProfileType{Sample: "samples", Unit: "count", Period: "cpu", PeriodUnit: "nanoseconds"}, Options{})
 	for _, cpuTime := range []string{"2000000000", "500000000", "-7", "much"} {
@@ -53,8 +55,8 @@ func TestCPUTimeOfProcessesIsSummed(t *testing.T) {
 	require.Equal(t, []string{"hotprofile.cpu.time.sampled=1140000000", "hotprofile.cpu.time=2500000000"}, b.Finish("").Comments)
 }
 
-// TestSamplesOfDifferentPhasesStayApart: with the attribute of the profile as a label,
-// which then is no comment.
+// TestSamplesOfDifferentPhasesStayApart configures an attribute of profiles as a label of
+// samples. The attribute is then not a comment.
 func TestSamplesOfDifferentPhasesStayApart(t *testing.T) {
 	const phase = "hotprofile.trigger.phase"
 	b := NewBuilder(dictionary.ProfileType{Sample: "samples", Unit: "count", Period: "cpu", PeriodUnit: "nanoseconds"}, Options{Labels: []string{phase}})
@@ -93,8 +95,8 @@ func TestSamplesOfDifferentPhasesStayApart(t *testing.T) {
 	require.Equal(t, 12, b.Events())
 }
 
-// FuzzBuilder: whatever two senders send becomes one valid profile with each sample
-// once.
+// FuzzBuilder checks that any profiles of two senders become one valid profile per type.
+// Each sample must occur once.
 func FuzzBuilder(f *testing.F) {
 	attributes := pprofstest.Reason("a", "t1", "")
 	attributes["hotprofile.trigger.phase"] = "before"

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// trailed appends what every record of a session ends in.
+// trailed appends the fields that end every record of a session.
 func trailed(p *perftest.Packed, pid uint32, time int64) []uint64 {
 	return p.With(perftest.Pair(pid, pid), uint64(time)).Words
 }
@@ -153,9 +153,9 @@ func TestSwitchesOfAllCPUsAreReadByTime(t *testing.T) {
 	require.Len(t, readRound(m, 100), 1, "a time in the far future blocks the ring")
 }
 
-// TestEveryLossIsReported plays the kernel: a record that does not fit is lost, which
-// the next one that fits reports. At any time a reader must know what runs, or that
-// it does not.
+// TestEveryLossIsReported acts like the kernel. A record that does not fit is lost, and
+// the next record that fits reports the loss. The reader must always know the running
+// thread, or know that the running thread is unknown.
 func TestEveryLossIsReported(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	f := perftest.NewRing(128, 0)
@@ -243,8 +243,8 @@ func FuzzMerger(f *testing.F) {
 	})
 }
 
-// BenchmarkReadSwitch reads context switches by time. The baseline is a copy of the
-// two records of one.
+// BenchmarkReadSwitch reads context switches by time. The baseline copies the two
+// records of a switch.
 func BenchmarkReadSwitch(b *testing.B) {
 	out, in := leaves(1, 5, 6), comes(1, 5, 6)
 	b.Run("copy", func(b *testing.B) {

@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
-// needHostWide skips the test where the host may not be sampled.
+// needHostWide skips the test if sampling of the whole host is not permitted.
 func needHostWide(t testing.TB) {
 	t.Helper()
 	if err := perfevent.Probe().HostWide; err != nil {
@@ -34,7 +34,6 @@ func open(t testing.TB, o Options) *Session {
 	return s
 }
 
-// readUntil reads until done returns true.
 func readUntil(t testing.TB, s *Session, what string, done func(*Record) bool) {
 	t.Helper()
 	var rec Record
@@ -56,7 +55,7 @@ func TestEverySwitchIsRecorded(t *testing.T) {
 	s := open(t, Options{})
 	require.NotEmpty(t, s.CPUs())
 	before := sys.Monotonic()
-	running := make([]int, len(s.CPUs())) // tid by CPU; -1: not known
+	running := make([]int, len(s.CPUs())) // thread ID by CPU; -1 means unknown
 	for i := range running {
 		running[i] = -1
 	}
@@ -89,8 +88,8 @@ func TestEverySwitchIsRecorded(t *testing.T) {
 		}
 		return forked && seen > 0 && switches > 1000
 	})
-	// A few threads of the kernel write neither record; of two of them in a row, one is
-	// named by no record.
+	// A few kernel threads write neither record. If two of these threads run one after
+	// the other, no record names one of them.
 	require.Less(t, missed, known/50, "a thread left a CPU that it was not on")
 	require.Zero(t, s.merger.corrupt)
 }

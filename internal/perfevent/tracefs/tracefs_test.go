@@ -28,7 +28,7 @@ format:
 print fmt: "length = %d", REC->ret
 `
 
-// fixture makes a tracefs below a root, at folder.
+// fixture creates a tracefs in a folder below the returned root.
 func fixture(t *testing.T, folder string, files map[string]string) (root string) {
 	t.Helper()
 	root = t.TempDir()

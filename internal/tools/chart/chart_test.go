@@ -1,8 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart tests that every variant of deploy/helm/hotprofile decodes strictly into
-// the types of the Kubernetes API, and agrees with the configurations and the docs.
+// Package chart tests the variants of deploy/helm/hotprofile. Each variant must
+// decode strictly into the types of the Kubernetes API, and must match the
+// configurations and the docs.
 package chart
 
 import (
@@ -48,7 +49,8 @@ func helm(t *testing.T, args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// arguments returns the arguments of `helm template` or `helm lint` with values.
+// arguments returns the arguments of `helm template` or `helm lint`, with
+// the given values.
 func arguments(command string, values ...string) []string {
 	args := []string{command, chart, "--namespace", "hotprofile"}
 	if command == "template" {
@@ -60,7 +62,7 @@ func arguments(command string, values ...string) []string {
 	return args
 }
 
-// documents renders the chart, and decodes each document into the type of its kind.
+// documents renders the chart and decodes each document into the type of its kind.
 func documents(t *testing.T, values ...string) map[string]any {
 	t.Helper()
 	out, err := helm(t, arguments("template", values...)...)
@@ -70,8 +72,8 @@ func documents(t *testing.T, values ...string) map[string]any {
 	return objects
 }
 
-// decode decodes like an API server with strict field validation. The key of an object
-// is its kind and name.
+// decode decodes documents like an API server with strict field validation. The key of an
+// object is its kind and name.
 func decode(rendered string) (map[string]any, error) {
 	objects := map[string]any{}
 	for _, document := range strings.Split(rendered, "\n---\n") {
@@ -116,8 +118,8 @@ var (
 	gatewayObjects = append(slices.Clone(agentObjects), "ConfigMap hotprofile-gateway", "Service hotprofile-gateway", "Deployment hotprofile-gateway", "NetworkPolicy hotprofile-gateway")
 )
 
-// variants are the ways to use the chart. The end-to-end test validates the
-// configurations of those that are kept below testdata.
+// variants lists the ways to use the chart. The end-to-end test validates the
+// configurations of the variants that are stored below testdata.
 var variants = []struct {
 	name   string
 	values []string
@@ -188,7 +190,8 @@ func TestAFieldThatTheAPIDoesNotHaveIsFound(t *testing.T) {
 	require.ErrorContains(t, err, "hostPid")
 }
 
-// The agents' rights are those that docs/kubernetes.md and docs/security.md name.
+// TestRights checks that the agents have exactly the rights that docs/kubernetes.md and
+// docs/security.md list.
 func TestRights(t *testing.T) {
 	for _, v := range variants {
 		objects := documents(t, v.values...)
@@ -220,8 +223,9 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// The chart must set each variable that a configuration reads without a default, and no
-// HOTPROFILE_ variable that it does not read.
+// TestEnvironmentIsWhatTheConfigurationReads checks that the chart sets each variable
+// that a configuration reads without a default. The chart must not set a HOTPROFILE_
+// variable that the configuration does not read.
 func TestEnvironmentIsWhatTheConfigurationReads(t *testing.T) {
 	objects := documents(t, backend, `gateway.enabled=true`)
 	for config, pod := range map[string]corev1.PodSpec{
@@ -242,7 +246,8 @@ func TestEnvironmentIsWhatTheConfigurationReads(t *testing.T) {
 	}
 }
 
-// A limit of 512 MiB gives the bounds of config/kubernetes.yaml.
+// TestMemoryFollowsTheLimit checks that a limit of 512 MiB yields the bounds of
+// config/kubernetes.yaml.
 func TestMemoryFollowsTheLimit(t *testing.T) {
 	require.Contains(t, read(t, root+"config/kubernetes.yaml"), "limit_mib: 384\n    spike_limit_mib: 96\n")
 	config := documents(t, backend)["ConfigMap hotprofile-agent"].(*corev1.ConfigMap).Data["config.yaml"]

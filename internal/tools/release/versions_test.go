@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package release tests that the builder's configurations agree.
+// Package release tests that the configurations of the builder match.
 package release
 
 import (

@@ -27,11 +27,12 @@ func randomTest(r *rand.Rand) Test {
 	return t
 }
 
-// TestAdoptKeepsWhatWasObserved changes the tests of a history at random times. A test that
-// stays must judge as in an unchanged history. A test that comes later must do so once its
-// span has passed. Before that, a new test judges the readings that the history has. Its
-// mean is a mean of readings of its span, and the first readings may be missing. If the
-// readings arrive in time, this holds although the rings differ in length.
+// TestAdoptKeepsWhatWasObserved changes the tests of a history at random times. A test
+// that stays must have the same result as in an unchanged history. A new test must have
+// this result after its span has passed. Before that, a new test uses the readings that
+// the history has. The mean is then a mean of readings of the span, and the first
+// readings may be missing. If the readings arrive in time, this holds although the rings
+// differ in length.
 func TestAdoptKeepsWhatWasObserved(t *testing.T) {
 	settled, early := 0, 0
 	for seed := range uint64(300) {
@@ -43,7 +44,7 @@ func TestAdoptKeepsWhatWasObserved(t *testing.T) {
 			plan := func(tests []Test) (*Monitor, []int) {
 				m, numbers := NewMonitor(kind, time.Second), []int(nil)
 				if !regular {
-					m.Add(Test{Threshold: 1, AverageOver: time.Minute}) // readings are kept for a minute
+					m.Add(Test{Threshold: 1, AverageOver: time.Minute}) // keeps readings for a minute
 				}
 				for _, test := range tests {
 					numbers = append(numbers, m.Add(test))
@@ -52,7 +53,7 @@ func TestAdoptKeepsWhatWasObserved(t *testing.T) {
 			}
 			reference, all := plan(tests)
 			want := reference.NewHistory()
-			some := []int{0, 1} // of tests
+			some := []int{0, 1} // indices into tests
 			since := map[int]time.Duration{0: 0, 1: 0}
 			m, numbers := plan([]Test{tests[0], tests[1]})
 			h := m.NewHistory()
@@ -89,7 +90,7 @@ func TestAdoptKeepsWhatWasObserved(t *testing.T) {
 					some = some[:0]
 					var chosen []Test
 					for i := range tests {
-						if i == 0 || r.IntN(2) == 0 { // the first one always stays
+						if i == 0 || r.IntN(2) == 0 { // the first test always stays
 							some, chosen = append(some, i), append(chosen, tests[i])
 							if _, was := since[i]; !was {
 								since[i] = now
@@ -134,7 +135,7 @@ func TestAdoptKeepsWhatWasObserved(t *testing.T) {
 	require.Greater(t, early, 1000)
 }
 
-// TestAdoptWithoutReadings gives histories without readings other tests.
+// TestAdoptWithoutReadings changes the tests of histories without readings.
 func TestAdoptWithoutReadings(t *testing.T) {
 	none := NewMonitor(Kind{}, time.Second)
 	short, long := NewMonitor(Kind{}, time.Second), NewMonitor(Kind{}, time.Second)

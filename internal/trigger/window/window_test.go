@@ -15,13 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reading is one reading, at a time since the start.
+// reading is one reading. The time at counts from the start of the test.
 type reading struct {
 	at       time.Duration
 	num, den float64
 }
 
-// oracle keeps every reading and judges a test by its definition.
+// oracle stores every reading and evaluates a test by its definition.
 type oracle struct {
 	test     Test
 	kind     Kind
@@ -29,7 +29,8 @@ type oracle struct {
 	readings []reading
 }
 
-// value returns the value of reading n over the step before it; NaN if it is only a starting point.
+// value returns the value of reading n since the previous reading. It returns NaN if the
+// reading is only a starting point.
 func (o *oracle) value(n int) float64 {
 	switch {
 	case o.kind.Gauge:
@@ -49,8 +50,8 @@ func (o *oracle) restarted(n int) bool {
 
 func (o *oracle) step(n int) time.Duration { return o.readings[n].at - o.readings[n-1].at }
 
-// judge returns the value compared with the threshold; ok is false with too little
-// history.
+// judge returns the value that is compared with the threshold. The result ok is false if
+// there is too little history.
 func (o *oracle) judge(now time.Duration) (float64, bool) {
 	last := len(o.readings) - 1
 	if last < 0 {
@@ -102,7 +103,7 @@ func (o *oracle) judge(now time.Duration) (float64, bool) {
 	}
 	var sum, weight float64
 	for n := first + 1; n <= last; n++ {
-		// No reading weighs more than about four intervals.
+		// No reading has more weight than about four intervals.
 		w := float64(min(o.step(n), maxStep*o.interval/ticksPerInterval))
 		sum += o.readings[n].num * w
 		weight += w
@@ -110,8 +111,8 @@ func (o *oracle) judge(now time.Duration) (float64, bool) {
 	return sum / weight, float64(last-first) >= 0.8*float64(o.test.AverageOver/o.interval)
 }
 
-// TestWindowsAgreeWithTheirDefinition drives random readings, late, missing and restarted,
-// through a history and through an oracle that keeps all readings.
+// TestWindowsAgreeWithTheirDefinition feeds the same random readings to a history and to
+// an oracle that stores all readings. Some readings are late, missing or restarted.
 func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
 	const tick = time.Second / ticksPerInterval
 	compared, held := 0, 0
@@ -127,7 +128,7 @@ func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
 		}
 		h, o := newHistory(kind, time.Second, test), &oracle{test: test, kind: kind, interval: time.Second}
 		now, num, den, level := time.Duration(0), 0.0, 0.0, 0.5
-		faults := r.IntN(3) * 2 // none, some, many
+		faults := r.IntN(3) * 2 // none, some or many
 		for n := range 300 {
 			step := time.Duration(ticksPerInterval-3+r.IntN(7)) * tick
 			if r.IntN(100) < faults {
@@ -178,7 +179,6 @@ func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
 	require.Greater(t, held, compared/20, "the readings hardly ever held")
 }
 
-// newHistory returns a history with one test.
 func newHistory(k Kind, interval time.Duration, test Test) *History {
 	m := NewMonitor(k, interval)
 	m.Add(test)
@@ -186,7 +186,7 @@ func newHistory(k Kind, interval time.Duration, test Test) *History {
 	return &h
 }
 
-// judge judges the first test of a history.
+// judge evaluates the first test of a history.
 func judge(h *History, now time.Duration) (holds bool, value float64, enough bool) {
 	var scratch []float32
 	holds = h.Holds(0, int64(now))
@@ -217,7 +217,8 @@ func TestTenMinutesAtOneSecondFitIn5KiB(t *testing.T) {
 	t.Logf("%d bytes", size)
 }
 
-// After years of CPU time a counter still distinguishes 80 % from slightly more.
+// TestLargeCountersKeepTheirPrecision checks that a counter still distinguishes 80 % from
+// slightly more after years of CPU time.
 func TestLargeCountersKeepTheirPrecision(t *testing.T) {
 	h := newHistory(Kind{Scale: 100}, time.Second, Test{Threshold: 80, AverageOver: 10 * time.Minute})
 	for _, test := range []struct {
@@ -226,7 +227,7 @@ func TestLargeCountersKeepTheirPrecision(t *testing.T) {
 	}{{0.8, false}, {0.8001, true}} {
 		h.Restart()
 		for n := range 601 {
-			// Seconds of CPU time, 64 cores for five years.
+			// The values are seconds of CPU time of 64 cores for five years.
 			h.Observe(int64(time.Duration(n)*time.Second), 1e10+float64(n)*test.used*64, 2e10+float64(n)*64)
 		}
 		_, value, _ := judge(h, 600*time.Second)
@@ -258,7 +259,7 @@ func TestRoundingNeverAddsUp(t *testing.T) {
 }
 
 func TestGaps(t *testing.T) {
-	// After a gap of any length the period has exactly the readings that are in it.
+	// After a gap of any length, the period contains exactly the readings that are in it.
 	for _, gap := range []time.Duration{2, 3, 4, 5, 8, 9, 11, 12, 13, 59, 60, 3600} {
 		h := newHistory(Kind{Gauge: true}, time.Second, Test{Threshold: 50, Period: 12 * time.Second, Count: 1})
 		h.Observe(0, 100, 0)
@@ -287,11 +288,12 @@ func TestNthLargest(t *testing.T) {
 	}
 }
 
-// In an order contrived against quickselect the values are sorted.
+// TestNthLargestOfAContrivedOrder uses an order that is the worst case for quickselect.
+// The values are then sorted instead.
 func TestNthLargestOfAContrivedOrder(t *testing.T) {
 	values := make([]float32, MaxReadings)
 	for i := range values {
-		values[i] = float32(min(i, len(values)-i)) // an organ pipe
+		values[i] = float32(min(i, len(values)-i)) // organ-pipe order
 	}
 	sorted := slices.Clone(values)
 	slices.Sort(sorted)
@@ -338,7 +340,8 @@ func TestHeatIsMeanByThreshold(t *testing.T) {
 	require.False(t, h.Warm(0, int64(10*time.Second)))
 }
 
-// verify recounts the running counts of the windows and returns the first broken invariant.
+// verify recounts the running counts of the windows. It returns the first
+// broken invariant.
 func (h *History) verify() error {
 	for i := range h.windows {
 		t, w, r := h.test(i)
@@ -363,8 +366,9 @@ func (h *History) verify() error {
 	return nil
 }
 
-// TestReadingsOfAWholeWindow: each reading is the value over the whole span already, so the
-// newest one decides, and none after a while is no zero.
+// TestReadingsOfAWholeWindow covers monitors whose readings are values over the whole
+// window. So only the latest reading counts. If there is no recent reading, the value is
+// unknown and not zero.
 func TestReadingsOfAWholeWindow(t *testing.T) {
 	second := int64(time.Second)
 	m := NewMonitor(Kind{Whole: true}, time.Second)

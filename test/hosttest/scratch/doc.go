@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scratch makes temporary cgroups for tests and the demo as a container
-// engine does: with the same path in every hierarchy that concerns CPU time. It
-// also stalls disks.
+// Package scratch creates temporary cgroups for tests and the demo. Like a container
+// engine, it uses the same path in every hierarchy that is related to CPU time. The
+// package can also make a file system hang.
 package scratch

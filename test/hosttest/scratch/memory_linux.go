@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// LimitMemory limits the memory of the cgroup's processes, including the kernel's
-// cache of their files, which is reclaimed first.
+// LimitMemory limits the memory of the cgroup's processes. The limit includes the page
+// cache of their files, which the kernel reclaims first.
 func (c *Cgroup) LimitMemory(bytes int64) error {
 	if c.memory == "" {
 		return fmt.Errorf("no hierarchy here owns the memory controller, so %s cannot have a limit", c.Path)
@@ -29,7 +29,7 @@ func (c *Cgroup) LimitMemory(bytes int64) error {
 }
 
 // OOMKills returns the number of the cgroup's processes that the kernel has killed
-// because of the limit.
+// because of the memory limit.
 func (c *Cgroup) OOMKills() (int, error) {
 	file := "memory.oom_control"
 	if c.memory == c.unified {
@@ -47,7 +47,7 @@ func (c *Cgroup) OOMKills() (int, error) {
 	return 0, fmt.Errorf("read what memory has cost %s: %s has no oom_kill", c.Path, file)
 }
 
-// Freeze stops all of the cgroup's processes or continues them.
+// Freeze stops or continues all processes of the cgroup.
 func (c *Cgroup) Freeze(on bool) error {
 	if c.unified == "" {
 		return errors.New("no cgroup v2 tree is mounted, so that cgroups cannot be frozen")

@@ -26,7 +26,8 @@ func (c *Cgroup) SetPIDs(most int) error {
 	return fmt.Errorf("no hierarchy here owns the pids controller, so the processes of %s cannot be limited", c.Path)
 }
 
-// PIDs returns the number of processes and threads in the cgroup, if SetPIDs works.
+// PIDs returns the number of processes and threads in the cgroup. It
+// returns 0 if SetPIDs does not work.
 func (c *Cgroup) PIDs() int {
 	for _, dir := range c.dirs {
 		if text, err := os.ReadFile(filepath.Join(dir, "pids.current")); err == nil {
@@ -37,11 +38,11 @@ func (c *Cgroup) PIDs() int {
 	return 0
 }
 
-// KillAtOnce ends all processes of the cgroup in one step, including those that they
-// start meanwhile. It needs the v2 tree and Linux 5.14.
+// KillAtOnce ends all processes of the cgroup in one step, including processes that start
+// at the same time. It needs cgroup v2 and Linux 5.14.
 func (c *Cgroup) KillAtOnce() error {
 	for _, dir := range c.dirs {
-		// Only the v2 tree has the file.
+		// Only cgroup v2 has this file.
 		err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
 		if err == nil {
 			return nil

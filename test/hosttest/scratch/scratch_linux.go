@@ -16,21 +16,21 @@ import (
 	"time"
 )
 
-// Cgroup is a cgroup of the same path in several hierarchies.
+// Cgroup is a cgroup with the same path in several hierarchies.
 type Cgroup struct {
-	// Path is the path below each hierarchy's root, with a leading slash.
+	// Path is the path below the root of each hierarchy, with a leading slash.
 	Path string
 	dirs []string
-	cpu  string // the directory with the quota; empty if there is none
-	v2   bool   // cpu is in the v2 tree
+	cpu  string // directory with the quota; empty if there is none
+	v2   bool   // whether cpu is in the v2 tree
 
-	memory  string // the directory with the memory limit; empty if there is none
-	acct    string // the directory with the CPU time, in v1; empty if there is none
-	unified string // the directory in the v2 tree; empty if there is none
+	memory  string // directory with the memory limit; empty if there is none
+	acct    string // directory with the CPU time in v1; empty if there is none
+	unified string // directory in the v2 tree; empty if there is none
 }
 
-// Make makes the cgroup called name below the root cgroup. After an error no part of the
-// cgroup is left.
+// Make creates the cgroup called name below the root cgroup. If Make fails, it
+// removes all parts of the cgroup.
 func Make(name string) (*Cgroup, error) {
 	mounts, err := mounts()
 	if err != nil {
@@ -73,16 +73,17 @@ func Make(name string) (*Cgroup, error) {
 	return c, nil
 }
 
-// enable enables the controllers that monitors read for the children of a v2 tree's
-// root, as container engines do: systemd enables cpu only if a unit asks for it. A
-// controller that is missing, as on hybrid hosts, is an error when it is used.
+// enable enables the controllers that monitors read, for the children of the v2
+// tree's root. Container engines do the same, because systemd enables the cpu
+// controller only if a unit needs it. A missing controller, for example on a hybrid
+// host, causes an error only when it is used.
 func enable(root string) {
 	for _, controller := range []string{"cpu", "memory", "pids"} {
 		_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+"+controller), 0)
 	}
 }
 
-// SetQuota limits the cgroup to cores CPUs; 0 or less removes the limit.
+// SetQuota limits the cgroup to cores CPUs. 0 or less removes the limit.
 func (c *Cgroup) SetQuota(cores float64) error {
 	if c.cpu == "" {
 		return fmt.Errorf("no hierarchy here owns the cpu controller, so %s cannot have a quota", c.Path)
@@ -105,8 +106,9 @@ func (c *Cgroup) SetQuota(cores float64) error {
 	return nil
 }
 
-// RaiseWeight gives the cgroup that many times the default weight, so that other load on
-// a busy machine takes little CPU from it. Its quota does not change.
+// RaiseWeight sets the CPU weight to the given multiple of the default
+// weight. Other programs on a busy machine then take little CPU time from the
+// cgroup. The quota does not change.
 func (c *Cgroup) RaiseWeight(times int) error {
 	if c.cpu == "" {
 		return fmt.Errorf("no hierarchy here owns the cpu controller, so %s cannot have a weight", c.Path)
@@ -121,8 +123,8 @@ func (c *Cgroup) RaiseWeight(times int) error {
 	return nil
 }
 
-// CPUTime returns the CPU time that the cgroup's processes have used, as the kernel
-// counts it.
+// CPUTime returns the CPU time that the cgroup's processes have
+// used, as the kernel reports it.
 func (c *Cgroup) CPUTime() (time.Duration, error) {
 	dir, name, unit := c.acct, "cpuacct.usage", time.Nanosecond
 	if dir == "" {
@@ -150,7 +152,7 @@ func (c *Cgroup) Command(name string, args ...string) *exec.Cmd {
 	return exec.Command("/bin/sh", append([]string{"-c", script.String(), name}, args...)...)
 }
 
-// Delegate gives the cgroup to a user, who may then make others below it.
+// Delegate gives the cgroup to a user, who can then create cgroups below it.
 func (c *Cgroup) Delegate(uid int) error {
 	for _, dir := range c.dirs {
 		if err := os.Chown(dir, uid, uid); err != nil {
@@ -170,9 +172,9 @@ func (c *Cgroup) Add(pid int) error {
 	return nil
 }
 
-// Remove kills the cgroup's processes and removes it, as a container engine does. On
-// a very busy machine killed processes take a while to end: if it fails, it can be
-// called again.
+// Remove kills the cgroup's processes and removes the cgroup, like a container engine. On
+// a very busy machine, killed processes take a while to end. If Remove fails for this
+// reason, it can be called again.
 func (c *Cgroup) Remove() error {
 	var errs []error
 	var left []string
@@ -189,7 +191,7 @@ func (c *Cgroup) Remove() error {
 				left = append(left, dir)
 				break
 			}
-			time.Sleep(10 * time.Millisecond) // the kernel empties a cgroup a moment after its processes are reaped
+			time.Sleep(10 * time.Millisecond) // a cgroup becomes empty shortly after its processes are reaped
 		}
 	}
 	c.dirs = left
@@ -213,8 +215,8 @@ type mount struct {
 	controllers map[string]bool
 }
 
-// mounts returns the hierarchies that a container engine would use here: the v2 tree
-// and the v1 hierarchies that monitors read.
+// mounts returns the hierarchies that a container engine would use on this host. These
+// are the v2 tree and the v1 hierarchies that monitors read.
 func mounts() ([]mount, error) {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {

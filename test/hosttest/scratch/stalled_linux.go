@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stall mounts a file system over a directory. The file system does not answer any request,
-// like a disk that has failed. answer unmounts the file system, and waiting calls fail
-// then.
+// Stall mounts a file system over a directory. The file system does not
+// answer any request, like a failed disk. answer unmounts the file system,
+// which makes all waiting calls fail.
 func Stall(dir string) (answer func() error, err error) {
 	device, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pod runs in containers of the test cluster. It waits, as the container of a
-// sandbox does, or it uses more and more memory.
+// Command pod runs in containers of the test cluster. It either only waits, like the
+// container of a pod sandbox, or uses more and more memory.
 package main
 
 import (

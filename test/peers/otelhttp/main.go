@@ -1,17 +1,19 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command otelhttp is a service whose requests OpenTelemetry's own instrumentation records.
-// It uses the SDK, otelhttp, otelgrpc and the instrumentation of Go's runtime, with their
-// settings from the environment. It serves /work over HTTP and the health check of gRPC,
-// which take some CPU, and calls both all the time.
+// Command otelhttp is a service whose requests are recorded by OpenTelemetry's own
+// instrumentation. It uses the SDK, otelhttp, otelgrpc and the instrumentation of Go's
+// runtime. Their settings come from the environment. The service serves /work over HTTP
+// and the health check over gRPC. Both use some CPU time. The service also sends
+// requests to both all the time. If the environment variable PPROF_ADDRESS is set,
+// net/http/pprof listens at this address.
 //
-// A line on its standard input changes it; it answers with the same line when the change
-// is in force. From "slow" on requests take -slow, from "fail" on they fail, from "often"
-// on it makes no pause between them, and from "park" on 300 goroutines wait. From "cart" on
-// it calls /cart, whose goroutines have labels with their span, and of which each 20th
-// request takes 100 ms in the function planted. The environment variable
-// PPROF_ADDRESS has the address of net/http/pprof.
+// Lines on standard input change the service. It echoes each line once the change has
+// taken effect. After "slow", requests take the time given by -slow. After "fail",
+// requests fail. After "often", there is no pause between requests. After "park", 300
+// goroutines wait. After "cart", the service also sends requests to /cart. The
+// goroutines of these requests have labels with their span. Every 20th of them takes
+// another 100 ms, in the function planted.
 package main
 
 import (
@@ -50,9 +52,9 @@ import (
 // service answers requests over HTTP and over gRPC.
 type service struct {
 	grpc_health_v1.UnimplementedHealthServer
-	took    atomic.Int64 // nanoseconds
+	took    atomic.Int64 // in nanoseconds
 	failing atomic.Bool
-	pause   atomic.Int64 // nanoseconds
+	pause   atomic.Int64 // in nanoseconds
 }
 
 func (s *service) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
@@ -73,7 +75,7 @@ func (s *service) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*g
 var carts atomic.Int64
 
 func cart(_ http.ResponseWriter, r *http.Request) {
-	// The handler of otelhttp is around the mux, so it does not know the route.
+	// otelhttp does not know the route, because its handler is outside the mux.
 	apitrace.SpanFromContext(r.Context()).SetAttributes(attribute.String("http.route", "/cart/{id}"))
 	of := apitrace.SpanContextFromContext(r.Context())
 	pprof.Do(r.Context(), pprof.Labels("trace_id", of.TraceID().String(), "span_id", of.SpanID().String()), func(context.Context) {
@@ -98,7 +100,8 @@ func main() {
 	pause := flag.Duration("pause", 100*time.Millisecond, "between two requests")
 	flag.Parse()
 	ctx := context.Background()
-	// What an operator gets with OTEL_RESOURCE_ATTRIBUTES and the detectors of the SDK.
+	// Operators get the same resource from
+	// OTEL_RESOURCE_ATTRIBUTES and the SDK's detectors.
 	r, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(), resource.WithProcessExecutableName())
 	check(err)
 	if os.Getenv("OTEL_TRACES_EXPORTER") != "none" {
@@ -112,7 +115,7 @@ func main() {
 		otel.SetMeterProvider(metric.NewMeterProvider(metric.WithResource(r), metric.WithReader(metric.NewPeriodicReader(exporter))))
 	}
 
-	check(runtime.Start(runtime.WithMinimumReadMemStatsInterval(time.Second))) // not 15 s, for each export has news
+	check(runtime.Start(runtime.WithMinimumReadMemStatsInterval(time.Second))) // with the default of 15 s, most exports would repeat old values
 
 	s := &service{}
 	s.took.Store(int64(time.Millisecond))
@@ -174,7 +177,7 @@ func listen() net.Listener {
 
 var sink atomic.Uint64
 
-// work is the function that a profile shows.
+// work uses CPU time and is visible in profiles.
 //
 //go:noinline
 func work(d time.Duration) {

@@ -1,11 +1,11 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command allocator allocates memory as requested on its standard input, by lines of the
-// form "KIND BYTES [THREADS]". It answers each line with the runtime's counts for this
-// request: "BYTES OBJECTS NANOSECONDS". The nanoseconds are CPU time. Objects that share a
-// block are not counted. The environment variable RATE sets the rate of the memory
-// profiler. EXEC names another program to execute.
+// Command allocator allocates memory on request. Each line on its standard input is a
+// request of the form "KIND BYTES [THREADS]". The answer is a line of the form "BYTES
+// OBJECTS NANOSECONDS". It has the runtime's counts for this request and the CPU time.
+// Objects that share a block are not counted. The environment variable RATE sets the rate
+// of the memory profiler. EXEC names another program to execute.
 package main
 
 import (
@@ -43,7 +43,7 @@ func small(budget int) int {
 		sinkBytes = make([]byte, 112)
 		return 112
 	}
-	sinkBytes = make([]byte, 7) // shares a block
+	sinkBytes = make([]byte, 7) // objects of this size share a block
 	return 8
 }
 
@@ -65,7 +65,7 @@ func mixed(budget int) int {
 	return small(budget)
 }
 
-// pages allocates 4 KiB at once.
+// pages allocates 4 KiB in each call.
 //
 //go:noinline
 func pages(int) int {
@@ -109,8 +109,8 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// serve answers a line. It only allocates what was requested, because one sampled object of
-// a few bytes represents thousands.
+// serve answers one request. It makes no other allocations, because one sampled object of
+// a few bytes represents thousands of objects.
 func serve(line, answer []byte) []byte {
 	var kind string
 	for _, k := range kinds {
@@ -162,11 +162,11 @@ func main() {
 		_, _ = os.Stdin.Read(make([]byte, 100))
 		fmt.Println(syscall.Exec(path, []string{path}, []string{"RATE=" + os.Getenv("RATE")}))
 	}
-	counted() // the first call allocates, and the tests must not count this
+	counted() // the first call allocates, which the tests must not count
 	fmt.Println("ready")
 	line, answer := make([]byte, 100), make([]byte, 0, 100)
 	for {
-		n, err := os.Stdin.Read(line) // a line arrives in one piece
+		n, err := os.Stdin.Read(line) // each read returns a whole line
 		if err != nil {
 			return
 		}

@@ -7,5 +7,6 @@ package main
 
 import "runtime"
 
-// A reference to runtime.MemProfile links the memory profiler, as net/http/pprof does.
+// The linker keeps the memory profiler because of this reference to runtime.MemProfile.
+// net/http/pprof has the same effect.
 var _ = func() int { n, _ := runtime.MemProfile(nil, true); return n }()

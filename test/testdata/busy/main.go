@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command busy keeps one CPU busy in functions with names that tests look for.
+// Command busy keeps one CPU busy. The tests look for the names of its functions.
 package main
 
 import (
@@ -17,7 +17,7 @@ func outer(n int) (sum int) {
 	return sum
 }
 
-// inlined is expanded into outer by the compiler.
+// inlined is inlined into outer by the compiler.
 func inlined(i int) int {
 	x := i
 	for range 64 {

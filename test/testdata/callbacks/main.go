@@ -1,9 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command callbacks allocates in Go functions that C has called. One half is allocated in
-// callbacks from C that Go has called, the other half on a thread that C has started. It
-// begins when a line arrives on its standard input.
+// Command callbacks allocates in Go functions that C has called. Half of the
+// memory is allocated in callbacks from C functions that Go has called. The other
+// half is allocated on a thread that C has started. The allocations begin when a
+// line arrives on standard input.
 package main
 
 /*
@@ -52,7 +53,7 @@ func startThread(n int) { C.thread(C.long(n)) }
 
 func main() {
 	runtime.MemProfileRate = 16 << 10
-	runtime.MemProfile(nil, false) // else the linker leaves the memory profiler out
+	runtime.MemProfile(nil, false) // without this call, the linker would remove the memory profiler
 	in := bufio.NewReader(os.Stdin)
 	fmt.Println("ready")
 	for {

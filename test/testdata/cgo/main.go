@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cgo prints the address of a C function, then waits for its standard
-// input to close.
+// Command cgo prints the address of a C function. Then it waits
+// until its standard input is closed.
 package main
 
 /*

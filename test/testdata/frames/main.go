@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command frames prints what the runtime knows about its own code, then waits for its
-// standard input to close. A line has a return address, then the function, file, line and
-// start line of the innermost function there.
+// Command frames prints the runtime's information about the command's own code. Each line
+// has a return address, and the function, file, line and start line of the innermost
+// function at this address. Then the command waits until its standard input is closed.
 package main
 
 import (
@@ -40,11 +40,11 @@ func caller(out func([]uintptr)) {
 func print(w io.Writer, pc uintptr) {
 	frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
 	start := int64(0)
-	if v := reflect.ValueOf(frame).FieldByName("startLine"); v.IsValid() { // Go 1.20
+	if v := reflect.ValueOf(frame).FieldByName("startLine"); v.IsValid() { // exists since Go 1.20
 		start = v.Int()
 	}
 	if frame.Function == "" {
-		return // the runtime has no name for the first function of its table
+		return // the runtime has no name for the first function in its table
 	}
 	if frame.File == "?" {
 		frame.File = ""
@@ -76,8 +76,8 @@ func main() {
 		var start, limit uintptr
 		fmt.Sscanf(m, "%x-%x", &start, &limit)
 		for pc := start; pc < limit; pc += 29 {
-			// The runtime does not step back from a function's first
-			// instruction, which a call cannot return to in its own function.
+			// A call cannot return to the first instruction of a function, so the runtime
+			// does not look up the instruction before it.
 			if f := runtime.FuncForPC(pc + 1); f != nil && f.Entry() != pc+1 {
 				print(w, pc+1)
 			}

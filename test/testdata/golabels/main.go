@@ -1,12 +1,14 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command golabels runs spans of CPU time with labels, and prints when which thread ran
-// which span: "TID START END ID", in nanoseconds of the monotonic clock. Its arguments are
-// the duration of a span, the number of workers and the kind of spans: "do" sets labels per
-// span, "spawn" also starts a goroutine per span, which inherits the labels, and "start"
-// starts a goroutine per span, which sets its labels and ends with them. It ends when its
-// standard input is closed.
+// Command golabels runs spans of CPU time with labels. For each span, it prints a line of
+// the form "TID START END ID". The times are in nanoseconds of the monotonic clock. The
+// command ends when its standard input is closed.
+//
+// The arguments are the duration of a span, the number of workers and the kind of spans.
+// For "do", each worker sets labels for each span. For "spawn", it also starts a
+// goroutine for each span, which inherits the labels. For "start", it starts a goroutine
+// for each span, which sets its own labels and ends with the span.
 package main
 
 import (
@@ -41,7 +43,7 @@ var (
 	sink  []byte
 )
 
-// burn runs for a time, as part of a span.
+// burn uses the CPU for the given time, as part of a span.
 func burn(span time.Duration, id uint64) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command gowaits has goroutines that hold a mutex in turn, on a thread each, and one that receives
-// from a connection.
+// Command gowaits has several waiting goroutines. Three of them hold a mutex in turn,
+// each on its own thread. Another goroutine receives from a connection.
 package main
 
 import (

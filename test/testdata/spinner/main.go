@@ -1,7 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command spinner sorts, formats, allocates and recurses in goroutines for a minute.
+// Command spinner sorts, formats, allocates and recurses in
+// two goroutines for one minute.
 package main
 
 import (

@@ -20,8 +20,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/traces"
 )
 
-// burn is the load: it follows a schedule's demand from a moment that is given
-// as its CLOCK_MONOTONIC nanoseconds, until the schedule ends.
+// burn is the load. It follows the demand of a schedule until the schedule ends. The
+// start is given in nanoseconds of CLOCK_MONOTONIC.
 func burn(args []string) error {
 	if len(args) != 3 {
 		return errors.New("usage: burn unit|neighbour schedule start")
@@ -43,11 +43,11 @@ func burn(args []string) error {
 		demand, threads = s.Neighbour, 1
 	}
 	runtime.GOMAXPROCS(threads + 1)
-	debug.SetGCPercent(-1) // threads that wait in the kernel cannot be stopped for it
+	debug.SetGCPercent(-1) // the collector cannot stop threads that wait in the kernel
 	var wg sync.WaitGroup
 	for range threads {
 		wg.Go(func() {
-			runtime.LockOSThread() // its CPU clock is a thread's
+			runtime.LockOSThread() // each thread measures its own CPU time
 			follow(demand, float64(threads), time.Duration(s.Seconds)*time.Second, start)
 		})
 	}
@@ -55,9 +55,9 @@ func burn(args []string) error {
 	return nil
 }
 
-// follow burns this thread's share of the demand of each step, and waits for the
-// next. What a step could not get is lost. Waking and waiting count as burnt, or
-// small demands would be exceeded by what following them costs.
+// follow uses this thread's share of the demand in each step and then waits for the next
+// step. CPU time that the thread could not get in a step is lost. CPU time for waking and
+// waiting counts as used. Otherwise, the load would exceed small demands.
 func follow(demand func(t float64) float64, threads float64, until time.Duration, start int64) {
 	spent := nanos(unix.CLOCK_THREAD_CPUTIME_ID)
 	var work uint64
@@ -81,8 +81,8 @@ func follow(demand func(t float64) float64, threads float64, until time.Duration
 	}
 }
 
-// wait sleeps until a time of CLOCK_MONOTONIC. It does so behind the back of the
-// Go runtime, whose timers would cost a percent of a core.
+// wait sleeps until a time of CLOCK_MONOTONIC. It bypasses the Go runtime, whose timers
+// would use one percent of a core.
 func wait(until int64) {
 	ts := unix.NsecToTimespec(until)
 	for {
@@ -93,7 +93,7 @@ func wait(until int64) {
 	}
 }
 
-// spin is a few microseconds of work.
+// spin works for a few microseconds.
 //
 //go:noinline
 func spin() (x uint64) {
@@ -103,12 +103,12 @@ func spin() (x uint64) {
 	return x
 }
 
-// nanos reads a clock. CLOCK_MONOTONIC is the same for all processes, so the
-// recorder and the load agree on when a trace began.
+// nanos reads a clock. All processes have the same CLOCK_MONOTONIC, so the recorder and
+// the load agree on the start of a trace.
 func nanos(clock int32) int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(clock, &ts); err != nil {
-		return 0 // neither of the two clocks can be absent
+		return 0 // both clocks always exist
 	}
 	return ts.Nano()
 }

@@ -1,12 +1,12 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command record runs the load of each schedule in a cgroup made for it, reads
-// the cgroup once a second in the way the collector does, and writes a trace:
+// Command record runs the load of each schedule in a new cgroup. It reads the cgroup once
+// per second, in the same way as the collector, and writes a trace:
 //
 //	record -out test/traces/recorded test/traces/schedules/*.txt
 //
-// It needs root. Schedules of synthetic traces are passed over.
+// The command needs root. It ignores the schedules of synthetic traces.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 )
 
 func main() {
-	// The load is this program again, inside the cgroup.
+	// The load is this program too. It runs inside the cgroup.
 	if len(os.Args) > 1 && os.Args[1] == "burn" {
 		if err := burn(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "burn:", err)

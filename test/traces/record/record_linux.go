@@ -23,26 +23,25 @@ import (
 	"github.com/hotprofile/hotprofile/test/traces"
 )
 
-// rig is the cgroups and the loads of one recording.
+// rig holds the cgroups and the loads of one recording.
 type rig struct {
 	schedule *traces.Schedule
-	file     string // of the schedule
-	start    int64  // CLOCK_MONOTONIC at the trace's beginning
+	file     string // file of the schedule
+	start    int64  // CLOCK_MONOTONIC at the beginning of the trace
 	tree     *cgroup.Tree
 	reader   *cgroup.Reader
 
-	parent    string // "" without one
+	parent    string // empty if there is none
 	neighbour *scratch.Cgroup
 	above     *scratch.Cgroup
 	unit      *scratch.Cgroup
 	quota     float64
-	running   []*exec.Cmd // loads that are to be waited for
+	running   []*exec.Cmd // loads that remove waits for
 	cpu       *cgroup.CPUTime
 	capacity  *cgroup.CPUCapacity
 }
 
-// record runs one schedule and writes its trace. The cgroups are removed
-// whatever happens.
+// record runs one schedule and writes its trace. It always removes the cgroups.
 func record(ctx context.Context, s *traces.Schedule, file, to string) (err error) {
 	tree, err := cgroup.Open("/")
 	if err != nil {
@@ -88,8 +87,7 @@ func machine(s *traces.Schedule, tree *cgroup.Tree) []string {
 	}
 }
 
-// weight is the factor by which the traced cgroups get more of a contended
-// CPU than a cgroup usually gets.
+// weight is the CPU weight of the traced cgroups, as a multiple of the default weight.
 const weight = 20
 
 func load() string {
@@ -98,7 +96,7 @@ func load() string {
 	return fmt.Sprintf("1-minute load average of the machine: %s", one)
 }
 
-// surround makes what is around the unit: a parent and a neighbour.
+// surround creates the parent of the unit and the neighbour, if the schedule has them.
 func (r *rig) surround() (err error) {
 	s := r.schedule
 	if s.Parent == 0 {
@@ -127,7 +125,7 @@ func (r *rig) name() string {
 	return fmt.Sprintf("hotprofile-trace-%s-%d", r.schedule.Name, os.Getpid())
 }
 
-// run starts a load that ends with the schedule.
+// run starts a load, which ends with the schedule.
 func (r *rig) run(in *scratch.Cgroup, what string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -139,7 +137,7 @@ func (r *rig) run(in *scratch.Cgroup, what string) error {
 	}
 	cmd := in.Command(self, "burn", what, file, strconv.FormatInt(r.start, 10))
 	cmd.Stderr = os.Stderr
-	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1") // which would wake waiting threads
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1") // preemption would wake waiting threads
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the load: %w", err)
 	}
@@ -147,7 +145,7 @@ func (r *rig) run(in *scratch.Cgroup, what string) error {
 	return nil
 }
 
-// follow takes the cgroup through the schedule and reads it each second.
+// follow changes the cgroup as the schedule describes, and reads the cgroup every second.
 func (r *rig) follow(ctx context.Context) (rows []traces.Row, err error) {
 	for second := 0; second <= r.schedule.Seconds; second++ {
 		t := float64(second)
@@ -182,7 +180,8 @@ func (r *rig) waitUntil(ctx context.Context, at time.Duration) error {
 	}
 }
 
-// change makes and removes the unit's cgroup and sets its quota, as is due.
+// change creates or removes the unit's cgroup and sets its
+// quota, if the schedule requires it.
 func (r *rig) change(t float64) error {
 	if r.schedule.IsDown(t) {
 		return r.stop()
@@ -201,7 +200,7 @@ func (r *rig) change(t float64) error {
 	return nil
 }
 
-// begin makes the unit's cgroup and starts the load in it.
+// begin creates the unit's cgroup and starts the load in it.
 func (r *rig) begin(t float64) (err error) {
 	name := r.name()
 	if r.parent != "" {
@@ -234,7 +233,7 @@ func (r *rig) begin(t float64) (err error) {
 	return err
 }
 
-// stop removes the unit's cgroup and what runs in it.
+// stop removes the unit's cgroup and all processes in it.
 func (r *rig) stop() error {
 	if r.unit == nil {
 		return nil
@@ -260,7 +259,7 @@ func (r *rig) remove() error {
 		}
 	}
 	for _, cmd := range r.running {
-		_ = cmd.Wait() // it ended by itself or was killed with its cgroup; either is right
+		_ = cmd.Wait() // the error does not matter; the load may have been killed with its cgroup
 	}
 	return err
 }
@@ -276,7 +275,7 @@ func (r *rig) read() (traces.Row, error) {
 		return traces.Row{}, err
 	}
 	row := traces.Row{At: at.Seconds(), CPU: used.Seconds(), Capacity: c.Cores}
-	path := c.Path // whose quota is the least
+	path := c.Path // the cgroup with the smallest quota
 	if path == "" {
 		path = r.unit.Path
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// read returns a CPU profile of the Go compiler: of a build, and as baseline of one
-// without optimizations.
+// read returns a CPU profile of the Go compiler. hot.pb.gz comes from a normal build.
+// baseline.pb.gz comes from a build without optimizations.
 func read(t testing.TB, name string) *profile.Profile {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name))
@@ -32,7 +32,7 @@ func read(t testing.TB, name string) *profile.Profile {
 	return p
 }
 
-// labelled adds labels of threads and phases to a profile's samples.
+// labelled adds labels for threads and phases to the samples of a profile.
 func labelled(p *profile.Profile) *profile.Profile {
 	for i, s := range p.Sample {
 		s.Label = map[string][]string{"hotprofile.trigger.phase": {[]string{"before", "both", "after"}[i%3]}}
@@ -43,7 +43,8 @@ func labelled(p *profile.Profile) *profile.Profile {
 	return p
 }
 
-// top returns what go tool pprof -top prints of a profile: self and total by function.
+// top returns the output of go tool pprof -top, which is the self
+// and the total value by function.
 func top(t testing.TB, p *profile.Profile, args ...string) map[string][2]int64 {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "profile.pb.gz")
@@ -65,7 +66,7 @@ func top(t testing.TB, p *profile.Profile, args ...string) map[string][2]int64 {
 		require.NoError(t, err)
 		total, err := strconv.ParseFloat(m[2], 64)
 		require.NoError(t, err)
-		// Inlined functions are marked, and have a row of their own.
+		// pprof marks inlined functions and prints a separate row for them.
 		name := strings.TrimSuffix(strings.TrimSuffix(m[3], " (inline)"), " (partial-inline)")
 		rows[name] = [2]int64{int64(self), int64(total)}
 	}
@@ -100,7 +101,7 @@ func TestTableAgreesWithPprof(t *testing.T) {
 	}
 }
 
-// sums checks what holds for every tree, and returns the self time by function.
+// sums checks the invariants of every tree. It returns the self time by function.
 func sums(t *testing.T, tree Tree) map[string]Value {
 	t.Helper()
 	selves := make(map[string]Value)
@@ -137,12 +138,12 @@ func TestTree(t *testing.T) {
 		require.GreaterOrEqual(t, max(h, th), tree.MinShare)
 	}
 
-	// Each profile compared with itself is the same on both sides.
+	// A profile that is compared with itself has equal values on both sides.
 	for _, n := range (Query{Of: here, Base: here}).Tree().Nodes {
 		require.Equal(t, n.Total.Here, n.Total.There)
 		require.Equal(t, n.Self.Here, n.Self.There)
 	}
-	// The sides may be exchanged.
+	// Exchanging the profiles must exchange the values.
 	back := Query{Of: there, Base: here}.Tree()
 	require.Len(t, back.Nodes, len(tree.Nodes))
 	for i, n := range back.Nodes {
@@ -151,7 +152,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// made returns a profile of stacks that are written as "main;work;leaf".
+// made returns a profile of stacks. A stack is written as "main;work;leaf".
 func made(stacks map[string]int64) *profile.Profile {
 	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "off_cpu", Unit: "nanoseconds"}}}
 	functions := make(map[string]*profile.Location)
@@ -172,7 +173,7 @@ func made(stacks map[string]int64) *profile.Profile {
 	return p
 }
 
-// draw writes a tree as lines.
+// draw returns a line for each node of a tree.
 func draw(tree Tree) []string {
 	var lines []string
 	for _, n := range tree.Nodes[1:] {
@@ -205,7 +206,8 @@ func TestDifference(t *testing.T) {
 	assert.Equal(t, []string{"a", "c", "main"}, names(BySelf, "", 3))
 	assert.Equal(t, []string{"main", "a", "c", "b", "d", "other"}, names(ByTotal, "", 100))
 	assert.Equal(t, []string{"a", "b", "c", "d", "main", "other"}, names(ByName, "", 100))
-	// a has 60 % and had 25 %, main has 10 % of its own and had 0 %.
+	// The self share of a grew from 25 % to 60 %. The self share
+	// of main grew from 0 % to 10 %.
 	assert.Equal(t, []string{"a", "c", "main", "b", "d", "other"}, names(BySelfDifference, "", 100))
 	assert.Equal(t, []string{"main", "a"}, names(ByTotalDifference, "A", 100))
 }
@@ -224,7 +226,7 @@ func TestPrunes(t *testing.T) {
 	assert.Equal(t, 3, tree.Pruned)
 	assert.EqualValues(t, 50, tree.PrunedSelf.Here)
 
-	// What is small here is drawn if it is large there, with its value.
+	// A node with a small value here is drawn if its value is large in the other profile.
 	tree = Query{
 		Of:   New(made(map[string]int64{"main;hot": 99_950, "main;cold;a": 50})),
 		Base: New(made(map[string]int64{"main;cold;a": 10})),
@@ -343,7 +345,8 @@ func TestJSON(t *testing.T) {
 }
 
 func TestChance(t *testing.T) {
-	// 3 of 240 samples, and none of 150: that happens. 30 of them: it does not.
+	// A share of 3 of 240 samples can be 0 of 150 by chance. A
+	// share of 30 of 240 samples cannot.
 	assert.True(t, Chance(3./240, 0, Value{240, 150}))
 	assert.False(t, Chance(30./240, 0, Value{240, 150}))
 	assert.False(t, Chance(0, 30./240, Value{150, 240}))
@@ -372,13 +375,14 @@ func TestGrown(t *testing.T) {
 			"main;serve;page;render": 80, "main;serve;leak;json;parse": 10, "main;serve;seal;sum;block": 10,
 		})),
 	}
-	// leak grew because json did, which grew by parse and scan; seal because block did.
+	// leak grew because json grew, and json grew because of parse and
+	// scan. seal grew because of block.
 	assert.Equal(t, []string{"json", "block"}, names(q))
 	assert.Empty(t, names(Query{Of: q.Of, Base: q.Of}))
 	q.Of, q.Base = q.Base, q.Of
 	assert.Equal(t, []string{"render"}, names(q))
 
-	// Of a real program, whose differences are mostly chance.
+	// Most differences between these profiles of a real program are chance.
 	q = Query{Of: New(read(t, "hot.pb.gz")), Base: New(read(t, "baseline.pb.gz"))}
 	assert.Equal(t, []string{"runtime.gcDrain", "cmd/compile/internal/ssa.BuildFuncDebug", "cmd/compile/internal/ssa.cse"}, names(q))
 }
@@ -399,8 +403,8 @@ func TestClean(t *testing.T) {
 	assert.Equal(t, "short", Short("short", 5))
 }
 
-// distinct returns a profile of n stacks, all different, that share beginnings as those
-// of real programs do.
+// distinct returns a profile of n different stacks. Their root frames
+// are similar, as in real programs.
 func distinct(n, depth int) *profile.Profile {
 	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}}}
 	const functions = 5000
@@ -416,7 +420,7 @@ func distinct(n, depth int) *profile.Profile {
 		}
 		s.Location = make([]*profile.Location, depth)
 		for j := range s.Location {
-			// Outer frames differ little, and the inner ones much.
+			// The outer frames differ little, and the inner frames differ much.
 			k := (i>>max(0, 16-j))*7919 + j*104729
 			s.Location[depth-1-j] = p.Location[k%functions]
 		}

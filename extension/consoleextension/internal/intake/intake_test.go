@@ -27,8 +27,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver"
 )
 
-// recorded is when the files of testdata were recorded, from a collector that exported
-// its events, its readings, and its own logs and metrics.
+// recorded is the time at which the files in testdata were recorded. The collector
+// exported its events, its readings, and its own logs and metrics.
 var recorded = time.Date(2026, 11, 22, 15, 20, 0, 0, time.UTC)
 
 func openStore(t testing.TB) *store.Store {
@@ -57,7 +57,7 @@ func readMetrics(t testing.TB, file string) pmetric.Metrics {
 func TestEventsBecomeOpeningsAndRefusals(t *testing.T) {
 	s := openStore(t)
 	require.NoError(t, Logs(t.Context(), s, readLogs(t, "testdata/logs.json")))
-	require.NoError(t, Logs(t.Context(), s, readLogs(t, "testdata/logs.json"))) // sent twice
+	require.NoError(t, Logs(t.Context(), s, readLogs(t, "testdata/logs.json"))) // the logs are sent twice
 	openings, err := s.Openings(t.Context(), store.OpeningQuery{})
 	require.NoError(t, err)
 	require.Len(t, openings, 2)
@@ -83,7 +83,7 @@ func TestEventsBecomeOpeningsAndRefusals(t *testing.T) {
 	require.Empty(t, s.Usage().Dropped)
 }
 
-// TestACloseWithoutItsOpeningIsAnOpening has an event whose first half was lost.
+// TestACloseWithoutItsOpeningIsAnOpening covers an opening whose first event was lost.
 func TestACloseWithoutItsOpeningIsAnOpening(t *testing.T) {
 	s := openStore(t)
 	ld := readLogs(t, "testdata/logs.json")
@@ -106,7 +106,7 @@ func TestPoliciesThatChangedAreKept(t *testing.T) {
 	rl.Resource().Attributes().PutStr("host.name", "vm")
 	r := rl.ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
 	r.SetTimestamp(pcommon.NewTimestampFromTime(recorded))
-	r.Attributes().PutStr("event.name", "hotprofile.policies.changed") // as exporters write it that know no event name
+	r.Attributes().PutStr("event.name", "hotprofile.policies.changed") // exporters that do not know event names write this attribute
 	r.Attributes().PutStr("hotprofile.policies.version", "abc")
 	r.Attributes().PutEmptySlice("hotprofile.policies.added").AppendEmpty().SetStr("cpu")
 	require.NoError(t, Logs(t.Context(), s, ld))
@@ -145,7 +145,8 @@ func TestReadingsOfUnits(t *testing.T) {
 	require.InDelta(t, 0.05, u.Readings[0].Threshold, 0)
 }
 
-// TestAReadingAndItsThresholdMayComeInTwoBatches has them as a batch processor cuts them.
+// TestAReadingAndItsThresholdMayComeInTwoBatches sends a reading and its threshold
+// separately, as a batch processor may split them.
 func TestAReadingAndItsThresholdMayComeInTwoBatches(t *testing.T) {
 	s := openStore(t)
 	for _, name := range []string{"hotprofile.unit.reading", "hotprofile.unit.threshold"} {
@@ -206,7 +207,7 @@ func find(all []store.Metric, name string) store.Metric {
 	return store.Metric{}
 }
 
-// TestTheTelemetryOfProgramsIsIgnored has logs and metrics of a service.
+// TestTheTelemetryOfProgramsIsIgnored sends the logs and metrics of a service.
 func TestTheTelemetryOfProgramsIsIgnored(t *testing.T) {
 	s := openStore(t)
 	ld := readLogs(t, "testdata/logs.json")
@@ -236,8 +237,8 @@ func TestTheTelemetryOfProgramsIsIgnored(t *testing.T) {
 	require.Empty(t, units)
 }
 
-// FuzzLogs and FuzzMetrics read any OTLP: nothing panics, and what was taken
-// is read.
+// FuzzLogs reads arbitrary OTLP logs. Reading must not panic,
+// and queries must work afterwards.
 func FuzzLogs(f *testing.F) {
 	for _, file := range []string{"testdata/logs.json"} {
 		b, err := new(plog.ProtoMarshaler).MarshalLogs(readLogs(f, file))
@@ -287,7 +288,7 @@ func readAll(t *testing.T, s *store.Store) {
 	}
 }
 
-// TestPeersOfUnits lets the receiver hot_units emit what peers are.
+// TestPeersOfUnits uses metrics of peers that the hot_units receiver emits.
 func TestPeersOfUnits(t *testing.T) {
 	set := extensiontest.NewNopSettings(hotunitsextension.NewFactory().Type())
 	ext, err := hotunitsextension.NewFactory().Create(t.Context(), set, hotunitsextension.NewFactory().CreateDefaultConfig())
@@ -363,7 +364,6 @@ func TestPeersOfUnits(t *testing.T) {
 	check(s)
 }
 
-// hostWith is a host with extensions.
 type hostWith map[component.ID]component.Component
 
 func (h hostWith) GetExtensions() map[component.ID]component.Component { return h }

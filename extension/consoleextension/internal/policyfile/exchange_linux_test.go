@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Another writer renames its own version to the path while one is saved: whatever the
-// order, the other version is the file afterwards, since it was not seen by the editor.
+// TestTheVersionOfAnotherWriterIsNotLost covers another writer that renames its own
+// version to the path during a save. The editor has not seen the other version. So the
+// other version must be in the file afterwards, no matter which writer was first.
 func TestTheVersionOfAnotherWriterIsNotLost(t *testing.T) {
 	f, path := newFile(t, "start")
 	outcomes := map[bool]int{}

@@ -129,8 +129,8 @@ func TestPartsThatAPolicyLacksAreAddedAndRemoved(t *testing.T) {
 	require.ErrorContains(t, err, "edit the text", "it uses a part of another policy")
 }
 
-// Whatever a text is, putting a policy into it gives a text that has this policy and
-// the others, or an error.
+// FuzzPut puts a policy into an arbitrary text. The result must contain this policy and
+// all other policies, or Put must return an error.
 func FuzzPut(f *testing.F) {
 	f.Add(document, "cpu", "70")
 	f.Add("  - name: a\n    any_of: [{}]\n", "a", "1")

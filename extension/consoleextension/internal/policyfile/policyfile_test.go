@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// reader refuses documents with the word bad.
+// reader returns a reader that rejects documents with the word "bad".
 func reader() []Reader {
 	return []Reader{{Name: "cpu_trigger", Check: func(document []byte) error {
 		if bytes.Contains(document, []byte("bad")) {

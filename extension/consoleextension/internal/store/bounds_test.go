@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestAClockThatJumpsLosesNothing sets the system's clock ten years ahead and back, while
-// the store is open and while it is closed.
+// TestAClockThatJumpsLosesNothing sets the system's clock ten years ahead and back again,
+// while the store is open and while it is closed.
 func TestAClockThatJumpsLosesNothing(t *testing.T) {
 	const years = 10 * 365 * 24 * time.Hour
 	w := newWorld(t, Options{noSync: true})
@@ -75,7 +75,7 @@ func TestAClockThatJumpsLosesNothing(t *testing.T) {
 	}
 	require.Greater(t, points, 20, "thinned, for the store is a day older")
 
-	// Retention goes on, too: everything is forgotten when it is too old.
+	// Retention must still work, so all records are deleted once they are too old.
 	for range 52 * 6 {
 		w.pass(10 * time.Minute)
 		w.flush()
@@ -90,7 +90,7 @@ func TestAClockThatJumpsLosesNothing(t *testing.T) {
 	require.Empty(t, w.instances)
 }
 
-// TestARecordOfTheFutureShiftsNothing has a host whose clock is wrong.
+// TestARecordOfTheFutureShiftsNothing covers a host with a wrong clock.
 func TestARecordOfTheFutureShiftsNothing(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	w.PutOpening(Opening{ID: "now", Unit: unitNamed("a"), Triggered: w.wall})
@@ -109,8 +109,8 @@ func TestARecordOfTheFutureShiftsNothing(t *testing.T) {
 	require.Len(t, w.openingIDs(OpeningQuery{}), 5)
 }
 
-// TestBulkAStrangerHasNoMoreThanTheBounds puts as much as can be named, with long texts, and
-// measures what is in memory.
+// TestBulkAStrangerHasNoMoreThanTheBounds adds as many records with long texts as
+// possible. It measures the memory of the store.
 func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	long := strings.Repeat("long ", 1_200)
@@ -175,7 +175,7 @@ func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	for _, what := range []string{"units", "readings", "openings", "refusals", "policy changes", "instances", "metrics", "logs", "attributes"} {
 		require.Positive(t, dropped[what], what)
 	}
-	// What was there stays: a unit that reports does not give way to new ones.
+	// Existing records remain. A unit that still reports is not replaced by new units.
 	u, err := w.Unit(t.Context(), IDOf("node-1", "checkout"))
 	require.NoError(t, err)
 	require.Len(t, u.Readings, 1)
@@ -183,7 +183,8 @@ func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	require.LessOrEqual(t, len(w.units), maxUnits)
 	require.Less(t, w.db.size(), int64(200<<20))
 
-	// Units that are gone give way to new ones, those with openings last.
+	// New units replace units that no longer report. Units
+	// with openings are replaced last.
 	w.pass(10 * time.Minute)
 	for n := range 100 {
 		w.PutReadings(Unit{Host: "new", Name: fmt.Sprint(n)}, []Reading{reading("cpu", "cpu_usage", w.wall, 1, 2)}, nil)
@@ -199,7 +200,7 @@ func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	require.Equal(t, 100, found)
 }
 
-// TestAWriteTakesLittleMemory has more to write than is encoded at once.
+// TestAWriteTakesLittleMemory writes more records than the store encodes at once.
 func TestAWriteTakesLittleMemory(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	long := strings.Repeat("long ", 1_200)
@@ -233,7 +234,7 @@ func TestAWriteTakesLittleMemory(t *testing.T) {
 	require.Len(t, w.units, kept)
 }
 
-// TestOldBaselinesGiveWayFirst has more openings than there is room for.
+// TestOldBaselinesGiveWayFirst adds more openings than the store may have.
 func TestOldBaselinesGiveWayFirst(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	hot := 0
@@ -250,7 +251,8 @@ func TestOldBaselinesGiveWayFirst(t *testing.T) {
 	require.Less(t, len(w.openingIDs(OpeningQuery{Baselines: true})), maxOpenings)
 }
 
-// TestASmallStoreKeepsItsBound has room for a small part of what comes.
+// TestASmallStoreKeepsItsBound covers a store that has room for
+// only a small part of the records.
 func TestASmallStoreKeepsItsBound(t *testing.T) {
 	const limit = 6 << 20
 	w := newWorld(t, Options{noSync: true, MaxBytes: limit})

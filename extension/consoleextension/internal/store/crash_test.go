@@ -26,7 +26,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// TestMain lets the test binary write a store until it is killed.
+// TestMain runs the tests. If STORE_TEST_WRITE is set, the test binary writes
+// to a store until it is killed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("STORE_TEST_WRITE"); dir != "" {
 		writeUntilKilled(dir)
@@ -34,8 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeUntilKilled writes readings and openings, and prints the ID of each opening that
-// is committed.
+// writeUntilKilled writes readings and openings. It prints
+// the id of each committed opening.
 func writeUntilKilled(dir string) {
 	begin := time.Now()
 	var passed atomic.Int64
@@ -47,7 +48,7 @@ func writeUntilKilled(dir string) {
 	}
 	start := begin.UnixNano()
 	for i := 0; ; i++ {
-		passed.Add(int64(time.Minute)) // so that much is thinned and deleted
+		passed.Add(int64(time.Minute)) // so that many records are thinned and deleted
 		wall := begin.Add(uptime())
 		for n := range 50 {
 			u := unitNamed(fmt.Sprint("unit ", n))
@@ -63,8 +64,8 @@ func writeUntilKilled(dir string) {
 	}
 }
 
-// TestNoCommittedOpeningIsLostByKill kills a process that writes, at any moment, and opens
-// its store.
+// TestNoCommittedOpeningIsLostByKill kills a writing process at random moments and then
+// opens the process's store.
 func TestNoCommittedOpeningIsLostByKill(t *testing.T) {
 	dir := t.TempDir()
 	var ids []string
@@ -82,7 +83,7 @@ func TestNoCommittedOpeningIsLostByKill(t *testing.T) {
 			require.False(t, strings.HasPrefix(lines.Text(), "open:"), lines.Text())
 			ids = append(ids, lines.Text())
 		}
-		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond) // any moment
+		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond) // a random moment
 		require.NoError(t, cmd.Process.Kill())
 		for lines.Scan() {
 			ids = append(ids, lines.Text())
@@ -109,7 +110,8 @@ func TestNoCommittedOpeningIsLostByKill(t *testing.T) {
 	t.Logf("%d openings were committed and found", len(ids))
 }
 
-// populated makes the files of a store with all that there is.
+// populated creates a store with all kinds of records. It
+// returns the path of the database.
 func populated(t *testing.T) string {
 	dir := t.TempDir()
 	w := newWorld(t, Options{Directory: dir, noSync: true})
@@ -133,8 +135,8 @@ func populated(t *testing.T) string {
 	return filepath.Join(dir, "console.db")
 }
 
-// TestBulkADamagedFileIsSetAsideOrReadWithoutWhatIsDamaged damages the database in many ways.
-// Whatever it is, the store opens, all queries answer, and it can be written.
+// TestBulkADamagedFileIsSetAsideOrReadWithoutWhatIsDamaged damages the database in many
+// ways. In every case, the store must open, answer all queries and accept new records.
 func TestBulkADamagedFileIsSetAsideOrReadWithoutWhatIsDamaged(t *testing.T) {
 	path := populated(t)
 	whole, err := os.ReadFile(path)
@@ -169,12 +171,12 @@ func TestBulkADamagedFileIsSetAsideOrReadWithoutWhatIsDamaged(t *testing.T) {
 	}
 	for i := range 60 {
 		at, bit := r.IntN(len(whole)), r.IntN(8)
-		if i%2 == 0 { // in the head of a page
+		if i%2 == 0 { // in the header of a page
 			at = at/page*page + r.IntN(64)
 		}
 		damages = append(damages, damage{fmt.Sprint("bit ", i), func(b []byte) []byte { b[at] ^= 1 << bit; return b }})
 	}
-	for i := range 10 { // a page where another belongs, as after a lost write
+	for i := range 10 { // a page in the place of another page, as after a lost write
 		from, to := r.IntN(pages), r.IntN(pages)
 		damages = append(damages, damage{fmt.Sprint("page moved ", i), func(b []byte) []byte {
 			copy(b[to*page:(to+1)*page], whole[from*page:(from+1)*page])
@@ -212,14 +214,14 @@ func TestBulkADamagedFileIsSetAsideOrReadWithoutWhatIsDamaged(t *testing.T) {
 	require.Positive(t, outcomes["records dropped"])
 }
 
-// useAll reads and writes everything.
+// useAll reads and writes all kinds of records.
 func useAll(t *testing.T, s *Store, name string) {
 	units, err := s.Units(t.Context())
 	require.NoError(t, err, name)
 	for _, u := range units {
 		if _, err := s.Trends(t.Context(), u.ID, time.Time{}, time.Time{}, 100); err != nil {
 			require.ErrorIs(t, err, errDamaged, name)
-			require.NoError(t, s.write(true), name) // it is set aside
+			require.NoError(t, s.write(true), name) // the damaged database is set aside
 		}
 	}
 	_, err = s.Openings(t.Context(), OpeningQuery{})
@@ -239,11 +241,11 @@ func useAll(t *testing.T, s *Store, name string) {
 	require.NoError(t, s.Commit(t.Context()), name)
 	require.NoError(t, s.write(true), name)
 	s.maintain()
-	require.NoError(t, s.write(true), name) // what maintenance found damaged is set aside
+	require.NoError(t, s.write(true), name) // a database that maintenance found damaged is set aside
 }
 
-// TestADatabaseThatIsDamagedWhileItIsOpenIsSetAside cuts and overwrites the file under
-// an open store: what is in memory survives.
+// TestADatabaseThatIsDamagedWhileItIsOpenIsSetAside truncates or overwrites the file of
+// an open store. The data in memory must survive.
 func TestADatabaseThatIsDamagedWhileItIsOpenIsSetAside(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, path string){
 		"cut": func(t *testing.T, path string) { require.NoError(t, os.Truncate(path, 8192)) },
@@ -285,7 +287,7 @@ func TestADatabaseThatIsDamagedWhileItIsOpenIsSetAside(t *testing.T) {
 	}
 }
 
-// TestOneCollectorUsesADirectory opens the directory of another process.
+// TestOneCollectorUsesADirectory tries to open a directory that another process uses.
 func TestOneCollectorUsesADirectory(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0])

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// TestAFullDisk fills the disk under a store, and frees it again.
+// TestAFullDisk fills the disk of a store and then frees the space again.
 func TestAFullDisk(t *testing.T) {
 	dir := onDisk(t)
 	if dir == "" {
@@ -65,7 +65,8 @@ func TestAFullDisk(t *testing.T) {
 	require.Len(t, w.openingIDs(OpeningQuery{}), 210)
 	require.Zero(t, logs.FilterMessage("console's database damaged, set aside; starting anew").Len())
 
-	// A store that is opened on a full disk fails, or works in memory, but damages nothing.
+	// A store that is opened on a full disk may fail or work in
+	// memory. It must not damage data.
 	require.NoError(t, w.Close())
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ballast"), nil, 0o600))
 	ballast, err = os.OpenFile(filepath.Join(dir, "ballast"), os.O_WRONLY, 0)

@@ -18,17 +18,17 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// The size that the store is made for.
+// The store is designed for this size.
 const (
 	loadMonitors = 4
 	loadHours    = 48
 	loadTriggers = 500
 )
 
-// load fills a store for two days.
+// load fills a store with the records of two days.
 func load(dir string, loadUnits int) error {
 	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
-	var passed atomic.Int64 // which several goroutines read
+	var passed atomic.Int64 // several goroutines read it
 	uptime := func() time.Duration { return time.Duration(passed.Load()) }
 	s, err := Open(Options{Directory: dir, noSync: true, Now: func() time.Time { return begin.Add(uptime()) }, Uptime: uptime})
 	if err != nil {
@@ -44,11 +44,11 @@ func load(dir string, loadUnits int) error {
 			"k8s.namespace.name": "shop", "k8s.pod.name": fmt.Sprintf("service-%d-7d4b9c6f5-%05d", n%120, n), "k8s.container.name": "main",
 		}}
 	}
-	// Values wander and have noise, as those of a busy host do; the thresholds differ.
+	// Values vary and have noise, like the values of a busy host. The thresholds differ.
 	const steps = loadHours * 360
-	flush := 6 // a minute
+	flush := 6 // once per minute
 	if loadUnits < 100 {
-		flush = 30 // each flush is slow under the race detector
+		flush = 30 // each flush is slow with the race detector
 	}
 	for step := range steps {
 		passed.Add(int64(10 * time.Second))
@@ -87,8 +87,9 @@ func openLoaded(tb testing.TB, units int) *Store {
 	return s
 }
 
-// TestBulkTwoDaysOfAThousandUnitsFit measures what they take on disk and in memory, beside
-// profiles. Without HOTPROFILE_LOAD_UNITS=1000 it does so with 20 units, in proportion.
+// TestBulkTwoDaysOfAThousandUnitsFit measures the disk space and the memory of a store
+// without profiles. It uses 1,000 units if HOTPROFILE_LOAD_UNITS=1000 is set. By default,
+// it uses 20 units and proportional bounds.
 func TestBulkTwoDaysOfAThousandUnitsFit(t *testing.T) {
 	loadUnits := 20
 	if n, err := strconv.Atoi(os.Getenv("HOTPROFILE_LOAD_UNITS")); err == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// report returns what a peer sent since a start.
+// report returns the report of a peer whose counters began at start.
 func report(of PeerKey, start, at time.Time, sent float64) PeerReport {
 	r := PeerReport{PeerKey: of, Start: start, At: at, Counters: map[int]float64{}, Gauges: map[int]float64{}}
 	r.Counters[PeerSent] = sent
@@ -35,7 +35,7 @@ func TestPeersAreWhatIsNewInTheirCounters(t *testing.T) {
 		return n
 	}
 	begin := w.wall
-	// Counters that began long before nobody listened to.
+	// The growth of a counter before its first report is not counted.
 	w.PutPeers(u, []PeerReport{report(db, begin.Add(-time.Hour), w.wall, 1_000_000)})
 	require.Zero(t, sent(time.Time{}, time.Time{}))
 	for n := range 10 {
@@ -44,17 +44,17 @@ func TestPeersAreWhatIsNewInTheirCounters(t *testing.T) {
 	}
 	require.EqualValues(t, 1000, sent(time.Time{}, time.Time{}))
 	w.flush()
-	w.flush() // nothing is written twice
+	w.flush() // the second flush must not write the data again
 	require.EqualValues(t, 1000, sent(time.Time{}, time.Time{}))
 	w.reopen()
 	require.EqualValues(t, 1000, sent(time.Time{}, time.Time{}))
 
-	// New counters, for the unit was not hot for a while.
+	// The counters begin again, because the unit was not hot for a while.
 	w.pass(time.Hour)
 	again := w.wall
 	w.pass(10 * time.Second)
 	w.PutPeers(u, []PeerReport{report(db, again, w.wall, 7)})
-	w.PutPeers(u, []PeerReport{report(db, again, w.wall, 7)}) // sent twice
+	w.PutPeers(u, []PeerReport{report(db, again, w.wall, 7)}) // the same report is sent twice
 	require.EqualValues(t, 1007, sent(time.Time{}, time.Time{}))
 	w.flush()
 	require.EqualValues(t, 1000, sent(begin, begin.Add(10*time.Minute)))
@@ -71,7 +71,8 @@ func TestPeersAreWhatIsNewInTheirCounters(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
-// TestAPeerWhoseNameBecomesKnownIsOne has a peer that is found to be a unit later.
+// TestAPeerWhoseNameBecomesKnownIsOne covers a peer that is
+// identified as a unit only later.
 func TestAPeerWhoseNameBecomesKnownIsOne(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	u, key := unitNamed("shop"), PeerKey{Address: "10.1.2.3", Direction: "outbound", Port: 5432, Transport: "tcp"}
@@ -94,7 +95,7 @@ func TestAPeerWhoseNameBecomesKnownIsOne(t *testing.T) {
 	require.EqualValues(t, 400, list[0].Sent, "each byte once")
 }
 
-// TestPeersAreBounded has units with many peers with long names.
+// TestPeersAreBounded covers units that have many peers with long names.
 func TestPeersAreBounded(t *testing.T) {
 	const limit = 4 << 20
 	w := newWorld(t, Options{noSync: true, MaxBytes: limit})
@@ -102,7 +103,7 @@ func TestPeersAreBounded(t *testing.T) {
 	begin := w.wall
 	for n := range 60 {
 		w.pass(time.Minute)
-		for i := range 320 / (1 + min(n, 9)) { // all units at first
+		for i := range 320 / (1 + min(n, 9)) { // all units at first, then fewer
 			reports := make([]PeerReport, 0, maxUnitPeers+1)
 			for k := range maxUnitPeers + 1 {
 				r := report(PeerKey{Address: fmt.Sprint(k, " ", i), Port: k}, begin, w.wall, float64(n*k*i))

@@ -16,7 +16,7 @@ import (
 )
 
 // BenchmarkAddSamples measures adding a profile of 2,000 known stacks to an opening, and
-// writing what was added, with what the exporter pprof does as the baseline.
+// writing the added samples. The baseline is the work of the pprof exporter.
 func BenchmarkAddSamples(b *testing.B) {
 	const events = 2000
 	in := samplesOf(pprofstest.Input{Profile: phased("t1", "both"), Stacks: events}.Build(b))

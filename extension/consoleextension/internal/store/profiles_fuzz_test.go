@@ -16,8 +16,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// FuzzSamples: of what anyone sends each sample is on disk or counted, and what is on
-// disk can be read, also by the next store.
+// FuzzSamples sends arbitrary profiles. It checks that each sample is either
+// written to disk or counted as dropped. It also checks that the files can be read,
+// even by a store that is opened later.
 func FuzzSamples(f *testing.F) {
 	for _, in := range []pprofstest.Input{
 		{Profile: phased("t1", "before"), Hot: 3, Cold: 2, Stacks: 20},
@@ -72,7 +73,8 @@ func FuzzSamples(f *testing.F) {
 	})
 }
 
-// FuzzFiles: whatever is in the files of an opening, the store opens and answers.
+// FuzzFiles fills the files of an opening with arbitrary bytes. The store must
+// still open and answer queries.
 func FuzzFiles(f *testing.F) {
 	seed := openFiles(f, f.TempDir(), nil)
 	seed.send(pprofstest.Input{Profile: phased("t1", "before"), Hot: 3, Cold: 2})

@@ -22,9 +22,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// onDisk runs the rest of a test in a mount namespace of its own, with a disk of
-// 1 MiB that only it has. It returns the disk's directory, or "" in the parent, which
-// has nothing left to do.
+// onDisk runs the rest of a test in a child process with its own mount namespace and its
+// own disk of 1 MiB. In the child, onDisk returns the directory of the disk. In the
+// parent, it returns "", and the test must return.
 func onDisk(t *testing.T) string {
 	t.Helper()
 	const variable = "HOTPROFILE_TEST_DISK"
@@ -45,7 +45,7 @@ func onDisk(t *testing.T) string {
 	return ""
 }
 
-// incompressible returns a request whose file has more than n bytes.
+// incompressible returns a request whose file is larger than n bytes.
 func incompressible(t *testing.T, attributes map[string]string, n int) pprofile.Profiles {
 	in := pprofile.NewProfiles()
 	pprofstest.Input{Profile: attributes, Stacks: n/4096 + 1}.Build(t).CopyTo(in)
@@ -128,8 +128,9 @@ func TestDiskThatIsFullOfOthersLosesSamplesAndSaysSo(t *testing.T) {
 	require.EqualValues(t, 1000, f.truncated("t1"))
 }
 
-// TestKilledWhileItWrites: a process that adds samples is killed at several moments. What
-// it reported as on disk is there, and each file can be read.
+// TestKilledWhileItWrites kills a process that adds samples, at several
+// moments. All samples that the process has reported as written must exist,
+// and every file must be readable.
 func TestKilledWhileItWrites(t *testing.T) {
 	const variable = "HOTPROFILE_TEST_KILLED"
 	if dir := os.Getenv(variable); dir != "" {
@@ -159,7 +160,7 @@ func TestKilledWhileItWrites(t *testing.T) {
 			_, err := fmt.Sscan(lines.Text(), &said)
 			require.NoError(t, err, lines.Text())
 		}
-		time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond) // in the middle of anything
+		time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond) // a random moment
 		require.NoError(t, cmd.Process.Kill())
 		for lines.Scan() {
 			_, _ = fmt.Sscan(lines.Text(), &said)

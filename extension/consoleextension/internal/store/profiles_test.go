@@ -31,7 +31,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// files is a profileFiles with a clock that stands, which writes when the test makes it.
+// files is a profileFiles whose clock stands still. It writes
+// only when the test calls later.
 type files struct {
 	*profileFiles
 	t       testing.TB
@@ -60,7 +61,7 @@ func openFiles(t testing.TB, dir string, change func(*profileLimits)) *files {
 	return f
 }
 
-// later passes the time after which samples are written, and writes them.
+// later lets the given time pass. Then it writes all samples that are due.
 func (f *files) later(d time.Duration) {
 	f.now += d
 	f.flush(false)
@@ -75,7 +76,7 @@ func (f *files) profile(id string, key ProfileKey) *profile.Profile {
 	return p
 }
 
-// paths returns the files of all openings, by the name of the directory.
+// paths returns the paths of all files, in the order of their directories.
 func (f *files) paths() (segments, others []string) {
 	require.NoError(f.t, filepath.WalkDir(f.dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -90,7 +91,7 @@ func (f *files) paths() (segments, others []string) {
 	return segments, others
 }
 
-// samplesOf returns a request as the intake does.
+// samplesOf splits a request into samples in the same way as the intake.
 func samplesOf(in pprofile.Profiles) (all []Samples) {
 	d := dictionary.NewReader(in.Dictionary())
 	for _, rp := range in.ResourceProfiles().All() {
@@ -128,7 +129,7 @@ func phased(id, phase string) map[string]string {
 	return reason
 }
 
-// cpuKey is the key of the profiles of pprofstest.
+// cpuKey returns the key of the CPU profiles that pprofstest builds.
 func cpuKey(f *files, id string) ProfileKey {
 	f.t.Helper()
 	infos := f.infos(id)
@@ -150,7 +151,8 @@ func byPhase(p *profile.Profile) map[string]int64 {
 	return got
 }
 
-// TestIncompleteStacks: a profile counts them, and has the time of the last.
+// TestIncompleteStacks checks that a profile has the number of incomplete
+// stacks and the time of the last one.
 func TestIncompleteStacks(t *testing.T) {
 	dir := t.TempDir()
 	f := openFiles(t, dir, nil)
@@ -250,7 +252,8 @@ func TestProfileOfAnOpeningIsOne(t *testing.T) {
 	require.Empty(t, entries)
 }
 
-// TestSegmentsAreMergedWhileAnOpeningRuns: and what was read before is read on.
+// TestSegmentsAreMergedWhileAnOpeningRuns checks that merging keeps the samples of all
+// segments, even if the profile was read before.
 func TestSegmentsAreMergedWhileAnOpeningRuns(t *testing.T) {
 	f := openFiles(t, t.TempDir(), nil)
 	for i := range 3 * f.limits.segments {
@@ -261,14 +264,15 @@ func TestSegmentsAreMergedWhileAnOpeningRuns(t *testing.T) {
 		if i%3 > 0 {
 			p := f.profile("t1", cpuKey(f, "t1"))
 			require.EqualValues(t, i+1, byPhase(p)["main.hot both"])
-			p.Sample = nil // it is ours
+			p.Sample = nil // the caller owns the profile
 		}
 	}
 	n := int64(3 * f.limits.segments)
 	require.EqualValues(t, n+n*(n-1)/2, f.infos("t1")[0].Samples)
 }
 
-// TestTypesAreNotMixed: nor profilers, nor moments of a snapshot.
+// TestTypesAreNotMixed checks that profiles are also kept apart by
+// profiler, and snapshots by moment.
 func TestTypesAreNotMixed(t *testing.T) {
 	f := openFiles(t, t.TempDir(), nil)
 	change := func(typ, unit, scope string, moments ...uint64) {
@@ -320,7 +324,8 @@ func TestWhatACrashLeavesIsRemoved(t *testing.T) {
 	f.later(f.limits.flush)
 	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 2})
 	of := f.openings["t1"].dir
-	// A segment that no index has; an unfinished file; an opening without an index.
+	// These are a segment that is in no index, an unfinished file,
+	// and an opening without an index.
 	segments, _ := f.paths()
 	content, err := os.ReadFile(segments[0])
 	require.NoError(t, err)
@@ -406,14 +411,14 @@ func TestDamagedIndexIsRemoved(t *testing.T) {
 	entries, err := os.ReadDir(f.dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
-	// An index that was copied is not that of the opening.
+	// An index that was copied from another opening is ignored.
 	require.NoError(t, os.Rename(filepath.Join(f.dir, entries[0].Name()), filepath.Join(f.dir, hashed("t3"))))
 	f = openFiles(t, f.dir, nil)
 	require.Empty(t, f.openings)
 }
 
-// TestNamesOfFilesAreNotChosenByOthers: texts of profiles are in files and never in
-// their names.
+// TestNamesOfFilesAreNotChosenByOthers checks that texts of
+// profiles never appear in file names.
 func TestNamesOfFilesAreNotChosenByOthers(t *testing.T) {
 	parent := t.TempDir()
 	f := openFiles(t, filepath.Join(parent, "profiles"), nil)
@@ -513,7 +518,8 @@ func TestOpeningIsBounded(t *testing.T) {
 	})
 }
 
-// TestOldestOpeningsMakeRoom: by the end of their profiles.
+// TestOldestOpeningsMakeRoom checks that the openings whose
+// profiles ended first are deleted.
 func TestOldestOpeningsMakeRoom(t *testing.T) {
 	for name, change := range map[string]func(*profileLimits){
 		"bytes":    func(l *profileLimits) { l.bytes = 5 * (openingOverhead + 4096) },
@@ -537,7 +543,8 @@ func TestOldestOpeningsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestDiskThatDoesNotAnswerHoldsNothingUp: samples are dropped and counted.
+// TestDiskThatDoesNotAnswerHoldsNothingUp checks that samples are dropped and counted
+// while the disk does not answer.
 func TestDiskThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
 	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.memory = 1 << 20 })
 	f.start()
@@ -570,7 +577,7 @@ func TestFailedWriteIsCountedAndLoggedOnce(t *testing.T) {
 	dir := filepath.Join(parent, "profiles")
 	f := openFiles(t, dir, nil)
 	require.NoError(t, os.Remove(dir))
-	require.NoError(t, os.WriteFile(dir, nil, 0o600)) // a file is in the way
+	require.NoError(t, os.WriteFile(dir, nil, 0o600)) // a file blocks the directory's path
 	for range 3 {
 		f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 2})
 		f.later(f.limits.flush)
@@ -587,7 +594,8 @@ func TestFailedWriteIsCountedAndLoggedOnce(t *testing.T) {
 	require.EqualValues(t, 3, f.infos("t1")[0].Samples)
 }
 
-// TestReadersAndWritersAtOnce: nothing that was written is missing in what is read.
+// TestReadersAndWritersAtOnce checks that readers see all
+// samples that were written before.
 func TestReadersAndWritersAtOnce(t *testing.T) {
 	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.segments, l.flush, l.wait = 3, time.Millisecond, time.Minute })
 	uptime := time.Now()
@@ -635,7 +643,8 @@ func TestReadersAndWritersAtOnce(t *testing.T) {
 	require.Empty(t, f.dropped)
 }
 
-// addInput adds samples as the intake does, with the attributes of a profile about its opening.
+// addInput adds samples in the same way as the intake. The
+// samples belong to the opening o.
 func (w *world) addInput(in pprofstest.Input, o Opening) {
 	for _, s := range samplesOf(in.Build(w.t)) {
 		s.Opening = o
@@ -644,8 +653,8 @@ func (w *world) addInput(in pprofstest.Input, o Opening) {
 	w.profiles.flush(true)
 }
 
-// TestOpeningComesFromItsProfiles: with or without events, in any order; and goes with
-// them.
+// TestOpeningComesFromItsProfiles covers profiles and events in any order, and profiles
+// without an event. The opening exists as long as its profiles.
 func TestOpeningComesFromItsProfiles(t *testing.T) {
 	for _, order := range [][]string{{"profiles"}, {"profiles", "event"}, {"event", "profiles"}} {
 		t.Run(strings.Join(order, ", then "), func(t *testing.T) {
@@ -681,7 +690,7 @@ func TestOpeningComesFromItsProfiles(t *testing.T) {
 			check()
 			w.reopen()
 			check()
-			// The database is damaged, and set aside: the profiles are still there.
+			// The database is damaged and set aside, but the profiles still exist.
 			require.NoError(t, w.Close())
 			require.NoError(t, os.Truncate(filepath.Join(w.options.Directory, "console.db"), 100))
 			order = order[:1]
@@ -719,7 +728,8 @@ func TestEndDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
 	<-f.written
 }
 
-// TestFileThatCannotBeReadNowIsKept: for example, too many open files are no damage.
+// TestFileThatCannotBeReadNowIsKept checks that a temporary error, such as too many open
+// files, is not treated as damage.
 func TestFileThatCannotBeReadNowIsKept(t *testing.T) {
 	f := openFiles(t, t.TempDir(), nil)
 	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 3})
@@ -730,7 +740,7 @@ func TestFileThatCannotBeReadNowIsKept(t *testing.T) {
 	segments, _ := f.paths()
 	away := filepath.Join(t.TempDir(), "away")
 	require.NoError(t, os.Rename(segments[0], away))
-	require.NoError(t, os.Symlink(filepath.Base(segments[0]), segments[0])) // it leads to itself
+	require.NoError(t, os.Symlink(filepath.Base(segments[0]), segments[0])) // the link points to itself
 	_, err := f.read(context.Background(), "t1", key)
 	require.ErrorContains(t, err, filepath.Base(segments[0]))
 	require.NotErrorIs(t, err, ErrDamaged)
@@ -751,7 +761,7 @@ func TestNewestSegmentsAreMerged(t *testing.T) {
 	}{
 		{[]int64{1, 1, 1, 1}, 4},
 		{[]int64{9, 1, 1, 1}, 3},
-		{[]int64{9, 4, 2, 1}, 4}, // each is larger than those after it: all
+		{[]int64{9, 4, 2, 1}, 4}, // each segment is larger than the segments after it, so all are merged
 		{[]int64{9, 5, 1, 1, 1}, 3},
 		{[]int64{7}, 1},
 	} {
@@ -763,7 +773,8 @@ func TestNewestSegmentsAreMerged(t *testing.T) {
 	}
 }
 
-// TestEstimateOfAProfileIsCloseToTheHeap: bounds of memory go by it.
+// TestEstimateOfAProfileIsCloseToTheHeap checks the estimate
+// that the memory bounds depend on.
 func TestEstimateOfAProfileIsCloseToTheHeap(t *testing.T) {
 	f := openFiles(t, t.TempDir(), nil)
 	f.send(pprofstest.Input{Profile: phased("t1", "both"), Stacks: 10_000})
@@ -778,7 +789,8 @@ func TestEstimateOfAProfileIsCloseToTheHeap(t *testing.T) {
 	t.Logf("%d samples take %d bytes on disk, %d in memory, %d estimated", len(p.Sample), f.size(), held, sizeOf(p))
 }
 
-// TestOpeningsThatWaitForTheDiskAreBounded: also when each profile names another.
+// TestOpeningsThatWaitForTheDiskAreBounded covers profiles
+// that each name another opening.
 func TestOpeningsThatWaitForTheDiskAreBounded(t *testing.T) {
 	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.openings = 10 })
 	in := samplesOf(pprofstest.Input{Profile: phased("t", "both"), Hot: 1}.Build(t))[0]

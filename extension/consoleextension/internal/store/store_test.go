@@ -14,12 +14,12 @@ import (
 	"go.uber.org/zap/zaptest"
 )
 
-// world is a store with clocks that tests set.
+// world is a store whose clocks are set by tests.
 type world struct {
 	*Store
 	t       *testing.T
 	options Options
-	clocks  sync.Mutex // the store's goroutines read them
+	clocks  sync.Mutex // also read by the store's goroutines
 	wall    time.Time
 	uptime  time.Duration
 }
@@ -52,14 +52,13 @@ func (w *world) open() {
 	require.NoError(w.t, err)
 }
 
-// reopen closes the store and opens it again.
 func (w *world) reopen() {
 	w.t.Helper()
 	require.NoError(w.t, w.Close())
 	w.open()
 }
 
-// pass lets time pass on both clocks.
+// pass advances both clocks.
 func (w *world) pass(d time.Duration) {
 	w.clocks.Lock()
 	defer w.clocks.Unlock()
@@ -67,7 +66,7 @@ func (w *world) pass(d time.Duration) {
 	w.uptime += d
 }
 
-// jump sets the clock that people read.
+// jump changes only the wall clock.
 func (w *world) jump(d time.Duration) {
 	w.clocks.Lock()
 	defer w.clocks.Unlock()
@@ -199,8 +198,8 @@ func TestWhatIsPutIsReadAlsoAfterAReopen(t *testing.T) {
 	t.Run("reopened", check)
 }
 
-// TestReadingsOfTheFirstSecond: a condition without a time is a free place, so the clock
-// of a new store must not begin at 0.
+// TestReadingsOfTheFirstSecond covers readings right after the start of a new store. A
+// condition with the time 0 is an empty slot, so the store's clock must not begin at 0.
 func TestReadingsOfTheFirstSecond(t *testing.T) {
 	w := newWorld(t, Options{})
 	for range 3 {
@@ -292,8 +291,9 @@ func TestAGapHasAPointWithoutValues(t *testing.T) {
 	}
 }
 
-// TestAGapIsShownInThinnedReadings: a thinned point stands for several readings, so its
-// distance to the next one is no measure of a gap.
+// TestAGapIsShownInThinnedReadings covers gaps between thinned points. A
+// thinned point represents several readings, so the distance to the next point
+// does not show whether there is a gap.
 func TestAGapIsShownInThinnedReadings(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	put := func(d time.Duration) {
@@ -308,7 +308,7 @@ func TestAGapIsShownInThinnedReadings(t *testing.T) {
 	var gaps []time.Time
 	for _, step := range []struct{ gap, then time.Duration }{
 		{8 * time.Minute, 6 * time.Hour}, // thinned to 5 minutes
-		{2 * time.Minute, 2 * time.Hour}, // thinned to a minute
+		{2 * time.Minute, 2 * time.Hour}, // thinned to 1 minute
 		{time.Minute, 0},
 	} {
 		put(30 * time.Minute)
@@ -330,7 +330,8 @@ func TestAGapIsShownInThinnedReadings(t *testing.T) {
 	require.Len(t, gaps, found)
 }
 
-// TestUnitOfAnEarlierVersion: earlier versions wrote the keys of units in lower case.
+// TestUnitOfAnEarlierVersion reads a unit of an earlier version, which wrote
+// the keys of units in lower case.
 func TestUnitOfAnEarlierVersion(t *testing.T) {
 	s := &Store{units: map[UnitID]*unit{}}
 	id := IDOf("node-1", "/a")

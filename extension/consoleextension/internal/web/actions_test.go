@@ -21,7 +21,7 @@ const testToken = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 func withToken(o *Options) { o.Token = func(*http.Request) string { return testToken } }
 
-// manual stands for the server of manual.
+// manual replaces the manual trigger server.
 type manual struct {
 	opened  []store.Unit
 	err     error
@@ -39,7 +39,7 @@ func (m *manual) options(o *Options) {
 	o.CountRefused = func(reason string) { m.refused[reason]++ }
 }
 
-// post sends a form, with headers as pairs.
+// post sends a form. headers has pairs of a key and a value.
 func post(t testing.TB, h http.Handler, path string, form url.Values, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(form.Encode()))
@@ -118,7 +118,7 @@ func TestWhatDoesNotComeFromAPageChangesNothing(t *testing.T) {
 			require.NotEmpty(t, w.Header().Get("Content-Security-Policy"))
 		})
 	}
-	// A token in the URL would be in logs and histories.
+	// A token in the URL would appear in logs and in the browser's history.
 	require.Equal(t, http.StatusForbidden, post(t, h, profileCheckout+"?token="+testToken, url.Values{}).Code)
 	large := url.Values{"token": {testToken}, "x": {strings.Repeat("a", maxForm)}}
 	require.Equal(t, http.StatusRequestEntityTooLarge, post(t, h, profileCheckout, large).Code)

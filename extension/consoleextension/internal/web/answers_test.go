@@ -61,8 +61,9 @@ func TestAnAnswerIsComputedOnceForAllThatWaitForIt(t *testing.T) {
 	require.EqualValues(t, 2, computed.Load(), "the next reader gets a new one")
 }
 
-// Whatever readers ask for, and however slowly they take it, the answers that are computed
-// and the bytes that are held have a bound; a reader that waits too long is refused.
+// TestAnswersAreBounded checks the bounds on concurrent computations and on the bytes of
+// responses in memory. Readers must not exceed them, even if they read slowly. A reader
+// that waits too long gets an error.
 func TestAnswersAreBounded(t *testing.T) {
 	s := newAnswers()
 	var now, most atomic.Int32
@@ -83,7 +84,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			refused++
 			continue
 		}
-		taken = append(taken, a) // a reader that does not read
+		taken = append(taken, a) // this reader does not read
 	}
 	require.LessOrEqual(t, len(taken), 4)
 	require.Equal(t, 12, refused+len(taken))
@@ -116,7 +117,7 @@ func TestAnAnswerThatIsLateEnds(t *testing.T) {
 		ended <- err
 	})
 	require.ErrorIs(t, <-ended, context.DeadlineExceeded)
-	if err == nil { // what the handler wrote before counts
+	if err == nil { // the handler may have written before the deadline
 		s.release(a)
 	}
 }
@@ -135,10 +136,10 @@ func TestPagesHaveNoCharactersThatHideOthers(t *testing.T) {
 	require.Contains(t, written("application/octet-stream"), "\x1b")
 }
 
-// slowStore is a store whose instances take time: until the request's context ends, or a while.
+// slowStore is a store whose method Instances takes a while.
 type slowStore struct {
 	*Memory
-	while     time.Duration // 0: until the context ends
+	while     time.Duration // 0 means until the end of the request's context
 	now, most atomic.Int32
 }
 
@@ -155,7 +156,7 @@ func (s *slowStore) Instances(ctx context.Context) ([]store.Instance, error) {
 	return nil, ctx.Err()
 }
 
-// Pages are answered within the bounds of answers.
+// TestPagesAreBounded checks that the bounds on answers apply to pages.
 func TestPagesAreBounded(t *testing.T) {
 	slow := &slowStore{Memory: Demo(testNow), while: 20 * time.Millisecond}
 	h := newTestServer(t, slow.Memory, func(o *Options) { o.Store = slow })

@@ -15,21 +15,23 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// Of the unit that the demo is about: it has openings of all kinds, profiles, refusals
-// and trends.
+// These constants identify the main unit of the demo. The unit has openings of all kinds,
+// profiles, refusals and trends.
 const (
 	CheckoutHost = "node-1.example"
 	CheckoutName = "4f1c0c6b8a2e7d935c1e0f7b6a5d4c3b2a1908f7e6d5c4b3a29180706f5e4d3c"
-	// HotOpening has profiles; BaselineOpening is the baseline of its unit.
+	// HotOpening is an opening with profiles. BaselineOpening is
+	// the baseline of the same unit.
 	HotOpening      = "5f0e9a4e6a3b1c22"
 	BaselineOpening = "b1e61e5a77c0ffee"
 )
 
-// CheckoutID identifies that unit.
+// CheckoutID identifies the unit called CheckoutName.
 var CheckoutID = ID(CheckoutHost, CheckoutName)
 
-// Demo returns two days of a shop: its checkout was over its threshold 25 minutes ago,
-// its gate closed half a minute later, and it is now profiled again.
+// Demo returns a store with two days of a shop. The checkout was over its
+// threshold 25 minutes ago. Its gate closed half a minute later, and the
+// checkout is now profiled again.
 func Demo(now time.Time) *Memory {
 	now = now.UTC().Truncate(time.Second)
 	m := &Memory{
@@ -138,7 +140,7 @@ func hot(id string, unit store.Unit, at time.Time, value float64) store.Opening 
 	}
 }
 
-// checkout adds the unit that the demo is about.
+// checkout adds the main unit of the demo.
 func (m *Memory) checkout(now time.Time) {
 	resource := pod("shop", "checkout", "checkout-5d9f8b7c6-jq4kz", "go")
 	resource[attr.HostName], resource[attr.ContainerID] = CheckoutHost, CheckoutName
@@ -159,7 +161,7 @@ func (m *Memory) checkout(now time.Time) {
 	byHand := hot("d00d000000000003", unit, now.Add(-5*time.Hour), 0)
 	byHand.Policy, byHand.Kind, byHand.Monitor, byHand.Window, byHand.Threshold = "manual", "manual", "manual", "", 0
 	byHand.Closed, byHand.Why, byHand.Samples, byHand.Bytes = byHand.Until, "duration", 604, 90_112
-	missed := hot("0ff0000000000004", unit, now.Add(-31*time.Hour), 88.8) // the event of its end never came
+	missed := hot("0ff0000000000004", unit, now.Add(-31*time.Hour), 88.8) // its gate.closed event was lost
 	baseline := hot(BaselineOpening, unit, now.Add(-50*time.Minute), 34)
 	baseline.Kind, baseline.Until = "baseline", baseline.Triggered.Add(10*time.Second)
 	baseline.Closed, baseline.Why, baseline.Samples, baseline.Bytes = baseline.Until, "duration", 1_377, 210_900
@@ -218,8 +220,8 @@ func (m *Memory) checkout(now time.Time) {
 	}
 }
 
-// trend returns 48 hours of a reading, each 10 seconds, that ends near its value, with a
-// gap, and is over its threshold when a gate opened for it.
+// trend returns 48 hours of a reading in steps of 10 seconds. The trend has a gap and
+// ends near the reading's value. It is over the threshold when a gate opened for it.
 func trend(r store.Reading, now time.Time, phase float64, hot []store.Opening) store.Trend {
 	const step = 10 * time.Second
 	t := store.Trend{Condition: r.Condition}
@@ -248,13 +250,13 @@ func trend(r store.Reading, now time.Time, phase float64, hot []store.Opening) s
 	return t
 }
 
-// checkoutProfile returns a profile whose hot part is sha256 beneath (*Cart).Seal.
+// checkoutProfile returns a profile whose hot part is sha256 below (*Cart).Seal.
 func checkoutProfile(key store.ProfileKey, at time.Time, scale int64, cool bool, phases []string) *profile.Profile {
 	unit, per := "nanoseconds", int64(10_300_000)
 	stacks := []struct {
 		thread string
 		value  int64
-		stack  string // from the root
+		stack  string // begins with the root
 	}{
 		{"checkout", 41, "main.main;net/http.(*conn).serve;main.(*Server).checkout;shop/cart.(*Cart).Seal;crypto/sha256.Sum256;crypto/sha256.block"},
 		{"checkout", 9, "main.main;net/http.(*conn).serve;main.(*Server).checkout;encoding/json.Marshal;encoding/json.(*encodeState).marshal;reflect.Value.Field"},
@@ -364,8 +366,8 @@ func (m *Memory) instances(now time.Time) {
 	}
 }
 
-// Many returns a store with n units on hosts of 40 units each, with four readings, and
-// 500 openings of a hundred of them.
+// Many returns a store with n units. Each host has 40 units, and each unit has four
+// readings. 100 of the units have 500 openings together.
 func Many(now time.Time, n int) *Memory {
 	now = now.UTC().Truncate(time.Second)
 	m := &Memory{

@@ -9,8 +9,8 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// checkoutPeers returns the peers of the unit that the demo is about: payments is slow,
-// and stock.example's way loses segments.
+// checkoutPeers returns the peers of the demo's main unit. The peer payments is slow, and
+// segments to stock.example are lost.
 func checkoutPeers(from, to time.Time) []store.Peer {
 	const kib, mib = 1 << 10, 1 << 20
 	peer := func(direction, address string, port int, connections, sent, received int64, rtt time.Duration) store.Peer {

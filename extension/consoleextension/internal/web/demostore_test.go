@@ -15,9 +15,9 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// Memory is a store.Reader that returns its fields. The zero value is an empty store.
-// [Demo] has a day of a small shop with an incident, [Many] has as many units as a test
-// asks for.
+// Memory is a store.Reader that returns its fields. The zero value is an
+// empty store. [Demo] returns a small shop with an incident. [Many] returns a
+// store with any number of units.
 type Memory struct {
 	AllUnits     []store.UnitSummary
 	AllTrends    map[store.UnitID][]store.Trend
@@ -29,7 +29,7 @@ type Memory struct {
 	AllInstances []store.Instance
 	AllPeers     map[store.UnitID][]store.Peer
 	UsageNow     store.Usage
-	Err          error // if it is not nil, every method returns it
+	Err          error // if it is not nil, every method except Usage returns it
 }
 
 var _ store.Reader = (*Memory)(nil)
@@ -37,8 +37,8 @@ var _ store.Reader = (*Memory)(nil)
 // ID returns the id of a unit.
 func ID(host, unit string) store.UnitID { return store.IDOf(host, unit) }
 
-// Fill puts the units of m into a store, with their newest readings, their openings and
-// their refusals; the trends and profiles are left out.
+// Fill adds the units of m to a store, with their newest readings, their openings and
+// their refusals. It does not add trends and profiles.
 func Fill(s *store.Store, m *Memory) {
 	for _, u := range m.AllUnits {
 		s.PutReadings(u.Unit, u.Readings, u.States)
@@ -89,7 +89,8 @@ func (m *Memory) Trends(_ context.Context, id store.UnitID, from, to time.Time, 
 	return trends, m.Err
 }
 
-// thin merges neighbours until there are at most n points; 0: as they are.
+// thin merges neighbouring points until there are at most n
+// points. If n is 0, it does not merge.
 func thin(points []store.Point, n int) []store.Point {
 	if n <= 0 || len(points) <= n {
 		return points
@@ -180,7 +181,7 @@ func (m *Memory) Instances(context.Context) ([]store.Instance, error) { return m
 // Usage implements store.Reader.
 func (m *Memory) Usage() store.Usage { return m.UsageNow }
 
-// Peers implements store.Reader. It returns the peers whatever the span is.
+// Peers implements store.Reader. It ignores the time span.
 func (m *Memory) Peers(_ context.Context, id store.UnitID, _, _ time.Time) ([]store.Peer, error) {
 	return slices.Clone(m.AllPeers[id]), m.Err
 }

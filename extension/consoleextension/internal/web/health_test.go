@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// collector returns the own metrics and logs of a collector of a node.
+// collector returns a collector's own metrics and logs.
 func collector() store.Instance {
 	at := testNow.Add(-10 * time.Second)
 	point := func(name string, value, perSecond float64, attributes ...string) store.Metric {
@@ -89,7 +89,7 @@ func TestACollectorThatIsSilentIsMarked(t *testing.T) {
 func TestEarlierRunsOfACollectorAreWithIt(t *testing.T) {
 	now, before, other := collector(), collector(), collector()
 	before.ID, before.First, before.Last = "earlier", now.First.Add(-2*time.Hour), now.First.Add(-time.Hour)
-	other.ID = "other" // on the same host, at the same time
+	other.ID = "other" // on the same host at the same time
 	page := getPage(t, newTestServer(t, &Memory{AllInstances: []store.Instance{before, now, other}}), "/health")
 	require.Contains(t, textOf(page), "2 collectors send their own metrics and logs here")
 	require.Len(t, find(page, "details"), 1)
@@ -102,8 +102,8 @@ func TestTheHealthPageSaysHowToTurnItOn(t *testing.T) {
 	require.Contains(t, find(page, "pre")[0].FirstChild.Data, "periodic:")
 }
 
-// TestPagesShowWhatHidesOthers: an id is in attributes of elements, which no template escapes
-// for control characters and those that change the order of others.
+// TestPagesShowWhatHidesOthers covers an id with control characters and with characters
+// that reorder text. Templates do not escape these characters in attributes of elements.
 func TestPagesShowWhatHidesOthers(t *testing.T) {
 	m := &Memory{AllInstances: []store.Instance{collector()}}
 	m.AllInstances[0].ID = "\x1b[31m\u202egpj.exe"

@@ -43,7 +43,7 @@ func class(name string) func(*html.Node) bool {
 	}
 }
 
-// one returns the only element that find finds.
+// one returns the only element that find returns.
 func one(t testing.TB, n *html.Node, tag string, is ...func(*html.Node) bool) *html.Node {
 	t.Helper()
 	found := find(n, tag, is...)
@@ -84,7 +84,7 @@ func TestOpeningPage(t *testing.T) {
 	assert.Equal(t, "before the trigger 16.7 % 7.72 s at the trigger 33.3 % 15.4 s after the trigger 50 % 23.2 s",
 		strings.ReplaceAll(textOf(one(t, page, "ul", with("aria-label", "By phase"))), "50.0", "50"))
 
-	// 41 of 75 are in sha256.block, and 8 of 42 were.
+	// 41 of 75 samples are in sha256.block, compared with 8 of 42 in the baseline.
 	table := tableRows(one(t, page, "table", class("functions")))
 	assert.Equal(t, []string{"Function", "Self ↓", "Self, difference", "Total", "Total, difference"}, table[0])
 	assert.Equal(t, []string{
@@ -100,13 +100,13 @@ func TestOpeningPage(t *testing.T) {
 	assert.Equal(t, "4,500 goroutines.", textOf(one(t, goroutines, "p", class("total"))))
 	assert.Contains(t, textOf(one(t, goroutines, "ul", with("aria-label", "By phase"))), "before the trigger 16.7 % 750 at the trigger")
 
-	// Without a comparison, there are fewer columns.
+	// Without a comparison, the table has fewer columns.
 	page = getPage(t, h, hotURL+"?against=none&sort=total")
 	table = tableRows(one(t, page, "table", class("functions")))
 	assert.Equal(t, []string{"Function", "Self", "Total ↓"}, table[0])
 	assert.Equal(t, "main.main /src/main.go:25", table[1][0])
 
-	// A phase, a thread, a search and a function are in the URL.
+	// The URL contains the phase, the thread, the search and the function.
 	page = getPage(t, h, hotURL+"?type=alloc_space&phase=after&thread=gc&q=SCAN&function=runtime.scanobject&view=callers")
 	flameGraph := one(t, page, "section", class("flame"))
 	assert.Equal(t, "runtime.scanobject", attributeOf(flameGraph, "data-function"))
@@ -134,7 +134,8 @@ func TestOpeningsWithoutProfiles(t *testing.T) {
 		assert.Equal(t, http.StatusOK, get(t, h, "/openings/"+id+"/report.html").Code)
 	}
 
-	// While another policy has the gate open too, its opening has the profiles.
+	// If another policy holds the gate open at the same time, the
+	// other opening has the profiles.
 	both, err := m.Opening(t.Context(), HotOpening)
 	require.NoError(t, err)
 	both.ID, both.Policy, both.Profiles, both.Triggered = "second", "throttled", nil, both.Triggered.Add(5*time.Second)
@@ -148,7 +149,8 @@ func TestOpeningsWithoutProfiles(t *testing.T) {
 	assert.Contains(t, textOf(getPage(t, h, "/openings/"+BaselineOpening)), "A baseline of checkout , a time that was not hot, to compare with")
 }
 
-// TestAlert: what an alert opened names the alert, and no policy.
+// TestAlert checks the page of an opening that was caused by an alert. The page must name
+// the alert and must not name a policy.
 func TestAlert(t *testing.T) {
 	m := Demo(testNow)
 	o := hot("a1e7700000000001", m.AllUnits[0].Unit, testNow.Add(-time.Hour), 0)
@@ -159,7 +161,8 @@ func TestAlert(t *testing.T) {
 	assert.True(t, strings.HasPrefix(page, "The alert HighLatency opened the gate of checkout at 2026-01-02 14:04:05 UTC . It closed after 30 s: the duration for alerts ."), page)
 }
 
-// TestIncompleteStacks: the page has how many stacks are incomplete, and from when all are whole.
+// TestIncompleteStacks checks that the page shows the number of incomplete stacks, and
+// the time after which all stacks are complete.
 func TestIncompleteStacks(t *testing.T) {
 	m := Demo(testNow)
 	i := slices.IndexFunc(m.AllOpenings, func(o store.Opening) bool { return o.ID == HotOpening })
@@ -183,15 +186,15 @@ func TestOpeningErrors(t *testing.T) {
 		"/openings/nothing/report.html":   http.StatusNotFound,
 		hotURL + "?type=nothing":          http.StatusNotFound,
 		hotURL + "?against=nothing":       http.StatusNotFound,
-		// Of another unit.
+		// This opening belongs to another unit.
 		hotURL + "?against=recommend00000001": http.StatusNotFound,
 	} {
 		assert.Equal(t, status, get(t, h, url).Code, url)
 	}
 }
 
-// TestComparesWithBaseline: the newest baseline before the opening, of the same policy if
-// there is one.
+// TestComparesWithBaseline checks that the page uses the newest baseline before the
+// opening. Baselines of the same policy are preferred.
 func TestComparesWithBaseline(t *testing.T) {
 	m := Demo(testNow)
 	original, err := m.Opening(t.Context(), BaselineOpening)
@@ -285,7 +288,7 @@ func TestProfileFile(t *testing.T) {
 	assert.Len(t, got.Sample, 18)
 }
 
-// TestCommands runs the commands that the page offers.
+// TestCommands runs the commands that the page shows.
 func TestCommands(t *testing.T) {
 	h := newTestServer(t, Demo(testNow))
 	server := httptest.NewServer(h)
@@ -311,7 +314,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestReport: the report consists of itself, and its policy allows exactly that.
+// TestReport checks that the report needs no other files, and that
+// its policy allows nothing else.
 func TestReport(t *testing.T) {
 	h := newTestServer(t, Demo(testNow))
 	w := get(t, h, hotURL+"/report.html")
@@ -352,10 +356,10 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestReportIsBounded: what does not fit is named.
+// TestReportIsBounded checks that the report names the profiles that do not fit.
 func TestReportIsBounded(t *testing.T) {
 	m := Demo(testNow)
-	i := 1 // the hot opening
+	i := 1 // index of the hot opening
 	require.Equal(t, HotOpening, m.AllOpenings[i].ID)
 	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "x", Unit: "count"}}}
 	for j := range 900 {
@@ -430,7 +434,7 @@ func TestShortKey(t *testing.T) {
 	}
 }
 
-// damagedStore cannot read the profiles of one opening.
+// damagedStore cannot read the CPU profile of one opening.
 type damagedStore struct {
 	*Memory
 	opening string
@@ -457,7 +461,7 @@ func TestLostProfiles(t *testing.T) {
 		assert.Equal(t, http.StatusNotFound, get(t, h, hotURL+"/profile.pb.gz").Code)
 		assert.Contains(t, textOf(parse(t, get(t, h, hotURL+"/report.html").Body)), "Not in this file, for lack of room or because it is lost: CPU.")
 
-		// The page names the profile that cannot be compared with, and shows the rest.
+		// If the other profile is damaged, the page says so and shows the rest.
 		s.opening = BaselineOpening
 		page = getPage(t, newTestServer(t, s.Memory, func(o *Options) { o.Store = s }), hotURL)
 		assert.Contains(t, textOf(page), "The other profile cannot be compared with: "+why+".")
@@ -478,7 +482,8 @@ func TestFileName(t *testing.T) {
 	assert.Equal(t, `'http://x/'\''; rm -rf /'`, shellQuote("http://x/'; rm -rf /"))
 }
 
-// hostileOpening is an opening in which every text tries to be markup, a script, or very long.
+// hostileOpening adds an opening whose texts all contain
+// markup or scripts, or are very long.
 func hostileOpening(m *Memory) string {
 	evil := `"'><script>alert(1)</script><img src=x onerror=alert(1)>` + "\u202e\x00\n" + `</script></style>{{.}}`
 	long := strings.Repeat("x<", 1<<20)
@@ -535,7 +540,8 @@ func TestSamplesByRequest(t *testing.T) {
 	assert.Contains(t, textOf(one(t, page, "select", with("id", "against"))), "this opening, normal requests")
 }
 
-// keepsToPolicy fails if a page has what the policy refuses, or markup of others.
+// keepsToPolicy fails the test if a page has content that the policy
+// blocks, or markup from a profile.
 func keepsToPolicy(t testing.TB, page *html.Node) {
 	t.Helper()
 	for _, n := range find(page, "*") {
@@ -629,7 +635,8 @@ func TestStacksCache(t *testing.T) {
 	require.Greater(t, 2*large.Size(), int64(stacksBytes))
 	require.Less(t, large.Size(), int64(stacksBytes))
 
-	// Two readers at once may each read a profile, which is kept once.
+	// Two readers at the same time may both read a profile, but
+	// the profile is cached only once.
 	var loads atomic.Int32
 	load := func() (*flame.Stacks, error) {
 		loads.Add(1)
@@ -643,7 +650,7 @@ func TestStacksCache(t *testing.T) {
 	assert.EqualValues(t, 1, loads.Load())
 	assert.Equal(t, large.Size(), c.bytes)
 
-	// What does not fit gives way, except the last two.
+	// Profiles that do not fit are evicted, except for the last two.
 	for i, id := range []string{"b", "a", "b", "c", "a", "b"} {
 		_, err := c.get(key(id), load)
 		require.NoError(t, err)
@@ -652,14 +659,14 @@ func TestStacksCache(t *testing.T) {
 		assert.Equal(t, 2*large.Size(), c.bytes)
 	}
 
-	// And what is idle.
+	// Idle profiles are also evicted.
 	c.mu.Lock()
 	c.evict(time.Now().Add(2 * stacksIdle))
 	assert.Zero(t, c.entries.Len())
 	assert.Zero(t, c.bytes)
 	c.mu.Unlock()
 
-	// A failure is not kept.
+	// Errors are not cached.
 	_, err = c.get(key("c"), func() (*flame.Stacks, error) { return nil, store.ErrNotFound })
 	require.ErrorIs(t, err, store.ErrNotFound)
 	assert.Zero(t, c.entries.Len())

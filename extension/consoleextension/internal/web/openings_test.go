@@ -18,7 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// TestOpenings: one row has what happened, when, to whom, why and the hottest function.
+// TestOpenings checks the contents of the rows. A row shows the time, the unit, the
+// reason and the hottest function of an opening.
 func TestOpenings(t *testing.T) {
 	m := Demo(testNow)
 	page := getPage(t, newTestServer(t, m), "/")
@@ -62,7 +63,7 @@ func TestOpeningsAreFiltered(t *testing.T) {
 		"service=nothing":         0,
 		"service=checkout&part=9": 5,
 		"from=2026-01-02T09:00:00Z&to=2026-01-02T11:00:00Z": 1,
-		"from=2026-01-02T09:00&to=2026-01-02T11:00:00":      1, // of a browser's fields
+		"from=2026-01-02T09:00&to=2026-01-02T11:00:00":      1, // the format of a browser's input fields
 		"range=6h&from=&to=":                                4,
 		"from=&to=2026-01-02T11:00":                         3,
 	} {
@@ -84,7 +85,7 @@ func TestOpeningsAreFiltered(t *testing.T) {
 	require.Contains(t, textOf(getPage(t, newTestServer(t, &Memory{}), "/")), "No gate opened in this time.")
 }
 
-// TestManyOpenings: a page has a bounded part of them.
+// TestManyOpenings checks that a page shows a limited number of openings.
 func TestManyOpenings(t *testing.T) {
 	h := newTestServer(t, Many(testNow, 1000))
 	page := getPage(t, h, "/?range=48h")
@@ -100,7 +101,7 @@ func TestManyOpenings(t *testing.T) {
 	require.Len(t, find(find(getPage(t, h, "/"), "select", with("id", "service"))[0], "option"), 1+min(100, choicesPerFilter))
 }
 
-// reads counts the profiles that are read of a store.
+// reads counts how many profiles are read from a store.
 type reads struct {
 	*Memory
 	n int
@@ -114,7 +115,7 @@ func (r *reads) Profile(ctx context.Context, opening string, of store.ProfileKey
 	return r.Memory.Profile(ctx, opening, of)
 }
 
-// TestHottestIsReadOnce: a refresh reads only profiles that have changed.
+// TestHottestIsReadOnce checks that a refresh reads only profiles that have changed.
 func TestHottestIsReadOnce(t *testing.T) {
 	m := &reads{Memory: Demo(testNow)}
 	s := &Server{Options: Options{Store: m, Now: func() time.Time { return testNow }}, stacks: newStacksCache()}

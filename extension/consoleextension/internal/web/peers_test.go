@@ -51,7 +51,8 @@ func TestPeersOfAnOpening(t *testing.T) {
 	assert.Len(t, find(picture, "a"), 2)
 	assert.Contains(t, spaced(textOf(picture)), "1.21 MiB, 31 ms, 4.08 % sent again")
 
-	// The table is sorted by each column, and the rest of the link stays.
+	// The table can be sorted by each column, and the other
+	// parameters of the link remain.
 	for key, first := range map[string]string{
 		"peer": "10.0.0.10:53", "direction": "postgresql.service", "connections": "10.0.1.2", "sent": "10.0.1.2", "received": "postgresql.service",
 		"rtt": "10.0.9.4:443", "again": "[2001:db8:7::2a]:443", "limit": "10.0.9.4:443", "failed": "10.0.9.90:9000",
@@ -64,7 +65,8 @@ func TestPeersOfAnOpening(t *testing.T) {
 		assert.Len(t, find(table, "a", with("href", hotURL+"?peers="+other+"&type=off_cpu#peers")), 1)
 	}
 
-	// A gate that opened for the network has its peers first, with the policy's threshold.
+	// If a gate opened because of the network, the peers come first
+	// and use the policy's threshold.
 	for i := range m.AllOpenings {
 		if o := &m.AllOpenings[i]; o.ID == HotOpening {
 			o.Monitor, o.Threshold = "tcp_rtt", 20
@@ -80,17 +82,18 @@ func TestPeersOfAnOpening(t *testing.T) {
 	assert.Empty(t, find(one(t, report, "section", class("peers")), "a"))
 	assert.Len(t, find(getPage(t, h, checkoutPage+string(CheckoutID)), "svg", class("peers-picture")), 1)
 
-	// Without peers, the page of an opening explains how to get them, and that of a baseline does not.
+	// Without peers, the page of an opening explains how to get them.
+	// The page of a baseline does not.
 	m.AllPeers = nil
 	assert.Contains(t, textOf(one(t, getPage(t, h, hotURL), "section", class("peers"))), "None are known for this time.")
 	assert.Empty(t, find(getPage(t, h, "/openings/"+BaselineOpening), "section", class("peers")))
 	assert.Empty(t, find(getPage(t, h, hotURL+"/report.html"), "section", class("peers")))
 }
 
-// spaced returns a text whose spaces all break.
+// spaced replaces all no-break spaces with normal spaces.
 func spaced(s string) string { return strings.ReplaceAll(s, "\u00a0", " ") }
 
-// TestManyHostilePeers has more peers than are shown, with hostile names.
+// TestManyHostilePeers covers more peers with hostile names than the page shows.
 func TestManyHostilePeers(t *testing.T) {
 	m := Demo(testNow)
 	var all []store.Peer

@@ -47,7 +47,8 @@ func TestThePoliciesPage(t *testing.T) {
 	require.Equal(t, "opened by hand or by alert", cells(3)[1])
 }
 
-// A version that was read at the start is no change.
+// TestTheVersionInForceIsThatOfTheCollectorsMetric covers collectors that have read their
+// policies at the start, which is not reported as a change.
 func TestTheVersionInForceIsThatOfTheCollectorsMetric(t *testing.T) {
 	point := func(version string, at time.Time) store.Metric {
 		return store.Metric{Name: "otelcol_cpu_trigger.policies", At: at, Value: 2, Attributes: map[string]string{"version": version}}
@@ -65,7 +66,8 @@ func TestTheVersionInForceIsThatOfTheCollectorsMetric(t *testing.T) {
 	require.Equal(t, [][2]string{{"a", "latest"}, {"b", "newest"}}, found)
 }
 
-// What a collector said before it started anew, or read other policies, does not count.
+// TestPoliciesThatMatchNoUnitAreShown checks that only current reports are shown. Reports
+// from before a collector's start or before a change of its policies are ignored.
 func TestPoliciesThatMatchNoUnitAreShown(t *testing.T) {
 	said := func(policy, host string, at time.Duration) store.PolicyChange {
 		return store.PolicyChange{Host: host, At: testNow.Add(at), Unmatched: policy, Why: "did you mean service.name?"}
@@ -88,7 +90,8 @@ func TestPoliciesThatMatchNoUnitAreShown(t *testing.T) {
 
 const policyText = "- name: cpu\n  any_of: [{monitor: cpu_utilization, threshold: 80}] # </textarea><script>alert(1)</script>\n"
 
-// edited returns pages with a file that is edited there.
+// edited returns pages with a policy file, and the path of
+// the file. edit permits editing.
 func edited(t *testing.T, edit bool) (h http.Handler, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "policies.yaml")
@@ -116,7 +119,7 @@ func requireFile(t *testing.T, path, want string) {
 	require.Equal(t, want, string(got))
 }
 
-// editor returns the fields of the editor, as a browser would send them.
+// editor returns the fields of the editor in the form that a browser would send.
 func editor(t *testing.T, page *html.Node) url.Values {
 	t.Helper()
 	form := find(page, "form", with("action", "/policies#file"))
@@ -135,8 +138,9 @@ func editor(t *testing.T, page *html.Node) url.Values {
 	return values
 }
 
-// A version that was written by others is refused, and a threshold is doubtful: the page says
-// so before anything is pressed. A policy without a unit is in the table.
+// TestTheFaultsOfTheFileAreShown covers a file that another program has written. The page
+// must show faults and probable mistakes before the user presses a button. A policy
+// without units is also in the table.
 func TestTheFaultsOfTheFileAreShown(t *testing.T) {
 	h, path := edited(t, true)
 	require.NoError(t, os.WriteFile(path, []byte("- name: fresh\n  any_of: [{monitor: cpu_utilization, threshold: 0.8}]\n"), 0o600))
@@ -183,7 +187,7 @@ func TestThePolicyFileIsEdited(t *testing.T) {
 	require.Contains(t, textOf(page), "Saved.")
 	require.Contains(t, textOf(page), "is in force, and this one is not")
 
-	// Someone else saved meanwhile: nothing is overwritten, and nothing is lost.
+	// If another user has saved the file in the meantime, neither version may be lost.
 	form.Set("text", "- name: mine\r\n")
 	w = post(t, h, "/policies", form)
 	require.Equal(t, http.StatusConflict, w.Code)
@@ -227,7 +231,7 @@ func TestThePoliciesPageOfAnEmptyStore(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, get(t, newTestServer(t, m), "/health").Code)
 }
 
-// fields returns the form of one policy, with buttons by their labels.
+// fields returns the form of a policy. buttons has the values of the buttons by label.
 func fields(t *testing.T, page *html.Node) (form url.Values, buttons map[string]string) {
 	t.Helper()
 	set := find(page, "fieldset", with("id", "policy"))
@@ -288,7 +292,8 @@ func TestAPolicyIsEditedByItsForm(t *testing.T) {
 	require.Equal(t, "80", one.Get("policy_threshold"))
 	require.Equal(t, "cpu_utilization", one.Get("policy_monitor"))
 
-	// A fault is shown at its field, and nothing of the form or the text is lost.
+	// An error is shown next to its field, and the contents
+	// of the form and the text remain.
 	wrong, code := send(map[string]string{
 		"policy_threshold": "much", "policy_duration": "30", "policy_key": "service.name", "policy_glob": "", "policy_name": "",
 	}, "put")
@@ -327,7 +332,7 @@ func TestAPolicyIsEditedByItsForm(t *testing.T) {
 func TestTheFormOffersTheMonitorsThatThereAre(t *testing.T) {
 	var all []string
 	for _, k := range monitor.Kinds() {
-		if !k.Hidden && k.Name != monitor.MemoryEvents { // it needs the events
+		if !k.Hidden && k.Name != monitor.MemoryEvents { // this monitor needs the events
 			all = append(all, k.Name)
 		}
 	}

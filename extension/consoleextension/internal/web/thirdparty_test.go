@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestThirdParty: the files of others are those that THIRD_PARTY lists, unmodified, and
-// each package has its licence beside it.
+// TestThirdParty checks that THIRD_PARTY lists all third-party files with their
+// checksums, and that each package has a licence file.
 func TestThirdParty(t *testing.T) {
 	list, err := fs.ReadFile(staticFS, "static/third_party/THIRD_PARTY")
 	require.NoError(t, err)

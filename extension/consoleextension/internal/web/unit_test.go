@@ -75,7 +75,8 @@ func TestProfileNow(t *testing.T) {
 	require.Empty(t, find(getPage(t, h, path), "form"))
 }
 
-// TestQuietUnit: of a unit that is gone, the page shows since when.
+// TestQuietUnit checks that the page of a unit without new
+// readings shows when it was last seen.
 func TestQuietUnit(t *testing.T) {
 	m := Demo(testNow.Add(-3 * time.Hour))
 	h := newTestServer(t, m)
@@ -90,8 +91,8 @@ func TestQuietUnit(t *testing.T) {
 	require.Len(t, a.Openings, 3)
 }
 
-// TestUnitGone: a unit whose gate closed because it is gone is not hot any more, until it
-// is read again.
+// TestUnitGone covers a unit whose gate closed because the unit was gone. The unit is not
+// hot until it has new readings.
 func TestUnitGone(t *testing.T) {
 	m := Demo(testNow)
 	u := &m.AllUnits[0]
@@ -104,8 +105,8 @@ func TestUnitGone(t *testing.T) {
 	require.NotContains(t, textOf(getPage(t, h, checkoutPage+string(u.ID))), "Last readings")
 }
 
-// TestProfilesOfAnotherPolicy: while two policies hold a gate open, the opening that fired
-// first has the profiles; the other one links to it.
+// TestProfilesOfAnotherPolicy covers two policies that hold a gate open at the same time.
+// The profiles belong to the earlier opening. The later opening links to the earlier one.
 func TestProfilesOfAnotherPolicy(t *testing.T) {
 	m := Demo(testNow)
 	second := m.AllOpenings[1]
@@ -224,8 +225,8 @@ func TestTrends(t *testing.T) {
 	require.Len(t, a.Openings, 1)
 }
 
-// TestRangeBeginsWithReadings: charts begin with the first reading, so that the first minutes
-// of a unit fill them.
+// TestRangeBeginsWithReadings checks that charts begin with the first reading. Otherwise,
+// the charts of a new unit would be mostly empty.
 func TestRangeBeginsWithReadings(t *testing.T) {
 	m := Demo(testNow)
 	h := newTestServer(t, m)

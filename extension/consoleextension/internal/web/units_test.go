@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// rows returns the text of each row of the first table of a page, without its head.
+// rows returns the text of each body row of the first table of a page.
 func rows(t *testing.T, page *html.Node) []string {
 	t.Helper()
 	var texts []string
@@ -33,7 +33,7 @@ func rows(t *testing.T, page *html.Node) []string {
 	return texts
 }
 
-// names returns the first words of texts.
+// names returns the first word of each text.
 func names(texts []string) []string {
 	var first []string
 	for _, s := range texts {
@@ -97,7 +97,8 @@ func TestNoUnits(t *testing.T) {
 	require.Contains(t, textOf(getPage(t, newTestServer(t, &Memory{}), "/units")), "No units yet")
 }
 
-// TestManyUnits: a page has a bounded part of them, and their number.
+// TestManyUnits checks that a page shows a limited number of
+// units, and the number of all units.
 func TestManyUnits(t *testing.T) {
 	h := newTestServer(t, Many(testNow, 1000))
 	page := getPage(t, h, "/units?q=shop")
@@ -124,8 +125,8 @@ func TestManyUnits(t *testing.T) {
 	require.Len(t, seen, 1000, "the pages have each unit once")
 }
 
-// TestUnitsAreGrouped: a service or container is one row, with the figures of all its units,
-// and what is not hot or busy is counted in one line.
+// TestUnitsAreGrouped checks that a service or container has one row with the figures of
+// all its units. Units that are neither hot nor busy are counted in one line.
 func TestUnitsAreGrouped(t *testing.T) {
 	m := Demo(testNow)
 	add := func(host, name string, value float64, resource map[string]string) *store.UnitSummary {
@@ -176,7 +177,7 @@ func TestUnitsAreGrouped(t *testing.T) {
 	require.Contains(t, textOf(getPage(t, h, "/units")), "No unit is hot or busy. Not shown: 10 processes")
 }
 
-// hostile returns a store in which every text is a stranger's.
+// hostile returns a store in which every text is the given text.
 func hostile(text string) *Memory {
 	unit := store.Unit{
 		ID: CheckoutID, Host: text, Name: text, First: testNow.Add(-time.Hour), Last: testNow,
@@ -203,15 +204,16 @@ func hostile(text string) *Memory {
 	}
 }
 
-// TestStrangersTexts: whatever services call themselves, a page has the same elements and
-// attributes, a bounded size, and no characters that reorder others.
+// TestStrangersTexts checks that names of services cannot change a page.
+// The page must have the same elements and attributes, a limited size, and
+// no characters that reorder text.
 func TestStrangersTexts(t *testing.T) {
 	shape := func(t *testing.T, tree *html.Node) []string {
 		var elements []string
 		for _, n := range find(tree, "*") {
 			element := n.Data
 			for _, a := range n.Attr {
-				if a.Key != "title" && a.Key != "class" { // a cut text has a tooltip, and a state is a class
+				if a.Key != "title" && a.Key != "class" { // truncated texts have a tooltip, and states have a class
 					element += " " + a.Key
 				}
 			}

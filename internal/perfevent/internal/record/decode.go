@@ -64,8 +64,9 @@ type Decoder struct {
 	// place of PERF_SAMPLE_PERIOD. HitsLost reports whether the read_format has
 	// PERF_FORMAT_LOST.
 	Hits, HitsLost bool
-	// Registers are the registers that samples contain, with the user's stack. The zero
-	// value means that samples contain neither.
+	// Registers selects the user-mode registers that each sample contains. A sample with
+	// registers also contains a copy of the user's stack. The zero value means that samples
+	// contain no registers and no copy.
 	Registers RegisterSet
 	// MaxStack is the depth at which the kernel truncates a stack.
 	MaxStack int

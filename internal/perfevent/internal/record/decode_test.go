@@ -156,7 +156,7 @@ func TestDecode(t *testing.T) {
 			require.Equal(t, decoded, d.decode(test.words, &got))
 			require.Equal(t, test.want, got)
 
-			for n := range len(test.words) { // cut at any word it is corrupt
+			for n := range len(test.words) { // a record that is cut at any word is corrupt
 				cut := slices.Clone(test.words[:n])
 				require.Equal(t, corrupt, d.decode(cut, &got))
 			}
@@ -241,7 +241,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// withTrueSize corrects the size, so that fuzzed bodies are decoded.
+// withTrueSize corrects the size of a record, so that fuzzed bodies are decoded.
 func withTrueSize(words []uint64) []uint64 {
 	if len(words) == 0 || len(words) >= ring.MaxRecordWords {
 		return nil

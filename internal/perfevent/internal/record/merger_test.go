@@ -36,7 +36,7 @@ func recordTime(words []uint64) int64 {
 
 func TestRingIsReleasedAsItIsRead(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	// Positions pass the buffer's end often, and 2^64 once.
+	// The positions pass the end of the buffer many times and pass 2^64 once.
 	for _, position := range []uint64{0, ^uint64(0) - 1<<14 + 1} {
 		f := perftest.NewRing(512, position)
 		m := newMerger(perftest.Readers([]*perftest.Ring{f}))
@@ -64,7 +64,7 @@ func TestRingIsReleasedAsItIsRead(t *testing.T) {
 
 func TestRingIsReleasedDuringARound(t *testing.T) {
 	f := perftest.NewRing(64, 0)
-	words := perftest.Sample(sys.MiscUser, 1, 1) // 8 words
+	words := perftest.Sample(sys.MiscUser, 1, 1) // 8 words long
 	for range 8 {
 		require.True(t, f.Write(words))
 	}
@@ -134,7 +134,7 @@ func TestMergeSkipsARecordWithACorruptHeader(t *testing.T) {
 	zero := perftest.Record(sys.RecordSample, 0)
 	zero.Words[0] = 0
 	odd := perftest.Record(sys.RecordSample, 0, 1, 2)
-	odd.Words[0] += perftest.Pair(0, 1<<16) // in the upper half of the second word's field: the size
+	odd.Words[0] += perftest.Pair(0, 1<<16) // the size is in the upper half of the second word's field
 	long := perftest.Record(sys.RecordSample, 0, make([]uint64, 200)...)
 	long.Words = long.Words[:3]
 	for name, bad := range map[string][]uint64{"no size": zero.Words, "a size that is not a multiple of a word": odd.Words, "a size beyond the round": long.Words} {
@@ -213,8 +213,8 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// BenchmarkReadSample reads samples by time and decodes them. The baseline is a copy
-// of their bytes.
+// BenchmarkReadSample reads samples by time and decodes them. The baseline copies the
+// bytes of the samples.
 func BenchmarkReadSample(b *testing.B) {
 	registers, err := RegistersFor(1 << 14)
 	require.NoError(b, err)

@@ -13,7 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Where samples share a ring with other records, at most one was lost per period.
+// TestLostSamplesAreAtMostOnePerPeriod checks that at most one lost sample per period is
+// counted if samples share a ring with other records.
 func TestLostSamplesAreAtMostOnePerPeriod(t *testing.T) {
 	for name, test := range map[string]struct {
 		kinds            ring.Kinds
@@ -50,8 +51,8 @@ func TestReaderCountsWhatItDoesNotReturn(t *testing.T) {
 	for _, p := range []*perftest.Packed{
 		perftest.Record(sys.RecordThrottle, 0, 1, 99, 99).SampleID(1),
 		perftest.Record(sys.RecordLostSamples, 0, 17).SampleID(2),
-		perftest.Record(sys.RecordFork, 0).SampleID(3), // without its body
-		// a kind of record that the reader does not request
+		perftest.Record(sys.RecordFork, 0).SampleID(3), // without a body
+		// This kind of record is not requested by the reader.
 		perftest.Record(16, 0, 1, 2).SampleID(4),
 		perftest.Record(sys.RecordLost, 0, 99, 5).SampleID(6),
 		perftest.Record(sys.RecordExit, 0, 1, 2, 3).SampleID(7),

@@ -13,7 +13,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// with appends words to a sample.
 func with(sample []uint64, more ...uint64) []uint64 {
 	return (&perftest.Packed{Words: sample}).With(more...).Words
 }

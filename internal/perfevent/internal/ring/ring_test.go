@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLossIsPendingUntilALaterRecordIsRead covers that the kernel reports a loss with the
-// next record that fits. A record from before the reader made room has no information about
-// later losses.
+// TestLossIsPendingUntilALaterRecordIsRead covers the reports of lost records. The kernel
+// reports a loss with the next record that fits. A record from before the reader made
+// room has no information about later losses.
 func TestLossIsPendingUntilALaterRecordIsRead(t *testing.T) {
 	var head, tail uint64
 	data := make([]uint64, 16)
@@ -37,7 +37,7 @@ func TestLossIsPendingUntilALaterRecordIsRead(t *testing.T) {
 
 	head += 14 * WordSize
 	r.Begin()
-	head += WordSize // fits, while others do not
+	head += WordSize // this record fits, but others do not
 	read()
 	require.True(t, r.LossPending())
 	round(0)

@@ -14,8 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// counter returns a dummy event, which counts no occurrences. Opening it for all processes
-// needs the right to the whole host.
+// counter returns a dummy event, which counts nothing. Opening the event for all
+// processes requires the right to sample the whole host.
 func counter() *unix.PerfEventAttr {
 	return sys.Attr(unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY, 0, unix.PerfBitExcludeKernel)
 }
@@ -27,7 +27,8 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// A CPU that is offline leaves no file open, whichever of its events fails first.
+// TestCPUsThatAreOfflineAreLeftOut checks that an offline CPU leaves no file open,
+// whichever of its events fails first.
 func TestCPUsThatAreOfflineAreLeftOut(t *testing.T) {
 	var s Set
 	if err := s.Open("a test", []int{0}, func(int) error {
@@ -40,7 +41,7 @@ func TestCPUsThatAreOfflineAreLeftOut(t *testing.T) {
 		hosttest.SkipUnprivileged(t, "%v", err)
 	}
 	require.NoError(t, s.Close(func() error { return nil }))
-	files := openFiles(t) // the files of the runtime's poller are included
+	files := openFiles(t) // includes the files of the runtime's poller
 	for _, fails := range []string{"first", "second"} {
 		var s Set
 		err := s.Open("a test", []int{0, 1 << 10}, func(cpu int) error {

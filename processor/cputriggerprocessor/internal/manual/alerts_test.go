@@ -26,13 +26,13 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// alertRig handles alerts with a decision core of the test's.
+// alertRig handles alerts with its own decision engine.
 type alertRig struct {
 	*Alerts
 	t      *testing.T
 	engine *trigger.Engine
 	time   time.Time
-	units  map[string][]string // by what names them
+	units  map[string][]string // unit names, by the identifier in the alert
 	named  []Named
 	counts map[Outcome]int
 	log    *observer.ObservedLogs
@@ -83,10 +83,10 @@ func (r *alertRig) Close(unit, key string) (Closed, error) {
 	return Closed{TriggerID: o.ID, Unit: o.Unit, Closed: o.ClosedAt, StillOpen: []string{"cpu"}}, nil
 }
 
-// labels are labels by name and value.
+// labels maps names to values.
 type labels map[string]string
 
-// message is one alert, as a webhook's message.
+// message returns the body of a webhook with one alert.
 func message(status, fingerprint string, startsAt time.Time, of labels) string {
 	text, _ := json.Marshal(map[string]any{"version": "4", "alerts": []any{map[string]any{
 		"status": status, "fingerprint": fingerprint, "startsAt": startsAt, "labels": of,
@@ -94,7 +94,7 @@ func message(status, fingerprint string, startsAt time.Time, of labels) string {
 	return string(text)
 }
 
-// post handles a message and returns the answers, as "outcome unit id".
+// post handles a message and returns the answers as "outcome unit id".
 func (r *alertRig) post(body string) (out []string) {
 	r.t.Helper()
 	for _, a := range r.answers(body) {
@@ -137,7 +137,7 @@ func TestAnAlertOpensOnceForEachTimeThatItFires(t *testing.T) {
 	require.Equal(t, []string{"not_open"}, r.post(message("resolved", "nobody", again, of)))
 	require.Equal(t, map[Outcome]int{alertOpened: 3, alertAlreadyOpen: 4, alertAlreadyOpened: 2, alertNotOpen: 3, alertClosed: 1}, r.counts)
 
-	r.units["checkout-0"] = []string{"b"} // the container was restarted
+	r.units["checkout-0"] = []string{"b"} // the container has restarted
 	require.Equal(t, []string{"opened b 4 Slow"}, r.post(message("firing", "f2", again, of)))
 	require.Equal(t, []string{"closed a 3", "closed b 4"}, r.post(message("resolved", "f2", again, of)))
 }
@@ -259,14 +259,14 @@ func TestWhatIsRememberedOfAlertsIsBounded(t *testing.T) {
 	require.Equal(t, []string{"opened kept 1 alert"}, r.post(message("firing", "kept", alertsStart, labels{"pod": "kept"})))
 	for i := range 3 * maxOpened {
 		r.time = r.time.Add(31 * time.Second)
-		if i%500 == 0 { // it is repeated
+		if i%500 == 0 { // the alert is repeated
 			require.Equal(t, []string{"already_opened kept 1 alert"}, r.post(message("firing", "kept", alertsStart, labels{"pod": "kept"})))
 		}
 		r.engine.Evaluate(r.time)
 		require.Len(t, r.post(message("firing", strconv.Itoa(i), alertsStart, labels{"pod": "p"})), 1)
 		require.LessOrEqual(t, r.opened.Len(), maxOpened)
 	}
-	// A pod whose container is restarted all the time.
+	// This pod's container restarts again and again.
 	for i := range 200 {
 		r.time = r.time.Add(31 * time.Second)
 		r.units["p"] = []string{fmt.Sprint("restart ", i)}
@@ -285,7 +285,7 @@ func TestWhatIsRememberedOfAlertsIsBounded(t *testing.T) {
 	require.Equal(t, 7, beyond)
 }
 
-// TestPayloadsOfAlertmanager handles what Alertmanager itself wrote.
+// TestPayloadsOfAlertmanager handles messages that were recorded from Alertmanager.
 func TestPayloadsOfAlertmanager(t *testing.T) {
 	r := newAlertRig(t, AlertsConfig{}, budget.Limits{})
 	r.units["checkout-7d4b9c6f5-x2x8z"] = []string{"checkout"}

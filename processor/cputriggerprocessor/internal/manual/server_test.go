@@ -42,13 +42,13 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// fired is a request of the server to open a gate.
+// fired is one call of the server that opens a gate.
 type fired struct {
 	unit     string
 	duration time.Duration
 }
 
-// serverRig is a real server with an engine made by the test.
+// serverRig is a real server with fake gates.
 type serverRig struct {
 	*Server
 	fired  []fired
@@ -79,10 +79,10 @@ func newServerRig(t *testing.T, change func(*confighttp.ServerConfig)) *serverRi
 	return r
 }
 
-// anyUnit finds a unit by any name.
+// anyUnit accepts any name of a unit.
 func anyUnit(name string) (identify.Identity, error) { return identify.Identity{Name: name}, nil }
 
-// handGates records the requests by hand.
+// handGates records the gates that are opened and closed.
 type handGates struct {
 	Gates
 	r *serverRig
@@ -98,7 +98,7 @@ func (g handGates) Close(unit, _ string) (Closed, error) {
 	return Closed{TriggerID: "0badcafe", Unit: unit, Closed: handUntil, StillOpen: []string{"cpu"}}, g.r.refuse
 }
 
-// alertsOf returns the handling of alerts by a host with one container.
+// alertsOf returns the alert handling of a host with one container.
 func (r *serverRig) alertsOf(t *testing.T) *Alerts {
 	a := newAlertRig(t, AlertsConfig{}, budget.Limits{})
 	a.units["4f1c0c6b8a2e"] = []string{"4f1c0c6b8a2e"}
@@ -112,7 +112,7 @@ func (r *serverRig) run(t *testing.T, host component.Host) *serverRig {
 	return r
 }
 
-// do sends a request and returns the answer, which is JSON whatever it is.
+// do sends a request and returns the answer. Every answer must be JSON.
 func (r *serverRig) do(t *testing.T, method, target, body string, header ...string) (status int, head http.Header, answer map[string]any) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, r.base+target, strings.NewReader(body))
@@ -139,7 +139,7 @@ func overUnix(path string) func(*confighttp.ServerConfig) {
 	}
 }
 
-// socketPath is short: a socket's path has at most 108 bytes.
+// socketPath returns a short path, because the path of a socket has at most 108 bytes.
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hot")
@@ -278,7 +278,8 @@ func TestAGateIsClosedByHand(t *testing.T) {
 	}
 }
 
-// By DNS rebinding a website's requests are of the same origin, under its own name.
+// TestAWebsiteWhoseNameWasPointedHereOpensNothing covers DNS rebinding. The requests of a
+// website then have the same origin as this server, under the website's name.
 func TestAWebsiteWhoseNameWasPointedHereOpensNothing(t *testing.T) {
 	r := newServerRig(t, nil).run(t, componenttest.NewNopHost())
 	r.base = "http://evil.example"
@@ -367,7 +368,8 @@ func TestGatesAreOpenedByHandOverTLS(t *testing.T) {
 				}
 			}).run(t, componenttest.NewNopHost())
 			transport := r.client.Transport.(*http.Transport)
-			// Without ForceAttemptHTTP2 a client that dials for itself speaks HTTP/1.1.
+			// Without ForceAttemptHTTP2, a client with its own dial function
+			// uses HTTP/1.1.
 			transport.TLSClientConfig, transport.ForceAttemptHTTP2 = &tls.Config{RootCAs: roots}, tc.two
 			r.base = "https://localhost"
 			status, _, _ := r.do(t, http.MethodPost, "/v1/trigger?unit=a", "")
@@ -393,7 +395,7 @@ func TestASocketOfAnEarlierRunIsReplaced(t *testing.T) {
 	path := socketPath(t)
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // as if killed
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // as if the process was killed
 	require.NoError(t, l.Close())
 	_, err = os.Lstat(path)
 	require.NoError(t, err, "the socket is still there")
@@ -480,8 +482,8 @@ func TestShutdownWaitsForTheRequestThatIsAnsweredAndRefusesTheNext(t *testing.T)
 	require.NoError(t, newServerRig(t, nil).Shutdown(t.Context()), "without start")
 }
 
-// The server closes a connection if the client sends no complete header, or a header that
-// is too large.
+// TestTheServerIsBounded checks that the server closes a connection if the client sends
+// no complete header, or a header that is too large.
 func TestTheServerIsBounded(t *testing.T) {
 	r := newServerRig(t, func(cfg *confighttp.ServerConfig) { cfg.ReadHeaderTimeout = 50 * time.Millisecond }).run(t, componenttest.NewNopHost())
 	defaults := DefaultConfig().HTTP
@@ -501,7 +503,7 @@ func TestTheServerIsBounded(t *testing.T) {
 			require.NoError(t, err)
 			defer conn.Close()
 			require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
-			_, _ = io.WriteString(conn, request) // it may be cut off while it writes
+			_, _ = io.WriteString(conn, request) // the server may close the connection during the write
 			answer, err := io.ReadAll(conn)
 			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server hangs up")
 			require.NotContains(t, string(answer), "200")

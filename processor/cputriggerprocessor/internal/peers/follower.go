@@ -391,8 +391,8 @@ func (f *Follower) Close() {
 	f.published.Store(&published{})
 }
 
-// logFault logs why a unit's connections are not read. A reason that applies to many units
-// is logged once for all of them.
+// logFault logs why a unit's connections are not read. Each message is logged only once.
+// Later units, and other reasons with the same message, are not logged.
 func (f *Follower) logFault(u *unit, err error) {
 	switch {
 	case isGone(err):

@@ -32,7 +32,7 @@ import (
 
 const patience = time.Minute
 
-// rig is a follower with a clock that moves one second a look.
+// rig is a follower with a fake clock that advances one second per look.
 type rig struct {
 	*Follower
 	t         testing.TB
@@ -59,7 +59,7 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
-// unit adds a unit of this host, which is a cgroup.
+// unit adds a unit of this host. The unit is a cgroup.
 func (r *rig) unit(c *hosttest.Cgroup, service string) identify.Identity {
 	r.t.Helper()
 	g, ok := r.cfg.Tree.GroupAt(c.Path)
@@ -69,7 +69,7 @@ func (r *rig) unit(c *hosttest.Cgroup, service string) identify.Identity {
 	return id
 }
 
-// process returns a unit that is a process.
+// process returns a unit that consists of one process.
 func process(t testing.TB, p *program) identify.Identity {
 	t.Helper()
 	is, err := procfs.At("/").Process(p.cmd.Process.Pid)
@@ -79,13 +79,13 @@ func process(t testing.TB, p *program) identify.Identity {
 
 func (r *rig) lookAt(follow ...identify.Identity) { r.follow = follow; r.again() }
 
-// again looks once more, a second later.
+// again looks at the same units one second later.
 func (r *rig) again() {
 	r.now = r.now.Add(time.Second)
 	r.Look(r.follow)
 }
 
-// peer returns the reading of a peer, found by its address.
+// peer returns the reading of the peer with the given address.
 func (r *rig) peer(of identify.Identity, a netip.Addr) hotunitsextension.PeerReading {
 	r.t.Helper()
 	for _, p := range r.Peers(of.Name) {
@@ -97,14 +97,15 @@ func (r *rig) peer(of identify.Identity, a netip.Addr) hotunitsextension.PeerRea
 	return hotunitsextension.PeerReading{}
 }
 
-// within1Percent requires that the count that was read is within 1 % of the program's
-// count.
+// within1Percent requires that the count differs by at most 1 % from the
+// program's own count.
 func within1Percent(t testing.TB, want, got int64) {
 	t.Helper()
 	require.LessOrEqual(t, math.Abs(float64(got-want)), float64(want)/100, "%d, and the program counted %d", got, want)
 }
 
-// pairOf is two units with a link, in network namespaces and cgroups of their own.
+// pairOf holds two linked units. Each unit has its own network namespace and
+// its own cgroup.
 type pairOf struct {
 	client, server       *program
 	clientUnit, unit     identify.Identity
@@ -182,7 +183,8 @@ func TestWhatUnitsExchange(t *testing.T) {
 	}
 }
 
-// Connections that live for less than a look are counted whole.
+// TestShortConnections checks that the bytes and connects of a connection are all
+// counted, even if the connection opens and closes between two looks of the follower.
 func TestShortConnections(t *testing.T) {
 	r := newRig(t)
 	p := newPair(t, r)
@@ -194,7 +196,7 @@ func TestShortConnections(t *testing.T) {
 		p.client.do("say 20000 10000")
 		p.client.do("close")
 	}
-	require.Eventually(t, func() bool { // the kernel reports them a moment later
+	require.Eventually(t, func() bool { // the kernel reports connections with a delay
 		r.again()
 		return len(r.Peers(p.clientUnit.Name)) > 0 && len(r.Peers(p.unit.Name)) > 0 &&
 			r.peer(p.clientUnit, p.ofServer.V4).Connects == n && r.peer(p.unit, p.ofClient.V4).Connects == n &&
@@ -208,8 +210,9 @@ func TestShortConnections(t *testing.T) {
 	require.Zero(t, out.ConnectFailures+in.ConnectFailures)
 }
 
-// The last bytes of connections that a look has seen are not lost when they close, nor
-// when their program is killed.
+// TestAPeerThatGoes checks that a connection's last bytes are counted when the
+// connection closes or its program is killed, even though the follower has seen the
+// connection before.
 func TestAPeerThatGoes(t *testing.T) {
 	r := newRig(t)
 	p := newPair(t, r)
@@ -220,7 +223,7 @@ func TestAPeerThatGoes(t *testing.T) {
 	r.again()
 	p.client.do("say 900000 1000")
 	p.client.stop()
-	require.Eventually(t, func() bool { // the kernel may report the last segments a moment later
+	require.Eventually(t, func() bool { // the kernel may report the last segments with a delay
 		r.again()
 		last := r.peer(p.unit, p.ofClient.V4)
 		return last.Connections == 0 && last.Received > 500_000
@@ -228,7 +231,7 @@ func TestAPeerThatGoes(t *testing.T) {
 	within1Percent(t, 1_000_000, r.peer(p.unit, p.ofClient.V4).Received)
 	require.EqualValues(t, 1, r.peer(p.unit, p.ofClient.V4).Connects)
 	r.lookAt(p.unit)
-	require.Eventually(t, func() bool { // the kernel may report the last segments a moment later
+	require.Eventually(t, func() bool { // the kernel may report the last segments with a delay
 		r.now = r.now.Add(forgetAfter)
 		r.again()
 		return len(r.Peers(p.unit.Name)) == 0
@@ -243,8 +246,9 @@ func TestAPeerThatGoes(t *testing.T) {
 	require.True(t, r.peer(p.unit, p.ofClient.V4).Start.After(time.Unix(1_000_001, 0)), "its counters begin anew")
 }
 
-// The unit closes the connection, and the peer keeps it open. The kernel then keeps the
-// socket for a minute. The socket is not counted as an open or a new connection.
+// TestAConnectionThatThePeerKeeps closes a connection that the peer keeps open. The
+// kernel then keeps the socket for a minute. The socket must not count as an open or
+// new connection.
 func TestAConnectionThatThePeerKeeps(t *testing.T) {
 	r := newRig(t)
 	p := newPair(t, r)
@@ -272,8 +276,9 @@ func TestAConnectionThatThePeerKeeps(t *testing.T) {
 	require.Zero(t, r.peer(p.clientUnit, p.ofServer.V4).Connections)
 }
 
-// A connection that was reset is in no dump any more. Its program may close it much later.
-// The bytes of the connection are then not counted again.
+// TestAConnectionThatWasReset covers a program that closes a connection long after the
+// peer has reset it. The kernel no longer lists a reset connection. The bytes of the
+// connection must not be counted twice.
 func TestAConnectionThatWasReset(t *testing.T) {
 	r := newRig(t)
 	p := newPair(t, r)
@@ -292,8 +297,9 @@ func TestAConnectionThatWasReset(t *testing.T) {
 	r.again()
 	require.NoError(t, server.(*net.TCPConn).SetLinger(0))
 	require.NoError(t, server.Close())
-	// Looks are a second apart by the follower's clock, and as fast as they can here: the
-	// kernel's clock has to be later by what tells an old connection from a short one.
+	// The follower's clock advances one second per look, but the kernel's clock does not.
+	// Enough time must pass by the kernel's clock, so that the follower does not mistake
+	// the old connection for a short one.
 	reset := time.Now()
 	require.Eventually(t, func() bool { r.again(); return time.Since(reset) > 3*time.Second }, patience, 100*time.Millisecond)
 	require.Empty(t, r.units[p.clientUnit.Name].ns.conns)
@@ -306,7 +312,7 @@ func TestAConnectionThatWasReset(t *testing.T) {
 	require.EqualValues(t, 2, r.peer(p.clientUnit, p.ofServer.V4).Connects)
 }
 
-// dialFrom makes a connection of this test, in a namespace.
+// dialFrom opens a connection from this process in a network namespace.
 func dialFrom(t testing.TB, n *hosttest.Network, l net.Listener) (c net.Conn) {
 	t.Helper()
 	n.Do(t, func() (err error) {
@@ -316,7 +322,8 @@ func dialFrom(t testing.TB, n *hosttest.Network, l net.Listener) (c net.Conn) {
 	return c
 }
 
-// Connections that are given up are failures, also those that a look has seen.
+// TestPeersThatDoNotAnswer checks that a connection attempt that times out counts as a
+// failure, even if the follower has seen the attempt before.
 func TestPeersThatDoNotAnswer(t *testing.T) {
 	r := newRig(t)
 	p := newPair(t, r)
@@ -335,8 +342,8 @@ func TestPeersThatDoNotAnswer(t *testing.T) {
 	require.Zero(t, r.peer(p.clientUnit, silent).Connections)
 }
 
-// A look may have no room for all connections. The next look does not count the remaining
-// connections as new.
+// TestMoreConnectionsThanALookReads covers a look that cannot read all connections. The
+// next look must not count the remaining connections as new.
 func TestMoreConnectionsThanALookReads(t *testing.T) {
 	r := newRig(t)
 	p := newPair(t, r)
@@ -363,7 +370,8 @@ func TestMoreConnectionsThanALookReads(t *testing.T) {
 	require.Equal(t, 2, r.lost[LostSockets])
 }
 
-// Units that share a namespace, by cgroup and by open files.
+// TestUnitsOfOneNamespace covers units in the same network namespace. The owner of a
+// connection is found by the cgroup or by the open files.
 func TestUnitsOfOneNamespace(t *testing.T) {
 	for _, by := range []string{"cgroups", "processes"} {
 		t.Run(by, func(t *testing.T) {
@@ -388,7 +396,7 @@ func TestUnitsOfOneNamespace(t *testing.T) {
 			}
 			at := server.listen(local)
 			two.do("dial tcp %v 1", at)
-			r.lookAt(units[0], units[1]) // the third one is in the namespace, and not followed
+			r.lookAt(units[0], units[1]) // units[2] is in the namespace but is not followed
 			one.do("dial tcp %v 1", at)
 			one.do("say 400000 16")
 			two.do("say 100000 16")
@@ -417,8 +425,9 @@ func TestUnitsOfOneNamespace(t *testing.T) {
 	}
 }
 
-// A unit without a process here may have some again, or elsewhere: only what watches its
-// cgroup knows whether it is gone.
+// TestAUnitWithoutProcessesIsNotGone checks that a unit without processes is not reported
+// as gone. The unit may get processes again, here or in another namespace. Only the code
+// that watches the unit's cgroup knows whether the unit is gone.
 func TestAUnitWithoutProcessesIsNotGone(t *testing.T) {
 	r := newRig(t)
 	c := hosttest.NewCgroup(t, "hotprofile-peers")
@@ -461,7 +470,7 @@ func TestTheBusiestPeersAreListed(t *testing.T) {
 	}
 	p.client.do("dial tcp %v 1", at)
 	r.lookAt(p.clientUnit)
-	for i := range maxUnitListed + more { // to itself: both ends are the unit's
+	for i := range maxUnitListed + more { // the unit connects to itself, so both ends belong to the unit
 		to := p.client.listen(peerAddress(i))
 		p.client.do("dial tcp %v 1", to)
 		p.client.do("say %d 16", 1000*(i+1))
@@ -500,7 +509,8 @@ func peerAddress(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 88, byte(i / 250), byte(1 + i%250)})
 }
 
-// TestKernelMonitorsOfTCP holds what monitors read against the wire, and against nstat.
+// TestKernelMonitorsOfTCP compares the readings of the monitors with the wire
+// and with nstat.
 func TestKernelMonitorsOfTCP(t *testing.T) {
 	r := newRig(t)
 	a, b := hosttest.NewNetwork(t), hosttest.NewNetwork(t)
@@ -514,7 +524,7 @@ func TestKernelMonitorsOfTCP(t *testing.T) {
 	r.lookAt(u)
 	before, statBefore := r.TCP(u.Group, u.Process), nstats(t, a)
 	require.NoError(t, before.Err)
-	require.Eventually(t, func() bool { // the wire is late on a busy machine
+	require.Eventually(t, func() bool { // a busy machine delays the wire
 		for range 30 {
 			client.do("say 200 200")
 		}
@@ -539,11 +549,12 @@ func TestKernelMonitorsOfTCP(t *testing.T) {
 	require.EqualValues(t, stat["TcpAttemptFails"]-statBefore["TcpAttemptFails"], now.Failures)
 	require.Positive(t, now.Retransmits)
 	require.EqualValues(t, stat["TcpRetransSegs"]-statBefore["TcpRetransSegs"], now.Retransmits)
-	// OutSegs has no retransmits; the segments of refused connections are ours too.
+	// OutSegs contains no retransmits. The segments of refused connections are
+	// also counted here.
 	require.InEpsilon(t, float64(stat["TcpOutSegs"]-statBefore["TcpOutSegs"])+now.Retransmits, now.Segments, 0.02)
 }
 
-// nstats returns counters of a namespace.
+// nstats returns the TCP counters of a namespace.
 func nstats(t testing.TB, n *hosttest.Network) map[string]int64 {
 	t.Helper()
 	out, err := n.Exec("nstat", "-asz", "Tcp*").CombinedOutput()
@@ -555,10 +566,12 @@ func nstats(t testing.TB, n *hosttest.Network) map[string]int64 {
 	return all
 }
 
-// otherProcess is the pid of a process in another namespace, for a test as another user.
+// otherProcess is the name of an environment variable. If the test runs as another user,
+// the variable contains the pid of a process in another namespace.
 const otherProcess = "HOTPROFILE_TEST_OTHER_PROCESS"
 
-// Without CAP_SYS_ADMIN the own namespace is the only one that is read.
+// TestAsAnotherUser checks that only the process's own namespace is read without
+// CAP_SYS_ADMIN.
 func TestAsAnotherUser(t *testing.T) {
 	n := hosttest.NewNetwork(t)
 	other := start(t, nil, n)
@@ -630,9 +643,10 @@ func FuzzAddresses(f *testing.F) {
 	})
 }
 
-// BenchmarkLook is one look at a unit with 10,000 connections, in CPU time: where all are
-// the unit's, where open files tell whose they are, and likewise with a new connection at
-// each look, for which the open files are read.
+// BenchmarkLook measures the CPU time of one look at a unit with 10,000 connections. In
+// the first case, all connections belong to the unit. In the second case, open files show
+// who owns a connection. In the third case there is also a new connection at each look,
+// so that the open files have to be read.
 func BenchmarkLook(b *testing.B) {
 	look := func(name string, asProcess, more bool) {
 		b.Run(name, func(b *testing.B) {
@@ -663,7 +677,6 @@ func BenchmarkLook(b *testing.B) {
 	look("by open files, a new one each", true, true)
 }
 
-// cpuTime returns the CPU time of this process.
 func cpuTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var r unix.Rusage

@@ -21,7 +21,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// isProgram makes the test binary a program that connects as its standard input says.
+// isProgram is the name of an environment variable. If the variable is set, the test
+// binary is a program that executes the commands on its standard input.
 const isProgram = "HOTPROFILE_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -32,14 +33,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// run executes commands, one a line, and answers each with a line.
+// run executes commands. Each line is a command, and run answers each
+// command with a line.
 //
 //	listen NETWORK ADDRESS   → the address
 //	dial NETWORK ADDRESS N   → ok; say uses the last of the N connections
-//	say UP DOWN              → ok, when so many bytes were sent and received
-//	refused ADDRESS          → ok, when that was refused
-//	hopeless ADDRESS         → ok, when no answer arrived within 300 ms
-//	close                    → ok, when the connections are closed
+//	say UP DOWN              → ok, after sending UP bytes and receiving DOWN bytes
+//	refused ADDRESS          → ok, if the connection was refused
+//	hopeless ADDRESS         → ok, if no answer arrived within 300 ms
+//	close                    → ok, after closing all connections
 func run() {
 	var conns []net.Conn
 	in := bufio.NewScanner(os.Stdin)
@@ -93,7 +95,8 @@ func run() {
 	}
 }
 
-// header is the length of what announces the lengths of a request and its response.
+// header is the size of the header that announces the sizes of a request
+// and its response.
 const header = 16
 
 func say(c net.Conn, up, down int64) error {
@@ -138,7 +141,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// program is a real program, in a cgroup and a network namespace.
+// program is a real program in a cgroup and a network namespace.
 type program struct {
 	t   testing.TB
 	cmd *exec.Cmd
@@ -167,7 +170,7 @@ func start(t testing.TB, of *hosttest.Cgroup, in *hosttest.Network) *program {
 	require.NoError(t, cmd.Start())
 	p := &program{t, cmd, stdin, bufio.NewScanner(stdout)}
 	t.Cleanup(p.stop)
-	p.do("close") // it is in its namespace by now
+	p.do("close") // the answer shows that the program is in its namespace
 	return p
 }
 
@@ -178,7 +181,7 @@ func (p *program) stop() {
 	}
 }
 
-// do executes a command, and returns the answer.
+// do executes a command and returns the answer.
 func (p *program) do(format string, args ...any) string {
 	p.t.Helper()
 	_, err := fmt.Fprintf(p.in, format+"\n", args...)
@@ -188,7 +191,7 @@ func (p *program) do(format string, args ...any) string {
 	return p.out.Text()
 }
 
-// listen makes the program serve at a free port of an address.
+// listen makes the program listen at a free port of an address.
 func (p *program) listen(at netip.Addr) netip.AddrPort {
 	p.t.Helper()
 	return netip.MustParseAddrPort(p.do("listen tcp %v", netip.AddrPortFrom(at, 0)))

@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestFileThatHangs opens a file on which another one has a lease: the kernel holds the
-// open up until that one gives it back, as a file system does whose server is gone.
+// TestFileThatHangs opens a file on which another open file has a lease. The kernel
+// blocks the call until the lease is released, like a file system whose server is gone.
 func TestFileThatHangs(t *testing.T) {
 	f, path := file(t)
 	require.NoError(t, os.WriteFile(path, []byte("one"), 0o600))

@@ -24,7 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// read reads a source and returns the document, or - if it has not changed.
+// read reads a source and returns the document. It returns - if the document
+// has not changed.
 func read(t *testing.T, s Source) (string, error) {
 	t.Helper()
 	document, changed, err := s.Read(t.Context())
@@ -42,7 +43,7 @@ func requireRead(t *testing.T, s Source, want string) {
 	require.Equal(t, want, got)
 }
 
-// file returns a source in a directory of its own.
+// file returns a source in a new directory.
 func file(t *testing.T) (f *File, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "policies.yaml")
@@ -64,7 +65,7 @@ func TestFileChanges(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, []byte("two"), 0o600))
 	require.NoError(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
-	requireRead(t, f, "two") // of the same size and time
+	requireRead(t, f, "two") // the new file has the same size and time
 
 	require.NoError(t, os.Remove(path))
 	_, err = read(t, f)
@@ -75,7 +76,7 @@ func TestFileChanges(t *testing.T) {
 	requireRead(t, f, "")
 }
 
-// TestFileOfAConfigMap swaps the symbolic link of the directory, as kubelet does.
+// TestFileOfAConfigMap swaps the symbolic link of the directory, like the kubelet does.
 func TestFileOfAConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	volume := func(name, content string) {
@@ -94,7 +95,8 @@ func TestFileOfAConfigMap(t *testing.T) {
 	requireRead(t, f, "two")
 }
 
-// TestFileIsReadWhole appends to the file between reads: a part is never returned.
+// TestFileIsReadWhole appends to the file between reads. A partial file must
+// never be returned.
 func TestFileIsReadWhole(t *testing.T) {
 	f, path := file(t)
 	appended := 0
@@ -132,7 +134,8 @@ func TestFileThatIsNone(t *testing.T) {
 	require.Len(t, document, hotunitsextension.MaxPolicyFile)
 }
 
-// server starts a server with the handler, and returns a source that reads from the server.
+// server starts a server with the handler and returns a source that reads
+// from the server.
 func server(t *testing.T, answer http.HandlerFunc) *HTTP {
 	t.Helper()
 	s := httptest.NewServer(answer)
@@ -162,7 +165,7 @@ func TestHTTPWithETags(t *testing.T) {
 	requireRead(t, h, "two")
 	requireRead(t, h, "-")
 	etag = `"3"`
-	requireRead(t, h, "-") // another ETag, the same document
+	requireRead(t, h, "-") // another ETag for the same document
 	etag = ""
 	requireRead(t, h, "-")
 	document = "three"
@@ -201,7 +204,8 @@ func TestHTTPAnswersThatAreNone(t *testing.T) {
 	}
 }
 
-// TestHTTPThatNeverAnswers ends with the context, before the header and in the body.
+// TestHTTPThatNeverAnswers checks that reading ends with the context. The server stops
+// either before the header or in the body.
 func TestHTTPThatNeverAnswers(t *testing.T) {
 	for name, begin := range map[string]func(w http.ResponseWriter){
 		"no header": func(http.ResponseWriter) {},

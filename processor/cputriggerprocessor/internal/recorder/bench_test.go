@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
-// BenchmarkSweep measures what an evaluation of 10,000 units adds for their records.
+// BenchmarkSweep measures the cost that the records add to an evaluation of 10,000 units.
 func BenchmarkSweep(b *testing.B) {
 	now := time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 	engine, err := trigger.New(trigger.Config{

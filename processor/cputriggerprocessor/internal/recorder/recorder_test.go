@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
-// TestSumsInAnyOrder takes random steps. After each step it compares the recorder's
+// TestSumsInAnyOrder takes random steps. After each step, it compares the recorder's
 // counters with the records that the recorder holds.
 func TestSumsInAnyOrder(t *testing.T) {
 	for seed := range uint64(20) {
@@ -84,7 +84,8 @@ func TestSumsInAnyOrder(t *testing.T) {
 	}
 }
 
-// check returns an error if the recorder's counters differ from the records that it holds.
+// check returns an error if the recorder's counters differ from the records that the
+// recorder holds.
 func (r *Recorder) check() error {
 	samples, size, queued := 0, 0, 0
 	for u, t := range r.units {

@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
-// requestSpan fills a span as an SDK does: 11 attributes.
+// requestSpan fills a span like an SDK does, with 11 attributes.
 func requestSpan(s ptrace.Span, n int, now time.Time) {
 	s.SetKind(ptrace.SpanKindServer)
 	s.SetTraceID(pcommon.TraceID{byte(n), 1})
@@ -37,7 +37,7 @@ func requestSpan(s ptrace.Span, n int, now time.Time) {
 	a.PutStr("user_agent.original", "Mozilla/5.0")
 }
 
-// routesOfBench are conditions with uri, method and percentiles.
+// routesOfBench returns conditions with uri, method and percentiles.
 func routesOfBench() []Condition {
 	return []Condition{
 		{Monitor: "http_error_rate"},
@@ -47,7 +47,7 @@ func routesOfBench() []Condition {
 	}
 }
 
-// resourceOfBench fills a resource as an SDK does.
+// resourceOfBench fills a resource like an SDK does.
 func resourceOfBench(resource pcommon.Resource, n int) {
 	_ = resource.Attributes().FromRaw(map[string]any{
 		"container.id": identifytest.ContainerA, "service.name": "shop", "service.instance.id": fmt.Sprint(n), "telemetry.sdk.name": "opentelemetry",
@@ -55,17 +55,17 @@ func resourceOfBench(resource pcommon.Resource, n int) {
 	})
 }
 
-// BenchmarkSpans observes 10,000 server spans of 20 resources in batches of 500. One op is
-// one second of the load that is to cost at most 5 % of a core, with the readings that a
-// second has. "pass through" is a component that only counts spans. The paths are 1,000,
-// or ones that were never there before.
+// BenchmarkSpans observes 10,000 server spans of 20 resources in batches of 500. One op
+// is one second of a load that should cost at most 5 % of a core. An op includes the
+// readings of that second. "pass through" is a component that only counts spans. There
+// are 1,000 different paths, or each path is new.
 func BenchmarkSpans(b *testing.B) {
 	const perSecond, perBatch, resources = 10_000, 500, 20
 	for _, c := range []struct {
 		name       string
 		conditions []Condition
 		paths      int
-		longer     string // what paths begin with
+		longer     string // beginning of each path
 	}{
 		{"pass through", nil, 1000, ""},
 		{"error rate", []Condition{{Monitor: "http_error_rate"}}, 1000, ""},
@@ -126,8 +126,9 @@ func BenchmarkSpans(b *testing.B) {
 	}
 }
 
-// BenchmarkPoints observes cumulative histograms of 20 resources with 50 series each: of
-// 15 explicit buckets, or of 160 exponential ones. One op is one export of all of them.
+// BenchmarkPoints observes cumulative histograms of 20 resources with 50 series each. The
+// histograms have 15 explicit buckets or 160 exponential buckets. One op is one export of
+// all histograms.
 func BenchmarkPoints(b *testing.B) {
 	const resources, series = 20, 50
 	for _, exponential := range []bool{false, true} {
@@ -178,8 +179,8 @@ func BenchmarkPoints(b *testing.B) {
 	}
 }
 
-// pointOfBench adds a point of a route to a histogram, and returns what adds a request to
-// each third of its buckets.
+// pointOfBench adds a point of a route to a histogram. The returned function adds a
+// request to every third bucket of the point.
 func pointOfBench(m pmetric.Metric, exponential bool, route string, start time.Time) func(at pcommon.Timestamp) {
 	fill := func(cells pcommon.UInt64Slice) (count uint64) {
 		for n := 0; n < cells.Len(); n += 3 {

@@ -45,8 +45,9 @@ const (
 	// then, the resource's pid may belong to another process.
 	recheckAfter = 30 * time.Second
 
-	// maxWindows limits the windows with distributions, each of at most 12 KiB, and thereby
-	// the number of units. The resources of further units match no unit.
+	// maxWindows bounds the number of windows with a distribution. Such a window takes at most
+	// 12 KiB. The number of units is therefore at most maxWindows divided by the number of
+	// distributions per unit. Resources of further units match no unit.
 	maxWindows = 4096
 
 	// maxURIResults limits the cached results for routes and paths. A full cache is

@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is an Intake with a clock and a machine of the test, which takes each step itself.
+// rig is an Intake with a fake clock and a fake host. The test runs each step itself.
 type rig struct {
 	t    testing.TB
 	in   *Intake
@@ -40,8 +40,8 @@ type rig struct {
 
 	mu    sync.Mutex
 	items counters.Items
-	seen  []string // units
-	full  bool     // no unit is added
+	seen  []string // names of the units that were added
+	full  bool     // refuses new units
 	keys  []string
 	read  *Reader
 }
@@ -82,7 +82,7 @@ func (r *rig) set(conditions ...Condition) {
 	r.read = r.in.Reader(identifytest.ContainerA, r.keys)
 }
 
-// identify finds the units of the resources that wait.
+// identify looks up the units of all waiting resources.
 func (r *rig) identify() {
 	for {
 		select {
@@ -94,7 +94,7 @@ func (r *rig) identify() {
 	}
 }
 
-// tick lets time pass in steps of a collection interval, and returns the last readings.
+// tick advances the clock in steps of one second and returns the last readings.
 func (r *rig) tick(d time.Duration) []monitor.Result {
 	r.identify()
 	out := make([]monitor.Result, len(r.keys))
@@ -105,7 +105,7 @@ func (r *rig) tick(d time.Duration) []monitor.Result {
 	return out
 }
 
-// value returns one reading.
+// value advances the clock and returns the first condition's reading.
 func (r *rig) value(d time.Duration) float64 {
 	r.t.Helper()
 	out := r.tick(d)
@@ -115,7 +115,7 @@ func (r *rig) value(d time.Duration) float64 {
 
 var container = map[string]any{"container.id": identifytest.ContainerA, "service.name": "shop"}
 
-// span is one request of a test.
+// span describes one request.
 type span struct {
 	attributes map[string]any
 	took       time.Duration
@@ -239,7 +239,8 @@ func TestSpansOfRPC(t *testing.T) {
 	require.Zero(t, out[6].Reading.Num)
 }
 
-// TestAFailureWithoutAStatusCounts: an exception, or a connection that broke.
+// TestAFailureWithoutAStatusCounts sends failed requests without a status code, for
+// example after an exception or a broken connection.
 func TestAFailureWithoutAStatusCounts(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	r.send(span{attributes: map[string]any{"http.request.method": "GET"}, status: ptrace.StatusCodeError},
@@ -259,7 +260,8 @@ func TestOtherSpansAreNotRequests(t *testing.T) {
 	require.Equal(t, counters.Items{counters.ItemOK: 1, counters.ItemIgnored: 1}, r.items)
 }
 
-// TestFewRequestsAreNoReading: one failure at night is no incident.
+// TestFewRequestsAreNoReading checks that there is no reading below min_requests.
+// Otherwise a single failure at night would look like an incident.
 func TestFewRequestsAreNoReading(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate", MinRequests: 20}, Condition{Monitor: "http_response_time", Percentile: 95, MinRequests: 20})
 	r.send(repeat(19, stable(500, time.Second))...)
@@ -272,14 +274,14 @@ func TestFewRequestsAreNoReading(t *testing.T) {
 	}
 }
 
-// TestSampledSpansStandForOthers: they weigh in a rate, and do not make up for requests
-// that were not seen.
+// TestSampledSpansStandForOthers checks that a sampled span counts in a rate for all
+// requests that it represents. Towards min_requests, a sampled span counts only once.
 func TestSampledSpansStandForOthers(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"}, Condition{Monitor: "http_request_rate", Span: 10 * time.Second}, Condition{Monitor: "http_error_rate", MinRequests: 20})
 	tenth, all := stable(200, time.Millisecond), stable(500, time.Millisecond)
-	tenth.state = "rojo=1, ot=rv:ab;th:e6666666666666" // 10 %
+	tenth.state = "rojo=1, ot=rv:ab;th:e6666666666666" // 10 % are sampled
 	attribute := stable(200, time.Millisecond)
-	attribute.attributes["sampling.threshold"] = "c" // 25 %
+	attribute.attributes["sampling.threshold"] = "c" // 25 % are sampled
 	var out []monitor.Result
 	for range 12 {
 		r.send(tenth, all, attribute)
@@ -310,8 +312,8 @@ func TestAWindowMovesOn(t *testing.T) {
 	require.Equal(t, tooFew, out[1].Err)
 }
 
-// TestReadingsThatAreCounted: with period and count a reading is of one interval, and
-// min_requests of the whole period.
+// TestReadingsThatAreCounted covers conditions with period and count. Each reading covers
+// one interval, but min_requests applies to the whole period.
 func TestReadingsThatAreCounted(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate", Span: 10 * time.Second, Counted: true, MinRequests: 10})
 	r.send(repeat(9, stable(200, 0))...)
@@ -338,7 +340,7 @@ func TestTheSpanOfAReason(t *testing.T) {
 	require.Equal(t, Span{pcommon.TraceID{9}, pcommon.SpanID{1, 9}}, r.in.Span(identifytest.ContainerA, r.keys[1]))
 	slower := stable(200, 5*time.Second)
 	slower.trace = 5
-	r.tick(5 * time.Second) // to another slice of the window
+	r.tick(5 * time.Second) // moves on to another slice of the window
 	r.send(slower)
 	r.tick(time.Second)
 	require.Equal(t, []pcommon.TraceID{{5}, {2}}, r.in.Slowest(identifytest.ContainerA, r.keys[0]))
@@ -348,7 +350,8 @@ func TestTheSpanOfAReason(t *testing.T) {
 	require.Empty(t, r.in.Span(identifytest.ContainerA, "cpu_usage"))
 }
 
-// TestWhatComesBeforeTheUnitIsKnownCounts: the first seconds are not lost.
+// TestWhatComesBeforeTheUnitIsKnownCounts checks that requests are counted even if they
+// arrive before their unit is known.
 func TestWhatComesBeforeTheUnitIsKnownCounts(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	for range 5 {
@@ -360,8 +363,9 @@ func TestWhatComesBeforeTheUnitIsKnownCounts(t *testing.T) {
 	require.Equal(t, []string{identifytest.ContainerA}, r.seen)
 }
 
-// TestResourcesWithoutAUnitAreCountedAndNamedOnce for each service and reason, as far as
-// the log is not flooded.
+// TestResourcesWithoutAUnitAreCountedAndNamedOnce checks that requests without a unit
+// are counted as unmatched. Each service is logged once per reason, up to a bound
+// that prevents flooding of the log.
 func TestResourcesWithoutAUnitAreCountedAndNamedOnce(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	for i := range 3 {
@@ -378,7 +382,7 @@ func TestResourcesWithoutAUnitAreCountedAndNamedOnce(t *testing.T) {
 	}
 	for _, resource := range []map[string]any{
 		{"service.name": "cart-0", "service.instance.id": "another"},
-		{"service.name": "cart-0", "container.id": strings.Repeat("9", 64)}, // another reason
+		{"service.name": "cart-0", "container.id": strings.Repeat("9", 64)}, // has another reason
 	} {
 		r.in.ObserveTraces(r.traces(resource, stable(500, 0)))
 		r.identify()
@@ -448,8 +452,8 @@ func TestUnitsBeyondTheBound(t *testing.T) {
 	}
 }
 
-// TestManyResourcesGiveWay: resources without a unit make room for others, and those in
-// use do not.
+// TestManyResourcesGiveWay checks that resources without a unit are evicted in favor of
+// other resources. Resources in use are kept.
 func TestManyResourcesGiveWay(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	r.send(stable(500, 0))
@@ -486,7 +490,8 @@ func TestManyResourcesGiveWay(t *testing.T) {
 	require.Empty(t, r.in.units)
 }
 
-// TestAUnitDoesNotTakeAllPlaces with resources that differ in an attribute.
+// TestAUnitDoesNotTakeAllPlaces sends many resources of one unit that differ
+// in an attribute.
 func TestAUnitDoesNotTakeAllPlaces(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	for i := range 5000 {
@@ -503,7 +508,8 @@ func TestAUnitDoesNotTakeAllPlaces(t *testing.T) {
 	require.NoError(t, out[0].Err, "another unit has a place")
 }
 
-// TestAResourceThatGaveWayCountsAgain once its unit is looked for again.
+// TestAResourceThatGaveWayCountsAgain checks that an evicted resource counts again after
+// its unit has been looked up again.
 func TestAResourceThatGaveWayCountsAgain(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	send := func(n int) {
@@ -522,8 +528,9 @@ func TestAResourceThatGaveWayCountsAgain(t *testing.T) {
 	require.Contains(t, u.sources, first)
 }
 
-// TestAPointIsOneItem, however many requests it claims: what one request adds to the
-// counter of items is bounded by its size.
+// TestAPointIsOneItem checks that a data point counts as one item, even if the
+// point claims many requests. So the size of a request bounds how much the request
+// adds to the counter.
 func TestAPointIsOneItem(t *testing.T) {
 	r := newRig(t, Condition{Monitor: Metric, Metric: "wait", Statistic: Mean})
 	for range 3 {
@@ -547,8 +554,8 @@ func TestAPointIsOneItem(t *testing.T) {
 	require.EqualValues(t, 3, r.items[counters.ItemUnmatched])
 }
 
-// TestLongAttributes checks that the attributes kept of a resource are bounded. Long
-// attributes are not kept.
+// TestLongAttributes checks that the size of the stored attributes of a resource is
+// bounded. Long attributes are not stored.
 func TestLongAttributes(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	long := strings.Repeat("x", 100_000)
@@ -568,9 +575,10 @@ func TestLongAttributes(t *testing.T) {
 	}
 }
 
-// TestRoutesThatNeverEnd checks that the memory does not grow with the number of routes and
-// paths, and that each request counts. 100,000 paths are twelve times the number of paths
-// whose results are kept. One million paths would take 16 seconds under the race detector.
+// TestRoutesThatNeverEnd checks that memory does not grow with the number of routes
+// and paths, and that each request counts. 100,000 paths are twelve times the number
+// of paths whose results are kept. One million paths would take 16 seconds under the
+// race detector.
 func TestRoutesThatNeverEnd(t *testing.T) {
 	r := newRig(
 		t, Condition{Monitor: "http_error_rate", URI: URI{Regex: "7$"}}, Condition{Monitor: "http_response_time", Percentile: 95, URI: URI{List: []string{"/item/*"}}},
@@ -590,7 +598,7 @@ func TestRoutesThatNeverEnd(t *testing.T) {
 			s.Attributes().PutStr("http.route", text)
 		}
 		r.in.ObserveTraces(td)
-		if i == all/perBatch/5 { // the cache of results for paths is full
+		if i == all/perBatch/5 { // the cache of results for paths is full by now
 			held[0] = hosttest.Heap()
 		}
 		if i%5 == 4 {
@@ -619,6 +627,7 @@ func TestSpansWhoseTimesMakeNoSense(t *testing.T) {
 }
 
 // TestConditionsThatStayKeepWhatWasCounted replaces the conditions between two readings.
+// A condition that remains must keep its counts.
 func TestConditionsThatStayKeepWhatWasCounted(t *testing.T) {
 	errors, slow := Condition{Monitor: "http_error_rate"}, Condition{Monitor: "http_response_time", Percentile: 95}
 	r := newRig(t, errors)
@@ -636,7 +645,8 @@ func TestConditionsThatStayKeepWhatWasCounted(t *testing.T) {
 	require.Empty(t, r.tick(time.Second))
 }
 
-// TestAUnitThatChangesHands: a pid, say, that is another container's by now.
+// TestAUnitThatChangesHands covers a resource whose unit changes, for example because its
+// pid now belongs to another container.
 func TestAUnitThatChangesHands(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	resource := map[string]any{"process.pid": 200, "process.executable.name": "server"}
@@ -654,8 +664,8 @@ func TestAUnitThatChangesHands(t *testing.T) {
 	require.InDelta(t, 100, other[0].Reading.Num, 1e-9)
 }
 
-// TestConcurrentUse has batches of several senders, readings, lookups and new conditions
-// at once, for the race detector.
+// TestConcurrentUse runs senders, readings, lookups and changes of the conditions at the
+// same time, for the race detector.
 func TestConcurrentUse(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_response_time", Percentile: 95}, Condition{Monitor: "http_error_rate"})
 	now := time.Now()

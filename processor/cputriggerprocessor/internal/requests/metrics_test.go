@@ -21,18 +21,18 @@ import (
 	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
-// service is a service of a test that exports a histogram of its requests.
+// service imitates a service that exports a histogram of its requests.
 type service struct {
 	r           *rig
 	name, unit  string
-	silent      bool           // it does not send the unit
-	resource    map[string]any // nil: container
+	silent      bool           // omits the unit from the metric
+	resource    map[string]any // nil means the resource of container
 	attributes  func(status int) map[string]any
 	exponential bool
 	cumulative  bool
 	started     time.Time
 	exported    time.Time
-	durations   map[int][]float64 // by status, in the unit
+	durations   map[int][]float64 // by status code, in the metric's unit
 }
 
 var bounds = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
@@ -52,7 +52,7 @@ func (s *service) restart() {
 	s.started, s.exported = s.r.now, s.r.now
 }
 
-// export sends what there is to send.
+// export sends the durations recorded so far as one data point per status code.
 func (s *service) export() {
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()
@@ -115,8 +115,8 @@ func (s *service) export() {
 	s.r.in.ObserveMetrics(md)
 }
 
-// exponentialOf fills a point as an SDK does: at most 160 buckets, at the largest scale
-// with which the values fit.
+// exponentialOf fills a data point like an SDK. The point has at most 160 buckets, at the
+// largest scale at which all values fit.
 func exponentialOf(p pmetric.ExponentialHistogramDataPoint, values []float64) {
 	lowest, highest := math.Inf(1), 0.0
 	sum := 0.0
@@ -158,7 +158,8 @@ func oldAttributes(status int) map[string]any {
 	return map[string]any{"http.method": "GET", "http.route": "/cart/{id}", "http.status_code": status}
 }
 
-// codesOfRPC are the codes of gRPC that stand for statuses of HTTP in these tests.
+// codesOfRPC maps HTTP status codes to the gRPC status codes that these
+// tests use instead.
 func codesOfRPC(status int) int { return map[int]int{200: 0, 500: 13, 503: 14}[status] }
 
 func stableRPCAttributes(status int) map[string]any {
@@ -221,7 +222,8 @@ func TestHistogramsOfRequests(t *testing.T) {
 				}
 				require.InDelta(t, 10, out[0].Reading.Num, 1e-9)
 				require.InDelta(t, 104, out[1].Reading.Num, 1e-6)
-				// The explicit histogram knows that it is from 500 to 750 ms.
+				// The explicit histogram only shows that the value is between
+				// 500 and 750 ms.
 				require.InDelta(t, 625, out[2].Reading.Num, 125)
 				require.InEpsilon(t, 10, out[3].Reading.Num, 0.05)
 				require.InDelta(t, 8, out[4].Reading.Num, 1e-9)
@@ -230,8 +232,8 @@ func TestHistogramsOfRequests(t *testing.T) {
 			}
 			check()
 
-			// After a restart, the counters start at zero and cover the requests since
-			// then.
+			// After a restart, the counters start at zero. They cover only the requests
+			// since the restart.
 			s.restart()
 			for range 4 {
 				out = r.tick(10 * time.Second)
@@ -245,8 +247,8 @@ func TestHistogramsOfRequests(t *testing.T) {
 	}
 }
 
-// TestSeriesThatAppearLater checks that all failures count if they are the first point of a
-// new series. The requests before the first point of a process do not count.
+// TestSeriesThatAppearLater checks that all failures count if a new series begins with
+// them. Requests before a process's first point do not count.
 func TestSeriesThatAppearLater(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	s := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes, cumulative: true}
@@ -262,7 +264,8 @@ func TestSeriesThatAppearLater(t *testing.T) {
 	require.InDelta(t, 25, r.value(10*time.Second), 1e-9)
 }
 
-// TestWorkersThatSendAsOneResource: their series have the same attributes, and another start.
+// TestWorkersThatSendAsOneResource covers several worker processes with the same
+// resource. Their series have the same attributes but different start times.
 func TestWorkersThatSendAsOneResource(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_request_rate", Span: 10 * time.Second}, Condition{Monitor: "http_error_rate", Span: 10 * time.Second})
 	var workers []*service
@@ -285,13 +288,13 @@ func TestWorkersThatSendAsOneResource(t *testing.T) {
 	require.Zero(t, out[1].Reading.Num)
 	workers[1].restart()
 	r.tick(15 * time.Minute)
-	for _, w := range workers[:2] { // the last one ended
+	for _, w := range workers[:2] { // the last worker has ended
 		w.serve(20, 200, time.Millisecond)
 		w.export()
 	}
 	r.in.sweep(r.now)
 	workers[0].serve(10, 500, time.Millisecond)
-	workers[1].serve(30, 503, time.Millisecond) // a series that is new
+	workers[1].serve(30, 503, time.Millisecond) // creates a new series
 	r.tick(20 * time.Second)
 	workers[0].export()
 	workers[1].export()
@@ -300,7 +303,8 @@ func TestWorkersThatSendAsOneResource(t *testing.T) {
 	require.InDelta(t, 100, r.tick(time.Second)[1].Reading.Num, 1e-9, "what it had before counts no second time")
 }
 
-// TestCountsThatRunBackwards: a process that restarted and does not say when it did.
+// TestCountsThatRunBackwards covers a process that restarts without changing the start
+// time of its series.
 func TestCountsThatRunBackwards(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_avg_response_time"})
 	s := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes, cumulative: true}
@@ -315,7 +319,8 @@ func TestCountsThatRunBackwards(t *testing.T) {
 	require.InDelta(t, 40, r.value(10*time.Second), 1e-6)
 }
 
-// TestMetricsArePreferredToSpans while they come; spans count before and after.
+// TestMetricsArePreferredToSpans checks that spans do not count while metrics arrive.
+// Spans count before the first metrics and after the last metrics.
 func TestMetricsArePreferredToSpans(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate", Span: 10 * time.Second}, Condition{Monitor: "http_error_rate", Span: 10 * time.Second, URI: URI{Regex: "7"}})
 	s := service{r: r, name: stableHTTP, unit: "s", cumulative: true, attributes: func(status int) map[string]any {
@@ -341,7 +346,8 @@ func TestMetricsArePreferredToSpans(t *testing.T) {
 	require.InDelta(t, 100, r.tick(time.Second)[0].Reading.Num, 1e-9)
 }
 
-// TestBothConventionsAtOnceCountOnce: as with OTEL_SEMCONV_STABILITY_OPT_IN=http/dup.
+// TestBothConventionsAtOnceCountOnce sends both conventions at once, as an SDK does if
+// OTEL_SEMCONV_STABILITY_OPT_IN is http/dup.
 func TestBothConventionsAtOnceCountOnce(t *testing.T) {
 	for of, names := range map[string][2]service{
 		"http": {{name: stableHTTP, unit: "s", attributes: stableAttributes}, {name: oldHTTP, unit: "ms", attributes: oldAttributes}},
@@ -368,9 +374,9 @@ func TestBothConventionsAtOnceCountOnce(t *testing.T) {
 	}
 }
 
-// TestExponentialHistogramsThatChangeScale checks points with wider buckets than the points
-// before. One slow request makes an SDK use wider buckets. The intake then widens the
-// buckets of the previous point too.
+// TestExponentialHistogramsThatChangeScale sends points with wider buckets than the
+// previous points. An SDK widens its buckets after a single slow request. The intake must
+// then widen the buckets of the previous point too.
 func TestExponentialHistogramsThatChangeScale(t *testing.T) {
 	for name, temporality := range map[string]bool{"cumulative": true, "delta": false} {
 		t.Run(name, func(t *testing.T) {
@@ -418,7 +424,7 @@ func TestExponentialHistogramsThatChangeScale(t *testing.T) {
 			out = export(0, 0)
 			require.InEpsilon(t, 30, out[0].Reading.Num, 0.06, "the slow ones were before")
 
-			// Values of zero have a count of their own.
+			// Zeros are counted separately from the buckets.
 			out = export(810, 0)
 			require.Less(t, out[1].Reading.Num, 0.001)
 			require.InEpsilon(t, 30, out[0].Reading.Num, 0.06)
@@ -428,9 +434,9 @@ func TestExponentialHistogramsThatChangeScale(t *testing.T) {
 	}
 }
 
-// TestResourcesOfOneServiceCountOnce: pipelines of spans and of metrics may add other
-// attributes, so that one process is two resources. Spans of another service in the unit
-// count.
+// TestResourcesOfOneServiceCountOnce covers pipelines of spans and metrics that add
+// different attributes, so that one process appears as two resources. Spans of another
+// service in the same unit still count.
 func TestResourcesOfOneServiceCountOnce(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate", Span: 10 * time.Second}, Condition{Monitor: "http_request_rate", Span: 10 * time.Second})
 	s := service{
@@ -457,7 +463,7 @@ func TestResourcesOfOneServiceCountOnce(t *testing.T) {
 	require.InDelta(t, 0, out[0].Reading.Num, 1e-9)
 	require.InEpsilon(t, 10, out[1].Reading.Num, 0.05)
 
-	out = second(func() { // a resource that is new
+	out = second(func() { // sends a new resource
 		r.in.ObserveTraces(r.traces(map[string]any{"container.id": identifytest.ContainerA, "service.name": "shop", "n": r.now.Unix()}, repeat(10, stable(500, 0))...))
 	})
 	require.InDelta(t, 0, out[0].Reading.Num, 1e-9)
@@ -474,7 +480,8 @@ func TestResourcesOfOneServiceCountOnce(t *testing.T) {
 	require.InDelta(t, 100, r.tick(time.Second)[0].Reading.Num, 1e-9, "no metric comes any more")
 }
 
-// TestRatesOfRareExportsAreEven: a point of a minute is not a burst.
+// TestRatesOfRareExportsAreEven checks that a point that covers a minute does not
+// look like a burst.
 func TestRatesOfRareExportsAreEven(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_request_rate", Span: 10 * time.Second})
 	s := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes}
@@ -489,7 +496,7 @@ func TestRatesOfRareExportsAreEven(t *testing.T) {
 	}
 }
 
-// metrics builds a batch with one metric.
+// metrics sends a batch with one metric. The caller's function fill fills the metric.
 func (r *rig) metrics(name string, fill func(m pmetric.Metric)) {
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()
@@ -572,7 +579,8 @@ func TestSummaries(t *testing.T) {
 	require.InEpsilon(t, 1, out[1].Reading.Num, 0.02)
 }
 
-// TestHistogramsThatDoNotFit: each is counted as invalid, and the next good one counts.
+// TestHistogramsThatDoNotFit checks that each malformed histogram is counted as invalid.
+// The next valid histogram must count.
 func TestHistogramsThatDoNotFit(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"}, Condition{Monitor: "http_response_time", Percentile: 95})
 	for name, break_ := range map[string]func(p pmetric.HistogramDataPoint){
@@ -692,8 +700,8 @@ func TestSeriesOfManyResources(t *testing.T) {
 	require.Zero(t, r.in.series.Load())
 }
 
-// TestManyBuckets: those that are remembered are bounded in all, also where a series that
-// is known gets more of them.
+// TestManyBuckets checks that the total number of stored buckets is bounded. The bound
+// also applies if an existing series gets more buckets.
 func TestManyBuckets(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_response_time", Percentile: 95})
 	points := pmetric.NewMetrics()
@@ -735,7 +743,7 @@ func TestManyBuckets(t *testing.T) {
 	require.Zero(t, r.in.cells.Load())
 }
 
-// TestLatePoints: they are remembered, so that the next one has a baseline.
+// TestLatePoints checks that late points are stored as the baseline for the next point.
 func TestLatePoints(t *testing.T) {
 	r := newRig(t, Condition{Monitor: Metric, Metric: "pause", Statistic: Mean})
 	send := func(at time.Time, count uint64, sum float64) {
@@ -756,7 +764,7 @@ func TestLatePoints(t *testing.T) {
 	require.Equal(t, int64(2), r.items[counters.ItemLate])
 }
 
-// TestExemplars: the slowest one is the span of a response time.
+// TestExemplars checks that the slowest exemplar becomes the span of a response time.
 func TestExemplars(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_response_time", Percentile: 95}, Condition{Monitor: "http_error_rate"})
 	for _, status := range []int{200, 500} {
@@ -798,7 +806,7 @@ func TestDistribution(t *testing.T) {
 		slices.Sort(values)
 		for _, p := range []float64{1, 50, 95, 99, 99.9} {
 			want := values[int(p/100*float64(len(values)))]
-			if values[len(values)-1]/want < 1<<15 { // smaller ones share a bucket
+			if values[len(values)-1]/want < 1<<15 { // smaller values share a bucket
 				require.InEpsilon(t, want, merged.percentile(p), 0.065, "%v %v", spread, p)
 			}
 		}
@@ -821,7 +829,7 @@ func TestDistribution(t *testing.T) {
 	require.LessOrEqual(t, len(d.counts), maxBuckets)
 }
 
-// FuzzMetrics: no batch may stop the collector, whatever it has.
+// FuzzMetrics checks that no batch of metrics can crash the intake.
 func FuzzMetrics(f *testing.F) {
 	for _, exponential := range []bool{false, true} {
 		md := pmetric.NewMetrics()

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 )
 
-// FuzzTraces: no batch may stop the collector, whatever it has.
+// FuzzTraces checks that no batch of traces can crash the intake.
 func FuzzTraces(f *testing.F) {
 	r := newRig(f, Condition{Monitor: "http_error_rate"})
 	sampled := old(500, time.Second)

@@ -16,7 +16,7 @@ func TestCaptureWindowIsOnTheClockOfItsArrival(t *testing.T) {
 	now := time.Now()
 	for name, c := range map[string]struct {
 		clock       time.Time
-		end         time.Time // by the wall
+		end         time.Time // by the wall clock
 		start, want time.Duration
 	}{
 		"just ended":                       {now, now, -5 * time.Second, 0},

@@ -13,7 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// The workers of a unit are one series once process.pid is removed.
+// TestProfilesOfASeriesBeginAtDifferentTimes covers the workers of a unit, which form one
+// series after process.pid has been removed.
 func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
 	out := pprofile.NewProfiles()
 	out.Dictionary().StringTable().Append("", "samples", "wall")
@@ -33,7 +34,7 @@ func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
 	}
 	workers := []pprofile.Profile{add("shop", 1), add("shop", 1), add("shop", 1)}
 	others := []pprofile.Profile{add("shop", 2), add("cart", 1)}
-	policy = "" // unmatched ones pass as they are
+	policy = "" // unmatched profiles have no policy and are not changed
 	others = append(others, add("shop", 1), add("shop", 1))
 	var p starts
 	list := p.separate(out, nil)
@@ -50,7 +51,7 @@ func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
 	}
 	require.Zero(t, testing.AllocsPerRun(10, func() { list = p.separate(out, list[:0]) }))
 
-	// An exporter may join a later batch.
+	// An exporter may merge a later batch.
 	out = pprofile.NewProfiles()
 	out.Dictionary().StringTable().Append("", "wall", "samples") // in another order
 	policy = "cpu"

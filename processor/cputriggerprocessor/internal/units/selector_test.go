@@ -20,7 +20,7 @@ import (
 
 const containerA = identifytest.ContainerA
 
-// selecting returns a set with the container containerA, and that unit.
+// selecting returns a set that contains the unit containerA, and this unit.
 func selecting(t testing.TB, policies ...PolicyGlobs) (*Set, *Unit) {
 	t.Helper()
 	cfg := trigger.Config{CollectionInterval: time.Second, Monitors: []trigger.Monitor{{Name: "cpu"}}}
@@ -45,7 +45,8 @@ func attributes(t testing.TB, m map[string]any) pcommon.Map {
 	return out
 }
 
-// TestResourcesSeenAreBounded: a unit with ever new resources does not grow.
+// TestResourcesSeenAreBounded checks that the memory of a unit with many different
+// resources is bounded.
 func TestResourcesSeenAreBounded(t *testing.T) {
 	s, u := selecting(t, PolicyGlobs{Policy: "p", Match: map[string]string{"service.name": "last"}})
 	for i := range 3 * maxSeen {
@@ -57,8 +58,8 @@ func TestResourcesSeenAreBounded(t *testing.T) {
 	require.True(t, u.selection.matched[0])
 }
 
-// TestSeeingAResourceAgainAllocatesNothing: the same resource comes with every
-// batch.
+// TestSeeingAResourceAgainAllocatesNothing covers a known resource, because every batch
+// contains the same resources again.
 func TestSeeingAResourceAgainAllocatesNothing(t *testing.T) {
 	s, u := selecting(t, PolicyGlobs{
 		Policy: "p", Match: map[string]string{"service.name": "checkout", "cgroup": "/docker/*"},
@@ -69,7 +70,7 @@ func TestSeeingAResourceAgainAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { s.cfg.Selectors.see(u, a) }))
 }
 
-// BenchmarkSee measures what match and exclude add for a resource that came before.
+// BenchmarkSee measures the cost of match and exclude for a known resource.
 func BenchmarkSee(b *testing.B) {
 	for _, policies := range []int{1, 100} {
 		b.Run(fmt.Sprintf("policies=%d", policies), func(b *testing.B) {

@@ -12,7 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/identify"
 )
 
-// TestALongServiceNameIsCutBetweenCharacters is for logs and events.
+// TestALongServiceNameIsCutBetweenCharacters checks the shortened service name in
+// logs and events.
 func TestALongServiceNameIsCutBetweenCharacters(t *testing.T) {
 	u := Unit{named: true}
 	u.setService(identify.Claim{Service: "a" + strings.Repeat("é", maxText)})

@@ -21,8 +21,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/agreement"
 )
 
-// TestKernelUserShareAgrees compares user and system times with the times of other tools
-// between the same two instants. The user_share of log lines is computed from these times.
+// TestKernelUserShareAgrees compares user and system times with the times of other
+// tools between the same two instants. The user_share in log messages is computed
+// from these times.
 func TestKernelUserShareAgrees(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
@@ -33,7 +34,7 @@ func TestKernelUserShareAgrees(t *testing.T) {
 	t.Run("container", func(t *testing.T) { userShareAgrees(t, tree, agreement.InContainer(t, tree), 0.5, false) })
 }
 
-// The figures, by their places.
+// These constants are the indices of the figures.
 const (
 	userCores = iota
 	systemCores
@@ -75,7 +76,7 @@ func userShareAgrees(t *testing.T, tree *cgroup.Tree, start agreement.Start, quo
 		require.NoError(t, err)
 		return p[userCores].Num+p[systemCores].Num > 0.3
 	}, 20*time.Second, 20*time.Millisecond, "the load is to be busy")
-	times.older, first = cpuTimes{}, nil // it becomes warm now
+	times.older, first = cpuTimes{}, nil // marks the unit as newly warm
 
 	all, err := agreement.Measure(read, load.Tools(t, tree, window), window)
 	require.NoError(t, err)
@@ -106,8 +107,8 @@ func userShareAgrees(t *testing.T, tree *cgroup.Tree, start agreement.Start, quo
 	t.Log(s.String())
 }
 
-// splitApart returns the difference of the tool's user or system time from ours,
-// whichever is larger.
+// splitApart compares the tool's user time and system time with our own figures. It
+// returns the larger of the two differences.
 func splitApart(m *agreement.Measurement) float64 {
 	low, high := m.Range(userCores)
 	user := agreement.Apart(m.Theirs.User, low, high)

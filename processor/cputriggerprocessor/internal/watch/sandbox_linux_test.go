@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// The runtime starts a pod's sandbox, which runs pause, and a container of the pod. Both
-// have a container's cgroup.
+// TestSandboxesAreNoUnits covers a pod with a sandbox, which runs pause, and a container.
+// Both have the cgroup of a container.
 func TestSandboxesAreNoUnits(t *testing.T) {
 	sleep, err := os.ReadFile("/bin/sleep")
 	require.NoError(t, err)

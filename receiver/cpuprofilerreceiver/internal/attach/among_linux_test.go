@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestTargetsAmongUnits has two cgroups and a process in each.
+// TestTargetsAmongUnits has two cgroups with one process each.
 func TestTargetsAmongUnits(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func TestTargetsAmongUnits(t *testing.T) {
 		var ok bool
 		units[i], ok = tree.GroupAt(groups[i].Path)
 		require.True(t, ok)
-		require.Eventually(t, func() bool { // it moves itself there
+		require.Eventually(t, func() bool { // the process moves itself to the cgroup
 			paths, err := tree.PathsOf(cmd.Process.Pid)
 			return err == nil && slices.Contains(paths[:], groups[i].Path)
 		}, patience, time.Millisecond)

@@ -24,7 +24,7 @@ import (
 
 const patience = 20 * time.Second
 
-// finding is a Finder that returns the Finding and the error of a test.
+// finding is a Finder that returns a Finding and an error set by the test.
 type finding struct {
 	mu  sync.Mutex
 	of  Finding
@@ -43,7 +43,7 @@ func (f *finding) set(of Finding, err error) {
 	f.of, f.err = of, err
 }
 
-// own finds the test itself, as if it had started then.
+// own returns a Finding with the test process and the given start time.
 func own(start uint64) Finding {
 	pid := os.Getpid()
 	return Finding{
@@ -51,7 +51,7 @@ func own(start uint64) Finding {
 	}
 }
 
-// journal is a Reader that writes down what becomes of sessions.
+// journal is a Reader that counts the events of sessions.
 type journal struct {
 	mu      sync.Mutex
 	options perfevent.Options
@@ -120,7 +120,7 @@ func newTestLoop(f Finder, j *journal) *Loop {
 	}, noSink{}, j)
 }
 
-// logged notes the log messages in a journal.
+// logged adds the log messages to a journal.
 type logged struct {
 	zapcore.Core
 	to *journal
@@ -170,13 +170,13 @@ func TestSessionLastsAsLongAsThereAreTargets(t *testing.T) {
 	eventually(t, func() bool { return j.count(failed) == 1 })
 	f.set(own(1), errors.New("out of memory"))
 	eventually(t, func() bool { return j.count(failed) == 2 })
-	time.Sleep(10 * time.Millisecond) // several searches
+	time.Sleep(10 * time.Millisecond) // the time of several searches
 	require.Equal(t, 2, j.count(failed), "each failure once")
 	require.Equal(t, 1, l.Targets(), "what is attached stays")
 	require.Equal(t, 1, j.count("begin"))
 	require.Zero(t, j.count("gone")+j.count("end"))
 
-	f.set(own(2), nil) // the same pid, started later
+	f.set(own(2), nil) // the same pid with a later start time
 	eventually(t, func() bool { return j.count("gone") == 1 })
 	require.Equal(t, 1, j.count("begin"), "the same session")
 
@@ -226,7 +226,7 @@ func TestNothingIsAttachedWithoutRights(t *testing.T) {
 	defer func() { require.NoError(t, l.Stop(context.Background())) }()
 	eventually(t, func() bool { return j.count("refused") >= 1 })
 	skipWithoutRights(t)
-	eventually(t, func() bool { return l.Targets() == 1 }) // they are probed again
+	eventually(t, func() bool { return l.Targets() == 1 }) // the rights are probed again
 }
 
 func TestProcessThatWasReplacedIsAttachedAnew(t *testing.T) {

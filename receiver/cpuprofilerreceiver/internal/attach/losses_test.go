@@ -21,7 +21,7 @@ func TestLossesAreLoggedOncePerEpisode(t *testing.T) {
 	l.Note(1*second, Lost{})
 	require.Zero(t, logs.Len())
 
-	for i := range int64(100) { // four a second
+	for i := range int64(100) { // four losses per second
 		l.Note(2*second+i*second/4, Lost{Samples: uint64(10 + i), Records: 7})
 	}
 	all := logs.TakeAll()
@@ -29,7 +29,7 @@ func TestLossesAreLoggedOncePerEpisode(t *testing.T) {
 	require.Equal(t, zap.WarnLevel, all[0].Level)
 	require.Equal(t, map[string]any{"sampler": "on_cpu", "lost": uint64(10), "lost_records": uint64(7)}, all[0].ContextMap())
 
-	l.Note(30*second, Lost{Samples: 109, Records: 7}) // not for long enough
+	l.Note(30*second, Lost{Samples: 109, Records: 7}) // the time without losses is not long enough yet
 	require.Zero(t, logs.Len())
 	l.Note(31*second, Lost{Samples: 110, Records: 7})
 	for i := range int64(100) {

@@ -13,7 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// fakeClock is a clock that tests set.
+// fakeClock is a clock whose time is set by the test.
 type fakeClock struct{ now, offset int64 }
 
 func (c *fakeClock) Monotonic() int64 { return c.now }
@@ -26,7 +26,7 @@ func testKey(thread int32) samples.Key {
 	}
 }
 
-// within fails the test where a sample is outside of its batch's window.
+// within requires that all samples of a batch are within the batch's window.
 func within(t *testing.T, b *samples.Batch) {
 	t.Helper()
 	require.Less(t, b.Start, b.End)
@@ -43,7 +43,7 @@ func TestBufferWindowsMeetWhereTheSamplersHaveReadUpTo(t *testing.T) {
 	b := New(1<<20, c)
 	require.True(t, b.Add(testKey(1), 150))
 	b.ReadUpTo(200)
-	c.now = 500 // 300 of unread ring
+	c.now = 500 // the records of the last 300 have not been read
 	first, ok := b.Take()
 	require.True(t, ok)
 	require.EqualValues(t, 1100, first.Start)
@@ -88,7 +88,7 @@ func TestBufferClockSetWhileABatchFillsDoesNotTearIt(t *testing.T) {
 	c := &fakeClock{now: 100, offset: 1000}
 	b := New(1<<20, c)
 	require.True(t, b.Add(testKey(1), 110))
-	c.offset = 0 // the wall clock went back
+	c.offset = 0 // the wall clock was set back
 	require.True(t, b.Add(testKey(1), 120))
 	b.ReadUpTo(130)
 	first, _ := b.Take()
@@ -117,7 +117,7 @@ func TestBufferPauseIsInNoWindow(t *testing.T) {
 		return n
 	}
 	require.True(t, b.Add(testKey(0), 110))
-	first, ok := b.Take() // the exporter holds it
+	first, ok := b.Take() // the exporter keeps the first batch
 	require.True(t, ok)
 	within(t, first)
 
@@ -150,7 +150,7 @@ func TestBufferPauseIsInNoWindow(t *testing.T) {
 func TestBufferAddAllocatesNothingForAKeySeenBefore(t *testing.T) {
 	b := New(1<<24, &fakeClock{now: 100})
 	k := testKey(1)
-	for range 5000 { // room for the samples to come
+	for range 5000 { // makes room for the samples below
 		b.Add(k, 110)
 	}
 	first, _ := b.Take()
@@ -159,13 +159,13 @@ func TestBufferAddAllocatesNothingForAKeySeenBefore(t *testing.T) {
 		b.Add(k, 120)
 	}
 	b.Done()
-	b.Take() // the one with room for 5000 is active again
+	b.Take() // the first batch, which has room for 5000 samples, is active again
 	b.Add(k, 130)
 	require.Zero(t, testing.AllocsPerRun(1000, func() { b.Add(k, 130) }))
 }
 
-// TestBufferWindowsMeetWhereTheBatchWasTaken has two samplers, each of which has
-// read on by the time that the batch is taken.
+// TestBufferWindowsMeetWhereTheBatchWasTaken has two samplers. Both samplers have read
+// beyond the end of the window before the batch is taken.
 func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 	c := &fakeClock{now: 100}
 	var b *Buffer
@@ -206,7 +206,7 @@ func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 	within(t, second)
 }
 
-// The sampler of running threads reads rarely, so that it is woken for each batch.
+// The sampler of running threads reads rarely. So it is woken for each batch.
 func TestBufferOfOneSamplerEndsNow(t *testing.T) {
 	c := &fakeClock{now: 100}
 	b := New(1<<20, c)
@@ -230,7 +230,7 @@ func TestBufferHoldsNothingBackWhereNoBatchIsTaken(t *testing.T) {
 	other := b.NewPosition()
 	b.ReadUpTo(400)
 	require.True(t, b.Add(testKey(1), 300))
-	_, ok := b.Take() // the emitter holds it
+	_, ok := b.Take() // the emitter keeps this batch
 	require.True(t, ok)
 	b.Settle(time.Millisecond) // no sampler reports its position in time
 	require.True(t, other.AddValue(testKey(1), 600, 1))
@@ -249,7 +249,7 @@ func TestBufferWithoutSamplersEndsNow(t *testing.T) {
 	c := &fakeClock{now: 100}
 	b := New(1<<20, c)
 	b.NewPosition()
-	b.ReadUpTo(math.MaxInt64) // none of them samples
+	b.ReadUpTo(math.MaxInt64) // none of the samplers is sampling
 	c.now = 900
 	b.Settle(time.Minute)
 	require.EqualValues(t, 900, b.readUpTo())
@@ -277,9 +277,9 @@ func TestBufferCountsKernelLossesOfItsWindow(t *testing.T) {
 	b.Done()
 }
 
-// TestBufferHoldsItsBytesUnderAFloodOfStacks has two samplers write new stacks into one
-// buffer. A third sampler writes allocations into another buffer. No batch is taken
-// meanwhile.
+// TestBufferHoldsItsBytesUnderAFloodOfStacks has two samplers that write new
+// stacks into one buffer. A third sampler writes allocations into another buffer.
+// No batch is taken during this time.
 func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 	const limit = 64 << 10
 	paused := 0
@@ -301,7 +301,8 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 		space.Type = samples.AllocSpace
 		return allocations.AddBoth(objects, space, SystemClock{}.Monotonic(), 1, 512<<10)
 	}
-	// flood returns the two batches that are full then.
+	// flood adds stacks until the buffer's two batches are full. It returns
+	// the number of stacks that fitted.
 	flood := func(add func(depth int) bool) (fitted int) {
 		for i := range 3000 {
 			if add(1 + i%127) {
@@ -310,7 +311,8 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 		}
 		return fitted
 	}
-	// take takes a batch. It requires that a sample of the largest size would not have fitted.
+	// take takes a batch. It requires that the batch had no room left for
+	// another sample of the largest size.
 	take := func(b *Buffer, largest int) {
 		t.Helper()
 		batch, ok := b.Take()
@@ -319,7 +321,8 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 		require.Greater(t, batch.Size(), limit-largest)
 		b.Done()
 	}
-	// The largest of all that was added is a pair of allocations, in bytes.
+	// A pair of allocation samples is the largest addition. Its
+	// size in bytes is computed here.
 	pair := samples.NewBatch(limit)
 	k := samples.Key{Resource: resource, Type: samples.AllocObjects, Stack: stack(127), Period: 1}
 	other := k
@@ -341,8 +344,8 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 	require.Greater(t, flood(allocate), 10)
 	require.True(t, allocations.Paused())
 
-	// The other way round: while allocations find no room, the rest goes on once a
-	// batch of its own is taken.
+	// The buffer of allocations is still full. The other buffer must continue as soon as
+	// one of its own batches is taken.
 	take(both, largest)
 	require.False(t, both.Paused())
 	require.True(t, both.Add(testKey(1), SystemClock{}.Monotonic()))
@@ -353,15 +356,15 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 	require.True(t, allocate(127))
 }
 
-// startingKey is a key of a program that is being started.
+// startingKey returns a key of a program that is starting.
 func startingKey(thread int32) (samples.Key, *samples.Starting) {
 	k, s := testKey(thread), new(samples.Starting)
 	k.Resource.Starting = s
 	return k, s
 }
 
-// Samples of programs that are being started wait for the resource, and keep their times
-// and values.
+// Samples of a starting program wait until the program's resource is known. They
+// must keep their times and values.
 func TestBufferHoldsSamplesOfStartingPrograms(t *testing.T) {
 	b := New(1<<20, &fakeClock{now: 100, offset: 1000})
 	soon, soonStarts := startingKey(1)
@@ -431,7 +434,8 @@ func TestBufferHoldsSamplesOfStartingPrograms(t *testing.T) {
 	require.False(t, ok, "each is in one batch")
 }
 
-// At the bound, samples keep the resource that they have.
+// When the limit of held samples is reached, further samples
+// keep their preliminary resource.
 func TestBufferHoldsSoManySamplesOfStartingPrograms(t *testing.T) {
 	b := New(1<<20, &fakeClock{now: 100})
 	unheld := 0
@@ -464,5 +468,5 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// Add adds a sample of a type without values.
+// Add adds a sample that has no value.
 func (b *Buffer) Add(k samples.Key, time int64) bool { return b.AddValue(k, time, 0) }

@@ -11,14 +11,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// bench is a Buffer of samples of one key, with the numbers of its callbacks.
+// bench is a Buffer with samples of a single key. It counts the calls of its callbacks.
 type bench struct {
 	*Buffer
 	key                   samples.Key
 	full, pauses, resumes int
 }
 
-// newBench returns one whose batches have room for limit samples.
+// newBench returns a bench whose batches have room for limit samples.
 func newBench(limit int) *bench {
 	b := &bench{key: testKey(1)}
 	batch := samples.NewBatch(1 << 20)
@@ -39,7 +39,7 @@ func newBench(limit int) *bench {
 
 func (b *bench) put(n int) bool { return b.Add(b.key, int64(n)) }
 
-// held returns the numbers that put added to a batch.
+// held returns the numbers in a batch that were added by put.
 func held(b *samples.Batch) []int64 { return b.Samples()[0].Times }
 
 func TestTakeGivesWhatWasWrittenInOrder(t *testing.T) {

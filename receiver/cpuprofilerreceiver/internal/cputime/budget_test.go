@@ -22,7 +22,7 @@ func TestBudgetHoldsInTheLongRun(t *testing.T) {
 	waits := uint64(0)
 	for step := range 3600 {
 		now = now.Add(time.Second)
-		if b.May(1) { // it always has another file
+		if b.May(1) { // the process always has another file
 			b.Spend(1, file)
 			spent += file
 		} else {
@@ -51,7 +51,7 @@ func TestBudgetHoldsInTheLongRun(t *testing.T) {
 	require.Equal(t, 2, logs.Len(), "another episode")
 }
 
-// Many processes that each cause little share what there is.
+// Many processes that each use little CPU time share the reserve.
 func TestReserveIsBoundedToo(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := NewBudget(0.02, zap.NewNop(), func() time.Time { return now })
@@ -67,8 +67,9 @@ func TestReserveIsBoundedToo(t *testing.T) {
 	require.LessOrEqual(t, len(b.caused), maxCausing)
 }
 
-// A hot unit with files without end, in many processes, stays within what there is for hot
-// units and for any process. The names of others do not wait for it.
+// In this test, a hot unit has many processes with an endless number of files. The hot
+// unit must stay within the budget for hot units and the common budget. The names of
+// other processes must not wait for it.
 func TestHotUnitStaysWithinItsShare(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := NewBudget(0.02, zap.NewNop(), func() time.Time { return now })
@@ -97,7 +98,7 @@ func TestHotUnitStaysWithinItsShare(t *testing.T) {
 			others += program
 		}
 		if step%300 == 200 {
-			for range 8 { // 200 ms: it has caused more than little
+			for range 8 { // 200 ms are more than a little
 				require.True(t, b.May(victim), "nor those of another hot unit, after %d s", step)
 				b.Spend(victim, victims)
 				others += victims
@@ -109,8 +110,9 @@ func TestHotUnitStaysWithinItsShare(t *testing.T) {
 	require.LessOrEqual(t, (spent + others).Seconds(), 72+(2*mostSaved+mostSavedHot+3*file).Seconds())
 }
 
-// Work that has begun runs to its end, however long it takes. Its CPU time is charged to
-// the part of the budget that it began with, and the rest to the other parts.
+// Work that has begun is not interrupted, however long it takes. Its CPU
+// time is first charged to the part of the budget that it began with. The
+// rest is charged to the other parts.
 func TestDebtOfOneFileDelaysNobodyElse(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := NewBudget(0.01, zap.NewNop(), func() time.Time { return now })
@@ -123,13 +125,14 @@ func TestDebtOfOneFileDelaysNobodyElse(t *testing.T) {
 	require.False(t, b.May(1))
 	b.Spend(2, 3*time.Second)
 	require.False(t, b.May(3), "all is spent: the total is bounded")
-	now = now.Add(1000 * time.Second) // worth 10 s
+	now = now.Add(1000 * time.Second) // adds 10 s to the budget
 	for pid := 1; pid <= 3; pid++ {
 		require.True(t, b.May(pid))
 	}
 }
 
-// A hot unit with little to read does not wait for another one's debt.
+// A hot unit that needs little CPU time must not wait
+// because another hot unit has a debt.
 func TestHotUnitWithLittleToReadDoesNotWait(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := NewBudget(0.01, zap.NewNop(), func() time.Time { return now })

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// burn computes until its thread has used d of CPU time. It returns the CPU time of the
-// thread, which is more than d if a hypervisor paused the machine meanwhile.
+// burn runs until its thread has used d of CPU time. It returns the CPU time that the
+// thread has really used. This is more than d if a hypervisor paused the machine.
 func burn(d time.Duration) time.Duration {
 	from := threadTime()
 	for {
@@ -31,7 +31,7 @@ func TestWorkOfGoroutinesAddsUp(t *testing.T) {
 	for range 4 {
 		all.Go(func() { m.Do(func() { took.Add(int64(burn(each))) }) })
 	}
-	all.Go(func() { burn(5 * each) }) // work outside the meter
+	all.Go(func() { burn(5 * each) }) // this work is outside of the meter
 	all.Wait()
 	require.GreaterOrEqual(t, m.Total(), time.Duration(took.Load()))
 	require.Less(t, m.Total(), time.Duration(took.Load())+5*each)
@@ -63,7 +63,6 @@ func TestNoMeterMeasuresNothing(t *testing.T) {
 	require.Zero(t, m.Total())
 }
 
-// BenchmarkSpan measures the cost of measuring.
 func BenchmarkSpan(b *testing.B) {
 	m := new(Meter)
 	b.ReportAllocs()

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const soon = 20 * time.Millisecond
 
-// gate holds work up until it is closed.
+// gate makes work wait until the gate is closed.
 type gate chan struct{}
 
 func (g gate) wait(c *Call) { c.Wait(nil, func() { <-g }) }
@@ -41,11 +41,11 @@ func newRunner(t *testing.T) (*Runner, *clock, *observer.ObservedLogs) {
 }
 
 func TestWorkThatEndsIsNotLate(t *testing.T) {
-	const patient = 500 * time.Millisecond // this process may get no CPU in a wait
+	const patient = 500 * time.Millisecond // long enough even if this process gets no CPU for a while
 	r, _, _ := newRunner(t)
 	done := 0
 	require.NoError(t, r.Run(Key{}, "", patient, func(c *Call) { c.Wait(nil, func() { done++ }) }))
-	// However long it computes, and however many waits it has.
+	// Work may take long and may have many waits, as long as each wait is short.
 	require.NoError(t, r.Run(Key{}, "", patient, func(c *Call) {
 		for end := time.Now().Add(patient + patient/5); time.Now().Before(end); {
 			c.Wait(nil, func() { done++ })
@@ -68,12 +68,14 @@ func TestLateWorkEndsByItself(t *testing.T) {
 	require.Equal(t, Stats{Stuck: 1, Late: 1}, r.Stats())
 	require.Equal(t, 1, logs.FilterField(zap.String("file", "/mnt/program")).Len())
 
-	// Further calls with its key are refused. Calls with other keys are not affected.
+	// Further calls with the same key are refused. Calls
+	// with other keys are not affected.
 	require.ErrorIs(t, r.Run(key, "", soon, func(*Call) { t.Error("begun") }), ErrRefused)
 	require.True(t, r.Refuses(key))
 	require.NoError(t, r.Run(Key{Device: 8}, "", soon, func(*Call) {}))
 
-	// After the pause another one is tried, which may wait as well, and no more.
+	// After the pause, one more call is permitted. This call waits as well,
+	// so no further call is permitted.
 	clock.advance(pause)
 	require.ErrorIs(t, r.Run(key, "", soon, held.wait), ErrLate)
 	clock.advance(pause)
@@ -105,7 +107,7 @@ func TestWorkThatIsTakenOverDoesNotGoOn(t *testing.T) {
 	r, _, _ := newRunner(t)
 	held := make(gate)
 	file := &Subject{Key: Key{Device: 1}}
-	shared := 0 // the race detector sees whether both use it
+	shared := 0 // the race detector reports an access from both calls at the same time
 	require.ErrorIs(t, r.Take(soon, func(c *Call) {
 		shared++
 		c.Wait(file, func() { <-held })
@@ -120,7 +122,8 @@ func TestWorkThatIsTakenOverDoesNotGoOn(t *testing.T) {
 	require.Eventually(t, func() bool { return !file.Stuck() }, time.Minute, time.Millisecond)
 }
 
-// Each wait ends about when it is given up: some before, some after.
+// Each wait ends at about the time of the limit, so some waits end before
+// the limit and some end after it.
 func TestWaitsMayEndAsTheyAreGivenUp(t *testing.T) {
 	r, _, _ := newRunner(t)
 	const limit = 8 * time.Millisecond

@@ -44,7 +44,7 @@ func TestLabelsAtTheTimeOfASample(t *testing.T) {
 			h := history{of: make(map[goroutine][]change)}
 			for _, c := range c.changes {
 				h.add(of, c)
-				h.add(goroutine{pid: 2, g: of.g}, change{time: 99, labels: 1}) // another process
+				h.add(goroutine{pid: 2, g: of.g}, change{time: 99, labels: 1}) // a change in another process
 			}
 			got, ok := h.at(of, 0, sampled, read, c.read)
 			require.Equal(t, c.proven, ok)

@@ -17,7 +17,7 @@ import (
 
 const base = 0xc000000000
 
-// image is the memory of a process from the address base on.
+// image is the memory of a process. It begins at the address base.
 type image []byte
 
 func (m *image) put(b []byte) (address uint64) {
@@ -26,7 +26,7 @@ func (m *image) put(b []byte) (address uint64) {
 	return address
 }
 
-// set puts a set of labels with a number of labels and a capacity.
+// set adds a set of labels with the given number of labels and the given capacity.
 func (m *image) set(n, room uint64, pairs ...string) (address uint64) {
 	le := binary.LittleEndian
 	var list []byte
@@ -61,7 +61,7 @@ func TestLabelsOfAGoroutine(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		pairs   []string
-		n, room uint64 // 0 for the right ones
+		n, room uint64 // 0 means the correct number
 		want    labels
 		bad     bool
 	}{

@@ -20,7 +20,7 @@ var goQuery = Query{
 	Runs: func(name []byte) bool { return bytes.HasPrefix(name, []byte("runtime.")) },
 }
 
-// buildGo builds a program, which is removed when the test ends.
+// buildGo builds a Go program. The executable is removed when the test ends.
 func buildGo(t testing.TB, program string, flags ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "program")
@@ -66,7 +66,8 @@ func TestReadFindsTheSameHoweverAProgramIsLinked(t *testing.T) {
 				plain = p
 			} else {
 				require.Equal(t, plain.Version, p.Version)
-				// Relative addresses in it differ; the first instruction has none.
+				// The relative addresses in the code differ between the builds. The first
+				// instruction has no relative address.
 				require.Equal(t, plain.Functions[0].Code[:4], p.Functions[0].Code[:4])
 			}
 		})

@@ -45,9 +45,18 @@ func (w *Walker) check(p *process, of *processes.Process) {
 	}
 	hot := w.hot(of)
 	select {
-	case l := <-p.found:
+	case r := <-p.found:
 		p.found = nil
-		w.attach(p, l)
+		if r.err != nil && r.err.Error() != p.unknown {
+			p.unknown = r.err.Error()
+			message := "stacks keep the interpreter's own functions: its layout is not known"
+			if r.spans {
+				message = "samples have no link to the span that their thread publishes: its variable was not found"
+			}
+			w.cfg.Logger.Info(message, zap.Int("pid", p.pid), zap.Error(r.err))
+		}
+		w.attach(p, r.layout)
+		p.context, p.contextKnown = r.context, r.spans
 	default:
 	}
 	if p.node != nil {
@@ -57,10 +66,13 @@ func (w *Walker) check(p *process, of *processes.Process) {
 	case !hot:
 		w.detach(p)
 		p.mapped = 0
-	case p.stuck || p.found != nil || p.attached() || w.now < p.retry:
+	case p.stuck || p.found != nil:
+	case p.python != nil && !p.contextKnown && of.PublishesSpans():
+		w.search(p, of, true)
+	case p.attached() || w.now < p.retry:
 	case p.mapped != len(of.Mapped()) || p.retry != 0:
 		p.mapped, p.retry = len(of.Mapped()), 0
-		w.search(p, of)
+		w.search(p, of, false)
 	}
 }
 
@@ -110,6 +122,7 @@ func (w *Walker) perProcess() int64 { return maxHeld / int64(max(1, w.all)) }
 func (w *Walker) detach(p *process) {
 	w.release(p)
 	p.python, p.java, p.node, p.php, p.threads, p.codes, p.names, p.held = nil, nil, nil, nil, nil, nil, nil, 0
+	p.context, p.contextKnown = 0, false
 }
 
 // release stops counting a process as walked.
@@ -122,8 +135,9 @@ func (w *Walker) release(p *process) {
 	}
 }
 
-// search starts a goroutine that searches for the interpreter of a process.
-func (w *Walker) search(p *process, of *processes.Process) {
+// search starts a goroutine that searches a process for its interpreter, or, if spans is
+// true, for the variable in which its threads publish their spans.
+func (w *Walker) search(p *process, of *processes.Process, spans bool) {
 	mapped := of.Mapped()
 	if !slices.ContainsFunc(mapped, func(m *samples.Mapping) bool { return w.cfg.Driver.Knows(m.Path) }) {
 		return
@@ -137,34 +151,45 @@ func (w *Walker) search(p *process, of *processes.Process) {
 	for _, m := range mapped {
 		to.Mappings = append(to.Mappings, interpreter.Mapping{Start: m.Start, Limit: m.Limit, FileOffset: m.FileOffset, Path: m.Path})
 	}
-	found := make(chan interpreter.Layout, 1)
+	found := make(chan result, 1)
 	w.searches.Add(1)
 	p.found, p.retry = found, w.now+int64(retryInterval)
 	cfg, pid, key := w.cfg, p.pid, p.subject.Key
 	go func() {
-		var layout interpreter.Layout
-		var err error
+		r := result{spans: spans}
 		late := cfg.Runner.Run(key, "the interpreter's files and memory", attachLimit, func(c *deadline.Call) {
 			to.Open = func(i int) (interpreter.File, error) { return cfg.Open(mapped[i]) }
 			c.Wait(nil, func() {
-				cfg.Budget.Spend(pid, cfg.Meter.Do(func() { layout, err = cfg.Driver.Attach(to) }))
+				cfg.Budget.Spend(pid, cfg.Meter.Do(func() {
+					if spans {
+						r.context, r.err = cfg.Driver.ThreadContext(to)
+					} else {
+						r.layout, r.err = cfg.Driver.Attach(to)
+					}
+				}))
 			})
-			if err != nil {
-				cfg.Logger.Info("stacks keep the interpreter's own functions: its layout is not known", zap.Int("pid", pid), zap.Error(err))
-			}
-			offer(found, layout)
+			offer(found, r)
 		})
 		w.searches.Add(-1)
 		if late != nil {
-			offer(found, interpreter.Layout{}) // the runner has logged it
+			offer(found, result{spans: spans}) // the runner has logged it
 		}
 	}()
 }
 
-// offer sends a layout, unless the channel already has one.
-func offer(to chan<- interpreter.Layout, l interpreter.Layout) {
+// result is the result of a search for a layout or for a thread context.
+type result struct {
+	// spans is the argument of search. context is process.context.
+	spans   bool
+	layout  interpreter.Layout
+	context uint64
+	err     error
+}
+
+// offer sends a result, unless the channel already has one.
+func offer(to chan<- result, r result) {
 	select {
-	case to <- l:
+	case to <- r:
 	default:
 	}
 }

@@ -23,7 +23,7 @@ const (
 	constants = 0x91000
 )
 
-// hotspot is the layout of Java 17, with names that are the place in the code.
+// hotspot is the layout of Java 17. The line of a name is the position in the code.
 var hotspot = interpreter.HotSpot{
 	Version: 17, SegmentShift: 7, HeapBlock: 16,
 	Heaps:    []interpreter.CodeHeap{{Range: interpreter.Range{Start: codeHeap, Limit: codeHeap + 0x10000}, Segments: segments}},
@@ -40,7 +40,8 @@ var hotspot = interpreter.HotSpot{
 	},
 }
 
-// newJVM returns the memory of a JVM with blobs of one kind each, two segments long.
+// newJVM returns the memory of a JVM. It has one blob of each given kind,
+// and each blob has two segments.
 func newJVM(kinds ...string) *image {
 	m := &image{bytes: make([]byte, 1<<20), next: 0x30000}
 	for i := range 0x200 {
@@ -56,8 +57,8 @@ func newJVM(kinds ...string) *image {
 		copy(m.bytes[name:], kind)
 		m.put(blob+96, name)
 		m.put(blob+32, blob+512)
-		binary.LittleEndian.PutUint32(m.bytes[blob+20:], 16) // complete
-		binary.LittleEndian.PutUint32(m.bytes[blob+28:], 8)  // words
+		binary.LittleEndian.PutUint32(m.bytes[blob+20:], 16) // the blob is complete
+		binary.LittleEndian.PutUint32(m.bytes[blob+28:], 8)  // the frame size in words
 		m.put(blob+128, blob+1024)
 		binary.LittleEndian.PutUint32(m.bytes[blob+300:], 24)
 		binary.LittleEndian.PutUint32(m.bytes[blob+304:], 77)
@@ -82,9 +83,9 @@ func TestStepsOfJava(t *testing.T) {
 	ret := []byte{0x49, 0x3b, 0xa7, 1, 2, 3, 4, 0x0f, 0x87, 1, 2, 3, 4, 0xc3}
 	for name, test := range map[string]struct {
 		frame unwind.Frame
-		code  []byte // at the program counter
+		code  []byte // the code at the program counter
 		stack map[uint64]uint64
-		// pc, sp and fp are the caller's.
+		// pc, sp and fp are the registers of the caller.
 		pc, sp, fp uint64
 		lines      []string
 		line       int64
@@ -177,7 +178,8 @@ func TestUnknownGeneratedCode(t *testing.T) {
 	require.EqualValues(t, 5, w.Count(Unreadable))
 }
 
-// A method that was compiled again at the place of another one is another one.
+// When a method is compiled again, its code can be at the address of another method's old
+// code. The names must then be read again.
 func TestBlobsAreReadAgain(t *testing.T) {
 	m := newJVM("nmethod")
 	w, of := newJavaWalker(t, m)

@@ -13,13 +13,13 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// Native frames are lower case, E is the interpreter's loop. Walked frames are upper case,
-// with a dot after each call of the loop.
+// Lower-case letters are native frames, and E is the interpreter loop. Upper-case letters
+// are walked frames, with a dot after each call of the loop.
 func TestMerge(t *testing.T) {
 	for name, test := range map[string]struct {
 		native, walked string
-		truncated      bool // of the native stack
-		cut, changed   bool // of the walk
+		truncated      bool // whether the native stack is truncated
+		cut, changed   bool // whether the walk was cut, and whether frames changed during the walk
 		want           string
 		whole          bool
 	}{
@@ -38,7 +38,7 @@ func TestMerge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := *layouts["3.12"]
 			w, of := newTestWalker(t, &l, nil)
-			code := of.Mapped()[0].Start // in a file
+			code := of.Mapped()[0].Start // an address in a file
 			loopAt := code + 512
 			l.Loop = []interpreter.Range{{Start: loopAt, Limit: loopAt + 16}}
 			for _, c := range test.walked {
@@ -54,7 +54,7 @@ func TestMerge(t *testing.T) {
 				switch c {
 				case 'E':
 					s.User = append(s.User, loopAt+8)
-				case 'j': // in no file
+				case 'j': // an address that is not in a file
 					s.User = append(s.User, 10)
 				default:
 					s.User = append(s.User, code|uint64(c-'a'+1))

@@ -20,7 +20,8 @@ type node struct {
 	*interpreter.V8
 	// builtins holds the addresses of V8's built-in code, which V8 may map several times.
 	builtins []interpreter.Range
-	// codes maps the address of an instruction, in units of codeAlign, to its code object.
+	// codes maps an instruction's address to the code object that contains the instruction.
+	// The address is rounded down to a multiple of codeAlign.
 	codes map[uint64]*v8Code
 	// named holds the addresses that stand for frames. since is the time at which it was
 	// empty. V8 moves objects, so names are read again after nodeNames.

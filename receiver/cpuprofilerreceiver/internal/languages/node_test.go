@@ -16,27 +16,28 @@ import (
 )
 
 const (
-	jsCode     = 0x60000 // instructions
-	jsObject   = 0x62000 // the code object
+	jsCode     = 0x60000 // the address of the instructions
+	jsObject   = 0x62000 // the address of the code object
 	jsFunction = 0x63000
 	jsShared   = 0x64000
-	jsMaps     = 0x65000 // with a map for each type
+	jsMaps     = 0x65000 // the address of the maps, one for each type
 	jsFP       = stackAt + 0x60
 )
 
-// nodeMap returns the tagged address of the map of a type.
+// nodeMap returns the tagged address of the map for a type.
 func nodeMap(m *image, of uint16) uint64 {
 	at := uint64(jsMaps) + uint64(of%64)*64
 	binary.LittleEndian.PutUint16(m.bytes[at+12:], of)
 	return at + 1
 }
 
-// newNode returns the memory of Node.js 22 with a code object and a function.
+// newNode returns the memory of a Node.js 22 process that
+// has a code object and a function.
 func newNode() *image {
 	m := &image{bytes: make([]byte, 1<<20), next: 0x30000}
 	m.put(jsObject, nodeMap(m, 206))
 	m.put(jsObject+40, jsCode)
-	binary.LittleEndian.PutUint32(m.bytes[jsObject+52:], 0x400) // size
+	binary.LittleEndian.PutUint32(m.bytes[jsObject+52:], 0x400) // the size of the code
 	m.put(jsCode-24, jsObject+1)
 	m.put(jsFunction, nodeMap(m, 2066))
 	m.put(jsFunction+32, jsShared+1)
@@ -74,7 +75,7 @@ func TestStepsOfNode(t *testing.T) {
 		pc       uint64
 		exact    bool
 		function uint64
-		// want is empty if the address stands for itself.
+		// want is empty if the address itself remains in the stack.
 		want []string
 		line int64
 	}{
@@ -90,7 +91,7 @@ func TestStepsOfNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, of, _ := newNodeWalker(t, newNode())
 			require.True(t, w.Has(builtin))
-			for range 2 { // the second one finds all names
+			for range 2 { // the second step uses the cached names
 				f := unwind.Frame{PC: test.pc, SP: stackAt, FP: jsFP, Exact: test.exact, Start: stackAt, Stack: make([]byte, 256)}
 				for at, v := range map[uint64]uint64{jsFP: jsFP + 64, jsFP + 8: 0x1234, jsFP - 16: test.function} {
 					binary.LittleEndian.PutUint64(f.Stack[at-stackAt:], v)
@@ -119,7 +120,7 @@ func TestStepsOfNode(t *testing.T) {
 func TestHostileNodeIsBounded(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(m *image, f *unwind.Frame)
-		ok     bool // the frame has a caller, but no name
+		ok     bool // whether the frame has a caller
 	}{
 		"unknown code":          {func(m *image, _ *unwind.Frame) { m.put(jsCode-24, 0) }, true},
 		"code at another place": {func(m *image, _ *unwind.Frame) { m.put(jsObject+40, jsCode+32) }, true},
@@ -149,7 +150,8 @@ func TestHostileNodeIsBounded(t *testing.T) {
 	}
 }
 
-// Code at the place of other code is other code, and the old entry is removed.
+// If the code at an address is replaced by other code, the new code is
+// read and the old entry is removed.
 func TestNodeCodeIsReadAgain(t *testing.T) {
 	m := newNode()
 	w, of, _ := newNodeWalker(t, m)
@@ -163,7 +165,7 @@ func TestNodeCodeIsReadAgain(t *testing.T) {
 	}
 	first := step()
 	require.Equal(t, first, step())
-	m.put(jsObject+8, 0x77) // its names
+	m.put(jsObject+8, 0x77) // changes the names of the code
 	now += int64(checkInterval) + 1
 	second := step()
 	require.NotEqual(t, first, second)
@@ -171,13 +173,13 @@ func TestNodeCodeIsReadAgain(t *testing.T) {
 	require.NotEqual(t, second, step(), "names are read again")
 	m.put(jsCode-24, 0)
 	m.put(jsObject+40, jsCode+64)
-	m.put(jsCode+64-8, jsObject+1) // as in Node.js 20
+	m.put(jsCode+64-8, jsObject+1) // the layout of Node.js 20
 	now += int64(checkInterval) + 1
 	step()
 	require.EqualValues(t, jsCode+64, w.process.node.codes[jsCode+0x100].Start)
 }
 
-// The memory for names is bounded for all processes together.
+// All processes together share the limit on memory for names.
 func TestMemoryForNamesIsShared(t *testing.T) {
 	w, of, _ := newNodeWalker(t, newNode())
 	p := w.processes[of.PID]

@@ -14,18 +14,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// php84 is the layout of PHP 8.4.
 var php84 = interpreter.PHP{
 	Current: 0x10000, FrameBack: 48, FrameFunction: 24, FrameLast: 0, FrameFlags: 40, InstructionLine: 24,
 	FunctionSize: 184, FunctionType: 0, FunctionName: 8, FunctionClass: 16, FunctionFile: 168, FunctionFirstLine: 176,
 	ClassName: 8, Text: 24,
 }
 
-// phpImage is the memory of a made up process of PHP.
+// phpImage is the memory of an imaginary PHP process.
 type phpImage struct {
 	image
 	strings map[string]uint64
-	current uint64 // the innermost frame
+	current uint64 // the address of the innermost frame
 }
 
 func (m *phpImage) text(s string) uint64 {
@@ -39,7 +38,7 @@ func (m *phpImage) text(s string) uint64 {
 	return at
 }
 
-// function adds a function. Its name may have a class.
+// function adds a function. The name may begin with a class.
 func (m *phpImage) function(kind byte, name, file string) uint64 {
 	at := m.alloc(php84.FunctionSize)
 	class, method, ok := strings.Cut(name, "::")
@@ -57,7 +56,8 @@ func (m *phpImage) function(kind byte, name, file string) uint64 {
 	return at
 }
 
-// call adds a frame that runs a function at line 12, and makes it the innermost frame.
+// call adds a frame that executes the function at line 12. The new
+// frame becomes the innermost frame.
 func (m *phpImage) call(function, flags uint64) {
 	instruction, frame := m.alloc(32), m.alloc(80)
 	m.put(instruction+24, 12)
@@ -66,10 +66,10 @@ func (m *phpImage) call(function, flags uint64) {
 	m.put(php84.Current, frame)
 }
 
-const phpCode = 1 << 16 // the flag of a frame without a function's name
+const phpCode = 1 << 16 // the flag of a frame without a function name
 
-// newPHPImage returns a process whose main file includes a file that calls a method, which
-// sorts by a function that evaluates code.
+// newPHPImage returns the memory of a PHP process. The main file includes another file,
+// which calls a method. The method sorts with a closure, and the closure evaluates code.
 func newPHPImage() *phpImage {
 	m := &phpImage{image: image{bytes: make([]byte, 1<<20), next: 0x30000}, strings: map[string]uint64{}}
 	m.call(m.function(phpUser, "", "/app/index.php"), phpTop|phpCode)
@@ -87,7 +87,7 @@ func TestWalkOfPHP(t *testing.T) {
 	m := newPHPImage()
 	w, of := newTestWalkerOf(interpreter.Layout{PHP: &php84}, m.read)
 	require.True(t, w.Prompt())
-	for range 2 { // the second one finds all names
+	for range 2 { // the second walk uses the cached names
 		require.True(t, w.Walk(of, sample(w.now)))
 		require.Equal(t, []string{"eval", "class@anonymous::{closure}", "usort", "Shop\\Cart::sort", "include", "{main}"}, names(w, of, w.frames))
 		require.Equal(t, []int{2, 6}, w.ends)
@@ -98,8 +98,8 @@ func TestWalkOfPHP(t *testing.T) {
 	require.Equal(t, samples.Line{Function: "usort"}, w.Interpreted(of.PID, w.frames[2]).Lines[0])
 }
 
-// A function that has not stored its instruction yet has the instruction of an earlier
-// function. Its line is then its first line.
+// A function may not have stored its instruction yet. Its frame then has the instruction
+// of an earlier function. In this case, the first line of the function is used.
 func TestLineOfAnotherFunctionOfPHP(t *testing.T) {
 	m := newPHPImage()
 	m.put(wordAt(&m.image, m.current)+24, 21)
@@ -112,7 +112,8 @@ func TestLineOfAnotherFunctionOfPHP(t *testing.T) {
 	require.EqualValues(t, 12, w.Interpreted(of.PID, w.frames[1]).Lines[0].Line)
 }
 
-// Compiled code has no table of its frames, so the native stack ends there.
+// Unwind tables do not cover compiled code. So the native
+// stack ends at the compiled code.
 func TestMergeOfCompiledPHP(t *testing.T) {
 	for name, ends := range map[string][]int{"one call": {2}, "a call through C": {1, 2}} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +127,7 @@ func TestMergeOfCompiledPHP(t *testing.T) {
 	}
 }
 
-// Without an opcode cache, the next request has its functions at the same addresses.
+// Without an opcode cache, the functions of the next request are at the same addresses.
 func TestAnotherRequestOfPHP(t *testing.T) {
 	m := newPHPImage()
 	w, of := newTestWalkerOf(interpreter.Layout{PHP: &php84}, m.read)
@@ -182,7 +183,7 @@ func FuzzWalkOfPHP(f *testing.F) {
 	})
 }
 
-// A process that forgets its names reads them again.
+// If a process has too many names, they are dropped and read again.
 func TestNamesOfPHPAreForgotten(t *testing.T) {
 	m := newPHPImage()
 	w, of := newTestWalkerOf(interpreter.Layout{PHP: &php84}, m.read)

@@ -20,9 +20,10 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// layouts has three versions of CPython. In 3.9 each frame has its own call of the
-// interpreter's loop. In 3.12 a frame on the C stack begins a call, which may have several
-// frames. In 3.14 such a frame is also at the end of the chain.
+// layouts contains the layouts of three versions of CPython. In 3.9, each Python frame
+// has its own call of the interpreter loop. In 3.12, a call of the loop can have
+// several Python frames and begins with a frame on the C stack. In 3.14, such a frame
+// is also at the end of the chain.
 var layouts = map[string]*interpreter.Python{
 	"3.9": {
 		Minor: 9, ThreadID: 0x2d0, StateKey: stateKey, TSD: 0x318, TSDSize: 16, StateFrame: 24,
@@ -44,13 +45,13 @@ var layouts = map[string]*interpreter.Python{
 const (
 	stateKey = 0x10000
 	codeType = 0x11000
-	control  = 0x20000 // the thread's control block
+	control  = 0x20000 // the control block of the thread
 	state    = 0x21000
 	tid      = 77
 	loopAt   = 0x400000
 )
 
-// image is the memory of a made up process.
+// image is the memory of an imaginary process.
 type image struct {
 	l     *interpreter.Python
 	bytes []byte
@@ -95,7 +96,7 @@ func (m *image) text(s string) uint64 {
 	return at
 }
 
-// code adds a function that is one line long.
+// code adds a code object of a function with a single line.
 func (m *image) code(name string, first uint64) uint64 {
 	at := m.alloc(m.l.CodeSize + 16)
 	m.put(at+8, codeType)
@@ -109,7 +110,7 @@ func (m *image) code(name string, first uint64) uint64 {
 	m.put(at+m.l.CodeLines, table)
 	if m.l.Minor >= 11 {
 		m.put(table+16, 2)
-		copy(m.bytes[table+32:], []byte{0x80 | 13<<3 | 7, 2}) // 8 units, one line on
+		copy(m.bytes[table+32:], []byte{0x80 | 13<<3 | 7, 2}) // the entry covers 8 code units and advances one line
 	} else {
 		m.put(table+16, 2)
 		copy(m.bytes[table+32:], []byte{0, 1})
@@ -117,7 +118,7 @@ func (m *image) code(name string, first uint64) uint64 {
 	return at
 }
 
-// frame adds a frame with a caller.
+// frame adds a frame. back is the caller's frame.
 func (m *image) frame(code, back uint64, entry bool) uint64 {
 	at := m.alloc(112)
 	m.put(at+m.l.FrameBack, back)
@@ -149,8 +150,8 @@ func (m *image) read(_ int, at uint64, b []byte) int {
 	return copy(b, m.bytes[at:])
 }
 
-// newImage returns a process with a thread that calls outer, which calls inner directly,
-// and that calls leaf through C.
+// newImage returns the memory of a process with one thread. In this thread, outer calls
+// inner directly, and inner calls leaf through C code.
 func newImage(l *interpreter.Python) *image {
 	m := &image{l: l, bytes: make([]byte, 1<<20), next: 0x30000}
 	m.put(control, control, 0, control)
@@ -174,7 +175,8 @@ func newImage(l *interpreter.Python) *image {
 	return m
 }
 
-// newTestWalker returns a walker that is attached to this process, with another memory.
+// newTestWalker returns a walker that is attached to the test process but
+// reads its memory through read.
 func newTestWalker(t testing.TB, l *interpreter.Python, read func(int, uint64, []byte) int) (*Walker, *processes.Process) {
 	t.Helper()
 	w, of := newTestWalkerOf(interpreter.Layout{Python: l}, read)
@@ -202,6 +204,7 @@ func (noDriver) Knows(string) bool { return false }
 func (noDriver) Attach(interpreter.Process) (interpreter.Layout, error) {
 	return interpreter.Layout{}, nil
 }
+func (noDriver) ThreadContext(interpreter.Process) (uint64, error) { return 0, nil }
 
 func sample(at int64) *perfevent.Record {
 	rec := new(perfevent.Record)
@@ -210,7 +213,8 @@ func sample(at int64) *perfevent.Record {
 	return rec
 }
 
-// names returns the names of the frames of a stack; native ones are their addresses.
+// names returns the names of the frames of a stack. A native frame is represented by a
+// letter that depends on its address.
 func names(w *Walker, of *processes.Process, stack []uint64) (out []string) {
 	for _, a := range stack {
 		if l := w.Interpreted(of.PID, a); l != nil {
@@ -231,7 +235,7 @@ func TestWalkOfPython(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			m := newImage(layouts[version])
 			w, of := newTestWalker(t, m.l, m.read)
-			for range 2 { // the second one finds all names
+			for range 2 { // the second walk uses the cached names
 				require.True(t, w.Walk(of, sample(w.now)))
 				var got []string
 				from := 0
@@ -257,7 +261,7 @@ func TestWalkIsNotOfAnotherMoment(t *testing.T) {
 	require.EqualValues(t, 1, w.Count(Late))
 }
 
-// NewPosition function is at the address of one that was freed.
+// A new function is at the address of a function that was freed.
 func TestCodeObjectsAreReadAgain(t *testing.T) {
 	m := newImage(layouts["3.12"])
 	w, of := newTestWalker(t, m.l, m.read)
@@ -325,7 +329,8 @@ func FuzzWalkOfPython(f *testing.F) {
 	})
 }
 
-// A process whose memory does not answer is given up; the reading goroutine goes on.
+// If reading the memory of a process blocks, the walker gives up the process. The
+// goroutine that reads the memory continues to wait.
 func TestMemoryThatDoesNotAnswer(t *testing.T) {
 	m := newImage(layouts["3.12"])
 	release := make(chan struct{})

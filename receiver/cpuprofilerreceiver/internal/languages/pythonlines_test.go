@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each version of Python wrote the lines of its test data with its own module dis:
-// testdata/record_lines.py.
+// The test data was recorded with each version's own dis
+// module, see testdata/record_lines.py.
 func TestLinesOfPython(t *testing.T) {
 	for minor := 8; minor <= 13; minor++ {
 		t.Run(strconv.Itoa(minor), func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestLinesOfPython(t *testing.T) {
 				require.Len(t, fields, 4)
 				first, err := strconv.ParseInt(fields[1], 10, 64)
 				require.NoError(t, err)
-				table, _ := hex.DecodeString(fields[2]) // "-" is an empty one
+				table, _ := hex.DecodeString(fields[2]) // "-" is an empty table
 				for i, want := range strings.Split(fields[3], ",") {
 					require.Equal(t, want, strconv.FormatInt(pythonLine(minor, table, first, int64(2*i)), 10), "%s, instruction %d", fields[0], i)
 					instructions++

@@ -148,6 +148,26 @@ type Walker struct {
 	merged  []uint64
 
 	counts [Outcomes]atomic.Uint64
+	// proven counts samples with a link. unproven counts samples whose active span is not
+	// certain.
+	proven, unproven atomic.Uint64
+}
+
+// Links returns the numbers of samples that have a link, and of samples whose active span is
+// not certain. It is safe for concurrent use.
+func (w *Walker) Links() (proven, unproven uint64) {
+	if w == nil {
+		return 0, 0
+	}
+	return w.proven.Load(), w.unproven.Load()
+}
+
+// Link returns the active span of the thread of the last Walk.
+func (w *Walker) Link() samples.Link {
+	if w == nil {
+		return samples.Link{}
+	}
+	return w.link
 }
 
 // walk is a walk of one thread. A goroutine that waits for memory may still use the walk
@@ -161,6 +181,11 @@ type walk struct {
 	tid     int
 	sp      uint64
 	now     int64
+	// sampled is the time of the sample. link is the active span of the thread. unlinked
+	// reports that the active span is not certain.
+	sampled  int64
+	link     samples.Link
+	unlinked bool
 	// share is the memory in bytes that each process may use.
 	share int64
 
@@ -199,7 +224,9 @@ type process struct {
 	// retry is the earliest time of the next search for an interpreter.
 	checked, used, retry int64
 	// found receives the result of a search. It is nil if no search is running.
-	found chan interpreter.Layout
+	found chan result
+	// unknown is the logged reason why the interpreter's layout is not known.
+	unknown string
 	// python, java, node and php are nil if the process has no such interpreter.
 	python *interpreter.Python
 	java   *java
@@ -211,6 +238,11 @@ type process struct {
 	// wait timed out.
 	subject deadline.Subject
 	stuck   bool
+
+	// context is the address of the TLS descriptor of the variable with a thread's context,
+	// or 0. contextKnown reports whether context was searched for.
+	context      uint64
+	contextKnown bool
 
 	threads map[int]*thread
 	codes   map[uint64]*pythonCode
@@ -228,6 +260,9 @@ type thread struct {
 	// pointer is the thread pointer, or 0 if not found. checked is the time of the search.
 	pointer uint64
 	checked int64
+	// link is the active span at the last read, and linked the time of the read.
+	link   samples.Link
+	linked int64
 }
 
 // NewWalker returns a Walker, or nil if cfg has no driver.
@@ -301,25 +336,32 @@ func (w *Walker) NextBatch() {
 	}
 }
 
-// Walk walks the frames of the sampled thread. It reports whether Merge has frames to
-// merge. Generated and Merge apply to the sample of the last Walk.
-func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
+// Enter selects the process of the following calls. It reports whether the process keeps
+// interpreted frames outside its native stack, where Walk reads them.
+func (w *Walker) Enter(of *processes.Process) bool {
 	if w == nil {
 		return false
 	}
-	w.frames, w.ends, w.cut = w.frames[:0], w.ends[:0], false
-	w.now = w.cfg.Now()
-	p := w.find(of)
-	w.process, w.share = p, w.perProcess()
-	if p == nil || !p.offStack() || !rec.Sample.HasRegisters {
+	w.now, w.link, w.unlinked = w.cfg.Now(), samples.Link{}, false
+	w.process, w.share = w.find(of), w.perProcess()
+	return w.process != nil && w.process.offStack()
+}
+
+// Walk walks the frames of the sampled thread. It reports whether Merge has frames to
+// merge. Generated and Merge apply to the sample of the last Walk.
+func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
+	if !w.Enter(of) || !rec.Sample.HasRegisters {
 		return false
 	}
+	p := w.process
+	w.frames, w.ends, w.cut = w.frames[:0], w.ends[:0], false
 	w.outcome = Late
 	if w.now-rec.Time <= int64(maxDelay) {
-		w.tid, w.sp = rec.TID, rec.Sample.Registers.SP
+		w.tid, w.sp, w.sampled = rec.TID, rec.Sample.Registers.SP, rec.Time
 		w.walking = true
 		w.call.Wait(&p.subject, w.run)
 		w.walking = false
+		w.countLink()
 	}
 	if w.outcome == Walked && len(w.ends) > 0 {
 		return true // Merge counts it
@@ -388,6 +430,9 @@ func (w *walk) do() {
 	}
 	w.outcome = Unreadable
 	if t.pointer != 0 {
+		if p.context != 0 {
+			w.readLink(p, t)
+		}
 		w.outcome = w.walkPython(p, t)
 	}
 }

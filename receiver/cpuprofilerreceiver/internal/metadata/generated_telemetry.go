@@ -51,6 +51,7 @@ type TelemetryBuilder struct {
 	CPUProfilerStacks            metric.Int64Counter
 	CPUProfilerSymbols           metric.Int64Counter
 	CPUProfilerTargets           metric.Int64ObservableGauge
+	CPUProfilerThreadContexts    metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -299,6 +300,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_profiler.targets",
 		metric.WithDescription("Hosts, cgroups and processes with attached perf events. [Alpha]"),
 		metric.WithUnit("{target}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUProfilerThreadContexts, err = builder.meter.Int64Counter(
+		"otelcol_cpu_profiler.thread.contexts",
+		metric.WithDescription("Samples of threads of hot units that publish their active span. [Alpha]"),
+		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
 	return &builder, errs

@@ -55,6 +55,7 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.CPUProfilerSamplesLost.Add(context.Background(), 1)
 	tb.CPUProfilerStacks.Add(context.Background(), 1)
 	tb.CPUProfilerSymbols.Add(context.Background(), 1)
+	tb.CPUProfilerThreadContexts.Add(context.Background(), 1)
 	AssertEqualCPUProfilerBufferUsage(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
@@ -122,6 +123,9 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerTargets(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUProfilerThreadContexts(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 

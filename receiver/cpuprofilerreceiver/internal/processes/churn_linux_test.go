@@ -15,23 +15,24 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// churnSetup is a cgroup that starts short processes and one that computes, and a sampler
-// of both.
+// churnSetup returns a cgroup for short-lived processes and a sampler. The sampler also
+// samples a process that uses CPU time in another cgroup.
 func churnSetup(t *testing.T, program hosttest.Churn, mode string) (churn *hosttest.Cgroup, sampler *oncpu.Sampler, to *sink, hotPID int) {
 	t.Helper()
 	churn, hot := spare(t, "churn", 1), spare(t, "hot", 0.3)
 	_, hotPID = run(t, hot.Command(program.Parent, "hot"))
 	sampler, to, _ = setup{targets: map[string][]processes.Target{
 		"cgroup": {{Cgroup: churn.Path}, {Cgroup: hot.Path}},
-		// Found, attached and detached twenty times a second.
+		// There are 20 discoveries per second. Each discovery finds,
+		// attaches and detaches processes.
 		"processes": {{Executable: program.Child}, {Executable: program.Parent}},
 	}[mode]}.start(t)
 	eventually(t, func() bool { return to.ofPID(hotPID) > 0 })
 	return churn, sampler, to, hotPID
 }
 
-// The CPU time of a thousand short processes per second is sampled. Most samples are
-// attributed to the processes' own program.
+// A thousand short-lived processes are started per second. Their CPU time must be
+// sampled. Most samples must be attributed to the program of the processes.
 func TestKernelShortProcessesAreSampled(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, mode := range []string{"host", "cgroup"} {
@@ -44,7 +45,7 @@ func TestKernelShortProcessesAreSampled(t *testing.T) {
 			}
 			var used, cost, took time.Duration
 			var started int
-			for try := range 3 { // now and then the virtual machine stands still
+			for try := range 3 { // a virtual machine sometimes stops for a while
 				to.forget()
 				before, own := cpuUsed(t, group.Path), selfCPU(t)
 				started, took = spawn(t, group, program, 3000)
@@ -53,7 +54,7 @@ func TestKernelShortProcessesAreSampled(t *testing.T) {
 				if try == 2 {
 					eventually(t, sampled)
 				}
-				for wait := 0; wait < 500 && !sampled(); wait++ { // the rest of the rings is read
+				for wait := 0; wait < 500 && !sampled(); wait++ { // waits until the rings have been read completely
 					time.Sleep(10 * time.Millisecond)
 				}
 				if sampled() {
@@ -65,22 +66,23 @@ func TestKernelShortProcessesAreSampled(t *testing.T) {
 				started, float64(started)/took.Seconds(), got.time, used, got.samples, len(got.pids), st.Lost, st.Unreadable, cost/time.Duration(started), st.Table)
 			require.InDelta(t, used.Seconds(), got.time.Seconds(), 0.06*used.Seconds()+lost().Seconds())
 			require.Greater(t, got.named[program.Child], got.samples/2)
-			if st.Lost == 0 { // samples without a program are of processes that ended before they were looked at
+			if st.Lost == 0 { // samples without a program belong to processes that ended before they were identified
 				require.Less(t, got.named[""], got.samples/5, "samples without a program")
 			}
 		})
 	}
 }
 
-// Thousands of short processes start and end, and then a fork bomb ends at once. The
-// processes are identified correctly while they live. After their end, no descriptor, ring,
-// table entry or memory of the processes remains. Sampling continues.
+// Thousands of short-lived processes start and end. Then all processes of a fork
+// bomb end at once. The processes must be identified correctly while they live.
+// After their end, no descriptor, ring, table entry or memory of the processes may
+// remain, and sampling must continue.
 func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, mode := range []string{"host", "cgroup", "processes"} {
 		t.Run(mode, func(t *testing.T) {
 			group, sampler, to, hotPID := churnSetup(t, program, mode)
-			spawn(t, group, program, 200) // allocates the memory that is kept
+			spawn(t, group, program, 200) // allocates the memory that is reused later
 			before := settled(t, sampler, to, hotPID)
 
 			spawn(t, group, program, 3000)
@@ -88,7 +90,7 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 			st := sampler.Stats()
 			if got := to.of(group.Path); st.Lost == 0 {
 				for path, n := range got.named {
-					if path != program.Parent && path != program.Child && path != "" { // "" ended before it was looked at
+					if path != program.Parent && path != program.Child && path != "" { // a process with an empty path ended before it was identified
 						require.Less(t, n, max(2, got.samples/50), "samples of %q", path)
 					}
 				}
@@ -108,12 +110,13 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 			_ = first.Wait()
 			bomb.Remove(t)
 
-			// The statistics are from the last batch, and the bomb may have ended after
-			// that batch. So the statistics are read until they are small. A leak stays.
+			// The statistics are from the last batch, and the fork bomb may have ended
+			// after that batch. So the statistics are read again until they are small.
+			// With a leak, they would never become small.
 			var after held
 			small := func() bool {
 				after, st = settled(t, sampler, to, hotPID), sampler.Stats()
-				// Stacks of running processes are kept.
+				// The stacks of running processes are kept.
 				return after.files <= before.files && after.rings <= before.rings &&
 					after.heap < before.heap+st.Table.StackBytes+2<<20
 			}
@@ -127,7 +130,7 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// spawn starts processes in a cgroup that end at once.
+// spawn starts processes in a cgroup. The processes end at once.
 func spawn(t *testing.T, group *hosttest.Cgroup, program hosttest.Churn, count int) (n int, took time.Duration) {
 	t.Helper()
 	cmd := group.Command(program.Parent, "churn", program.Child, "1000", fmt.Sprint(count), "0.0005")
@@ -141,8 +144,9 @@ func spawn(t *testing.T, group *hosttest.Cgroup, program hosttest.Churn, count i
 	return n, time.Duration(seconds * float64(time.Second))
 }
 
-// settled waits until ended processes are forgotten, and checks that sampling goes on.
-// The table of the whole host keeps processes that others start for two batches.
+// settled waits until ended processes are forgotten. It checks that sampling continues,
+// and returns the resources that are still held. The table for the whole host also
+// contains processes that other programs started in the last two batches.
 func settled(t *testing.T, sampler *oncpu.Sampler, to *sink, hot int) held {
 	t.Helper()
 	to.forget()
@@ -152,7 +156,7 @@ func settled(t *testing.T, sampler *oncpu.Sampler, to *sink, hot int) held {
 	})
 	to.forget()
 	var now held
-	eventually(t, func() bool { // the test's own descriptors go in their time
+	eventually(t, func() bool { // the test itself closes its descriptors a little later
 		was := now
 		time.Sleep(200 * time.Millisecond)
 		now = holds(t)

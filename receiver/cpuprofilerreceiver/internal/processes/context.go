@@ -29,8 +29,10 @@ type processContext struct {
 	// it. wait is 0 before the first sample.
 	next time.Time
 	wait time.Duration
-	// described are the attributes that the context describes.
+	// described are the attributes that the context describes. threads reports whether
+	// threads publish their active span in the way that OTEP 4947 describes.
 	described environment
+	threads   bool
 }
 
 const (
@@ -46,7 +48,14 @@ const (
 	maxContext       = 64 << 10
 	contextSignature = "OTEL_CTX"
 	contextVersion   = 2
+	// threadSchemaKey is the attribute that says how threads publish their active span.
+	// threadSchema is the value of the known way.
+	threadSchemaKey = "threadlocal.schema_version"
+	threadSchema    = "tlsdesc_v1_dev"
 )
+
+// PublishesSpans reports whether the threads of a process publish their active span.
+func (p *Process) PublishesSpans() bool { return p.context.threads }
 
 var (
 	errNoContext = errors.New("no process context")
@@ -119,11 +128,12 @@ func (t *Table) contextAt(p *Process, address uint64) bool {
 	}
 	var described environment
 	published := uint64(0)
+	c.threads = c.threads && err == nil
 	if err == nil {
 		if published = binary.NativeEndian.Uint64(b[16:]); published == c.published {
 			return true
 		}
-		described = parseContext(b[contextHeader:])
+		described, c.threads = parseContext(b[contextHeader:])
 	}
 	c.published = published
 	if described != c.described {
@@ -175,26 +185,35 @@ func appendContext(buf []byte, fs procfs.FS, pid int, address, known uint64) ([]
 
 // parseContext parses the message ProcessContext of OpenTelemetry, up to the first byte that
 // is malformed. The default name of an SDK's service does not count, because it describes
-// only the program.
-func parseContext(message []byte) (env environment) {
+// only the program. threads is processContext.threads.
+func parseContext(message []byte) (env environment, threads bool) {
 	for resource := range fields(message, 1) {
 		for attribute := range fields(resource, 1) {
-			var key, value string
-			for field := range fields(attribute, 1) {
-				key = string(field)
-			}
-			for field := range fields(attribute, 2) {
-				for text := range fields(field, 1) {
-					value = string(text)
-				}
-			}
-			env.set(key, value)
+			env.set(keyValue(attribute))
+		}
+	}
+	for attribute := range fields(message, 2) {
+		if key, value := keyValue(attribute); key == threadSchemaKey {
+			threads = value == threadSchema
 		}
 	}
 	if strings.HasPrefix(env.serviceName, "unknown_service") {
 		env.serviceName = ""
 	}
-	return env
+	return env, threads
+}
+
+// keyValue parses the message KeyValue. Values other than strings are empty.
+func keyValue(message []byte) (key, value string) {
+	for field := range fields(message, 1) {
+		key = string(field)
+	}
+	for field := range fields(message, 2) {
+		for text := range fields(field, 1) {
+			value = string(text)
+		}
+	}
+	return key, value
 }
 
 // fields returns the strings and messages in a protobuf message that have a number.

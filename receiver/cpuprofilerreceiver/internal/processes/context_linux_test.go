@@ -17,12 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// publishingVariable makes TestPublisher publish a context.
+// publishingVariable is the environment variable that makes
+// TestPublisher publish a context.
 const publishingVariable = "HOTPROFILE_TEST_PUBLISHES"
 
-// publishContext publishes a context in the memory of this process, as SDKs do. anonymous
-// memory has the name only if the kernel can name such memory. It returns an error if it
-// cannot.
+// publishContext publishes a context in the memory of this process, as SDKs do. If
+// anonymous is true, it uses anonymous memory with a name. It returns an error if the
+// kernel cannot name anonymous memory.
 func publishContext(anonymous bool, message []byte) error {
 	fd, flags := -1, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS
 	if !anonymous {
@@ -50,7 +51,8 @@ func publishContext(anonymous bool, message []byte) error {
 	return nil
 }
 
-// TestPublisher is the process that publishes its context for other tests.
+// TestPublisher is executed by other tests as a separate
+// process that publishes its context.
 func TestPublisher(t *testing.T) {
 	kind := os.Getenv(publishingVariable)
 	if kind == "" {
@@ -64,7 +66,8 @@ func TestPublisher(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// publisher starts a process that publishes its context.
+// publisher starts a process that publishes its context, and
+// returns the pid of the process.
 func publisher(t *testing.T, kind string) int {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestPublisher$", "-test.v")
 	cmd.Env = []string{"OTEL_SERVICE_NAME=environment", publishingVariable + "=" + kind}
@@ -78,7 +81,7 @@ func publisher(t *testing.T, kind string) int {
 		case line == "published":
 			return pid
 		case len(line) > 6 && line[:6] == "failed":
-			t.Skip(line) // CONFIG_ANON_VMA_NAME is not set
+			t.Skip(line) // the kernel was built without CONFIG_ANON_VMA_NAME
 		}
 	}
 	t.Fatal("the process has ended")
@@ -99,8 +102,9 @@ func TestRealContext(t *testing.T) {
 	}
 }
 
-// BenchmarkContext measures the first sample of a process in a batch, beside reading one
-// file of /proc. The process publishes a context or does not.
+// BenchmarkContext measures the cost of a process's first sample in a batch,
+// with and without a published context. For comparison, it also measures
+// reading a single file of /proc.
 func BenchmarkContext(b *testing.B) {
 	pid := os.Getpid()
 	now := time.Now()

@@ -15,11 +15,11 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// contextAddress is the address of the published contexts in tests.
+// contextAddress is the address of the published context in a test's process.
 const contextAddress = 0x1000
 
-// message returns a ProcessContext with pairs of keys and values, an attribute that is not
-// a string, and a field beside the resource.
+// message returns an encoded ProcessContext with the given pairs of keys and values. It
+// also has an attribute that is not a string, and a field besides the resource.
 func message(pairs ...string) []byte {
 	field := func(b []byte, n protowire.Number, value []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), value)
@@ -41,7 +41,8 @@ func header(published uint64, size int, address uint64) []byte {
 	return binary.NativeEndian.AppendUint64(b, address)
 }
 
-// publish writes the memory of a process: a header, and a message after the header.
+// publish writes the memory of a process. The memory contains a
+// header, followed by a message.
 func (h *host) publish(pid int, header, message []byte) {
 	h.t.Helper()
 	h.write(fmt.Sprintf("proc/%d/mem", pid), strings.Repeat("x", contextAddress)+string(header)+string(message))
@@ -55,7 +56,7 @@ func (h *host) publishNamed(pid int, published uint64, name string) {
 
 const contextMaps = "1000-2000 rw-p 00000000 00:01 7 /memfd:OTEL_CTX (deleted)\n"
 
-// watched is a table with one process whose context is watched.
+// watched is a table with one process whose context is followed.
 type watched struct {
 	*host
 	table *Table
@@ -174,10 +175,10 @@ func TestForgedContextsAreIgnored(t *testing.T) {
 	}
 }
 
-// A search reads all mappings of a process, so searches become rare.
+// A search reads all mappings of a process. So searches become less and less frequent.
 func TestContextsAreSearchedLessAndLessOften(t *testing.T) {
 	w := watch(t, "")
-	var found []int // seconds
+	var found []int // the time of each search in seconds
 	for second := 1; second <= 200; second++ {
 		w.now = w.now.Add(time.Second)
 		searched := w.table.processes.Values()[0].context.next
@@ -201,7 +202,25 @@ func TestContextMappings(t *testing.T) {
 }
 
 func TestDefaultNamesOfSDKsDoNotCount(t *testing.T) {
-	require.Equal(t, environment{serviceVersion: "1"}, parseContext(message("service.name", "unknown_service:java", "service.version", "1")))
+	env, _ := parseContext(message("service.name", "unknown_service:java", "service.version", "1"))
+	require.Equal(t, environment{serviceVersion: "1"}, env)
+}
+
+func TestContextDescribesThreads(t *testing.T) {
+	with := func(schema string) []byte {
+		field := func(b []byte, n protowire.Number, value []byte) []byte {
+			return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), value)
+		}
+		attribute := field(field(nil, 1, []byte(threadSchemaKey)), 2, field(nil, 1, []byte(schema)))
+		return field(message("service.name", "shop"), 2, attribute)
+	}
+	env, threads := parseContext(with(threadSchema))
+	require.Equal(t, "shop", env.serviceName)
+	require.True(t, threads)
+	_, threads = parseContext(with("tlsdesc_v9"))
+	require.False(t, threads)
+	_, threads = parseContext(message(threadSchemaKey, threadSchema))
+	require.False(t, threads, "an attribute of the resource does not describe threads")
 }
 
 func FuzzParseContext(f *testing.F) {
@@ -209,7 +228,7 @@ func FuzzParseContext(f *testing.F) {
 	f.Add(message("service.name", "\xff"+strings.Repeat("x", 2*maxValue)))
 	f.Add([]byte{0x0b, 0x0b, 0x0c, 0x0c})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		env := parseContext(b)
+		env, _ := parseContext(b)
 		for _, value := range env.fields() {
 			if len(*value) > 3*maxValue || !utf8.ValidString(*value) {
 				t.Errorf("%q", *value)

@@ -19,14 +19,14 @@ import (
 
 const containerID = "4f1c0c6b8a2e9d7f3b5a1c2d4e6f80917263544a5b6c7d8e9f0a1b2c3d4e5f60"
 
-// host is a fake host: a directory with a procfs and a cgroup tree.
+// host is a fake host. It is a directory with a procfs and a cgroup tree.
 type host struct {
 	t    testing.TB
 	root string
 	tree *cgroup.Tree
 }
 
-// proc is the content of a process's files. Empty fields have no file.
+// proc describes the files of a process. If a field is empty, its file does not exist.
 type proc struct {
 	name, exe, environ, cgroup, maps string
 	ppid                             int
@@ -37,8 +37,8 @@ type proc struct {
 	tasks                            map[int]string
 }
 
-// newHost returns a host with a v2 tree, and with v1 also the v1 hierarchies cpu and
-// systemd.
+// newHost returns a host with a cgroup v2 tree. If v1 is true, the host also has the
+// v1 hierarchies cpu and systemd.
 func newHost(t testing.TB, v1 bool) *host {
 	h := &host{t: t, root: t.TempDir()}
 	if v1 {
@@ -63,7 +63,7 @@ func (h *host) write(path, content string) {
 	require.NoError(h.t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-// process writes the files of a process, in place of one with its pid.
+// process writes the files of a process. It replaces any process with the same pid.
 func (h *host) process(pid int, p proc) {
 	h.t.Helper()
 	h.exit(pid)
@@ -111,7 +111,6 @@ func (h *host) table(change func(*Config)) *Table {
 	return t
 }
 
-// attributes returns the attributes of a resource as a map.
 func attributes(t testing.TB, r *samples.Resource) map[string]any {
 	t.Helper()
 	require.NotNil(t, r)

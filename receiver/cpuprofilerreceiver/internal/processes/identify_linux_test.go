@@ -25,7 +25,7 @@ func TestIdentifyReturnsStartAndGroup(t *testing.T) {
 	i := NewIdentifier("/", tree)
 	at := hosttest.NewCgroup(t, "hotprofile-identify")
 	cmd := at.Command("sleep", "60")
-	time.Sleep(50 * time.Millisecond) // ticks after this process
+	time.Sleep(50 * time.Millisecond) // gives the new process a later start time than this process
 	before := time.Now()
 	require.NoError(t, cmd.Start())
 	var first Identity
@@ -90,8 +90,8 @@ func TestIdentifyReturnsTheContainer(t *testing.T) {
 	require.ErrorIs(t, err, ErrEnded)
 }
 
-// The cgroup file is a pipe here, so that another process has the pid by the time that it
-// is read.
+// The cgroup file is a pipe. So the test can replace the process by another process with
+// the same pid before the file is read.
 func TestIdentifyDoesNotMixTwoProcesses(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestIdentifyDoesNotMixTwoProcesses(t *testing.T) {
 		got, err = NewIdentifier(root, tree).Identify(77)
 		identified <- err
 	}()
-	w, err := os.OpenFile(pipe, os.O_WRONLY, 0) // until it reads
+	w, err := os.OpenFile(pipe, os.O_WRONLY, 0) // blocks until the pipe is being read
 	require.NoError(t, err)
 	startAt(300)
 	_, err = w.WriteString("0::/old\n1:cpu,cpuacct:/old\n")

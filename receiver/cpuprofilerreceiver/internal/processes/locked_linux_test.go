@@ -20,10 +20,10 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// holder maps a file and reads from it in one thread, while another one maps more. When
-// the file's first read fails and the next one gets no answer, the kernel waits for that
-// with the lock of the process's memory, and the second thread waits for the lock, before
-// all who want it later.
+// holder maps a file. One thread reads the mapped page, and another thread creates more
+// mappings. The file system fails the first read and does not answer the second read.
+// While the kernel waits for the answer, it holds the lock of the process's memory. The
+// other thread waits for the lock, and all later users of the lock wait behind it.
 const holder = `
 #include <fcntl.h>
 #include <pthread.h>
@@ -66,7 +66,7 @@ func TestLockedMemoryCostsItsOwnProcess(t *testing.T) {
 	other := exec.Command("sleep", "3600")
 	other.Env = []string{"OTEL_SERVICE_NAME=other"}
 	pids := []int{child(t, locked), child(t, other)}
-	t.Cleanup(mount.Go) // before they are waited for
+	t.Cleanup(mount.Go) // runs before the test waits for the processes
 	_, err = bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
 	mount.StopAfterFailing(1)
@@ -78,7 +78,7 @@ func TestLockedMemoryCostsItsOwnProcess(t *testing.T) {
 	now.Store(int64(time.Hour))
 	runner := deadline.New(zap.NewNop(), nil, func() time.Time { return time.Unix(0, now.Load()) })
 	service := func(table *Table, pid int) any { return attributes(t, table.Lookup(pid, 0).Resource)["service.name"] }
-	// The other thread may not wait for the lock yet.
+	// At first, the other thread may not be waiting for the lock yet.
 	require.Eventually(t, func() bool {
 		read := make(chan struct{})
 		go func() {

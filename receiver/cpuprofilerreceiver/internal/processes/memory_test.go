@@ -20,7 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// mapMany gives a process that was started n mappings of a file.
+// mapMany adds n mappings of a file to a process that has just executed a program.
 func mapMany(table *Table, pid, n int, path string) {
 	table.Exec(pid, []byte("idle"))
 	for i := range n {
@@ -30,7 +30,7 @@ func mapMany(table *Table, pid, n int, path string) {
 	}
 }
 
-// checkBytes checks the counted memory against what there is.
+// checkBytes compares the counted memory with the memory that the table really uses.
 func checkBytes(t *testing.T, table *Table) {
 	t.Helper()
 	want := 0
@@ -71,7 +71,8 @@ func TestMappingsOfAllProcessesAreBounded(t *testing.T) {
 	require.Positive(t, s.MappingsLeftOut, "one process has a quarter at most")
 	require.Len(t, hot.Mapped(), 1)
 
-	// Nor does it give way after a loss, when it is not read again yet.
+	// After a loss, the process has not been read again yet.
+	// Even then, it must not be evicted.
 	mapMany(table, 2000, 8192, "/bin/idle")
 	table.AfterLoss()
 	ranked := table.ranking((*Process).size)
@@ -88,7 +89,7 @@ func TestMappingsOfAllProcessesAreBounded(t *testing.T) {
 	require.Less(t, table.Stats().Bytes, 100<<10)
 }
 
-// The counted bytes are about those on the heap.
+// The counted bytes must be close to the memory on the heap.
 func TestMemoryOfMappingsIsCloseToTheHeap(t *testing.T) {
 	for name, tt := range map[string]struct {
 		processes, mappings int
@@ -128,7 +129,8 @@ func TestSharedMappingsCountOnce(t *testing.T) {
 	require.Greater(t, table.Stats().Bytes, before+1000*mappingBytes, "it has its own now")
 }
 
-// What containers write into the environment, and the paths of programs, count too.
+// Text from containers must be counted as memory. This text consists of
+// environments and the paths of programs.
 func TestTextOfProcessesIsBounded(t *testing.T) {
 	const limit = 1 << 20
 	h := newHost(t, false)
@@ -161,7 +163,7 @@ func TestProcessesGiveWayInOrder(t *testing.T) {
 		h.process(pid, proc{name: "x", exe: "/bin/x"})
 		mapMany(table, pid, size[pid], "/bin/x")
 	}
-	table.Lookup(2, 0) // then idle
+	table.Lookup(2, 0) // the process is idle from here on
 	table.NextBatch()
 	table.NextBatch()
 	for pid := 3; pid <= 5; pid++ {
@@ -174,8 +176,8 @@ func TestProcessesGiveWayInOrder(t *testing.T) {
 	require.Equal(t, []int{1, 2, 4, 5, 3}, order, "never sampled; idle; the largest; the other; the hot one")
 }
 
-// The stacks of a program that is sampled now survive a flood of others' in the order
-// in which processes give way.
+// A program that is being sampled must keep its stacks while other programs have very
+// many stacks. Stacks are dropped in the same order as processes are evicted.
 func TestStacksOfSmallProcessesSurviveLargeOnes(t *testing.T) {
 	h := newHost(t, false)
 	maps := "1000-900000 r-xp 00000000 fe:00 5 /bin/x\n"
@@ -200,8 +202,8 @@ func TestStacksOfSmallProcessesSurviveLargeOnes(t *testing.T) {
 	require.Positive(t, table.Stats().StackResets)
 }
 
-// Mappings are read within the budget of CPU time for files. Mappings of hot units are read
-// within the budget of hot units. Mappings that had to wait are read later.
+// Mappings are read within the CPU time budget for files. Mappings of hot units are read
+// within the budget of hot units. Mappings that have to wait are read later.
 func TestMappingsWaitWhenReadingHasHadItsTime(t *testing.T) {
 	h := newHost(t, false)
 	large := proc{name: "large", exe: "/bin/large", ticks: 1, environ: environ("OTEL_SERVICE_NAME=large"), maps: "1000-2000 r-xp 00000000 08:01 7 /bin/large\n"}

@@ -19,10 +19,10 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// once checks that samples of a process stand for the CPU time that it uses, not for
-// half or twice of it. On a busy machine the clock of a process and the end of the
-// records are not of one moment, so it tries more than once. Samples that are
-// counted twice fail each time.
+// once checks that the samples of a process add up to the CPU time that the process has
+// used, and not to half or twice this time. On a busy machine, the process clock and the
+// end of the records do not match exactly. So the comparison is repeated several times.
+// Samples that are counted twice would fail each time.
 func once(t *testing.T, sampler *oncpu.Sampler, to *sink, pid int, enough time.Duration) {
 	t.Helper()
 	var said []string
@@ -33,7 +33,7 @@ func once(t *testing.T, sampler *oncpu.Sampler, to *sink, pid int, enough time.D
 		eventually(t, func() bool { return cpuTime(t, pid)-used > enough })
 		end := clock()
 		used = cpuTime(t, pid) - used
-		eventually(t, func() bool { return to.between(end+int64(100*time.Millisecond), 1<<62) > 0 }) // all is read
+		eventually(t, func() bool { return to.between(end+int64(100*time.Millisecond), 1<<62) > 0 }) // all records up to end have been read
 		sampled := to.between(begin, end)
 		lost = sampler.Stats().Lost - lost
 		said = append(said, fmt.Sprintf("%v of %v of CPU time sampled, %d records lost", sampled, used, lost))
@@ -45,8 +45,9 @@ func once(t *testing.T, sampler *oncpu.Sampler, to *sink, pid int, enough time.D
 	t.Fatalf("never within 6 %%: %s", strings.Join(said, "; "))
 }
 
-// A process that several targets match, by its pid, its program, its cgroup and the
-// cgroup above, is sampled once, however targets are attached.
+// Several targets match the same process, by its pid, its program, its
+// cgroup and the parent cgroup. The process must be sampled once,
+// whichever way the targets are attached.
 func TestKernelOverlappingTargetsCountOnce(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	outer := spare(t, "outer", 0.5)
@@ -68,7 +69,7 @@ func TestKernelOverlappingTargetsCountOnce(t *testing.T) {
 		{"processes beside a cgroup", "1 cgroups and ", append(named[:3:3], processes.Target{Cgroup: beside.Path}), 0},
 		{"cgroups", "1 cgroups and 0 processes", cgroups, 0},
 		{"processes in cgroups", "1 cgroups and 0 processes", append(named[:3:3], cgroups...), 0},
-		// Events on all CPUs fit into a limit that the targets' own events exceed.
+		// The limit allows events on all CPUs but not separate events for each target.
 		{"filtered", "the targets, by events on all", append(named[:3:3], processes.Target{Cgroup: inner.Path}, processes.Target{Cgroup: beside.Path}), 4*cpus(t) - 1},
 		{"filtered processes", "the targets, by events on all", append(named[:3:3], processes.Target{Executable: program.Child}), 4*cpus(t) - 1},
 	} {
@@ -87,9 +88,9 @@ func cpus(t *testing.T) int {
 	return set.Count()
 }
 
-// A thousand threads appear while their process is being attached. The period is far
-// below the CPU time of each: the kernel takes the first sample of a thread after a
-// whole period.
+// A thousand threads start while their process is being attached. The kernel takes the
+// first sample of a thread after a full period. So the period must be much shorter
+// than the CPU time of each thread.
 func TestKernelThreadsThatAppearWhileAttachingCountOnce(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	group := spare(t, "threads", 0.5)
@@ -104,8 +105,8 @@ func TestKernelThreadsThatAppearWhileAttachingCountOnce(t *testing.T) {
 	once(t, sampler, to, pid, time.Second)
 }
 
-// Cgroups that are made after sampling began, and one that is removed and made again
-// under its name, are sampled from the next discovery on.
+// Some cgroups are created after sampling has started. A removed cgroup is created again
+// with the same name. All of these cgroups must be sampled from the next discovery on.
 func TestKernelCgroupsThatComeAndComeBack(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	name := fmt.Sprintf("hotprofile-later-%d", clock())
@@ -129,8 +130,8 @@ func TestKernelCgroupsThatComeAndComeBack(t *testing.T) {
 }
 
 // A process executes another program in other namespaces. Targets of its pid or cgroup
-// continue to sample it under its new name. Targets of the old program stop sampling it.
-// Targets of the new program begin to sample it.
+// must continue to sample it under its new name. Targets of the old program must stop
+// sampling it, and targets of the new program must begin to sample it.
 func TestKernelTargetThatExecutesInOtherNamespaces(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, by := range []string{"pid", "cgroup", "program"} {
@@ -161,8 +162,9 @@ func runs(pid int, program string) bool {
 	return err == nil && strings.TrimSpace(string(out)) == program
 }
 
-// A CPU that goes offline and comes back is sampled from the next discovery on, also
-// if no discovery saw it offline. The others are sampled all the time.
+// A CPU that goes offline and comes back must be sampled from the next
+// discovery on, even if no discovery noticed that it was offline. The other
+// CPUs must be sampled all the time.
 func TestKernelCPUThatGoesAndComesBackIsSampled(t *testing.T) {
 	cpu := hosttest.HotplugCPU(t)
 	program := hosttest.CompileChurn(t)
@@ -183,7 +185,7 @@ func TestKernelCPUThatGoesAndComesBackIsSampled(t *testing.T) {
 			eventually(t, func() bool { return to.ofPID(pid) > 100*time.Millisecond })
 			once(t, sampler, to, pid, 200*time.Millisecond)
 
-			cpu.Offline(t) // shorter than discovery takes to notice
+			cpu.Offline(t) // the CPU is back before a discovery can notice
 			cpu.Online(t)
 			pin(t, pid, cpu.Number)
 			to.forget()

@@ -25,7 +25,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// child is a process that the test started.
+// child starts a process and returns its pid. The process is
+// killed at the end of the test.
 func child(t *testing.T, cmd *exec.Cmd) int {
 	t.Helper()
 	require.NoError(t, cmd.Start())
@@ -36,7 +37,7 @@ func child(t *testing.T, cmd *exec.Cmd) int {
 	return cmd.Process.Pid
 }
 
-// sleepPath returns the path of the file that has the program sleep.
+// sleepPath returns the path of the file that contains the program sleep.
 func sleepPath(t *testing.T) string {
 	t.Helper()
 	sleep, err := exec.LookPath("sleep")
@@ -46,8 +47,8 @@ func sleepPath(t *testing.T) string {
 	return sleep
 }
 
-// hasEnviron waits until a process has its environment, which the kernel copies a moment
-// after it reports the program.
+// hasEnviron waits until the environment of a process is readable. The kernel copies the
+// environment shortly after the new program has become visible.
 func hasEnviron(t *testing.T, pid int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -89,7 +90,8 @@ func TestRealProcess(t *testing.T) {
 	})
 }
 
-// One file is several programs, by links to it, as redis-server is one to redis-check-rdb.
+// One file can be several programs if links to it have different names. An example is
+// redis-check-rdb, which is a link to redis-server.
 func TestRealProgramThatIsALink(t *testing.T) {
 	sleep := sleepPath(t)
 	for name, test := range map[string]struct{ link, argument, want string }{
@@ -114,8 +116,9 @@ func TestRealProgramThatIsALink(t *testing.T) {
 	}
 }
 
-// A program that is begun by a descriptor has the name of the descriptor: runtimes of
-// containers begin themselves by /proc/self/exe.
+// Container runtimes execute themselves through /proc/self/exe. If a program
+// is executed through a descriptor, the kernel uses the number of the
+// descriptor as the program's name.
 func TestRealProgramOfADescriptorHasTheNameOfItsFile(t *testing.T) {
 	sleep := sleepPath(t)
 	f, err := os.Open(sleep)
@@ -131,8 +134,9 @@ func TestRealProgramOfADescriptorHasTheNameOfItsFile(t *testing.T) {
 	require.Equal(t, filepath.Base(sleep), a["process.executable.name"])
 }
 
-// A container runtime may execute its own file from a mount. The file is then at / of that
-// mount and nowhere else. The name of the process in the kernel identifies the program.
+// A container runtime may execute its own file from a mount. The file is then
+// the root of the mount and exists nowhere else. So the program is identified by
+// the process name in the kernel.
 func TestRealProgramAtTheRootOfItsMountHasItsOwnName(t *testing.T) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, sleepPath(t), unix.OPEN_TREE_CLONE)
 	if err != nil {
@@ -162,8 +166,6 @@ func TestRealMappingsHoldOwnCode(t *testing.T) {
 	require.Equal(t, own, s.Locations[0].Mapping.Path)
 }
 
-// TestShortLivedProcessesAreMatched runs processes of a few milliseconds in their own
-// cgroup. Their samples are read long after they have ended.
 func TestRealMappingsKnowTheirRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		hosttest.SkipUnprivileged(t, "a mount namespace needs root")
@@ -186,6 +188,8 @@ func TestRealMappingsKnowTheirRoot(t *testing.T) {
 	require.NotEqual(t, own, roots(&syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}))
 }
 
+// TestShortLivedProcessesAreMatched runs processes that live for a few milliseconds, in
+// their own cgroup. Their samples are read long after the processes have ended.
 func TestShortLivedProcessesAreMatched(t *testing.T) {
 	rights := perfevent.Probe()
 	if rights.HostWide != nil {
@@ -202,12 +206,13 @@ func TestShortLivedProcessesAreMatched(t *testing.T) {
 	require.NoError(t, err)
 	table := NewTable(Config{Tree: tree})
 
-	// One shell starts programs of some 20 ms, and one forks without starting a
-	// program.
+	// The shell executes a program that runs for about 20 ms, and also
+	// forks without executing a program.
 	program := filepath.Join(t.TempDir(), "burn.sh")
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\ni=0; while [ $i -lt 20000 ]; do i=$((i+1)); done\n"), 0o700))
 	var faults []string
-	for range 3 { // who reads late, as on a busy machine, finds a process gone
+	// On a busy machine, samples may be read so late that the process is gone.
+	for range 3 {
 		if faults = shortLived(t, session, table, group, program); len(faults) == 0 {
 			return
 		}
@@ -216,8 +221,8 @@ func TestShortLivedProcessesAreMatched(t *testing.T) {
 	require.Empty(t, faults)
 }
 
-// shortLived runs programs of a few milliseconds from a shell, and returns which
-// samples were matched too rarely.
+// shortLived runs programs that live for a few milliseconds from a shell. It returns a
+// description of the samples that were matched too rarely.
 func shortLived(t *testing.T, session *perfevent.Session, table *Table, group *hosttest.Cgroup, program string) (faults []string) {
 	t.Helper()
 	cmd := group.Command("/bin/sh", "-c", `n=0; while [ $n -lt 60 ]; do n=$((n+1)); `+program+`; (i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done); done`)
@@ -272,7 +277,7 @@ func shortLived(t *testing.T, session *perfevent.Session, table *Table, group *h
 					stack.Locations[len(rec.Sample.Kernel)].Mapping != nil {
 					s.mapped++
 				} else if stack != nil && len(rec.Sample.User) == 0 {
-					s.mapped++ // between two programs
+					s.mapped++ // the process was between two programs
 				}
 			}
 		}

@@ -36,7 +36,7 @@ const patience = 60 * time.Second
 type tally struct {
 	samples int
 	time    time.Duration
-	// named counts the samples by the path of the executable, empty if unknown.
+	// named counts the samples by the path of the executable. An unknown path is empty.
 	named map[string]int
 	pids  map[int]bool
 }
@@ -48,8 +48,8 @@ type sink struct {
 	mu      sync.Mutex
 	cgroups map[string]*tally
 	pids    map[int]time.Duration
-	// taken has the times of all samples of one process and the name of its program
-	// then, since follow.
+	// taken contains the samples of the followed process since the call of follow, with
+	// the path of its executable at each sample. follows is the pid of the process.
 	follows int
 	taken   []taken
 }
@@ -88,14 +88,15 @@ func (s *sink) AddValue(k samples.Key, at, _ int64) bool {
 	return true
 }
 
-// follow keeps the samples of one process from now on.
+// follow starts to keep the samples of one process.
 func (s *sink) follow(pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.follows, s.taken = pid, nil
 }
 
-// between returns the CPU time that samples of the process stand for.
+// between returns the CPU time that the followed process used from begin to
+// end, according to its samples.
 func (s *sink) between(begin, end int64) (sum time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +108,7 @@ func (s *sink) between(begin, end int64) (sum time.Duration) {
 	return sum
 }
 
-// last returns the program that the process ran at its last sample.
+// last returns the path of the executable at the followed process's last sample.
 func (s *sink) last() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +122,8 @@ func (*sink) ReadUpTo(int64)                   {}
 func (*sink) Paused() bool                     { return false }
 func (*sink) KernelLost(*samples.Type, uint64) {}
 
-// Batch is another one each half second: ended processes are remembered for two.
+// Batch begins a new batch every half second. An ended process
+// is remembered for two batches.
 func (s *sink) Batch() uint64 { return 1 + uint64(time.Since(s.begin)/(time.Second/2)) }
 
 // of returns a copy of a cgroup's tally.
@@ -147,7 +149,8 @@ func (s *sink) ofPID(pid int) time.Duration {
 	return s.pids[pid]
 }
 
-// forget drops the test's own memory, so that it does not count as a leak.
+// forget drops the memory of the test itself, so that the
+// memory does not count as a leak.
 func (s *sink) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,20 +158,21 @@ func (s *sink) forget() {
 	clear(s.pids)
 }
 
-// setup is a sampler of targets, as the receiver makes one.
+// setup describes a sampler that is built in the same way as in the receiver.
 type setup struct {
 	targets   []processes.Target
 	discovery time.Duration
 	frequency int
 	maxEvents int
-	to        attach.Sink // instead of one that counts
+	// to receives the samples. If to is nil, start uses a sink that counts them.
+	to attach.Sink
 }
 
-// clock returns CLOCK_MONOTONIC.
+// clock returns the time of CLOCK_MONOTONIC in nanoseconds.
 func clock() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
 
-// start starts a sampler. The returned function returns the log's description of the
-// sampled targets.
+// start starts a sampler. The returned function returns the description of
+// the sampled targets from the log.
 func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 	t.Helper()
 	if r := perfevent.Probe(); r.HostWide != nil || r.Kernel != nil {
@@ -217,7 +221,7 @@ func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 	}
 }
 
-// held is the resources that a process could leak.
+// held counts the resources that the process could leak.
 type held struct {
 	files, rings int
 	heap         int
@@ -232,7 +236,7 @@ func holds(t *testing.T) held {
 	return held{files: len(fds), rings: strings.Count(string(maps), "[perf_event]"), heap: hosttest.Heap()}
 }
 
-// run starts a command and returns its output line by line.
+// run starts a command and returns a scanner for the lines of its output.
 func run(t *testing.T, cmd *exec.Cmd) (lines *bufio.Scanner, pid int) {
 	t.Helper()
 	out, err := cmd.StdoutPipe()
@@ -246,7 +250,7 @@ func run(t *testing.T, cmd *exec.Cmd) (lines *bufio.Scanner, pid int) {
 	return bufio.NewScanner(out), cmd.Process.Pid
 }
 
-// spare returns a cgroup that gets the CPU that it is allowed on a busy machine.
+// spare returns a cgroup that gets the given number of cores even on a busy machine.
 func spare(t *testing.T, name string, cores float64) *hosttest.Cgroup {
 	t.Helper()
 	c := hosttest.NewCgroup(t, "hotprofile-"+name)
@@ -268,7 +272,7 @@ func alive(t *testing.T) int {
 	return n
 }
 
-// cpuUsed returns the CPU time of a cgroup by the kernel's account.
+// cpuUsed returns the CPU time of a cgroup as the kernel has counted it.
 func cpuUsed(t *testing.T, path string) time.Duration {
 	t.Helper()
 	if text, err := os.ReadFile("/sys/fs/cgroup/cpuacct" + path + "/cpuacct.usage"); err == nil {
@@ -291,7 +295,8 @@ func cpuUsed(t *testing.T, path string) time.Duration {
 	return 0
 }
 
-// cpuTime returns the CPU time of all threads of a process, by its process clock.
+// cpuTime returns the CPU time of all threads of a process, according
+// to the CPU clock of the process.
 func cpuTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	var ts unix.Timespec
@@ -300,7 +305,7 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// selfCPU returns the CPU time of the test itself.
+// selfCPU returns the CPU time of the test process.
 func selfCPU(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage

@@ -55,11 +55,11 @@ func TestStackHasMappingsAndLeaves(t *testing.T) {
 		{samples.FrameKernel, "[kernel.kallsyms]", true, 0},
 		{samples.FrameKernel, "[kernel.kallsyms]", false, 0},
 		{samples.FrameNative, "/bin/shop", true, 0},
-		{samples.FrameNative, "/bin/shop", false, 0}, // a call is the mapping's last instruction
+		{samples.FrameNative, "/bin/shop", false, 0}, // the call is the last instruction of the mapping
 		{samples.FrameNative, "/lib/a\nb.so", false, 0x2000},
 		{samples.FrameNative, "[vdso]", false, 0},
-		{samples.FrameNative, "", false, 0}, // anonymous
-		{samples.FrameNative, "", false, 0}, // not executable
+		{samples.FrameNative, "", false, 0}, // an anonymous mapping
+		{samples.FrameNative, "", false, 0}, // a mapping that is not executable
 		{samples.FrameNative, "", false, 0},
 		{samples.FrameNative, "", false, 0},
 	}, got)
@@ -160,8 +160,8 @@ func TestMmapChangesWhatAddressesMean(t *testing.T) {
 	})
 }
 
-// TestMappingsNeverOverlap adds mappings at random addresses and compares the mapping
-// of each address with a list of all of them, the last one first.
+// TestMappingsNeverOverlap adds mappings at random addresses. It compares the mapping of
+// each address with the mapping that was added last.
 func TestMappingsNeverOverlap(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 50 {
@@ -188,7 +188,7 @@ func TestMappingsNeverOverlap(t *testing.T) {
 			}
 			m := p.space.mapping(address)
 			if m != nil && m.Path != "/lib/x.so" {
-				continue // from before, where the list has none
+				continue // a mapping from before the test, which is not in the list
 			}
 			var got uint64
 			if m != nil {
@@ -232,7 +232,7 @@ func TestStacksAreBounded(t *testing.T) {
 	table, _ := mapped(t, func(cfg *Config) { cfg.Limits.StackBytes = limit })
 	for pid := 101; pid < 105; pid++ {
 		table.Fork(pid, 100, pid, 100)
-		table.Exec(pid, []byte("x")) // its own space
+		table.Exec(pid, []byte("x")) // the process gets its own address space
 	}
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 20000 {
@@ -297,7 +297,7 @@ func TestStackSeenBeforeAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// deepSample returns a sample of a usual depth.
+// deepSample returns a sample whose stack has a typical depth.
 func deepSample() *perfevent.Sample {
 	s := &perfevent.Sample{Kernel: make([]uint64, 8), User: make([]uint64, 24)}
 	for i := range s.Kernel {
@@ -309,8 +309,8 @@ func deepSample() *perfevent.Sample {
 	return s
 }
 
-// BenchmarkStack measures interning a stack of 32 frames, beside a lookup by a known
-// key alone.
+// BenchmarkStack measures interning a stack of 32 frames. For comparison, it also
+// measures a lookup with a known key.
 func BenchmarkStack(b *testing.B) {
 	table, p := mapped(b, nil)
 	sample := deepSample()

@@ -14,9 +14,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// Processes execute other programs again and again, and are sampled while the kernel starts
-// the programs. Each sample has the environment of its program, not the environment of the
-// previous program.
+// Processes execute other programs again and again, and are sampled while the kernel
+// starts the programs. Each sample must have the environment of its program, not the
+// environment of the previous program.
 func TestSamplesOfStartingProgramsHaveTheirService(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	group := hosttest.NewCgroup(t, "hotprofile-again")
@@ -47,7 +47,7 @@ func TestSamplesOfStartingProgramsHaveTheirService(t *testing.T) {
 			}
 		}
 		if path != program.Parent && path != program.Child {
-			continue // the shell that became the first program
+			continue // a sample of the shell that executed the first program
 		}
 		if path == service {
 			right += events

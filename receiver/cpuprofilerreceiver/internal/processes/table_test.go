@@ -120,7 +120,7 @@ func TestResource(t *testing.T) {
 	}
 }
 
-// shop returns a process of a container that forks others.
+// shop adds a process in a container. The process forks other processes.
 func shop(h *host) {
 	h.process(100, proc{
 		name: "shop", exe: "/bin/shop", ticks: 1000, maps: "1000-5000 r-xp 00000000 08:01 7 /bin/shop\n",
@@ -168,7 +168,7 @@ func TestForkAndExecOfAnEndedProcess(t *testing.T) {
 		"process.executable.path": "/usr/bin/thumbs",
 		"process.linux.cgroup":    "/docker/" + containerID,
 		"process.pid":             int64(101),
-		"service.name":            "shop", // an environment is passed on unless someone changes it
+		"service.name":            "shop", // the environment is inherited unless the process changes it
 	}, attributes(t, p.Resource))
 	stack := p.Stack(&perfevent.Sample{User: []uint64{0x800010, 0x400020, 0x1234}})
 	require.Equal(t, "/lib/ld.so", stack.Locations[0].Mapping.Path)
@@ -222,13 +222,14 @@ func TestSettleEndsForAProgramWithoutEnvironment(t *testing.T) {
 	require.Nil(t, table.Lookup(101, 0).Resource.Starting)
 }
 
-// A sampled program is being started: its sample has the resource of what becomes of
-// it.
+// A program is sampled while it is starting. The sample must get the resource
+// that the process has in the end.
 func TestSamplesOfAStartingProgramGetItsResource(t *testing.T) {
 	job := proc{name: "job", exe: "/bin/job", starting: true, ticks: 1, cgroup: "0::/jobs\n", maps: "1000-2000 r-xp 00000000 08:01 7 /bin/job\n"}
 	for name, c := range map[string]struct {
 		then func(*host, *Table, func(time.Duration))
-		// final is the service in the end, leftOut whether the bound was hit.
+		// final is the service name in the end. leftOut is the number of
+		// programs that exceeded the limit.
 		final   any
 		leftOut uint64
 	}{
@@ -285,7 +286,7 @@ func TestSamplesOfAStartingProgramGetItsResource(t *testing.T) {
 		}, final: "sh"},
 		"records are lost, then sampling ends": {then: func(h *host, table *Table, pass func(time.Duration)) {
 			pass(startLimit)
-			table.Settle() // gives up
+			table.Settle() // the table gives up the program here
 			table.AfterLoss()
 			table.Lookup(101, 0)
 			table.GiveUp()
@@ -452,7 +453,7 @@ func TestProcessOutlivesItsMainThread(t *testing.T) {
 	h.process(100, proc{name: "a", exe: "/bin/a", ticks: 1, threads: 3, maps: "1000-2000 r-xp 00000000 08:01 7 /bin/a\n"})
 	table := h.table(nil)
 	resource := table.Lookup(100, 0).Resource
-	// The files of a process whose main thread is a zombie.
+	// These are the files of a process whose main thread is a zombie.
 	h.process(100, proc{name: "a", ticks: 1, threads: 3})
 	table.Exit(100, 100)
 	for range 5 {
@@ -587,8 +588,8 @@ func TestLookupOfNoProcess(t *testing.T) {
 	require.Zero(t, table.Stats().Processes)
 }
 
-// BenchmarkLearn measures reading about a process that just started, beside reading
-// one file of /proc.
+// BenchmarkLearn measures how long it takes to read the files of a process that has just
+// started. For comparison, it also measures reading a single file of /proc.
 func BenchmarkLearn(b *testing.B) {
 	pid := os.Getpid()
 	tree, err := cgroup.Open("/")
@@ -621,14 +622,14 @@ func BenchmarkLearn(b *testing.B) {
 	})
 }
 
-// The ends of processes may be in lost records: some processes are checked in each
-// batch, and forgotten if they have ended.
+// The records of ended processes may be lost. So some processes are checked in each
+// batch, and they are forgotten if they have ended.
 func TestProcessesWithoutAReportedEndAreForgotten(t *testing.T) {
 	const unreported = 2 * maxVerified
 	for _, tt := range []struct {
 		name string
 		tell func(*Table)
-		// batches is the number until all are checked and forgotten.
+		// batches is the number of batches until all processes are checked and forgotten.
 		batches int
 	}{
 		{"records were lost", (*Table).AfterLoss, unreported/maxVerified + 3},
@@ -643,7 +644,7 @@ func TestProcessesWithoutAReportedEndAreForgotten(t *testing.T) {
 			}
 			h.process(999, proc{name: "again", exe: "/bin/a", ticks: 7})
 			table.Lookup(999, 0)
-			h.process(999, proc{name: "other", exe: "/bin/a", ticks: 8}) // with the pid of one that ended
+			h.process(999, proc{name: "other", exe: "/bin/a", ticks: 8}) // a new process has the pid of an ended process
 
 			tt.tell(table)
 			table.NextBatch()

@@ -47,7 +47,6 @@ func TestTargetCheck(t *testing.T) {
 	}
 }
 
-// village returns a host with a few processes of each kind.
 func village(t *testing.T) *host {
 	h := newHost(t, false)
 	uid := os.Geteuid()

@@ -284,16 +284,10 @@ func (p *Perf) walker(of *samples.Type) *languages.Walker {
 	if of != samples.OnCPU && of != samples.OffCPU || p.hotUnits == nil || p.Unwind == unwind.FramePointers {
 		return nil
 	}
-	enabled := p.Languages
-	if of != samples.OnCPU {
-		// Frames of Python and PHP are not in the copied stack, and the stacks of waits are
-		// read too late.
-		enabled.Python, enabled.PHP = false, false
-	}
 	return languages.NewWalker(languages.Config{
-		Enabled: enabled,
+		Enabled: p.Languages,
 		Root:    p.root,
-		Driver:  enabled.Driver(),
+		Driver:  p.Languages.Driver(),
 		Hot:     p.hot,
 		Open: func(m *samples.Mapping) (*os.File, error) {
 			f, _, err := mappedfile.Open(nil, p.root, m)

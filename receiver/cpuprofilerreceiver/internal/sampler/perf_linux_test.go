@@ -16,8 +16,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// The frequency follows what samples and names cost. Files have a budget of their own: if
-// they counted, whoever has large ones would lower everybody's frequency.
+// The sampling frequency depends on the cost of samples and names. Reading
+// files has a separate budget. Otherwise a program with large files could lower
+// the frequency for all programs.
 func TestReadingFilesIsMeasuredApart(t *testing.T) {
 	info, err := NewHostInfo("/", zap.NewNop())
 	require.NoError(t, err)

@@ -19,8 +19,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// BenchmarkResolve resolves a location whose address is known, from this or another
-// process of the image, which is the common case.
+// BenchmarkResolve resolves locations whose addresses are already known, from this
+// process or from another process with the same file. This is the most common case.
 func BenchmarkResolve(b *testing.B) {
 	s, m, pcs := benchmarkProgram(b)
 	locations := make([]samples.Location, len(pcs))
@@ -44,8 +44,9 @@ func BenchmarkResolve(b *testing.B) {
 	}
 }
 
-// BenchmarkLookup finds function, file, line and inlined calls of a new address. The
-// baseline is debug/gosym, which has the whole table in memory, without inlined calls.
+// BenchmarkLookup looks up the function, the file, the line and the inlined calls of a
+// new address. For comparison, it also measures debug/gosym, which keeps the whole table
+// in memory and does not support inlined calls.
 func BenchmarkLookup(b *testing.B) {
 	path := goCommand(b)
 	o, table := openObject(b, path), gosymTable(b, path)
@@ -70,7 +71,7 @@ func BenchmarkLookup(b *testing.B) {
 	})
 }
 
-// BenchmarkOpen opens a large Go program. The baseline is debug/gosym.
+// BenchmarkOpen opens a large Go program. For comparison, it also measures debug/gosym.
 func BenchmarkOpen(b *testing.B) {
 	path := goCommand(b)
 	b.Run("symbolizer", func(b *testing.B) {
@@ -94,7 +95,8 @@ func BenchmarkOpen(b *testing.B) {
 	})
 }
 
-// nativeLibrary returns the largest of some common libraries.
+// nativeLibrary returns the path of the largest file among some common
+// native programs and libraries.
 func nativeLibrary(b *testing.B) string {
 	var largest string
 	var size int64
@@ -129,8 +131,8 @@ func elfSymbols(b *testing.B, path string) []elf.Symbol {
 	return append(symbols, dynamic...)
 }
 
-// BenchmarkNativeOpen opens a large native file. The baseline is debug/elf, which reads
-// all names.
+// BenchmarkNativeOpen opens a large native file. For comparison, it also measures
+// debug/elf, which reads all names.
 func BenchmarkNativeOpen(b *testing.B) {
 	path := nativeLibrary(b)
 	b.Run("symbolizer", func(b *testing.B) {
@@ -155,8 +157,8 @@ func BenchmarkNativeOpen(b *testing.B) {
 	})
 }
 
-// BenchmarkNativeLookup finds the function of a new address. The baselines are a search
-// in the symbols of debug/elf, and addr2line.
+// BenchmarkNativeLookup looks up the function of a new address. For comparison, it also
+// measures a search in the symbols of debug/elf, and addr2line.
 func BenchmarkNativeLookup(b *testing.B) {
 	path := nativeLibrary(b)
 	symbols := elfSymbols(b, path)
@@ -210,9 +212,10 @@ func BenchmarkNativeLookup(b *testing.B) {
 	})
 }
 
-// BenchmarkMiniDebugInfo decompresses as much as a large program has.
+// BenchmarkMiniDebugInfo decompresses 4 MiB, which is the size of
+// the symbols of a large program.
 func BenchmarkMiniDebugInfo(b *testing.B) {
-	content, err := os.ReadFile(goCommand(b)) // any content will do
+	content, err := os.ReadFile(goCommand(b)) // the kind of content does not matter
 	require.NoError(b, err)
 	content = content[:4<<20]
 	packed := compressed(b, xz.WriterConfig{}, content)
@@ -225,7 +228,7 @@ func BenchmarkMiniDebugInfo(b *testing.B) {
 	}
 }
 
-// BenchmarkTrack is the cost of a new mapping for the reader of the rings.
+// BenchmarkTrack measures how much time a new mapping costs the reader of the rings.
 func BenchmarkTrack(b *testing.B) {
 	s, m, _ := benchmarkProgram(b)
 	b.ReportAllocs()
@@ -234,8 +237,8 @@ func BenchmarkTrack(b *testing.B) {
 	}
 }
 
-// benchmarkProgram returns a symbolizer, a mapping of this test program, and offsets of
-// functions in its file.
+// benchmarkProgram returns a symbolizer, a mapping of the test executable, and file
+// offsets of functions in the executable.
 func benchmarkProgram(b *testing.B) (*Symbolizer, *samples.Mapping, []uint64) {
 	exe, err := os.Executable()
 	require.NoError(b, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// imageOf returns a directory that is an image with a program.
+// imageOf returns a directory that represents an image. The image contains a program.
 func imageOf(t *testing.T, program string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "image")
@@ -29,8 +29,8 @@ func imageOf(t *testing.T, program string) string {
 	return dir
 }
 
-// container returns a container of an image, as engines make it: a mount of overlayfs
-// with a layer of its own.
+// container creates a container from an image, as container engines do, and returns its
+// root. The root is an overlayfs mount with its own upper layer.
 func container(t *testing.T, image string) (root string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,7 +46,7 @@ func container(t *testing.T, image string) (root string) {
 	return root
 }
 
-// install writes a file into a container.
+// install copies a file into a container.
 func install(t *testing.T, root, from, to string) {
 	t.Helper()
 	content, err := os.ReadFile(from)
@@ -55,7 +55,7 @@ func install(t *testing.T, root, from, to string) {
 	require.NoError(t, os.WriteFile(filepath.Join(root, to), content, 0o755))
 }
 
-// runIn runs /program of a container, and returns its mapping.
+// runIn runs /program in a container and returns the mapping of the program.
 func runIn(t *testing.T, root string) *samples.Mapping {
 	t.Helper()
 	cmd := exec.Command("/program")
@@ -65,14 +65,15 @@ func runIn(t *testing.T, root string) *samples.Mapping {
 	return mappingOf(t, mappings(t, p.pid), "/program")
 }
 
-// A container names its own functions alone, whatever it claims about files that others
-// have too.
+// A container must influence only the names of its own functions,
+// whatever its files claim to be.
 func TestContainersDoNotNameEachOthersFunctions(t *testing.T) {
 	p := stripped(t, "-Wl,--build-id=sha1", "-static-pie")
 	id := buildIDOf(t, p.whole)
 	debugFile := "/usr/lib/debug/.build-id/" + id[:2] + "/" + id[2:] + ".debug"
 	tool(t, "objcopy", "--redefine-sym", "hidden=a_lie", p.debug, p.debug+".lie")
-	// It has the build id and the size of the stripped program, and other names.
+	// The file has the build ID and the size of the stripped
+	// program, but other function names.
 	claim := p.whole + ".claim"
 	tool(t, "objcopy", "--redefine-sym", "hidden=claim", p.whole, claim)
 	image, claims := imageOf(t, p.stripped), imageOf(t, claim)
@@ -91,7 +92,7 @@ func TestContainersDoNotNameEachOthersFunctions(t *testing.T) {
 	install(t, liar, p.debug+".lie", debugFile)
 	install(t, honest, p.debug, debugFile)
 	changed := container(t, image)
-	install(t, changed, filepath.Join(claims, "program"), "/program") // in a layer of its own
+	install(t, changed, filepath.Join(claims, "program"), "/program") // written to the container's upper layer
 
 	s := newSymbolizer(t, Config{})
 	for _, c := range []struct{ name, root, hidden string }{
@@ -115,7 +116,7 @@ func TestContainersDoNotNameEachOthersFunctions(t *testing.T) {
 	}
 }
 
-// The containers of an image share the cached data of its files.
+// Containers of the same image must share the cached data of the image's files.
 func TestContainersOfAnImageShareItsFiles(t *testing.T) {
 	image := imageOf(t, build(t, nil, "gcc", "-O1", "-static-pie", "-o", "OUT", "testdata/native.c"))
 	s := newSymbolizer(t, Config{})

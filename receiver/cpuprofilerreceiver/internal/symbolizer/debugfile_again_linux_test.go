@@ -32,9 +32,9 @@ func TestWhatShowsThatThereIsNoFile(t *testing.T) {
 	require.False(t, mappedfile.IsNone(nil))
 }
 
-// sharing returns a host of two processes with one root and one mapped program, whose
-// debug file is there. The first process is about to end: its file is still open, its
-// root is not.
+// sharing returns a host with two processes that have the same root and map the same
+// program. The root contains the program's debug file. The first process is about to end.
+// Its mapped file can still be opened, but its root directory cannot.
 func sharing(t *testing.T) (h host, p strippedProgram, ended, lives *samples.Mapping) {
 	p = stripped(t, "-Wl,--build-id=sha1")
 	h, lives = processWith(t, p.stripped, "/opt/app/program")
@@ -48,8 +48,8 @@ func sharing(t *testing.T) (h host, p strippedProgram, ended, lives *samples.Map
 	return h, p, &m, lives
 }
 
-// A process that ends while its file is being read does not take the names of its file
-// from all others.
+// A process may end while its file is being read. The function names of the file must
+// still become available to all other processes.
 func TestDebugFileIsLookedForAgainAfterItsProcessEnded(t *testing.T) {
 	for name, again := range map[string]func(*Symbolizer, *samples.Mapping){
 		"through the next process that maps the file": func(s *Symbolizer, m *samples.Mapping) { s.Track(m) },
@@ -86,7 +86,8 @@ func TestDebugFileThatIsAbsentIsLookedForOnce(t *testing.T) {
 	require.Equal(t, [numDebugFiles]uint64{DebugFileAbsent: 1}, s.Counters().DebugFiles)
 }
 
-// Looks that fail while the process lives come at growing intervals, and are logged.
+// If the search for a debug file fails while the process is alive, the failure is logged.
+// The search is then repeated at growing intervals.
 func TestLooksThatFailAreRare(t *testing.T) {
 	f := &file{ready: make(chan struct{})}
 	close(f.ready)
@@ -111,9 +112,10 @@ func TestLooksThatFailAreRare(t *testing.T) {
 	require.False(t, f.look(clock.Now()))
 }
 
-// TestNamesOfASharedLibraryOutliveChurn has a library with a debug file, a process that
-// lives, and many that map the library and end while it is read. A small cache forgets
-// the library again and again.
+// TestNamesOfASharedLibraryOutliveChurn has a library with a debug file. One
+// process with the library keeps running. Many other processes map the library
+// and end while the library is being read. The cache is so small that it
+// evicts the library again and again.
 func TestNamesOfASharedLibraryOutliveChurn(t *testing.T) {
 	dir := t.TempDir()
 	library := filepath.Join(dir, "libshared.so")
@@ -132,11 +134,11 @@ func TestNamesOfASharedLibraryOutliveChurn(t *testing.T) {
 	lives.line(t)
 	m := mappingOf(t, mappings(t, lives.pid), "libshared.so")
 	at := addressOf(t, library+".whole", m, "hidden") + 1
-	// Two files: whichever is loaded forgets the others.
+	// The cache is so small that loading one program evicts the files of the others.
 	s := newSymbolizer(t, Config{MaxObjects: 4})
 	for i := range 150 {
 		cmd := exec.Command(program)
-		_, err := cmd.StdinPipe() // it ends at the end of its input
+		_, err := cmd.StdinPipe() // the program ends when its standard input is closed
 		require.NoError(t, err)
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)

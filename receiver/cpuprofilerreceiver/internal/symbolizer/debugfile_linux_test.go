@@ -31,7 +31,8 @@ func tool(t testing.TB, name string, args ...string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// strippedProgram is a program, stripped and before that.
+// strippedProgram has the paths of a program before stripping, its debug
+// file, and the stripped program.
 type strippedProgram struct{ whole, debug, stripped string }
 
 func stripped(t testing.TB, flags ...string) strippedProgram {
@@ -44,7 +45,7 @@ func stripped(t testing.TB, flags ...string) strippedProgram {
 	return p
 }
 
-// processWith returns a host whose process has mapped a program.
+// processWith returns a host whose process has mapped the program at the path at.
 func processWith(t testing.TB, program, at string) (host, *samples.Mapping) {
 	t.Helper()
 	h := newHost(t)
@@ -53,11 +54,11 @@ func processWith(t testing.TB, program, at string) (host, *samples.Mapping) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(h.processRoot, at)), 0o755))
 	h.write(t, at, content)
 	m := h.mapping(t, at, filepath.Join(h.processRoot, at))
-	m.Start, m.Limit = 0x10_0000, 0x20_0000 // all of the file at once
+	m.Start, m.Limit = 0x10_0000, 0x20_0000 // maps the whole file
 	return h, m
 }
 
-// install writes a file to a path in the process's root.
+// install copies a file to a path in the process's root.
 func (h host) install(t testing.TB, from, to string) {
 	t.Helper()
 	content, err := os.ReadFile(from)
@@ -73,10 +74,10 @@ func buildIDOf(t testing.TB, program string) string {
 	return o.buildID
 }
 
-// hiddenFunction resolves the function that only .symtab has.
+// hiddenFunction resolves a function whose name is only in .symtab.
 func hiddenFunction(t testing.TB, s *Symbolizer, p strippedProgram, m *samples.Mapping) []samples.Line {
 	t.Helper()
-	// Exported functions have their names in any case.
+	// The names of exported functions are always available.
 	l := leaf(m, addressOf(t, p.whole, m, "exported")+1)
 	s.Resolve(0, l)
 	require.Equal(t, []samples.Line{{Function: "exported"}}, l.Lines)
@@ -99,7 +100,7 @@ func TestSeparateDebugFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, content, 0o644))
 		return path
 	}
-	// The program's directory, and its .gnu_debuglink.
+	// at is the path of the program, and name is the content of its .gnu_debuglink.
 	const at, name = "/opt/app/program", "program.debug"
 	tests := map[string]struct {
 		id      string
@@ -185,7 +186,8 @@ func TestRealProcessWithASeparateDebugFile(t *testing.T) {
 	}
 }
 
-// withMiniDebugInfo adds the symbols to the stripped program, as distributions do.
+// withMiniDebugInfo adds compressed symbols to the stripped
+// program, as Linux distributions do.
 func withMiniDebugInfo(t testing.TB, p strippedProgram, compress func([]byte) []byte) {
 	t.Helper()
 	mini := filepath.Join(t.TempDir(), "mini")
@@ -261,7 +263,7 @@ func TestUnXZ(t *testing.T) {
 	}
 }
 
-// The file requests a dictionary of 4 GiB.
+// The header of the compressed data requests a dictionary of 4 GiB.
 func TestUnXZBoundsItsMemory(t *testing.T) {
 	b := compressed(t, xz.WriterConfig{}, []byte("small"))
 	header := b[xzHeaderSize:]
@@ -318,8 +320,8 @@ func TestDebugLink(t *testing.T) {
 	}
 }
 
-// syntheticSymbols returns an ELF file with a symbol table alone, as a separate debug
-// file is.
+// syntheticSymbols returns an ELF file that contains only a symbol table,
+// as a separate debug file does.
 func syntheticSymbols(names ...string) []byte {
 	le := binary.LittleEndian
 	symbols, strings := make([]byte, elf.Sym64Size), []byte{0}
@@ -350,8 +352,8 @@ func syntheticSymbols(names ...string) []byte {
 	return append(out, headers...)
 }
 
-// FuzzSeparateSymbols reads another file's symbols for a program, from an open file and
-// from memory.
+// FuzzSeparateSymbols reads the symbols of a program from another file. The other file is
+// read from an open file or from memory.
 func FuzzSeparateSymbols(f *testing.F) {
 	program, err := elffile.Parse(bytes.NewReader(goprogramtest.Program(120)), int64(len(goprogramtest.Program(120))))
 	require.NoError(f, err)

@@ -29,8 +29,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// host is a directory that looks like a host's root with one process, which has its own
-// root.
+// host is a directory that imitates the root directory of a host. The host has one
+// process, which has a root directory of its own.
 type host struct {
 	root, processRoot string
 	pid               int
@@ -42,8 +42,8 @@ func newHost(t testing.TB) host {
 	return h.process(t, h.pid)
 }
 
-// process returns the host with another process, in a mount namespace and with a root
-// of its own.
+// process adds a process to the host and returns the host with this process. The process
+// has its own mount namespace and its own root directory.
 func (h host) process(t testing.TB, pid int) host {
 	t.Helper()
 	h.pid, h.processRoot = pid, filepath.Join(h.root, "roots", fmt.Sprint(pid))
@@ -60,8 +60,8 @@ func (h host) write(t testing.TB, path string, content []byte) {
 	require.NoError(t, os.WriteFile(filepath.Join(h.processRoot, path), content, 0o644))
 }
 
-// mapping returns a mapping of the process's file at path, with the inode of the host's
-// file at seen.
+// mapping returns a mapping of the file at path in the process's root. The mapping has
+// the inode of the host's file at seen.
 func (h host) mapping(t testing.TB, path, seen string) *samples.Mapping {
 	t.Helper()
 	var st unix.Stat_t
@@ -153,7 +153,7 @@ func TestFileInAnotherRootIsNotOpened(t *testing.T) {
 		_, _, err = mappedfile.OpenRegular(nil, h.root, m.PID, m.Root, "/program")
 		require.Error(t, err)
 	}
-	// The file of a mapping that was seen in the new root is opened.
+	// A mapping that was seen in the new root is opened.
 	f, _, err := mappedfile.Open(nil, h.root, h.mapping(t, "/program", filepath.Join(other.processRoot, "program")))
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
@@ -163,7 +163,7 @@ func TestLinksWithinTheRootAreFollowed(t *testing.T) {
 	h := newHost(t)
 	require.NoError(t, os.Mkdir(filepath.Join(h.processRoot, "usr"), 0o755))
 	h.write(t, "usr/program", goprogramtest.Program(120))
-	require.NoError(t, os.Symlink("/usr", filepath.Join(h.processRoot, "link"))) // of the process's root
+	require.NoError(t, os.Symlink("/usr", filepath.Join(h.processRoot, "link"))) // the link's target is in the process's root
 	f, id, err := mappedfile.Open(nil, h.root, h.mapping(t, "/link/program", filepath.Join(h.processRoot, "usr/program")))
 	require.NoError(t, err)
 	defer f.Close()
@@ -173,7 +173,8 @@ func TestLinksWithinTheRootAreFollowed(t *testing.T) {
 	require.NotZero(t, flags&unix.FD_CLOEXEC)
 }
 
-// goLocation returns main.inner, inlined into main.outer, of goprogramtest.Program at m.
+// goLocation returns a location in the mapping m of goprogramtest.Program. At this
+// location, main.inner is inlined into main.outer.
 func goLocation(m *samples.Mapping) *samples.Location {
 	return leaf(m, m.Start-m.FileOffset+goprogramtest.CodeOffset+8)
 }
@@ -191,7 +192,7 @@ func TestFilesThatChange(t *testing.T) {
 	require.NoError(t, os.Truncate(path, 10))
 	next := goLocation(m)
 	next.Address += 32
-	s.Resolve(0, next) // another function, whose name is not known yet
+	s.Resolve(0, next) // the name of this second function has not been read yet
 	require.True(t, next.Resolved)
 	require.Empty(t, next.Lines)
 	require.Equal(t, uint64(1), s.Counters().Locations[Invalid])
@@ -201,12 +202,13 @@ func TestFilesThatChange(t *testing.T) {
 	require.Equal(t, l.Lines, again.Lines, "what was known stays known")
 }
 
-// Whatever a file claims, reading it does not panic, and has bounds for memory and time.
+// Reading a file must not panic, and must use a bounded amount of memory and
+// time, whatever the file contains.
 func TestReadingHostileFilesIsBounded(t *testing.T) {
 	goProgram, err := os.ReadFile(goCommand(t))
 	require.NoError(t, err)
 	le := binary.LittleEndian
-	// Each of some fields of each section header is set to each of these values.
+	// Three fields of each section header are set to each of these values.
 	values := []uint64{0, 1, 1 << 31, 1<<32 - 1, 1 << 40, 1 << 63, 1<<64 - 1, uint64(len(goProgram)) - 1}
 	shoff := le.Uint64(goProgram[40:])
 	var before, after runtime.MemStats
@@ -261,8 +263,8 @@ func TestReadingASparseFileIsBounded(t *testing.T) {
 		file = append(file, b...)
 	}
 	header(3, 0, 0, 8)
-	header(2, 0, 4096, huge-4096) // a symbol table
-	header(7, 0, 4096, huge-4096) // notes
+	header(2, 0, 4096, huge-4096) // the symbol table
+	header(7, 0, 4096, huge-4096) // the notes
 	require.NoError(t, os.WriteFile(path, file, 0o644))
 	if err := os.Truncate(path, huge); err != nil {
 		t.Skipf("no sparse files of that size here: %v", err)
@@ -273,7 +275,7 @@ func TestReadingASparseFileIsBounded(t *testing.T) {
 	o, err := newObject(r, huge)
 	require.NoError(t, err)
 	require.NotEmpty(t, o.f.Sections)
-	o.f.SetBudget(16 << 20) // less than by default, to save time
+	o.f.SetBudget(16 << 20) // smaller than the default, to save time
 	require.ErrorIs(t, o.index(1<<20), elffile.ErrBudget)
 }
 
@@ -312,7 +314,7 @@ func TestShortLivedProcessKeepsItsNames(t *testing.T) {
 	require.Equal(t, []samples.Line{{Function: "exported"}}, l.Lines)
 
 	late := leaf(mappingOf(t, maps, "libc.so"), mappingOf(t, maps, "libc.so").Start)
-	s.Resolve(0, late) // it was not opened in time
+	s.Resolve(0, late) // the file was not opened before it was replaced
 	require.True(t, late.Resolved)
 	require.Empty(t, late.Lines)
 	require.Equal(t, uint64(1), s.Counters().Locations[Unreadable])
@@ -335,7 +337,7 @@ func (c *testClock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// Processes in several roots run one file.
+// Processes with different roots run the same file.
 func TestOneFileIsOpenOnce(t *testing.T) {
 	path := build(t, nil, "gcc", "-no-pie", "-Wl,--build-id=sha1", "-o", "OUT", "testdata/native.c")
 	content, err := os.ReadFile(path)
@@ -360,14 +362,16 @@ func TestOneFileIsOpenOnce(t *testing.T) {
 	}
 	require.Equal(t, 1, s.Counters().Objects)
 
-	// Others have the same build id: copies, stripped ones, and whatever claims it.
+	// A build ID does not identify a file. Copies and stripped files have the same build
+	// ID, and any file can claim it.
 	h.write(t, "other", content)
 	other := h.mapping(t, "/other", filepath.Join(h.processRoot, "other"))
 	s.Resolve(0, leaf(other, addr))
 	require.Equal(t, 2, s.Counters().Objects)
 }
 
-// hostWith returns a host with n programs without build ids, and their mappings.
+// hostWith returns a host with n programs that have no build ID, and
+// the mappings of these programs.
 func hostWith(t *testing.T, n int) (host, []*samples.Mapping) {
 	h := newHost(t)
 	var maps []*samples.Mapping
@@ -400,7 +404,7 @@ func TestCacheEvictsUnusedFiles(t *testing.T) {
 			}
 			c := s.Counters()
 			require.Positive(t, c.Evictions)
-			// The first was used all the time and was not evicted.
+			// The first file was in use all the time. So it was not evicted.
 			require.Equal(t, uint64(len(maps)), c.Evictions+uint64(c.Objects))
 		})
 	}
@@ -464,7 +468,8 @@ func TestNamesWaitWhenReadingHasHadItsTime(t *testing.T) {
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
 	budget := cputime.NewBudget(0.02, zap.NewNop(), clock.Now)
 	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now, Budget: budget})
-	const heavy = 77 // a process that has ended, so that its files are not readable
+	// This process has ended, so its files cannot be read.
+	const heavy = 77
 	budget.Spend(heavy, 1500*time.Millisecond)
 	greedy := *maps[0]
 	greedy.PID = heavy
@@ -490,7 +495,7 @@ func TestNamesWaitWhenReadingHasHadItsTime(t *testing.T) {
 	require.True(t, budget.May(heavy))
 }
 
-// sparse writes an ELF file of 64 MiB whose symbol table is a hole.
+// sparse writes an ELF file of 64 MiB. The symbol table of the file is a hole.
 func sparse(t *testing.T, path string) {
 	t.Helper()
 	const size, code = 64 << 20, 1 << 20
@@ -519,8 +524,9 @@ func sparse(t *testing.T, path string) {
 	require.NoError(t, os.Truncate(path, size))
 }
 
-// A process of a hot unit whose stacks go through ever more sparse files reads as much as
-// there is for hot units, and another process has its names.
+// A process of a hot unit uses more and more sparse files. Reading its
+// symbols must use no more than the budget of hot units. The symbols of
+// another process must still be read.
 func TestHotProcessWithFilesWithoutEndStaysWithinItsShare(t *testing.T) {
 	h, maps := hostWith(t, 1)
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
@@ -531,10 +537,10 @@ func TestHotProcessWithFilesWithoutEndStaysWithinItsShare(t *testing.T) {
 	hot := map[int]string{h.pid: "hog"}
 	budget.SetHot(hot)
 	s.Begin(hot)
-	budget.Spend(h.pid, 1500*time.Millisecond) // what hot units had saved
+	budget.Spend(h.pid, 1500*time.Millisecond) // uses up the saved budget of hot units
 	budget.Spend(h.pid, 150*time.Millisecond)
 
-	read, most := 0, time.Duration(0) // of one file
+	read, most := 0, time.Duration(0) // the longest time for reading one file
 	for i := range files {
 		name := fmt.Sprint("sparse", i)
 		sparse(t, filepath.Join(h.processRoot, name))
@@ -554,7 +560,7 @@ func TestHotProcessWithFilesWithoutEndStaysWithinItsShare(t *testing.T) {
 	other := *maps[0]
 	other.PID = hog
 	require.True(t, budget.May(other.PID), "another process reads on")
-	clock.advance(10 * time.Minute) // worth 12 s
+	clock.advance(10 * time.Minute) // adds 12 s to the budget
 	l := goLocation(maps[0])
 	s.Resolve(h.pid, l)
 	require.Len(t, l.Lines, 2, "so does the hot one, later")
@@ -562,9 +568,9 @@ func TestHotProcessWithFilesWithoutEndStaysWithinItsShare(t *testing.T) {
 
 func TestBatchWaitsForFilesOnce(t *testing.T) {
 	h, maps := hostWith(t, 3)
-	s := prepare(Config{Root: h.root}) // whose worker does not run
+	s := prepare(Config{Root: h.root}) // the worker is not started
 	s.openTimeout = 50 * time.Millisecond
-	// waits reports whether a file is waited for.
+	// waits reports whether resolving a location waits for its file.
 	waits := func(i int) bool {
 		s.giveUpUntil = time.Time{}
 		if len(s.urgent) > 0 {
@@ -581,14 +587,15 @@ func TestBatchWaitsForFilesOnce(t *testing.T) {
 	require.True(t, waits(2))
 }
 
-// Names of one process that take long to read leave time for the names of other processes.
+// If reading the symbols of one process takes long, time must remain for
+// the symbols of other processes.
 func TestReadingNamesOfOneProcessLeavesTimeForOthers(t *testing.T) {
 	h, maps := hostWith(t, 1)
 	s := newSymbolizer(t, Config{Root: h.root})
 	offset := uint64(0)
 	resolve := func(pid int) bool {
 		l := goLocation(maps[0])
-		offset++ // or it would be known
+		offset++ // a known address would be resolved without reading
 		l.Address += offset
 		s.Resolve(pid, l)
 		return l.Resolved
@@ -639,7 +646,7 @@ func TestResolveWaitsForABoundedTime(t *testing.T) {
 	h, maps := hostWith(t, 2)
 	require.NoError(t, os.WriteFile(filepath.Join(h.root, "proc/kallsyms"), []byte("ffffffff81000000 T _text\n"), 0o644))
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
-	s := prepare(Config{Root: h.root, Now: clock.Now}) // whose worker does not run
+	s := prepare(Config{Root: h.root, Now: clock.Now}) // the worker is not started yet
 	s.openTimeout = time.Millisecond
 	locations := []*samples.Location{goLocation(maps[0]), goLocation(maps[1]), {Type: samples.FrameKernel, Address: 1 << 63}}
 	for range 2 {
@@ -665,7 +672,7 @@ func TestFullQueueDropsAndCounts(t *testing.T) {
 	for range queueLength + 3 {
 		s.Track(maps[0])
 	}
-	s.Track(&samples.Mapping{Path: "[heap]"}) // not a file: not counted
+	s.Track(&samples.Mapping{Path: "[heap]"}) // not a file, so it is not counted
 	require.Equal(t, uint64(3), s.Counters().Dropped)
 	allocs := testing.AllocsPerRun(100, func() { s.Track(maps[0]) })
 	require.Zero(t, allocs)
@@ -743,7 +750,7 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// Files are opened and evicted while addresses in them are resolved.
+// This test opens and evicts files while addresses in them are resolved.
 func TestTrackWhileResolving(t *testing.T) {
 	h, maps := hostWith(t, 20)
 	s := newSymbolizer(t, Config{Root: h.root, MaxObjects: 2})
@@ -755,14 +762,14 @@ func TestTrackWhileResolving(t *testing.T) {
 			}
 		})
 	}
-	pending := 0 // each counts once
+	pending := 0 // each location counts as pending at most once
 	for i := range 500 {
 		l := goLocation(maps[i%len(maps)])
 		if s.Resolve(0, l); !l.Resolved {
 			pending++
 		}
 		for !l.Resolved {
-			s.Begin(nil) // a batch waits for a bounded time
+			s.Begin(nil) // a batch waits only for a bounded time
 			s.Resolve(0, l)
 		}
 		require.Len(t, l.Lines, 2)
@@ -773,8 +780,8 @@ func TestTrackWhileResolving(t *testing.T) {
 	require.Equal(t, uint64(pending), c.Locations[Pending])
 }
 
-// Files of containers are on overlayfs. The device and inode numbers of overlayfs may
-// differ from the numbers of its layers.
+// The files of containers are on overlayfs. On overlayfs, device and inode numbers may
+// differ from the numbers of the lower layers.
 func TestProgramOnOverlayfs(t *testing.T) {
 	program, err := os.ReadFile(build(t, nil, "gcc", "-O1", "-no-pie", "-o", "OUT", "testdata/native.c"))
 	require.NoError(t, err)
@@ -789,7 +796,7 @@ func TestProgramOnOverlayfs(t *testing.T) {
 		}
 		t.Cleanup(func() { require.NoError(t, unix.Unmount(target, unix.MNT_DETACH)) })
 	}
-	mount("tmpfs", "lower", "tmpfs", "") // another file system than the upper layer
+	mount("tmpfs", "lower", "tmpfs", "") // the lower layer is on another file system than the upper layer
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "lower/program"), program, 0o755))
 	mount("overlay", "merged", "overlay", fmt.Sprintf("lowerdir=%s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", dir))
 	path := filepath.Join(dir, "merged/program")
@@ -798,7 +805,9 @@ func TestProgramOnOverlayfs(t *testing.T) {
 	m := mappingOf(t, mappings(t, p.pid), path)
 	addr := addressOf(t, path, m, "exported")
 	split := *m
-	split.Limit += 4096 // as after a part of it is unmapped: it is not in map_files
+	// If a part of a mapping was unmapped, the recorded mapping is longer than the real
+	// mapping. Then it has no entry in map_files.
+	split.Limit += 4096
 	for _, m := range []*samples.Mapping{m, &split} {
 		l := leaf(m, addr)
 		newSymbolizer(t, Config{}).Resolve(0, l)

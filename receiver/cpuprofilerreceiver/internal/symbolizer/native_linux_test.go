@@ -22,7 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// nm returns the functions that nm lists, names by address.
+// nm runs the tool nm on a file. It returns the names of the listed functions by address.
 func nm(t testing.TB, path string, flags ...string) map[uint64][]string {
 	t.Helper()
 	out, err := exec.Command("nm", append(flags, path)...).Output()
@@ -40,7 +40,8 @@ func nm(t testing.TB, path string, flags ...string) map[uint64][]string {
 	return names
 }
 
-// addressOf returns the address of a function of path in the process.
+// addressOf returns the address of a function in the process that has the mapping m. path
+// is the path of the function's file.
 func addressOf(t testing.TB, path string, m *samples.Mapping, function string, flags ...string) uint64 {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -85,7 +86,7 @@ func TestNativeFunctions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			flags := append([]string{"-O1", "-g0", "-Wl,--build-id=sha1", "-o", "OUT", "testdata/native.c"}, test.flags...)
 			path := build(t, nil, "gcc", flags...)
-			// The same program with its symbols has the addresses.
+			// The addresses are taken from the same program with symbols.
 			reference := path
 			if test.unknown != nil {
 				unstripped := append([]string(nil), flags...)
@@ -120,8 +121,8 @@ func TestNativeFunctions(t *testing.T) {
 	}
 }
 
-// Every function that nm lists in the C library resolves to one of its names, at its
-// first and at a later instruction.
+// Every function that nm lists in the C library must resolve to one of its names, at the
+// first instruction and at a later instruction.
 func TestSharedLibraryAgreesWithNM(t *testing.T) {
 	p := start(t, build(t, nil, "gcc", "-o", "OUT", "testdata/native.c"))
 	require.Equal(t, "ready", p.line(t))
@@ -147,7 +148,7 @@ func TestSharedLibraryAgreesWithNM(t *testing.T) {
 	require.Greater(t, checked, 1000)
 }
 
-// No symbol names the jumps to functions of other files.
+// Jumps to functions of other files have no symbol.
 func TestJumpsToOtherFilesHaveAName(t *testing.T) {
 	p := start(t, build(t, nil, "gcc", "-o", "OUT", "testdata/native.c"))
 	require.Equal(t, "ready", p.line(t))
@@ -214,7 +215,8 @@ func TestCWithinAGoProgramIsNative(t *testing.T) {
 	}
 }
 
-// goCommand returns a large Go program that exists wherever tests run.
+// goCommand returns the path of the go command, which is a large Go
+// program that is usually installed.
 func goCommand(t testing.TB) string {
 	t.Helper()
 	path, err := exec.LookPath("go")
@@ -320,7 +322,7 @@ func TestFunctionsOfTheKernelHaveNamesOfKallsyms(t *testing.T) {
 	require.NotEmpty(t, kernel.BuildID)
 
 	l := &samples.Location{Type: samples.FrameKernel, Address: 1 << 63}
-	s.Resolve(0, l) // without a mapping, at an address without code
+	s.Resolve(0, l) // has no mapping and is at an address without code
 	require.Empty(t, l.Lines)
 	require.True(t, l.Resolved)
 	c := s.Counters()

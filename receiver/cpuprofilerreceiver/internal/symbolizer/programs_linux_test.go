@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// build runs a compiler and returns the path of the program.
+// build runs a compiler and returns the path of the executable.
 func build(t testing.TB, env []string, name string, args ...string) string {
 	t.Helper()
 	name = hosttest.Tool(t, name)
@@ -43,8 +43,8 @@ func build(t testing.TB, env []string, name string, args ...string) string {
 	return out
 }
 
-// buildGo builds with the Go command, or the one that HOTPROFILE_TEST_GO names: each
-// release may have another layout of tables.
+// buildGo builds a Go program. HOTPROFILE_TEST_GO can select another Go release, because
+// releases can have different table layouts.
 func buildGo(t testing.TB, program string, flags ...string) string {
 	t.Helper()
 	compiler := cmp.Or(os.Getenv("HOTPROFILE_TEST_GO"), "go")
@@ -92,7 +92,6 @@ func (p *process) line(t testing.TB) string {
 	return strings.TrimSuffix(line, "\n")
 }
 
-// mappings returns the executable mappings of a process.
 func mappings(t testing.TB, pid int) []*samples.Mapping {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
@@ -143,7 +142,7 @@ func newSymbolizer(t testing.TB, cfg Config) *Symbolizer {
 	return s
 }
 
-// eventually polls a condition.
+// eventually waits until a condition is true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
@@ -153,7 +152,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// runtimeFrame is a line of test/testdata/frames.
+// runtimeFrame is a line of output of test/testdata/frames.
 type runtimeFrame struct {
 	pc   uint64
 	line samples.Line
@@ -201,7 +200,8 @@ func TestGoFramesAgreeWithTheRuntime(t *testing.T) {
 	}
 }
 
-// The releases are those whose toolchain is in the module cache.
+// TestGoFramesOfOtherReleases tests every Go release whose
+// toolchain is in the module cache.
 func TestGoFramesOfOtherReleases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds programs with each toolchain there is")
@@ -231,9 +231,9 @@ func TestGoFramesWithoutSectionHeaders(t *testing.T) {
 			path := buildGo(t, "../../../../test/testdata/frames/main.go", "-buildmode="+mode, "-ldflags=-s -w")
 			f, err := os.OpenFile(path, os.O_RDWR, 0)
 			require.NoError(t, err)
-			_, err = f.WriteAt(make([]byte, 8), 40) // e_shoff
+			_, err = f.WriteAt(make([]byte, 8), 40) // sets e_shoff to 0
 			require.NoError(t, err)
-			_, err = f.WriteAt(make([]byte, 4), 60) // e_shnum, e_shstrndx
+			_, err = f.WriteAt(make([]byte, 4), 60) // sets e_shnum and e_shstrndx to 0
 			require.NoError(t, err)
 			require.NoError(t, f.Close())
 			p := start(t, path)
@@ -249,7 +249,7 @@ func compareFrames(t *testing.T, p *process, stack, text []runtimeFrame) {
 	s := newSymbolizer(t, Config{})
 	resolve := func(pc uint64) *samples.Location {
 		l := &samples.Location{Mapping: mappingAt(maps, pc), Address: pc}
-		s.Begin(nil) // or there would be too many new names for a batch
+		s.Begin(nil) // without a new batch, there would be too many new names
 		s.Resolve(0, l)
 		return l
 	}

@@ -33,14 +33,14 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// running is a program that computes until the test ends.
+// running is a program that uses CPU time until the test ends.
 type running struct {
-	// pid identifies the program. The command may start the program as another process.
+	// pid is the pid of the program. It can differ from the pid of the started command.
 	pid int
 }
 
-// run starts a command that computes until its standard input is closed, and waits for
-// its first line.
+// run starts a command and waits for the first line of its output. The command uses CPU
+// time until its standard input is closed.
 func run(t *testing.T, attr *syscall.SysProcAttr, name string, args ...string) running {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -68,7 +68,7 @@ func run(t *testing.T, attr *syscall.SysProcAttr, name string, args ...string) r
 	return running{pid: cmd.Process.Pid}
 }
 
-// finder finds one process.
+// finder is an attach.Finder that always returns one process.
 type finder int
 
 func (f finder) Find(context.Context, bool) (attach.Finding, error) {
@@ -77,7 +77,7 @@ func (f finder) Find(context.Context, bool) (attach.Finding, error) {
 	}, nil
 }
 
-// batches is a sink with one batch.
+// batches is a sink that adds all samples to one batch.
 type batches struct {
 	mu    sync.Mutex
 	batch *samples.Batch
@@ -100,13 +100,15 @@ func (b *batches) events() int {
 	return b.batch.Count()
 }
 
-// frameCount is the number of samples that have a function.
+// frameCount contains the number of samples that have a function on their
+// stack, by frame type and function.
 type frameCount map[samples.FrameType]map[string]int
 
 func (c frameCount) of(kind samples.FrameType, function string) int { return c[kind][function] }
 
-// sampleAndName samples a process until there are enough samples. It returns how many
-// have each function, with its file and line.
+// sampleAndName samples a process until there are enough samples. It returns
+// the number of samples with each function, the file and line of each function,
+// and the total number of samples.
 func sampleAndName(t *testing.T, pid int, before func()) (counts frameCount, lines map[string]samples.Line, total int) {
 	t.Helper()
 	if err := perfevent.Probe().Own; err != nil {
@@ -161,8 +163,8 @@ func sampleAndName(t *testing.T, pid int, before func()) (counts frameCount, lin
 	return counts, lines, total
 }
 
-// sampleCompiled repeats sampleAndName, at most three times, until a program that is
-// interpreted at first is compiled.
+// sampleCompiled repeats sampleAndName up to three times, until the program's hot
+// functions are compiled. At first, the program is interpreted.
 func sampleCompiled(t *testing.T, pid int, before func(), compiled func(c frameCount, total int) bool) (counts frameCount, lines map[string]samples.Line, total int) {
 	t.Helper()
 	for range 3 {
@@ -173,7 +175,7 @@ func sampleCompiled(t *testing.T, pid int, before func(), compiled func(c frameC
 	return counts, lines, total
 }
 
-// nodeCompiled reports whether busy.js is compiled.
+// nodeCompiled reports whether the functions of busy.js are compiled.
 func nodeCompiled(c frameCount, total int) bool {
 	return c.of(samples.FrameV8, "fib") > total/4 && c.of(samples.FrameV8, "total")+c.of(samples.FrameV8, "work") > total/4
 }
@@ -185,7 +187,8 @@ func program(t *testing.T, name string) string {
 	return path
 }
 
-// namespaces give a program its own root and pids.
+// namespaces returns attributes that give a program its own pid
+// namespace and mount namespace.
 func namespaces(t *testing.T) *syscall.SysProcAttr {
 	t.Helper()
 	return &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
@@ -204,7 +207,7 @@ func TestNodeFunctions(t *testing.T) {
 
 func TestNodeInAPidNamespace(t *testing.T) {
 	node := find(t, "HOTPROFILE_TEST_NODE", "node")
-	// The namespace's first process is a shell with its own /tmp.
+	// The first process in the namespace is a shell. It mounts its own /tmp.
 	p := run(t, namespaces(t), "sh", "-c",
 		`exec 3<"$1" && mount --make-rprivate / && mount -t tmpfs tmpfs /tmp && mount -t proc proc /proc && cat <&3 >/tmp/busy.js && exec "$0" --perf-basic-prof /tmp/busy.js 0<&0`,
 		node, program(t, "busy.js"))
@@ -224,7 +227,7 @@ func TestPythonFunctions(t *testing.T) {
 	}
 	p := run(t, nil, python, "-X", "perf", program(t, "busy.py"))
 
-	// The code of each function has its name, even where stacks are incomplete.
+	// The code of each function must have a name, even if stacks are incomplete.
 	perfMap, err := os.ReadFile(fmt.Sprintf("/tmp/perf-%d.map", p.pid))
 	require.NoError(t, err)
 	symbols := symbolizer.New(symbolizer.Config{})
@@ -266,7 +269,6 @@ func TestPythonFunctions(t *testing.T) {
 
 func TestJavaMethods(t *testing.T) {
 	java, jcmd := find(t, "HOTPROFILE_TEST_JAVA", "java"), find(t, "HOTPROFILE_TEST_JCMD", "jcmd")
-	// The java command compiles the file itself.
 	p := run(t, nil, java, "-XX:+PreserveFramePointer", program(t, "Busy.java"))
 	methods := func(c frameCount) int {
 		return c.of(samples.FrameJVM, "Busy.fib") + c.of(samples.FrameJVM, "Busy.total") + c.of(samples.FrameJVM, "Busy.main")
@@ -282,7 +284,8 @@ func TestJavaMethods(t *testing.T) {
 	require.Equal(t, "int Busy.fib(int)", lines["Busy.fib"].SystemName)
 }
 
-// find returns the program that the variable names, or the first of names that runs.
+// find returns the path in the environment variable. If the variable is empty, it returns
+// the path of the first of the names that is installed.
 func find(t *testing.T, variable string, names ...string) string {
 	t.Helper()
 	if path := os.Getenv(variable); path != "" {

@@ -19,16 +19,17 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// remote is a program that runs from a mounted file system, and another one that does
-// not.
+// remote has the mappings of two programs. The first program runs from a mounted file
+// system, and the second program does not.
 type remote struct {
 	*hosttest.Mount
 	s              *Symbolizer
 	program, other string
 	m, otherM      *samples.Mapping
-	// at has the addresses of functions. No command may be started to find them while the
-	// file system does not answer: its process would wait before it begins, to close the
-	// files that it has from this one.
+	// at contains the addresses of functions. The addresses are looked up in
+	// advance, because no command may be started while the file system does not
+	// respond. A new process first closes the files that it has inherited, and
+	// would wait for the file system.
 	at map[*samples.Mapping]map[string]uint64
 }
 
@@ -39,13 +40,14 @@ func newRemote(t *testing.T) *remote {
 	require.NoError(t, err)
 	r.Mount = hosttest.NewMount(t, map[string][]byte{"program": content})
 	r.program = filepath.Join(r.Dir, "program")
-	// They must end while it answers.
+	// The programs must end while the file system still responds.
 	for _, p := range []struct {
 		path string
 		m    **samples.Mapping
 	}{{r.program, &r.m}, {r.other, &r.otherM}} {
-		// By the shell: while this process starts another one, all of it may have to wait
-		// for that, and with it the server of the file system.
+		// The shell starts the program from the mount. This process must not do so
+		// itself. It can be blocked completely while it starts another process, and it
+		// also contains the server of the file system.
 		running := startCommand(t, exec.Command("sh", "-c", "exec "+p.path))
 		require.Equal(t, "ready", running.line(t))
 		*p.m = mappingOf(t, mappings(t, running.pid), p.path)
@@ -63,8 +65,8 @@ func newRemote(t *testing.T) *remote {
 	return r
 }
 
-// resolve resolves a function, which begins again when a file does not answer, as the
-// exporter does.
+// resolve resolves a function. If a file does not respond, resolve starts again, in the
+// same way as the exporter does.
 func (r *remote) resolve(t *testing.T, m *samples.Mapping, function string) []samples.Line {
 	t.Helper()
 	l := leaf(m, r.at[m][function])
@@ -76,12 +78,13 @@ func (r *remote) resolve(t *testing.T, m *samples.Mapping, function string) []sa
 	return l.Lines
 }
 
-// forget makes the kernel evict the program's file from the page cache.
+// forget evicts the program's file from the page cache.
 func (r *remote) forget(t *testing.T) {
 	t.Helper()
-	// os.Open would ask the poller about the file, and so the file system, in a system
-	// call during which the collection of garbage, and with it the file system's server
-	// in this process, may wait forever.
+	// os.Open is not used, because it adds the file to the runtime's poller. That system
+	// call may wait for the file system. The garbage collector would then wait for the
+	// system call, and the server of the file system, which is in this process, would
+	// wait for the garbage collector.
 	fd, err := unix.Open(r.program, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	require.NoError(t, unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED))
@@ -90,7 +93,7 @@ func (r *remote) forget(t *testing.T) {
 
 func named(function string) []samples.Line { return []samples.Line{{Function: function}} }
 
-// Reading a name hangs, then the file is evicted, and closing it hangs.
+// Reading a name blocks first. Then the file is evicted, and closing the file blocks.
 func TestFileThatStopsToAnswerCostsItsOwnNames(t *testing.T) {
 	r := newRemote(t)
 	require.Equal(t, named("exported"), r.resolve(t, r.m, "exported"))
@@ -109,7 +112,6 @@ func TestFileThatStopsToAnswerCostsItsOwnNames(t *testing.T) {
 	require.Equal(t, named("exported"), r.resolve(t, r.m, "exported"), "what is known needs no reading")
 }
 
-// Opening hangs.
 func TestFileThatDoesNotOpenCostsItsOwnNames(t *testing.T) {
 	r := newRemote(t)
 	r.forget(t)
@@ -126,7 +128,6 @@ func TestFileThatDoesNotOpenCostsItsOwnNames(t *testing.T) {
 	require.Equal(t, named("exported"), r.resolve(t, r.otherM, "exported"))
 }
 
-// Closing and the end hang.
 func TestClosingDoesNotWaitForAFileThatDoesNotAnswer(t *testing.T) {
 	r := newRemote(t)
 	require.Equal(t, named("exported"), r.resolve(t, r.m, "exported"))

@@ -30,7 +30,7 @@ func indexed(t testing.TB, file []byte) *object {
 func TestLayoutsOfGoTables(t *testing.T) {
 	for _, version := range []int{118, 120} {
 		first, inner, last := int64(9), int64(19), int64(29)
-		if version < 120 { // they are not recorded
+		if version < 120 { // older versions do not record the first lines
 			first, inner, last = 0, 0, 0
 		}
 		o := indexed(t, goprogramtest.Program(version))
@@ -59,7 +59,7 @@ func TestGoTablesWithoutAModuleHaveNoInlinedCalls(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, o.index(1<<20), "moduledata", "the start of the text is unknown")
 
-	// Until Go 1.25 the header has it.
+	// Up to Go 1.25, the header contains the start of the text.
 	pclntab := bytes.Index(file, []byte{0xf1, 0xff, 0xff, 0xff})
 	binary.LittleEndian.PutUint64(file[pclntab+24:], goprogramtest.Text)
 	a, _, err := indexed(t, file).lookup(goprogramtest.Text + 8)
@@ -172,7 +172,7 @@ func FuzzObject(f *testing.F) {
 	})
 }
 
-// They stay for the life of the process.
+// The symbols of the kernel are kept until the process ends.
 func TestSymbolsOfTheKernelTakeNoMoreThanTheyNeed(t *testing.T) {
 	var kallsyms bytes.Buffer
 	const n = 100_000

@@ -12,8 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// BenchmarkUnwind unwinds real samples. The baseline follows frame pointers in the same
-// copies.
+// BenchmarkUnwind unwinds real samples. For comparison, it also follows the
+// frame pointers in the same copies.
 func BenchmarkUnwind(b *testing.B) {
 	for name, start := range map[string]func(b *testing.B) int{
 		"c": func(b *testing.B) int {
@@ -48,7 +48,7 @@ func BenchmarkUnwind(b *testing.B) {
 				}
 				report(b, frames)
 			})
-			// The kernel makes such a copy for unwinding by tables.
+			// The kernel makes such a copy for each sample that is unwound with tables.
 			b.Run("by=copying_16KiB", func(b *testing.B) {
 				b.ReportAllocs()
 				to := make([]byte, stackBytes)
@@ -67,7 +67,8 @@ func report(b *testing.B, frames int) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(max(frames, 1)), "ns/frame")
 }
 
-// byFramePointers follows the frame pointers in a copy as the kernel does.
+// byFramePointers follows the frame pointers in a copy, in the same way as the kernel.
+// It returns the number of frames.
 func byFramePointers(in *perfevent.Sample) int {
 	w := walk{pc: in.Registers.PC, sp: in.Registers.SP, fp: in.Registers.FP, fpKnown: true, start: in.Registers.SP, copy: in.Stack}
 	n := 1
@@ -77,7 +78,8 @@ func byFramePointers(in *perfevent.Sample) int {
 	return n
 }
 
-// BenchmarkNewTable makes the table of a file. The baseline reads the file.
+// BenchmarkNewTable builds the table of a file. For comparison, it
+// also measures reading the file.
 func BenchmarkNewTable(b *testing.B) {
 	for name, path := range map[string]string{
 		"libc": "/lib/x86_64-linux-gnu/libc.so.6", "libcrypto": "/lib/x86_64-linux-gnu/libcrypto.so.3", "python": "/usr/bin/python3",

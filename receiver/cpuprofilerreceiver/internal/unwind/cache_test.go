@@ -28,16 +28,16 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
-// object assembles an x86-64 object file: code, .eh_frame at sectionAt, .eh_frame_hdr,
-// and section headers where sections is true.
+// object assembles an x86-64 object file with .eh_frame and .eh_frame_hdr. If sections is
+// true, the file also has section headers.
 func object(frames []byte, buildID string, sections bool) []byte {
 	const (
 		ehdr, phdr, shdr = 64, 56, 64
 		headers          = 512
-		codeOff          = 4096 // beyond the end: code is not read
+		codeOff          = 4096 // beyond the end of the file, because the code is not read
 	)
 	le := binary.LittleEndian
-	index := uint64(headers) // .eh_frame_hdr, 8 bytes, after .eh_frame
+	index := uint64(headers) // the offset of .eh_frame_hdr, whose 8 bytes follow .eh_frame
 	framesOff := index
 	index += uint64(len(frames))
 	note := words()
@@ -163,7 +163,7 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 	}
 }
 
-// endless is a sparse file of any size.
+// endless imitates a sparse file of unlimited size.
 type endless struct {
 	head []byte
 	read int64
@@ -195,13 +195,12 @@ func TestReadingIsBoundedWhateverAFileClaims(t *testing.T) {
 			e := &endless{head: slices.Clone(good)}
 			change(e.head)
 			_, err := readTable(e, 1<<50, 1<<20, maxFrames)
-			_ = err // there may be a table without the parts that were too large
+			_ = err // the table may lack the parts that were too large
 			require.Less(t, e.read, int64(maxFrames+64<<20))
 		})
 	}
 }
 
-// FuzzNewTable reads arbitrary files.
 func FuzzNewTable(f *testing.F) {
 	f.Add(object(oneFunction(), "0123", true))
 	f.Add(object(oneFunction(), "0123", false))
@@ -216,7 +215,7 @@ func FuzzNewTable(f *testing.F) {
 	})
 }
 
-// files is a directory of object files, each with a mapping.
+// files is a directory of object files. A mapping exists for each file.
 type files struct {
 	t      *testing.T
 	dir    string
@@ -238,7 +237,6 @@ func newFiles(t *testing.T, maxBytes int64, maxFiles int) *files {
 	return f
 }
 
-// open opens a file by its path.
 func open(_ *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 	f, err := os.Open(m.Path)
 	if err != nil {
@@ -263,7 +261,7 @@ func (f *files) write(name string, b []byte) *samples.Mapping {
 	return &samples.Mapping{Path: path, Inode: hash, Start: codeAt, Limit: codeAt + codeSize, FileOffset: 4096}
 }
 
-// serve reads the queued files as the worker does.
+// serve reads the queued files in the same way as the worker does.
 func (f *files) serve() {
 	f.cache.clock.Store(uint32(f.now.Sub(f.cache.began) / time.Second))
 	for len(f.cache.queue) > 0 {
@@ -289,8 +287,9 @@ func TestFileIsReadWhenFirstNeeded(t *testing.T) {
 	require.Equal(t, table.Bytes(), stats.Bytes)
 }
 
-// A file that several containers map has one table, whatever roots they see it in. One
-// with the same build id and size has its own: anybody can write that.
+// A file has one table even if several containers map it through different
+// roots. Another file with the same build ID and size has its own table,
+// because anyone can write such a file.
 func TestOneFileHasOneTable(t *testing.T) {
 	f := newFiles(t, 0, 0)
 	a := f.write("a", object(oneFunction(), "0123", true))
@@ -333,8 +332,8 @@ func TestUnreadableFileIsRetried(t *testing.T) {
 	require.NotNil(t, table)
 }
 
-// A file that could not be opened because its process has ended, such as libc beside a build,
-// is opened at once through the next process that maps it.
+// A file cannot be opened through a process that has ended. The file must then be opened
+// at once through the next process that maps it.
 func TestFileOfAProcessThatEndedIsReadThroughAnother(t *testing.T) {
 	f := newFiles(t, 0, 0)
 	m := f.write("libc", object(oneFunction(), "0123", true))
@@ -413,7 +412,7 @@ func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 				f.now = f.now.Add(time.Second)
 				f.serve()
 				if i > 0 {
-					f.cache.Lookup(ms[0]) // in use
+					f.cache.Lookup(ms[0]) // the first file stays in use
 				}
 			}
 			stats := f.cache.Stats()
@@ -427,8 +426,8 @@ func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 	}
 }
 
-// Programs that start and end, such as compilers, do not evict the tables of programs that
-// run on.
+// Short-lived programs, such as compilers, must not evict the tables
+// of programs that keep running.
 func TestTablesOfProgramsThatRunAreKept(t *testing.T) {
 	one := newTable(t, object(oneFunction(), "0000", true)).Bytes()
 	f := newFiles(t, 3*one+one/2, 0)
@@ -467,7 +466,7 @@ func TestTablesOfProgramsThatRunAreKept(t *testing.T) {
 	require.EqualValues(t, 9, f.cache.Stats().LeftOut)
 	require.Zero(t, f.cache.Stats().Evicted)
 
-	// It is hot now.
+	// The program becomes part of a hot unit.
 	require.True(t, f.cache.cfg.Budget.SetHot(map[int]string{last.PID: "unit"}))
 	f.cache.RetryLeftOut()
 	f.cache.Lookup(last)
@@ -476,7 +475,8 @@ func TestTablesOfProgramsThatRunAreKept(t *testing.T) {
 	require.EqualValues(t, 1, f.cache.Stats().Evicted)
 }
 
-// Programs that ran for longer, and ended, leave their room to those that start.
+// When a program has ended, its table is evicted to make room
+// for the tables of new programs.
 func TestTablesThatAreIdleGiveWay(t *testing.T) {
 	one := newTable(t, object(oneFunction(), "0000", true)).Bytes()
 	f := newFiles(t, one+one/2, 0)
@@ -573,8 +573,8 @@ func TestWorkerReadsAndStops(t *testing.T) {
 	c.Close()
 }
 
-// A large program's table may use all the CPU time, so the tables of its libraries are made
-// before it.
+// Building the table of a large program may use up the CPU time budget. So the tables of
+// the program's libraries are built first.
 func TestLargeFilesAreReadLast(t *testing.T) {
 	c := newCache(Config{})
 	ask := func(path string, bytes uint64) request {

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asm is code without tables: a function with a loop and a call, one with a frame
-// pointer, one that calls a function which does not return, and the code that a signal
-// handler returns to.
+// asm is code without tables. It contains a function with a loop and a call, and a
+// function with a frame pointer. It also contains a function that calls a function which
+// does not return, and the code to which a signal handler returns.
 var asm = []byte{
 	/* 00 */ 0x41, 0x57, // push %r15
 	/* 02 */ 0x55, // push %rbp

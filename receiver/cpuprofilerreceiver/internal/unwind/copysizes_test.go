@@ -77,7 +77,8 @@ func TestNeedsOfManyProgramsAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(s.programs), maxPrograms+1)
 }
 
-// All programs beyond the bound count as one, so that their needs are not forgotten.
+// All programs beyond the limit are counted as one program. So their need for
+// larger copies is not forgotten.
 func TestProgramsBeyondTheBoundCountAsOne(t *testing.T) {
 	s := newSizes(2048)
 	for i := range maxPrograms {

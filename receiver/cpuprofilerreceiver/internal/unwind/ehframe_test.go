@@ -14,12 +14,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// assembler assembles an .eh_frame at sectionAt.
+// assembler assembles an .eh_frame section at the address sectionAt.
 type assembler struct{ b []byte }
 
 const sectionAt = codeAt + codeSize
 
-// entry appends an entry with a body, padded.
+// entry appends an entry with the given body and padding.
 func (a *assembler) entry(body []byte) (at int) {
 	at = len(a.b)
 	for len(body)%8 != 4 {
@@ -31,7 +31,7 @@ func (a *assembler) entry(body []byte) (at int) {
 }
 
 // cie appends a common information entry with relative pointers, as compilers for x86-64
-// do: the frame begins at rsp+8.
+// do. The CFA at the entry of a function is rsp+8.
 func (a *assembler) cie(augmentation string, data ...byte) int {
 	return a.cieOf(16, augmentation, data, 0x0c, 7, 8, 0x90, 1)
 }
@@ -46,7 +46,7 @@ func (a *assembler) cieOf(ra byte, augmentation string, data []byte, initial ...
 	return a.entry(append(body, initial...))
 }
 
-// fde appends a function.
+// fde appends the entry of a function.
 func (a *assembler) fde(cie int, start uint64, size uint32, instructions ...byte) {
 	at := len(a.b) + 4
 	body := binary.LittleEndian.AppendUint32(nil, uint32(at-cie))
@@ -75,7 +75,7 @@ func TestCallFrameInstructions(t *testing.T) {
 	inFrame := rule{cfa: cfaFP, cfaOff: 16, ra: locCFA, raOff: -8, fp: locCFA, fpOff: -16}
 	bad := rule{cfa: cfaBad}
 	type row struct {
-		at   uint64 // from the function's start
+		at   uint64 // the offset from the start of the function
 		want rule
 	}
 	for name, c := range map[string]struct {
@@ -177,7 +177,8 @@ func TestCallFrameInstructions(t *testing.T) {
 func TestAArch64KeepsTheReturnAddressInARegister(t *testing.T) {
 	var a assembler
 	cie := a.cieOf(30, "zRB", []byte{0x1b}, 0x0c, 31, 0)
-	// stp x29, x30, [sp, #-32]!; mov x29, sp; with a signed return address.
+	// This is the code "stp x29, x30, [sp, #-32]!; mov x29,
+	// sp" with a signed return address.
 	a.fde(cie, codeAt, 100, 0x44, 0x2d, 0x44, 0x0e, 32, 0x9d, 4, 0x9e, 3, 0x44, 0x0d, 29)
 	signal := a.cieOf(30, "zRS", []byte{0x1b}, 0x0c, 31, 0)
 	a.fde(signal, codeAt+100, 100)
@@ -209,14 +210,14 @@ func TestEntryOfTheHeaderIsARoot(t *testing.T) {
 
 func TestKindsOfEntries(t *testing.T) {
 	var a assembler
-	plain := a.cieOf(16, "", nil, 0x0c, 7, 8, 0x90, 1) // absolute addresses of 8 bytes
+	plain := a.cieOf(16, "", nil, 0x0c, 7, 8, 0x90, 1) // with absolute addresses of 8 bytes
 	at := len(a.b) + 4
 	body := binary.LittleEndian.AppendUint32(nil, uint32(at-plain))
 	body = binary.LittleEndian.AppendUint64(body, codeAt)
 	a.entry(binary.LittleEndian.AppendUint64(body, 100))
 
 	personal := a.cie("zPLRS", 0x9b, 1, 2, 3, 4, 0x1b, 0x1b)
-	a.b = append(a.b, 0, 0, 0, 0) // an object file's end
+	a.b = append(a.b, 0, 0, 0, 0) // the end marker of an object file
 	a.fde(personal, codeAt+100, 100)
 	for _, bad := range []int{
 		a.cieOf(16, "eh", nil), a.cieOf(16, "zR?", []byte{0x1b}), a.cieOf(17, "zR", []byte{0x1b}),
@@ -226,11 +227,11 @@ func TestKindsOfEntries(t *testing.T) {
 		a.fde(bad, codeAt+200, 100)
 	}
 	good := a.cie("zR", 0x1b)
-	a.fde(good, codeAt-4096, 100)      // no code there
-	a.fde(good, codeAt+codeSize-1, 10) // likewise
+	a.fde(good, codeAt-4096, 100)      // there is no code at this address
+	a.fde(good, codeAt+codeSize-1, 10) // there is no code at the end of this range
 	a.fde(good, codeAt+300, 0)
 	a.fde(good, codeAt+400, 100)
-	a.fde(good, codeAt+450, 100) // overlaps
+	a.fde(good, codeAt+450, 100) // overlaps with the previous function
 
 	table, f, err := read(t, elf.EM_X86_64, a.b, 0)
 	require.NoError(t, err)
@@ -281,7 +282,7 @@ func TestFramePointersAreCountedAfterThePrologue(t *testing.T) {
 	}
 }
 
-// FuzzFrames reads arbitrary sections, within the bounds.
+// FuzzFrames checks that reading arbitrary sections stays within the limits.
 func FuzzFrames(f *testing.F) {
 	var a assembler
 	cie := a.cie("zPLRS", 0x9b, 1, 2, 3, 4, 0x1b, 0x1b)
@@ -303,7 +304,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzUnwind unwinds arbitrary stacks by arbitrary rules.
+// FuzzUnwind unwinds arbitrary stacks with arbitrary rules.
 func FuzzUnwind(f *testing.F) {
 	var a assembler
 	cie := a.cie("zR", 0x1b)

@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// compile runs a compiler and returns the path of the program.
+// compile runs a compiler and returns the path of the executable.
 func compile(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	name = hosttest.Tool(t, name)
@@ -50,7 +50,7 @@ func compile(t testing.TB, name string, args ...string) string {
 	return out
 }
 
-// run starts a program that ends with the test.
+// run starts a program and returns its pid. The program is killed when the test ends.
 func run(t testing.TB, name string, args ...string) int {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -62,7 +62,7 @@ func run(t testing.TB, name string, args ...string) int {
 	return cmd.Process.Pid
 }
 
-// memory is the mappings of a process.
+// memory contains the mappings of a process, sorted by address.
 type memory []*samples.Mapping
 
 func (m *memory) Mapping(address uint64) *samples.Mapping {
@@ -100,7 +100,7 @@ func memoryOf(t testing.TB, pid int) *memory {
 	return &out
 }
 
-// newTestCache returns a cache of this host's files.
+// newTestCache returns a cache that opens files of this host.
 func newTestCache(t testing.TB, change ...func(*Config)) *Cache {
 	t.Helper()
 	cfg := Config{
@@ -118,7 +118,7 @@ func newTestCache(t testing.TB, change ...func(*Config)) *Cache {
 	return c
 }
 
-// ready waits until all mapped files are read.
+// ready waits until the cache has read all mapped files.
 func ready(t testing.TB, c *Cache, m *memory) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -131,13 +131,14 @@ func ready(t testing.TB, c *Cache, m *memory) {
 	}, 30*time.Second, 5*time.Millisecond)
 }
 
-// stack is a copy of a sample.
+// stack is a sample that was copied out of the ring.
 type stack struct {
 	perfevent.Sample
 	tid int
 }
 
-// sample takes n samples of a process, with copies of the given size.
+// sample returns n samples of a process. Each sample has a copy of the
+// stack with the given size in bytes.
 func sample(t testing.TB, pid, n, size int) []stack {
 	t.Helper()
 	session, err := perfevent.Open(perfevent.Options{Period: time.Millisecond, UserStack: size, SampleRing: 4 << 20})
@@ -158,7 +159,7 @@ func sample(t testing.TB, pid, n, size int) []stack {
 			}
 			s := &rec.Sample
 			if !s.HasRegisters {
-				continue // exiting
+				continue // the thread was exiting
 			}
 			out = append(out, stack{tid: rec.TID, Sample: perfevent.Sample{
 				Registers: s.Registers,
@@ -170,7 +171,7 @@ func sample(t testing.TB, pid, n, size int) []stack {
 	return out
 }
 
-// stackBytes is the default of the receiver.
+// stackBytes is the receiver's default size of stack copies.
 const stackBytes = 16384
 
 func TestStacksOfRealProgramsReachTheirEntry(t *testing.T) {
@@ -249,7 +250,7 @@ func summary(ends [endKinds]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// describe returns a stack as file offsets.
+// describe formats a stack as file offsets.
 func describe(m *memory, pcs []uint64, end End) string {
 	var out []string
 	for _, pc := range pcs {
@@ -262,8 +263,8 @@ func describe(m *memory, pcs []uint64, end End) string {
 	return fmt.Sprintf("%s: %s", end, strings.Join(out, " "))
 }
 
-// Through code with frame pointers alone the kernel can unwind too, and both must find
-// the same.
+// The kernel can also unwind code that has frame pointers everywhere. Both
+// methods must find the same stack.
 func TestUnwindingAgreesWithFramePointers(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) int{
 		"C": func(t *testing.T) int {
@@ -292,7 +293,8 @@ func TestUnwindingAgreesWithFramePointers(t *testing.T) {
 				hasFrame := leafHasFrame(u, &in, m)
 				pcs, _ := u.Unwind(&in, nil, m)
 				if len(pcs) > 1 && !hasFrame {
-					// The frame pointer is the caller's, so the kernel skips the caller.
+					// The frame pointer register still belongs to the caller. So
+					// the kernel leaves out the caller.
 					if t := tableAt(cache, m, pcs[1]); t == nil || !t.FramePointers() {
 						continue
 					}
@@ -329,13 +331,14 @@ func tableAt(c *Cache, m *memory, address uint64) *Table {
 	return table
 }
 
-// leafHasFrame reports whether the interrupted function has set up its frame pointer.
+// leafHasFrame reports whether the interrupted function has
+// already set up its frame pointer.
 func leafHasFrame(u *unwinder, in *perfevent.Sample, m *memory) bool {
 	u.mapping = nil
 	w := walk{pc: in.Registers.PC, exact: true}
 	r, _ := u.rule(&w, m)
 	switch {
-	case r.flags&flagGo != 0 && runtime.GOARCH == "arm64": // it is below the frame
+	case r.flags&flagGo != 0 && runtime.GOARCH == "arm64": // the frame pointer is stored below the frame
 		return r.cfaOff != 0 && in.Registers.FP == in.Registers.SP-8
 	case r.flags&flagGo != 0:
 		return r.fp == locCFA && in.Registers.FP == in.Registers.SP+uint64(int64(r.cfaOff))-16
@@ -344,8 +347,8 @@ func leafHasFrame(u *unwinder, in *perfevent.Sample, m *memory) bool {
 	}
 }
 
-// tablesShowFramePointers reports whether the tables of C compilers refer to the frame
-// pointer where there is one. For arm64 they refer to the stack pointer.
+// tablesShowFramePointers reports whether the tables of C compilers use the frame pointer
+// in functions that have one. The tables for arm64 use the stack pointer instead.
 const tablesShowFramePointers = runtime.GOARCH == "amd64"
 
 func TestFramePointersOfRealPrograms(t *testing.T) {

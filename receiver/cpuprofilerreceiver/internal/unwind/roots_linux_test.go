@@ -21,8 +21,8 @@ import (
 )
 
 // TestRootsOfStrippedProgramsAreKnown unwinds a program without symbols by frame
-// pointers: its stacks end in its entry and in the function that starts its thread, and
-// no other frame is a root.
+// pointers. The stacks must end in the program's entry or in the function that starts its
+// thread. No other frame may be a root.
 func TestRootsOfStrippedProgramsAreKnown(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the program has assembly of amd64")
@@ -51,12 +51,13 @@ func TestRootsOfStrippedProgramsAreKnown(t *testing.T) {
 	require.Len(t, threads, 2)
 }
 
-// TestRootsOfTheCLibraryAreKnown reads this machine's C library without its symbols: its
-// function that starts threads is a root, and few others are.
+// TestRootsOfTheCLibraryAreKnown reads the C library of this machine without
+// its symbols. The function that starts threads must be a root, and only a
+// few other functions may be roots.
 func TestRootsOfTheCLibraryAreKnown(t *testing.T) {
 	pid := run(t, "sleep", "60")
 	var mappings *memory
-	require.Eventually(t, func() bool { // it sleeps once all is loaded
+	require.Eventually(t, func() bool { // the program sleeps after all libraries are loaded
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		mappings = memoryOf(t, pid)
 		return err == nil && bytes.Contains(text, []byte(") S "))

@@ -13,7 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// process has one unread file with two mappings.
+// process has a program, a library and more mappings. It records the
+// mappings whose tables were requested.
 type process struct {
 	only
 	more  []*samples.Mapping

@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// programProcess is a process of two files, whose tables are ready at the second
-// lookup.
+// programProcess is a process with two files. The tables of the files are
+// available from the second lookup on.
 type programProcess struct {
 	executable, libc *samples.Mapping
 	tables           map[*samples.Mapping]*Table
@@ -62,8 +62,8 @@ func (p *programProcess) Lookup(m *samples.Mapping) (*Table, bool) {
 	return p.tables[m], true
 }
 
-// newProgram returns a process whose executable and C library keep frame pointers or
-// not.
+// newProgram returns a process. executable and libc determine whether the executable and
+// the C library have frame pointers.
 func newProgram(executable, libc bool) *programProcess {
 	table := func(with bool) *Table {
 		if with {
@@ -97,7 +97,7 @@ func TestStacksAreCopiedWhereAProgramKeepsNoFramePointers(t *testing.T) {
 			p := newProgram(c.executable, c.libc)
 			s := NewStacks(StacksConfig{Mode: c.mode, Bytes: bytes, Tables: p})
 			require.Equal(t, c.before, s.Copied())
-			for range 3 { // the files are being read at first
+			for range 3 { // at first, the files are being read
 				require.NotNil(t, s.Of(p, &perfevent.Sample{User: []uint64{functionAt(0)}}))
 			}
 			require.Equal(t, c.after, s.Copied())
@@ -139,7 +139,7 @@ func TestStackThatReachesItsEntryIsWhole(t *testing.T) {
 	require.Equal(t, []int{1, 1}, []int{p.whole, p.other})
 }
 
-// The table of a program that is new is made while unwinding waits, within its patience.
+// The table of a new program is built while unwinding waits for it, for a limited time.
 func TestFirstStackWaitsForItsTables(t *testing.T) {
 	p := newProgram(true, true)
 	p.tables[p.executable] = tableOf(t, root, frameless)

@@ -15,14 +15,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// The code of these tests is at codeAt, in memory as in the file.
+// The code of these tests is at the address codeAt, both in memory and in the file.
 const (
 	codeAt   = 0x400000
 	codeSize = 0x10000
 	stackAt  = 0x7ffc_0000_1000
 )
 
-// tableOf returns a table of functions of 256 bytes and one rule each.
+// tableOf returns a table of functions. Each function has 256 bytes and one rule.
 func tableOf(t testing.TB, rules ...rule) *Table {
 	t.Helper()
 	b := newTableBuilder([]segment{{0, codeAt, codeSize}}, 1<<20)
@@ -36,7 +36,7 @@ func tableOf(t testing.TB, rules ...rule) *Table {
 
 func functionAt(i int) uint64 { return codeAt + uint64(i)*256 }
 
-// only is a process with one mapping.
+// only is a process with a single mapping.
 type only struct {
 	mapping *samples.Mapping
 	table   *Table
@@ -68,7 +68,7 @@ func words(w ...uint64) []byte {
 
 var (
 	root      = rule{cfa: cfaBad, flags: flagRoot}
-	frameless = rule{cfa: cfaSP, cfaOff: 16, ra: locCFA, raOff: -8} // one word of its own
+	frameless = rule{cfa: cfaSP, cfaOff: 16, ra: locCFA, raOff: -8} // the frame has one word besides the return address
 	framed    = rule{cfa: cfaFP, cfaOff: 16, ra: locCFA, raOff: -8, fp: locCFA, fpOff: -16}
 	leafLR    = rule{cfa: cfaSP}
 	goAMD64   = goRule(8, registers{})
@@ -290,9 +290,9 @@ func TestStacksEndAtTheDepthLimit(t *testing.T) {
 }
 
 func TestStacksWithoutProgressEnd(t *testing.T) {
-	still := rule{cfa: cfaSP, ra: locSP}                                  // a frame of no size
-	back := rule{cfa: cfaSP, cfaOff: -16, ra: locSP}                      // one that goes down
-	jump := rule{cfa: cfaSPDeref, ra: locSP, raOff: 8, flags: flagSignal} // back to where it was
+	still := rule{cfa: cfaSP, ra: locSP}                                  // the frame has no size
+	back := rule{cfa: cfaSP, cfaOff: -16, ra: locSP}                      // the stack pointer goes down
+	jump := rule{cfa: cfaSPDeref, ra: locSP, raOff: 8, flags: flagSignal} // leads back to the same place
 	for name, r := range map[string]rule{"still": still, "back": back, "jump": jump, "register": leafLR} {
 		o := onlyOf(tableOf(t, r))
 		in := perfevent.Sample{Registers: Registers{PC: functionAt(0) + 1, SP: stackAt, LR: functionAt(0) + 1}, Stack: words(stackAt, functionAt(0)+1)}
@@ -314,8 +314,9 @@ func TestRootIsKnownByItsTable(t *testing.T) {
 func TestTableHasTheRuleOfEveryAddress(t *testing.T) {
 	b := newTableBuilder([]segment{{0x1000, codeAt, codeSize}}, 1<<20)
 	rules := []rule{{cfa: cfaSP, cfaOff: 8}, {cfa: cfaSP, cfaOff: 16}, {cfa: cfaFP, cfaOff: 16}}
-	want := make(map[uint64]rule) // by address
-	// Functions of increasing size, in descending order, some with gaps between them.
+	want := make(map[uint64]rule) // the rules by address
+	// The functions have increasing sizes and descending
+	// addresses. Some have gaps between them.
 	for end, i := uint64(codeAt+codeSize), 1; ; i++ {
 		size := uint64(i*7%53 + 3)
 		start := end - size
@@ -357,7 +358,7 @@ func TestTableIsBounded(t *testing.T) {
 	table := b.finish()
 	require.True(t, table.incomplete)
 	require.Less(t, n, limit/6)
-	require.Less(t, table.Bytes(), int64(8*limit)) // each row has its own rule, unlike in programs
+	require.Less(t, table.Bytes(), int64(8*limit)) // unlike in real programs, each row has its own rule
 }
 
 func TestRulesAreBounded(t *testing.T) {

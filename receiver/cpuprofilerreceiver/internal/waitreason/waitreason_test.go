@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// stackOf returns a stack of the kernel's functions, and a program's that called them. A ?
-// has no name.
+// stackOf returns a stack of kernel functions that were called by a program's function. A
+// function called ? has no name.
 func stackOf(functions ...string) *samples.Stack {
 	s := new(samples.Stack)
 	for _, f := range functions {
@@ -41,14 +41,13 @@ func batchOf(typ *samples.Type, stacks ...*samples.Stack) *samples.Batch {
 	return b
 }
 
-// find returns the wait reason of a stack.
 func find(typ *samples.Type, s *samples.Stack) string {
 	Find(batchOf(typ, s))
 	return s.Wait.String()
 }
 
-// TestStacksOfRealPrograms is for stacks that TestSamplesHaveWhatProgramsWaitFor of the
-// receiver has recorded.
+// TestStacksOfRealPrograms reads stacks that were recorded by the receiver's
+// TestSamplesHaveWhatProgramsWaitFor.
 func TestStacksOfRealPrograms(t *testing.T) {
 	recorded, err := os.ReadFile("testdata/stacks.txt")
 	require.NoError(t, err)
@@ -119,8 +118,8 @@ func TestEachFunctionIsListedOnce(t *testing.T) {
 	require.Len(t, waits, n)
 }
 
-// BenchmarkFind is for batches of 8,000 samples that were emitted before, and for such
-// whose stacks are new.
+// BenchmarkFind measures batches of 8000 samples. It covers samples whose stacks were
+// emitted before and samples with new stacks.
 func BenchmarkFind(b *testing.B) {
 	functions := strings.Fields("schedule schedule_timeout wait_woken sk_wait_data tcp_recvmsg_locked tcp_recvmsg sock_recvmsg")
 	stacks := make([]*samples.Stack, 8000)

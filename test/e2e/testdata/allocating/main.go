@@ -1,8 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command allocating allocates in two functions, three parts in one and one in the
-// other: little at first, as much as it can while it is busy, and little again.
+// Command allocating allocates three parts in one function and one
+// part in another function. It allocates little at first, as much
+// as it can while it is busy, and then little again.
 package main
 
 import (
@@ -25,7 +26,7 @@ func allocThreeParts() {
 //go:noinline
 func allocOnePart() { sink = make([]byte, piece) }
 
-// some is a few hundred microseconds' worth.
+// some allocates for a few hundred microseconds.
 func some() {
 	for range 256 {
 		allocThreeParts()
@@ -43,7 +44,7 @@ func main() {
 	idle := flag.Duration("idle", 0, "allocate little for so long first")
 	busy := flag.Duration("busy", 0, "then as much as it can for so long")
 	flag.Parse()
-	runtime.MemProfile(nil, false) // else the linker leaves the memory profiler out
+	runtime.MemProfile(nil, false) // otherwise the linker omits the memory profiler
 	little(*idle)
 	for until := time.Now().Add(*busy); time.Now().Before(until); {
 		some()

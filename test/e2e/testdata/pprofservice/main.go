@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pprofservice is a Go service with net/http/pprof, for the end-to-end
-// test: it burns three parts of its CPU time in one function and one in another,
-// allocates in a third, and has goroutines wait for a mutex and a channel.
+// Command pprofservice is a Go service with net/http/pprof for the end-to-end test. It
+// spends three parts of its CPU time in one function and one part in another function. A
+// third function allocates. Some of its goroutines wait for a mutex and a channel.
 package main
 
 import (
@@ -41,8 +41,8 @@ func main() {
 	}
 }
 
-// part is some ten milliseconds of work: so much work, and not so much time, since
-// a thread may have to wait for a CPU.
+// part is an amount of work that takes some ten milliseconds. It is not
+// a fixed time, because a thread may have to wait for a CPU.
 const part = 20_000_000
 
 //go:noinline
@@ -69,11 +69,11 @@ func allocate() {
 		kept = append(kept, make([]byte, 64<<10))
 	}
 	kept = kept[:0]
-	runtime.GC() // Go's profile knows allocations after the next collection
+	runtime.GC() // Go's profile includes allocations only after the next collection
 }
 
-// contend has one goroutine hold a mutex that another waits for, which this one
-// waits for.
+// contend makes one goroutine wait for a mutex that this goroutine holds. Then this
+// goroutine waits for the other goroutine.
 //
 //go:noinline
 func contend() {

@@ -1,10 +1,11 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command gowork spends its CPU time in functions of known shares: for each line
-// of its input, until as many CPU seconds as it says are used up. It writes the
-// CPU profile that the runtime takes of that into the file it is given, and says
-// from when to when that was, in nanoseconds.
+// Command gowork spends CPU time in functions whose shares of the time are known.
+// Each line of its input is a number of CPU seconds. The command works until it has
+// used this CPU time. It writes the runtime's CPU profile of the work into the file
+// that its argument names. Then it prints the start and the end of the work, in
+// nanoseconds since the Unix epoch.
 package main
 
 import (
@@ -63,8 +64,8 @@ func used() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// worker does things of random lengths in a random order, so that its work is not in step
-// with a timer. aLot does three times what aLittle does.
+// worker runs functions of random lengths in a random order, so that its work is not in
+// step with a timer. aLot does three times as much work as aLittle.
 //
 //go:noinline
 func worker(until time.Duration, random *rand.Rand) {
@@ -153,7 +154,7 @@ func allocate(n int) {
 	sink.Add(uint64(len(m)))
 }
 
-// pass hands values from goroutine to goroutine.
+// pass sends values from one goroutine to another.
 //
 //go:noinline
 func pass(n int) {

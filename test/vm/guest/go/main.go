@@ -1,9 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command go is the go command of an emulated guest, in which a compiler takes
-// minutes: it asks the host, which has the same files at the same paths, to run
-// go there, and returns what that prints and makes. serve_go of vm.sh answers.
+// Command go replaces the go command of an emulated guest, in which a compiler would
+// take minutes. It asks the host to run the same command, and copies the output and
+// the built file. The host has the same files at the same paths. On the host,
+// serve_go of vm.sh runs the commands.
 package main
 
 import (
@@ -28,7 +29,7 @@ func main() {
 	os.Exit(status)
 }
 
-// forwarded are the variables that a test may set for one command.
+// forwarded lists the environment variables that a test may set for a single command.
 var forwarded = []string{"GO111MODULE", "GOTOOLCHAIN", "GOOS", "GOARCH", "GOARM64", "CGO_ENABLED", "GOEXPERIMENT", "GOFLAGS", "GOPROXY"}
 
 func ask(folder string, args []string) (status int, err error) {
@@ -48,7 +49,8 @@ func ask(folder string, args []string) (status int, err error) {
 			request = append(request, name+"="+value)
 		}
 	}
-	// What is made has to be where both see it, until it is there.
+	// The file is built in the folder that the guest shares with the host. It is
+	// copied to its place at the end.
 	made, wanted := filepath.Join(dir, "made"), ""
 	if i := slices.Index(args, "-o"); i >= 0 && i+1 < len(args) {
 		wanted, args[i+1] = args[i+1], made

@@ -20,7 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// nowhere takes everything.
+// nowhere is a sink that only counts its samples.
 type nowhere struct{ n atomic.Uint64 }
 
 func (s *nowhere) AddBoth(samples.Key, samples.Key, int64, int64, int64) bool {
@@ -31,8 +31,8 @@ func (s *nowhere) AddBoth(samples.Key, samples.Key, int64, int64, int64) bool {
 func (s *nowhere) KernelLost(*samples.Type, uint64) {}
 func (s *nowhere) ReadUpTo(int64)                   {}
 
-// newTestReader reads records of this process, of a program whose allocating code
-// is below 1000.
+// newTestReader returns a reader that knows the test process as its only member. The
+// program's allocating functions are at offsets below 1000.
 func newTestReader(t testing.TB, limit int) (*reader, *member) {
 	s, _, _ := newTestSampler(t, func(c *Settings) {
 		c.Limit = limit
@@ -48,7 +48,8 @@ func newTestReader(t testing.TB, limit int) (*reader, *member) {
 	return r, m
 }
 
-// testRecord is a hit with frames of distinct callers.
+// testRecord returns a hit whose stack consists of different callers. refill restores
+// the stack after it was changed.
 func testRecord(pid int) (rec *perfevent.Record, refill func()) {
 	const loaded, frames = 0x10000, 20
 	rec = &perfevent.Record{}
@@ -114,9 +115,9 @@ func BenchmarkHit(b *testing.B) {
 	})
 }
 
-// BenchmarkSlowdown has a program allocate with and without the sampler in turns,
-// and reports how much more CPU time it takes, with half the width of the 95 %
-// interval.
+// BenchmarkSlowdown lets a program allocate memory in turns with and without the sampler.
+// It reports how much more CPU time the program needs with the sampler, and half the
+// width of the 95 % confidence interval.
 func BenchmarkSlowdown(b *testing.B) {
 	skipWithoutProbes(b)
 	for _, c := range []struct {
@@ -139,7 +140,7 @@ func BenchmarkSlowdown(b *testing.B) {
 				s.Set(wanted)
 				require.Eventually(b, func() bool { return s.Stats().Processes == len(wanted) && (len(wanted) > 0 || s.uprobes.Load() == nil) }, patience, time.Millisecond)
 			}
-			a.allocate(c.kind, c.bytes/4, 1) // warms up
+			a.allocate(c.kind, c.bytes/4, 1) // warms up the program
 			var ratios []float64
 			var off, on, bytes float64
 			for b.Loop() {

@@ -18,10 +18,10 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestStacksThroughC has Go functions that C has called allocate. Frame pointers
-// lead out of them into C, on another stack, and on from there only where C keeps
-// them: what does not come back to the Go code that called C is truncated and says
-// so.
+// TestStacksThroughC covers allocations in Go functions that were called by C. Frame
+// pointers lead from these functions into C code, which runs on another stack. They lead
+// further only if the C code has frame pointers. A stack that does not reach the Go code
+// that called C must be marked as truncated.
 func TestStacksThroughC(t *testing.T) {
 	skipWithoutProbes(t)
 	hosttest.Tool(t, "gcc")

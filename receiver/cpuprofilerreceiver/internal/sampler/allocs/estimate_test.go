@@ -46,9 +46,9 @@ func TestRoundingIsRightOnAverage(t *testing.T) {
 	require.Equal(t, int64(1<<62), round(1e300, r))
 }
 
-// TestReservoirKeepsEachWithTheSameProbability counts how often each place of a
-// stream is kept. Of so many runs each count is normal about its mean; the sum of
-// the squares of their distances is chi-squared.
+// TestReservoirKeepsEachWithTheSameProbability counts how often each position of a stream
+// is kept. With this number of runs, each count has a normal distribution around its
+// mean. So the sum of the squared deviations has a chi-squared distribution.
 func TestReservoirKeepsEachWithTheSameProbability(t *testing.T) {
 	const k, n, runs = 16, 100, 20_000
 	r := rand.New(rand.NewPCG(3, 4))
@@ -71,15 +71,15 @@ func TestReservoirKeepsEachWithTheSameProbability(t *testing.T) {
 	for _, c := range kept {
 		chi += (c - runs*p) * (c - runs*p) / (runs * p * (1 - p))
 	}
-	// The counts of a run sum to k, which takes one degree of freedom away and
-	// makes the others larger by n/(n-1).
+	// The counts of a run always add up to k. This removes one degree of freedom and
+	// increases the other terms by the factor n/(n-1).
 	const freedom = n - 1
 	chi *= float64(n-1) / n
 	require.InDelta(t, freedom, chi, 4.5*math.Sqrt(2*freedom))
 }
 
-// TestLimiterIsUnbiased estimates the total of recorded streams of allocations,
-// each in an order of its own, and compares means with the truth.
+// TestLimiterIsUnbiased estimates the totals of streams of allocations. Each stream has a
+// different order of sizes. The mean of the estimates must equal the true total.
 func TestLimiterIsUnbiased(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	streams := map[string]func(i int) float64{
@@ -114,7 +114,8 @@ func TestLimiterIsUnbiased(t *testing.T) {
 				}
 				mean := sum / runs
 				sd := math.Sqrt(max(0, squares/runs-mean*mean) / runs)
-				// Sizes are whole numbers here, which costs less than one each.
+				// Sizes are rounded to whole numbers, which adds an
+				// error of less than 1 per event.
 				require.InDelta(t, truth, mean, 4*sd+float64(n), "%d events", n)
 			}
 		})

@@ -89,8 +89,9 @@ func TestProbeIsBehindTheStackCheckWhereThereIsOne(t *testing.T) {
 	}
 }
 
-// TestProgramOfAnotherMachineIsUnderstood builds for arm64, whose programs this
-// machine may not be able to run.
+// TestProgramOfAnotherMachineIsUnderstood builds programs for all supported
+// architectures. It reads the programs without running them, because this
+// machine may not be able to run them.
 func TestProgramOfAnotherMachineIsUnderstood(t *testing.T) {
 	for goarch, machine := range goprogram.Machines {
 		for _, ldflags := range []string{"", "-s -w"} {

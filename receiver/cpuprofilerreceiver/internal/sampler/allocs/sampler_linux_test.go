@@ -33,8 +33,8 @@ import (
 
 const patience = time.Minute
 
-// releases are those whose programs are sampled for real, the last one with the Go
-// at hand.
+// releases are the Go releases whose programs are sampled. The empty
+// string means the installed Go.
 var releases = []string{"go1.22.12", "go1.23.12", "go1.24.9", "go1.25.7", ""}
 
 // buildAllocator builds test/testdata/allocator with a release of Go. If release is empty,
@@ -66,7 +66,8 @@ func buildAllocator(t testing.TB, release string, flags ...string) string {
 	return out
 }
 
-// allocator is a program of test/testdata/allocator that runs until the test ends.
+// allocator is a running program built from test/testdata/allocator. It
+// is stopped when the test ends.
 type allocator struct {
 	t   testing.TB
 	in  *os.File
@@ -75,7 +76,8 @@ type allocator struct {
 	stop func()
 }
 
-// start runs it with a rate of its own, or below 0 with the runtime's.
+// start starts the program with the given sampling rate. If rate is negative, the program
+// keeps the runtime's default rate.
 func start(t testing.TB, path string, rate int) *allocator {
 	t.Helper()
 	cmd := exec.Command(path)
@@ -103,7 +105,8 @@ func start(t testing.TB, path string, rate int) *allocator {
 	return a
 }
 
-// allocate has the program allocate, and returns what its runtime counted.
+// allocate lets the program allocate memory. It returns the
+// counts of the program's runtime.
 func (a *allocator) allocate(kind string, bytes, threads int) (counted counts) {
 	a.t.Helper()
 	_, err := fmt.Fprintln(a.in, kind, bytes, threads)
@@ -116,8 +119,8 @@ func (a *allocator) allocate(kind string, bytes, threads int) (counted counts) {
 	return counted
 }
 
-// allocateInPieces has the samples of each piece read before the next, so that none is
-// lost on a busy machine.
+// allocateInPieces reads all samples of a piece before the next piece is allocated.
+// Otherwise samples would be lost on a busy machine.
 func (a *allocator) allocateInPieces(s *Sampler, kind string, bytes int) (all counts) {
 	a.t.Helper()
 	const pieces = 30
@@ -131,7 +134,8 @@ func (a *allocator) allocateInPieces(s *Sampler, kind string, bytes int) (all co
 
 type counts struct{ bytes, objects, seconds float64 }
 
-// sink keeps everything, up to room events of each type.
+// sink keeps all samples. If room is positive, it accepts at
+// most room events of each type.
 type sink struct {
 	mu             sync.Mutex
 	room           int
@@ -172,7 +176,7 @@ func sum(events []event) (total float64) {
 	return total
 }
 
-// testSampler samples the processes given to Set.
+// testSampler samples the processes that were passed to Set.
 type testSampler struct {
 	*Sampler
 	wanted  atomic.Pointer[[]procfs.Process]
@@ -183,7 +187,7 @@ func (s *testSampler) Set(wanted []procfs.Process) {
 	s.wanted.Store(&wanted)
 	select {
 	case s.changed <- struct{}{}:
-	default: // it will see these
+	default: // the pending notification is enough
 	}
 }
 
@@ -224,7 +228,7 @@ func skipWithoutProbes(t testing.TB) {
 	require.NoError(t, u.Close())
 }
 
-// sampling starts a sampler of one process and waits until it is attached.
+// sampling starts a sampler for one process and waits until the process is attached.
 func sampling(t testing.TB, a *allocator, change func(*Settings)) (*testSampler, *sink, *observer.ObservedLogs) {
 	t.Helper()
 	s, to, logs := newTestSampler(t, change)
@@ -235,9 +239,9 @@ func sampling(t testing.TB, a *allocator, change func(*Settings)) (*testSampler,
 	return s, to, logs
 }
 
-// estimated is a sampler's estimate of allocations, and how far it may be off: the
-// standard deviations, estimated from the samples too. Each was drawn on its own
-// with a probability p of its own, so that the variance of the sum of v/p is
+// estimated is a sampler's estimate of a program's allocations. The standard
+// deviations are estimated from the samples as well. Each sample was drawn
+// independently with its own probability p. So the variance of the sum of v/p is
 // estimated by the sum of (1-p)(v/p)².
 type estimated struct{ bytes, objects, bytesSD, objectsSD, n float64 }
 
@@ -247,14 +251,15 @@ func estimate(objects, space []event, sizeOf func(i int) float64) (e estimated) 
 		e.bytes += float64(space[i].value)
 		e.objects += float64(objects[i].value)
 		e.bytesSD += (1 - p) * math.Pow(sizeOf(i)/p, 2)
-		e.objectsSD += (1-p)/(p*p) + 0.25 // rounded at random
+		e.objectsSD += (1-p)/(p*p) + 0.25 // 0.25 is for random rounding
 	}
 	e.bytesSD, e.objectsSD, e.n = math.Sqrt(e.bytesSD), math.Sqrt(e.objectsSD), float64(len(objects))
 	return e
 }
 
-// TestKernelEstimatesAgreeWithTheRuntimesCounts compares with MemStats, for each release
-// of Go. The rate makes enough samples that four standard deviations are 5 %.
+// TestKernelEstimatesAgreeWithTheRuntimesCounts compares the estimates with
+// MemStats, for each Go release. The rates give so many samples that four
+// standard deviations are less than 5 %.
 func TestKernelEstimatesAgreeWithTheRuntimesCounts(t *testing.T) {
 	skipWithoutProbes(t)
 	for _, release := range releases {
@@ -280,9 +285,10 @@ func TestKernelEstimatesAgreeWithTheRuntimesCounts(t *testing.T) {
 						if enough && near {
 							break
 						}
-						// The runtime allocates small objects now and then. One among large
-						// ones that is sampled stands for thousands. And of this many
-						// estimates one is far off now and then; a wrong one is each time.
+						// The comparison is repeated, because an estimate can be far off
+						// by chance. The runtime sometimes allocates a small object. A
+						// sampled small object among large objects represents thousands
+						// of objects. A wrong estimate would be far off each time.
 					}
 					for what, v := range map[string][3]float64{
 						"bytes":   {got.bytes, want.bytes, got.bytesSD},
@@ -297,8 +303,8 @@ func TestKernelEstimatesAgreeWithTheRuntimesCounts(t *testing.T) {
 	}
 }
 
-// compare has a program allocate, in pieces that a busy machine can keep up with. It
-// returns the counts of the program's runtime and the estimates of a sampler.
+// compare lets a program allocate in pieces, so that the sampler keeps up on a busy
+// machine. It returns the counts of the program's runtime and the sampler's estimates.
 func compare(t *testing.T, a *allocator, s *Sampler, to *sink, kind string, bytes int) (want counts, got estimated) {
 	t.Helper()
 	to.take()

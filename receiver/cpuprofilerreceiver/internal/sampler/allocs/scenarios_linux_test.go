@@ -34,8 +34,8 @@ import (
 
 const page = 4096
 
-// within checks that an estimate of pages is right, as far as its number of samples
-// allows.
+// within checks an estimate of allocated pages. The tolerance
+// depends on the number of samples.
 func within(t *testing.T, want counts, objects, space []event) {
 	t.Helper()
 	require.NotEmpty(t, objects)
@@ -93,7 +93,7 @@ func TestLeafIsTheFunctionThatAllocates(t *testing.T) {
 				names := functions(e.Stack)
 				require.False(t, e.Stack.Truncated, "%v", names)
 				if names[0] == sampledFunction {
-					// The runtime allocates for itself.
+					// This is an allocation of the runtime itself.
 					require.NotContains(t, strings.Join(names, " "), "main.")
 					continue
 				}
@@ -110,7 +110,8 @@ func TestLeafIsTheFunctionThatAllocates(t *testing.T) {
 	}
 }
 
-// resolve waits for the names of a stack, in as many batches as a busy machine needs.
+// resolve resolves the addresses of a stack. On a busy machine,
+// this can take several batches.
 func resolve(t *testing.T, symbols *symbolizer.Symbolizer, pid int, s *samples.Stack) {
 	for _, l := range s.Locations {
 		require.Eventually(t, func() bool {
@@ -143,7 +144,7 @@ func TestProcessesOfOneProgramShareAProbe(t *testing.T) {
 		all = append(all, a)
 		wanted = append(wanted, a.Process)
 	}
-	other := start(t, path, -1) // of the same program, and not wanted
+	other := start(t, path, -1) // runs the same program but is not sampled
 	before := s.reader.cfg.Now()
 	s.Set(wanted)
 	require.Eventually(t, func() bool { return s.Stats().Processes == 5 }, patience, time.Millisecond, "%v", logs.All())
@@ -197,7 +198,7 @@ func TestProcessesThatComeAndGoLeaveNothing(t *testing.T) {
 	for i := range 30 {
 		a := start(t, path, -1)
 		s.Set([]procfs.Process{a.Process})
-		if i%3 == 0 { // else it may end before or while it is looked at
+		if i%3 == 0 { // otherwise the process may end while it is being attached, or before
 			require.Eventually(t, func() bool { return s.Stats().Processes == 1 }, patience, time.Millisecond)
 			a.allocate("pages", 64<<20, 1)
 		}
@@ -220,15 +221,15 @@ func TestProcessesThatComeAndGoLeaveNothing(t *testing.T) {
 func TestKernelLimiterKeepsTheTotalsOfAProcess(t *testing.T) {
 	skipWithoutProbes(t)
 	a := start(t, buildAllocator(t, ""), -1)
-	s, to, _ := sampling(t, a, func(c *Settings) { c.Limit = 2400 }) // 200 in 5 s
+	s, to, _ := sampling(t, a, func(c *Settings) { c.Limit = 2400 }) // this allows 200 samples in 5 s
 	want := a.allocate("pages", 4<<30, 2)
 	s.Flush()
 	objects, space := to.take()
 	require.Len(t, objects, 200)
 	st := s.Stats()
 	require.Equal(t, st.Read-200, st.RateLimited)
-	// Nearly all allocations are pages, and all pages are alike. So the kept samples give
-	// the number of pages as exactly as all samples would.
+	// Nearly all allocations are pages, and all pages have the same size. So the estimate
+	// from the kept samples is as exact as an estimate from all samples.
 	sd := want.bytes / math.Sqrt(float64(st.Read))
 	require.InDelta(t, want.bytes, sum(space), 5*sd+0.02*want.bytes)
 	for i := 1; i < len(objects); i++ {
@@ -258,7 +259,7 @@ func TestReplacedProgramIsReadAgain(t *testing.T) {
 	require.Equal(t, "ready\n", line)
 	require.Eventually(t, func() bool {
 		m := (*s.members.Load())[a.PID]
-		return m != nil && m != (*was)[a.PID] // although the test did not call Set
+		return m != nil && m != (*was)[a.PID] // this happens even though the test did not call Set
 	}, patience, time.Millisecond)
 	s.Flush()
 	to.take()
@@ -305,7 +306,7 @@ func TestProgramWithoutSamplesIsLoggedOnce(t *testing.T) {
 			require.NoError(t, s.Stop(context.Background()))
 			require.Equal(t, 1, messages(logs, msgQuiet), "not again when it is sampled again")
 			objects, _ := to.take()
-			// A change of the rate makes the runtime call its function once.
+			// When the rate changes, the runtime calls the probed function once.
 			require.LessOrEqual(t, len(objects), runtime.GOMAXPROCS(0))
 		})
 	}
@@ -329,7 +330,7 @@ func TestReleaseThatIsNotKnownIsRefusedOnceByName(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, b, 0o755))
 
 	a := start(t, path, -1)
-	c := exec.Command("/bin/cat") // no Go program
+	c := exec.Command("/bin/cat") // cat is not a Go program
 	in, err := c.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.Start())
@@ -358,11 +359,11 @@ func TestSamplesWithoutRoomAreLoggedOncePerEpisode(t *testing.T) {
 	skipWithoutProbes(t)
 	a := start(t, buildAllocator(t, ""), 64<<10)
 	s, to, logs := sampling(t, a, func(c *Settings) {
-		c.Limit = 600 // 50 in 5 s
+		c.Limit = 600 // this allows 50 samples in 5 s
 		c.Sink.(*sink).room = 20
 	})
 	const fits = "allocation buffer has room again"
-	for range 2 { // of one episode
+	for range 2 { // both losses belong to the same episode
 		to.take()
 		a.allocate("pages", 64<<20, 1)
 		s.Flush()
@@ -401,7 +402,7 @@ func TestMissingRightIsLoggedOnceWithItsName(t *testing.T) {
 	require.Contains(t, string(out), "--- PASS: TestUnprivileged")
 }
 
-// TestUnprivileged is run by the test above as another user.
+// TestUnprivileged is executed by the test above as another user.
 func TestUnprivileged(t *testing.T) {
 	path := os.Getenv("ALLOCATOR")
 	if path == "" {
@@ -440,8 +441,9 @@ func TestSamplerStopsInAnyState(t *testing.T) {
 	s.Set([]procfs.Process{{PID: 1}})
 }
 
-// TestProgramThatDoesNotAnswerCostsItself has a program whose file system hangs before
-// it is looked at, beside another one.
+// TestProgramThatDoesNotAnswerCostsItself has two programs. The file system
+// of one program stops responding before the program is read. The other
+// program must still be sampled.
 func TestProgramThatDoesNotAnswerCostsItself(t *testing.T) {
 	skipWithoutProbes(t)
 	path := buildAllocator(t, "")
@@ -449,7 +451,8 @@ func TestProgramThatDoesNotAnswerCostsItself(t *testing.T) {
 	require.NoError(t, err)
 	local := start(t, path, -1)
 	mount := hosttest.NewMount(t, map[string][]byte{"allocator": content})
-	// The mount is of this process, which must not start a program of it itself.
+	// This process serves the file system. If it executed a program from the mount, it
+	// would wait for itself. So a shell executes the program.
 	remote := exec.Command("sh", "-c", `read line && exec "$0"`, filepath.Join(mount.Dir, "allocator"))
 	in, err := remote.StdinPipe()
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/dotnettest"
 )
 
-// from is a context of requests over a Unix socket.
+// from returns the context of a request that was sent over a Unix socket.
 func from(p Client) context.Context {
 	return WithClient(context.Background(), ConnOf(p))
 }

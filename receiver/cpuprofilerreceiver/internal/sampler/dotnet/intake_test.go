@@ -32,19 +32,19 @@ import (
 	"github.com/hotprofile/hotprofile/test/nativeformattest"
 )
 
-// recorded is about the time at which the captures were recorded.
+// recorded is the approximate time when the captures were recorded.
 var recorded = time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
 
-// event is one that a sink was given.
+// event is a sample that the sink has received.
 type event struct {
 	samples.Key
 	at, value int64
 }
 
-// sink keeps events, as many as it has room for.
+// sink keeps the received events until it has no room left.
 type sink struct {
 	mu     sync.Mutex
-	room   int // below 0: no bound
+	room   int // a negative value means no limit
 	events []event
 }
 
@@ -65,7 +65,6 @@ func (s *sink) free(room int) {
 	s.room, s.events = room, nil
 }
 
-// rig is an intake without a server.
 type rig struct {
 	*Intake
 	sink *sink
@@ -87,7 +86,7 @@ func newRig(t testing.TB, change func(*Intake)) *rig {
 	return r
 }
 
-// reply is an answer, of either kind.
+// reply is the decoded answer of the intake, either a success or a problem.
 type reply struct {
 	code   int
 	header http.Header
@@ -140,7 +139,8 @@ func (r *rig) post(t testing.TB, path string, body []byte) reply {
 	return r.do(t, request(path, body))
 }
 
-// kept are the samples of a capture that an intake keeps.
+// kept returns the samples of a capture that an intake keeps. It also returns the numbers
+// of samples without frames and of samples of the exporter's thread.
 func kept(c *dotnettest.Capture) (out []dotnettest.Sample, frameless, exportThread int) {
 	for _, s := range c.Samples {
 		switch {
@@ -172,9 +172,9 @@ func TestEveryCaptureBecomesItsSamples(t *testing.T) {
 	}
 }
 
-// When the profiler samples all threads it makes no selective samples, so the sample of
-// a selected thread stands for the interval of selective sampling. With all of them as
-// values in nanoseconds a backend that adds them up shows the time that passed.
+// When the profiler samples all threads, it takes no selective samples. So the sample of
+// a selected thread represents only the interval of selective sampling. The values of all
+// samples must add up to the elapsed time, in nanoseconds.
 func TestTheTimeOfSelectedThreadsIsCountedOnce(t *testing.T) {
 	const interval, selective = 500 * time.Millisecond, 50 * time.Millisecond
 	r := newRig(t, nil)
@@ -188,7 +188,7 @@ func TestTheTimeOfSelectedThreadsIsCountedOnce(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range all { // the first one is of selective samples
+	for _, c := range all { // the first capture has selective samples
 		require.Equal(t, http.StatusAccepted, r.post(t, c.Path(), c.Bytes).code)
 		samples, _, _ := kept(&c)
 		for _, s := range samples {
@@ -213,7 +213,7 @@ func TestTheTimeOfSelectedThreadsIsCountedOnce(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// A thread that is selected for a second, as the profiler samples it.
+// This test imitates the profiler while one thread is selected for a second.
 func TestASecondOfASelectedThreadIsASecond(t *testing.T) {
 	r := newRig(t, nil)
 	for tick := range 20 {
@@ -236,7 +236,8 @@ func TestASecondOfASelectedThreadIsASecond(t *testing.T) {
 	require.Equal(t, time.Second, got)
 }
 
-// Without a selective sample of the service, one of all threads stands for its interval.
+// If the service has sent no selective sample, a sample of all
+// threads represents the full interval.
 func TestASelectedThreadWithoutSelectiveSamplesHasTheWholeInterval(t *testing.T) {
 	r := newRig(t, nil)
 	c := dotnettest.Read(t, "selected/042.threads")[0]
@@ -246,7 +247,6 @@ func TestASelectedThreadWithoutSelectiveSamplesHasTheWholeInterval(t *testing.T)
 	}
 }
 
-// checkEvents compares events with the samples of a capture.
 func checkEvents(t *testing.T, c *dotnettest.Capture, want []dotnettest.Sample, got []event) {
 	t.Helper()
 	allocations := c.Format.Kind == nativeformat.AllocationSamples
@@ -286,7 +286,8 @@ func checkEvents(t *testing.T, c *dotnettest.Capture, want []dotnettest.Sample, 
 	}
 }
 
-// hexOf is an id as a capture's content has it, absent where it is all zeros.
+// hexOf returns the ID in the form that it has in a capture.
+// An absent ID consists of zeros.
 func hexOf(id string, size int) string {
 	if id == "" {
 		return strings.Repeat("00", size)
@@ -420,7 +421,7 @@ func TestMissingSelectionByteIsExplained(t *testing.T) {
 func TestSamplesBeforeAFaultAreKept(t *testing.T) {
 	c := dotnettest.Read(t, "web/002*")[0]
 	want, frameless, exportThread := kept(&c)
-	end := bytes.LastIndexByte(c.Bytes, 0x06) // end batch; after it, statistics
+	end := bytes.LastIndexByte(c.Bytes, 0x06) // the opcode that ends the batch; statistics follow
 	damaged := append(append([]byte(nil), c.Bytes[:end]...), 0x55, 1, 2, 3)
 	r := newRig(t, nil)
 	got := r.post(t, c.Path(), damaged)
@@ -443,8 +444,8 @@ func TestVersionTwoIsRefused(t *testing.T) {
 	require.EqualValues(t, 2, *got.body.Found)
 }
 
-// Every prefix of every capture, every flip of a few: an answer of the contract,
-// and each sample in one place of the accounts.
+// This test sends every prefix of the captures and flips bits in a few of them. Each
+// reply must have an expected status, and each sample must be counted exactly once.
 func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 	r := newRig(t, nil)
 	check := func(t *testing.T, c *dotnettest.Capture, body []byte, codes ...int) {
@@ -475,7 +476,7 @@ func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 		c := &all[i]
 		step := 1
 		if len(c.Bytes) > 300 {
-			step = 89 // the decoder's own tests take each
+			step = 89 // the decoder's own tests cover every prefix
 		}
 		for n := 0; n <= len(c.Bytes); n += step {
 			check(t, c, c.Bytes[:n], 202)
@@ -580,7 +581,7 @@ func TestSamplesThatFitAreKept(t *testing.T) {
 	checkEvents(t, &c, want[:3], r.sink.events)
 }
 
-// buffer of one batch made by the writer's own rules.
+// encoded returns a valid buffer with one batch.
 func encoded(records ...nativeformattest.Record) []byte {
 	e := nativeformattest.NewEncoder(nativeformat.Format{Kind: nativeformat.ThreadSamples})
 	e.StartBatch(recorded.UnixMilli())
@@ -668,7 +669,8 @@ func TestTenThousandNamesAndOneMore(t *testing.T) {
 	}
 	got := r.post(t, threadSamplesPath+"?interval=1", e.Bytes())
 	require.Equal(t, http.StatusAccepted, got.code)
-	// The buffer is full before that many names; they are defined across several.
+	// A buffer of the profiler is full before it contains that many names. So the test
+	// builds a larger body.
 	var body []byte
 	body = append(body, 1, 0, 0, 0, 1)
 	body = binary.BigEndian.AppendUint64(body, uint64(recorded.UnixMilli()))
@@ -695,13 +697,14 @@ func TestTenThousandNamesAndOneMore(t *testing.T) {
 
 func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	r := newRig(t, nil)
-	// The most samples that a body of 1 MiB can hold: a frame and no more.
+	// A sample with a single frame is the smallest sample. So a body of 1 MiB
+	// contains as many samples as possible.
 	var body []byte
 	body = append(body, 1, 0, 0, 0, 1)
 	body = binary.BigEndian.AppendUint64(body, uint64(recorded.UnixMilli()))
 	body = append(body, 2, 0, 0)
 	body = append(body, make([]byte, 24)...)
-	body = append(body, 0xff, 0xff, 0, 1, 'a', 0) // defines code 1
+	body = append(body, 0xff, 0xff, 0, 1, 'a', 0) // defines the name with code 1
 	for len(body) < 1<<20-2 {
 		body = append(body, 0, 1)
 	}
@@ -741,7 +744,7 @@ func TestLargeBodiesBeyondTheBoundAreRefusedAndSmallOnesAreNot(t *testing.T) {
 	require.False(t, r.memory.left.TryAcquire(1))
 }
 
-// waiting is the end of a body that comes late.
+// waiting is a reader that blocks and then reports the end of the body.
 type waiting struct{ begun, release chan struct{} }
 
 func (w waiting) Read([]byte) (int, error) {
@@ -768,7 +771,7 @@ func TestRequestsBeyondTheBoundWaitAndAreThenRefused(t *testing.T) {
 	close(release)
 	all.Wait()
 	all.Go(func() { bounded.ServeHTTP(httptest.NewRecorder(), request(threadSamplesPath, nil)) })
-	<-begun // the slot is free again
+	<-begun // the slot is available again
 	all.Wait()
 }
 

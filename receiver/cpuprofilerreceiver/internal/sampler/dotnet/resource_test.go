@@ -71,7 +71,7 @@ func TestResourceIsBoundedAndWhatIsCutIsCounted(t *testing.T) {
 	require.Len(t, got[0].Value, maxValue-1, "cut between characters")
 }
 
-// what says where a service is, whoever asks for another's gate claims.
+// claims are resource attributes that a sender may use to pose as another service.
 const claims = "service.name=checkout,container.id=" + someoneElses + ",process.pid=1,process.parent_pid=1,process.creation.time=2026-01-01T00:00:00Z," +
 	"process.linux.cgroup=/else,host.name=else,host.id=else,host.arch=amd64,k8s.pod.uid=else,k8s.pod.name=web-1,hotprofile.trigger.policy=cpu,telemetry.sdk.name=opentelemetry"
 

@@ -16,7 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// calls plays what targets call in a span, sampled as the pace last said.
+// calls simulates the calls of targets. The calls are sampled at the
+// rates that the pace has set last.
 type calls struct {
 	*pace
 	now   int64
@@ -29,7 +30,7 @@ func newCalls(most int) *calls {
 	return &calls{pace: newPace(most, 0), means: make(map[*perfevent.Attachment][]int)}
 }
 
-// begin registers a target whose calls are all sampled at first.
+// begin registers a target. At first, all of its calls are sampled.
 func (c *calls) begin() *perfevent.Attachment {
 	of := &perfevent.Attachment{}
 	sources := make([]source, playedSources)
@@ -40,7 +41,8 @@ func (c *calls) begin() *perfevent.Attachment {
 	return of
 }
 
-// played returns the source of an index: four of bytes sent, four of bytes received, connects.
+// played returns the source with the given index. Sources 0 to 3 are for sent bytes,
+// sources 4 to 7 are for received bytes, and source 8 is for connects.
 func played(index int) *source {
 	if index == 8 {
 		return &source{kind: connects, size: 1, every: 1}
@@ -48,7 +50,8 @@ func played(index int) *source {
 	return &source{kind: []kind{sent, received}[index/4], size: float64(classes[index%4].typical), every: 1}
 }
 
-// span makes n calls of a source by each target, and returns the samples.
+// span simulates the given numbers of calls by target and source. It
+// returns the number of samples.
 func (c *calls) span(demands map[*perfevent.Attachment]map[int]int) (samples int) {
 	for of, by := range demands {
 		for index, n := range by {
@@ -87,8 +90,8 @@ func TestFewCallsAreAllSampled(t *testing.T) {
 	require.Empty(t, c.means)
 }
 
-// TestLargeCallsAreSampledMoreOften has the same number of calls of each size. Above the
-// bound, the largest calls are sampled most often.
+// TestLargeCallsAreSampledMoreOften simulates the same number of calls of each size. If
+// there are too many calls, the largest calls must be sampled most often.
 func TestLargeCallsAreSampledMoreOften(t *testing.T) {
 	const most = 10000
 	c := newCalls(most)
@@ -102,13 +105,14 @@ func TestLargeCallsAreSampledMoreOften(t *testing.T) {
 	}
 	m := c.means[of]
 	for i := range 3 {
-		// As the sizes are to each other, as far as whole numbers can.
+		// The sampling rates are proportional to the sizes, within
+		// the rounding to whole numbers.
 		require.InEpsilon(t, float64(classes[i+1].typical)/float64(classes[i].typical), float64(m[i])/float64(m[i+1]), 0.1)
 	}
 }
 
-// TestABusyTargetLeavesRoomForOthers has one target that calls all the time, and one that
-// calls less than its part.
+// TestABusyTargetLeavesRoomForOthers has a target that makes calls all the time and a
+// target that uses less than its share.
 func TestABusyTargetLeavesRoomForOthers(t *testing.T) {
 	const most = 1000
 	c := newCalls(most)
@@ -121,7 +125,8 @@ func TestABusyTargetLeavesRoomForOthers(t *testing.T) {
 	require.Empty(t, c.means[calm], "each of its calls is sampled")
 	require.Greater(t, c.means[busy][0], 100)
 
-	// When the busy one calls less, all of it is sampled again, and then it is forgotten.
+	// When the busy target makes fewer calls, all of its calls are sampled
+	// again. Then the target is forgotten.
 	demand[busy] = map[int]int{0: 10}
 	for range 2 * calmSpans {
 		c.span(demand)
@@ -134,7 +139,7 @@ func TestABusyTargetLeavesRoomForOthers(t *testing.T) {
 	c.forget(busy)
 	c.forget(calm)
 	require.Empty(t, c.flows)
-	c.sampled(calm, 0, sent, 1) // left in a ring
+	c.sampled(calm, 0, sent, 1) // this sample was left in a ring
 	require.Empty(t, c.flows)
 }
 
@@ -180,7 +185,7 @@ func TestBegunConnectsAreFoundOnce(t *testing.T) {
 	require.EqualValues(t, 1, c.hits)
 	_, ok = b.take(2, to)
 	require.False(t, ok)
-	// A socket that connects again.
+	// This socket connects again.
 	b.Add(4, connect{to: remote{port: 443}, hits: 7})
 	c, ok = b.take(4, remote{port: 443})
 	require.True(t, ok)
@@ -191,7 +196,8 @@ func TestBegunConnectsAreFoundOnce(t *testing.T) {
 	}
 }
 
-// TestANewTargetIsSampledSparselyAtFirst until it is known how much it calls.
+// TestANewTargetIsSampledSparselyAtFirst checks that only some calls of a new target are
+// sampled until its number of calls is known.
 func TestANewTargetIsSampledSparselyAtFirst(t *testing.T) {
 	p := newPace(10000, 0)
 	quiet, busy := &perfevent.Attachment{}, new(perfevent.Attachment)

@@ -19,21 +19,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tally holds the program's own counters.
+// tally holds the numbers that the program itself has counted.
 type tally struct {
 	Sent, Received   int64 // bytes
-	Sends, Receives  int64 // calls that moved any
+	Sends, Receives  int64 // calls that moved bytes
 	Connects, Failed int64
 }
 
-// obey carries out orders, one per line, and answers each with its tally:
+// obey reads orders from standard input, one per line. After
+// each order, it prints the tally:
 //
-//	move NETWORK ROUNDS SIZE...  sends each size four times a round, three times in one
-//	                             function, and receives it
-//	peek ROUNDS                  the same with TCP and 100 bytes, after looking at it
-//	fail ROUNDS                  sends and receives where that is an error
-//	connect ROUNDS               connects to itself, and to an address without a listener
-//	threads ROUNDS               moves in threads that it starts one after the other
+//	move NETWORK ROUNDS SIZE...  sends and receives each size four times per round; one
+//	                             function sends three times, another function sends once
+//	peek ROUNDS                  sends 100 bytes over a Unix socket per round, peeks at
+//	                             the bytes three times, and then receives them
+//	fail ROUNDS                  makes calls that fail or that transfer no bytes
+//	connect ROUNDS               connects to its own listener and to a closed port
 func obey() int {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		words := strings.Fields(lines.Text())
@@ -69,7 +70,8 @@ func carryOut(words []string) (t tally, err error) {
 	return t, errors.New("no such order")
 }
 
-// pair returns two connected ends.
+// pair returns two connected sockets. Bytes are written to from and are read from to. The
+// function end closes both sockets.
 func pair(network string) (from io.Writer, to io.Reader, end func(), err error) {
 	address := map[string]string{"tcp4": "127.0.0.1:0", "udp4": "127.0.0.1:0", "tcp6": "[::1]:0", "udp6": "[::1]:0"}[network]
 	dir := ""
@@ -248,7 +250,8 @@ func connectThreeParts(t *tally, network, to string) error { return dial(t, netw
 //go:noinline
 func connectOnePart(t *tally, network, to string) error { return dial(t, network, to) }
 
-// dial connects without a goroutine in between.
+// dial connects on the calling goroutine, so that the
+// caller is part of the sampled stack.
 //
 //go:noinline
 func dial(t *tally, network, to string) error {
@@ -268,5 +271,5 @@ func dial(t *tally, network, to string) error {
 	return errors.Join(unix.Connect(fd, at), unix.Close(fd))
 }
 
-// patience bounds how long a test waits for something to happen.
+// patience is the longest time that a test waits for an event.
 const patience = 30 * time.Second

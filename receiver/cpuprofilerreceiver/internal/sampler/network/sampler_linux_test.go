@@ -33,19 +33,21 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// sink sums the added values.
+// sink sums the values of all samples.
 type sink struct {
 	mu   sync.Mutex
 	sums map[sumOf]sum
 	upTo int64
 	full atomic.Bool
-	// pid, unless it is 0, is the one process whose samples are summed.
+	// pid is the process whose samples are summed. If pid is 0, the
+	// samples of all processes are summed.
 	pid atomic.Int64
-	// each, unless it is nil, is called with each sample.
+	// each is called with each sample, unless it is nil.
 	each func(k samples.Key, value int64)
 }
 
-// sumOf is a type of samples, their transport protocol and the calling function.
+// sumOf identifies a sum by the type of the samples, the transport protocol, and
+// the function that made the calls.
 type sumOf struct{ name, transport, function string }
 
 type sum struct{ events, value int64 }
@@ -64,7 +66,8 @@ func (s *sink) AddValue(k samples.Key, _, value int64) bool {
 	}
 	of := sumOf{k.Type.Name, k.Transport.String(), ""}
 	for _, l := range k.Stack.Locations {
-		// The program is this binary, and is loaded where this one is.
+		// The sampled program runs the same executable as
+		// this test, at the same addresses.
 		f := runtime.FuncForPC(uintptr(l.Address) - 1)
 		if f == nil {
 			continue
@@ -87,7 +90,8 @@ func (s *sink) KernelLost(*samples.Type, uint64) {}
 func (s *sink) Paused() bool                     { return s.full.Load() }
 func (s *sink) Batch() uint64                    { return 1 }
 
-// of returns the sum of a type, and its sums by function and transport.
+// of returns the sum of all samples of a type, and the same samples summed by
+// function and by transport protocol.
 func (s *sink) of(name string) (all sum, functions, transports map[string]sum) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +105,7 @@ func (s *sink) of(name string) (all sum, functions, transports map[string]sum) {
 	return all, functions, transports
 }
 
-// targets is an attach.Finder that returns the Finding of a test.
+// targets is an attach.Finder that returns a Finding set by the test.
 type targets struct {
 	mu    sync.Mutex
 	found attach.Finding
@@ -135,10 +139,11 @@ func group(t testing.TB, path string) attach.Finding {
 	return attach.Finding{Wanted: attach.Wanted{Cgroups: []attach.WantedCgroup{{Path: path, Directory: dir}}}}
 }
 
-// monotonic is CLOCK_MONOTONIC.
+// monotonic returns the time of CLOCK_MONOTONIC in nanoseconds.
 func monotonic() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
 
-// rig is a sampler that is stopped when the test ends.
+// rig is a sampler with its sink, its logs and its targets. The sampler
+// is stopped when the test ends.
 type rig struct {
 	*Sampler
 	t    testing.TB
@@ -179,7 +184,7 @@ func start(t testing.TB, change func(*Settings)) *rig {
 	return rig
 }
 
-// attach samples a target, and returns when it is sampled.
+// attach sets the target of the sampler and waits until the target is sampled.
 func (r *rig) attach(to attach.Finding) {
 	r.t.Helper()
 	r.find.set(to)
@@ -192,8 +197,8 @@ func (r *rig) attach(to attach.Finding) {
 }
 
 // everyCall waits until every call of the attached targets is sampled. From then on, the
-// number of calls is known. The statistics of the second reading were published after the
-// first reading, and so after attaching.
+// number of samples is known in advance. It reads twice, because only the statistics of
+// the second read are certain to be newer than the attachment.
 func (r *rig) everyCall() {
 	r.t.Helper()
 	r.read()
@@ -204,7 +209,7 @@ func (r *rig) everyCall() {
 	})
 }
 
-// read returns when all that happened before was read.
+// read waits until the sampler has read all events that happened before the call.
 func (r *rig) read() {
 	r.t.Helper()
 	now := monotonic()
@@ -228,7 +233,7 @@ func (r *rig) eventually(what string, done func() bool) {
 	}
 }
 
-// program is one that obeys.
+// program is a process that carries out orders, see obey.
 type program struct {
 	*exec.Cmd
 	t   testing.TB
@@ -268,7 +273,7 @@ func (p *program) order(format string, args ...any) (n tally) {
 	return n
 }
 
-// without skips a test where the kernel does not have the tracepoints of bytes.
+// without skips the test if the kernel lacks the tracepoints for sent and received bytes.
 func (r *rig) without() {
 	r.t.Helper()
 	r.eventually("tracepoints", func() bool { return r.sources.Load() != nil })
@@ -277,8 +282,9 @@ func (r *rig) without() {
 	}
 }
 
-// TestEachByteIsCounted has a program in a cgroup move bytes over each kind of socket,
-// and another one outside.
+// TestEachByteIsCounted checks the counted bytes for each kind of socket. A
+// program inside the cgroup and a program outside both move bytes. Only the
+// program inside must be counted.
 func TestEachByteIsCounted(t *testing.T) {
 	for network, transport := range map[string]string{
 		"tcp4": "tcp", "tcp6": "tcp", "udp4": "udp", "udp6": "udp", "unix": "unix", "unixgram": "unix",
@@ -323,8 +329,9 @@ func TestProcessesAreTargets(t *testing.T) {
 	require.Equal(t, sum{n.Sends, n.Sent}, sent)
 }
 
-// TestTargetsAreFilteredWhereTheyHaveNoEventsOfTheirOwn has events on all CPUs, as the
-// whole host has, and kernels before Linux 6.12 for processes.
+// TestTargetsAreFilteredWhereTheyHaveNoEventsOfTheirOwn uses events on all CPUs.
+// The whole host is always sampled with such events. Processes are sampled with
+// them on kernels before Linux 6.12.
 func TestTargetsAreFilteredWhereTheyHaveNoEventsOfTheirOwn(t *testing.T) {
 	for name, host := range map[string]bool{"the host": true, "processes": false} {
 		t.Run(name, func(t *testing.T) {
@@ -346,8 +353,8 @@ func TestTargetsAreFilteredWhereTheyHaveNoEventsOfTheirOwn(t *testing.T) {
 			r.read()
 			sent, _, _ := r.to.of("net_sent")
 			require.Equal(t, n.Sends, sent.events)
-			// The first sample on a CPU represents calls of others too, from when not each was
-			// sampled.
+			// The first sample on a CPU also represents earlier calls, from the time
+			// when not every call was sampled.
 			require.InEpsilon(t, n.Sent, sent.value, 0.05)
 		})
 	}
@@ -368,7 +375,7 @@ func TestErrorsAndPeeksAreNotCounted(t *testing.T) {
 }
 
 // TestConnectsAreCountedWithThoseThatFail connects to addresses with and without a
-// listener. A failure is attributed to the function that connected.
+// listener. A failure must be attributed to the function that connected.
 func TestConnectsAreCountedWithThoseThatFail(t *testing.T) {
 	r := start(t, nil)
 	cg := hosttest.NewCgroup(t, "hotprofile-network")
@@ -386,12 +393,12 @@ func TestConnectsAreCountedWithThoseThatFail(t *testing.T) {
 	require.Equal(t, map[string]sum{"connectOnePart": all}, functions)
 }
 
-// TestKernelBytesAreScaledAboveTheBound has a program make far more calls than may be
-// sampled. The calls have three sizes. The number of samples is bounded, and the sum of
-// their values is the number of bytes of all calls.
+// TestKernelBytesAreScaledAboveTheBound lets a program make many more calls than may be
+// sampled. The calls have three sizes. The number of samples must stay within the bound,
+// and their values must add up to the bytes of all calls.
 func TestKernelBytesAreScaledAboveTheBound(t *testing.T) {
-	// Each thread of a process is counted by itself, so that more calls come after the last
-	// sample.
+	// The threads of a process are counted separately. So more calls remain after the
+	// last sample, and a longer run is needed.
 	rounds := map[string]int{"a cgroup": 20000, "a process": 60000}
 	for name, target := range map[string]func(t *testing.T, r *rig) *program{
 		"a cgroup": func(t *testing.T, r *rig) *program {
@@ -411,7 +418,7 @@ func TestKernelBytesAreScaledAboveTheBound(t *testing.T) {
 			r := start(t, func(s *Settings) { s.MaxEventsPerSecond = most })
 			r.without()
 			p := target(t, r)
-			first := p.order("move udp4 2000 50 1500 20000") // until the bound is known
+			first := p.order("move udp4 2000 50 1500 20000") // until the sampler limits the rate
 			r.read()
 			was, _, _ := r.to.of("net_sent")
 			gotWas, _, _ := r.to.of("net_received")
@@ -437,7 +444,8 @@ func TestKernelBytesAreScaledAboveTheBound(t *testing.T) {
 			bound := 5 * math.Sqrt(0.75*0.25/float64(sent.events))
 			t.Logf("%.2f %% in sendThreeParts, 75 %% within %.2f points", 100*share, 100*bound)
 			require.InDelta(t, 0.75, share, bound)
-			if name == "a cgroup" { // of threads the kernel does not know which samples were lost
+			// For threads, the kernel does not know which samples were lost.
+			if name == "a cgroup" {
 				calls := first.Sends + first.Receives + n.Sends + n.Receives
 				require.EqualValues(t, calls, uint64(sent.events+got.events)+st.RateLimited+st.Lost)
 			}
@@ -468,8 +476,8 @@ func TestFullBuffersPause(t *testing.T) {
 	require.Equal(t, sum{n.Sends, n.Sent}, sent)
 }
 
-// TestOlderKernelsWithoutTracepoints has fixtures of older kernels. The missing types of
-// samples are logged at start.
+// TestOlderKernelsWithoutTracepoints imitates older kernels. The missing types of
+// samples must be logged at start.
 func TestOlderKernelsWithoutTracepoints(t *testing.T) {
 	t.Run("no tracefs", func(t *testing.T) {
 		r := start(t, func(s *Settings) { s.Root = t.TempDir() })

@@ -24,8 +24,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestStacksWithoutFramePointersAreWhole has a program in C send that keeps none, by a C
-// library that keeps none on most hosts: its stacks are copied and lead to its functions.
+// TestStacksWithoutFramePointersAreWhole covers a C program without frame pointers. On
+// most hosts, the C library has no frame pointers either. The stacks must be copied and
+// must contain the program's functions.
 func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "sender")
 	out, err := exec.Command(hosttest.Tool(t, "gcc"), "-O2", "-fomit-frame-pointer", "-o", binary, "testdata/sender.c").CombinedOutput()

@@ -17,8 +17,8 @@ import (
 
 // BenchmarkSlowdown measures how much sampling slows down a program with two threads that
 // only wake each other. It measures the wall time and the CPU time of pairs of runs, with
-// and without sampling. The order of the two runs alternates. Run it with -benchtime 20x or
-// more, because the 95 % intervals are computed from that many pairs.
+// and without sampling. The order of the two runs alternates. Run it with -benchtime 20x
+// or more, because the 95 % intervals are computed from that many pairs.
 func BenchmarkSlowdown(b *testing.B) {
 	skipWithoutRights(b)
 	binary := waiter(b, "-fno-omit-frame-pointer")
@@ -26,7 +26,7 @@ func BenchmarkSlowdown(b *testing.B) {
 		name   string
 		most   int
 		group  bool
-		copied int // bytes of each stack
+		copied int // the size of each stack copy in bytes
 	}{
 		{"process/bound=default", 10_000, false, 0},
 		{"process/bound=none", 10_000_000, false, 0},
@@ -69,15 +69,16 @@ func BenchmarkSlowdown(b *testing.B) {
 	}
 }
 
-// measured is the time of a run, in seconds, and its switches off a CPU.
+// measured contains the wall time and the CPU time of a run, in seconds, and
+// the number of context switches.
 type measured struct {
 	passed, used float64
 	switches     uint64
 	every, lost  float64
 }
 
-// ask runs the program with sampling if most is above 0, and with copies of stacks
-// if copied is.
+// ask runs the program. If most is positive, the program is sampled. If copied
+// is positive, stacks are copied.
 func ask(b *testing.B, binary string, most, copied int, inGroup bool) (m measured) {
 	b.Helper()
 	const times = "50000"
@@ -117,7 +118,7 @@ func ask(b *testing.B, binary string, most, copied int, inGroup bool) (m measure
 	return m
 }
 
-// interval is the mean of values, and half the width of its 95 % interval.
+// interval returns the mean of values and half the width of its 95 % confidence interval.
 func interval(values []float64) (mean, half float64) {
 	for _, v := range values {
 		mean += v / float64(len(values))

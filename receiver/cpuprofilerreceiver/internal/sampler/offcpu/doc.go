@@ -53,6 +53,14 @@
 // thread and CPU. If a round of reading contains more stacks than the bound allows, only
 // one stack of each thread is unwound.
 //
+// # Interpreted frames
+//
+// Frames of Python and PHP are outside the native stack. They do not change while their
+// thread waits. So they are read at the end of a round, from threads that still wait. If the
+// thread got a CPU before the frames were read, the frames are dropped.
+//
+// # Processes
+//
 // The events of a process count the switches of each thread separately. So they never
 // sample a thread that ends within its first n switches. The events of cgroups and of the
 // host count all switches on a CPU.

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helper blocks a thread of its own in reads of a pipe that is written to every
-// so often; it says which thread that is, and then what waiter.c does.
+// helper blocks a locked thread in reads of a pipe. The pipe is written to at regular
+// intervals. helper prints the ID of the thread and then the same output as waiter.c.
 func helper(args []string) int {
 	times, _ := strconv.Atoi(args[0])
 	each, _ := strconv.Atoi(args[1])
@@ -31,7 +31,7 @@ func helper(args []string) int {
 	next := make(chan struct{}, 1)
 	go func() {
 		for range times {
-			<-next // who reads is about to, and waits however late it came
+			<-next // the reader is about to read, so it waits even if it was late
 			time.Sleep(time.Duration(each) * time.Millisecond)
 			_, _ = unix.Write(fds[1], []byte{1})
 		}
@@ -46,7 +46,7 @@ func helper(args []string) int {
 	return 0
 }
 
-// offCPU returns the time that passed less the time that this thread ran.
+// offCPU returns the elapsed time minus the time that this thread ran.
 func offCPU() int64 {
 	var now, ran unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
@@ -54,11 +54,11 @@ func offCPU() int64 {
 	return now.Nano() - ran.Nano()
 }
 
-// allocated keeps allocations from being optimized away.
+// allocated keeps the allocations from being optimized away.
 var allocated [4][]byte
 
-// allocate allocates on several goroutines, which the garbage collector stops and
-// wakes again and again, until standard input ends.
+// allocate allocates memory on several goroutines until standard input is closed. The
+// garbage collector stops and wakes the goroutines again and again.
 func allocate() int {
 	for i := range allocated {
 		go func() {

@@ -12,8 +12,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// helperVariable makes the test binary run as a program that is sampled: "allocate"
-// allocates until its standard input ends, anything else waits as helper does.
+// helperVariable makes the test binary run as a program that is sampled. If its value is
+// "allocate", the program allocates memory until its standard input is closed. For all
+// other values, the program waits, see helper.
 const helperVariable = "HOTPROFILE_OFFCPU_HELPER"
 
 func TestMain(m *testing.M) {

@@ -19,11 +19,12 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// besideNeighbour samples two programs. The first program has no frame pointers and sleeps
-// several times, each time for the given duration. The second program switches all the
-// time. besideNeighbour returns the off-CPU time of the first program's thread, as measured
-// by that program, and the elapsed time. It also returns the emitted off-CPU time, the part
-// of this time with a stack, and the number of lost records.
+// besideNeighbour samples two programs. The first program has no frame pointers
+// and sleeps several times, each time for the given duration. The second program
+// causes context switches all the time. besideNeighbour returns the off-CPU time
+// of the first program's thread, as measured by that program, and the elapsed
+// time. It also returns the emitted off-CPU time, the part of this time with a
+// stack, and the number of lost records.
 func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.Duration) (want, elapsed, all, stacked time.Duration, lost uint64) {
 	t.Helper()
 	neighbour := exec.Command(testBinary(t))
@@ -52,21 +53,21 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 	s, to, _ := start(t, finder, func(c *Settings) {
 		c.MinDuration = 0
 		if scope == "host" {
-			return // stacks of the whole host are not copied
+			return // stacks are not copied if the whole host is sampled
 		}
 		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 16384, Tables: cache, Logger: zap.NewNop()})
 	})
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == targets })
 	learn(t, cache, p.Process.Pid)
 	// From here on, the state of the program is known, because the program waits again. A
-	// window ends during this wait. The rest of the wait is in the next window.
+	// window ends during this wait. The rest of the wait belongs to the next window.
 	_, err := fmt.Fprintln(p.stdin, "wait")
 	require.NoError(t, err)
 	p.number(t)
 	to.close(t, s)
 	from := to.closing.Load()
 	p.begin(t)
-	windows := time.NewTicker(time.Second) // end in the middle of waits
+	windows := time.NewTicker(time.Second) // windows end while the program waits
 	defer windows.Stop()
 	done := make(chan struct{})
 	go func() {
@@ -105,19 +106,20 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 	return want, time.Duration(ended - from), all, stacked, st.Lost
 }
 
-// TestTimeBesideANoisyNeighbour begins anew where the machine is so busy that the
-// reader comes too late, and records are lost.
+// TestTimeBesideANoisyNeighbour also runs on busy machines. If the reader is too late and
+// records are lost, the measurement starts again.
 func TestTimeBesideANoisyNeighbour(t *testing.T) {
 	timesBesideNeighbour(t, []string{"process", "cgroup", "host"}, 1, 100, "somewhere")
 }
 
-// TestKernelTimeBesideANoisyNeighbour is the same many times: on a quiet machine the
-// neighbour switches most. Under the race detector the reader may come too late even so.
+// TestKernelTimeBesideANoisyNeighbour repeats the measurement many times. The
+// neighbour causes most switches on a quiet machine. With the race detector, the
+// reader may be too late even there.
 func TestKernelTimeBesideANoisyNeighbour(t *testing.T) {
 	timesBesideNeighbour(t, []string{"process", "cgroup", "host"}, 20, 40, "quiet")
 }
 
-// TestKernelTimeBesideANoisyNeighbourOnABusyMachine has two busy loops for each CPU.
+// TestKernelTimeBesideANoisyNeighbourOnABusyMachine runs two busy loops for each CPU.
 func TestKernelTimeBesideANoisyNeighbourOnABusyMachine(t *testing.T) {
 	for range 2 * runtime.NumCPU() {
 		loop := exec.Command("sh", "-c", "while :; do :; done")
@@ -130,9 +132,10 @@ func TestKernelTimeBesideANoisyNeighbourOnABusyMachine(t *testing.T) {
 	timesBesideNeighbour(t, []string{"process", "cgroup"}, 20, 40, "busy")
 }
 
-// timesBesideNeighbour requires that the time of each run is within 2 % of the program's
-// own, and of all runs that 90 % has a stack: a run is short, and all waits of one of its
-// seconds may have none.
+// timesBesideNeighbour checks the emitted off-CPU time of several runs. In each run, the
+// emitted time must be within 2 % of the program's own time. At least 90 % of the time of
+// all runs must have a stack. A single run is too short for this check, because all waits
+// within a second may lack a stack.
 func timesBesideNeighbour(t *testing.T, scopes []string, runs, times int, machine string) {
 	t.Helper()
 	skipWithoutRights(t)
@@ -149,13 +152,16 @@ func timesBesideNeighbour(t *testing.T, scopes []string, runs, times int, machin
 				lost := uint64(1)
 				for try := 0; try < tries && lost > 0 && float64(min(all, stacked)) < 0.98*float64(want)+1; try++ {
 					want, elapsed, all, stacked, lost = besideNeighbour(t, sleeper, scope, times, 50*time.Millisecond)
-					// On a busy machine it also waits for a CPU between its sleeps.
+					// On a busy machine, the program also
+					// waits for a CPU between its sleeps.
 					require.Less(t, float64(all), 1.02*float64(elapsed))
-					if scope == "cgroup" && machine != "somewhere" { // only copies of stacks are lost, but no time
+					// Only copies of stacks are lost, so the time must be complete.
+					if scope == "cgroup" && machine != "somewhere" {
 						require.Greater(t, float64(all), 0.98*float64(want))
 					}
 				}
-				if lost > 0 && machine == "somewhere" { // each try lost records, so their time may be missing
+				// Each attempt lost records, so some time may be missing.
+				if lost > 0 && machine == "somewhere" {
 					require.Positive(t, all)
 					continue
 				}
@@ -165,7 +171,8 @@ func timesBesideNeighbour(t *testing.T, scopes []string, runs, times int, machin
 				}
 				whole, withStack = whole+want, withStack+stacked
 			}
-			if machine != "somewhere" { // of one run all waits of a second may have none
+			// In a single run, all waits within a second may lack a stack.
+			if machine != "somewhere" {
 				require.GreaterOrEqual(t, float64(withStack), 0.9*float64(whole))
 			}
 		})

@@ -33,6 +33,16 @@ const (
 	roundShare = 10
 )
 
+const (
+	// promptWait is the longest wait for records while a process has interpreted frames
+	// outside its stack. The frames can be read only while the thread still waits.
+	promptWait = 5 * time.Millisecond
+	// readShare is the part of the time that reading such frames may take: one of readShare.
+	// maxReading is the longest time in a row.
+	readShare  = 20
+	maxReading = int64(2 * time.Millisecond)
+)
+
 // check holds the last check of a thread that has waited longer than a capture window.
 type check struct {
 	done, running bool
@@ -50,6 +60,11 @@ type reader struct {
 	watch  *watch
 	intN   func(int) int
 	key    samples.Key
+	// unread lists threads with interpreted frames that have not been read. Frames are read
+	// from readFrom on. again is the sample whose frames are being read.
+	unread   []int
+	readFrom int64
+	again    perfevent.Record
 	// noStack is the stack for time without a stack.
 	noStack *samples.Stack
 
@@ -107,6 +122,9 @@ func (r *reader) Attached(_ *attach.Found, gone []*perfevent.Attachment) {
 func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	r.follow(session)
 	wait := attach.IdleWait
+	if r.cfg.Languages.Prompt() {
+		wait = min(wait, promptWait)
+	}
 	if r.resumeAt > 0 {
 		wait = min(wait, max(time.Duration(r.resumeAt-r.cfg.Now()), 0))
 	}
@@ -140,6 +158,7 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 		}
 		r.handle(&r.rec)
 	}
+	r.readInterpreted()
 	if due {
 		r.cut(closing)
 	}
@@ -365,12 +384,18 @@ func (r *reader) sample(rec *perfevent.Record) {
 	if !p.Wanted || !r.loop.Means(rec.PID, p.Cgroup) {
 		return
 	}
-	r.cfg.Languages.Walk(p, rec)
-	stack := unwind.Intern(p, &rec.Sample, r.cfg.Stacks.Unwind(p, &rec.Sample, r.cfg.Languages.Generated(&rec.Sample)))
+	outside := r.cfg.Languages.Enter(p)
+	whole := r.cfg.Stacks.Unwind(p, &rec.Sample, r.cfg.Languages.Generated(&rec.Sample))
+	stack := unwind.Intern(p, &rec.Sample, whole)
 	if stack == nil {
 		return // counted when the wait has ended
 	}
-	r.waits.sampled(rec.PID, rec.TID, r.round, caller{resource: p.Resource, stack: stack, thread: r.loop.Thread(rec)})
+	c := caller{resource: p.Resource, stack: stack, thread: r.loop.Thread(rec)}
+	if outside {
+		c.interpreted = newInterpreted(&rec.Sample, whole)
+		r.unread = append(r.unread, rec.TID)
+	}
+	r.waits.sampled(rec.PID, rec.TID, r.round, c)
 }
 
 // add adds a wait, or a part of a wait, to the scaler.
@@ -388,7 +413,7 @@ func (r *reader) emit(p *part, typ *samples.Type, period, value int64) {
 		p.caller = r.without(p.pid, p.tid)
 	}
 	k := &r.key
-	k.Resource, k.Type, k.Stack, k.Thread, k.Period, k.Capture = p.resource, typ, p.stack, p.thread, period, p.capture
+	k.Resource, k.Type, k.Stack, k.Thread, k.Period, k.Capture, k.Link = p.resource, typ, p.stack, p.thread, period, p.capture, p.link
 	if !r.cfg.Sink.AddValue(*k, p.end-1, value) {
 		r.counts.BufferFull++
 	}

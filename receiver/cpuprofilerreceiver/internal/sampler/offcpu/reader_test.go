@@ -23,7 +23,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// batchSink is a sink of one batch.
+// batchSink is a sink that adds all samples to one batch.
 type batchSink struct{ kept *samples.Batch }
 
 func (s batchSink) AddValue(k samples.Key, time, value int64) bool {
@@ -36,7 +36,7 @@ func (batchSink) Paused() bool                     { return false }
 func (batchSink) Batch() uint64                    { return 1 }
 func (batchSink) Closing() int64                   { return 0 }
 
-// newReader returns a reader without a session, and where its waits go.
+// newReader returns a reader without a session, and the sink of its waits.
 func newReader() (*reader, batchSink) {
 	sink := batchSink{samples.NewBatch(1 << 30)}
 	s := New(Settings{
@@ -53,7 +53,7 @@ func newReader() (*reader, batchSink) {
 	return r, sink
 }
 
-// blocking are the records of one wait of this very process.
+// blocking returns the records of a wait of the test process.
 func blocking() (sample, out, in perfevent.Record) {
 	pc := func(f any) uint64 { return uint64(reflect.ValueOf(f).Pointer()) + 4 }
 	target := new(perfevent.Attachment)
@@ -87,7 +87,8 @@ func TestRecordsBecomeAWait(t *testing.T) {
 	require.NotEmpty(t, got[0].Thread.Name)
 }
 
-// What happened while records were lost is unknown: that time is in no wait.
+// Switches may be missing while records are lost. So this
+// time must not be part of a wait.
 func TestTimeOfLostRecordsIsNotShown(t *testing.T) {
 	r, sink := newReader()
 	sample, out, in := blocking()
@@ -96,15 +97,16 @@ func TestTimeOfLostRecordsIsNotShown(t *testing.T) {
 	r.handle(&out)
 	var lost perfevent.Record
 	lost.Type, lost.Time = perfevent.TypeLost, 3_000_000
-	lost.Lost.Count, lost.Lost.Since, lost.Lost.Kinds = 1, 2_500_000, 3 // samples and switches
+	lost.Lost.Count, lost.Lost.Since, lost.Lost.Kinds = 1, 2_500_000, 3 // both samples and switches were lost
 	r.handle(&lost)
 	in.Time = 5_000_000
 	r.handle(&in)
 	require.Equal(t, []int64{3_500_000}, sink.kept.Samples()[0].Values)
 }
 
-// TestStacksBeyondTheBoundAreNotUnwound has more stacks in one round of reading than the
-// bound allows. The time of stacks beyond the bound is divided among the unwound stacks.
+// TestStacksBeyondTheBoundAreNotUnwound has more stacks in one round of
+// reading than the limit allows. The time of the stacks beyond the limit is
+// divided among the unwound stacks.
 func TestStacksBeyondTheBoundAreNotUnwound(t *testing.T) {
 	r, sink := newReader()
 	now := int64(0)
@@ -123,7 +125,7 @@ func TestStacksBeyondTheBoundAreNotUnwound(t *testing.T) {
 	require.EqualValues(t, 7, r.counts.RateLimited)
 	r.begin(now)
 	r.most = 0
-	waits(2) // the first one of the thread
+	waits(2) // the limit does not apply to a thread's first stack
 	require.EqualValues(t, 8, r.counts.RateLimited)
 	r.scaler.settle()
 	var sum int64
@@ -171,13 +173,13 @@ func TestWaitSeenBeforeAllocatesNothing(t *testing.T) {
 	for range 1 << 13 {
 		wait()
 	}
-	sink.kept.Reset() // keeps the memory
+	sink.kept.Reset() // keeps the allocated memory
 	wait()
 	require.Zero(t, testing.AllocsPerRun(1000, wait))
 }
 
-// BenchmarkSwitch measures the reader's cost of a wait, two switches, with and
-// without a stack, beside the least that it could: the batch's own AddValue.
+// BenchmarkSwitch measures the reader's cost of a wait, which has two switches, with a
+// stack and without a stack. For comparison, it also measures the batch's own AddValue.
 func BenchmarkSwitch(b *testing.B) {
 	sample, out, in := blocking()
 	run := func(b *testing.B, mean int, stack bool, least time.Duration) {

@@ -82,7 +82,9 @@ type Sampler struct {
 	*attach.Loop
 	reader   reader
 	counters *sampler.Counters
-	seen     Stats // at the last Record
+	// seen and walked are the counters at the last Record.
+	seen   Stats
+	walked sampler.Walked
 }
 
 const (
@@ -146,6 +148,7 @@ func (s *Sampler) Record(ctx context.Context) {
 	c.CPUProfilerOffCPUUnshared.Add(ctx, (now.Unshared - seen.Unshared).Seconds())
 	c.CPUProfilerOffCPUPaused.Add(ctx, (now.PausedFull - seen.PausedFull).Seconds(), sampler.With("reason", string(sampler.BufferFull)))
 	c.CPUProfilerOffCPUPaused.Add(ctx, (now.PausedRate - seen.PausedRate).Seconds(), sampler.With("reason", string(sampler.RateLimited)))
+	c.Walks(ctx, s.reader.cfg.Languages, &s.walked)
 	s.seen = now
 }
 

@@ -35,12 +35,11 @@ import (
 
 const patience = 30 * time.Second
 
-// attempts is the number of times that a test begins anew because records were lost. On a
-// busy machine, the host's switches or the copies of stacks fill a ring before the reader
-// reads it.
+// attempts is the number of times that a test is tried if records
+// are lost. On a busy machine, a ring can become full before it is
+// read, because of the host's switches or the copies of stacks.
 const attempts = 5
 
-// sink keeps every wait.
 type sink struct {
 	mu      sync.Mutex
 	all     []wait
@@ -74,7 +73,8 @@ func (s *sink) Paused() bool                     { return s.full.Load() }
 func (s *sink) Batch() uint64                    { return 1 }
 func (s *sink) Closing() int64                   { return s.closing.Load() }
 
-// of sums the values of a type for a thread, of the waits that ended in a span.
+// of returns the sum and the number of a thread's waits of one
+// type. It includes only waits that ended between from and to.
 func (s *sink) of(typ string, tid int, from, to int64) (sum time.Duration, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *sink) of(typ string, tid int, from, to int64) (sum time.Duration, n int
 	return sum, n
 }
 
-// targets is an attach.Finder that returns the Finding and the error of a test.
+// targets is an attach.Finder that returns a Finding and an error set by the test.
 type targets struct {
 	mu sync.Mutex
 	attach.Finding
@@ -122,7 +122,7 @@ func group(t testing.TB, path string) attach.Finding {
 	return attach.Finding{Wanted: attach.Wanted{Cgroups: []attach.WantedCgroup{{Path: path, Directory: dir}}}}
 }
 
-// monotonic is CLOCK_MONOTONIC.
+// monotonic returns the time of CLOCK_MONOTONIC in nanoseconds.
 func monotonic() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
 
 func skipWithoutRights(t testing.TB) {
@@ -135,7 +135,7 @@ func skipWithoutRights(t testing.TB) {
 	}
 }
 
-// start starts a sampler that is stopped when the test ends.
+// start starts a sampler. The sampler is stopped when the test ends.
 func start(t testing.TB, f attach.Finder, change func(*Settings)) (*Sampler, *sink, *observer.ObservedLogs) {
 	t.Helper()
 	skipWithoutRights(t)
@@ -159,7 +159,7 @@ func start(t testing.TB, f attach.Finder, change func(*Settings)) (*Sampler, *si
 	return s, to, logs
 }
 
-// waiter is the program in testdata, which the test builds.
+// waiter builds the program testdata/waiter.c and returns the path of the executable.
 func waiter(t testing.TB, flags ...string) string {
 	t.Helper()
 	gcc := hosttest.Tool(t, "gcc")
@@ -170,7 +170,8 @@ func waiter(t testing.TB, flags ...string) string {
 	return path
 }
 
-// program is a process that waits for a line, does its work, and writes its measurements.
+// program is a process that waits for a line on standard
+// input. Then it does its work and prints its measurements.
 type program struct {
 	*exec.Cmd
 	stdin *os.File
@@ -208,7 +209,7 @@ func (p *program) begin(t testing.TB) {
 	require.NoError(t, err)
 }
 
-// number reads a number that the program writes.
+// number reads a number that the program printed.
 func (p *program) number(t testing.TB) int64 {
 	t.Helper()
 	line, err := p.out.ReadString('\n')
@@ -218,8 +219,8 @@ func (p *program) number(t testing.TB) int64 {
 	return n
 }
 
-// favoured is a cgroup whose programs are as fast as they are alone, whatever else
-// runs on the machine.
+// favoured returns a cgroup with a high CPU weight. Its
+// programs run at full speed even if the machine is busy.
 func favoured(t testing.TB) *hosttest.Cgroup {
 	t.Helper()
 	g := hosttest.NewCgroup(t, "hotprofile-offcpu")
@@ -232,8 +233,8 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 	require.Eventually(t, ok, patience, 5*time.Millisecond, what)
 }
 
-// TestKernelTimeOffTheCPUIsTheProgramsOwn compares with what programs measure
-// themselves, for each way to block and each way to attach.
+// TestKernelTimeOffTheCPUIsTheProgramsOwn compares the sampled times with times that
+// the programs measure themselves. It covers each way to block and each way to attach.
 func TestKernelTimeOffTheCPUIsTheProgramsOwn(t *testing.T) {
 	skipWithoutRights(t)
 	binary := waiter(t, "-fno-omit-frame-pointer")
@@ -252,7 +253,8 @@ func TestKernelTimeOffTheCPUIsTheProgramsOwn(t *testing.T) {
 	}
 }
 
-// offTheCPU compares for one of them, unless records were lost.
+// offTheCPU compares the times for one way to block and one way to attach.
+// If records were lost, it returns their number and does not compare.
 func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
 	t.Helper()
 	const times, each = 60, 10 * time.Millisecond
@@ -281,7 +283,7 @@ func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
 	s, to, _ := start(t, finder, func(c *Settings) { c.MinDuration, c.MaxEventsPerSecond = 0, 1e6 })
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 	p.begin(t)
-	for range 5 { // windows end in the middle of waits
+	for range 5 { // windows end while the program waits
 		time.Sleep(50 * time.Millisecond)
 		to.closing.Store(monotonic())
 		s.Wake()
@@ -307,7 +309,7 @@ func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
 	return 0
 }
 
-// TestKernelScaledValuesSumToTheProgramsOwnTime has one of several switches sampled.
+// TestKernelScaledValuesSumToTheProgramsOwnTime samples only every Nth switch.
 func TestKernelScaledValuesSumToTheProgramsOwnTime(t *testing.T) {
 	skipWithoutRights(t)
 	binary := waiter(t, "-fno-omit-frame-pointer")
@@ -346,7 +348,7 @@ func TestKernelScaledValuesSumToTheProgramsOwnTime(t *testing.T) {
 	}
 }
 
-// TestWaitsEndWithTheirThreads has programs start, wait and end.
+// TestWaitsEndWithTheirThreads covers short-lived programs that sleep and then exit.
 func TestWaitsEndWithTheirThreads(t *testing.T) {
 	skipWithoutRights(t)
 	var lost uint64
@@ -358,7 +360,8 @@ func TestWaitsEndWithTheirThreads(t *testing.T) {
 	require.Zero(t, lost)
 }
 
-// waitsEnd looks at what came of them, unless records were lost.
+// waitsEnd checks the waits of the short-lived programs. If
+// records were lost, it returns their number and does not check.
 func waitsEnd(t *testing.T) (lost uint64) {
 	t.Helper()
 	g := favoured(t)
@@ -369,7 +372,7 @@ func waitsEnd(t *testing.T) (lost uint64) {
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 	p.begin(t)
 	p.number(t)
-	// Threads that ended are forgotten two windows after their end was read.
+	// The sampler forgets a thread two windows after it has read the thread's end.
 	for closed := 0; closed < 5 || s.Stats().Threads > 3; closed++ {
 		require.Less(t, closed, 100, "%d threads are left", s.Stats().Threads)
 		to.close(t, s)
@@ -397,8 +400,8 @@ func waitsEnd(t *testing.T) (lost uint64) {
 	return 0
 }
 
-// The kernel gives samples of switches the id of another program's event, if that samples
-// the same switches and comes first.
+// If another program's event samples the same switches and comes
+// first, the kernel gives the samples the ID of that event.
 func TestSamplersOfTheSameProgramAllHaveItsStacks(t *testing.T) {
 	skipWithoutRights(t)
 	g := favoured(t)
@@ -406,7 +409,7 @@ func TestSamplersOfTheSameProgramAllHaveItsStacks(t *testing.T) {
 	finder.set(group(t, g.Path))
 	p := run(t, g.Command("dash", "-c", "while :; do sleep 0.005; done"))
 	stacks := func(s *Sampler, to *sink) (n int) {
-		to.close(t, s) // also what waits to be scaled is emitted
+		to.close(t, s) // also emits samples that wait to be scaled
 		to.mu.Lock()
 		defer to.mu.Unlock()
 		for _, w := range to.all {
@@ -436,7 +439,7 @@ func TestWaitOverAPauseIsNotEmitted(t *testing.T) {
 		_, running, ok := newStill("/")(p.Process.Pid, p.Process.Pid)
 		return ok && !running
 	})
-	to.close(t, s) // it was read of by now
+	to.close(t, s) // the start of the second read has been read by now
 	to.full.Store(true)
 	s.Wake()
 	waitFor(t, "paused", func() bool { return logs.FilterMessage(sampler.MsgThreadsFull).Len() == 1 })
@@ -504,7 +507,7 @@ func TestNothingIsAttachedWhileNothingIsWanted(t *testing.T) {
 	to.mu.Unlock()
 }
 
-// close ends a window.
+// close ends a window and waits until the sampler has noticed the end.
 func (s *sink) close(t testing.TB, of *Sampler) {
 	t.Helper()
 	now := monotonic()
@@ -551,7 +554,7 @@ func TestMissingRightIsLoggedOnceAndRetried(t *testing.T) {
 	waitFor(t, "refused", func() bool { return said().Len() == 1 })
 	require.Contains(t, said().All()[0].ContextMap()["error"], "CAP_PERFMON")
 	require.Contains(t, said().All()[0].ContextMap()["error"], "context switches happen in the kernel")
-	time.Sleep(20 * time.Millisecond) // several discoveries
+	time.Sleep(20 * time.Millisecond) // the time of several discoveries
 	require.Equal(t, 1, said().Len())
 	require.Zero(t, s.Stats().Targets)
 	permitted.Store(true)

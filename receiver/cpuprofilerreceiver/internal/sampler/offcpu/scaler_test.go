@@ -18,9 +18,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
-// TestValuesSumToTheTimeThatThreadsWaited simulates threads that run and wait at random,
-// and ends a window every 1000 steps. The values must sum to the time that the threads
-// waited.
+// TestValuesSumToTheTimeThatThreadsWaited simulates threads that run and
+// wait at random. A window ends every 1000 steps. The values must add up to
+// the time that the threads waited.
 func TestValuesSumToTheTimeThatThreadsWaited(t *testing.T) {
 	for _, mean := range []int{1, 2, 10} {
 		rnd := rand.New(rand.NewPCG(1, uint64(mean)))
@@ -39,7 +39,7 @@ func TestValuesSumToTheTimeThatThreadsWaited(t *testing.T) {
 		w.setMean(mean, 0)
 		stacks := []*samples.Stack{{}, {}, {}}
 		waited := int64(0)
-		since := make([]int64, 20) // by thread: below 0 while it runs
+		since := make([]int64, 20) // by thread; not positive while the thread runs
 		now := int64(1)
 		for step := range 50_000 {
 			now += 1 + rnd.Int64N(100)
@@ -81,9 +81,10 @@ func TestValuesSumToTheTimeThatThreadsWaited(t *testing.T) {
 	}
 }
 
-// TestScaledValuesAreUnbiased samples the waits of two stacks in many trials. The waits of
-// one stack are ten times as long as the waits of the other stack. The mean of a stack's
-// values must equal its true time, within the error that the number of trials allows.
+// TestScaledValuesAreUnbiased samples the waits of two stacks in many trials.
+// The waits of one stack are ten times as long as the waits of the other
+// stack. The mean of a stack's values must equal its true time, within the
+// error that the number of trials allows.
 func TestScaledValuesAreUnbiased(t *testing.T) {
 	const trials, waitsEach, mean = 400, 300, 5
 	rnd := rand.New(rand.NewPCG(7, 7))
@@ -98,7 +99,7 @@ func TestScaledValuesAreUnbiased(t *testing.T) {
 		next := draw(mean, rnd.IntN)
 		now := int64(0)
 		for range waitsEach {
-			for _, s := range []*samples.Stack{brief, long} { // a loop of two waits
+			for _, s := range []*samples.Stack{brief, long} { // a loop with two waits
 				length := int64(1000)
 				if s == long {
 					length = 10_000
@@ -121,7 +122,7 @@ func TestScaledValuesAreUnbiased(t *testing.T) {
 	average := sum / trials
 	sigma := math.Sqrt((squares/trials - average*average) / trials)
 	t.Logf("%.0f, truth %.0f, standard error %.0f", average, truth, sigma)
-	// The bias of a ratio of n sampled waits is of the order of 1/n.
+	// A ratio that is estimated from n sampled waits has a bias of about 1/n.
 	bias := truth * 10 / (2 * waitsEach / mean)
 	require.InDelta(t, truth, average, 4*sigma+bias)
 }
@@ -146,8 +147,9 @@ func TestPartsThatAreHeldAreBounded(t *testing.T) {
 
 func TestBoundOnStacks(t *testing.T) {
 	const most = 1000
-	// play has so many switches come per second, and returns the mean that they
-	// end at, how many stacks were sampled in all, and the first pause.
+	// play simulates the given number of switches per second. It returns
+	// the last sampling interval in switches, the total number of
+	// sampled stacks, and the first pause.
 	play := func(r *rate, from int64, perSecond int, span time.Duration) (mean, stacks int, pause time.Duration) {
 		const step = 20 * time.Millisecond
 		for at := step; at <= span; at += step {
@@ -183,8 +185,8 @@ func TestBoundOnStacks(t *testing.T) {
 	require.Equal(t, time.Second, pause, "it was long ago")
 }
 
-// Where stacks are copied fewer of them are sampled, and no fewer switches are
-// read.
+// If stacks are copied, fewer stacks are sampled. The number of
+// switches that are read stays the same.
 func TestBoundOnCopiedStacks(t *testing.T) {
 	const most = 10_000
 	require.Equal(t, most, attach.StacksPerSecond(most, 0))
@@ -257,8 +259,9 @@ func FuzzStatus(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, status []byte) { parseStatus(status) })
 }
 
-// FuzzSwitches gives the state machine records in any order: values never are
-// below 1, nor is more shown of a process than its threads could have waited.
+// FuzzSwitches passes records in any order to the state machine. A value must
+// never be less than 1. The values of a process must not exceed the time that
+// its threads could have waited.
 func FuzzSwitches(f *testing.F) {
 	f.Add([]byte{0x10, 0x21, 0x32, 0x40, 0x50, 0x63, 0x72, 0x14, 0x21, 0x34}, uint8(1))
 	f.Add([]byte{0x12, 0x22, 0x72, 0x82, 0x32, 0x41, 0x01, 0x51}, uint8(3))
@@ -278,7 +281,7 @@ func FuzzSwitches(f *testing.F) {
 			tid := int(op&7) + 1
 			switch op >> 4 {
 			case 0:
-				now -= 3 // late
+				now -= 3 // the next record has an earlier time
 			case 1:
 				w.sampled(1, tid, 1, caller{stack: &samples.Stack{}})
 			case 2:

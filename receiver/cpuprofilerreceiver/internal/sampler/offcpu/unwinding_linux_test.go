@@ -36,10 +36,10 @@ func tables(t testing.TB) *unwind.Cache {
 	return c
 }
 
-// TestKernelWaitsWithoutFramePointersAreWhole has a program without frame pointers block in
-// each way. The stacks reach the program's entry through its own functions. The emitted
-// time equals the time that the program reports. If stacks are copied only where needed,
-// the need is detected before the program begins.
+// TestKernelWaitsWithoutFramePointersAreWhole runs a program without frame pointers that
+// blocks in each way. The stacks must lead through the program's own functions to its
+// entry. The emitted time must equal the time that the program reports. If stacks are
+// copied only where needed, the need is detected before the program begins.
 func TestKernelWaitsWithoutFramePointersAreWhole(t *testing.T) {
 	skipWithoutRights(t)
 	binary := waiter(t, "-fomit-frame-pointer")
@@ -67,7 +67,8 @@ func TestKernelWaitsWithoutFramePointersAreWhole(t *testing.T) {
 	}
 }
 
-// wholeWaits looks at them for one way to block, unless stacks were lost.
+// wholeWaits checks the waits for one way to block. If records were lost, it returns
+// their number and does not check.
 func wholeWaits(t *testing.T, binary, how, function string, mode unwind.Mode, inGroup bool) (without uint64) {
 	t.Helper()
 	cmd := exec.Command(binary, how, "60", "10")
@@ -93,19 +94,20 @@ func wholeWaits(t *testing.T, binary, how, function string, mode unwind.Mode, in
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 	if mode == unwind.CopiesWhereNeeded {
 		waitFor(t, "found to be needed", func() bool { return said.FilterMessageSnippet("stacks are copied").Len() == 1 })
-		// The targets are logged after each attaching. The events are attached again right
-		// after the log line above.
+		// The targets are logged each time events are attached. The events are attached
+		// again right after the log line above.
 		reports := func() int { return logs.FilterMessage("off-CPU targets").Len() }
 		before := reports()
 		waitFor(t, "attached anew", func() bool { return reports() > before && s.Stats().Targets == 1 })
 	}
 	learn(t, cache, p.Process.Pid)
-	to.close(t, s) // its wait for standard input shares no window with what follows
+	to.close(t, s) // separates the wait for standard input from the windows below
 	p.begin(t)
 	began, ended := p.number(t), p.number(t)
 	want := time.Duration(p.number(t))
 	whole, all := 0, 0
-	var named, own time.Duration // of the thread that the program tells of
+	// named and own are times of the thread whose measurements the program prints.
+	var named, own time.Duration
 	var partial []string
 	s.Wake()
 	require.NoError(t, p.Wait())
@@ -144,7 +146,7 @@ func wholeWaits(t *testing.T, binary, how, function string, mode unwind.Mode, in
 	return 0
 }
 
-// learn waits until all that is mapped into a process has been read.
+// learn waits until all files that a process has mapped are read.
 func learn(t *testing.T, cache *unwind.Cache, pid int) {
 	t.Helper()
 	p := processes.NewTable(processes.Config{}).Lookup(pid, 0)

@@ -17,6 +17,9 @@ type caller struct {
 	resource *samples.Resource
 	stack    *samples.Stack // nil without a sample
 	thread   samples.Thread
+	link     samples.Link
+	// interpreted is nil unless the process keeps interpreted frames outside its stack.
+	interpreted *interpreted
 }
 
 // part is a wait, or the part of a wait that lies within one capture window.
@@ -284,7 +287,7 @@ func (w *waits) emit(t *thread, until int64) {
 		return // a record arrived late
 	}
 	w.out = part{
-		caller: t.caller, pid: t.pid, tid: t.tid, preempted: t.preempted, weight: t.weight, target: t.target,
+		caller: t.caller.until(until), pid: t.pid, tid: t.tid, preempted: t.preempted, weight: t.weight, target: t.target,
 		end: until, length: until - t.since,
 	}
 	w.done(&w.out)

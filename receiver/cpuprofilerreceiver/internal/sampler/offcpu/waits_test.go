@@ -25,24 +25,30 @@ import (
 
 var update = flag.Bool("update", false, "write what the scripts give into them")
 
-// TestScripts has the state machine play the scripts in testdata. A line is a
-// time in milliseconds and what happened then:
+// TestScripts runs the scripts in testdata through the state machine. A line of a script
+// has a time in milliseconds and an event:
 //
-//	sample PID/TID STACK      the thread is about to leave its CPU
-//	out PID/TID [TARGET]      it left, blocked
-//	preempted PID/TID [TARGET]
-//	in PID/TID [TARGET]
-//	fork|exec TID, exit PID/TID
-//	cut                       the window ends
-//	forget, detach TARGET, mean N
-//	lost FROM                 since then, switches were lost
-//	own|shared PID/TID        from now on it is sampled at each switch, or like all others
-//	gone TID                  from now on it is not where it was
-//	counts
+//	sample PID/TID STACK         a stack was sampled before the thread leaves its CPU
+//	out PID/TID [TARGET]         the thread left its CPU because it blocked
+//	preempted PID/TID [TARGET]   the thread left its CPU because it was preempted
+//	in PID/TID [TARGET]          the thread got a CPU again
+//	fork TID                     the thread was started
+//	exec TID                     the thread executed another program
+//	exit PID/TID                 the thread ended
+//	cut                          the window ends
+//	forget                       all waits in progress are forgotten
+//	detach TARGET                the target is no longer sampled
+//	mean N                       one of N switches has its stack sampled
+//	lost FROM                    switches were lost since the time FROM
+//	own PID/TID                  each switch of the thread is sampled
+//	shared PID/TID               the thread is sampled like all other threads again
+//	gone TID                     the thread is no longer in the state of its last event
+//	counts                       the counters are printed
 //
-// and what follows with a > is what came out of it: kind, process, stack, length
-// and value in milliseconds, and when it ended. In the first line there may be
-// settings: least MILLISECONDS, most THREADS.
+// The lines after an event that begin with > are the expected results. Each result has
+// the type, the process, the stack, the length and the value in milliseconds, and the end
+// of the wait. The first line of a script may be a setting. The setting least is the
+// shortest wait in milliseconds, and the setting most is the largest number of threads.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
@@ -113,7 +119,7 @@ func (s *script) play(t *testing.T, text string) string {
 		}
 		s.out = nil
 		s.do(t, line, f)
-		slices.Sort(s.out) // threads are in no order
+		slices.Sort(s.out) // threads have no fixed order
 		all = append(all, s.out...)
 	}
 	return strings.Join(all, "\n") + "\n"

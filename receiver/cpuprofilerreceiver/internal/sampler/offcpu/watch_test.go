@@ -17,14 +17,16 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// watching is a watch of threads of process 1 that leave and come back as a test has it.
+// watching is a watch of threads of process 1. The test decides when threads
+// leave their CPU and come back.
 type watching struct {
 	*watch
 	*waits
 	now  int64
 	open map[int]bool
-	err  error // of the next attempts to open events
-	// opened is how often a thread's were opened, permitted how many samples they may take.
+	err  error // the error of the next attempts to open events
+	// opened is the number of times that a thread's events were opened. permitted is the
+	// number of samples that they may take.
 	opened, permitted map[int]int
 }
 
@@ -58,8 +60,8 @@ func (c closing) More(_, n int) error {
 	return nil
 }
 
-// waitEach has threads wait for so long, each beginning when the one before has come
-// back, and ends with a review.
+// waitEach lets each thread wait for the given time, one thread after another. Then it
+// runs a review and returns the threads that are watched.
 func (w *watching) waitEach(t *testing.T, length time.Duration, tids ...int) []int {
 	t.Helper()
 	for _, tid := range tids {
@@ -92,10 +94,10 @@ func TestThreadsThatSwitchRarelyGetEventsOfTheirOwn(t *testing.T) {
 	require.EqualValues(t, 10, w.weightAt(w.threads[3], w.now-reviewWait), "before")
 	require.EqualValues(t, 10, w.weightAt(w.threads[1], w.now))
 
-	w.left(1, 4, w.now, false, nil) // for the first time, and does not come back
+	w.left(1, 4, w.now, false, nil) // thread 4 waits for the first time and does not come back
 	require.Equal(t, []int{3, 4}, w.look(t))
 
-	for range 20 { // it has more to do
+	for range 20 { // thread 3 becomes more active
 		w.waitEach(t, time.Millisecond, 3)
 	}
 	require.Equal(t, []int{4}, w.look(t))
@@ -104,7 +106,7 @@ func TestThreadsThatSwitchRarelyGetEventsOfTheirOwn(t *testing.T) {
 	require.Empty(t, w.look(t))
 
 	require.Equal(t, []int{5}, w.waitEach(t, time.Second, 5))
-	w.forget() // records were lost
+	w.forget() // as if records had been lost
 	require.Equal(t, []int{5}, w.look(t))
 	require.Equal(t, []int{5}, w.waitEach(t, time.Second, 5))
 	require.Positive(t, w.threads[5].own)
@@ -113,13 +115,13 @@ func TestThreadsThatSwitchRarelyGetEventsOfTheirOwn(t *testing.T) {
 	require.Empty(t, w.look(t), "it is gone for long")
 
 	require.Equal(t, []int{6}, w.waitEach(t, time.Second, 6))
-	w.started(6) // its id is another thread's
+	w.started(6) // a new thread has the same ID
 	require.Empty(t, w.look(t))
 
 	require.Equal(t, []int{7}, w.waitEach(t, time.Second, 7))
 	w.setMean(1, 0)
 	require.Empty(t, w.look(t), "all are sampled at each switch")
-	w.left(1, 8, w.now, false, nil) // and this sample was lost
+	w.left(1, 8, w.now, false, nil) // the sample of this switch was lost
 	require.Empty(t, w.look(t))
 	w.now += int64(time.Second)
 	w.came(1, 8, w.now, nil)
@@ -133,7 +135,8 @@ func TestThreadsThatSwitchRarelyGetEventsOfTheirOwn(t *testing.T) {
 	require.Equal(t, []int{8, 9}, w.look(t), "its sample was lost, and it waits long")
 }
 
-// TestSamplesOfAWatchedThreadAreBounded: between two reviews, however often it switches.
+// TestSamplesOfAWatchedThreadAreBounded checks that the samples between two reviews are
+// limited, even if a thread switches very often.
 func TestSamplesOfAWatchedThreadAreBounded(t *testing.T) {
 	w := newWatching(100, 1000)
 	require.Equal(t, []int{1}, w.waitEach(t, time.Second, 1))
@@ -149,7 +152,7 @@ func TestSamplesOfAWatchedThreadAreBounded(t *testing.T) {
 	require.Equal(t, 1, w.opened[1])
 
 	w.look(t)
-	w.waitEach(t, time.Second, 1) // without a stack: its samples were lost
+	w.waitEach(t, time.Second, 1) // the wait has no stack, because its sample was lost
 	require.Equal(t, 2, w.opened[1])
 	require.Equal(t, []int{1, 2}, w.waitEach(t, 10*time.Millisecond, 2))
 	require.Equal(t, 50, w.permitted[2], "half a second's")

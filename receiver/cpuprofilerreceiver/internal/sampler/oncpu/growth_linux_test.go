@@ -14,8 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// BenchmarkRecord measures how the cost of a sample on the ring reader grows with the
-// depth of its stack and with the number of threads.
+// BenchmarkRecord measures how the ring reader's cost of a sample grows with the depth of
+// the stack and with the number of threads.
 func BenchmarkRecord(b *testing.B) {
 	handle := func(b *testing.B, records []*perfevent.Record) {
 		r, sink := newReader(b, func(c *Settings) { c.ThreadName, c.ThreadID = true, true })
@@ -50,7 +50,7 @@ func BenchmarkRecord(b *testing.B) {
 			var records []*perfevent.Record
 			for range threads {
 				go func() {
-					runtime.LockOSThread() // and ends with the goroutine
+					runtime.LockOSThread() // the thread ends with the goroutine
 					ids <- unix.Gettid()
 					<-end
 				}()

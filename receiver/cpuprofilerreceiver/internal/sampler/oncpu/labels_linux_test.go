@@ -81,14 +81,14 @@ func (r *recorder) labelled() (n int) {
 	return n
 }
 
-// span is a line of test/testdata/golabels.
+// span is a line of output of test/testdata/golabels.
 type span struct {
 	tid        int32
 	start, end int64
 	id         uint64
 }
 
-// buildGo builds a program of test/testdata.
+// buildGo builds a program from test/testdata and returns the path of the executable.
 func buildGo(t testing.TB, name string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), name)
@@ -99,8 +99,8 @@ func buildGo(t testing.TB, name string) string {
 	return program
 }
 
-// labelSampler returns a sampler of all processes, and its Labels, for which the process of
-// the sink is hot.
+// labelSampler returns a sampler of the whole host and the Labels that it uses. Only
+// the process of the sink is hot.
 func labelSampler(t testing.TB, sink *recorder, change func(*golabels.Config, *Settings)) (*Sampler, *golabels.Labels, *observer.ObservedLogs) {
 	t.Helper()
 	var labels *golabels.Labels
@@ -121,8 +121,9 @@ func labelSampler(t testing.TB, sink *recorder, change func(*golabels.Config, *S
 	return s, labels, logs
 }
 
-// sampleSpans samples spans until enough samples have a span. It returns how many samples
-// inside a span have it, have none, and have another span.
+// sampleSpans samples spans until enough samples have a span. For the samples
+// that were taken inside a span, it returns the number with the right span,
+// without a span, and with a wrong span.
 func sampleSpans(t testing.TB, program string, of time.Duration, workers int, kind string, enough int) (right, none, wrong int, proven, unproven uint64) {
 	t.Helper()
 	cmd := exec.Command(program, of.String(), fmt.Sprint(workers), kind)
@@ -189,7 +190,7 @@ func TestSamplesHaveTheLabelsOfTheirTime(t *testing.T) {
 	}
 }
 
-// startSpans runs spans until the end of the test.
+// startSpans starts a program that runs spans until the end of the test.
 func startSpans(t testing.TB, of time.Duration) *recorder {
 	t.Helper()
 	skipWithoutProbes(t)
@@ -201,7 +202,7 @@ func startSpans(t testing.TB, of time.Duration) *recorder {
 	return &recorder{pid: cmd.Process.Pid}
 }
 
-// Labels that change too often are not read, and the samples go on.
+// If labels change too often, they are no longer read. Sampling must continue.
 func TestLabelsThatChangeTooOften(t *testing.T) {
 	sink := startSpans(t, time.Millisecond)
 	s, labels, logs := labelSampler(t, sink, func(cfg *golabels.Config, _ *Settings) { cfg.MaxHits = 3 })
@@ -213,7 +214,7 @@ func TestLabelsThatChangeTooOften(t *testing.T) {
 	require.EqualValues(t, 1, labels.Count(golabels.Frequent), "the probes stay away")
 }
 
-// A process whose memory never answers costs the samples of one moment.
+// If reading the memory of a process blocks, only the samples of a short time are lost.
 func TestSamplingGoesOnWithoutLabelsThatDoNotAnswer(t *testing.T) {
 	sink := startSpans(t, 10*time.Millisecond)
 	release := make(chan struct{})

@@ -20,7 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// forged takes each program for Python.
+// forged is a driver that treats every program as Python.
 type forged struct{}
 
 func (forged) Knows(string) bool { return true }
@@ -29,7 +29,9 @@ func (forged) Attach(interpreter.Process) (interpreter.Layout, error) {
 	return interpreter.Layout{Python: &interpreter.Python{Minor: 12, ThreadID: 720}}, nil
 }
 
-// A process whose memory never answers costs the samples of one moment.
+func (forged) ThreadContext(interpreter.Process) (uint64, error) { return 0, nil }
+
+// If reading the memory of a process blocks, only the samples of a short time are lost.
 func TestSamplingGoesOnWithoutMemoryThatDoesNotAnswer(t *testing.T) {
 	skipWithoutRights(t)
 	release := make(chan struct{})

@@ -20,8 +20,8 @@ import (
 )
 
 // stuckSink is a sink that makes its reader wait until the sink is released. The sink
-// reports its count of lost samples twice. It reports the count when all records up to the
-// release have been read, and half a second later.
+// reports its count of lost samples twice. It reports the count when all records up to
+// the release have been read, and half a second later.
 type stuckSink struct {
 	discard
 	stuck, release chan struct{}
@@ -29,7 +29,7 @@ type stuckSink struct {
 	sampled        bool
 
 	mu       sync.Mutex
-	released int64 // on the monotonic clock; 0 before
+	released int64 // in nanoseconds of the monotonic clock; 0 before the release
 	lost     uint64
 	lostThen chan uint64
 }
@@ -39,7 +39,7 @@ func (s *stuckSink) AddValue(samples.Key, int64, int64) bool {
 	return true
 }
 
-// Batch is called before the rings are read.
+// Batch blocks the reader, because it is called before the rings are read.
 func (s *stuckSink) Batch() uint64 {
 	if s.sampled {
 		s.once.Do(func() {
@@ -68,8 +68,9 @@ func (s *stuckSink) ReadUpTo(at int64) {
 	}
 }
 
-// TestKernelLossesAreCountedBeforeTheirWindowEnds: the window of a batch ends at the time up
-// to which everything was read. The kernel reports a loss with the first sample after it.
+// TestKernelLossesAreCountedBeforeTheirWindowEnds checks that a loss is counted in the
+// window in which it happened. A window ends at the time up to which all records are
+// read. The kernel reports a loss only with the first sample after it.
 func TestKernelLossesAreCountedBeforeTheirWindowEnds(t *testing.T) {
 	if err := perfevent.Probe().HostWide; err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
@@ -83,7 +84,8 @@ func TestKernelLossesAreCountedBeforeTheirWindowEnds(t *testing.T) {
 	now := func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
 	s, _, _ := newTestSampler(&finding{Finding: attach.Finding{Wanted: attach.Wanted{Host: true}}}, func(c *Settings) {
 		c.Sink = sink
-		// The rings hold more than a second of samples of this size, and less than two.
+		// The rings have room for more than one second and less than two
+		// seconds of samples with this size.
 		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 16384, Tables: tables(t)})
 	})
 	require.NoError(t, s.Start(t.Context()))

@@ -21,15 +21,15 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// costly is a sink on whose account each sample takes a millisecond of CPU time.
+// costly is a sink that uses a millisecond of CPU time for each sample.
 type costly struct {
 	discard
 	mu sync.Mutex
-	// sampled is the CPU time that the samples stand for, by their period.
+	// sampled is the CPU time that the samples represent, by sampling period.
 	sampled map[time.Duration]time.Duration
 	lost    uint64
-	// periods holds the period of each capture. outside is the number of samples that are
-	// not in their capture.
+	// periods contains the period of each capture. outside is the number of samples that
+	// do not belong to their capture.
 	periods map[*samples.Capture]int64
 	outside int
 }
@@ -59,8 +59,8 @@ func (c *costly) KernelLost(_ *samples.Type, n uint64) {
 	c.lost += n
 }
 
-// TestKernelFrequencyFallsUnderALoadAndRecovers has a program that runs all the time
-// and samples that cost more than they may.
+// TestKernelFrequencyFallsUnderALoadAndRecovers samples a program that uses CPU time all
+// the time. The samples cost more than the limit allows.
 func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 	skipWithoutRights(t)
 	cmd := exec.Command("sh", "-c", "while :; do :; done")
@@ -78,7 +78,8 @@ func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 	require.NoError(t, err)
 	s, _, logs := newTestSampler(found, func(c *Settings) {
 		c.Frequency, c.Sink = 199, sink
-		// A fifth of what all samples cost, and many times what reading none does.
+		// The limit is a fifth of the cost of all samples. It is many times the
+		// cost of reading without samples.
 		c.MaxOverhead = 0.04 / float64(len(cpus))
 		c.CostInterval, c.Meter = 500*time.Millisecond, new(cputime.Meter)
 	})
@@ -115,16 +116,16 @@ func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 		total += of
 		most = max(most, period)
 	}
-	// At each change of the frequency a period begins anew, so up to one period is lost or
-	// gained. Interrupts and steal time of a virtual machine are sampled, but they are not
-	// CPU time of the program.
+	// Each change of the frequency starts a new period, so up to one period is lost or
+	// gained per change. Samples also include interrupts and the steal time of a virtual
+	// machine, which do not count as CPU time of the program.
 	slack := time.Duration(s.Stats().Lowered+s.Stats().Raised+2)*most + (end-before)/4
 	t.Logf("%v sampled of %v, %d changes, %d lost, periods %v", total, end-before, s.Stats().Lowered+s.Stats().Raised, sink.lost, sink.sampled)
 	require.LessOrEqual(t, total, end-before+slack, "nothing is counted twice")
 	require.GreaterOrEqual(t, total+time.Duration(sink.lost)*most, end-attached-slack)
 }
 
-// cpuTimeOf is the CPU time of a process.
+// cpuTimeOf returns the CPU time of a process.
 func cpuTimeOf(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	var ts unix.Timespec

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// host simulates the cost of sampling a load on two CPUs, with a fake clock.
+// host simulates a load on two CPUs and the cost of sampling it, with a fake clock.
 type host struct {
 	*pace
 	now     int64
@@ -26,10 +26,10 @@ func newHost(bound float64, frequency int) *host {
 }
 
 // run advances the clock by a number of intervals. load is the cost of sampling at the
-// full frequency, as a share of each CPU; fixed is the cost at any frequency.
+// full frequency, and fixed is the cost at any frequency. Both are shares of each CPU.
 func (h *host) run(intervals int, load, fixed float64) *host {
 	const cpus = 2
-	for range intervals * 10 { // it is asked more often than it judges
+	for range intervals * 10 { // next is called more often than it decides
 		was := h.halvings
 		h.now += int64(time.Second)
 		h.spent += time.Duration((load/float64(int(1)<<h.halvings) + fixed) * cpus * float64(time.Second))
@@ -68,8 +68,9 @@ func TestFrequencyFollowsTheCost(t *testing.T) {
 	}
 }
 
-// Cost that does not fall with the frequency leaves it as it is, but for a try now
-// and then.
+// TestFrequencyIsNotLoweredInVain covers a cost that does not depend on the
+// frequency. The frequency then stays the same, except that a lower
+// frequency is tried from time to time.
 func TestFrequencyIsNotLoweredInVain(t *testing.T) {
 	h := newHost(0.02, 97).run(2*overIntervals, 0.002, 0.05)
 	require.Zero(t, h.halvings)
@@ -85,10 +86,11 @@ func TestFrequencyIsNotLoweredInVain(t *testing.T) {
 	require.Less(t, lowered, 30, "tries")
 	require.Greater(t, h.changes, 10, "it is tried again")
 
-	// Where some of it falls, it is lowered as far as that is worth it.
+	// If a part of the cost depends on the frequency, the frequency is lowered as
+	// long as the cost decreases enough.
 	require.Equal(t, 3, newHost(0.02, 97).run(5*overIntervals, 0.03, 0.021).halvings)
 
-	h.run(mostRestIntervals+20, 0.16, 0) // another load, that halving helps against
+	h.run(mostRestIntervals+20, 0.16, 0) // the cost of this load depends on the frequency
 	require.Equal(t, 3, h.halvings)
 	require.False(t, h.exceeded())
 	h.run(100, 0.001, 0)
@@ -110,7 +112,7 @@ func TestFrequencyChangesStepByStep(t *testing.T) {
 
 func TestBurstAtTheStartChangesNothing(t *testing.T) {
 	h := newHost(0.02, 97)
-	h.spent = 15 * time.Second // all symbols of a host
+	h.spent = 15 * time.Second // the cost of reading all symbols of a host
 	require.Zero(t, h.run(50, 0.01, 0).changes)
 }
 
@@ -138,8 +140,8 @@ func TestWhatIsNotToBeJudged(t *testing.T) {
 	require.False(t, h.next(int64(time.Hour), time.Hour, 0), "no CPU")
 }
 
-// Sparing the stacks of units that are not hot comes before a lower frequency, and ends
-// after it.
+// Before the frequency is lowered, stacks outside of hot units are no longer unwound.
+// They are unwound again only after the frequency is restored.
 func TestUnwindingIsSparedBeforeTheFrequencyFalls(t *testing.T) {
 	h := newHost(0.02, 97)
 	h.maySpare = true

@@ -267,7 +267,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 	r.cfg.Sampled.Mark(p.PID, rec.Time)
 	k := samples.Key{
 		Resource: p.Resource, Type: samples.OnCPU, Stack: stack, Thread: r.loop.Thread(rec),
-		Period: rec.Sample.Period, Capture: r.loop.Capture(rec.Attachment),
+		Period: rec.Sample.Period, Capture: r.loop.Capture(rec.Attachment), Link: r.cfg.Languages.Link(),
 	}
 	if labelled {
 		r.cfg.Labels.Hold(k, rec.Time)

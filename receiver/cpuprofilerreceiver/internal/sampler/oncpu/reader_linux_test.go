@@ -22,7 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// newReader returns a reader without a session, and where its samples go.
+// newReader returns a reader without a session, and the sink of its samples.
 func newReader(t testing.TB, change func(*Settings)) (testReader, *recordSink) {
 	sink := &recordSink{batch: samples.NewBatch(1 << 30)}
 	cfg := Settings{
@@ -42,7 +42,7 @@ func newReader(t testing.TB, change func(*Settings)) (testReader, *recordSink) {
 	return testReader{&s.reader, s}, sink
 }
 
-// testReader is a reader with the counters of its Sampler.
+// testReader is a reader whose Stats are up to date.
 type testReader struct {
 	*reader
 	sampler *Sampler
@@ -53,7 +53,8 @@ func (r testReader) Stats() Stats {
 	return r.sampler.Stats()
 }
 
-// recordSink is a sink of one batch that can be told to be full.
+// recordSink is a sink that adds all samples to one batch. If
+// full is set, it refuses samples.
 type recordSink struct {
 	batch *samples.Batch
 	full  bool
@@ -69,10 +70,11 @@ func (s *recordSink) KernelLost(_ *samples.Type, n uint64) { s.lost += n }
 func (s *recordSink) Paused() bool                         { return s.full }
 func (s *recordSink) Batch() uint64                        { return 1 }
 
-// pc is an address in this program.
+// pc returns the address of a function of the test binary.
 func pc(f any) uint64 { return uint64(reflect.ValueOf(f).Pointer()) }
 
-// record is a sample of this very process, in some functions of the program.
+// record returns a sample of the test process. The stack consists
+// of functions of the test binary.
 func record() *perfevent.Record {
 	rec := new(perfevent.Record)
 	rec.Type, rec.Time, rec.PID, rec.TID = perfevent.TypeSample, 1000, os.Getpid(), os.Getpid()
@@ -189,7 +191,7 @@ func TestPausedTimeIsCountedInPeriods(t *testing.T) {
 	r.resume("")
 	require.EqualValues(t, 2*97, r.Stats().PeriodsSkipped)
 
-	for range 10 { // each shorter than a period
+	for range 10 { // each pause is shorter than a period
 		r.paused, r.pausedSince = true, now
 		now += int64(r.full) / 2
 		r.resume("")
@@ -203,13 +205,13 @@ func TestSampleSeenBeforeAllocatesNothing(t *testing.T) {
 	for range 1 << 13 {
 		r.handle(rec)
 	}
-	sink.batch.Reset() // keeps the memory
+	sink.batch.Reset() // keeps the allocated memory
 	r.handle(rec)
 	require.Zero(t, testing.AllocsPerRun(1000, func() { r.handle(rec) }))
 }
 
-// BenchmarkRecordToBuffer measures the cost of a sample whose stack was seen before, on
-// the ring reader, beside the least that it could cost: the batch's own Add.
+// BenchmarkRecordToBuffer measures how much time the ring reader needs for a sample whose
+// stack is already known. For comparison, it also measures the batch's own Add.
 func BenchmarkRecordToBuffer(b *testing.B) {
 	rec := record()
 	b.Run("record", func(b *testing.B) {

@@ -20,7 +20,6 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -94,7 +93,7 @@ type Sampler struct {
 	// seen, labels and walked are the counters at the last Record.
 	seen   Stats
 	labels [golabels.Counters]uint64
-	walked [languages.Outcomes]uint64
+	walked sampler.Walked
 }
 
 // New returns a sampler that has not started.
@@ -199,11 +198,7 @@ func (s *Sampler) Record(ctx context.Context) {
 	sampler.Add(ctx, c.CPUProfilerGoroutineLabels, label(golabels.Unproven), "outcome", "unproven")
 	c.LimitHit(ctx, "goroutine_label_values", label(golabels.Cut))
 	c.LimitHit(ctx, "goroutine_label_changes", label(golabels.Frequent))
-	for o := range languages.Outcomes {
-		n := s.reader.cfg.Languages.Count(o)
-		sampler.Add(ctx, c.CPUProfilerInterpretedStacks, n-s.walked[o], "outcome", o.String())
-		s.walked[o] = n
-	}
+	c.Walks(ctx, s.reader.cfg.Languages, &s.walked)
 }
 
 var errNothingPermitted = errors.New("nothing can be sampled")

@@ -27,7 +27,7 @@ import (
 
 const patience = 30 * time.Second
 
-// finding is an attach.Finder that returns the Finding and the error of a test.
+// finding is an attach.Finder that returns a Finding and an error set by the test.
 type finding struct {
 	mu sync.Mutex
 	attach.Finding
@@ -52,7 +52,7 @@ func (f *finding) set(to attach.Finding) {
 	f.Finding = to
 }
 
-// own finds the test itself.
+// own returns a Finding with the test process.
 func own() attach.Finding {
 	pid := os.Getpid()
 	return attach.Finding{
@@ -60,7 +60,7 @@ func own() attach.Finding {
 	}
 }
 
-// statuses collects what Status was told.
+// statuses collects the errors that were passed to Status.
 type statuses struct {
 	mu  sync.Mutex
 	all []error
@@ -96,7 +96,7 @@ func newTestSampler(f attach.Finder, change func(*Settings)) (*Sampler, *statuse
 	return New(cfg), st, logs
 }
 
-// discard is a sink that takes everything.
+// discard is a sink that accepts and drops all samples.
 type discard struct{}
 
 func (discard) AddValue(samples.Key, int64, int64) bool { return true }
@@ -146,7 +146,7 @@ func TestTargetsThatAllRefuseAreAStatus(t *testing.T) {
 	s, st, logs := newTestSampler(&finding{Finding: own()}, func(c *Settings) {
 		cpus, err := perfevent.OnlineCPUs()
 		require.NoError(t, err)
-		c.MaxEvents = 2 * len(cpus) // for the one thread that was found, and there are more
+		c.MaxEvents = 2 * len(cpus) // enough for the one thread that was found, but the process has more threads
 		c.Probe = func() perfevent.Rights { return perfevent.Rights{HostWide: os.ErrPermission} }
 	})
 	require.NoError(t, s.Start(t.Context()))

@@ -25,7 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// tally is a sink that counts stacks by whether they are whole.
+// tally is a sink that counts whole stacks and other stacks.
 type tally struct {
 	discard
 	mu                  sync.Mutex
@@ -50,14 +50,14 @@ func (s *tally) get() (whole, other, depth int) {
 	return s.whole, s.other, s.depth
 }
 
-// forget counts from here on.
+// forget resets the counters.
 func (s *tally) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.whole, s.other, s.depth = 0, 0, 0
 }
 
-// withoutFramePointers starts a program that keeps none.
+// withoutFramePointers starts a program that has no frame pointers.
 func withoutFramePointers(t testing.TB) attach.Finding {
 	t.Helper()
 	gcc := hosttest.Tool(t, "gcc")
@@ -97,10 +97,10 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 			})
 			require.NoError(t, s.Start(t.Context()))
 			defer func() { require.NoError(t, s.Stop(t.Context())) }()
-			// The program was just started, and its files are being read.
+			// The program has just started. At first, its files are being read.
 			require.Eventually(t, func() bool { whole, _, _ := sink.get(); return whole > 0 }, patience, 10*time.Millisecond)
 			var whole, other, depth int
-			for range 3 { // that may take a while on a busy machine
+			for range 3 { // reading the files may take longer on a busy machine
 				sink.forget()
 				require.Eventually(t, func() bool { whole, other, depth = sink.get(); return whole+other >= 1000 }, 3*patience, 10*time.Millisecond)
 				if whole*100 >= (whole+other)*95 {
@@ -113,8 +113,8 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 	}
 }
 
-// BenchmarkReading is the collector's CPU time per sample of a program without
-// frame pointers, from the ring to the sink, with copies and without.
+// BenchmarkReading measures the collector's CPU time per sample, from the ring to the
+// sink, with and without copied stacks. The sampled program has no frame pointers.
 func BenchmarkReading(b *testing.B) {
 	for name, mode := range map[string]unwind.Mode{"frame_pointers": unwind.FramePointers, "copies_of_16KiB": unwind.Copies} {
 		b.Run(name, func(b *testing.B) {
@@ -131,7 +131,7 @@ func BenchmarkReading(b *testing.B) {
 					time.Sleep(50 * time.Millisecond)
 				}
 			}
-			wait(50) // its files have been read, its stacks are known
+			wait(50) // by then, the program's files are read and its stacks are known
 			began, from := cpuTime(b), seen()
 			wait(from + b.N)
 			b.ReportMetric(float64(cpuTime(b)-began)/float64(seen()-from), "cpu-ns/sample")

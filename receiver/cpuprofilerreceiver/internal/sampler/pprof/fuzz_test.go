@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// FuzzProfile: whatever an endpoint sends is refused, or becomes profiles that
-// every backend accepts.
+// FuzzProfile checks that a response is either refused or converted to profiles that
+// every backend accepts, whatever the endpoint sends.
 func FuzzProfile(f *testing.F) {
 	f.Add(bytesOf(f, pprofOf(nil)))
 	f.Add(bytesOf(f, pprofOf(func(p *profile.Profile) {

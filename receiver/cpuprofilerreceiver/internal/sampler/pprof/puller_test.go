@@ -35,7 +35,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// sink takes samples into a batch.
+// sink adds all samples to a batch, unless full is set.
 type sink struct {
 	mu    sync.Mutex
 	batch *samples.Batch
@@ -56,7 +56,8 @@ func (s *sink) samples() []samples.Sample {
 	return s.batch.Samples()
 }
 
-// values sums a type's values, or counts its events.
+// values returns the sum of a type's values. If the type has no values, it
+// returns the number of samples.
 func (s *sink) values(typ *samples.Type) (sum int64) {
 	for _, x := range s.samples() {
 		if x.Type != typ {
@@ -82,7 +83,6 @@ func (s *sink) check(t *testing.T) {
 	}
 }
 
-// rig is a puller under test.
 type rig struct {
 	*puller
 	sink    *sink
@@ -133,14 +133,14 @@ func newRig(t *testing.T, at string, kinds string, change func(*Settings)) *rig 
 	return r
 }
 
-// pulls begins to pull and stops at the end of the test.
+// pulls starts the puller. The puller is stopped at the end of the test.
 func (r *rig) pulls(t *testing.T) *rig {
 	r.Start()
 	t.Cleanup(r.Stop)
 	return r
 }
 
-// serves is a server of this test's own profiles.
+// serves starts a server for the profiles of the test process.
 func serves(t *testing.T) *httptest.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -178,7 +178,7 @@ func allocateForTest(stop *atomic.Bool) {
 			keep = append(keep, make([]byte, 64<<10))
 		}
 		keep = keep[:0]
-		runtime.GC() // allocations are in the profile after the next one
+		runtime.GC() // allocations appear in the profile only after another collection
 		time.Sleep(10 * time.Millisecond)
 	}
 }
@@ -199,8 +199,9 @@ func contendForTest(stop *atomic.Bool) {
 	all.Wait()
 }
 
-// TestRealEndpointGivesWhatItsProgramDoes pulls everything that this program's own
-// net/http/pprof serves while it burns, allocates and contends.
+// TestRealEndpointGivesWhatItsProgramDoes pulls all profiles that
+// net/http/pprof serves. During the pulls, the test process uses CPU time,
+// allocates memory and contends for a mutex.
 func TestRealEndpointGivesWhatItsProgramDoes(t *testing.T) {
 	runtime.SetBlockProfileRate(1)
 	runtime.SetMutexProfileFraction(1)
@@ -262,7 +263,8 @@ func TestRealEndpointGivesWhatItsProgramDoes(t *testing.T) {
 		require.LessOrEqual(t, s.Window.End, end.UnixNano())
 		if s.Type == samples.PprofCPU {
 			require.EqualValues(t, 10_000_000, s.Period)
-			// Go measures its 3 s from when the writer of the profile got a CPU.
+			// Go starts to count the 3 s only when the goroutine that writes the profile
+			// gets a CPU. So the window can be shorter than 3 s.
 			require.GreaterOrEqual(t, s.Window.End-s.Window.Start, int64(1_500_000_000), "%s", s.Type.Name)
 		}
 		for _, at := range s.Times {
@@ -271,7 +273,8 @@ func TestRealEndpointGivesWhatItsProgramDoes(t *testing.T) {
 	}
 }
 
-// TestPaddingOfStacksIsNoFrame: Go's runtime fills up the stacks of threadcreate.
+// TestPaddingOfStacksIsNoFrame covers the stacks of
+// threadcreate, which Go's runtime pads.
 func TestPaddingOfStacksIsNoFrame(t *testing.T) {
 	nameless := &profile.Function{ID: 3}
 	padding := &profile.Location{ID: 2, Address: math.MaxUint64, Line: []profile.Line{{Function: nameless}}}
@@ -303,7 +306,7 @@ func TestPaddingOfStacksIsNoFrame(t *testing.T) {
 	require.Equal(t, map[string]int{"main.hot": 4, "[no stack]": 5, "top<main.hot": 1}, got)
 }
 
-// pprofOf is a CPU profile of one stack.
+// pprofOf returns a CPU profile with one stack, after change has modified the profile.
 func pprofOf(change func(*profile.Profile)) *profile.Profile {
 	f := &profile.Function{ID: 1, Name: "main.hot", SystemName: "main.hot", Filename: "main.go", StartLine: 3}
 	m := &profile.Mapping{ID: 1, Start: 0x1000, Limit: 0x2000, File: "/bin/app", BuildID: "abcd"}
@@ -437,7 +440,8 @@ func TestFullBuffersAreCountedAndLoggedOnce(t *testing.T) {
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("buffers have room").Len())
 }
 
-// warmth has the hot units that a test sets.
+// warmth provides the hot units that the test sets. It counts
+// how often it has returned them.
 type warmth struct {
 	any, hot                  atomic.Bool
 	answeredHot, answeredCool atomic.Int32
@@ -461,7 +465,7 @@ func TestOnlyHotEndpointsArePulledAndAtOnce(t *testing.T) {
 	var found atomic.Int32
 	r := newRig(t, answers(t, says(bytesOf(t, pprofOf(nil)))).URL, nameCPU, nil)
 	find := r.cfg.Find
-	r.cfg.Hot, r.cfg.Changed, r.cfg.Look = heat.units, changed, time.Hour // so that only a change wakes it
+	r.cfg.Hot, r.cfg.Changed, r.cfg.Look = heat.units, changed, time.Hour // the interval is long, so only a change wakes the puller
 	r.cfg.Find = func(ctx context.Context) (Subject, error) {
 		found.Add(1)
 		return find(ctx)
@@ -482,7 +486,7 @@ func TestOnlyHotEndpointsArePulledAndAtOnce(t *testing.T) {
 	tell(true, true)
 	until(t, "another look", func() bool { return heat.answeredHot.Load() > hot })
 	tell(true, false)
-	until(t, "a look when it is cool", func() bool { return heat.answeredCool.Load() >= cool+2 }) // a look asks twice
+	until(t, "a look when it is cool", func() bool { return heat.answeredCool.Load() >= cool+2 }) // each wake-up reads the hot units twice
 	require.Equal(t, 1, r.count(OK), "again only after the interval")
 	tell(true, true)
 	until(t, "a pull when it is hot again", func() bool { return r.count(OK) == 2 })

@@ -25,7 +25,7 @@ func finderOf(t *testing.T, e *Config) *subjectFinder {
 
 func TestTargetNamesTheProcess(t *testing.T) {
 	e := DefaultConfig()
-	e.ClientConfig.Endpoint = "http://192.0.2.1/debug/pprof" // no host has this address, and it is not used
+	e.ClientConfig.Endpoint = "http://192.0.2.1/debug/pprof" // the address is never used
 	e.Target = configoptional.Some(processes.Target{PID: os.Getpid()})
 	require.NoError(t, e.Validate())
 	f := finderOf(t, &e)

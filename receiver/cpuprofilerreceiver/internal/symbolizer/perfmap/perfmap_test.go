@@ -72,8 +72,8 @@ func TestNamesAreCut(t *testing.T) {
 	require.Len(t, find(x, 0x1000), maxName)
 }
 
-// However entries are added in pieces, one that no later one overlaps is found, and no
-// address has the name of a replaced entry.
+// Entries are added in pieces of random sizes. An entry must be found if no later entry
+// overlaps it. The name of a replaced entry must not be found.
 func TestAddDoesNotDependOnPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	type code struct {
@@ -126,7 +126,7 @@ func TestAddDoesNotDependOnPieces(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	const limit = 64 << 10
 	m := New(limit)
-	// Replaced code takes no memory.
+	// Replaced entries must not use memory.
 	for i := range 100_000 {
 		m.Add(fmt.Appendf(nil, "%x 100 replaced again and again\n", 0x1000+i%8))
 	}
@@ -237,7 +237,8 @@ func FuzzLine(f *testing.F) {
 	})
 }
 
-// BenchmarkAdd reads a large program's map. The baseline scans its lines.
+// BenchmarkAdd adds the map of a large program. For comparison, it
+// also measures scanning the lines.
 func BenchmarkAdd(b *testing.B) {
 	content := largeMap(50_000)
 	b.Run("map", func(b *testing.B) {
@@ -263,7 +264,8 @@ func BenchmarkAdd(b *testing.B) {
 	})
 }
 
-// BenchmarkFind finds one address. The baseline searches line by line.
+// BenchmarkFind looks up one address. For comparison, it also
+// measures a search line by line.
 func BenchmarkFind(b *testing.B) {
 	content := largeMap(50_000)
 	m := New(64 << 20)
@@ -304,7 +306,7 @@ func largeMap(n int) []byte {
 	return out
 }
 
-// find returns the name of the code at pc, or nil if the code has no name.
+// find returns the name of the code at pc. It returns nil if the code has no name.
 func find(x *Index, pc uint64) []byte {
 	if n := x.Entry(pc); n >= 0 {
 		return x.Name(n)

@@ -1,0 +1,93 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package languages
+
+import (
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+const (
+	// prompt is the maximum age of a sample for which the active span that is read is taken
+	// as the active span of the sample.
+	prompt = int64(300 * time.Microsecond)
+	// The record of a thread has the ids of its trace and of its span, and the byte at
+	// recordValid is 1 if the ids are valid. OTEP 4947 describes it.
+	recordValid = 24
+	recordSize  = 28
+	// dtvEntry is the size of an entry of a thread's vector of modules. dtvAt is the offset
+	// of the vector's address from the thread pointer.
+	dtvEntry = 16
+	dtvAt    = 8
+)
+
+// readLink reads the active span of a thread. The thread continued after the sample. So the
+// span counts only if it was read at once, or if the last read before the sample found the
+// same span.
+func (w *walk) readLink(p *process, t *thread) {
+	before, at := t.link, t.linked
+	w.unlinked = true
+	slot, ok := w.contextSlot(p.context, t)
+	if !ok {
+		t.linked = 0
+		return
+	}
+	record, link := w.readRecord(slot)
+	if again, same := w.readRecord(slot); again != record || same != link {
+		t.linked = 0 // the thread is changing its span
+		return
+	}
+	t.link, t.linked = link, w.now
+	switch {
+	case w.now-w.sampled <= prompt, at != 0 && at <= w.sampled && before == link:
+		w.link, w.unlinked = link, false
+	case !link.Valid() && !before.Valid():
+		w.unlinked = false // the thread seldom has a span
+	}
+}
+
+// countLink counts the link of the last walk.
+func (w *Walker) countLink() {
+	switch {
+	case w.unlinked:
+		w.unproven.Add(1)
+	case w.link.Valid():
+		w.proven.Add(1)
+	}
+}
+
+// contextSlot returns the address of a thread's variable with the address of its record. A
+// TLS descriptor has the variable's offset from the thread pointer, which is negative. If
+// the module was loaded later, it has the address of the module's number and of the
+// variable's offset in the module's block.
+func (w *walk) contextSlot(descriptor uint64, t *thread) (uint64, bool) {
+	argument, ok := w.memory.word(descriptor + word)
+	if !ok || int64(argument) < 0 {
+		return t.pointer + argument, ok
+	}
+	module, ok1 := w.memory.word(argument)
+	offset, ok2 := w.memory.word(argument + word)
+	vector, ok3 := w.memory.word(t.pointer + dtvAt)
+	block, ok4 := w.memory.word(vector + module*dtvEntry)
+	const unallocated = ^uint64(0)
+	return block + offset, ok1 && ok2 && ok3 && ok4 && block != unallocated
+}
+
+// readRecord reads a thread's record from the memory of the process. It returns the address
+// of the record and the active span.
+func (w *walk) readRecord(slot uint64) (record uint64, link samples.Link) {
+	w.memory.again(slot)
+	record, _ = w.memory.word(slot)
+	if record == 0 {
+		return 0, link
+	}
+	w.memory.again(record)
+	w.memory.again(record + recordSize)
+	if b := w.memory.bytes(record, recordSize); b != nil && b[recordValid] == 1 {
+		copy(link.TraceID[:], b)
+		copy(link.SpanID[:], b[len(link.TraceID):])
+	}
+	return record, link
+}

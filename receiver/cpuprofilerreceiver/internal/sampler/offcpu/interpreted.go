@@ -1,0 +1,85 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package offcpu
+
+import (
+	"slices"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
+)
+
+// interpreted has the interpreted frames of a thread that waits. The frames do not change
+// until the thread gets a CPU. If the wait lasts longer than the read, the frames are the
+// frames of the sample.
+type interpreted struct {
+	// sample has the addresses of the native stack. whole reports whether the stack is
+	// whole.
+	sample perfevent.Sample
+	whole  bool
+	// read is the time at which the frames were read, or 0 if they have not been read. stack
+	// is the stack with the frames, or nil if they could not be read.
+	read  int64
+	stack *samples.Stack
+	// link is the active span.
+	link samples.Link
+}
+
+func newInterpreted(s *perfevent.Sample, whole bool) *interpreted {
+	in := &interpreted{sample: *s, whole: whole}
+	in.sample.Kernel, in.sample.User = slices.Clone(s.Kernel), slices.Clone(s.User)
+	in.sample.Stack, in.sample.Raw = nil, nil // the next record overwrites them
+	return in
+}
+
+// until returns the caller of a wait that lasts until time.
+func (c caller) until(time int64) caller {
+	if in := c.interpreted; in != nil && in.stack != nil && in.read <= time {
+		c.stack, c.link = in.stack, in.link
+	}
+	return c
+}
+
+// readInterpreted reads the interpreted frames of threads that still wait. Threads for which
+// there is no time remain listed.
+func (r *reader) readInterpreted() {
+	if len(r.unread) == 0 {
+		return
+	}
+	began := r.cfg.Now()
+	now := began
+	r.unread = slices.DeleteFunc(r.unread, func(tid int) bool {
+		t := r.waits.threads[tid]
+		switch {
+		case t == nil:
+			return true
+		case t.next.interpreted != nil:
+			return false // the record of the switch is not read yet
+		case t.state != waiting || t.caller.interpreted == nil || t.caller.interpreted.read > 0:
+			return true
+		case began < r.readFrom || now-began > maxReading:
+			return false
+		}
+		r.readWaiting(t)
+		now = r.cfg.Now()
+		return true
+	})
+	if now > began {
+		r.readFrom = now + (readShare-1)*(now-began)
+	}
+}
+
+// readWaiting reads the interpreted frames of a thread.
+func (r *reader) readWaiting(t *thread) {
+	in, p, rec := t.caller.interpreted, r.cfg.Table.Known(t.pid), &r.again
+	rec.PID, rec.TID, rec.Time, rec.Sample = t.pid, t.tid, r.cfg.Now(), in.sample
+	if r.cfg.Languages.Walk(p, rec) {
+		whole := r.cfg.Languages.Merge(p, &rec.Sample, in.whole)
+		in.stack, in.link = unwind.Intern(p, &rec.Sample, whole), r.cfg.Languages.Link()
+	}
+	in.read = r.cfg.Now()
+}
