@@ -14,8 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 
+	"github.com/hotprofile/hotprofile/internal/atomicfile"
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 )
 
@@ -28,11 +28,6 @@ type directory struct {
 
 	mu sync.Mutex // one file is written at a time, so that rotate counts correctly
 }
-
-const (
-	tempPrefix = ".hotprofile-"
-	tempSuffix = ".tmp"
-)
 
 // open creates the directory and checks that it is writable. It removes unfinished files of
 // an earlier run and files beyond the limits. It returns the numbers of removed files.
@@ -49,13 +44,13 @@ func (d *directory) open() (leftovers, rotated int, err error) {
 	var errs []error
 	for _, e := range entries {
 		// An incomplete gzip file is useless.
-		if e.Type().IsRegular() && strings.HasPrefix(e.Name(), tempPrefix) && strings.HasSuffix(e.Name(), tempSuffix) {
+		if e.Type().IsRegular() && strings.HasPrefix(e.Name(), atomicfile.TemporaryPrefix) && strings.HasSuffix(e.Name(), atomicfile.TemporarySuffix) {
 			errs = append(errs, os.Remove(filepath.Join(d.path, e.Name())))
 			leftovers++
 		}
 	}
 	temp, err := d.temporary(nil)
-	if err != nil && !full(err) { // write makes room on a full disk
+	if err != nil && !atomicfile.Full(err) { // write makes room on a full disk
 		return leftovers, 0, fmt.Errorf("directory %s: cannot create a file: %w", d.path, err)
 	}
 	if err == nil {
@@ -95,7 +90,7 @@ func (d *directory) write(name string, content []byte) (w written, err error) {
 		// has removed the unfinished file.
 		w.file, err = d.complete(name, content)
 	}
-	if full(err) {
+	if atomicfile.Full(err) {
 		w.disk = err
 		var failed error
 		if w.removed, failed = d.makeRoom(len(content)); w.removed > 0 {
@@ -108,15 +103,10 @@ func (d *directory) write(name string, content []byte) (w written, err error) {
 	if err != nil {
 		return written{removed: w.removed, disk: w.disk}, fmt.Errorf("directory %s: %w", d.path, err)
 	}
-	d.sync()
+	atomicfile.SyncDirectory(d.path)
 	rotated, err := d.rotate(filepath.Base(w.file))
 	w.removed += rotated
 	return w, err
-}
-
-// full reports whether an error means a full disk or an exceeded quota.
-func full(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // complete creates a complete file.
@@ -178,21 +168,7 @@ func (d *directory) number(name string) int {
 
 // temporary creates an unfinished file and returns its path.
 func (d *directory) temporary(content []byte) (name string, err error) {
-	f, err := os.CreateTemp(d.path, tempPrefix+"*"+tempSuffix)
-	if err != nil {
-		return "", err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(content)
-	err = errors.Join(f.Chmod(0o640), err)
-	if err == nil {
-		err = f.Sync()
-	}
-	return f.Name(), errors.Join(err, f.Close())
+	return atomicfile.Temporary(d.path, content, func(f *os.File) error { return errors.Join(f.Chmod(0o640), f.Sync()) })
 }
 
 // publish renames a complete file, unless the new name exists.
@@ -212,14 +188,6 @@ func publish(temp, file string) error {
 		return fs.ErrExist
 	}
 	return os.Rename(temp, file)
-}
-
-// sync makes a new name survive a crash of the host, if the system supports it.
-func (d *directory) sync() {
-	if f, err := os.Open(d.path); err == nil {
-		_ = f.Sync()
-		_ = f.Close()
-	}
 }
 
 // rotate removes the oldest files of this exporter until the other files are within both

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/atomicfile"
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
@@ -82,7 +83,7 @@ func TestWriteSucceedsWhileOthersRemoveUnfinishedFiles(t *testing.T) {
 	go func() {
 		var errs []error
 		for !stop.Load() {
-			names, err := filepath.Glob(filepath.Join(d.path, tempPrefix+"*"))
+			names, err := filepath.Glob(filepath.Join(d.path, atomicfile.TemporaryPrefix+"*"))
 			errs = append(errs, err)
 			for _, name := range names {
 				_ = os.Remove(name)

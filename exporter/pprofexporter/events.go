@@ -31,17 +31,12 @@ func (e *pprofExporter) publish(f *openFile, file string, size int, over time.Du
 	if len(top) > 0 {
 		event.Body += ", hottest: " + strings.Join(top, ", ")
 	}
-	text := func(key, value string) {
-		if value != "" {
-			event.Attributes = append(event.Attributes, attribute.String(key, value))
-		}
-	}
-	text(attr.Unit, f.unit)
-	text(attr.TriggerPolicy, f.policy)
-	text(attr.TriggerID, f.trigger)
-	text(attr.ProfileType, pprofconv.TypeName(f.typ))
-	text(attr.Origin, f.origin)
-	text(attr.FilePath, file)
+	event.AddText(attr.Unit, f.unit)
+	event.AddText(attr.TriggerPolicy, f.policy)
+	event.AddText(attr.TriggerID, f.trigger)
+	event.AddText(attr.ProfileType, pprofconv.TypeName(f.typ))
+	event.AddText(attr.Origin, f.origin)
+	event.AddText(attr.FilePath, file)
 	event.Attributes = append(event.Attributes, f.condition...)
 	if over > 0 { // 0 for a snapshot
 		event.Attributes = append(event.Attributes, attribute.Float64(attr.ProfileDuration, over.Seconds()))

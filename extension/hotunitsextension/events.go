@@ -51,6 +51,13 @@ type Event struct {
 	Dropped int
 }
 
+// AddText adds an attribute to the event, unless the value is empty.
+func (e *Event) AddText(key, value string) {
+	if value != "" {
+		e.Attributes = append(e.Attributes, attribute.String(key, value))
+	}
+}
+
 // These constants bound one event, and the events that wait for one subscriber.
 const (
 	maxEventAttributes = 64   // of the resource and of the event each; the last attributes are dropped

@@ -80,12 +80,8 @@ func event(name, body string, t units.Transition, more ...attribute.KeyValue) ho
 		e.Body += fmt.Sprintf(": %s %s, threshold %s, %s", t.Cause.Monitor, figure(t.Cause.Value), figure(t.Cause.Threshold), t.Cause.Window)
 	}
 	e.Attributes = append(e.Attributes, attribute.String(attr.Unit, t.Unit.Name()), attribute.String(attr.TriggerPolicy, t.Policy))
-	if t.Cause.Monitor != "" {
-		e.Attributes = append(e.Attributes, attribute.String(attr.TriggerMonitor, t.Cause.Monitor))
-	}
-	if t.Cause.Key != "" {
-		e.Attributes = append(e.Attributes, attribute.String(attr.TriggerCondition, t.Cause.Key))
-	}
+	e.AddText(attr.TriggerMonitor, t.Cause.Monitor)
+	e.AddText(attr.TriggerCondition, t.Cause.Key)
 	if t.Cause.Window != "" {
 		e.Attributes = append(e.Attributes,
 			attribute.Float64(attr.TriggerValue, round(t.Cause.Value)),
@@ -136,9 +132,7 @@ func (r *reporter) publishClosed(t units.Transition, nothing string) {
 		attribute.Int(attr.GateSamples, t.Samples),
 		attribute.Int(attr.GateBytes, t.Bytes),
 		attribute.Float64(attr.GateDuration, round(t.Time.Sub(t.Opening.FiredAt).Seconds())))
-	if nothing != "" {
-		e.Attributes = append(e.Attributes, attribute.String(attr.GateNothingExported, nothing))
-	}
+	e.AddText(attr.GateNothingExported, nothing)
 	r.events.PublishEvent(e)
 }
 
@@ -148,9 +142,7 @@ func (r *reporter) publishNotOpened(t units.Transition, why string) {
 		return
 	}
 	e := event(hotunitsextension.GateNotOpened, "not opened ("+why+")", t, attribute.String(attr.GateWhy, why))
-	if t.Budget != "" {
-		e.Attributes = append(e.Attributes, attribute.String(attr.GateBudget, t.Budget))
-	}
+	e.AddText(attr.GateBudget, t.Budget)
 	r.setSpan(&e, t)
 	r.events.PublishEvent(e)
 }

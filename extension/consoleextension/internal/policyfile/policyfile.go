@@ -16,6 +16,7 @@ import (
 	"slices"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/atomicfile"
 	"github.com/hotprofile/hotprofile/internal/boundedread"
 )
 
@@ -160,7 +161,7 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 		if bytes.Equal(old, document) {
 			return nil
 		}
-		temp, err := writeBeside(path, document, info)
+		temp, err := atomicfile.Temporary(filepath.Dir(path), document, sameAs(path, info))
 		if err != nil {
 			return err
 		}
@@ -171,11 +172,7 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 		if removeErr := os.Remove(temp); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {
 			err = errors.Join(err, removeErr)
 		}
-		// The new names then survive a crash of the host, if the system supports it.
-		if d, openErr := os.Open(filepath.Dir(path)); openErr == nil {
-			_ = d.Sync()
-			_ = d.Close()
-		}
+		atomicfile.SyncDirectory(filepath.Dir(path))
 		return err
 	})
 }
@@ -205,13 +202,7 @@ func swap(file, path, from, new string) error {
 // replace does the work of swap if files cannot be exchanged. It loses a version that
 // another writer renames to the path at the last moment.
 func replace(file, path string, old []byte, like fs.FileInfo) error {
-	previous, err := writeBeside(path, old, like)
-	if err == nil {
-		if err = os.Rename(previous, path+previousSuffix); err != nil {
-			err = errors.Join(err, os.Remove(previous))
-		}
-	}
-	if err != nil {
+	if err := atomicfile.Write(path+previousSuffix, old, sameAs(path, like)); err != nil {
 		return fmt.Errorf("keep the old version: %w", err)
 	}
 	if now, _, err := boundedread.File(path, hotunitsextension.MaxPolicyFile); err == nil && !bytes.Equal(now, old) {
@@ -229,22 +220,10 @@ func (f *File) do(ctx context.Context, use func() error) error {
 	return err
 }
 
-// writeBeside writes a file in the directory of another file, and returns its name. The new
-// file has the same owner, mode, access control lists and labels.
-func writeBeside(path string, content []byte, like fs.FileInfo) (name string, err error) {
-	temp, err := os.CreateTemp(filepath.Dir(path), ".hotprofile-*.tmp")
-	if err != nil {
-		return "", err
+// sameAs returns a function that gives a file the owner, mode, access control lists and
+// labels of the file at a path, and synchronizes the file.
+func sameAs(path string, info fs.FileInfo) func(*os.File) error {
+	return func(f *os.File) error {
+		return errors.Join(own(f, info), f.Chmod(info.Mode().Perm()), copyAttributes(path, f), f.Sync())
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(temp.Name()))
-		}
-	}()
-	_, err = temp.Write(content)
-	err = errors.Join(err, own(temp, like), temp.Chmod(like.Mode().Perm()), copyAttributes(path, temp))
-	if err == nil {
-		err = temp.Sync()
-	}
-	return temp.Name(), errors.Join(err, temp.Close())
 }

@@ -19,12 +19,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/google/pprof/profile"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/atomicfile"
 	"github.com/hotprofile/hotprofile/internal/boundedread"
 )
 
@@ -169,24 +169,19 @@ func (f *profileFiles) writeSegment(o *openingFiles, p *profileFile, of *profile
 	return s, f.writeFile(o, s.Name, content.Bytes(), mayMakeRoom)
 }
 
-// full reports whether an error means a full disk or an exceeded quota.
-func full(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-}
-
 // writeFile writes a file of an opening. If the disk is full and mayMakeRoom is true,
 // writeFile removes the oldest profiles.
 func (f *profileFiles) writeFile(o *openingFiles, name string, content []byte, mayMakeRoom bool) error {
 	err := f.writeFileOnce(o, name, content)
-	for tries := 0; mayMakeRoom && full(err) && tries < 8 && f.removeOldest(o.Opening.ID); tries++ {
+	for tries := 0; mayMakeRoom && atomicfile.Full(err) && tries < 8 && f.removeOldest(o.Opening.ID); tries++ {
 		f.log.Warn("disk full, console's oldest profiles removed", zap.String("directory", f.dir), zap.Error(err))
 		err = f.writeFileOnce(o, name, content)
 	}
 	return err
 }
 
-// writeFileOnce renames a temporary file when it is complete.
-func (f *profileFiles) writeFileOnce(o *openingFiles, name string, content []byte) (err error) {
+// writeFileOnce writes a file of an opening, unless the opening was removed.
+func (f *profileFiles) writeFileOnce(o *openingFiles, name string, content []byte) error {
 	f.disk.Lock()
 	defer f.disk.Unlock()
 	f.mu.Lock()
@@ -206,20 +201,7 @@ func (f *profileFiles) writeFileOnce(o *openingFiles, name string, content []byt
 			return err
 		}
 	}
-	path := filepath.Join(o.dir, name)
-	temp := path + ".tmp"
-	file, err := os.OpenFile(temp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
-		err = errors.Join(err, os.RemoveAll(temp))
-	}
-	return err
+	return atomicfile.Write(filepath.Join(o.dir, name), content, nil)
 }
 
 // writeIndex writes the index of an opening.

@@ -43,6 +43,23 @@ type Sink interface {
 	Batch() uint64
 }
 
+// Turn waits for records for at most the given time, and calls drain to read the records.
+// drain reports whether the next Turn must read again soon. If the size of copied stacks
+// has changed, Turn attaches the targets again.
+func (l *Loop) Turn(session *perfevent.Session, wait time.Duration, drain func() (soon bool)) error {
+	if l.soon {
+		wait = min(wait, SettleWait)
+	}
+	if err := session.Wait(wait); err != nil {
+		return err
+	}
+	l.soon = drain()
+	if l.options.UserStack != l.cfg.Stacks.Copied() {
+		l.Reapply() // stacks must be copied from now on
+	}
+	return nil
+}
+
 // NextBatch reports whether the buffer has changed to another batch since the last call. If
 // so, it notifies the table.
 func (l *Loop) NextBatch() bool {

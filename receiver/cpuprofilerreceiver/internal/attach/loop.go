@@ -54,8 +54,7 @@ type Config struct {
 	// MaxEvents bounds the perf event descriptors.
 	MaxEvents int
 	Kernel    KernelStacks
-	// Stacks unwinds the stacks of samples. Only the reading goroutine uses it. If it is
-	// nil, the kernel unwinds stacks by frame pointers.
+	// Stacks unwinds the stacks of samples. Only the reading goroutine uses it.
 	Stacks *unwind.Stacks
 	// Languages walks interpreted frames. If it is nil, these frames are not walked. Labels
 	// finds the labels of goroutines. If it is nil, samples have no labels. With either,
@@ -75,7 +74,10 @@ type Config struct {
 	// number of additional events per CPU. Both are 0 if the sampler uses no tracepoints.
 	Tracepoints, Everywhere int
 	// Lost returns the number of lost events from the kernel's counters.
-	Lost   func(perfevent.Stats) uint64
+	Lost func(perfevent.Stats) uint64
+	// When is the value of the key when and the reason for that value, for the log. It is
+	// empty for a sampler without this key.
+	When   string
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
@@ -140,6 +142,7 @@ type Loop struct {
 	leftOut         string // last logged targets that were left out
 	refused         string // last logged reason why sampling is impossible
 	started         bool   // the start of sampling was reported
+	soon            bool   // programs are being started, so Turn reads again soon
 }
 
 // NewLoop returns a Loop that has not started.

@@ -26,6 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -204,6 +205,7 @@ func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 		Config: attach.Config{
 			Finder: finder, Table: processes.NewTable(cfg), MaxEvents: s.maxEvents, DiscoveryInterval: s.discovery,
 			ThreadName: true, Logger: zap.New(core), Now: clock, Probe: perfevent.Probe,
+			Stacks: unwind.NewStacks(unwind.StacksConfig{}),
 		},
 		Sink: s.to, Frequency: s.frequency, Status: func(error) {}, Notes: func(perfevent.Rights) []string { return nil },
 	})

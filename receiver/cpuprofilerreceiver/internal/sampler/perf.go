@@ -344,15 +344,15 @@ func (s *Shared) Processes() (processes.Config, error) {
 	}, err
 }
 
-// AttachWhen is like Attach, for a sampler whose configuration has the key when. why is the
-// reason for the value of when, for the log.
-func (s *Shared) AttachWhen(when When, of *samples.Type, key string) (cfg attach.Config, why string, err error) {
+// AttachWhen is like Attach, for a sampler whose configuration has the key when.
+func (s *Shared) AttachWhen(when When, of *samples.Type, key string) (cfg attach.Config, err error) {
 	hot, why, err := when.Resolve(s.HotUnits)
 	if err != nil {
-		return cfg, "", fmt.Errorf("%s: %w", key, err)
+		return cfg, fmt.Errorf("%s: %w", key, err)
 	}
 	cfg, err = s.Attach(of, hot)
-	return cfg, why, err
+	cfg.When = why
+	return cfg, err
 }
 
 // Attach returns the configuration for sampling the targets of a type with perf events. If

@@ -29,6 +29,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -121,7 +122,7 @@ func sampleAndName(t *testing.T, pid int, before func()) (counts frameCount, lin
 			Finder: finder(pid), Table: processes.NewTable(processes.Config{Track: symbols.Track}),
 			MaxEvents: 4096, DiscoveryInterval: 50 * time.Millisecond, Logger: zaptest.NewLogger(t),
 			Now:   func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
-			Probe: perfevent.Probe,
+			Probe: perfevent.Probe, Stacks: unwind.NewStacks(unwind.StacksConfig{}),
 		},
 		Sink: sink, Frequency: 499, Status: func(error) {}, Notes: func(perfevent.Rights) []string { return nil },
 	})

@@ -63,8 +63,6 @@ type Settings struct {
 	Limit int
 	// Interval is the time between two calls of Flush.
 	Interval time.Duration
-	// When is the value of the key when and its reason, for the log.
-	When string
 	// Random is the source of random numbers. Only the reading goroutine uses it. If it is
 	// nil, the sampler creates one with a random seed.
 	Random *rand.Rand
@@ -149,7 +147,7 @@ func New(cfg Settings) *Sampler {
 
 // newSampler returns the sampler of a receiver.
 func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
-	attached, why, err := s.AttachWhen(cfg.When, samples.AllocSpace, "allocations")
+	attached, err := s.AttachWhen(cfg.When, samples.AllocSpace, "allocations")
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +166,6 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 		Sampled:  s.Sampled[sampler.PprofAllocs],
 		Limit:    cfg.MaxSamplesPerMinute,
 		Interval: s.ExportInterval,
-		When:     why,
 	})
 	p.counters = s.Counters
 	s.AddBuffer("allocations", own, p.Flush)

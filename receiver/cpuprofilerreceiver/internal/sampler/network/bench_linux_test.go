@@ -16,6 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // counting is a sink that counts samples and sums their values.
@@ -37,8 +38,11 @@ func known(t testing.TB) (*reader, *perfevent.Record, *counting) {
 	t.Helper()
 	to := &counting{}
 	s := New(Settings{
-		Config: attach.Config{Table: processes.NewTable(processes.Config{}), Logger: zap.NewNop(), Now: monotonic},
-		Sink:   to, MaxEventsPerSecond: 10000,
+		Config: attach.Config{
+			Table: processes.NewTable(processes.Config{}), Logger: zap.NewNop(), Now: monotonic,
+			Stacks: unwind.NewStacks(unwind.StacksConfig{}),
+		},
+		Sink: to, MaxEventsPerSecond: 10000,
 	})
 	field := func(offset, size int) tracefs.Field { return tracefs.Field{Offset: offset, Size: size, Signed: true} }
 	r := &s.reader

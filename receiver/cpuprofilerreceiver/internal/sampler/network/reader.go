@@ -31,7 +31,6 @@ type reader struct {
 	// sources are the sources of the session.
 	sources *sources
 	session *perfevent.Session
-	soon    bool // programs are being started
 	rec     perfevent.Record
 	pace    *pace
 	begun   begun
@@ -39,7 +38,6 @@ type reader struct {
 	noStack *samples.Stack // for calls without a stack
 
 	counts    Stats                    // the reader's own counters
-	stats     perfevent.Stats          // of the session, already counted
 	published sampler.Published[Stats] // all counters, for other goroutines
 	// unset reports that limiting the number of samples failed, which is logged once.
 	unset bool
@@ -61,7 +59,7 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 
 // Begin resets the reader's state for a new session.
 func (r *reader) Begin(session *perfevent.Session) {
-	r.session, r.sources, r.stats = session, r.found.Load(), perfevent.Stats{}
+	r.session, r.sources = session, r.found.Load()
 	r.pace = newPace(attach.StacksPerSecond(r.cfg.MaxEventsPerSecond, r.loop.Current().UserStack), r.cfg.Now())
 	r.begun = newBegun(maxBegun)
 	for i := range r.sources.of {
@@ -94,19 +92,11 @@ func (r *reader) Attached(_ *attach.Found, gone []*perfevent.Attachment) {
 // Turn waits for records and reads them.
 func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	r.follow(session)
-	wait := attach.IdleWait
-	if r.soon {
-		wait = attach.SettleWait
-	}
-	if err := session.Wait(wait); err != nil {
-		return err
-	}
-	r.soon = r.drain(session)
-	r.adjust(session)
-	if r.loop.Current().UserStack != r.cfg.Stacks.Copied() {
-		r.loop.Reapply() // stacks must be copied from now on
-	}
-	return nil
+	return r.loop.Turn(session, attach.IdleWait, func() (soon bool) {
+		soon = r.drain(session)
+		r.adjust(session)
+		return soon
+	})
 }
 
 // End reads the remaining records in the rings.
@@ -128,9 +118,8 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 		r.handle(&r.rec)
 	}
 	now := session.Stats()
-	r.counts.RateLimited += now.Unsampled - r.stats.Unsampled
-	r.stats = now
-	_, again := r.loop.ReadUpTo(session, now, upTo)
+	before, again := r.loop.ReadUpTo(session, now, upTo)
+	r.counts.RateLimited += now.Unsampled - before.Unsampled
 	r.publish()
 	return r.cfg.Table.Settle() || again
 }

@@ -6,7 +6,6 @@
 package network
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -19,7 +18,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // Factory returns the factory of the sampler for calls on sockets.
@@ -38,8 +36,6 @@ type Settings struct {
 	Root string
 	// MaxEventsPerSecond bounds the number of sampled calls.
 	MaxEventsPerSecond int
-	// When is the value of the key when and its reason, for the log.
-	When string
 }
 
 // Stats are the counters of a Sampler since it was created.
@@ -67,7 +63,6 @@ type Sampler struct {
 
 // New returns a sampler that has not started.
 func New(cfg Settings) *Sampler {
-	cfg.Stacks = cmp.Or(cfg.Stacks, unwind.NewStacks(unwind.StacksConfig{}))
 	s := &Sampler{}
 	cfg.Type, cfg.Refused, cfg.Lost = samples.NetSent, s.refused, attach.KernelLost
 	cfg.Tracepoints, cfg.Everywhere = targetEvents, everywhereEvents
@@ -81,7 +76,7 @@ func New(cfg Settings) *Sampler {
 
 // newSampler returns the sampler of a receiver.
 func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
-	attached, why, err := s.AttachWhen(cfg.When, samples.NetSent, "network")
+	attached, err := s.AttachWhen(cfg.When, samples.NetSent, "network")
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +85,6 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 		Sink:               s.Buffer.NewPosition(),
 		Root:               s.HostInfo.Root,
 		MaxEventsPerSecond: cfg.MaxEventsPerSecond,
-		When:               why,
 	})
 	p.counters = s.Counters
 	s.Buffer.OnWake(p.Wake)

@@ -29,6 +29,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -166,6 +167,7 @@ func start(t testing.TB, change func(*Settings)) *rig {
 		Config: attach.Config{
 			Finder: rig.find, Table: processes.NewTable(processes.Config{}), MaxEvents: 4096,
 			DiscoveryInterval: 20 * time.Millisecond, Logger: zap.New(core), Now: monotonic, Probe: perfevent.Probe,
+			Stacks: unwind.NewStacks(unwind.StacksConfig{}),
 		},
 		Sink: rig.to, MaxEventsPerSecond: 1_000_000,
 	}

@@ -53,7 +53,6 @@ type check struct {
 type reader struct {
 	cfg    Settings
 	loop   *attach.Loop
-	soon   bool // programs are being started
 	rec    perfevent.Record
 	waits  *waits
 	scaler *scaler
@@ -123,23 +122,13 @@ func (r *reader) Attached(_ *attach.Found, gone []*perfevent.Attachment) {
 func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	r.follow(session)
 	wait := attach.IdleWait
-	if r.soon {
-		wait = attach.SettleWait
-	}
 	if r.cfg.Languages.Prompt() {
 		wait = min(wait, promptWait)
 	}
 	if r.resumeAt > 0 {
 		wait = min(wait, max(time.Duration(r.resumeAt-r.cfg.Now()), 0))
 	}
-	if err := session.Wait(wait); err != nil {
-		return err
-	}
-	r.soon = r.drain(session)
-	if r.loop.Current().UserStack != r.cfg.Stacks.Copied() {
-		r.loop.Reapply() // stacks must be copied from now on
-	}
-	return nil
+	return r.loop.Turn(session, wait, func() bool { return r.drain(session) })
 }
 
 // End reads the remaining records in the rings, and emits waits in progress up to now.

@@ -20,6 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // batchSink is a sink that adds all samples to one batch.
@@ -40,7 +41,8 @@ func newReader() (*reader, batchSink) {
 	sink := batchSink{samples.NewBatch(1 << 30)}
 	s := New(Settings{
 		Config: attach.Config{
-			Table: processes.NewTable(processes.Config{}), ThreadName: true, Logger: zap.NewNop(), Now: func() int64 { return 0 },
+			Stacks: unwind.NewStacks(unwind.StacksConfig{}),
+			Table:  processes.NewTable(processes.Config{}), ThreadName: true, Logger: zap.NewNop(), Now: func() int64 { return 0 },
 		},
 		Sink: sink, MinDuration: time.Microsecond, MaxEventsPerSecond: 10000,
 	})

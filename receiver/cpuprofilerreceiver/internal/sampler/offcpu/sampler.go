@@ -18,7 +18,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // Factory returns the factory of the sampler of threads that are not running.
@@ -47,8 +46,6 @@ type Settings struct {
 	MaxEventsPerSecond int
 	// MaxThreads bounds the number of followed threads. The default is 65,536.
 	MaxThreads int
-	// When is the value of the key when and its reason, for the log.
-	When string
 	// NoWaits is the reason why samples have no wait reasons of their threads. It is nil if
 	// they have wait reasons.
 	NoWaits error
@@ -99,7 +96,6 @@ const (
 // New returns a sampler that has not started.
 func New(cfg Settings) *Sampler {
 	cfg.MaxThreads = cmp.Or(cfg.MaxThreads, defaultMaxThreads)
-	cfg.Stacks = cmp.Or(cfg.Stacks, unwind.NewStacks(unwind.StacksConfig{}))
 	cfg.Type, cfg.Refused, cfg.Lost, cfg.Switches = samples.OffCPU, refused, attach.KernelLost, true
 	s := &Sampler{}
 	r := &s.reader
@@ -116,7 +112,7 @@ func New(cfg Settings) *Sampler {
 
 // newSampler returns the sampler of a receiver.
 func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
-	attached, why, err := s.AttachWhen(cfg.When, samples.OffCPU, "off_cpu")
+	attached, err := s.AttachWhen(cfg.When, samples.OffCPU, "off_cpu")
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +121,6 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 		Sink:               s.Buffer.NewPosition(),
 		MinDuration:        cfg.MinDuration,
 		MaxEventsPerSecond: cfg.MaxEventsPerSecond,
-		When:               why,
 		NoWaits:            noWaits(attached.Kernel, s.Perf.Symbols.KernelSymbols()),
 		Still:              newStill(s.HostInfo.Root),
 	})

@@ -29,6 +29,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -145,6 +146,7 @@ func start(t testing.TB, f attach.Finder, change func(*Settings)) (*Sampler, *si
 			Finder: f, Table: processes.NewTable(processes.Config{}), MaxEvents: 4096,
 			DiscoveryInterval: 20 * time.Millisecond, ThreadID: true, ThreadName: true,
 			Logger: zap.New(core), Now: monotonic, Probe: perfevent.Probe,
+			Stacks: unwind.NewStacks(unwind.StacksConfig{}),
 		},
 		Sink: to, MinDuration: time.Millisecond, MaxEventsPerSecond: 10000, Still: newStill("/"),
 	}

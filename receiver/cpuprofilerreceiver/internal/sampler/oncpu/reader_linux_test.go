@@ -19,6 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // newReader returns a reader without a session, and the sink of its samples.
@@ -27,6 +28,7 @@ func newReader(t testing.TB, change func(*Settings)) (testReader, *recordSink) {
 	cfg := Settings{
 		Config: attach.Config{
 			Table:  processes.NewTable(processes.Config{}),
+			Stacks: unwind.NewStacks(unwind.StacksConfig{}),
 			Logger: zap.NewNop(),
 			Now:    func() int64 { return 0 },
 		},

@@ -7,7 +7,6 @@
 package oncpu
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +22,6 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // Factory returns the factory of the sampler for running threads.
@@ -100,7 +98,6 @@ type Sampler struct {
 
 // New returns a sampler that has not started.
 func New(cfg Settings) *Sampler {
-	cfg.Stacks = cmp.Or(cfg.Stacks, unwind.NewStacks(unwind.StacksConfig{}))
 	cfg.Type, cfg.Refused, cfg.Lost = samples.OnCPU, refused, kernelLost
 	s := &Sampler{}
 	s.Loop = attach.NewLoop(cfg.Config, cfg.Sink, &s.reader)

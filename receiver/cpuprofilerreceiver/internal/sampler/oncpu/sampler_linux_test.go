@@ -21,6 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -85,6 +86,7 @@ func newTestSampler(f attach.Finder, change func(*Settings)) (*Sampler, *statuse
 			Finder: f, Table: processes.NewTable(processes.Config{}), MaxEvents: 4096, DiscoveryInterval: 5 * time.Millisecond,
 			Logger: zap.New(core), Now: func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
 			Probe: perfevent.Probe, Missing: attach.NewMissing(zap.New(core), 5*time.Millisecond),
+			Stacks: unwind.NewStacks(unwind.StacksConfig{}),
 		},
 		Sink: discard{}, Frequency: 97, Status: st.tell, Notes: func(perfevent.Rights) []string { return nil },
 	}
