@@ -131,7 +131,7 @@ func (c *cpuUse) close() {
 	}
 }
 
-// The monitors of CPU time used.
+// These monitors measure the CPU time that a unit uses.
 const (
 	CPUUsage              = "cpu_usage"               // per second
 	CPUUtilization        = "cpu_utilization"         // share of the CPU that the unit may use

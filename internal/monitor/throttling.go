@@ -14,8 +14,8 @@ const (
 	// a fifth of the smallest quota that the kernel accepts.
 	idleBelow = 0.002
 
-	// idleReadings is the number of readings of an idle unit per read of its counts. The
-	// counts are cumulative, so skipped readings lose no events.
+	// idleReadings is the interval at which the counts of an idle unit are read, in readings.
+	// The counts are cumulative, so skipped readings lose no events.
 	idleReadings = 8
 )
 

@@ -91,8 +91,8 @@ func reasonFields(t units.Transition) []zap.Field {
 	return append(fields, zap.Float64("value", round(t.Cause.Value)), zap.Float64("threshold", t.Cause.Threshold))
 }
 
-// workloadFields returns the unit's names in Kubernetes. They are in the resource of its
-// profiles, so a unit without profiles has none.
+// workloadFields returns log fields with the unit's names in Kubernetes. The names come from
+// the resource of the unit's profiles. If the unit has no profiles, there are no fields.
 func workloadFields(t units.Transition) (fields []zap.Field) {
 	for _, a := range t.Resource {
 		if key := string(a.Key); strings.HasPrefix(key, "k8s.") && strings.HasSuffix(key, ".name") {

@@ -60,8 +60,8 @@ func startAllocator(t *testing.T, in ...*hosttest.Cgroup) *allocator {
 	return a
 }
 
-// allocate lets the program allocate memory. It returns the bytes and objects that the
-// program's runtime has counted.
+// allocate asks the program to allocate memory. It returns the numbers of bytes and objects
+// that the program's runtime has counted.
 func (a *allocator) allocate(kind string, n int) (bytes, objects float64) {
 	a.t.Helper()
 	_, err := fmt.Fprintln(a.in, kind, n)

@@ -78,8 +78,8 @@ const (
 	textSize     = 160 // a comment, or a label shared by samples
 )
 
-// Bounds of what one sample or profile may add. A request may refer to one entry of its
-// dictionary millions of times.
+// These limits apply to one sample or profile. They are needed because a request may refer
+// to one entry of its dictionary millions of times.
 const (
 	maxText     = 8 << 10 // bytes of a text, such as a name from a program file
 	maxDepth    = 4096    // frames of a stack; outer frames are dropped
@@ -131,7 +131,7 @@ type Options struct {
 	// Origin is the value of hotprofile.origin of the profiles.
 	Origin string
 	// Labels are the keys of profile attributes that become labels of the samples instead
-	// of comments. Samples with different values are not merged.
+	// of comments. Samples are not merged if the values of their labels differ.
 	Labels []string
 }
 

@@ -118,8 +118,9 @@ func (m *Monitor) plan(t Test) plannedTest {
 	return p
 }
 
-// above reports whether a value exceeds the threshold by more than the precision of the
-// stored readings, which is 7 digits.
+// above reports whether a value is above the limit of the test. The limit differs from the
+// threshold by the precision of the stored readings, which is 7 digits. It is above the
+// threshold of a Test, and below the value of AddAtLeast.
 func (p *plannedTest) above(value float64) bool { return value > p.limit }
 
 // below reports whether a value is below ReleaseBelow by more than that precision.

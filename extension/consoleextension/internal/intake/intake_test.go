@@ -27,8 +27,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver"
 )
 
-// recorded is the time at which the files in testdata were recorded. The collector
-// exported its events, its readings, and its own logs and metrics.
+// recorded is the time at which the files in testdata were recorded. The files contain a
+// collector's events and readings, and the collector's own logs and metrics.
 var recorded = time.Date(2026, 11, 22, 15, 20, 0, 0, time.UTC)
 
 func openStore(t testing.TB) *store.Store {

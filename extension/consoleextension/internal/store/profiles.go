@@ -315,7 +315,8 @@ func (f *profileFiles) run() {
 	}
 }
 
-// hurry makes the goroutine write now.
+// hurry makes the writing goroutine write and merge due files without waiting for the next
+// tick.
 func (f *profileFiles) hurry() { token.Put(f.kick) }
 
 // add adds samples. While memory is short, add waits for the disk for at most one second.

@@ -135,7 +135,8 @@ type profileView struct {
 	Title string
 	Query openingQuery
 	ID    string // suffix of element ids on a page with several profiles
-	// JSON is the URL of the flame graph. Embedded is the flame graph itself, in a report.
+	// JSON is the URL from which the page loads the flame graph. It is empty in a report. A
+	// report contains the flame graph in Embedded instead.
 	JSON     string
 	Embedded template.JS
 

@@ -155,8 +155,8 @@ func (l *Labels) newRead() *read {
 	return r
 }
 
-// Take is called by each goroutine that becomes the reading goroutine. The goroutine's
-// waits run within call.
+// Take is called by each goroutine that becomes the reading goroutine. call limits the time
+// for which the goroutine waits for the memory of a process.
 func (l *Labels) Take(call *deadline.Call) {
 	if l == nil {
 		return

@@ -14,8 +14,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// find returns the process of a sample if its stacks are walked, else nil. If the process
-// has become hot, find starts a search for the interpreter.
+// find returns the walker's entry for a process. It returns nil if the walker does not walk
+// the stacks of the process. If the process has become hot, find starts a search for the
+// interpreter.
 func (w *Walker) find(of *processes.Process) *process {
 	p := w.processes[of.PID]
 	if p == nil || p.program != of.Program() {

@@ -155,8 +155,8 @@ func (r *procReader) context(pid int, cgroup string, address, known uint64) (con
 	})
 }
 
-// appendContext reads a context into the memory of buf. The header is read again after the
-// message, to notice an update meanwhile.
+// appendContext reads a context into the memory of buf. It reads the header again after the
+// message, to detect an update in between.
 func appendContext(buf []byte, fs procfs.FS, pid int, address, known uint64) ([]byte, error) {
 	buf = slices.Grow(buf[:0], contextHeader)[:contextHeader]
 	if err := fs.ReadMemory(pid, buf, address); err != nil {

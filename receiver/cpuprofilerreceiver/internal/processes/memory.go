@@ -82,7 +82,8 @@ func (t *Table) makeRoom(keep *Process) {
 }
 
 // dropMostStacks forgets stacks of spaces other than keep until there is room for need
-// bytes plus a quarter of Limits.StackBytes.
+// bytes plus a quarter of Limits.StackBytes. If there is still no room for need bytes, it
+// also forgets the stacks of keep.
 func (t *Table) dropMostStacks(keep *space, need int) {
 	size := func(p *Process) int {
 		if p.space == nil {

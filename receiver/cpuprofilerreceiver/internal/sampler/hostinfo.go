@@ -45,8 +45,8 @@ func NewHostInfo(rootPath string, logger *zap.Logger) (HostInfo, error) {
 	return h, nil
 }
 
-// Invisible returns the machine's data that is invisible with these rights, and how to make
-// it visible.
+// Invisible returns notes about data of the machine that the collector cannot see with these
+// rights. The notes also explain how to make the data visible.
 func (h *HostInfo) Invisible(rights perfevent.Rights) (notes []string) {
 	if h.Note != "" {
 		notes = append(notes, h.Note)

@@ -107,7 +107,8 @@ func findSources(root string) (*sources, error) {
 	return s, nil
 }
 
-// addCalls adds the calls on sockets that pass a filter, by size class.
+// addCalls adds one tracepoint for each size class of the calls. The tracepoints sample only
+// calls on sockets that match filter.
 func (s *sources) addCalls(f tracefs.FS, of kind, name, filter string) error {
 	id, fields, err := f.Tracepoint(name, "ret", "family", "protocol", "flags")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // until the thread gets a CPU. If the wait lasts longer than the read, the frames are the
 // frames of the sample.
 type interpreted struct {
-	// sample has the addresses of the native stack. whole reports whether the stack is
-	// whole.
+	// sample contains the addresses of the native stack. whole reports whether the stack is
+	// known to reach the thread's entry.
 	sample perfevent.Sample
 	whole  bool
 	// read is the time at which the frames were read, or 0 if they have not been read. stack

@@ -362,8 +362,9 @@ func (r *reader) wants(pid int) bool {
 	return p.Wanted && r.loop.Means(pid, p.Cgroup)
 }
 
-// sample keeps the stack of a thread that is about to leave its CPU. If the stack is known,
-// it allocates no memory.
+// sample keeps the stack of a thread that is about to leave its CPU. For a known stack,
+// sample allocates memory only if the process keeps interpreted frames outside its native
+// stack. Then it copies the sample, because the frames are read later.
 func (r *reader) sample(rec *perfevent.Record) {
 	if r.paused > 0 || rec.Attachment == nil && r.waits.threads[rec.TID] == nil {
 		return // left over in a ring, or see Record.Attachment: the switch then adds its thread

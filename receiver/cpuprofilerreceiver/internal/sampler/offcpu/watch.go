@@ -23,8 +23,8 @@ type watch struct {
 	// attach opens the events of a thread. The events take at most most samples on each
 	// CPU.
 	attach func(pid, tid, most int) (attachment, error)
-	// most bounds the number of threads. perSecond bounds the sum of their stacks per
-	// second.
+	// most is the maximum number of threads with extra events. perSecond is the maximum
+	// number of stacks per second of all these threads together.
 	most, perSecond int
 
 	attached map[int]*watched

@@ -345,8 +345,8 @@ func (r *reader) adjust(session *perfevent.Session) error {
 	return nil
 }
 
-// reportExceeded logs that a lower frequency would not help. It logs again only after this
-// has changed.
+// reportExceeded logs when sampling costs more than max_overhead and a lower frequency would
+// not help. It does not log again while this state lasts.
 func (r *reader) reportExceeded() {
 	exceeded := r.pace.exceeded()
 	if exceeded && !r.exceeded {
