@@ -85,7 +85,7 @@ func createDefaultConfig(getenv func(string) string) component.Config {
 	server.ReadHeaderTimeout = 5 * time.Second
 	server.ReadTimeout = readTimeout
 	server.WriteTimeout = writeTimeout
-	server.IdleTimeout = time.Minute //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
+	server.Keepalive = configoptional.Some(confighttp.KeepaliveServerConfig{IdleTimeout: time.Minute})
 	server.MaxRequestBodySize = maxBody
 	server.CompressionAlgorithms = []string{""} // no compression of requests
 	client := confighttp.NewDefaultClientConfig()

@@ -180,7 +180,7 @@ func TestConfiguration(t *testing.T) {
 	require.False(t, cfg.Manual.HasValue())
 	for name, d := range map[string]time.Duration{
 		"read_header_timeout": cfg.HTTP.ReadHeaderTimeout, "read_timeout": cfg.HTTP.ReadTimeout,
-		"write_timeout": cfg.HTTP.WriteTimeout, "idle_timeout": cfg.HTTP.IdleTimeout, //nolint:staticcheck // as in createDefaultConfig
+		"write_timeout": cfg.HTTP.WriteTimeout,
 	} {
 		require.Positive(t, d, name)
 	}
@@ -189,6 +189,7 @@ func TestConfiguration(t *testing.T) {
 		return "/var/lib/a:/var/lib/b"
 	}).(*Config)
 	require.Equal(t, filepath.FromSlash("/var/lib/a/console"), under.Directory)
+	require.Equal(t, time.Minute, under.HTTP.Keepalive.Get().IdleTimeout)
 
 	for text, want := range map[string]string{
 		"{endpoint: localhost}":                           `endpoint: "localhost" is not host:port, such as localhost:4042`,

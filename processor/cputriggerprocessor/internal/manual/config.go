@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/hotprofile/hotprofile/internal/httplisten"
 )
@@ -53,7 +54,7 @@ func DefaultConfig() Config {
 	cfg.ReadHeaderTimeout = 5 * time.Second
 	cfg.ReadTimeout = 10 * time.Second
 	cfg.WriteTimeout = 10 * time.Second
-	cfg.IdleTimeout = 30 * time.Second       //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
+	cfg.Keepalive = configoptional.Some(confighttp.KeepaliveServerConfig{IdleTimeout: 30 * time.Second})
 	cfg.MaxRequestBodySize = maxAlertsBody   // each path has its own limit
 	cfg.CompressionAlgorithms = []string{""} // none
 	return Config{HTTP: cfg}

@@ -489,7 +489,7 @@ func TestTheServerIsBounded(t *testing.T) {
 	defaults := DefaultConfig().HTTP
 	for name, d := range map[string]time.Duration{
 		"read_header_timeout": defaults.ReadHeaderTimeout, "read_timeout": defaults.ReadTimeout,
-		"write_timeout": defaults.WriteTimeout, "idle_timeout": defaults.IdleTimeout, //nolint:staticcheck // as in DefaultConfig
+		"write_timeout": defaults.WriteTimeout, "idle_timeout": defaults.Keepalive.Get().IdleTimeout,
 	} {
 		require.Positive(t, d, name)
 	}

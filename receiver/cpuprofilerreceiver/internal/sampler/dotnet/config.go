@@ -13,6 +13,7 @@ import (
 
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/confignet"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
@@ -75,7 +76,7 @@ func DefaultConfig() Config {
 	server.WriteTimeout = 10 * time.Second
 	// The timeout is longer than HttpClient's own, so that HttpClient closes idle
 	// connections.
-	server.IdleTimeout = 2 * time.Minute //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
+	server.Keepalive = configoptional.Some(confighttp.KeepaliveServerConfig{IdleTimeout: 2 * time.Minute})
 	server.MaxRequestBodySize = int64(bytesize.MiB)
 	server.CompressionAlgorithms = slices.Clone(compressions)
 	return Config{ServerConfig: server, SocketMode: 0o660}

@@ -20,8 +20,7 @@ import (
 // is noticed at once.
 func (cfg *Config) client(ctx context.Context, host component.Host, set component.TelemetrySettings) (*http.Client, error) {
 	client := cfg.ClientConfig
-	client.Timeout = 0              // each pull has its own timeout
-	client.DisableKeepAlives = true //nolint:staticcheck // keepalive is folded into it
+	client.Timeout = 0 // each pull has its own timeout
 	// Only a middleware can reach confighttp's transport.
 	id := component.MustNewIDWithName("hotprofile", "pprof_transport")
 	client.Middlewares = append(slices.Clone(client.Middlewares), configmiddleware.Config{ID: id})
@@ -55,6 +54,7 @@ func (t transport) GetHTTPRoundTripper(context.Context) (func(context.Context, h
 		if !ok {
 			return nil, fmt.Errorf("set up the connections to a pprof endpoint: %T is no HTTP transport", base)
 		}
+		to.DisableKeepAlives = true
 		to.DisableCompression = true // profiles are already compressed
 		to.MaxResponseHeaderBytes = maxHeader
 		if t.socket != "" {
