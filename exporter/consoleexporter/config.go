@@ -18,19 +18,20 @@ import (
 
 // Config is the configuration of the exporter `console`.
 type Config struct {
-	// Extension is the id of the extension `console`. Default console.
+	// Extension is the id of the extension `console`. The default is console.
 	Extension component.ID `mapstructure:"extension"`
-	// Timeout is the deadline of one write to the store, from 100ms to 1m. Default 5s.
+	// Timeout is the deadline of one write to the store, from 100ms to 1m. The
+	// default is 5s.
 	Timeout time.Duration `mapstructure:"timeout"`
-	// Queue holds requests until the store accepts them. Each signal has its own queue. A
-	// full queue refuses further requests. Default: 16 MiB.
+	// Queue holds requests until the store accepts them. Each signal has its own
+	// queue. A full queue refuses further requests. The default size is 16 MiB.
 	Queue configoptional.Optional[exporterhelper.QueueBatchConfig] `mapstructure:"sending_queue"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// The bounds of Validate.
+// Validate checks these bounds.
 const (
 	minTimeout = 100 * time.Millisecond
 	maxTimeout = time.Minute

@@ -18,18 +18,19 @@ import (
 
 // Config is the configuration of `pprof`.
 type Config struct {
-	// Directory is the directory of the files. It is created if it does not exist. Default:
-	// the first directory of ${STATE_DIRECTORY}, which systemd sets, else ./profiles.
+	// Directory is the directory of the files. It is created if it does not exist.
+	// The default is the first directory of ${STATE_DIRECTORY}, which systemd sets.
+	// Without ${STATE_DIRECTORY}, the default is ./profiles.
 	Directory string `mapstructure:"directory"`
-	// IdleTimeout is the time without new profiles after which a file is finished. Default
-	// 15s, minimum 100ms.
+	// IdleTimeout is the time without new profiles after which a file is finished.
+	// The default is 15s, and the minimum is 100ms.
 	IdleTimeout time.Duration `mapstructure:"idle_timeout"`
-	// MaxFiles is the maximum number of files that are kept. The oldest files are removed.
-	// Default 100, minimum 1.
+	// MaxFiles is the maximum number of files that are kept. The oldest files are
+	// removed. The default is 100, and the minimum is 1.
 	MaxFiles int `mapstructure:"max_files"`
 	// MaxBytes bounds the total size of the files that are kept. The oldest files are
 	// removed, but never the newest file, whatever its size. MaxBytes is a number, or a
-	// number with a unit such as 256MiB. Default 256MiB, minimum 1 byte.
+	// number with a unit such as 256MiB. The default is 256MiB, and the minimum is 1 byte.
 	MaxBytes bytesize.Size `mapstructure:"max_bytes"`
 }
 

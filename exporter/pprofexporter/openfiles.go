@@ -60,7 +60,8 @@ type unitFiles struct {
 	files     map[fileKey]*openFile
 }
 
-// The estimated bytes of a unit, a file and a service of a file, without their texts.
+// These constants estimate the bytes of a unit, of a file, and of a service of a
+// file, without their texts.
 const (
 	unitSize    = 256
 	fileSize    = 1 << 10
@@ -103,7 +104,7 @@ type openFile struct {
 	reason finishReason // set when the file is finished
 }
 
-// serviceShare is a service's part of a file: the sum of its values.
+// serviceShare is a service's part of a file. It contains the sum of the service's values.
 type serviceShare struct {
 	service, executable string
 	value               float64
@@ -138,8 +139,8 @@ func (f *openFile) name() string {
 // source describes where profiles come from, according to their resource and scope.
 type source struct {
 	service, executable string
-	// unit is used for profiles for which cpu_trigger named no unit. policy is the policy
-	// that the resource names.
+	// unit is the name of the unit for profiles in which cpu_trigger has not named a
+	// unit. policy is the policy that the resource names.
 	unit, policy  string
 	origin, scope string
 	resource      pcommon.Map
@@ -280,8 +281,8 @@ func (o *openFiles) all() []*openFile {
 	return o.finishAll(func(*openFile) (finishReason, bool) { return finishedByShutdown, true })
 }
 
-// finishAll finishes the files for which the function which returns true, in the order in
-// which the files were begun.
+// finishAll calls which for each file, and finishes the files for which it returns
+// true. The finished files are in the order in which they were begun.
 func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []*openFile {
 	var done []*openFile
 	for _, u := range o.units {
@@ -311,8 +312,9 @@ func (o *openFiles) finish(f *openFile, reason finishReason) *openFile {
 	return f
 }
 
-// timeOf returns the time to put into the name of a profile's file: the time of the
-// trigger, else the time of the profile, else now.
+// timeOf returns the time for the name of a profile's file. This is the time of the
+// trigger. Without a trigger, it is the time of the profile, or now if the profile
+// has no time.
 func timeOf(attributes map[string]string, p pprofile.Profile, now time.Time) time.Time {
 	if t := triggerTime(attributes); !t.IsZero() {
 		return t

@@ -126,7 +126,7 @@ func (e *pprofExporter) writeFile(f *openFile) error {
 	p := f.pprof.Finish(main.executable)
 	var content bytes.Buffer
 	if err := p.Write(&content); err != nil {
-		return fmt.Errorf("encode a file of %d bytes in memory: %w", size, err) // a buffer takes everything
+		return fmt.Errorf("encode a file of %d bytes in memory: %w", size, err) // writing to the buffer cannot fail
 	}
 	late := time.AfterFunc(e.queue.patience, func() { e.stall(f) })
 	w, err := e.dir.write(f.name(), content.Bytes())

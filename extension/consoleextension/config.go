@@ -28,17 +28,18 @@ type Config struct {
 	// HTTP configures the server of the pages. Its endpoint is localhost:4042 by default.
 	// HTTP is not embedded, because Config would then have the method Unmarshal of HTTP.
 	HTTP confighttp.ServerConfig `mapstructure:",squash"`
-	// Directory is the directory of the store. It is created if it does not exist. Default:
-	// console in the first directory of ${STATE_DIRECTORY}, which systemd sets, else
-	// ./console.
+	// Directory is the directory of the store. It is created if it does not exist. The
+	// default is the directory console in the first directory of ${STATE_DIRECTORY},
+	// which systemd sets. Without ${STATE_DIRECTORY}, the default is ./console.
 	Directory string `mapstructure:"directory"`
-	// MaxAge is the time for which data is kept, from 10m to 720h. Default 48h.
+	// MaxAge is the time for which data is kept, from 10m to 720h. The default is 48h.
 	MaxAge time.Duration `mapstructure:"max_age"`
-	// MaxBytes bounds the store on disk. The oldest openings are removed first. At least
-	// 16MiB. Default 300MiB.
+	// MaxBytes bounds the store on disk. The oldest openings are removed first. The
+	// minimum is 16MiB, and the default is 300MiB.
 	MaxBytes bytesize.Size `mapstructure:"max_bytes"`
-	// AllowedHosts lists further names by which browsers may call this server. Localhost,
-	// the host of the endpoint, and this host's name are always allowed. Default: empty.
+	// AllowedHosts lists further names by which browsers may call this server.
+	// Localhost, the host of the endpoint, and this host's name are always allowed.
+	// The default is an empty list.
 	AllowedHosts []string `mapstructure:"allowed_hosts"`
 	// TraceURL is the URL of a trace in a tracing backend, with {trace_id} and optionally
 	// {span_id}. If it is empty, which is the default, pages have no links to traces.
@@ -46,7 +47,7 @@ type Config struct {
 	// PoliciesFile is the file that is set as policies_from.file in cpu_trigger. If it is
 	// empty, which is the default, pages show no file.
 	PoliciesFile string `mapstructure:"policies_file"`
-	// Edit allows the pages to write PoliciesFile. Default false.
+	// Edit allows the pages to write PoliciesFile. The default is false.
 	Edit bool `mapstructure:"edit"`
 	// Manual configures the client for the server that manual of cpu_trigger starts.
 	// Without an endpoint, which is the default, the pages cannot open gates.
@@ -56,7 +57,7 @@ type Config struct {
 	_ struct{}
 }
 
-// The bounds of Validate.
+// Validate checks these bounds.
 const (
 	minMaxAge        = 10 * time.Minute
 	maxMaxAge        = 30 * 24 * time.Hour
@@ -66,7 +67,7 @@ const (
 	maxManualTimeout = time.Minute
 )
 
-// The bounds of a request and an answer.
+// These constants bound a request and an answer.
 const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = time.Minute // for sending a large profile to a slow browser

@@ -64,7 +64,8 @@ func (c *Console) consume(ctx context.Context, signal string, items int, store f
 	return err
 }
 
-// begin reports whether the store is open. If so, it stays open until consuming.Done.
+// begin reports whether the store is open. If the store is open, it stays open until
+// consuming.Done is called.
 func (c *Console) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

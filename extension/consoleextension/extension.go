@@ -35,7 +35,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// The bounds of the server.
+// These constants bound the server.
 const (
 	maxConnections = 128
 	maxHeader      = 32 << 10 // URLs contain the state of a page
@@ -43,8 +43,8 @@ const (
 	shutdownTimeout = 5 * time.Second
 )
 
-// Console is the component: the store, and the server of the pages. It is safe for
-// concurrent use.
+// Console is the component. It contains the store and the server of the pages. It is
+// safe for concurrent use.
 type Console struct {
 	set       extension.Settings
 	cfg       *Config

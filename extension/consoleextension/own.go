@@ -17,7 +17,8 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/web"
 )
 
-// maxComponents bounds the components with a remembered status. No collector has so many.
+// maxComponents bounds the components with a remembered status. No collector has so
+// many components.
 const maxComponents = 1000
 
 // own describes the collector that contains the console.

@@ -20,7 +20,7 @@ import (
 
 // Config is the configuration of the extension `hot_units`.
 type Config struct {
-	// Webhooks lists the URLs to which events are posted. Default: empty.
+	// Webhooks lists the URLs to which events are posted. The default is an empty list.
 	Webhooks []WebhookConfig `mapstructure:"webhooks"`
 
 	// prevents unkeyed literal initialization
@@ -29,20 +29,20 @@ type Config struct {
 
 // WebhookConfig is a URL to which events are posted.
 type WebhookConfig struct {
-	// ClientConfig contains all keys of confighttp's client. Timeout is the deadline of one
-	// request. Default 5s.
+	// ClientConfig contains all keys of confighttp's client. Timeout is the deadline
+	// of one request. The default of Timeout is 5s.
 	ClientConfig confighttp.ClientConfig `mapstructure:",squash"`
-	// Events lists the names of the events to post. Default: hotprofile.gate.opened and
-	// hotprofile.profile.written.
+	// Events lists the names of the events to post. The defaults are
+	// hotprofile.gate.opened and hotprofile.profile.written.
 	Events []string `mapstructure:"events"`
-	// Template is json, slack, teams, or the path of a file with a Go template. The file is
-	// read at the start. Default json.
+	// Template is json, slack, teams, or the path of a file with a Go template. The
+	// file is read at the start. The default is json.
 	Template string `mapstructure:"template"`
-	// GroupWait is the time after the first event for which further events are added to the
-	// same request. Default 5s.
+	// GroupWait is the time after the first event for which further events are added
+	// to the same request. The default is 5s.
 	GroupWait time.Duration `mapstructure:"group_wait"`
-	// MaxEvents is the maximum number of events in one request. Further events are only
-	// counted in the request. Default 20.
+	// MaxEvents is the maximum number of events in one request. Further events are
+	// only counted in the request. The default is 20.
 	MaxEvents int `mapstructure:"max_events"`
 	// Retry bounds the retries of a failed request. By default, the first retry is after
 	// 1s, later retries are at most 10s apart, and retries stop after 1m.
@@ -52,7 +52,7 @@ type WebhookConfig struct {
 	_ struct{}
 }
 
-// The bounds of Validate.
+// Validate checks these bounds.
 const (
 	maxWebhooks    = 20
 	maxTimeout     = time.Minute

@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// The names of events.
+// These are the names of events.
 const (
 	GateOpened      = "hotprofile.gate.opened"
 	GateClosed      = "hotprofile.gate.closed"
@@ -106,7 +106,8 @@ func (h *HotUnits) Subscribe(name string, wanted ...string) *Subscription {
 // Events returns the channel of the events. It is never closed.
 func (s *Subscription) Events() <-chan Event { return s.events }
 
-// AppendWaiting appends the events that already wait to a list, up to most events in total.
+// AppendWaiting appends the events that already wait to a list. most is the maximum
+// length of the list.
 func (s *Subscription) AppendWaiting(list []Event, most int) []Event {
 	for len(list) < most {
 		select {
@@ -167,8 +168,8 @@ func (h *HotUnits) PublishEvent(e Event) {
 	}
 }
 
-// bound limits attributes of the event to the bounds: it cuts texts and lists, and drops
-// attributes.
+// bound cuts texts and lists, and drops attributes, so that the attributes of the
+// event stay within the bounds.
 func (e *Event) bound(all []attribute.KeyValue) []attribute.KeyValue {
 	out := slices.Clone(all[:min(len(all), maxEventAttributes)])
 	for i := range out {

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Unit is a hot unit and where its processes are. Cgroup, ContainerID and PID are set only
-// if they apply.
+// Unit identifies a hot unit and its processes. Cgroup, ContainerID and PID are set
+// only if they apply.
 type Unit struct {
 	Name        string // container id, cgroup path, or pid:start time
 	Cgroup      string // path below the cgroup root

@@ -23,15 +23,16 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// The names of built-in templates.
+// These are the names of built-in templates.
 const (
 	templateJSON  = "json"
 	templateSlack = "slack"
 	templateTeams = "teams"
 )
 
-// The bounds of a template. maxTemplateSize bounds the template file, and maxBodySize the
-// rendered request body, both in bytes. maxSteps bounds the steps of one rendering.
+// These constants bound a template. maxTemplateSize bounds the template file, and
+// maxBodySize bounds the rendered request body, both in bytes. maxSteps bounds the
+// steps of one rendering.
 const (
 	maxTemplateSize = 1 << 20
 	maxBodySize     = 1 << 20
@@ -41,15 +42,15 @@ const (
 //go:embed templates/*.tmpl
 var builtIn embed.FS
 
-// Message is the content of a webhook's request. A template gets it as its data. Without a
-// template, it is posted as JSON.
+// Message is the content of a webhook's request. A template renders the Message.
+// Without a template, the webhook posts the Message as JSON.
 type Message struct {
 	Events []MessageEvent `json:"events"`
 	// More is the number of further events that are not in the message.
 	More int `json:"more"`
 }
 
-// MessageEvent is an event of a message.
+// MessageEvent is an event in a Message.
 type MessageEvent struct {
 	Name       string         `json:"name"`
 	Time       time.Time      `json:"time"`
@@ -65,8 +66,9 @@ func (e MessageEvent) Title() string {
 	return strings.NewReplacer(".", " ", "_", " ").Replace(strings.TrimPrefix(e.Name, attr.Prefix))
 }
 
-// Get returns an attribute of the event, or else of its resource, as a text. It returns an
-// empty text if there is no such attribute.
+// Get returns an attribute of the event as a text. If the event does not have the
+// attribute, Get returns the attribute of the event's resource. It returns an empty
+// text if there is no such attribute.
 func (e MessageEvent) Get(key string) string {
 	for _, attributes := range []map[string]any{e.Attributes, e.Resource} {
 		if v, ok := attributes[key]; ok {
@@ -105,8 +107,8 @@ type renderer struct {
 	steps *int
 }
 
-// newRenderer reads a built-in template by its name, or else a file. If isJSON is true, the
-// template must render an example as JSON.
+// newRenderer reads a built-in template by its name, or a file if there is no built-in
+// template with this name. If isJSON is true, the template must render an example as JSON.
 func newRenderer(name string, isJSON bool) (renderer, error) {
 	var text []byte
 	var err error
@@ -241,7 +243,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// example returns a message with every kind of value, for trying templates at the start.
+// example returns a message with every kind of value. Templates are checked with this
+// message at the start.
 func example() Message {
 	events := []Event{
 		{

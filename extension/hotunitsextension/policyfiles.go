@@ -24,8 +24,8 @@ type PolicyFile struct {
 	Check func(document []byte) error
 	// Doubts returns probable mistakes in a document that Check accepts. It may be nil.
 	Doubts func(document []byte) []string
-	// Version returns the version in force: the PolicyVersion of the last document that was
-	// read and accepted. It is empty before the first document.
+	// Version returns the version in force. This is the PolicyVersion of the last
+	// document that was read and accepted. It is empty before the first document.
 	Version func() string
 }
 

@@ -35,11 +35,11 @@ type UnitReadings struct {
 }
 
 // PeerReading describes the traffic between a unit and one of its peers. Without an
-// Address, it is the sum of all peers that have no reading of their own.
+// Address, it is the sum of all peers that have no separate reading.
 type PeerReading struct {
 	Address   netip.Addr
 	Outbound  bool   // true if the unit connected to the peer, false for the reverse
-	Port      uint16 // the peer's port if Outbound, else the unit's port
+	Port      uint16 // the peer's port if Outbound, otherwise the unit's port
 	Transport string // "tcp" or "udp"
 	// Unit and Service are set if the peer is a unit of this host.
 	Unit, Service string
@@ -49,10 +49,11 @@ type PeerReading struct {
 	Connects, ConnectFailures int64
 	Sent, Received            int64 // bytes of TCP
 	Segments, Retransmits     int64 // segments that the unit sent
-	// The times for which connections had data to send, by what limited sending.
+	// While connections had data to send, sending was limited by the receiver's window,
+	// by the send buffer or by the network. These are the times for each of the limits.
 	ReceiverWindow, SendBuffer, Network time.Duration
 
-	// The following are current values.
+	// The following fields contain current values.
 	Connections             int64
 	SendQueue, ReceiveQueue int64 // bytes
 	RTT, RTTVariation       time.Duration
@@ -81,16 +82,17 @@ type PolicyState struct {
 // PolicyStates returns all states of policies.
 func PolicyStates() []string { return []string{"watching", "profiling", "cooling_down"} }
 
-// ReadingsFunc appends the current readings of at most most units. The unit that is nearest
-// to a threshold comes first. left is the number of units that were left out.
+// ReadingsFunc appends the current readings of units. most is the maximum number of
+// units. The unit that is nearest to a threshold comes first. left is the number of
+// units that were left out.
 type ReadingsFunc func(dst []UnitReadings, most int) (out []UnitReadings, left int)
 
 // ServeReadings registers a function that Readings calls. stop unregisters the function,
 // and may be called twice. A call that has already begun may continue after stop returns.
 func (h *HotUnits) ServeReadings(read ReadingsFunc) (stop func()) { return h.readings.add(read) }
 
-// Readings returns the current readings of at most most units in total, and the number of
-// units that were left out.
+// Readings returns the current readings of units, and the number of units that were
+// left out. most is the maximum number of units in total.
 func (h *HotUnits) Readings(most int) (out []UnitReadings, left int) {
 	for _, read := range h.readings.list() {
 		var n int

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// The bounds of the copies that ResourceOf makes.
+// These constants bound the copies that ResourceOf makes.
 const (
 	maxResourceAttributes = 32
 	maxResourceSize       = 4 << 10

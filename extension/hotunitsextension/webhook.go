@@ -192,8 +192,8 @@ func (w *webhook) deliver(body []byte, attempts *int) error {
 	}
 }
 
-// try posts a body once. again is true if a retry may succeed. after is the wait that the
-// answer asks for.
+// try posts a body once. again is true if a retry may succeed. after is the time that
+// the answer asks the webhook to wait before the retry.
 func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) {
 	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, w.cfg.ClientConfig.Endpoint, bytes.NewReader(body))
 	if err != nil {
@@ -219,8 +219,8 @@ func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) 
 	return again, after, fmt.Errorf("the answer is %d: %s", code, firstOf(maxAnswerLogged, strings.ToValidUTF8(string(answer), "")))
 }
 
-// shutdown posts the waiting events once, within the timeout of a request. It does not
-// wait.
+// shutdown makes the webhook post the waiting events once, within the timeout of a
+// request. It returns at once.
 func (w *webhook) shutdown() {
 	w.events.Close()
 	w.stop()

@@ -52,11 +52,7 @@ func (driver) Knows(path string) bool {
 // Attach implements interpreter.Driver. It turns a panic into an error, because the library
 // trusts the files and the memory that it reads, and they may be invalid.
 func (driver) Attach(p interpreter.Process) (layout interpreter.Layout, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("finding the interpreter of process %d: %v", p.PID, r)
-		}
-	}()
+	defer recovered(&err, "finding the interpreter")
 	for i := range p.Mappings {
 		switch path := p.Mappings[i].Path; {
 		case isPython(path):
@@ -78,14 +74,17 @@ func (driver) Attach(p interpreter.Process) (layout interpreter.Layout, err erro
 	return layout, nil
 }
 
+// recovered turns a panic into an error.
+func recovered(err *error, doing string) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("%s: %v", doing, r)
+	}
+}
+
 // ThreadContext implements interpreter.Driver. The variable is described in OTEP 4947.
 func (driver) ThreadContext(p interpreter.Process) (descriptor uint64, err error) {
 	const variable = "otel_thread_ctx_v1"
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("finding %s of process %d: %v", variable, p.PID, r)
-		}
-	}()
+	defer recovered(&err, "finding "+variable)
 	for i := range p.Mappings {
 		o, err := open(p, i)
 		if err != nil {
@@ -181,7 +180,8 @@ func load[T, L any](p interpreter.Process, i int, kind libpf.InterpreterType, lo
 	return describe(l)
 }
 
-// attach finds the layout in the memory of the process. then, which may be nil, completes the layout.
+// attach finds the layout in the memory of the process. then
+// completes the layout, and may be nil.
 func (l *loaded[T]) attach(m io.ReaderAt, then func(ebpfinterpreter.Instance) error) (ebpfinterpreter.Instance, error) {
 	instance, err := l.data.Attach(&l.tables, libpf.PID(l.process.PID), libpf.Address(l.bias), remotememory.RemoteMemory{ReaderAt: m})
 	if err == nil && then != nil {

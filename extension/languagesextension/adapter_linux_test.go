@@ -5,6 +5,7 @@ package languagesextension
 
 import (
 	"encoding/binary"
+	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -220,5 +221,53 @@ func TestMappingsWithoutAFile(t *testing.T) {
 		p.Open = func(int) (interpreter.File, error) { return os.Open("/bin/sleep") }
 		_, err = driver{}.Attach(p)
 		require.ErrorIs(t, err, errNoProgs)
+	}
+}
+
+// memory is the memory of a process from address 0 on.
+type memory []byte
+
+func (m memory) ReadAt(b []byte, at int64) (int, error) {
+	if at < 0 || at >= int64(len(m)) {
+		return 0, io.EOF
+	}
+	n := copy(b, m[at:])
+	if n < len(b) {
+		return n, io.ErrUnexpectedEOF
+	}
+	return n, nil
+}
+
+// TestInstructionsHaveTheNextDescription checks that an instruction of compiled Java code has
+// the first description at or after its position.
+func TestInstructionsHaveTheNextDescription(t *testing.T) {
+	const blob, table, header = 0x100, 0x200, 0x40
+	put := binary.LittleEndian.PutUint32
+	for name, d := range map[string]descriptions{
+		"in the blob":    {first: header, limit: header + 4, size: 16},
+		"immutable data": {first: header, limit: header + 4, size: 16, data: header + 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := make(memory, 0x400)
+			base := uint32(blob)
+			if d.data != 0 {
+				base = 0x180
+				binary.LittleEndian.PutUint64(m[blob+d.data:], uint64(base))
+			}
+			put(m[blob+header:], table-base)
+			put(m[blob+header+4:], table-base+16*4)
+			for i, position := range []int32{-1, 40, 20, math.MaxInt32} {
+				put(m[table+16*i:], uint32(position))
+			}
+			d.memory = m
+			for position, want := range map[uint32]uint32{0: 20, 20: 20, 21: 40, 40: 40, 41: 41} {
+				require.Equal(t, want, d.next(interpreter.Code{Address: blob, Position: position}), position)
+			}
+			require.EqualValues(t, 7, d.next(interpreter.Code{Address: 1 << 40, Position: 7}), "unreadable")
+			put(m[blob+header+4:], 1<<31)
+			require.EqualValues(t, 7, d.next(interpreter.Code{Address: blob, Position: 7}), "a huge table")
+			d.size = 0
+			require.EqualValues(t, 7, d.next(interpreter.Code{Address: blob, Position: 7}), "no size")
+		})
 	}
 }

@@ -6,9 +6,13 @@
 package languagesextension
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"path"
+	"reflect"
 	"strings"
 
 	ebpfinterpreter "go.opentelemetry.io/ebpf-profiler/interpreter"
@@ -50,24 +54,84 @@ func hotSpotLayout(l *loaded[support.HotspotProcInfo]) (*interpreter.HotSpot, er
 	case info.Segment_shift > 16:
 		return nil, errors.New("its code heaps have an unknown layout")
 	}
+	structs := reflect.ValueOf(l.data).Elem().FieldByName("data").FieldByName("vmStructs")
+	offset := func(structure, name string) int64 {
+		return int64(structs.FieldByName(structure).FieldByName(name).Uint())
+	}
+	descriptions := &descriptions{
+		memory: l.process.Memory,
+		first:  offset("Nmethod", "ScopesPcsOffset"), limit: offset("Nmethod", "DependenciesOffset"),
+		size: offset("PcDesc", "Sizeof"), position: offset("PcDesc", "PcOffset"),
+	}
+	if info.Jvm_version >= 23 {
+		descriptions.data, descriptions.limit = offset("Nmethod", "ImmutableData"), offset("Nmethod", "ScopesDataOffset")
+	}
 	return &interpreter.HotSpot{
 		Version: int(info.Jvm_version), Heaps: l.heaps, SegmentShift: uint(info.Segment_shift), HeapBlock: uint64(info.Heapblock_size),
 		BlobName: uint64(info.Codeblob_name), BlobCode: uint64(info.Codeblob_codestart),
 		BlobComplete: uint64(info.Codeblob_framecomplete), BlobFrame: uint64(info.Codeblob_framesize), CodeOffsets: info.Nmethod_uses_offsets != 0,
 		CompileID: uint64(info.Nmethod_compileid), Deoptimize: uint64(info.Nmethod_deopt_offset), OriginalPC: uint64(info.Nmethod_orig_pc_offset),
 		MethodConst: uint64(info.Method_constmethod), ConstSize: uint64(info.Cmethod_size), Bytecode: -8,
-		Names: func(at interpreter.Code) ([]interpreter.Function, error) { return javaNames(instance, at) },
+		Names: func(at interpreter.Code) ([]interpreter.Function, error) {
+			if !at.Interpreted {
+				at.Position = descriptions.next(at)
+			}
+			return javaNames(instance, at)
+		},
 	}, nil
+}
+
+// descriptions finds the descriptions (PcDesc) of positions in compiled code. A description
+// applies to the instructions before its position, back to the position of another
+// description. The library, however, takes the last description before an instruction.
+type descriptions struct {
+	memory io.ReaderAt
+	// data is the offset in a blob of the address to which the offsets of the descriptions
+	// are relative. If it is 0, they are relative to the blob.
+	data int64
+	// first and limit are the offsets in a blob of the offsets of the first description and
+	// of the end of the descriptions. size is the size of a description, and position is the
+	// offset of the position in it.
+	first, limit, size, position int64
+}
+
+// next returns the position of the description that applies to a position. It returns the
+// position itself if there is no such description.
+func (d *descriptions) next(at interpreter.Code) uint32 {
+	const maxSize, maxPosition = 1 << 20, 1<<28 - 1
+	var first, limit uint32
+	blob, base, found := int64(at.Address), at.Address, int64(maxPosition)
+	err := errors.Join(d.read(blob+d.first, &first), d.read(blob+d.limit, &limit))
+	if d.data != 0 {
+		err = errors.Join(err, d.read(blob+d.data, &base))
+	}
+	if err != nil || limit < first || limit-first > maxSize || d.position < 0 || d.position > maxSize || d.size < d.position+4 {
+		return at.Position
+	}
+	table := make([]byte, limit-first)
+	if d.read(int64(base)+int64(first), table) != nil {
+		return at.Position
+	}
+	for ; int64(len(table)) >= d.size; table = table[d.size:] {
+		if position := int64(int32(binary.LittleEndian.Uint32(table[d.position:]))); position >= int64(at.Position) {
+			found = min(found, position)
+		}
+	}
+	if found == maxPosition {
+		return at.Position
+	}
+	return uint32(found)
+}
+
+// read reads a value from the memory of the process.
+func (d *descriptions) read(address int64, value any) error {
+	return binary.Read(io.NewSectionReader(d.memory, address, math.MaxInt64), binary.LittleEndian, value)
 }
 
 // javaNames returns the functions at a code position of a Java program, including inlined
 // functions.
 func javaNames(instance ebpfinterpreter.Instance, at interpreter.Code) (functions []interpreter.Function, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("reading the names of a Java program: %v", r)
-		}
-	}()
+	defer recovered(&err, "reading the names of a Java program")
 	const bits = 1<<28 - 1
 	kind := uint64(support.FrameHotspotNative)
 	if at.Interpreted {

@@ -45,7 +45,7 @@ func nodeLayout(l *loaded[support.V8ProcInfo]) (*interpreter.V8, error) {
 	if info.Version < oldestV8 {
 		return nil, fmt.Errorf("V8 %d.%d is not known: 10.2, of Node.js 18, and later are", info.Version>>24, info.Version>>16&0xff)
 	}
-	// The mapping has the code at other addresses than the file.
+	// The code has different addresses in the mapping and in the file.
 	r, shift := builtins(l.object), l.bias-l.mapping.Start+l.mapping.FileOffset
 	if r.Limit-r.Start < leastBuiltins {
 		return nil, errors.New("its built-in code was not found")
@@ -63,7 +63,8 @@ func nodeLayout(l *loaded[support.V8ProcInfo]) (*interpreter.V8, error) {
 	}, nil
 }
 
-// correct sets what the library does not know of V8 13, in Node.js 24.
+// correct sets the values that the library does not know for V8 13. Node.js 24 contains
+// V8 13.
 func correct(l *loaded[support.V8ProcInfo]) {
 	set := func(f reflect.Value, v uint64) {
 		reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem().SetUint(v)
@@ -82,7 +83,7 @@ func correct(l *loaded[support.V8ProcInfo]) {
 	}
 }
 
-// leastBuiltins is the least size of V8's built-in code in bytes.
+// leastBuiltins is the minimum size of V8's built-in code in bytes.
 const leastBuiltins = 512 << 10
 
 // builtins returns the addresses of the built-in code. It is the largest part of the file
@@ -100,8 +101,9 @@ func builtins(o *object) (r interpreter.Range) {
 type node struct {
 	*loaded[support.V8ProcInfo]
 	instance ebpfinterpreter.Instance
-	// deoptimization is the offset in a code object of an array that has the positions of
-	// inlined calls at the offset positions. The data of arrays is at the offset array.
+	// deoptimization is the offset, in a code object, of the address of an array. positions
+	// is the offset, in this array, of the address of the inlined calls' positions. array is
+	// the offset of the data in an array.
 	deoptimization, positions, array int64
 	// pages holds the memory that was read for the current frame, so that it does not
 	// change after it was checked. left is the number of bytes that may still be read.
@@ -109,7 +111,7 @@ type node struct {
 	left  int64
 }
 
-// attach begins with empty caches.
+// attach creates an instance of the library with empty caches.
 func (n *node) attach() (err error) {
 	n.instance, err = n.loaded.attach(n, nil)
 	return err
@@ -117,8 +119,8 @@ func (n *node) attach() (err error) {
 
 const (
 	pageSize = 4096
-	// maxNodeRead bounds the memory that is read for one frame. The library reads the
-	// source of a script to find its lines, so larger scripts have functions without lines.
+	// maxNodeRead limits the memory that is read for one frame. The library reads the
+	// source of a script to find its lines, so functions of larger scripts have no lines.
 	maxNodeRead = 2 << 20
 )
 
@@ -151,8 +153,9 @@ func (n *node) word(at int64) int64 {
 	return int64(binary.LittleEndian.Uint64(b[:]))
 }
 
-// inlinedInOrder reports whether each inlined call of a code object is inlined into an
-// earlier one. The library follows the calls without a bound.
+// inlinedInOrder reports whether each inlined call of a code object is
+// inlined into an earlier call. The check is needed because the library
+// follows the calls without a limit.
 func (n *node) inlinedInOrder(code uint64) bool {
 	const tag, length, item = 1, 8, 16 // an object's address has a tag
 	array := n.word(int64(code) - tag + n.deoptimization)

@@ -63,8 +63,9 @@ func File(path string, limit int64) ([]byte, fs.FileInfo, error) {
 	return b, info, nil
 }
 
-// Disk runs one use of the disk at a time. A file system that hangs blocks only the goroutine
-// of that use. The channel holds a token during a use, so make it with room for one.
+// Disk runs one use of the disk at a time. If a file system hangs, only the goroutine
+// of the current use is blocked. The channel holds a token during a use, so it must
+// have room for one token.
 type Disk chan struct{}
 
 // Do runs a use of the disk. It returns the error of the context if the context ends first.

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bytesize defines a type for sizes of memory or disk in configurations: 256MiB, 4
-// MiB, 200KiB, 1GB, or a plain number of bytes.
+// Package bytesize defines a type for sizes of memory or disk in configurations.
+// Examples are 256MiB, 4 MiB, 200KiB, 1GB, and a plain number of bytes.
 package bytesize
 
 import (
@@ -17,7 +17,7 @@ import (
 // Size is a number of bytes.
 type Size int64
 
-// The binary units.
+// These are the binary units.
 const (
 	KiB Size = 1 << 10
 	MiB Size = 1 << 20
@@ -25,8 +25,8 @@ const (
 	TiB Size = 1 << 40
 )
 
-// UnmarshalText parses a number with an optional unit in upper or lower case. A space may
-// separate them. On an error UnmarshalText does not change s.
+// UnmarshalText parses a number with an optional unit in upper or lower case. There may be
+// a space between the number and the unit. On an error UnmarshalText does not change s.
 func (s *Size) UnmarshalText(text []byte) error {
 	n, err := humanize.ParseBytes(strings.TrimSpace(string(text)))
 	if err != nil || n > math.MaxInt64 {

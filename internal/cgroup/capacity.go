@@ -27,7 +27,7 @@ const (
 type Capacity struct {
 	Cores float64 // may be a fraction
 	By    Bound
-	Path  string // of the cgroup with the limit, the group's own or an ancestor; empty for ByOnline
+	Path  string // path of the cgroup that sets the limit; empty for ByOnline
 }
 
 // A CPUCapacity reads the capacity of one group. The capacity is the minimum of three
@@ -35,10 +35,11 @@ type Capacity struct {
 // online.
 type CPUCapacity struct {
 	r       *Reader
-	quotas  []*level[float64] // the cgroup's own first
+	quotas  []*level[float64] // the quota of the cgroup itself comes first
 	cpusets []*level[int]
 
-	// The cpuset limit at the last read, and the state it was read in.
+	// cpuset is the cpuset limit at the last read. The fields after
+	// it are the state at that read.
 	cpuset   Capacity // Cores is 0 without a limit
 	cpusetAt time.Time
 	written  uint32

@@ -25,15 +25,15 @@ type Claim struct {
 // container.
 type standing struct {
 	delegated bool // a user other than root may have created the cgroup
-	rank      int  // of the hierarchy, in the order of identity
+	rank      int  // rank of the hierarchy, in the order of identity
 	inode     uint64
 }
 
 // compare orders standings so that the container's standing is first. A cgroup that only
-// root could create precedes a cgroup that a user could create in a delegated cgroup. Next,
-// cgroups are ordered by the rank of their hierarchy. Within one hierarchy, older cgroups
-// precede newer ones: the kernel numbers cgroups in the order of their creation, and a
-// container's id is not known before the container is created.
+// root could create precedes a cgroup that a user could create in a delegated cgroup.
+// Next, cgroups are ordered by the rank of their hierarchy. Within one hierarchy, older
+// cgroups precede newer cgroups, because a container's id is not known before the
+// container is created. The kernel numbers cgroups in the order of their creation.
 func (s standing) compare(other standing) int {
 	if s.delegated != other.delegated {
 		if s.delegated {

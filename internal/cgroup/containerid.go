@@ -29,7 +29,8 @@ func ContainerID(path string) (id string, ok bool) {
 	return id, ok
 }
 
-// ContainerIn returns the id of [ContainerID], and the path of the container's cgroup.
+// ContainerIn returns the same id as [ContainerID], and the
+// path of the container's cgroup.
 func ContainerIn(path string) (id, upTo string, ok bool) {
 	parent := ""
 	for start := 0; start < len(path); {

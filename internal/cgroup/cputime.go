@@ -18,13 +18,13 @@ type CPUTime struct {
 	figure                     // cpuacct.usage, used if stat is nil
 	stat       *level[cpuStat] // cpu.stat of the v2 tree
 	generation uint32          // generation of stat at the last Read
-	began      bool            // generation is set
+	began      bool            // whether generation is set
 }
 
 // OpenCPUTime opens the CPU time counter of the group's own cgroup. If v1 cpuacct is
-// mounted, it reads cpuacct.usage, which takes two thirds of the time of reading the v2
-// tree's cpu.stat. Otherwise it reads cpu.stat, which counts CPU time on hybrid hosts too.
-// The error is an [Unavailable] if the group has no cgroup of its own.
+// mounted, it opens cpuacct.usage, which takes two thirds of the time of reading the v2
+// tree's cpu.stat. Otherwise it opens cpu.stat, which counts CPU time on hybrid hosts
+// too. The error is an [Unavailable] if the group has no separate cgroup.
 func (r *Reader) OpenCPUTime(g Group) (*CPUTime, error) {
 	var reason error = NotMounted
 	for _, h := range [...]Hierarchy{CPUAcct, V2Tree} {
@@ -158,8 +158,9 @@ func parseFigure(b []byte) (uint64, error) {
 	return n, nil
 }
 
-// stat reads a cpu.stat. It returns the cached content if that was read at the same now or,
-// if recent is true, less than sharedFor ago.
+// stat reads a cpu.stat. It returns the cached content if that content was
+// read at the same now. If recent is true, it also returns content that
+// was read less than sharedFor ago.
 func (r *Reader) stat(l *level[cpuStat], now time.Time, recent bool) (cpuStat, error) {
 	if l.at.Equal(now) && !now.IsZero() || recent && l.fresh(now) {
 		return l.value, l.err

@@ -13,11 +13,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/globs"
 )
 
-// A Group is the cgroup that separates processes from others: the cgroup of a container or
-// service. A Group with an empty ID is a process that has no such cgroup.
+// A Group is the cgroup of a container or service, which separates the
+// processes of the container or service from others. A Group with an empty ID
+// is a process that has no such cgroup.
 type Group struct {
-	// ID is the container's id, or else the path of the cgroup. It is empty if no cgroup
-	// separates the process from others.
+	// ID is the container's id. Outside containers, ID is the path of the cgroup. It is
+	// empty if no cgroup separates the process from others.
 	ID string
 	// Cgroup is the path in the hierarchy that identifies the group.
 	Cgroup string
@@ -36,8 +37,8 @@ type Group struct {
 func (g Group) ProcessOnly() bool { return g.ID == "" }
 
 // GroupOf returns the group of a process with these paths. A container's cgroup in any
-// hierarchy takes precedence. Some engines do not put containers into the v2 tree of a
-// hybrid host. There, the containers stay in the engine's own service.
+// hierarchy takes precedence, because some engines do not put containers into the v2 tree
+// of a hybrid host. In the v2 tree, such containers stay in the engine's own service.
 func (t *Tree) GroupOf(p Paths) Group {
 	for _, h := range identity() {
 		if id, cgroup, ok := ContainerIn(p[h]); ok {
@@ -64,8 +65,8 @@ func containerGroup(p Paths, by Hierarchy, id, cgroup string) Group {
 }
 
 // GroupAt returns the group of the cgroup at a path, or of the container around it. It
-// returns false if there is no such cgroup. The path may be untrusted: only a clean
-// absolute path is accepted, so that it cannot lead out of the tree.
+// returns false if there is no such cgroup. The path may be untrusted. GroupAt accepts
+// only a clean absolute path, because such a path cannot lead out of the tree.
 func (t *Tree) GroupAt(cgroup string) (Group, bool) {
 	if !path.IsAbs(cgroup) || path.Clean(cgroup) != cgroup || cgroup == "/" {
 		return Group{}, false
@@ -88,7 +89,7 @@ func Under(path, parent string) bool {
 		(len(path) == len(parent) || path[len(parent)] == '/')
 }
 
-// A Glob matches cgroups by path. * matches within a name, ** across names.
+// A Glob matches cgroups by path. * matches within a name, and ** matches across names.
 type Glob struct{ pattern string }
 
 // mountNames are the directory names of v1 hierarchies below /sys/fs/cgroup.

@@ -3,9 +3,9 @@
 
 package cgroup
 
-// A Hierarchy is a tree of cgroups in which a process has a path: the v2 tree, or the v1
-// tree of a controller. Controllers that are mounted together share a tree, so their paths
-// are the same.
+// A Hierarchy is a tree of cgroups in which each process has a path. It is either the v2
+// tree or the v1 tree of a controller. Controllers that are mounted together share a
+// tree, so their paths are the same.
 type Hierarchy uint8
 
 // The hierarchies that this package reads.
@@ -47,7 +47,7 @@ func hierarchyOf(name string) (Hierarchy, bool) {
 // identity returns the hierarchies that may identify a group, in order of precedence.
 func identity() [3]Hierarchy { return [...]Hierarchy{V2Tree, CPU, Systemd} }
 
-// A Mode tells which kinds of hierarchies the host has.
+// A Mode names the kinds of hierarchies that the host has.
 type Mode string
 
 // The modes.

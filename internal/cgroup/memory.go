@@ -17,7 +17,7 @@ type MemoryUse struct {
 }
 
 // OpenMemoryUse opens the memory files of the group's own cgroup. The error is an
-// [Unavailable] if the group has no cgroup of its own.
+// [Unavailable] if the group has no separate cgroup.
 func (r *Reader) OpenMemoryUse(g Group) (*MemoryUse, error) {
 	h, dir, err := r.tree.ownOf(g, Memory)
 	if err != nil {
@@ -74,8 +74,8 @@ func (m *MemoryUse) Close() {
 	m.stat.Close()
 }
 
-// A MemoryLimit reads the memory that processes on a path may use. It is the lowest limit
-// on the path, or the host's memory if no limit is lower.
+// A MemoryLimit reads the amount of memory that processes on a path may use. This is the
+// lowest limit on the path, or the host's memory if no limit is lower.
 type MemoryLimit struct {
 	r      *Reader
 	levels []*level[uint64]
@@ -116,8 +116,8 @@ func (m *MemoryLimit) Close() {
 	m.levels = nil
 }
 
-// readMemoryLimit returns the limit of one cgroup. On v2 it returns 0 if there is no limit.
-// v1 then shows a number above the memory of any host.
+// readMemoryLimit returns the limit of one cgroup. If there is no limit, it returns 0 on
+// v2, and a number above the memory of any host on v1.
 func (r *Reader) readMemoryLimit(l *level[uint64]) (limit uint64, replaced bool, err error) {
 	f := &l.files[0]
 	n, replaced, err := f.Read(r.buf)

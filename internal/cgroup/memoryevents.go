@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// The memory events that the kernel counts for a cgroup. v1 counts only two of them: max in
-// memory.failcnt, and oom_kill in memory.oom_control.
+// The memory events that the kernel counts for a cgroup. v1 counts only max (in
+// memory.failcnt) and oom_kill (in memory.oom_control).
 const (
 	MemoryHigh    = "high"     // usage exceeded memory.high, so the kernel slowed the processes down
 	MemoryMax     = "max"      // usage reached the limit, so memory had to be reclaimed
@@ -27,7 +27,7 @@ func MemoryEventNames() []string {
 // MemoryEvents counts memory events of one cgroup. On v2 the counts include the cgroups
 // below.
 type MemoryEvents struct {
-	counts []memoryCount // of one hierarchy; the first file exists
+	counts []memoryCount // files of one hierarchy; the first file exists
 }
 
 // memoryCount is one file with event counts.
@@ -37,8 +37,8 @@ type memoryCount struct {
 }
 
 // OpenMemoryEvents opens the counts of the named events of the group's own cgroup. The
-// error is an [Unavailable] if the group has no cgroup of its own, or the kernel counts
-// none of the events.
+// error is an [Unavailable] if the group has no separate cgroup, or if the kernel does
+// not count any of the events.
 func (r *Reader) OpenMemoryEvents(g Group, events []string) (*MemoryEvents, error) {
 	h, dir, err := r.tree.ownOf(g, Memory)
 	if err != nil {

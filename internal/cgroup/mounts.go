@@ -40,8 +40,8 @@ type namespacePath struct {
 	rest string // empty, or starts with a slash
 }
 
-// parseNamespacePath fails for paths that the kernel does not write: a path without a
-// leading slash, or a path with ".." after a name.
+// parseNamespacePath fails for paths that the kernel does not write, which are paths
+// without a leading slash and paths with ".." after a name.
 func parseNamespacePath(path string) (namespacePath, error) {
 	p := namespacePath{rest: path}
 	for p.rest == "/.." || strings.HasPrefix(p.rest, "/../") {

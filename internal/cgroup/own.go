@@ -15,8 +15,8 @@ import (
 // one group. A cgroup with more processes counts as shared.
 const maxGroupProcesses = 4096
 
-// Own returns the directory of the group in a hierarchy if the files there cover exactly
-// the whole group. Otherwise the error is an [Unavailable].
+// Own returns the group's directory in a hierarchy if the files in the directory cover
+// exactly this group. Otherwise the error is an [Unavailable].
 func (t *Tree) Own(g Group, h Hierarchy) (dir string, err error) {
 	path := g.Paths[h]
 	switch {
@@ -79,7 +79,7 @@ func (t *Tree) sameProcesses(g Group, h Hierarchy, dir string) bool {
 // agrees reports whether the current paths of a process satisfy ok. It returns true if the
 // process has ended.
 func (t *Tree) agrees(pid int, ok func(Paths) bool) bool {
-	if pid == 0 { // in a pid namespace that is not visible here
+	if pid == 0 { // the process is in a pid namespace that is not visible here
 		return false
 	}
 	p, err := t.PathsOf(pid)

@@ -23,8 +23,8 @@ const (
 type Pressure struct{ figure }
 
 // OpenPressure opens the pressure file of a resource in the group's own cgroup in the v2
-// tree. On a hybrid host the v2 tree has this file too. The error is an [Unavailable] if
-// the group has no cgroup of its own or the kernel does not measure pressure.
+// tree. On a hybrid host, the v2 tree has this file too. The error is an [Unavailable] if
+// the group has no separate cgroup or the kernel does not measure pressure.
 func (r *Reader) OpenPressure(g Group, on string) (*Pressure, error) {
 	dir, err := r.tree.Own(g, V2Tree)
 	if err != nil {

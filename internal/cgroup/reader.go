@@ -31,7 +31,7 @@ type Reader struct {
 	memory  map[string]*level[uint64]
 	host    level[uint64] // the host's memory
 	buf     []byte
-	formula weightFormula // of this host's container runtime; empty if not known
+	formula weightFormula // formula of this host's container runtime; empty if not known
 }
 
 // NewReader returns a Reader that keeps its files open in a set.
@@ -50,7 +50,8 @@ func (t *Tree) NewReader(files *openfile.Set) *Reader {
 	}
 }
 
-// Close closes the reader's own files. Callers close the files that they opened with the reader.
+// Close closes the reader's own files. Callers close the files
+// that they opened with the reader.
 func (r *Reader) Close() {
 	r.changes.Close()
 	r.online.close()
@@ -59,8 +60,8 @@ func (r *Reader) Close() {
 
 // A level is one limit of one cgroup. All groups below the cgroup share it.
 type level[T any] struct {
-	path  string // of the cgroup
-	key   string // in the reader's map
+	path  string // path of the cgroup
+	key   string // key in the reader's map
 	files [2]openfile.File
 	refs  int
 	at    time.Time
@@ -128,7 +129,7 @@ func (l *level[T]) get(r *Reader, now time.Time, read func(*Reader, *level[T]) (
 		l.watch(r, l.files[0].Path(), l.files[1].Path())
 	}
 	r.takeChanges(now)
-	l.written = l.changes() // counts as a change: any write from now on
+	l.written = l.changes() // any write from now on counts as a change
 	var replaced bool
 	l.value, replaced, l.err = read(r, l)
 	if replaced || l.err != nil {
@@ -263,8 +264,8 @@ func (f *figure) gone(err error) error {
 	return err
 }
 
-// wasReplaced reports, once, whether a different cgroup took over the path since the last
-// call. The counters of the new cgroup began at 0.
+// wasReplaced reports whether a different cgroup took over the path since the last call.
+// The counters of the new cgroup began at 0.
 func (f *figure) wasReplaced() bool {
 	replaced := f.replaced
 	f.replaced = false

@@ -41,8 +41,8 @@ type CPURequest struct {
 // another container may have revealed the formula.
 const askAgain = time.Minute
 
-// OpenCPURequest opens the request of a group. The error is an [Unavailable] if the group
-// has no cgroup of its own.
+// OpenCPURequest opens the request of a group. The error is an [Unavailable] if
+// the group has no separate cgroup.
 func (r *Reader) OpenCPURequest(g Group) (*CPURequest, error) {
 	h, dir, err := r.tree.ownOf(g, CPU)
 	if err != nil {
@@ -113,9 +113,9 @@ func (q *CPURequest) ofWeight(weight uint64) (float64, error) {
 const defaultWeight = 100 // the kernel's default
 
 // formula returns the formula that the runtime used for a container's weight. It compares
-// the weight with the shares in the runtime's own record. A resized container has other
-// shares in its record. formula then returns the formula of another container, because a
-// host has one runtime.
+// the weight with the shares in the runtime's own record of the container. If the
+// container was resized, the shares in the record are out of date. formula then returns
+// the formula of another container, because a host has one runtime.
 func (q *CPURequest) formula(weight uint64) (weightFormula, bool) {
 	if q.group.ContainerID == "" {
 		return "", false

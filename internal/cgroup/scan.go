@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	maxCgroups = 1 << 16 // of one walk
-	maxDepth   = 64      // of one walk
+	maxCgroups = 1 << 16 // maximum number of cgroups in one walk
+	maxDepth   = 64      // maximum depth of one walk
 
-	// maxAsked bounds the processes of a cgroup that are read to find a process whose group
-	// is the cgroup.
+	// maxAsked is the maximum number of processes of a cgroup that are read to find a
+	// process whose group is the cgroup.
 	maxAsked = 64
 )
 
 // FindContainer returns the group of a container by its id, or by a prefix of at least
-// [MinPrefix] digits. If several cgroups carry the id, it returns the container's cgroup.
-// See [Claim]. A prefix of several containers is an error, unless only one of their cgroups
-// is outside delegated cgroups. FindContainer walks the whole tree, so callers should cache
-// the result.
+// [MinPrefix] digits. If several cgroups carry the id, FindContainer returns the
+// container's cgroup. See [Claim]. A prefix that matches several containers is an error,
+// unless only one of their cgroups is outside delegated cgroups. FindContainer walks the
+// whole tree, so callers should cache the result.
 func (t *Tree) FindContainer(id string) (Group, bool, error) {
 	if len(id) < MinPrefix {
 		return Group{}, false, fmt.Errorf("container id %q is too short: at least %d digits are needed", id, MinPrefix)
@@ -74,8 +74,9 @@ func (t *Tree) FindContainer(id string) (Group, bool, error) {
 	return t.groupAt(found[0].by, found[0].path), true, nil
 }
 
-// groupAt returns the group of a cgroup. It uses the paths of one of the cgroup's
-// processes, or else the cgroups of the same path in the other hierarchies.
+// groupAt returns the group of a cgroup. It uses the paths of one of the
+// cgroup's processes. Without such a process, it uses the cgroups with the same
+// path in the other hierarchies.
 func (t *Tree) groupAt(h Hierarchy, path string) Group {
 	if t.mode != V2 {
 		pids, _ := processesBelow(t.dir(h, path), maxAsked)
@@ -135,7 +136,7 @@ const (
 // NewScanner returns a scanner without known cgroups.
 func (t *Tree) NewScanner() *Scanner { return &Scanner{tree: t} }
 
-// Groups returns all groups that have processes, sorted by ID. It leaves out groups that
+// Groups returns all groups that have processes, sorted by ID. It omits groups that
 // vanish during the call. A cgroup whose processes have ended is still listed until the
 // cgroup is removed or its processes are read again.
 func (s *Scanner) Groups() ([]Group, error) {
@@ -273,8 +274,8 @@ func (t *Tree) groupsIn(h Hierarchy, path string, inContainer bool) (groups []Gr
 	return groups
 }
 
-// populated reports whether dir or a cgroup below it has processes. It reads the levels
-// first to last. dir is level 0.
+// populated reports whether a cgroup at the levels from first to last has processes. dir
+// is level 0, and its children are level 1.
 func populated(dir string, first, last int) bool {
 	found := false
 	walkDirs(dir, func(path string, depth int) bool {
@@ -314,8 +315,9 @@ func (t *Tree) Match(glob *Glob) ([]Group, error) {
 }
 
 // PerfDir returns the directory of a group in the hierarchy that perf events are attached
-// to: v1 perf_event if mounted, else the v2 tree. The events also cover all cgroups below
-// the directory. The error is an [Unavailable] if the group has no cgroup of its own there.
+// to. This is v1 perf_event if mounted, and the v2 tree otherwise. The events also cover
+// all cgroups below the directory. The error is an [Unavailable] if the group has no
+// separate cgroup in this hierarchy.
 func (t *Tree) PerfDir(g Group) (string, error) {
 	h, ok := t.owner(PerfEvent)
 	if !ok {
@@ -328,8 +330,8 @@ func (t *Tree) PerfDir(g Group) (string, error) {
 }
 
 // walkDirs calls visit for dir and the directories below it, parents first. It descends
-// into a directory if visit returns true. It skips unreadable directories. It returns false
-// if a limit made it leave out directories.
+// into a directory if visit returns true. It skips unreadable directories. It returns
+// false if it omitted directories because of a limit.
 func walkDirs(dir string, visit func(path string, depth int) bool) bool {
 	left := maxCgroups
 	return walkFrom(dir, "", 0, &left, visit)

@@ -12,12 +12,12 @@ import (
 type Tasks struct {
 	r       *Reader
 	group   Group
-	dir     string // of the group's own cgroup in the identifying hierarchy
+	dir     string // the group's own cgroup in the identifying hierarchy
 	counted figure // pids.current; zero if threads must be counted by listing
 }
 
 // OpenTasks opens the files for the threads of a group. The error is an [Unavailable] if
-// the group has no cgroup of its own.
+// the group has no separate cgroup.
 func (r *Reader) OpenTasks(g Group) (*Tasks, error) {
 	t := &Tasks{r: r, group: g}
 	var err error

@@ -10,11 +10,12 @@ import (
 )
 
 // A Throttling reads how often a group was throttled by its own cgroup or an ancestor. An
-// ancestor that has used up its quota throttles all cgroups below it. Its periods count
-// only by the fraction of its quota that the group uses. An idle sidecar in a throttled pod
-// is therefore not counted as throttled.
+// ancestor that has used up its quota throttles all cgroups below it. The ancestor's
+// periods are weighted by the fraction of its quota that the group uses. An idle sidecar
+// in a throttled pod is therefore not counted as throttled.
 type Throttling struct {
-	// Process is set for a single process, which shares the quota of its own cgroup too.
+	// Process is true for a single process. A single process shares
+	// even the quota of its own cgroup.
 	Process bool
 
 	r      *Reader
@@ -30,7 +31,7 @@ type throttlingLevel struct {
 }
 
 // OpenGroupThrottling is OpenThrottling for a group. The error is an [Unavailable] if the
-// group has no cgroup of its own in the hierarchy of the cpu controller.
+// group has no separate cgroup in the hierarchy of the cpu controller.
 func (r *Reader) OpenGroupThrottling(g Group) (*Throttling, error) {
 	if _, _, err := r.tree.ownOf(g, CPU); err != nil {
 		return nil, err
@@ -150,8 +151,8 @@ func (p ThrottledPeriods) larger(other ThrottledPeriods) bool {
 	return p.Total > 0 && (other.Total == 0 || a > b || a == b && p.Total > other.Total)
 }
 
-// part returns the fraction of a cgroup's quota that a usage of cores takes. It returns 1
-// if the quota is not known.
+// part returns the fraction of a cgroup's quota that the given number of cores takes up.
+// It returns 1 if the quota is not known.
 func (t *Throttling) part(l *throttlingLevel, cores float64, now time.Time) float64 {
 	quota, err := l.quota.get(t.r, now, (*Reader).readQuota)
 	if err != nil || quota <= 0 {

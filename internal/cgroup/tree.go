@@ -48,8 +48,8 @@ type tree struct {
 	above []string
 }
 
-// Open finds the hierarchies below root. root is the mount point of the host's root: "/" on
-// the host itself.
+// Open finds the hierarchies below root. root is the mount point of the host's root,
+// which is "/" on the host itself.
 func Open(root string) (*Tree, error) {
 	if !supported {
 		return nil, NeedsLinux
@@ -265,9 +265,10 @@ func (t *Tree) ownOf(g Group, controller Hierarchy) (h Hierarchy, dir string, er
 }
 
 // findNamespaceRoot returns the names of the cgroups from a hierarchy's mounted root down
-// to the root of this process's cgroup namespace. It returns nil if that root is not found.
-// The kernel shows only the number of levels. If the namespace's root is mounted too, it
-// has the same inode as the directory. Otherwise the directory lists this process.
+// to the root of this process's cgroup namespace. It returns nil if that root is not
+// found. The kernel shows only the number of levels between the two roots. If the
+// namespace's root is mounted too, the mount and the directory have the same inode.
+// Otherwise the root is the directory that lists this process.
 func (tr *tree) findNamespaceRoot(all []mount) []string {
 	var own uint64
 	for _, m := range all {

@@ -44,20 +44,20 @@ func (f weightFormula) weight(shares uint64) uint64 {
 // ends.
 type span struct{ lo, hi float64 }
 
-// shares returns the shares that result in a weight. Every weight has such shares.
+// shares returns the span of shares that result in a weight. The span is never empty.
 func (f weightFormula) shares(weight uint64) span {
 	return span{float64(f.least(weight)), float64(f.least(weight+1) - 1)}
 }
 
-// least returns the minimum shares that result in at least a weight.
+// least returns the smallest number of shares that result in at least the given weight.
 func (f weightFormula) least(weight uint64) uint64 {
 	more := sort.Search(maxShares+1-minShares, func(i int) bool { return f.weight(uint64(minShares+i)) >= weight })
 	return uint64(minShares + more)
 }
 
-// cores returns the most likely request in a span of shares. It prefers the roundest number
-// of millicores, because people choose requests. Without a round number it returns the
-// middle.
+// cores returns the most likely request in a span of shares. It prefers the
+// roundest number of millicores, because people usually choose round numbers.
+// Without a round number it returns the middle.
 func (s span) cores() float64 {
 	for _, step := range [...]float64{1000, 500, 250, 100, 50, 25, 10, 5} {
 		// Runtimes receive milli × 1024 / 1000, rounded down.

@@ -27,8 +27,8 @@ func Names(root string) []string {
 	return distinct(names)
 }
 
-// IDs returns the host's ids, the most reliable first: the machine id and, in clouds, the
-// instance id, which resource detection sends as host.id.
+// IDs returns the host's ids, the most reliable first. These are the machine id, the
+// product UUID and, in clouds, the instance id, which resource detection sends as host.id.
 func IDs(root string) []string {
 	var ids []string
 	for _, file := range []string{"etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid", "var/lib/cloud/data/instance-id"} {

@@ -30,7 +30,7 @@ func ofClient(all int) int { return max(1, all/2) }
 // have. User 0 in containers has no such bound, because each container is a client.
 func ofUser(all int) int { return max(1, all*3/4) }
 
-// client identifies the remote end of a connection. An empty field has no bound.
+// client identifies the remote end of a connection. No bound applies to an empty field.
 type client struct {
 	user string // on a Unix socket
 	name string // the cgroup or process on a Unix socket, or the address over TCP
@@ -102,7 +102,7 @@ func clientOnHost(pid, uid int, cgroups *cgroup.Tree) client {
 	return client{user: user, name: "cgroup " + group.Cgroup}
 }
 
-// Stats are the counts of connections and requests that the bounds of a server affected.
+// Stats counts the connections and requests that the bounds of a server affected.
 type Stats struct {
 	// GaveWay counts idle connections that were closed in favour of new connections.
 	// Refused counts new connections that were closed because the client or user had
@@ -119,16 +119,18 @@ func (s Stats) Observe(o metric.Int64Observer) {
 	}
 }
 
-// connections is a listener that bounds the connections in total, per client and per user.
-// A client may have as many connections as are left. The first client gets at most half and
-// the second at most half of the rest, so there is always room for another client.
+// connections is a listener that bounds the connections in total, per client and per
+// user. A client may have at most as many connections as there are free places. The
+// first client therefore gets at most half of all connections, and the second client
+// at most half of the rest. So there is always room for another client.
 //
-// At a bound, an idle connection gives way. It belongs to the same user, or to the client
-// with the most connections, if that client has at least as many as the new one. If no
-// connection is idle, the new connection is closed. However, the first connection of a
-// client waits unless its user is at the bound. Later connections then wait behind it in
-// the kernel's queue. A connection with unread bytes is not idle, even before its request
-// begins.
+// When a bound is reached, the listener closes an idle connection in favour of the
+// new connection. The idle connection belongs to the same user, or to the client with
+// the most connections, if that client has at least as many connections as the client
+// of the new connection. If no connection is idle, the new connection is closed.
+// However, the first connection of a client waits unless its user is at the bound.
+// Later connections then wait behind the first connection in the kernel's queue. A
+// connection with unread bytes is not idle, even before its request begins.
 //
 // Invariants:
 //   - conns contains each connection that was accepted and not closed, at most max
@@ -219,8 +221,9 @@ func (l *connections) newConn(accepted net.Conn) *conn {
 	return c
 }
 
-// admit adds a connection if the bounds allow it. Otherwise it returns the idle connection
-// that gives way, or nil if no connection does.
+// admit adds a connection if the bounds allow it. Otherwise admit returns the idle
+// connection that must be closed in favour of the new connection, or nil if there is
+// no such connection.
 func (l *connections) admit(c *conn) (admitted bool, victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,8 +255,8 @@ func (l *connections) next() int64 {
 	return l.moment
 }
 
-// clientFull reports whether a client already has as many connections as there are free
-// places, or more. Clients without a name or without a connection are never full.
+// clientFull reports whether a client has at least as many connections as there are
+// free places. A client without a name or without a connection is never full.
 func (l *connections) clientFull(p client) bool {
 	own := l.byClient[p.name]
 	return p.name != "" && own > 0 && own >= l.max-len(l.conns)
@@ -263,10 +266,10 @@ func (l *connections) userFull(p client) bool {
 	return p.user != "" && l.byUser[p.user] >= ofUser(l.max)
 }
 
-// idlest returns the connection that gives way, among those for which selected returns
-// true: of the idle connections, one of the client with the most connections that has been
-// idle for longest. A connection with unread bytes is not idle, because a request is
-// arriving. idlest returns nil if no selected connection is idle.
+// idlest returns the idle connection to close, from the connections for which selected
+// returns true. It chooses the client with the most connections, and the connection of
+// that client that has been idle for longest. A connection with unread bytes is not idle,
+// because a request is arriving. idlest returns nil if no selected connection is idle.
 func (l *connections) idlest(selected func(*conn) bool) *conn {
 	for {
 		c := l.oldest(selected)

@@ -37,16 +37,17 @@ type Config struct {
 	// Wrap, if set, wraps confighttp's handlers. It receives a request before
 	// authentication and decompression.
 	Wrap func(http.Handler) http.Handler
-	// MaxConnections bounds the concurrent connections. A client may have as many
-	// connections as are left. At a bound, idle connections give way.
+	// MaxConnections bounds the concurrent connections. A client may have at most as
+	// many connections as there are free places. When a bound is reached, idle
+	// connections are closed in favour of new connections.
 	MaxConnections int
-	// Cgroups are the host's cgroups. With Cgroups, a client on a Unix socket is a
-	// container or a service. Without, it is a process.
+	// Cgroups are the host's cgroups. If Cgroups is set, a client on a Unix socket is
+	// a container or a service. Otherwise, a client on a Unix socket is a process.
 	Cgroups *cgroup.Tree
 	// MaxHeaderBytes bounds the bytes of a request's header.
 	MaxHeaderBytes int
-	// ShutdownTimeout is the time for which Shutdown waits for running requests before it
-	// closes their connections. 0 means until the context of Shutdown ends.
+	// ShutdownTimeout is the time for which Shutdown waits for running requests before
+	// it closes their connections. If it is 0, Shutdown waits until its context ends.
 	ShutdownTimeout time.Duration
 	// AllowedHosts are names that the header Host may contain, in addition to localhost and
 	// the host of the endpoint. If it is nil, a server that other hosts can reach accepts
@@ -60,7 +61,7 @@ type Config struct {
 	ConnContext func(context.Context, net.Conn) context.Context
 }
 
-// Server is an HTTP server. Make one with New.
+// Server is an HTTP server. New creates a Server.
 type Server struct {
 	cfg    Config
 	server *http.Server // nil until started, like addr
@@ -86,7 +87,7 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg}
 	cgroups := cfg.Cgroups
 	if cgroups != nil && procfs.At(cgroups.Root()).OwnPID() != os.Getpid() {
-		cgroups = nil // its pids are from another pid namespace than the kernel's pids of peers
+		cgroups = nil // pids in this procfs and pids of peers are from different namespaces
 	}
 	s.connections = newConnections(cfg.MaxConnections, cgroups, s.logLimit)
 	return s
@@ -154,8 +155,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.next.ServeHTTP(w, r)
 }
 
-// Stats returns how many connections and requests the bounds of the server affected. It may
-// be called before Start.
+// Stats returns the counts of the connections and requests that the bounds of the
+// server affected. It may be called before Start.
 func (s *Server) Stats() Stats {
 	stats := s.connections.counted()
 	stats.WrongHost = s.wrongHost.Load()

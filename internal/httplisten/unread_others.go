@@ -7,6 +7,6 @@ package httplisten
 
 import "syscall"
 
-// hasUnread needs Linux. On other systems a connection may give way although its first
-// bytes have arrived.
+// hasUnread needs Linux. On other systems, a connection may be closed as idle
+// although its first bytes have arrived.
 func hasUnread(syscall.RawConn) bool { return false }

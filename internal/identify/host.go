@@ -160,8 +160,8 @@ func (h *LocalHost) Claimed(id string) bool {
 	return ids != nil && (*ids)[id]
 }
 
-// Process returns the process that has a pid now. Executable is empty if the collector
-// lacks the permission to read it.
+// Process returns the process that currently has a pid. Executable is empty if the
+// collector lacks the permission to read it.
 func (h *LocalHost) Process(pid int) (Process, bool) {
 	stat, err := h.proc.Stat(pid)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // Scope selects whether units are cgroups or processes.
 type Scope string
 
-// The scopes.
+// These are the scopes.
 const (
 	ScopeCgroup  Scope = "cgroup"
 	ScopeProcess Scope = "process"
@@ -36,7 +36,7 @@ type Host interface {
 	PodContainer(uid, name string) (id string, why Unmatched)
 	// Cgroup returns the group of a cgroup by its path.
 	Cgroup(path string) (cgroup.Group, bool)
-	// Process returns the process that has a pid now.
+	// Process returns the process that currently has a pid.
 	Process(pid int) (Process, bool)
 	// RealContainer returns the group of the cgroup at a path, which carries the same
 	// container id as g. It returns false if this cgroup is not the real container.
@@ -59,8 +59,8 @@ type Process struct {
 	Group      cgroup.Group
 }
 
-// Identity identifies a unit. For a unit that is not on this host, it contains the
-// identifiers of a unit that may be gone. These are a name, or a pid with its start time.
+// Identity identifies a unit. If no unit matches, the unit may have ended. Identity then
+// contains the name of the unit, or its pid and start time, if the claim contains them.
 type Identity struct {
 	Name    string
 	Group   cgroup.Group   // of a unit that is a cgroup
@@ -69,8 +69,8 @@ type Identity struct {
 	Started time.Time      // start of the process, if the unit was found by its pid
 }
 
-// UnknownService is the service.name that a resource without one gets. If the executable's
-// name is known, it follows after a colon.
+// UnknownService is the default service.name of a resource. If the name of the
+// executable is known, the service.name continues with a colon and that name.
 const UnknownService = "unknown_service"
 
 // SameProcess reports whether two start times may belong to one process.
@@ -82,7 +82,7 @@ func SameProcess(started, other time.Time) bool {
 // belongs to a unit.
 type Unmatched string
 
-// The reasons why a profile belongs to no unit.
+// These are the reasons why a profile belongs to no unit.
 const (
 	NoAttributes      Unmatched = "its resource has neither container.id, nor process.linux.cgroup with host.name or host.id, nor process.pid"
 	NoPod             Unmatched = "no container here belongs to its k8s.pod.uid, as far as /var/log/containers shows"
@@ -224,8 +224,8 @@ func containerName(id string) string {
 	return id
 }
 
-// sameHost reports whether a claim names this host. claimed reports whether the claim names
-// any host. If the claim contains a host name and a host id, both must match.
+// sameHost reports in ours whether a claim names this host, and in claimed whether the
+// claim names any host. If the claim contains a host name and a host id, both must match.
 func sameHost(h Host, c Claim) (ours, claimed bool) {
 	claimed = c.HostName != "" || c.HostID != ""
 	ours = claimed && (c.HostName == "" || h.IsName(c.HostName)) && (c.HostID == "" || h.IsID(c.HostID))

@@ -3,8 +3,9 @@
 
 // Package interpreter connects the receiver, which walks the stacks of interpreted
 // programs, to a driver, which knows where an interpreter keeps its stacks. A driver
-// registers itself, as database/sql drivers do. So only a collector that contains the
-// driver in extension/languagesextension needs the many modules that this driver needs.
+// registers itself, as database/sql drivers do. The driver in
+// extension/languagesextension needs many modules. Because drivers register themselves, a
+// collector without that extension does not need these modules.
 package interpreter
 
 import (
@@ -19,8 +20,9 @@ type Driver interface {
 	// Attach finds the interpreter of a process. It reads files and memory of the process.
 	// The reads may hang, and Attach does not trust their content.
 	Attach(p Process) (Layout, error)
-	// ThreadContext returns the address of the TLS descriptor of the variable in which each
-	// thread of a process publishes its active span. Otherwise it is like Attach.
+	// ThreadContext returns the address of the TLS descriptor of the variable in which
+	// each thread of a process publishes its active span. As in Attach, the reads may
+	// hang, and their content is not trusted.
 	ThreadContext(p Process) (uint64, error)
 }
 
@@ -47,8 +49,8 @@ type Mapping struct {
 	Path                     string
 }
 
-// Layout describes where an interpreter keeps its stacks. At most one field is set: the
-// language of the process. No field is set if the language is not known.
+// Layout describes where an interpreter keeps its stacks. At most one field is set, which
+// is the field of the process's language. No field is set if the language is not known.
 type Layout struct {
 	Python  *Python
 	HotSpot *HotSpot
@@ -65,17 +67,17 @@ func (r Range) Has(address uint64) bool { return address-r.Start < r.Limit-r.Sta
 // Python is the layout of CPython. Offsets are in bytes. Addresses are in the process's
 // memory.
 type Python struct {
-	// Minor is the minor version: 12 for Python 3.12.
+	// Minor is the minor version, such as 12 for Python 3.12.
 	Minor int
 	// Loop holds the address ranges of the interpreter's loop.
 	Loop []Range
 	// ThreadID is the offset of the thread's id from the thread pointer.
 	ThreadID uint64
-	// StateTLS is the offset, from the thread pointer, of the pointer to the thread's state.
-	// It is 0 if the pointer is thread-specific data. Then StateKey is the address of the
-	// key. The block of thread-specific data begins at the thread pointer plus TSD. If
-	// TSDIndirect is set, the address of the block is stored there instead. The pointer to
-	// the state is in the block, at the offset key times TSDSize.
+	// StateTLS is the offset, from the thread pointer, of the pointer to the thread's
+	// state. It is 0 if the pointer is thread-specific data. In that case, StateKey is
+	// the address of the key. The block of thread-specific data begins at the thread
+	// pointer plus TSD. If TSDIndirect is set, the address of the block is stored there
+	// instead. The pointer to the state is in the block, at the offset key times TSDSize.
 	StateTLS    int64
 	StateKey    uint64
 	TSD         int64
@@ -89,7 +91,8 @@ type Python struct {
 	CFrame        bool
 	CFrameCurrent uint64
 
-	// The offsets of the caller, the code object and the last instruction in a frame.
+	// FrameBack, FrameCode and FrameLast are the offsets of the caller, the code object
+	// and the last instruction in a frame.
 	FrameBack, FrameCode, FrameLast uint64
 	// FrameEntry is the offset of a byte in a frame. The byte is FrameEntryIs in the first
 	// frame of each call of the interpreter's loop. Both fields are 0 if each frame has its
@@ -129,8 +132,8 @@ type HotSpot struct {
 	// MethodConst is the offset in a method of the address of its constant part. ConstSize
 	// is the size in bytes of the constant part before the bytecodes.
 	MethodConst, ConstSize uint64
-	// Bytecode is the position in an interpreted frame, in words from the frame pointer, of
-	// the address of the current bytecode.
+	// Bytecode is the position of the address of the current bytecode in an interpreted
+	// frame. The position is counted in words from the frame pointer.
 	Bytecode int
 
 	// Names returns the functions of a frame, the innermost first.
@@ -166,13 +169,13 @@ type V8 struct {
 	Builtins Range
 
 	// CodeType is the type of code objects. Functions have a type from FirstFunction to
-	// LastFunction. FunctionShared is the offset, in a function, of the address of the part
-	// that all functions of the same code share.
+	// LastFunction. All functions of the same code share a part. FunctionShared is the
+	// offset of the address of this part in a function.
 	CodeType, FirstFunction, LastFunction uint16
 	FunctionShared                        uint64
-	// CodeRefs holds how many bytes before the instructions the address of their code
-	// object may be. CodeStart is the offset of the instructions' address in a code object.
-	// If CodeRefs is 0, the instructions themselves are at this offset.
+	// CodeRefs lists the possible distances in bytes from the instructions back to the
+	// address of their code object. CodeStart is the offset of the instructions' address
+	// in a code object. If CodeRefs is 0, the instructions themselves are at this offset.
 	CodeRefs                       []uint64
 	CodeStart, CodeSize, CodeFlags uint64
 
@@ -191,11 +194,13 @@ type PHP struct {
 	// Current is the address of the pointer to the current frame.
 	Current uint64
 
-	// The offsets of the caller, the function, the last instruction and the flags in a
-	// frame. InstructionLine is the offset of the line in an instruction.
+	// FrameBack, FrameFunction, FrameLast and FrameFlags are the offsets of the caller,
+	// the function, the last instruction and the flags in a frame. InstructionLine is the
+	// offset of the line in an instruction.
 	FrameBack, FrameFunction, FrameLast, FrameFlags, InstructionLine uint64
-	// The other fields are offsets in a function, except FunctionSize, which is the size
-	// of the part with these fields. The last line is stored after the first line.
+	// FunctionSize is the size of the part of a function that contains
+	// the following fields, which are offsets in a function. The last
+	// line is stored after the first line.
 	FunctionSize, FunctionType, FunctionName, FunctionClass, FunctionFile, FunctionFirstLine uint64
 	// ClassName is the offset of the name in a class. Text is the offset of the text in a
 	// string.

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// busyEnough is the minimum usage, in cores, at which the threads of a unit are read
-	// one by one. Below it, no thread can be busy for half of the time.
+	// busyEnough is the minimum usage, in cores, at which the threads of a unit are
+	// read one by one. At a lower usage, no thread can be busy for half of the time.
 	busyEnough = 0.5
 
 	// maxThreads bounds the threads of one unit that are read.
@@ -24,13 +24,13 @@ const (
 )
 
 const (
-	// NotBusy is the gap of a unit without a thread that can be busy for half of the time.
+	// NotBusy is returned for a unit in which no thread can be busy for half of the time.
 	NotBusy Gap = "it uses less than half a core, so its threads are not looked at"
 
-	// TooManyThreads is the reason of a unit with more than maxThreads threads.
+	// TooManyThreads is returned for a unit with more than maxThreads threads.
 	TooManyThreads cgroup.Unavailable = "it has too many threads to look at one by one"
 
-	// NoThreadClocks is the reason if the kernel does not report the CPU time of single
+	// NoThreadClocks is returned if the kernel does not report the CPU time of single
 	// threads.
 	NoThreadClocks cgroup.Unavailable = "the kernel does not say how long a thread ran: it has no /proc/PID/schedstat (CONFIG_SCHED_INFO)"
 )
@@ -38,9 +38,9 @@ const (
 // CPUBusiestThread is the share of time for which the unit's busiest thread was on a CPU.
 const CPUBusiestThread = "cpu_busiest_thread"
 
-// busiest is the meter of cpu_busiest_thread. Each reading adds the CPU time of the thread
-// that used most. A thread's clock advances once per scheduler tick. Only busy units are
-// read, so the first reading after a pause is a new starting point.
+// busiest is the meter of cpu_busiest_thread. Each reading adds the CPU time of the
+// thread that used the most CPU time. A thread's clock advances once per scheduler tick.
+// Only busy units are read, so the first reading after a pause is a new starting point.
 type busiest struct {
 	w       *Watcher
 	tasks   opened[threadLister]

@@ -28,9 +28,9 @@ func (s *Source) startOf(pid int) (uint64, error) {
 	return 0, fmt.Errorf("find when a process started: %w", err)
 }
 
-// A processClock reads one process's CPU time. Its open /proc/PID/cgroup identifies the
-// process: until the process is reaped, a read returns its cgroups. Afterwards a read fails
-// with ESRCH, even if another process has reused the pid.
+// A processClock reads one process's CPU time. Its open /proc/PID/cgroup identifies
+// the process. A read returns the cgroups of the process until the process is reaped.
+// Afterwards a read fails with ESRCH, even if another process has reused the pid.
 type processClock struct {
 	source  *Source
 	process procfs.Process
@@ -139,9 +139,9 @@ func (p *processFile) From() string { return p.file.Path() }
 // Close closes the file.
 func (p *processFile) Close() { p.file.Close() }
 
-// A unitClock adds up the CPU clocks of a unit's processes. It is for units without a CPU
-// counter of their own. The CPU time between the last reading of a process and its end is
-// lost. The sum is therefore too low if processes are short-lived.
+// A unitClock adds up the CPU clocks of a unit's processes. It is used for units that
+// have no CPU counter. The CPU time between the last reading of a process and its end
+// is lost. The sum is therefore too low if processes are short-lived.
 type unitClock struct {
 	source *Source
 	unit   cgroup.Group
@@ -155,7 +155,7 @@ type follower struct {
 	clock   *processClock
 	last    time.Duration
 	round   uint64 // the round in which the process was last seen
-	foreign bool   // the process belongs to another unit by another hierarchy
+	foreign bool   // another hierarchy assigns the process to another unit
 }
 
 func newUnitClock(s *Source, u cgroup.Group) *unitClock {
@@ -205,7 +205,8 @@ func (c *unitClock) follow(pid int, f *follower, at time.Time) bool {
 	return true
 }
 
-// look checks whether the process belongs to the unit if the process is new or has moved.
+// look checks whether the process belongs to the unit. It does nothing if the process
+// was already checked and has not moved since.
 func (c *unitClock) look(f *follower) {
 	if !f.clock.moved {
 		return

@@ -68,8 +68,8 @@ func (c *cpuUse) read(now time.Time) {
 	c.last, c.lastAt = used, now
 }
 
-// recheck checks occasionally whether the unit's cgroup is its own. A container's cgroup
-// always is, as its name shows.
+// recheck checks occasionally whether the unit's cgroup is its own. A container's
+// cgroup needs no check, because its name contains the container's id.
 func (c *cpuUse) recheck() (switched bool, err error) {
 	if !c.w.recheck || c.w.process != nil || c.own && c.w.ownsByName() {
 		return false, nil

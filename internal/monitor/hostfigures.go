@@ -87,7 +87,7 @@ func (h *hostFigures) close() {
 	h.stat.Close()
 }
 
-// The host-wide monitors.
+// These are the host-wide monitors.
 const (
 	HostCPUUtilization = "host_cpu_utilization" // busy share of all CPUs
 	SystemLoad         = "system_load"          // one-minute load average

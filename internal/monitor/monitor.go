@@ -27,7 +27,7 @@ import (
 // A Scope is the kind of a unit: a cgroup or a process.
 type Scope uint8
 
-// The scopes. A [Kind] combines the scopes that its monitor supports.
+// These are the scopes. A [Kind] combines the scopes that its monitor supports.
 const (
 	CgroupScope Scope = 1 << iota
 	ProcessScope
@@ -149,7 +149,8 @@ type Result struct {
 	// point, like the first reading.
 	Restarted bool
 	// Err is nil, or explains why there is no reading. It is a [cgroup.Unavailable],
-	// [ErrGone], a [Gap], or the error of a failed reading. An error never stands for zero.
+	// [ErrGone], a [Gap], or the error of a failed reading. An error never means that
+	// the value is zero.
 	Err error
 }
 

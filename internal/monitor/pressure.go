@@ -3,8 +3,9 @@
 
 package monitor
 
-// The shares of time in which at least one thread of the unit waits for a CPU, for memory
-// or for a disk. Waiting for memory means waiting for pages to be reclaimed or read back.
+// These monitors measure the share of time in which at least one thread of the unit
+// waits for a CPU, for memory or for a disk. Waiting for memory means waiting for
+// pages to be reclaimed or read back.
 const (
 	CPUPressure    = "cpu_pressure"
 	MemoryPressure = "memory_pressure"

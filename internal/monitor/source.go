@@ -17,8 +17,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// ForeignPIDs is the reason if the collector reads the procfs of another pid namespace. Its
-// pids would identify the wrong processes.
+// ForeignPIDs is returned if the collector reads the procfs of another pid namespace.
+// The pids in that procfs would identify the wrong processes.
 const ForeignPIDs = bottleneck.ForeignPIDs
 
 // A Source reads monitors of units. Only one goroutine may use it.

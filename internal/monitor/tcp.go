@@ -9,7 +9,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// The monitors of TCP connections.
+// These are the monitors of TCP connections.
 const (
 	TCPRetransmits     = "tcp_retransmits"      // share of sent segments that were retransmitted
 	TCPRTT             = "tcp_rtt"              // round-trip time, weighted by bytes
@@ -19,13 +19,13 @@ const (
 // TCPMonitors returns the names of the monitors of TCP connections.
 func TCPMonitors() []string { return []string{TCPConnectFailures, TCPRetransmits, TCPRTT} }
 
-// NoConnections is the reason on a host where connections are not read.
+// NoConnections is returned on a host where connections are not read.
 const NoConnections cgroup.Unavailable = "connections are not read: peers.enabled is false, or network namespaces cannot be read here"
 
 // TCPFigures are totals over the TCP connections of a unit since the unit was first
 // followed.
 type TCPFigures struct {
-	Segments, Retransmits float64 // segments sent, and sent again
+	Segments, Retransmits float64 // segments that were sent, and segments that were sent again
 	// RoundTrip is the sum over connections of round-trip time in seconds times bytes.
 	// Bytes is the sum of these bytes.
 	RoundTrip, Bytes float64

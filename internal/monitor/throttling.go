@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// idleBelow is the usage, in cores, below which a unit is hardly ever throttled:
-	// a fifth of the smallest quota that the kernel accepts.
+	// idleBelow is the usage, in cores, below which a unit is hardly ever throttled.
+	// It is a fifth of the smallest quota that the kernel accepts.
 	idleBelow = 0.002
 
-	// idleReadings is the interval at which the counts of an idle unit are read, in readings.
-	// The counts are cumulative, so skipped readings lose no events.
+	// idleReadings is the interval at which the counts of an idle unit are read, in
+	// readings. The counts are cumulative, so skipped readings lose no events.
 	idleReadings = 8
 )
 

@@ -18,9 +18,9 @@ import (
 // watcher also checks whether an unavailable monitor is still unavailable.
 const recheckEvery = 32
 
-// recheckInFull is the number of these checks per full check. A full check is made even if
-// no cgroup was created below the unit's cgroup, because processes may have moved
-// individually.
+// recheckInFull is the number of these checks per full check. In a full check, the
+// watcher checks the cgroup even if no cgroup was created below it, because processes
+// may have moved individually.
 const recheckInFull = 8
 
 // A Watcher reads the monitors of one unit. A monitor that fails does not affect the
@@ -34,7 +34,7 @@ type Watcher struct {
 	process  *processClock
 	paths    cgroup.Paths // paths of the unit, or the current paths of the process
 	readings int
-	recheck  bool // the current reading rechecks what seldom changes
+	recheck  bool // the current reading also checks the unit's cgroup and unavailable monitors
 
 	capacity cgroup.Capacity
 }
@@ -42,7 +42,7 @@ type Watcher struct {
 // A meter reads one monitor of one unit.
 type meter interface {
 	// read returns Num and Den of a [Reading]. restarted reports that no span may include
-	// this reading. It is returned only once, and never with an error.
+	// this reading. read returns each restart only once, and never together with an error.
 	read(now time.Time) (num, den float64, restarted bool, err error)
 	// from returns the name of the file or event that the meter reads.
 	from() string

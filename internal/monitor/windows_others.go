@@ -10,7 +10,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// list needs Windows.
+// list is empty, because it needs Windows.
 type list struct{}
 
 func newList() (*list, error) { return nil, cgroup.NeedsLinux }

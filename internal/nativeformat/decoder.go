@@ -9,8 +9,8 @@ import (
 	"math"
 )
 
-// DefaultNameBytes is enough for about 30,000 names of usual length. A service has only a
-// fraction of that.
+// DefaultNameBytes is enough for about 30,000 names of usual length. A service has
+// far fewer names.
 const DefaultNameBytes = 8 << 20
 
 // maxKeptFrames bounds the frames for which a decoder keeps memory for the next buffer. The
@@ -328,8 +328,8 @@ func (r *reading) known(n int) int {
 	return n
 }
 
-// Error is a fault that makes the rest of a buffer unreadable. Samples before the fault are
-// valid. A buffer that ends early is not an error: see [Summary.Tail].
+// Error is a fault that makes the rest of a buffer unreadable. Samples before the
+// fault are valid. A buffer that ends early is not an error. See [Summary.Tail].
 type Error struct {
 	// Kind is the kind that the buffer was read as.
 	Kind Kind

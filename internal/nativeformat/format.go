@@ -8,7 +8,7 @@ import "fmt"
 // Kind is the kind of samples in a buffer.
 type Kind uint8
 
-// The kinds of buffers. The plugin has a method for each kind.
+// These are the kinds of buffers. The plugin has a method for each kind.
 const (
 	// ThreadSamples is one batch of wall-clock samples of every managed thread, running or
 	// waiting.
@@ -55,7 +55,7 @@ const (
 	Version = 1
 )
 
-// The opcodes, each the first byte of a record.
+// These are the opcodes. Each record begins with an opcode.
 const (
 	OpThreadStart    = 0x01
 	OpThreadSample   = 0x02

@@ -10,8 +10,9 @@ import (
 	"unsafe"
 )
 
-// nameCost is the memory of a name in addition to its bytes: its text, and a slot of the
-// map. It is doubled because both have twice the needed room just after they have grown.
+// nameCost is the memory of a name in addition to its bytes. A name takes an entry of
+// texts and a slot of the map. nameCost is doubled because texts and the map have
+// twice the needed room just after they have grown.
 const nameCost = 2 * (int(unsafe.Sizeof("")) + int(unsafe.Sizeof("")) + 8 + 1)
 
 // names is a set of names with their UTF-16 bytes as keys, so that a known name needs no

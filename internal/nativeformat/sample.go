@@ -3,9 +3,9 @@
 
 package nativeformat
 
-// Name is the index of a string that a [Decoder] keeps. [Decoder.Text] returns the string.
-// Equal Names are equal strings. Different Names may have the same text if their strings
-// differ only in unpaired surrogates. Names are dense, so they can index a slice.
+// Name is the index of a string that a [Decoder] keeps. [Decoder.Text] returns the
+// string. Equal Names have equal strings. Different Names may have the same text if their
+// strings differ only in unpaired surrogates. Names are dense, so they can index a slice.
 type Name uint32
 
 const (

@@ -24,8 +24,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// The default limits. Pyroscope accepts 16,000 samples and 4 MiB per profile. A gRPC server
-// accepts 4 MiB per message. The shipped configurations batch up to 3 MB.
+// These are the default limits. Pyroscope accepts 16,000 samples and 4 MiB per profile.
+// A gRPC server accepts 4 MiB per message. The shipped configurations batch up to 3 MB.
 const (
 	DefaultMaxSamples      = 8000
 	DefaultMaxProfileBytes = 1 << 20
@@ -309,7 +309,7 @@ func setAttributes(to pcommon.Map, attributes []samples.Attribute) {
 	}
 }
 
-// Upper bounds of the marshalled parts of a request.
+// These constants are upper bounds of the marshalled parts of a request.
 const (
 	sampleBound = protosize.MaxLength + protosize.MaxIndex + protosize.MaxLength + 3*protosize.MaxIndex + protosize.MaxLength
 	// valueBound is the bound of one value and one timestamp.
@@ -340,8 +340,8 @@ func sizes(s *samples.Sample) (first, each int) {
 	return boundOf(s), 8
 }
 
-// fits returns how many of n events of s fit into the request. They are in a new profile if
-// add would begin one.
+// fits returns how many of n events of s fit into the request. If add would begin a
+// new profile, the profile also has to fit.
 func (b *Builder) fits(g *profileGroup, s *samples.Sample, n int) int {
 	room, count := b.room, b.opts.MaxSamples
 	first, each := sizes(s)

@@ -20,14 +20,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Attachment is the host, a cgroup, a process or a probe that a session samples. Where attachments
-// overlap, each of them samples a thread once. Record.Attachment names the attachment of a
-// sample.
+// Attachment is the host, a cgroup, a process or a probe that a session samples.
+// Where attachments overlap, each of them samples a thread once. Record.Attachment
+// names the attachment of a sample.
 type Attachment struct {
 	session *Session
-	pid     int    // of the process, or of the thread's process
-	tid     int    // of a single thread
-	most    int    // samples of a single thread per CPU until More
+	pid     int    // pid of the process, or of the thread's process
+	tid     int    // tid of a single thread
+	most    int    // maximum samples of a single thread per CPU until More
 	cgroup  string // directory of a cgroup
 	split   bool   // its context switches have separate rings
 	// periods holds the number of hits per sample of each tracepoint. only is the index,
@@ -49,8 +49,7 @@ type Attachment struct {
 	replaced []*event
 }
 
-// event is one descriptor of an attachment. It does not change once it is
-// published.
+// event is one descriptor of an attachment. It does not change once it is published.
 type event struct {
 	fd, cpu    int
 	id         uint64
@@ -62,8 +61,9 @@ type event struct {
 	tracepoint int
 	hits       hits
 
-	// round is the number of the thread listing in which the event was opened. A session
-	// never reuses a number. overlaps reports whether the attachment took several rounds.
+	// round is the number of the thread listing in which the event was
+	// opened. A session never reuses a number. overlaps reports whether the
+	// attachment needed several rounds.
 	round    uint64
 	overlaps bool
 }
@@ -75,9 +75,9 @@ func (a *Attachment) SharesRing() bool { return !a.split }
 // String names the attachment for errors and log lines.
 func (a *Attachment) String() string { return a.what }
 
-// maxRounds bounds how often the threads of a process are listed, because a process may
-// start threads faster than they can be attached. Threads that were attached in the last
-// round still pass their events on to the threads that they start.
+// maxRounds is the maximum number of times that the threads of a process are listed. A
+// process may start threads faster than they can be attached. Threads that were attached
+// in the last round still pass their events on to the threads that they start.
 const maxRounds = 64
 
 // AttachHost samples every CPU of the session. The session must be HostWide.
@@ -86,8 +86,8 @@ func (s *Session) AttachHost() (*Attachment, error) {
 }
 
 // AttachCgroup samples the processes in a cgroup and in its descendants. dir is the
-// cgroup's directory in the hierarchy that owns perf_event: v2, or v1's perf_event. The
-// session must be HostWide. Call Detach when the cgroup is gone.
+// cgroup's directory in the hierarchy that owns perf_event, which is v2 or v1's
+// perf_event. The session must be HostWide. Call Detach when the cgroup is gone.
 func (s *Session) AttachCgroup(dir string) (*Attachment, error) {
 	dir = filepath.Clean(dir)
 	return s.attach(&Attachment{session: s, split: s.splits, cgroup: dir, what: "cgroup " + dir})
@@ -234,9 +234,9 @@ func (s *Session) openEvents(a *Attachment) error {
 	return rights.Explain(scope, what, err)
 }
 
-// openCPUs opens the events of an attachment on each CPU: the events of openHits if the
-// session samples tracepoints. Otherwise it opens one event for samples, and another event
-// for context switches if the session splits them.
+// openCPUs opens the events of an attachment on each CPU. If the session samples
+// tracepoints, openHits opens the events. Otherwise openCPUs opens one event for samples,
+// and another event for context switches if the session splits them.
 func (s *Session) openCPUs(a *Attachment, pid, flags int) error {
 	attr := s.sampling(s.period)
 	if s.splits {
@@ -286,9 +286,9 @@ func (s *Session) openOneThread(a *Attachment) error {
 	return nil
 }
 
-// openThreads opens an event per thread and CPU. A thread that an unattached thread started
-// has not inherited an event, so openThreads lists the threads again until there are no new
-// ones.
+// openThreads opens an event per thread and CPU. A thread that an unattached
+// thread started has not inherited an event, so openThreads lists the threads
+// again until it finds no new threads.
 func (s *Session) openThreads(a *Attachment) error {
 	attr := s.ofThread(s.period, !s.hostWide)
 	seen := make(map[int]struct{})
@@ -456,10 +456,10 @@ func (a *Attachment) request(events []*event, request uint, value int) error {
 const maxLatest = 1 << 16
 
 // acceptThread reports whether a sample of a process's event counts. A thread that was
-// started during the attachment may have inherited events for some CPUs. The next round may
-// then open events for the same thread on all CPUs, and its new threads inherit both. Only
-// the event of the latest round counts: that round covers all CPUs, and no thread has two
-// events of one round on a CPU.
+// started during the attachment may have inherited events for some CPUs. The next round
+// may then open events for the same thread on all CPUs, and the thread's new threads
+// inherit both. Only the event of the latest round counts, because that round covers all
+// CPUs and no thread has two events of one round on a CPU.
 func (s *Session) acceptThread(rec *Record, e *event) bool {
 	if !s.inheritThread && rec.PID > 0 && rec.PID != e.attachment.pid {
 		s.foreign.Add(1)

@@ -62,7 +62,7 @@ const recordBits = unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | uni
 // is true, the event reports every process that runs on its CPU. It then starts enabled,
 // because a disabled event emits no records.
 func (a attributes) anchor(watermark int, records bool) *unix.PerfEventAttr {
-	// Without the kernel, the event needs no right to sample the kernel.
+	// An event that excludes the kernel needs no right to sample the kernel.
 	bits := unix.PerfBitExcludeKernel | unix.PerfBitDisabled
 	if records {
 		bits = unix.PerfBitExcludeKernel | recordBits

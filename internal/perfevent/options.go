@@ -13,8 +13,8 @@ import (
 type Kernel uint8
 
 const (
-	// KernelExcluded samples only user mode. An unprivileged process cannot sample more
-	// than that at kernel.perf_event_paranoid 2.
+	// KernelExcluded samples only user mode. At kernel.perf_event_paranoid 2, an
+	// unprivileged process cannot sample the kernel.
 	KernelExcluded Kernel = iota
 	// KernelTime also samples time in the kernel, but records only the user's stack.
 	KernelTime
@@ -89,13 +89,14 @@ const MaxUserStack = record.MaxUserStack
 
 const defaultPeriod = time.Second / 97
 
-// Stats are the counters of a Session since it was opened.
+// Stats contains the counters of a Session since it was opened.
 type Stats struct {
 	// Lost counts the samples and context switches that did not fit a ring. LostRecords
 	// counts other records that did not fit. LostSamples counts samples that the kernel
-	// dropped earlier. Without HostWide, all records share one ring. Lost is then at most
-	// one sample per Period and CPU, or all lost records in a session that samples context
-	// switches.
+	// dropped earlier. Without HostWide, all records share one ring, and the kernel does
+	// not report the kind of a lost record. Lost then counts at most one lost record per
+	// Period and CPU as a sample. In a session that samples context switches, Lost then
+	// counts all lost records.
 	Lost, LostRecords, LostSamples uint64
 	// Throttled counts how often the kernel stopped an event that fired too often.
 	Throttled uint64
@@ -118,9 +119,10 @@ func recordRingSize(cpus int) int {
 	return min(max(16<<20/max(cpus, 1), 64<<10), 512<<10)
 }
 
-// sampleRingSize returns the size of one second of the deepest samples, within bounds,
-// because the reader may not run for a second. With copies of stacks, the rings of all CPUs
-// take at most 32 MiB, or 512 KiB each if that is more.
+// sampleRingSize returns a size that has room for one second of the deepest
+// samples, because the reader may not run for a second. The size has a minimum and
+// a maximum. With copies of stacks, the rings of all CPUs together take at most 32
+// MiB, or 512 KiB each if that is more.
 func sampleRingSize(period int64, userStack, cpus int) int {
 	perSecond := int64(time.Second) / max(period, 1)
 	if userStack > 0 {

@@ -19,22 +19,22 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Rights describes what this process may sample. An error is nil if sampling is permitted.
-// Otherwise it is a *RightsError, or another error that prevents sampling.
+// Rights describes what this process may sample. Each error is nil if sampling is
+// permitted. Otherwise it is a *RightsError, or another error that prevents sampling.
 type Rights struct {
-	// Own is for the time of own processes in user mode.
+	// Own applies to own processes in user mode.
 	Own error
-	// HostWide is for the whole host and any cgroup.
+	// HostWide applies to the whole host and any cgroup.
 	HostWide error
-	// Kernel is for time in the kernel and its stacks, in permitted processes.
+	// Kernel applies to kernel time and kernel stacks in permitted processes.
 	Kernel error
 	// ForeignPIDNamespace reports whether this process is outside the host's pid namespace.
 	// The kernel then reports processes outside this process's namespace with pid 0.
 	ForeignPIDNamespace bool
 }
 
-// KernelMode returns the highest permitted Kernel, up to KernelStacks if stacks is true,
-// else up to KernelTime.
+// KernelMode returns the highest permitted Kernel. This is at most KernelStacks if stacks
+// is true, and at most KernelTime otherwise.
 func (r Rights) KernelMode(stacks bool) Kernel {
 	switch {
 	case r.Kernel != nil:

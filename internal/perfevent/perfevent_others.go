@@ -5,7 +5,7 @@
 
 package perfevent
 
-// Attachment needs Linux.
+// Attachment is empty, because attachments need Linux.
 type Attachment struct{}
 
 // ClockOffset returns 0, because no records exist without perf events.

@@ -58,8 +58,8 @@ func (s *Session) each(do func(*Attachment) error) error {
 	return errors.Join(errs...)
 }
 
-// maxRedrawn bounds the events of a process that get a new period by ioctl. Each ioctl is a
-// system call, and interrupts another CPU if the thread runs there.
+// maxRedrawn is the maximum number of events of a process that get a new period by ioctl.
+// Each ioctl is a system call, and interrupts another CPU if the thread runs there.
 const maxRedrawn = 1024
 
 // SetSwitches sets the number of context switches per sampled stack. The session must
@@ -68,9 +68,10 @@ const maxRedrawn = 1024
 // so call SetSwitches repeatedly, even with the same mean.
 //
 // If mean changes, SetSwitches replaces the events of processes, because threads that
-// inherited an event keep its period. The old events close after the new ones open, so for
-// a moment switches are recorded and sampled twice. A process that has ended is detached.
-// Between two calls, read all records that were written before the first call.
+// inherited an event keep its period. The old events are closed after the new events are
+// opened, so for a moment switches are recorded and sampled twice. A process that has
+// ended is detached. Between two calls, read all records that were written before the
+// first call.
 func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

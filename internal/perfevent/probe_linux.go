@@ -19,7 +19,7 @@ import (
 )
 
 // probeRing is the default size in bytes of each CPU's ring in a session that samples
-// probes. It holds the hits of 50 ms of a program that allocates 10 GB per second.
+// probes. It has room for 50 ms of hits of a program that allocates 10 GB per second.
 const probeRing = 512 << 10
 
 // AttachProbe places a probe before the instruction at an offset of a file. The session

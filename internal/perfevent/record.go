@@ -11,12 +11,13 @@ type Record struct {
 	record.Record
 	// Attachment is the attachment whose event wrote a sample, or a context switch in a
 	// session that samples switches. It is nil for other records and for detached
-	// attachments. It is also nil if another session sampled the same switch first: the
-	// kernel (at least 6.18) then gives the sample the other event's id.
+	// attachments. It is also nil if another session sampled the same switch first,
+	// because the kernel (at least 6.18) then gives the sample the other event's id.
 	Attachment *Attachment
-	// Tracepoint is the index in Options.Tracepoints of a sample's tracepoint. Hits is the
-	// number of hits that the sample represents: its own hit and the unsampled hits before
-	// it. HitsLost is the number of these earlier hits whose samples did not fit the ring.
+	// Tracepoint is the index in Options.Tracepoints of a sample's tracepoint. Hits
+	// is the number of hits that the sample represents, which are its own hit and
+	// the unsampled hits before it. HitsLost is the number of these earlier hits
+	// whose samples did not fit the ring.
 	Tracepoint     int
 	Hits, HitsLost uint64
 }

@@ -36,9 +36,10 @@ type Session struct {
 	reader *record.Reader
 	// splits is Options.SplitSwitches in a HostWide session that samples switches.
 	splits bool
-	// sampleFDs are the events that own the rings for samples, by index in CPUs. If
-	// switches are split, switchFDs are the events that own their rings, and threadFDs the
-	// events that own the rings for the samples of AttachThread.
+	// sampleFDs contains the events that own the rings for samples, by index in
+	// CPUs. If switches are split, switchFDs contains the events that own the
+	// rings for switches, and threadFDs contains the events that own the rings
+	// for the samples of AttachThread.
 	sampleFDs, switchFDs, threadFDs []int
 
 	// sampleRing is the size in bytes of each ring for samples.
@@ -162,10 +163,11 @@ func (s *Session) openRings(cpus []int, o Options) error {
 // threadShare is the size ratio of the ring for samples to the ring of AttachThread.
 const threadShare = 4
 
-// openRingsOf maps the rings of one CPU. The ring of records wakes its reader at once. The
-// ring of samples wakes the reader when it is a quarter full, so that there is room until
-// the reader runs. If a session samples time and copies stacks, the ring holds only a
-// second of samples. It then wakes the reader when it is half full.
+// openRingsOf maps the rings of one CPU. The ring of records wakes its reader at once,
+// unless context switches share it or the session samples probes. The ring of samples
+// wakes the reader when it is a quarter full, so that there is room until the reader
+// runs. If a session samples time and copies stacks, the ring of samples has room for
+// only one second of samples. It then wakes the reader when it is half full.
 func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 	watermark := 1
 	if s.switches && !s.hostWide || s.probes {
@@ -174,7 +176,7 @@ func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 		// mappings, and only when it reads hits.
 		watermark = records / 4
 	}
-	pid := os.Getpid() // of this process, whose main thread lives as long as the process
+	pid := os.Getpid() // this process, because its main thread lives as long as the process
 	if s.hostWide {
 		pid = sys.AllProcesses
 	}
@@ -214,7 +216,7 @@ func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 		}
 		r.Kinds = ring.Samples
 		if s.switches {
-			r.Kinds |= ring.Switches // of processes, and of cgroups and the host if not split
+			r.Kinds |= ring.Switches // switches of processes; also of cgroups and the host if not split
 		}
 	}
 	// If a CPU went offline, its rings are closed and its index is reused.

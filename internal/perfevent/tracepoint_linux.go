@@ -44,7 +44,7 @@ func (s *Session) AttachTracepoint(index int) (*Attachment, error) {
 	return s.attach(&Attachment{session: s, only: index + 1, what: fmt.Sprintf("tracepoint %d", s.tracepoints[index].ID)})
 }
 
-// Attachments returns all attachments except the ones of AttachTracepoint.
+// Attachments returns all attachments except the attachments of AttachTracepoint.
 func (s *Session) Attachments() (all []*Attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,8 +152,8 @@ func (s *Session) renewHits(a *Attachment) error {
 	return err
 }
 
-// retire closes current or former events of a. The reader keeps the events until it has read all of their
-// records.
+// retire closes current or former events of a. The reader keeps the events until it
+// has read all of their records.
 func (s *Session) retire(a *Attachment, events []*event) error {
 	errs := []error{a.request(events, unix.PERF_EVENT_IOC_DISABLE, 0)}
 	for _, e := range events {

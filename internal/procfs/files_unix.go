@@ -32,5 +32,5 @@ func (fs FS) Executable(pid int) (string, error) {
 	return strings.TrimSuffix(path, " (deleted)"), err
 }
 
-// List fails: it needs Windows.
+// List returns an error, because it needs Windows.
 func List() ([]Listed, error) { return nil, errors.ErrUnsupported }

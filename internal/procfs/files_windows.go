@@ -20,8 +20,8 @@ import (
 const HasFiles = false
 
 const (
-	// maxList bounds the list of processes in bytes. A process takes about 200 bytes, and
-	// 80 for each thread.
+	// maxList bounds the list of processes in bytes. A process takes about 200 bytes,
+	// plus 80 bytes for each thread.
 	maxList = 256 << 20
 
 	// unixEpoch is 1970 in the time of Windows, which counts steps of 100 ns from 1601.
@@ -35,8 +35,8 @@ var list struct {
 	buf []byte
 }
 
-// List returns all processes. One call lists them all and needs no right. Opening each
-// process would take longer, and fails for processes of other users.
+// List returns all processes with one call, which needs no special rights. Opening each
+// process would take longer, and would fail for processes of other users.
 func List() (all []Listed, err error) {
 	list.Lock()
 	defer list.Unlock()
@@ -124,7 +124,7 @@ func CPUs(pid int) (n int, err error) {
 // OnlineCPUs returns the number of CPUs of the host.
 func OnlineCPUs() int { return int(windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS)) }
 
-// withProcess opens a process for its facts.
+// withProcess opens a process for queries, and calls use.
 func withProcess(pid int, use func(windows.Handle) error) error {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
 	var code uint32

@@ -10,17 +10,18 @@ import (
 	"time"
 )
 
-// Tick is the unit of times in /proc: 1/USER_HZ. USER_HZ is 100 on every Linux architecture
-// that Go supports.
+// Tick is the unit of times in /proc, which is 1/USER_HZ. USER_HZ is 100 on every Linux
+// architecture that Go supports.
 const Tick = 10 * time.Millisecond
 
 // maxTicks bounds start times to 174 years, so that their conversion to a duration does not
 // overflow.
 const maxTicks = 1 << 39
 
-// BootTime returns when the host booted, by the current wall clock and rounded to a tick.
-// It is zero if unknown. Programs that use btime of /proc/stat show start times up to a
-// second earlier, because btime is in whole seconds.
+// BootTime returns the time at which the host booted, according to the current
+// wall clock and rounded to a tick. It returns zero if the time is unknown.
+// Programs that use btime of /proc/stat show start times up to a second earlier,
+// because btime is in whole seconds.
 func BootTime() time.Time {
 	best, least := time.Time{}, time.Duration(-1)
 	for range 3 { // use the least disturbed of three readings

@@ -5,10 +5,10 @@ package procfs
 
 import "time"
 
-// A Listed is a process in the list of all processes that Windows has.
+// A Listed is a process in the process list of Windows.
 type Listed struct {
 	Process
-	Name     string // of the executable file, without its directory
+	Name     string // name of the executable file, without its directory
 	PPID     int
 	Used     time.Duration // user and kernel time of all threads, in steps of a clock interrupt
 	Threads  int

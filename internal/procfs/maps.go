@@ -15,8 +15,8 @@ const MaxMaps = 8 << 20
 // A Mapping is one line of /proc/PID/maps.
 type Mapping struct {
 	Start, Limit uint64 // addresses; Limit is the first address after the mapping
-	Offset       uint64 // in the file, in bytes
-	Major, Minor uint32 // of the file's device
+	Offset       uint64 // offset in the file, in bytes
+	Major, Minor uint32 // device numbers of the file
 	Inode        uint64
 	Perms        [4]byte // such as r-xp
 	// Path is the file's path as the process sees it, or a name in brackets. It is empty

@@ -29,7 +29,8 @@ func At(root string) FS {
 	return FS{filepath.Join(root, "proc")}
 }
 
-// Path returns the path of a file in the procfs, or of the procfs itself without elements.
+// Path returns the path of a file in the procfs. Without elements, it returns
+// the path of the procfs itself.
 func (fs FS) Path(elem ...string) string {
 	return filepath.Join(append([]string{fs.dir}, elem...)...)
 }

@@ -24,8 +24,8 @@ func sinceBoot() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// OpenFileLimit returns how many files this process may have open: its soft RLIMIT_NOFILE,
-// at most 1<<30.
+// OpenFileLimit returns the number of files that this process may have open. This is its
+// soft RLIMIT_NOFILE, but at most 1<<30.
 func OpenFileLimit() int {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {
@@ -48,8 +48,8 @@ func OpenPath(fd int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(file), name), nil
 }
 
-// OpenRoot opens the root directory of a process as an O_PATH descriptor. If want is not 0,
-// the directory must be the one that [FS.Root] identified as want.
+// OpenRoot opens the root directory of a process as an O_PATH descriptor. If want is not
+// 0, it must be the result of [FS.Root] for this directory.
 func (fs FS) OpenRoot(pid int, want uint64) (fd int, err error) {
 	path := fs.File(pid, "root")
 	fd, err = unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -101,8 +101,8 @@ func (fs FS) OpenNamespace(pid int, kind string) (*os.File, Namespace, error) {
 }
 
 // AddSockets adds the inodes of a process's open sockets. It returns false if the list is
-// incomplete: the directory was not readable, the deadline has passed, or inodes has limit
-// or more entries.
+// incomplete. This is the case if the directory was not readable, the deadline has
+// passed, or inodes has limit or more entries.
 func (fs FS) AddSockets(inodes map[uint32]bool, pid, limit int, deadline time.Time) (whole bool) {
 	d, err := os.Open(fs.File(pid, "fd"))
 	if err != nil {

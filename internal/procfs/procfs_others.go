@@ -11,24 +11,25 @@ import (
 	"time"
 )
 
-// sinceBoot returns the time since 1970, because only Linux counts start times from the boot.
+// sinceBoot returns the time since 1970, because only Linux
+// counts start times from the boot.
 func sinceBoot() time.Duration { return time.Duration(time.Now().UnixNano()) }
 
-// OpenFileLimit returns 0: it needs Linux.
+// OpenFileLimit returns 0, because it needs Linux.
 func OpenFileLimit() int { return 0 }
 
 var errNotLinux = errors.New("namespaces need Linux")
 
-// Namespace fails: it needs Linux.
+// Namespace returns an error, because it needs Linux.
 func (FS) Namespace(int, string) (Namespace, error) { return Namespace{}, errNotLinux }
 
-// ThreadNamespace fails: it needs Linux.
+// ThreadNamespace returns an error, because it needs Linux.
 func ThreadNamespace(string) (Namespace, error) { return Namespace{}, errNotLinux }
 
-// OpenNamespace fails: it needs Linux.
+// OpenNamespace returns an error, because it needs Linux.
 func (FS) OpenNamespace(int, string) (*os.File, Namespace, error) {
 	return nil, Namespace{}, errNotLinux
 }
 
-// AddSockets returns false: it needs Linux.
+// AddSockets returns false, because it needs Linux.
 func (FS) AddSockets(map[uint32]bool, int, int, time.Time) (whole bool) { return false }

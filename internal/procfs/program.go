@@ -36,8 +36,8 @@ func (fs FS) rootNamedBy(pid int, link string) (uint64, error) {
 // maxAuxv bounds the bytes read from an auxv file. The file has about 350 bytes.
 const maxAuxv = 16 << 10
 
-// EntryPoint returns the address at which a process's program started: AT_ENTRY in
-// /proc/PID/auxv.
+// EntryPoint returns the address at which a process's program started, which
+// is AT_ENTRY in /proc/PID/auxv.
 func (fs FS) EntryPoint(pid int) (uint64, error) {
 	path := fs.File(pid, "auxv")
 	b, err := ReadFile(path, maxAuxv)

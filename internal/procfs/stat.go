@@ -24,7 +24,7 @@ type Stat struct {
 	Starting     bool   // the kernel has not copied the program's arguments and environment yet
 	User, System uint64 // CPU time
 	Threads      int
-	Start        uint64 // since the host booted
+	Start        uint64 // start time since the host booted
 }
 
 // ThreadStat reads the stat file of a thread, at most [MaxStat] bytes.
@@ -71,8 +71,8 @@ fields:
 	return s, nil
 }
 
-// ParseStatm returns the second field of /proc/PID/statm: the number of the process's pages
-// in RAM. It does not allocate.
+// ParseStatm returns the second field of /proc/PID/statm, which is the number of the
+// process's pages in RAM. It does not allocate.
 func ParseStatm(b []byte) (resident uint64, err error) {
 	_, b, _ = bytes.Cut(b, []byte(" "))
 	second, _, ok := bytes.Cut(b, []byte(" "))
@@ -83,8 +83,8 @@ func ParseStatm(b []byte) (resident uint64, err error) {
 	return pages, nil
 }
 
-// ParseSchedstat returns the first field of /proc/PID/task/TID/schedstat: the time that the
-// thread spent on a CPU. It does not allocate.
+// ParseSchedstat returns the first field of /proc/PID/task/TID/schedstat, which is the
+// time that the thread spent on a CPU. It does not allocate.
 func ParseSchedstat(b []byte) (onCPU time.Duration, err error) {
 	first, _, ok := bytes.Cut(b, []byte(" "))
 	ns, err := strconv.ParseUint(string(first), 10, 63)

@@ -9,7 +9,7 @@ import (
 )
 
 // MaxStatus bounds the bytes read from a status file. A status file has about 1500 bytes,
-// and 11 bytes more for each of its user's groups, of which there are at most 65536.
+// plus 11 bytes for each group of its user. A user has at most 65536 groups.
 const MaxStatus = 1 << 20
 
 // A Status holds the fields of /proc/PID/status, or of a thread's status file, that callers

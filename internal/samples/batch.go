@@ -40,7 +40,7 @@ type Key struct {
 	Capture *Capture
 }
 
-// taken is one sample. key is an index of Batch.keys.
+// taken is one sample. key is an index into Batch.keys.
 type taken struct {
 	time int64
 	key  int32
@@ -136,7 +136,7 @@ func (b *Batch) AddBoth(k, other Key, time, value, otherValue int64) bool {
 	_, seen = b.index[other]
 	more, newStack := b.need(other, seen)
 	if newStack && other.Stack == k.Stack && !other.Type.Sent {
-		more -= stackSize + len(k.Stack.Locations)*locationSize // k adds it
+		more -= stackSize + len(k.Stack.Locations)*locationSize // need already includes the stack for k
 	}
 	if b.size+need+more > b.limit {
 		return false
@@ -170,8 +170,8 @@ func (b *Batch) need(k Key, seen bool) (need int, newStack bool) {
 	return need, newStack
 }
 
-// sentStack returns the bytes of a stack's locations that no earlier sample had. A new
-// location that occurs twice counts twice.
+// sentStack returns the bytes that the locations of a stack add to the batch. A new
+// location that occurs twice in the stack counts twice.
 func (b *Batch) sentStack(s *Stack) (n int) {
 	for _, l := range s.Locations {
 		n += pointerSize
@@ -234,10 +234,10 @@ func (t *Type) sampler() string {
 	return t.Sampler
 }
 
-// Size returns the bytes held.
+// Size returns the size of the batch in bytes.
 func (b *Batch) Size() int { return b.size }
 
-// Count returns the number of samples held.
+// Count returns the number of samples in the batch.
 func (b *Batch) Count() int { return len(b.taken) }
 
 // Reset empties the batch and keeps its memory for the next capture window.
@@ -268,8 +268,9 @@ func (b *Batch) Keys() iter.Seq2[Key, int] {
 	}
 }
 
-// Sample is a Sample of OTLP: one key and the times of its samples, in the order they were
-// added. If the type is Valued, it also has the values.
+// Sample corresponds to a Sample of OTLP. It contains one key and the times of the
+// samples with this key, in the order in which they were added. If the type is
+// Valued, it also contains the values of the samples.
 type Sample struct {
 	Key
 	Times  []int64

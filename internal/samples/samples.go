@@ -16,8 +16,8 @@ import (
 // FrameType is the value of the attribute profile.frame.type.
 type FrameType string
 
-// The frame types of OpenTelemetry's semantic conventions that this project's samplers
-// produce.
+// These are the frame types of OpenTelemetry's semantic conventions that the samplers
+// of this project produce.
 const (
 	FrameKernel FrameType = "kernel"
 	FrameNative FrameType = "native"
@@ -35,8 +35,8 @@ type Attribute struct {
 	Value any
 }
 
-// Resource is the subject of a profile: one program run by one process. An exec makes a new
-// Resource. A Resource does not change after a sample refers to it.
+// Resource is the subject of a profile. It is one program that is run by one process.
+// An exec makes a new Resource. A Resource does not change after a sample refers to it.
 type Resource struct {
 	// PID is the process id in the collector's own pid namespace. It is 0 if the sender is
 	// not a process of this host.
@@ -135,8 +135,8 @@ type Stack struct {
 // Wait is the reason why a thread is blocked.
 type Wait uint8
 
-// The values of the attribute hotprofile.wait. WaitUnknown has no value: the kernel's part
-// of the stack is missing or has no names.
+// These are the values of the attribute hotprofile.wait. WaitUnknown has no value. It
+// means that the kernel's part of the stack is missing or has no names.
 const (
 	WaitUnknown Wait = iota
 	WaitNetwork
@@ -164,14 +164,14 @@ type Link struct {
 	SpanID  [8]byte
 }
 
-// The labels of goroutines with the ids of the active span.
+// These goroutine labels contain the ids of the active span.
 const (
 	LabelTraceID = "trace_id"
 	LabelSpanID  = "span_id"
 )
 
-// ParseLink returns the span with two ids in hexadecimal digits. It returns the zero value
-// if one of them is not an id.
+// ParseLink parses the ids of a span, which are in hexadecimal digits. It returns the
+// zero value if one of the ids is invalid.
 func ParseLink(trace, span string) (l Link) {
 	if len(trace) != 2*len(l.TraceID) || len(span) != 2*len(l.SpanID) {
 		return Link{}
@@ -191,17 +191,17 @@ func (l Link) Valid() bool { return l.TraceID != [16]byte{} && l.SpanID != [8]by
 type Type struct {
 	Name, Unit             string
 	PeriodName, PeriodUnit string
-	// Valued reports that each sample has a value. Otherwise a sample is only its
-	// timestamp.
+	// Valued reports that each sample has a value. Otherwise a sample consists only
+	// of its timestamp.
 	Valued bool
 	// Sampler is the sampler's name in the counters. If it is empty, the samples are
 	// counted under CountedAs.
 	Sampler   string
 	CountedAs *Type
-	// Sent reports that another program sent the samples, with names and with times by its
-	// own clock. These times, not the capture window, define when the samples were
-	// captured. The batch counts the memory of the samples, because no other limit bounds
-	// it.
+	// Sent reports that another program sent the samples. The samples already have
+	// names. Their times are from the clock of that program, and define when the
+	// samples were captured. The batch counts the memory of the samples, because no
+	// other limit bounds it.
 	Sent bool
 	// Blocked reports that threads with these stacks were blocked. The stacks then have a
 	// Wait.
@@ -231,11 +231,11 @@ var (
 
 const scaledToSwitches = "per thread, to the total time of all its switches"
 
-// AllocObjects and AllocSpace are the sampled allocations of Go programs. Values are scaled
-// to the allocations that each sample represents. The period is the program's
-// MemProfileRate. The assumed types use the runtime's default, because the program's rate
-// could not be read. An allocation is a sample of both types and is counted once, as its
-// space.
+// AllocObjects and AllocSpace are the sampled allocations of Go programs. Values are
+// scaled to the allocations that each sample represents. The period is the program's
+// MemProfileRate. The assumed types use the runtime's default, because the program's
+// rate could not be read. Each allocation is a sample of both types, but only the
+// sample of the space is counted.
 var (
 	AllocObjects        = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, CountedAs: AllocSpace, Scaled: scaledToPeriod}
 	AllocSpace          = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToPeriod}
@@ -285,7 +285,8 @@ const scaledToCalls = "by the number of calls of a similar size that each sample
 // Transport is the protocol of a socket.
 type Transport uint8
 
-// The transports. TransportOther is every protocol not listed here.
+// These are the transports. TransportOther stands for every protocol that is not
+// listed here.
 const (
 	TransportNone Transport = iota
 	TransportTCP
@@ -327,10 +328,10 @@ type CaptureWindow struct{ Start, End int64 }
 // times are spread, because a pprof profile has no time per sample.
 var PprofCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "pprof_cpu", Sent: true, Spread: true}
 
-// The other pprof profiles: the allocations of a capture window, the memory in use at its
-// end, the numbers of goroutines and of threads created, and the waits of goroutines. Block
-// and mutex profiles have names of their own, because pprof calls the values of both
-// contentions and delay.
+// These types are the other pprof profiles. They contain the allocations of a capture
+// window, the memory in use at its end, the numbers of goroutines and of created
+// threads, and the waits of goroutines. Block and mutex profiles have different names
+// here, because pprof calls the values of both contentions and delay.
 var (
 	PprofAllocObjects     = pprofSpace("alloc_objects", "count", "pprof_allocs")
 	PprofAllocSpace       = pprofSpace("alloc_space", "bytes", "pprof_allocs")

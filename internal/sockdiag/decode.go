@@ -13,7 +13,8 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// The kernel's ABI: include/uapi/linux/{sock_diag,inet_diag,tcp}.h.
+// These constants are part of the kernel's ABI, which is defined in
+// include/uapi/linux/{sock_diag,inet_diag,tcp}.h.
 const (
 	netlinkSockDiag      = 4    // NETLINK_SOCK_DIAG
 	groupTCP4, groupTCP6 = 1, 3 // SKNLGRP_INET_TCP_DESTROY, SKNLGRP_INET6_TCP_DESTROY

@@ -83,7 +83,7 @@ func (n *Namespace) Each(l Limits, visit func(*Socket)) error {
 				continue // the kernel lacks udp_diag or IPv6
 			}
 			if err != nil {
-				n.closeDump() // else the next dump would read the rest of this dump
+				n.closeDump() // otherwise the next dump would read the rest of this dump
 				return err
 			}
 		}

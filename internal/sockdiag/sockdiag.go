@@ -19,7 +19,7 @@ import (
 // A Protocol is a transport protocol.
 type Protocol uint8
 
-// The protocols that this package reads.
+// This package reads these protocols.
 const (
 	TCP Protocol = 6
 	UDP Protocol = 17
@@ -28,7 +28,7 @@ const (
 // A State is the state of a socket. A connected UDP socket is Established.
 type State uint8
 
-// The states of returned sockets. Closed is only returned by [Namespace.Closed].
+// These are the states of returned sockets. Only [Namespace.Closed] returns Closed.
 const (
 	Established State = 1
 	SynSent     State = 2
@@ -57,8 +57,8 @@ type Socket struct {
 	// process holds the socket, and for a socket from [Namespace.Closed].
 	Inode uint32
 	// Cgroup is the id of the v2 cgroup in which the socket was created. An accepted
-	// connection has the cgroup of the listening socket. It is 0 if the kernel does not
-	// report it.
+	// connection has the cgroup of the listening socket. Cgroup is 0 if the kernel
+	// does not report the id.
 	Cgroup uint64
 	// ReceiveQueue is the number of bytes that the program has not read. SendQueue is the
 	// number of bytes that the peer has not acknowledged.
@@ -87,7 +87,7 @@ type Limits struct {
 	Deadline time.Time // no message is read after the deadline
 }
 
-// The reasons why a dump is incomplete.
+// These are the reasons why a dump is incomplete.
 var (
 	ErrTooMany = errors.New("there are more sockets than may be read")
 	ErrLate    = errors.New("reading the sockets takes too long")

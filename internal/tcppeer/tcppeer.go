@@ -3,8 +3,9 @@
 
 //go:build !windows
 
-// Package tcppeer finds the processes at the other end of a TCP connection on this host. On
-// Linux it needs the right to read the links of /proc/PID/fd. It also works on Windows.
+// Package tcppeer finds the processes at the other end of a TCP connection on this
+// host. On Linux, the package needs the right to read the links of /proc/PID/fd. It
+// also works on Windows.
 package tcppeer
 
 import (

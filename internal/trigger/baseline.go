@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// baselines collects, during an evaluation, the baselines that are due and may open.
+// baselines is the list of due baselines during an evaluation.
 type baselines struct{ due []dueBaseline }
 
 type dueBaseline struct {
@@ -33,15 +33,16 @@ func (b *baselines) open(now time.Time, at int64) {
 	}
 }
 
-// clear empties the list of due baselines. It keeps the memory, at most a few bytes per
-// unit and policy, for the next evaluation.
+// clear empties the list but keeps its memory for the next evaluation. The memory is at
+// most a few bytes per unit and policy.
 func (b *baselines) clear() {
 	clear(b.due)
 	b.due = b.due[:0]
 }
 
-// scheduleBaseline adds a due baseline to the list while the unit is cool. While the unit
-// is hot, it skips the due baseline. Without a free place, the baseline waits.
+// scheduleBaseline adds the machine's baseline to the list if it is due and the unit is
+// cool. A baseline that is due while the unit is hot is skipped. A baseline stays due if
+// it cannot open yet, for example because no place is free.
 func (m *machine) scheduleBaseline(now time.Time, at int64) {
 	e := m.unit.engine
 	hot := m.held || m.state == Profiling || m.unit.hot > 0
@@ -56,7 +57,7 @@ func (m *machine) scheduleBaseline(now time.Time, at int64) {
 }
 
 // nextBaseline returns the time of the next baseline after a given time. A hash of the
-// unit's name spreads the units over the interval.
+// unit's name spreads the baselines of different units over the interval.
 func (m *machine) nextBaseline(after int64) int64 {
 	hash := uint64(14695981039346656037) // FNV-1a
 	for i := range len(m.unit.name) {

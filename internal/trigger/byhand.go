@@ -14,31 +14,32 @@ import (
 )
 
 const (
-	// maxAlerts bounds the number of openings that alerts cause for one unit. Every profile is
-	// compared with each of these openings.
+	// maxAlerts is the maximum number of openings by alert for one unit. Every profile of
+	// the unit is compared with each of these openings.
 	maxAlerts = 8
 
-	// maxAllAlerts bounds the openings by alert of all units.
+	// maxAllAlerts is the maximum number of openings by alert for all units together.
 	maxAllAlerts = 256
 )
 
-// ErrTooManyAlerts is returned for an alert beyond the bounds on openings by alert.
+// ErrTooManyAlerts is returned if an alert would exceed maxAlerts or maxAllAlerts.
 var ErrTooManyAlerts = errors.New("too many gates are open by alerts")
 
-// Alert identifies an external request to open a gate, and names the opening. The zero
-// value stands for a person who opens the gate by hand.
+// Alert identifies an external request to open a gate, and names the resulting opening.
+// The zero value stands for a person who opens the gate by hand.
 type Alert struct {
-	// Key identifies the alert. While the alert has an opening, the same alert opens no
-	// other. Empty means that a person opens the gate.
+	// Key identifies the alert. An alert cannot have two openings of a unit at the same
+	// time. Empty means that a person opens the gate.
 	Key string
 	// Name is the name of the opening's policy and monitor. Empty means manual.
 	Name string
 }
 
-// OpenGate opens the unit's gate by hand or by an alert, within the budgets. It ignores the
-// cooldown and the unit's age. While the opening is open, the same alert has no effect, and
-// changed is false. A person prolongs the opening, which keeps its ID. The next call of
-// Evaluate, Remove, SetPolicies or Close reports the transitions. The error is a
+// OpenGate opens the unit's gate by hand or by an alert, within the budgets. It ignores
+// the cooldown and the unit's age. If an opening by the same alert is still open,
+// OpenGate returns this opening and changed is false. If a person opens the gate again
+// while an opening by hand is still open, OpenGate prolongs this opening. The next call
+// of Evaluate, Remove, SetPolicies or Close reports the transitions. The error is a
 // *budget.ExceededError if a budget does not allow the opening. It is ErrTooManyAlerts if
 // there are too many openings by alert.
 func (u *Decision) OpenGate(a Alert, duration time.Duration, now time.Time) (o *Opening, changed bool, err error) {
@@ -75,8 +76,9 @@ func (u *Decision) OpenGate(a Alert, duration time.Duration, now time.Time) (o *
 	return o, err == nil, err
 }
 
-// openByKey returns the machine of the opening by the alert with a key, or by hand if the
-// key is empty. It returns nil if there is no such opening.
+// openByKey returns the machine of the opening by the alert with this key. If
+// the key is empty, it returns the machine of the opening by hand. It returns
+// nil if there is no such opening.
 func (u *Decision) openByKey(key string) *machine {
 	for _, m := range u.byHand {
 		if m.opening.Alert == key {
@@ -96,9 +98,9 @@ func (u *Decision) alerts() (n int) {
 	return n
 }
 
-// CloseGate closes and returns the opening that OpenGate made by hand or for the alert with
-// the key. It returns nil if there is no such opening. It does not close other openings.
-// The next call of Evaluate, Remove, SetPolicies or Close reports the transition.
+// CloseGate closes the opening of the alert with this key, or the opening by hand if the
+// key is empty. It returns the closed opening, or nil if there is no such opening. The
+// next call of Evaluate, Remove, SetPolicies or Close reports the transition.
 func (u *Decision) CloseGate(key string, now time.Time) *Opening {
 	m := u.openByKey(key)
 	if m == nil || !now.Before(m.opening.Until()) {
@@ -110,7 +112,8 @@ func (u *Decision) CloseGate(key string, now time.Time) *Opening {
 	return m.opening
 }
 
-// leave closes an opening by hand or by alert with a transition of its machine.
+// leave calls closing, which must close the machine's opening, and removes
+// the machine from byHand.
 func (u *Decision) leave(m *machine, closing func(*machine)) {
 	closing(m)
 	n := slices.Index(u.byHand, m)

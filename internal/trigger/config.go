@@ -44,7 +44,7 @@ type Policy struct {
 	Conditions []Condition
 	Duration   time.Duration
 	Cooldown   time.Duration
-	// DryRun makes all transitions and marks the openings as dry runs. A dry run does not
+	// DryRun makes the policy a dry run. A dry run makes all transitions, but does not
 	// affect other policies, uses no budget and makes no unit hot. It cools down as if its
 	// profiles had been accepted.
 	DryRun bool
@@ -56,8 +56,8 @@ type Policy struct {
 }
 
 // Baseline opens the gate for Duration once per Every while no condition of the policy
-// holds. A hot profile can then be compared with a cool profile. The zero value disables
-// baselines.
+// holds. Profiles of a hot unit can then be compared with profiles of the cool unit. The
+// zero value disables baselines.
 type Baseline struct {
 	Every    time.Duration `mapstructure:"every"`
 	Duration time.Duration `mapstructure:"duration"`
@@ -72,21 +72,24 @@ type Config struct {
 	Policies []Policy
 	// CollectionInterval is the time between two readings of a monitor.
 	CollectionInterval time.Duration
-	// PreTrigger is the time before the trigger in which a profile may have ended and still
-	// pass.
+	// PreTrigger is the length of the period before the trigger. Profiles that
+	// ended in this period pass too.
 	PreTrigger time.Duration
-	// MinAge is the minimum age of a unit's first process before the unit may fire.
+	// MinAge is the minimum age of a unit's first process. Policies do not open
+	// the gate of a younger unit.
 	MinAge time.Duration
-	// Budgets bound the openings and exports of all units.
+	// Budgets limit the openings and exports of all units.
 	Budgets budget.Limits
-	// CooldownByService applies a cooldown to all units of the service. While a policy has
-	// one unit open or cooling down, it opens no other unit of the service.
+	// CooldownByService applies a cooldown to all units of the service. While a
+	// policy is open or cooling down for one unit, it does not open the gate of any
+	// other unit of the service.
 	CooldownByService bool
-	// MaxGone bounds the gone units that are remembered for a cooldown or a closed opening.
-	// At the bound, the unit whose memory expires first is forgotten. Zero means 10,000.
+	// MaxGone is the maximum number of gone units that are remembered for a cooldown or a
+	// closed opening. If there are more, the unit whose memory expires first is
+	// forgotten. Zero means 10,000.
 	MaxGone int
-	// NewID returns a unique ID for an opening. If it is nil, the IDs are "1", "2" and so
-	// on.
+	// NewID returns a unique ID for an opening. If NewID is nil, the IDs
+	// are "1", "2" and so on.
 	NewID func() string
 }
 
@@ -95,7 +98,7 @@ type faults []error
 
 func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
 
-// Validate returns every fault of the policies, the budgets and the collection interval.
+// Validate returns all faults of the policies, the budgets and the collection interval.
 // Each fault contains the path of the configuration key and the allowed values.
 func (c Config) Validate() error {
 	var f faults
@@ -114,8 +117,8 @@ func (c Config) Validate() error {
 	return errors.Join(f...)
 }
 
-// validatePolicy checks one policy. first maps each name to the first policy with that
-// name.
+// validatePolicy checks one policy. first maps each policy name to the index of the
+// first policy with this name.
 func (c Config) validatePolicy(f *faults, n int, p Policy, first map[string]int, monitors []string) {
 	at := fmt.Sprintf("policies[%d]", n)
 	switch q, taken := first[p.Name]; {

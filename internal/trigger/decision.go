@@ -10,29 +10,29 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// maxClosed bounds the closed openings that are kept per unit. The oldest opening is
-// forgotten first.
+// maxClosed limits the closed openings that are kept per unit. The oldest
+// opening is forgotten first.
 const maxClosed = 16
 
 // Reading is one reading of a monitor of a unit.
 //
 // The value between two readings is Scale × ΔNum / ΔDen. For utilization, Num is the CPU
 // time used and Den is the capacity integrated over time. A change of capacity therefore
-// counts from the next reading on. The value of a gauge is Num, and Den is ignored. A
-// failed reading is not observed, because a gap is not a zero.
+// counts from the next reading on. The value of a gauge is Num, and Den is ignored. Do
+// not pass a failed reading to Observe as zero, because a missing value is not zero.
 type Reading struct {
 	Time     time.Time
 	Num, Den float64
 }
 
-// Decision is the engine's state of a unit. It decides when the gate opens.
+// Decision is the engine's state of a unit. It decides when the unit's gate opens.
 //
 // Invariants:
-//   - histories has one element per monitor, or is nil while gone
+//   - histories has one element per monitor; it is nil while the unit is gone
 //   - machines has one element per policy; only replan reallocates it
 //   - byHand contains the machines of openings by hand and by alert in Profiling, at most
 //     one by hand and maxAlerts by alert
-//   - hot and baselines count the openings in Profiling, without dry runs
+//   - hot and baselines are the numbers of openings in Profiling, without dry runs
 //   - a gone unit has no opening in Profiling
 //   - closed contains at most maxClosed openings of dry runs and maxClosed other openings
 type Decision struct {
@@ -53,8 +53,8 @@ type Decision struct {
 	baselines int
 	closed    []*Opening // closed within the last 30 s
 
-	// Used only while gone: the keys, and the indices plus 1, in roster.due and
-	// roster.order.
+	// These fields are used only while the unit is gone. They are the unit's keys in
+	// roster.due and roster.order, and its indices plus 1.
 	next, until          time.Time
 	dueIndex, orderIndex int
 }
@@ -102,12 +102,14 @@ func (u *Decision) abort(now time.Time, why Reason) {
 // Name returns the name under which the unit was added.
 func (u *Decision) Name() string { return u.name }
 
-// Gone reports whether the unit was removed and only its past is remembered.
+// Gone reports whether the unit was removed. Only the cooldowns and the closed openings
+// of a gone unit are still known.
 func (u *Decision) Gone() bool { return u.gone }
 
-// SetStarted sets when the unit's first process started. Pass the current time less the
-// process's age, because jumps of the wall clock do not affect it. Zero means unknown. The
-// unit's age then counts from its first observation or evaluation.
+// SetStarted sets the start time of the unit's first process. Pass the current
+// time minus the age of the process, so that jumps of the wall clock have no
+// effect. If the time is zero, the start is unknown, and the unit's age counts
+// from its first observation or evaluation.
 func (u *Decision) SetStarted(t time.Time) { u.started = t }
 
 // grownUp returns the time from which the unit may fire.
@@ -118,8 +120,8 @@ func (u *Decision) grownUp() time.Time {
 	return u.started.Add(u.engine.plan.minAge)
 }
 
-// young reports whether the unit is still too young to fire. It replaces a start in the
-// future by the current time.
+// young reports whether the unit is still too young to fire. If the start time is in the
+// future, young replaces it with the current time.
 func (u *Decision) young(now time.Time) bool {
 	if u.engine.plan.minAge == 0 {
 		return false
@@ -134,10 +136,10 @@ func (u *Decision) young(now time.Time) bool {
 // Config.Policies. By default all policies apply. SetPolicy does not close an opening.
 func (u *Decision) SetPolicy(policy int, applies bool) { u.machines[policy].off = !applies }
 
-// Observe stores a reading of a monitor and returns its value since the previous reading.
-// ok is false if the reading is only a starting point. This is the first reading, and a
-// reading at which a counter has run backwards. Observe ignores monitors that no condition
-// uses, gone units and readings that are not later than the last reading.
+// Observe stores a reading of a monitor and returns the monitor's value since the
+// previous reading. ok is false if there is no such value. A counter has no value at its
+// first reading, or if it has run backwards. Observe ignores monitors that no condition
+// uses, gone units, and readings that are not later than the last reading.
 func (u *Decision) Observe(monitor string, r Reading) (value float64, ok bool) {
 	if u.gone {
 		return 0, false
@@ -171,7 +173,7 @@ func (u *Decision) Restart(monitor string) {
 	}
 }
 
-// guarded reports whether the condition's guard, if it has one, holds.
+// guarded reports whether the condition has no guard or the guard holds.
 func (u *Decision) guarded(c *condition, at int64) bool {
 	return c.guard == nil || u.histories[c.guard.monitor].Holds(c.guard.test, at)
 }
@@ -228,9 +230,9 @@ func (u *Decision) Heat() float64 { return u.heat }
 // gate shut.
 func (u *Decision) OverBudget() bool { return u.over }
 
-// MayFire reports whether the unit's gate is open, or a policy may open it before a time.
-// Otherwise the unit's profiles need not be kept until that time. Dry runs are ignored.
-// Future openings by hand and baselines cannot be predicted.
+// MayFire reports whether the unit's gate is open, or a policy may open it before the
+// given time. If MayFire returns false, profiles of the unit need not be kept until that
+// time. Dry runs are ignored. Future openings by hand and baselines cannot be predicted.
 func (u *Decision) MayFire(before time.Time) bool {
 	if u.gone {
 		return false
@@ -287,8 +289,8 @@ func (u *Decision) Openings(dst []*Opening) []*Opening {
 	return dst
 }
 
-// remember keeps a closed opening for late profiles. Dry runs have their own bound, so they
-// never push out an opening of another policy.
+// remember keeps a closed opening for late profiles. Openings of dry runs have a separate
+// limit, so that they never displace an opening of another policy.
 func (u *Decision) remember(o *Opening) {
 	alike, oldest := 0, -1
 	for n, c := range u.closed {
@@ -310,9 +312,10 @@ func (u *Decision) forgetClosed(now time.Time) {
 	u.closed = slices.DeleteFunc(u.closed, func(o *Opening) bool { return !now.Before(o.ClosedAt.Add(closedMemory)) })
 }
 
-// memory returns the next time at which a gone unit has something to forget, and the last
-// such time. After last, the unit is forgotten completely. real is last without dry runs.
-// At the bound on gone units, cooldowns of dry runs are forgotten first.
+// memory returns the times at which parts of a gone unit's state expire. next is the time
+// at which the unit must be checked again. last is the time at which all parts have
+// expired, so that the unit can be forgotten. real is last without dry runs. If there are
+// too many gone units, units that are only kept for dry runs are forgotten first.
 func (u *Decision) memory() (next, last, real time.Time) {
 	remember := func(t time.Time, dryRun bool) {
 		if t.After(last) {

@@ -24,7 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// Engine decides for all units.
+// Engine decides when the gates of all units open and close.
 type Engine struct {
 	config Config
 	plan   plan
@@ -48,8 +48,8 @@ type Engine struct {
 	scratch           []float32
 }
 
-// clock converts times to nanoseconds since the first time that it saw. It uses the
-// monotonic clock if the caller's times have a monotonic reading.
+// clock converts times to nanoseconds since the first time that is passed to it. It uses
+// the monotonic clock if the caller's times have a monotonic reading.
 type clock struct {
 	epoch  time.Time
 	latest int64 // the latest time at which something was observed or evaluated
@@ -62,7 +62,7 @@ func (c *clock) at(t time.Time) int64 {
 	return int64(t.Sub(c.epoch))
 }
 
-// see is like at, for the time of an observation or evaluation.
+// see converts the time of an observation or evaluation, and updates latest.
 func (c *clock) see(t time.Time) int64 {
 	at := c.at(t)
 	c.latest = max(c.latest, at)
@@ -71,7 +71,7 @@ func (c *clock) see(t time.Time) int64 {
 
 func (c *clock) time(at int64) time.Time { return c.epoch.Add(time.Duration(at)) }
 
-// New returns an engine without units. The error lists every fault.
+// New returns an engine without units. The error lists all faults of the configuration.
 func New(c Config) (*Engine, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("trigger configuration: %w", err)
@@ -159,14 +159,14 @@ func (e *Engine) Forget(name string) {
 	}
 }
 
-// Forgotten counts the records that were forgotten at a bound before their time.
+// Forgotten counts the records that were forgotten early because a limit was reached.
 type Forgotten struct {
 	Units    int // gone units, with their cooldowns and hourly budgets
 	Services int // services, with their cooldowns and hourly budgets
 	Openings int // closed openings, which no longer admit late profiles
 }
 
-// Forgotten returns how many records have been forgotten so far.
+// Forgotten returns how many records have been forgotten early so far.
 func (e *Engine) Forgotten() Forgotten {
 	return Forgotten{Units: e.roster.forgotten, Services: e.services.forgotten + e.dryServices.forgotten, Openings: e.forgottenOpenings}
 }
@@ -182,12 +182,13 @@ func (e *Engine) Close(now time.Time) []Transition {
 	return e.journal.out
 }
 
-// Affords reports whether max_bytes_per_hour allows bytes more bytes.
+// Affords reports whether max_bytes_per_hour leaves room for the given number of bytes.
 func (e *Engine) Affords(bytes int, now time.Time) bool {
 	return e.places.ledger.Affords(bytes, e.clock.at(now))
 }
 
-// SpendBytes counts the exported and accepted bytes of a profile. Call it once per profile.
+// SpendBytes counts the bytes of a profile that was exported and accepted.
+// Call it once per profile.
 func (e *Engine) SpendBytes(bytes int, now time.Time) {
 	e.places.ledger.SpendBytes(bytes, e.clock.at(now))
 }

@@ -41,8 +41,8 @@ type machine struct {
 	held    bool  // a condition held at the last evaluation
 	// logged contains the obstacles that were reported since a condition began to hold.
 	logged obstacles
-	// notBefore is the end of the cooldown in CoolingDown. In Watching it is the earliest
-	// time to fire.
+	// notBefore is the end of the cooldown in CoolingDown. In Watching, it is the earliest
+	// time at which the policy may fire.
 	notBefore time.Time
 	due       int64 // time of the next baseline; 0 if not scheduled yet
 	unheard   int   // openings in a row without an accepted profile
@@ -63,8 +63,8 @@ func (m *machine) watching() bool {
 	return m.state == Watching || m.state == Profiling && m.opening.Baseline && m.resume == Watching
 }
 
-// evaluate makes every transition that is due, except to Profiling. The hottest unit opens
-// first, so openings wait until all units are evaluated.
+// evaluate makes every transition that is due, except transitions to Profiling. The
+// hottest unit opens first, so openings must wait until all units are evaluated.
 func (m *machine) evaluate(now time.Time, at int64) {
 	if m.state == Profiling && !now.Before(m.opening.Until()) {
 		m.expire()
@@ -121,8 +121,8 @@ func (m *machine) measure(at int64) (hold conditionSet) {
 	return hold
 }
 
-// hottest returns the hottest condition that is in a set and holds, and its value divided
-// by its threshold. The ratio is -1 if no condition in the set holds.
+// hottest returns the hottest of the conditions in a set that hold, and the ratio of its
+// value to its threshold. The ratio is -1 if no condition in the set holds.
 func (m *machine) hottest(of conditionSet, at int64) (cause Cause, ratio float64) {
 	ratio = -1
 	for n, c := range m.policy.conditions {
@@ -242,7 +242,8 @@ func (m *machine) open(o *Opening, now time.Time, why Reason) {
 
 // The transitions from Profiling.
 
-// expire closes an opening that is past its end. It closes at its planned end.
+// expire closes an opening that is past its planned end. The planned end is
+// also the recorded closing time.
 func (m *machine) expire() { m.close(m.opening.Until(), DurationPassed) }
 
 // release closes an opening because all conditions that held since it fired are released.
@@ -305,15 +306,15 @@ func (m *machine) close(at time.Time, why Reason) {
 
 // The transitions to and from CoolingDown.
 
-// coolDown begins the cooldown of the last opening.
+// coolDown starts the cooldown of the last opening.
 func (m *machine) coolDown() {
 	m.unheard = 0
 	m.state, m.notBefore = CoolingDown, m.opening.ClosedAt.Add(m.policy.Cooldown)
 }
 
-// coolDownLate begins the cooldown when the first profile of an opening is accepted after
-// the opening closed. Without it, a policy with a Duration below the delay of profiles
-// would export a profile every minute and never cool down.
+// coolDownLate starts the cooldown when the first profile of an opening is accepted after
+// the opening closed. Otherwise a policy whose Duration is shorter than the delay of
+// profiles would export a profile every minute and never cool down.
 func (m *machine) coolDownLate() {
 	o := m.opening
 	m.coolDown()
@@ -363,9 +364,9 @@ func (m *machine) transition(t Transition) Transition {
 
 func (m *machine) report(t Transition) { m.unit.engine.journal.add(m.transition(t)) }
 
-// obstacle returns why a policy in Watching does not open the gate although a condition
-// holds. until is the end of the obstacle, or zero if unknown. budget is set for
-// OverBudget. The reason is empty if there is no obstacle.
+// obstacle returns the reason why a policy in Watching does not open the gate although a
+// condition holds. until is the end of the obstacle, or zero if the end is unknown.
+// budget is set for OverBudget. The reason is empty if there is no obstacle.
 func (m *machine) obstacle(now time.Time, at int64) (why Reason, until time.Time, budget string) {
 	u := m.unit
 	if u.young(now) || m.logged.has(TooYoung) && !m.stillAbove(at) {
@@ -388,8 +389,8 @@ func (m *machine) obstacle(now time.Time, at int64) (why Reason, until time.Time
 }
 
 // stillAbove reports whether the newest reading of a condition is above its threshold. A
-// burst that ended while the unit was young opens no gate later, because the recorder may
-// have forgotten it.
+// burst that ended while the unit was young must not open the gate later, because the
+// recorder may no longer have the profiles of the burst.
 func (m *machine) stillAbove(at int64) bool {
 	return slices.ContainsFunc(m.policy.conditions, func(c *condition) bool {
 		return m.unit.histories[c.monitor].Above(c.test, at) && m.unit.guarded(c, at)
@@ -402,7 +403,7 @@ type obstacles uint8
 func (o obstacles) has(why Reason) bool       { return o&bitOf(why) != 0 }
 func (o obstacles) with(why Reason) obstacles { return o | bitOf(why) }
 
-// bitOf returns the bit of a reason, or 0 for a reason that is no obstacle.
+// bitOf returns the bit of a reason, or 0 if the reason is not an obstacle.
 func bitOf(why Reason) obstacles {
 	return 1 << (1 + slices.Index([]Reason{OverBudget, ServiceCooling, TooYoung, ServiceUnknown, RisingEdge}, why)) >> 1
 }

@@ -50,7 +50,7 @@ func (p *places) take(o *Opening, now time.Time) {
 	p.count(o, 1)
 }
 
-// give frees the place of a closing opening.
+// give frees the place of an opening that closes.
 func (p *places) give(o *Opening) {
 	p.count(o, -1)
 	if n := slices.Index(p.baselines, o); n >= 0 {
@@ -96,9 +96,10 @@ func (u *Decision) closeBaselines(now time.Time) {
 	}
 }
 
-// overBudget returns the name of the budget that does not allow the unit another opening.
-// It is empty if all budgets allow it. A unit with an open gate needs no second place and
-// no second trigger. Baselines give way, so they do not occupy a place here.
+// overBudget returns the name of the budget that does not allow the unit another
+// opening. It is empty if all budgets allow it. A unit with an open gate needs
+// neither a second place nor a second trigger. Places of baselines count as free,
+// because baselines give way.
 func (u *Decision) overBudget(at int64) string {
 	p := &u.engine.places
 	switch {

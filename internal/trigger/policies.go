@@ -14,17 +14,17 @@ import (
 // SetPolicies replaces the policies and the monitors that they may use. On an error, the
 // policies and the monitors stay the same.
 //
-// A policy continues a previous policy that has the same name and the same DryRun. It keeps
-// the state, the cooldowns, the openings and the readings, even if other settings changed.
-// Then
+// A policy continues a previous policy that has the same name and the same DryRun. It
+// keeps the state, the cooldowns, the openings and the readings, even if other settings
+// changed. For such a policy,
 //   - an open gate closes at its planned end. It is released early when all conditions that
 //     held during the opening are released. New and changed conditions count as having
 //     held;
 //   - a running cooldown ends at most one new Cooldown from now;
 //   - a changed baseline gets a new schedule.
 //
-// A monitor keeps its readings if its name and kind are unchanged. Openings by hand and by
-// alert are not affected.
+// A monitor keeps its readings if its name and kind are unchanged. Openings by hand
+// and by alert are not affected.
 //
 // All other previous policies are removed: their openings close and their cooldowns are
 // forgotten. New policies begin in Watching, and apply to every unit until SetPolicy is
@@ -61,8 +61,9 @@ func (e *Engine) SetPolicies(monitors []Monitor, policies []Policy, now time.Tim
 type policyChange struct {
 	now  time.Time
 	next plan
-	// from maps each policy of the next plan to the policy of the last plan that it
-	// continues. to maps each policy of the last plan to its continuation. -1 means none.
+	// from maps each policy of the next plan to the policy of the last plan
+	// that it continues. to is the inverse mapping. An index of -1 means
+	// that there is no such policy.
 	from, to []int
 	// monitors maps each monitor to its previous index, or to -1 if it is new.
 	monitors []int
@@ -87,7 +88,7 @@ func (e *Engine) newChange(c Config, now time.Time) *policyChange {
 	return s
 }
 
-// closeRemoved closes the openings of policies that do not continue.
+// closeRemoved closes the openings of policies that have no continuation.
 func (s *policyChange) closeRemoved(u *Decision) {
 	for i := range u.machines {
 		m := &u.machines[i]
@@ -102,7 +103,7 @@ func (s *policyChange) closeRemoved(u *Decision) {
 	}
 }
 
-// longest limits the end of a cooldown to one Cooldown of the policy from now.
+// longest returns until, but at most the time one Cooldown of the policy from now.
 func (p *policy) longest(until, now time.Time) time.Time {
 	if latest := now.Add(p.Cooldown); until.After(latest) {
 		return latest
@@ -156,8 +157,9 @@ func (m *machine) replan(s *policyChange, p *policy) {
 	}
 }
 
-// held returns, for each condition of p, whether it counts as having held during the
-// opening. before is the policy that p continues, and was is the state of its conditions.
+// held returns, for each condition of p, whether the condition is treated as having held
+// during the opening. before is the policy that p continues. was contains the state of
+// the conditions of before.
 func (s *policyChange) held(was []bool, before, p *policy) []bool {
 	if !p.releases {
 		return nil

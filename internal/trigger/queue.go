@@ -11,8 +11,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// queue collects, during an evaluation, the machines in Watching with a condition that
-// holds. It then opens the gates of the hottest units. It is empty between evaluations.
+// queue collects the machines in Watching with a condition that holds, and then opens the
+// gates of the hottest units. It is empty between evaluations.
 type queue struct {
 	waiting    []holder
 	candidates []candidate // may open
@@ -88,8 +88,8 @@ func (q *queue) keepShut(h holder, at int64, why Reason) {
 	}
 }
 
-// clear empties the queue. It keeps the memory, at most a few bytes per unit and policy,
-// for the next incident.
+// clear empties the queue but keeps its memory for the next incident. The memory is at
+// most a few bytes per unit and policy.
 func (q *queue) clear() {
 	clear(q.waiting)
 	clear(q.candidates)
@@ -97,8 +97,8 @@ func (q *queue) clear() {
 	q.waiting, q.candidates, q.shut = q.waiting[:0], q.candidates[:0], q.shut[:0]
 }
 
-// hotter orders candidates by value / threshold, the largest first, then by the unit's name
-// and the policy.
+// hotter orders candidates by descending value / threshold, and then by the
+// unit's name and the policy.
 func hotter(a, b candidate) int {
 	return cmp.Or(cmp.Compare(b.ratio, a.ratio), a.compare(b.machine))
 }

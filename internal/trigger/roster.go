@@ -27,9 +27,9 @@ type roster struct {
 	live      []*Decision
 	gone      int
 	maxGone   int
-	due       order.Heap[*Decision] // by the time at which a unit has something to forget
-	order     order.Heap[*Decision] // in the order in which units are forgotten at the bound
-	forgotten int                   // gone units forgotten at the bound
+	due       order.Heap[*Decision] // by the time at which a unit must be checked again
+	order     order.Heap[*Decision] // in the order in which units are forgotten if there are too many
+	forgotten int                   // gone units that were forgotten because there were too many
 }
 
 func newRoster(maxGone int) roster {
@@ -60,8 +60,8 @@ func (r *roster) enlist(u *Decision) {
 	r.live = append(r.live, u)
 }
 
-// retire removes a unit from the live units. The unit is kept as gone if its state still
-// matters, which is rare.
+// retire removes a unit from the live units. In rare cases the unit's state still
+// matters, and the unit is kept as a gone unit.
 func (r *roster) retire(u *Decision, now time.Time) {
 	last := len(r.live) - 1
 	r.live[u.index] = r.live[last]
@@ -80,7 +80,7 @@ func (r *roster) retire(u *Decision, now time.Time) {
 	}
 }
 
-// remember adds a unit as gone.
+// remember adds a unit to the gone units.
 func (r *roster) remember(u *Decision) {
 	u.gone = true
 	r.byName[u.name] = u
@@ -88,7 +88,7 @@ func (r *roster) remember(u *Decision) {
 	r.expect(u)
 }
 
-// expect updates when a gone unit has something to forget.
+// expect updates the times at which the state of a gone unit expires.
 func (r *roster) expect(u *Decision) {
 	u.next, _, u.until = u.memory()
 	r.due.Fix(u)

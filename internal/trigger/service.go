@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/order"
 )
 
-// account is the key of cooldowns and budgets by service. It is a service, or a unit that
-// has no service.
+// account identifies the service that cooldowns and budgets apply to. A unit without a
+// service has an account as well.
 type account struct {
 	name string
 	unit bool
@@ -24,13 +24,13 @@ func (a account) compare(b account) int {
 	return cmp.Or(order.Bools(a.unit, b.unit), strings.Compare(a.name, b.name))
 }
 
-// service is the remembered state of an account.
+// service contains the cooldowns and the openings of an account.
 type service struct {
 	account
 	cooldowns []serviceCooldown // by policy
 	triggers  budget.Hour
 
-	until time.Time // key in services.order; index is the index in it, plus 1
+	until time.Time // key in services.order; index is the service's index in the heap, plus 1
 	index int
 }
 
@@ -63,7 +63,7 @@ func (s *service) open() bool {
 	return slices.ContainsFunc(s.cooldowns, func(c serviceCooldown) bool { return c.open > 0 })
 }
 
-// last returns the time from which the service may be forgotten, unless it is open.
+// last returns the time after which the service may be forgotten if it is not open.
 func (s *service) last(clock *clock) (last time.Time) {
 	for _, c := range s.cooldowns {
 		if c.until.After(last) {
@@ -78,12 +78,12 @@ func (s *service) last(clock *clock) (last time.Time) {
 	return last
 }
 
-// services remembers a bounded number of services. At the bound, the service whose memory
-// expires first is forgotten. Ties are ordered by name. Services with an open opening are
-// never forgotten.
+// services remembers a limited number of services. At the limit, the service whose
+// memory expires first is forgotten. Ties are ordered by name. Services with an open
+// opening are never forgotten.
 //
-// Invariant: order contains exactly the services that are not open. The key of a service is
-// not later than its last.
+// Invariant: order contains exactly the services that are not open. The key of a service
+// in order is not later than the result of its method last.
 type services struct {
 	max       int
 	clock     *clock
@@ -219,7 +219,7 @@ func (m *machine) coolService() {
 	}
 }
 
-// holdService prevents the policy from opening other units of the service.
+// holdService prevents the policy from opening the gates of other units of the service.
 func (o *Opening) holdService() {
 	if m := o.machine; m.unit.engine.plan.byService && o.cools() {
 		o.service = m.policy.services.get(m.unit.account())
@@ -236,12 +236,13 @@ func (o *Opening) freeService() {
 }
 
 // AwaitService prevents policies from firing until SetService is called, because the
-// service's cooldown or budget may not allow it. In the meantime the unit may be hot and
-// may be opened by hand.
+// cooldown or the budget of the service may not allow it. In the meantime, the unit may
+// be hot and may be opened by hand.
 func (u *Decision) AwaitService() { u.unnamed = true }
 
-// SetService sets the unit's service. If the name is empty, the unit counts as a service of
-// its own. Existing openings and cooldowns of the unit also count for the new service.
+// SetService sets the unit's service. If the name is empty, cooldowns and budgets
+// by service apply to the unit alone. Existing openings and cooldowns of the unit
+// also count for the new service.
 func (u *Decision) SetService(name string) {
 	u.unnamed = false
 	if name == u.service {

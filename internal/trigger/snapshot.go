@@ -15,15 +15,15 @@ import (
 // Snapshot is the state that must survive a restart, as plain data with wall times.
 type Snapshot struct {
 	Taken time.Time `json:"taken"`
-	// Units and Services are the cooldowns that had not ended. An opening that was open and
-	// had exported a profile counts as closed at Taken.
+	// Units and Services contain the cooldowns that had not ended. An opening that was
+	// open and had exported a profile is treated as closed at Taken.
 	Units    []Cooldown `json:"units,omitempty"`
 	Services []Cooldown `json:"services,omitempty"`
-	// Triggers are the openings of the last hour. ServiceTriggers are the same openings by
-	// service, or by unit if the unit has no service.
+	// Triggers contains the openings of the last hour. ServiceTriggers contains the same
+	// openings by service, or by unit if the unit has no service.
 	Triggers        []budget.Spending `json:"triggers,omitempty"`
 	ServiceTriggers []ServiceSpending `json:"service_triggers,omitempty"`
-	// Bytes are the bytes exported in the last hour, per minute.
+	// Bytes contains the number of bytes exported in each minute of the last hour.
 	Bytes []budget.Spending `json:"bytes,omitempty"`
 }
 
@@ -42,9 +42,9 @@ type ServiceSpending struct {
 	Spent []budget.Spending `json:"spent"`
 }
 
-// Snapshot returns the state that must survive a restart, ordered by name. Dry runs are
-// omitted: after a restart the policy may no longer be a dry run, and must not inherit the
-// cooldown.
+// Snapshot returns the state that must survive a restart, ordered by name. It
+// omits dry runs. After a restart, the policy may no longer be a dry run, and then
+// must not inherit the cooldown.
 func (e *Engine) Snapshot(now time.Time) Snapshot {
 	w := budget.Wall{Now: now.Round(0).UTC(), At: e.clock.at(now)}
 	s := Snapshot{Taken: w.Now}
@@ -108,10 +108,10 @@ func longest(cooldowns []Cooldown) []Cooldown {
 	return slices.CompactFunc(cooldowns, func(a, b Cooldown) bool { return a.Name == b.Name && a.Policy == b.Policy })
 }
 
-// Restore applies a snapshot. Call it before the first Evaluate. If the wall clock was set
-// back since the snapshot, no time counts as passed. No cooldown becomes longer than its
-// policy allows, and no spending exceeds a budget. Cooldowns of missing policies wait for
-// their policy for up to a day.
+// Restore applies a snapshot. Call it before the first Evaluate. If the wall clock was
+// set back since the snapshot, no time counts as passed. No cooldown becomes longer than
+// its policy allows, and no amount spent exceeds its budget. Cooldowns of missing
+// policies wait for their policy for up to a day.
 func (e *Engine) Restore(s Snapshot, now time.Time) {
 	r := budget.Restart{Taken: s.Taken, Passed: max(0, now.Round(0).Sub(s.Taken)), At: e.clock.at(now)}
 	e.await(r, s.Units, false, now)
@@ -126,12 +126,12 @@ func (e *Engine) Restore(s Snapshot, now time.Time) {
 	}
 }
 
-// maxAwaited is the time for which a cooldown waits for its policy. The number of awaited
-// cooldowns is bounded by the bound on gone units.
+// maxAwaited is the time for which a restored cooldown waits for its policy. The number
+// of awaited cooldowns is at most roster.maxGone.
 const maxAwaited = 24 * time.Hour
 
-// awaitedCooldown is a restored cooldown of a missing policy. Policies are missing at first
-// if they are loaded after the start.
+// awaitedCooldown is a restored cooldown of a missing policy. Policies that are loaded
+// after the start are missing at first.
 type awaitedCooldown struct {
 	name, policy string
 	service      bool // name is the name of a service, otherwise of a unit
@@ -173,8 +173,8 @@ func (e *Engine) restoreAwaited(now time.Time) {
 	e.restoreUnits(units)
 }
 
-// restoreUnits restores the cooldowns of units. The longest cooldowns come first, so at the
-// bound on gone units the shorter cooldowns are dropped without a comparison.
+// restoreUnits restores the cooldowns of units. It begins with the longest cooldowns, so
+// that only the shortest cooldowns are dropped if there are too many gone units.
 func (e *Engine) restoreUnits(cooldowns []awaitedCooldown) {
 	slices.SortFunc(cooldowns, func(a, b awaitedCooldown) int {
 		return cmp.Or(b.until.Compare(a.until), strings.Compare(b.name, a.name))

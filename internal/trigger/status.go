@@ -31,8 +31,8 @@ type ConditionStatus struct {
 	// OverBudget. Both are empty if there is no obstacle.
 	Blocked Reason
 	Budget  string
-	// NotBefore is the earliest time at which the policy may fire. It is zero if the policy
-	// may fire now, or if the time is unknown.
+	// NotBefore is the earliest time at which the policy may fire. It is zero if the
+	// policy may fire now or the time is unknown.
 	NotBefore time.Time
 }
 

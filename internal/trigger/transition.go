@@ -82,8 +82,8 @@ const (
 
 // Transition is one transition of a policy's machine for a unit.
 type Transition struct {
-	// Time is the time at which the transition took effect. For an opening that was due to
-	// close it is the due time, which may be before the evaluation that noticed it.
+	// Time is the time at which the transition took effect. An opening that reaches its
+	// planned end closes at that time, even if a later evaluation notices it.
 	Time     time.Time
 	Unit     *Decision
 	Policy   string
@@ -100,18 +100,19 @@ type Transition struct {
 	// to hold.
 	Repeated bool
 
-	// NothingExported reports that an opening ended and none of its profiles was accepted.
-	// It is false for dry runs.
+	// NothingExported reports that an opening ended and that none of its profiles was
+	// accepted. It is false for dry runs.
 	NothingExported bool
 }
 
-// journal collects the transitions that the next call returns.
+// journal collects the transitions that the current or the next call returns.
 type journal struct {
 	out  []Transition
 	late []Transition // from calls that return no transitions, for the next call that does
 }
 
-// begin discards the transitions that the last call returned and starts with the late ones.
+// begin discards the transitions that the last call returned, and moves the late
+// transitions to the result of this call.
 func (j *journal) begin() {
 	j.out = append(emptied(j.out), j.late...)
 	j.late = emptied(j.late)
@@ -120,16 +121,16 @@ func (j *journal) begin() {
 func (j *journal) add(t Transition)     { j.out = append(j.out, t) }
 func (j *journal) addLate(t Transition) { j.late = append(j.late, t) }
 
-// deferring runs a function. The next call that returns transitions returns its
-// transitions.
+// deferring runs a function whose caller returns no transitions. The next call that
+// returns transitions also returns the transitions of this function.
 func (j *journal) deferring(call func()) {
 	j.out, j.late = j.late, j.out
 	call()
 	j.out, j.late = j.late, j.out
 }
 
-// emptied returns an empty slice that reuses the memory. It returns nil if the memory is
-// large, which is rare.
+// emptied returns an empty slice that reuses the memory of s. If this memory is large,
+// which is rare, emptied returns nil to release it.
 func emptied[T any](s []T) []T {
 	const most = 1024
 	if cap(s) > most {

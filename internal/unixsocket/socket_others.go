@@ -11,10 +11,11 @@ import (
 	"syscall"
 )
 
-// ownerOnly has no effect: the umask decides until the file exists.
+// ownerOnly has no effect. The umask decides who may connect until the mode of the
+// file is set.
 func ownerOnly(_, _ string, _ syscall.RawConn) error { return nil }
 
-// Peer fails: it needs Linux.
+// Peer always fails, because it needs Linux.
 func Peer(net.Conn) (pid, uid int, err error) {
 	return 0, 0, errors.New("ask the kernel who is at the other end: needs Linux")
 }

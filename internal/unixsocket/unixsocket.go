@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unixsocket listens on Unix sockets for servers that are restarted. It replaces
-// the socket of an earlier run. On Linux, only users whom the socket's mode permits can
-// connect, at any moment.
+// Package unixsocket listens on Unix sockets for servers that are restarted. It
+// replaces the socket of an earlier run. On Linux, only users permitted by the
+// socket's mode can ever connect.
 package unixsocket
 
 import (
@@ -21,9 +21,9 @@ import (
 // dialStale bounds the time to find out whether a process still listens on a socket.
 const dialStale = time.Second
 
-// Abstract reports whether an endpoint is a name in Linux's abstract namespace. Such a
-// socket has no file and no permissions: every process in the network namespace may
-// connect.
+// Abstract reports whether an endpoint is a name in Linux's abstract namespace. Such
+// a socket has no file and no permissions, so every process in the network namespace
+// may connect.
 func Abstract(path string) bool { return strings.HasPrefix(path, "@") }
 
 // Listen listens at path. mode is the mode of the socket's file. Closing the listener

@@ -47,8 +47,8 @@ type Config struct {
 	CollectionInterval time.Duration `mapstructure:"collection_interval"`
 	// EvaluationInterval is the interval at which policies are evaluated. Default 5s.
 	EvaluationInterval time.Duration `mapstructure:"evaluation_interval"`
-	// Unmatched selects whether profiles without a unit are dropped (drop) or pass. Default
-	// drop.
+	// Unmatched selects whether profiles without a unit are dropped (drop) or
+	// passed on (pass). Default drop.
 	Unmatched Unmatched `mapstructure:"unmatched"`
 	// KeepProcessAttributes lists the process attributes that exported profiles keep on
 	// their resource. By default the list is empty, and all process attributes are removed.
@@ -58,9 +58,9 @@ type Config struct {
 	// resource attributes, and create a series for each value. By default the list is
 	// empty.
 	ResourceAttributes []string `mapstructure:"resource_attributes"`
-	// MinAge is the age that a unit's first process must reach before a policy opens the
-	// gate. It prevents triggers during warm-ups and roll-outs. Zero disables it. Default
-	// 1m.
+	// MinAge is the minimum age of a unit's first process. Policies do not open the gate
+	// of a younger unit. This prevents triggers during warm-ups and roll-outs. Zero
+	// disables the check. Default 1m.
 	MinAge time.Duration `mapstructure:"min_age"`
 	// CooldownBy selects whether a cooldown applies to one unit (unit) or to all units of a
 	// service (service). With service, the cooldown also survives the restart of a
@@ -69,8 +69,8 @@ type Config struct {
 	// Storage is the id of a storage extension that keeps cooldowns and hourly budgets
 	// across restarts. By default it is not set, and a restart loses them.
 	Storage *component.ID `mapstructure:"storage"`
-	// PreTrigger is the time span before an opening whose profiles are sent too. Zero
-	// disables the recording of profiles. Default 10s.
+	// PreTrigger is the length of the period before an opening whose profiles are also
+	// sent. With zero, no profiles are recorded. Default 10s.
 	PreTrigger time.Duration `mapstructure:"pre_trigger"`
 	// PreTriggerMemory limits the memory of all profiles that are recorded for PreTrigger.
 	// One unit may use an eighth of this memory, but at least 64KiB. Default 32MiB.
@@ -94,11 +94,11 @@ type Config struct {
 	_ struct{}
 }
 
-// PoliciesFromConfig configures a source of policies at run time. One of File and HTTP is
-// set.
+// PoliciesFromConfig configures a source of policies at run time. Only one
+// of File and HTTP may be set.
 type PoliciesFromConfig struct {
 	// File is the path of a YAML file with the list. If Policies is empty, the component
-	// fails to start without a valid file.
+	// does not start without a valid file.
 	File string `mapstructure:"file"`
 	// HTTP configures the client that fetches the list. Its endpoint is the URL of the
 	// list. Its timeout is 10s by default.
@@ -110,9 +110,9 @@ type PoliciesFromConfig struct {
 
 // PeersConfig configures whether the connections between units and their peers are read.
 type PeersConfig struct {
-	// Enabled turns reading on. At each collection interval the processor reads the
-	// connections of hot units, and of units to which a policy with a TCP monitor applies.
-	// Default true.
+	// Enabled makes the processor read the connections of hot units, and of units to which
+	// a policy with a TCP monitor applies. The connections are read at each collection
+	// interval. Default true.
 	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization
@@ -144,10 +144,11 @@ type PolicyConfig struct {
 	// Cooldown is the time for which the gate stays shut after closing. With zero, the gate
 	// may reopen immediately. Default 4h.
 	Cooldown time.Duration `mapstructure:"cooldown"`
-	// DryRun makes the policy decide, log and count, but send no profiles. Default false.
+	// DryRun makes the policy a dry run, which decides, logs and counts, but sends
+	// no profiles. Default false.
 	DryRun bool `mapstructure:"dry_run"`
-	// Baseline also sends profiles while the unit is not hot, so that hot profiles can be
-	// compared with them. By default it is off.
+	// Baseline also opens the gate while the unit is not hot, so that hot profiles can be
+	// compared with normal profiles. By default it is off.
 	Baseline BaselineConfig `mapstructure:"baseline"`
 
 	// prevents unkeyed literal initialization
@@ -165,15 +166,16 @@ type ItemConfig struct {
 	Events []string `mapstructure:"events"`
 	// Threshold is the value that the monitor must exceed, in the monitor's unit.
 	Threshold *float64 `mapstructure:"threshold"`
-	// AverageOver is the time span of the mean. It is zero if Period and Count are set.
-	// Default 30s if neither of them is set.
+	// AverageOver is the time span of the mean. If Period and Count are set, it is zero.
+	// Otherwise the default is 30s.
 	AverageOver time.Duration `mapstructure:"average_over"`
 	// Period and Count make the condition hold if at least Count readings in the last
 	// Period are above the threshold. Both are zero if AverageOver is set.
 	Period time.Duration `mapstructure:"period"`
 	Count  int           `mapstructure:"count"`
-	// ReleaseBelow closes the gate early when the mean, or Count of the readings, falls
-	// below this value. It must not exceed the threshold. By default it is not set, and the
+	// ReleaseBelow closes the gate early when the mean falls below this value. With Count,
+	// the gate closes early when at least Count of the readings in Period are below this
+	// value. ReleaseBelow must not exceed the threshold. By default it is not set, and the
 	// gate stays open for Duration.
 	ReleaseBelow *float64 `mapstructure:"release_below"`
 
@@ -182,11 +184,11 @@ type ItemConfig struct {
 }
 
 // BaselineConfig opens the gate for Duration once per Every while the unit is not hot. If
-// only one of them is set, the other gets its default, which is 1h for Every and 10s for
-// Duration. With zero for Every there are no windows.
+// only one of Every and Duration is set, the other has a default of 1h for Every or 10s
+// for Duration. If Every is zero, there are no baselines.
 type BaselineConfig trigger.Baseline
 
-// Unmatched selects whether profiles that match no unit are dropped or pass.
+// Unmatched selects whether profiles that match no unit are dropped or passed on.
 type Unmatched string
 
 // The values of unmatched.
@@ -245,7 +247,8 @@ const defaultWindow = 30 * time.Second
 
 const onWindows = runtime.GOOS == "windows"
 
-// scopes returns the scopes that this system has, the default first.
+// scopes returns the scopes that this operating system supports. The first
+// scope is the default.
 func scopes() []identify.Scope {
 	if onWindows {
 		return []identify.Scope{identify.ScopeProcess}
@@ -296,8 +299,9 @@ func defaultPolicy() PolicyConfig {
 	return PolicyConfig{Enabled: true, Duration: 30 * time.Second, Cooldown: 4 * time.Hour}
 }
 
-// Unmarshal refuses unknown keys, and durations without a unit. It sets the missing names
-// of policies. If policies_from is set, it removes the default policies.
+// Unmarshal refuses unknown keys, and durations without a unit. It names the
+// policies that have no name. If policies_from is set and policies is not set, it
+// removes the default policies.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := configlog.Gone(conf, goneKeys); err != nil {
 		return err
@@ -374,7 +378,7 @@ func (i *ItemConfig) Unmarshal(conf *confmap.Conf) error {
 	return err
 }
 
-// Unmarshal sets the default of a missing key if the other key is set.
+// Unmarshal uses the default for a missing key if the other key is set.
 func (b *BaselineConfig) Unmarshal(conf *confmap.Conf) error {
 	if len(conf.AllKeys()) > 0 {
 		*b = BaselineConfig{Every: time.Hour, Duration: 10 * time.Second}
@@ -382,7 +386,7 @@ func (b *BaselineConfig) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(b)
 }
 
-// Validate returns all faults, each with its key and the allowed values.
+// Validate returns all faults. Each fault contains its key and the allowed values.
 func (cfg *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -448,13 +452,14 @@ func (c *PoliciesFromConfig) validate() error {
 func (cfg *Config) validateCore() error {
 	core := cfg.trigger(cfg.Policies)
 	if core.CollectionInterval < minInterval || core.CollectionInterval > maxCollectionInterval {
-		core.CollectionInterval = createDefaultConfig().CollectionInterval // this fault is already reported; avoid further faults that follow from it
+		core.CollectionInterval = createDefaultConfig().CollectionInterval // this fault is already reported, and must not cause further faults
 	}
 	core.Monitors = slices.DeleteFunc(core.Monitors, func(m trigger.Monitor) bool {
 		kind, _ := monitor.KindOf(m.Name)
 		return kind.Hidden // policies cannot name it
 	})
-	// A fault must name a monitor as the user configured it, so without parameters.
+	// A fault must contain the monitor name that the user configured, so
+	// the parameters are removed.
 	for _, name := range requests.Monitors() {
 		core.Monitors = append(core.Monitors, trigger.Monitor{Name: name})
 	}

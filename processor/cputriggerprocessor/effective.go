@@ -37,7 +37,7 @@ func (cfg *Config) manualDuration() time.Duration {
 }
 
 // inScope reports whether a monitor is available in the configured scope. It returns true
-// for an unknown monitor, because that is a different fault.
+// for an unknown monitor, because an unknown monitor is reported as another fault.
 func (cfg *Config) inScope(name string) bool {
 	scope := monitor.CgroupScope
 	switch {
@@ -143,17 +143,17 @@ func (cfg *Config) enabled() []PolicyConfig {
 	return slices.DeleteFunc(slices.Clone(cfg.Policies), func(p PolicyConfig) bool { return !p.Enabled })
 }
 
-// warmFrom is the fraction of a threshold at which a unit becomes warm. The CPU times of
-// warm units are also read. warmGaugeFrom is the fraction for gauges, which may stay at one
-// value for days.
+// warmFrom is the fraction of a threshold at which a unit becomes warm. User and system
+// CPU times are read only for warm units. warmGaugeFrom is the fraction for gauges, which
+// may stay at one value for days.
 const (
 	warmFrom      = 0.5
 	warmGaugeFrom = 0.9
 )
 
-// readings returns the monitors to read for each unit, in the order of kinds. These are the
-// monitors that enabled policies use, and their guards. The values at which a unit becomes
-// warm are above 0. Host-wide monitors do not make a unit warm.
+// readings returns the monitors to read for each unit, in the order of kinds. These are
+// the monitors that enabled policies use, and the guards of these monitors. The values at
+// which a unit becomes warm are above 0. Host-wide monitors do not make a unit warm.
 func (cfg *Config) readings() watch.Monitors {
 	out := watch.Monitors{Least: map[string]float64{}}
 	for _, i := range cfg.items() {
@@ -186,7 +186,7 @@ func (cfg *Config) readings() watch.Monitors {
 	return out
 }
 
-// globs returns the match and exclude globs of the enabled policies.
+// globs returns the match and exclude globs of all enabled policies.
 func (cfg *Config) globs() (out []units.PolicyGlobs) {
 	for _, p := range cfg.enabled() {
 		out = append(out, units.PolicyGlobs{Policy: p.Name, Match: p.Match, Exclude: p.Exclude})

@@ -30,7 +30,8 @@ func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
 	p.keepResources()
 }
 
-// keepResources makes units keep their resources. Call it before the first batch.
+// keepResources makes the set keep the resources of units. Call it before
+// the first batch.
 func (p *cpuTrigger) keepResources() {
 	p.units.KeepResources(func(key string) bool { return p.router.Remove[key] || attributes.IsReason(key) })
 }
@@ -97,8 +98,8 @@ func event(name, body string, t units.Transition, more ...attribute.KeyValue) ho
 
 func figure(f float64) string { return strconv.FormatFloat(round(f), 'f', -1, 64) }
 
-// setSpan sets the span of a request that contributed to a transition, if a span is known.
-// The transition must be recent, because the span belongs to the last reading.
+// setSpan adds the span of a request that contributed to a transition, if such a span is
+// known. The transition must be recent, because the span belongs to the last reading.
 func (r *reporter) setSpan(e *hotunitsextension.Event, t units.Transition) {
 	span := r.span(t.Unit.Name(), t.Cause.Key)
 	e.TraceID, e.SpanID = trace.TraceID(span.Trace), trace.SpanID(span.ID)
@@ -136,7 +137,8 @@ func (r *reporter) publishClosed(t units.Transition, nothing string) {
 	r.events.PublishEvent(e)
 }
 
-// publishNotOpened publishes why a gate does not open, once while a condition holds.
+// publishNotOpened publishes the reason why a gate does not open. It publishes only the
+// first reason after a condition began to hold.
 func (r *reporter) publishNotOpened(t units.Transition, why string) {
 	if !r.events.Listening() || t.Repeated {
 		return

@@ -19,8 +19,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// gates finds units and opens or closes their gates. It serves the alerts of one request,
-// or one request by hand.
+// gates finds units and opens or closes their gates. It serves a single request, which is
+// made by hand or contains alerts.
 type gates struct {
 	p     *cpuTrigger
 	units []units.Described // all units when the request first needed attributes
@@ -31,7 +31,8 @@ type gates struct {
 
 func (p *cpuTrigger) gates() manual.Gates { return &gates{p: p} }
 
-// Find returns the units that labels name. If there are none, it returns the reason.
+// Find returns the units that n identifies. If there are no such units, it
+// returns the reason.
 func (g *gates) Find(n manual.Named) ([]identify.Identity, string) {
 	switch {
 	case g.p.router.Host == nil:
@@ -109,8 +110,8 @@ func (g *gates) withAttributes(want map[string]string) (found []identify.Identit
 	return found, ""
 }
 
-// with returns the units that have an attribute, by its value. It caches the result for the
-// other alerts of the request.
+// with returns the units that have an attribute with this key, grouped by the attribute's
+// value. The result is cached for the other alerts of the request.
 func (g *gates) with(key string) map[string][]*units.Described {
 	if of, ok := g.by[key]; ok {
 		return of
@@ -159,8 +160,8 @@ func (g *gates) Open(unit identify.Identity, a trigger.Alert, d time.Duration) (
 	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until(), LostUnit: o.LostUnit}, changed, nil
 }
 
-// Close closes the opening of a unit that an alert has caused. key identifies the alert,
-// and an empty key selects the opening by hand.
+// Close closes the opening of a unit by an alert. key identifies the alert, and an empty
+// key selects the opening by hand.
 func (g *gates) Close(unit, key string) (manual.Closed, error) {
 	if g.p.closed.Load() {
 		return manual.Closed{}, manual.ErrShutdown

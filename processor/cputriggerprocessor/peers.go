@@ -25,8 +25,8 @@ const (
 	// drainInterval is the time between two reads of closed connections.
 	drainInterval = 100 * time.Millisecond
 
-	// peersShare limits the cost of looks. The time between two looks is at least this many
-	// times the duration of the last look.
+	// peersShare limits the cost of reading connections. The time between two calls of
+	// Look is at least this many times the duration of the last call.
 	peersShare = 10
 )
 

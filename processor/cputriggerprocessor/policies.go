@@ -31,8 +31,7 @@ const (
 )
 
 // withPolicies returns a configuration with the policies of a YAML document. The document
-// is a list like the list under the key policies. The error contains the line of each
-// fault.
+// is a list in the format of the key policies. The error contains the line of each fault.
 func (cfg *Config) withPolicies(document []byte) (*Config, error) {
 	list, err := parsePolicies(document)
 	if err != nil {
@@ -55,7 +54,8 @@ func (cfg *Config) withPolicies(document []byte) (*Config, error) {
 	return &next, nil
 }
 
-// atLines joins the first faults, each with its line. Without faults it returns nil.
+// atLines joins the first maxPolicyFaults faults, each with its line. It returns
+// nil if there are no faults.
 func atLines(list *yaml.Node, faults []error) error {
 	n := len(faults)
 	faults = faults[:min(n, maxPolicyFaults)]
@@ -170,7 +170,7 @@ func decodeFault(policy *yaml.Node, index int, err error) error {
 	return fmt.Errorf("line %d: policies[%d]%s: %s", find(policy, path).Line, index, path, text)
 }
 
-// flatten replaces joined errors by their parts, in order, and drops nil.
+// flatten replaces joined errors with their parts, in order, and drops nil.
 func flatten(errs []error) (out []error) {
 	for _, err := range errs {
 		if joined, ok := err.(interface{ Unwrap() []error }); ok && strings.Contains(err.Error(), "\n") {

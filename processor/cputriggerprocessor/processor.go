@@ -435,8 +435,8 @@ func (p *cpuTrigger) collect(ctx context.Context, c *watch.Collector, tree *cgro
 	}
 }
 
-// runEvaluations evaluates the policies at each evaluation interval until the context ends. It
-// also reports transitions between two evaluations.
+// runEvaluations evaluates the policies at each evaluation interval until the context
+// ends. It also reports transitions between two evaluations.
 func (p *cpuTrigger) runEvaluations(ctx context.Context) {
 	tick := time.NewTicker(p.cfg.EvaluationInterval)
 	defer tick.Stop()
@@ -452,8 +452,8 @@ func (p *cpuTrigger) runEvaluations(ctx context.Context) {
 	}
 }
 
-// logMode logs the cgroup mode, the mount point of the cgroup tree, and the number of units.
-// On Windows, logMode logs the number of processes.
+// logMode logs the cgroup mode, the mount point of the cgroup tree, and the number of
+// units. On Windows, logMode logs the number of processes.
 func (p *cpuTrigger) logMode(tree *cgroup.Tree, c *watch.Collector) {
 	if tree == nil {
 		all, _ := c.Count()

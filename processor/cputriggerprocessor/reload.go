@@ -41,7 +41,7 @@ type reloader struct {
 	health   *health
 
 	current *Config // configuration with the policies in force
-	unread  int     // number of failed reads since the last successful one
+	unread  int     // number of failed reads since the last successful read
 	refused error   // fault of the last document; nil if it is valid
 }
 
@@ -91,8 +91,8 @@ func (r *reloader) start() (stop func()) {
 	return func() { cancel(); running.Wait(); r.source.Close() }
 }
 
-// read reads the policies once. If they have changed, it puts them in force. Unless the
-// context has ended, read reports an error itself.
+// read reads the policies once. If they have changed, it puts them in force. It reports
+// its errors, unless the context has ended.
 func (r *reloader) read(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()

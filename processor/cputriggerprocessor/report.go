@@ -91,8 +91,9 @@ func reasonFields(t units.Transition) []zap.Field {
 	return append(fields, zap.Float64("value", round(t.Cause.Value)), zap.Float64("threshold", t.Cause.Threshold))
 }
 
-// workloadFields returns log fields with the unit's names in Kubernetes. The names come from
-// the resource of the unit's profiles. If the unit has no profiles, there are no fields.
+// workloadFields returns log fields with the unit's names in Kubernetes. The
+// names come from the resource of the unit's profiles. If the unit has no
+// profiles, there are no fields.
 func workloadFields(t units.Transition) (fields []zap.Field) {
 	for _, a := range t.Resource {
 		if key := string(a.Key); strings.HasPrefix(key, "k8s.") && strings.HasSuffix(key, ".name") {
@@ -229,8 +230,8 @@ func (p *cpuTrigger) logForgotten(now time.Time) {
 	p.forgotten, p.forgottenAt = f, now
 }
 
-// flush reports pending transitions. If they changed cooldowns or budgets, it saves these
-// at once, because the process may be killed.
+// flush reports pending transitions. If cooldowns or budgets have changed, it saves them
+// immediately, because the process may be killed.
 func (p *cpuTrigger) flush() {
 	ts, began := p.units.TakePending()
 	p.reporter.report(ts)
@@ -277,8 +278,8 @@ func nearer(a, b *trigger.ConditionStatus) bool {
 	return a.Ratio() > b.Ratio()
 }
 
-// whyShut returns why the gate of a unit is shut. It considers the condition that is
-// nearest to opening the gate. If the gate is open, why is empty.
+// whyShut returns the reason why the gate of a unit is shut. It considers the condition
+// that is nearest to opening the gate. If the gate is open, why is empty.
 func whyShut(conditions []trigger.ConditionStatus, now time.Time) (why string, fields []zap.Field) {
 	var near *trigger.ConditionStatus
 	for i := range conditions {

@@ -69,7 +69,7 @@ func (i *instance) leave() {
 }
 
 // has reports whether a pipeline of a signal has a component of this instance. All
-// components are created before the first one is started.
+// components are created before the first component is started.
 func (i *instance) has(signal string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

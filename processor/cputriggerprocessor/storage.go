@@ -24,8 +24,8 @@ const (
 	storageName = "trigger"  // name of the storage, in addition to the component's id
 	recordKey   = "snapshot" // key of the only record
 
-	// recordVersion must change when older versions would misread a record. A new field
-	// does not require a change.
+	// recordVersion must change if older versions of the program would misread a record. A
+	// new field does not require a change.
 	recordVersion = 1
 
 	// maxRecord limits a record, in bytes. 10,000 containers in cooldown need less than 2

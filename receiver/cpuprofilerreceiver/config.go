@@ -96,8 +96,8 @@ type Config struct {
 // maxLabelKey bounds the bytes of a key in goroutine_labels.
 const maxLabelKey = 255
 
-// ownKeys are the keys that goroutine_labels cannot have, because samples have them for
-// other reasons. Links have the ids of spans.
+// ownKeys are the keys that are not allowed in goroutine_labels. Samples already contain
+// this data in other attributes, or in links for the ids of traces and spans.
 var ownKeys = []string{attr.ThreadName, attr.ThreadID, attr.Transport, samples.LabelTraceID, samples.LabelSpanID}
 
 // KernelStacks selects whether the kernel part of stacks is sampled.

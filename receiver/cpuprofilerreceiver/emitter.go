@@ -28,8 +28,8 @@ type emitter struct {
 	// patience is the time that Stop waits, after the export timeout, for a component that
 	// ignores its context.
 	patience time.Duration
-	// sources are the buffers to emit. Samplers without their own buffer share the first
-	// one.
+	// sources are the buffers to emit. Samplers without their own buffer share
+	// the first buffer.
 	sources []source
 	// full receives a token when a full batch is ready to be taken.
 	full     chan struct{}
@@ -37,8 +37,8 @@ type emitter struct {
 	builder  *otlpprofiles.Builder
 	counters *sampler.Counters
 
-	// cancel ends the current call. stop ends the two loops. Each loop closes its channel
-	// when it ends, done or recorded.
+	// cancel ends the current call. stop ends the two loops. When run ends, it closes done.
+	// When recordNowAndThen ends, it closes recorded.
 	ctx      context.Context
 	cancel   context.CancelFunc
 	stop     chan struct{}
@@ -325,9 +325,10 @@ func startOf(r *samples.Resource) int64 {
 // After that, unresolved addresses are emitted without a name.
 const maxTakes = 8
 
-// resolve resolves the addresses of stacks. Then it marks truncated stacks, because another
-// stack may have provided the name of a root. It returns the CPU time of both steps. If a
-// file does not answer, only the names from this file are missing.
+// resolve resolves the addresses of stacks. It marks truncated stacks only after
+// that, because the root of a stack may have got its name from another stack. It
+// returns the CPU time of both steps. If a file does not answer, only the names from
+// this file are missing.
 func (e *emitter) resolve(batch *samples.Batch) (spent time.Duration) {
 	each := func(do func(pid int, s *samples.Stack)) time.Duration {
 		span := cputime.Begin()

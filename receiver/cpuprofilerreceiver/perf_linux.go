@@ -45,7 +45,7 @@ func (cfg *Config) perf() sampler.PerfConfig {
 		MaxEvents: cfg.MaxPerfEvents, Kernel: cfg.KernelStacks, Unwind: mode[cfg.Unwind],
 		Languages: cfg.Languages, Labels: cfg.GoroutineLabels,
 		MaxMemory: int64(cfg.MaxMemory),
-		// Files may take a third of max_overhead, summed over all CPUs.
+		// Reading files may take a third of max_overhead, summed over all CPUs.
 		FileShare: float64(cfg.MaxOverhead) / 100 / 3 * float64(runtime.NumCPU()),
 	}
 }

@@ -46,8 +46,8 @@ type profiler struct {
 	// goos is the operating system. Tests can change it.
 	goos string
 
-	// parts are in the order in which they start: the shared part of samplers that use perf
-	// events, the emitter, and the samplers.
+	// parts contains the shared part of the samplers that use perf events, the emitter, and
+	// the samplers. The parts are in the order in which they start.
 	parts []sampler.Sampler
 	// meters measure the CPU time of profiling. spent is the CPU time that was already
 	// added to the metric, by kind of work.

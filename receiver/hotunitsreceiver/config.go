@@ -18,10 +18,11 @@ import (
 type Config struct {
 	// Events lists the names of the events to emit as log records. The default is all.
 	Events []string `mapstructure:"events"`
-	// CollectionInterval is the interval at which readings are emitted. Default 10s.
+	// CollectionInterval is the interval at which readings are emitted. The default
+	// is 10s.
 	CollectionInterval time.Duration `mapstructure:"collection_interval"`
-	// MaxUnits is the maximum number of units whose readings are emitted. Units nearest to
-	// a threshold come first. Default 1000.
+	// MaxUnits is the maximum number of units whose readings are emitted. Units
+	// nearest to a threshold come first. The default is 1000.
 	MaxUnits int `mapstructure:"max_units"`
 
 	metadata.MetricsBuilderConfig `mapstructure:",squash"`
@@ -30,14 +31,14 @@ type Config struct {
 	_ struct{}
 }
 
-// The bounds that Validate enforces.
+// Validate checks these bounds.
 const (
 	minCollectionInterval = time.Second
 	maxCollectionInterval = time.Hour
 	maxMaxUnits           = 10_000
 )
 
-// goneKeys maps each removed configuration key to a description of what replaced it.
+// goneKeys maps each removed configuration key to a description of its replacement.
 var goneKeys = map[string]string{
 	"export_timeout": "the next component has 5 seconds for one call; an exporter with a sending_queue accepts at once",
 }

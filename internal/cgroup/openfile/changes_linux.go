@@ -12,8 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// watchShare divides the user's limit of watches. One collector uses at most this share,
-// because other programs need watches too.
+// One collector uses at most 1/watchShare of the user's limit of watches, because
+// other programs need watches too.
 const watchShare = 4
 
 // NewChanges returns a set of at most maxWatches watches. Without inotify, no file can be

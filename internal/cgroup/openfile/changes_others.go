@@ -5,17 +5,17 @@
 
 package openfile
 
-// NewChanges returns a set without watches: inotify needs Linux.
+// NewChanges returns a set without watches, because inotify needs Linux.
 func NewChanges(int) *Changes { return &Changes{} }
 
-// Watch returns nil: inotify needs Linux.
+// Watch returns nil, because inotify needs Linux.
 func (c *Changes) Watch(string) *Watch { return nil }
 
-// Close has no effect: there are no watches.
+// Close has no effect, because there are no watches.
 func (w *Watch) Close() {}
 
-// Take has no effect: there are no watches.
+// Take has no effect, because there are no watches.
 func (c *Changes) Take() {}
 
-// Close has no effect: there are no watches.
+// Close has no effect, because there are no watches.
 func (c *Changes) Close() {}

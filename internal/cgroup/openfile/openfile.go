@@ -19,7 +19,8 @@ import (
 	"io/fs"
 )
 
-// A Set bounds how many files are kept open. The set and its files belong to one goroutine.
+// A Set limits the number of files that are kept open. The set and its
+// files belong to one goroutine.
 type Set struct{ max, open int }
 
 // NewSet returns a set that keeps at most maxOpen files open.
@@ -34,7 +35,7 @@ type File struct {
 	set   *Set
 	fd    int
 	isSet bool   // whether fd is open
-	inode uint64 // of the file that was last opened; 0 if none was opened
+	inode uint64 // inode of the file that was last opened; 0 if no file was opened
 }
 
 // File returns a File for a path without opening it.

@@ -9,13 +9,13 @@ import "errors"
 
 var errNeedsLinux = errors.New("reading the kernel's files needs Linux")
 
-// Read fails: it needs Linux.
+// Read returns an error, because it needs Linux.
 func (f *File) Read([]byte) (n int, replaced bool, err error) {
 	return 0, false, f.fail("read", errNeedsLinux)
 }
 
-// ReadHead fails: it needs Linux.
+// ReadHead returns an error, because it needs Linux.
 func (f *File) ReadHead([]byte) (n int, err error) { return 0, f.fail("read", errNeedsLinux) }
 
-// Close has no effect: files are never opened.
+// Close has no effect, because files are never opened.
 func (f *File) Close() {}

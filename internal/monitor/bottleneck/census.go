@@ -55,9 +55,9 @@ type lookup interface {
 	// unit returns the id of the unit of a process's cgroup. It is empty if the process has
 	// no unit.
 	unit(pid int) (string, error)
-	// unitOfThread returns the unit of one of the process's threads. It is for a process
-	// without a unit. cgroup v1 shows no cgroup of an ending thread, and the first thread
-	// of a process may be ending for a long time. The error is errEnding if the given
+	// unitOfThread returns the unit of one of the process's threads. It is called for a
+	// process without a unit. Cgroup v1 shows no cgroup of an ending thread, and the first
+	// thread of a process may be ending for a long time. The error is errEnding if the given
 	// thread is also ending.
 	unitOfThread(pid, tid int) (string, error)
 	// start returns the start time of a process, in clock ticks since boot.
@@ -125,8 +125,8 @@ func (c *census) assign(p *process, known bool) {
 	c.sim.assign(p, tallies, known)
 }
 
-// isStart reports whether the process that now has the pid is the followed process. If it
-// is already gone, it counts as the followed process.
+// isStart reports whether the process that now has a pid started at start. isStart
+// also returns true if start is 0, or if the process is already gone.
 func (c *census) isStart(pid int, start uint64) bool {
 	if start == 0 {
 		return true
@@ -239,8 +239,8 @@ func (c *census) check(queued int) {
 	c.queue = c.queue[:copy(c.queue, c.queue[n:])]
 }
 
-// checkInTurn looks up the next processes of all, at most the given number and at most a
-// tenth.
+// checkInTurn looks up the next processes in all. It looks up at most the given
+// number of processes, and at most a tenth of all.
 func (c *census) checkInTurn(most int) {
 	for range min(most, (len(c.all)+9)/10) {
 		if c.turn >= len(c.all) {

@@ -34,8 +34,8 @@ const (
 	// leaves some records for the next round, so values are at most lag old.
 	readEvery = 50 * time.Millisecond
 	lag       = 100 * time.Millisecond
-	// The number of queued processes that are looked up per round, and of processes that
-	// are looked up in turn per turnEvery. One lookup costs about 10 µs.
+	// In each round, at most queuedPerRound queued processes are looked up. In addition,
+	// inTurn processes are looked up per turnEvery. One lookup costs about 10 µs.
 	queuedPerRound, inTurn = 64, 10
 	turnEvery              = 100 * time.Millisecond
 
@@ -54,8 +54,8 @@ type stream interface {
 	Close() error
 }
 
-// ForeignPIDs is the reason if the collector reads the procfs of another pid namespace. Its
-// pids would identify the wrong processes.
+// ForeignPIDs is returned if the collector reads the procfs of another pid namespace.
+// The pids in that procfs would identify the wrong processes.
 const ForeignPIDs cgroup.Unavailable = "the collector is in a pid namespace of its own: run it with the host's (--pid=host, hostPID)"
 
 // Options configure a Follower.
@@ -127,7 +127,7 @@ type Stats struct {
 type followed struct {
 	unit    string
 	process procfs.Process
-	at      []int64 // time by k, at the last round
+	at      []int64 // time by number of running threads, as of the last round
 }
 
 // New returns a follower of the units of a tree. It does no work until a unit is busy
@@ -275,8 +275,9 @@ func (f *Follower) setErr(err error) {
 	f.err = err
 }
 
-// attach follows switches until no unit is followed any more or an error occurs. lasted
-// reports that it ran without an error for longer than the time until the next attempt.
+// attach follows switches until no unit is followed any more or an error occurs.
+// lasted reports that the stream was read without an error for longer than the time
+// until the next attempt.
 func (f *Follower) attach() (lasted bool, err error) {
 	stream, err := f.open()
 	if err != nil {
@@ -296,7 +297,7 @@ func (f *Follower) attach() (lasted bool, err error) {
 		f.census.clear()
 	}()
 	if f.stopped() || !f.wanted() {
-		// the change came while the stream was opened, so it did not end a wait
+		// The change came while the stream was being opened, so it did not end a wait.
 		return false, nil
 	}
 	f.sim.reset(len(stream.CPUs()), f.sim.now)

@@ -5,10 +5,10 @@ package bottleneck
 
 import "slices"
 
-// simultaneity adds up, for each tally and each k, the time t(k) with k running threads.
-// Its input is, for each CPU of the host, the process that runs from some time on, or that
-// the process is unknown. Σ k·t(k) is a tally's CPU time. The sum of t(k) for k ≥ 1 is the
-// time with at least one thread on a CPU.
+// simultaneity adds up, for each tally and each k, the time t(k) with k running
+// threads. Its input is the process that runs on each CPU from a given time on. The
+// process may be unknown. The CPU time of a tally is Σ k·t(k). The time with at least
+// one thread on a CPU is the sum of t(k) for k ≥ 1.
 //
 // While the process on any CPU is unknown, no time is added to any tally.
 //

@@ -7,7 +7,7 @@
 // begin with Old contain keys of earlier conventions.
 package attr
 
-// Resource attributes.
+// These are resource attributes.
 const (
 	ContainerID           = "container.id"
 	DeploymentEnvironment = "deployment.environment.name"
@@ -49,8 +49,8 @@ const (
 	OriginPprof = "pprof"
 )
 
-// Attributes of mappings: the build ids of the GNU linker and of Go, and the hash of
-// OpenTelemetry's eBPF profiler.
+// These are attributes of mappings. They contain the build ids of the GNU linker and
+// of Go, and the hash of OpenTelemetry's eBPF profiler.
 const (
 	BuildIDGNU     = "process.executable.build_id.gnu"
 	BuildIDGo      = "process.executable.build_id.go"
@@ -60,7 +60,7 @@ const (
 // FrameType is an attribute of locations.
 const FrameType = "profile.frame.type"
 
-// Attributes of samples.
+// These are attributes of samples.
 const (
 	AllocType      = Prefix + "alloc.type"
 	DotnetSelected = Prefix + "dotnet.selected"
@@ -71,7 +71,7 @@ const (
 	Wait           = Prefix + "wait"     // network, disk, lock, sleep or other
 )
 
-// Attributes of profiles.
+// These are attributes of profiles.
 const (
 	CPUTime  = Prefix + "cpu.time" // the process's CPU time during the profile, in nanoseconds
 	Lost     = Prefix + "lost"
@@ -80,8 +80,8 @@ const (
 	Unscaled = Prefix + "unscaled"
 )
 
-// Attributes that cpu_trigger adds to profiles that pass a gate. The policy is also on the
-// resource. The kind is only on the resource.
+// cpu_trigger adds these attributes to profiles that pass a gate. The policy is also
+// on the resource. The kind is only on the resource.
 const (
 	Unit             = Prefix + "unit"
 	TriggerID        = TriggerPrefix + "id"
@@ -96,7 +96,7 @@ const (
 	TriggerWindow    = TriggerPrefix + "window"
 )
 
-// Attributes of events, besides the attributes of the trigger.
+// These are attributes of events. Events also have the attributes of the trigger.
 const (
 	// TriggerCondition is the monitor with its parameters, as in readings.
 	TriggerCondition    = TriggerPrefix + "condition"
@@ -120,7 +120,7 @@ const (
 	FileSize            = "file.size"
 )
 
-// Attributes of the metrics of units and of their peers.
+// These are attributes of the metrics of units and of their peers.
 const (
 	IODirection   = "network.io.direction"
 	LocalPort     = "network.local.port"
@@ -133,7 +133,7 @@ const (
 	PolicyState   = Prefix + "policy.state"
 )
 
-// Attributes of requests, on spans and on metrics of servers.
+// These are attributes of requests, on spans and on metrics of servers.
 const (
 	ErrorType         = "error.type"
 	HTTPMethod        = "http.request.method"
@@ -156,15 +156,16 @@ const (
 	OldRPCSystem     = "rpc.system"
 )
 
-// Attributes of log records and of the scopes of a collector's own logs. OldEventName is
-// the event's name in records without a field for it.
+// These are attributes of log records and of the scopes of a collector's own logs.
+// OldEventName is the event's name in records without a field for it.
 const (
 	ComponentID   = "otelcol.component.id"
 	ComponentKind = "otelcol.component.kind"
 	OldEventName  = "event.name"
 )
 
-// The prefixes of hotprofile's own keys, and of its keys about triggers.
+// hotprofile's own keys begin with Prefix. Its keys about triggers begin with
+// TriggerPrefix.
 const (
 	Prefix        = "hotprofile."
 	TriggerPrefix = Prefix + "trigger."

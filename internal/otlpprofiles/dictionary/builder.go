@@ -30,7 +30,7 @@ type Builder struct {
 	stacks     map[string]int32
 	links      map[samples.Link]int32
 
-	// Entries that were already looked up, by identity.
+	// The following maps contain entries that were already looked up, by identity.
 	knownMappings  map[*samples.Mapping]int32
 	knownLocations map[*samples.Location]int32
 	knownStacks    map[*samples.Stack]int32
@@ -325,7 +325,7 @@ func AttributeBound(key string, v Value) int { return attributeBound + len(key) 
 // and value, and two strings.
 const attributeBound = protosize.MaxLength + protosize.MaxIndex + protosize.MaxLength + protosize.MaxNumber + protosize.MaxLength
 
-// LinkSize is the number of bytes that Link adds: the link with ids of 16 and 8 bytes.
+// LinkSize is the number of bytes that Link adds for a link with ids of 16 and 8 bytes.
 const LinkSize = 2 + (2 + 16) + (2 + 8)
 
 func locationBound(l *samples.Location) int {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package dictionary reads and writes the dictionaries of OTLP profiles. A dictionary
-// contains tables of strings, attributes, functions, mappings, locations, stacks and links.
-// The profiles of a request refer to their entries by index.
+// contains tables of strings, attributes, functions, mappings, locations, stacks and
+// links. The profiles of a request refer to the entries of these tables by index.
 package dictionary
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 // Reader reads the dictionary of a request from any sender. An index out of range is
-// treated as an empty string or a missing attribute. Make a Reader with NewReader.
+// treated as an empty string or a missing attribute. NewReader creates a Reader.
 type Reader struct{ pprofile.ProfilesDictionary }
 
 // NewReader returns a Reader of d.

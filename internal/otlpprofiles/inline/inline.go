@@ -15,7 +15,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Field numbers in opentelemetry/proto/common/v1: KeyValue.key and AnyValue.string_value.
+// These are the numbers of the fields KeyValue.key and AnyValue.string_value in
+// opentelemetry/proto/common/v1.
 const (
 	keyField         protowire.Number = 1
 	stringValueField protowire.Number = 1
@@ -65,7 +66,7 @@ func Request(request []byte) ([]byte, error) {
 // rewriter is the state of rewriting one request.
 type rewriter struct {
 	strings [][]byte
-	used    []bool // by string; whether an index field uses it, not only references
+	used    []bool // by string; true if an index field uses the string, and not only references
 	written int    // upper bound of the bytes that replace references
 	// index contains the new index of each string. It is nil if all remaining strings keep
 	// their indices.

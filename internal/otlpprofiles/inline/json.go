@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// The fields of OTLP's JSON that are rewritten or that identify the fields to rewrite.
+// These are the fields of OTLP's JSON that are rewritten or that identify the fields
+// to rewrite.
 const (
 	jsonDictionary     = "dictionary"
 	jsonStringTable    = "stringTable"
@@ -86,8 +87,8 @@ func (r *jsonRewriter) each(v any, within string, f func(object map[string]any, 
 			if err != nil || i < 0 || i >= int64(len(r.strings)) && i != 0 {
 				return fmt.Errorf("%s is %s, and the string table has %d entries", name, number, len(r.strings))
 			}
-			// The key of an entry of the attribute table is an index in both forms, not a
-			// reference.
+			// In both forms, the key of an entry of the attribute table is an index
+			// and not a reference.
 			reference := name == jsonValueIndex || name == jsonKeyIndex && within != jsonAttributeTable
 			if err := f(v, name, reference, int(i)); err != nil {
 				return err

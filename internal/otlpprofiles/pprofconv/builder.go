@@ -65,8 +65,8 @@ type functionKey struct {
 	startLine          int64
 }
 
-// Estimated bytes of an entry without its strings and slices. They include the structure,
-// its entries in maps and tables, and the allocator's rounding.
+// These constants estimate the bytes of an entry without its strings and slices. They
+// include the structure, its entries in maps and tables, and the allocator's rounding.
 const (
 	builderSize  = 4 << 10
 	functionSize = 256
@@ -300,8 +300,9 @@ func (b *Builder) Finish(executable string) *profile.Profile {
 	return p
 }
 
-// program returns the index of the program's mapping. If there is none, it returns the
-// first mapping with a path, so never the kernel's mapping. Otherwise it returns -1.
+// program returns the index of the program's mapping. If there is no such mapping,
+// program returns the index of the first mapping with a path, which is never the
+// kernel's mapping. If no mapping has a path, program returns -1.
 func (b *Builder) program(executable string) int {
 	i := slices.IndexFunc(b.out.Mapping, func(m *profile.Mapping) bool {
 		return m.File == executable || path.Base(m.File) == executable

@@ -23,9 +23,9 @@ type Share struct {
 // maxShown bounds the bytes of a displayed name.
 const maxShown = 512
 
-// Hottest returns the n functions with the most self time, as `pprof -top` does. A
-// function's self time is the sum of the samples whose innermost function it is. Very long
-// names are cut, because the result is for log lines.
+// Hottest returns the n functions with the most self time, as `pprof -top` does. The
+// self time of a function is the sum of the samples in which it is the innermost
+// function. Very long names are cut, because the result is for log lines.
 func Hottest(p *profile.Profile, n int) []Share {
 	self := make(map[string]int64)
 	total := int64(0)

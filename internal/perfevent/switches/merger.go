@@ -30,12 +30,13 @@ type cpuRing struct {
 	*ring.Ring
 	cpu  int   // index in CPUs
 	last int64 // time of the last record that was read
-	// maybeLost reports whether records may be missing after the last one, because the ring
-	// was full or its rest was unreadable.
+	// maybeLost reports whether records may be missing after the last record, because the
+	// ring was full or the rest of the ring was unreadable.
 	maybeLost bool
 	expected  uint64 // pid:tid that the last record named as the next thread
 
-	// The next record, set by peek. If present is false, only maybeLost is left to report.
+	// header and time describe the next record, which peek has found. If present is
+	// false, only maybeLost is left to report.
 	header  ring.Header
 	time    int64
 	present bool

@@ -14,8 +14,8 @@ type Options struct {
 	// pages, and halved until the user may lock it. 0 means a CPU's share of 16 MiB (256
 	// KiB to 2 MiB).
 	Ring int
-	// MaxDescriptors bounds the file descriptors. Each CPU takes two. 0 means 4096. The
-	// limit is never above half of RLIMIT_NOFILE.
+	// MaxDescriptors limits the number of file descriptors. Each CPU needs two
+	// descriptors. 0 means 4096. The limit is never above half of RLIMIT_NOFILE.
 	MaxDescriptors int
 }
 
@@ -28,19 +28,20 @@ func ringSize(cpus int) int { return min(max(16<<20/max(cpus, 1), 256<<10), 2<<2
 type Kind uint8
 
 const (
-	// Switch is a thread that was put on the CPU: TID of PID, which is 0 for the idle task.
-	// OtherTID of OtherPID left the CPU.
+	// Switch means that thread TID of process PID was put on the CPU, and thread OtherTID
+	// of process OtherPID left the CPU. The ids of the idle task are 0.
 	Switch Kind = iota + 1
-	// Running is a thread, TID of PID, that may have been on the CPU for a long time. See
-	// [Session.Snapshot].
+	// Running means that thread TID of process PID may have been on the CPU for a
+	// long time. See [Session.Snapshot].
 	Running
-	// Fork is the start of process PID by OtherPID.
+	// Fork means that process OtherPID started process PID.
 	Fork
 	// Exec means that process PID now runs another program.
 	Exec
-	// Exit is the end of the first thread of PID. Usually the other threads have ended too.
+	// Exit means that the first thread of PID has ended. Usually
+	// the other threads have ended too.
 	Exit
-	// Lost is a gap. Records may be missing until the CPU's next record. Count is the
+	// Lost means that records may be missing until the CPU's next record. Count is the
 	// number of missing records, if known.
 	Lost
 )

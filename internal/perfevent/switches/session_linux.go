@@ -97,7 +97,8 @@ func (s *Session) Snapshot() error {
 	}
 	var errs []error
 	for i, fd := range s.clocks {
-		// REFRESH enables the event for one sample. ENODEV: the CPU went offline.
+		// REFRESH enables the event for one sample. ENODEV means that the CPU went
+		// offline.
 		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_REFRESH, 1); err != nil && !errors.Is(err, unix.ENODEV) {
 			errs = append(errs, fmt.Errorf("sampling what runs on CPU %d: %w", s.CPUs()[i], err))
 		}

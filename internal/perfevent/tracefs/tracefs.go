@@ -52,10 +52,10 @@ func denied(path string, err error) error {
 	return fmt.Errorf("reading %s is not permitted: it needs CAP_DAC_READ_SEARCH, or tracefs mounted with a gid of this process: %w", path, err)
 }
 
-// Tracepoint reads the tracepoint of a name, such as sock:sock_send_length. id is the
-// number that identifies the tracepoint in perf events. found has the wanted fields, in
-// their order. If the kernel does not have the tracepoint, the error matches
-// os.ErrNotExist.
+// Tracepoint reads the tracepoint called name, such as sock:sock_send_length. id
+// is the number that identifies the tracepoint in perf events. found contains the
+// wanted fields in the same order. If the kernel does not have the tracepoint,
+// the error matches os.ErrNotExist.
 func (f FS) Tracepoint(name string, wanted ...string) (id uint64, found []Field, err error) {
 	folder := filepath.Join(f.events, strings.Replace(name, ":", "/", 1))
 	number, err := read(filepath.Join(folder, "id"))

@@ -14,7 +14,7 @@ import (
 //
 // Invariants:
 //   - times are sorted: an event earlier than the last event gets the last event's time
-//   - Add drops times of an hour ago or more, so the budget of the events bounds the length
+//   - Add drops the times that are an hour old, so the hourly budget limits the length
 type Hour struct{ times []int64 }
 
 // Add adds an event.
@@ -36,14 +36,14 @@ func (h *Hour) Last() (at int64, ok bool) {
 	return 0, false
 }
 
-// since returns the index of the first time less than an hour ago.
+// since returns the index of the first event that is less than an hour old.
 func (h *Hour) since(at int64) int {
 	from := at - int64(time.Hour)
 	return sort.Search(len(h.times), func(n int) bool { return h.times[n] > from })
 }
 
-// bytesPerHour contains the bytes of each of the last 61 minutes, which always cover an
-// hour.
+// bytesPerHour contains the number of bytes for each of the last 61 minutes. Together
+// these minutes always cover a whole hour.
 //
 // Invariants:
 //   - minute n is at n % 61, for n from newest − 60 to newest
@@ -56,7 +56,7 @@ type bytesPerHour struct {
 
 type minute struct {
 	amount int64
-	last   int64 // the time of the last spending
+	last   int64 // the time at which bytes were last added
 }
 
 func (b *bytesPerHour) minute(number int64) *minute {
@@ -93,7 +93,8 @@ func (b *bytesPerHour) add(at, amount int64) {
 	b.total += amount
 }
 
-// minuteOf returns the number of a time's minute. It also rounds down before the epoch.
+// minuteOf returns the number of the minute that contains a time. Times before the
+// epoch are also rounded down.
 func minuteOf(at int64) int64 {
 	n := at / int64(time.Minute)
 	if at%int64(time.Minute) < 0 {

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package budget bounds the openings and exports of all units together.
+// Package budget limits the openings and exports of all units together.
 //
-// A [Ledger] counts the spending against [Limits]. It has no clock: times are nanoseconds
+// A [Ledger] compares the spending with [Limits]. It has no clock: times are nanoseconds
 // on a scale that the caller chooses. The package is not safe for concurrent use.
 package budget
 
@@ -14,16 +14,15 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 )
 
-// Ledger counts the spending of all units together. It counts triggers and bytes only if
-// they have a limit.
+// Ledger counts the spending of all units together. It counts triggers and
+// bytes only if they have a limit.
 //
 // Invariants:
-//   - openUnits is the number of calls of Occupy less the calls of Vacate. It is at most
-//     MaxConcurrentUnits if the caller checks PlaceFree first
+//   - openUnits is the number of calls of Occupy minus the number of calls of Vacate. It is
+//     at most MaxConcurrentUnits if the caller checks PlaceFree first
 //   - triggers has at most MaxTriggersPerHour events in any hour if the caller checks
 //     TriggerLeft first
-//   - bytes may exceed MaxBytesPerHour, because exported bytes are counted even without a
-//     check of Affords
+//   - bytes may exceed MaxBytesPerHour, because SpendBytes does not check Affords
 type Ledger struct {
 	limits    Limits
 	openUnits int
@@ -63,7 +62,7 @@ func (l *Ledger) SpendTrigger(at int64) {
 	}
 }
 
-// Affords reports whether max_bytes_per_hour allows bytes more bytes.
+// Affords reports whether max_bytes_per_hour leaves room for the given number of bytes.
 func (l *Ledger) Affords(bytes int, at int64) bool {
 	limit := int64(l.limits.MaxBytesPerHour)
 	return limit == 0 || int64(max(bytes, 0)) <= limit-l.bytes.sum(at)
@@ -76,11 +75,11 @@ func (l *Ledger) SpendBytes(bytes int, at int64) {
 	}
 }
 
-// maxHourly bounds the hourly limits of triggers, because the time of each trigger is kept
-// for an hour.
+// maxHourly is the largest hourly limit of triggers. It bounds the memory, because the
+// time of each trigger is kept for an hour.
 const maxHourly = 100_000
 
-// The names of the budgets in configurations and reports.
+// These are the names of the budgets in configurations and reports.
 const (
 	MaxConcurrentUnits           = "max_concurrent_units"
 	MaxTriggersPerHour           = "max_triggers_per_hour"
@@ -102,9 +101,9 @@ type Limits struct {
 	MaxBytesPerHour bytesize.Size `mapstructure:"max_bytes_per_hour"`
 }
 
-// ConcurrentByHand returns how many units may have a gate that was opened by hand. It is
-// half of MaxConcurrentUnits but at least 1. The other half is reserved for policies. Zero
-// means unlimited.
+// ConcurrentByHand returns the maximum number of units whose gate was opened by hand. It
+// is half of MaxConcurrentUnits, but at least 1, so that the other half remains for
+// policies. Zero means unlimited.
 func (l Limits) ConcurrentByHand() int {
 	if l.MaxConcurrentUnits == 0 {
 		return 0
@@ -112,7 +111,8 @@ func (l Limits) ConcurrentByHand() int {
 	return max(1, l.MaxConcurrentUnits/2)
 }
 
-// Validate returns every fault, each with its configuration key and the allowed values.
+// Validate returns all faults. Each fault contains its configuration key
+// and the allowed values.
 func (l Limits) Validate() (errs []error) {
 	for _, b := range []struct {
 		name   string

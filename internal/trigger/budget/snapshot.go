@@ -36,8 +36,8 @@ func (h *Hour) Spent(w Wall) (spent []Spending) {
 	return spent
 }
 
-// Spent returns the openings of the last hour, and the bytes of each minute of that hour,
-// in order.
+// Spent returns the openings of the last hour, and the bytes of each minute of that
+// hour. Both are in order of time.
 func (l *Ledger) Spent(w Wall) (triggers, bytes []Spending) {
 	b := &l.bytes
 	b.advance(w.At)
@@ -49,16 +49,16 @@ func (l *Ledger) Spent(w Wall) (triggers, bytes []Spending) {
 	return l.triggers.Spent(w), bytes
 }
 
-// Restart relates the wall times before a restart to the ledger's scale after it.
+// Restart converts wall times from before a restart to times on the ledger's scale.
 type Restart struct {
-	Taken  time.Time     // when the spendings were recorded
+	Taken  time.Time     // when the snapshot was taken
 	Passed time.Duration // from Taken to At; not negative
 	At     int64         // now, on the ledger's scale
 }
 
 type spending struct{ at, amount int64 }
 
-// recent returns the spendings of the last hour, in order.
+// recent returns the entries of spent from the last hour, in order of time.
 func (r Restart) recent(spent []Spending) (out []spending) {
 	for _, s := range spent {
 		ago := min(max(0, r.Taken.Sub(s.Time)), time.Hour) + min(r.Passed, time.Hour)
@@ -70,7 +70,7 @@ func (r Restart) recent(spent []Spending) (out []spending) {
 	return out
 }
 
-// Restore adds events from before a restart, up to a limit.
+// Restore adds events from before a restart, but no more than limit.
 func (h *Hour) Restore(r Restart, spent []Spending, limit int) {
 	for _, s := range r.recent(spent) {
 		for range min(s.amount, int64(limit)-int64(h.Count(r.At))) {
@@ -79,7 +79,8 @@ func (h *Hour) Restore(r Restart, spent []Spending, limit int) {
 	}
 }
 
-// Restore adds the spendings from before a restart, up to each limit per hour.
+// Restore adds the openings and bytes from before a restart. It adds no more openings
+// than MaxTriggersPerHour allows.
 func (l *Ledger) Restore(r Restart, triggers, bytes []Spending) {
 	if limit := l.limits.MaxTriggersPerHour; limit > 0 {
 		l.triggers.Restore(r, triggers, limit)

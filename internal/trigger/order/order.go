@@ -1,7 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package order compares items, and keeps items in the order of a key that changes.
+// Package order provides a heap of items whose keys may change, and a
+// comparison of bools.
 package order
 
 import "container/heap"
@@ -11,7 +12,7 @@ import "container/heap"
 type Heap[T any] struct {
 	Items   []T
 	Compare func(a, b T) int
-	Index   func(T) *int // points to the item's index plus 1, or 0 if not in the heap
+	Index   func(T) *int // points to the item's index plus 1; 0 if the item is not in the heap
 }
 
 // Fix adds an item, or restores the heap's order after the item's key changed.

@@ -5,10 +5,11 @@ package window
 
 import "slices"
 
-// Adopt returns a history for this plan. It continues old, the history of the same monitor
-// under another plan. old must not be used any more. A test that is in both plans keeps its
-// window. A new test starts with the readings in old or, for a counter, with the readings
-// since the counter last restarted. It does not hold until the readings cover its span.
+// Adopt returns a history for this plan. It continues old, which is the history of the
+// same monitor under another plan. old must not be used any more. A test that is in
+// both plans keeps its window. A new test starts with the readings in old or, for a
+// counter, with the readings since the counter last restarted. It does not hold until
+// the readings cover its span.
 func (m *Monitor) Adopt(old History) History {
 	if len(m.tests) == 0 || len(old.monitor.tests) == 0 {
 		return m.NewHistory()

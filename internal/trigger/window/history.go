@@ -91,10 +91,10 @@ func (m *Monitor) NewHistory() History {
 	return h
 }
 
-// Observe stores a reading taken at a time, and returns its value over the time since the
-// previous reading. ok is false if the reading is only a starting point. This is the first
-// reading, and a reading at which the counter has run backwards. Observe ignores readings
-// that are not finite or not later than the last reading.
+// Observe stores a reading and returns its value over the time since the previous
+// reading. ok is false if there is no such value. A counter has no value at its first
+// reading, or if it has run backwards. Observe ignores readings that are not finite or
+// not later than the last reading.
 func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
 	k := h.monitor.kind
 	if !finite(num) || !finite(den) || (k.Gauge || k.Whole) && math.Abs(num) > maxValue || (h.last > 0 && at <= h.at) {

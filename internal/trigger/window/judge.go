@@ -46,7 +46,7 @@ func (h *History) Released(test int, now int64) bool {
 	return w.ready && t.isFresh(r, now) && t.below(w.mean())
 }
 
-// Fails reports whether a mean is known and not above its threshold.
+// Fails reports whether the test's mean is known and is not above the threshold.
 func (h *History) Fails(test int, now int64) bool {
 	t, w, r := h.test(test)
 	return w.ready && t.isFresh(r, now) && !t.above(w.mean())
@@ -65,8 +65,8 @@ func (h *History) Above(test int, now int64) bool {
 }
 
 // Heat returns whether a test holds, and its window's mean / threshold. Unlike Value, it
-// does not need a full window and does not read each entry. The ratio is 0 without fresh
-// readings. It is at least 1 for a Count test that holds on fresh readings.
+// does not need a full window and does not read each entry. Without fresh readings, the
+// ratio is 0. For a Count test that holds on fresh readings, the ratio is at least 1.
 func (h *History) Heat(test int, now int64) (holds bool, ratio float64) {
 	t, w, r := h.test(test)
 	if t.count > 0 {
@@ -101,8 +101,8 @@ func (h *History) Value(test int, now int64, scratch *[]float32) (value float64,
 	return sevenDigits(value), ok
 }
 
-// countth returns the Count-th largest reading. This reading is above the threshold exactly
-// if at least Count readings are above the threshold.
+// countth returns the Count-th largest reading. It is above the threshold if and only if
+// at least Count readings are above the threshold.
 func (w *window) countth(t *plannedTest, r *readings, scratch *[]float32) (float64, bool) {
 	values := (*scratch)[:0]
 	for n := w.head + 1; n <= r.last; n++ {
@@ -118,9 +118,9 @@ func (w *window) countth(t *plannedTest, r *readings, scratch *[]float32) (float
 }
 
 // nthLargest returns the nth largest value and reorders the values. It uses quickselect,
-// because in an incident it runs for every unit at once.
+// because it may run for every unit at once during an incident.
 func nthLargest(values []float32, n int) float32 {
-	const mostTurns = 32 // only contrived orders need more
+	const mostTurns = 32 // only an adversarial order needs more
 	n--                  // now an index in descending order
 	lo, hi := 0, len(values)-1
 	for turn := 0; lo < hi; turn++ {

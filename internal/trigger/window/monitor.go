@@ -12,18 +12,18 @@ import (
 type Kind struct {
 	// Scale converts ΔNum/ΔDen to the monitor's unit: 100 for percent. Zero means 1.
 	Scale float64
-	// Gauge means that Num is a momentary value, not a cumulative one.
+	// Gauge means that Num is a momentary value and not a cumulative value.
 	Gauge bool
-	// Sparse means that Den may stand still, for example if no CFS period began. The value
-	// is then 0 and has no weight in a mean.
+	// Sparse means that Den may stay the same between two readings, for example if no CFS
+	// period began. The value is then 0 and has no weight in a mean.
 	Sparse bool
-	// Whole means that Num is the value over the whole span that ends with the reading. The
+	// Whole means that each reading already contains the value over the whole span. The
 	// mean is then the newest reading. Count tests work as for other monitors.
 	Whole bool
 }
 
-// Monitor is the plan for the readings of one monitor. It does not change after the first
-// History was made from it.
+// Monitor is the plan for the readings of one monitor. It must not change after the first
+// History was created from it.
 type Monitor struct {
 	kind     Kind
 	interval time.Duration // between two readings
@@ -38,7 +38,7 @@ type plannedTest struct {
 	limit    float64 // the threshold plus the largest rounding error
 	inverse  float64 // 1 / threshold
 	releases bool
-	release  float64 // ReleaseBelow less the largest rounding error
+	release  float64 // ReleaseBelow minus the largest rounding error
 	count    int     // 0 for a mean
 	gauge    bool
 	sparse   bool
@@ -58,7 +58,7 @@ func NewMonitor(k Kind, interval time.Duration) *Monitor {
 	if k.Scale == 0 {
 		k.Scale = 1
 	}
-	// Tickers jitter, which must not affect a test of "within one interval".
+	// The slack keeps the jitter of tickers from affecting tests.
 	slack := int64(interval) / 4
 	return &Monitor{
 		kind: k, interval: interval, slack: slack,
@@ -123,7 +123,8 @@ func (m *Monitor) plan(t Test) plannedTest {
 // threshold of a Test, and below the value of AddAtLeast.
 func (p *plannedTest) above(value float64) bool { return value > p.limit }
 
-// below reports whether a value is below ReleaseBelow by more than that precision.
+// below reports whether a value is below ReleaseBelow by more than the
+// largest rounding error.
 func (p *plannedTest) below(value float64) bool { return value < p.release }
 
 // ratio is Ratio with the precomputed inverse of the threshold.

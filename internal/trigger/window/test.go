@@ -11,19 +11,20 @@ import (
 )
 
 const (
-	// minSpan is the shortest span. The kernel updates CPU counters once per scheduler
-	// tick, which is 4 ms at 250 Hz. The error of a shorter span would be too large.
+	// minSpan is the shortest span. The kernel updates CPU counters once per
+	// scheduler tick, which is 4 ms at 250 Hz. The relative error of a
+	// shorter span would be too large.
 	minSpan = time.Second
 
-	// MaxReadings bounds the readings kept in a History, at 8 bytes each.
+	// MaxReadings limits the readings in a History, which take 8 bytes each.
 	MaxReadings = 3600
 )
 
 // Test is a test on the readings of one monitor. Exactly one of AverageOver and
 // Period with Count is set.
 type Test struct {
-	// Threshold is a value in the monitor's unit. The test holds while the tested value is
-	// above it.
+	// Threshold is a value in the monitor's unit. The test holds while the tested
+	// value is above this threshold.
 	Threshold float64
 	// AverageOver tests the mean over this span.
 	AverageOver time.Duration
@@ -31,9 +32,9 @@ type Test struct {
 	// the threshold.
 	Period time.Duration
 	Count  int
-	// ReleaseBelow releases the test while its mean is below this value, or while at least
-	// Count readings in Period are. It is at most the threshold. If it is nil, the test is
-	// never released.
+	// ReleaseBelow releases the test while its mean is below this value. A test with Count
+	// is released while at least Count readings in Period are below this value. It must
+	// not exceed the threshold. If it is nil, the test is never released.
 	ReleaseBelow *float64
 }
 
@@ -56,14 +57,14 @@ func MaxCount(period, interval time.Duration) int {
 	return int(period / interval)
 }
 
-// Ratio returns value / threshold, which orders tests by how hot they are. The test holds
-// above 1.
+// Ratio returns value / threshold, which orders tests by how hot they are. A test
+// holds if its ratio is above 1.
 func Ratio(value, threshold float64) float64 { return value * inverse(threshold) }
 
 func inverse(threshold float64) float64 { return 1 / max(threshold, 1e-9) }
 
-// Validate returns every fault, each with the path of the configuration key and the allowed
-// values. interval is the time between two readings.
+// Validate returns all faults. Each fault contains the path of the configuration key and
+// the allowed values. interval is the time between two readings.
 func (t Test) Validate(at string, interval time.Duration) (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !finite(t.Threshold) || t.Threshold < 0 {
@@ -106,7 +107,8 @@ func validateSpan(key string, d, interval time.Duration) []error {
 
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
-// shortDuration writes 1m and 2h where time.Duration writes 1m0s and 2h0m0s.
+// shortDuration formats a duration like time.Duration, but writes 1m and 2h
+// instead of 1m0s and 2h0m0s.
 func shortDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

@@ -20,7 +20,7 @@ type window struct {
 	weighing int     // readings with a weight
 	weighted float64 // sum of value × weight
 	weight   float64 // sum of weights
-	ready    bool    // the mean has enough history, as of the newest reading
+	ready    bool    // the mean had enough history at the newest reading
 }
 
 func (w *window) reset(head uint64, tick int64) { *w = window{head: head, headTick: tick} }
@@ -124,8 +124,8 @@ func (w *window) popThrough(t *plannedTest, r *readings, tick int64) {
 	}
 }
 
-// age removes entries of a period whose next reading is overdue, so that the period moves
-// on.
+// age removes the oldest entries if the next reading is overdue. Otherwise a period would
+// not move forward without new readings.
 func (w *window) age(t *plannedTest, r *readings, now int64) {
 	if late := now - t.interval; late > r.at {
 		w.popThrough(t, r, floorDiv(late, t.tick)-t.span)

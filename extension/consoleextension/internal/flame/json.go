@@ -8,7 +8,8 @@ import (
 	"io"
 )
 
-// The bounds of the JSON of a tree. The numbers of MaxNodes frames take at most 1.3 MB.
+// These constants bound the JSON of a tree. The numbers of MaxNodes frames take at
+// most 1.3 MB.
 const (
 	// MaxText bounds the text of a name or file, in bytes.
 	MaxText = 256

@@ -30,7 +30,7 @@ const (
 // maxTotal bounds the sum of all values, so that partial sums do not overflow.
 const maxTotal = math.MaxInt64 / 4
 
-// Names of frames without a function.
+// These are the names of frames without a function.
 const (
 	unknownName = "[unknown]"
 	cutName     = "[outer frames cut]"
@@ -70,7 +70,7 @@ type sample struct {
 // Label is a label by which samples are grouped and filtered.
 type Label int
 
-// The labels.
+// These are the labels.
 const (
 	Thread  Label = iota // thread.name
 	Phase                // before, both, after, baseline
@@ -286,7 +286,7 @@ func (b *stackBuilder) stack(locations []*profile.Location) {
 	if room < 2 {
 		room = 1
 	}
-	// Innermost first, until there is no room.
+	// Add the innermost frames first, until there is no room for more.
 	frames, cut := b.scratch[:0], false
 	for _, l := range locations {
 		for _, f := range slices.Backward(b.at(l)) {
@@ -416,7 +416,7 @@ func (f *Filter) Fields() [dimensions]*string {
 // Unlabelled is the value of a filter that selects samples without the label.
 const Unlabelled = "-"
 
-// Has reports whether a sample has a class of requests, such as slow.
+// Has reports whether any sample belongs to a class of requests, such as slow.
 func (s *Stacks) Has(request string) bool {
 	_, ok := s.labels[Request].index[request]
 	return ok

@@ -20,8 +20,8 @@ type Row struct {
 // Order is the column by which a table is sorted.
 type Order string
 
-// The orders. The orders by difference compare the shares of self or total, and begin with
-// the functions that grew most.
+// These are the orders. The orders by difference compare the shares of self or total,
+// and begin with the functions that grew most.
 const (
 	BySelf            Order = "self"
 	ByTotal           Order = "total"
@@ -138,9 +138,9 @@ func (q Query) sum(of func(*sample) int64) (sum Value) {
 	return sum
 }
 
-// Chance reports whether the difference between two shares may be due to chance: whether it
-// is at most two standard errors. It returns false if one of the numbers of samples is not
-// known.
+// Chance reports whether the difference between two shares may be due to chance. This
+// is the case if the difference is at most two standard errors. Chance returns false
+// if one of the numbers of samples is not known.
 func Chance(here, there float64, samples Value) bool {
 	if samples.Here <= 0 || samples.There <= 0 {
 		return false

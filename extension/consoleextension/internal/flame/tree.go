@@ -9,7 +9,7 @@ import (
 	"math"
 )
 
-// The bounds of the data that is sent to a browser.
+// These constants bound the data that is sent to a browser.
 const (
 	// MinShare is the minimum share of a frame that is drawn with its callees. A tree
 	// doubles this share until at most MaxNodes frames are left.
@@ -33,7 +33,7 @@ type Value struct {
 	Here, There int64
 }
 
-// Share returns v as shares of all: numbers from 0 to 1.
+// Share returns v as shares of all, which are numbers from 0 to 1.
 func (v Value) Share(all Value) (here, there float64) {
 	return share(v.Here, all.Here), share(v.There, all.There)
 }
@@ -64,8 +64,8 @@ type Tree struct {
 	Total     Value
 	Samples   Value // 0 if not known
 	Functions []Function
-	// Nodes are in preorder. The first node is the root. The frames that a frame called
-	// follow it, sorted by name.
+	// Nodes are in preorder. The first node is the root. Each frame is followed by
+	// the frames that it called, sorted by name.
 	Nodes []Node
 	// MinShare is the minimum share of the frames in Nodes. Pruned is the number of smaller
 	// frames that were left out, and PrunedSelf is their value.
@@ -108,7 +108,7 @@ type side struct {
 	totals []int64
 }
 
-// nothing is the other side if nothing is compared.
+// nothing is the other side if there is no comparison.
 var nothing = &Stacks{parent: []int32{-1}, first: []int32{1, 1}, function: []int32{-1}, line: []int32{0}, inner: []bool{false}}
 
 func sideOf(s *Stacks, filter Filter) side {
@@ -194,8 +194,8 @@ func (b *treeBuilder) walk(x, y, depth int32) bool {
 	return true
 }
 
-// pairs merges the sorted numbers from i to iEnd with the sorted numbers from j to jEnd. It
-// yields equal ones as a pair, and others with -1 on the other side.
+// pairs merges the sorted numbers from i to iEnd with the sorted numbers from j to jEnd.
+// It yields equal numbers as a pair. It yields any other number in a pair with -1.
 func pairs(i, iEnd, j, jEnd int32, compare func(i, j int32) int) iter.Seq2[int32, int32] {
 	return func(yield func(i, j int32) bool) {
 		for i < iEnd || j < jEnd {

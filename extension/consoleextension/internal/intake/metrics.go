@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// The metrics of units, which the receiver hot_units emits.
+// The receiver hot_units emits these metrics of units.
 const (
 	unitReading   = attr.Prefix + "unit.reading"
 	unitThreshold = attr.Prefix + "unit.threshold"

@@ -67,7 +67,7 @@ func resourceOf(attributes pcommon.Map) resource {
 	return r
 }
 
-// Values of hotprofile.trigger.kind and hotprofile.trigger.phase.
+// These are values of hotprofile.trigger.kind and hotprofile.trigger.phase.
 const (
 	kindHot      = "hot"
 	kindBaseline = "baseline"
@@ -75,7 +75,7 @@ const (
 	kindAlert    = "alert"
 )
 
-// openingOf returns the opening of a profile, by its attributes.
+// openingOf returns the opening that the attributes of a profile describe.
 func openingOf(attributes map[string]string, r resource) store.Opening {
 	const maxName = 256
 	text := func(key string) string { return clip(attributes[key], maxName) }

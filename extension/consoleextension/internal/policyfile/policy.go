@@ -216,7 +216,7 @@ func valueOf(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// The tags of values. A value tagged text is quoted if it looks like a number.
+// These are the tags of values. A value tagged text is quoted if it looks like a number.
 const (
 	text  = "!!str"
 	plain = ""

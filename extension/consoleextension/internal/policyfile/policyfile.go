@@ -1,8 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policyfile reads and replaces the file from which cpu_trigger reads its policies.
-// It does not know the format: the component that reads the file checks the content.
+// Package policyfile reads and replaces the file from which cpu_trigger reads its
+// policies. It does not know the format of the file. The component that reads the
+// file checks the content.
 package policyfile
 
 import (
@@ -93,8 +94,8 @@ func (f *File) Read(ctx context.Context) (Document, error) {
 	return doc, nil
 }
 
-// Editable returns nil if Save can work: edit is set, a component checks documents, and the
-// directory is writable.
+// Editable returns nil if Save can work. For this, edit must be set, a component must
+// check documents, and the directory must be writable.
 func (f *File) Editable() error {
 	switch {
 	case !f.edit:
@@ -177,8 +178,8 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 	})
 }
 
-// swap exchanges a file with the file at the path, which must be the version from. It keeps
-// the old file as the previous version. new is the version of the new file.
+// swap exchanges a file with the file at the path. The file at the path must have the
+// version from, and is kept as the previous version. new is the version of the new file.
 func swap(file, path, from, new string) error {
 	if err := exchange(file, path); err != nil {
 		return err
@@ -190,8 +191,8 @@ func swap(file, path, from, new string) error {
 	if is(from) {
 		return os.Rename(file, path+previousSuffix)
 	}
-	// Another writer replaced the file meanwhile, so the other writer's version goes back.
-	// If yet another version arrived after that, the newest version stays.
+	// Another writer replaced the file meanwhile, so exchange the files again to restore
+	// that version. If yet another version arrived after that, the newest version stays.
 	err := exchange(file, path)
 	if err == nil && !is(new) {
 		err = errors.Join(exchange(file, path), os.Rename(file, path+previousSuffix))
@@ -211,7 +212,8 @@ func replace(file, path string, old []byte, like fs.FileInfo) error {
 	return os.Rename(file, path)
 }
 
-// do uses the disk.
+// do calls use, which reads or writes the disk. do returns when the context ends,
+// even if the disk hangs.
 func (f *File) do(ctx context.Context, use func() error) error {
 	err := f.disk.Do(ctx, use)
 	if err != nil && errors.Is(err, ctx.Err()) {

@@ -34,7 +34,8 @@ const (
 
 var errBlock = errors.New("damaged block of readings")
 
-// The codec of all blocks. EncodeAll and DecodeAll may be called concurrently.
+// packer and unpacker encode and decode all blocks. EncodeAll and DecodeAll may be
+// called concurrently.
 var (
 	packer, _   = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(64<<10), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
 	unpacker, _ = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxBlockBytes), zstd.WithDecoderConcurrency(1))

@@ -16,7 +16,7 @@ import (
 // because programs and hosts choose the names in the data. Each comment names the data that
 // the store drops at the bound.
 const (
-	maxUnits      = 10_000  // drops units that are gone, longest gone first, or else new units
+	maxUnits      = 10_000  // drops units that have been gone longest; if no unit is gone, drops new units
 	maxConditions = 64      // per unit: drops new conditions
 	maxSeries     = 50_000  // in all units: drops new conditions
 	maxStates     = 64      // policies per unit: drops states that are gone, then new states

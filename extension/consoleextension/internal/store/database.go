@@ -25,9 +25,10 @@ import (
 // errDamaged is returned for a file that SQLite finds damaged, or that is not a database.
 var errDamaged = errors.New("database damaged")
 
-// schema creates version 1 of the database. A record describes one item, such as a unit, as
-// JSON. A block contains the readings or the peers of one unit. at is the start of a
-// thinned block, and else the time of the write, in seconds of the store's clock.
+// schema creates version 1 of the database. A record describes one item, such as a
+// unit, as JSON. A block contains the readings or the peers of one unit. For a
+// thinned block, at is the start of the block. For other blocks, at is the time of
+// the write. Both are in seconds of the store's clock.
 const schema = `
 CREATE TABLE records (kind TEXT, key TEXT, unit TEXT, stored INTEGER, data TEXT, PRIMARY KEY (kind, key));
 CREATE TABLE blocks (tier INTEGER, at INTEGER, unit TEXT, data BLOB);
@@ -73,7 +74,7 @@ func connect(path string, pragmas ...string) (*sql.DB, error) {
 func lockDirectory(dir string) (*sql.DB, error) {
 	db, err := connect(filepath.Join(dir, "lock"), "locking_mode(EXCLUSIVE)", "journal_mode(MEMORY)")
 	if err == nil {
-		if _, err = db.Exec("PRAGMA user_version = 1"); err == nil { // the lock that the write takes is kept
+		if _, err = db.Exec("PRAGMA user_version = 1"); err == nil { // the write takes a lock, which is kept
 			return db, nil
 		}
 		_ = db.Close()

@@ -89,7 +89,7 @@ type Opening struct {
 	NothingExported          string   // why nothing was exported; empty if samples were exported
 	Samples, Bytes           int64    // exported samples and bytes, as reported when the gate closed
 	TraceID, SpanID          string   // a span that is one of the reasons; empty without such a span
-	Traces                   []string // of the slowest requests before the opening
+	Traces                   []string // trace IDs of the slowest requests before the opening
 	Profiles                 []ProfileInfo
 }
 
@@ -220,8 +220,8 @@ func (l Log) IsWarning() bool {
 // are not listed separately.
 type PeerKey struct {
 	Address   string
-	Direction string // outbound: the unit connected to the peer; inbound: the peer to the unit
-	Port      int    // the peer's port if outbound, else the unit's port
+	Direction string // outbound if the unit connected to the peer, inbound if the peer connected to the unit
+	Port      int    // the peer's port for outbound, the unit's port for inbound
 	Transport string // tcp or udp
 }
 

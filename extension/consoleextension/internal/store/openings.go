@@ -23,7 +23,7 @@ const (
 	maxTraces = 10 // of an opening
 )
 
-// opening is an opening in memory. Unit and Profiles of Opening are empty.
+// opening is an opening in memory. The fields Unit and Profiles of Opening are empty.
 type opening struct {
 	Opening
 	unit   *unit
@@ -245,7 +245,7 @@ func (s *Store) loadOpening(key string, unit UnitID, stored int64, data []byte) 
 	return nil
 }
 
-// refusal is a refusal in memory. Unit of Refusal is empty.
+// refusal is a refusal in memory. The field Unit of Refusal is empty.
 type refusal struct {
 	Refusal
 	key    string

@@ -23,7 +23,7 @@ const (
 	peerGone = 600
 )
 
-// The counters of a peer.
+// These are the counters of a peer.
 const (
 	PeerSent = iota
 	PeerReceived
@@ -37,7 +37,7 @@ const (
 	peerCounters
 )
 
-// The gauges of a peer.
+// These are the gauges of a peer.
 const (
 	PeerConnections = iota
 	PeerSendQueue

@@ -37,7 +37,7 @@ type Samples struct {
 	Attributes map[string]string
 }
 
-// The keys of Usage.Dropped that concern profiles.
+// These are the keys of Usage.Dropped that concern profiles.
 const (
 	// DroppedNoOpening counts samples without the attributes of a gate.
 	DroppedNoOpening = "samples that passed no gate"
@@ -185,12 +185,13 @@ type profileFiles struct {
 	written chan struct{} // closed when the goroutine that writes has ended
 }
 
-// openingFiles describes the files of one opening. All files are in one directory. The
-// exported fields are the index in that directory. Unlisted files are leftovers.
+// openingFiles describes the files of one opening. All files are in one directory.
+// The exported fields are stored in that directory as its index. Files that are not
+// in the index are leftovers.
 type openingFiles struct {
 	Version  int            `json:"version"`
 	Opening  Opening        `json:"opening"` // without Profiles
-	Full     bool           `json:"full"`    // takes no more samples, because a merge did not free enough space
+	Full     bool           `json:"full"`    // accepts no more samples, because a merge did not free enough space
 	Profiles []*profileFile `json:"profiles"`
 
 	dir   string
@@ -208,7 +209,7 @@ func (o *openingFiles) profile(key ProfileKey) *profileFile {
 	return nil
 }
 
-// profileFile is a profile of an opening. The exported fields are its part of the index.
+// profileFile is a profile of an opening. The exported fields are stored in the index.
 type profileFile struct {
 	ProfileInfo `json:"info"`
 	Values      dictionary.ProfileType `json:"type"`
@@ -315,8 +316,8 @@ func (f *profileFiles) run() {
 	}
 }
 
-// hurry makes the writing goroutine write and merge due files without waiting for the next
-// tick.
+// hurry makes the writing goroutine write and merge due files without waiting for the
+// next tick.
 func (f *profileFiles) hurry() { token.Put(f.kick) }
 
 // add adds samples. While memory is short, add waits for the disk for at most one second.
@@ -444,7 +445,8 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop
 	return a, ""
 }
 
-// union returns the span that covers two spans. A zero time is not known.
+// union returns the span that covers two spans. A zero time means that a start or an
+// end is unknown.
 func union(start, end, start2, end2 time.Time) (time.Time, time.Time) {
 	if start.IsZero() || !start2.IsZero() && start2.Before(start) {
 		start = start2
@@ -530,7 +532,8 @@ func (f *profileFiles) profileOf(o *openingFiles, in Samples) *profileFile {
 	return p
 }
 
-// unitOf returns the unit in which a profile is shown: the unit of the last value.
+// unitOf returns the unit of the last value of a profile, because pages show the last
+// value.
 func unitOf(t dictionary.ProfileType) string {
 	if pprofconv.TypeName(t) != t.Sample {
 		return t.PeriodUnit
@@ -707,8 +710,9 @@ func (f *profileFiles) makeRoom() {
 	}
 }
 
-// removeOldest removes the profiles of the opening with the oldest last samples. It never
-// removes the opening with the ID except. It reports whether it found an opening to remove.
+// removeOldest removes the profiles of the opening with the oldest last samples. It
+// never removes the opening whose ID is except. It reports whether it found an
+// opening to remove.
 func (f *profileFiles) removeOldest(except string) bool {
 	f.mu.Lock()
 	var oldest *openingFiles

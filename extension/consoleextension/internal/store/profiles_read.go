@@ -47,9 +47,10 @@ func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*pr
 	}
 }
 
-// plusAll merges the profiles in files, without the damaged ones. It returns nil if all files
-// are damaged, or if a file was merged or removed meanwhile. The caller may then retry with
-// the current files of the profile. If retry is false, a missing file counts as damaged.
+// plusAll merges the profiles in files, and leaves out damaged files. It returns nil
+// if all files are damaged, or if a file was merged or removed meanwhile. The caller
+// may then retry with the current files of the profile. If retry is false, a missing
+// file counts as damaged.
 func (f *profileFiles) plusAll(ctx context.Context, o *openingFiles, p *profileFile, files []segment, retry bool) (merged *profile.Profile, err error) {
 	for _, s := range files {
 		if err := ctx.Err(); err != nil {

@@ -22,7 +22,8 @@ type tier struct {
 	keep int64 // seconds after which a block is thinned into the next tier
 }
 
-// tiers lists a tier of unthinned readings, two of thinned readings, and one of peers.
+// tiers lists one tier of unthinned readings, two tiers of thinned readings, and one
+// tier of peers.
 var tiers = [...]tier{
 	{span: 60, keep: 3600},
 	{span: 1800, step: 60, keep: 6 * 3600},
@@ -56,8 +57,8 @@ func putBlocks(tx *sql.Tx, all []block) error {
 }
 
 // readBlocks calls f once for each block of a unit in a tier, for the newest maxBlocks
-// blocks at most. The index groups the blocks by time, so the query steps back from one
-// block time to the previous one and looks up the unit at each.
+// blocks at most. The index groups the blocks by time. The query therefore steps back
+// from one block time to the previous block time, and looks up the unit at each time.
 func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(data []byte)) error {
 	var data []byte
 	return s.db.each(ctx, []any{&data}, func() { f(data) }, `WITH RECURSIVE times(at) AS (
@@ -102,7 +103,8 @@ func collect(to map[int][]point) func(int, point) {
 	return func(condition int, p point) { to[condition] = append(to[condition], p) }
 }
 
-// inOrder returns series by condition. A series keeps its last maxBlockPoints points.
+// inOrder returns series, sorted by condition. A series keeps its last maxBlockPoints
+// points.
 func inOrder(points map[int][]point) []series {
 	out := make([]series, 0, len(points))
 	for _, condition := range slices.Sorted(maps.Keys(points)) {

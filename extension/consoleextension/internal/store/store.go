@@ -23,7 +23,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/token"
 )
 
-// The defaults of Options.
+// These are the defaults of Options.
 const (
 	DefaultMaxAge   = 48 * time.Hour
 	DefaultMaxBytes = 300 << 20
@@ -114,7 +114,7 @@ type Store struct {
 	room sync.Mutex // held while data is thinned or deleted
 }
 
-// The kinds of records, in the order in which they are loaded.
+// These are the kinds of records, in the order in which they are loaded.
 const (
 	kindLife     = "life" // of the store; there is one record
 	kindUnit     = "unit"
@@ -125,11 +125,11 @@ const (
 	kindMetrics  = "metrics" // of an instance
 )
 
-// ref names a record.
+// ref identifies a record.
 type ref struct{ kind, key string }
 
-// record is an entry of the database. The method returns the unit of the record, if any,
-// the time when it was stored, by the store's clock, and the data to encode as JSON.
+// record is an entry of the database. unit is the unit of the record, if any. stored is
+// the time when the record was stored, by the store's clock. data is encoded as JSON.
 type record interface {
 	record() (unit UnitID, stored int64, data any)
 }
@@ -262,7 +262,7 @@ func (s *Store) run() {
 	}
 }
 
-// poke makes the writer write soon.
+// poke makes the writer write without waiting for the next interval.
 func (s *Store) poke() { token.Put(s.pokes) }
 
 // Commit waits until all data from earlier Put calls is written, except readings and

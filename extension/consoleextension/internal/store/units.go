@@ -20,7 +20,8 @@ const (
 	// lively is the time without data, in seconds, for which a unit, a condition or a state
 	// still counts as present.
 	lively = 300
-	// evictAtOnce is a divisor: at a bound, 1/100 of the units or openings is removed.
+	// evictAtOnce is a divisor. When a bound is reached, 1/100 of the units or
+	// openings is removed at once.
 	evictAtOnce = 100
 )
 
@@ -64,8 +65,8 @@ func IDOf(host, name string) UnitID {
 }
 
 // PutReadings adds the readings of a unit, and the states of its policies. It uses Host,
-// Name and Resource of the unit. NaN is an unknown value or threshold. A reading is merged
-// into the previous reading if both have the same condition and time.
+// Name and Resource of the unit. NaN means that a value or a threshold is unknown. A
+// reading is merged into the previous reading if both have the same condition and time.
 func (s *Store) PutReadings(of Unit, readings []Reading, states map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +274,7 @@ func (s *Store) ageUnits(oldest int64) {
 	}
 }
 
-// summary returns what the pages show about a unit.
+// summary returns the data of a unit for the pages.
 func (u *unit) summary() UnitSummary {
 	out := UnitSummary{Unit: u.Unit, States: map[string]string{}, Refusals: map[string]int{}}
 	for _, c := range u.conditions {

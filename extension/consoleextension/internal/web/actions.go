@@ -13,7 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// The reasons why the console refuses a request to change something.
+// These are the reasons why the console refuses a request to change something.
 const (
 	// RefusedOrigin means that a browser sent the request for another website.
 	RefusedOrigin = "origin"
@@ -38,8 +38,9 @@ func (s *Server) sameOrigin(next http.Handler) http.Handler {
 	return protection.Handler(next)
 }
 
-// form returns a handler for a form that changes something. It accepts at most most bytes.
-// The form must contain the token of a page, which no other website can read.
+// form returns a handler for a form that changes something. most is the maximum size
+// of the form in bytes. The form must contain the token of a page, which no other
+// website can read.
 func (s *Server) form(most int64, h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if s.Token == nil {

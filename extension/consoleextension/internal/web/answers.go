@@ -25,8 +25,8 @@ const (
 	writeTimeout = 30 * time.Second
 )
 
-// answers computes each answer once for all readers that ask before it is ready. It bounds
-// the concurrent computations and the bytes of all answers. Further requests wait.
+// answers computes each answer once for all readers that request it before it is ready. It
+// bounds the concurrent computations and the bytes of all answers. Further requests wait.
 type answers struct {
 	computing *semaphore.Weighted
 	held      *semaphore.Weighted

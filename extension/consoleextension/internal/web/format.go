@@ -272,8 +272,8 @@ func nearness(r store.Reading) float64 {
 	return 0
 }
 
-// unitName returns the usual name of a unit: its service, container, executable or process,
-// or the end of its own name.
+// unitName returns the usual name of a unit. This is the name of its service,
+// container, executable or process, or a part of the unit's name.
 func unitName(u store.Unit) string {
 	if v := u.Resource[attr.ServiceName]; !isUnnamed(v) {
 		return v
@@ -299,7 +299,7 @@ func unitName(u store.Unit) string {
 	return name
 }
 
-// isUnnamed reports whether a service has no name of its own.
+// isUnnamed reports whether a service has no name or only the default name.
 func isUnnamed(service string) bool {
 	return service == "" || strings.HasPrefix(service, "unknown_service")
 }

@@ -284,8 +284,8 @@ func (p *openingPage) tabs(q openingQuery, shown store.ProfileKey) {
 		if same == shown && other.Moment != 0 {
 			p.Moments = append(p.Moments, tab)
 		}
-		// Several moments share a tab. The tab links to the shown moment, or else to the
-		// first moment.
+		// Several moments share a tab. The tab links to the shown moment. If the page
+		// shows none of these moments, the tab links to the first moment.
 		if last := len(p.Profiles) - 1; last >= 0 && p.Profiles[last].Title == tab.Title {
 			if tab.Current {
 				p.Profiles[last] = tab
@@ -302,7 +302,7 @@ func (p *openingPage) tabs(q openingQuery, shown store.ProfileKey) {
 // errNoProfile is returned for an opening without profiles.
 var errNoProfile = errors.New("no profile")
 
-// view returns the view of the profile that the query asks for.
+// view returns the view of the profile that a query selects.
 func (s *Server) view(ctx context.Context, o store.Opening, q openingQuery) (*profileView, error) {
 	v, err := s.read(ctx, o, q)
 	if err != nil {
@@ -313,7 +313,7 @@ func (s *Server) view(ctx context.Context, o store.Opening, q openingQuery) (*pr
 	return v, nil
 }
 
-// read reads the profile that a query asks for, and the profile to compare it with.
+// read reads the profile that a query selects, and the profile to compare it with.
 func (s *Server) read(ctx context.Context, o store.Opening, q openingQuery) (*profileView, error) {
 	info, err := findProfile(o, q.Profile)
 	if err != nil {
@@ -546,7 +546,7 @@ func (s *Server) flameJSON(w http.ResponseWriter, r *http.Request, o store.Openi
 	return nil
 }
 
-// withoutProfile returns the error to answer with if a profile cannot be read.
+// withoutProfile returns the error for the browser if a profile cannot be read.
 func withoutProfile(err error) error {
 	switch {
 	case errors.Is(err, errNoProfile):
@@ -576,8 +576,8 @@ func (s *Server) profileFile(w http.ResponseWriter, r *http.Request, o store.Ope
 
 var notInFileName = regexp.MustCompile(`[^a-zA-Z0-9._-]`)
 
-// fileName returns the name of a download about an opening, without the extension. The name
-// consists of letters, digits, dots, dashes and underscores.
+// fileName returns the name of a download for an opening, without the extension. The
+// name consists of letters, digits, dots, dashes and underscores.
 func fileName(o store.Opening, what string) string {
 	var parts []string
 	for _, part := range []string{unitName(o.Unit), o.Triggered.UTC().Format("20060102T150405Z"), o.Policy, what} {
@@ -588,7 +588,7 @@ func fileName(o store.Opening, what string) string {
 	return strings.Join(parts, "_")
 }
 
-// origin returns the beginning of the URLs that the browser uses: scheme and host.
+// origin returns the scheme and the host of the URLs that the browser uses.
 func origin(r *http.Request) string {
 	scheme := "http://"
 	if r.TLS != nil {
@@ -611,7 +611,7 @@ func (v *profileView) command(origin string) string {
 	return command + " " + shellQuote(origin+v.Download)
 }
 
-// shellQuote quotes a text as one word of a shell.
+// shellQuote quotes a text for the shell, as one word.
 func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// The values of against in the URL that are not the ID of an opening.
+// These are the values of against in the URL that are not the ID of an opening.
 const (
 	againstNothing = "none"
 	againstBefore  = "before" // the same profile before the trigger
@@ -44,8 +44,9 @@ type choiceGroup struct {
 	Choices []choice
 }
 
-// compare finds the profile to compare with: the opening that the query asks for, or else
-// the newest baseline before the opening. It prefers baselines of the opening's policy.
+// compare finds the profile to compare with. By default, this is a profile of the
+// newest baseline before the opening. Baselines of the opening's policy are
+// preferred. A query may select another opening, or another part of the same profile.
 func (s *Server) compare(ctx context.Context, o store.Opening, v *profileView) error {
 	c, err := s.candidates(ctx, o, v.ProfileInfo)
 	if err != nil {
@@ -112,8 +113,9 @@ func (c candidates) profileIn(other store.Opening) (store.ProfileInfo, bool) {
 	return p, err == nil && p.Unit == c.profile.Unit && other.ID != c.of.ID
 }
 
-// baseline returns the newest baseline of the opening's policy, or else of any policy. If
-// there is no baseline, baseline returns the reason.
+// baseline returns the newest baseline of the opening's policy. If the policy has no
+// baseline, it returns the newest baseline of any policy. If there is no baseline at
+// all, it returns the reason.
 func (c candidates) baseline() (found store.Opening, why string) {
 	for _, b := range c.baselines {
 		if _, ok := c.profileIn(b); !ok {

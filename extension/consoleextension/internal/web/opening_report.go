@@ -22,7 +22,8 @@ import (
 const (
 	// reportBytes bounds a report, in bytes. The report names profiles that do not fit.
 	reportBytes = 8 << 20
-	// reportRows is the number of functions per profile by self, and again by total.
+	// reportRows is the number of functions of a profile that are listed by self, and
+	// also the number that are listed by total.
 	reportRows = 100
 )
 
@@ -67,7 +68,8 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request, o store.Opening,
 	return nil
 }
 
-// embed puts the styles and scripts into the file. Its policy allows only these.
+// embed puts the styles and scripts into the file. The content security policy of the
+// file allows only these styles and scripts.
 func (s *Server) embed(report *reportPage) {
 	hashes := func(files []string, add func(string)) (list string) {
 		for _, name := range files {

@@ -51,7 +51,8 @@ type openingFilter struct {
 	of                 func(store.Opening) string
 }
 
-// reasonKind returns the monitor if a condition opened the gate, and else the kind.
+// reasonKind returns the monitor if a condition opened the gate. Otherwise it returns
+// the kind.
 func reasonKind(o store.Opening) string {
 	if o.Kind == "hot" || o.Kind == "" {
 		return o.Monitor

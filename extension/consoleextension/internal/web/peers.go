@@ -63,7 +63,7 @@ type peerRow struct {
 	Marks   []string
 	Slow    bool // the round-trip time is long
 	Lossy   bool
-	Limits  []string // what limited sending, with shares
+	Limits  []string // the limits of sending, with their shares
 	bytes   int64
 	again   float64 // retransmitted segments, in percent
 	window  float64 // share of the sending time in which the peer's window was the limit, in percent
@@ -282,8 +282,9 @@ func (r peerRow) Again() string {
 // SendTime returns the time for which the unit had data to send to the peer.
 func (r peerRow) SendTime() time.Duration { return r.ReceiverWindow + r.SendBuffer + r.Path }
 
-// Both returns the label of a peer in the picture: its bytes in both directions and its
-// round-trip time, or for UDP its number of sockets.
+// Both returns the label of a peer in the picture. The label contains the bytes in
+// both directions, and the round-trip time unless the peer is marked as slow. For
+// UDP, it contains the number of sockets instead.
 func (r peerRow) Both() string {
 	if !r.Counted() {
 		return plural(int(min(r.Connections, math.MaxInt32)), "socket", "sockets")
@@ -295,7 +296,7 @@ func (r peerRow) Both() string {
 	return s
 }
 
-// The geometry of the picture, in units of its view box.
+// These constants define the geometry of the picture, in units of its view box.
 const (
 	peerPitch  = 42.0
 	peerTop    = 34.0

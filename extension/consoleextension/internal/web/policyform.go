@@ -159,8 +159,8 @@ func matching(units []store.UnitSummary, key, glob string, now time.Time) string
 	return plural(matched, "unit matches", "units match") + " now, of those that the console knows."
 }
 
-// policyForm returns the form for editing a policy file. It returns nil if there is no file
-// or if the file is read-only.
+// policyForm returns the form for editing a policy file. It returns nil if there is
+// no file or if the file is read-only.
 func (s *Server) policyForm(ctx context.Context, file *filePart, form *policyForm) (*policyForm, error) {
 	if file == nil || file.ReadOnly != "" {
 		return nil, nil

@@ -83,8 +83,8 @@ type Server struct {
 // a failure with its status, a timeout with 503, and any other error with 500.
 type handler func(http.ResponseWriter, *http.Request) error
 
-// routes returns the handlers of pages, and of files that pages load, by their pattern of
-// http.ServeMux. The route of static files is not included.
+// routes returns the handlers of pages, and of files that pages load, by their
+// http.ServeMux pattern. The route of static files is not included.
 func (s *Server) routes() map[string]handler {
 	return map[string]handler{
 		"GET /{$}":                         s.openings,

@@ -51,8 +51,8 @@ func rangeLinks(q url.Values, span timeRange) (links []rangeLink) {
 	return links
 }
 
-// rangeOf returns the range that a URL asks for. The default range has the length usual and
-// ends at end.
+// rangeOf returns the range that a URL selects. The default range has the length
+// usual and ends at end.
 func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error) {
 	if q.Get("from") != "" || q.Get("to") != "" {
 		to, err := momentOf(q.Get("to"), end)
@@ -126,9 +126,9 @@ type openingRow struct {
 	Hottest hottest // set on the page of all openings
 }
 
-// unitIn returns the unit and the time range of a request. If the unit is gone or has sent
-// nothing for a while, the default range and the last hours end shortly after the unit was
-// last seen, not now.
+// unitIn returns the unit and the time range of a request. The default range and the
+// ranges of the last hours usually end now. If the unit is gone or has sent no data
+// for a while, these ranges end shortly after the unit was last seen.
 func (s *Server) unitIn(r *http.Request) (u store.UnitSummary, span timeRange, err error) {
 	if u, err = s.Store.Unit(r.Context(), store.UnitID(r.PathValue("id"))); err != nil {
 		return u, span, err

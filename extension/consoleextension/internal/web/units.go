@@ -162,8 +162,8 @@ func howHot(u store.UnitSummary) float64 {
 	return near
 }
 
-// fold removes and counts units that are not hot: units that are gone, processes without a
-// service or container, and idle units. Only a search or All shows these units.
+// fold removes and counts units that are not hot. These are units that are gone, processes
+// without a service or container, and idle units. Only a search or All shows these units.
 func (p *unitsPage) fold(found []unitRow) []unitRow {
 	if p.All {
 		return found

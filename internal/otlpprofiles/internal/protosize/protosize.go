@@ -7,7 +7,8 @@ package protosize
 
 import "math/bits"
 
-// Upper bounds of fields in a message of less than 2^28 bytes, including the tag.
+// These are upper bounds of fields in a message of less than 2^28 bytes, including
+// the tag.
 const (
 	MaxNumber = 11 // any varint
 	MaxIndex  = 5  // an index into a table

@@ -32,7 +32,7 @@ func NewRing(words int, position uint64) *Ring {
 // Reader returns the reader's end.
 func (k *Ring) Reader() *ring.Ring { return &k.ring }
 
-// Write writes a record like perf_output_begin: a record that does not fit is lost.
+// Write writes a record like perf_output_begin. A record that does not fit is lost.
 func (k *Ring) Write(words []uint64) bool {
 	if k.Head+uint64(len(words)*ring.WordSize)-k.Tail > uint64(len(k.Data)*ring.WordSize) {
 		k.Lost++
@@ -79,7 +79,7 @@ func (p *Packed) With(more ...uint64) *Packed {
 	return p
 }
 
-// SampleID appends struct sample_id: pid 7, tid 8, CPU 3, id 99.
+// SampleID appends struct sample_id with pid 7, tid 8, CPU 3 and id 99.
 func (p *Packed) SampleID(time int64) *Packed {
 	return p.With(Pair(7, 8), uint64(time), Pair(3, 0), 99)
 }

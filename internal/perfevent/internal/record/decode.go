@@ -10,8 +10,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// The body of a record follows from the sample_type of its event. All events read here
-// share one sample_type:
+// The sample_type of an event determines the body of its records. All events
+// read here share one sample_type:
 //
 //	PERF_SAMPLE_IDENTIFIER | TID | TIME | CPU | PERIOD | CALLCHAIN [| CGROUP]
 //
@@ -191,9 +191,9 @@ func raw(words []uint64) (data []byte, rest []uint64, ok bool) {
 	return ring.Bytes(words[:n])[4:], words[n:], true
 }
 
-// split returns the kernel's and the user's part of a callchain. Each part is the first run
-// of addresses after its marker. Addresses of other contexts (guest, hypervisor) are left
-// out, and the kernel's part ends before an address that is not the kernel's.
+// split returns the kernel's and the user's part of a callchain. Each part is the first
+// run of addresses after its marker. Addresses of other contexts (guest, hypervisor) are
+// omitted, and the kernel's part ends before an address that is not a kernel address.
 func split(ips []uint64, misc uint16) (kernel, user []uint64) {
 	context := sys.ContextUser
 	if misc&sys.MiscCPUModeMask == sys.MiscKernel {
@@ -220,8 +220,8 @@ func split(ips []uint64, misc uint16) (kernel, user []uint64) {
 	return kernel, user
 }
 
-// leastKernel is the lowest address of the kernel. Its stack may seem to contain lower ones,
-// for example where the kernel itself cannot unwind it.
+// leastKernel is the lowest kernel address. A kernel stack may seem to contain lower
+// addresses, for example where the kernel cannot unwind the stack.
 const leastKernel = 1 << 63
 
 // mmap2 decodes the body of PERF_RECORD_MMAP2: {u32 pid, tid; u64 addr, len, pgoff; u32

@@ -17,8 +17,8 @@ type Reader struct {
 	Counters
 
 	// Period is the time between two samples of a CPU in nanoseconds. It is 0 if the
-	// session does not sample time. If a ring holds records of all kinds, Period bounds how
-	// many of its lost records were samples.
+	// session does not sample time. If a ring holds records of all kinds, Period limits
+	// how many of the ring's lost records are counted as samples.
 	Period atomic.Int64
 
 	// Copies makes Next copy each record, so that a record in use stays valid if another
@@ -31,7 +31,8 @@ type Reader struct {
 	round bool // a round is in progress
 }
 
-// Counters count the records that Next does not return. They may be read concurrently.
+// Counters contains the counts of the records that Next does not return. They may be read
+// concurrently.
 type Counters struct {
 	// Lost counts the samples and context switches that did not fit a ring. LostRecords
 	// counts other records that did not fit. LostSamples counts samples that the kernel
@@ -114,10 +115,10 @@ func (m *Reader) samplesOf(rec *Record) uint64 {
 // Cutoff returns the time up to which the last round read.
 func (m *Reader) Cutoff() int64 { return m.merger.cutoff }
 
-// merger merges the records of all rings by time, round by round. A round contains the
-// records that were written before the round began, so its work is bounded. A record is
-// never returned before its cause: the cause was written earlier, so it is in the round
-// too.
+// merger merges the records of all rings by time, round by round. A round contains
+// the records that were written before the round began, so its work is bounded. A
+// record is never returned before its cause, because the cause was written earlier
+// and is therefore in the round too.
 type merger struct {
 	rings  []*ring.Ring
 	heap   ring.Heap

@@ -6,7 +6,7 @@ package record
 
 import "github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
 
-// Type is the type of a record. It tells which field of a Record is set.
+// Type is the type of a record. It determines which field of a Record is set.
 type Type uint8
 
 // The types of records that Read returns. Records of other types are skipped.
@@ -73,8 +73,8 @@ type Sample struct {
 	// HasRegisters reports whether Registers and Stack are set. They are set if the session
 	// copies stacks or samples probes, for threads of 64-bit programs that were not exiting.
 	HasRegisters bool
-	// Registers are the user-mode registers. In the kernel they are the registers with
-	// which the thread entered it.
+	// Registers are the user-mode registers. If the thread was in the kernel, they are
+	// the registers with which the thread entered the kernel.
 	Registers Registers
 	// Stack is a copy of the memory from Registers.SP upward. It is shorter if less memory
 	// was readable.
@@ -128,8 +128,8 @@ type Lost struct {
 // processes and mappings may then be incomplete.
 func (l Lost) Records() bool { return l.Kinds&ring.Records != 0 }
 
-// Switches reports whether context switches may be lost: shared for switches that share a
-// ring with samples, split for switches with a separate ring.
+// Switches reports whether context switches may be lost. shared refers to switches that
+// share a ring with samples, and split refers to switches with a separate ring.
 func (l Lost) Switches() (shared, split bool) {
 	any := l.Kinds&ring.Switches != 0
 	return any && l.Kinds&ring.Samples != 0, any && l.Kinds&ring.Samples == 0

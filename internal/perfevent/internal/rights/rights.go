@@ -47,7 +47,7 @@ func (e *LimitError) Error() string {
 type Error struct {
 	// What names the refused action, such as "sampling the whole host".
 	What string
-	// Needed are alternative rights, the least privilege first. Any one of them is enough.
+	// Needed lists alternative rights, the least privilege first. One of them is enough.
 	Needed []string
 	// Have describes the current state, such as "it is 2".
 	Have string

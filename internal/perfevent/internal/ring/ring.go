@@ -61,7 +61,8 @@ func New(head, tail *uint64, data []uint64) Ring {
 	return Ring{head: head, tail: tail, data: data, next: *tail, released: *tail}
 }
 
-// maxWaits bounds the rounds that LossPending waits for the kernel's report of a loss.
+// maxWaits is the maximum number of rounds for which LossPending waits
+// until the kernel reports a loss.
 const maxWaits = 50
 
 // Begin starts a round.
@@ -70,9 +71,9 @@ func (r *Ring) Begin() { r.limit = atomic.LoadUint64(r.head) }
 // Full reports whether fewer than spare bytes were free when the round began.
 func (r *Ring) Full(spare int) bool { return r.limit-r.released+uint64(spare) > r.size() }
 
-// LossPending reports whether the kernel may still report a loss, because the ring was
-// nearly full and no record written since has been read. After maxWaits calls it returns
-// false, because an idle CPU writes no records.
+// LossPending reports whether the kernel may still report a loss. This is the case after
+// the ring was nearly full, until a record that was written later has been read. After
+// maxWaits calls it returns false, because an idle CPU writes no records.
 func (r *Ring) LossPending() bool {
 	if r.next > r.full || r.waits == 0 {
 		return false
@@ -104,8 +105,8 @@ func (r *Ring) Word(i int) uint64 {
 	return r.data[(r.next/WordSize+uint64(i))&uint64(len(r.data)-1)]
 }
 
-// Record returns the record that Peek saw, valid until Skip or the end of the mapping. It is
-// not copied, unless the end of the buffer splits it. It is then copied to scratch.
+// Record returns the record that Peek saw. The result is valid until Skip or the end of
+// the mapping. The record is copied to scratch only if the end of the buffer splits it.
 func (r *Ring) Record(scratch []uint64) []uint64 {
 	start := int(r.next / WordSize & uint64(len(r.data)-1))
 	if end := start + r.words; end <= len(r.data) {
@@ -122,7 +123,7 @@ func (r *Ring) Copy(scratch []uint64) []uint64 {
 	return scratch[:r.words]
 }
 
-// Skip advances to the record after the one that Peek saw.
+// Skip advances past the record that Peek saw.
 func (r *Ring) Skip() {
 	r.next += uint64(r.words) * WordSize
 	// Releasing a quarter at a time keeps the ring from filling up during a long

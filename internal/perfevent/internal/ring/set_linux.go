@@ -18,14 +18,15 @@ import (
 	"github.com/hotprofile/hotprofile/internal/token"
 )
 
-// Set is the rings of several CPUs. The sessions of records, context switches and uprobes
-// share this type.
+// Set contains the rings of several CPUs. The sessions of records, context
+// switches and uprobes share this type.
 type Set struct {
 	// Reading is held while a goroutine waits or reads, so that Close does not unmap rings
 	// that are in use.
 	Reading sync.Mutex
-	// Unfinished reports whether there are records to read without waiting: a round is in
-	// progress or has left records for the next round. Reading guards Unfinished.
+	// Unfinished reports whether there are records to read without waiting. This
+	// is the case if a round is in progress or has left records for the next
+	// round. Reading guards Unfinished.
 	Unfinished bool
 
 	what   string // names the events that are waited for, for errors
@@ -34,15 +35,16 @@ type Set struct {
 	waker  *waker
 	closed atomic.Bool
 
-	// Stale holds checking, because Stale must not block during Wait.
+	// checking is held while Stale runs. Stale does not hold Reading, because
+	// it must not block during Wait.
 	checking sync.Mutex
 }
 
-// Open calls openCPU for each CPU. openCPU maps the CPU's rings and passes them to Add. If
-// the rings exceed the user's limit of locked memory, Open unmaps all rings and calls
-// shrink. It starts again until shrink returns false. Rings of different sizes would lose
-// samples on most CPUs. CPUs that are offline are left out. what names the records in
-// errors.
+// Open calls openCPU for each CPU. openCPU maps the CPU's rings and passes them to Add.
+// If the rings exceed the user's limit of locked memory, Open unmaps all rings, calls
+// shrink and starts again, until shrink returns false. All CPUs get rings of the same
+// size, because rings of different sizes would lose samples on most CPUs. CPUs that are
+// offline are omitted. what names the records in errors.
 func (s *Set) Open(what string, cpus []int, openCPU func(cpu int) error, shrink func() bool) error {
 	s.what = what
 	for {
@@ -162,7 +164,8 @@ func (s *Set) SetPrompt(prompt bool) {
 	s.waker.prompt = prompt
 }
 
-// Wake makes the current or else the next Wait return.
+// Wake makes the current Wait return. If there is no current Wait,
+// it makes the next Wait return.
 func (w Waiter) Wake() { w.set.waker.wake() }
 
 // Closed reports whether Close was called.
@@ -213,7 +216,7 @@ const promptSpacing = 200 * time.Microsecond
 // on a host with few records, the next wait needs no epoll_ctl call.
 type waker struct {
 	outer *os.File
-	conn  syscall.RawConn // of outer
+	conn  syscall.RawConn // the RawConn of outer
 	inner int
 	rings []*Mapped
 	last  time.Time // when wait last found data
@@ -296,8 +299,8 @@ func (w *waker) wake() {
 	_ = w.outer.SetReadDeadline(time.Unix(1, 0)) // ends a current wait; fails only after close
 }
 
-// wait returns when a ring is ready, wake is called or timeout has passed. If unfinished,
-// wait does not block for a ring, because there are unread records already.
+// wait returns when a ring is ready, wake is called or timeout has passed. If unfinished
+// is true, wait does not block for a ring, because there are already unread records.
 func (w *waker) wait(timeout time.Duration, unfinished bool) error {
 	if !unfinished {
 		found, err := w.block(timeout)
@@ -351,7 +354,8 @@ func (w *waker) attempt(outer uintptr) (done bool) {
 	ready := w.anyReady()
 	switch {
 	case w.blocked:
-		// Do not query the epolls again: polling a perf event clears its readiness.
+		// Do not query the epolls again, because polling a perf event clears its
+		// readiness.
 		w.arm(outer, false)
 		if !ready {
 			w.removeEnded()
@@ -373,8 +377,8 @@ func (w *waker) anyReady() bool {
 	return slices.ContainsFunc(w.rings, func(r *Mapped) bool { return r.ready(w.prompt) })
 }
 
-// arm makes the outer epoll report when a ring becomes ready. If armed is false, the outer
-// epoll ignores the rings until the next wait.
+// arm with armed true makes the outer epoll report when a ring becomes ready. With armed
+// false, the outer epoll ignores the rings until the next wait.
 func (w *waker) arm(outer uintptr, armed bool) {
 	if armed == w.armed {
 		return

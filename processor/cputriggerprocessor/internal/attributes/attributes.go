@@ -1,8 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attributes adds attributes to the profiles that the processor passes on, to
-// explain why it passed them on. It removes the attributes that identify one process.
+// Package attributes adds attributes to the profiles that the processor sends. The
+// attributes explain why a profile was sent. The package also removes the attributes that
+// identify one process.
 package attributes
 
 import (
@@ -21,8 +22,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
-// reason explains why profiles pass. Its openings are in the order in which they fired. Its
-// phase relates the capture time to the trigger of the first opening.
+// reason explains why profiles are sent. Its openings are in the order in which
+// they fired. Its phase is the position of the capture window relative to the
+// trigger of the first opening.
 type reason struct {
 	openings []*trigger.Opening
 	phase    trigger.Phase
@@ -50,8 +52,8 @@ var OfReason = []string{
 	attr.TriggerWindow,
 }
 
-// Stamper sets reasons on profiles, and adds their attributes to the dictionary. A Stamper
-// is reused for later batches.
+// Stamper sets reasons on profiles, and adds the attributes of the reasons to the
+// dictionary. A Stamper is reused for later batches.
 type Stamper struct {
 	OnResource []string // attributes of OfReason to use as labels
 	dictionary dictionary.Appender
@@ -59,11 +61,11 @@ type Stamper struct {
 	labels     []labels
 }
 
-// Begin starts a batch with the dictionary d. If clean is true, d contains no key of a
-// reason.
+// Begin starts a batch with the dictionary d. clean is true if d contains
+// no key of a reason.
 func (s *Stamper) Begin(d pprofile.ProfilesDictionary, clean bool) {
 	reuse := isAdded
-	if clean && d.LinkTable().Len() <= 1 { // only samples with links get a route
+	if clean && d.LinkTable().Len() <= 1 { // route attributes are only added to samples with links
 		reuse = nil
 	}
 	s.dictionary.Reset(d, reuse)
@@ -91,7 +93,8 @@ func (s *Stamper) Attribute(key, value string) int32 {
 	return s.dictionary.Attribute(key, dictionary.Str(value))
 }
 
-// Label sets the labels with an index on a resource. It removes labels of other gates.
+// Label sets the labels with the given index on a resource. It removes the
+// labels of other gates.
 func (s *Stamper) Label(resource pcommon.Map, labels int32) {
 	resource.RemoveIf(func(key string, _ pcommon.Value) bool { return IsReason(key) })
 	for _, l := range s.labels[labels] {
@@ -163,11 +166,11 @@ func (s *Stamper) add(r *reason) {
 	r.labels = s.labelled(of)
 }
 
-// isAdded reports whether a Stamper adds attributes with a key. Samples may have a route
-// already.
+// isAdded reports whether a Stamper adds attributes with this key. Samples
+// may already have a route.
 func isAdded(key string) bool { return IsReason(key) || key == attr.HTTPRoute || key == attr.RPCMethod }
 
-// IsReason reports whether a key belongs to an attribute that gates stamp.
+// IsReason reports whether a key belongs to an attribute of a reason.
 func IsReason(key string) bool {
 	return key == attr.Unit || key == attr.Request || strings.HasPrefix(key, attr.TriggerPrefix)
 }
@@ -184,7 +187,7 @@ func hasString(d pprofile.ProfilesDictionary, is func(string) bool) bool {
 	return false
 }
 
-// SetServiceName sets service.name on a resource without one.
+// SetServiceName sets service.name on a resource that has no service name.
 func SetServiceName(attributes pcommon.Map) {
 	if v, ok := attributes.Get(attr.ServiceName); ok && v.AsString() != "" {
 		return
@@ -232,8 +235,8 @@ func NewFilter(keep []string) Filter {
 }
 
 // ReferredTo reports whether a dictionary contains the key of an attribute to remove. A
-// resource may refer to the dictionary for its attributes. If such an attribute is removed,
-// the strings of its key and value remain in the dictionary.
+// resource may refer to the dictionary for its attributes. After such an attribute is
+// removed, the strings of its key and value remain in the dictionary.
 func (f Filter) ReferredTo(d pprofile.ProfilesDictionary) bool {
 	return hasString(d, func(s string) bool { return strings.HasPrefix(s, "process.") && f[s] })
 }

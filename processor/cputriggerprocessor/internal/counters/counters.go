@@ -136,8 +136,8 @@ func (c *Counters) AddLinked(joined, unknown int64) {
 	}
 }
 
-// SetMonitors sets the monitors to which the index of AddReadings refers. Only the
-// goroutine that takes readings may call these two methods.
+// SetMonitors sets the list of monitors. The index of AddReadings refers to this list.
+// Only the goroutine that takes readings may call these two methods.
 func (c *Counters) SetMonitors(monitors []string) {
 	c.readings = nil
 	for _, m := range monitors {
@@ -157,8 +157,9 @@ type Figures struct {
 	Forgotten        trigger.Forgotten
 }
 
-// Observe registers the observed metrics. Their values come from count (units), held
-// (samples and bytes in the recorder) and policies (number and version).
+// Observe registers the observable metrics. Their values come from the three functions.
+// count returns the figures about units. held returns the numbers of samples and bytes in
+// the recorder. policies returns the number and the version of the policies.
 func (c *Counters) Observe(count func() Figures, held func() (samples, size int64), policies func() (int, string)) error {
 	for _, m := range []struct {
 		register func(metric.Int64Callback) error
@@ -208,7 +209,7 @@ func (c *Counters) AddSamples(ctx context.Context, n *Samples) {
 	add(ctx, c.CPUTriggerSamples, n[:], c.samples[:])
 }
 
-// AddItems counts server spans and data points, except ignored ones.
+// AddItems counts server spans and data points. It does not count ignored items.
 func (c *Counters) AddItems(n *Items) {
 	add(context.Background(), c.CPUTriggerItems, n[ItemIgnored+1:], c.items[ItemIgnored+1:])
 }

@@ -24,7 +24,8 @@ const (
 	maxAlerts      = 1000 // alerts per request; further alerts are not handled
 	maxFingerprint = 64   // bytes; Alertmanager uses 16
 
-	// maxReading limits the requests whose bodies are in memory.
+	// maxReading is the maximum number of requests whose bodies are in
+	// memory at the same time.
 	maxReading = 8
 
 	firingStatus = "firing"
@@ -48,8 +49,8 @@ type alertsAnswer struct {
 	NotHandled int `json:"not_handled,omitempty"`
 }
 
-// answerTo handles a request. Alertmanager retries after a 5xx status, so answerTo only
-// returns such a status if a retry may succeed.
+// answerTo handles a request. Alertmanager retries after a 5xx status, so answerTo
+// returns a 5xx status only if a retry may succeed.
 func (a *Alerts) answerTo(w http.ResponseWriter, r *http.Request) (any, error) {
 	select {
 	case a.reading <- struct{}{}:

@@ -47,8 +47,8 @@ const (
 	StartTolerance = 2 * time.Second
 )
 
-// cgroupLabel replaces the attribute in the map of labels, for a label that contains the
-// path of a cgroup.
+// cgroupLabel is a value in the map of labels. It is not a resource attribute, but marks
+// a label that contains the path of a cgroup.
 const cgroupLabel = "cgroup"
 
 // defaultLabels returns the resource attribute for each label. It applies if the
@@ -76,7 +76,8 @@ func isBroad(attribute string) bool {
 type Named struct {
 	ContainerID string
 	Cgroup      string // a path
-	// PID is the pid of a process that ran on Host at Since. Host must be this host.
+	// PID is the pid of a process that was running on Host at the time
+	// Since. Host must be this host.
 	PID   string
 	Host  string
 	Since time.Time // zero: not known
@@ -87,7 +88,8 @@ type Named struct {
 // Gates opens and closes gates for one request. The request is made by hand or contains
 // alerts.
 type Gates interface {
-	// Find returns the named units. If there are none, it returns the reason.
+	// Find returns the units that n identifies. If there are no such units,
+	// it returns the reason.
 	Find(n Named) (found []identify.Identity, why string)
 	// Open opens the gate of a unit. opened is false if the same alert already holds the
 	// gate open.
@@ -97,7 +99,8 @@ type Gates interface {
 	Close(unit, key string) (Closed, error)
 }
 
-// An Outcome is the result of an alert: a gate was opened or closed, or the reason why not.
+// An Outcome is the result of an alert: a gate was opened or closed, or
+// remained unchanged for a reason.
 type Outcome string
 
 // The outcomes.
@@ -291,7 +294,7 @@ func (a *Alerts) open(gates Gates, one alert) ([]alertAnswer, error) {
 	return out, nil
 }
 
-// repeated returns the answer for an alert that opened a gate before.
+// repeated returns the answer for an alert that has already opened the gate of a unit.
 func (a *Alerts) repeated(unit string, o opened, now time.Time) alertAnswer {
 	if o.isOpen(now) {
 		return alertAnswer{Outcome: alertAlreadyOpen, Unit: unit, TriggerID: o.id, Until: utc(o.until)}

@@ -56,11 +56,11 @@ func DefaultConfig() Config {
 	cfg.WriteTimeout = 10 * time.Second
 	cfg.Keepalive = configoptional.Some(confighttp.KeepaliveServerConfig{IdleTimeout: 30 * time.Second})
 	cfg.MaxRequestBodySize = maxAlertsBody   // each path has its own limit
-	cfg.CompressionAlgorithms = []string{""} // none
+	cfg.CompressionAlgorithms = []string{""} // no compression
 	return Config{HTTP: cfg}
 }
 
-// Validate returns all faults, each with its key and the allowed values.
+// Validate returns all faults. Each fault contains its key and the allowed values.
 func Validate(cfg *Config) error {
 	if cfg.HTTP.NetAddr.Endpoint == "" {
 		if reflect.DeepEqual(*cfg, DefaultConfig()) {

@@ -43,8 +43,8 @@ func readParams(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	return r.Form, nil
 }
 
-// unreadable returns the answer to a request whose body cannot be read. advice follows the
-// limit of a body that is too large.
+// unreadable returns the answer to a request whose body cannot be read. If the body is
+// too large, the answer contains the limit, followed by advice.
 func unreadable(what string, err error, advice string) error {
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &refusal{status: http.StatusRequestEntityTooLarge, why: fmt.Sprintf("the body is larger than %d bytes%s", tooLarge.Limit, advice)}

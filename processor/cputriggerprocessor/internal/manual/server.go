@@ -135,7 +135,8 @@ func (m *Server) Shutdown(ctx context.Context) error {
 	return m.server.Shutdown(ctx)
 }
 
-// Stats returns how many connections and requests the started server has closed or refused.
+// Stats returns the numbers of connections and requests that the server has closed or
+// refused. Call it only after Start.
 func (m *Server) Stats() httplisten.Stats { return m.server.Stats() }
 
 // protect returns a handler that refuses cross-origin requests of browsers. Any website can

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package peers finds the peers that units are connected to, and measures the traffic
-// between a unit and each of its peers. At each look it reads the sockets in the network
+// between a unit and each of its peers. [Follower.Look] reads the sockets in the network
 // namespaces of the units. It adds the growth of the sockets' counters to the peers.
 //
-// A [Follower] belongs to one goroutine, except for its published results. The package
-// identifies units by their Identity. It does not know policies or gates.
+// A [Follower] belongs to one goroutine, but other goroutines may read its
+// published results. The package identifies units by their Identity. It does
+// not know policies or gates.
 package peers
 
 import (
@@ -37,7 +38,7 @@ import (
 const (
 	maxUnits      = 1000    // followed units
 	maxNamespaces = 256     // open namespaces
-	maxSockets    = 100_000 // sockets that one look reads in all namespaces
+	maxSockets    = 100_000 // sockets that one call of Look reads in all namespaces
 	maxLook       = 500 * time.Millisecond
 	maxClosed     = 100_000 // closed connections that one read of a namespace returns
 	maxPeers      = 20_000  // separately counted peers of all units
@@ -48,17 +49,17 @@ const (
 	// linger is the time for which a unit is still followed after its last request.
 	linger = time.Minute
 
-	// resolveEvery is the number of looks after which the namespace of a unit is looked up
-	// again. Sockets without a known owner are then also checked again.
+	// resolveEvery is the number of calls of Look after which the namespace of a unit is
+	// looked up again. Sockets without a known owner are then also checked again.
 	resolveEvery = 10
 
-	// settling is the time for which every look resolves the namespace of a new unit again.
-	// A container joins its cgroup before its own namespace, and only the next census
-	// counts the container there.
+	// settling is the time for which every call of Look checks the namespace of a new
+	// unit. A container joins its cgroup before it has its own namespace, and only the
+	// next census counts the container in the new namespace.
 	settling = censusEvery + 5*time.Second
 
-	// missedLooks is the number of looks after which a missing connection is forgotten. A
-	// slow dump may miss an existing connection.
+	// missedLooks is the number of calls of Look after which a missing connection is
+	// forgotten. A slow dump may miss an existing connection.
 	missedLooks = 3
 )
 
@@ -86,8 +87,8 @@ const (
 	SharedNamespace cgroup.Unavailable = "it shares its network namespace with other units, so that failed connections cannot be told apart"
 	// NoClosed means that the kernel is older than 4.2.
 	NoClosed cgroup.Unavailable = "the kernel does not report closed connections"
-	// NotFollowed means that no complete look has covered the unit, usually because no
-	// policy with a TCP monitor applies to the unit.
+	// NotFollowed means that the unit's connections have not been read completely yet. The
+	// usual reason is that no policy with a TCP monitor applies to the unit.
 	NotFollowed monitor.Gap = "its connections are not read"
 )
 
@@ -96,8 +97,9 @@ type Config struct {
 	Tree *cgroup.Tree
 	Now  func() time.Time
 	Log  *zap.Logger
-	// Residents returns the units of this host, at most every 10 seconds. The census finds
-	// namespaces with only one unit, and addresses of units.
+	// Residents returns the units of this host. It is called at most every 10
+	// seconds. The census uses it to find the namespaces with only one unit,
+	// and the addresses of units.
 	Residents func() []Resident
 	// AddLost counts lost data.
 	AddLost func(Lost, int)
@@ -121,13 +123,13 @@ type Follower struct {
 	peers      int // of all units
 	listed     int // of all units
 	census     census
-	maxSockets int             // limit for one look
+	maxSockets int             // limit for one call of Look
 	logged     map[string]bool // messages that were logged
 
 	published atomic.Pointer[published]
 }
 
-// published holds the results of the last look. It is immutable.
+// published holds the results of the last call of Look. It is immutable.
 type published struct {
 	peers     map[string][]hotunitsextension.PeerReading
 	figures   map[string]monitor.TCPFigures
@@ -212,19 +214,20 @@ func (f *Follower) Look(follow []identify.Identity) {
 	f.publish(now)
 }
 
-// Reads reports whether the last look read a namespace.
+// Reads reports whether the last call of Look read a namespace.
 func (f *Follower) Reads() bool { return len(f.namespaces) > 0 }
 
-// Drain reads the connections that were closed since the last look. The kernel keeps only a
-// few hundred of them.
+// Drain reads the connections that were closed since the last read. It must be called
+// often, because the kernel keeps only a few hundred closed connections.
 func (f *Follower) Drain() {
 	for _, ns := range f.namespaces {
 		ns.readClosed(f, sockdiag.Limits{Sockets: maxClosed, Deadline: time.Now().Add(maxLook)})
 	}
 }
 
-// inTurn returns the namespaces in reading order. Each look starts with a different
-// namespace, because a look that reaches a limit skips the last namespaces.
+// inTurn returns the namespaces in the order in which they are read. Each call
+// of Look starts with a different namespace, because the last namespaces are
+// skipped if a limit is reached.
 func (f *Follower) inTurn() []*namespace {
 	all := slices.SortedFunc(maps.Values(f.namespaces), func(a, b *namespace) int {
 		return cmp.Or(cmp.Compare(a.id.Inode, b.id.Inode), cmp.Compare(a.id.Device, b.id.Device))
@@ -413,7 +416,7 @@ func (f *Follower) logOnce(message string, fields ...zap.Field) {
 
 func isGone(err error) bool { return errors.Is(err, cgroup.ErrGone) || procfs.IsGone(err) }
 
-// publish makes the results of the look available to other goroutines.
+// publish makes the results of Look available to other goroutines.
 func (f *Follower) publish(now time.Time) {
 	p := &published{
 		peers: make(map[string][]hotunitsextension.PeerReading, len(f.units)), figures: make(map[string]monitor.TCPFigures, len(f.units)),
@@ -443,7 +446,7 @@ type census struct {
 
 const (
 	censusEvery   = 10 * time.Second
-	maxCensus     = time.Second // duration of a census, which omits the remaining units
+	maxCensus     = time.Second // maximum duration of a census; units that are left are omitted
 	maxResidents  = 64          // units, and also addresses, per namespace
 	maxAddresses  = 4096
 	maxFileOfNets = 1 << 20 // bytes of a file with addresses
@@ -499,8 +502,9 @@ func (c *census) only(id procfs.Namespace, unit string) bool {
 	return len(in) == 1 && in[0].Name == unit
 }
 
-// name returns the unit that a peer is. This unit has the peer's address, or listens on the
-// peer's port in the same network namespace.
+// name returns the unit and the service of a peer if the peer is a unit of this host.
+// The unit has the peer's address, or listens on the peer's port on a loopback address
+// of the same network namespace.
 func (c *census) name(ns *namespace, k key) (unit, service string) {
 	r, ok := c.addresses[k.addr]
 	if !ok && k.outbound && k.addr.IsLoopback() {

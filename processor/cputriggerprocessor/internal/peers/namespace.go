@@ -23,7 +23,7 @@ type namespace struct {
 	it        *sockdiag.Namespace
 	units     []*unit
 	conns     map[uint64]*conn  // sockets of followed units, by socket cookie
-	foreign   map[uint64]uint64 // last look at which other sockets were seen, by socket cookie
+	foreign   map[uint64]uint64 // number of the last call of Look that saw each other socket, by socket cookie
 	listening map[uint16]*unit  // owners of listening TCP ports; nil: not a followed unit
 	makers    map[uint16]uint64 // by listening port, the cgroup in which the socket was created
 	fresh     []fresh
@@ -32,28 +32,28 @@ type namespace struct {
 	readAt    time.Time // when the last dump began
 }
 
-// conn is the state of a unit's socket at the last look.
+// conn is the last known state of a unit's socket.
 type conn struct {
 	owner     *unit
 	peer      *peer // nil for a listening socket
 	last      sockdiag.TCPInfo
 	connected bool
 	outbound  bool
-	seen      uint64 // the look at which it was last seen
+	seen      uint64 // number of the last call of Look that saw the socket
 }
 
 // fresh is a socket whose owner is not known yet.
 type fresh struct {
 	sockdiag.Socket
-	old bool // an earlier look saw the socket
+	old bool // an earlier call of Look saw the socket
 }
 
 func newNamespace(id procfs.Namespace, it *sockdiag.Namespace) *namespace {
 	return &namespace{id: id, it: it, conns: map[uint64]*conn{}, foreign: map[uint64]uint64{}, listening: map[uint16]*unit{}, makers: map[uint16]uint64{}}
 }
 
-// add adds a unit to the namespace. Sockets without an owner may belong to the new unit, so
-// add makes the next look check them again.
+// add adds a unit to the namespace. Sockets without an owner may belong to the new unit,
+// so add makes the next call of Look check these sockets again.
 func (ns *namespace) add(u *unit) {
 	u.ns, u.began = ns, false
 	ns.units = append(ns.units, u)
@@ -148,7 +148,7 @@ func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
 }
 
 // listen records the owner of a listening port. If several units listen on different
-// addresses of one port, the first followed unit becomes the owner.
+// addresses of the same port, the first followed unit becomes the owner.
 func listen(ports map[uint16]*unit, port uint16, owner *unit) {
 	if ports[port] == nil {
 		ports[port] = owner
@@ -189,7 +189,7 @@ func (ns *namespace) begin(f *Follower, s *fresh, owner *unit, sure bool) {
 	case ns.conns[s.Cookie] != nil:
 		return // a dump may contain a socket twice
 	case owner == nil && (s.Inode == 0 || !sure) && s.State != sockdiag.Listen:
-		return // the next look checks it again
+		return // the next call of Look checks the socket again
 	case owner == nil:
 		ns.foreign[s.Cookie] = f.look
 		return
@@ -218,7 +218,8 @@ func (ns *namespace) join(f *Follower, c *conn, s *sockdiag.Socket) {
 	c.peer.conns++
 }
 
-// see adds the traffic of a connection since the last look, and its current state.
+// see adds the traffic of a connection since it was last read, and records
+// its current state.
 func (c *conn) see(s *sockdiag.Socket) {
 	bytes := c.grow(s)
 	p := c.peer
@@ -280,7 +281,7 @@ func since[T uint64 | time.Duration](now, before T) T {
 	return now - before
 }
 
-// sweep forgets sockets that were not seen for missedLooks looks.
+// sweep forgets the sockets that the last missedLooks calls of Look did not see.
 func (ns *namespace) sweep(f *Follower) {
 	for cookie, c := range ns.conns {
 		if f.look-c.seen >= missedLooks {
@@ -310,9 +311,9 @@ func (ns *namespace) closed(f *Follower, s *sockdiag.Socket) {
 	if c == nil {
 		switch {
 		case foreign, !ns.began, !s.Remote.IsValid(), s.Remote.Port() == 0:
-			return // it belongs to another unit, may be older than the first look, or never connected
+			return // the connection belongs to another unit, may be older than the first dump, or never had a peer
 		case established && s.TCP.LastAck > time.Since(ns.readAt)+time.Second:
-			return // it was reset long ago and closed only now, so earlier looks saw it
+			return // the connection was reset long ago and closed only now, so it was already counted
 		}
 		owner, called := ns.listening[s.Local.Port()]
 		if !called {
@@ -327,7 +328,7 @@ func (ns *namespace) closed(f *Follower, s *sockdiag.Socket) {
 		c = &conn{owner: owner}
 		ns.join(f, c, s)
 		if ns.partial {
-			c.last, c.connected = s.TCP, true // it may be older than the last look
+			c.last, c.connected = s.TCP, true // the connection may be older than the last dump
 		}
 	}
 	ns.drop(s.Cookie, c)
@@ -381,7 +382,7 @@ func (ns *namespace) owners(f *Follower) (of func(*sockdiag.Socket) *unit, sure 
 }
 
 // inodes returns the inodes of the sockets that the processes of a unit have open. whole
-// reports whether all of them were read.
+// reports whether all open files of the processes were read.
 func (f *Follower) inodes(u *unit, deadline time.Time) (inodes map[uint32]bool, whole bool) {
 	inodes = map[uint32]bool{}
 	pids := map[int]bool{u.Process.PID: true}

@@ -19,7 +19,7 @@ import (
 type unit struct {
 	identify.Identity
 	wanted    time.Time // when it was last requested
-	resolveAt uint64    // look at which its namespace is resolved again
+	resolveAt uint64    // number of the call of Look that checks its namespace again
 	ns        *namespace
 	failed    error           // why its connections cannot be read; nil: no error
 	exclusive bool            // no other unit is in its namespace
@@ -61,8 +61,8 @@ func (t *totals) add(s totals) {
 // gauges contains current values.
 type gauges struct {
 	connections, sendQueue, receiveQueue int64
-	// rtt and variation are weighted sums over recent looks. Divided by weight, they are
-	// means.
+	// rtt and variation are weighted sums over recent calls of Look. Divided
+	// by weight, they are means.
 	rtt, variation, weight float64
 }
 
@@ -75,8 +75,8 @@ func (g *gauges) add(o gauges) {
 	g.weight += o.weight
 }
 
-// fade prepares for a new look. It resets the counts, and halves the weight of earlier
-// looks.
+// fade prepares for a new reading. It resets the counts, and halves the weight
+// of earlier round-trip times.
 func (g *gauges) fade() {
 	*g = gauges{rtt: g.rtt / 2, variation: g.variation / 2, weight: g.weight / 2}
 }
@@ -89,7 +89,7 @@ type peer struct {
 	listed bool // it is reported separately
 	score  float64
 	idle   time.Time // since when it has no connections and no traffic; zero: it is not idle
-	step   totals    // counts of this look
+	step   totals    // counts that settle has not processed yet
 	total  totals    // counts while it was listed
 	gauges
 }
@@ -117,21 +117,22 @@ func (f *Follower) peerOf(u *unit, k key) *peer {
 }
 
 const (
-	// scoreFade is the fraction of a peer's score that remains after a look. After 30
-	// looks, a hundredth of the score remains.
+	// scoreFade is the fraction of a peer's score that remains after each call of Look.
+	// After 30 calls, a hundredth of the score remains.
 	scoreFade = 0.86
 
-	// ahead is the factor by which a peer's score must exceed the score of a listed peer to
-	// replace this peer. Without this factor, series would come and go.
+	// ahead is the factor by which a peer's score must exceed the score of a listed peer
+	// to replace the listed peer. Without this factor, peers would often be added and
+	// removed, and each change would start a new series.
 	ahead = 2
 
 	// forgetAfter is the time after which a peer without connections is forgotten.
 	forgetAfter = time.Minute
 )
 
-// settle completes a look at a unit. It chooses which peers are listed, so reported
-// separately. It adds the step of each listed peer to the peer's total, and the steps of
-// all other peers to others.
+// settle completes a call of Look for a unit. It chooses the listed peers, which are
+// reported separately. It adds the step of each listed peer to the peer's total, and the
+// steps of all other peers to others.
 func (f *Follower) settle(u *unit, now time.Time) {
 	list := make([]*peer, 0, len(u.peers))
 	for k, p := range u.peers {

@@ -71,10 +71,10 @@ func (r *Recorder) Next() (b Batch, ok bool) {
 	return Batch{}, false
 }
 
-// Done must be called after an attempt to send a record. settled reports whether the record
-// has an outcome. If it has none, the record is sent again after the next evaluation,
-// behind other units. Otherwise Done adds counts, the outcomes of the record's samples.
-// After Close, Done has no effect.
+// Done must be called after an attempt to send a record. settled reports whether the
+// record has its final outcome. An unsettled record is sent again after the next
+// evaluation, behind other units. For a settled record, Done adds counts, which contains
+// the outcomes of the record's samples. After Close, Done has no effect.
 func (r *Recorder) Done(b Batch, settled bool, counts *counters.Samples) {
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()

@@ -21,8 +21,8 @@ import (
 
 // Config configures a Recorder.
 type Config struct {
-	PreTrigger      time.Duration // how long profiles are held; 0: not at all
-	PerUnit, Memory int           // memory limits in bytes, per unit and in total
+	PreTrigger      time.Duration // time for which profiles are held; 0: profiles are not held
+	PerUnit, Memory int           // limits of the memory in bytes, per unit and in total
 	Lock            sync.Locker   // guards the recorder and the units' gates
 }
 
@@ -47,7 +47,7 @@ type Recorder struct {
 	cold   order.Heap[*unitRecords] // in the order of eviction
 	sorted bool                     // cold is ordered by the heats at the last sweep
 	swept  int64                    // time of the last sweep
-	hurry  bool                     // no record waits for spans any more
+	hurry  bool                     // records no longer wait for spans
 	closed bool
 	opened []*trigger.Opening // scratch
 
@@ -71,39 +71,40 @@ func (r *Recorder) Held() (samples, size int64) {
 // Ready returns a channel that receives a token when a record is due. It needs no lock.
 func (r *Recorder) Ready() <-chan struct{} { return r.ready }
 
-// Wants reports whether a unit's gate may open soon enough that profiles ending now should
-// be recorded.
+// Wants reports whether profiles of a unit that end now should be recorded, because the
+// unit's gate may open soon.
 func (r *Recorder) Wants(u *trigger.Decision, now time.Time) bool {
 	return r.cfg.PreTrigger > 0 && !r.closed && !u.Gone() && u.MayFire(now.Add(r.cfg.PreTrigger))
 }
 
-// Keeps reports whether a profile with an end time is recent enough to be held.
+// Keeps reports whether a profile that ended at end is recent enough to be held.
 func (r *Recorder) Keeps(end, now time.Time) bool {
 	return end.After(now.Add(-r.cfg.PreTrigger))
 }
 
-// spanWait is the time for which records with links wait for the spans. It is above the 5 s
-// for which the SDKs of OpenTelemetry collect spans.
+// spanWait is the time for which records with links wait for the spans. It is longer than
+// the 5 s for which the SDKs of OpenTelemetry collect spans.
 const spanWait = 10 * time.Second
 
 // CanWait reports whether profiles with links can wait for the spans.
 func (r *Recorder) CanWait() bool { return r.cfg.PreTrigger > 0 && !r.closed && !r.hurry }
 
-// awaits reports whether a due record waits for spans. It does not wait after its gate has
-// closed, or if the records of its unit take half of their memory.
+// awaits reports whether a due record waits for spans. A record no longer
+// waits if the gate of its unit has closed, or if the records of its unit use
+// half of the memory limit per unit.
 func (r *Recorder) awaits(t *unitRecords, rec *record) bool {
 	return t.linked && !r.hurry && r.swept < rec.end+int64(spanWait) && t.size < r.perUnit/2 && len(t.unit.Openings(nil)) > 0
 }
 
-// Sending reports whether a unit has due records. Profiles that arrive now must then be
-// sent after them.
+// Sending reports whether a unit has due records. Profiles that arrive now must then
+// be sent after these records.
 func (r *Recorder) Sending(u *trigger.Decision) bool {
 	t, ok := r.units[u]
 	return ok && t.due > 0
 }
 
-// Put records captures. A capture is due immediately if its gate has opened since it was
-// decided. Put adds the samples that it does not hold to counts.
+// Put records captures. If the gate has opened since a capture was decided, the capture
+// is due immediately. Put adds the samples that it does not hold to counts.
 func (r *Recorder) Put(captures []Capture, counts *counters.Samples) {
 	for i := range captures {
 		r.put(&captures[i], counts)
@@ -163,8 +164,8 @@ func (r *Recorder) leave(t *unitRecords, rec *record) {
 	r.enqueue(t)
 }
 
-// admits reports whether an opening admits a record. Unless the record has been counted for
-// dry runs before, admits counts it for the openings of dry runs that admit it.
+// admits reports whether an opening admits a record. It also counts the record for the
+// openings of dry runs that admit the record, unless the record was counted before.
 func (r *Recorder) admits(u *trigger.Decision, rec *record) (real bool) {
 	counted := rec.dry
 	r.opened = u.Admit(r.opened[:0], r.time(rec.start), r.time(rec.end))
@@ -182,8 +183,8 @@ func (r *Recorder) admits(u *trigger.Decision, rec *record) (real bool) {
 
 func (r *Recorder) time(since int64) time.Time { return r.base.Add(time.Duration(since)) }
 
-// evict removes a unit's oldest record that is not being sent. It returns false if there is
-// none.
+// evict removes a unit's oldest record that is not being sent. It returns false
+// if there is no such record.
 func (r *Recorder) evict(t *unitRecords, counts *counters.Samples) bool {
 	for i := range t.records {
 		if t.records[i].state != sending {
@@ -195,7 +196,8 @@ func (r *Recorder) evict(t *unitRecords, counts *counters.Samples) bool {
 	return false
 }
 
-// remove removes a record. With the last record, it also removes the unit.
+// remove removes a record. If it was the last record of the unit, remove
+// also removes the unit.
 func (r *Recorder) remove(t *unitRecords, i int) {
 	rec := &t.records[i]
 	if rec.state != waiting {
@@ -233,8 +235,8 @@ func (r *Recorder) bound(counts *counters.Samples) {
 	}
 }
 
-// Sweep is called after each evaluation. It marks the records that an open gate admits as
-// due, and removes the other records that are older than pre_trigger.
+// Sweep is called after each evaluation. It marks records as due if an open gate admits
+// them. It removes the other records that are older than pre_trigger.
 func (r *Recorder) Sweep(now time.Time) {
 	if r.closed {
 		return
@@ -256,8 +258,8 @@ func (r *Recorder) Sweep(now time.Time) {
 	r.counters.AddSamples(context.Background(), &counts)
 }
 
-// judge marks the waiting records of a unit that an open gate admits as due. It removes the
-// other waiting records that ended before oldest.
+// judge marks waiting records of a unit as due if an open gate admits them. It removes
+// the other waiting records that ended before oldest.
 func (r *Recorder) judge(t *unitRecords, oldest int64, counts *counters.Samples) {
 	r.opened = t.unit.Openings(r.opened[:0])
 	open, stale := len(r.opened) > 0, false
@@ -286,8 +288,8 @@ func (r *Recorder) judge(t *unitRecords, oldest int64, counts *counters.Samples)
 	})
 }
 
-// ShutOutcome returns the outcome of samples that are dropped because their unit's gate is
-// shut. The argument dry is true if the gate of a dry run was open for them.
+// ShutOutcome returns the outcome of samples that are dropped because their unit's gate
+// is shut. dry is true if the gate was open for a dry run.
 func ShutOutcome(u *trigger.Decision, dry bool) counters.SampleOutcome {
 	switch {
 	case u.OverBudget():
@@ -337,7 +339,8 @@ func (r *Recorder) Close() (refused int64) {
 	return counts[counters.SampleRefused]
 }
 
-// heatOf returns the heat by which units are ordered. A unit that is gone is the coldest.
+// heatOf returns the heat by which units are ordered. Units that are gone
+// are the coldest.
 func heatOf(u *trigger.Decision) float64 {
 	if u.Gone() {
 		return -1

@@ -38,8 +38,8 @@ func Pack(pd pprofile.Profiles) ([]byte, error) {
 	return append([]byte(nil), b...), err
 }
 
-// Unpack is the inverse of Pack, except that the strings of resource attributes stay in the
-// dictionary.
+// Unpack is the inverse of Pack, except that resource attributes still refer
+// to strings in the dictionary.
 func Unpack(data []byte) (pprofile.Profiles, error) {
 	request := pprofileotlp.NewExportRequest()
 	err := request.UnmarshalProto(data)
@@ -86,9 +86,10 @@ func (t *unitRecords) compare(o *unitRecords) int {
 	return cmp.Or(order.Bools(t.due > 0, o.due > 0), cmp.Compare(t.heat, o.heat), strings.Compare(t.unit.Name(), o.unit.Name()))
 }
 
-// recordSize and unitRecordsSize are the memory that a unit needs in addition to the data
-// of its records. The size of a unit includes the struct and its entries in the heap, the
-// queue and the map. The map's entry is a key and a pointer, with the map's unused room.
+// recordSize and unitRecordsSize are the memory that the recorder needs in
+// addition to the data of the records. unitRecordsSize includes the unit's
+// entries in the heap, the queue and the map. A map entry is a key, a pointer and
+// a share of the map's unused space.
 const (
 	recordSize      = int(unsafe.Sizeof(record{}))
 	unitRecordsSize = int(unsafe.Sizeof(unitRecords{})) + 48 + 16

@@ -15,7 +15,7 @@ import (
 
 const (
 	// maxCalls limits the concurrent calls of the next component. Each call is for a
-	// different unit, so that a slow call does not delay the records of all other units.
+	// different unit, so that a slow call does not delay the records of other units.
 	maxCalls = 4
 
 	// callTimeout limits one call of the next component. If a call has not returned
@@ -31,8 +31,8 @@ const (
 	ShutdownTimeout = 10 * time.Second
 )
 
-// Sender sends due records on its own goroutines. Readings, evaluations and senders of
-// profiles do not wait for a slow backend.
+// Sender sends due records on separate goroutines, so that a slow backend does not delay
+// readings, evaluations and the clients that send profiles.
 type Sender struct {
 	recorder *Recorder
 	log      *zap.Logger
@@ -97,9 +97,9 @@ func (s *Sender) sendNext(ctx context.Context) bool {
 	return true
 }
 
-// Shutdown tries once to send the due records, and closes the recorder. It cancels calls
-// when the context ends, or after ShutdownTimeout. If a call still does not return, it is
-// abandoned and its samples are counted as refused.
+// Shutdown makes one attempt to send each due record, and closes the recorder. It cancels
+// calls when the context ends, or after ShutdownTimeout. A call that still does not
+// return is abandoned, and its samples are counted as refused.
 func (s *Sender) Shutdown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, ShutdownTimeout)
 	defer cancel()

@@ -5,10 +5,11 @@
 // processor. Request monitors are error rates, response times and request rates. The
 // monitor metric reads any other metric.
 //
-// An [Intake] observes batches on the goroutines of their senders, and counts requests per
-// resource. Its own goroutine looks up the unit of each resource. At each collection
-// interval [Reader.Read] moves the counts of a unit's resources into the unit's windows.
-// Each monitor covers its whole window, so that a percentile is not a mean of percentiles.
+// An [Intake] observes batches on the goroutines that send them, and counts requests
+// per resource. [Intake.Run] looks up the unit of each resource on a separate
+// goroutine. At each collection interval, [Reader.Read] moves the counts of a unit's
+// resources into the unit's windows. Each monitor covers its whole window, so that a
+// percentile is not a mean of percentiles.
 //
 // The package identifies units by name. It does not know policies or gates.
 package requests
@@ -146,8 +147,8 @@ const (
 	maxMin        = 1_000_000
 )
 
-// Validate returns all faults, each with its configuration key. at is the key of the
-// condition.
+// Validate returns all faults. Each fault contains its configuration key. at
+// is the key of the condition.
 func (c Condition) Validate(at string) (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(at+"."+format, args...)) }
 	of, q := kinds[c.Monitor].protocol, c.quantity()
@@ -228,8 +229,8 @@ func (c Condition) quantity() quantity {
 	return kinds[c.Monitor].quantity
 }
 
-// Gauge reports whether a reading is a momentary value. A window averages such readings.
-// Any other reading is already the value over the whole window.
+// Gauge reports whether a reading is a momentary value, which is averaged over a window.
+// Any other reading already is the value over the whole window.
 func (c Condition) Gauge() bool { return c.quantity() == metricLast }
 
 // Key returns a key for the monitor with its parameters and its window. Equal conditions
@@ -319,8 +320,8 @@ const (
 // serverFaults contains the gRPC codes that are server errors by the semantic conventions.
 var serverFaults = []string{"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 
-// grpcCode returns the number of a gRPC code by its name, or -1. Connect writes the names
-// in lower case, and CANCELLED with one L.
+// grpcCode returns the number of the gRPC code with this name, or -1 if there is no such
+// code. Connect writes the names in lower case, and CANCELLED with one L.
 func grpcCode(name string) int {
 	if strings.EqualFold(name, "canceled") {
 		return 1
@@ -328,7 +329,7 @@ func grpcCode(name string) int {
 	return slices.IndexFunc(grpcCodes[:], func(s string) bool { return strings.EqualFold(s, name) })
 }
 
-// statusesOf parses statuses. If there are none, it returns the default of the protocol. An
+// statusesOf parses statuses. An empty list stands for the default of the protocol. An
 // error begins with the index of the status.
 func statusesOf(p protocol, from []string) (out statuses, err error) {
 	if len(from) == 0 {

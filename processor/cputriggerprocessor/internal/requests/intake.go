@@ -35,7 +35,7 @@ const (
 	// maxSourcesOfUnit limits the resources of one unit, so that one unit cannot use up
 	// maxSources. At the limit, a new resource replaces the unit's oldest resource.
 	maxSourcesOfUnit = 256
-	lookAt           = 8 // sources that are checked to find one for replacement
+	lookAt           = 8 // number of sources that are considered for replacement
 
 	// maxWaiting limits the queue of unit lookups. If the queue is full, the resource's
 	// next batch requests the lookup again.
@@ -115,8 +115,8 @@ type unnamed struct {
 	service string
 }
 
-// plan is the result that the Intake computes from the conditions. It is immutable except for its
-// cache of URIs.
+// plan is the compiled form of the conditions. It is immutable except for
+// its cache of URIs.
 type plan struct {
 	selections []selection
 	ids        []string // identifiers of the selections
@@ -143,8 +143,8 @@ func New(cfg Config) *Intake {
 	return in
 }
 
-// SetConditions replaces all conditions, and keeps the counts of unchanged conditions. If
-// it fails, no condition changes.
+// SetConditions replaces all conditions, and keeps the counts of unchanged conditions. On
+// an error, no condition changes.
 func (in *Intake) SetConditions(conditions []Condition) error {
 	p, err := newPlan(conditions)
 	if err == nil {
@@ -315,14 +315,14 @@ type counts struct {
 	tally  tally
 	spread spread
 	last   gauges
-	// byMetric is the time until which metrics are counted and not spans. They come from
-	// this source, or from another source of the same service in the unit.
+	// byMetric is the time until which metrics are counted instead of spans. The metrics
+	// come from this source, or from another source of the same service in the unit.
 	byMetric time.Time
 }
 
-// source returns the source of a resource, locked and prepared for arriving telemetry. It
-// requests the lookup of the source's unit if necessary. It returns nil if maxSources leaves
-// no room.
+// source returns the source of a resource. The source is locked and ready to count
+// telemetry. If necessary, source requests the lookup of the unit. It returns nil if
+// there are too many resources.
 func (in *Intake) source(resource pcommon.Map, now time.Time) *source {
 	key := in.hash(resource)
 	in.mu.RLock()
@@ -400,8 +400,8 @@ func (in *Intake) addSource(key uint64, resource pcommon.Map, now time.Time) *so
 	return s
 }
 
-// keep copies the attributes of a resource that match and exclude may need, within
-// maxKeptAttributes.
+// keep copies the attributes of a resource that match and exclude may need. The size of
+// the copy is limited to maxKeptAttributes.
 func keep(resource pcommon.Map) pcommon.Map {
 	out, room := pcommon.NewMap(), maxKeptAttributes
 	for k, v := range resource.All() {
@@ -421,7 +421,8 @@ func keep(resource pcommon.Map) pcommon.Map {
 	return out
 }
 
-// makeRoom removes one source to make room for another. It reports whether it found one.
+// makeRoom removes one source to make room for another. It reports whether
+// a source could be removed.
 func (in *Intake) makeRoom(now time.Time) bool {
 	looked := 0
 	for key, s := range in.sources { // in random order
@@ -547,7 +548,8 @@ func (in *Intake) identify(host identify.Host, s *source) {
 	in.logUnmatched(claim, why)
 }
 
-// logUnmatched logs that requests match no unit, once for each reason and service.
+// logUnmatched logs that requests match no unit. It logs each combination
+// of reason and service once.
 func (in *Intake) logUnmatched(claim identify.Claim, why identify.Unmatched) {
 	of := unnamed{why, shorten(claim.Service)}
 	switch {
@@ -564,7 +566,8 @@ func (in *Intake) logUnmatched(claim identify.Claim, why identify.Unmatched) {
 
 func shorten(s string) string { return texts.Cut(s, 256) }
 
-// first reports whether this is the first call with a text, so that it is logged once.
+// first reports whether it is called with this text for the first time.
+// The caller then logs the text.
 func (in *Intake) first(what string) bool {
 	_, logged := in.logged.LoadOrStore(what, true)
 	return !logged

@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 )
 
-// maxEnded bounds the server spans that are remembered for samples. The oldest span is
-// forgotten first.
+// maxEnded limits the server spans that are remembered for samples. The
+// oldest span is forgotten first.
 const maxEnded = 1 << 16
 
 // Ended is a server span that ended.
@@ -29,16 +29,17 @@ type Ended struct {
 	source *source
 }
 
-// joiner finds the span of a sample. It remembers spans only after samples with links were
-// seen.
+// joiner finds the span of a sample. It remembers spans only after the
+// first sample with a link.
 type joiner struct {
 	spans, links atomic.Bool // whether any were seen
 
 	mu    sync.Mutex
 	ended []Ended
 	next  int // index in ended of the next span
-	// at contains indices of ended, by trace id, and by span id with zeros behind it. A
-	// sample may link to a span within the server's span, which has the same trace id.
+	// at contains indices of ended. The keys are trace ids, and span ids that
+	// are padded with zeros. The trace id is needed because a sample may link to
+	// a child of the server span.
 	at map[pcommon.TraceID]int
 }
 
@@ -73,7 +74,8 @@ func (j *joiner) add(s *source, span ptrace.Span, r *request) {
 	j.next = (j.next + 1) % maxEnded
 }
 
-// Expect is called when samples have links. It reports whether spans pass.
+// Expect is called when samples have links. It reports whether spans pass
+// through the processor.
 func (in *Intake) Expect() bool {
 	in.join.links.Store(true)
 	return in.join.spans.Load()

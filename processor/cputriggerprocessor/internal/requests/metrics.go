@@ -22,7 +22,8 @@ const (
 	oldRPC     = "rpc.server.duration"
 )
 
-// conventions contains the protocol of each server metric. unit converts its values to ms.
+// conventions describes the server metrics by name. unit is the factor that
+// converts their values to ms.
 var conventions = map[string]struct {
 	of     protocol
 	stable bool
@@ -41,7 +42,7 @@ const (
 	// maxPointBuckets limits the buckets of a point. SDKs use up to 160 buckets.
 	maxPointBuckets = 1024
 
-	// metricHold is the minimum time for which a metric's point replaces spans.
+	// metricHold is the minimum time for which a point of a metric replaces spans.
 	metricHold = 2 * time.Minute
 
 	maxCount = 1 << 53
@@ -182,8 +183,9 @@ type buckets struct {
 
 var noBuckets = buckets{cells: pcommon.NewUInt64Slice()}
 
-// counted counts a point, or the part of a cumulative point since the last point of its
-// series. before is called with that series. It returns false if the series has restarted.
+// counted counts a point. Of a cumulative point, it counts the part since the
+// last point of the series. before is called with the series, and returns false
+// if the series has restarted.
 func (o *observation) counted(p interface {
 	StartTimestamp() pcommon.Timestamp
 	Timestamp() pcommon.Timestamp
@@ -253,8 +255,8 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 	})
 }
 
-// timely reports whether a point's time is near enough to now. It logs the first point
-// whose time is not.
+// timely reports whether the time of a point is close to now. It logs the first point
+// whose time is not close to now.
 func (o *observation) timely(at pcommon.Timestamp) bool {
 	if timely(int64(at), o.now) {
 		return true

@@ -39,10 +39,11 @@ type run struct {
 	// first is the time of the first points. A series that appears later also began later,
 	// so its whole count is new.
 	first pcommon.Timestamp
-	// fresh is true if the run began after the Intake. The whole count of a series is then
-	// new.
+	// fresh is true if the run began after the Intake was created. All
+	// counts of a fresh run are new.
 	fresh bool
-	// lossy is true if a series was forgotten or refused. A series that appears may be old.
+	// lossy is true if a series was forgotten or refused. A series that appears
+	// in a lossy run may be old.
 	lossy  bool
 	series int
 }
@@ -129,8 +130,8 @@ func (in *Intake) addSeries(st *streams, key uint64, of runKey, at pcommon.Times
 	return p, all, over
 }
 
-// between returns the time between two points. If that time is not plausible, it returns
-// usualInterval.
+// between returns the time between two points. It returns usualInterval if
+// this time is implausible.
 func between(from, to pcommon.Timestamp) time.Duration {
 	if d := time.Duration(to - from); from != 0 && to > from && d <= time.Hour {
 		return d
@@ -221,7 +222,8 @@ func (g *gauges) put(key uint64, value float64, now time.Time) bool {
 	return true
 }
 
-// sum returns the sum of the values that are not outdated. ok is false if there are none.
+// sum returns the sum of the values that are not outdated. ok is false if
+// there is no such value.
 func (g *gauges) sum(now time.Time) (sum float64, ok bool) {
 	for key, v := range g.values {
 		hold := singleHold

@@ -129,7 +129,7 @@ func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counte
 
 func spanOf(span ptrace.Span) Span { return Span{span.TraceID(), span.SpanID()} }
 
-// timely reports whether a time is near enough to now. It returns true for a missing time.
+// timely reports whether a time is close to now. It returns true for a missing time.
 func timely(at int64, now time.Time) bool {
 	if at == 0 {
 		return true
@@ -138,7 +138,7 @@ func timely(at int64, now time.Time) bool {
 	return at > 0 && ago <= int64(maxLate) && ago >= -int64(maxAhead)
 }
 
-// logBad logs why telemetry is not counted. It logs each reason once.
+// logBad logs the reason why telemetry is not counted. It logs each reason once.
 func (in *Intake) logBad(why string) {
 	if in.first(why) {
 		in.cfg.Log.Warn("telemetry not counted", zap.String("why", why))

@@ -8,7 +8,7 @@ import "go.opentelemetry.io/collector/pdata/pcommon"
 // tally contains the counts of requests, or of data points, for one selection.
 type tally struct {
 	items    int64   // counted spans and points
-	seen     float64 // observed requests; a sampled span counts as one
+	seen     float64 // observed requests; a sampled span counts as one request
 	requests float64 // requests that the sampled spans represent
 	failed   float64 // failed requests
 	rated    float64 // requests for rates; a spread adds them gradually
@@ -32,7 +32,7 @@ type exemplar struct {
 	value float64
 }
 
-// maxSlowest bounds the traces of slow requests of a reading.
+// maxSlowest is the maximum number of slow requests per reading whose traces are kept.
 const maxSlowest = 10
 
 // exemplars are requests that contributed to a reading.

@@ -20,7 +20,7 @@ const maxSlices = 12
 
 // unit contains the request counts of a unit. Only one goroutine at a time reads a unit.
 type unit struct {
-	began   time.Time // when its first source was found
+	began   time.Time // when the unit's first source was found
 	windows []window  // by query; only the reader uses windows and plan, so mu does not guard them
 	plan    *plan
 
@@ -78,7 +78,7 @@ func (u *unit) remove(s *source) {
 	u.sources = slices.DeleteFunc(u.sources, func(o *source) bool { return o == s })
 }
 
-// idle reports whether the unit has no source, and has had none since a time.
+// idle reports whether the unit has had no source since the given time.
 func (u *unit) idle(since time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -318,12 +318,14 @@ func (r *Reader) last(p *plan, q *query, now time.Time) (sum float64, err error)
 	return sum, nil
 }
 
-// Span returns the span of a request that contributed to a monitor's last reading. This is
-// a failed request for an error rate, otherwise the slowest. It is empty if unknown.
+// Span returns the span of a request that contributed to a monitor's last reading. For an
+// error rate, this is a failed request. For other monitors, it is the slowest request.
+// The result is empty if no such span is known.
 func (in *Intake) Span(unit, key string) Span { return in.exemplars(unit, key).Span }
 
-// Slowest returns the traces of the slowest requests of a monitor's last reading, the
-// slowest first, at most one of each twelfth of the window.
+// Slowest returns the traces of the slowest requests of a monitor's last reading,
+// starting with the slowest request. It returns at most one trace from each twelfth of
+// the window.
 func (in *Intake) Slowest(unit, key string) []pcommon.TraceID {
 	of := in.exemplars(unit, key)
 	return of.slowest[:of.traces]
@@ -339,8 +341,8 @@ func (in *Intake) exemplars(unit, key string) exemplars {
 	return u.spans[key]
 }
 
-// spread distributes an amount evenly over a time span. Rates need it, because one point of
-// a metric covers many seconds.
+// spread distributes an amount evenly over a time span. Rates need a spread, because one
+// point of a metric covers many seconds.
 type spread struct {
 	amount float64
 	since  time.Time

@@ -67,7 +67,7 @@ func (r *Router) newPlan() *plan {
 
 // release makes a plan available for another batch.
 func (r *Router) release(p *plan) {
-	for i := range p.verdicts { // keep no references into the sent batch, which belongs to the next component
+	for i := range p.verdicts { // the sent batch belongs to the next component, so keep no references into it
 		v := &p.verdicts[i]
 		v.Resource, v.Scope, v.Profile = pprofile.ResourceProfiles{}, pprofile.ScopeProfiles{}, pprofile.Profile{}
 	}
@@ -187,7 +187,7 @@ func (p *plan) part(pd pprofile.Profiles, remove attributes.Filter) (out pprofil
 	return out, false
 }
 
-// place stores in each verdict where its profile is in the batch to send.
+// place stores in each verdict the position of its profile in the batch to send.
 func (p *plan) place(out pprofile.Profiles) {
 	i := 0
 	for _, rp := range out.ResourceProfiles().All() {

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package routing decides whether each profile of a batch is sent to the next component,
-// recorded or dropped. It also decides about profiles without a unit.
+// Package routing decides whether each profile of a batch is sent to the next
+// component, recorded or dropped.
 package routing
 
 import (
@@ -66,8 +66,8 @@ func (r *Router) Consume(ctx context.Context, pd pprofile.Profiles) error {
 	return err
 }
 
-// SendRecorded sends a record. It reports whether the record is settled. If so, it returns
-// the outcomes of the record's samples.
+// SendRecorded sends a record. It reports whether the record is settled. For a settled
+// record, it returns the outcomes of the record's samples.
 func (r *Router) SendRecorded(ctx context.Context, b recorder.Batch) (settled bool, counts counters.Samples) {
 	pd, err := recorder.Unpack(b.Data)
 	if err != nil { // this cannot happen, because the recorder marshalled it
@@ -86,7 +86,7 @@ func (r *Router) SendRecorded(ctx context.Context, b recorder.Batch) (settled bo
 	return true, counts
 }
 
-// decide decides about each profile of a batch.
+// decide returns a plan with a verdict on each profile of a batch.
 func (r *Router) decide(pd pprofile.Profiles) *plan {
 	p := r.newPlan()
 	for i, rp := range pd.ResourceProfiles().All() {
@@ -157,9 +157,9 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 	}
 }
 
-// decideProfile decides about a profile of a plan. open is true if an opening other than a
-// dry run admits the profile, regardless of its type. The argument unmatched is empty if
-// the profile matches a unit.
+// decideProfile decides whether profile i of a plan is sent, recorded or dropped. open is
+// true if an opening other than a dry run admits the profile, regardless of its type. The
+// argument unmatched is empty if the profile matches a unit.
 func (r *Router) decideProfile(p *plan, i int, open bool, unmatched identify.Unmatched) {
 	v := &p.verdicts[i]
 	switch {
@@ -184,8 +184,8 @@ func (r *Router) decideProfile(p *plan, i int, open bool, unmatched identify.Unm
 	}
 }
 
-// decideRecorded decides about the profiles of a record. Their unit and their openings are
-// known, so only their types matter.
+// decideRecorded decides which profiles of a record are sent. Their unit and their
+// openings are known, so only their types matter.
 func (r *Router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch) {
 	for ri, rp := range pd.ResourceProfiles().All() {
 		for si, sp := range rp.ScopeProfiles().All() {
@@ -203,8 +203,9 @@ func (r *Router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch)
 	}
 }
 
-// filter keeps the openings whose policies pass the type of a profile. It moves openings of
-// dry runs to Dry. open reports whether the profile had an opening other than a dry run.
+// filter keeps the openings whose policies include the type of a profile. It
+// moves openings of dry runs to Dry. open reports whether the profile had an
+// opening other than a dry run.
 func (r *Router) filter(v *units.Verdict, d pprofile.ProfilesDictionary, profile pprofile.Profile) (open bool) {
 	out := v.Openings[:0]
 	for _, o := range v.Openings {
@@ -323,8 +324,8 @@ func hasAttribute(d pprofile.ProfilesDictionary, s pprofile.Sample, key string) 
 	return false
 }
 
-// join sets the attributes of the request on the samples whose span is known. If no spans
-// pass, join leaves the samples unchanged.
+// join adds the attributes of the request to the samples whose span is known. If no spans
+// pass through the processor, join leaves the samples unchanged.
 func (r *Router) join(d pprofile.ProfilesDictionary, to *attributes.Stamper, v *units.Verdict) {
 	if !r.Requests.Expect() {
 		return
@@ -367,8 +368,8 @@ func (r *Router) join(d pprofile.ProfilesDictionary, to *attributes.Stamper, v *
 	r.Counters.AddLinked(joined, unknown)
 }
 
-// withinBudget removes from a batch the profiles that max_bytes_per_hour does not allow. It
-// reserves the bytes of the others.
+// withinBudget removes profiles from a batch if max_bytes_per_hour does not allow them.
+// It reserves the bytes of all other profiles.
 func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles {
 	n := r.Units.Reserve(p.verdicts, p.now)
 	p.stamped -= n
@@ -398,10 +399,10 @@ func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles 
 // profile ends later, the clock was set back after the capture.
 const maxAhead = time.Minute
 
-// captureWindow returns the time span in which a profile was captured. It computes the age
-// of the profile by the wall clock, and subtracts the age from now. So a later change of
-// the wall clock does not move the window relative to the openings of gates. A profile
-// without a time is treated as captured now.
+// captureWindow returns the time span in which a profile was captured. It computes the
+// age of the profile by the wall clock, and subtracts the age from now. Later changes of
+// the wall clock therefore do not move the window relative to the openings of gates. A
+// profile without a time is treated as captured now.
 func captureWindow(p pprofile.Profile, now time.Time) (start, end time.Time) {
 	if p.Time() == 0 || p.Time() > math.MaxInt64 {
 		return now, now

@@ -14,14 +14,16 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// start is the start time of a profile in a series, which is a hash of its labels and type.
+// start is the start time of a profile in a series. The series is a hash of
+// the profile's labels and type.
 type start struct {
 	series uint64
 	at     pcommon.Timestamp
 }
 
-// starts contains used start times, each with an earlier time that may be free. It forgets
-// the older half when there are many. It is safe for concurrent use.
+// starts contains the start times that are in use. For each start time, it contains an
+// earlier time that may be free. If there are too many start times, the older half is
+// forgotten. starts is safe for concurrent use.
 type starts struct {
 	mu          sync.Mutex
 	used, older map[start]pcommon.Timestamp
@@ -29,11 +31,12 @@ type starts struct {
 
 const maxStarts = 1 << 13
 
-// taken is a start time that a profile got in place of its own.
+// taken contains the original start time of a profile, and the start time
+// that the profile got instead.
 type taken struct{ first, got start }
 
-// take marks the start time of a profile as used, and returns it. If it was used before,
-// take returns an earlier time.
+// take marks the start time of a profile as used. If the start time was already used,
+// take uses an earlier time instead.
 func (t *starts) take(series uint64, at pcommon.Timestamp) taken {
 	first := start{series, at}
 	s := first
@@ -54,8 +57,8 @@ func (t *starts) take(series uint64, at pcommon.Timestamp) taken {
 	return taken{first, s}
 }
 
-// giveBack undoes take for profiles that were refused, so that they get the same times when
-// they are sent again.
+// giveBack undoes take for profiles that were refused. These profiles get the same
+// times when they are sent again.
 func (t *starts) giveBack(all []taken) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,12 +73,12 @@ func (t *starts) giveBack(all []taken) {
 
 var seed = maphash.MakeSeed()
 
-// separate gives profiles of one series different start times, also in different batches,
-// because an exporter may join them. Pyroscope's compaction keeps only one of several
-// profiles that start in the same nanosecond. Without process attributes, all processes of
-// a unit form one series. separate moves the start of a profile back by as many nanoseconds
-// as necessary, and keeps the end. It does not change profiles without a time. It appends
-// the times to a list for giveBack.
+// separate makes the start times of all profiles of a series different. Pyroscope's
+// compaction keeps only one of several profiles that start in the same nanosecond.
+// Without process attributes, all processes of a unit form one series. The times also
+// differ between batches, because an exporter may join batches. separate moves the start
+// of a profile back by as many nanoseconds as necessary, and keeps the end. It does not
+// change profiles without a time. It appends the times to a list for giveBack.
 func (t *starts) separate(out pprofile.Profiles, list []taken) []taken {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unitmatch"
 )
 
-// maxSeen limits the resource hashes that a unit remembers, each of 8 bytes. At the limit,
-// all are discarded, and resources are matched again.
+// maxSeen limits the resource hashes that a unit remembers. A hash takes 8 bytes. At the
+// limit, all hashes are discarded, and resources are matched again.
 const maxSeen = 64
 
 // maxKnown limits the keys and values that are remembered as suggestions for a misspelled
@@ -127,8 +127,9 @@ func (s *Set) whyUnused(c condition) string {
 	return "no unit has such a value" + didYouMean(c.glob, values, math.MaxInt)
 }
 
-// didYouMean returns a question that suggests the candidate most similar to a text. The
-// question is empty if this candidate differs by more than most letters.
+// didYouMean returns a question that suggests the candidate most similar to
+// a text. The question is empty if the text and this candidate differ in
+// more letters than most allows.
 func didYouMean(text string, candidates []string, most int) string {
 	slices.Sort(candidates)
 	if nearest, distance := texts.Nearest(text, candidates); nearest != "" && distance <= most {
@@ -236,9 +237,9 @@ func (s *Selectors) newSelection() selection {
 	return selection{matched: make([]bool, len(s.policies)), excluded: make([]bool, len(s.policies)), seen: map[uint64]struct{}{}}
 }
 
-// replace replaces the policies of a unit, which old decided about until now. A policy with
-// the same name and globs keeps its result. A new or changed policy that needs attributes
-// waits for the next profile.
+// replace replaces the policies of a unit, which were selected by old until now. A policy
+// with the same name and globs keeps its result. A new or changed policy that needs
+// attributes waits for the next profile.
 func (s *Selectors) replace(old *Selectors, u *Unit) {
 	before := u.selection
 	u.selection = selection{}

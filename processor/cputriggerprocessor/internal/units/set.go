@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package units holds the watched units, the decision core and the recorder, which share
-// one lock. The methods of Set take the lock. So do the methods of the recorder that its
-// sender calls.
+// one lock. The methods of Set take the lock. The methods of the recorder that the
+// recorder's Sender calls take the same lock.
 package units
 
 import (
@@ -148,10 +148,11 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 	return u
 }
 
-// Admit decides about all profiles of one resource. why is the result of identify.Match. If
-// why is empty, the profiles belong to the unit id, which is added if it is new. Otherwise
-// id may name a unit that is gone, whose profiles may have been captured while its gate was
-// open. Admit returns why, or the reason why the unit was not added.
+// Admit prepares the verdicts on all profiles of one resource. why is the result of
+// identify.Match. If why is empty, the profiles belong to the unit id, which is added
+// if it is new. Otherwise id may name a unit that is gone. The gate of this unit may
+// have been open when the profiles were captured. Admit returns why, or the reason
+// why the unit was not added.
 func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, verdicts []Verdict) identify.Unmatched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,9 +257,9 @@ func (s *Set) OpenGate(id identify.Identity, a trigger.Alert, d time.Duration, n
 	return *of, changed, nil
 }
 
-// CloseGate closes the opening that an alert has caused. key identifies the alert, and an
-// empty key selects the opening by hand. CloseGate returns the opening, and the policies
-// that still keep the gate open. ok is false if no such opening exists.
+// CloseGate closes an opening by an alert. key identifies the alert, and an empty key
+// selects the opening by hand. CloseGate returns the opening, and the policies that still
+// keep the gate open. ok is false if no such opening exists.
 func (s *Set) CloseGate(name, key string, now time.Time) (o trigger.Opening, still []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,7 +288,7 @@ func (s *Set) TakeAdded() []*Unit {
 // Reading is one monitor's reading of a unit.
 type Reading struct {
 	monitor.Result
-	Value float64 // the value since the previous reading; set by Observe
+	Value float64 // the value since the previous reading, which Observe sets
 	Known bool    // Value is set
 }
 
@@ -403,8 +404,8 @@ func (s *Set) SetPolicies(monitors []trigger.Monitor, policies []trigger.Policy,
 	return nil
 }
 
-// TakePending returns the transitions since the last call. began reports whether the first
-// profile of an opening was accepted meanwhile.
+// TakePending returns the transitions since the last call. began reports whether the
+// first profile of an opening was accepted since then.
 func (s *Set) TakePending() (pending []Transition, began bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -434,7 +435,9 @@ func (s *Set) Restore(snapshot trigger.Snapshot, now time.Time) {
 	s.cfg.Engine.Restore(snapshot, now)
 }
 
-// SetRefused sets the number of cgroups of the last scan that are not watched, by reason.
+// SetRefused sets the numbers of cgroups of the last scan that are not watched.
+// tooMany counts cgroups beyond Max, and claimed counts cgroups with the id of a
+// container that runs elsewhere.
 func (s *Set) SetRefused(tooMany, claimed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -469,8 +472,9 @@ func (s *Set) AppendHot(dst []Hot) []Hot {
 	return dst
 }
 
-// AppendConnected appends the units whose connections are to be read. If hot is set, these
-// are first the hot units. Units to which a policy with one of the monitors applies follow.
+// AppendConnected appends the units whose connections are to be read. If hot is set, the
+// hot units come first. They are followed by the units to which a policy with one of the
+// monitors applies.
 func (s *Set) AppendConnected(dst []identify.Identity, hot bool, monitors []string) []identify.Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -515,7 +519,7 @@ func (s *Set) Statuses(most int, now time.Time) (out []Status) {
 	return out
 }
 
-// SetHost sets the host.name of event resources that have none.
+// SetHost sets the host.name of event resources without a host name.
 func (s *Set) SetHost(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

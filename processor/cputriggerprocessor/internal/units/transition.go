@@ -70,7 +70,7 @@ func others(u *trigger.Decision, o *trigger.Opening) (out []string) {
 }
 
 // affords reports whether max_bytes_per_hour allows an opening to send more bytes. It
-// queues a report of refusals once per episode.
+// queues one report per episode in which profiles are held back.
 func (s *Set) affords(o *trigger.Opening, bytes int, now time.Time) bool {
 	if s.cfg.Engine.Affords(bytes, now) {
 		return true

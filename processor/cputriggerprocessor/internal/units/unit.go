@@ -65,8 +65,8 @@ func (u *Unit) setService(c identify.Claim) {
 	}
 }
 
-// serviceID returns the key of a service. A unit keeps its first key. Otherwise the
-// cooldown of a unit with several services would change with each profile.
+// serviceID returns the key of a service. A unit keeps its first key, because otherwise
+// the cooldown of a unit with several services would change with each profile.
 func serviceID(namespace, name string) string {
 	if namespace == "" {
 		return Shorten(name)

@@ -41,7 +41,7 @@ type Verdict struct {
 	// The result of Admit.
 	Unit     *trigger.Decision
 	Openings []*trigger.Opening     // openings that admit the profile, starting with the opening that fired first
-	Shut     counters.SampleOutcome // outcome of a profile that is neither admitted nor recorded
+	Shut     counters.SampleOutcome // outcome of a profile that is not admitted and not recorded
 	Wanted   bool                   // the profile is recorded if it is not admitted
 	Queued   bool                   // records of the unit are due, so an admitted profile is recorded behind them
 	CanWait  bool                   // the profile is recorded if its links need spans

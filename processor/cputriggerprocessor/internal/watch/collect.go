@@ -67,8 +67,8 @@ type Collector struct {
 	Hot      *HotList
 	Ages     bool   // min_age is set, so the start of each unit's first process is read
 	Mode     string // cgroup mode of the host, for the debug log
-	// UserTimes returns a function that reads a unit's user and system time. It returns nil
-	// if they cannot be read.
+	// UserTimes returns a function that reads a unit's user and system time. It returns
+	// nil if these times cannot be read.
 	UserTimes func(*units.Unit) ReadTimes
 
 	next     atomic.Pointer[Monitors] // monitors for the next reading; nil: no change
@@ -238,8 +238,8 @@ func (w *watched) late(m int, now time.Time, r monitor.Result, interval time.Dur
 }
 
 // classify returns the outcome of a reading, and logs a fault once per unit. A monitor is
-// often unavailable for many units for the same reason. This reason is logged once, and at
-// debug level for each further unit.
+// often unavailable for many units for the same reason. Such a reason is logged once at
+// info level, and then at debug level for each further unit.
 func (c *Collector) classify(w *watched, m int, err error, late bool) counters.ReadingOutcome {
 	switch {
 	case err == nil && late:

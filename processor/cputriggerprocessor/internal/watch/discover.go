@@ -27,10 +27,11 @@ const (
 	scanShare = 50
 )
 
-// Discoverer finds the cgroups of the host before a profile names them, so that their
-// windows are filled when they become hot. It removes units that were not seen for TTL. On
-// Linux it does not discover processes, because there are many short-lived processes, and
-// most are not sampled. The profiles of a hot process name the process.
+// Discoverer finds the cgroups of the host before a profile names them. The windows of
+// these units are then already filled when the units become hot. Discoverer removes units
+// that were not seen for TTL. On Linux it does not discover processes, because many
+// processes are short-lived and most are not sampled. A hot process is discovered by its
+// profiles.
 type Discoverer struct {
 	Tree     *cgroup.Tree
 	Scope    identify.Scope

@@ -10,9 +10,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// youngScans is the number of scans after which a container that is not a sandbox is no
-// longer checked. Until a container runs its own program, its process is the container
-// runtime's.
+// youngScans is the number of scans after which a container that is not a sandbox is
+// no longer checked. Until a container runs its own program, its only process
+// belongs to the container runtime.
 const youngScans = 12
 
 // sandboxes finds the containers that are not units. One kind is the sandbox of a pod,
@@ -41,8 +41,9 @@ func (s *sandboxes) begin() {
 	s.scan++
 }
 
-// has reports whether a group is currently not a unit. A process name proves little, so has
-// checks a sandbox in each scan. A sandbox with a second process becomes a unit.
+// has reports whether a group is a sandbox or a container that is still starting. A
+// process name alone is weak evidence, so has checks a sandbox in each scan. A sandbox
+// with a second process becomes a unit.
 func (s *sandboxes) has(g cgroup.Group) bool {
 	if g.ContainerID == "" {
 		return false

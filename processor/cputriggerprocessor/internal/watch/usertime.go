@@ -18,8 +18,8 @@ import (
 // shares cover less. The maximum is twice this span.
 const shareOver = 30 * time.Second
 
-// ReadTimes reads the user and system CPU time of a unit. Any unit of time is allowed. If
-// they cannot be read now, ok is false.
+// ReadTimes reads the user and system CPU time of a unit. Both times are in ticks, or
+// both are in microseconds. ok is false if the times cannot be read now.
 type ReadTimes func() (user, system uint64, ok bool)
 
 // userTimes tracks the user and system CPU time of a unit. It reads them only while the

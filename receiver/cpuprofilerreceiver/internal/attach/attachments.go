@@ -24,8 +24,8 @@ type attachments struct {
 	now      func() int64 // CLOCK_MONOTONIC
 }
 
-// target is a cgroup by its directory, or a process by pid and start time, because a pid
-// may later belong to another process. The zero value is the host.
+// target identifies a cgroup by its directory, or a process by its pid and start time.
+// The pid alone may later belong to another process. The zero value is the host.
 type target struct {
 	directory string
 	procfs.Process
@@ -106,7 +106,8 @@ func (p Plan) targets() (all []namedTarget) {
 	return all
 }
 
-// detach detaches all other targets.
+// detach detaches all targets that are not wanted, and cgroups that were
+// removed or replaced.
 func (a *attachments) detach(wanted []namedTarget) (gone []*perfevent.Attachment, err error) {
 	keep := make(map[target]bool, len(wanted))
 	for _, w := range wanted {

@@ -192,8 +192,8 @@ func (l *Loop) Copy(session *perfevent.Session, bytes int) int {
 	return copied
 }
 
-// Interrupted is called after sampling events were briefly off. Unless the session is
-// host-wide, the same events also record mappings, so mappings may have been missed and
+// Interrupted is called after the sampling events were briefly off. If the session is not
+// host-wide, the same events also record mappings. Mappings may then have been missed, so
 // each process is read again.
 func (l *Loop) Interrupted() {
 	if !l.options.HostWide {

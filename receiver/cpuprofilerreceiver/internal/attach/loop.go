@@ -6,11 +6,11 @@
 // Package attach attaches perf events to the current processes and cgroups of the
 // configured targets.
 //
-// A Loop has two goroutines. The first one finds the targets every discovery interval,
-// which reads much of /proc, and sends the result to the second one. The second goroutine
-// attaches events and calls a Reader, which reads the kernel's records. This code is
-// single-threaded. The Reader has the code that differs between samplers, and the Loop has
-// the common code.
+// A Loop has two goroutines. The first goroutine finds the targets every discovery
+// interval, which reads much of /proc, and sends the result to the second goroutine. The
+// second goroutine attaches events and calls a Reader, which reads the kernel's records.
+// This code is single-threaded. The Reader contains the code that differs between
+// samplers, and the Loop contains the common code.
 package attach
 
 import (
@@ -75,8 +75,8 @@ type Config struct {
 	Tracepoints, Everywhere int
 	// Lost returns the number of lost events from the kernel's counters.
 	Lost func(perfevent.Stats) uint64
-	// When is the value of the key when and the reason for that value, for the log. It is
-	// empty for a sampler without this key.
+	// When describes the value of the key when, and the reason for this value, in log
+	// lines. It is empty for a sampler without this key.
 	When   string
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
@@ -105,9 +105,10 @@ type Reader interface {
 	Report(f *Found)
 }
 
-// Loop samples the targets that a Finder finds. It contains the code that Readers share:
-// following processes, counting losses, pausing and reporting. Only the reading goroutine
-// calls its methods, except where a method is documented as safe for concurrent use.
+// Loop samples the targets that a Finder finds. It contains the code that all Readers
+// need for following processes, counting losses, pausing and reporting. Only the reading
+// goroutine calls its methods, except where a method is documented as safe for
+// concurrent use.
 type Loop struct {
 	cfg    Config
 	sink   Sink
@@ -173,7 +174,7 @@ func (l *Loop) Begin(rights perfevent.Rights) {
 				l.cfg.Languages.Begin(c)
 				l.cfg.Labels.Take(c)
 				l.read(ctx)
-			}) != nil { // a process's memory does not answer, and the goroutine that reads it is left
+			}) != nil { // a process's memory does not answer, so another goroutine takes over
 			}
 		}
 		l.close()
@@ -369,7 +370,8 @@ func (l *Loop) apply(f Found) {
 	l.reader.Report(&f)
 }
 
-// same reports whether a session with the options a can be kept when b is wanted.
+// same reports whether a session with the options a can be kept if the wanted
+// options are b.
 func same(a, b perfevent.Options) bool {
 	return slices.Equal(a.CPUs, b.CPUs) && a.Period == b.Period && a.Switches == b.Switches && a.Kernel == b.Kernel &&
 		a.UserStack == b.UserStack && a.HostWide == b.HostWide && a.SplitSwitches == b.SplitSwitches && a.MaxDescriptors == b.MaxDescriptors &&

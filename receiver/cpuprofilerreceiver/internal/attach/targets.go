@@ -23,7 +23,7 @@ import (
 type TargetFinder struct {
 	tree    *cgroup.Tree
 	cgroups []cgroupTarget
-	// host reports that no targets are configured.
+	// host is true if no targets are configured.
 	host bool
 	// processes finds processes by pid and executable. Without configured targets, it finds
 	// the processes to sample if the whole host is not permitted. It is nil if no target has
@@ -155,8 +155,8 @@ func (f *TargetFinder) within(pid int, units []cgroup.Group) bool {
 	})
 }
 
-// wanted returns a cgroup to attach to. Its directory is empty if the cgroup has none in
-// the hierarchy of perf_event.
+// wanted returns a cgroup to attach to. Directory is empty if the cgroup has no directory
+// in the hierarchy of perf_event.
 func (f *TargetFinder) wanted(u cgroup.Group) WantedCgroup {
 	dir, err := f.tree.PerfDir(u)
 	if err != nil {

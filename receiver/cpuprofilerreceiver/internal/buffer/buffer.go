@@ -46,14 +46,14 @@ const Idle = int64(math.MaxInt64)
 // Buffer holds samples. It is safe for concurrent use.
 //
 // A batch's capture window ends at the time up to which the samplers have read, not when
-// the batch is taken. Earlier events that are still in a ring belong to the next batch,
-// whose window begins at the same time. So windows neither overlap nor leave a gap, and
-// every sample lies in the capture window of its batch. Some samplers have read further
-// than others, so Settle waits for the slowest.
+// the batch is taken. Events that are still in a ring at that time belong to the next
+// batch, whose window begins where this window ends. So windows neither overlap nor leave
+// a gap, and every sample lies in the capture window of its batch. Some samplers have
+// read further than others, so Settle waits for the slowest.
 type Buffer struct {
 	clock Clock
 	size  int
-	// wakes are called when sampling must pause or can resume.
+	// wakes are the functions that OnWake has registered.
 	wakes []func()
 	// lost is called for each sample that was accepted but did not fit into a batch.
 	lost func(*samples.Type)
@@ -62,7 +62,8 @@ type Buffer struct {
 	// unheld is called for each sample that does not fit into starting.
 	unheld func()
 
-	// paused is true while active is full and other is not free. mu guards writes.
+	// paused is true while active is full and other is not free. It is written only
+	// while mu is locked.
 	paused atomic.Bool
 	// batches is the number of batches that have been active.
 	batches atomic.Uint64
@@ -89,7 +90,7 @@ type Buffer struct {
 	// last is the Unix time of the latest sample in the active batch.
 	last int64
 	// until is the end of the active batch on the monotonic clock. It is 0 unless the batch
-	// is about to be taken. held contains samples from until on, for the next batch.
+	// is about to be taken. held contains later samples, which go into the next batch.
 	until int64
 	held  []heldSample
 	// starting contains samples of programs that are still starting. The samples wait until
@@ -118,8 +119,8 @@ type heldSample struct {
 	otherValue  int64
 }
 
-// final sets the final resource of a program that was starting. It returns false if the
-// final resource is not known yet.
+// final gives a sample the final resource of its program. It returns false if the program
+// is still starting and the final resource is not known yet.
 func final(k *samples.Key) bool {
 	r := k.Resource.Final()
 	if r == nil {
@@ -183,8 +184,9 @@ func (b *Buffer) AddValue(k samples.Key, time, value int64) bool {
 	})
 }
 
-// AddBoth adds an allocation as two samples, its count and its bytes, or adds neither. It
-// holds no samples for the next batch, because a buffer of allocations has a single writer.
+// AddBoth adds an allocation as two samples, one for the number of objects and one for
+// the bytes. It adds both samples or neither. Samples after the end of the active batch
+// are not held for the next batch, because a buffer of allocations has a single writer.
 func (b *Buffer) AddBoth(objects, space samples.Key, time, count, bytes int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
 		if !final(&objects) {
@@ -205,8 +207,8 @@ func (b *Buffer) AddSent(k samples.Key, unixNano, value int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
 		fitted := batch.AddValue(k, unixNano, value)
 		if !fitted {
-			// If sampling pauses at this sample, the window ends where the samplers have
-			// read to.
+			// If sampling pauses at this sample, the window ends at the time up to which all
+			// samplers have read.
 			b.refused = b.readUpTo()
 		}
 		return fitted
@@ -268,13 +270,13 @@ func (b *Buffer) ReadUpTo(time int64) {
 	b.signal()
 }
 
-// Position is the buffer for another sampler, which has its own position.
+// Position gives another sampler access to the buffer, with a separate position.
 type Position struct {
 	*Buffer
 	read atomic.Int64
 }
 
-// NewPosition returns the buffer for another sampler. Call it before the first sample.
+// NewPosition adds another sampler to the buffer. Call it before the first sample.
 func (b *Buffer) NewPosition() *Position {
 	p := &Position{Buffer: b}
 	p.read.Store(Idle)
@@ -334,9 +336,9 @@ func (b *Buffer) close() (now int64, ok bool) {
 	return b.until, true
 }
 
-// Take returns a batch to emit. This is the full batch, or else the active batch, which an
-// empty batch replaces. ok is false if there is no sample to emit, or if Done has not been
-// called for the last batch.
+// Take returns a batch to emit. If no batch is full, Take returns the active batch and
+// makes the empty batch active. ok is false if there is no sample to emit, or if Done has
+// not been called for the last batch.
 func (b *Buffer) Take() (batch *samples.Batch, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -354,7 +356,7 @@ func (b *Buffer) Take() (batch *samples.Batch, ok bool) {
 		ok = true
 	}
 	if !b.paused.Load() {
-		b.takeHeld(b.active) // ends what Settle began, if no batch has been taken since
+		b.takeHeld(b.active) // for a batch that stays active after Settle
 	}
 	if !ok {
 		return nil, false
@@ -363,8 +365,7 @@ func (b *Buffer) Take() (batch *samples.Batch, ok bool) {
 	return b.other, true
 }
 
-// Done returns the batch from Take to the buffer. Until Done is called, the batch counts as
-// full.
+// Done frees the batch that Take returned. Until then, the batch counts as full.
 func (b *Buffer) Done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -427,8 +428,8 @@ func (b *Buffer) takeStarting(to *samples.Batch) {
 	b.starting = left
 }
 
-// Closing returns the time up to which samplers must add their waits in progress. It
-// changes whenever a batch is about to be taken.
+// Closing returns the time up to which samplers must add their waits in progress. The
+// time changes whenever a batch is about to be taken.
 func (b *Buffer) Closing() int64 { return b.closing.Load() }
 
 // Paused reports whether sampling must pause because both batches are full.
@@ -437,7 +438,8 @@ func (b *Buffer) Paused() bool { return b.paused.Load() }
 // Batch returns the number of batches that have been active.
 func (b *Buffer) Batch() uint64 { return b.batches.Load() }
 
-// Usage returns the bytes held in the active batch.
+// Usage returns the number of bytes in the active batch. While both batches are full, it
+// returns the size of a batch.
 func (b *Buffer) Usage() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -447,7 +449,7 @@ func (b *Buffer) Usage() int {
 	return b.active.Size()
 }
 
-// turn makes the other batch the active one.
+// turn makes the other batch active.
 func (b *Buffer) turn() {
 	b.active, b.other = b.other, b.active
 	b.begin(b.other)

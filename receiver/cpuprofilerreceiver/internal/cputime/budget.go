@@ -11,13 +11,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// Budget bounds the CPU time for reading the files of processes. This work can be deferred.
-// The budget has three parts, so that no process or unit with many or large files delays
-// the names of all others. Half is for any process, a quarter is for hot units, and a
-// quarter is a reserve for processes that have caused little work. Work that exceeds the
-// budget is paid back before more work begins. A nil Budget has no bound.
+// Budget limits the CPU time for reading the files of processes. This work can be
+// deferred. The budget has three parts, so that no process or unit with many or large
+// files delays the names of all other processes. Half is for any process, a quarter is
+// for hot units, and a quarter is a reserve for processes that have caused little work.
+// Work that exceeds the budget is paid back before more work begins. A nil Budget sets no
+// limit.
 type Budget struct {
-	share  float64 // of one core
+	share  float64 // share of one core
 	logger *zap.Logger
 	now    func() time.Time
 
@@ -41,8 +42,8 @@ const (
 	// is the bound for the hot part.
 	mostSaved    = time.Second / 4
 	mostSavedHot = 3 * time.Second / 2
-	// mostOwed is the maximum debt of a part. Beyond it, the hot part charges the common
-	// part, and the common part charges the reserve.
+	// mostOwed is the maximum debt of a part. Beyond this debt, the hot part charges the
+	// common part, and the common part charges the reserve.
 	mostOwed = 2 * time.Second
 	// little is the CPU time that a process or a hot unit must stay below to use the
 	// reserve.
@@ -56,8 +57,8 @@ const (
 	quiet = 10 * time.Minute
 )
 
-// NewBudget returns a budget of a share of one core. For a share of 0 it returns nil, which
-// has no bound. now is the clock.
+// NewBudget returns a budget of a share of one core. For a share of 0 it returns nil,
+// which sets no limit. now is the clock.
 func NewBudget(share float64, logger *zap.Logger, now func() time.Time) *Budget {
 	if share <= 0 {
 		return nil
@@ -79,8 +80,8 @@ func (b *Budget) Hot(pid int) bool {
 	return b.unitOf[pid] != ""
 }
 
-// SetHot sets the name of the hot unit of each process, or "" for a process without one. It
-// reports whether this data has changed.
+// SetHot sets the name of the hot unit of each process, or "" for a process without a hot
+// unit. It reports whether the names have changed.
 func (b *Budget) SetHot(hot map[int]string) (changed bool) {
 	if b == nil {
 		return false
@@ -128,7 +129,7 @@ func (b *Budget) part(pid int) *time.Duration {
 	case unit != "" && b.hot > 0 && (b.hot > mostSavedHot/2 || b.withinAverage(unit)):
 		return &b.hot
 	case unit != "" && b.hot > -mostOwed && b.causedHot[unit] < little:
-		return &b.hot // in debt, but a hot unit with little to read does not wait
+		return &b.hot // the part is in debt, but a hot unit with little work does not wait
 	case b.common > 0:
 		return &b.common
 	case b.reserve > 0 && b.light(pid):

@@ -1,11 +1,11 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deadline runs work that reads files of other processes, and continues without it
-// if a read does not return. A file system without its server blocks its readers forever. A
-// read of a process's memory blocks while the lock of that memory is held. Such a wait
-// cannot be cancelled, so its goroutine and thread are lost until it ends. Their number is
-// bounded and counted.
+// Package deadline runs work that reads files of other processes, and gives up waiting if
+// a read does not return. A file system without its server blocks its readers forever. A
+// read of a process's memory blocks while the lock of that memory is held. Such a read
+// cannot be cancelled, so it occupies its goroutine and thread until it returns. The
+// number of such threads is limited and counted.
 package deadline
 
 import (
@@ -28,27 +28,27 @@ type Subject struct {
 	stuck atomic.Bool
 }
 
-// Stuck reports whether a wait for the subject was given up and has not ended. Data that
-// the work uses must not be accessed in that case.
+// Stuck reports whether a wait for the subject was given up and has not ended. While it
+// returns true, the data that the work uses must not be accessed.
 func (s *Subject) Stuck() bool { return s.stuck.Load() }
 
 // Key identifies the cgroup, process, root or device that a wait belongs to. Late work
 // limits further work with the same key. The values come from the kernel, so a process
 // cannot choose the key of another process.
 type Key struct {
-	// Cgroup is the content of the process's cgroup file. PID is the process's pid. All
-	// processes of a cgroup share a bound.
+	// Cgroup is the content of the process's cgroup file. PID is the process's pid. The
+	// processes of a cgroup also have a common limit.
 	Cgroup string
 	PID    int
-	// Root is [procfs.FS.Root]. Device is a device number.
+	// Root is the result of [procfs.FS.Root]. Device is a device number.
 	Root, Device uint64
 }
 
 var (
 	// ErrLate is returned if the work did not end in time. The work may still end later.
 	ErrLate = errors.New("it does not answer")
-	// ErrRefused is returned if the work was not started. Other work with the same key was
-	// late, or too much work is late.
+	// ErrRefused is returned if the work was not started, because other work with the
+	// same key was late or too much work is late.
 	ErrRefused = errors.New("it did not answer before")
 )
 
@@ -56,20 +56,20 @@ var (
 const ReadLimit = time.Second
 
 const (
-	// The bounds limit the number of lost threads. maxLate bounds all late work. The other
-	// bounds apply to one key.
+	// These limits restrict the number of lost threads. maxLate applies to all late work
+	// together. The other limits apply to one key.
 	maxLate          = 64
 	maxLateOfFiles   = 2
 	maxLateOfProcess = 1
 	maxLateOfCgroup  = 8
-	// pause is the time after late work during which no work with its key starts. So a
-	// subject that answers only sometimes costs at most one deadline per pause.
+	// After late work, no work with the same key starts for this time. A subject that
+	// answers only sometimes thus costs at most one deadline per pause.
 	pause = 10 * time.Second
-	// ticks is the number of consecutive ticks that a wait may last before it is late. The
-	// ticks pause if the machine has no CPU time for this process.
+	// ticks is the number of consecutive ticks that a wait may last before it is late.
+	// The ticks stop while the machine has no CPU time for this process.
 	ticks = 4
-	// maxTicks bounds the ticks of all waits of one piece of work together. So a file
-	// system that answers slowly does not delay other work for long.
+	// maxTicks is the maximum number of ticks for all waits of one piece of work
+	// together. It ensures that a slow file system does not delay other work for long.
 	maxTicks = 4 * ticks
 	// quiet is the minimum time between two log lines about one key.
 	quiet = 5 * time.Minute
@@ -80,8 +80,8 @@ const (
 type Runner struct {
 	log *zap.Logger
 	now func() time.Time
-	// changed is called without a lock when the number of late pieces of work changes. It
-	// may be nil.
+	// changed is called without a lock when the number of late pieces
+	// of work changes. It may be nil.
 	changed func(late int)
 
 	// troubled is the length of keys. It can be read without the lock.
@@ -99,11 +99,12 @@ type trouble struct {
 	logged time.Time
 }
 
-// Stats are counters since the Runner was created.
+// Stats contains counters since the creation of the Runner.
 type Stats struct {
 	// Stuck is the number of pieces of work that are late now.
 	Stuck int
-	// Late counts late pieces of work. Refused counts those that were not started.
+	// Late counts late pieces of work. Refused counts pieces
+	// of work that were not started.
 	Late, Refused uint64
 }
 
@@ -170,7 +171,7 @@ func (k Key) bound() int {
 // The methods of a nil Call only run their functions.
 type Call struct {
 	runner *Runner
-	// waits is the number of the wait in progress. It is 0 if no wait is in progress, and
+	// waits is the number of the wait in progress. It is 0 between waits, and
 	// givenUp after a wait was given up.
 	waits atomic.Uint64
 	count uint64
@@ -209,10 +210,10 @@ func (c *Call) Wait(subject *Subject, f func()) {
 	c.waits.Store(0)
 }
 
-// Run runs work on another goroutine until the work ends. It returns ErrLate if one wait
-// lasts longer than limit, or all waits together last longer than four times limit. The
-// work then continues when the wait ends. name is the name of the file or process in the
-// log.
+// Run runs work on another goroutine and waits until the work ends. It returns ErrLate
+// if one wait lasts longer than limit, or if all waits together last longer than four
+// times limit. In that case, the work continues when its wait ends. name is the name of
+// the file or process in the log.
 func (r *Runner) Run(key Key, name string, limit time.Duration, work func(*Call)) error {
 	if r.Refuses(key) {
 		r.mu.Lock()
@@ -223,9 +224,9 @@ func (r *Runner) Run(key Key, name string, limit time.Duration, work func(*Call)
 	return r.run(&Subject{Key: key, Name: name}, limit, &Call{runner: r}, work)
 }
 
-// Take is like Run, for work on shared data that another goroutine takes over after
-// ErrLate. The goroutine of the late work ends when its wait ends. Each wait of the work
-// has a subject.
+// Take is like Run, but for work on shared data that another goroutine takes over
+// after ErrLate. The goroutine of the late work exits when its wait ends. Each wait
+// of the work must have a subject.
 func (r *Runner) Take(limit time.Duration, work func(*Call)) error {
 	return r.run(nil, limit, &Call{runner: r, exits: true}, work)
 }
@@ -267,7 +268,7 @@ func (r *Runner) run(of *Subject, limit time.Duration, c *Call, work func(*Call)
 	}
 }
 
-// give gives up a wait, unless the wait has just ended.
+// give gives up a wait. It returns false if the wait has just ended.
 func (r *Runner) give(c *Call, wait uint64, of *Subject) bool {
 	subject := c.subject.Load()
 	r.mu.Lock()
@@ -286,7 +287,7 @@ func (r *Runner) give(c *Call, wait uint64, of *Subject) bool {
 			delete(r.keys, other)
 		}
 	}
-	var k *trouble // of the cgroup, if the key names a process
+	var k *trouble // the state of the cgroup, if the key names a process
 	for _, key := range of.Key.all() {
 		if k = r.keys[key]; k == nil {
 			k = new(trouble)

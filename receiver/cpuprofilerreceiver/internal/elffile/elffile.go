@@ -1,8 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package elffile reads the headers, notes and relocations of ELF files. Unlike debug/elf,
-// it does not trust the sizes in a file: it bounds both the memory and the bytes read.
+// Package elffile reads the headers, notes and relocations of ELF files. Unlike
+// debug/elf, it does not trust the sizes in a file. It limits the memory that it uses and
+// the number of bytes that it reads.
 package elffile
 
 import (
@@ -16,8 +17,8 @@ import (
 	"io"
 )
 
-// Bounds on the parts that are read. Any process can map any file as executable, so counts
-// and sizes in a file may be wrong.
+// These limits apply to the parts that are read. Any process can map any file as
+// executable, so counts and sizes in a file may be wrong.
 const (
 	maxSegments  = 512
 	maxSections  = 1 << 14
@@ -34,7 +35,7 @@ const (
 	IndexBudget = 256 << 20
 )
 
-// Sizes of structures, and the relative relocations.
+// The sizes of structures, and the types of relative relocations.
 const (
 	ehdrSize       = 64
 	phdrSize       = 56
@@ -78,7 +79,7 @@ type File struct {
 	// Entry is the address at which the program starts.
 	Entry    uint64
 	Segments []Segment
-	// Sections is empty if the file has no section headers, too many, or invalid ones.
+	// Sections is empty if the section headers are missing, too many or invalid.
 	Sections []Section
 
 	r      io.ReaderAt
@@ -356,8 +357,8 @@ func (f *File) EachRelative(fn func(at, addend uint64) bool) {
 	})
 }
 
-// relocations returns the address and size of the table of relocations with addends, as the
-// dynamic section gives them.
+// relocations returns the address and size of the table of relocations with addends,
+// according to the dynamic section.
 func (f *File) relocations() (addr, size uint64) {
 	for _, s := range f.Segments {
 		if s.Kind != elf.PT_DYNAMIC {

@@ -62,11 +62,12 @@ const (
 type Counter int
 
 const (
-	// Proven counts samples whose labels, or the lack of labels, is proven.
+	// Proven counts samples whose labels are proven. This includes samples that are proven
+	// to have no labels.
 	Proven Counter = iota
 	// Unproven counts other samples of programs with probes.
 	Unproven
-	// Cut counts samples with a cut value.
+	// Cut counts samples with a label value that was cut.
 	Cut
 	// Frequent counts programs whose probes were removed because of too many hits.
 	Frequent
@@ -80,7 +81,7 @@ type Labels struct {
 	cfg       Config
 	processes map[int]*process
 	programs  map[mappedfile.ID]*program
-	// probes leads from each probe to its program.
+	// probes maps each probe to its program.
 	probes  map[*perfevent.Attachment]*program
 	session *perfevent.Session
 	history history
@@ -110,7 +111,7 @@ type read struct {
 	run func()
 
 	// known reports whether the goroutine has set labels before the sample. ok reports
-	// whether the register pointed to the goroutine.
+	// whether the goroutine was found and could be read.
 	known, ok bool
 	result
 }
@@ -183,7 +184,7 @@ func (l *Labels) Begin(session *perfevent.Session) {
 	l.Interrupted()
 }
 
-// Interrupted is called when hits may be missing up to now.
+// Interrupted is called when some hits up to now may be missing.
 func (l *Labels) Interrupted() {
 	if l != nil {
 		l.history.forget(l.cfg.Now())
@@ -214,8 +215,9 @@ func (l *Labels) Count(of Counter) uint64 {
 
 // Hit reports whether a record is a hit of a probe, and remembers the change.
 func (l *Labels) Hit(rec *perfevent.Record) bool {
-	// Samples of time have periods of at least 10 µs. A hit may lack its attachment after
-	// its probe was removed.
+	// Hits have a period of 1, and samples of running threads have periods of at least
+	// 10 µs. The attachment does not identify hits, because it is missing after the
+	// probe was removed.
 	if rec.Type != perfevent.TypeSample || rec.Sample.Period != 1 {
 		return false
 	}
@@ -287,7 +289,8 @@ func (l *Labels) Hold(k samples.Key, time int64) {
 	l.held = append(l.held, held{k, time, l.read.result})
 }
 
-// Oldest returns the time of the oldest held sample, or a later time if it is earlier.
+// Oldest returns the time of the oldest held sample. If no held sample is older than the
+// given time, Oldest returns the given time.
 func (l *Labels) Oldest(later int64) int64 {
 	if l != nil {
 		for i := range l.held {

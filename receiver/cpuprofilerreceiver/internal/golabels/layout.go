@@ -12,9 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// The probes, by index in query. The first function sets the labels of the current goroutine
-// to its argument. The second one ends the current goroutine. The third one is called before
-// the garbage collector frees memory.
+// These constants are the indexes of the probes in query. The first function sets the
+// labels of the current goroutine to its argument. The second function ends the current
+// goroutine. The third function is called before the garbage collector frees memory.
 const (
 	setLabels = iota
 	endGoroutine
@@ -55,7 +55,8 @@ func layoutOf(p *goprogram.Program, goarch string) (l layout, err error) {
 		if f == nil {
 			return l, fmt.Errorf("the program has no %s", query.Functions[i])
 		}
-		// After the stack check, a hit costs a fifth: the kernel emulates the instruction.
+		// A probe after the stack check costs only a fifth per hit, because the kernel can
+		// emulate the instruction there.
 		l.sites[i] = f.Offset + f.AfterStackCheck(p.Machine)
 		if l.sites[i] == f.Offset && i != freeMemory {
 			return l, fmt.Errorf("%s has no stack check", query.Functions[i])

@@ -44,7 +44,8 @@ type process struct {
 	// checked is the time of the last call of check. used is the time of the last sample.
 	// retry is the earliest time of the next search.
 	checked, used, retry int64
-	// program is nil unless all hits since the time since are known.
+	// program is the program of the process. It is nil unless all hits are known from the
+	// time since on.
 	program *program
 	since   int64
 }
@@ -54,13 +55,13 @@ type program struct {
 	layout
 	id   mappedfile.ID
 	path string
-	// probes are at layout.sites. They are nil after too many hits.
+	// probes are the probes at layout.sites. They are nil after too many hits.
 	probes [probes]*perfevent.Attachment
 	// users is the number of hot processes that run the file.
 	users int
 	// removed reports that the program was removed, because it had no users.
 	removed bool
-	// hits is the number of hits since the time second.
+	// hits is the number of hits in the current second, which began at the time second.
 	hits   int
 	second int64
 }
@@ -75,8 +76,8 @@ type found struct {
 	retry, refused bool
 }
 
-// find returns the process of a sample if its program has probes, else nil. If the process
-// is hot, find starts a search for its program.
+// find returns the process of a sample. It returns nil if the program of the process has
+// no probes. If the process is hot, find starts a search for its program.
 func (l *Labels) find(of *processes.Process, now int64) *process {
 	p := l.processes[of.PID]
 	if p == nil || p.number != of.Program() {
@@ -118,7 +119,7 @@ func (l *Labels) search(to chan<- found, f found, known map[mappedfile.ID]*progr
 	switch {
 	case err == nil, errors.Is(err, goprogram.ErrNotGo), errors.Is(err, errNoLabels), errors.Is(err, os.ErrProcessDone), procfs.IsGone(err):
 	case errors.Is(err, os.ErrClosed), errors.Is(err, deadline.ErrLate), errors.Is(err, deadline.ErrRefused):
-		f.retry = true // it is logged elsewhere
+		f.retry = true // the error is logged elsewhere
 	default:
 		unsupported, right := new(perfevent.UnsupportedError), new(perfevent.RightsError)
 		f.refused = errors.As(err, &unsupported) || errors.As(err, &right)
@@ -180,7 +181,7 @@ func (l *Labels) place(f found, known map[mappedfile.ID]*program) (*program, err
 	return o.program, err
 }
 
-// receive uses the result of a search.
+// receive handles the result of a search, if the search has ended.
 func (l *Labels) receive() {
 	var f found
 	select {
@@ -194,10 +195,10 @@ func (l *Labels) receive() {
 		f.process.retry = now + retryInterval
 	}
 	if f.refused && f.session == l.session {
-		l.Begin(nil) // so that it is logged once
+		l.Begin(nil) // so that the reason is logged only once
 	}
 	if f.program == nil || f.session != l.session {
-		return // a session has removed its probes
+		return // nothing was found, or the end of the session has removed the probes
 	}
 	wanted := l.processes[f.process.pid] == f.process && !f.process.stuck
 	if !wanted || f.program.removed {
@@ -249,13 +250,14 @@ func (l *Labels) removeProbes(p *program) {
 func detach(placed [probes]*perfevent.Attachment) {
 	for _, probe := range placed {
 		if probe != nil {
-			_ = probe.Detach() // closing a descriptor removes its probe, whatever it returns
+			_ = probe.Detach() // closing a descriptor removes its probe, even if an error is returned
 		}
 	}
 }
 
-// count counts a hit at a time. It removes the probes of a program with too many hits until
-// no unit that runs the program is hot.
+// count counts a hit of a program's probes. If the program has too many hits, count
+// removes the probes. New probes are placed only after all units that run the program
+// have ceased to be hot.
 func (l *Labels) count(p *program, time int64) {
 	if time-p.second >= int64(1e9) {
 		p.second, p.hits = time, 0

@@ -37,11 +37,11 @@ const (
 type history struct {
 	of map[goroutine][]change // sorted by time
 	n  int
-	// since is the time from which on all changes are known.
+	// since is the time after which all changes are known.
 	since int64
 }
 
-// add remembers a change. Only the last change before the horizon matters.
+// add remembers a change. Of the changes before the horizon, it keeps only the last.
 func (h *history) add(of goroutine, c change) {
 	all, known := h.of[of]
 	for len(all) > 1 && all[1].time < c.time-horizon {
@@ -77,7 +77,8 @@ func (h *history) last(of goroutine, since, time int64) (labels uint64, known bo
 	return 0, false
 }
 
-// changed reports whether a change is known after a time, up to another time.
+// changed reports whether a goroutine has a known change after the time after and up to
+// the time upTo.
 func (h *history) changed(of goroutine, after, upTo int64) bool {
 	for _, c := range slices.Backward(h.of[of]) {
 		if c.time <= after {
@@ -90,19 +91,20 @@ func (h *history) changed(of goroutine, after, upTo int64) bool {
 	return false
 }
 
-// at returns the labels of a goroutine at a time. read are the labels that were read up to
-// the time readAt. All changes up to readAt must have been added. If the goroutine did not
-// change its labels since its sample and did not end, it had the labels that were read.
-// Otherwise it had the labels that it set last before its sample, and their memory is valid
-// if none was freed since. ok is false if neither is certain. All changes of the process
-// since the time since are known.
+// at returns the address of the labels that a goroutine had at the time of its sample.
+// read is the address that was found by a read, and readAt is the time after this read.
+// All changes up to readAt must have been added. If the goroutine neither changed its
+// labels nor ended between the sample and readAt, it had the labels at this address.
+// Otherwise it had the labels that it set last before the sample. Their memory is still
+// valid if no memory was freed before readAt. ok is false if neither is certain. All
+// changes of the process after since are known.
 func (h *history) at(of goroutine, since, time, readAt int64, read uint64) (labels uint64, ok bool) {
 	if time <= max(since, h.since) {
 		return 0, false
 	}
 	set, known := h.last(of, since, time)
 	if !h.changed(of, time, readAt) {
-		return read, !known || set == read // else a hit is missing
+		return read, !known || set == read // otherwise a hit is missing
 	}
 	return set, known && !h.changed(goroutine{pid: of.pid}, time, readAt)
 }

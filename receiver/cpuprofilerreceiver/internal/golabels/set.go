@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// maxKey bounds the bytes of a key. The configuration has the same bound. maxSet bounds the labels of a goroutine. maxText bounds the bytes of a value.
+	// maxKey bounds the bytes of a key. The configuration has the same bound. maxSet bounds
+	// the labels of a goroutine. maxText bounds the bytes of a value.
 	maxKey  = 255
 	maxSet  = 32
 	maxText = 255
@@ -25,7 +26,7 @@ const (
 	maxAddress = 1 << 47
 )
 
-// labels are the labels of a goroutine that samples get.
+// labels contains the labels of a goroutine that are added to its samples.
 type labels struct {
 	// address is the address of the set. valid reports whether the set was read.
 	address uint64
@@ -41,7 +42,7 @@ type labels struct {
 type memory struct {
 	pid   int
 	fetch func(pid int, address uint64, b []byte) int
-	// keys are the keys of the labels that samples get.
+	// keys are the keys of the labels that are added to samples.
 	keys []string
 	// list, key and text are buffers.
 	list [maxSet * labelSize]byte
@@ -95,7 +96,7 @@ func (m *memory) labels(at uint64) (l labels) {
 			span = value
 		default:
 			l.cut = l.cut || size > maxText
-			// A value must not end early and so forge another label.
+			// A zero byte would end the value early and could forge another label.
 			text.WriteString(m.keys[i] + "\x00" + strings.ReplaceAll(value, "\x00", "?") + "\x00")
 		}
 	}
@@ -103,8 +104,8 @@ func (m *memory) labels(at uint64) (l labels) {
 	return l
 }
 
-// wanted returns the index of the key at an address in m.keys. It is negative if samples do
-// not get the label. Keys of another length are not read.
+// wanted returns the index of the key at an address in m.keys. It is negative if the key
+// is not in m.keys. The key is read only if a key in m.keys has its length.
 func (m *memory) wanted(at, size uint64) int {
 	same := func(key string) bool { return uint64(len(key)) == size }
 	if !slices.ContainsFunc(m.keys, same) || !m.fill(at, m.key[:size]) {

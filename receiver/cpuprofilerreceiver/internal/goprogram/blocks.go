@@ -12,8 +12,8 @@ type blockReader struct {
 	blocks [64]block
 }
 
-// block holds the bytes of a file from an offset on. The last block of a file may be
-// shorter than blockSize.
+// block contains the bytes of a file from the offset off. The last block of a file
+// may be shorter than blockSize.
 type block struct {
 	off   int64
 	bytes []byte

@@ -23,15 +23,15 @@ type Function struct {
 }
 
 // Depth is the number of bytes by which the stack pointer is below its value at the
-// function's entry. It is valid from the address From on.
+// function's entry. It is valid from the address From up to the next depth.
 type Depth struct {
 	From  uint64
 	Depth int32
 }
 
-// EachFunction calls yield with each function of a Go program, in the order of addresses,
-// until yield returns false. All calls reuse the same Function. yield is not called for a
-// file that is not a Go program.
+// EachFunction calls yield for each function of a Go program in the order of
+// addresses, until yield returns false. All calls reuse the same Function. If the file
+// is not a Go program, yield is not called.
 func EachFunction(r io.ReaderAt, size int64, yield func(*Function) bool) error {
 	f, err := elffile.Parse(&blockReader{r: r}, size)
 	if err != nil {
@@ -82,8 +82,8 @@ func (t *Table) stackDepths(i int, g *Function) error {
 }
 
 // runtimeName returns the name at an offset in the name table if the function belongs to
-// the runtime, else "". Reading all names would be slow, because programs have tens of
-// thousands.
+// the runtime. Otherwise it returns "". Reading all names would be slow, because a
+// program has tens of thousands of names.
 func (t *Table) runtimeName(off uint32) (string, error) {
 	at := t.names + uint64(off)
 	if at >= t.units {
@@ -101,7 +101,7 @@ func (t *Table) runtimeName(off uint32) (string, error) {
 
 // depths reads a function's pcsp table.
 func (t *Table) depths(table uint32, g *Function) error {
-	const most = 1 << 14 // a function of 1 MB has some hundreds
+	const most = 1 << 14 // a function of 1 MB has a few hundred depths
 	pc, p := g.Start, t.valuesAt(table)
 	for range most {
 		depth, size, err := p.next()

@@ -14,11 +14,12 @@ import (
 type module struct {
 	// text is the base of the addresses of functions.
 	text uint64
-	// gofunc lists the addresses at which funcdata may start, the most likely first.
+	// gofunc lists the addresses at which funcdata may start. The
+	// most likely address comes first.
 	gofunc []uint64
 }
 
-// Words of runtime.moduledata. The first 23 are the same since Go 1.18.
+// The words of runtime.moduledata. The first 23 words are the same since Go 1.18.
 const (
 	modulePCHeader     = 0
 	moduleNames        = 1
@@ -34,10 +35,10 @@ const (
 	maxModuleCandidate = 8
 )
 
-// findModule finds runtime.moduledata without a symbol, because stripped programs have
-// none. It searches for a pointer to the pclntab, which is the first word, and checks other
-// words against the pclntab's header. In position-independent programs, it finds the
-// pointers in the relocations.
+// findModule finds runtime.moduledata. Stripped programs have no symbol for it, so
+// findModule searches for a pointer to the pclntab, which is the first word of
+// runtime.moduledata. It checks other words against the pclntab's header. In a
+// position-independent program, the relocations contain the pointers.
 func findModule(f *elffile.File, pclntab uint64, h pcHeader, first, last uint32) (module, bool) {
 	matches := func(words *[moduleWords]uint64) (module, bool) {
 		text := words[moduleText]

@@ -11,12 +11,13 @@ import (
 	"strconv"
 )
 
-// Machines maps GOARCH to ELF machines. A kernel can only probe programs of its own
+// Machines maps GOARCH to ELF machines. A kernel can only probe programs of the same
 // architecture.
 var Machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// AfterStackCheck returns the offset in the function of the place for a probe, which is
-// after the function's stack check. It is 0 if the function has no stack check.
+// AfterStackCheck returns the offset in the function at which to place a
+// probe. This offset is just after the function's stack check. It is 0 if
+// the function has no stack check.
 func (c *Code) AfterStackCheck(machine elf.Machine) uint64 {
 	code := c.Code[:c.Length]
 	switch machine {
@@ -28,11 +29,11 @@ func (c *Code) AfterStackCheck(machine elf.Machine) uint64 {
 	return 0
 }
 
-// afterStackCheck returns the offset after the stack check at the start of a function. It
-// returns 0 if the function begins differently. After the check, the arguments are still in
-// their registers. A uprobe at the entry would be hit twice when the stack has grown and
-// the function restarts. In addition, the kernel emulates the next instruction, push %rbp,
-// without a second trap.
+// afterStackCheck returns the offset just after the stack check at the start of a
+// function. It returns 0 if the function begins differently. After the check, the
+// arguments are still in their registers. A uprobe at the entry would be hit twice when
+// the stack grows, because the function then restarts. Another reason is that the kernel
+// can emulate the next instruction, push %rbp, without a second trap.
 func afterStackCheck(code []byte) uint64 {
 	rest, ok := bytes.CutPrefix(code, []byte{0x49, 0x3b, 0x66, 0x10}) // cmp 0x10(%r14),%rsp
 	if !ok {
@@ -52,8 +53,8 @@ func afterStackCheck(code []byte) uint64 {
 	return uint64(len(code) - len(rest))
 }
 
-// afterStackCheckARM64 is afterStackCheck for arm64. The kernel can step over the
-// instruction after the check, str x30, [sp, #-N]!.
+// afterStackCheckARM64 is afterStackCheck for arm64. The instruction after the check is
+// str x30, [sp, #-N]!. The kernel can step over this instruction.
 func afterStackCheckARM64(code []byte) uint64 {
 	check := [...]struct{ instruction, mask uint32 }{
 		{0xf9400b90, 0xffffffff}, // ldr x16, [x28, #16]
@@ -73,9 +74,9 @@ func afterStackCheckARM64(code []byte) uint64 {
 	return uint64(len(check)-1) * size
 }
 
-// Release returns the N of go1.N, for a release or a release candidate. Other toolchains
-// (devel) may use any layout. Experiments and vendor suffixes follow after a space or a
-// dash.
+// Release returns the N of go1.N for a release or a release candidate. Other
+// toolchains (devel) may use any layout. The names of experiments and
+// vendors follow a space or a dash.
 func Release(version string) (minor int, ok bool) {
 	found := goRelease.FindStringSubmatch(version)
 	if found == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// Program describes a Go program in which probes are placed.
+// Program contains the facts that are needed to place probes in a Go program.
 type Program struct {
 	// Version is the Go release of the build, such as go1.26.1.
 	Version string
@@ -23,8 +23,8 @@ type Program struct {
 	// Entry is the link-time address at which the program starts. The load offset is the
 	// difference between the actual start address and Entry.
 	Entry uint64
-	// Functions are the functions that the query names, in the query's order. A function is
-	// nil if the program does not have it.
+	// Functions contains the functions that the query names, in the query's
+	// order. A missing function is nil.
 	Functions []*Code
 	// Variable is the link-time address of the variable that the query names. It is 0 if
 	// the program has no such variable or no symbol table.
@@ -62,13 +62,13 @@ type Query struct {
 var ErrNotGo = errors.New("not a Go program")
 
 const (
-	// maxProgramFunctions bounds the functions that Read looks at. The largest programs
-	// have about 300,000.
+	// maxProgramFunctions limits the number of functions that Read checks. The largest
+	// programs have about 300,000 functions.
 	maxProgramFunctions = 1 << 20
 	// maxRuns bounds Program.Runs. The linker places the functions of a package together.
 	maxRuns = 4096
-	// maxBuildInfo bounds the search for the version. The version is near the start of the
-	// writable segment.
+	// maxBuildInfo limits the number of bytes that are searched for the version. The
+	// version is near the start of the writable segment.
 	maxBuildInfo = 1 << 20
 	maxGoVersion = 128
 )
@@ -135,8 +135,8 @@ func (t *Table) find(p *Program, q Query) error {
 	return nil
 }
 
-// shortName returns up to 128 bytes of the name at an offset in the name table. This is
-// enough for functions of the runtime. The result shares the memory of name.
+// shortName returns up to 128 bytes of the name at an offset in the name table. This
+// length is enough for functions of the runtime. The result shares the memory of name.
 func (t *Table) shortName(name []byte, offset uint32) ([]byte, error) {
 	const most = 128
 	off := t.names + uint64(offset)
@@ -164,9 +164,10 @@ func codeOf(f *elffile.File, start, end uint64) (*Code, error) {
 	return c, f.Read(c.Code[:c.Length], off)
 }
 
-// version returns the Go release that the program was built with. The linker writes a magic
-// string, flags, and the version with its length. Releases before Go 1.18 used another
-// format, which is not supported. debug/buildinfo reads the same data, but without a bound.
+// version returns the Go release that the program was built with. The linker writes a
+// magic string, then flags, and then the version with its length. Releases before Go
+// 1.18 used another format, which is not supported. debug/buildinfo reads the same
+// data, but without a size limit.
 func version(f *elffile.File) (string, error) {
 	const (
 		magic       = "\xff Go buildinf:"
@@ -216,8 +217,8 @@ func version(f *elffile.File) (string, error) {
 	return "", ErrNotGo
 }
 
-// findVariable looks up the query's variable in .symtab. It returns 0 if the variable is
-// not there.
+// findVariable looks up the query's variable in .symtab. It returns 0 if .symtab
+// does not contain the variable.
 func findVariable(f *elffile.File, q Query) (uint64, error) {
 	if q.Variable == "" {
 		return 0, nil

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package goprogram reads the tables of Go's runtime from a Go program. The tables describe
-// the program's functions, lines and stack use. Stripped programs have them too.
+// Package goprogram reads the runtime's tables from a Go program. The tables describe the
+// program's functions, lines and stack use. Stripped programs have these tables too.
 package goprogram
 
 import (
@@ -31,7 +31,7 @@ const (
 
 	maxGoFunctions = 1 << 24
 	maxGoTables    = 1 << 32
-	// maxPCData bounds the PCDATA tables of a function. Go 1.26 has 5.
+	// maxPCData limits the PCDATA tables of a function. Go 1.26 has 5 of these tables.
 	maxPCData = 32
 	// maxInlineDepth bounds the inlined calls at one address.
 	maxInlineDepth = 256
@@ -44,12 +44,12 @@ const (
 
 var errTooLarge = errors.New("its functions do not fit the symbol cache")
 
-// Table reads the pclntab of a Go program: its functions with their files, lines and
-// inlined calls. Only an index of 8 bytes per function, and recently used names, are in
-// memory.
+// Table reads the pclntab of a Go program. The pclntab describes the functions with their
+// files, lines and inlined calls. To save memory, Table keeps only recently used names
+// and an index with 8 bytes per function.
 //
-// debug/gosym reads the same table, but needs all of it in memory, does not support inlined
-// calls, and needs a symbol for the address of the text.
+// debug/gosym reads the same table, but it loads the whole table into memory, does not
+// support inlined calls, and needs a symbol for the address of the text.
 type Table struct {
 	f *elffile.File
 	// text is the base of the addresses in the table.
@@ -60,10 +60,11 @@ type Table struct {
 	entries []uint32 // addresses of the functions, and the end of the last function
 	offsets []uint32 // offsets of the functions' runtime._func, relative to functions
 
-	// These are file offsets. end is the end of the pclntab.
+	// These fields are file offsets. end is the end of the pclntab.
 	names, units, files, values, functions, end uint64
-	// funcdata is the file offset of the funcdata, which describes inlined calls. It is 0
-	// if it was not found. dataEnd is the end of its segment.
+	// funcdata is the file offset of the funcdata, which describes inlined
+	// calls. It is 0 if the funcdata was not found. dataEnd is the end of the
+	// segment that contains the funcdata.
 	funcdata, dataEnd uint64
 
 	// functionNames and fileNames cache names by offset, because most addresses share
@@ -83,7 +84,8 @@ const maxFuncSize = 44 + 4*(maxPCData+funcdataInlTree+1)
 
 type shownName struct{ function, system string }
 
-// pcHeader is runtime.pcHeader, the start of a pclntab. Its offsets are relative to itself.
+// pcHeader is runtime.pcHeader, the start of a pclntab. Its
+// offsets are relative to its start.
 type pcHeader struct {
 	version                                     int
 	quantum                                     uint64
@@ -285,8 +287,8 @@ type inlinedCall struct {
 	startLine int32
 }
 
-// inlinedCall reads one call of f's tree. It returns false if the call is outside the file
-// or does not belong to f.
+// inlinedCall reads one call from the tree of inlined calls of f. It returns false if the
+// call is outside the file or does not belong to f.
 func (t *Table) inlinedCall(f *funcInfo, index int32) (call inlinedCall, ok bool, err error) {
 	size := uint64(16)
 	if t.version < 120 {
@@ -334,9 +336,9 @@ func (t *Table) inliningPlausible() bool {
 	return true
 }
 
-// startsName reports whether call.name is the offset of a name in the name table, in which
-// each name ends with a zero byte. Zeroed data looks like a call with the first name, at
-// offset 0. So a call with the first name also needs a start line.
+// startsName reports whether call.name is the offset of a name in the name table, in
+// which each name ends with a zero byte. Zeroed data looks like a call of the name at
+// offset 0. For this reason, a call with offset 0 must also have a start line.
 func (t *Table) startsName(call *inlinedCall) bool {
 	if call.name == 0 {
 		return call.startLine > 0
@@ -427,9 +429,9 @@ func (t *Table) line(f *funcInfo, name uint32, startLine int32, at uint64) (samp
 	return out, err
 }
 
-// functionName returns the name at an offset in the name table as the runtime prints it,
-// and the linker's name if it differs. The linker writes the shapes of type arguments, for
-// which the runtime prints [...].
+// functionName returns the name at an offset in the name table as the runtime prints it.
+// If the linker's name is different, it is returned as system. In place of type
+// arguments, the linker writes their shapes and the runtime prints [...].
 func (t *Table) functionName(off uint32) (function, system string, err error) {
 	if n, ok := t.functionNames[off]; ok {
 		return n.function, n.system, nil
@@ -473,8 +475,9 @@ func (t *Table) Forget() {
 	t.held = 0
 }
 
-// value returns the value at an address from one of f's tables, like runtime.pcvalue. It
-// returns -1 if the table has no value there. An error means that the file cannot be read.
+// value returns the value at an address in one of f's tables, like
+// runtime.pcvalue. It returns -1 if the table has no value for the address, and an
+// error if the file cannot be read.
 func (t *Table) value(f *funcInfo, table uint32, at uint64) (int32, error) {
 	if table == 0 {
 		return -1, nil
@@ -495,9 +498,10 @@ func (t *Table) value(f *funcInfo, table uint32, at uint64) (int32, error) {
 	}
 }
 
-// valueReader reads a table of values by address, like runtime.step. The table is a list of
-// pairs of varints: the zigzag-encoded difference to the previous value, and the length of
-// the value's code in units of quantum.
+// valueReader reads a table of values by address, like runtime.step. The table
+// is a list of pairs of varints. The first varint is the zigzag-encoded
+// difference from the previous value. The second varint is the length of the
+// value's code in units of quantum.
 type valueReader struct {
 	t     *Table
 	off   uint64 // file offset of the bytes after rest
@@ -540,8 +544,8 @@ func (p *valueReader) next() (value int32, size uint64, err error) {
 	return p.value, d * p.t.quantum, nil
 }
 
-// findPCLNTab finds the pclntab by its section. If a possible Go program has no such
-// section, it searches the segments for the header.
+// findPCLNTab finds the pclntab by its section. If there is no such section and the file
+// may be a Go program, it searches the segments for the header.
 func findPCLNTab(f *elffile.File, isGo bool) (addr, size uint64, h pcHeader, err error) {
 	var buf [pcHeaderSize]byte
 	for _, s := range f.Sections {

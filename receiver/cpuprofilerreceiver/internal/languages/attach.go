@@ -77,7 +77,7 @@ func (w *Walker) check(p *process, of *processes.Process) {
 	}
 }
 
-// attach makes Walk walk the stacks of a process.
+// attach starts walking the stacks of a process if its language is enabled.
 func (w *Walker) attach(p *process, l interpreter.Layout) {
 	if w.all >= maxWalked {
 		return

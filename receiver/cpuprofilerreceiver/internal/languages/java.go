@@ -37,7 +37,7 @@ const (
 	framelessBlob                   // no frame; the return address is on top of the stack
 )
 
-// blob is a piece of generated code, in the JVM's words a CodeBlob.
+// blob is a piece of generated code. The JVM calls it a CodeBlob.
 type blob struct {
 	kind    blobKind
 	name    string
@@ -122,9 +122,9 @@ func (w *walk) doStep() {
 	w.stepName, w.stepOK = w.javaName(w.process, b, code), true
 }
 
-// blobAt finds the start of the blob at an address through the segment map of its heap. The
-// map has a byte per segment: the distance to an earlier segment of the blob, or 0 for the
-// first segment.
+// blobAt finds the start of the blob at an address through the segment map of its heap.
+// The map has one byte per segment. The byte is the distance to an earlier segment of the
+// blob. It is 0 for the first segment.
 func (w *walk) blobAt(l *interpreter.HotSpot, at uint64) (start uint64, ok bool) {
 	const free, most = 0xff, 1 << 12
 	for _, h := range l.Heaps {

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// prompt is the maximum age of a sample for which the active span that is read is taken
-	// as the active span of the sample.
+	// prompt is a maximum age of samples. If a sample is at most this old when the active
+	// span is read, this span counts as the active span of the sample.
 	prompt = int64(300 * time.Microsecond)
 	// The record of a thread has the ids of its trace and of its span, and the byte at
-	// recordValid is 1 if the ids are valid. OTEP 4947 describes it.
+	// recordValid is 1 if the ids are valid. OTEP 4947 describes the record.
 	recordValid = 24
 	recordSize  = 28
 	// dtvEntry is the size of an entry of a thread's vector of modules. dtvAt is the offset
@@ -30,12 +30,8 @@ func (w *walk) readLink(p *process, t *thread) {
 	before, at := t.link, t.linked
 	w.unlinked = true
 	slot, ok := w.contextSlot(p.context, t)
-	if !ok {
-		t.linked = 0
-		return
-	}
 	record, link := w.readRecord(slot)
-	if again, same := w.readRecord(slot); again != record || same != link {
+	if again, same := w.readRecord(slot); !ok || again != record || same != link {
 		t.linked = 0 // the thread is changing its span
 		return
 	}
@@ -48,20 +44,11 @@ func (w *walk) readLink(p *process, t *thread) {
 	}
 }
 
-// countLink counts the link of the last walk.
-func (w *Walker) countLink() {
-	switch {
-	case w.unlinked:
-		w.unproven.Add(1)
-	case w.link.Valid():
-		w.proven.Add(1)
-	}
-}
-
-// contextSlot returns the address of a thread's variable with the address of its record. A
-// TLS descriptor has the variable's offset from the thread pointer, which is negative. If
-// the module was loaded later, it has the address of the module's number and of the
-// variable's offset in the module's block.
+// contextSlot returns the address of a thread's variable, which contains the address of
+// the thread's record. The TLS descriptor of the variable contains its offset from the
+// thread pointer, which is negative. If the module was loaded after the program started,
+// the descriptor contains an address instead. At this address are the module's number and
+// the variable's offset in the module's block.
 func (w *walk) contextSlot(descriptor uint64, t *thread) (uint64, bool) {
 	argument, ok := w.memory.word(descriptor + word)
 	if !ok || int64(argument) < 0 {

@@ -42,7 +42,8 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 	for i, a := range s.User {
 		if !w.process.inLoop(of, a, i) {
 			// With -X perf, CPython calls the loop through a generated trampoline per
-			// Python function. It would show the function a second time, so it is left out.
+			// Python function. The trampoline would show the function a second time, so
+			// it is left out.
 			if !replaced || of.Mapping(a-1) != nil {
 				w.merged = append(w.merged, a)
 			}
@@ -51,16 +52,15 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 		}
 		n := call + shift
 		call++
-		replaced = n >= 0 && n < len(w.ends)
-		switch {
-		case !replaced:
-			w.merged = append(w.merged, a)
-		case w.start(n) < w.ends[n]:
-			w.merged = append(w.merged, w.frames[w.start(n):w.ends[n]]...)
+		if n < 0 || n >= len(w.ends) {
+			w.merged, replaced = append(w.merged, a), false
+			continue
 		}
+		w.merged = append(w.merged, w.frames[w.start(n):w.ends[n]]...)
+		replaced = w.start(n) < w.ends[n]
 	}
-	if !whole && calls > 0 && calls <= len(w.ends) {
-		w.merged = append(w.merged, w.frames[w.ends[calls-1]:]...)
+	if !whole && calls <= len(w.ends) {
+		w.merged = append(w.merged, w.frames[w.start(calls):]...)
 		// The interpreter's native callers are missing, but the Python functions are
 		// complete.
 		whole = !w.cut

@@ -32,7 +32,7 @@ func TestMerge(t *testing.T) {
 		"a cut native stack":      {native: "aEbE", walked: "Z.Y.X.W.", truncated: true, want: "aZbYXW", whole: true},
 		"both cut":                {native: "aEbE", walked: "Z.Y.X.W.", truncated: true, cut: true, want: "aZbYXW"},
 		"with a perf map":         {native: "aEj", walked: "Z.Y.X.", truncated: true, want: "aZYX", whole: true},
-		"cut before the loop":     {native: "ab", walked: "Z.", truncated: true, want: "ab"},
+		"cut before the loop":     {native: "ab", walked: "Z.", truncated: true, want: "abZ", whole: true},
 		"no loop":                 {native: "ab", walked: "Z.", want: "ab", whole: true},
 	} {
 		t.Run(name, func(t *testing.T) {

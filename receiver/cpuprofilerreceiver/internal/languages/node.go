@@ -23,14 +23,14 @@ type node struct {
 	// codes maps an instruction's address to the code object that contains the instruction.
 	// The address is rounded down to a multiple of codeAlign.
 	codes map[uint64]*v8Code
-	// named holds the addresses that stand for frames. since is the time at which it was
-	// empty. V8 moves objects, so names are read again after nodeNames.
+	// named holds the addresses that stand for frames. since is the time at which named was
+	// last empty. V8 moves objects, so names are read again after nodeNames.
 	named map[interpreter.Code]uint64
 	since int64
 }
 
-// v8Code is a code object and the range of its instructions. check changes if another code
-// object takes the place.
+// v8Code is a code object and the range of its instructions. check is a checksum. It
+// differs if another code object is now at the same address.
 type v8Code struct {
 	interpreter.Range
 	object  uint64
@@ -67,9 +67,9 @@ func (n *node) isBuiltin(pc uint64) bool {
 // Has implements unwind.Generated.
 func (w *Walker) Has(pc uint64) bool { return w.process.node != nil && w.process.node.isBuiltin(pc) }
 
-// stepNode sets the current frame to its caller. All code of V8 has frame pointers. A
-// bytecode and some built-in code run without a frame of their own, in the frame of the
-// function that they belong to.
+// stepNode sets the current frame to its caller. All code of V8 has frame pointers. The
+// code for single bytecodes and some built-in code have no separate frame. They run in
+// the frame of the function that they belong to.
 func (w *walk) stepNode() {
 	w.stepName, w.stepOK = 0, false
 	f, n := w.frame, w.process.node
@@ -101,8 +101,8 @@ func (w *walk) stepNode() {
 	w.stepOK = true
 }
 
-// nodeType returns the type of an object, or 0. The lowest bits of an object's address are
-// 01. Its first word is the address of the map, which has the type.
+// nodeType returns the type of an object, or 0. The lowest bits of an object's address
+// are 01. The first word of an object is the address of its map, which contains the type.
 func (w *walk) nodeType(object uint64) uint16 {
 	const typeAt = 12
 	if object&3 != 1 || object >= 1<<47 {
@@ -116,10 +116,11 @@ func (w *walk) nodeType(object uint64) uint16 {
 	return binary.LittleEndian.Uint16(b)
 }
 
-// nodeCode returns the code object that contains an instruction, or nil. The object cannot
-// be found through the function of a frame: a function refers to its newest code only, and
-// not to the code that replaced the code of a running loop. So nodeCode searches backwards
-// for the header before the instructions, which refers to the code object.
+// nodeCode returns the code object that contains an instruction, or nil. The object
+// cannot be found through the function of a frame, because a function refers only to its
+// newest code. It does not refer to code that replaced the code of a running loop. So
+// nodeCode searches backwards for the header before the instructions, which refers to
+// the code object.
 func (w *walk) nodeCode(n *node, at uint64) *v8Code {
 	from := at &^ (codeAlign - 1)
 	if c := n.codes[from]; c != nil && w.now-c.checked < int64(checkInterval) && c.Has(at) {

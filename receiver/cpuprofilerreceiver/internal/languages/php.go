@@ -42,8 +42,8 @@ func (w *walk) walkPHP(p *process) Outcome {
 	return w.chain(p, &p.php.thread, current, p.php.FrameLast, w.phpFrames)
 }
 
-// phpFrames appends the frames, starting with frame, the innermost one. It returns false if
-// a frame is invalid.
+// phpFrames appends the frames of the thread. It returns false if a frame is invalid.
+// frame is the address of the innermost frame.
 func (w *walk) phpFrames(p *process, frame uint64) bool {
 	l := p.php
 	for n := 0; frame != 0; n++ {
@@ -143,8 +143,8 @@ func (w *walk) phpFrame(p *process, f phpFrame) bool {
 	return true
 }
 
-// phpText reads up to maxText bytes of a string of PHP. The names of classes without a name
-// have more text after a zero byte.
+// phpText reads up to maxText bytes of a string of PHP. The names of anonymous classes
+// contain more text after a zero byte.
 func (w *walk) phpText(l *php, at uint64) (string, bool) {
 	if at == 0 {
 		return "", true

@@ -62,7 +62,7 @@ func (w *walk) walkPython(p *process, t *thread) Outcome {
 
 // chain walks a chain of frames. current returns the address of the pointer to the
 // innermost frame. last is the offset of the last instruction in a frame. frames appends
-// the frames. It returns false if a frame is invalid.
+// the frames, and returns false if a frame is invalid.
 func (w *walk) chain(p *process, t *thread, current func() (uint64, bool), last uint64, frames func(p *process, frame uint64) bool) Outcome {
 	for try := 1; ; try++ {
 		at, ok := current()
@@ -111,8 +111,8 @@ func (w *walk) stateSlot(l *interpreter.Python, t *thread) (uint64, bool) {
 	return at + key*l.TSDSize, ok
 }
 
-// pythonFrames appends the frames, starting with frame, the innermost one. It returns false
-// if a frame is invalid.
+// pythonFrames appends the frames of a thread. It returns false if a frame is invalid.
+// frame is the address of the innermost frame.
 func (w *walk) pythonFrames(p *process, frame uint64) bool {
 	const onCStack = 3 // marks a frame without a function that starts a call of the loop
 	l := p.python

@@ -19,8 +19,9 @@ func pythonLine(minor int, table []byte, first, offset int64) int64 {
 	return lineOfLocations(table, first, offset)
 }
 
-// lineOfPairs reads the line table of Python 3.9 and older. Each entry is a pair of bytes:
-// the distance to the next line's first instruction in bytes, and in lines.
+// lineOfPairs reads the line table of Python 3.9 and older. Each entry is a pair of
+// bytes. The first byte is the distance to the next line's first instruction in bytes.
+// The second byte is this distance in lines.
 func lineOfPairs(table []byte, line, offset int64) int64 {
 	at := int64(0)
 	for ; len(table) >= 2; table = table[2:] {
@@ -32,9 +33,9 @@ func lineOfPairs(table []byte, line, offset int64) int64 {
 	return line
 }
 
-// lineOfRanges reads the line table of Python 3.10. Each entry is a pair of bytes: the
-// length of a range in bytes, and its distance from the previous range in lines. A range
-// with the distance noLine has no line.
+// lineOfRanges reads the line table of Python 3.10. Each entry is a pair of bytes. The
+// first byte is the length of a range in bytes. The second byte is the distance of the
+// range from the previous range in lines. A range with the distance noLine has no line.
 func lineOfRanges(table []byte, line, offset int64) int64 {
 	const noLine = -128
 	limit := int64(0)

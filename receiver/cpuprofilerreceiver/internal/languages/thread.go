@@ -20,11 +20,11 @@ const (
 	blockAlign = 16
 )
 
-// findThread finds the thread pointer of the current thread, because samples do not contain
-// it. With glibc on amd64, the thread pointer is the address of the thread's control block.
-// The first and the third word of the control block are its own address. The thread's id is
-// at the given offset. The block is at the top of the thread's stack. Only the first
-// thread's block is in a small mapping near the loader instead.
+// findThread finds the thread pointer of the current thread, because samples do not
+// contain it. With glibc on amd64, the thread pointer is the address of the thread's
+// control block. The first and the third word of the control block are its own address.
+// The thread's id is at the given offset. The block is at the top of the thread's stack.
+// The block of the first thread is in a small mapping near the loader instead.
 func (w *walk) findThread(offset uint64) *thread {
 	p := w.process
 	t := &thread{id: uint32(w.tid), checked: w.now}

@@ -113,12 +113,12 @@ const (
 	idleTime = time.Minute
 	// attachLimit bounds each wait for a file or for memory while an interpreter is found.
 	attachLimit = time.Second
-	// synthetic is the lowest address that stands for an interpreted frame. It cannot be
-	// confused with kernel addresses, because they are in another part of a stack.
+	// synthetic is the lowest address that stands for an interpreted frame. Kernel
+	// addresses may have the same values, but they are in another part of a stack.
 	synthetic = 1 << 63
-	// maxHeld bounds the memory for code objects and names, in bytes. Each of at most
-	// maxWalked processes has an equal share. At the bound of its share, they are
-	// forgotten.
+	// maxHeld bounds the memory for code objects and names, in bytes. At most maxWalked
+	// processes share this memory equally. If a process exceeds its share, its code objects
+	// and names are forgotten.
 	maxHeld   = 32 << 20
 	maxWalked = 64
 	// maxThreads bounds the known threads of a process.
@@ -142,7 +142,7 @@ type Walker struct {
 	// attached is the number of processes of Python and PHP that are walked. all is the
 	// number of all processes that are walked.
 	attached, all int
-	// walk is the current walk if walking is true, else the last walk.
+	// walk is the current walk if walking is true, and the last walk otherwise.
 	*walk
 	walking bool
 	merged  []uint64
@@ -239,8 +239,9 @@ type process struct {
 	subject deadline.Subject
 	stuck   bool
 
-	// context is the address of the TLS descriptor of the variable with a thread's context,
-	// or 0. contextKnown reports whether context was searched for.
+	// context is the address of the TLS descriptor for the variable in which threads
+	// publish their context. It is 0 if there is no such variable. contextKnown reports
+	// whether the search for the descriptor has ended.
 	context      uint64
 	contextKnown bool
 
@@ -260,7 +261,8 @@ type thread struct {
 	// pointer is the thread pointer, or 0 if not found. checked is the time of the search.
 	pointer uint64
 	checked int64
-	// link is the active span at the last read, and linked the time of the read.
+	// link is the active span at the last read. linked is the time of that read, or 0 if
+	// the read failed.
 	link   samples.Link
 	linked int64
 }
@@ -284,8 +286,8 @@ func newWalk(cfg *Config) *walk {
 	return w
 }
 
-// Begin is called by each goroutine that becomes the reading goroutine. The goroutine's
-// waits run within call.
+// Begin is called by each goroutine that becomes the reading goroutine. call limits the
+// time for which the goroutine waits for the memory of a process.
 func (w *Walker) Begin(call *deadline.Call) {
 	if w == nil {
 		return
@@ -361,10 +363,14 @@ func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 		w.walking = true
 		w.call.Wait(&p.subject, w.run)
 		w.walking = false
-		w.countLink()
+		if w.unlinked {
+			w.unproven.Add(1)
+		} else if w.link.Valid() {
+			w.proven.Add(1)
+		}
 	}
 	if w.outcome == Walked && len(w.ends) > 0 {
-		return true // Merge counts it
+		return true // Merge counts the walk
 	}
 	w.counts[w.outcome].Add(1)
 	return false
@@ -437,8 +443,8 @@ func (w *walk) do() {
 	}
 }
 
-// name returns a new address that stands for a frame. lines has the function of the frame
-// and the functions inlined into it.
+// name returns a new address that stands for a frame. lines contains the function of the
+// frame and the functions inlined into this function.
 func (w *walk) name(p *process, kind samples.FrameType, lines ...samples.Line) uint64 {
 	p.held += int64(len(lines)) * nameBytes
 	at := synthetic | lastName.Add(1)

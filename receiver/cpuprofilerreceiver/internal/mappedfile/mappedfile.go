@@ -46,8 +46,9 @@ func FileOf(m *samples.Mapping) File {
 	return File{m.DeviceMajor, m.DeviceMinor, m.Inode, m.Root}
 }
 
-// Opening returns the deadline key for opening the file of a mapping. It identifies the
-// file's file system, and the process's root, because the path may cross others.
+// Opening returns the deadline key for opening the file of a mapping. The key
+// identifies the file's file system. It also identifies the process's root, because the
+// path may cross other file systems.
 func Opening(m *samples.Mapping) deadline.Key {
 	return deadline.Key{Root: m.Root, Device: device(m.DeviceMajor, m.DeviceMinor)}
 }
@@ -77,7 +78,7 @@ func (r *Reader) Key() deadline.Key { return r.subject.Key }
 // Name is documented at Key.
 func (r *Reader) Name() string { return r.subject.Name }
 
-// Use sets the call that the next reads wait in.
+// Use sets the call in which the next reads wait.
 func (r *Reader) Use(c *deadline.Call) { r.call = c }
 
 // Stuck reports whether a read timed out and is still running. Until it has ended, do not

@@ -22,12 +22,13 @@ const deletedSuffix = " (deleted)"
 // Open opens the file of a mapping. It resolves the path only within the process's root
 // directory, which must still be the root of the mapping.
 //
-// Open checks the file before it opens it for reading, because opening a device or a FIFO
-// has side effects. The inode number must be equal to the mapping's. Otherwise the pid or
-// the path was reused. Device numbers are not compared, because on overlayfs and btrfs,
-// stat returns another device number than the mapping has.
+// Open checks the file before it opens it for reading, because opening a device or
+// a FIFO has side effects. If the file and the mapping have different inode
+// numbers, the pid or the path was reused, and Open returns an error. Open does not
+// compare device numbers, because on overlayfs and btrfs, stat returns another
+// device number than the mapping has.
 //
-// All of this is one wait of c.
+// All these steps are one wait of c.
 func Open(c *deadline.Call, root string, m *samples.Mapping) (f *os.File, id ID, err error) {
 	c.Wait(nil, func() { f, id, err = open(root, m) })
 	return f, id, err
@@ -185,7 +186,7 @@ func identify(fd int, st *unix.Stat_t) ID {
 	)
 	id := idOf(st)
 	if unix.Major(st.Dev) != 0 {
-		return id // on a disk
+		return id // the file system is on a disk
 	}
 	if h, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH|handleFID); err == nil && h.Type() == overlayFile {
 		id.Layer, id.Device, id.Inode = string(h.Bytes()), 0, 0

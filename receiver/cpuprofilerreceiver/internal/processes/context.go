@@ -18,19 +18,20 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// processContext is the state of OpenTelemetry's process context: a header and a protobuf message
-// in the memory of a process, in which an SDK publishes its resource attributes. OTEP 4719
-// describes it. A context is a claim of the process about itself, like its environment.
+// processContext is the state of an OpenTelemetry process context. An SDK publishes its
+// resource attributes in such a context, which consists of a header and a protobuf
+// message in the memory of the process. OTEP 4719 describes the format. The attributes
+// cannot be verified, just like the environment of a process.
 type processContext struct {
 	// address is the address of the header. It is 0 if no context was found. published is
-	// the time of the publication in the header. Each update changes it.
+	// the publication time in the header. Each update changes this time.
 	address, published uint64
-	// next is the time of the next search, and wait the time from there to the search after
-	// it. wait is 0 before the first sample.
+	// next is the time of the next search. wait is the time between the next search and the
+	// following search. It is 0 before the first sample.
 	next time.Time
 	wait time.Duration
-	// described are the attributes that the context describes. threads reports whether
-	// threads publish their active span in the way that OTEP 4947 describes.
+	// described contains the attributes in the context. threads reports whether threads
+	// publish their active span in the way that OTEP 4947 describes.
 	described environment
 	threads   bool
 }
@@ -48,8 +49,8 @@ const (
 	maxContext       = 64 << 10
 	contextSignature = "OTEL_CTX"
 	contextVersion   = 2
-	// threadSchemaKey is the attribute that says how threads publish their active span.
-	// threadSchema is the value of the known way.
+	// threadSchemaKey is the key of the attribute that describes how threads publish their
+	// active span. threadSchema is the only supported value.
 	threadSchemaKey = "threadlocal.schema_version"
 	threadSchema    = "tlsdesc_v1_dev"
 )
@@ -63,8 +64,8 @@ var (
 	errChanging = errors.New("the process context is changing")
 )
 
-// readContext reads the context of a process if it has changed, or searches for the context
-// if it is time for that.
+// readContext reads the context of a process again if the context has changed. If no
+// context is known, readContext searches for it when the next search is due.
 func (t *Table) readContext(p *Process) {
 	c := &p.context
 	if c.address != 0 && !t.contextAt(p, c.address) {
@@ -183,9 +184,9 @@ func appendContext(buf []byte, fs procfs.FS, pid int, address, known uint64) ([]
 	return buf, err
 }
 
-// parseContext parses the message ProcessContext of OpenTelemetry, up to the first byte that
-// is malformed. The default name of an SDK's service does not count, because it describes
-// only the program. threads is processContext.threads.
+// parseContext parses the message ProcessContext of OpenTelemetry, up to the first byte
+// that is malformed. It ignores the default service name of an SDK, because this name
+// describes only the program. threads is processContext.threads.
 func parseContext(message []byte) (env environment, threads bool) {
 	for resource := range fields(message, 1) {
 		for attribute := range fields(resource, 1) {
@@ -216,7 +217,8 @@ func keyValue(message []byte) (key, value string) {
 	return key, value
 }
 
-// fields returns the strings and messages in a protobuf message that have a number.
+// fields returns the strings and messages in a protobuf message whose fields have
+// the given number.
 func fields(message []byte, number protowire.Number) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for len(message) > 0 {

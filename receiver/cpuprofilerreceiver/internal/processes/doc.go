@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package processes keeps the processes of samples: the program of each process as a
-// resource, its mappings, and its stacks. Stacks are interned, so that a known stack costs
-// no memory.
+// Package processes keeps data about the processes of samples. This data is a resource
+// that describes the program of the process, its mappings, and its stacks. Stacks are
+// interned, so that a known stack costs no memory.
 //
 // The data has two sources. The kernel's records of forks, execs and mappings arrive with
 // the samples. They cover every process that starts after sampling has begun, even if it

@@ -85,8 +85,8 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 	return found, missing, nil
 }
 
-// namedPIDs returns the pids in the targets. only reports whether all targets are pids, and
-// no other processes have to be searched.
+// namedPIDs returns the pids in the targets. only reports whether all targets are pids,
+// so that other processes need not be searched.
 func (f *Finder) namedPIDs() (pids []int, only bool) {
 	for i := range f.matcher.targets {
 		pid := f.matcher.targets[i].PID

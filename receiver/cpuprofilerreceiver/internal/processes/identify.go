@@ -20,8 +20,8 @@ type Identity struct {
 	// Started is the start time of the process. It is zero if the boot time of the host is
 	// unknown.
 	Started time.Time
-	// Cgroup, ContainerID and PodUID identify the process's group. A value is empty if the
-	// process has none or if the value cannot be read.
+	// Cgroup, ContainerID and PodUID identify the process's group. A value is empty if it
+	// does not exist or cannot be read.
 	Cgroup, ContainerID, PodUID string
 }
 
@@ -76,7 +76,8 @@ func (i *Identifier) Identify(pid int) (Identity, error) {
 	return id, nil
 }
 
-// running is stat for an action on a process. The error names the action.
+// running is like stat, but its error names an action on the process. If the process has
+// ended, the error wraps ErrEnded.
 func (r *procReader) running(action string, pid int) (stat, error) {
 	s, err := r.stat(pid)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,8 +10,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Upper bounds in bytes for a process with its resource, a mapping without its path, a
-// thread's name, and an entry in a map of strings.
+// These constants are upper bounds, in bytes, for the memory of a process with
+// its resource, a mapping without its path, a thread's name, and an entry in a
+// map of strings.
 const (
 	processBytes = 1664
 	mappingBytes = 192

@@ -33,12 +33,12 @@ type Process struct {
 	Wanted bool
 
 	table *Table
-	facts *facts // never nil; replaced, but not changed
+	facts *facts // never nil; replaced instead of changed
 	space *space // nil until the mappings are known
 	// ticks is procfs.Process.Start, or 0 if unknown.
 	ticks uint64
 	// program is the number of the program that the process runs. parent is the number of
-	// the program that forked it.
+	// the program that forked the process.
 	program, parent uint64
 	cgroupID        uint64
 	bytes           int // see Table.weigh
@@ -46,8 +46,8 @@ type Process struct {
 	// batch and losses are the Table's values at the last read of the process.
 	// membershipBatch is the batch of the last read of its cgroup.
 	batch, losses, membershipBatch uint64
-	// execed reports that a record reported the start of the program. read reports that
-	// /proc was read since the start of the program.
+	// execed is true if a record reported the start of the program. read is true if /proc
+	// was read after the start of the program.
 	execed, read bool
 	// starting is set while the kernel has not yet copied the program's environment. The
 	// process is then in Table.started. unsettled is shared by the process's Resources that
@@ -68,8 +68,8 @@ type Process struct {
 	context processContext
 }
 
-// Unknown reports whether the program of the process is unknown. The process ended before
-// it was read, and no record named its parent.
+// Unknown reports whether the program of the process is unknown. This happens if the
+// process ended before it was read, and no record named its parent.
 func (p *Process) Unknown() bool { return p.facts.path == "" && p.facts.raw == "" && !p.facts.kernel }
 
 // change replaces the facts of a process, because forked children share the old facts. The
@@ -115,7 +115,7 @@ func (t *Table) readEnviron(p *Process, starting bool) {
 	case err != nil:
 	case len(b) == 0 && starting:
 		if p.listed == p.program || t.list(p) {
-			p.starting = true // keep the parent's until the kernel has copied the environment
+			p.starting = true // the parent's environment is kept until the kernel has copied the new one
 			return
 		}
 	case len(b) == 0 && !t.fs.hasArguments(p.PID, p.facts.raw): // the process has ended; keep the parent's environment
@@ -166,7 +166,8 @@ func (t *Table) list(p *Process) bool {
 	return true
 }
 
-// settle ends the start of a program. Samples with unsettled get the current resource.
+// settle ends the start of a program. Samples that wait for the program's environment get
+// the current resource.
 func (t *Table) settle(p *Process) {
 	p.starting = false
 	unsettled := p.unsettled

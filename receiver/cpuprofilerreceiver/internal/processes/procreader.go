@@ -42,8 +42,8 @@ func (r *procReader) read(path string, limit int) (content []byte, cut bool, err
 	return r.buf, false, err
 }
 
-// memoryLimit bounds the time that the goroutine that reads the rings waits for the memory
-// of a process.
+// memoryLimit bounds the time for which the reading goroutine waits for the
+// memory of a process.
 const memoryLimit = 100 * time.Millisecond
 
 // readMemory is like read, but for files such as maps and environ, whose content depends on

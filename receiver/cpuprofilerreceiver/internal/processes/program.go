@@ -23,7 +23,8 @@ type facts struct {
 
 // membership is the cgroup of a process in each hierarchy.
 type membership struct {
-	// raw is the content of /proc/PID/cgroup. It is compared to notice a move.
+	// raw is the content of /proc/PID/cgroup. It is compared to detect that the
+	// process has moved.
 	raw   string
 	paths cgroup.Paths
 	group cgroup.Group
@@ -36,8 +37,8 @@ const (
 	maxMembershipBytes = 1 << 20
 )
 
-// membershipCache parses the content of cgroup files, once for all processes of
-// a cgroup.
+// membershipCache parses the content of cgroup files. It parses the same content only
+// once for all processes of a cgroup.
 type membershipCache struct {
 	tree  *cgroup.Tree
 	known map[string]membership

@@ -43,9 +43,10 @@ func (t *Table) resource(p *Process) *samples.Resource {
 	return r
 }
 
-// executableName returns the name under which the program was started, else the name of its
-// file, else the name of the process. Kernel threads get only the name of their kind, such
-// as "kworker" for "kworker/3:1H-kblockd", because each value is a series in a backend.
+// executableName returns the name under which the program was started. If this name is
+// unknown, it returns the name of the program's file or, without a file, the name of the
+// process. Kernel threads get only the name of their kind, such as "kworker" for
+// "kworker/3:1H-kblockd", because each value is a series in a backend.
 func executableName(f *facts, comm string) string {
 	if f.called != "" {
 		return f.called
@@ -72,10 +73,11 @@ func serviceName(f *facts, declared string) string {
 	return systemdService(at)
 }
 
-// systemdService returns the name of the innermost systemd unit in a cgroup's path if that
-// unit is a service. The name has no suffix: for /system.slice/checkout.service/workers it
-// is "checkout". A process in a scope, such as a login session, belongs to no service, even
-// if user@1000.service is above the scope.
+// systemdService returns the name of the innermost systemd unit in a cgroup's path
+// if that unit is a service. The suffix is removed, so
+// /system.slice/checkout.service/workers leads to "checkout". A process in a scope,
+// such as a login session, belongs to no service, even if user@1000.service is
+// above the scope.
 func systemdService(at string) string {
 	for _, name := range slices.Backward(strings.Split(at, "/")) {
 		if service, ok := strings.CutSuffix(name, ".service"); ok {

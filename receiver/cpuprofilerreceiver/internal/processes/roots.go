@@ -40,7 +40,7 @@ func isRoot(l *samples.Location) bool {
 	if len(l.Lines) == 0 {
 		return false
 	}
-	f := l.Lines[len(l.Lines)-1] // the others were inlined into this function
+	f := l.Lines[len(l.Lines)-1] // the other lines were inlined into this function
 	name := f.SystemName
 	if name == "" {
 		name = f.Function

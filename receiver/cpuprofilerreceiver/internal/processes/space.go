@@ -61,8 +61,8 @@ func (p *Process) enter(s *space) {
 	p.space = s
 }
 
-// enterEmptySpace gives a process without a space an empty one. The process has no
-// mappings, or they cannot be read.
+// enterEmptySpace gives an empty space to a process that has no space yet. The process
+// has no mappings, or its mappings cannot be read.
 func (p *Process) enterEmptySpace() {
 	if p.space == nil {
 		p.enter(newSpace())
@@ -116,8 +116,9 @@ func (in *interned) is(kernel, user []uint64) bool {
 		slices.Equal(in.addresses[in.kernel:], user)
 }
 
-// hash is not collision-resistant, and need not be, because the addresses are compared too.
-// A process that causes collisions only makes its own stacks be interned again.
+// hash returns the hash of a stack. It need not be collision-resistant, because the
+// addresses are compared too. If a process causes collisions, only its own stacks have to
+// be interned again.
 func hash(kernel, user []uint64) uint64 {
 	const multiplier = 0x9e3779b97f4a7c15
 	h := uint64(len(kernel))
@@ -312,8 +313,9 @@ func (t *Table) newMapping(p *Process, r *procfs.Mapping, buildID []byte) *sampl
 	return m
 }
 
-// root returns the root directory of a process. It reads the root once per program. If the
-// process has ended, the inherited root of the parent is returned.
+// root returns a number that identifies the root directory of a process. It reads this
+// number once per program. If the process has ended, root returns the number of the
+// parent, which the process has inherited.
 func (t *Table) root(p *Process) uint64 {
 	if p.rootRead {
 		return p.facts.root
@@ -339,14 +341,14 @@ func (t *Table) replaceMappings(p *Process, maps []byte) {
 	for line := range bytes.Lines(maps) {
 		r, ok := procfs.ParseExecutable(line)
 		if !ok || !named(r.Path) || r.Start < before {
-			continue // not executable, not a file, or not sorted as the kernel does
+			continue // not executable, not a file, or not in the kernel's order
 		}
 		before = r.Limit
 		if len(now) >= t.cfg.Limits.Mappings || size >= t.cfg.Limits.Bytes/4 {
 			t.stats.MappingsLeftOut++
 			continue
 		}
-		r.Path = bytes.ReplaceAll(r.Path, []byte(`\012`), []byte{'\n'}) // as seq_path escapes it
+		r.Path = bytes.ReplaceAll(r.Path, []byte(`\012`), []byte{'\n'}) // seq_path escapes line feeds
 		if i, found := slices.BinarySearchFunc(old, r.Start, byStart); found && same(old[i], &r) {
 			now = append(now, old[i])
 			size += mappingBytes + len(old[i].Path)

@@ -137,15 +137,17 @@ type start struct {
 // The kernel reports the start of a program before it copies the environment. In between,
 // the kernel may read the program from disk or run other programs. So Settle reads the
 // environment repeatedly, for at most startLimit. It starts with intervals of 1 ms, which
-// grow to an eighth of the elapsed time. Until startSoon, it asks to be called again soon.
+// grow to an eighth of the elapsed time. Until startSoon, Settle returns true, so that it
+// is called again soon.
 const (
 	startLimit = 10 * time.Second
 	startSoon  = 128 * time.Millisecond
 )
 
 // maxVerified bounds the processes that verify checks in a batch after records were lost.
-// alwaysVerified is the number that verify checks in every batch, because a process that is
-// not sampled any more has no records. A check takes about 10 µs.
+// If no records were lost, verify checks alwaysVerified processes per batch. These checks
+// are needed because the end of a process is not recorded if the process is no longer
+// sampled. A check takes about 10 µs.
 const (
 	maxVerified    = 1024
 	alwaysVerified = 128
@@ -315,8 +317,9 @@ func (t *Table) Fork(pid, ppid, tid, ptid int) {
 	child.shareSpace(parent)
 }
 
-// Exec records that a process now runs another program. The program's mappings come with
-// the next records. Settle reads the other data, or Lookup at the next sample.
+// Exec records that a process now runs another program. The program's mappings
+// arrive with the next records. Settle reads the other data, unless Lookup reads it
+// first at a sample.
 func (t *Table) Exec(pid int, comm []byte) {
 	if pid <= 0 {
 		return
@@ -350,7 +353,7 @@ func (t *Table) Mmap(pid int, m *perfevent.Mmap) {
 	t.makeRoom(nil)
 	p, ok := t.processes.Peek(pid)
 	if !ok || p.space == nil {
-		return // its maps are read when it is sampled
+		return // the mappings are read when the process is sampled
 	}
 	const protExec = 4
 	r := procfs.Mapping{
@@ -418,8 +421,8 @@ func (t *Table) NextBatch() {
 	t.fs.trim()
 }
 
-// verify checks whether processes still exist, the least recently used first. The record of
-// a process's end may be lost, and the process would stay until the table is full.
+// verify checks whether the least recently used processes still exist. If the record of a
+// process's end was lost, the process would otherwise stay until the table is full.
 func (t *Table) verify() {
 	n := min(max(t.doubtful, alwaysVerified), maxVerified, t.processes.Len())
 	t.doubtful = max(0, t.doubtful-n)
@@ -465,8 +468,8 @@ func (t *Table) Settle() (again bool) {
 	return again
 }
 
-// Starting reports whether the kernel is still starting programs, however long this takes.
-// If so, Settle has to be called again.
+// Starting reports whether the kernel is still starting programs, even if they take
+// longer than startSoon. If so, Settle has to be called again.
 func (t *Table) Starting() bool { return len(t.started) > 0 }
 
 // starts reads the data of a program that just started, and reports whether the kernel is
@@ -484,7 +487,7 @@ func (t *Table) starts(s *start, now time.Time) bool {
 		return false // the process has ended
 	default:
 		if path, err := t.fs.executable(p.PID); err == nil && path != p.facts.path {
-			return false // runs another program; its record has not been read yet
+			return false // the process runs another program, whose record has not been read yet
 		}
 		t.readEnviron(p, st.Starting)
 	}

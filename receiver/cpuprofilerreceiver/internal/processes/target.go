@@ -21,7 +21,7 @@ type Target struct {
 	// PID is the pid of a process in the procfs below the root.
 	PID int `mapstructure:"pid"`
 	// Executable is a glob for the path of the program that a process runs, as the process
-	// itself sees it. * does not match a slash, ** does.
+	// itself sees it. * does not match a slash, but ** does.
 	Executable string `mapstructure:"executable"`
 	// Cgroup is a glob for paths below the cgroup root. All cgroups below a matched cgroup
 	// match too.

@@ -61,9 +61,9 @@ func (h *HostInfo) Invisible(rights perfevent.Rights) (notes []string) {
 }
 
 // processRoot returns the root whose /proc uses the pids of this process's own pid
-// namespace. If this is not the requested root, note is the reason. Perf events use the
-// pids of the collector's own pid namespace. In the /proc of another namespace, these pids
-// belong to other processes.
+// namespace. If this is not the requested root, note explains why. Perf events use the
+// pids of the collector's own pid namespace. In the /proc of another namespace, these
+// pids belong to other processes.
 func processRoot(root string, pid int) (usable, note string) {
 	proc := procfs.At(root)
 	if proc.OwnPID() == pid {
@@ -75,16 +75,16 @@ func processRoot(root string, pid int) (usable, note string) {
 	return "/", fmt.Sprintf("what root_path %s shows: its /proc numbers processes otherwise than the collector's own pid namespace does, which alone can be sampled: run the collector in the host's (docker run --pid=host, hostPID: true)", root)
 }
 
-// The numbers in linux/capability.h of the capabilities for reading the data of other
-// users' processes.
+// These are the numbers, from linux/capability.h, of the capabilities for reading the
+// data of other users' processes.
 const (
 	capDACOverride   = 1
 	capDACReadSearch = 2
 	capSysPtrace     = 19
 )
 
-// hidden returns the data of other users' processes that a process with these effective
-// capabilities cannot read. Each entry names the missing capability.
+// hidden returns notes about data of other users' processes that a process with these
+// effective capabilities cannot read. Each note names the missing capability.
 func hidden(caps uint64) (notes []string) {
 	has := func(c int) bool { return caps&(1<<c) != 0 }
 	if !has(capSysPtrace) {

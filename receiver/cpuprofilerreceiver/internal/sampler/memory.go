@@ -7,11 +7,12 @@ import "github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/p
 
 // shares are the parts of max_memory, in bytes.
 type shares struct {
-	// symbols is for names from files, from perf maps and from the kernel.
+	// symbols is the memory for names from files, from perf maps and from the kernel.
 	symbols int64
-	// tables is for unwind tables.
+	// tables is the memory for unwind tables.
 	tables int64
-	// processes and stacks are for the tables of processes of all samplers together.
+	// processes and stacks are the memory for the tables of processes of all
+	// samplers together.
 	processes, stacks int64
 }
 

@@ -262,8 +262,9 @@ func (p *Perf) Mark(s *samples.Stack) {
 const stackBytes = 16 << 10
 
 // stacks returns the unwinder for samples of a type. By default, all stacks of running
-// threads are copied, in any size. The other samplers have too many stacks for this, so
-// they copy only stacks that cannot be unwound otherwise.
+// threads are copied, and the size of the copies adapts to the programs. Other samplers
+// have too many stacks for this. They start to copy stacks only when they sample a
+// program without frame pointers.
 func (p *Perf) stacks(of *samples.Type) *unwind.Stacks {
 	mode := p.Unwind
 	if mode == unwind.CopiesWhereNeeded && of == samples.OnCPU {

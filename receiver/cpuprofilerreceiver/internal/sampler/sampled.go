@@ -11,7 +11,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 )
 
-// The names of pprof profiles that a sampler also measures.
+// These are the names of the pprof profiles whose data a sampler can also measure.
 const (
 	PprofCPU    = "profile"
 	PprofAllocs = "allocs"
@@ -20,9 +20,9 @@ const (
 // maxSampled bounds the processes in a Sampled. At the bound, all processes are forgotten.
 const maxSampled = 1 << 16
 
-// Sampled remembers when each process was last sampled, so that a pprof profile of the same
-// kind is not pulled from it as well. A nil Sampled is always empty. It is safe for
-// concurrent use.
+// Sampled remembers when each process was last sampled, so that a pprof profile of the
+// same kind is not pulled from this process as well. A nil Sampled is always empty. It is
+// safe for concurrent use.
 type Sampled struct {
 	mu   sync.Mutex
 	last map[int]int64 // by pid

@@ -1,9 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sampler contains the code that the receiver's samplers share: the interface that
-// the receiver runs them with, and the data to build them. Each subfolder contains one
-// sampler with its configuration, start, stop and statistics.
+// Package sampler contains the code that the receiver's samplers share. It defines the
+// interface through which the receiver runs a sampler, and the data from which a
+// sampler is built. Each subfolder contains one sampler with its configuration, start,
+// stop and statistics.
 package sampler
 
 import (
@@ -41,7 +42,7 @@ type Sampler interface {
 
 // Factory builds one sampler.
 type Factory struct {
-	// Key is the key of the configuration that turns the sampler on.
+	// Key is the configuration key that turns the sampler on.
 	Key string
 	// Enabled reports whether the sampler is configured.
 	Enabled bool
@@ -58,8 +59,8 @@ type Factory struct {
 // Shared contains the data to build a sampler. The receiver sets Missing and Weight for
 // each sampler. The rest is the same for all samplers.
 type Shared struct {
-	// Component is the telemetry settings of the receiver. Host is the collector that runs
-	// the receiver.
+	// Component contains the telemetry settings of the receiver. Host is the collector that
+	// runs the receiver.
 	Component component.TelemetrySettings
 	Host      component.Host
 	Status    *Status
@@ -84,8 +85,8 @@ type Shared struct {
 	ThreadName, ThreadID bool
 	// HotUnits is the hot_units extension. It is nil without this extension.
 	HotUnits *hotunitsextension.HotUnits
-	// Sampled remembers the sampled processes. Its key is the name of the pprof profile
-	// that measures the same as the sampler. It is nil if no sampler needs it.
+	// Sampled remembers which processes were sampled. Its keys are the names of the pprof
+	// profiles that contain the same data as the samples. It is nil if no sampler needs it.
 	Sampled map[string]*Sampled
 
 	// Weight is the weight of the sampler. Weights is the sum of the weights of all running

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/collector/component/componentstatus"
 )
 
-// Status reports the component's status: OK, or a recoverable error with all current
-// problems.
+// Status reports the component's status. The status is OK, or a recoverable error that
+// contains all current problems.
 type Status struct {
 	Host component.Host
 

@@ -27,8 +27,9 @@ const (
 	// checkInterval is the minimum time between two checks for a change of a file. A file
 	// is checked when it is mapped again.
 	checkInterval = time.Second
-	// retryInterval is the time until an unreadable file is opened again through the same
-	// process. Another process may be able to read the file, so it is tried at once.
+	// retryInterval is the time until an unreadable file is opened again through the
+	// same process. The file is opened through another process without waiting,
+	// because that process may have access.
 	retryInterval = 30 * time.Second
 	// idleTimeout is the time until an unused object is closed. While a deleted file stays
 	// open, its disk space is not freed.
@@ -214,9 +215,9 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 }
 
 // run runs work, which opens and reads the file of a mapping. It charges the CPU time to
-// the budget before it closes ready of the file that work returns. A goroutine that waits
-// for ready then checks its next file against the new budget. run returns an error if the
-// file does not answer, or did not answer before.
+// the budget, and then closes the ready channel of the file that work returns. A
+// goroutine that waits for ready thus checks its next file against the updated budget.
+// run returns an error if the file does not answer, or did not answer before.
 func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call) *file) error {
 	if s.cfg.Runner.Refuses(mappedfile.Reading(m)) {
 		return deadline.ErrRefused
@@ -271,7 +272,8 @@ func (s *Symbolizer) looked(f *file, m *samples.Mapping, found bool, err error) 
 	}
 }
 
-// newFile adds a file that is about to be loaded, in place of its old state.
+// newFile creates the state of a file that is about to be loaded. It
+// replaces the old state of the file.
 func (c *cache) newFile(key mappedfile.File, now time.Time) *file {
 	c.files.Remove(key)
 	f := &file{ready: make(chan struct{}), checked: now}

@@ -26,7 +26,8 @@ const (
 	// maxDebugFile is the maximum size of a file whose checksum is computed.
 	maxDebugFile = 1 << 30
 	// maxMiniDebugInfo bounds the compressed symbols in a file. maxMiniSymbols bounds the
-	// decompressed symbols. The largest programs of a distribution have 3 and 15 MiB.
+	// decompressed symbols. The largest programs of a distribution have 3 MiB of
+	// compressed symbols, which are 15 MiB after decompression.
 	maxMiniDebugInfo = 16 << 20
 	maxMiniSymbols   = 64 << 20
 )

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// maxGenerated bounds the known processes that run code without a file. It includes
-	// processes without a perf map.
+	// maxGenerated limits the number of known processes that run code without a file.
+	// Processes without a perf map count too.
 	maxGenerated = 1024
 	// mapInterval is the minimum time between two reads of a perf map. retryMapInterval is
 	// the minimum time between two searches for a missing perf map.
@@ -36,7 +36,8 @@ const (
 	// maxMapFile bounds the bytes that are read from a perf map. The perf map of a large
 	// program has about 10 MiB.
 	maxMapFile = 128 << 20
-	// maxTail bounds generated.tail, which tells a rewritten file from a file that grew.
+	// maxTail is the maximum length of generated.tail. The tail shows whether a
+	// file was rewritten or only grew.
 	maxTail = 64
 )
 
@@ -47,7 +48,7 @@ type generated struct {
 
 	file *mappedfile.Reader
 	id   mappedfile.ID // size and times are 0, because they change
-	// late reports that a read for this process timed out. The read may still end.
+	// late is true if a read for this process timed out. The read may still finish later.
 	late atomic.Bool
 	read *perfmap.Map
 	// offset is the end of the part of the file that was read. tail holds the last bytes
@@ -59,18 +60,19 @@ type generated struct {
 
 	index   *perfmap.Index // nil if there is no index
 	runtime samples.FrameType
-	// outcome is the outcome if index is nil.
+	// outcome is the outcome of the process's locations if index is nil.
 	outcome Outcome
-	// ready is closed when the last requested read has ended. asked is its request time.
+	// ready is closed when the most recently requested read has ended.
+	// asked is the time of that request.
 	ready chan struct{}
 	asked time.Time
-	// held is the memory of the index, named is the memory of known.
+	// held is the memory of index, and named is the memory of known.
 	held, named int64
 	open        bool   // whether file is open
 	batch       uint64 // the last batch with samples of the process
 
-	// Only Resolve uses the fields below. known caches answers by entry of the index
-	// answered.
+	// Only Resolve uses the fields below. known caches answers by
+	// their entry in the index answered.
 
 	known    map[int]answer
 	answered *perfmap.Index
@@ -79,8 +81,8 @@ type generated struct {
 // errNoMap is returned if a process has no perf map.
 var errNoMap = errors.New("the process has no perf map")
 
-// resolveGenerated resolves code without an object file. Such code changes, so again
-// reports whether to resolve the location again in the next batch.
+// resolveGenerated resolves code without an object file. Such code can change, so again
+// reports whether the location must be resolved again in the next batch.
 func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (outcome Outcome, again bool) {
 	if pid <= 0 {
 		return NoFile, false
@@ -98,8 +100,8 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 		interval = retryMapInterval
 	}
 	if g.ready == nil || now.Sub(g.asked) >= interval && !pending(g.ready) {
-		// Only Resolve sends to urgent. If another request is waiting, the current index is
-		// used.
+		// The send does not block, because only Resolve sends to urgent. If another
+		// request is waiting, the current index is used.
 		if len(s.urgent) < cap(s.urgent) && s.cfg.Budget.May(pid) {
 			g.ready, g.asked = make(chan struct{}), now
 			s.urgent <- request{generated: g, ready: g.ready}
@@ -175,9 +177,9 @@ func (s *Symbolizer) makeRoom(g *generated) {
 	}
 }
 
-// dropLeast drops a process: among the processes for which the function which returns
-// true, the first in the order of eviction. It never drops the process but. It reports
-// whether it dropped a process. The caller must hold the lock.
+// dropLeast drops the process that is first in the order of eviction. It considers only
+// processes for which the function which returns true, and never drops the process but.
+// It reports whether it dropped a process. The caller must hold the lock.
 func (s *Symbolizer) dropLeast(but *generated, which func(*generated) bool) bool {
 	var least *generated
 	var rank standing
@@ -192,7 +194,8 @@ func (s *Symbolizer) dropLeast(but *generated, which func(*generated) bool) bool
 	return least != nil && s.generated.Remove(least.PID)
 }
 
-// dropGenerated is called for each process that is dropped.
+// dropGenerated is the eviction callback of generated. It releases the
+// memory of the dropped process.
 func (s *Symbolizer) dropGenerated(_ int, g *generated) {
 	s.generatedBytes -= g.named
 	g.named = 0
@@ -270,7 +273,7 @@ func (s *Symbolizer) readGenerated(c *deadline.Call, root uint64, g *generated) 
 func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 	if now, err := procfs.At(s.cfg.Root).Process(g.PID); err == nil {
 		if g.Start != 0 && g.Start != now.Start {
-			s.closeMap(g) // another process has the pid
+			s.closeMap(g) // another process has reused the pid
 		}
 		g.Process = now
 	} else if g.file != nil {
@@ -306,7 +309,7 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 }
 
 // holdMap sets the perf map of a process, and drops other processes if too many perf maps
-// are open. It returns false if the process was dropped meanwhile.
+// are open. It returns false if the process was dropped in the meantime.
 func (s *Symbolizer) holdMap(g *generated, f *mappedfile.Reader, id mappedfile.ID, runtime samples.FrameType) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -360,7 +363,7 @@ func (s *Symbolizer) readOn(g *generated) error {
 	return nil
 }
 
-// unchanged reports whether the file still has the bytes in tail.
+// unchanged reports whether the file still contains the bytes of tail before offset.
 func (g *generated) unchanged() bool {
 	var buf [maxTail]byte
 	b := buf[:len(g.tail)]

@@ -144,7 +144,8 @@ func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTabl
 	return symbols, cmp.Or(err, miniErr)
 }
 
-// allGo reports whether all code is Go code. The many ELF symbols are not needed then.
+// allGo reports whether all code is Go code. In that case,
+// the ELF symbols are not needed.
 func (o *object) allGo(t *goprogram.Table) bool {
 	for _, s := range o.f.Sections {
 		if s.Flags&elf.SHF_EXECINSTR != 0 && s.Size > 0 && !isLinkage(s) &&
@@ -155,8 +156,8 @@ func (o *object) allGo(t *goprogram.Table) bool {
 	return true
 }
 
-// linkage names the code of procedure linkage tables. Its jumps to functions of other files
-// have no symbols.
+// linkage names the code of procedure linkage tables. This code jumps to functions of
+// other files and has no symbols.
 type linkage struct{ f *elffile.File }
 
 // isLinkage reports whether a section is a procedure linkage table.
@@ -180,11 +181,11 @@ func (linkage) Bytes() int64 { return 0 }
 
 func (o *object) close() {
 	for _, r := range o.files {
-		_ = r.Close() // it was only read, so no data can be lost
+		_ = r.Close() // the file was only read, so no data can be lost
 	}
 }
 
-// use runs the next reads of the files within c.
+// use makes the next reads of the files run within c.
 func (o *object) use(c *deadline.Call) {
 	for _, r := range o.files {
 		r.Use(c)
@@ -197,7 +198,7 @@ func (o *object) stuck() bool { return slices.ContainsFunc(o.files, (*mappedfile
 
 func (o *object) closeSeparate() {
 	if o.separate != nil {
-		_ = o.separate.file.Close() // it was only read, so no data can be lost
+		_ = o.separate.file.Close() // the file was only read, so no data can be lost
 		o.separate, o.files = nil, o.files[:1]
 	}
 }

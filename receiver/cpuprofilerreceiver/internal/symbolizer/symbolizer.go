@@ -5,20 +5,20 @@
 
 // Package symbolizer turns code addresses into functions, files and lines.
 //
-// Names of an object file come from Go's pclntab first, which survives stripping and lists
-// inlined calls. Next come the ELF symbols of .symtab and .dynsym. If .symtab is stripped,
-// its symbols are looked up in a separate debug file, by build id and then by
-// .gnu_debuglink, and then in .gnu_debugdata (MiniDebugInfo). Names of code without an
-// object file come from the perf map of its process, see package perfmap. Names of the
-// kernel come from kallsyms, and names of the vdso come from the collector's own copy. An
-// address without a name keeps its mapping and build id, so that a backend can symbolize it
-// later.
+// Go's pclntab is the first source of names for an object file, because it survives
+// stripping and lists inlined calls. The second source is the ELF symbols in .symtab and
+// .dynsym. If .symtab is stripped, the symbolizer looks for its symbols in a separate
+// debug file, by build id and then by .gnu_debuglink, and after that in .gnu_debugdata
+// (MiniDebugInfo). Code without an object file gets its names from the perf map of its
+// process (package perfmap). Kernel names come from kallsyms, and names of the vdso come
+// from the collector's own copy. An address without a name keeps its mapping and build
+// id, so that a backend can symbolize it later.
 //
-// A worker opens a file as soon as a mapping is first seen, while the process is alive. It
-// opens files only through /proc/PID/map_files or /proc/PID/root, because the path alone
-// may be the file of another container. Files are not mapped into memory, because a file
-// that shrinks would then kill the collector. The symbolizer keeps a compact index of each
-// file in memory and reads the rest on demand.
+// A worker opens a file as soon as a mapping is first seen, while the process is alive.
+// It opens files only through /proc/PID/map_files or /proc/PID/root, because the same
+// path in the collector's container may be a different file. Files are not mapped into
+// memory, because the collector would crash if a mapped file shrank. The symbolizer keeps
+// a compact index of each file in memory and reads the rest on demand.
 package symbolizer
 
 import (
@@ -114,21 +114,22 @@ const (
 // String returns the outcome as the attribute value of a metric.
 func (d DebugFile) String() string { return [...]string{"found", "absent", "unknown"}[d] }
 
-// Counters holds the counters of a Symbolizer since its creation, and its current size.
+// Counters contains the counters of a Symbolizer since its
+// creation, and its current memory use.
 type Counters struct {
 	// Locations counts the locations passed to Resolve, by Outcome. Locations that were
 	// resolved before are not counted again.
 	Locations [numOutcomes]uint64
 	// DebugFiles counts the searches for debug files, by DebugFile.
 	DebugFiles [numDebugFiles]uint64
-	// Dropped counts mappings that were dropped because Track's queue was full or because
-	// CPU time was short and their process had used much of it. Their files are opened on
-	// first use.
+	// Dropped counts mappings whose files the worker did not open in advance. A mapping
+	// is dropped if the queue is full, or if CPU time is short and the mapping's process
+	// has used much of it. The file of a dropped mapping is opened on first use.
 	Dropped uint64
 	// Evictions counts object files and perf maps that were evicted to make room.
 	Evictions uint64
-	// Objects and PerfMaps count the open files. Bytes is the memory for them and for the
-	// kernel's symbols.
+	// Objects is the number of open object files, and PerfMaps is the number of open perf
+	// maps. Bytes is the memory of their indexes and names and of the kernel's symbols.
 	Objects, PerfMaps int
 	Bytes             int64
 	// FileBytes, MapBytes and KernelBytes are the parts of Bytes.
@@ -146,8 +147,9 @@ const (
 	// patience has passed.
 	openTimeout = 2 * time.Second
 	patience    = 5 * time.Second
-	// kernelInterval is the minimum time between two reads of kallsyms for unknown
-	// addresses. Modules may be loaded at any time.
+	// kernelInterval is the minimum time between two reads of kallsyms for
+	// unknown addresses. An unknown address may belong to a module that
+	// was loaded after the last read.
 	kernelInterval = time.Minute
 	// closeLimit is the time that Close waits for each file to be closed.
 	closeLimit     = 100 * time.Millisecond
@@ -176,8 +178,9 @@ type Symbolizer struct {
 	// warned is the time of the last log message about a failed search for a debug file.
 	warned time.Time
 
-	// generated holds the processes that generate code, by pid. generatedOpen counts the
-	// processes with an open perf map. generatedBytes is the memory of all of them.
+	// generated contains the processes that generate code, by pid.
+	// generatedOpen is the number of their open perf maps. generatedBytes is
+	// the memory of all their indexes and names.
 	generated          *simplelru.LRU[int, *generated]
 	generatedOpen      int
 	generatedBytes     int64
@@ -192,8 +195,9 @@ type Symbolizer struct {
 	discarded chan struct{}
 	closed    bool
 
-	// batch is the number of the current batch, starting at 1. hot maps the processes of
-	// hot units in the batch to the names of their units. Writing them requires the lock.
+	// batch is the number of the current batch, starting at 1. hot maps the
+	// processes of hot units in the batch to the names of their units. Both are
+	// written only with the lock held.
 	batch uint64
 	hot   map[int]string
 
@@ -201,7 +205,8 @@ type Symbolizer struct {
 
 	// Only Resolve uses the fields below.
 
-	// call is the call of the current Take. Reads of files may wait only within a call.
+	// call is the deadline call in which the current Take runs. File reads that
+	// may block run within this call.
 	call *deadline.Call
 
 	// made is the effort spent on names in this batch. madeBy is the same effort by pid.
@@ -245,8 +250,8 @@ func prepare(cfg Config) *Symbolizer {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	// Any process can write a large perf map. Perf maps have their own bounds, because they
-	// must not evict object files that many processes share.
+	// Any process can write a large perf map. Perf maps have separate limits, so that
+	// they cannot evict object files that many processes share.
 	maxGeneratedBytes, maxMaps := cfg.CacheBytes/2, max(1, cfg.MaxObjects/4)
 	c := newCache(cfg.CacheBytes-maxGeneratedBytes, cfg.MaxObjects-cfg.MaxObjects/4)
 	s := &Symbolizer{
@@ -273,8 +278,8 @@ func prepare(cfg Config) *Symbolizer {
 
 func (s *Symbolizer) start() { s.worker.Go(s.work) }
 
-// Close stops the worker, waits for it, and closes all files. It leaves files open whose
-// file system does not answer.
+// Close stops the worker, waits for it, and closes all files. A file stays open if
+// its file system does not answer.
 func (s *Symbolizer) Close() {
 	s.stop.Do(func() { close(s.done) })
 	s.worker.Wait()
@@ -408,7 +413,7 @@ func backed(m *samples.Mapping) bool { return m.Inode != 0 && strings.HasPrefix(
 // samples in the current or the previous batch go first, least recently used first. The
 // other objects follow, the largest first. Objects of hot units go last.
 type standing struct {
-	class int // 0 idle, 1 in use, 2 of a hot unit
+	class int // 0: idle, 1: in use, 2: used by a hot unit
 	batch uint64
 	size  int64
 }
@@ -434,8 +439,9 @@ func (a standing) before(b standing) bool {
 	return a.size > b.size
 }
 
-// effort is the cost of making names. time is CPU time, plus the time lost waiting for a
-// file that does not answer, because no other names are made meanwhile.
+// effort is the cost of creating names. time is the CPU time plus the time spent
+// waiting for a file that does not answer. The waiting time counts because no other
+// names are created during the wait.
 type effort struct {
 	bytes int64
 	time  time.Duration
@@ -447,10 +453,10 @@ func (e effort) within(parts, of int64) bool {
 	return e.bytes < maxMade*parts/of && e.time < maxMaking*time.Duration(parts)/time.Duration(of)
 }
 
-// maxMade and maxMaking bound the effort for names in one batch. A process may use an
-// eighth of the bound, and a process of a hot unit may use half. For processes of hot units
-// the bound of the batch is twice as high. Beyond a bound, an address has to wait for a
-// later batch.
+// maxMade and maxMaking limit the effort for names in one batch. A process may use one
+// eighth of the limit, and a process of a hot unit may use half of it. For processes of
+// hot units, the limit of the batch is twice as high. An address that exceeds a limit
+// has to wait for a later batch.
 const (
 	maxMade   = 16 << 20
 	maxMaking = 2 * time.Second
@@ -492,9 +498,9 @@ func Release(l *samples.Location) {
 	}
 }
 
-// Take runs work, which may call only Resolve of s. It returns an error if a file does not
-// answer. Take then returns before work has finished, and locations get no names from that
-// file until it answers.
+// Take runs work, which may call Resolve but no other method of s. If a file does not
+// answer, Take returns an error before work has finished. Locations then get no names
+// from that file until it answers.
 func (s *Symbolizer) Take(work func()) error {
 	began := s.cfg.Now()
 	err := s.cfg.Runner.Take(deadline.ReadLimit, func(c *deadline.Call) {
@@ -512,16 +518,17 @@ func (s *Symbolizer) Take(work func()) error {
 // process of l, or 0 if the process is unknown. A location of the kernel has the type
 // samples.FrameKernel and may have no mapping.
 //
-// If the file is not open yet, Resolve waits, for at most openTimeout per batch. After
-// that, l.Resolved stays false, and the caller tries again in the next batch. l.Resolved
-// also stays false for generated code, because another function may replace the code.
+// If the file is not open yet, Resolve waits for the file, for at most openTimeout
+// per batch. After that time, l.Resolved stays false, and the caller tries again in
+// the next batch. l.Resolved also stays false for generated code, because another
+// function may replace the code.
 func (s *Symbolizer) Resolve(pid int, l *samples.Location) {
 	if l.Resolved {
 		return
 	}
 	pc := l.Address
 	if !l.Leaf && pc > 0 {
-		pc-- // from the return address into the call
+		pc-- // move from the return address into the call
 	}
 	var outcome Outcome
 	var again bool
@@ -593,8 +600,8 @@ func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcom
 	return Resolved
 }
 
-// objectOf finds or opens the object file of m. If it returns no object, it returns the
-// outcome.
+// objectOf finds or opens the object file of m. If there is no
+// object, the outcome is the reason.
 func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	if m.Path == VDSOPath && s.vdso != nil {
 		return s.vdso, Resolved
@@ -694,8 +701,8 @@ func (s *Symbolizer) resolveKernel(l *samples.Location, pc uint64) Outcome {
 	return NoSymbol
 }
 
-// askKernel requests the worker to read kallsyms. It returns false if another request is
-// waiting.
+// askKernel asks the worker to read kallsyms. It returns false
+// if another request is waiting.
 func (s *Symbolizer) askKernel() bool {
 	ready := make(chan struct{})
 	select {

@@ -35,10 +35,10 @@ const (
 	maxSymbolName      = 8 << 10
 	// stringTableShift is the first bit of the string table's number in symbol.name.
 	stringTableShift = 30
-	// nestingLimit bounds how many symbols before an address are tried. The nearest symbol
-	// may be nested in a larger one, and end before the address.
+	// nestingLimit is the maximum number of symbols before an address that are tried. The
+	// nearest symbol may be nested in a larger symbol and end before the address.
 	nestingLimit = 16
-	// aliasLimit bounds how many names of one address are compared.
+	// aliasLimit is the maximum number of names of one address that are compared.
 	aliasLimit = 16
 )
 
@@ -130,7 +130,8 @@ func (t *symbolTable) read(found []rankedSymbol, f *elffile.File, s elffile.Sect
 		r := rankedSymbol{symbol{start: uint32(value - t.base), size: uint32(min(size, math.MaxUint32)), name: name | table}, rank(info)}
 		if size == 0 {
 			r.rank = 0
-			// The symbol ends with its section. compact ends it at the next symbol.
+			// The symbol extends to the end of its section.
+			// compact cuts it at the next symbol.
 			r.size = math.MaxUint32
 			if int(shndx) < len(f.Sections) {
 				if s := f.Sections[shndx]; s.Address <= value && value-s.Address < s.Size {
@@ -236,7 +237,7 @@ func (t *symbolTable) Lines(pc uint64) ([]samples.Line, error) {
 	return nil, nil
 }
 
-// name returns the name of symbol i, or of its best alias, see betterAlias.
+// name returns the best name of symbol i and its aliases. betterAlias compares the names.
 func (t *symbolTable) name(i int) (string, error) {
 	best, err := t.nameOf(t.symbols[i])
 	if err != nil {
@@ -273,8 +274,8 @@ func (t *symbolTable) nameOf(s symbol) (string, error) {
 	return name, err
 }
 
-// displayName demangles C++ and Rust names. It omits parameters, because names of Go and C
-// have none either. system is the mangled name, or "" if name was not mangled.
+// displayName demangles C++ and Rust names. It omits parameters, because Go and C names
+// have no parameters either. system is the mangled name, or "" if name was not mangled.
 func displayName(name string) (function, system string) {
 	const maxMangled, maxDemangled = 4 << 10, 13 // 2^13 bytes
 	if !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") || len(name) > maxMangled {

@@ -14,7 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// Bounds on the parts of a file that are read. The sizes in a file may be wrong.
+// These limits apply to the parts of a file that are read, because
+// the sizes in a file may be wrong.
 const (
 	// maxFrames bounds the size of .eh_frame. Browsers and databases have about 20 MiB.
 	maxFrames = 64 << 20
@@ -24,10 +25,10 @@ const (
 // ErrNoCode means that a file has no code that can be unwound.
 var ErrNoCode = errors.New("no executable segment, or one of more than 4 GiB")
 
-// readTable makes a table from an object file of size bytes. The table uses about maxBytes
-// at most, and leaves out rules that do not fit. If a part of the file is corrupt,
-// readTable leaves out the part, and may return both a table and an error. maxRead bounds
-// .eh_frame.
+// readTable makes a table from an object file of size bytes. The table uses at most
+// about maxBytes, and rules that do not fit are omitted. If a part of the file is
+// corrupt, readTable skips this part, and may return both a table and an error.
+// maxRead limits the size of .eh_frame.
 func readTable(r io.ReaderAt, size, maxBytes int64, maxRead uint64) (t *Table, err error) {
 	f, err := elffile.Parse(r, size)
 	if err != nil {
@@ -172,8 +173,8 @@ func goRule(depth int32, regs registers) rule {
 	case depth == 0:
 		return rule{cfa: cfaSP, flags: flagGo}
 	}
-	// The return address is the lowest word of the frame. The caller's frame pointer is
-	// below.
+	// The return address is the lowest word of the frame. The caller's
+	// frame pointer is stored just below.
 	return rule{cfa: cfaSP, cfaOff: depth, ra: locSP, fp: locSP, fpOff: -8, flags: flagGo}
 }
 
@@ -214,7 +215,7 @@ var signalAMD64 = rule{
 // guessEntry adds a root function at the program's entry if the tables have no function
 // there.
 func (b *tableBuilder) guessEntry() {
-	const size = 64 // more than any C library's _start has
+	const size = 64 // larger than _start of any C library
 	if b.entry == 0 || b.entryKnown {
 		return
 	}

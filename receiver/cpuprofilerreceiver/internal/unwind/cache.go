@@ -27,20 +27,22 @@ import (
 
 // Config configures a Cache. A limit of 0 means its default.
 type Config struct {
-	// Open opens and identifies the file of a mapping. It waits within the call.
+	// Open opens and identifies the file of a mapping. System calls that
+	// may block run within the call.
 	Open func(*deadline.Call, *samples.Mapping) (*os.File, mappedfile.ID, error)
 	// Runner runs file reads with a deadline. It may be nil.
 	Runner *deadline.Runner
 	// VDSO returns the object file of the mapping with the path VDSOPath. It may be nil.
 	VDSO     func() ([]byte, error)
 	VDSOPath string
-	// MaxBytes bounds the memory of all tables, 64 MiB by default. It also bounds an
-	// .eh_frame that is being read. A table uses at most half of MaxBytes, and leaves out
-	// rules that do not fit. At the bound, tables are dropped. Tables of short-lived
-	// programs go first, then the least recently used tables.
+	// MaxBytes limits the memory of all tables. The default is 64 MiB. MaxBytes
+	// also limits the size of an .eh_frame section that is being read. One table
+	// uses at most half of MaxBytes, and rules that do not fit are omitted. When
+	// the limit is reached, the tables of short-lived programs are dropped first,
+	// and then the least recently used tables.
 	MaxBytes int64
-	// MaxFiles bounds the known files, 4096 by default. Unreadable files count too. At the
-	// bound, a file is dropped.
+	// MaxFiles limits the number of known files, including unreadable files. The default
+	// is 4096. When the limit is reached, a file is dropped.
 	MaxFiles int
 	// Meter measures the CPU time of making tables. It may be nil.
 	Meter *cputime.Meter
@@ -54,10 +56,10 @@ type Config struct {
 const (
 	defaultMaxBytes = 64 << 20
 	defaultMaxFiles = 4096
-	// queueLength bounds the requests that wait for the worker.
+	// queueLength is the maximum number of requests that wait for the worker.
 	queueLength = 1024
-	// largeFile is the size in bytes from which on a file is read after other files that
-	// are requested within largeWait.
+	// A request for a file of at least largeFile bytes is put behind other requests that
+	// arrive within largeWait.
 	largeFile = 4 << 20
 	largeWait = 10 * time.Millisecond
 	// checkInterval is the time between two checks of a file in use. A check finds out
@@ -76,13 +78,13 @@ type Stats struct {
 	// Built counts tables that were made.
 	Built uint64
 	// Unreadable counts files that could not be opened or are invalid. Incomplete counts
-	// tables that were cut at their bound.
+	// tables without the rules that exceed the size limit.
 	Unreadable, Incomplete uint64
-	// Evicted counts files that were dropped at a bound. Dropped counts requests that were
-	// dropped because the queue was full or no CPU time was left. Dropped files are
-	// requested again when they are needed.
+	// Evicted counts files that were dropped because a limit was reached. Dropped counts
+	// requests that were dropped because the queue was full or no CPU time was left. A
+	// dropped file is requested again when it is needed.
 	Evicted, Dropped uint64
-	// LeftOut counts tables that were not kept because the tables of longer running
+	// LeftOut counts tables that were not kept, because the tables of longer running
 	// programs use all the memory.
 	LeftOut uint64
 }
@@ -100,18 +102,18 @@ type entry struct {
 	often atomic.Bool
 	// leftOut reports that there was no room for the table.
 	leftOut bool
-	// ended is the pid of the process that ended before the file could be opened through
-	// it, or 0. Another process may still have the file.
+	// ended is the pid of a process that ended before the file could be opened through
+	// that process, or 0. Another process may still have the file.
 	ended int
 }
 
-// idleAfter is the time in seconds without use after which the table of a longer running
-// program loses its precedence.
+// The table of a longer running program loses its precedence after
+// idleAfter seconds without use.
 const idleAfter = 60
 
-// before reports whether e is dropped before other. now is Cache.clock. Files of longer
-// running programs are dropped last. Otherwise the least recently used file is dropped
-// first.
+// before reports whether e is dropped before other. now is Cache.clock. Files that
+// longer running programs use are dropped last. Apart from that, the least
+// recently used file is dropped first.
 func (e *entry) before(other *entry, now uint32) bool {
 	if of := other.runsOn(now); e.runsOn(now) != of {
 		return of
@@ -119,7 +121,7 @@ func (e *entry) before(other *entry, now uint32) bool {
 	return e.used.Load() < other.used.Load()
 }
 
-// runsOn reports whether longer running programs use the file now.
+// runsOn reports whether the file belongs to a longer running program and is in use.
 func (e *entry) runsOn(now uint32) bool { return e.often.Load() && now-e.used.Load() < idleAfter }
 
 // Cache makes and keeps tables. It is safe for concurrent use. Lookup never waits for the
@@ -136,12 +138,12 @@ type Cache struct {
 
 	queue chan request
 
-	// served receives a token when a request was served.
+	// served receives a token after each served request.
 	served chan struct{}
 
 	mu      sync.Mutex
 	waiting map[mappedfile.File]struct{} // files in the queue, or being served
-	logged  time.Time                    // time of the last log line about left out tables
+	logged  time.Time                    // time of the last log line about tables that were left out
 	stats   Stats
 
 	once   sync.Once
@@ -188,7 +190,7 @@ func (c *Cache) Close() {
 	c.worker.Wait()
 }
 
-// keyOf returns the file of a mapping. The file of the vdso is zero.
+// keyOf returns the key of the file that m maps. The key of the vdso is the zero value.
 func (c *Cache) keyOf(m *samples.Mapping) (key mappedfile.File, ok bool) {
 	if m.Inode == 0 {
 		return key, m.Path == c.cfg.VDSOPath && c.cfg.VDSO != nil
@@ -242,8 +244,8 @@ func (c *Cache) Settle(limit time.Duration) time.Duration {
 	}
 }
 
-// Root reports whether the table of a location's file marks its function as one that
-// threads begin with. It returns false while the file is being read.
+// Root reports whether a location is in a function at which threads start, according to
+// the table of its file. It returns false while the file is being read.
 func (c *Cache) Root(l *samples.Location) bool {
 	if l.Mapping == nil {
 		return false
@@ -296,9 +298,9 @@ func (c *Cache) work() {
 	}
 }
 
-// later puts the request of a large file behind the other requests, once. The table of a
-// large program may use all the CPU time that is left. Libraries, in which threads begin,
-// are requested with the program, and their tables are small.
+// later puts the request of a large file behind the other requests, but only once. The
+// table of a large program may use all the CPU time that is left. The libraries in which
+// threads start are requested together with the program, and their tables are small.
 func (c *Cache) later(r request) bool {
 	if r.later || r.mapping.FileOffset+r.mapping.Limit-r.mapping.Start < largeFile {
 		return false
@@ -313,8 +315,8 @@ func (c *Cache) later(r request) bool {
 	}
 }
 
-// take serves a request. It drops the request if no CPU time is left. The file is requested
-// again when it is needed.
+// take serves a request. It drops the request if no CPU time is left. The file is then
+// requested again when it is needed.
 func (c *Cache) take(r request) {
 	if !c.cfg.Budget.May(r.mapping.PID) {
 		c.mu.Lock()
@@ -330,7 +332,7 @@ func (c *Cache) take(r request) {
 }
 
 // serve opens the file of a request and publishes its table. It waits for at most
-// deadline.ReadLimit, but a later result is published too.
+// deadline.ReadLimit, but a result that comes later is also published.
 func (c *Cache) serve(r request) {
 	err := c.cfg.Runner.Run(mappedfile.Opening(r.mapping), r.mapping.Path, deadline.ReadLimit, func(call *deadline.Call) {
 		c.cfg.Budget.Spend(r.mapping.PID, c.cfg.Meter.Do(func() {
@@ -421,9 +423,9 @@ func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
 	return t, err
 }
 
-// evict drops files until the cache is within its bounds. If it would have to drop a table
-// of a longer running program, it leaves out the latest table instead. It keeps the latest
-// table if the table's own program runs for longer or is hot.
+// evict drops files until the cache is within its limits. If it would have to drop a
+// table of a longer running program, it omits the latest table instead. But it keeps the
+// latest table if that table's program also runs for longer, or is hot.
 func (c *Cache) evict(files map[mappedfile.File]*entry, latest *entry, hot bool) {
 	now := c.clock.Load()
 	for {

@@ -17,8 +17,8 @@ type base struct {
 	off  int64
 }
 
-// state holds the needed columns of a row of the table that call frame instructions
-// describe.
+// state is a row of the table that call frame instructions describe. It contains
+// only the columns that rules need.
 type state struct {
 	cfa    base
 	ra, fp location

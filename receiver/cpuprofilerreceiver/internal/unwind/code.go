@@ -41,7 +41,7 @@ const (
 // instruction is a decoded instruction.
 type instruction struct {
 	at     uint64
-	target uint64 // of a direct jump or call, else 0
+	target uint64 // target of a direct jump or call; 0 for other instructions
 	by     int32
 	effect effect
 	call   bool
@@ -95,7 +95,7 @@ func (b *tableBuilder) addCode(f *elffile.File) error {
 		b.derive(decode(code, gap.start))
 	}
 	if tables != (coverage{}) {
-		b.t.code = tables // start files, such as crt1.o, say little about the program's code
+		b.t.code = tables // code without tables, such as crt1.o, is not typical of the program
 	}
 	return nil
 }

@@ -9,18 +9,20 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// sizes decides how many bytes of each stack to copy, from the bytes that unwinding needed.
-// The kernel copies the same number for all programs. The number grows when the copies of
-// one program are too short. Several seconds may pass before such copies are read, so the
-// number grows at once to the initial size, which is enough for most programs. It shrinks
-// after calmBatches batches in which all programs needed less. The initial size is a guess,
+// sizes chooses the number of bytes that the kernel copies of each stack, based on
+// the bytes that unwinding needed. The kernel copies the same number for all
+// programs. The number grows when the copies of one program are too short. Several
+// seconds may pass before such copies are read, so the number grows at once to the
+// initial size, which is enough for most programs. The number shrinks after
+// calmBatches batches in which all programs needed less. The initial size is a guess,
 // so the first batch may already shrink it.
 type sizes struct {
 	// initial is the configured size.
 	initial int
-	// bytes is the current size of copies: the size of a level or the initial size.
+	// bytes is the current size of copies. It is either the size
+	// of a level or the initial size.
 	bytes int
-	// programs holds the needs of each program in this batch.
+	// programs contains the needs of each program in this batch.
 	programs map[program]*needs
 	// calm counts the consecutive batches that needed less than bytes. calmed is the
 	// largest size that these batches needed.
@@ -39,13 +41,14 @@ const (
 	leastCopy = 2048
 	levels    = 6
 
-	// A size is too small for a program if more than one in tolerated samples needs more,
-	// and at least leastCut samples do.
+	// A size is too small for a program if more than 1/tolerated of its samples, and at
+	// least leastCut samples, need more.
 	tolerated = 50
 	leastCut  = 8
-	// calmBatches is half a minute with the default export interval.
+	// calmBatches batches take half a minute with the default export interval.
 	calmBatches = 6
-	// maxPrograms bounds the programs of a batch. All further programs count as one.
+	// maxPrograms limits the programs of a batch. All further
+	// programs count as one program.
 	maxPrograms = 1024
 )
 

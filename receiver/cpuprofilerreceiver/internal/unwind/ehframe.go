@@ -190,10 +190,10 @@ type cie struct {
 // frames reads .eh_frame into a tableBuilder.
 type frames struct {
 	regs registers
-	addr uint64 // of the section
+	addr uint64 // address of the section
 	to   *tableBuilder
-	// terminated reports whether an entry of length 0 ends the section, because other data
-	// may follow.
+	// terminated reports whether an entry of length 0 ends the section.
+	// Other data may follow this entry.
 	terminated bool
 	// entry is the address at which the program starts.
 	entry uint64
@@ -354,13 +354,13 @@ func (f *frames) readFunction(e *reader, c *cie) bool {
 	return true
 }
 
-// codeOf counts the bytes of one function by how its frame is found.
+// codeOf counts the bytes of one function for each way of finding its caller.
 type codeOf struct {
 	start, from uint64
 	last        rule
 	began       bool
 	coverage
-	seen bool // a row with a frame pointer
+	seen bool // whether a row had a frame pointer
 }
 
 // The maximum sizes of prologues and epilogues in bytes.
@@ -378,7 +378,7 @@ func (c *codeOf) row(addr uint64, r rule) {
 			c.framePointer += n
 			c.seen = true
 		case c.last.cfa == cfaPLT, c.last.cfa == cfaNone, c.last.ra == locNone, c.last.flags != 0:
-			// not compiled
+			// This code was not compiled.
 		case c.seen && n <= maxEpilogue:
 		default:
 			c.other += n

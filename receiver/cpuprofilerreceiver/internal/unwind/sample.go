@@ -16,8 +16,8 @@ type Memory interface {
 }
 
 // maxAhead is the maximum number of mapped files for which all files are read ahead. A
-// program such as ffmpeg maps more than a hundred files, but runs code of few. Reading all
-// of them would delay the files in its stacks.
+// program such as ffmpeg maps more than a hundred files, but runs code of only a few.
+// Reading all files would delay the files that its stacks need.
 const maxAhead = 16
 
 // Sample replaces the user part of a sample's stack with the unwound stack. The sample must

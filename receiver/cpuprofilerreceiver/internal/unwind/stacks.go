@@ -20,12 +20,15 @@ type Mode uint8
 const (
 	// FramePointers means that the kernel unwinds by frame pointers.
 	FramePointers Mode = iota
-	// Copies means that the kernel copies the top of each stack, to be unwound by tables.
+	// Copies means that the kernel copies the top of each stack,
+	// and the tables unwind the copy.
 	Copies
-	// CopiesWhereNeeded starts as FramePointers. It becomes Copies at the first sample of a
-	// process whose executable or C library has no frame pointers.
+	// CopiesWhereNeeded means that unwinding starts with FramePointers. It
+	// switches to Copies at the first sample of a process whose executable or C
+	// library has no frame pointers.
 	CopiesWhereNeeded
-	// CopiesAsNeeded is like Copies, but adapts the size to the sampled programs.
+	// CopiesAsNeeded is like Copies, but adapts the size of
+	// copies to the sampled programs.
 	CopiesAsNeeded
 )
 
@@ -44,8 +47,8 @@ type Process interface {
 // StacksConfig configures Stacks. The zero value means FramePointers.
 type StacksConfig struct {
 	Mode Mode
-	// Bytes is the size of copies. With CopiesAsNeeded it is the initial size. Tables finds
-	// the tables to unwind copies. FramePointers needs neither.
+	// Bytes is the size of copies. With CopiesAsNeeded it is the initial size. Tables
+	// provides the tables for unwinding copies. FramePointers uses neither field.
 	Bytes  int
 	Tables Tables
 	// What names the sampler in log messages.
@@ -60,7 +63,7 @@ type Stacks struct {
 	unwinder *unwinder
 	// sizes adapts the size of copies. It is nil unless the mode is CopiesAsNeeded.
 	sizes *sizes
-	// needed reports that CopiesWhereNeeded has found a process that needs copies.
+	// needed is true if CopiesWhereNeeded has found a process that needs copies.
 	needed bool
 	// patience is the remaining time that unwinding may wait for tables.
 	patience time.Duration
@@ -103,8 +106,8 @@ func (s *Stacks) Copied() int {
 	return 0
 }
 
-// Copies sets the number of bytes that the kernel copies, if it differs from the result of
-// Copied.
+// Copies sets the number of bytes that the kernel actually copies. This number may
+// differ from the result of Copied.
 func (s *Stacks) Copies(bytes int) {
 	if s.sizes != nil {
 		s.sizes.set(bytes)
@@ -217,10 +220,11 @@ func (s *Stacks) look(p Process) {
 // bits of user address space.
 const mostAddress = 1 << 56
 
-// reached returns the valid part of a user stack. If code uses the frame pointer register
-// for other data, the kernel still follows it, until a read fails. The stack may then
-// contain values that are not code addresses. reached cuts the callers at the first such
-// value. The leaf is the program counter, so any value except 0 is valid.
+// reached returns the valid part of a user stack. If code uses the frame pointer
+// register for other data, the kernel follows the data as if it were a frame pointer,
+// until a read fails. The stack may then contain values that are not code addresses.
+// reached cuts the stack at the first such caller. The leaf is the program counter,
+// so any value except 0 is valid.
 func reached(user []uint64) []uint64 {
 	for i, a := range user {
 		if a == 0 || i > 0 && (a < leastAddress || a >= mostAddress) {

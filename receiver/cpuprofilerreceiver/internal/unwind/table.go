@@ -56,12 +56,12 @@ type rule struct {
 
 const (
 	ruleSize = int64(unsafe.Sizeof(rule{}))
-	// maxRules bounds the rules of a table, so that 16 bits are enough to number them.
-	// Large programs have a few hundred. At the bound, ruleBad replaces new rules.
+	// maxRules limits the rules of a table, because the number of a rule has 16 bits.
+	// Large programs have a few hundred rules. At the limit, ruleBad replaces new rules.
 	maxRules = 1 << 16
 )
 
-// The rules that every table has.
+// The numbers of the rules that every table contains.
 const (
 	ruleNone = 0
 	ruleBad  = 1
@@ -81,18 +81,18 @@ type Table struct {
 	pcs   []uint32
 	rows  []uint16
 	rules []rule
-	// buckets speeds up searches. It has the first row of each 1<<shift bytes of code. The
-	// last element is the number of rows.
+	// buckets speeds up searches. It contains the first row for each 1<<shift bytes of
+	// code. The last element is the number of rows.
 	buckets []uint32
 	shift   uint8
 
 	code coverage
-	// incomplete reports whether rules are missing because of a bound.
+	// incomplete reports whether rules are missing because a limit was reached.
 	incomplete bool
 }
 
-// coverage counts bytes of code by how their frames are found. It excludes prologues and
-// epilogues.
+// coverage counts the bytes of code for each way of finding the caller. It
+// excludes prologues and epilogues.
 type coverage struct {
 	framePointer, other, golang uint64
 }
@@ -190,7 +190,7 @@ func newTableBuilder(segments []segment, maxBytes int64) *tableBuilder {
 	return b
 }
 
-// rule returns the number of a rule. It adds an unknown rule to the table.
+// rule returns the number of a rule. It adds the rule if the table does not have it yet.
 func (b *tableBuilder) rule(r rule) uint16 {
 	if i, ok := b.index[r]; ok {
 		return i
@@ -257,9 +257,9 @@ func (b *tableBuilder) row(addr uint64, r rule) bool {
 	return true
 }
 
-// finish builds the table from the functions, sorted by address. Of overlapping functions,
-// the function that starts first takes precedence, or at the same address the function
-// added first.
+// finish builds the table from the functions, sorted by address. If functions overlap,
+// the function that starts first takes precedence. If they start at the same address, the
+// function that was added first takes precedence.
 func (b *tableBuilder) finish() *Table {
 	t := b.t
 	slices.SortStableFunc(b.functions, func(x, y function) int { return cmp.Compare(x.start, y.start) })

@@ -37,20 +37,20 @@ func (f *Frame) Load(address uint64) (uint64, bool) {
 
 // Generated finds the callers of generated code.
 type Generated interface {
-	// Has reports whether a file contains generated code at an address. Code without a file
-	// is always generated.
+	// Has reports whether pc is in generated code of a mapped file. Code
+	// without a file is always generated.
 	Has(pc uint64) bool
-	// Step changes a frame of generated code to its caller's frame, and returns the address
-	// that stands for the code. It returns false if the code is unknown.
+	// Step replaces a frame of generated code with the frame of its caller. It returns
+	// the address that represents the code in the stack, or false if the code is unknown.
 	Step(f *Frame) (name uint64, ok bool)
 }
 
 // End is the reason why an unwound stack ends.
 type End uint8
 
-// The ends of stacks. A stack with an end other than Whole is truncated.
+// The reasons. A stack that ends for a reason other than Whole is truncated.
 const (
-	// Whole means that the stack ends in a function that threads begin with.
+	// Whole means that the stack ends in a function at which threads start.
 	Whole End = iota
 	// Deep means that the stack has more frames than MaxDepth.
 	Deep
@@ -88,8 +88,8 @@ type Tables interface {
 type unwinder struct {
 	tables Tables
 	frames [MaxDepth]uint64
-	// needed is the number of copied bytes that the last stack needed, up to its outermost
-	// frame.
+	// needed is the number of bytes of the copy that were
+	// needed to unwind the last stack.
 	needed int
 	// generated is the last frame of generated code.
 	generated Frame
@@ -132,11 +132,13 @@ func (w *walk) load(addr uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(w.copy[off:]), true
 }
 
-// Unwind returns the addresses of a sample's stack, the leaf first, and the reason why the
-// stack ends. All addresses are return addresses, except the first and those interrupted by
-// a signal. The slice is valid until the next call. The user part of the sample is the stack
-// that the kernel unwound by frame pointers. It may be deeper than the copy, and it may be
-// empty. generated is used for code without a file. It may be nil.
+// Unwind returns the addresses of a sample's stack, the leaf first, and the reason why
+// the stack ends. All addresses are return addresses, except for the first address and
+// the addresses that a signal interrupted. The slice is valid until the next call.
+//
+// The user part of the sample is the stack that the kernel unwound by frame
+// pointers. It may be deeper than the copy, or empty. generated is used for code
+// without a file, and may be nil.
 func (u *unwinder) Unwind(in *perfevent.Sample, generated Generated, mappings Mappings) ([]uint64, End) {
 	u.mapping = nil
 	w := walk{
@@ -212,7 +214,7 @@ func (u *unwinder) rule(w *walk, mappings Mappings) (r *rule, ready bool) {
 	return u.table.at(addr), true
 }
 
-// step makes the caller the current frame by a rule. It returns Whole on success.
+// step uses a rule to make the caller the current frame. It returns Whole on success.
 func (w *walk) step(r *rule) End {
 	var cfa uint64
 	ok := true
@@ -290,10 +292,10 @@ func (w *walk) step(r *rule) End {
 	return w.enter(pc, cfa, fp, fpKnown, signal)
 }
 
-// enter makes a frame the current frame. It returns Whole on success, and another end if
-// the frame is impossible. Stacks grow downwards, so the caller's frame must be at a higher
-// address. There are two exceptions: a leaf may have no frame of its own, and a signal
-// handler may use another stack.
+// enter makes a frame the current frame. It returns Whole on success. If the frame is
+// impossible, it returns the reason why the stack ends. Stacks grow downwards, so the
+// caller's frame must be at a higher address. There are two exceptions: a leaf function
+// may have no frame, and a signal handler may use another stack.
 func (w *walk) enter(pc, sp, fp uint64, fpKnown, signal bool) End {
 	if pc &= addressMask; pc < leastAddress {
 		return Lost
@@ -308,7 +310,8 @@ func (w *walk) enter(pc, sp, fp uint64, fpKnown, signal bool) End {
 	return Whole
 }
 
-// beyond returns CutOff if addr may be on the stack, above the copied part, else Lost.
+// beyond returns CutOff if addr may be on the stack above the copied
+// part. Otherwise it returns Lost.
 func (w *walk) beyond(addr uint64) End {
 	const farthest = 1 << 30
 	if addr >= w.start && addr-w.start < farthest {
@@ -317,7 +320,7 @@ func (w *walk) beyond(addr uint64) End {
 	return Lost
 }
 
-// byFramePointer makes the caller the current frame by the frame pointer.
+// byFramePointer uses the frame pointer to make the caller the current frame.
 func (w *walk) byFramePointer() End {
 	if !w.fpKnown || w.fp < w.sp || w.fp%8 != 0 {
 		return Lost
@@ -345,8 +348,8 @@ func (w *walk) throughTrampoline(mappings Mappings) bool {
 	return ok && mappings.Mapping(pc-1) != nil && w.enter(pc, w.sp+16, w.fp, w.fpKnown, false) == Whole
 }
 
-// splice appends the rest of the kernel's stack if the current frame has a frame pointer.
-// The callers may be beyond the copy or on another stack.
+// splice appends the rest of the kernel's stack if the current frame has a frame pointer,
+// because the callers may be beyond the copy or on another stack.
 func (u *unwinder) splice(w *walk, n int, chain []uint64, r *rule, end End, mappings Mappings) ([]uint64, End) {
 	if r.flags&flagGo == 0 && (r.cfa == cfaNone || u.table == nil || !u.table.FramePointers()) || len(chain) < 2 {
 		return u.frames[:n], end
@@ -382,7 +385,7 @@ func (u *unwinder) splice(w *walk, n int, chain []uint64, r *rule, end End, mapp
 	return u.frames[:n], end
 }
 
-// Root reports whether a return address is in a function that threads begin with.
+// Root reports whether a return address is in a function at which threads start.
 func (u *unwinder) Root(address uint64, mappings Mappings) bool {
 	u.mapping = nil
 	w := walk{pc: address}

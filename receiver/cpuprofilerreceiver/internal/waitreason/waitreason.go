@@ -1,13 +1,13 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package waitreason finds the wait reason of a blocked thread from the kernel functions on
-// its stack. The search starts at the innermost function and goes outward. The first
+// Package waitreason finds the wait reason of a blocked thread from the kernel functions
+// on its stack. The search starts at the innermost function and goes outward. The first
 // function in the table decides. For example, a thread that receives from a socket may
-// first have to read the page of its buffer from a file. It waits for the disk. A thread
-// that waits until another thread releases a socket waits for a lock. If no function is in
-// the table, the wait reason is "other". This includes poll, select and epoll_wait, because
-// their stacks do not show the kind of descriptors.
+// first have to read the page of its buffer from a file. Such a thread waits for the
+// disk. A thread that waits until another thread releases a socket waits for a lock. If
+// no function is in the table, the wait reason is "other". This includes poll, select and
+// epoll_wait, because their stacks do not show the kind of descriptors.
 //
 // The names are valid for Linux 4.18 to 6.18. The names of 6.18 are from the stacks of
 // waiting programs (testdata/stacks.txt) and from its kallsyms. The names of 4.18 to 6.8

@@ -88,7 +88,7 @@ type attacher struct {
 	known    *simplelru.LRU[mappedfile.ID, *program]
 	probes   map[*program]*placed
 	attached map[int]*member
-	keys     map[int]deadline.Key // of the processes in this update
+	keys     map[int]deadline.Key // keys of the processes in this update
 	logged   logged
 
 	// The counters are safe for concurrent use.
@@ -230,7 +230,7 @@ func (a *attacher) identify(pid int) (mappedfile.ID, error) {
 type opened struct {
 	file  *os.File
 	found *goprogram.Program
-	err   error // of reading found
+	err   error // the error of reading found
 }
 
 // open opens the file that a process runs. Each read has a deadline. open reads the file's
@@ -392,7 +392,7 @@ func (a *attacher) close() {
 // end detaches from all processes.
 func (a *attacher) end() {
 	a.wanted = nil
-	<-a.link.stopped // until the reader has read everything
+	<-a.link.stopped // wait until the reader has read everything
 	a.detach(slices.Collect(maps.Values(a.attached)))
 	a.close()
 }

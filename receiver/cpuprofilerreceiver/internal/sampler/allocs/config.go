@@ -14,13 +14,13 @@ import (
 // CAP_SYS_ADMIN, or CAP_PERFMON on kernels that accept it for uprobes.
 type Config struct {
 	// When is hot (only the units that cpu_trigger marks as hot, which needs a hot_units
-	// extension) or always. Default hot with that extension, else always. While attached,
-	// the sampler slows down the profiled programs, and other programs with the same file,
-	// by a few microseconds per 512 KiB allocated.
+	// extension) or always. The default is hot with that extension, and always without it.
+	// While attached, the sampler slows down the profiled programs, and other programs with
+	// the same file, by a few microseconds per 512 KiB allocated.
 	When sampler.When `mapstructure:"when"`
-	// MaxSamplesPerMinute is the number of samples that are kept per process, 0 to 1000000.
-	// They are chosen at random, and their values are scaled. Default 200, and 0 keeps all
-	// samples.
+	// MaxSamplesPerMinute is the number of samples that are kept per process, 0 to
+	// 1000000. They are chosen at random, and their values are scaled. Default 200. 0
+	// keeps all samples.
 	MaxSamplesPerMinute int `mapstructure:"max_samples_per_minute"`
 
 	// prevents unkeyed literal initialization

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package allocs samples the allocations of Go programs: which code allocates, how many
-// objects, and how much memory.
+// Package allocs samples the allocations of Go programs. The samples show which code
+// allocates memory, how many objects it allocates, and how many bytes.
 //
 // Go's runtime itself samples allocations for its heap profile. It samples one allocation
 // per runtime.MemProfileRate bytes on average, which is 512 KiB unless the program sets it.

@@ -22,7 +22,8 @@ func weight(size uint64, rate int64) float64 {
 	return -1 / math.Expm1(-float64(size)/float64(rate))
 }
 
-// round returns one of the two adjacent integers of v, at random with mean v.
+// round rounds v at random to one of the two adjacent integers. The mean of
+// the result is v.
 func round(v float64, r *rand.Rand) int64 {
 	const most = 1 << 62
 	if v >= most {
@@ -31,7 +32,7 @@ func round(v float64, r *rand.Rand) int64 {
 	return int64(math.Floor(v + r.Float64()))
 }
 
-// reservoir keeps up to k of the values seen, each with the same probability.
+// reservoir keeps up to k values. It keeps each value with the same probability.
 type reservoir struct {
 	seen int
 	kept []allocation
@@ -51,7 +52,7 @@ func (s *reservoir) slot(k int, r *rand.Rand) (*allocation, bool) {
 	return nil, false
 }
 
-// factor returns the factor that each kept value is multiplied by.
+// factor returns the factor by which each kept value is multiplied.
 func (s *reservoir) factor() float64 {
 	if len(s.kept) == 0 {
 		return 0

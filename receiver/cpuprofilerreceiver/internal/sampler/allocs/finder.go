@@ -15,12 +15,12 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// finder finds the processes of the targets, or only the hot ones. The attacher determines
-// which of these are Go programs.
+// finder finds the processes of the targets, or only the processes of hot units. The
+// attacher determines which of these processes run Go programs.
 type finder struct {
 	targets *processes.Finder
 	tree    *cgroup.Tree      // nil if cgroups cannot be read
-	hot     *attach.HotFinder // nil if all are sampled
+	hot     *attach.HotFinder // nil if all targets are sampled
 	missing *attach.Missing
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// The symbol names of the function and the variable.
+// These are the symbol names of the function and the variable.
 const (
 	sampledFunction = "runtime.profilealloc"
 	rateVariable    = "runtime.MemProfileRate"
@@ -23,9 +23,10 @@ const (
 // query selects the function, the variable and the runtime's code.
 var query = goprogram.Query{Functions: []string{sampledFunction}, Variable: rateVariable, Size: 8, Runs: ofRuntime}
 
-// The range of Go goRelease in which runtime.profilealloc(mp *m, x unsafe.Pointer, size
-// uintptr) is known. In all of them, size is the third argument and is the size of the
-// slot. The register ABI is always on for both machines.
+// These constants are the minor versions of the oldest and the newest supported Go
+// release. In all of these releases, the function is runtime.profilealloc(mp *m, x
+// unsafe.Pointer, size uintptr). Its third argument is the size of the slot. The
+// arguments are always in registers on both machines.
 const (
 	firstRelease = 22
 	lastRelease  = 26
@@ -42,7 +43,8 @@ type LayoutError struct {
 	Host string
 }
 
-// Error names the release and the machine, and which of them are known.
+// Error names the release and the machine of the program, and lists the known
+// releases and machines.
 func (e *LayoutError) Error() string {
 	return fmt.Sprintf("the size of an allocation cannot be read from the runtime of %q for %v: known are go1.%d to go1.%d on amd64 and arm64, for programs of this machine's own kind (%s)",
 		e.Version, e.Machine, firstRelease, lastRelease, e.Host)
@@ -51,7 +53,8 @@ func (e *LayoutError) Error() string {
 // errNoSampling is returned for a program without the function sampledFunction.
 var errNoSampling = errors.New("the program has no " + sampledFunction)
 
-// site is the position of the uprobe: its offset in the file and its link-time address.
+// site is the position of the uprobe. It consists of the offset in the file and the
+// link-time address.
 type site struct{ offset, address uint64 }
 
 // siteOf returns the site of the uprobe in a program.

@@ -43,7 +43,7 @@ type reader struct {
 	rec     perfevent.Record
 	uprobes *perfevent.Session // at the last read
 	members *map[int]*member   // at the last read
-	stats   perfevent.Stats    // of uprobes, already counted
+	stats   perfevent.Stats    // counters of uprobes that were already added
 	waiting []*member          // members with samples in their reservoirs
 	kept    []allocation       // sorted by time, during flush
 	full    episode
@@ -69,7 +69,7 @@ func (r *reader) run(ctx context.Context) {
 		default:
 		}
 		if u.Wait(attach.IdleWait) != nil {
-			r.idle(ctx) // closed: a new session may follow
+			r.idle(ctx) // the session was closed, and a new session may follow
 			continue
 		}
 		r.drain()
@@ -183,8 +183,8 @@ func (r *reader) hit(m *member, rec *perfevent.Record) {
 	}
 	replaced := to.stack != nil
 	if !r.fill(to, m, rec) {
-		// An empty entry counts as a sample without a stack. Without it, the factor for the
-		// other samples would be too large.
+		// An empty entry counts as a sample without a stack. Without this entry, the factor
+		// for the other samples would be too large.
 		*to = allocation{time: rec.Time}
 	}
 	if replaced {
@@ -273,7 +273,7 @@ func (r *reader) emit(a *allocation, factor float64) {
 	objects := samples.Key{Resource: a.resource, Type: samples.AllocObjects, Stack: a.stack, Thread: a.thread, Period: a.rate, Capture: a.capture}
 	space := objects
 	space.Type = samples.AllocSpace
-	if a.rate <= 0 { // unknown, or 0 when the rate was read
+	if a.rate <= 0 { // the rate is unknown, or was 0 when it was read
 		objects.Type, space.Type = samples.AllocObjectsAssumed, samples.AllocSpaceAssumed
 		objects.Period, space.Period = defaultRate, defaultRate
 	}

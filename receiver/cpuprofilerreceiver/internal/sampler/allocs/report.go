@@ -49,13 +49,14 @@ func (l *logged) report(logger *zap.Logger, when string, processes, programs int
 	case processes > 0:
 		logger.Info("allocations of all target processes are sampled now")
 	default:
-		return // without processes the last message may still hold
+		return // without processes, the last message may still apply
 	}
 	l.before = l.reasons
 }
 
-// episode is a run of losses, logged once when it begins and once when it ends.
+// episode is a period in which samples are lost. Its beginning and its end are
+// each logged once.
 type episode struct {
 	since int64  // 0 without an episode
-	lost  uint64 // the count before it
+	lost  uint64 // number of lost samples before the episode
 }

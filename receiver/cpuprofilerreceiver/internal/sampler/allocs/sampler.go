@@ -48,8 +48,8 @@ type Sink interface {
 
 // Settings configures a Sampler.
 type Settings struct {
-	// Config contains what samplers on perf events share. Only the reading goroutine uses
-	// its table. Its Finder is not used.
+	// Config is the common configuration of samplers that use perf events. Only the reading
+	// goroutine uses its table. Its Finder is not used.
 	attach.Config
 	// Root is the folder where the host's root is mounted. "" means "/".
 	Root string
@@ -64,7 +64,7 @@ type Settings struct {
 	// Interval is the time between two calls of Flush.
 	Interval time.Duration
 	// Random is the source of random numbers. Only the reading goroutine uses it. If it is
-	// nil, the sampler creates one with a random seed.
+	// nil, the sampler creates a source with a random seed.
 	Random *rand.Rand
 	// Quiet is the time without an event after which this absence is logged. 0 means one
 	// minute.
@@ -93,7 +93,7 @@ type Sampler struct {
 	started  atomic.Bool
 	done     sync.WaitGroup
 	counters *sampler.Counters
-	seen     Stats // at the last Record
+	seen     Stats // counters at the last Record
 }
 
 // link contains the channels and the state that the attacher and the reader share.

@@ -25,7 +25,7 @@ var errNoMemory = errors.New("too many large bodies are being read")
 // that have arrived, not with the announced length. So stalled senders need little memory,
 // and do not block others.
 type memory struct {
-	left  *semaphore.Weighted // by byte
+	left  *semaphore.Weighted // remaining bytes
 	small sync.Pool           // of *[]byte with a capacity of at most smallBody
 }
 

@@ -12,7 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// Client is the process that connected to a Unix socket, or on Windows over the loopback.
+// Client is the process that connected to a Unix socket or, on Windows,
+// over the loopback.
 type Client struct {
 	// Process contains the pid in the collector's pid namespace. The pid is 0 for a process
 	// outside of this namespace.

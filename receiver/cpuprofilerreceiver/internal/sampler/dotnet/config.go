@@ -74,8 +74,8 @@ func DefaultConfig() Config {
 	server.ReadHeaderTimeout = 5 * time.Second
 	server.ReadTimeout = 10 * time.Second
 	server.WriteTimeout = 10 * time.Second
-	// The timeout is longer than HttpClient's own, so that HttpClient closes idle
-	// connections.
+	// The timeout is longer than the timeout of HttpClient, so that HttpClient closes
+	// idle connections.
 	server.Keepalive = configoptional.Some(confighttp.KeepaliveServerConfig{IdleTimeout: 2 * time.Minute})
 	server.MaxRequestBodySize = int64(bytesize.MiB)
 	server.CompressionAlgorithms = slices.Clone(compressions)

@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// The paths of the API. There is one per kind of buffer.
+// These are the paths of the API. Each kind of buffer has one path.
 const (
 	threadSamplesPath         = "/v1/dotnet/thread-samples"
 	allocationSamplesPath     = "/v1/dotnet/allocation-samples"
@@ -104,8 +104,8 @@ func (in *Intake) serve(w http.ResponseWriter, r *http.Request) (Result, *proble
 	return result, in.problemWith(w, format, result, err)
 }
 
-// problemWith returns the reason why a buffer is not accepted with 202. It returns nil if
-// it is accepted.
+// problemWith returns the reason why a buffer is not accepted with status 202. It returns
+// nil if the buffer is accepted.
 func (in *Intake) problemWith(w http.ResponseWriter, format nativeformat.Format, result Result, err error) *problem {
 	var fault *nativeformat.Error
 	var p *problem

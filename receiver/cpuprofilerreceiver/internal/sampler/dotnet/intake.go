@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// The bounds of concurrent requests. Further requests wait for at most maxWait and are then
-// refused.
+// These constants bound the concurrent requests. Further requests wait for at most
+// maxWait and are then refused.
 const (
 	maxRequests = 1024
 	maxWait     = time.Second
@@ -39,7 +39,7 @@ type Intake struct {
 	*sampler.Shared
 	sink       sampler.SentSink
 	identityOf func(pid int) (processes.Identity, error) // the process at the other end of a Unix socket
-	maxBody    int64                                     // bytes of a buffer
+	maxBody    int64                                     // maximum size of a buffer in bytes
 	slots      chan struct{}
 	maxWait    time.Duration
 	memory     *memory
@@ -184,7 +184,7 @@ type buffer struct {
 	from   *resource
 	now    int64
 	begun  bool
-	lost   int // events
+	lost   int // number of lost events
 }
 
 // sample adds one sample.
@@ -249,7 +249,7 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 	}
 }
 
-// addEvent adds an event. It returns 1 if the event was lost, else 0.
+// addEvent adds an event. It returns 1 if the event was lost, and 0 otherwise.
 func (b *buffer) addEvent(k samples.Key, at, value int64) (lost int) {
 	if b.in.sink.AddSent(k, at, value) {
 		return 0

@@ -17,7 +17,7 @@ type problem struct {
 	Detail string `json:"detail"`
 	// Result is absent if no buffer was read.
 	*Result
-	// The position of the fault in an unreadable buffer.
+	// These fields describe the fault in an unreadable buffer, and its position.
 	Offset   *int   `json:"offset,omitempty"`
 	Opcode   *byte  `json:"opcode,omitempty"`
 	Expected string `json:"expected,omitempty"`

@@ -17,8 +17,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// The bounds of a resource. Longer values are cut, and attributes with longer keys or
-// beyond maxAttributes are dropped.
+// These constants bound a resource. Longer values are cut, and attributes with longer
+// keys or beyond maxAttributes are dropped.
 const (
 	maxAttributes = 64
 	maxKey        = 256

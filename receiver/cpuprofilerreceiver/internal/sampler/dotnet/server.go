@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// The bounds of the server. Each service keeps one connection open.
+// These constants bound the server. Each service keeps one connection open.
 const (
 	maxConnections = 1024
 	maxHeader      = 32 << 10
@@ -40,8 +40,7 @@ type Server struct {
 	intake *Intake
 	cfg    *Config
 	seen   Stats
-	// seenClosed is the number of connections closed because of a bound, at the last
-	// Record.
+	// seenClosed is the number of connections that a bound had closed at the last Record.
 	seenClosed uint64
 }
 

@@ -32,7 +32,7 @@ type stacks struct {
 
 	known map[string]*samples.Stack // by the names of the frames
 	key   []byte                    // scratch
-	// locations is indexed by name. It is valid as long as the decoder's names are.
+	// locations is indexed by name. It is valid as long as the decoder's names are valid.
 	locations []*samples.Location
 	forgotten uint64
 	bytes     int
@@ -60,7 +60,7 @@ func (s *stacks) forget() {
 	s.bytes = 0
 }
 
-// of returns the stack with these frames, leaf first.
+// of returns the stack with these frames. The first frame is the leaf.
 func (s *stacks) of(frames []nativeformat.Name) *samples.Stack {
 	truncated := len(frames) > maxDepth
 	if truncated {
@@ -99,9 +99,9 @@ func (s *stacks) location(n nativeformat.Name) *samples.Location {
 
 // locationOf returns the location of a frame by its name. The name is shown as received,
 // because its argument types distinguish overloads. Backends that show only names would
-// otherwise add overloads up. A name with control characters could pass for another text on
-// a screen or in a log. It is shown in a readable form, and the received name becomes the
-// system name.
+// otherwise merge the overloads. A name with control characters could pass for another
+// text on a screen or in a log. It is shown in a readable form, and the received name
+// becomes the system name.
 func locationOf(name string) *samples.Location {
 	l := &samples.Location{Type: samples.FrameDotnet, Resolved: true, Lines: []samples.Line{{Function: name}}}
 	if name == nativeFrame {

@@ -14,8 +14,9 @@ import (
 // tracefs.
 type Config struct {
 	// When is hot (only the units that cpu_trigger marks as hot, which needs a hot_units
-	// extension) or always. Default hot with that extension, else always. While attached,
-	// the sampler slows down the profiled programs by 0.1 µs per call on a socket.
+	// extension) or always. The default is hot with that extension, and always without
+	// it. While attached, the sampler slows down the profiled programs by 0.1 µs per
+	// call on a socket.
 	When sampler.When `mapstructure:"when"`
 	// MaxEventsPerSecond bounds the sampled calls, 1 to 1000000. Above this rate, one of
 	// several calls is sampled, and values are scaled. Large calls are sampled more often.

@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// pace decides what fraction of calls is sampled, as the number of bytes per sample for
-// each target and kind. A flow that needs less than its share of the bound is sampled
+// pace decides how many calls are sampled. It determines the number of bytes per sample
+// for each target and kind. A flow that needs less than its share of the bound is sampled
 // completely. pace does no I/O and has no clock.
 type pace struct {
 	// most is the bound on samples per second.
@@ -42,9 +42,9 @@ type flow struct {
 
 // part represents one source of a flow.
 type part struct {
-	index int // of the tracepoint
+	index int // index of the tracepoint
 	size  float64
-	hits  int // in the current span
+	hits  int // hits in the current span
 	// mean is the average number of calls per sample. drawn is the time at which the actual
 	// number was last drawn. sinceDraw is the number of samples since then.
 	mean      int
@@ -74,8 +74,8 @@ const (
 	// calmSpans is the number of calm spans before more calls are sampled again.
 	calmSpans = 10
 	// aim is the fraction of the bound that pace aims for. The margin is needed because a
-	// mean is raised only by a quarter or more, as each change takes a system call per
-	// event.
+	// mean is raised only by a quarter or more. Smaller changes are not worth a system
+	// call per event.
 	aim = 0.8
 	// redrawn is the number of samples per CPU after which n is drawn again. redrawWait is
 	// the minimum time between two draws, because a draw takes a system call per event and
@@ -88,9 +88,9 @@ func newPace(most int, now int64) *pace {
 	return &pace{most: most, flows: make(map[flowID]*flow), begin: now}
 }
 
-// began registers the sources of a new target that are not registered yet. If everywhere is
-// set, it registers only the source that is sampled on all CPUs, the failures. Otherwise it
-// registers all other sources.
+// began registers the sources of a new target that are not registered yet. If everywhere
+// is set, it registers only the source of failures, which is sampled on all CPUs.
+// Otherwise it registers all other sources.
 func (p *pace) began(of *perfevent.Attachment, sources []source, everywhere bool) {
 	for i := range sources {
 		s := &sources[i]
@@ -134,7 +134,7 @@ func (p *pace) every() int {
 func (p *pace) sampled(of *perfevent.Attachment, index int, k kind, hits uint64) {
 	f := p.flows[flowID{of, k}]
 	if f == nil {
-		return // of a detached target
+		return // the target was detached
 	}
 	t := f.part(index)
 	t.hits += int(hits)
@@ -152,8 +152,9 @@ func (p *pace) forget(of *perfevent.Attachment) {
 	}
 }
 
-// next returns the means to set now. These are changed means, and means of sources to draw
-// again. cpus and sources are the numbers of CPUs and sources.
+// next returns the means to set now. These are the means that have changed, and the
+// means of sources for which n is drawn again. cpus and sources are the numbers of
+// CPUs and sources.
 func (p *pace) next(now int64, cpus, sources int) (c changes) {
 	elapsed := now - p.begin
 	early := elapsed >= leastSpan && int64(p.total)*int64(time.Second) > int64(p.most)*span
@@ -240,8 +241,8 @@ func meanFor(bytesPerSample, size float64) int {
 // maxMean bounds the number of calls per sample.
 const maxMean = 1 << 24
 
-// bytesPerSample returns the smallest number of bytes per sample that would have limited
-// the span to most samples.
+// bytesPerSample returns the smallest number of bytes per sample for which the span would
+// have had no more samples than most.
 func (f *flow) bytesPerSample(most float64) float64 {
 	if f.demand <= most {
 		return 0

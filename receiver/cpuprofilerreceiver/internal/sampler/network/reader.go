@@ -39,11 +39,12 @@ type reader struct {
 
 	counts    Stats                    // the reader's own counters
 	published sampler.Published[Stats] // all counters, for other goroutines
-	// unset reports that limiting the number of samples failed, which is logged once.
+	// unset is true after limiting the number of samples has failed. The failure is
+	// logged only once.
 	unset bool
 
 	paused int64 // start of the pause while both batches are full; 0 without a pause
-	before Stats // when the pause began
+	before Stats // counters when the pause began
 }
 
 // Options implements attach.Reader.
@@ -149,7 +150,7 @@ func (r *reader) handle(rec *perfevent.Record) {
 // sample adds an event to the batch. If the stack is known, it allocates no memory.
 func (r *reader) sample(rec *perfevent.Record) {
 	if rec.Attachment == nil {
-		return // of an earlier session
+		return // the record belongs to an earlier session
 	}
 	source := &r.sources.of[rec.Tracepoint]
 	r.pace.sampled(rec.Attachment, rec.Tracepoint, source.kind, rec.Hits)
@@ -192,7 +193,7 @@ func (r *reader) failed(s *source, rec *perfevent.Record) {
 	}
 	c, ok := r.begun.take(socket, to)
 	if !ok {
-		return // of no target, begun before sampling, or not sampled
+		return // the connect was not of a target, began before sampling, or was not sampled
 	}
 	c.key.Type = s.kind.sampleType()
 	// One of a connects and one of b failures are sampled, so the failure represents a*b

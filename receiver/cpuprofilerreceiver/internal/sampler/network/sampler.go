@@ -55,7 +55,7 @@ type Sampler struct {
 	*attach.Loop
 	reader   reader
 	counters *sampler.Counters
-	seen     Stats // at the last Record
+	seen     Stats // counters at the last Record
 
 	// sources is nil until the tracepoints were found.
 	sources atomic.Pointer[sources]

@@ -14,9 +14,9 @@ import (
 // Config is the block off_cpu of the configuration.
 type Config struct {
 	// When is hot (only the units that cpu_trigger marks as hot, which needs a hot_units
-	// extension) or always. Default hot with that extension, else always. While attached,
-	// the sampler slows down the profiled programs by a few microseconds per context
-	// switch.
+	// extension) or always. The default is hot with that extension, and always without it.
+	// While attached, the sampler slows down the profiled programs by a few microseconds
+	// per context switch.
 	When sampler.When `mapstructure:"when"`
 	// MinDuration is the minimum length of a sampled wait, 0 to 1m. Default 1ms.
 	MinDuration time.Duration `mapstructure:"min_duration"`

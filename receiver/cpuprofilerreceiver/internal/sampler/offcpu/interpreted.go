@@ -13,9 +13,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// interpreted has the interpreted frames of a thread that waits. The frames do not change
-// until the thread gets a CPU. If the wait lasts longer than the read, the frames are the
-// frames of the sample.
+// interpreted contains the interpreted frames of a thread that waits. The frames do not
+// change until the thread gets a CPU. If the wait lasts longer than the read, the frames
+// are the frames of the sample.
 type interpreted struct {
 	// sample contains the addresses of the native stack. whole reports whether the stack is
 	// known to reach the thread's entry.
@@ -44,12 +44,9 @@ func (c caller) until(time int64) caller {
 	return c
 }
 
-// readInterpreted reads the interpreted frames of threads that still wait. Threads for which
-// there is no time remain listed.
+// readInterpreted reads the interpreted frames of threads that still wait. Threads that
+// cannot be read in the available time remain listed.
 func (r *reader) readInterpreted() {
-	if len(r.unread) == 0 {
-		return
-	}
 	began := r.cfg.Now()
 	now := began
 	r.unread = slices.DeleteFunc(r.unread, func(tid int) bool {

@@ -15,7 +15,7 @@ type rate struct {
 	most, stacks int
 
 	mean               int
-	begin              int64 // of the current span
+	begin              int64 // start of the current span
 	switches, sampled  int
 	second, inSecond   int64 // the current second, and its switches
 	calm               int   // consecutive spans in which a smaller mean was enough
@@ -29,7 +29,7 @@ const (
 	leastSpan = int64(10 * time.Millisecond)
 	// calmSpans is the number of calm spans before the mean is lowered.
 	calmSpans = 10
-	// tooMany is a factor. Reading pauses above tooMany times most switches per second.
+	// Sampling pauses if there are more than tooMany times rate.most switches per second.
 	tooMany = 20
 	// firstPause is the length of the first pause for too many switches. Each pause that
 	// follows soon after is twice as long, up to lastPause.

@@ -37,8 +37,8 @@ const (
 	// promptWait is the longest wait for records while a process has interpreted frames
 	// outside its stack. The frames can be read only while the thread still waits.
 	promptWait = 5 * time.Millisecond
-	// readShare is the part of the time that reading such frames may take: one of readShare.
-	// maxReading is the longest time in a row.
+	// Reading such frames may take one part in readShare of the time. maxReading bounds the
+	// time for which frames are read without a break.
 	readShare  = 20
 	maxReading = int64(2 * time.Millisecond)
 )
@@ -70,14 +70,14 @@ type reader struct {
 
 	counts    Stats                    // the reader's own counters
 	published sampler.Published[Stats] // all counters, for other goroutines
-	// unset and unwatched report that limiting the number of stacks, or attaching events to
-	// single threads, failed. Each failure is logged once.
+	// unset is true after limiting the number of stacks has failed. unwatched is true after
+	// attaching events to single threads has failed. Each failure is logged only once.
 	unset, unwatched bool
 	closing          int64        // when waits were last cut
 	closed           atomic.Int64 // copy of closing, for other goroutines
-	// switches and sampled count in the current round. round is its number and roundAt its
-	// start. The round unwinds the first most stacks, and then only the first stack of each
-	// thread.
+	// switches and sampled are counts of the current round of reading. round is the number
+	// of the round, and roundAt is its start. most is the number of stacks after which the
+	// round unwinds only the first stack of each thread.
 	switches, sampled, most int
 	round                   uint64
 	roundAt                 int64
@@ -89,7 +89,7 @@ type reader struct {
 	full     bool
 	resumeAt int64
 	paused   int64 // start of the pause; 0 without a pause
-	before   Stats // when the pause began
+	before   Stats // counters when the pause began
 }
 
 // Options implements attach.Reader.
@@ -149,7 +149,7 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	}
 	closing := r.cfg.Sink.Closing()
 	due := closing != r.closing
-	upTo := r.cfg.Now() // not before closing
+	upTo := r.cfg.Now() // upTo is not before closing
 	r.begin(upTo)
 	for session.Read(&r.rec) {
 		if due && r.rec.Time >= closing && r.rec.Time-closing < int64(time.Second) {
@@ -177,8 +177,8 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	return r.cfg.Table.Settle() || again
 }
 
-// begin begins a round. If there are more than twice as many samples as the bound allows,
-// the rings fill up while stacks are unwound.
+// begin begins a round, and sets the number of stacks to unwind to twice the bound. If
+// more stacks were unwound, the rings would fill up meanwhile.
 func (r *reader) begin(now int64) {
 	r.most = max(r.rate.stacks/roundShare, int(int64(2*r.rate.stacks)*(now-r.roundAt)/int64(time.Second)))
 	r.switches, r.sampled, r.roundAt = 0, 0, now
@@ -261,8 +261,8 @@ func (r *reader) addPaused(st *Stats) {
 	}
 }
 
-// follow pauses sampling when both batches are full. It resumes sampling when the batches
-// have room and a pause that adjust began, for too many switches, is over.
+// follow pauses sampling when both batches are full. It resumes sampling when a batch has
+// room and any pause for too many switches is over.
 func (r *reader) follow(session *perfevent.Session) {
 	full, now := r.cfg.Sink.Paused(), r.cfg.Now()
 	if r.resumeAt > 0 && now >= r.resumeAt {
@@ -309,7 +309,7 @@ func (r *reader) resume(message string) {
 	took := time.Duration(r.cfg.Now() - r.paused)
 	r.addPaused(&r.counts)
 	r.full, r.paused, r.resumeAt = false, 0, 0
-	r.waits.forget() // waits that were still in the rings
+	r.waits.forget() // these waits were still in the rings
 	now := r.publish()
 	r.cfg.Logger.Info(message, zap.Duration("paused", took),
 		zap.Uint64("waits_forgotten", now.Forgotten-r.before.Forgotten),
@@ -341,7 +341,7 @@ func (r *reader) handle(rec *perfevent.Record) {
 // switched processes a context switch. A thread leaves its CPU or gets a CPU.
 func (r *reader) switched(rec *perfevent.Record) {
 	if rec.PID <= 0 || rec.TID <= 0 || r.paused > 0 || rec.Attachment == nil {
-		return // idle, ended, or of another pid namespace; or left over in a ring
+		return // the thread is idle, ended or in another pid namespace, or the record was left over in a ring
 	}
 	if !rec.Switch.Out {
 		if r.waits.threads[rec.TID] != nil || r.wants(rec.PID) {
@@ -367,12 +367,12 @@ func (r *reader) wants(pid int) bool {
 // stack. Then it copies the sample, because the frames are read later.
 func (r *reader) sample(rec *perfevent.Record) {
 	if r.paused > 0 || rec.Attachment == nil && r.waits.threads[rec.TID] == nil {
-		return // left over in a ring, or see Record.Attachment: the switch then adds its thread
+		return // left over in a ring, or without an attachment, in which case the switch adds the thread
 	}
 	if rec.PID <= 0 || rec.TID <= 0 {
 		return // idle, ended, or of another pid namespace
 	}
-	if t := r.waits.threads[rec.TID]; t == nil || t.own == 0 { // threads with their own events have their own bound
+	if t := r.waits.threads[rec.TID]; t == nil || t.own == 0 { // threads with extra events have a separate bound
 		r.sampled++
 		if t != nil && t.round == r.round && r.sampled > r.most {
 			t.skipped = true

@@ -31,7 +31,7 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 // Sink is the buffer for waits. The time of a wait is its last nanosecond.
 type Sink interface {
 	attach.Sink
-	// Closing returns the last time at which a batch was about to be taken. Waits in
+	// Closing returns the time at which a batch was last about to be taken. Waits in
 	// progress are cut at this time, so that the batch contains their parts.
 	Closing() int64
 }

@@ -106,9 +106,9 @@ var (
 	scaled   = [2]*samples.Type{samples.OffCPUScaled, samples.RunQueueScaled}
 )
 
-// value returns the value of a part. Parts with a weight above 1 share the length in all of
-// their thread and kind. If there are none, the waits with a weight of 1 share this length,
-// in addition to their own.
+// value returns the value of a part. The parts of a thread and kind with a weight above 1
+// share the length in account.all. If there are no such parts, the parts with a weight of
+// 1 share this length in addition to their own length.
 func (h *heldPart) value() int64 {
 	a, k := h.of, kind(&h.part)
 	share, shares, all := h.length*h.weight, a.sampled[k], a.all[k]

@@ -64,8 +64,8 @@ type thread struct {
 	state     state
 	preempted bool
 	// began is the start of the wait. since is the start of the part that has not been
-	// emitted yet. Both move forward by each time with an unknown state. from is since
-	// without these moves.
+	// emitted yet. Both move forward by the length of each period in which the state was
+	// unknown. from is the value of since without these moves.
 	began, since, from int64
 	// next is the sample since the last switch. caller and weight belong to the current
 	// wait.
@@ -94,9 +94,10 @@ type WaitCounts struct {
 	// Switches counts switch records. Waits counts waits whose beginning and end are known.
 	Switches, Waits uint64
 	// The other counters count waits that are not emitted. Short counts waits below the
-	// minimum length. UnderWay counts waits without a recorded beginning. Forgotten counts
-	// waits without a recorded end: sampling paused, records were lost, the target was
-	// detached, or the thread moved. LeftOut counts waits of threads beyond the limit.
+	// minimum length. UnderWay counts waits without a recorded beginning. Forgotten
+	// counts waits whose end was not recorded, because sampling paused, records were
+	// lost, the target was detached, or the thread moved. LeftOut counts waits of threads
+	// beyond the limit.
 	Short, UnderWay, Forgotten, LeftOut uint64
 }
 
@@ -123,8 +124,8 @@ type waits struct {
 	mean, meanWas, meanFrom int64
 	// own maps the id of each thread with its own events to thread.own.
 	own map[int]int64
-	// missed lists the threads that left without a stack since missed was emptied. The
-	// switch was not sampled, or the sample was lost.
+	// missed lists the threads that left their CPU without a stack since missed was last
+	// emptied. Their switch was not sampled, or the sample was lost.
 	missed []int
 }
 
@@ -171,8 +172,8 @@ func (w *waits) weightAt(t *thread, time int64) int64 {
 	return w.mean
 }
 
-// known returns a thread of a process. It adds a thread that is unknown, or returns nil at
-// the bound.
+// known returns a thread of a process. It adds the thread if the thread is unknown. At
+// the bound, it returns nil instead.
 func (w *waits) known(pid, tid int) *thread {
 	if t := w.threads[tid]; t != nil {
 		t.pid = pid
@@ -309,7 +310,7 @@ func (w *waits) exited(pid, tid int) {
 	if t == nil {
 		// The first thread of a process keeps its id until the parent has waited for the
 		// process. So the last switch of this thread is recorded with the id. The last
-		// switches of other threads are not.
+		// switches of other threads are recorded without their ids.
 		if pid != tid {
 			return
 		}
@@ -365,9 +366,10 @@ func (w *waits) forget() {
 	w.ended[0], w.ended[1], w.missed = w.ended[0][:0], w.ended[1][:0], w.missed[:0]
 }
 
-// lost records that switches were lost between two times. shared reports losses from rings
-// with samples, split reports losses from rings with switches only. The time in between
-// belongs to no wait, but the times before and after do.
+// lost records that switches were lost between two times. shared reports that rings with
+// samples have lost switches. split reports that rings with only switches have lost
+// switches. The time between from and to is not counted as part of a wait. The time
+// before and after is still counted.
 func (w *waits) lost(from, to int64, shared, split bool) {
 	if !shared && !split {
 		return

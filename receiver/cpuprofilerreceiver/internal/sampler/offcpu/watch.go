@@ -20,8 +20,8 @@ import (
 // get too few stacks, however long they wait. If not all threads can have extra events,
 // threads with the longest waits have priority.
 type watch struct {
-	// attach opens the events of a thread. The events take at most most samples on each
-	// CPU.
+	// attach opens the events of a thread. most bounds the number of their
+	// samples on each CPU.
 	attach func(pid, tid, most int) (attachment, error)
 	// most is the maximum number of threads with extra events. perSecond is the maximum
 	// number of stacks per second of all these threads together.
@@ -42,9 +42,9 @@ type watched struct {
 	attachment
 	seen int64 // when the thread was last known
 	// most is the number of samples on each CPU after which the kernel stops. taken counts
-	// the samples by CPU since the kernel was last told to continue. sampled reports that
-	// there were samples since the last review. silent reports that there were none between
-	// the last two reviews.
+	// the samples on each CPU since the last call of More for this CPU. sampled reports
+	// whether there were samples since the last review. silent reports whether there were
+	// no samples between the last two reviews.
 	most            int
 	taken           map[int]int
 	sampled, silent bool
@@ -52,7 +52,7 @@ type watched struct {
 
 type candidate struct {
 	pid, tid int
-	length   int64 // of its waits
+	length   int64 // average length of the thread's waits
 }
 
 const (
@@ -87,9 +87,9 @@ func newWatch(most, perSecond int, attach func(pid, tid, most int) (attachment, 
 func perSecondOf(length int64) int { return int(int64(time.Second) / max(length, 1)) }
 
 // review releases threads that no longer need extra events, and attaches events to other
-// threads that left without a stack. It returns the first error, but ignores ended threads
-// and limits on descriptors. It calls now again for the time from which the events of a
-// thread sample.
+// threads that left without a stack. It returns the first error, but ignores ended
+// threads and limits on descriptors. It calls now again after events were attached,
+// because these events sample from then on.
 func (w *watch) review(now func() int64, of *waits) error {
 	at := now()
 	if at-w.reviewed < reviewWait {

@@ -7,10 +7,11 @@ package oncpu
 
 import "time"
 
-// pace controls the sampling frequency by its cost. While the cost is above its bound, pace
-// first spares the unwinding of stacks if permitted. Then it halves the frequency if
-// halving helps. Doubling the frequency at most doubles the cost. If this is well below the
-// bound, pace doubles the frequency again. It has no clock: time and cost are arguments.
+// pace controls the sampling frequency by its cost. While the cost is above its bound,
+// pace first spares the unwinding of stacks if permitted. Then it halves the frequency if
+// halving helps. Doubling the frequency at most doubles the cost. If this is well below
+// the bound, pace doubles the frequency again. pace has no clock, so time and cost are
+// arguments of its methods.
 type pace struct {
 	// bound is the maximum CPU time, as a fraction of the time of each sampled CPU. 0 means
 	// no bound. interval is the time over which cost is summed before it is judged. lowest
@@ -26,7 +27,7 @@ type pace struct {
 
 	halvings int
 	began    int64
-	spent    time.Duration // at the start of the interval
+	spent    time.Duration // total CPU time at the start of the interval
 	// cost is the cost of the last interval. over is the number of consecutive intervals
 	// above the bound. calm is the number of consecutive intervals that would be well below
 	// the bound at double the frequency.

@@ -32,7 +32,8 @@ const (
 	// wake the reader.
 	gatherWait = 100 * time.Millisecond
 	// tablesWait is the longest wait for the unwind tables of new programs. Records
-	// accumulate during this time. The rings hold at least twice as many.
+	// accumulate during this time. The rings have room for the records of at least
+	// twice this time.
 	tablesWait = 100 * time.Millisecond
 )
 
@@ -46,7 +47,8 @@ type reader struct {
 	rec  perfevent.Record
 	// wait is the longest wait for the next records.
 	wait time.Duration
-	// exceeded reports whether a lower frequency would not help. This was then logged.
+	// exceeded is true while sampling costs more than max_overhead and a lower frequency
+	// would not help. This state was logged when it began.
 	exceeded bool
 
 	// hot reports whether a process belongs to a hot unit. It is nil if the stacks of all
@@ -64,7 +66,7 @@ type reader struct {
 	// in all earlier pauses.
 	pausedSince   int64
 	periodsBefore float64
-	before        Stats // at the end of the last pause
+	before        Stats // counters at the end of the last pause
 }
 
 // Options implements attach.Reader.
@@ -141,12 +143,12 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	if r.pace.sparing {
 		r.hot = r.cfg.Sparing()
 	}
-	// A record that is written after this time is read in this round or in the next one.
+	// A record that is written after this time is read in this round or in the next round.
 	upTo := r.cfg.Now()
 	for session.Read(&r.rec) {
 		r.handle(&r.rec)
 	}
-	// The buffer still gets the held samples.
+	// Held samples are added to the buffer later, so the position must not be after them.
 	_, again := r.loop.ReadUpTo(session, session.Stats(), r.cfg.Labels.Oldest(upTo))
 	if !again {
 		r.cfg.Labels.Settle(upTo, r.add)
@@ -232,7 +234,7 @@ func (r *reader) handle(rec *perfevent.Record) {
 	case rec.Type == perfevent.TypeSample:
 		r.sample(rec)
 	default:
-		if rec.Type == perfevent.TypeLost && !rec.Lost.Records() { // of the ring with hits
+		if rec.Type == perfevent.TypeLost && !rec.Lost.Records() { // lost in the ring with hits
 			r.cfg.Labels.Interrupted()
 		}
 		r.loop.Follow(rec)

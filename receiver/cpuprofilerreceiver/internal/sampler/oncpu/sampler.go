@@ -60,8 +60,8 @@ type Settings struct {
 	// Status is called with an error when sampling becomes impossible, and with nil when it
 	// is possible again.
 	Status func(error)
-	// Notes returns the data that is invisible with these rights, and how to make it
-	// visible. It is for the log.
+	// Notes returns notes, for the log, about data that is invisible with these rights. The
+	// notes also explain how to make the data visible.
 	Notes func(perfevent.Rights) []string
 }
 
@@ -150,7 +150,8 @@ func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
 	)
 }
 
-// refused returns the reason why not even own processes can be sampled, or nil.
+// refused returns the reason why no process can be sampled, not even processes of the
+// same user. It returns nil if processes can be sampled.
 func refused(r perfevent.Rights) error {
 	if r.HostWide == nil {
 		return nil

@@ -15,9 +15,9 @@ import (
 	"go.opentelemetry.io/collector/config/configmiddleware"
 )
 
-// client returns confighttp's client for an endpoint. It connects to the endpoint's socket
-// if one is configured. Each pull uses a new connection, so that a restart of the program
-// is noticed at once.
+// client returns confighttp's client for an endpoint. It connects to the endpoint's
+// socket if one is configured. Each pull uses a new connection, so that the client
+// detects a restart of the program at once.
 func (cfg *Config) client(ctx context.Context, host component.Host, set component.TelemetrySettings) (*http.Client, error) {
 	client := cfg.ClientConfig
 	client.Timeout = 0 // each pull has its own timeout

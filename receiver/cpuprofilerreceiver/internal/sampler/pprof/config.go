@@ -38,14 +38,16 @@ type Config struct {
 	// Socket is the path of a Unix socket to connect to, instead of the endpoint's host.
 	// The default endpoint is then http://localhost/debug/pprof.
 	Socket string `mapstructure:"socket"`
-	// When is hot (only while the unit of the endpoint's process is hot, which needs
-	// a hot_units extension) or always. Default hot with that extension, else always.
+	// When is hot (only while the unit of the endpoint's process is hot, which needs a
+	// hot_units extension) or always. The default is hot with that extension, and
+	// always without it.
 	When sampler.When `mapstructure:"when"`
 	// Profiles lists the profiles to pull: profile (CPU), allocs, heap, goroutine,
 	// threadcreate, block, mutex. Default [profile].
 	Profiles []string `mapstructure:"profiles"`
-	// KeepSampled pulls these profiles even from sampled processes: profile if cpu samples
-	// the process, and allocs if allocations samples it. Default false.
+	// KeepSampled pulls profiles even if a sampler already measures the process. This
+	// applies to profile if cpu samples the process, and to allocs if allocations samples
+	// it. Default false.
 	KeepSampled bool `mapstructure:"keep_sampled"`
 	// Interval is the time between the starts of two rounds of pulls, 1s to 24h. Default
 	// 60s.

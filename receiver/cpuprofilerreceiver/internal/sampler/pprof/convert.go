@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// The bounds of a stack. Stacks of net/http/pprof itself have at most 128 frames.
+// These constants bound a stack. Stacks of net/http/pprof itself have at most 128 frames.
 const (
 	maxDepth = 1024
 	maxText  = 4096
@@ -39,12 +39,12 @@ type pulled struct {
 	profile  *profile.Profile
 	window   samples.CaptureWindow
 	resource *samples.Resource
-	frames   samples.FrameType // of code with names
+	frames   samples.FrameType // type of frames with a name
 
 	mappings  map[*profile.Mapping]*samples.Mapping
 	locations map[*profile.Location]*samples.Location
 	stacks    map[string]*samples.Stack
-	noStack   *samples.Stack // nil until a sample without a stack
+	noStack   *samples.Stack // nil until a sample has no stack
 	scratch   []byte
 }
 

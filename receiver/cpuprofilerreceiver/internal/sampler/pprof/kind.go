@@ -101,8 +101,8 @@ func (k Kind) columns(p *profile.Profile) ([]column, error) {
 // period returns the period of a profile's samples.
 func period(p *profile.Profile) int64 { return max(p.Period, 1) }
 
-// maxCPUs is more than any host has. A profile is invalid if it contains more samples than
-// this many CPUs can produce in its window.
+// maxCPUs is larger than the number of CPUs of any host. A profile is invalid if it
+// contains more samples than this many CPUs can produce in its window.
 const maxCPUs = 4096
 
 // plausible reports whether a CPU profile can contain n samples.

@@ -47,15 +47,15 @@ type Settings struct {
 	// without a unit together with ErrUnidentified.
 	Find func(ctx context.Context) (Subject, error)
 	// Hot returns the hot units. It is nil if the endpoint is always pulled. Changed
-	// receives when the hot units change. Look is the time between two calls of Find while
-	// any unit is hot.
+	// receives a value when the hot units change. Look is the time between two calls of
+	// Find while any unit is hot.
 	Hot     func() []hotunitsextension.Unit
 	Changed <-chan struct{}
 	Look    time.Duration
 	// Unwatch stops the notifications on Changed.
 	Unwatch func()
-	// Sampled remembers the sampled processes. Its key is the name of the profile that is
-	// not pulled from them. It may be nil.
+	// Sampled remembers the sampled processes. Its keys are the names of the profiles that
+	// are not pulled from these processes. It may be nil.
 	Sampled map[string]*sampler.Sampled
 	// Decoding is locked while a profile is decoded. All pullers share it.
 	Decoding *sync.Mutex
@@ -103,7 +103,7 @@ func (p *puller) Stop() {
 
 func (p *puller) run(ctx context.Context) {
 	var last time.Time // start of the last round
-	was := false       // hot in the last round
+	was := false       // whether the unit was hot in the last round
 	for ctx.Err() == nil {
 		pull, subject := p.look(ctx)
 		now := p.cfg.Now()

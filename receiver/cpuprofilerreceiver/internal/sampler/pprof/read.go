@@ -57,7 +57,8 @@ func decode(body []byte, limit int64) (*profile.Profile, error) {
 	return p, p.CheckValid()
 }
 
-// The memory of the parts of a decoded profile, including the pointers to these parts.
+// These constants are the memory of the parts of a decoded profile, including the
+// pointers to these parts.
 const (
 	messageMemory = 224 // a sample, location, function, mapping, value type
 	labelMemory   = 448 // a label; in the worst case it has its own maps and slices
@@ -96,7 +97,7 @@ func memory(b []byte) (need int64, err error) {
 	return need, err
 }
 
-// The field numbers in pprof's profile.proto, and of a sample's labels.
+// These constants are the field numbers in pprof's profile.proto.
 const (
 	fieldSample   = 2
 	fieldLocation = 4
@@ -104,8 +105,8 @@ const (
 	fieldLabel    = 3
 )
 
-// elements returns the number of values in a packed field. An unpacked field is nil and
-// contains one value.
+// elements returns the number of values in a packed field. For an unpacked field, packed
+// is nil, and the number is 1.
 func elements(packed []byte) (n int64) {
 	if packed == nil {
 		return 1

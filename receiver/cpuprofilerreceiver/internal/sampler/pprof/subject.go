@@ -90,8 +90,8 @@ func (f *subjectFinder) look(ctx context.Context) (Subject, error) {
 			}
 		}
 	}
-	// A sampler may also sample the program. Without this attribute, backends would add
-	// both up.
+	// A sampler may also sample the program. Without this attribute, backends would add up
+	// the values of both.
 	attributes[attr.Origin] = attr.OriginPprof
 	language, _ := attributes[attr.SDKLanguage].(string)
 	out := &samples.Resource{PID: r.PID}
@@ -154,7 +154,7 @@ func socketPeer(_ context.Context, c net.Conn) ([]int, error) {
 }
 
 // describe returns the resource and unit of a process. For several processes of one unit,
-// it returns their common attributes, without those that belong to a single process.
+// it returns their common attributes, without attributes that describe a single process.
 func (f *subjectFinder) describe(pids []int) (*samples.Resource, processes.Identity, error) {
 	if len(pids) > maxSubjects {
 		return nil, processes.Identity{}, fmt.Errorf("%w: it may be any of %d", ErrUnidentified, len(pids))

@@ -10,9 +10,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// RuntimeOf returns the language runtime that a library belongs to, by the library's path,
-// or "" for other files. It does not need to know Python and V8, because they mark each
-// name in a perf map.
+// RuntimeOf returns the language runtime that a library belongs to, based on the
+// library's path. It returns "" for other files. RuntimeOf does not need to recognize
+// Python and V8, because they mark each name in a perf map.
 func RuntimeOf(path string) samples.FrameType {
 	switch path[strings.LastIndexByte(path, '/')+1:] {
 	case "libjvm.so":

@@ -124,9 +124,10 @@ func Hex(b []byte) (n uint64, rest []byte, ok bool) {
 	return 0, nil, false
 }
 
-// settle sorts the entries and removes entries that later entries replaced. Runtimes free a
-// function as a whole, so an entry is stale when a part of its memory is reused. A stale
-// entry may stay if its replacement was replaced too, because none of its code runs.
+// settle sorts the entries and removes entries that later entries replaced. Runtimes free
+// a function as a whole, so an entry is stale when a part of its memory is reused. A
+// stale entry may stay if its replacement was replaced too, because the code of the stale
+// entry no longer runs.
 func (m *Map) settle() {
 	if m.sorted == len(m.entries) {
 		return
