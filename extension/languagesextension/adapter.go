@@ -180,8 +180,8 @@ func load[T, L any](p interpreter.Process, i int, kind libpf.InterpreterType, lo
 	return describe(l)
 }
 
-// attach finds the layout in the memory of the process. then
-// completes the layout, and may be nil.
+// attach finds the layout in the memory of the process. If the function then is not nil,
+// attach calls it to complete the layout.
 func (l *loaded[T]) attach(m io.ReaderAt, then func(ebpfinterpreter.Instance) error) (ebpfinterpreter.Instance, error) {
 	instance, err := l.data.Attach(&l.tables, libpf.PID(l.process.PID), libpf.Address(l.bias), remotememory.RemoteMemory{ReaderAt: m})
 	if err == nil && then != nil {

@@ -68,8 +68,8 @@ func File(path string, limit int64) ([]byte, fs.FileInfo, error) {
 // have room for one token.
 type Disk chan struct{}
 
-// Do runs a use of the disk. It returns the error of the context if the context ends first.
-// The use then continues, and later uses wait for it.
+// Do calls the function use, which accesses the disk. If the context ends first, Do returns
+// the error of the context. The function then continues, and later calls of Do wait for it.
 func (d Disk) Do(ctx context.Context, use func() error) error {
 	select {
 	case d <- struct{}{}:

@@ -169,8 +169,8 @@ type V8 struct {
 	Builtins Range
 
 	// CodeType is the type of code objects. Functions have a type from FirstFunction to
-	// LastFunction. All functions of the same code share a part. FunctionShared is the
-	// offset of the address of this part in a function.
+	// LastFunction. All functions with the same code point to one shared object. The pointer is
+	// at offset FunctionShared in each function.
 	CodeType, FirstFunction, LastFunction uint16
 	FunctionShared                        uint64
 	// CodeRefs lists the possible distances in bytes from the instructions back to the

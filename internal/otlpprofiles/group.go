@@ -107,9 +107,9 @@ func profileAttributes(t *samples.Type, lost, charged int64) (all []attribute) {
 	return all
 }
 
-// widen widens the window to include the times of events. A sample that represents a period
-// represents the period before its time. The windows of samples at a steady rate therefore
-// follow each other without a gap.
+// widen widens the window to include the times of events. If a sample represents a period,
+// that period ends at the time of the sample. The windows of samples at a steady rate
+// therefore follow each other without a gap.
 func (g *profileGroup) widen(times []int64) {
 	before := int64(0)
 	if g.typ.PeriodUnit == "nanoseconds" {

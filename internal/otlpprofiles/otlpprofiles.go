@@ -92,8 +92,8 @@ func NewBuilder(opts Options) *Builder {
 	return &Builder{opts: opts, dict: dictionary.NewBuilder(), index: make(map[sampleKey]int), tally: make(Tally)}
 }
 
-// Build yields the batch as requests. Each request has its own dictionary and the number of
-// its events. Events without a stack, and events whose stack exceeds a request, are
+// Build yields the batch as requests. Each request has its own dictionary. The tally has the
+// number of events of the request. Events without a stack, and events whose stack exceeds a request, are
 // omitted. The locations must have been resolved. The requests do not refer to the batch.
 // The tally is valid until the next request.
 //

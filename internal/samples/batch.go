@@ -35,8 +35,8 @@ type Key struct {
 	// Window is the capture window of samples that were Sent. If it is nil, the times of
 	// the samples define the window.
 	Window *CaptureWindow
-	// Capture is the time span in which samples that were not Sent were captured. If it is
-	// nil, it is the whole capture window of the batch.
+	// Capture is the time span in which samples that were not Sent were captured. A nil Capture
+	// stands for the whole capture window of the batch.
 	Capture *Capture
 }
 

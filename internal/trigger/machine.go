@@ -27,7 +27,7 @@ const (
 //
 // Invariants:
 //   - in Profiling, opening is open: not nil, with a zero ClosedAt
-//   - in other states, opening is the last opening, which is closed, or nil
+//   - in all other states, opening is nil or the last opening, which is closed
 //   - resume is the state before the last opening; only an open baseline uses it
 //   - a baseline does not change notBefore
 //   - logged is empty unless held

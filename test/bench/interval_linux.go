@@ -20,8 +20,8 @@ func (i interval) String() string {
 	return fmt.Sprintf("%+.2f %% (%+.2f to %+.2f)", i.mean, i.mean-i.half, i.mean+i.half)
 }
 
-// slower returns by how many percent the first
-// value of each pair exceeds the second value.
+// slower returns the mean difference between the first and the second value of each pair,
+// in percent of the second value.
 func slower(with, without []float64) interval {
 	n := min(len(with), len(without))
 	each := make([]float64, n)

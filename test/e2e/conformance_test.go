@@ -337,8 +337,8 @@ service:
 	}
 }
 
-// manyRequests returns n requests, which are cut at size
-// bytes. It also returns their number of events.
+// manyRequests returns n requests of at most size bytes each. It also returns the total
+// number of events in the requests.
 func manyRequests(t *testing.T, n, size int) (out []pprofile.Profiles, events int) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -16,8 +16,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// These constants bound the data kept of a profile. A stack that is too deep keeps its
-// innermost frames. If all stacks have too many frames, each further stack keeps one frame.
+// These constants limit how much data of a profile is kept. If a stack is too deep, only its
+// innermost frames are kept. If all stacks together have too many frames, each further stack
+// keeps one frame.
 const (
 	maxStackDepth = 2048
 	maxFrames     = 4 << 20 // of all stacks together

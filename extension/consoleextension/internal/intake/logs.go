@@ -103,7 +103,7 @@ func refusal(of store.Unit, r plog.LogRecord, at time.Time) store.Refusal {
 	}
 }
 
-// ownLogs are the logs of a collector.
+// ownLogs collects the log records of one scope that a collector wrote about itself.
 type ownLogs struct {
 	of     store.Instance
 	from   bool // the logs are from a collector

@@ -217,8 +217,9 @@ func (s *Store) forget() bool {
 	return len(s.dirty) > before
 }
 
-// dropBlocks deletes the oldest blocks of the given tiers if their blocks take more than
-// limit bytes. It begins with the first tier, and stops at nine tenths of limit.
+// dropBlocks deletes blocks of the given tiers if all blocks of these tiers together take
+// more than limit bytes. It begins with the oldest blocks of the first tier, and stops when
+// the remaining blocks take at most nine tenths of limit.
 func (s *Store) dropBlocks(what string, limit int64, of ...int) error {
 	type part struct{ tier, at, bytes int64 }
 	var parts []part

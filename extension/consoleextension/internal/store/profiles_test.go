@@ -324,8 +324,8 @@ func TestWhatACrashLeavesIsRemoved(t *testing.T) {
 	f.later(f.limits.flush)
 	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 2})
 	of := f.openings["t1"].dir
-	// These are a segment that is in no index, an unfinished file,
-	// and an opening without an index.
+	// Opening the store must remove three kinds of leftovers: a segment that is in no index, an
+	// unfinished file, and an opening without an index.
 	segments, _ := f.paths()
 	content, err := os.ReadFile(segments[0])
 	require.NoError(t, err)

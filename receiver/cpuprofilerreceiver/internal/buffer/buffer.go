@@ -159,8 +159,9 @@ func (b *Buffer) OnLost(lost func(*samples.Type)) { b.lost = lost }
 // function must not block.
 func (b *Buffer) OnFull(full func()) { b.full = full }
 
-// OnUnheld registers the function that counts samples of starting programs beyond maxHeld.
-// Such samples keep their current resource.
+// OnUnheld registers a function that is called for each sample of a starting program that
+// cannot be held because maxHeld samples are already held. Such a sample keeps its current
+// resource.
 func (b *Buffer) OnUnheld(unheld func()) { b.unheld = unheld }
 
 func (b *Buffer) wake() {

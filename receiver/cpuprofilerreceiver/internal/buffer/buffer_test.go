@@ -321,8 +321,8 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 		require.Greater(t, batch.Size(), limit-largest)
 		b.Done()
 	}
-	// A pair of allocation samples is the largest addition. Its
-	// size in bytes is computed here.
+	// A pair of allocation samples is the largest entry that can be added to a batch. largest is
+	// the size of such a pair in bytes.
 	pair := samples.NewBatch(limit)
 	k := samples.Key{Resource: resource, Type: samples.AllocObjects, Stack: stack(127), Period: 1}
 	other := k

@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 )
 
-// maxComm bounds a thread's name in bytes. Longer names are cut. Linux limits names to 15
-// bytes, and names of kernel workers to 63.
+// maxComm is the maximum length of a process's or thread's name in bytes. Longer names are
+// truncated. Linux limits names to 15 bytes, and names of kernel workers to 63 bytes.
 const maxComm = 256
 
 // procReader reads files of a procfs into a reused buffer. Each result is valid until the

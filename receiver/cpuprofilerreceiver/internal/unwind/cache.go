@@ -27,8 +27,8 @@ import (
 
 // Config configures a Cache. A limit of 0 means its default.
 type Config struct {
-	// Open opens and identifies the file of a mapping. System calls that
-	// may block run within the call.
+	// Open opens and identifies the file of a mapping. It uses the deadline.Call for all system
+	// calls that may block.
 	Open func(*deadline.Call, *samples.Mapping) (*os.File, mappedfile.ID, error)
 	// Runner runs file reads with a deadline. It may be nil.
 	Runner *deadline.Runner

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command allocating allocates three parts in one function and one
-// part in another function. It allocates little at first, as much
-// as it can while it is busy, and then little again.
+// Command allocating allocates memory in pieces of 4096 bytes. One function allocates three
+// pieces for each piece that another function allocates. The program allocates little at
+// first. While it is busy, it allocates as much as it can. Then it allocates little again.
 package main
 
 import (

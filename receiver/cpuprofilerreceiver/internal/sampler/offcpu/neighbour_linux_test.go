@@ -133,9 +133,11 @@ func TestKernelTimeBesideANoisyNeighbourOnABusyMachine(t *testing.T) {
 }
 
 // timesBesideNeighbour checks the emitted off-CPU time of several runs. In each run, the
-// emitted time must be within 2 % of the program's own time. At least 90 % of the time of
-// all runs must have a stack. A single run is too short for this check, because all waits
-// within a second may lack a stack.
+// emitted time must be at least 98 % of the program's own time. On a quiet machine, it must
+// be at most 102 % of the program's own time. On other machines, it must be at most 102 % of
+// the elapsed time, because the program also waits for a CPU. At least 90 % of the time of
+// all runs must have a stack. On machine "somewhere", stacks are not checked, and a run that
+// lost records must only have some off-CPU time.
 func timesBesideNeighbour(t *testing.T, scopes []string, runs, times int, machine string) {
 	t.Helper()
 	skipWithoutRights(t)

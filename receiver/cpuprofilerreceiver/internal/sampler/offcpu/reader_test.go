@@ -178,8 +178,9 @@ func TestWaitSeenBeforeAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, wait))
 }
 
-// BenchmarkSwitch measures the reader's cost of a wait, which has two switches, with a
-// stack and without a stack. For comparison, it also measures the batch's own AddValue.
+// BenchmarkSwitch measures how long the reader takes to handle a wait. A wait consists of
+// two switches. The benchmark runs with and without a stack for the wait. For comparison,
+// it also measures the batch's own AddValue.
 func BenchmarkSwitch(b *testing.B) {
 	sample, out, in := blocking()
 	run := func(b *testing.B, mean int, stack bool, least time.Duration) {

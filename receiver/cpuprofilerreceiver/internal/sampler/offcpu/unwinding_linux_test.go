@@ -36,10 +36,10 @@ func tables(t testing.TB) *unwind.Cache {
 	return c
 }
 
-// TestKernelWaitsWithoutFramePointersAreWhole runs a program without frame pointers that
-// blocks in each way. The stacks must lead through the program's own functions to its
-// entry. The emitted time must equal the time that the program reports. If stacks are
-// copied only where needed, the need is detected before the program begins.
+// TestKernelWaitsWithoutFramePointersAreWhole runs a program without frame pointers once for
+// each way to block. The stacks must lead through the program's own functions to its entry.
+// The emitted time must equal the time that the program reports. If stacks are copied only
+// where needed, the need is detected before the program begins.
 func TestKernelWaitsWithoutFramePointersAreWhole(t *testing.T) {
 	skipWithoutRights(t)
 	binary := waiter(t, "-fomit-frame-pointer")
