@@ -23,15 +23,15 @@ type Config struct {
 	// Timeout is the deadline of one write to the store, from 100ms to 1m. The
 	// default is 5s.
 	Timeout time.Duration `mapstructure:"timeout"`
-	// Queue holds requests until the store accepts them. Each signal has its own
-	// queue. A full queue refuses further requests. The default size is 16 MiB.
+	// Queue holds requests until the store accepts them. Each signal has its own queue.
+	// If a queue is full, it rejects further requests. The default size is 16 MiB.
 	Queue configoptional.Optional[exporterhelper.QueueBatchConfig] `mapstructure:"sending_queue"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// Validate checks these bounds.
+// Validate checks that values are within these limits.
 const (
 	minTimeout = 100 * time.Millisecond
 	maxTimeout = time.Minute
@@ -50,7 +50,7 @@ func createDefaultConfig() component.Config {
 	}
 }
 
-// Unmarshal refuses unknown keys, and durations without a unit.
+// Unmarshal rejects unknown keys, and durations without a unit.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	return configlog.Unmarshal(conf, c)
 }

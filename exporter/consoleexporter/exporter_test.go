@@ -35,7 +35,7 @@ type hostWith map[component.ID]component.Component
 
 func (h hostWith) GetExtensions() map[component.ID]component.Component { return h }
 
-// startConsole starts a console extension. It returns a host that has the extension, and
+// startConsole starts a console extension. It returns a host with the extension, and
 // the URL of the console's pages.
 func startConsole(t *testing.T, id component.ID) (hostWith, string) {
 	t.Helper()

@@ -28,9 +28,10 @@ type Config struct {
 	// MaxFiles is the maximum number of files that are kept. The oldest files are
 	// removed. The default is 100, and the minimum is 1.
 	MaxFiles int `mapstructure:"max_files"`
-	// MaxBytes bounds the total size of the files that are kept. The oldest files are
-	// removed, but never the newest file, whatever its size. MaxBytes is a number, or a
-	// number with a unit such as 256MiB. The default is 256MiB, and the minimum is 1 byte.
+	// MaxBytes is the maximum total size of the files that are kept. The oldest
+	// files are removed. The newest file is never removed, whatever its size.
+	// MaxBytes is a number, or a number with a unit such as 256MiB. The default is
+	// 256MiB, and the minimum is 1 byte.
 	MaxBytes bytesize.Size `mapstructure:"max_bytes"`
 }
 
@@ -39,7 +40,8 @@ const minIdleTimeout = 100 * time.Millisecond
 // createDefaultConfig returns the default configuration for an environment.
 func createDefaultConfig(getenv func(string) string) component.Config {
 	directory := "profiles"
-	// If a unit has several StateDirectory= names, systemd joins them like a PATH.
+	// If a systemd unit has several directories in StateDirectory=, systemd
+	// joins their paths like a PATH.
 	if dirs := filepath.SplitList(getenv("STATE_DIRECTORY")); len(dirs) > 0 && dirs[0] != "" {
 		directory = dirs[0]
 	}
@@ -51,12 +53,13 @@ func createDefaultConfig(getenv func(string) string) component.Config {
 	}
 }
 
-// Unmarshal refuses unknown keys, and durations without a unit.
+// Unmarshal rejects unknown keys, and durations without a unit.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	return configlog.Unmarshal(conf, c)
 }
 
-// Validate returns all faults joined, each with its key and the allowed values.
+// Validate returns all faults as one error. Each fault contains the
+// key and the allowed values.
 func (c *Config) Validate() error {
 	var errs []error
 	if c.Directory == "" {

@@ -71,23 +71,23 @@ func (d *directory) create() error {
 type written struct {
 	// file is the path of the file. It is empty if the file was not written.
 	file string
-	// removed is the number of old files that were removed. disk is the error if the disk
-	// was full. Some of the removed files then made room for the new file.
+	// removed is the number of old files that were removed. If the disk was full, disk is
+	// the error. In this case, some of the removed files made room for the new file.
 	removed int
 	disk    error
 }
 
-// write creates a file called name. If name exists, write appends a number. If the disk is
-// full, write removes as many of the oldest files as the new file needs, and tries once
-// more. After an error, no partial file is left. If write returns both a file and an error,
-// old files could not be removed.
+// write creates a file called name. If name exists, write appends a number. If the disk
+// is full, write removes the oldest files until it has freed the size of the new file,
+// and tries once more. After an error, no partial file is left. If write returns both a
+// file and an error, old files could not be removed.
 func (d *directory) write(name string, content []byte) (w written, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w.file, err = d.complete(name, content)
 	if errors.Is(err, fs.ErrNotExist) {
-		// The directory was removed, or another collector that started with this directory
-		// has removed the unfinished file.
+		// Either the directory was removed, or the unfinished file was removed by another
+		// collector that started with this directory.
 		w.file, err = d.complete(name, content)
 	}
 	if atomicfile.Full(err) {
@@ -137,12 +137,12 @@ func (d *directory) complete(name string, content []byte) (file string, err erro
 	}
 }
 
-// maxNumber bounds the number in the name of a file.
+// maxNumber is the maximum number in the name of a file.
 const maxNumber = 9999
 
-// number returns the number of the next file called name, which is one more than the
-// highest number. The numbers thus stay in order even after the first files were removed.
-// The first number is 1, which is not part of the name.
+// number returns the number of the next file called name. This is one more than the
+// highest existing number. Therefore the numbers stay in order even after the first files
+// were removed. The first number is 1, which is not part of the name.
 func (d *directory) number(name string) int {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -183,15 +183,16 @@ func publish(temp, file string) error {
 	if errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// The filesystem has no hard links. A file that is created meanwhile is overwritten.
+	// The filesystem has no hard links. If another program creates the file after this
+	// check, the file is overwritten.
 	if _, err := os.Lstat(file); err == nil {
 		return fs.ErrExist
 	}
 	return os.Rename(temp, file)
 }
 
-// rotate removes the oldest files of this exporter until the other files are within both
-// limits. It does not remove the file called keep.
+// rotate removes the oldest files of this exporter until the remaining files are within
+// both limits. It never removes the file called keep.
 func (d *directory) rotate(keep string) (removed int, err error) {
 	files, err := d.oldestFirst()
 	if err != nil {
@@ -245,7 +246,8 @@ func (d *directory) oldestFirst() ([]fs.FileInfo, error) {
 	return files, nil
 }
 
-// remove removes files until enough returns true. It calls gone for each removed file.
+// remove removes files until enough returns true. It calls gone for each
+// file that it has removed.
 func (d *directory) remove(files []fs.FileInfo, enough func() bool, gone func(fs.FileInfo)) (removed int, err error) {
 	var errs []error
 	for _, f := range files {

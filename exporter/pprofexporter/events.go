@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
-// publish publishes an event about a written file. over is the time span of the profiles.
+// publish publishes an event about a written file. over is the duration of the profiles.
 // top lists the hottest functions.
 func (e *pprofExporter) publish(f *openFile, file string, size int, over time.Duration, top []string) {
 	if !e.events.Listening() {
@@ -64,9 +64,9 @@ func conditionOf(attributes map[string]string) (out []attribute.KeyValue) {
 	return out
 }
 
-// notOfFile reports whether an attribute of a resource belongs to one process, or to the
-// trigger. An attribute of a process does not apply to all profiles of a file. The
-// attributes of the trigger are attributes of the event instead.
+// notOfFile reports whether an attribute of a resource is omitted. Attributes of one
+// process do not apply to all profiles of a file. Attributes of the trigger are
+// attributes of the event instead.
 func notOfFile(key string) bool {
 	return strings.HasPrefix(key, "process.") && key != attr.ExecutableName || strings.HasPrefix(key, attr.TriggerPrefix)
 }

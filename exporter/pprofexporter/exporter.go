@@ -24,7 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
-// pprofExporter writes the profiles of a unit and trigger to files.
+// pprofExporter writes the profiles of each unit and trigger to files.
 type pprofExporter struct {
 	set       exporter.Settings
 	cfg       *Config
@@ -40,7 +40,8 @@ type pprofExporter struct {
 	stopped bool
 	failing bool // the last write failed, and the failure was reported as the status
 
-	// maxMemory bounds the open files and the files of the queue together.
+	// maxMemory is the maximum memory of the open files and the files in the queue
+	// together, in estimated bytes.
 	maxMemory int
 
 	cancel context.CancelFunc
@@ -118,7 +119,7 @@ func (e *pprofExporter) shutdown(ctx context.Context) error {
 	return err
 }
 
-// loop writes the files that are due.
+// loop finishes and writes the files that are due, until ctx ends.
 func (e *pprofExporter) loop(ctx context.Context) {
 	ticker := time.NewTicker(min(time.Second, e.cfg.IdleTimeout/5))
 	defer ticker.Stop()
@@ -169,7 +170,7 @@ func (e *pprofExporter) addAll(ctx context.Context, pd pprofile.Profiles) (malfo
 }
 
 // add adds a profile to its files. If one file has no room for all samples of a type, the
-// rest goes to another file. add returns an error only if no sample was added.
+// remaining samples go to another file. add returns an error only if no sample was added.
 func (e *pprofExporter) add(ctx context.Context, d dictionary.Reader, of source, p pprofile.Profile) (malformed int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -200,9 +201,9 @@ func (e *pprofExporter) add(ctx context.Context, d dictionary.Reader, of source,
 
 var errStopped = errors.New("pprof exporter is shut down")
 
-// makeRoom returns when memory is within its bound. It first writes the largest open file.
-// If the disk does not answer, it drops the largest file that waits for the disk. The
-// caller holds the lock, except during waits.
+// makeRoom returns when memory is within its limit. It first writes the largest open
+// files. If the disk does not respond, it drops the largest file that waits for the disk.
+// The caller holds the lock, except during waits.
 func (e *pprofExporter) makeRoom(ctx context.Context) error {
 	for !e.stopped {
 		if e.memory() <= e.maxMemory {
@@ -236,13 +237,13 @@ func outcome(of string) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("outcome", of))
 }
 
-// report reports the component's status when writes begin to fail, and when they work
-// again.
+// report changes the status of the component when writes begin to fail,
+// and when writes work again.
 func (e *pprofExporter) report(err error) {
 	e.mu.Lock()
 	changed := e.failing != (err != nil)
 	e.failing = err != nil
-	// A component that is shut down must not report.
+	// A component must not report a status while it is being shut down.
 	changed = changed && !e.stopped && e.host != nil
 	e.mu.Unlock()
 	switch {

@@ -91,7 +91,7 @@ func (h *harness) startOn(host component.Host) {
 	h.t.Cleanup(func() { _ = h.shutdown(context.Background()) })
 }
 
-// send passes a request to the exporter. It waits until the files that the
+// send passes a request to the exporter. Then it waits until the files that the
 // request has finished are written.
 func (h *harness) send(in pprofstest.Input) {
 	h.t.Helper()
@@ -306,8 +306,8 @@ func TestGoToolPprofSelectsWhatThreadsWaitedFor(t *testing.T) {
 	require.Contains(t, pprof(t, "-tags", file), "hotprofile.wait: Total 3s of 4s (75.00%)")
 }
 
-// TestGoToolPprofReadsCodeWithoutAFile covers code without a file, which
-// interpreters and other senders may send.
+// TestGoToolPprofReadsCodeWithoutAFile covers code without a file. Interpreters and
+// other senders may send such code.
 func TestGoToolPprofReadsCodeWithoutAFile(t *testing.T) {
 	for name, change := range map[string]func(pprofile.ProfilesDictionary){
 		"no mapping": func(d pprofile.ProfilesDictionary) {
@@ -363,8 +363,8 @@ func profileOf(p pprofile.Profiles) pprofile.Profile {
 	return p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0)
 }
 
-// valued converts the profile of a request to a profile of values.
-// Its only sample has the value n.
+// valued converts the profile of a request to a profile with values. The only sample
+// of the profile has the value n.
 func valued(t *testing.T, in pprofstest.Input, name, unit string, n int64) pprofile.Profiles {
 	t.Helper()
 	out := pprofile.NewProfiles()
@@ -753,7 +753,7 @@ func TestMalformedSamplesAreDroppedAndCounted(t *testing.T) {
 }
 
 // FuzzConvert converts arbitrary requests. The files must be valid and contain each
-// sample once. In the end, the estimate of the memory must have its initial value.
+// sample once. In the end, the estimated memory must have its initial value.
 func FuzzConvert(f *testing.F) {
 	seed := pprofile.NewProfiles()
 	pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Hot: 3, Cold: 2, Stacks: 20}.Build(f).CopyTo(seed)

@@ -14,13 +14,15 @@ const (
 	timeLayout = "20060102T150405Z"
 )
 
-// ours matches the names that fileName returns, with extension and number.
+// ours matches the names that fileName returns, together with the
+// number and the extension.
 func ours() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9._-]+_[A-Za-z0-9._-]+_[0-9]{8}T[0-9]{6}Z_[A-Za-z0-9._-]+_[A-Za-z0-9._-]+\.pb\.gz$`)
 }
 
-// fileName returns the name of a file without its extension. No argument can make the name
-// refer to another directory. With extension and number, the name has at most 200 bytes.
+// fileName returns the name of a file without its extension. No argument can make
+// the name refer to another directory. Together with the number and the extension,
+// the name has at most 200 bytes.
 func fileName(service, unit string, at time.Time, policy, profileType string) string {
 	// The end of a unit's name is kept, because it is the most specific part of a path.
 	return strings.Join([]string{
@@ -32,8 +34,9 @@ func fileName(service, unit string, at time.Time, policy, profileType string) st
 	}, "_")
 }
 
-// safe replaces every byte outside of [A-Za-z0-9._-]. The result is not empty. It does not
-// begin with a dot or a dash, because a file would then be hidden or look like an option.
+// safe replaces every byte outside of [A-Za-z0-9._-]. The result is not empty. It does
+// not begin with a dot, because the file would be hidden. It does not begin with a dash,
+// because the name would look like an option.
 func safe(s string) string {
 	b := []byte(s)
 	for i, c := range b {

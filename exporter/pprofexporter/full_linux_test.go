@@ -20,9 +20,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// onDisk runs the rest of a test in a child process with its own mount namespace and its
-// own disk of 1 MiB. In the child, onDisk returns the directory of the disk. In the
-// parent, it returns "", and the test must return.
+// onDisk runs the rest of a test in a child process that has its own mount namespace and
+// its own disk of 1 MiB. In the child, onDisk returns the directory of the disk. In the
+// parent, onDisk returns "", and the test must return.
 func onDisk(t *testing.T) string {
 	t.Helper()
 	const variable = "HOTPROFILE_TEST_DISK"
@@ -88,7 +88,7 @@ func TestFullDiskLosesTheOldestFilesAndNotTheNewest(t *testing.T) {
 }
 
 // TestFullDiskWithoutFilesOfOursIsAFailure covers a disk that other programs have filled.
-// The exporter must not remove their files.
+// The exporter must not remove files of other programs.
 func TestFullDiskWithoutFilesOfOursIsAFailure(t *testing.T) {
 	dir := onDisk(t)
 	if dir == "" {

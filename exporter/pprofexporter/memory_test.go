@@ -20,8 +20,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// overshoot is more memory than one sample of these tests uses. The
-// bound is checked after each sample.
+// The memory limit is checked after each sample. overshoot is more memory than one
+// sample of these tests uses, in bytes.
 const overshoot = 32 << 10
 
 func TestMemoryIsBounded(t *testing.T) {
@@ -63,7 +63,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// received returns a request that was decoded from bytes, so its strings are
+// received returns a request that was decoded from bytes. Its strings are therefore
 // not shared with other requests.
 func received(t *testing.T, in pprofstest.Input) pprofile.Profiles {
 	t.Helper()
@@ -181,8 +181,8 @@ func TestEntriesThatAreReferredToOftenCostTheirSizeOnce(t *testing.T) {
 	}
 }
 
-// stalled returns an exporter whose disk does not respond until answer is called. It
-// simulates this by locking the directory.
+// stalled returns an exporter whose disk does not respond until answer is called. The
+// locked mutex of the directory simulates such a disk.
 func stalled(t *testing.T, host *statusHost) (h *harness, answer func()) {
 	t.Helper()
 	h = newHarness(t, nil)
@@ -248,7 +248,7 @@ func TestSenderThatDoesNotWaitForASlowDiskKeepsItsProfiles(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.maxMemory = 100 << 10
 	full := pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Stacks: 1}
-	// The last of these requests exceeds the bound, so the next request has to wait.
+	// The last of these requests exceeds the limit, so the next request has to wait.
 	for h.memory() <= h.maxMemory {
 		require.NoError(t, h.consume(ctx, full.Build(t)))
 		full.Later += time.Second

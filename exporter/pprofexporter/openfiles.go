@@ -19,14 +19,15 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
-// These constants bound the memory of unwritten profiles, in estimated bytes. A file that
+// These constants limit the memory of unwritten profiles, in estimated bytes. A file that
 // exceeds maxFileMemory is finished, and further profiles go to a new file.
 const (
 	maxFileMemory = 16 << 20
 	maxMemory     = 64 << 20
-	// maxAge and maxAgeTriggered bound the age of files for which profiles keep arriving,
-	// because the profiles of an open file are only in memory. maxAgeTriggered applies to
-	// files of a gate that stays open, and maxAge to files without a trigger.
+	// maxAge and maxAgeTriggered limit the age of files for which profiles keep
+	// arriving. The limits are needed because the profiles of an open file are only in
+	// memory. maxAgeTriggered applies to files of a gate that stays open. maxAge
+	// applies to files without a trigger.
 	maxAge          = time.Minute
 	maxAgeTriggered = 5 * time.Minute
 )
@@ -53,15 +54,15 @@ type openFiles struct {
 // unitFiles contains the open files of a unit. A unit has at least one open file.
 type unitFiles struct {
 	name string
-	// trigger is the newest trigger of the unit. Late profiles of older triggers go into
-	// their own files, and do not finish the files of the newest trigger.
+	// trigger is the newest trigger of the unit. Late profiles of an older trigger go
+	// into a separate file, and do not finish the files of the newest trigger.
 	trigger   string
 	triggered time.Time
 	files     map[fileKey]*openFile
 }
 
-// These constants estimate the bytes of a unit, of a file, and of a service of a
-// file, without their texts.
+// These constants estimate the sizes of a unit, of a file, and of a service of a file, in
+// bytes. The sizes do not include texts.
 const (
 	unitSize    = 256
 	fileSize    = 1 << 10
@@ -75,7 +76,8 @@ func (u *unitFiles) size() int { return unitSize + len(u.name) + len(u.trigger) 
 type fileKey struct {
 	trigger string
 	typ     dictionary.ProfileType
-	// origin is hotprofile.origin. scope is the name of the instrumentation scope.
+	// origin is the value of hotprofile.origin. scope is the name of
+	// the instrumentation scope.
 	origin, scope string
 	// moment is Part.Moment.
 	moment int64
@@ -89,12 +91,13 @@ type openFile struct {
 	begun, last  time.Time // arrival of the first and last profile, by the exporter's clock
 	pprof        *pprofconv.Builder
 	// services lists the services of the profiles, in the order of their first profile.
-	// index maps each service to its position.
+	// index maps the name of each service to its position in services.
 	services []serviceShare
 	index    map[string]int
-	// condition is the condition of the first profile. resource is the resource of the
-	// first profile with a container, or else of the first profile. A process may have
-	// profiles from before it was moved into its container.
+	// condition is the condition of the first profile. resource is the resource of
+	// the first profile with a container. If no profile has a container, resource is
+	// the resource of the first profile. A process may have profiles from before it
+	// was moved into its container.
 	resource  hotunitsextension.Resource
 	contained bool
 	condition []attribute.KeyValue
@@ -104,7 +107,8 @@ type openFile struct {
 	reason finishReason // set when the file is finished
 }
 
-// serviceShare is a service's part of a file. It contains the sum of the service's values.
+// serviceShare is the part of a file that belongs to one service. value is the
+// sum of the service's values.
 type serviceShare struct {
 	service, executable string
 	value               float64
@@ -125,8 +129,8 @@ func (f *openFile) add(from source, value float64) {
 	f.services[i].value += value
 }
 
-// main returns the service with the largest part of the file. The file is named after this
-// service.
+// main returns the service with the largest part of the file. The name of the file
+// contains the name of this service.
 func (f *openFile) main() serviceShare {
 	return slices.MaxFunc(f.services, func(a, b serviceShare) int { return cmp.Compare(a.value, b.value) })
 }
@@ -139,15 +143,15 @@ func (f *openFile) name() string {
 // source describes where profiles come from, according to their resource and scope.
 type source struct {
 	service, executable string
-	// unit is the name of the unit for profiles in which cpu_trigger has not named a
-	// unit. policy is the policy that the resource names.
+	// unit is the unit of profiles in which cpu_trigger has not named a unit. policy is
+	// the policy that the resource names.
 	unit, policy  string
 	origin, scope string
 	resource      pcommon.Map
 	contained     bool // the resource has container.id
 }
 
-// sourceOf returns the source that a resource describes. The scope is not set.
+// sourceOf returns the source that a resource describes. It does not set the scope.
 func sourceOf(resource pcommon.Map) source {
 	text := func(key string) (s string) {
 		if v, ok := resource.Get(key); ok {
@@ -234,7 +238,8 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, 
 	return done, a
 }
 
-// unit returns the open files of a unit, and the files that a newer trigger finishes.
+// unit returns the open files of a unit. A newer trigger finishes the files of the older
+// trigger. In this case, unit also returns the finished files.
 func (o *openFiles) unit(name, trigger string, triggered time.Time) (*unitFiles, []*openFile) {
 	var done []*openFile
 	u := o.units[name]
@@ -250,7 +255,7 @@ func (o *openFiles) unit(name, trigger string, triggered time.Time) (*unitFiles,
 	return u, done
 }
 
-// largest returns the file with the largest memory, or nil if no file is open.
+// largest returns the file with the largest memory. If no file is open, it returns nil.
 func (o *openFiles) largest() (largest *openFile) {
 	for _, u := range o.units {
 		for _, f := range u.files {
@@ -281,7 +286,7 @@ func (o *openFiles) all() []*openFile {
 	return o.finishAll(func(*openFile) (finishReason, bool) { return finishedByShutdown, true })
 }
 
-// finishAll calls which for each file, and finishes the files for which it returns
+// finishAll calls which for each file. It finishes each file for which which returns
 // true. The finished files are in the order in which they were begun.
 func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []*openFile {
 	var done []*openFile
@@ -300,7 +305,8 @@ func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []*ope
 	return done
 }
 
-// finish removes a file, and removes the unit with its last file.
+// finish removes a file. If it was the last file of its unit,
+// finish also removes the unit.
 func (o *openFiles) finish(f *openFile, reason finishReason) *openFile {
 	delete(f.of.files, f.fileKey)
 	o.memory -= f.size()
@@ -312,9 +318,9 @@ func (o *openFiles) finish(f *openFile, reason finishReason) *openFile {
 	return f
 }
 
-// timeOf returns the time for the name of a profile's file. This is the time of the
-// trigger. Without a trigger, it is the time of the profile, or now if the profile
-// has no time.
+// timeOf returns the time for the name of a profile's file. This is the time of
+// the trigger. Without a trigger, it is the time of the profile. If the profile
+// has no time either, it is now.
 func timeOf(attributes map[string]string, p pprofile.Profile, now time.Time) time.Time {
 	if t := triggerTime(attributes); !t.IsZero() {
 		return t

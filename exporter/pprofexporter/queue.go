@@ -19,7 +19,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 )
 
-// patience bounds the time for writing one file. Afterwards, the disk counts as stalled.
+// patience is the maximum time for writing one file. After this time,
+// the disk counts as stalled.
 const patience = 10 * time.Second
 
 var errStalled = errors.New("the disk does not answer")
@@ -29,13 +30,14 @@ var errStalled = errors.New("the disk does not answer")
 // not answer. The exporter's lock guards the queue.
 type queue struct {
 	waiting []*openFile
-	// writing reports whether the goroutine runs. current is the file that it writes.
+	// writing reports whether the goroutine runs. current is the file
+	// that the goroutine writes.
 	writing bool
 	current *openFile
-	// memory is the memory of the waiting files, plus twice the memory of current. current
-	// counts twice because it is encoded in memory.
+	// memory is the memory of the waiting files, plus twice the memory of current.
+	// current counts twice because its encoded form is also in memory.
 	memory int
-	// stalled reports whether the write of current takes longer than patience. abandoned
+	// stalled reports whether writing current takes longer than patience. abandoned
 	// reports whether the exporter has already counted current as lost.
 	stalled, abandoned bool
 	patience           time.Duration // never changed
@@ -51,7 +53,7 @@ func (q *queue) changed() {
 	q.progress = make(chan struct{})
 }
 
-// takeLargest removes the waiting file with the largest memory.
+// takeLargest removes and returns the waiting file with the largest memory.
 func (q *queue) takeLargest() *openFile {
 	largest := slices.MaxFunc(q.waiting, func(a, b *openFile) int { return cmp.Compare(a.size(), b.size()) })
 	q.waiting = slices.DeleteFunc(q.waiting, func(f *openFile) bool { return f == largest })
@@ -59,7 +61,7 @@ func (q *queue) takeLargest() *openFile {
 	return largest
 }
 
-// takeAll removes all files, and abandons the file that is being written.
+// takeAll removes and returns all files. It abandons the file that is being written.
 func (q *queue) takeAll() []*openFile {
 	all := q.waiting
 	q.waiting = nil

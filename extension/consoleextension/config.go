@@ -34,30 +34,31 @@ type Config struct {
 	Directory string `mapstructure:"directory"`
 	// MaxAge is the time for which data is kept, from 10m to 720h. The default is 48h.
 	MaxAge time.Duration `mapstructure:"max_age"`
-	// MaxBytes bounds the store on disk. The oldest openings are removed first. The
-	// minimum is 16MiB, and the default is 300MiB.
+	// MaxBytes is the maximum size of the store on disk. The oldest openings are removed
+	// first. The minimum is 16MiB, and the default is 300MiB.
 	MaxBytes bytesize.Size `mapstructure:"max_bytes"`
-	// AllowedHosts lists further names by which browsers may call this server.
-	// Localhost, the host of the endpoint, and this host's name are always allowed.
+	// AllowedHosts lists further host names under which browsers can reach this server.
+	// Localhost, the host of the endpoint, and the name of this host are always allowed.
 	// The default is an empty list.
 	AllowedHosts []string `mapstructure:"allowed_hosts"`
-	// TraceURL is the URL of a trace in a tracing backend, with {trace_id} and optionally
-	// {span_id}. If it is empty, which is the default, pages have no links to traces.
+	// TraceURL is the URL of a trace in a tracing backend. It contains
+	// {trace_id}, and optionally {span_id}. By default, TraceURL is empty, and
+	// pages have no links to traces.
 	TraceURL string `mapstructure:"trace_url"`
-	// PoliciesFile is the file that is set as policies_from.file in cpu_trigger. If it is
-	// empty, which is the default, pages show no file.
+	// PoliciesFile is the file that is set as policies_from.file in cpu_trigger. By
+	// default, PoliciesFile is empty, and pages do not show the file.
 	PoliciesFile string `mapstructure:"policies_file"`
 	// Edit allows the pages to write PoliciesFile. The default is false.
 	Edit bool `mapstructure:"edit"`
-	// Manual configures the client for the server that manual of cpu_trigger starts.
-	// Without an endpoint, which is the default, the pages cannot open gates.
+	// Manual configures the client of the server that cpu_trigger starts for manual. By
+	// default, Manual has no endpoint, and the pages cannot open gates.
 	Manual configoptional.Optional[confighttp.ClientConfig] `mapstructure:"manual"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// Validate checks these bounds.
+// Validate checks that values are within these limits.
 const (
 	minMaxAge        = 10 * time.Minute
 	maxMaxAge        = 30 * 24 * time.Hour
@@ -67,7 +68,7 @@ const (
 	maxManualTimeout = time.Minute
 )
 
-// These constants bound a request and an answer.
+// These constants limit a request and its answer.
 const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = time.Minute // for sending a large profile to a slow browser
@@ -77,7 +78,8 @@ const (
 // createDefaultConfig returns the default configuration for an environment.
 func createDefaultConfig(getenv func(string) string) component.Config {
 	directory := "console"
-	// If a unit has several StateDirectory= names, systemd joins them like a PATH.
+	// If a systemd unit has several directories in StateDirectory=, systemd
+	// joins their paths like a PATH.
 	if dirs := filepath.SplitList(getenv("STATE_DIRECTORY")); len(dirs) > 0 && dirs[0] != "" {
 		directory = filepath.Join(dirs[0], "console")
 	}
@@ -155,8 +157,8 @@ func (c *Config) validateManual() (errs []error) {
 	return errs
 }
 
-// isHostName reports whether a text is a host's name without a port. The host need not
-// exist.
+// isHostName reports whether a text can be the name of a host, without a port. The
+// host does not have to exist.
 func isHostName(name string) bool {
 	if name == "" || len(name) > 253 || strings.ContainsAny(name, "/:@*?#[] ") {
 		return false

@@ -30,10 +30,11 @@ func (c *Console) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) err
 // slowWait is the deadline for a write of events if the previous write was late.
 const slowWait = 10 * time.Millisecond
 
-// ConsumeLogs stores events, and the logs of collectors. It returns when the events are on
-// disk or the context ends. If the context ends first, the events stay in memory and are
-// written later. After a late write, ConsumeLogs waits for at most slowWait until a write
-// is in time again. This lets the queue of an exporter drain at shutdown.
+// ConsumeLogs stores events, and the logs of collectors. It returns when the events
+// are on disk or the context ends. If the context ends first, the events stay in
+// memory and are written later. After a late write, ConsumeLogs waits for at most
+// slowWait until a write is in time again. The short wait allows the queue of an
+// exporter to drain at shutdown.
 func (c *Console) ConsumeLogs(ctx context.Context, ld plog.Logs) error {
 	return c.consume(ctx, "logs", ld.LogRecordCount(), func() {
 		if c.slow.Load() {
@@ -64,8 +65,8 @@ func (c *Console) consume(ctx context.Context, signal string, items int, store f
 	return err
 }
 
-// begin reports whether the store is open. If the store is open, it stays open until
-// consuming.Done is called.
+// begin reports whether the store is open. If begin returns true, the store stays open
+// until consuming.Done is called.
 func (c *Console) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,11 +77,11 @@ func (c *Console) begin() bool {
 	return true
 }
 
-// closeTimeout bounds the time that Shutdown waits for the disk.
+// closeTimeout is the maximum time that Shutdown waits for the disk.
 const closeTimeout = 10 * time.Second
 
-// closeStore closes the store after the last consumer. It waits for the disk for at most
-// closeTimeout.
+// closeStore closes the store after the last consumer has returned. It waits for the
+// disk for at most closeTimeout.
 func (c *Console) closeStore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()

@@ -35,11 +35,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// These constants bound the server.
+// These constants limit what a client can use of the server.
 const (
 	maxConnections = 128
 	maxHeader      = 32 << 10 // URLs contain the state of a page
-	// shutdownTimeout bounds the time that Shutdown waits for pages in progress.
+	// shutdownTimeout is the maximum time that Shutdown waits for requests in progress.
 	shutdownTimeout = 5 * time.Second
 )
 
@@ -91,8 +91,8 @@ func Find(host component.Host, id component.ID) (*Console, error) {
 	return console, nil
 }
 
-// Dependencies returns the extensions that must start before this extension, because the
-// server and the client of manual use them.
+// Dependencies returns the extensions that must start before this extension. The server
+// and the client of manual use these extensions.
 func (c *Console) Dependencies() (ids []component.ID) {
 	if auth := c.cfg.HTTP.Auth.Get(); auth != nil {
 		ids = append(ids, auth.Config.AuthenticatorID)
@@ -194,7 +194,7 @@ func readersOf(path string, hot *hotunitsextension.HotUnits) func() []policyfile
 	}
 }
 
-// names returns the names by which browsers call the server.
+// names returns the host names under which browsers can reach the server.
 func (c *Console) names() []string {
 	names := append([]string{}, c.cfg.AllowedHosts...) // not nil, so that other names are refused
 	if name, err := os.Hostname(); err == nil && name != "" {
@@ -228,7 +228,7 @@ func address(cfg confighttp.ServerConfig, at net.Addr) string {
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
-// writeError answers a request that is refused before it reaches a page.
+// writeError answers a request that the server refuses before the request reaches a page.
 func writeError(w http.ResponseWriter, _ *http.Request, why string, status int) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
@@ -237,7 +237,7 @@ func writeError(w http.ResponseWriter, _ *http.Request, why string, status int) 
 	http.Error(w, why, status)
 }
 
-// measured records the duration of answers.
+// measured returns a handler that records the duration of each answer of next.
 func (c *Console) measured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := httpsnoop.CaptureMetrics(next, w, r)
@@ -270,9 +270,9 @@ func (c *Console) observe() error {
 	)
 }
 
-// Shutdown stops the server, waits for the last consumers, and closes the store. It may be
-// called without Start, and more than once. It waits for the disk until ctx ends, but for
-// at most 10 seconds.
+// Shutdown stops the server, waits for the last consumers, and closes the store.
+// Shutdown may be called without Start, and more than once. It waits for the disk until
+// ctx ends, but for at most 10 seconds.
 func (c *Console) Shutdown(ctx context.Context) (err error) {
 	c.stop.Do(func() {
 		if c.server != nil {

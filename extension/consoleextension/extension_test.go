@@ -450,7 +450,7 @@ func TestComponentsThatAreNotWellAreShown(t *testing.T) {
 }
 
 // TestEventsDoNotWaitForADiskThatIsLate covers events that are not written to disk in
-// time. They must not be lost, and the next events must not wait as long.
+// time. Events must not be lost, and later events must wait for a shorter time.
 func TestEventsDoNotWaitForADiskThatIsLate(t *testing.T) {
 	r := start(t, "{}")
 	late, cancel := context.WithCancel(t.Context())
@@ -497,8 +497,8 @@ func TestAddresses(t *testing.T) {
 }
 
 // TestGatesOfThisHostAloneAreOpenedOnLoopback covers units without a host name
-// and units of other hosts. A server on a loopback address opens only the
-// gates of units on the same host.
+// and units of other hosts. A server on a loopback address only opens the
+// gates of units on its own host.
 func TestGatesOfThisHostAloneAreOpenedOnLoopback(t *testing.T) {
 	can := func(endpoint string) func(store.Unit) bool {
 		cfg, err := load(t, "{manual: {endpoint: '"+endpoint+"'}}")
@@ -514,7 +514,8 @@ func TestGatesOfThisHostAloneAreOpenedOnLoopback(t *testing.T) {
 	}
 }
 
-// hostForStore sets the store's directory and returns the host of the generated test.
+// hostForStore sets the directory of the store. It returns the host
+// that the generated test uses.
 func hostForStore(t *testing.T, cfg component.Config) component.Host {
 	cfg.(*Config).Directory = t.TempDir()
 	return componenttest.NewNopHost()

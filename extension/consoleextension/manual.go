@@ -20,7 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
-// maxAnswer bounds the bytes that are read from an answer of manual.
+// maxAnswer is the maximum number of bytes that are read from an answer of manual.
 const maxAnswer = 16 << 10
 
 // canOpen returns a function that reports whether manual can open the gate of a unit. A

@@ -17,8 +17,8 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/web"
 )
 
-// maxComponents bounds the components with a remembered status. No collector has so
-// many components.
+// maxComponents is the maximum number of components whose status is kept. No
+// collector has so many components.
 const maxComponents = 1000
 
 // own describes the collector that contains the console.
@@ -30,7 +30,7 @@ type own struct {
 	statuses map[string]web.ComponentStatus // components with an error
 }
 
-// failures are the statuses of components that the health page shows.
+// failures names the statuses that the health page shows.
 var failures = map[componentstatus.Status]string{
 	componentstatus.StatusRecoverableError: "recoverable error",
 	componentstatus.StatusPermanentError:   "permanent error",

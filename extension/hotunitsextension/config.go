@@ -27,7 +27,7 @@ type Config struct {
 	_ struct{}
 }
 
-// WebhookConfig is a URL to which events are posted.
+// WebhookConfig configures a URL to which events are posted.
 type WebhookConfig struct {
 	// ClientConfig contains all keys of confighttp's client. Timeout is the deadline
 	// of one request. The default of Timeout is 5s.
@@ -44,15 +44,15 @@ type WebhookConfig struct {
 	// MaxEvents is the maximum number of events in one request. Further events are
 	// only counted in the request. The default is 20.
 	MaxEvents int `mapstructure:"max_events"`
-	// Retry bounds the retries of a failed request. By default, the first retry is after
-	// 1s, later retries are at most 10s apart, and retries stop after 1m.
+	// Retry configures the retries of a failed request. By default, the first retry is
+	// after 1s, later retries are at most 10s apart, and retries stop after 1m.
 	Retry configretry.BackOffConfig `mapstructure:"retry_on_failure"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// Validate checks these bounds.
+// Validate checks that values are within these limits.
 const (
 	maxWebhooks    = 20
 	maxTimeout     = time.Minute
@@ -76,8 +76,8 @@ func defaultWebhook() WebhookConfig {
 	}
 }
 
-// Unmarshal sets missing keys to their defaults. It refuses unknown keys, and durations
-// without a unit.
+// Unmarshal sets missing keys to their defaults. It rejects unknown keys,
+// and durations without a unit.
 func (w *WebhookConfig) Unmarshal(conf *confmap.Conf) error {
 	*w = defaultWebhook()
 	if conf.IsSet("events") {
@@ -130,7 +130,8 @@ func (w *WebhookConfig) name(index int) string {
 	return fmt.Sprintf("webhooks[%d] %s", index, host)
 }
 
-// contentType returns the Content-Type that is set in the headers, or an empty text.
+// contentType returns the Content-Type that the configured headers contain. If there is
+// none, it returns an empty text.
 func (w *WebhookConfig) contentType() (set string) {
 	for name, value := range w.ClientConfig.Headers.Iter {
 		if http.CanonicalHeaderKey(name) == "Content-Type" {

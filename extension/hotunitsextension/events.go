@@ -33,21 +33,22 @@ func EventNames() []string {
 	return []string{GateOpened, GateClosed, GateNotOpened, ProfileWritten, PoliciesChanged, PolicyUnmatched}
 }
 
-// Event is a decision or an action of a component. After it is published, an event and its
-// lists must not be changed.
+// Event is a decision or an action of a component. An event and its lists must not be
+// changed after the event is published.
 type Event struct {
 	Name string
 	Time time.Time
-	// Body describes the event in one sentence for people.
+	// Body describes the event in one sentence for human readers.
 	Body string
 	// Resource contains the attributes of the unit's resource. Attributes contains the
 	// attributes of the event. The keys are in internal/otlpprofiles/attr.
 	Resource, Attributes []attribute.KeyValue
-	// TraceID and SpanID identify a span that is one of the reasons. They may be zero.
+	// TraceID and SpanID identify a span that is one of the reasons for the event. Both
+	// are zero if there is no such span.
 	TraceID trace.TraceID
 	SpanID  trace.SpanID
-	// Dropped is the number of attributes that were dropped at the bounds. PublishEvent
-	// adds the attributes that it drops.
+	// Dropped is the number of attributes that were dropped because of the limits.
+	// PublishEvent adds the number of attributes that it drops.
 	Dropped int
 }
 
@@ -58,7 +59,7 @@ func (e *Event) AddText(key, value string) {
 	}
 }
 
-// These constants bound one event, and the events that wait for one subscriber.
+// These constants limit one event, and the events that wait for one subscriber.
 const (
 	maxEventAttributes = 64   // of the resource and of the event each; the last attributes are dropped
 	maxEventText       = 1024 // bytes of a text; the rest is cut
@@ -88,9 +89,10 @@ type Subscription struct {
 	last time.Time // time of the last dropped event; guarded by the lock of events
 }
 
-// Subscribe returns a subscription to events with the wanted names, or to all events. name
-// identifies the subscription in the log and the metric. A subscription holds at most 1,000
-// waiting events. Further events are dropped for this subscription, counted and logged.
+// Subscribe returns a subscription to the events whose names are in wanted. Without
+// wanted names, it is a subscription to all events. name identifies the subscription in
+// the log and the metric. A subscription holds at most 1,000 waiting events. Further
+// events are dropped for this subscription, counted and logged.
 func (h *HotUnits) Subscribe(name string, wanted ...string) *Subscription {
 	s := &Subscription{
 		of: h, id: name, wanted: wanted, events: make(chan Event, maxEventsWaiting),
@@ -103,11 +105,11 @@ func (h *HotUnits) Subscribe(name string, wanted ...string) *Subscription {
 	return s
 }
 
-// Events returns the channel of the events. It is never closed.
+// Events returns the channel of the events. The channel is never closed.
 func (s *Subscription) Events() <-chan Event { return s.events }
 
-// AppendWaiting appends the events that already wait to a list. most is the maximum
-// length of the list.
+// AppendWaiting appends the events that are already waiting to a list. most is
+// the maximum length of the list.
 func (s *Subscription) AppendWaiting(list []Event, most int) []Event {
 	for len(list) < most {
 		select {
@@ -120,8 +122,8 @@ func (s *Subscription) AppendWaiting(list []Event, most int) []Event {
 	return list
 }
 
-// Close ends the subscription. It may be called twice. Events that were already received
-// stay in the channel.
+// Close ends the subscription. Close may be called twice. Events that were already
+// received stay in the channel.
 func (s *Subscription) Close() {
 	e := &s.of.events
 	e.mu.Lock()
@@ -168,8 +170,8 @@ func (h *HotUnits) PublishEvent(e Event) {
 	}
 }
 
-// bound cuts texts and lists, and drops attributes, so that the attributes of the
-// event stay within the bounds.
+// bound keeps attributes of the event within the limits. It truncates texts and
+// lists, and drops attributes.
 func (e *Event) bound(all []attribute.KeyValue) []attribute.KeyValue {
 	out := slices.Clone(all[:min(len(all), maxEventAttributes)])
 	for i := range out {

@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/token"
 )
 
-// maxNamed bounds the units named in a log line.
+// maxNamed is the maximum number of units that a log message names.
 const maxNamed = 20
 
 // HotUnits is the component. It is safe for concurrent use.
@@ -57,8 +57,8 @@ func newExtension(set extension.Settings, cfg *Config) (*HotUnits, error) {
 	return h, nil
 }
 
-// Dependencies returns the extensions that must start before this extension, because
-// webhooks use them.
+// Dependencies returns the extensions that must start before this extension.
+// Webhooks use these extensions.
 func (h *HotUnits) Dependencies() (ids []component.ID) {
 	for _, w := range h.cfg.Webhooks {
 		if auth := w.ClientConfig.Auth.Get(); auth != nil {
@@ -83,8 +83,8 @@ func (h *HotUnits) Start(ctx context.Context, host component.Host) error {
 	return nil
 }
 
-// Shutdown stops the webhooks and the metrics. It may be called without Start, and more
-// than once.
+// Shutdown stops the webhooks and the metrics. Shutdown may be called
+// without Start, and more than once.
 func (h *HotUnits) Shutdown(ctx context.Context) error {
 	for _, w := range h.webhooks {
 		w.shutdown()
@@ -117,9 +117,10 @@ func (h *HotUnits) current() []Unit {
 	return h.hot
 }
 
-// Watch returns a channel that gets a token when Hot changes. It gets a token at once if
-// Hot is not empty. The channel holds one token, so a slow watcher sees only the latest
-// set. stop ends the watch, and may be called twice. The channel is never closed.
+// Watch returns a channel that gets a token when Hot changes. If Hot is not
+// empty, the channel gets a token at once. The channel holds one token, so a slow
+// watcher sees only the latest set. stop ends the watch. stop may be called
+// twice. The channel is never closed.
 func (h *HotUnits) Watch() (changed <-chan struct{}, stop func()) {
 	c := make(chan struct{}, 1)
 	h.mu.Lock()
@@ -130,8 +131,8 @@ func (h *HotUnits) Watch() (changed <-chan struct{}, stop func()) {
 	return c, h.watchers.add(c)
 }
 
-// unite computes the union, and notifies the watchers if it changed. The caller holds the
-// lock.
+// unite computes the union. If the union has changed, unite notifies the
+// watchers. The caller holds the lock.
 func (h *HotUnits) unite() (before, after []Unit) {
 	before = h.hot
 	for _, p := range h.publishers {
@@ -208,7 +209,8 @@ func (h *HotUnits) logChange(by component.ID, before, after []Unit) {
 	}
 }
 
-// namesBeyond returns the names of units that are not in a sorted set, at most maxNamed.
+// namesBeyond returns the names of units that are not in a sorted set. It
+// returns at most maxNamed names.
 func namesBeyond(set, units []Unit) []string {
 	out := []string{}
 	for _, u := range units {

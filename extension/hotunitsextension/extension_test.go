@@ -95,8 +95,8 @@ func TestHotIsTheUnionOfWhatPublishersSayInOrder(t *testing.T) {
 	}
 }
 
-// TestPublishersOfOneIDDoNotOverwriteEachOther covers a processor in two pipelines, which
-// is two components with the same id.
+// TestPublishersOfOneIDDoNotOverwriteEachOther covers a processor in two pipelines. Such
+// a processor consists of two components with the same ID.
 func TestPublishersOfOneIDDoNotOverwriteEachOther(t *testing.T) {
 	r := newRig(t, zapcore.InfoLevel)
 	a, b := r.Publisher(first), r.Publisher(first)
@@ -280,8 +280,8 @@ func TestPublishingTheSameSetAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { p.Publish(nil) }))
 }
 
-// BenchmarkPublish measures a decision tick with no hot unit, with ten hot units and with
-// the maximum number of hot units. The baseline only compares the slices.
+// BenchmarkPublish measures a decision tick without hot units, with ten hot units and
+// with the maximum number of hot units. The baseline only compares the slices.
 func BenchmarkPublish(b *testing.B) {
 	for _, n := range []int{0, 10, MaxUnits} {
 		hot := many(n)

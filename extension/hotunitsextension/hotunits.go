@@ -35,18 +35,18 @@ func (u Unit) compare(v Unit) int {
 type Publisher interface {
 	// Publish replaces the set of this publisher. The hottest units must come first,
 	// because units beyond MaxUnits are dropped and counted. Publish does not keep the
-	// slice, never blocks on a watcher, and is cheap if the set did not change.
+	// slice, and never waits for a watcher. It is cheap if the set did not change.
 	Publish(hot []Unit)
 
 	// Close removes the set of this publisher. Publish has no effect after Close.
 	Close()
 }
 
-// MaxUnits bounds the hot units of one publisher.
+// MaxUnits is the maximum number of hot units of one publisher.
 const MaxUnits = 1000
 
-// Find returns the extension of a host, or nil. If there are several extensions, Find logs
-// a warning and returns the first by name.
+// Find returns the extension of a host. It returns nil if the host has no such extension.
+// If there are several extensions, Find logs a warning and returns the first by name.
 func Find(host component.Host, log *zap.Logger) *HotUnits {
 	var first *HotUnits
 	var used string

@@ -30,9 +30,9 @@ const (
 	templateTeams = "teams"
 )
 
-// These constants bound a template. maxTemplateSize bounds the template file, and
-// maxBodySize bounds the rendered request body, both in bytes. maxSteps bounds the
-// steps of one rendering.
+// These constants limit a template. maxTemplateSize is the maximum size of the template
+// file, and maxBodySize is the maximum size of the rendered request body, both in bytes.
+// maxSteps is the maximum number of steps of one rendering.
 const (
 	maxTemplateSize = 1 << 20
 	maxBodySize     = 1 << 20
@@ -66,9 +66,9 @@ func (e MessageEvent) Title() string {
 	return strings.NewReplacer(".", " ", "_", " ").Replace(strings.TrimPrefix(e.Name, attr.Prefix))
 }
 
-// Get returns an attribute of the event as a text. If the event does not have the
-// attribute, Get returns the attribute of the event's resource. It returns an empty
-// text if there is no such attribute.
+// Get returns an attribute of the event as a text. If the event lacks the attribute,
+// Get returns the attribute of the event's resource. If there is no such attribute
+// either, Get returns an empty text.
 func (e MessageEvent) Get(key string) string {
 	for _, attributes := range []map[string]any{e.Attributes, e.Resource} {
 		if v, ok := attributes[key]; ok {
@@ -107,8 +107,9 @@ type renderer struct {
 	steps *int
 }
 
-// newRenderer reads a built-in template by its name, or a file if there is no built-in
-// template with this name. If isJSON is true, the template must render an example as JSON.
+// newRenderer returns the renderer of a built-in template with the given name. If there
+// is no such template, the name is the path of a file. If isJSON is true, the template
+// must render an example as JSON.
 func newRenderer(name string, isJSON bool) (renderer, error) {
 	var text []byte
 	var err error
@@ -145,8 +146,8 @@ func newRenderer(name string, isJSON bool) (renderer, error) {
 // stepFunction is the name of the function that each block of a template calls first.
 const stepFunction = "countStep"
 
-// step counts a step. After maxSteps steps it returns an error, which stops a template
-// whose loop or recursion never ends.
+// step counts a step. After maxSteps steps, it returns an error. The error stops a
+// template whose loop or recursion never ends.
 func (r renderer) step() (string, error) {
 	if *r.steps--; *r.steps < 0 {
 		return "", fmt.Errorf("it takes more than %d steps: look for a loop or a recursion that does not end", maxSteps)
@@ -196,7 +197,7 @@ func functions() template.FuncMap {
 	}
 }
 
-// asJSON returns a value as JSON, without escaping < and >.
+// asJSON encodes a value as JSON. It does not escape < and >.
 func asJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -207,7 +208,7 @@ func asJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// firstOf returns at most n bytes of a text, with spaces instead of control characters.
+// firstOf returns at most n bytes of a text. It replaces control characters with spaces.
 func firstOf(n int, s string) string {
 	return texts.Short(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -230,7 +231,7 @@ func (r renderer) render(m Message) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// bounded is a buffer that refuses to grow beyond a bound.
+// bounded is a buffer that does not grow beyond a limit.
 type bounded struct {
 	bytes.Buffer
 	left int

@@ -10,8 +10,9 @@ import (
 	"go.opentelemetry.io/collector/component"
 )
 
-// MaxPolicyFile bounds a list of policies that is read while a component runs, in bytes
-// after decompression. Parsing a hostile list briefly takes up to 120 times as much memory.
+// MaxPolicyFile is the maximum size of a list of policies that is read while a component
+// runs. The size is in bytes after decompression. Parsing a hostile list briefly takes
+// up to 120 times as much memory.
 const MaxPolicyFile = 256 << 10
 
 // PolicyFile is a file from which a component reads its policies while it runs.
@@ -29,19 +30,19 @@ type PolicyFile struct {
 	Version func() string
 }
 
-// PolicyVersion returns the version of a document, which is the first 12 hexadecimal digits of
-// its SHA-256 hash.
+// PolicyVersion returns the version of a document. The version consists of the first 12
+// hexadecimal digits of the document's SHA-256 hash.
 func PolicyVersion(document []byte) string {
 	sum := sha256.Sum256(document)
 	return hex.EncodeToString(sum[:])[:12]
 }
 
-// AddPolicyFile registers a file, so that components that edit policies can find it. remove
-// unregisters the file, and may be called twice.
+// AddPolicyFile registers a file, so that components that edit policies can find the
+// file. remove unregisters the file. remove may be called twice.
 func (h *HotUnits) AddPolicyFile(f PolicyFile) (remove func()) { return h.policyFiles.add(f) }
 
-// PolicyFiles returns the files from which components read policies. A file with several
-// readers is returned once per reader. A nil HotUnits has no files.
+// PolicyFiles returns the files from which components read policies. If a file has
+// several readers, it is returned once per reader. If h is nil, there are no files.
 func (h *HotUnits) PolicyFiles() []PolicyFile {
 	if h == nil {
 		return nil

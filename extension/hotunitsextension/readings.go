@@ -24,8 +24,8 @@ type UnitReadings struct {
 	// CPUTime. CPUTime is zero if no policy needs the CPU time.
 	CPUSeconds float64
 	CPUTime    time.Time
-	// WorkingSet is the memory use of the unit at MemoryTime in bytes, without inactive
-	// file pages. MemoryTime is zero if no policy needs the memory use.
+	// WorkingSet is the memory that the unit used at MemoryTime, in bytes, without
+	// inactive file pages. MemoryTime is zero if no policy needs the memory use.
 	WorkingSet float64
 	MemoryTime time.Time
 
@@ -34,8 +34,8 @@ type UnitReadings struct {
 	Peers      []PeerReading // sorted by Start; empty if peers are not read
 }
 
-// PeerReading describes the traffic between a unit and one of its peers. Without an
-// Address, it is the sum of all peers that have no separate reading.
+// PeerReading describes the traffic between a unit and one of its peers. A PeerReading
+// without an Address is the sum of all peers that have no separate reading.
 type PeerReading struct {
 	Address   netip.Addr
 	Outbound  bool   // true if the unit connected to the peer, false for the reverse
@@ -49,8 +49,9 @@ type PeerReading struct {
 	Connects, ConnectFailures int64
 	Sent, Received            int64 // bytes of TCP
 	Segments, Retransmits     int64 // segments that the unit sent
-	// While connections had data to send, sending was limited by the receiver's window,
-	// by the send buffer or by the network. These are the times for each of the limits.
+	// While connections had data to send, the receiver's window, the send buffer or the
+	// network limited sending. ReceiverWindow, SendBuffer and Network are the times for
+	// which each of them was the limit.
 	ReceiverWindow, SendBuffer, Network time.Duration
 
 	// The following fields contain current values.
@@ -83,16 +84,17 @@ type PolicyState struct {
 func PolicyStates() []string { return []string{"watching", "profiling", "cooling_down"} }
 
 // ReadingsFunc appends the current readings of units. most is the maximum number of
-// units. The unit that is nearest to a threshold comes first. left is the number of
-// units that were left out.
+// units that it appends. The unit that is nearest to a threshold comes first. left
+// is the number of omitted units.
 type ReadingsFunc func(dst []UnitReadings, most int) (out []UnitReadings, left int)
 
-// ServeReadings registers a function that Readings calls. stop unregisters the function,
-// and may be called twice. A call that has already begun may continue after stop returns.
+// ServeReadings registers a function that Readings calls. stop unregisters the
+// function. stop may be called twice. A call that has already begun may
+// continue after stop returns.
 func (h *HotUnits) ServeReadings(read ReadingsFunc) (stop func()) { return h.readings.add(read) }
 
-// Readings returns the current readings of units, and the number of units that were
-// left out. most is the maximum number of units in total.
+// Readings returns the current readings of units. most is the maximum number of units in
+// total. left is the number of omitted units.
 func (h *HotUnits) Readings(most int) (out []UnitReadings, left int) {
 	for _, read := range h.readings.list() {
 		var n int
@@ -108,7 +110,7 @@ type registry[T any] struct {
 	all []*T
 }
 
-// add adds a value. remove removes the value, and may be called twice.
+// add adds a value. remove removes the value. remove may be called twice.
 func (r *registry[T]) add(v T) (remove func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

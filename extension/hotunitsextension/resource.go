@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// These constants bound the copies that ResourceOf makes.
+// These constants limit the copies that ResourceOf makes.
 const (
 	maxResourceAttributes = 32
 	maxResourceSize       = 4 << 10
@@ -24,7 +24,7 @@ type Resource struct {
 	Dropped    int // number of attributes that were left out at the bounds
 }
 
-// ResourceOf copies at most 32 attributes and 4 KiB from a resource. It leaves out lists,
+// ResourceOf copies at most 32 attributes and 4 KiB from a resource. It omits lists,
 // maps, bytes, and the keys for which skip returns true.
 func ResourceOf(attributes pcommon.Map, skip func(key string) bool) (r Resource) {
 	for k, v := range attributes.All() {

@@ -25,12 +25,12 @@ import (
 )
 
 const (
-	// maxAnswer bounds the bytes that are read from an answer. maxAnswerLogged bounds the
-	// bytes of an answer in an error.
+	// maxAnswer is the maximum number of bytes that are read from an answer.
+	// maxAnswerLogged is the maximum number of bytes of an answer that an error contains.
 	maxAnswer       = 4 << 10
 	maxAnswerLogged = 200
 
-	// patience is the time within which a cancelled request must end.
+	// patience is the maximum time that a cancelled request may take to end.
 	patience = 5 * time.Second
 )
 
@@ -54,7 +54,7 @@ type webhook struct {
 	failing bool // the last request failed, and the failure was logged
 }
 
-// group contains the events of one request, and the number of further events.
+// group contains the events of one request. more is the number of further events.
 type group struct {
 	events []Event
 	more   int
@@ -75,7 +75,7 @@ func (h *HotUnits) startWebhook(ctx context.Context, cfg WebhookConfig, name str
 	if w.client, err = cfg.ClientConfig.ToClient(ctx, host.GetExtensions(), set); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, urls.Cause(err))
 	}
-	// Events go only to the configured host.
+	// Redirects are not followed, because events may only go to the configured host.
 	w.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	w.running, w.stop = context.WithCancel(context.Background())
 	w.ctx, w.cancel = context.WithCancel(context.Background())
@@ -105,7 +105,7 @@ func (w *webhook) run() {
 	}
 }
 
-// add adds an event. It only counts the events beyond max_events.
+// add adds an event. Events beyond max_events are only counted.
 func (w *webhook) add(g *group, e Event) {
 	if len(g.events) < w.cfg.MaxEvents {
 		g.events = append(g.events, e)
@@ -135,8 +135,8 @@ func (w *webhook) drain(g *group) {
 	}
 }
 
-// post posts a group. It retries a failed request until max_elapsed_time has passed. At
-// shutdown, it tries only once more.
+// post posts a group. If the request fails, post retries it until max_elapsed_time has
+// passed. At shutdown, post tries only once more.
 func (w *webhook) post(g group) {
 	body, err := w.renderer.render(messageOf(g.events, g.more))
 	attempts := 0
@@ -167,7 +167,8 @@ func (w *webhook) count(n int, outcome string) {
 	}
 }
 
-// deliver posts a body until the body is accepted, or until no retry is left or useful.
+// deliver posts a body. It returns when the body is accepted, or when
+// no retry is left or useful.
 func (w *webhook) deliver(body []byte, attempts *int) error {
 	begun, retry := time.Now(), w.cfg.Retry
 	waits := &backoff.ExponentialBackOff{
@@ -192,8 +193,8 @@ func (w *webhook) deliver(body []byte, attempts *int) error {
 	}
 }
 
-// try posts a body once. again is true if a retry may succeed. after is the time that
-// the answer asks the webhook to wait before the retry.
+// try posts a body once. again is true if a retry may succeed. after is the time to wait
+// before the retry, according to the answer.
 func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) {
 	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, w.cfg.ClientConfig.Endpoint, bytes.NewReader(body))
 	if err != nil {
@@ -220,14 +221,14 @@ func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) 
 }
 
 // shutdown makes the webhook post the waiting events once, within the timeout of a
-// request. It returns at once.
+// request. shutdown returns at once.
 func (w *webhook) shutdown() {
 	w.events.Close()
 	w.stop()
 	time.AfterFunc(w.cfg.ClientConfig.Timeout, w.cancel)
 }
 
-// wait waits until the shutdown is complete, and cancels requests when ctx ends. It then
+// wait waits until the shutdown is complete. When ctx ends, it cancels requests. Then it
 // waits for at most patience, because a client may ignore the cancellation.
 func (w *webhook) wait(ctx context.Context) {
 	defer w.cancel()

@@ -299,8 +299,8 @@ func TestTemplatesOfFiles(t *testing.T) {
 	require.NotContains(t, err.Error(), "secret")
 }
 
-// TestAStormIsOneRequest publishes many events at once. The request must have the first
-// events and the number of the other events. Each event must be counted once.
+// TestAStormIsOneRequest publishes many events at once. The request must contain the
+// first events, and the number of the other events. Each event must be counted once.
 func TestAStormIsOneRequest(t *testing.T) {
 	to := newReceiver(t)
 	r := startWebhooks(t, fmt.Sprintf("webhooks: [{endpoint: %q, group_wait: 5m, max_events: 3}]", to.URL))
@@ -422,8 +422,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	require.Empty(t, other.received())
 }
 
-// TestAWebhookThatNeverAnswers checks that such a webhook delays neither publishers nor
-// other webhooks. The webhook may delay the shutdown by at most one timeout.
+// TestAWebhookThatNeverAnswers covers a webhook that never answers. It must not delay
+// publishers or other webhooks. It may delay the shutdown by at most one timeout.
 func TestAWebhookThatNeverAnswers(t *testing.T) {
 	hanging := make(chan struct{}, 100)
 	var released atomic.Bool
@@ -491,8 +491,8 @@ func TestConfigurationOfWebhooksIsChecked(t *testing.T) {
 	require.Equal(t, []component.ID{component.MustNewID("bearertokenauth")}, (&HotUnits{cfg: cfg}).Dependencies())
 }
 
-// TestEventsThatAWebhookDoesNotWantTakeNoRoom checks that the queue of a busy webhook
-// holds only the events that the webhook has subscribed to.
+// TestEventsThatAWebhookDoesNotWantTakeNoRoom checks the queue of a busy webhook. The
+// queue must hold only events that the webhook has subscribed to.
 func TestEventsThatAWebhookDoesNotWantTakeNoRoom(t *testing.T) {
 	to := newReceiver(t)
 	r := startWebhooks(t, fmt.Sprintf("webhooks: [{endpoint: %q, group_wait: 0s, events: [hotprofile.gate.closed]}]", to.URL))

@@ -44,7 +44,8 @@ func init() {
 // driver implements interpreter.Driver.
 type driver struct{}
 
-// Knows implements interpreter.Driver. How to find a thread's state is known only on amd64.
+// Knows implements interpreter.Driver. It returns false on architectures other than
+// amd64, because the driver cannot find a thread's state there.
 func (driver) Knows(path string) bool {
 	return runtime.GOARCH == "amd64" && (isPython(path) || isHotSpot(path) || isNode(path) || isPHP(path))
 }
@@ -157,8 +158,8 @@ type loaded[T any] struct {
 	info *T
 }
 
-// load runs a loader of the library on the file of mapping i, and describe on the result.
-// It returns nil if the loader does not know the file as an interpreter.
+// load runs a loader of the library on the file of mapping i, and calls describe with the
+// result. It returns nil if the loader does not recognize the file as an interpreter.
 func load[T, L any](p interpreter.Process, i int, kind libpf.InterpreterType, loader ebpfinterpreter.Loader, describe func(*loaded[T]) (*L, error)) (*L, error) {
 	o, err := open(p, i)
 	if err != nil {
@@ -204,7 +205,7 @@ func (l *loaded[T]) loop() (loop []interpreter.Range, err error) {
 	return loop, err
 }
 
-// field returns a field of a structure of the interpreter, as the library knows it.
+// field returns a field from the library's description of a structure of the interpreter.
 func (l *loaded[T]) field(structure, name string) reflect.Value {
 	return reflect.ValueOf(l.data).Elem().FieldByName("vmStructs").FieldByName(structure).FieldByName(name)
 }

@@ -81,17 +81,18 @@ func hotSpotLayout(l *loaded[support.HotspotProcInfo]) (*interpreter.HotSpot, er
 	}, nil
 }
 
-// descriptions finds the descriptions (PcDesc) of positions in compiled code. A description
-// applies to the instructions before its position, back to the position of another
-// description. The library, however, takes the last description before an instruction.
+// descriptions finds the descriptions (PcDesc) of positions in compiled code. A
+// description applies to the instructions before its position, back to the
+// position of the previous description. The library, however, uses the last
+// description before an instruction.
 type descriptions struct {
 	memory io.ReaderAt
-	// data is the offset in a blob of the address to which the offsets of the descriptions
-	// are relative. If it is 0, they are relative to the blob.
+	// data is the offset, in a blob, of the address to which the offsets of the
+	// descriptions are relative. If data is 0, these offsets are relative to the blob.
 	data int64
-	// first and limit are the offsets in a blob of the offsets of the first description and
-	// of the end of the descriptions. size is the size of a description, and position is the
-	// offset of the position in it.
+	// The blob contains the offset of the first description at the offset first. It
+	// contains the offset of the end of the descriptions at the offset limit. size is the
+	// size of a description. position is the offset of the position in a description.
 	first, limit, size, position int64
 }
 

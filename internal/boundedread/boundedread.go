@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package boundedread reads streams and files with a size limit. A path may lead to
-// something other than a regular file.
+// Package boundedread reads streams and files with a size limit. A path may lead to a
+// file that is not a regular file.
 package boundedread
 
 import (
@@ -21,8 +21,8 @@ var (
 	ErrNotRegular = errors.New("it is not a regular file")
 )
 
-// All reads a stream of at most limit bytes. If the stream is longer, it returns
-// ErrTooLarge and no bytes.
+// All reads a stream of at most limit bytes. If the stream is longer, All
+// returns ErrTooLarge and no bytes.
 func All(r io.Reader, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
@@ -34,9 +34,9 @@ func All(r io.Reader, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// File reads a regular file of at most limit bytes, and also returns its FileInfo. It does
-// not open other kinds of files, because opening a pipe waits for a writer. File blocks if
-// the disk hangs.
+// File reads a regular file of at most limit bytes. It also returns the FileInfo of the
+// file. File does not open other kinds of files, because opening a pipe waits for a
+// writer. If the disk does not respond, File blocks.
 func File(path string, limit int64) ([]byte, fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -63,9 +63,9 @@ func File(path string, limit int64) ([]byte, fs.FileInfo, error) {
 	return b, info, nil
 }
 
-// Disk runs one use of the disk at a time. If a file system hangs, only the goroutine
-// of the current use is blocked. The channel holds a token during a use, so it must
-// have room for one token.
+// Disk runs one function that accesses the disk at a time. If a file system does not
+// respond, only the goroutine of the current function is blocked. The channel contains a
+// token while a function runs, so the channel must have room for one token.
 type Disk chan struct{}
 
 // Do calls the function use, which accesses the disk. If the context ends first, Do returns

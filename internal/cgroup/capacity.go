@@ -31,15 +31,15 @@ type Capacity struct {
 }
 
 // A CPUCapacity reads the capacity of one group. The capacity is the minimum of three
-// limits: the CPU quotas of its cgroup and of every ancestor, its cpuset, and the CPUs
-// online.
+// limits: the CPU quotas of the group's cgroup and of every ancestor, the group's cpuset,
+// and the number of CPUs online.
 type CPUCapacity struct {
 	r       *Reader
 	quotas  []*level[float64] // the quota of the cgroup itself comes first
 	cpusets []*level[int]
 
 	// cpuset is the cpuset limit at the last read. The fields after
-	// it are the state at that read.
+	// cpuset are the state at that read.
 	cpuset   Capacity // Cores is 0 without a limit
 	cpusetAt time.Time
 	written  uint32
@@ -139,9 +139,9 @@ func (c *CPUCapacity) Renew() {
 	}
 }
 
-// readCPUSet returns the CPUs of the nearest cgroup that lists any CPU. They are a subset
-// of the CPUs of its ancestors. They rarely change unless a cpuset on the path is written
-// or the CPUs online change.
+// readCPUSet returns the CPUs of the nearest cgroup that lists any CPU. These CPUs are a
+// subset of the CPUs of the cgroup's ancestors. The result rarely changes unless a cpuset
+// on the path is written or the CPUs online change.
 func (c *CPUCapacity) readCPUSet(now time.Time, online int) (Capacity, error) {
 	c.r.takeChanges(now)
 	written, watched := uint32(0), true

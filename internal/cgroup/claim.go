@@ -91,8 +91,8 @@ func (g Group) Has(at string) bool {
 	return g.Cgroup == at
 }
 
-// Same reports whether two groups with one id are the same group. On hosts with several
-// hierarchies, another hierarchy may separate some of a container's processes.
+// Same reports whether two groups with the same id are the same group. On hosts with
+// several hierarchies, another hierarchy may separate some of a container's processes.
 func (g Group) Same(other Group) bool {
 	if g.by == other.by {
 		return g.Cgroup == other.Cgroup

@@ -21,10 +21,11 @@ type CPUTime struct {
 	began      bool            // whether generation is set
 }
 
-// OpenCPUTime opens the CPU time counter of the group's own cgroup. If v1 cpuacct is
-// mounted, it opens cpuacct.usage, which takes two thirds of the time of reading the v2
-// tree's cpu.stat. Otherwise it opens cpu.stat, which counts CPU time on hybrid hosts
-// too. The error is an [Unavailable] if the group has no separate cgroup.
+// OpenCPUTime opens the CPU time counter of the group's own cgroup. If v1 cpuacct
+// is mounted, it opens cpuacct.usage, because reading this file takes only two
+// thirds of the time of reading the v2 tree's cpu.stat. Otherwise it opens
+// cpu.stat, which also counts CPU time on hybrid hosts. The error is an
+// [Unavailable] if the group has no separate cgroup.
 func (r *Reader) OpenCPUTime(g Group) (*CPUTime, error) {
 	var reason error = NotMounted
 	for _, h := range [...]Hierarchy{CPUAcct, V2Tree} {
@@ -53,8 +54,8 @@ func (r *Reader) OpenCPUTime(g Group) (*CPUTime, error) {
 	return nil, reason
 }
 
-// Read returns the CPU time used. replaced reports whether a different cgroup took over the
-// path since the last Read, so that the counter began at 0.
+// Read returns the CPU time used. replaced reports whether a different cgroup took over
+// the path since the last Read. The counter of the new cgroup began at 0.
 func (c *CPUTime) Read(now time.Time) (used time.Duration, replaced bool, err error) {
 	if c.stat != nil {
 		return c.readStat(now)
@@ -107,7 +108,7 @@ func (c *CPUTime) Close() {
 type cpuStat struct {
 	usage   time.Duration // v2
 	periods Periods
-	// generation counts how often a different cgroup took over the path.
+	// generation is the number of times that a different cgroup took over the path.
 	generation uint32
 	hasUsage   bool
 	hasPeriods bool

@@ -32,8 +32,8 @@ func openFile(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// childless reports whether a directory has no subdirectories. It uses the link count, at a
-// tenth of the cost of listing the files of a cgroup.
+// childless reports whether a directory has no subdirectories. It reads the link count,
+// which costs a tenth of listing the files of a cgroup.
 func childless(dir string) bool {
 	var st unix.Stat_t
 	return unix.Stat(dir, &st) == nil && st.Nlink == 2

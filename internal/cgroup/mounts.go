@@ -15,10 +15,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// maxMountinfo bounds the bytes read from a mountinfo file. It allows about 20,000 mounts.
+// maxMountinfo is the maximum number of bytes read from a mountinfo file. It is
+// enough for about 20,000 mounts.
 const maxMountinfo = 4 << 20
 
-// MaxPaths bounds the bytes read from /proc/PID/cgroup.
+// MaxPaths is the maximum number of bytes read from /proc/PID/cgroup.
 const MaxPaths = 64 << 10
 
 // A mount is a directory where all or part of a hierarchy is mounted.

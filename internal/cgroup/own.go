@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// maxGroupProcesses bounds the processes that are read to check whether a cgroup belongs to
-// one group. A cgroup with more processes counts as shared.
+// maxGroupProcesses is the maximum number of processes that are read to check whether a
+// cgroup belongs to one group. A cgroup with more processes counts as shared.
 const maxGroupProcesses = 4096
 
 // Own returns the group's directory in a hierarchy if the files in the directory cover
@@ -203,7 +203,7 @@ func (t *Tree) ID(g Group) (uint64, bool) {
 }
 
 // IDs returns the kernel's ids of a group's own cgroup in the v2 tree and of the cgroups
-// below it. It stops descending at 4096 ids. Its errors are the errors of [Tree.Own].
+// below it. It stops descending at 4096 ids. It returns the same errors as [Tree.Own].
 func (t *Tree) IDs(g Group) (map[uint64]bool, error) {
 	dir, err := t.Own(g, V2Tree)
 	if err != nil {

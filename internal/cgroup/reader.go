@@ -58,7 +58,7 @@ func (r *Reader) Close() {
 	r.host.close()
 }
 
-// A level is one limit of one cgroup. All groups below the cgroup share it.
+// A level is one limit of one cgroup. All groups below the cgroup share this limit.
 type level[T any] struct {
 	path  string // path of the cgroup
 	key   string // key in the reader's map
@@ -76,8 +76,8 @@ type level[T any] struct {
 }
 
 const (
-	// maxWatches bounds the number of limits that are watched for writes. Limits that are
-	// not watched are read each time.
+	// maxWatches is the maximum number of limits that are watched for writes. Limits that
+	// are not watched are read each time.
 	maxWatches = 1 << 15
 
 	// sharedFor is the time during which a limit that was read for one group is reused for
@@ -179,7 +179,7 @@ func (l *level[T]) renew() {
 	l.unwatch()
 }
 
-// changes returns how often the limit was written.
+// changes returns the number of times that the limit was written.
 func (l *level[T]) changes() (n uint32) {
 	for _, w := range l.watches {
 		if w != nil {

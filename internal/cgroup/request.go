@@ -132,8 +132,8 @@ func (q *CPURequest) formula(weight uint64) (weightFormula, bool) {
 	return q.r.formula, q.r.formula != ""
 }
 
-// maxSpec bounds the bytes read of a container's configuration. A large configuration has
-// about 50 KiB.
+// maxSpec is the maximum number of bytes read from a container's configuration. A large
+// configuration has about 50 KiB.
 const maxSpec = 4 << 20
 
 // specShares returns the CPU shares in the OCI configuration of a container, if readable.

@@ -107,8 +107,8 @@ type Scanner struct {
 	tree  *Tree
 	round uint32
 	known [numHierarchies]map[string]*known
-	// claimed maps the cgroups of the claims found by the last call of Groups to their
-	// container ids. It has at most maxClaims entries.
+	// claimed maps the cgroup of each claim to the container's id. It contains the claims
+	// that the last call of Groups found, at most maxClaims.
 	claimed map[string]string
 	claims  []Claim
 }
@@ -125,9 +125,10 @@ type known struct {
 	phase  uint32 // spreads the reads over the rounds
 }
 
-// The processes of a cgroup are read again every askEvery rounds, because their groups may
-// change. The name of a container's cgroup contains the container's id, so only the
-// presence of processes may change there.
+// The processes of a cgroup are read again every askEvery rounds, because their groups
+// may change. The group of a container's cgroup does not change, because the cgroup's
+// name contains the container's id. Such a cgroup is read every askContainerEvery rounds,
+// to check whether it still has processes.
 const (
 	askEvery          = 8
 	askContainerEvery = 64
@@ -187,8 +188,8 @@ func (s *Scanner) Groups() ([]Group, error) {
 	return slices.SortedFunc(maps.Values(groups), func(a, b Group) int { return cmp.Compare(a.ID, b.ID) }), failed
 }
 
-// settle decides between two groups with one id. It returns the container's group. If the
-// other group is a different cgroup, it is recorded as a claim.
+// settle chooses between two groups with the same id. It returns the container's group.
+// If the other group is a different cgroup, settle records the other group as a claim.
 func (s *Scanner) settle(a, b Group) Group {
 	if a.ContainerID == "" || a.Same(b) {
 		return a

@@ -16,10 +16,10 @@ type weightFormula string
 // The formulas that container runtimes use.
 const (
 	// weightLinear is the formula of runc before 1.3.2, of crun before 1.23, and of the
-	// kubelet for pods. It gives one core a weight of 39.
+	// kubelet for pods. With this formula, one core has a weight of 39.
 	weightLinear weightFormula = "linear"
-	// weightNew is the formula of runc since 1.3.2 and of crun since 1.23. It gives one
-	// core a weight of 100.
+	// weightNew is the formula of runc since 1.3.2 and of crun since 1.23. With this
+	// formula, one core has a weight of 100.
 	weightNew weightFormula = "new"
 )
 
@@ -40,8 +40,8 @@ func (f weightFormula) weight(shares uint64) uint64 {
 	return uint64(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
 }
 
-// span is a range of shares for which a formula gives the same weight. It includes both
-// ends.
+// span is the range of shares that a formula converts into the same
+// weight. The range includes lo and hi.
 type span struct{ lo, hi float64 }
 
 // shares returns the span of shares that result in a weight. The span is never empty.

@@ -19,16 +19,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Check returns an error for each unknown key of a configuration. It also returns an error
-// for each duration without a unit, which would count as nanoseconds. config is a value of
-// the configuration's type. Check is needed because confighttp's configurations ignore
-// unknown keys. The errors of confmap have a line per level and contain the names of Go
-// types.
+// Check returns an error for each unknown key of a configuration. It also returns an
+// error for each duration without a unit, which would count as nanoseconds. config is a
+// value of the configuration's type. Check is needed because confighttp's
+// configurations ignore unknown keys. Moreover, the errors of confmap have one line per
+// level, and contain the names of Go types.
 func Check(conf *confmap.Conf, config any) error {
 	return errors.Join(place{}.faults(reflect.TypeOf(config), conf.ToStringMap())...)
 }
 
-// Unmarshal decodes a configuration. It returns the errors of Check without decoding.
+// Unmarshal decodes a configuration. If Check returns errors, Unmarshal returns
+// these errors and decodes nothing.
 func Unmarshal[T any](conf *confmap.Conf, config *T) error {
 	if err := Check(conf, *config); err != nil {
 		return err
@@ -36,7 +37,7 @@ func Unmarshal[T any](conf *confmap.Conf, config *T) error {
 	return conf.Unmarshal(config)
 }
 
-// Between returns an error if the value of a key is out of bounds.
+// Between returns an error if the value of a key is not between least and most.
 func Between[T cmp.Ordered](key string, got, least, most T) error {
 	if got < least || got > most {
 		return fmt.Errorf("%s: %v is not between %v and %v", key, got, least, most)
@@ -61,8 +62,9 @@ func EachOneOf[T ~string](key string, allowed, list []T) error {
 	return errors.Join(errs...)
 }
 
-// Gone returns an error if the configuration contains a key of an earlier version. gone
-// maps each such key, with confmap's delimiter, to the behaviour that replaces it.
+// Gone returns an error if the configuration contains a key of an earlier
+// version. gone maps each such key to the behaviour that replaces it. Nested keys
+// contain confmap's delimiter.
 func Gone(conf *confmap.Conf, gone map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
 		if conf.IsSet(key) {
@@ -72,11 +74,11 @@ func Gone(conf *confmap.Conf, gone map[string]string) error {
 	return nil
 }
 
-// place is a position in a configuration.
+// place is a place in a configuration.
 type place struct {
 	key string
-	// name is the name of the innermost named list item that contains the place. It is
-	// empty if there is no such item.
+	// name is the name of the innermost named list item that contains the place. If there
+	// is no such item, name is empty.
 	name string
 }
 
@@ -85,7 +87,8 @@ func (p place) below(key string) place {
 	return p
 }
 
-// faults returns the faults of the value that is configured for a type.
+// faults returns the faults in a configured value. t is the type that
+// the value is decoded to.
 func (p place) faults(t reflect.Type, configured any) (errs []error) {
 	switch configured := configured.(type) {
 	case []any:
@@ -147,8 +150,8 @@ func isOptional(t reflect.Type) bool {
 	return strings.HasPrefix(t.Name(), "Optional[") && strings.HasSuffix(t.PkgPath(), "/configoptional")
 }
 
-// isStrict reports whether all valid keys of a type are its fields. Third-party types with
-// their own Unmarshal may accept further keys.
+// isStrict reports whether the fields of a type are its only valid keys. Third-party
+// types with their own Unmarshal may accept further keys.
 func isStrict(t reflect.Type) bool {
 	const own = "github.com/hotprofile/hotprofile/"
 	return strings.HasPrefix(t.PkgPath(), own) || t.PkgPath() == reflect.TypeFor[confighttp.ClientConfig]().PkgPath() ||

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package configlog converts a component's configuration to a log field. Each component
-// logs its configuration once, at debug level. The package also checks the keys of
-// configurations.
+// Package configlog converts a component's configuration to a log field. Each
+// component logs its configuration once, at debug level. The package also
+// checks the keys of configurations.
 package configlog
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
-// Map returns the effective value of each key, with durations as text. Secrets are redacted
-// by their types.
+// Map returns the effective value of each key. Durations are converted to text.
+// Secrets are redacted by their types.
 func Map(cfg any) (map[string]any, error) {
 	conf := confmap.New()
 	if err := conf.Marshal(cfg); err != nil {
@@ -25,7 +25,8 @@ func Map(cfg any) (map[string]any, error) {
 	return readable(conf.ToStringMap()).(map[string]any), nil
 }
 
-// readable converts durations to text and removes the secrets from URLs, at every level.
+// readable converts durations to text, and removes the secrets from URLs.
+// It does this at every level.
 func readable(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -52,8 +52,8 @@ func TestContainersOfOneUserLeaveRoomForOthers(t *testing.T) {
 		})
 	}
 	refused := uint64(0)
-	// The numbers are half of the limit, no further request, half of the rest, and no
-	// further request.
+	// The expected numbers are half of the limit, no further request, half of the
+	// rest, and no further request.
 	for i, want := range []int{8, 0, 4, 0} {
 		stall(containers[i/2])
 		refused += uint64(cfg.MaxConnections - want)

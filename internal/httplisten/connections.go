@@ -22,15 +22,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
-// ofClient returns how many of all connections a client may have if there are no other
-// clients.
+// ofClient returns the maximum number of connections of a client if there are no other
+// clients. all is the maximum number of all connections.
 func ofClient(all int) int { return max(1, all/2) }
 
-// ofUser returns how many of all connections one user's processes on a Unix socket may
-// have. User 0 in containers has no such bound, because each container is a client.
+// ofUser returns the maximum number of connections of one user's processes on a Unix
+// socket. User 0 in containers has no such limit, because each container is a client. all
+// is the maximum number of all connections.
 func ofUser(all int) int { return max(1, all*3/4) }
 
-// client identifies the remote end of a connection. No bound applies to an empty field.
+// client identifies the remote end of a connection. If a field is empty,
+// its limit does not apply.
 type client struct {
 	user string // on a Unix socket
 	name string // the cgroup or process on a Unix socket, or the address over TCP
@@ -79,9 +81,10 @@ func clientOf(c net.Conn, cgroups *cgroup.Tree) client {
 	}
 }
 
-// clientOnHost returns the client of a process. The client is the process's container or
-// service, so a fork does not make a new client. Processes that have ended since they
-// connected are one client per user, because their cgroup can no longer be found.
+// clientOnHost returns the client of a process. The client is the container or the
+// service of the process, so a fork does not create a new client. The cgroup of a
+// process that has ended since it connected can no longer be found. All such
+// processes of a user are one client.
 func clientOnHost(pid, uid int, cgroups *cgroup.Tree) client {
 	user := fmt.Sprintf("user %d", uid)
 	process := client{user: user, name: fmt.Sprintf("process %d of %s", pid, user)}
@@ -102,17 +105,17 @@ func clientOnHost(pid, uid int, cgroups *cgroup.Tree) client {
 	return client{user: user, name: "cgroup " + group.Cgroup}
 }
 
-// Stats counts the connections and requests that the bounds of a server affected.
+// Stats counts the connections and requests that the limits of a server affected.
 type Stats struct {
-	// GaveWay counts idle connections that were closed in favour of new connections.
-	// Refused counts new connections that were closed because the client or user had
-	// reached its bound and had no idle connection.
+	// GaveWay is the number of idle connections that were closed in favour of new
+	// connections. Refused is the number of new connections that were closed because the
+	// client or user had reached its limit and had no idle connection.
 	GaveWay, Refused uint64
-	// WrongHost counts requests whose Host was not allowed.
+	// WrongHost is the number of requests whose Host was not allowed.
 	WrongHost uint64
 }
 
-// Observe observes the counts by their reason.
+// Observe observes the numbers by reason.
 func (s Stats) Observe(o metric.Int64Observer) {
 	for reason, n := range map[string]uint64{"host": s.WrongHost, "peer": s.Refused, "idle": s.GaveWay} {
 		o.Observe(int64(n), metric.WithAttributes(attribute.String("reason", reason)))
@@ -187,7 +190,7 @@ func (c *conn) Close() error {
 	return err
 }
 
-// Accept returns the next connection that is within the bounds.
+// Accept returns the next connection that is within the limits.
 func (l *connections) Accept() (net.Conn, error) {
 	for {
 		accepted, err := l.Listener.Accept()
@@ -221,9 +224,9 @@ func (l *connections) newConn(accepted net.Conn) *conn {
 	return c
 }
 
-// admit adds a connection if the bounds allow it. Otherwise admit returns the idle
-// connection that must be closed in favour of the new connection, or nil if there is
-// no such connection.
+// admit adds a connection if the limits allow the connection. Otherwise, admit returns
+// the idle connection that must be closed in favour of the new connection. If there is no
+// such connection, victim is nil.
 func (l *connections) admit(c *conn) (admitted bool, victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,8 +258,8 @@ func (l *connections) next() int64 {
 	return l.moment
 }
 
-// clientFull reports whether a client has at least as many connections as there are
-// free places. A client without a name or without a connection is never full.
+// clientFull reports whether a client has at least as many connections as there are free
+// places. If a client has no name or no connection, clientFull returns false.
 func (l *connections) clientFull(p client) bool {
 	own := l.byClient[p.name]
 	return p.name != "" && own > 0 && own >= l.max-len(l.conns)
@@ -266,10 +269,11 @@ func (l *connections) userFull(p client) bool {
 	return p.user != "" && l.byUser[p.user] >= ofUser(l.max)
 }
 
-// idlest returns the idle connection to close, from the connections for which selected
-// returns true. It chooses the client with the most connections, and the connection of
-// that client that has been idle for longest. A connection with unread bytes is not idle,
-// because a request is arriving. idlest returns nil if no selected connection is idle.
+// idlest returns the idle connection to close. It considers only the connections
+// for which selected returns true. It chooses the client with the most connections,
+// and the connection of that client that has been idle for longest. A connection
+// with unread bytes is not idle, because a request is arriving. If no selected
+// connection is idle, idlest returns nil.
 func (l *connections) idlest(selected func(*conn) bool) *conn {
 	for {
 		c := l.oldest(selected)
@@ -295,8 +299,9 @@ func (l *connections) oldest(selected func(*conn) bool) (out *conn) {
 	return out
 }
 
-// wait waits until another connection is idle or closed. If the client or user is at its
-// bound, or the listener is closed, it closes the connection and returns false.
+// wait waits until another connection is idle or closed. If the client or
+// user has reached its limit, or the listener is closed, wait closes the
+// connection and returns false.
 func (l *connections) wait(c *conn) bool {
 	l.mu.Lock()
 	full, closed := l.clientFull(c.client) || l.userFull(c.client), l.closed
@@ -349,8 +354,8 @@ func (l *connections) Close() error {
 	return l.Listener.Close()
 }
 
-// setState is the http.Server's ConnState. A connection is idle before its first request
-// and between two requests.
+// setState is the ConnState of the http.Server. A connection is idle before its first
+// request and between two requests.
 func (l *connections) setState(c net.Conn, state http.ConnState) {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()

@@ -38,8 +38,9 @@ const (
 	stallEnv  = "HOTPROFILE_TEST_STALL"
 )
 
-// TestClientProcess is a client that other tests start as a separate process. It sends
-// one request. If stallEnv is set to n, it starts n requests and keeps them open.
+// TestClientProcess is not a test. Other tests start it as a separate process that
+// acts as a client. It sends one request. If stallEnv is set to n, it starts n
+// requests and keeps them open.
 func TestClientProcess(t *testing.T) {
 	path := os.Getenv(clientEnv)
 	if path == "" {
@@ -97,8 +98,8 @@ func stalling(release <-chan struct{}) (http.HandlerFunc, <-chan struct{}) {
 	}, entered
 }
 
-// TestIdleConnectionsGiveWay opens many more connections than the bound from one process.
-// New connections of this process and of other processes must still be served.
+// TestIdleConnectionsGiveWay opens many more connections from one process than the limit
+// allows. New connections of this process and of other processes must still be served.
 func TestIdleConnectionsGiveWay(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"tcp":  func(*Config) {},
@@ -142,7 +143,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 }
 
 // TestAKeptConnectionGivesWay checks that a connection is idle again after its request.
-// It can then be closed in favor of a new connection.
+// Such a connection can be closed in favour of a new connection.
 func TestAKeptConnectionGivesWay(t *testing.T) {
 	cfg := newConfig(ok)
 	cfg.MaxConnections = 1
@@ -187,8 +188,8 @@ func TestAClientHasNoMoreThanItsPart(t *testing.T) {
 }
 
 // TestAUserHasNoMoreThanItsPart checks that the processes of a user share the user's
-// connections. So a fork does not count as a new client. Connections of other users are
-// still admitted.
+// connections. Otherwise, a fork would count as a new client. Connections of other
+// users must still be admitted.
 func TestAUserHasNoMoreThanItsPart(t *testing.T) {
 	l := newConnections(8, nil, func(client, bool) {})
 	of := func(user, process string) *conn {
@@ -207,7 +208,7 @@ func TestAUserHasNoMoreThanItsPart(t *testing.T) {
 }
 
 // TestTheLargestClientGivesWay checks that the client with the most connections loses a
-// connection when the overall bound is reached.
+// connection when the limit on all connections is reached.
 func TestTheLargestClientGivesWay(t *testing.T) {
 	l := newConnections(8, nil, func(client, bool) {})
 	for _, name := range []string{"a", "b", "b", "c", "d", "e", "f", "g"} {

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// hosts checks the Host of requests against DNS rebinding. A website may point its own name
-// to the address of the server. A browser then treats requests to the server as
-// same-origin, and only Host reveals the website's name.
+// hosts checks the Host of requests as a protection against DNS rebinding. A website may
+// point its own name to the address of the server. A browser then treats requests to the
+// server as same-origin, and only Host reveals the name of the website.
 type hosts struct {
 	configured string   // the host as written in the endpoint
 	allowed    []string // further names
@@ -22,7 +22,7 @@ type hosts struct {
 
 // newHosts returns the check for a server at addr. It returns nil for a Unix socket. It
 // also returns nil if other hosts can reach the server and names is nil, because the
-// server's names are then unknown. An empty list of names is not nil.
+// names of the server are then unknown. An empty list of names is not nil.
 func newHosts(endpoint string, addr net.Addr, names []string) *hosts {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsLoopback() && names == nil {
@@ -32,9 +32,10 @@ func newHosts(endpoint string, addr net.Addr, names []string) *hosts {
 	return &hosts{configured: host, allowed: names, loopback: tcp.IP.IsLoopback()}
 }
 
-// allow reports whether the Host of a request is allowed, regardless of its port. HTTP/1.0
-// has no Host, and no browser uses it. A website's name is never an IP address, so a server
-// that other hosts can reach accepts any IP address.
+// allow reports whether the Host of a request is allowed. The port is ignored.
+// Requests without a Host are allowed, because HTTP/1.0 has no Host, and no browser
+// uses HTTP/1.0. A website's name is never an IP address, so a server that other hosts
+// can reach accepts any IP address.
 func (h *hosts) allow(r *http.Request) bool {
 	if h == nil || r.Host == "" {
 		return true

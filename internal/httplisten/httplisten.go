@@ -1,8 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httplisten runs the HTTP servers of components, on TCP or on a Unix socket. It
-// bounds their connections and the size of headers. Shutdown waits for running requests.
+// Package httplisten runs the HTTP servers of components, on TCP or on a Unix
+// socket. It limits the number of connections and the size of headers. Shutdown
+// waits for running requests.
 package httplisten
 
 import (
@@ -35,9 +36,9 @@ func ValidateAddr(prefix string, addr confignet.AddrConfig, example string) erro
 	return nil
 }
 
-// listen opens the listener. The listener of confighttp does not bound connections, and
-// leaves the mode of a Unix socket to the umask. Connections are counted below TLS, because
-// net/http needs a *tls.Conn for HTTP/2.
+// listen opens the listener. The listener of confighttp has no limit on connections, and
+// leaves the mode of a Unix socket to the umask. Connections are counted below TLS,
+// because net/http needs a *tls.Conn for HTTP/2.
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	var secure *tls.Config
 	if s.cfg.HTTP.TLS.HasValue() {

@@ -27,37 +27,37 @@ import (
 
 // Config configures a Server.
 type Config struct {
-	// Key is the YAML key of the server's settings. Errors contain it.
+	// Key is the YAML key of the server's settings. Errors contain this key.
 	Key  string
 	HTTP confighttp.ServerConfig
 	// Handler serves the requests that pass authentication and decompression.
 	Handler http.Handler
 	// WriteError writes the response to a request that does not reach Handler.
 	WriteError func(w http.ResponseWriter, r *http.Request, why string, status int)
-	// Wrap, if set, wraps confighttp's handlers. It receives a request before
+	// Wrap wraps confighttp's handlers if Wrap is set. It receives a request before
 	// authentication and decompression.
 	Wrap func(http.Handler) http.Handler
-	// MaxConnections bounds the concurrent connections. A client may have at most as
-	// many connections as there are free places. When a bound is reached, idle
+	// MaxConnections is the maximum number of concurrent connections. A client may have
+	// at most as many connections as there are free places. When a limit is reached, idle
 	// connections are closed in favour of new connections.
 	MaxConnections int
 	// Cgroups are the host's cgroups. If Cgroups is set, a client on a Unix socket is
 	// a container or a service. Otherwise, a client on a Unix socket is a process.
 	Cgroups *cgroup.Tree
-	// MaxHeaderBytes bounds the bytes of a request's header.
+	// MaxHeaderBytes is the maximum size of a request's header, in bytes.
 	MaxHeaderBytes int
 	// ShutdownTimeout is the time for which Shutdown waits for running requests before
 	// it closes their connections. If it is 0, Shutdown waits until its context ends.
 	ShutdownTimeout time.Duration
-	// AllowedHosts are names that the header Host may contain, in addition to localhost and
-	// the host of the endpoint. If it is nil, a server that other hosts can reach accepts
-	// any name. Errors call it allowed_hosts.
+	// AllowedHosts lists names that the header Host may contain, in addition to localhost
+	// and the host of the endpoint. If it is nil, a server that other hosts can reach
+	// accepts any name. In errors, AllowedHosts is called allowed_hosts.
 	AllowedHosts []string
 	// SocketMode is the mode of a Unix socket's file.
 	SocketMode fs.FileMode
-	// WrapListener, if set, wraps the listener before TLS does.
+	// WrapListener wraps the listener below TLS if WrapListener is set.
 	WrapListener func(net.Listener) net.Listener
-	// ConnContext, if set, returns the context of a connection's requests.
+	// ConnContext returns the context of a connection's requests if ConnContext is set.
 	ConnContext func(context.Context, net.Conn) context.Context
 }
 
@@ -138,8 +138,8 @@ func (s *Server) newHTTPServer(ctx context.Context, host component.Host, set com
 	return server, nil
 }
 
-// ServeHTTP serves one request of a started server. Once Shutdown has begun, it answers
-// 503.
+// ServeHTTP serves one request of a started server. After Shutdown has begun, it
+// answers requests with the status 503.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.begin() {
 		s.cfg.WriteError(w, r, "the collector is shutting down", http.StatusServiceUnavailable)
@@ -155,8 +155,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.next.ServeHTTP(w, r)
 }
 
-// Stats returns the counts of the connections and requests that the bounds of the
-// server affected. It may be called before Start.
+// Stats returns the numbers of connections and requests that the limits of the server
+// affected. It may be called before Start.
 func (s *Server) Stats() Stats {
 	stats := s.connections.counted()
 	stats.WrongHost = s.wrongHost.Load()
@@ -165,7 +165,7 @@ func (s *Server) Stats() Stats {
 
 func quotable(host string) string { return texts.Cut(host, 256) }
 
-// line is a log line that is repeated at most once a minute.
+// line is a log message that is logged at most once per minute.
 type line struct{ last atomic.Int64 }
 
 func (l *line) due(now time.Time) bool {
@@ -180,7 +180,7 @@ func (s *Server) logHost(r *http.Request) {
 	}
 }
 
-// logLimit logs that a client's connection was closed because of a bound.
+// logLimit logs that a client's connection was closed because of a limit.
 func (s *Server) logLimit(p client, gaveWay bool) {
 	if !s.limitLine.due(time.Now()) {
 		return
@@ -191,7 +191,7 @@ func (s *Server) logLimit(p client, gaveWay bool) {
 		zap.Uint64("idle_closed", stats.GaveWay), zap.Uint64("refused", stats.Refused))
 }
 
-// begin counts a request as running and reports whether it may be served.
+// begin counts a request as running. It reports whether the request may be served.
 func (s *Server) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,9 +202,9 @@ func (s *Server) begin() bool {
 	return true
 }
 
-// Shutdown refuses new requests and waits for running requests. At the deadline it closes
-// their connections, waits for their handlers to return, and returns an error. A later
-// call of Shutdown has no effect.
+// Shutdown refuses new requests and waits for running requests. At the deadline, it
+// closes the connections of running requests, waits until the handlers have returned, and
+// returns an error. A later call of Shutdown has no effect.
 func (s *Server) Shutdown(ctx context.Context) (err error) {
 	s.shutdown.Do(func() { err = s.stop(ctx) })
 	return err

@@ -7,6 +7,6 @@ package httplisten
 
 import "syscall"
 
-// hasUnread needs Linux. On other systems, a connection may be closed as idle
-// although its first bytes have arrived.
+// hasUnread always returns false, because it needs Linux. A connection may therefore be
+// closed as idle although its first bytes have arrived.
 func hasUnread(syscall.RawConn) bool { return false }

@@ -12,8 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Claim contains the process identity that the attributes of a resource claim. If an
-// attribute is missing, its field is zero.
+// Claim contains the identity of a process as the attributes of a resource claim it. If
+// an attribute is missing, its field is zero.
 type Claim struct {
 	ContainerID, Cgroup            string
 	PodUID, ContainerName          string
@@ -22,15 +22,16 @@ type Claim struct {
 	Created                        time.Time
 	ExecutablePath, ExecutableName string
 	Service, ServiceNamespace      string
-	// Replaced is true if the process now runs another program than the profile shows. The
-	// claim then does not set the unit's service.
+	// Replaced is true if the process now runs another program than the profile shows. In
+	// this case, the claim does not set the unit's service.
 	Replaced bool
-	// Attributes contains all attributes of the resource. They belong to the batch, so they
-	// must not be kept.
+	// Attributes contains all attributes of the resource. The attributes belong to the
+	// batch, so they must not be kept.
 	Attributes pcommon.Map
 }
 
-// ClaimOf reads the claim of a resource. It ignores attributes of a wrong type.
+// ClaimOf reads the claim of a resource. It ignores attributes whose
+// values have a wrong type.
 func ClaimOf(attributes pcommon.Map) (c Claim) {
 	c.Attributes = attributes
 	for k, v := range attributes.All() {

@@ -17,13 +17,15 @@ import (
 )
 
 const (
-	// walksPerSecond limits how often the cgroup tree is walked to find an unknown
-	// container. Container ids come from senders, which may invent ids.
+	// walksPerSecond is the maximum number of walks of the cgroup tree per second.
+	// A walk searches for an unknown container. The number is limited because
+	// senders may invent container ids.
 	walksPerSecond = 10
 
-	// maxMissing limits the containers that are remembered as missing, each for missingFor.
-	// At the limit, all are forgotten, and walksPerSecond limits further lookups.
-	// maxMissing also limits the remembered prefixes.
+	// maxMissing is the maximum number of containers that are remembered as missing,
+	// each for the time missingFor. At the limit, all missing containers are forgotten,
+	// and only walksPerSecond limits further lookups. maxMissing is also the maximum
+	// number of remembered prefixes.
 	maxMissing = 1024
 	missingFor = 5 * time.Second
 
@@ -40,8 +42,9 @@ type LocalHost struct {
 	names   []string
 	ids     []string
 	now     func() time.Time
-	// boot returns the boot time according to the current clock. The names of processes use
-	// firstBoot instead, so that they do not change when the clock is set.
+	// boot returns the boot time according to the current clock. The names of
+	// processes are computed from firstBoot instead, so that the names do not
+	// change when the clock is set.
 	boot      func() time.Time
 	firstBoot time.Time
 
@@ -54,8 +57,9 @@ type LocalHost struct {
 	walks    int                  // walks of the tree in this second
 }
 
-// NewHost returns the machine whose root file system is mounted at root. watched returns
-// the groups of watched units, which need no walk of the cgroup tree.
+// NewHost returns the machine whose root file system is mounted at root.
+// watched returns the groups of watched units. These groups can be found
+// without a walk of the cgroup tree.
 func NewHost(root string, tree *cgroup.Tree, watched func(name string) (cgroup.Group, bool), now func() time.Time) *LocalHost {
 	return &LocalHost{
 		proc: procfs.At(root), podLogs: filepath.Join(root, podLogs), Tree: tree, watched: watched, now: now,
@@ -65,8 +69,8 @@ func NewHost(root string, tree *cgroup.Tree, watched func(name string) (cgroup.G
 	}
 }
 
-// Container returns the group of a container by its id or a prefix of the id. If the
-// container is not watched yet, Container walks the cgroup tree.
+// Container returns the group of a container. id is the id of the container or a prefix
+// of the id. If the container is not watched yet, Container walks the cgroup tree.
 func (h *LocalHost) Container(id string) (cgroup.Group, bool) {
 	if len(id) < cgroup.MinPrefix || len(id) > maxContainerID {
 		return cgroup.Group{}, false
@@ -77,7 +81,7 @@ func (h *LocalHost) Container(id string) (cgroup.Group, bool) {
 	return h.walk(id)
 }
 
-// full returns the full id that was last found for a prefix.
+// full returns the full container id that was last found for a prefix.
 func (h *LocalHost) full(id string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,8 +91,9 @@ func (h *LocalHost) full(id string) string {
 	return id
 }
 
-// walk searches the whole cgroup tree for a container. It returns false without a search if
-// the container was recently not found, or if the limit of walks is reached.
+// walk searches the whole cgroup tree for a container. If the container was
+// recently not found, or if the maximum number of walks is reached, walk
+// returns false without a search.
 func (h *LocalHost) walk(id string) (cgroup.Group, bool) {
 	now := h.now()
 	if !h.mayWalk(id, now) {
@@ -145,7 +150,7 @@ func (h *LocalHost) Cgroup(path string) (cgroup.Group, bool) {
 	return h.GroupAt(path)
 }
 
-// SetClaims sets the container ids that a second cgroup carries.
+// SetClaims sets the ids of containers whose ids are part of the names of two cgroups.
 func (h *LocalHost) SetClaims(claims []cgroup.Claim) {
 	ids := make(map[string]bool, len(claims))
 	for _, c := range claims {
@@ -154,14 +159,14 @@ func (h *LocalHost) SetClaims(claims []cgroup.Claim) {
 	h.claimed.Store(&ids)
 }
 
-// Claimed reports whether a second cgroup carries a container's id.
+// Claimed reports whether the names of two cgroups contain the id of a container.
 func (h *LocalHost) Claimed(id string) bool {
 	ids := h.claimed.Load()
 	return ids != nil && (*ids)[id]
 }
 
-// Process returns the process that currently has a pid. Executable is empty if the
-// collector lacks the permission to read it.
+// Process returns the process that currently has a pid. If the collector may not read the
+// path of the executable, Executable is empty.
 func (h *LocalHost) Process(pid int) (Process, bool) {
 	stat, err := h.proc.Stat(pid)
 	if err != nil {
@@ -192,8 +197,8 @@ func (h *LocalHost) Process(pid int) (Process, bool) {
 	}, true
 }
 
-// IsName reports whether a name is this host's name. A name without a domain also matches
-// the same name with a domain.
+// IsName reports whether a name is this host's name. If only one of the two names has a
+// domain, the domain is ignored.
 func (h *LocalHost) IsName(name string) bool {
 	for _, ours := range h.names {
 		if strings.EqualFold(name, ours) {

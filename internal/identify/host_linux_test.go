@@ -29,8 +29,8 @@ func begin(t *testing.T, cmd *exec.Cmd) {
 	})
 }
 
-// TestPIDReused gives the same pid to two processes of the same executable, one after the
-// other. The host must not confuse the two processes.
+// TestPIDReused covers two processes of the same executable that have the same pid, one
+// after the other. The host must not confuse the two processes.
 func TestPIDReused(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
@@ -73,8 +73,8 @@ func TestPIDReused(t *testing.T) {
 	require.Equal(t, after.Name, got.Name)
 }
 
-// TestReplacedExecutableIsMatched covers a running program whose file was replaced. Some
-// senders report the executable as shown by the link in /proc.
+// TestReplacedExecutableIsMatched covers a running program whose file was replaced. For
+// the executable, some senders report the target of the link in /proc.
 func TestReplacedExecutableIsMatched(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
@@ -124,8 +124,8 @@ func forkWithPID(t *testing.T, pid int, name string, args ...string) {
 	t.Skip("other programs started too often to get the pid")
 }
 
-// TestContainerFoundByItsProfile creates a cgroup after the last scan. The cgroup has the
-// name of a container.
+// TestContainerFoundByItsProfile creates a cgroup with the name of a
+// container after the last scan.
 func TestContainerFoundByItsProfile(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)

@@ -52,9 +52,9 @@ func TestHostKnowsItsNames(t *testing.T) {
 	}
 }
 
-// TestContainersThatAreNotHereAreNotLookedForAllTheTime checks that searches for
-// missing containers are limited. The ids come from outside, and each search walks
-// the whole tree.
+// TestContainersThatAreNotHereAreNotLookedForAllTheTime checks that searches
+// for missing containers are limited. Other programs choose the ids, and each
+// search walks the whole tree.
 func TestContainersThatAreNotHereAreNotLookedForAllTheTime(t *testing.T) {
 	now := epoch
 	h := NewHost("/", nil, noneWatched, func() time.Time { return now })
@@ -71,8 +71,8 @@ func TestContainersThatAreNotHereAreNotLookedForAllTheTime(t *testing.T) {
 	require.True(t, h.mayWalk(containerB, now.Add(10*time.Second)))
 }
 
-// TestContainerIDNamesNoOtherUnit covers a sender that sends the path of a cgroup as a
-// container's id. The path must not match without the name of the host.
+// TestContainerIDNamesNoOtherUnit covers a sender that sends the path of a cgroup as the
+// id of a container. The path must not match without the name of the host.
 func TestContainerIDNamesNoOtherUnit(t *testing.T) {
 	h := NewHost("/", nil, func(name string) (cgroup.Group, bool) {
 		return cgroup.Group{ID: service, Cgroup: service}, name == service

@@ -23,25 +23,27 @@ const (
 	ScopeProcess Scope = "process"
 )
 
-// creationTolerance is the largest allowed difference between two start times of one
-// process. Some senders compute start times from a boot time in whole seconds.
+// creationTolerance is the maximum difference between two start times of the
+// same process. The start times differ because some senders compute them from a
+// boot time in whole seconds.
 const creationTolerance = 1100 * time.Millisecond
 
 // Host looks up units and processes of this machine.
 type Host interface {
 	// Container returns the group of a container by its id.
 	Container(id string) (cgroup.Group, bool)
-	// PodContainer returns the id of a container by its pod's uid and its name in the pod.
-	// The name may be empty.
+	// PodContainer returns the id of a container. uid is the uid of the container's pod,
+	// and name is the name of the container in the pod. The name may be empty.
 	PodContainer(uid, name string) (id string, why Unmatched)
 	// Cgroup returns the group of a cgroup by its path.
 	Cgroup(path string) (cgroup.Group, bool)
 	// Process returns the process that currently has a pid.
 	Process(pid int) (Process, bool)
-	// RealContainer returns the group of the cgroup at a path, which carries the same
-	// container id as g. It returns false if this cgroup is not the real container.
+	// RealContainer returns the group of the cgroup at a path. The name of this cgroup
+	// contains the same container id as g. If this cgroup is not the real container,
+	// RealContainer returns false.
 	RealContainer(g cgroup.Group, path string) (cgroup.Group, bool)
-	// Claimed reports whether a second cgroup carries the id of a container.
+	// Claimed reports whether the names of two cgroups contain the id of a container.
 	Claimed(id string) bool
 	// IsName and IsID report whether a host.name or a host.id belongs to this host.
 	IsName(name string) bool
@@ -59,8 +61,9 @@ type Process struct {
 	Group      cgroup.Group
 }
 
-// Identity identifies a unit. If no unit matches, the unit may have ended. Identity then
-// contains the name of the unit, or its pid and start time, if the claim contains them.
+// Identity identifies a unit. If no unit matches, the unit may have ended. In
+// this case, Identity contains the name of the unit, or its pid and start time,
+// as far as the claim contains them.
 type Identity struct {
 	Name    string
 	Group   cgroup.Group   // of a unit that is a cgroup
@@ -69,11 +72,11 @@ type Identity struct {
 	Started time.Time      // start of the process, if the unit was found by its pid
 }
 
-// UnknownService is the default service.name of a resource. If the name of the
-// executable is known, the service.name continues with a colon and that name.
+// UnknownService is the default service.name of a resource. If the name of the executable
+// is known, the service.name continues with a colon and the name of the executable.
 const UnknownService = "unknown_service"
 
-// SameProcess reports whether two start times may belong to one process.
+// SameProcess reports whether two start times may belong to the same process.
 func SameProcess(started, other time.Time) bool {
 	return started.Sub(other).Abs() <= creationTolerance
 }
@@ -114,13 +117,13 @@ func (u Unmatched) OfEnded() bool {
 // Match finds the unit of profiles that were captured until end. A profile that ended
 // before Identity.Started does not belong to the unit.
 //
-// Match uses the first identifier that the claim contains. The order is the container's id,
-// the process's cgroup on this host, the pod's uid with the container's name, and the pid.
-// It uses the pid only if another attribute confirms the process with that pid on this
-// host. In the scope process, only the pid identifies a unit.
+// Match uses the first identifier that the claim contains. The order is the container's
+// id, the process's cgroup on this host, the pod's uid with the container's name, and the
+// pid. The pid is only used if another attribute confirms the process with that pid on
+// this host. In the scope process, only the pid identifies a unit.
 //
-// Anyone who can create a cgroup can name it after a container. If the claim shows that its
-// process is outside the container's cgroup, the claim matches no unit.
+// Anyone who can create a cgroup can name the cgroup after a container. If the claim
+// shows that its process is outside the container's cgroup, the claim matches no unit.
 func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 	ours, claimed := sameHost(h, c)
 	if scope == ScopeCgroup && c.ContainerID != "" {
@@ -137,7 +140,8 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 		return ofGroup(g), ""
 	}
 	if scope == ScopeCgroup && c.PodUID != "" && (!ours || c.Cgroup == "") {
-		// The host.name of a pod may be the pod's own name, but the pod's uid is unique.
+		// The host.name of a pod may be the pod's own name, so it does not have to
+		// match. The pod's uid is unique.
 		id, why := h.PodContainer(c.PodUID, c.ContainerName)
 		if why == "" {
 			c.ContainerID = id
@@ -179,9 +183,9 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 	return found, ""
 }
 
-// settle returns the group of the real container if g and another cgroup at path carry the
-// same container id. Otherwise it returns g. It returns false if g is the real container,
-// because a process at path is then outside the container.
+// settle returns the group of the real container if the names of g and of another cgroup
+// at path contain the same container id. Otherwise, it returns g. It returns false if g
+// is the real container, because a process at path is then outside the container.
 func settle(h Host, g cgroup.Group, path string) (cgroup.Group, bool) {
 	id, at, ok := cgroup.ContainerIn(path)
 	if !ok || id != g.ContainerID || g.Has(at) {
@@ -190,8 +194,8 @@ func settle(h Host, g cgroup.Group, path string) (cgroup.Group, bool) {
 	return h.RealContainer(g, at)
 }
 
-// elsewhere reports whether the process of a claim is in another cgroup that carries the
-// same container id as g.
+// elsewhere reports whether the process of a claim is in another cgroup than g whose name
+// contains the same container id.
 func elsewhere(h Host, g cgroup.Group, c Claim, end time.Time) bool {
 	p, why := witnessed(h, c, end)
 	return why == "" && p.Group.ContainerID == g.ContainerID && !p.Group.Same(g)
@@ -199,7 +203,8 @@ func elsewhere(h Host, g cgroup.Group, c Claim, end time.Time) bool {
 
 func ofGroup(g cgroup.Group) Identity { return Identity{Name: g.ID, Group: g} }
 
-// ofProcess returns the unit that contains a process, or the process itself as a unit.
+// ofProcess returns the unit that contains a process. If the process itself is a
+// unit, ofProcess returns this unit.
 func ofProcess(h Host, p Process, scope Scope) (Identity, Unmatched) {
 	if scope == ScopeProcess || p.Group.ProcessOnly() {
 		return Identity{Name: p.Name, Process: p.Process, Within: p.Group, Started: p.Started}, ""
@@ -215,8 +220,9 @@ func ofProcess(h Host, p Process, scope Scope) (Identity, Unmatched) {
 	return ofGroup(p.Group), ""
 }
 
-// containerName returns the name of the unit of a container. A sender may claim any id. The
-// name is empty if the id contains a character that only cgroup and process names contain.
+// containerName returns the name of the unit of a container. A sender may claim
+// any id. If the id contains a character that only names of cgroups and
+// processes contain, the name is empty.
 func containerName(id string) string {
 	if strings.ContainsAny(id, "/:") {
 		return ""
@@ -224,17 +230,19 @@ func containerName(id string) string {
 	return id
 }
 
-// sameHost reports in ours whether a claim names this host, and in claimed whether the
-// claim names any host. If the claim contains a host name and a host id, both must match.
+// sameHost compares the host of a claim with this host. claimed reports whether the claim
+// names any host. ours reports whether the claim names this host. If the claim contains a
+// host name and a host id, both must match.
 func sameHost(h Host, c Claim) (ours, claimed bool) {
 	claimed = c.HostName != "" || c.HostID != ""
 	ours = claimed && (c.HostName == "" || h.IsName(c.HostName)) && (c.HostID == "" || h.IsID(c.HostID))
 	return ours, claimed
 }
 
-// witnessed returns the process with a claim's pid if another attribute confirms the
-// process. A sender in a container claims its pid inside the container, such as 1, which is
-// another process on the host. The kernel also reuses pids.
+// witnessed returns the process with a claim's pid if another attribute confirms
+// the process. The pid alone is not enough. A sender in a container claims its pid
+// inside the container, such as 1. On the host, this pid belongs to another
+// process. The kernel also reuses pids.
 func witnessed(h Host, c Claim, end time.Time) (Process, Unmatched) {
 	switch {
 	case c.PID == 0:
@@ -254,12 +262,13 @@ func witnessed(h Host, c Claim, end time.Time) (Process, Unmatched) {
 	return p, ""
 }
 
-// StartedAfter reports whether a process started after a time, such as the end of a
-// profile. It allows for one tick, because boot times and start times are rounded.
+// StartedAfter reports whether a process started after a time, such as the
+// end of a profile. The start may be up to one tick later, because boot times
+// and start times are rounded.
 func StartedAfter(started, t time.Time) bool { return started.After(t.Add(procfs.Tick)) }
 
-// Replaced reports whether the process of a claim now runs another program. For example, a
-// process of a container runtime executes the container's own program.
+// Replaced reports whether the process of a claim now runs another program. For example,
+// a process of a container runtime becomes the container's program by an exec.
 func Replaced(h Host, c Claim) bool {
 	if ours, _ := sameHost(h, c); !ours || c.PID == 0 || c.ExecutablePath == "" {
 		return false
@@ -269,8 +278,8 @@ func Replaced(h Host, c Claim) bool {
 }
 
 // agrees reports whether a claim's attributes confirm a process. If the claim contains a
-// creation time, it must match, because it distinguishes processes with the same
-// executable. Otherwise the path or name of the executable must match.
+// creation time, the creation time must match, because it distinguishes processes with
+// the same executable. Otherwise, the path or the name of the executable must match.
 func agrees(p Process, c Claim) bool {
 	if !c.Created.IsZero() {
 		return SameProcess(c.Created, p.Started)
@@ -280,7 +289,8 @@ func agrees(p Process, c Claim) bool {
 
 // runs reports whether a process runs the program of a claim.
 func runs(p Process, c Claim) bool {
-	// If the executable file was replaced, the target of /proc/PID/exe ends with this mark.
+	// If the file of the executable was replaced, the target of
+	// /proc/PID/exe ends with this suffix.
 	const deleted = " (deleted)"
 	if at := strings.TrimSuffix(c.ExecutablePath, deleted); at != "" && at == p.Executable {
 		return true

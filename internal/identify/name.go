@@ -21,9 +21,9 @@ func ProcessName(pid int, started time.Time) string {
 	return strconv.Itoa(pid) + ":" + started.UTC().Format(startFormat)
 }
 
-// ByName finds a unit by the name that a person uses. The name is a container's id, a
-// prefix of at least cgroup.MinPrefix digits, a cgroup's path, or a pid. If there is no
-// such unit, ByName returns the reason.
+// ByName finds a unit by a name that a person enters. The name is the id of a container
+// or at least its first cgroup.MinPrefix digits, the path of a cgroup, or a pid. If there
+// is no such unit, ByName returns the reason.
 func ByName(h Host, scope Scope, name string) (found Identity, why string) {
 	pid, err := strconv.Atoi(name)
 	switch {

@@ -19,7 +19,7 @@ const (
 	// in the directory NAMESPACE_POD_UID/CONTAINER. Only root may write to podLogs.
 	podLogs = "/var/log/containers"
 
-	// maxLogs limits the links that are read.
+	// maxLogs is the maximum number of links that are read.
 	maxLogs = 10_000
 )
 
@@ -29,9 +29,9 @@ type podContainer struct {
 	made     time.Time
 }
 
-// PodContainer returns the id of a pod's container by the container's name. If the name is
-// empty, it returns the pod's only running container. Reads of the directory and walks of
-// the cgroup tree share one rate limit.
+// PodContainer returns the id of a container of a pod. name is the name of the container
+// in the pod. If the name is empty, PodContainer returns the id of the pod's only running
+// container. One rate limit covers reads of the directory and walks of the cgroup tree.
 func (h *LocalHost) PodContainer(uid, name string) (id string, why Unmatched) {
 	if len(uid) < 32 || len(uid) > 36 || strings.ContainsAny(uid, "/_*?") || len(name) > maxContainerID {
 		return "", NoPod

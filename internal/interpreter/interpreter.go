@@ -49,8 +49,8 @@ type Mapping struct {
 	Path                     string
 }
 
-// Layout describes where an interpreter keeps its stacks. At most one field is set, which
-// is the field of the process's language. No field is set if the language is not known.
+// Layout describes where an interpreter keeps its stacks. Only the field of the process's
+// language is set. No field is set if the language is not known.
 type Layout struct {
 	Python  *Python
 	HotSpot *HotSpot
@@ -94,9 +94,9 @@ type Python struct {
 	// FrameBack, FrameCode and FrameLast are the offsets of the caller, the code object
 	// and the last instruction in a frame.
 	FrameBack, FrameCode, FrameLast uint64
-	// FrameEntry is the offset of a byte in a frame. The byte is FrameEntryIs in the first
-	// frame of each call of the interpreter's loop. Both fields are 0 if each frame has its
-	// own call of the loop.
+	// FrameEntry is the offset of a byte in a frame. The byte is FrameEntryIs in the
+	// first frame of each call of the interpreter's loop. FrameEntry and FrameEntryIs are
+	// 0 if each frame has its own call of the loop.
 	FrameEntry   uint64
 	FrameEntryIs byte
 
@@ -116,17 +116,18 @@ type HotSpot struct {
 	SegmentShift uint
 	HeapBlock    uint64
 
-	// Offsets in a blob. BlobName is the offset of the address of the blob's name. BlobCode
-	// is the offset of the start of its code. BlobComplete is the offset of the number of
-	// code bytes after which the frame is complete. BlobFrame is the offset of the frame's
-	// size in words. CodeOffsets reports whether the fields at BlobCode and Deoptimize
-	// contain offsets from the blob instead of addresses.
+	// The following fields are offsets in a blob. BlobName is the offset of the
+	// address of the blob's name. BlobCode is the offset of the start of the blob's
+	// code. BlobComplete is the offset of the number of code bytes after which the
+	// frame is complete. BlobFrame is the offset of the frame's size in words.
+	// CodeOffsets reports whether the fields at BlobCode and Deoptimize contain
+	// offsets from the blob instead of addresses.
 	BlobName, BlobCode, BlobComplete, BlobFrame uint64
 	CodeOffsets                                 bool
-	// Offsets in the blob of a compiled method. CompileID is the offset of the
-	// compilation's number. Deoptimize is the offset of the code that frames return to
-	// after the method was deoptimized. The offset of such a frame's original return
-	// address is stored at OriginalPC.
+	// The following fields are offsets in the blob of a compiled method. CompileID is the
+	// offset of the compilation's number. Deoptimize is the offset of the code that
+	// frames return to after the method was deoptimized. The offset of such a frame's
+	// original return address is stored at OriginalPC.
 	CompileID, Deoptimize, OriginalPC uint64
 
 	// MethodConst is the offset in a method of the address of its constant part. ConstSize

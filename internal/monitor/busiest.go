@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// busyEnough is the minimum usage, in cores, at which the threads of a unit are
+	// busyEnough is the minimum CPU usage, in cores, at which the threads of a unit are
 	// read one by one. At a lower usage, no thread can be busy for half of the time.
 	busyEnough = 0.5
 
-	// maxThreads bounds the threads of one unit that are read.
+	// maxThreads is the maximum number of threads of a unit that are read.
 	maxThreads = 16384
 )
 
@@ -35,12 +35,14 @@ const (
 	NoThreadClocks cgroup.Unavailable = "the kernel does not say how long a thread ran: it has no /proc/PID/schedstat (CONFIG_SCHED_INFO)"
 )
 
-// CPUBusiestThread is the share of time for which the unit's busiest thread was on a CPU.
+// CPUBusiestThread is the name of the monitor of the busiest thread. The value is the
+// share of time for which this thread was on a CPU.
 const CPUBusiestThread = "cpu_busiest_thread"
 
 // busiest is the meter of cpu_busiest_thread. Each reading adds the CPU time of the
-// thread that used the most CPU time. A thread's clock advances once per scheduler tick.
-// Only busy units are read, so the first reading after a pause is a new starting point.
+// thread that used the most CPU time since the last reading. A thread's clock advances
+// once per scheduler tick. Only busy units are read, so the first reading after a
+// pause is a new starting point.
 type busiest struct {
 	w       *Watcher
 	tasks   opened[threadLister]
@@ -207,5 +209,5 @@ func (p processTasks) List(visit func(tid int) bool) error {
 // From returns the path of the listed directory.
 func (p processTasks) From() string { return p.procfs.File(p.pid, "task") }
 
-// Close has no effect, because the directory is opened each time.
+// Close has no effect, because no file stays open.
 func (p processTasks) Close() {}

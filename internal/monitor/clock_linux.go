@@ -20,7 +20,8 @@ type systemClocks struct{}
 func (systemClocks) process(pid int) (time.Duration, error) {
 	const sched = 2
 	var ts unix.Timespec
-	// The system call never blocks. Announcing it to the runtime would only wake a thread.
+	// The system call never blocks. Announcing it to the runtime would only
+	// wake a thread for nothing.
 	_, _, err := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(int32(^pid<<3|sched)), uintptr(unsafe.Pointer(&ts)), 0)
 	switch err {
 	case 0:

@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// startOf returns the start time of the process with a pid, in clock ticks since boot. It
-// returns [ErrGone] if there is no such process.
+// startOf returns the start time of the process with a given pid, in clock ticks since
+// boot. If there is no such process, it returns [ErrGone].
 func (s *Source) startOf(pid int) (uint64, error) {
 	p, err := s.procfs.Process(pid)
 	switch {
@@ -28,9 +28,10 @@ func (s *Source) startOf(pid int) (uint64, error) {
 	return 0, fmt.Errorf("find when a process started: %w", err)
 }
 
-// A processClock reads one process's CPU time. Its open /proc/PID/cgroup identifies
-// the process. A read returns the cgroups of the process until the process is reaped.
-// Afterwards a read fails with ESRCH, even if another process has reused the pid.
+// A processClock reads the CPU time of one process. The open file /proc/PID/cgroup
+// identifies the process. Reading the file returns the cgroups of the process
+// until the process is reaped. After that, reading fails with ESRCH, even if
+// another process has the pid.
 type processClock struct {
 	source  *Source
 	process procfs.Process
@@ -39,16 +40,16 @@ type processClock struct {
 	moved   bool   // paths changed since the owner last checked
 }
 
-// openProcessClock opens the clock of a process. With a Start of 0 it accepts any process
-// that has the pid.
+// openProcessClock opens the clock of a process. If Start is 0, it
+// accepts any process with the pid.
 func openProcessClock(s *Source, p procfs.Process) (*processClock, error) {
 	c := &processClock{source: s, process: p, file: s.files.File(s.procfs.File(p.PID, "cgroup"))}
 	if err := c.readPaths(); err != nil {
 		c.Close()
 		return nil, err
 	}
-	// The start is read after the file was opened. If the process ended in between, the
-	// start of a new process with the pid differs.
+	// The start is read after the file was opened. If the process ended in between, a new
+	// process with the same pid has another start.
 	start, err := s.startOf(p.PID)
 	if err == nil && p.Start != 0 && start != p.Start {
 		err = ErrGone
@@ -73,7 +74,8 @@ func (c *processClock) Read(time.Time) (time.Duration, bool, error) {
 	if err != nil && c.source.clocks != nil {
 		return 0, false, err
 	}
-	// If the process still runs after its clock was read, the clock was its own.
+	// If the process still runs after its clock was read, the clock
+	// belongs to this process.
 	if !c.file.Kept() {
 		start, err := c.source.startOf(c.process.PID)
 		if err != nil {
@@ -124,7 +126,8 @@ func (w *Watcher) processFile(name string) processFile {
 	return processFile{s, s.files.File(s.procfs.File(w.process.process.PID, name))}
 }
 
-// read returns the content, which is valid until the source's next reading.
+// read returns the content of the file. The content is valid until the
+// next reading of the source.
 func (p *processFile) read() ([]byte, error) {
 	n, _, err := p.file.Read(p.source.buf)
 	if procfs.IsGone(err) {
@@ -139,9 +142,9 @@ func (p *processFile) From() string { return p.file.Path() }
 // Close closes the file.
 func (p *processFile) Close() { p.file.Close() }
 
-// A unitClock adds up the CPU clocks of a unit's processes. It is used for units that
-// have no CPU counter. The CPU time between the last reading of a process and its end
-// is lost. The sum is therefore too low if processes are short-lived.
+// A unitClock adds up the CPU clocks of a unit's processes. It is used for units without
+// a CPU counter. The CPU time between the last reading of a process and its end is lost.
+// The sum is therefore too low if processes are short-lived.
 type unitClock struct {
 	source *Source
 	unit   cgroup.Group
@@ -189,8 +192,8 @@ func (c *unitClock) Read(at time.Time) (time.Duration, bool, error) {
 	return c.used, false, nil
 }
 
-// follow adds the CPU time that a process used since the last reading. It returns false if
-// the process has ended, even if another process has its pid.
+// follow adds the CPU time that a process has used since the last reading. If the process
+// has ended, follow returns false, even if another process has the same pid.
 func (c *unitClock) follow(pid int, f *follower, at time.Time) bool {
 	used, _, err := f.clock.Read(at)
 	if err != nil {
@@ -205,8 +208,8 @@ func (c *unitClock) follow(pid int, f *follower, at time.Time) bool {
 	return true
 }
 
-// look checks whether the process belongs to the unit. It does nothing if the process
-// was already checked and has not moved since.
+// look checks whether the process belongs to the unit. If the process has not moved since
+// the last check, look does nothing.
 func (c *unitClock) look(f *follower) {
 	if !f.clock.moved {
 		return
@@ -216,8 +219,9 @@ func (c *unitClock) look(f *follower) {
 	f.clock.moved = false
 }
 
-// add begins to follow a process. If the process started since the last reading, all of its
-// CPU time counts. If it came from another cgroup, only its CPU time from now on counts.
+// add starts to follow a process. If the process started after the last
+// reading, all of its CPU time counts. If the process came from another cgroup,
+// only its future CPU time counts.
 func (c *unitClock) add(pid int, at time.Time) error {
 	clock, err := openProcessClock(c.source, procfs.Process{PID: pid})
 	if err != nil {

@@ -5,8 +5,8 @@ package monitor
 
 import "time"
 
-// counted is the meter of a kernel counter that starts over when its cgroup is replaced. It
-// adds up the counter's increments.
+// counted is the meter of a kernel counter. The counter starts over when its cgroup is
+// replaced, so counted adds up the increments of the counter.
 type counted struct {
 	opened[kernelCounter]
 	scale   float64 // value of one count

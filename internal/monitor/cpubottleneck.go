@@ -9,7 +9,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor/bottleneck"
 )
 
-// CPUBottleneck is the share of time with at least one thread of the unit on a CPU.
+// CPUBottleneck is the name of the monitor of the time in which at least one thread of
+// the unit was on a CPU. The value is a share of the elapsed time.
 const CPUBottleneck = "cpu_bottleneck"
 
 const usageNotKnown Gap = "its CPU usage since the last reading is not known"
@@ -31,8 +32,8 @@ func newCPUBottleneck(w *Watcher, _ string) meter {
 	return m
 }
 
-// switchFollower returns the follower of context switches that all cpu_bottleneck monitors
-// of the source share. It makes the follower on the first call.
+// switchFollower returns the follower of context switches. All cpu_bottleneck monitors of
+// the source share the follower. The first call creates the follower.
 func (s *Source) switchFollower() *bottleneck.Follower {
 	if s.switches == nil {
 		s.switches = bottleneck.New(s.tree, s.procfs, bottleneck.Options{

@@ -16,7 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestKernelHostBottleneckThroughAWatcher reads cpu_bottleneck like a collector does.
+// TestKernelHostBottleneckThroughAWatcher reads cpu_bottleneck in the
+// same way as a collector.
 func TestKernelHostBottleneckThroughAWatcher(t *testing.T) {
 	if err := perfevent.Probe().HostWide; err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
@@ -55,8 +56,9 @@ func TestKernelHostBottleneckThroughAWatcher(t *testing.T) {
 	require.NotZero(t, s.switches.Stats().Through)
 }
 
-// TestHostSwitchesAreFollowedWhileNeeded adds cpu_bottleneck to the monitors of a busy
-// unit and removes it again. Context switches must be recorded only in between.
+// TestHostSwitchesAreFollowedWhileNeeded adds cpu_bottleneck to the monitors of
+// a busy unit, and removes it again. Context switches must be recorded only
+// while the unit has the monitor.
 func TestHostSwitchesAreFollowedWhileNeeded(t *testing.T) {
 	if err := perfevent.Probe().HostWide; err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
@@ -94,8 +96,8 @@ func perfEvents(t *testing.T) (n int) {
 	return n
 }
 
-// watchedFor reads until one second has passed without a gap. It returns the bottleneck
-// and the cores used in this second.
+// watchedFor reads the monitors until one second has passed without a gap. It returns the
+// bottleneck and the used cores in this second.
 func watchedFor(t *testing.T, w *Watcher) (bottleneck, cores float64) {
 	t.Helper()
 	var first, out [3]Result

@@ -19,8 +19,8 @@ type counter interface {
 	Close()
 }
 
-// cpuUse is the CPU time that a unit has used since the first reading. It is read once for
-// all monitors that use it.
+// cpuUse is the CPU time that a unit has used since the first reading. It is read once
+// for all monitors that need it.
 type cpuUse struct {
 	w      *Watcher
 	wanted bool
@@ -37,8 +37,8 @@ type cpuUse struct {
 	step, over time.Duration // CPU time and elapsed time since the last reading; 0 if unknown
 }
 
-// read adds the CPU time used since the last reading. A span that ends with a new starting
-// point is not counted.
+// read adds the CPU time that was used since the last reading. If this reading is a new
+// starting point, read adds nothing.
 func (c *cpuUse) read(now time.Time) {
 	c.step, c.over = 0, 0
 	if !c.wanted {
@@ -91,8 +91,8 @@ func (c *cpuUse) recheck() (switched bool, err error) {
 	return true, nil
 }
 
-// open opens the unit's own counter, or otherwise the clocks of its processes. After an
-// error it keeps the old counter.
+// open opens the CPU counter of the unit's cgroup. If there is no such counter, open
+// opens the clocks of the unit's processes. After an error, the old counter is kept.
 func (c *cpuUse) open() error {
 	s := c.w.source
 	own, err := s.reader.OpenCPUTime(c.w.unit)
@@ -139,9 +139,9 @@ const (
 	CPUHostShare          = "cpu_host_share"          // share of the host's CPU
 )
 
-// guardShare is the share of the host's CPU, in percent, that a unit must use for a
-// host-wide monitor to apply to it. Otherwise a policy on host-wide monitors only would
-// open every gate at once.
+// guardShare is the minimum share of the host's CPU, in percent, that a unit must use for
+// host-wide monitors to apply to it. Without this guard, a policy with only host-wide
+// monitors would open every gate at once.
 const guardShare = 10
 
 func newUsage(w *Watcher, _ string) meter { return &share{w: w, of: oneCore{}} }
@@ -152,8 +152,9 @@ func newRequestUtilization(w *Watcher, _ string) meter { return &share{w: w, of:
 
 func newHostShare(w *Watcher, _ string) meter { return &share{w: w, of: online{w.source}} }
 
-// share is the meter of CPU time as a share of a number of cores, which may change. The
-// cores are the capacity, the request, the host's cores or, for cpu_usage, one core.
+// share is the meter of CPU time as a share of a number of cores. The number of
+// cores may change. It is the capacity, the request, the number of the host's CPUs
+// or, for cpu_usage, one core.
 type share struct {
 	w     *Watcher
 	of    cores
@@ -162,14 +163,14 @@ type share struct {
 	total float64   // core seconds
 }
 
-// cores is a number of cores that may change between readings.
+// cores provides a number of cores that may change between readings.
 type cores interface {
 	read(now time.Time) (float64, error)
 	close()
 }
 
-// read adds the core seconds since the last reading. A changed number of cores counts for
-// the whole span up to this reading.
+// read adds the core seconds since the last reading. If the number of cores has changed,
+// the new number counts for the whole span up to this reading.
 func (m *share) read(now time.Time) (num, den float64, restarted bool, err error) {
 	u := &m.w.use
 	if u.err != nil {
@@ -262,7 +263,7 @@ func (r *request) read(now time.Time) (float64, error) {
 
 func (r *request) moved() { r.close() }
 
-// online is the number of CPUs that the host has online.
+// online is the number of the host's CPUs that are online.
 type online struct{ source *Source }
 
 func (o online) read(now time.Time) (float64, error) {
@@ -271,7 +272,7 @@ func (o online) read(now time.Time) (float64, error) {
 }
 func (online) close() {}
 
-// oneCore is the constant number of cores of cpu_usage.
+// oneCore is the constant number of cores for cpu_usage.
 type oneCore struct{}
 
 func (oneCore) read(time.Time) (float64, error) { return 1, nil }

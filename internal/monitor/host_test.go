@@ -57,7 +57,7 @@ func end(cmd *exec.Cmd) {
 
 func shell(script string) *exec.Cmd { return exec.Command("/bin/sh", "-c", script) }
 
-// until reads every 5 ms until a condition holds.
+// until reads the monitors every 5 ms until a condition is true.
 func until(t testing.TB, w *Watcher, out []Result, ok func() bool) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -214,8 +214,8 @@ func TestHostProcessThatMovesGetsItsNewCapacity(t *testing.T) {
 	require.Equal(t, 0.25, w.Capacity().Cores)
 }
 
-// TestHostUnitWithoutACounter reads a unit that only systemd's v1 hierarchy separates
-// from other units. This is the case on hosts without CPU accounting.
+// TestHostUnitWithoutACounter reads a unit that has no CPU counter. Only systemd's v1
+// hierarchy separates this unit from other units, as on hosts without CPU accounting.
 func TestHostUnitWithoutACounter(t *testing.T) {
 	s := openHost(t, 64)
 	if s.tree.Mount(cgroup.Systemd) == "" {
@@ -263,7 +263,7 @@ func TestHostUnitWithoutACounter(t *testing.T) {
 	require.NoError(t, mover.Process.Signal(syscall.SIGCONT))
 	until(t, w, out[:], func() bool { return out[0].Reading.Num > 0.2 })
 
-	// The CPU time of a process that ended stays counted.
+	// The CPU time of a process remains counted after the process has ended.
 	end(mover)
 	before := out[0].Reading.Num
 	for range 2 * recheckEvery {

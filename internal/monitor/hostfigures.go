@@ -15,7 +15,7 @@ import (
 // well below the shortest interval between two rounds of readings.
 const sharedFor = 50 * time.Millisecond
 
-// hostFigures contains readings of the host, which are taken once for all units.
+// hostFigures contains values of the host. The values are read once for all units.
 type hostFigures struct {
 	buf []byte
 
@@ -55,7 +55,7 @@ func (h *hostFigures) loadAverage(now time.Time) (float64, error) {
 	return h.loadNow, h.loadErr
 }
 
-// readStat reads the busy and total time of all CPUs.
+// readStat reads the busy time and the total time of all CPUs.
 func (h *hostFigures) readStat(now time.Time) error {
 	if isFresh(h.statAt, now) {
 		return h.statErr

@@ -33,7 +33,7 @@ func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 	require.NoError(t, err)
 	defer w.Close()
 	out := make([]Result, len(monitors))
-	// On a busy machine, a reading may happen later than its time.
+	// On a busy machine, a reading may be late.
 	var delay time.Duration
 	require.Eventually(t, func() bool {
 		now := time.Now()
@@ -71,8 +71,8 @@ func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 	require.False(t, started.After(time.Now().Add(20*time.Millisecond)))
 }
 
-// TestHostThrottlingAboveCountsByUse sets a quota above two units. One unit uses no CPU
-// time of the quota, like the sandbox of a throttled pod.
+// TestHostThrottlingAboveCountsByUse sets a quota on a cgroup with two units. One of the
+// units uses no CPU time of the quota, like the sandbox of a throttled pod.
 func TestHostThrottlingAboveCountsByUse(t *testing.T) {
 	s := openHost(t, 64)
 	pod := hosttest.NewCgroup(t, "hotprofile-pod")
@@ -210,8 +210,8 @@ func TestHostRecreatedCgroupHasItsNewQuota(t *testing.T) {
 }
 
 // TestHostMemoryOfAUnitAtItsLimit reads a unit whose files do not fit into its memory
-// limit. The kernel then reclaims their pages. Later, the test starts a program that does
-// not fit either.
+// limit. The kernel therefore reclaims pages of the files. Later, the test starts a
+// program that does not fit into the limit either.
 func TestHostMemoryOfAUnitAtItsLimit(t *testing.T) {
 	const limit = 16 << 20
 	s := openHost(t, 64)

@@ -10,18 +10,19 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// MemoryEvents is the rate of the unit's memory events per second. By default it counts
-// out-of-memory events. [MemoryEventsOf] returns the name for other events.
+// MemoryEvents is the name of the monitor of the unit's memory events per second. By
+// default, the monitor counts out-of-memory events. [MemoryEventsOf] returns the name
+// of the monitor for other events.
 const MemoryEvents = "memory_events"
 
-// defaultMemoryEvents are the events that memory_events counts without parameters. They do
-// not include max, because a healthy program that reads files reaches its limit all the
-// time.
+// defaultMemoryEvents returns the events that memory_events counts without
+// parameters. The event max is not included, because a healthy program that reads
+// files often reaches its limit.
 func defaultMemoryEvents() []string { return []string{cgroup.MemoryOOM, cgroup.MemoryOOMKill} }
 
 // MemoryEventsOf returns the name of the monitor that counts the given
-// [cgroup.MemoryEventNames]. The name is memory_events for the default events, and for
-// example memory_events(high,max) for other events.
+// [cgroup.MemoryEventNames]. For the default events, the name is memory_events. For other
+// events, the name contains the events, such as memory_events(high,max).
 func MemoryEventsOf(events []string) string {
 	list := slices.DeleteFunc(cgroup.MemoryEventNames(), func(e string) bool { return !slices.Contains(events, e) })
 	if len(list) == 0 || slices.Equal(list, defaultMemoryEvents()) {

@@ -31,8 +31,8 @@ var ofWindows = map[string]func(*Watcher) meter{
 	},
 }
 
-// list is the list of all processes and the CPU time of the host. It is read once for all
-// units.
+// list contains all processes and the CPU time of the host. It is
+// read once for all units.
 type list struct {
 	at          time.Time
 	err         error
@@ -49,7 +49,7 @@ func newList() (*list, error) {
 	return &list{processes: make(map[int]procfs.Listed), memory: m.Total}, nil
 }
 
-// read reads the list, unless it was just read for another unit.
+// read reads the list. If the list was just read for another unit, read does nothing.
 func (l *list) read(now time.Time) error {
 	if isFresh(l.at, now) {
 		return l.err
@@ -72,7 +72,8 @@ func (l *list) read(now time.Time) error {
 	return nil
 }
 
-// find returns the entry of a process, or [ErrGone].
+// find returns the entry of a process. If the list does not contain the
+// process, find returns [ErrGone].
 func (l *list) find(p procfs.Process, now time.Time) (procfs.Listed, error) {
 	if err := l.read(now); err != nil {
 		return procfs.Listed{}, err
@@ -83,7 +84,8 @@ func (l *list) find(p procfs.Process, now time.Time) (procfs.Listed, error) {
 	return procfs.Listed{}, ErrGone
 }
 
-// clock returns the clock of a process. It returns [ErrGone] if the process has ended.
+// clock returns the clock of a process. If the process has ended,
+// clock returns [ErrGone].
 func (l *list) clock(p procfs.Process) (counter, error) {
 	_, err := l.find(p, time.Now())
 	return listed{l, p}, err
@@ -91,7 +93,7 @@ func (l *list) clock(p procfs.Process) (counter, error) {
 
 const listName = "the list of processes (NtQuerySystemInformation)"
 
-// listed is the CPU time of one process of the list.
+// listed is the clock of one process of the list.
 type listed struct {
 	list    *list
 	process procfs.Process

@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// TestMain also implements the busy process of the tests. For each line of its standard
-// input, the process prints its CPU time according to Windows.
+// TestMain runs the tests, or the busy process that the tests start. For each line of its
+// standard input, the busy process prints its CPU time according to Windows.
 func TestMain(m *testing.M) {
 	if os.Getenv("HOTPROFILE_TEST_BUSY") == "" {
 		os.Exit(m.Run())

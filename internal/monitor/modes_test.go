@@ -141,7 +141,8 @@ func (h *modeHost) above(controller, file, content string) {
 	h.write(h.dir(controller)+"/docker/"+file, content)
 }
 
-// setEither sets a file of v1, or its v2 equivalent if the v2 tree has the controller.
+// setEither sets a file of v1. If the v2 tree has the controller, setEither sets the
+// equivalent file of v2 instead.
 func (h *modeHost) setEither(controller, file, content, file2, content2 string) {
 	if h.mode == cgroup.V2 {
 		h.set("v2", file2, content2)
@@ -169,8 +170,8 @@ func (h *modeHost) open(keep int, scope Scope, monitors ...string) *Watcher {
 	return w
 }
 
-// fixedClocks is a host 100 s after boot. Each of its processes has used one
-// second of CPU time.
+// fixedClocks contains the clocks of a host 100 s after boot. Each process of the host
+// has used one second of CPU time.
 type fixedClocks struct{}
 
 func (fixedClocks) process(int) (time.Duration, error) { return time.Second, nil }
@@ -190,7 +191,7 @@ func kindOf(t *testing.T, name string) Kind {
 	return k
 }
 
-// step changes the files of the host like one second of a busy container.
+// step changes the files of the host as one second of a busy container would change them.
 func (h *modeHost) step() {
 	h.setEither("cpuacct", "cpuacct.usage", "6000000000\n", "cpu.stat", "usage_usec 6000000\nnr_periods 110\nnr_throttled 14\n")
 	if h.mode != cgroup.V2 {
@@ -667,8 +668,8 @@ func TestRequestFromTheRuntimesRecord(t *testing.T) {
 	}
 }
 
-// TestRequestOfAContainerThatWasResized covers a container whose weight no longer matches
-// its recorded CPU shares.
+// TestRequestOfAContainerThatWasResized covers a container whose weight does not match
+// its recorded CPU shares any more.
 func TestRequestOfAContainerThatWasResized(t *testing.T) {
 	h := newModeHost(t, cgroup.V2)
 	w := h.open(8, CgroupScope, CPURequestUtilization)

@@ -1,17 +1,17 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package monitor reads the monitors of units: a unit's CPU usage, and every other value
-// that a policy can test. Most readings are cumulative, so a late or missing reading does
-// not distort a mean.
+// Package monitor reads the monitors of units. A monitor is the CPU usage of a unit, or
+// any other value that a policy can test. Most readings are cumulative, so a late or
+// missing reading does not distort a mean.
 //
 // A [Source] opens a [Watcher] per unit. A Watcher reads each monitor from a file or an
-// event of the host. A monitor that fails does not affect the others. An unavailable
-// monitor returns the reason, a [cgroup.Unavailable]. Values of the host, and limits of
-// cgroups above several units, are read once for all units.
+// event of the host. If a monitor fails, the other monitors are not affected. If a
+// monitor is unavailable, it returns the reason as a [cgroup.Unavailable]. Values of the
+// host, and limits of cgroups above several units, are read once for all units.
 //
-// To add a monitor, create a file with its name and its meter, and add a line to
-// definitions.
+// To add a monitor, create a file with its name and its meter, and
+// add a line to definitions.
 //
 // The package uses cgroups and processes. It is independent of policies and profiles.
 package monitor
@@ -24,7 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor/bottleneck"
 )
 
-// A Scope is the kind of a unit: a cgroup or a process.
+// A Scope is a kind of unit. A unit is a cgroup or a process.
 type Scope uint8
 
 // These are the scopes. A [Kind] combines the scopes that its monitor supports.
@@ -42,10 +42,10 @@ type Kind struct {
 	Name string
 	// Scale is the factor of the value. The value over a span is Scale × ΔNum / ΔDen.
 	Scale float64
-	// Gauge reports that Num is a momentary value, and Den is not used.
+	// Gauge reports that Num is a momentary value. Den is then not used.
 	Gauge bool
-	// Sparse reports that Den may stand still because there was no event to count. Such a
-	// span is no gap.
+	// Sparse reports that Den may stand still because there was no event to count. A span
+	// without events is then not a gap.
 	Sparse bool
 	// Whole reports that Num is the value over the condition's whole window, and that Den
 	// is 0.
@@ -57,8 +57,8 @@ type Kind struct {
 	GuardAtLeast float64
 	// Scopes are the kinds of units that the monitor supports.
 	Scopes Scope
-	// Hidden reports that the monitor is only a guard of other monitors. Policies cannot
-	// use it.
+	// Hidden reports that the monitor is only a guard of other monitors. Policies
+	// cannot use a hidden monitor.
 	Hidden bool
 }
 
@@ -101,7 +101,8 @@ func (d definition) meter(w *Watcher, parameters string) meter {
 	return d.open(w, parameters)
 }
 
-// definitionOf returns the definition for a name, which may have parameters in parentheses.
+// definitionOf returns the definition of the monitor with a name. The name may end
+// with parameters in parentheses.
 func definitionOf(name string) (d definition, parameters string, ok bool) {
 	base, parameters, _ := strings.Cut(strings.TrimSuffix(name, ")"), "(")
 	for _, d := range definitions() {
@@ -121,23 +122,24 @@ func Kinds() (kinds []Kind) {
 	return kinds
 }
 
-// KindOf returns the monitor with a name, which may have parameters in parentheses.
+// KindOf returns the monitor with a name. The name may end with
+// parameters in parentheses.
 func KindOf(name string) (Kind, bool) {
 	d, _, ok := definitionOf(name)
 	return d.Kind, ok
 }
 
-// A Reading is the result of reading a monitor once. Num and Den are cumulative. They are
-// 0 at a watcher's first reading and never decrease. The value between two readings is
-// Scale × ΔNum / ΔDen.
+// A Reading is the result of reading a monitor once. Num and Den are cumulative. Both
+// are 0 at the first reading of a watcher and never decrease. The value between two
+// readings is Scale × ΔNum / ΔDen.
 //
-// The Num of a gauge is the momentary value. The Den of memory_utilization is the number of
-// bytes in use.
+// The Num of a gauge is the momentary value. The Den of memory_utilization is
+// the number of bytes in use.
 type Reading struct {
 	Time time.Time // when the values were read; monotonic
-	// For cpu_utilization, Num is CPU seconds and Den is core seconds of capacity. For
-	// cpu_usage, Num is CPU seconds and Den is elapsed seconds. For cpu_throttling, both
-	// are CFS periods.
+	// The units depend on the monitor. For cpu_utilization, Num is in CPU seconds, and
+	// Den is in core seconds of capacity. For cpu_usage, Num is in CPU seconds, and Den
+	// is in elapsed seconds. For cpu_throttling, both are in CFS periods.
 	Num, Den float64
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// manyCgroups creates n cgroups without processes. The cgroups look like
-// containers or services.
+// manyCgroups creates n cgroups without processes. The names of the cgroups look like the
+// names of containers or services.
 func manyCgroups(b *testing.B, tree *cgroup.Tree, n int, containers bool, cores float64) []cgroup.Group {
 	b.Helper()
 	var units []cgroup.Group
@@ -47,8 +47,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// measure runs rounds over n units. It reports the average CPU time per unit, and the
-// elapsed time per unit in the fastest round.
+// measure runs several rounds over n units. It reports the mean CPU time per unit, and
+// the elapsed time per unit in the fastest round.
 func measure(b *testing.B, n int, round func()) {
 	before, least := cpuTime(b), time.Hour
 	for b.Loop() {

@@ -30,13 +30,13 @@ type Source struct {
 	reader  *cgroup.Reader
 	clocks  clocks
 	host    hostFigures
-	// busyFrom is the minimum usage, in cores, at which the threads of a unit are read one
-	// by one.
+	// busyFrom is the minimum CPU usage, in cores, at which the threads of a
+	// unit are read one by one.
 	busyFrom float64
-	// idleBelow is the usage, in cores, below which the counts of throttling are read only
-	// occasionally.
+	// idleBelow is the CPU usage, in cores, below which throttling counts
+	// are read only occasionally.
 	idleBelow float64
-	// watchers is the number of watchers opened so far.
+	// watchers is the number of watchers that were opened so far.
 	watchers int
 	// switches is nil until a watcher reads cpu_bottleneck.
 	switches *bottleneck.Follower
@@ -44,30 +44,31 @@ type Source struct {
 	buf      []byte
 }
 
-// clocks are the kernel's clocks of processes.
+// clocks reads the kernel's clocks of processes.
 type clocks interface {
-	// process returns the CPU time of all threads of a process, including ended threads but
-	// not child processes.
+	// process returns the CPU time of all threads of a process. Threads that have ended
+	// are included, and child processes are not included.
 	process(pid int) (time.Duration, error)
 	// ticks returns the time since boot, in the unit of a process's start.
 	ticks() uint64
 }
 
-// Options configure a Source. The zero value keeps no file open, and uses the defaults
-// otherwise.
+// Options configure a Source. The zero value keeps no file open, and uses the
+// defaults for all other options.
 type Options struct {
-	// MaxOpenFiles bounds the files that are kept open between readings.
+	// MaxOpenFiles is the maximum number of files that are kept open between readings.
 	MaxOpenFiles int
-	// Least is the lowest threshold in use, by monitor. It is 0 for monitors that are not
-	// in the map. A costly monitor is read only for units that can reach its threshold.
+	// Least maps each monitor to the lowest threshold in use. The threshold is 0
+	// for monitors that are not in the map. A costly monitor is read only for units
+	// that can reach its threshold.
 	Least map[string]float64
 	// MaxSwitchesPerSecond is the host's rate of context switches above which
 	// cpu_bottleneck is unavailable. 0 means 200,000.
 	MaxSwitchesPerSecond int
 	// TCP returns the values of the TCP connections of a unit, which is a group or a
-	// process. It is called for each reading. If it is nil, connections are not read.
+	// process. TCP is called for each reading. If TCP is nil, connections are not read.
 	TCP func(cgroup.Group, procfs.Process) TCPFigures
-	// Now is the wall clock. Nil means the system's clock.
+	// Now returns the wall-clock time. Nil stands for the system's clock.
 	Now func() time.Time
 }
 
@@ -101,8 +102,9 @@ func (s *Source) Close() {
 	}
 }
 
-// WatchUnit opens the named monitors of a unit that is a cgroup. If a monitor is
-// unavailable, its results contain the error, and WatchUnit does not fail.
+// WatchUnit opens the named monitors of a unit that is a cgroup. If a
+// monitor is unavailable, WatchUnit does not fail. The results of the
+// monitor then contain the error.
 func (s *Source) WatchUnit(u cgroup.Group, monitors []string) (*Watcher, error) {
 	if u.ProcessOnly() {
 		return nil, errors.New("watch a unit: it has no cgroup of its own and must be watched as a process")
@@ -163,7 +165,8 @@ func (s *Source) SetLeast(least map[string]float64) {
 	}
 }
 
-// maxAsked bounds the processes of a unit that are read to find the oldest one.
+// maxAsked is the maximum number of processes of a unit that are read
+// to find the oldest process.
 const maxAsked = 256
 
 // StartedAt returns the start time of the oldest running process of a unit. It checks only

@@ -19,20 +19,20 @@ const (
 // TCPMonitors returns the names of the monitors of TCP connections.
 func TCPMonitors() []string { return []string{TCPConnectFailures, TCPRetransmits, TCPRTT} }
 
-// NoConnections is returned on a host where connections are not read.
+// NoConnections is returned on a host on which connections are not read.
 const NoConnections cgroup.Unavailable = "connections are not read: peers.enabled is false, or network namespaces cannot be read here"
 
-// TCPFigures are totals over the TCP connections of a unit since the unit was first
-// followed.
+// TCPFigures contains totals of a unit's TCP connections. The totals begin when
+// the unit was first followed.
 type TCPFigures struct {
 	Segments, Retransmits float64 // segments that were sent, and segments that were sent again
-	// RoundTrip is the sum over connections of round-trip time in seconds times bytes.
-	// Bytes is the sum of these bytes.
+	// RoundTrip is the sum of the products of round-trip time, in seconds, and bytes over
+	// all connections. Bytes is the sum of these bytes.
 	RoundTrip, Bytes float64
 	Failures         float64 // connections that could not be established
 	Elapsed          time.Duration
-	// Err explains why the values are missing. FailuresErr explains why Failures is
-	// missing.
+	// Err is the reason why the values are missing. FailuresErr is the
+	// reason why Failures is missing.
 	Err, FailuresErr error
 }
 

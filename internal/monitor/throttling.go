@@ -19,9 +19,9 @@ const (
 	idleReadings = 8
 )
 
-// CPUThrottling is the share of CFS periods in which the unit was throttled. Throttling of
-// a cgroup above the unit counts in proportion to the part of that cgroup's quota that the
-// unit uses.
+// CPUThrottling is the name of the monitor of throttling. Its value is the share of CFS
+// periods in which the unit was throttled. Throttling of a cgroup above the unit counts
+// in proportion to the part of that cgroup's quota that the unit uses.
 const CPUThrottling = "cpu_throttling"
 
 // throttling is the meter of cpu_throttling. Each reading considers the unit's cgroup and
@@ -68,8 +68,9 @@ func (m *throttling) read(now time.Time) (num, den float64, restarted bool, err 
 	return m.throttled, m.periods, replaced, nil
 }
 
-// isIdle reports whether the unit uses so little CPU time that its own quota hardly ever
-// throttles it. It is false for a process, because the process's cgroup may be busy.
+// isIdle reports whether the unit uses so little CPU time that its own quota
+// hardly ever throttles it. For a process, isIdle returns false, because the
+// cgroup of the process may be busy.
 func (m *throttling) isIdle() bool {
 	cores, known := m.w.use.cores()
 	return known && cores < m.w.source.idleBelow && m.w.process == nil && m.epoch == m.w.use.epoch

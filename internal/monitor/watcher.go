@@ -13,18 +13,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// recheckEvery is the number of readings after which a watcher checks again whether the
-// unit's cgroup is its own, because a new cgroup below it would add to its values. The
-// watcher also checks whether an unavailable monitor is still unavailable.
+// recheckEvery is the number of readings between two checks of a unit. A check finds out
+// whether the unit's cgroup is still its own. A new cgroup below it would add to its
+// values. The check also finds out whether an unavailable monitor has become available.
 const recheckEvery = 32
 
-// recheckInFull is the number of these checks per full check. In a full check, the
-// watcher checks the cgroup even if no cgroup was created below it, because processes
+// recheckInFull is the number of these checks per full check. A full check
+// examines the cgroup even if no cgroup was created below it, because processes
 // may have moved individually.
 const recheckInFull = 8
 
-// A Watcher reads the monitors of one unit. A monitor that fails does not affect the
-// others.
+// A Watcher reads the monitors of one unit. If a monitor fails, the other
+// monitors are not affected.
 type Watcher struct {
 	source *Source
 	slots  []slot
@@ -41,24 +41,25 @@ type Watcher struct {
 
 // A meter reads one monitor of one unit.
 type meter interface {
-	// read returns Num and Den of a [Reading]. restarted reports that no span may include
-	// this reading. read returns each restart only once, and never together with an error.
+	// read returns Num and Den of a [Reading]. If restarted is true, no span
+	// may include this reading. read reports each restart only once, and
+	// never together with an error.
 	read(now time.Time) (num, den float64, restarted bool, err error)
 	// from returns the name of the file or event that the meter reads.
 	from() string
 	close()
 }
 
-// A slot is one monitor of a watcher.
+// A slot contains one monitor of a watcher.
 type slot struct {
 	name        string
 	meter       meter
 	unavailable bool // at the last reading
 }
 
-// Read fills out, which has one element per monitor in the order in which they were opened.
-// Without errors it does not allocate, except for the rare check whether the cgroup is
-// still the unit's own. now is the monotonic time of the call.
+// Read fills out with one element per monitor, in the order in which the monitors were
+// opened. Read does not allocate memory, except for errors and for the occasional check
+// of the unit's cgroup. now is the monotonic time of the call.
 func (w *Watcher) Read(now time.Time, out []Result) {
 	w.recheck = w.isTimeToRecheck()
 	w.use.read(now)
@@ -76,9 +77,9 @@ func (w *Watcher) Read(now time.Time, out []Result) {
 	}
 }
 
-// SetMonitors replaces the monitors, given by name. Monitors that stay continue from their
-// last reading. Monitors that are no longer named are closed. After an error the watcher
-// must be closed.
+// SetMonitors replaces the monitors of the watcher. Existing monitors whose names are in
+// the new list continue from their last reading. Other existing monitors are closed.
+// After an error, the watcher must be closed.
 func (w *Watcher) SetMonitors(monitors []string) error {
 	wanted := w.use.wanted
 	if err := w.setSlots(monitors); err != nil {
@@ -158,10 +159,12 @@ func (w *Watcher) move() {
 	}
 }
 
-// ownsByName reports whether the cgroup's name shows that it is the unit's own.
+// ownsByName reports whether the name of the cgroup shows that the
+// cgroup is the unit's own.
 func (w *Watcher) ownsByName() bool { return w.process != nil || w.unit.ContainerID != "" }
 
-// processOf returns the process if the unit is a process. It is zero for a cgroup.
+// processOf returns the process of a unit that is a process. For a cgroup,
+// it returns a zero Process.
 func (w *Watcher) processOf() procfs.Process {
 	if w.process == nil {
 		return procfs.Process{}
@@ -169,8 +172,8 @@ func (w *Watcher) processOf() procfs.Process {
 	return w.process.process
 }
 
-// From returns the file or event that the i-th monitor is read from. It is empty while the
-// monitor is unavailable.
+// From returns the file or event that the i-th monitor is read from. While the monitor is
+// unavailable, it returns an empty text.
 func (w *Watcher) From(i int) string {
 	if w.slots[i].unavailable {
 		return ""
@@ -178,8 +181,8 @@ func (w *Watcher) From(i int) string {
 	return w.slots[i].meter.from()
 }
 
-// Capacity returns the capacity found by the last reading. It is zero if no monitor needs
-// the capacity.
+// Capacity returns the capacity that the last reading found. If no monitor
+// needs the capacity, it is zero.
 func (w *Watcher) Capacity() cgroup.Capacity { return w.capacity }
 
 // Close closes the files.
@@ -191,7 +194,8 @@ func (w *Watcher) Close() {
 }
 
 // opened is a source of values that is opened at its first reading. It is reopened
-// occasionally, to check whether it is still the unit's own or has become available.
+// occasionally. Reopening shows whether the source is still the unit's own, and whether
+// an unavailable source has become available.
 type opened[T interface {
 	From() string
 	Close()
@@ -228,7 +232,8 @@ func (o *opened[T]) get() (T, error) {
 	return it, nil
 }
 
-// from returns the name of the open file. It is empty while no file is open.
+// from returns the name of the open source. While no source is open,
+// it returns an empty text.
 func (o *opened[T]) from() string {
 	if !o.ok {
 		return ""

@@ -32,7 +32,7 @@ func TestKindsAreSortedAndFound(t *testing.T) {
 	require.False(t, ok)
 }
 
-// host is a host with 8 CPUs, whose v2 tree contains one service.
+// host simulates a host with 8 CPUs. The v2 tree of the host contains one service.
 type host struct {
 	t    *testing.T
 	root string
@@ -73,9 +73,9 @@ func (h *host) cgroup(file, content string) {
 
 func (h *host) watch(monitors ...string) *Watcher { return h.watchKeeping(64, monitors...) }
 
-// watchKeeping keeps at most keep files open. Unlike an open file of a cgroup (ENODEV),
-// an open plain file stays readable after its removal. So a removed file is only
-// noticed if keep is 0.
+// watchKeeping keeps at most keep files open. An open file of a cgroup cannot be read
+// after the cgroup was removed (ENODEV). The plain files of the tests stay readable after
+// their removal. A removed file is therefore only noticed if keep is 0.
 func (h *host) watchKeeping(keep int, monitors ...string) *Watcher {
 	s, err := NewSource(h.tree, Options{MaxOpenFiles: keep})
 	require.NoError(h.t, err)

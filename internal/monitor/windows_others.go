@@ -10,12 +10,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// list is empty, because it needs Windows.
+// list is empty, because the list of processes is only read on Windows.
 type list struct{}
 
 func newList() (*list, error) { return nil, cgroup.NeedsLinux }
 
 func (*list) clock(procfs.Process) (counter, error) { return nil, cgroup.NeedsLinux }
 
-// ofWindows contains the meters of Windows.
+// ofWindows is empty, because its meters need Windows.
 var ofWindows map[string]func(*Watcher) meter

@@ -25,7 +25,7 @@ func size(all []capture) (n int64) {
 }
 
 // measure runs round for the benchmark. In addition to the mean, it reports the fastest
-// round as best-MB/s. Other programs have disturbed the fastest round the least.
+// round as best-MB/s. The fastest round is the round that other programs disturbed least.
 func measure(b *testing.B, bytes int64, round func()) {
 	b.SetBytes(bytes)
 	b.ReportAllocs()
@@ -38,11 +38,11 @@ func measure(b *testing.B, bytes int64, round func()) {
 	b.ReportMetric(float64(bytes)/best.Seconds()/1e6, "best-MB/s")
 }
 
-// BenchmarkDecode decodes all buffers of a folder per operation. The rate in B/s is
-// relative to the size of the buffers. In "known", all names are known from earlier
-// buffers. In "first", each buffer is the first buffer of its decoder. The baseline
-// "copy" only copies the buffers. The baseline "plain" decodes them with encoding/binary
-// and allocates each name and sample.
+// BenchmarkDecode decodes all buffers of a folder per operation. The rate in B/s refers
+// to the size of the buffers. In "known", all names are known from earlier buffers. In
+// "first", each buffer is the first buffer of its decoder. The baseline "copy" only
+// copies the buffers. The baseline "plain" decodes the buffers with encoding/binary, and
+// allocates each name and sample.
 func BenchmarkDecode(b *testing.B) {
 	for _, folder := range []string{"crowd", "web", "allocations", "selected", "names", "idle"} {
 		all := captures(b, folder)
@@ -110,7 +110,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// encode returns one buffer with one batch.
+// encode returns a buffer with one batch.
 func encode(e *Encoder, records []Record, s *Statistics) []byte {
 	e.Reset()
 	start := int64(0)

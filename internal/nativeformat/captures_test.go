@@ -19,7 +19,7 @@ import (
 
 const captureFolder = "../../testdata/dotnet"
 
-// capture is a recorded buffer and its contents.
+// capture contains a recorded buffer and the expected contents.
 type capture struct {
 	name   string
 	buf    []byte
@@ -55,7 +55,8 @@ type goldenSample struct {
 	Frames    []int  `json:"frames"`
 }
 
-// captures reads the recorded buffers of one folder, or of all folders.
+// captures reads the recorded buffers of one folder. The folder "*"
+// stands for all folders.
 func captures(t testing.TB, folder string) []capture {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(captureFolder, folder, "*.bin"))
@@ -81,7 +82,7 @@ func captures(t testing.TB, folder string) []capture {
 	return all
 }
 
-// records returns the samples of the golden file.
+// records returns the samples of the golden file as records.
 func (g *golden) records(t testing.TB) []Record {
 	t.Helper()
 	var records []Record
@@ -108,7 +109,7 @@ func unhex(t testing.TB, into []byte, text string) {
 	copy(into, b)
 }
 
-// decodeAll decodes a buffer into records, which stay valid.
+// decodeAll decodes a buffer into records. The records stay valid.
 func decodeAll(d *Decoder, f Format, buf []byte) ([]Record, Summary, error) {
 	var records []Record
 	sum, err := d.Decode(f, buf, func(s *Sample) {

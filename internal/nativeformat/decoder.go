@@ -9,24 +9,25 @@ import (
 	"math"
 )
 
-// DefaultNameBytes is enough for about 30,000 names of usual length. A service has
-// far fewer names.
+// DefaultNameBytes is enough for about 30,000 names of usual length.
+// Services have far fewer names.
 const DefaultNameBytes = 8 << 20
 
-// maxKeptFrames bounds the frames for which a decoder keeps memory for the next buffer. The
-// profiler's largest buffer does not contain more frames.
+// maxKeptFrames is the maximum number of frames for which a decoder keeps memory for the
+// next buffer. The profiler's largest buffer does not contain more frames.
 const maxKeptFrames = MaxBuffer / 2
 
-// Decoder reads buffers of any number of services and keeps their names. A known name costs
-// a lookup, but no conversion and no allocation. The Decoder is not safe for concurrent
-// use. A buffer takes microseconds, so one decoder behind a mutex serves many senders.
+// Decoder reads buffers of any number of services and keeps their names. Reading a
+// known name needs a lookup, but no conversion and no allocation. The Decoder is not
+// safe for concurrent use. Decoding a buffer takes microseconds, so one decoder
+// behind a mutex serves many senders.
 type Decoder struct {
 	names    names
 	maxNames int
 	forgot   uint64
 
-	// codes contains the Name of each frame code plus one, or 0 if the code is not defined.
-	// defined lists the codes to clear.
+	// codes contains the Name plus one of each frame code that is defined, and 0 for all
+	// other codes. defined lists the codes to clear.
 	codes   [-math.MinInt16 + 1]uint32
 	defined []uint16
 
@@ -34,12 +35,12 @@ type Decoder struct {
 	frames []Name
 }
 
-// NewDecoder returns a decoder that keeps names of about maxNameBytes in total. 0 means
-// [DefaultNameBytes].
+// NewDecoder returns a decoder that keeps names up to a total size of about maxNameBytes.
+// 0 stands for [DefaultNameBytes].
 //
-// If the names exceed the bound when a buffer begins, the decoder removes all names.
-// [Decoder.Forgotten] counts these removals. Within one buffer, names may exceed the bound
-// by a small multiple of the buffer's size.
+// If the names exceed this limit when a buffer begins, the decoder removes all names.
+// [Decoder.Forgotten] counts these removals. Within one buffer, names may exceed the
+// limit by a small multiple of the buffer's size.
 func NewDecoder(maxNameBytes int) *Decoder {
 	if maxNameBytes <= 0 {
 		maxNameBytes = DefaultNameBytes
@@ -47,33 +48,34 @@ func NewDecoder(maxNameBytes int) *Decoder {
 	return &Decoder{names: newNames(), maxNames: maxNameBytes}
 }
 
-// Forgotten returns how often the decoder removed all names. When the count changes,
-// earlier Names are invalid and must be dropped. The count changes only at the start of
-// Decode, before the first sample of the buffer.
+// Forgotten returns the number of times that the decoder removed all names. When this
+// number changes, earlier Names are invalid and must be dropped. The number changes only
+// at the start of Decode, before the first sample of the buffer.
 func (d *Decoder) Forgotten() uint64 { return d.forgot }
 
-// Text returns the string of a name. It is valid UTF-8 of at most 1,536 bytes, possibly
-// with control characters. The string stays valid. The Name is valid only until names are
-// removed.
+// Text returns the string of a name. The string is valid UTF-8 of at most 1,536
+// bytes, and may contain control characters. The string stays valid. The Name is
+// valid only until names are removed.
 func (d *Decoder) Text(n Name) string { return d.names.texts[n] }
 
 // Summary describes the contents of one buffer.
 type Summary struct {
 	// Samples is the number of complete samples.
 	Samples int
-	// Incomplete is the number of samples cut off by the end of the buffer, 0 or 1. The
-	// profiler cuts off a sample when a buffer is full, so this is not a fault.
+	// Incomplete is the number of samples that the end of the buffer
+	// truncated. It is 0 or 1. The profiler truncates a sample when a buffer
+	// is full, so this is not a fault.
 	Incomplete int
-	// Tail is the number of bytes of the record cut off by the end of the buffer.
+	// Tail is the number of bytes of the record that the end of the buffer truncated.
 	Tail int
 }
 
-// Decode calls visit with each complete sample of a buffer, in order. It does not keep buf
-// or visit. The error is an [*Error]. After an error, the summary covers the part before
-// the fault.
+// Decode calls visit for each complete sample of a buffer, in order. Decode does
+// not keep buf or visit. The error is an [*Error]. After an error, the summary
+// covers the part before the fault.
 //
-// buf may contain anything. The time is proportional to the size of buf, and the memory is
-// at most a small multiple of the size.
+// buf may contain anything. The time is proportional to the size of buf, and the memory
+// is at most a small multiple of the size.
 func (d *Decoder) Decode(f Format, buf []byte, visit func(*Sample)) (Summary, error) {
 	if d.names.bytes > d.maxNames {
 		d.names.reset()
@@ -100,8 +102,8 @@ func (d *Decoder) forgetCodes() {
 	d.defined = d.defined[:0]
 }
 
-// reading is the state of reading one buffer. Its methods return false at a fault or at the
-// end of the buffer.
+// reading contains the state of reading one buffer. The methods of reading return false
+// at a fault or at the end of the buffer.
 type reading struct {
 	d      *Decoder
 	format Format
@@ -135,7 +137,8 @@ func (r *reading) run() {
 	}
 }
 
-// record reads one record after its opcode and reports whether it is a sample.
+// record reads the fields of one record, after the opcode. It reports
+// whether the record is a sample.
 func (r *reading) record() (sample, ok bool) {
 	s := &r.d.sample
 	switch r.format.Kind {
@@ -181,7 +184,7 @@ func (r *reading) fail(offset int, expected string, found int64) bool {
 	return false
 }
 
-// take returns the next n bytes. It returns nil if the buffer has fewer bytes.
+// take returns the next n bytes. If fewer bytes are left, it returns nil.
 func (r *reading) take(n int) []byte {
 	if len(r.buf)-r.at < n {
 		return nil
@@ -263,8 +266,9 @@ func (r *reading) text(into *Name) bool {
 	return true
 }
 
-// stack reads frames. If they are complete, it calls visit with the sample. Most of a large
-// buffer consists of codes defined before, which known reads faster.
+// stack reads frames. When all frames are complete, it calls visit with the sample.
+// Most of a large buffer consists of codes that are already defined. The method
+// known reads such codes faster.
 func (r *reading) stack() bool {
 	d := r.d
 	n := 0
@@ -299,8 +303,8 @@ func (r *reading) stack() bool {
 	return true
 }
 
-// known reads defined codes into d.frames[n:], up to the first code that is not defined. It
-// leaves room for one more frame.
+// known reads defined codes into d.frames[n:]. It stops at the first code that is not
+// defined, and leaves room for one more frame.
 func (r *reading) known(n int) int {
 	d, frames, rest := r.d, r.d.frames, r.buf[r.at:]
 	for {
@@ -331,19 +335,20 @@ func (r *reading) known(n int) int {
 // Error is a fault that makes the rest of a buffer unreadable. Samples before the
 // fault are valid. A buffer that ends early is not an error. See [Summary.Tail].
 type Error struct {
-	// Kind is the kind that the buffer was read as.
+	// Kind is the kind of buffer that the decoder expected.
 	Kind Kind
 	// Offset is the offset of the invalid field.
 	Offset int
-	// Opcode is the opcode of the record with the field, or the invalid opcode.
+	// Opcode is the opcode of the record that contains the invalid field. It may
+	// be the invalid field itself.
 	Opcode byte
 	// Expected describes the allowed values.
 	Expected string
-	// Found is the value found.
+	// Found is the value of the invalid field.
 	Found int64
 }
 
-// Error returns the offset, the value found and the allowed values.
+// Error returns the offset, the found value and the allowed values.
 func (e *Error) Error() string {
 	return fmt.Sprintf("buffer is not readable as %v from offset %d, opcode 0x%02X: expected %s, found %d",
 		e.Kind, e.Offset, e.Opcode, e.Expected, e.Found)

@@ -297,8 +297,8 @@ func TestWrongFrequentSamplingOptionIsDetected(t *testing.T) {
 	}
 }
 
-// sameSample compares two samples by their names. Both samples must come
-// from one decoder.
+// sameSample compares two samples by the numbers of their names. Both samples
+// must come from the same decoder.
 func sameSample(a, b *Sample) bool {
 	frames := slices.Equal(a.Frames, b.Frames)
 	x, y := *a, *b
@@ -306,7 +306,7 @@ func sameSample(a, b *Sample) bool {
 	return frames && fmt.Sprint(x) == fmt.Sprint(y)
 }
 
-// whole decodes a valid buffer into samples, which stay valid.
+// whole decodes a valid buffer into samples. The samples stay valid.
 func whole(t *testing.T, d *Decoder, c *capture) []Sample {
 	t.Helper()
 	var all []Sample
@@ -346,8 +346,8 @@ func TestEveryPrefixDecodesToItsCompleteSamples(t *testing.T) {
 			if err != nil || sum.Samples != i || i < last || sum.Incomplete > 1 || sum.Tail > n || (sum.Incomplete == 1 && sum.Tail == 0) {
 				t.Fatalf("%s, %d bytes: %+v, %v", c.name, n, sum, err)
 			}
-			// Everything before the tail is complete. So decoding without the tail has
-			// the same result.
+			// Everything before the tail is complete. Decoding without the tail must
+			// therefore have the same result.
 			again, err := d.Decode(c.format, c.buf[:n-sum.Tail], nil)
 			if err != nil || again.Samples != i || again.Tail != 0 || again.Incomplete != 0 {
 				t.Fatalf("%s, %d bytes less a tail of %d: %+v, %v", c.name, n, sum.Tail, again, err)
@@ -494,9 +494,10 @@ func TestTextsStayValidWhenNamesAreRemoved(t *testing.T) {
 	require.Equal(t, "kept", kept)
 }
 
-// TestMemoryIsASmallMultipleOfTheInput checks that the allocated memory is bounded
-// relative to the input. Short names have the highest cost relative to their length, up
-// to 32 times. Other names and frames cost up to 8 times their length.
+// TestMemoryIsASmallMultipleOfTheInput checks that the allocated memory is
+// limited in proportion to the input. Short names need the most memory in
+// proportion to their length, up to 32 times their length. Other names and frames
+// need up to 8 times their length.
 func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	const size = 1 << 20
 	shortNames := craft{}.batch().thread("x")

@@ -65,7 +65,7 @@ func TestStringsAreCutAtMaxUnits(t *testing.T) {
 	}
 }
 
-// fill writes n samples like r with different times.
+// fill writes n samples that are equal to r except for their times.
 func fill(e *Encoder, r Record, n int, batches bool) {
 	for i := range n {
 		r.UnixMilli = int64(i)

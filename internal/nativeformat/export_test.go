@@ -6,7 +6,7 @@ package nativeformat
 // MaxKeptFrames is the maximum number of frames whose memory a decoder keeps.
 const MaxKeptFrames = maxKeptFrames
 
-// Held counts the content of a decoder.
+// Held contains the sizes of a decoder's data.
 type Held struct {
 	Names, NameBytes int
 	// Frames and Defined are the capacities of the slices that the decoder keeps. Codes
@@ -14,7 +14,7 @@ type Held struct {
 	Frames, Defined, Codes int
 }
 
-// Held returns the current counts of d.
+// Held returns the current sizes of the data of d.
 func (d *Decoder) Held() Held {
 	return Held{len(d.names.texts), d.names.bytes, cap(d.frames), cap(d.defined), len(d.codes)}
 }

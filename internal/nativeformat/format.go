@@ -10,8 +10,8 @@ type Kind uint8
 
 // These are the kinds of buffers. The plugin has a method for each kind.
 const (
-	// ThreadSamples is one batch of wall-clock samples of every managed thread, running or
-	// waiting.
+	// ThreadSamples is one batch of wall-clock samples of all managed threads,
+	// whether running or waiting.
 	ThreadSamples Kind = iota + 1
 	// AllocationSamples are sampled allocations, each with its own time. Bytes is the size
 	// of the sampled object only, so a sum of Bytes is not an allocation rate.
@@ -34,24 +34,27 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// Format is the layout of a buffer. The buffer itself does not describe its layout.
+// Format describes the layout of a buffer. The buffer itself does
+// not describe its layout.
 type Format struct {
 	Kind Kind
-	// FrequentSampling reports whether each thread sample contains a byte that reports
-	// whether the thread is selected for frequent sampling. The profiler writes this byte
-	// if selective sampling is also enabled. The other kinds never contain it.
+	// FrequentSampling reports whether each thread sample contains an additional byte.
+	// The byte is 1 if the thread is selected for frequent sampling. The profiler
+	// writes this byte if selective sampling is also enabled. Buffers of the other
+	// kinds never contain this byte.
 	FrequentSampling bool
 }
 
 const (
 	// MaxBuffer is the size in bytes at which the profiler stops writing.
 	MaxBuffer = 200 << 10
-	// MaxUnits is the number of UTF-16 code units at which the profiler cuts a string.
+	// MaxUnits is the maximum length of a string in UTF-16 code units. The
+	// profiler truncates longer strings.
 	MaxUnits = 512
 	// MaxCode is the highest frame code. After the first MaxCode-1 names, the profiler
 	// redefines MaxCode for each new name.
 	MaxCode = 10_000
-	// Version is the only version of thread samples.
+	// Version is the only known version of thread samples.
 	Version = 1
 )
 
@@ -67,5 +70,6 @@ const (
 	OpSelectedEnd    = 0x0B
 )
 
-// statisticsSize is the number of bytes of a batch's statistics, which are skipped.
+// statisticsSize is the size of a batch's statistics, in bytes. The
+// decoder skips the statistics.
 const statisticsSize = 16

@@ -16,8 +16,8 @@ import (
 	. "github.com/hotprofile/hotprofile/test/nativeformattest"
 )
 
-// written returns the result of encoding and decoding a string. It computes the result
-// without the codec.
+// written returns the string that results from encoding and decoding a string. It
+// computes the result without the codec.
 func written(s string) string {
 	units := utf16.Encode([]rune(s))
 	return string(utf16.Decode(units[:min(len(units), MaxUnits)]))
@@ -66,7 +66,7 @@ func checkDecode(t *testing.T, d *Decoder, f Format, buf []byte) {
 		require.LessOrEqual(t, sum.Tail, len(buf))
 		require.LessOrEqual(t, sum.Incomplete, min(1, sum.Tail))
 	}
-	// A new decoder must decode the part before the fault to the same samples.
+	// For the part before the fault, a new decoder must return the same samples.
 	fresh := NewDecoder(0)
 	again, _, err := decodeAll(fresh, f, buf[:good])
 	require.NoError(t, err)
@@ -95,13 +95,14 @@ func FuzzSelectedThreadSamples(f *testing.F) {
 	f.Fuzz(func(t *testing.T, buf []byte) { checkDecode(t, d, selected, buf) })
 }
 
-// kindOf returns the format for a fuzzed byte.
+// kindOf returns a format that depends on a fuzzed byte.
 func kindOf(b byte) Format {
 	return []Format{threads, frequent, allocations, selected}[b%4]
 }
 
-// checkEncode encodes records in batches of equal times. The result must decode to want.
-// If the buffer was too small, it must decode to the first part of want.
+// checkEncode encodes records in batches of equal times. The decoded result
+// must equal want. If the buffer was too small, the decoded result must
+// equal the first part of want.
 func checkEncode(t *testing.T, f Format, records, want []Record) {
 	t.Helper()
 	e := NewEncoder(f)
@@ -127,7 +128,8 @@ func checkEncode(t *testing.T, f Format, records, want []Record) {
 	}
 }
 
-// FuzzEncodeDecode encodes and decodes records that are made of the fuzzed bytes.
+// FuzzEncodeDecode creates records from the fuzzed bytes, and encodes
+// and decodes the records.
 func FuzzEncodeDecode(f *testing.F) {
 	for kind := range byte(4) {
 		f.Add(kind, int64(1_795_257_307_361), uint64(24), "worker", "System.Byte[]", "a\nb\na\n\n\xff\U0001F600", true, byte(3), byte(1))

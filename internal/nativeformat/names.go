@@ -11,12 +11,12 @@ import (
 )
 
 // nameCost is the memory of a name in addition to its bytes. A name takes an entry of
-// texts and a slot of the map. nameCost is doubled because texts and the map have
-// twice the needed room just after they have grown.
+// texts and a slot of the map. nameCost is doubled because texts and the map have twice
+// as much room as needed just after they have grown.
 const nameCost = 2 * (int(unsafe.Sizeof("")) + int(unsafe.Sizeof("")) + 8 + 1)
 
-// names is a set of names with their UTF-16 bytes as keys, so that a known name needs no
-// conversion and no allocation.
+// names is a set of names. The UTF-16 bytes of the names are the keys, so that looking up
+// a known name needs no conversion and no allocation.
 type names struct {
 	known map[string]Name // by UTF-16 bytes
 	texts []string        // by Name

@@ -5,6 +5,7 @@
 
 package nativeformat_test
 
-// raceDetector reports whether the tests run with the race detector. Tests that change
-// every byte are then reduced. They would take minutes and have no goroutines.
+// raceDetector reports whether the tests run with the race detector. With the race
+// detector, tests that change every byte are reduced. Such tests would take minutes,
+// and they start no goroutines.
 const raceDetector = true

@@ -4,28 +4,31 @@
 package nativeformat
 
 // Name is the index of a string that a [Decoder] keeps. [Decoder.Text] returns the
-// string. Equal Names have equal strings. Different Names may have the same text if their
-// strings differ only in unpaired surrogates. Names are dense, so they can index a slice.
+// string. Equal Names have equal strings. Different Names may have the same text
+// if their strings differ only in unpaired surrogates. Names are consecutive
+// numbers, so they can index a slice.
 type Name uint32
 
 const (
-	// NoName is the empty string. It is the name of a thread without a name, and the type
-	// of a sample that is not an allocation.
+	// NoName stands for the empty string. It is the name of a thread without a name, and
+	// the type of a sample that is not an allocation.
 	NoName Name = iota
 	// ExportThread is the name of the profiler's own thread. See [ExportThreadName].
 	ExportThread
 )
 
-// ExportThreadName is the name of the profiler's thread that exports buffers. Its samples
-// show the profiler, not the service.
+// ExportThreadName is the name of the profiler's thread that exports buffers. Samples of
+// this thread show the profiler, not the service.
 const ExportThreadName = "OpenTelemetry Continuous Profiler Thread"
 
-// Sample is one complete sample. The decoder reuses it and its Frames for the next sample.
+// Sample is one complete sample. The decoder reuses the Sample and its
+// Frames for the next sample.
 type Sample struct {
 	// Offset is the offset of the sample's record in the buffer.
 	Offset int
-	// UnixMilli is the time in ms since the Unix epoch. Thread samples have the time of the
-	// batch, and other samples have their own time. The sender may send any value.
+	// UnixMilli is the time in ms since the Unix epoch. It is the time of the
+	// batch for thread samples, and the sample's own time for all other samples.
+	// The sender may send any value.
 	UnixMilli int64
 	// Thread is the name of the thread.
 	Thread Name
@@ -39,7 +42,7 @@ type Sample struct {
 	// for allocations.
 	Type  Name
 	Bytes uint64
-	// Frames is the stack, leaf first. It is empty for a thread without managed
-	// frames.
+	// Frames is the stack, with the leaf first. It is empty for a
+	// thread without managed frames.
 	Frames []Name
 }

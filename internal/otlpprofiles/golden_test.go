@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// goldenBatch returns three events per type, in two processes. Two of the events have
-// the same stack.
+// goldenBatch returns a batch with three events per type, from two processes. Two of the
+// three events have the same stack.
 func goldenBatch(t *testing.T, types ...*samples.Type) *samples.Batch {
 	t.Helper()
 	m := mappingOf("/usr/bin/app")

@@ -14,12 +14,13 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// profileGroup is the samples of one profile, or of several profiles if a limit splits it.
+// profileGroup contains the samples of one profile. If a limit splits the profile, the
+// samples belong to several profiles.
 type profileGroup struct {
 	profileKey
 	resourceOrder int
 	samples       []int
-	// [start, end) is the captured window. Every exported timestamp is in it.
+	// [start, end) is the captured window. Every exported timestamp is in this window.
 	start, end int64
 	attributes []attribute // of the profile
 }
@@ -35,12 +36,12 @@ type profileKey struct {
 	typ      *samples.Type
 	period   int64
 	window   *samples.CaptureWindow
-	// from and until are the capture span of samples that were not Sent.
+	// from and until are the capture time span of samples that were not Sent.
 	from, until int64
 }
 
-// grouped groups samples into profiles by resource, then by type, period and window, in
-// order of first use.
+// grouped groups samples into profiles by resource. Within a resource, it groups samples
+// by type, period and window. The groups are in the order of first use.
 func grouped(batch *samples.Batch, all []samples.Sample) []*profileGroup {
 	var groups []*profileGroup
 	index := make(map[profileKey]*profileGroup)
@@ -71,8 +72,8 @@ func grouped(batch *samples.Batch, all []samples.Sample) []*profileGroup {
 	return groups
 }
 
-// newGroup returns a group with its window. The window of Sent samples without a window is
-// empty until widen is called.
+// newGroup returns a group with its window. The window of Sent samples without a given
+// window is empty until widen is called.
 func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
 	g := &profileGroup{profileKey: k, start: k.from, end: k.until}
 	lost, charged := int64(0), int64(0)
@@ -91,8 +92,8 @@ func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
 	return g
 }
 
-// profileAttributes returns the attributes of a profile. All values are text, because Parca
-// drops other values.
+// profileAttributes returns the attributes of a profile. All values are text,
+// because Parca drops all other values.
 func profileAttributes(t *samples.Type, lost, charged int64) (all []attribute) {
 	add := func(has bool, key, value string) {
 		if has {
@@ -121,5 +122,6 @@ func (g *profileGroup) widen(times []int64) {
 	}
 }
 
-// within moves a time outside of the window to the window's edge.
+// within returns t if t is inside the window. Otherwise, it returns the
+// nearest edge of the window.
 func (g *profileGroup) within(t int64) uint64 { return uint64(min(max(t, g.start), g.end-1)) }

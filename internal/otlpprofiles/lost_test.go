@@ -24,8 +24,8 @@ func TestProfilesHaveTheNumberOfLostEvents(t *testing.T) {
 	require.Equal(t, map[string]string{"off_cpu context_switches": "5", "runqueue context_switches": "5"}, build(), "the next window")
 }
 
-// TestOneProfileHasTheCPUTimeOfItsProcess covers a process that has several profiles in a
-// window, because the frequency has changed.
+// TestOneProfileHasTheCPUTimeOfItsProcess covers a process with several profiles in one
+// window. Such a process has several profiles because the frequency has changed.
 func TestOneProfileHasTheCPUTimeOfItsProcess(t *testing.T) {
 	batch, process, build := profilesWith(t, "hotprofile.cpu.time")
 	require.Empty(t, build())
@@ -34,8 +34,8 @@ func TestOneProfileHasTheCPUTimeOfItsProcess(t *testing.T) {
 	require.Empty(t, build(), "the next window")
 }
 
-// profilesWith returns a function that builds profiles of each type. The function returns
-// the values of an attribute, by profile type.
+// profilesWith returns a batch, a process, and a function that builds profiles of each
+// type. The function returns the values of an attribute, by profile type.
 func profilesWith(t *testing.T, key string) (*samples.Batch, *samples.Resource, func() map[string]string) {
 	batch := samples.NewBatch(1 << 20)
 	builder := NewBuilder(Options{})

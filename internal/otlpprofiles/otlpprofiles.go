@@ -1,10 +1,11 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package otlpprofiles builds OTLP profiles that every backend accepts. Each table of the
-// dictionary begins with its zero entry and has no duplicate or unused entries. There is
-// one Sample per stack and attribute set, or per event if samples have values. No exporter
-// needs to split a request.
+// Package otlpprofiles builds OTLP profiles that every backend accepts. Each table of
+// the dictionary begins with the zero entry, and contains no duplicate or unused
+// entries. Samples with equal stacks and attributes are merged into one Sample,
+// unless samples have values. In that case, each event has its own Sample. No
+// exporter needs to split a request.
 package otlpprofiles
 
 import (
@@ -32,38 +33,39 @@ const (
 	DefaultMaxRequestBytes = 2 << 20
 )
 
-// maxLabel bounds the bytes of a text attribute of a sample. Backends turn these attributes
-// into labels, and Pyroscope rejects a profile with a longer label.
+// maxLabel is the maximum length of a text attribute of a sample, in bytes. Backends turn
+// these attributes into labels, and Pyroscope rejects a profile with a longer label.
 const maxLabel = 2048
 
-// yes is the value of boolean attributes of samples and profiles. A false attribute is
-// absent. Backends show only text.
+// yes is the value of boolean attributes of samples and profiles, because backends show
+// only text. If a boolean attribute is false, it is absent.
 const yes = "true"
 
-// label cuts a text to at most maxLabel bytes, between two characters.
+// label truncates a text to at most maxLabel bytes, between two characters.
 func label(s string) string { return texts.Cut(s, maxLabel) }
 
-// Options are the options of a Builder. The zero value has all defaults.
+// Options are the options of a Builder. The zero value selects the
+// default of each option.
 type Options struct {
 	// ScopeName and ScopeVersion identify the instrumentation scope.
 	ScopeName, ScopeVersion string
-	// Rand is the source of profile ids. Nil means crypto/rand. If the source fails, the
-	// profile has no id.
+	// Rand is the source of profile ids. Nil stands for crypto/rand. If the source
+	// fails, the profile has no id.
 	Rand io.Reader
 
-	// MaxSamples and MaxProfileBytes are the limits of one Profile. MaxRequestBytes is the
-	// limit of one request. Sizes are marshalled sizes, and only the request includes the
-	// dictionary. 0 means the default.
+	// MaxSamples and MaxProfileBytes limit one Profile. MaxRequestBytes limits one
+	// request. Sizes are marshalled sizes. Only the size of a request includes the
+	// dictionary. 0 stands for the default.
 	MaxSamples      int
 	MaxProfileBytes int
 	MaxRequestBytes int
 }
 
-// Tally is the number of events of each type.
+// Tally maps each type to the number of its events.
 type Tally map[*samples.Type]int
 
-// Builder builds requests. It keeps its working memory from one batch to the next and is
-// not safe for concurrent use.
+// Builder builds requests. It keeps its working memory from one batch to the next. It
+// is not safe for concurrent use.
 type Builder struct {
 	opts Options
 
@@ -92,13 +94,14 @@ func NewBuilder(opts Options) *Builder {
 	return &Builder{opts: opts, dict: dictionary.NewBuilder(), index: make(map[sampleKey]int), tally: make(Tally)}
 }
 
-// Build yields the batch as requests. Each request has its own dictionary. The tally has the
-// number of events of the request. Events without a stack, and events whose stack exceeds a request, are
-// omitted. The locations must have been resolved. The requests do not refer to the batch.
-// The tally is valid until the next request.
+// Build yields the batch as requests. Each request has its own dictionary. The tally
+// contains the number of events in the request. Events without a stack, and events whose
+// stack exceeds a request, are omitted. The locations must have been resolved. The
+// requests do not refer to the batch. The tally is valid until the next request.
 //
-// An event outside of its profile's window is moved to the window's edge. Otherwise
-// backends would reject the whole request for one such timestamp.
+// If the time of an event is outside of the profile's window, the event is moved to
+// the edge of the window. Otherwise, backends would reject the whole request
+// because of one such timestamp.
 func (b *Builder) Build(batch *samples.Batch) iter.Seq2[pprofile.Profiles, Tally] {
 	return func(yield func(pprofile.Profiles, Tally) bool) {
 		defer b.begin() // releases the batch and the last request
@@ -144,7 +147,8 @@ func (b *Builder) begin() {
 	clear(b.attributes[:])
 }
 
-// add adds the events [from, to) of s. The caller has checked with fits that they fit.
+// add adds the events [from, to) of s. The caller must have checked with
+// fits that these events fit.
 func (b *Builder) add(g *profileGroup, s *samples.Sample, from, to int) {
 	if b.startsProfile(g, s) {
 		b.beginProfile(g)
@@ -201,7 +205,8 @@ func (b *Builder) sampleKey(s *samples.Sample) sampleKey {
 	return k
 }
 
-// attributesOf returns the attributes of a sample. They are valid until the next call.
+// attributesOf returns the attributes of a sample. The attributes are valid until
+// the next call of attributesOf.
 func (b *Builder) attributesOf(s *samples.Sample) []attribute {
 	all := b.attributes[:0]
 	text := func(key, value string) {
@@ -233,7 +238,7 @@ func (b *Builder) attributesOf(s *samples.Sample) []attribute {
 	return all
 }
 
-// size returns the marshalled size of the Sample fields that the key contains.
+// size returns the marshalled size of the fields of a Sample that the key determines.
 func (k sampleKey) size() int {
 	attributes := 0
 	for _, i := range k.attributes {
@@ -257,8 +262,8 @@ func (b *Builder) newSample(k sampleKey) pprofile.Sample {
 	return out
 }
 
-// beginProfile appends a profile. It also appends a resource if g's resource is not the
-// current one.
+// beginProfile appends a profile. If the resource of g is not the current
+// resource, it also appends a resource.
 func (b *Builder) beginProfile(g *profileGroup) {
 	if b.resource != g.resource {
 		b.resource = g.resource
@@ -320,7 +325,8 @@ const (
 		2 + 16 // id
 )
 
-// boundOf returns the upper bound of a Sample without its timestamps and values.
+// boundOf returns the upper bound of the size of a Sample without
+// its timestamps and values.
 func boundOf(s *samples.Sample) int {
 	n := sampleBound
 	for _, has := range [...]bool{s.Selected, s.AllocType != "", s.Type.Blocked, s.Transport != samples.TransportNone, s.Link.Valid()} {
@@ -331,8 +337,8 @@ func boundOf(s *samples.Sample) int {
 	return n + strings.Count(s.Labels, "\x00")/2*protosize.MaxIndex
 }
 
-// sizes returns the upper bound of each event of s, and the additional bound of the first
-// event.
+// sizes returns the upper bound of the size of each event of s. first is the additional
+// upper bound for the first event.
 func sizes(s *samples.Sample) (first, each int) {
 	if s.Type.Valued {
 		return 0, boundOf(s) + valueBound // one Sample per event
@@ -340,8 +346,8 @@ func sizes(s *samples.Sample) (first, each int) {
 	return boundOf(s), 8
 }
 
-// fits returns how many of n events of s fit into the request. If add would begin a
-// new profile, the profile also has to fit.
+// fits returns the number of events that fit into the request, of n events of s. If add
+// would begin a new profile, the profile also has to fit.
 func (b *Builder) fits(g *profileGroup, s *samples.Sample, n int) int {
 	room, count := b.room, b.opts.MaxSamples
 	first, each := sizes(s)
@@ -362,7 +368,7 @@ func (b *Builder) fits(g *profileGroup, s *samples.Sample, n int) int {
 	return max(0, min(n, left/each, (room-first)/each))
 }
 
-// headerOf returns the upper bound of a profile without its samples.
+// headerOf returns the upper bound of the size of a profile without its samples.
 func headerOf(g *profileGroup) int {
 	return headerBound + len(g.attributes)*(protosize.MaxLength+protosize.MaxIndex)
 }
@@ -373,8 +379,8 @@ func (b *Builder) startsProfile(g *profileGroup, s *samples.Sample) bool {
 	return b.group != g || b.profile.Samples().Len() >= b.opts.MaxSamples || b.room < first+each
 }
 
-// typeBound returns the upper bound of the bytes that a profile's type and attributes add
-// to the dictionary.
+// typeBound returns the maximum number of bytes that a profile's type and
+// attributes add to the dictionary.
 func typeBound(g *profileGroup) int {
 	t := g.typ
 	n := 4*protosize.MaxLength + len(t.Name) + len(t.Unit) + len(t.PeriodName) + len(t.PeriodUnit)
@@ -384,7 +390,7 @@ func typeBound(g *profileGroup) int {
 	return n
 }
 
-// dictionaryBound returns the upper bound of the bytes that a sample's stack, attributes
+// dictionaryBound returns the maximum number of bytes that a sample's stack, attributes
 // and link add to the dictionary.
 func (b *Builder) dictionaryBound(s *samples.Sample) int {
 	n := b.dict.StackBound(s.Stack)
@@ -397,7 +403,7 @@ func (b *Builder) dictionaryBound(s *samples.Sample) int {
 	return n
 }
 
-// resourceBound returns the upper bound of a resource and its scope.
+// resourceBound returns the upper bound of the size of a resource and its scope.
 func (b *Builder) resourceBound(r *samples.Resource) int {
 	n := 3*protosize.MaxLength + // the resource as a field, its attributes and its scopes
 		3*protosize.MaxLength + len(b.opts.ScopeName) + len(b.opts.ScopeVersion)

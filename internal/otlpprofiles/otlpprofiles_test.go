@@ -64,8 +64,8 @@ type built struct {
 	events   int
 }
 
-// build builds requests. It checks that each request follows the rules of all backends,
-// and that no size is underestimated.
+// build builds requests. It checks that each request follows the rules of all backends.
+// It also checks that no size is underestimated.
 func build(t testing.TB, opts Options, batch *samples.Batch) []built {
 	t.Helper()
 	var out []built
@@ -110,7 +110,8 @@ func stamps(p pprofile.Profiles) int {
 	return n
 }
 
-// textOf formats profiles with every index resolved.
+// textOf formats profiles as text. Each index is replaced by the
+// table entry at the index.
 func textOf(p pprofile.Profiles) string {
 	var out strings.Builder
 	d := p.Dictionary()
@@ -408,8 +409,8 @@ func TestProfileHasNoIDIfTheRandomSourceFails(t *testing.T) {
 	}
 }
 
-// load returns a batch like the batch of a busy host. The batch has the given numbers of
-// events, different stacks and resources. A stack has up to 40 frames.
+// load returns a batch that resembles the batch of a busy host. The batch has the given
+// numbers of events, different stacks and resources. A stack has up to 40 frames.
 func load(events, stacks, resources int) *samples.Batch {
 	r := rand.New(rand.NewPCG(1, 2))
 	b := newBatch()

@@ -20,8 +20,8 @@ import (
 )
 
 // TestRecordedRequestsOfBothFormsAreRead decodes requests of the collectors 0.159 and
-// 0.164 like the otlp receiver. The attributes are inline or are references. Each request
-// must equal the golden request of the CPU profile.
+// 0.164 in the same way as the otlp receiver. The attributes are inline or are
+// references. Each request must equal the golden request of the CPU profile.
 func TestRecordedRequestsOfBothFormsAreRead(t *testing.T) {
 	read := func(path string) []byte {
 		body, err := os.ReadFile(filepath.Join("../../testdata/otlp", path))

@@ -139,8 +139,8 @@ func TestLinkWithoutBothIDsIsOmitted(t *testing.T) {
 }
 
 // TestWindowOfSentSamplesIsThatOfTheirTimes checks that the window covers the times of
-// the samples and ignores the window of the batch. If a sender has a steady rate, its
-// windows have no gaps between them.
+// the samples, and ignores the window of the batch. If a sender has a steady rate, there
+// must be no gaps between its windows.
 func TestWindowOfSentSamplesIsThatOfTheirTimes(t *testing.T) {
 	const interval, ago = 1_000_000_000, 3_600_000_000_000
 	end, r := int64(0), resource(0)
@@ -200,8 +200,8 @@ func TestValuedOutputIsSplitAtTheLimitsWithoutLoss(t *testing.T) {
 	}
 }
 
-// TestLabelsAreCutAtTheLimitOfBackends uses very long names, because a program may give
-// its types and managed threads names of any length.
+// TestLabelsAreCutAtTheLimitOfBackends uses very long names, because the names of a
+// program's types and managed threads may have any length.
 func TestLabelsAreCutAtTheLimitOfBackends(t *testing.T) {
 	long := strings.Repeat("é", 2000) // 4000 bytes
 	b := newBatch()

@@ -13,9 +13,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// TestSeriesOfThreadsAndOfProcesses counts the series that a backend creates if it
-// creates series from labels. There is one series per thread name, and one per process
-// whose text attributes differ.
+// TestSeriesOfThreadsAndOfProcesses counts the series in a backend that creates series
+// from labels. There is one series per thread name. Processes with different text
+// attributes also have different series.
 func TestSeriesOfThreadsAndOfProcesses(t *testing.T) {
 	const threads, workers = 200, 20
 	stacks := []*samples.Stack{managed("A()"), managed("B()"), managed("C()")}

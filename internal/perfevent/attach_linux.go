@@ -155,7 +155,7 @@ func (s *Session) start(a *Attachment) error {
 	return nil
 }
 
-// maxApart bounds the time that enable takes to stagger the events of the CPUs.
+// maxApart is the maximum time that enable takes to stagger the events of the CPUs.
 const maxApart = 20 * time.Millisecond
 
 // enable enables the events of a. The events of the host's CPUs start staggered over one
@@ -451,15 +451,15 @@ func (a *Attachment) request(events []*event, request uint, value int) error {
 	return nil
 }
 
-// maxLatest bounds Session.latest, which is cleared when it is full. Clearing may cause one
-// duplicate sample per thread.
+// maxLatest is the maximum number of entries in Session.latest. The map is cleared when
+// it is full, which may cause one duplicate sample per thread.
 const maxLatest = 1 << 16
 
 // acceptThread reports whether a sample of a process's event counts. A thread that was
 // started during the attachment may have inherited events for some CPUs. The next round
-// may then open events for the same thread on all CPUs, and the thread's new threads
-// inherit both. Only the event of the latest round counts, because that round covers all
-// CPUs and no thread has two events of one round on a CPU.
+// may then open events for the same thread on all CPUs, and the threads that it starts
+// inherit the events of both rounds. Only the event of the latest round counts, because
+// that round covers all CPUs and no thread has two events of one round on a CPU.
 func (s *Session) acceptThread(rec *Record, e *event) bool {
 	if !s.inheritThread && rec.PID > 0 && rec.PID != e.attachment.pid {
 		s.foreign.Add(1)

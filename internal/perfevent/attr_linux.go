@@ -72,9 +72,10 @@ func (a attributes) anchor(watermark int, records bool) *unix.PerfEventAttr {
 	return attr
 }
 
-// sampling returns the event that takes samples. The event is a timer that fires once per
-// period while its thread or CPU runs. In a session that samples context switches, it
-// instead counts context switches and reports each of them. It starts disabled.
+// sampling returns the event that takes samples. The event is a timer that fires
+// once per period while its thread or CPU runs. In a session that samples
+// context switches, the event instead counts context switches and reports each
+// of them. The event starts disabled.
 func (a attributes) sampling(period int64) *unix.PerfEventAttr {
 	// Without exclude_idle, the kernel would sample the idle task of each idle CPU.
 	bits := unix.PerfBitDisabled | unix.PerfBitExcludeIdle
@@ -131,8 +132,8 @@ func (a attributes) hits(t Tracepoint, period int64) *unix.PerfEventAttr {
 	return attr
 }
 
-// switchRecords returns the event that records context switches but takes no samples. It
-// starts disabled.
+// switchRecords returns the event that records context switches but takes no
+// samples. The event starts disabled.
 func (a attributes) switchRecords() *unix.PerfEventAttr {
 	return a.attr(unix.PERF_COUNT_SW_DUMMY, unix.PerfBitDisabled|unix.PerfBitExcludeKernel|unix.PerfBitContextSwitch)
 }
@@ -207,11 +208,12 @@ func (t *featureTest) supported() bool {
 	return t.works
 }
 
-// maxControllers bounds the bytes read from /proc/cgroups. The file has about 500 bytes.
+// maxControllers is the maximum number of bytes read from
+// /proc/cgroups. The file has about 500 bytes.
 const maxControllers = 64 << 10
 
-// unifiedOwnsPerfEvent reports whether perf_event is in the v2 tree. It is there unless a
-// v1 hierarchy owns it. Kernels without v1 have no /proc/cgroups.
+// unifiedOwnsPerfEvent reports whether the v2 tree owns perf_event. This is the case
+// unless a v1 hierarchy owns perf_event. Kernels without v1 have no /proc/cgroups.
 func unifiedOwnsPerfEvent() bool {
 	text, err := procfs.ReadFile("/proc/cgroups", maxControllers)
 	if errors.Is(err, os.ErrNotExist) {

@@ -59,14 +59,15 @@ type Options struct {
 	// HostWide, the sampling events write these records, only for attached processes and
 	// not during a pause. Read the maps again after Resume.
 	HostWide bool
-	// SampleRing is the size in bytes of each CPU's ring of samples. It is rounded up to a
-	// power of two of pages. In a session that samples time, 0 means one second of the
-	// deepest stacks: 128 KiB to 1 MiB, or 512 KiB to 4 MiB with copies of stacks. The ring
-	// of records is a CPU's share of 16 MiB (64 to 512 KiB). The larger ring is halved
-	// until the user may lock both.
+	// SampleRing is the size in bytes of each CPU's ring of samples. It is rounded
+	// up to a power of two of pages. In a session that samples time, 0 means one
+	// second of the deepest stacks: 128 KiB to 1 MiB, or 512 KiB to 4 MiB with
+	// copies of stacks. The size of the ring of records is 16 MiB divided by the
+	// number of CPUs, but at least 64 KiB and at most 512 KiB. The larger ring is
+	// halved until the user may lock both rings.
 	SampleRing int
-	// MaxDescriptors bounds the file descriptors of the session and of all attachments. 0
-	// means 4096. The limit is never above half of RLIMIT_NOFILE.
+	// MaxDescriptors is the maximum number of file descriptors of the session and of all
+	// attachments. 0 means 4096. The limit is never above half of RLIMIT_NOFILE.
 	MaxDescriptors int
 }
 
@@ -98,7 +99,8 @@ type Stats struct {
 	// Period and CPU as a sample. In a session that samples context switches, Lost then
 	// counts all lost records.
 	Lost, LostRecords, LostSamples uint64
-	// Throttled counts how often the kernel stopped an event that fired too often.
+	// Throttled is the number of times that the kernel stopped
+	// an event that fired too often.
 	Throttled uint64
 	// Corrupt counts records that are shorter than they declare, and parts of a ring that
 	// were skipped because a header was invalid.

@@ -5,11 +5,11 @@
 // It determines the rights for sampling, attaches events, decodes the records and merges
 // them by time. Its package switches records CPU-wide context switches.
 //
-// A host-wide Session has two rings per CPU. The ring for samples wakes its reader rarely.
-// The ring for process records (fork, exec, mmap, exit) wakes it at once, so that a process
-// that lives for 20 ms is seen alive. With SplitSwitches, a third ring receives the context
-// switches of the host and of cgroups, and a fourth the samples of single threads. Other
-// sessions have one ring for all records.
+// A host-wide Session has two rings per CPU. The ring for samples wakes the reader
+// rarely. The ring for process records (fork, exec, mmap, exit) wakes the reader at once,
+// so that a process that lives for 20 ms is seen alive. With SplitSwitches, a third ring
+// receives the context switches of the host and of cgroups, and a fourth ring receives
+// the samples of single threads. Other sessions have one ring for all records.
 package perfevent
 
 import (

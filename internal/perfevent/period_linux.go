@@ -143,7 +143,7 @@ func (s *Session) SetPrompt(prompt bool) error {
 }
 
 // renew replaces the events of a. If the new events cannot be opened, a keeps the old
-// events with their period.
+// events with their period. If the process or cgroup of a has ended, a is detached.
 func (s *Session) renew(a *Attachment) error {
 	if a.path != nil {
 		return nil // its settings do not change, and its file may be closed

@@ -46,8 +46,8 @@ func (s *Session) AttachProbe(f *os.File, offset uint64) (*Attachment, error) {
 	})
 }
 
-// probe returns the event of a probe. It starts disabled. a must be kept alive while the
-// event is opened.
+// probe returns the event of a probe. The event starts disabled. a must be kept
+// alive while the event is opened.
 func (s *Session) probe(a *Attachment) (*unix.PerfEventAttr, error) {
 	kind, err := probeType()
 	if err != nil {

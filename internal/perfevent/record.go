@@ -9,10 +9,11 @@ import "github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
 // until the next Read or Close. Copy the bytes to keep them.
 type Record struct {
 	record.Record
-	// Attachment is the attachment whose event wrote a sample, or a context switch in a
-	// session that samples switches. It is nil for other records and for detached
-	// attachments. It is also nil if another session sampled the same switch first,
-	// because the kernel (at least 6.18) then gives the sample the other event's id.
+	// Attachment is the attachment whose event wrote a sample, or a context
+	// switch in a session that samples switches. It is nil for other records and
+	// for detached attachments. It is also nil if another session sampled the
+	// same switch first, because the kernel (at least 6.18) then writes the
+	// other event's id into the sample.
 	Attachment *Attachment
 	// Tracepoint is the index in Options.Tracepoints of a sample's tracepoint. Hits
 	// is the number of hits that the sample represents, which are its own hit and

@@ -23,9 +23,9 @@ import (
 // Wait and Read. All other methods may be called from any goroutine. While a record of Read
 // is in use, Close may only be called on a session of probes.
 //
-// In a host-wide session, samples and switches end Wait only when a ring is a quarter full,
-// or half full with copies of stacks. The timeout of Wait therefore bounds the age of a
-// record when it is read. SetPrompt disables this batching.
+// In a host-wide session, samples and switches end Wait only when a ring is a quarter
+// full, or half full with copies of stacks. The timeout of Wait therefore limits the age
+// of a record when it is read. SetPrompt disables this batching.
 type Session struct {
 	ring.Waiter
 	attributes

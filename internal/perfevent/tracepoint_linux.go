@@ -22,8 +22,8 @@ type hits struct {
 	sampled atomic.Uint64
 	// drawn is the time when the number of hits per sample was last set. It is 0 once a
 	// later sample was seen. The kernel samples the very next hit, which is biased toward
-	// hits that follow a pause, such as the first hit of a loop. This sample is dropped,
-	// and the next sample also represents its hits.
+	// hits that follow a pause, such as the first hit of a loop. This sample is dropped.
+	// The next sample also represents the hits of the dropped sample.
 	drawn atomic.Int64
 	// final is the number of hits when the event was closed. closed is the time of closing.
 	final  uint64
@@ -136,8 +136,8 @@ func (s *Session) SetHits(a *Attachment, means []int, draw func(mean int) int) e
 }
 
 // renewHits replaces the events of a process. The old events are disabled before the new
-// events are enabled, so that no hit is sampled twice. If the new events cannot be opened,
-// a keeps the old events.
+// events are enabled, so that no hit is sampled twice. If the new events cannot be
+// opened, a keeps the old events. If the process has ended, a is detached.
 func (s *Session) renewHits(a *Attachment) error {
 	old := a.events
 	a.events = nil

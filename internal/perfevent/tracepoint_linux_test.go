@@ -62,9 +62,9 @@ func startSender(t *testing.T, command func(string, ...string) *exec.Cmd) *progr
 	return programtest.StartMode(t, command(programtest.Binary(t)), "sender")
 }
 
-// TestHitsOfATracepointAreCountedAndSampled lets two programs send datagrams. Only one of
-// them is in the sampled cgroup. At every sampling rate, the samples represent all hits
-// of this program except for the hits after the last sample.
+// TestHitsOfATracepointAreCountedAndSampled makes two programs send datagrams. Only one
+// of the programs is in the sampled cgroup. At every sampling rate, the samples represent
+// all hits of this program except for the hits after the last sample.
 func TestHitsOfATracepointAreCountedAndSampled(t *testing.T) {
 	tracepoint, fields := sends(t)
 	s := open(t, Options{HostWide: true, Kernel: KernelTime, Tracepoints: []Tracepoint{tracepoint}})

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// HasFiles reports whether processes have files to read. Windows has functions instead.
+// HasFiles reports whether information about processes is read from files. On
+// Windows, it comes from system calls.
 const HasFiles = true
 
 // Stat reads the stat file of a process, at most [MaxStat] bytes.

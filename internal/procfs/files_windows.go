@@ -16,15 +16,17 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// HasFiles reports whether processes have files to read. Windows has functions instead.
+// HasFiles reports whether information about processes is read from files. On
+// Windows, it comes from system calls.
 const HasFiles = false
 
 const (
-	// maxList bounds the list of processes in bytes. A process takes about 200 bytes,
-	// plus 80 bytes for each thread.
+	// maxList is the maximum size of the list of processes in bytes. A process takes
+	// about 200 bytes, plus 80 bytes for each thread.
 	maxList = 256 << 20
 
-	// unixEpoch is 1970 in the time of Windows, which counts steps of 100 ns from 1601.
+	// unixEpoch is the start of 1970 in the time of Windows, which
+	// counts steps of 100 ns since 1601.
 	unixEpoch = 116444736000000000
 
 	stillActive = 259 // the exit code of a process that runs

@@ -14,8 +14,8 @@ import (
 // architecture that Go supports.
 const Tick = 10 * time.Millisecond
 
-// maxTicks bounds start times to 174 years, so that their conversion to a duration does not
-// overflow.
+// maxTicks limits start times to 174 years, so that their conversion
+// to a duration does not overflow.
 const maxTicks = 1 << 39
 
 // BootTime returns the time at which the host booted, according to the current

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// MaxMaps bounds the bytes read from a maps file. It allows about 80,000 mappings. A
-// process may have 65530 mappings unless vm.max_map_count is set.
+// MaxMaps is the maximum number of bytes read from a maps file. It is enough for about
+// 80,000 mappings. A process may have 65530 mappings unless vm.max_map_count is set.
 const MaxMaps = 8 << 20
 
 // A Mapping is one line of /proc/PID/maps.

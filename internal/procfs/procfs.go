@@ -3,9 +3,9 @@
 
 // Package procfs reads /proc.
 //
-// Every read is bounded in bytes or entries, because other processes control the content of
-// most files. The parsers of frequently read files do not allocate. A caller that keeps a
-// file open can use them on its own buffer.
+// Every read is bounded in bytes or entries, because other processes control the content
+// of most files. The parsers of frequently read files do not allocate. A caller that
+// keeps a file open can use these parsers on its own buffer.
 package procfs
 
 import (

@@ -16,8 +16,8 @@ import (
 // which might hang.
 func (fs FS) Root(pid int) (uint64, error) { return fs.rootNamedBy(pid, fs.File(pid, "root")) }
 
-// rootNamedBy returns [FS.Root] of a process as if its root were the target of a kernel
-// link.
+// rootNamedBy returns the result of [FS.Root] for a process whose root directory
+// is the target of a kernel link.
 func (fs FS) rootNamedBy(pid int, link string) (uint64, error) {
 	dir, err := os.Readlink(link)
 	if err != nil {
@@ -33,7 +33,8 @@ func (fs FS) rootNamedBy(pid int, link string) (uint64, error) {
 	return max(1, binary.NativeEndian.Uint64(sum[:])), nil
 }
 
-// maxAuxv bounds the bytes read from an auxv file. The file has about 350 bytes.
+// maxAuxv is the maximum number of bytes read from an auxv
+// file. The file has about 350 bytes.
 const maxAuxv = 16 << 10
 
 // EntryPoint returns the address at which a process's program started, which
@@ -75,7 +76,8 @@ func (fs FS) ReadMemory(pid int, b []byte, address uint64) error {
 	return err
 }
 
-// MaxEnviron bounds the bytes read from an environ file. The kernel's usual limit is 2 MiB.
+// MaxEnviron is the maximum number of bytes read from an environ file. The
+// kernel's usual limit is 2 MiB.
 const MaxEnviron = 128 << 10
 
 // Getenv returns the value of a variable in the content of /proc/PID/environ. If a variable

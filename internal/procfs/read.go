@@ -21,8 +21,9 @@ var (
 // first limit bytes and [ErrTooLarge].
 func ReadFile(path string, limit int) ([]byte, error) { return AppendFile(nil, path, limit) }
 
-// AppendFile is [ReadFile] into the memory of buf, which grows as needed. It discards the
-// content of buf. It returns the buffer even on an error, so that the caller can reuse it.
+// AppendFile is like [ReadFile], but reads into the memory of buf, which grows as
+// needed. It discards the content of buf. It returns the buffer even on an error, so
+// that the caller can reuse the buffer.
 func AppendFile(buf []byte, path string, limit int) ([]byte, error) {
 	buf = buf[:0]
 	f, err := os.Open(path)

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// MaxStat bounds the bytes read from a stat file. A stat file has about 300 bytes.
+// MaxStat is the maximum number of bytes read from a stat file. A
+// stat file has about 300 bytes.
 const MaxStat = 4 << 10
 
 // A Stat holds the fields of /proc/PID/stat, or of a thread's stat file, that callers need.

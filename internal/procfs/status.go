@@ -8,8 +8,9 @@ import (
 	"strconv"
 )
 
-// MaxStatus bounds the bytes read from a status file. A status file has about 1500 bytes,
-// plus 11 bytes for each group of its user. A user has at most 65536 groups.
+// MaxStatus is the maximum number of bytes read from a status file. A status
+// file has about 1500 bytes, plus 11 bytes for each group of its user. A
+// user has at most 65536 groups.
 const MaxStatus = 1 << 20
 
 // A Status holds the fields of /proc/PID/status, or of a thread's status file, that callers

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// Key contains the properties that the samples of one Sample share. Pointers are compared
+// Key contains the properties that all samples of one Sample share. Pointers are compared
 // by identity, because samplers intern the objects.
 type Key struct {
 	Resource *Resource
@@ -19,8 +19,8 @@ type Key struct {
 	Thread   Thread
 	// Link is the active span.
 	Link Link
-	// Labels are the labels of the goroutine as keys and values. A NUL follows each key and
-	// each value.
+	// Labels contains the labels of the goroutine as keys and values. Each key and
+	// each value ends with a NUL.
 	Labels string
 	// Transport is the transport protocol of a network sample. It is 0 for all other
 	// samples.
@@ -29,14 +29,14 @@ type Key struct {
 	Selected bool
 	// AllocType is the type of the allocated object, if known.
 	AllocType string
-	// Period is the sampling period in the unit of Type. Samples with different periods end
-	// up in different profiles.
+	// Period is the sampling period in the unit of Type. Samples with different periods
+	// belong to different profiles.
 	Period int64
 	// Window is the capture window of samples that were Sent. If it is nil, the times of
 	// the samples define the window.
 	Window *CaptureWindow
-	// Capture is the time span in which samples that were not Sent were captured. A nil Capture
-	// stands for the whole capture window of the batch.
+	// Capture is the time span in which samples that were not Sent were captured. A nil
+	// Capture stands for the whole capture window of the batch.
 	Capture *Capture
 }
 
@@ -46,10 +46,10 @@ type taken struct {
 	key  int32
 }
 
-// Batch contains the samples of one capture window, bounded to limit bytes. After Reset it
-// can be reused with its memory. It is not safe for concurrent use.
+// Batch contains the samples of one capture window. Its size is at most limit bytes.
+// After Reset, the batch and its memory can be reused. It is not safe for concurrent use.
 type Batch struct {
-	// Start and End are the capture window in nanoseconds since the Unix epoch. Every
+	// Start and End define the capture window, in nanoseconds since the Unix epoch. Every
 	// sample is in [Start, End), except samples of types that are Sent.
 	Start, End int64
 	// Offset is the value that was added to monotonic times to get wall times.
@@ -65,7 +65,7 @@ type Batch struct {
 	stacks map[*Stack]struct{}
 	// lost is the number of samples that the kernel lost, by sampler.
 	lost map[string]int64
-	// charged is the CPU time in nanoseconds of processes in this capture window.
+	// charged maps each process to its CPU time in this capture window, in nanoseconds.
 	charged map[*Resource]int64
 	// sentLocations and sentResources are the locations and resources of Sent samples.
 	sentLocations map[*Location]struct{}
@@ -97,11 +97,11 @@ func NewBatch(limit int) *Batch {
 	}
 }
 
-// Add adds one sample at time, in nanoseconds since the Unix epoch, and reports whether it
-// fitted. A sample that does not fit leaves the batch unchanged.
+// Add adds one sample. It reports whether there was room for the sample. time is in
+// nanoseconds since the Unix epoch. If there is no room, Add does not change the batch.
 func (b *Batch) Add(k Key, time int64) bool { return b.AddValue(k, time, 0) }
 
-// AddValue is Add for types that are Valued.
+// AddValue does the same as Add for types that are Valued.
 func (b *Batch) AddValue(k Key, time, value int64) bool {
 	i, seen := b.index[k]
 	need, newStack := b.need(k, seen)
@@ -129,7 +129,8 @@ func (b *Batch) AddValue(k Key, time, value int64) bool {
 	return true
 }
 
-// AddBoth is AddValue for two samples at the same time. It adds both samples or neither.
+// AddBoth does the same as AddValue for two samples with the same time. It adds
+// either both samples or none.
 func (b *Batch) AddBoth(k, other Key, time, value, otherValue int64) bool {
 	_, seen := b.index[k]
 	need, _ := b.need(k, seen)
@@ -144,8 +145,8 @@ func (b *Batch) AddBoth(k, other Key, time, value, otherValue int64) bool {
 	return b.AddValue(k, time, value) && b.AddValue(other, time, otherValue)
 }
 
-// need returns the bytes that one more sample of a key takes, and whether the sample's
-// stack is new.
+// need returns the number of bytes that one more sample of a key takes. It also reports
+// whether the sample's stack is new.
 func (b *Batch) need(k Key, seen bool) (need int, newStack bool) {
 	need = sampleSize
 	if k.Type.Valued {
@@ -170,8 +171,8 @@ func (b *Batch) need(k Key, seen bool) (need int, newStack bool) {
 	return need, newStack
 }
 
-// sentStack returns the bytes that the locations of a stack add to the batch. A new
-// location that occurs twice in the stack counts twice.
+// sentStack returns the number of bytes that the locations of a stack add to the batch.
+// If a new location occurs twice in the stack, it counts twice.
 func (b *Batch) sentStack(s *Stack) (n int) {
 	for _, l := range s.Locations {
 		n += pointerSize
@@ -208,20 +209,22 @@ func (b *Batch) hold(r *Resource, s *Stack) {
 	}
 }
 
-// AddLost counts samples of a type's sampler that the kernel lost in this capture window.
-// The processes of lost samples are unknown.
+// AddLost counts samples that the kernel lost in this capture window, for the sampler of
+// a type. The processes of lost samples are unknown.
 func (b *Batch) AddLost(t *Type, n uint64) {
 	b.lost[t.sampler()] += int64(min(n, math.MaxInt64))
 }
 
-// Lost returns the number of lost samples of a type's sampler.
+// Lost returns the number of lost samples, for the sampler of a type.
 func (b *Batch) Lost(t *Type) int64 { return b.lost[t.sampler()] }
 
-// Charge records the CPU time that the kernel charged to a process in this capture window.
+// Charge records the CPU time of a process in this capture window,
+// according to the kernel.
 func (b *Batch) Charge(r *Resource, cpuTime time.Duration) { b.charged[r] = int64(cpuTime) }
 
-// Charged returns the CPU time recorded by Charge, in nanoseconds, and removes it, so that
-// only one profile of the process gets the CPU time. It is 0 if the CPU time is unknown.
+// Charged returns the CPU time that Charge recorded, in nanoseconds. It then
+// removes the CPU time, so that only one profile of the process gets it. If the CPU
+// time is unknown, Charged returns 0.
 func (b *Batch) Charged(r *Resource) int64 {
 	defer delete(b.charged, r)
 	return b.charged[r]
@@ -268,9 +271,9 @@ func (b *Batch) Keys() iter.Seq2[Key, int] {
 	}
 }
 
-// Sample corresponds to a Sample of OTLP. It contains one key and the times of the
-// samples with this key, in the order in which they were added. If the type is
-// Valued, it also contains the values of the samples.
+// Sample corresponds to a Sample of OTLP. It contains one key and the times of all
+// samples with this key, in the order in which the samples were added. If the type is
+// Valued, Sample also contains the values of the samples.
 type Sample struct {
 	Key
 	Times  []int64

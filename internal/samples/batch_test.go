@@ -176,7 +176,7 @@ func TestTheKeyTellsWhatIsSentApart(t *testing.T) {
 }
 
 // TestWhatIsSentCountsInFull checks that the batch counts the size of each name and each
-// resource once. The batch is the only bound on samples that other programs send.
+// resource once. Only the size of the batch limits the samples that other programs send.
 func TestWhatIsSentCountsInFull(t *testing.T) {
 	batch := NewBatch(1 << 20)
 	long := string(make([]byte, 10_000))

@@ -1,10 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package samples defines the data types of the receiver, as plain data. A sampler interns
-// Resources, Mappings, Locations and Stacks and shares them by pointer between batches. A
-// Batch only counts the events of one capture window, so adding a sample of a known stack
-// does not allocate.
+// Package samples defines the receiver's data types. The types are plain data. A sampler
+// interns Resources, Mappings, Locations and Stacks, and shares them by pointer between
+// batches. A Batch only counts the events of one capture window, so adding a sample of a
+// known stack does not allocate memory.
 package samples
 
 import (
@@ -35,16 +35,16 @@ type Attribute struct {
 	Value any
 }
 
-// Resource is the subject of a profile. It is one program that is run by one process.
-// An exec makes a new Resource. A Resource does not change after a sample refers to it.
+// Resource is the subject of a profile. It represents one program that one process runs.
+// An exec creates a new Resource. A Resource does not change after a sample refers to it.
 type Resource struct {
-	// PID is the process id in the collector's own pid namespace. It is 0 if the sender is
-	// not a process of this host.
+	// PID is the process id in the collector's own pid namespace. If the sender is not a
+	// process of this host, PID is 0.
 	PID int
 	// Attributes are sorted by key. Keys are unique and not empty.
 	Attributes []Attribute
-	// Starting is set if the kernel was still starting the program, so its environment was
-	// not yet known. Otherwise it is nil.
+	// Starting is set if the kernel was still starting the program. The environment of
+	// the program was then not yet known. Otherwise, Starting is nil.
 	Starting *Starting
 }
 
@@ -55,8 +55,8 @@ type Starting struct{ final atomic.Pointer[Resource] }
 // Settle sets the Resource that replaces every Resource whose Starting is s.
 func (s *Starting) Settle(final *Resource) { s.final.Store(final) }
 
-// Final returns the Resource to use in place of r. It is nil while the final Resource is
-// unknown.
+// Final returns the Resource that replaces r. It returns r if r does not need to be
+// replaced, and nil while the final Resource is unknown.
 func (r *Resource) Final() *Resource {
 	if r.Starting == nil {
 		return r
@@ -64,9 +64,9 @@ func (r *Resource) Final() *Resource {
 	return r.Starting.final.Load()
 }
 
-// Mapping is a part of a file that is mapped executable into a process.
+// Mapping is a part of a file that is mapped as executable code into a process.
 type Mapping struct {
-	// PID is the process in which the mapping was first seen. It is 0 for the kernel.
+	// PID is the process in which the mapping was first seen. For the kernel, PID is 0.
 	PID                      int
 	Start, Limit, FileOffset uint64
 	// Path is the path of the file in the process's mount namespace, possibly inside a
@@ -78,18 +78,19 @@ type Mapping struct {
 	DeviceMajor, DeviceMinor uint32
 	Inode                    uint64
 
-	// The symbolizer sets the fields below on the emitting goroutine.
+	// The symbolizer sets the following fields on the emitting goroutine.
 
-	// BuildID is the GNU build id in hex, or empty.
+	// BuildID is the GNU build id in hexadecimal digits. It is empty if there is none.
 	BuildID string
-	// GoBuildID is Go's own build id, or empty.
+	// GoBuildID is Go's own build id. It is empty if there is none.
 	GoBuildID string
 }
 
-// Line is one function at a location. A location with inlined calls has several lines, the
-// innermost first.
+// Line is one function at a location. A location with inlined calls has several lines.
+// The innermost function comes first.
 type Line struct {
-	// Function is the name to show. SystemName is the linker's name if it differs.
+	// Function is the name to show. SystemName is the linker's name, if
+	// it differs from Function.
 	Function, SystemName string
 	File                 string
 	// StartLine is the function's first line. Line is the line of the call or of the
@@ -102,41 +103,42 @@ type Location struct {
 	Type FrameType
 	// Mapping is nil for code without a file.
 	Mapping *Mapping
-	// Address is the virtual address in the process. For a call it is the return address,
-	// which is the address after the call.
+	// Address is the virtual address in the process. For a call, it is the return
+	// address. The return address is the address after the call.
 	Address uint64
 	// Leaf reports that Address is the interrupted instruction and not a return address.
-	// Line lookup then does not step back into the call.
+	// In this case, line lookup does not step back into the call.
 	Leaf bool
 
-	// The symbolizer sets the fields below on the emitting goroutine. It removes the names
-	// after their batch was emitted. A sampler that knows names (.NET) sets Resolved and
-	// Lines itself.
+	// The symbolizer sets the following fields on the emitting goroutine. It removes
+	// the names after the batch was emitted. A sampler that knows the names (.NET)
+	// sets Resolved and Lines itself.
 
 	Resolved bool
-	// Counted is the symbolization outcome that was last counted for the location.
+	// Counted is the symbolization outcome that was last counted for this location.
 	Counted uint8
 	Lines   []Line
 }
 
-// Stack is a call stack, leaf first.
+// Stack is a call stack, with the leaf first.
 type Stack struct {
 	Locations []*Location
-	// Truncated reports that the stack does not reach the thread's entry.
+	// Truncated reports that the stack does not reach the entry function of the thread.
 	Truncated bool
-	// Whole reports that the stack was seen to reach the thread's entry, with or without
-	// symbols.
+	// Whole reports that the stack is known to reach the entry function of the
+	// thread, with or without symbols.
 	Whole bool
 	// Wait is the reason why a thread with this stack is blocked. The emitting goroutine
-	// derives it from the names of kernel functions.
+	// derives the reason from the names of kernel functions.
 	Wait Wait
 }
 
 // Wait is the reason why a thread is blocked.
 type Wait uint8
 
-// These are the values of the attribute hotprofile.wait. WaitUnknown has no value. It
-// means that the kernel's part of the stack is missing or has no names.
+// These are the values of the attribute hotprofile.wait. For WaitUnknown, the
+// attribute is absent. WaitUnknown means that the kernel's part of the stack
+// is missing or has no names.
 const (
 	WaitUnknown Wait = iota
 	WaitNetwork
@@ -146,13 +148,13 @@ const (
 	WaitOther
 )
 
-// String returns the value of the attribute. It is empty for WaitUnknown.
+// String returns the value of the attribute. For WaitUnknown, the value is empty.
 func (w Wait) String() string {
 	return [...]string{"", "network", "disk", "lock", "sleep", "other"}[w]
 }
 
-// Thread contains the attributes that distinguish threads. Attributes that are not
-// configured are zero.
+// Thread contains the attributes that distinguish threads. The fields of attributes
+// that are not configured are zero.
 type Thread struct {
 	Name string
 	ID   int32
@@ -170,8 +172,8 @@ const (
 	LabelSpanID  = "span_id"
 )
 
-// ParseLink parses the ids of a span, which are in hexadecimal digits. It returns the
-// zero value if one of the ids is invalid.
+// ParseLink parses the ids of a span, which consist of hexadecimal digits. If one of the
+// ids is invalid, ParseLink returns the zero value.
 func ParseLink(trace, span string) (l Link) {
 	if len(trace) != 2*len(l.TraceID) || len(span) != 2*len(l.SpanID) {
 		return Link{}
@@ -187,12 +189,13 @@ func ParseLink(trace, span string) (l Link) {
 // Valid reports whether both ids are set. One id alone is useless.
 func (l Link) Valid() bool { return l.TraceID != [16]byte{} && l.SpanID != [8]byte{} }
 
-// Type describes the values of a profile. Samplers share the types below by pointer.
+// Type describes the values of a profile. Samplers share the types
+// of this file by pointer.
 type Type struct {
 	Name, Unit             string
 	PeriodName, PeriodUnit string
-	// Valued reports that each sample has a value. Otherwise a sample consists only
-	// of its timestamp.
+	// Valued reports that each sample has a value. If Valued is false, a sample
+	// consists only of its timestamp.
 	Valued bool
 	// Sampler is the sampler's name in the counters. If it is empty, the samples are
 	// counted under CountedAs.
@@ -200,28 +203,30 @@ type Type struct {
 	CountedAs *Type
 	// Sent reports that another program sent the samples. The samples already have
 	// names. Their times are from the clock of that program, and define when the
-	// samples were captured. The batch counts the memory of the samples, because no
-	// other limit bounds it.
+	// samples were captured. The batch counts the memory of such samples, because there
+	// is no other limit on this memory.
 	Sent bool
-	// Blocked reports that threads with these stacks were blocked. The stacks then have a
-	// Wait.
+	// Blocked reports that threads with these stacks were blocked. Stacks
+	// of such types have a Wait.
 	Blocked bool
 	// Spread reports that the times are unknown and were spread evenly over the capture
 	// window.
 	Spread bool
 	// Unscaled reports that sums of values are not a rate.
 	Unscaled bool
-	// Scaled describes how values were scaled. It is empty if they were not scaled.
+	// Scaled describes the way in which values were scaled. It is empty
+	// if values were not scaled.
 	Scaled string
 }
 
-// OnCPU has one timestamp per sample of a running thread.
+// OnCPU is the type of samples of running threads. Each sample is one timestamp.
 var OnCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "on_cpu"}
 
-// OffCPU is the time that threads were blocked. RunQueue is the time that runnable threads
-// waited for a CPU. A value is one wait, or the part of a longer wait inside the capture
-// window. Its timestamp is the wait's last nanosecond. The stack is sampled at one of
-// Period switches. If the period is above 1, the scaled types are used.
+// OffCPU is the time that threads were blocked. RunQueue is the time that
+// runnable threads waited for a CPU. A value is one wait, or the part of a longer
+// wait that is inside the capture window. Its timestamp is the last nanosecond of
+// the wait. The stack is sampled at one of Period switches. If the period is
+// above 1, the scaled types are used.
 var (
 	OffCPU         = &Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Blocked: true, Sampler: "off_cpu"}
 	RunQueue       = &Type{Name: "runqueue", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu"}
@@ -233,8 +238,8 @@ const scaledToSwitches = "per thread, to the total time of all its switches"
 
 // AllocObjects and AllocSpace are the sampled allocations of Go programs. Values are
 // scaled to the allocations that each sample represents. The period is the program's
-// MemProfileRate. The assumed types use the runtime's default, because the program's
-// rate could not be read. Each allocation is a sample of both types, but only the
+// MemProfileRate. If this rate cannot be read, the assumed types use the default
+// rate of the runtime. Each allocation is a sample of both types, but only the
 // sample of the space is counted.
 var (
 	AllocObjects        = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, CountedAs: AllocSpace, Scaled: scaledToPeriod}
@@ -248,27 +253,27 @@ const (
 	scaledToAssumedPeriod = scaledToPeriod + "; the period is assumed: runtime.MemProfileRate could not be read"
 )
 
-// DotnetThreads is the wall-clock time of managed threads, which may be waiting. The value
-// of a sample is its period, the time that the sample represents. DotnetSelected is a
-// separate profile of the threads that a service samples frequently. Values are times
-// because backends add up both profiles, which have different periods.
+// DotnetThreads is the wall-clock time of managed threads. These threads may be waiting.
+// The value of a sample is its period, which is the time that the sample represents.
+// DotnetSelected is a separate profile of the threads that a service samples frequently.
+// Values are times, because backends add up both profiles and their periods differ.
 var (
 	DotnetThreads  = &Type{Name: "wall", Unit: "nanoseconds", PeriodName: "wall", PeriodUnit: "nanoseconds", Valued: true, Sampler: "dotnet_threads", Sent: true}
 	DotnetSelected = &Type{Name: "wall", Unit: "nanoseconds", PeriodName: "wall", PeriodUnit: "nanoseconds", Valued: true, Sampler: "dotnet_selected", Sent: true}
 )
 
 // DotnetAllocObjects and DotnetAllocSpace are the number and the size of sampled objects.
-// Their period of 1 byte means that values are not scaled, because the runtime does not
-// report how much memory a sample represents.
+// The runtime does not report the amount of memory that a sample represents. Values are
+// therefore not scaled, as the period of 1 byte indicates.
 var (
 	DotnetAllocObjects = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "dotnet_allocations", Sent: true, Unscaled: true}
 	DotnetAllocSpace   = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "dotnet_allocations", Sent: true, Unscaled: true}
 )
 
-// NetSent and NetReceived are the bytes that calls sent to and received from sockets.
-// TCPConnects counts connection attempts. TCPConnectFailures counts connections that ended
-// before they were established. A value also represents the unsampled calls, so the period
-// is 1.
+// NetSent and NetReceived are the bytes that calls sent to and received from
+// sockets. TCPConnects counts connection attempts. TCPConnectFailures counts
+// connections that ended before they were established. A value also represents the
+// calls that were not sampled, so the period is 1.
 var (
 	NetSent            = netType("net_sent", "bytes")
 	NetReceived        = netType("net_received", "bytes")
@@ -300,8 +305,8 @@ func (t Transport) String() string {
 	return [...]string{"", "tcp", "udp", "unix", "other"}[t]
 }
 
-// Capture is the time span in which a target was sampled with one period, on the monotonic
-// clock. It is safe for concurrent use.
+// Capture is the time span in which a target was sampled with one period. The times are
+// from the monotonic clock. It is safe for concurrent use.
 type Capture struct {
 	// From is the start of the capture.
 	From int64
@@ -312,7 +317,8 @@ type Capture struct {
 // End sets the end of the capture, unless it is already set.
 func (c *Capture) End(at int64) { c.until.CompareAndSwap(0, at) }
 
-// Until returns the end of the capture. It is math.MaxInt64 while the capture continues.
+// Until returns the end of the capture. While the capture continues,
+// it returns math.MaxInt64.
 func (c *Capture) Until() int64 {
 	if at := c.until.Load(); at != 0 {
 		return at
@@ -324,14 +330,16 @@ func (c *Capture) Until() int64 {
 // epoch.
 type CaptureWindow struct{ Start, End int64 }
 
-// PprofCPU has one timestamp per sample of a running thread, as counted by the program. The
-// times are spread, because a pprof profile has no time per sample.
+// PprofCPU is the type of samples of running threads that the program counted
+// itself. Each sample is one timestamp. The times are spread, because a pprof
+// profile has no time per sample.
 var PprofCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "pprof_cpu", Sent: true, Spread: true}
 
-// These types are the other pprof profiles. They contain the allocations of a capture
-// window, the memory in use at its end, the numbers of goroutines and of created
-// threads, and the waits of goroutines. Block and mutex profiles have different names
-// here, because pprof calls the values of both contentions and delay.
+// These types describe the other pprof profiles. There are profiles of the allocations in
+// a capture window, and of the memory in use at the end of the window. Other profiles
+// contain the numbers of goroutines and of created threads, and the waits of goroutines.
+// The types of block and mutex profiles have their own names, because pprof calls the
+// values of both contentions and delay.
 var (
 	PprofAllocObjects     = pprofSpace("alloc_objects", "count", "pprof_allocs")
 	PprofAllocSpace       = pprofSpace("alloc_space", "bytes", "pprof_allocs")

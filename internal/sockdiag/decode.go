@@ -51,8 +51,8 @@ func request(family byte, p Protocol) netlink.Message {
 	return netlink.Message{Header: netlink.Header{Type: typeFamily, Flags: netlink.Request | netlink.Dump}, Data: b}
 }
 
-// decode decodes one socket. p is the protocol to assume if the message does not contain
-// it. ok is false if the socket is neither TCP nor UDP.
+// decode decodes one socket. If the message does not contain the protocol, the protocol
+// is p. If the socket is neither TCP nor UDP, ok is false.
 func (s *Socket) decode(b []byte, p Protocol) (ok bool, err error) {
 	if len(b) < socketSize {
 		return false, errMalformed
@@ -96,7 +96,7 @@ func (s *Socket) decode(b []byte, p Protocol) (ok bool, err error) {
 	return s.Protocol == TCP || s.Protocol == UDP, nil
 }
 
-// decodeTCP decodes a struct tcp_info. Newer kernels append fields to it.
+// decodeTCP decodes a struct tcp_info. Newer kernels append fields to this struct.
 func decodeTCP(b []byte) (t TCPInfo, ok bool) {
 	if len(b) < leastInfo {
 		return t, false

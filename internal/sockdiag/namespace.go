@@ -17,24 +17,24 @@ const (
 	// recvSize is the buffer size of one read. The kernel fills at most 32 KiB at once.
 	recvSize = 64 << 10
 
-	// closedBuffer is the size of the socket buffer for closed connections. The kernel
-	// doubles the size, so there is room for about 1,600 connections.
+	// closedBuffer is the size of the socket buffer for closed connections, in bytes. The
+	// kernel doubles the size, so there is room for about 1,600 connections.
 	closedBuffer = 1 << 20
 
-	// arrived is the time allowed for reading a message that has already arrived.
+	// arrived is the maximum time for reading a message that has already arrived.
 	arrived = time.Millisecond / 5
 )
 
-// A Namespace reads the sockets of one network namespace. It belongs to one goroutine.
+// A Namespace reads the sockets of one network namespace. Only one goroutine may use it.
 type Namespace struct {
 	file   *os.File      // nil for the caller's own namespace
 	dump   *netlink.Conn // for dumps; nil after an incomplete dump
 	closed *netlink.Conn // for closed connections; nil if the kernel does not report them
 }
 
-// Open opens the namespace of a file such as /proc/PID/ns/net, which needs CAP_SYS_ADMIN. If
-// the file is nil, it opens the caller's own namespace. The Namespace takes over the file,
-// even on an error.
+// Open opens the namespace of a file such as /proc/PID/ns/net. This needs CAP_SYS_ADMIN.
+// If the file is nil, Open opens the caller's own namespace. The Namespace closes the
+// file, and Open closes the file after an error.
 func Open(file *os.File) (*Namespace, error) {
 	n := &Namespace{file: file}
 	var err error
@@ -42,7 +42,7 @@ func Open(file *os.File) (*Namespace, error) {
 		n.Close()
 		return nil, err
 	}
-	// The kernel reports closed connections since Linux 4.2.
+	// Linux reports closed connections since version 4.2.
 	if n.closed, err = n.dial(1<<(groupTCP4-1) | 1<<(groupTCP6-1)); err != nil {
 		n.closed = nil
 	} else {
@@ -65,9 +65,10 @@ func (n *Namespace) dial(groups uint32) (*netlink.Conn, error) {
 	return c, nil
 }
 
-// Each calls visit for each socket, by protocol and family. Within a protocol and family,
-// listening sockets come first. The Socket is valid only during the call. If a limit is
-// reached, Each returns [ErrTooMany] or [ErrLate]. It has then visited only some sockets.
+// Each calls visit for each socket. The sockets are ordered by protocol and family.
+// Within a protocol and family, listening sockets come first. The Socket is valid only
+// during the call of visit. If a limit is reached, Each has visited only some sockets,
+// and returns [ErrTooMany] or [ErrLate].
 func (n *Namespace) Each(l Limits, visit func(*Socket)) error {
 	left := l.Sockets
 	for _, p := range []Protocol{TCP, UDP} {
@@ -121,7 +122,7 @@ func (n *Namespace) each(family byte, p Protocol, deadline time.Time, visit func
 	return nil
 }
 
-// late returns ErrLate if err is a deadline error, and err otherwise.
+// late returns ErrLate if err is a deadline error. Otherwise, it returns err.
 func late(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return ErrLate
@@ -129,10 +130,11 @@ func late(err error) error {
 	return err
 }
 
-// Closed calls visit for each TCP connection that was closed since the last call, or since
-// the namespace was opened, with its final counters. It stops at a limit and leaves the
-// rest to the next call. lost reports whether the kernel dropped some connections because
-// they were not read in time.
+// Closed calls visit for each TCP connection that was closed since the last call,
+// or since the namespace was opened. The Socket contains the final counters of
+// the connection. If a limit is reached, the next call continues with the
+// remaining connections. lost reports whether the kernel dropped some connections
+// because they were not read in time.
 func (n *Namespace) Closed(l Limits, visit func(*Socket)) (lost bool, err error) {
 	if n.closed == nil {
 		return false, nil

@@ -61,11 +61,11 @@ func find(t testing.TB, ns *sockdiag.Namespace, remote net.Addr) sockdiag.Socket
 	return sockdiag.Socket{}
 }
 
-// pair holds the two ends of a connection between two namespaces.
+// pair contains the two ends of a connection between two namespaces.
 type pair struct{ client, server net.Conn }
 
-// connect creates a listener in the namespace to, and a connection from the
-// namespace from.
+// connect creates a listener in the namespace to, and connects to it
+// from the namespace from.
 func connect(t testing.TB, from, to *hosttest.Network, at netip.Addr) (p pair, l net.Listener) {
 	t.Helper()
 	to.Do(t, func() (err error) {
@@ -106,8 +106,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// within1Percent requires that the byte counts of the kernel and the program differ by at
-// most 1 percent.
+// within1Percent checks that the byte counts of the kernel and of the program
+// differ by at most 1 percent.
 func within1Percent(t *testing.T, want int64, got uint64) {
 	t.Helper()
 	require.LessOrEqual(t, math.Abs(float64(got)-float64(want)), float64(want)/100, "%d bytes, the program counted %d", got, want)
@@ -148,8 +148,8 @@ func TestConnectionsOfANamespace(t *testing.T) {
 	}
 }
 
-// TestMappedAddressesAreIPv4 checks that an IPv4 client has an IPv4 address, even if the
-// server listens on an IPv6 socket.
+// TestMappedAddressesAreIPv4 checks that an IPv4 client is reported with an IPv4 address,
+// even if the server listens on an IPv6 socket.
 func TestMappedAddressesAreIPv4(t *testing.T) {
 	a := hosttest.NewNetwork(t)
 	var l net.Listener
@@ -265,7 +265,7 @@ func TestRefusedConnectionsAreReported(t *testing.T) {
 }
 
 // TestTheProcessStaysWhereItIs checks that the first thread of the process never enters
-// another namespace. Otherwise the thread would stay there.
+// another namespace. If it did, it would stay there.
 func TestTheProcessStaysWhereItIs(t *testing.T) {
 	a := hosttest.NewNetwork(t)
 	before, err := os.Readlink("/proc/self/ns/net")
@@ -323,8 +323,9 @@ func TestTheOwnNamespaceNeedsNoRight(t *testing.T) {
 	require.True(t, found)
 }
 
-// TestKernelRoundTripAndRetransmits compares the round-trip time with the delay of the
-// wire and with ss. It compares the number of retransmits with nstat.
+// TestKernelRoundTripAndRetransmits compares the round-trip time with the
+// delay of the wire and with the output of ss. It compares the number of
+// retransmits with the output of nstat.
 func TestKernelRoundTripAndRetransmits(t *testing.T) {
 	a, b := hosttest.NewNetwork(t), hosttest.NewNetwork(t)
 	w, _, ofB := hosttest.NewWire(t, a, b)

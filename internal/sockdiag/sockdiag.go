@@ -1,13 +1,14 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sockdiag reads the TCP and UDP sockets of a network namespace from the kernel
-// with sock_diag, like ss. It returns the addresses of both ends and the kernel's counters
-// of each TCP connection. It needs no rights except to enter a namespace.
+// Package sockdiag reads the TCP and UDP sockets of a network namespace from the
+// kernel with sock_diag, like the tool ss. It returns the addresses of both ends
+// and the kernel's counters of each TCP connection. It needs no rights except
+// the right to enter a namespace.
 //
 // A [Namespace] dumps the current sockets. It also receives the final counters of TCP
-// connections when they are closed, because later dumps do not contain these connections.
-// The package knows namespaces and sockets, but not processes or units.
+// connections when the connections are closed, because later dumps do not contain these
+// connections. The package knows namespaces and sockets, but not processes or units.
 package sockdiag
 
 import (
@@ -28,7 +29,8 @@ const (
 // A State is the state of a socket. A connected UDP socket is Established.
 type State uint8
 
-// These are the states of returned sockets. Only [Namespace.Closed] returns Closed.
+// These are the states of the sockets that the package returns. Only
+// [Namespace.Closed] returns Closed.
 const (
 	Established State = 1
 	SynSent     State = 2
@@ -42,8 +44,8 @@ const (
 	Closing     State = 11
 )
 
-// dumped is the set of states in a dump. Connections in TIME_WAIT are left out, because
-// they can be very numerous and the kernel no longer counts their traffic.
+// dumped is the set of states in a dump. Connections in TIME_WAIT are omitted. There can
+// be very many of them, and the kernel no longer counts their traffic.
 const dumped = 1<<Established | 1<<SynSent | 1<<SynReceived | 1<<FinWait1 | 1<<FinWait2 | 1<<CloseWait | 1<<LastAck | 1<<Listen | 1<<Closing
 
 // A Socket is one socket of a namespace.
@@ -53,24 +55,24 @@ type Socket struct {
 	Local, Remote netip.AddrPort // IPv4-mapped IPv6 addresses are converted to IPv4
 	// Cookie identifies the socket until the host reboots.
 	Cookie uint64
-	// Inode is the socket's inode number in the links of /proc/PID/fd. It is 0 if no
-	// process holds the socket, and for a socket from [Namespace.Closed].
+	// Inode is the inode number of the socket, as in the links of /proc/PID/fd. It is 0
+	// if no process holds the socket, and for a socket from [Namespace.Closed].
 	Inode uint32
-	// Cgroup is the id of the v2 cgroup in which the socket was created. An accepted
-	// connection has the cgroup of the listening socket. Cgroup is 0 if the kernel
-	// does not report the id.
+	// Cgroup is the id of the v2 cgroup in which the socket was created. For an
+	// accepted connection, it is the cgroup of the listening socket. If the kernel does
+	// not report the id, Cgroup is 0.
 	Cgroup uint64
 	// ReceiveQueue is the number of bytes that the program has not read. SendQueue is the
 	// number of bytes that the peer has not acknowledged.
 	ReceiveQueue, SendQueue uint32
-	// TCP holds the counters of a connection. HasTCP is false if the kernel has no
-	// counters.
+	// TCP contains the counters of a connection. If the kernel has no
+	// counters, HasTCP is false.
 	TCP    TCPInfo
 	HasTCP bool
 }
 
-// TCPInfo holds the kernel's counters of a TCP connection since its start. 32-bit counters
-// wrap around.
+// TCPInfo contains the kernel's counters of a TCP connection since the start of the
+// connection. 32-bit counters wrap around.
 type TCPInfo struct {
 	Sent, Received          uint64 // bytes of payload, without retransmits
 	RTT, RTTVar             time.Duration
@@ -81,7 +83,7 @@ type TCPInfo struct {
 	ReceiverWindow, SendBuf time.Duration // the part of Busy during which these limited sending
 }
 
-// Limits bound one dump.
+// Limits contains the limits of one dump.
 type Limits struct {
 	Sockets  int       // maximum number of sockets to visit
 	Deadline time.Time // no message is read after the deadline

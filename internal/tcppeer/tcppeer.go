@@ -27,7 +27,7 @@ const (
 	again       = 20 * time.Millisecond
 )
 
-// A Finder finds the processes behind connections. It belongs to one goroutine.
+// A Finder finds the processes behind connections. Only one goroutine may use it.
 type Finder struct {
 	procfs procfs.FS
 	last   int // the process that was found last, which is searched first
@@ -36,8 +36,8 @@ type Finder struct {
 // New returns a Finder that reads the procfs below a root directory.
 func New(root string) *Finder { return &Finder{procfs: procfs.At(root)} }
 
-// Find returns the processes that hold the accepted end of a connection over the loopback.
-// After a fork, several processes may hold the connection.
+// Find returns the processes that hold the accepted end of a loopback connection. After a
+// fork, several processes may hold the connection.
 func (f *Finder) Find(ctx context.Context, c net.Conn) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxDuration)
 	defer cancel()
@@ -56,8 +56,8 @@ func (f *Finder) Find(ctx context.Context, c net.Conn) ([]int, error) {
 	return pids, nil
 }
 
-// accepted returns the inode of the socket at the other end of c. The kernel has no inode
-// for the socket until the server accepts the connection, so accepted waits for it.
+// accepted returns the inode of the socket at the other end of c. The socket has no inode
+// until the server accepts the connection, so accepted waits for this.
 func accepted(ctx context.Context, c net.Conn) (inode uint32, err error) {
 	deadline, _ := ctx.Deadline()
 	kernel, err := sockdiag.Open(nil)

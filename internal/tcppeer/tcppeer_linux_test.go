@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain also implements the other process of the tests. The process accepts
-// connections until its standard input ends.
+// TestMain runs the tests, or the other process that the tests start. The other process
+// accepts connections until its standard input ends.
 func TestMain(m *testing.M) {
 	if os.Getenv("HOTPROFILE_TEST_ACCEPT") == "" {
 		os.Exit(m.Run())
@@ -89,8 +89,8 @@ func TestTheOtherEndIsTheServer(t *testing.T) {
 	}
 }
 
-// TestARestartedServerIsFound covers a server that has another pid at the same address
-// after a restart.
+// TestARestartedServerIsFound covers a server that was restarted at the same
+// address and has another pid.
 func TestARestartedServerIsFound(t *testing.T) {
 	first, address, stop := server(t, "127.0.0.1:0")
 	f := New("")

@@ -26,7 +26,7 @@ type Finder struct{}
 // New returns a Finder.
 func New(string) *Finder { return &Finder{} }
 
-// Find returns the process that holds the accepted end of a connection over the loopback.
+// Find returns the process that holds the accepted end of a loopback connection.
 func (*Finder) Find(ctx context.Context, c net.Conn) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
@@ -43,8 +43,8 @@ func (*Finder) Find(ctx context.Context, c net.Conn) ([]int, error) {
 	}
 }
 
-// Holder returns the pid of the process that owns the TCP socket with the local address
-// local and the remote address remote.
+// Holder returns the pid of the process that owns a TCP socket. local is the local
+// address of the socket, and remote is its remote address.
 func Holder(local, remote net.Addr) (pid int, err error) {
 	all, err := sockets.Connections("tcp") // GetExtendedTcpTable
 	for _, s := range all {

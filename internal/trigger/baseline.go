@@ -40,9 +40,9 @@ func (b *baselines) clear() {
 	b.due = b.due[:0]
 }
 
-// scheduleBaseline adds the machine's baseline to the list if it is due and the unit is
-// cool. A baseline that is due while the unit is hot is skipped. A baseline stays due if
-// it cannot open yet, for example because no place is free.
+// scheduleBaseline adds the machine's baseline to the list if the baseline is due and the
+// unit is cool. A baseline that is due while the unit is hot is skipped. A baseline stays
+// due if it cannot open yet, for example because no place is free.
 func (m *machine) scheduleBaseline(now time.Time, at int64) {
 	e := m.unit.engine
 	hot := m.held || m.state == Profiling || m.unit.hot > 0

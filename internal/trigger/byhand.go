@@ -29,9 +29,10 @@ var ErrTooManyAlerts = errors.New("too many gates are open by alerts")
 // The zero value stands for a person who opens the gate by hand.
 type Alert struct {
 	// Key identifies the alert. An alert cannot have two openings of a unit at the same
-	// time. Empty means that a person opens the gate.
+	// time. If Key is empty, a person opens the gate.
 	Key string
-	// Name is the name of the opening's policy and monitor. Empty means manual.
+	// Name is the name of the opening's policy and monitor.
+	// If Name is empty, the name is manual.
 	Name string
 }
 
@@ -112,8 +113,8 @@ func (u *Decision) CloseGate(key string, now time.Time) *Opening {
 	return m.opening
 }
 
-// leave calls closing, which must close the machine's opening, and removes
-// the machine from byHand.
+// leave removes the machine from byHand. It first calls
+// closing, which must close the opening of the machine.
 func (u *Decision) leave(m *machine, closing func(*machine)) {
 	closing(m)
 	n := slices.Index(u.byHand, m)

@@ -17,13 +17,13 @@ import (
 // Monitor describes the readings of a monitor.
 type Monitor struct {
 	// Name is the monitor's name in conditions, such as cpu_utilization. It may have
-	// parameters in parentheses, which reports omit.
+	// parameters in parentheses. Reports omit the parameters.
 	Name string
 	window.Kind
 	// Guard is the name of another monitor. A condition on this monitor holds only while
 	// the guard's mean over the condition's span is at least GuardAtLeast. Host-wide
-	// monitors have a guard, because they matter to a unit only if the unit contributes to
-	// the load. Empty means no guard.
+	// monitors have a guard, because they matter to a unit only if the unit contributes
+	// to the load. If Guard is empty, the monitor has no guard.
 	Guard        string
 	GuardAtLeast float64
 }

@@ -28,8 +28,8 @@ type Reading struct {
 // Decision is the engine's state of a unit. It decides when the unit's gate opens.
 //
 // Invariants:
-//   - histories has one element per monitor; it is nil while the unit is gone
-//   - machines has one element per policy; only replan reallocates it
+//   - histories contains one element per monitor, and is nil while the unit is gone
+//   - machines contains one element per policy, and only replan reallocates it
 //   - byHand contains the machines of openings by hand and by alert in Profiling, at most
 //     one by hand and maxAlerts by alert
 //   - hot and baselines are the numbers of openings in Profiling, without dry runs
@@ -38,7 +38,7 @@ type Reading struct {
 type Decision struct {
 	name      string
 	engine    *Engine
-	index     int // in roster.live; meaningless while gone
+	index     int // index in roster.live; undefined while the unit is gone
 	gone      bool
 	histories []window.History
 	machines  []machine
@@ -53,8 +53,9 @@ type Decision struct {
 	baselines int
 	closed    []*Opening // closed within the last 30 s
 
-	// These fields are used only while the unit is gone. They are the unit's keys in
-	// roster.due and roster.order, and its indices plus 1.
+	// These fields are used only while the unit is gone. next and until
+	// are the unit's keys in roster.due and roster.order. dueIndex and
+	// orderIndex are the unit's indices in these heaps, plus 1.
 	next, until          time.Time
 	dueIndex, orderIndex int
 }
@@ -112,7 +113,7 @@ func (u *Decision) Gone() bool { return u.gone }
 // from its first observation or evaluation.
 func (u *Decision) SetStarted(t time.Time) { u.started = t }
 
-// grownUp returns the time from which the unit may fire.
+// grownUp returns the time from which policies may open the unit's gate.
 func (u *Decision) grownUp() time.Time {
 	if u.started.IsZero() {
 		return u.added.Add(u.engine.plan.minAge)
@@ -120,8 +121,8 @@ func (u *Decision) grownUp() time.Time {
 	return u.started.Add(u.engine.plan.minAge)
 }
 
-// young reports whether the unit is still too young to fire. If the start time is in the
-// future, young replaces it with the current time.
+// young reports whether the unit is still too young for policies to open its gate. If the
+// start time is in the future, young replaces it with the current time.
 func (u *Decision) young(now time.Time) bool {
 	if u.engine.plan.minAge == 0 {
 		return false
@@ -194,10 +195,10 @@ func (u *Decision) value(c *condition, at int64) (value float64, ok bool) {
 	return u.histories[c.monitor].Value(c.test, at, &u.engine.scratch)
 }
 
-// Hot reports whether the gate is open, by a policy or by hand, or may open soon. It may
-// open soon if a condition of a policy in Watching has a reading above its threshold in its
-// window. The policy must also be able to fire by the time that the window is full. Dry
-// runs and baselines are ignored.
+// Hot reports whether the gate is open, by a policy or by hand, or may open soon. The
+// gate may open soon if the window of a condition contains a reading above the threshold.
+// The condition's policy must be in Watching and must be able to fire by the time that
+// the window is full. Dry runs and baselines are ignored.
 func (u *Decision) Hot() bool {
 	if u.hot > 0 || u.gone {
 		return u.hot > 0
@@ -251,8 +252,8 @@ func (u *Decision) MayFire(before time.Time) bool {
 
 // Admit appends the openings that admit a profile captured in [start, end). If no opening
 // is appended, the gate was shut. The opening that fired first comes first and is the
-// profile's reason. If several fired in one evaluation, the hottest comes first. Baselines
-// come last. Dry runs are included, although they do not export profiles.
+// profile's reason. If several openings fired in one evaluation, the hottest comes first.
+// Baselines come last. Dry runs are included, although they do not export profiles.
 func (u *Decision) Admit(dst []*Opening, start, end time.Time) []*Opening {
 	from := len(dst)
 	for _, o := range u.closed {
@@ -312,10 +313,11 @@ func (u *Decision) forgetClosed(now time.Time) {
 	u.closed = slices.DeleteFunc(u.closed, func(o *Opening) bool { return !now.Before(o.ClosedAt.Add(closedMemory)) })
 }
 
-// memory returns the times at which parts of a gone unit's state expire. next is the time
-// at which the unit must be checked again. last is the time at which all parts have
-// expired, so that the unit can be forgotten. real is last without dry runs. If there are
-// too many gone units, units that are only kept for dry runs are forgotten first.
+// memory returns the times at which parts of a gone unit's state expire.
+// next is the time at which the unit must be checked again. last is the time
+// at which all parts have expired, so that the unit can be forgotten. real
+// is the value of last without the dry runs. If there are too many gone
+// units, units that are only kept for dry runs are forgotten first.
 func (u *Decision) memory() (next, last, real time.Time) {
 	remember := func(t time.Time, dryRun bool) {
 		if t.After(last) {

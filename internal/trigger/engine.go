@@ -3,8 +3,9 @@
 
 // Package trigger decides when the gate of a unit opens and closes.
 //
-// An [Engine] has a [Decision] for each unit: the readings of its monitors, and a state
-// machine per policy. The unit's gate is open while any of its machines is in [Profiling].
+// An [Engine] has a [Decision] for each unit. A Decision contains the
+// readings of the unit's monitors and one state machine per policy. The
+// unit's gate is open while any of these machines is in [Profiling].
 // Cooldowns, by unit or by service, and budgets limit the openings.
 //
 // The package has no clock and no goroutine, and does no I/O. Readings and the time are
@@ -139,8 +140,8 @@ func (e *Engine) Evaluate(now time.Time) []Transition {
 	return e.journal.out
 }
 
-// Remove closes the openings of a unit that is gone and forgets its readings. Its cooldowns
-// and the closed openings are kept for as long as they matter.
+// Remove closes the openings of a unit that is gone and forgets its readings. The unit's
+// cooldowns and closed openings are kept for as long as they matter.
 func (e *Engine) Remove(name string, now time.Time) []Transition {
 	e.journal.begin()
 	e.clock.see(now)
@@ -166,7 +167,7 @@ type Forgotten struct {
 	Openings int // closed openings, which no longer admit late profiles
 }
 
-// Forgotten returns how many records have been forgotten early so far.
+// Forgotten returns the numbers of records that have been forgotten early so far.
 func (e *Engine) Forgotten() Forgotten {
 	return Forgotten{Units: e.roster.forgotten, Services: e.services.forgotten + e.dryServices.forgotten, Openings: e.forgottenOpenings}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // TestForgettingAtTheBoundDoesNotLookAtAll covers the bounds on gone units and on
-// services. Forgetting an entry must take only as many comparisons as a heap does. The
+// services. Forgetting an entry must take only as many comparisons as a heap needs. The
 // nil entry fails all code that iterates over all entries.
 func TestForgettingAtTheBoundDoesNotLookAtAll(t *testing.T) {
 	const n = 10_000

@@ -21,7 +21,7 @@ import (
 
 // laws checks an engine by its transitions alone. A gate must not open without a reason,
 // stay open for too long, or open before its cooldown has ended. No budget may be
-// exceeded. No profile may be dropped that should pass.
+// exceeded. No profile that should pass may be dropped.
 type laws struct {
 	t      *testing.T
 	config Config

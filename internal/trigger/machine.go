@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// retryAfter is the time for which a policy waits after a first opening without an
-	// accepted profile.
+	// retryAfter is the time for which a policy waits after an
+	// opening without an accepted profile. The time doubles with
+	// each further such opening in a row, up to the cooldown.
 	retryAfter = time.Minute
 
 	// closedMemory is the time for which a closed opening admits late profiles. It is
@@ -27,10 +28,11 @@ const (
 //
 // Invariants:
 //   - in Profiling, opening is open: not nil, with a zero ClosedAt
-//   - in all other states, opening is nil or the last opening, which is closed
+//   - in all other states, opening is nil or the last
+//     opening, and the last opening is closed
 //   - resume is the state before the last opening; only an open baseline uses it
 //   - a baseline does not change notBefore
-//   - logged is empty unless held
+//   - logged is empty if held is false
 type machine struct {
 	unit    *Decision
 	policy  *policy
@@ -58,7 +60,8 @@ func (m *machine) cooling() bool {
 	return m.state == CoolingDown || m.state == Profiling && m.opening.Baseline && m.resume == CoolingDown
 }
 
-// watching reports whether the policy is in Watching, or returns to it after a baseline.
+// watching reports whether the policy is in Watching, or will
+// return to Watching when an open baseline ends.
 func (m *machine) watching() bool {
 	return m.state == Watching || m.state == Profiling && m.opening.Baseline && m.resume == Watching
 }
@@ -121,8 +124,9 @@ func (m *machine) measure(at int64) (hold conditionSet) {
 	return hold
 }
 
-// hottest returns the hottest of the conditions in a set that hold, and the ratio of its
-// value to its threshold. The ratio is -1 if no condition in the set holds.
+// hottest returns the hottest condition of those in the set that
+// hold. It also returns the ratio of the condition's value to its
+// threshold. The ratio is -1 if no condition in the set holds.
 func (m *machine) hottest(of conditionSet, at int64) (cause Cause, ratio float64) {
 	ratio = -1
 	for n, c := range m.policy.conditions {
@@ -167,8 +171,8 @@ func (m *machine) nearest(at int64) (nearest Cause) {
 	return nearest
 }
 
-// warm reports whether a condition has a reading above its threshold in its window. The
-// policy must also be able to fire by the time that the window is full.
+// warm reports whether the window of a condition contains a reading above the threshold.
+// The policy must also be able to fire by the time that the window is full.
 func (m *machine) warm(at int64) bool {
 	if m.off || m.policy.DryRun || !m.watching() {
 		return false
@@ -193,7 +197,7 @@ func (m *machine) mayFireAt(then time.Time) bool {
 	return !cooling
 }
 
-// The transitions to Profiling.
+// The following methods enter Profiling.
 
 // fire opens the gate because a condition holds.
 func (m *machine) fire(cause Cause, now time.Time) {
@@ -240,7 +244,7 @@ func (m *machine) open(o *Opening, now time.Time, why Reason) {
 	m.report(Transition{Time: now, From: from, Reason: why, Cause: o.Cause, Opening: o})
 }
 
-// The transitions from Profiling.
+// The following methods leave Profiling.
 
 // expire closes an opening that is past its planned end. The planned end is
 // also the recorded closing time.
@@ -258,7 +262,8 @@ func (m *machine) closeByHand(now time.Time) {
 	}
 }
 
-// giveWay closes a baseline because its unit is hot or another unit needs its place.
+// giveWay closes a baseline because the unit is hot or
+// because another unit needs the place.
 func (m *machine) giveWay(now time.Time) { m.abort(now, GaveWay) }
 
 // abort closes an opening before its planned end. If the end has passed, the opening
@@ -304,7 +309,7 @@ func (m *machine) close(at time.Time, why Reason) {
 	})
 }
 
-// The transitions to and from CoolingDown.
+// The following methods enter and leave CoolingDown.
 
 // coolDown starts the cooldown of the last opening.
 func (m *machine) coolDown() {
@@ -334,7 +339,7 @@ func (m *machine) endCooldown() {
 	m.report(Transition{Time: when, From: CoolingDown, Reason: CooldownPassed})
 }
 
-// The reports that do not change the state.
+// The following methods report without a change of state.
 
 // reportRisingEdge reports that a condition began to hold in CoolingDown.
 func (m *machine) reportRisingEdge(now time.Time, at int64) {

@@ -18,7 +18,7 @@ type Cause struct {
 	Value     float64
 	Threshold float64
 	Window    string // "30s average" or "8 of 10s"
-	Key       string // the monitor with its parameters: the name of its Monitor
+	Key       string // the monitor with its parameters, as in Monitor.Name
 }
 
 // Opening is one opening of a gate by a policy. After it closes, it is kept for as long as
@@ -34,7 +34,7 @@ type Opening struct {
 	FiredAt time.Time
 	// DryRun reports that the opening exports no profiles. Baseline reports that the unit
 	// was cool. Manual reports that a person or an alert opened the gate. Alert is the
-	// alert's key, or empty.
+	// key of the alert that opened the gate. If no alert opened it, Alert is empty.
 	DryRun, Baseline, Manual bool
 	Alert                    string
 	// LostUnit is set if the unit disappears before an opening by alert ends. It is nil for
@@ -81,12 +81,12 @@ func (o *Opening) cools() bool { return !o.Baseline && !o.Manual }
 // metrics.
 type Kind string
 
-// The kinds of openings.
+// These are the kinds of openings.
 const (
 	HotKind      Kind = "hot"      // a condition of a policy held
 	BaselineKind Kind = "baseline" // the unit was cool
-	ManualKind   Kind = Manual     // by hand
-	AlertKind    Kind = "alert"    // by an alert
+	ManualKind   Kind = Manual     // a person opened the gate
+	AlertKind    Kind = "alert"    // an alert opened the gate
 )
 
 // Kind returns the opening's kind.
@@ -105,7 +105,7 @@ func (o *Opening) Kind() Kind {
 // Phase is the position of a profile's capture window relative to a trigger.
 type Phase string
 
-// The phases of a profile.
+// These are the phases of a profile.
 const (
 	Before Phase = "before" // the profile ended by the time of the trigger
 	After  Phase = "after"  // the profile started at the time of the trigger or later
@@ -129,8 +129,8 @@ func (o *Opening) Phase(start, end time.Time) Phase {
 }
 
 // admits reports whether a profile captured in [start, end) belongs to the opening. The
-// profile must end after FiredAt less PreTrigger. It must start before the opening closed
-// or, while it is open, before its planned end.
+// profile must end after FiredAt minus PreTrigger. It must start before the opening
+// closed or, while it is open, before its planned end.
 func (o *Opening) admits(start, end time.Time) bool {
 	closed := o.ClosedAt
 	if closed.IsZero() {

@@ -14,7 +14,7 @@ import (
 // places counts the units with an open gate against the budgets. Dry runs need no place.
 //
 // Invariants:
-//   - ledger counts each unit with hot or baselines above 0 once
+//   - ledger counts each unit once while the unit's hot or baselines is above 0
 //   - openings is the number of openings in Profiling
 //   - byHand is the number of units with an opening by hand or by alert
 //   - alerts is the number of openings by alert
@@ -96,10 +96,10 @@ func (u *Decision) closeBaselines(now time.Time) {
 	}
 }
 
-// overBudget returns the name of the budget that does not allow the unit another
-// opening. It is empty if all budgets allow it. A unit with an open gate needs
-// neither a second place nor a second trigger. Places of baselines count as free,
-// because baselines give way.
+// overBudget returns the name of the budget that does not allow the unit
+// another opening. The name is empty if all budgets allow the opening. A
+// unit with an open gate needs neither a second place nor a second trigger.
+// Places of baselines count as free, because baselines give way.
 func (u *Decision) overBudget(at int64) string {
 	p := &u.engine.places
 	switch {

@@ -14,7 +14,7 @@ import (
 type plan struct {
 	monitors   []monitorPlan
 	policies   []policy
-	index      map[string]int // of a policy, by name
+	index      map[string]int // indices of the policies by name
 	preTrigger time.Duration
 	minAge     time.Duration
 	byService  bool // Config.CooldownByService
@@ -52,7 +52,7 @@ type testRef struct {
 	test    int // number of the test in the monitor
 }
 
-// ratio returns value / threshold, which orders conditions by how hot they are.
+// ratio returns value / threshold. The condition with the largest ratio is the hottest.
 func (c *condition) ratio(value float64) float64 { return window.Ratio(value, c.Threshold) }
 
 // cause returns the Cause that reports the condition with a value.

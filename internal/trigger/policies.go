@@ -11,22 +11,21 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// SetPolicies replaces the policies and the monitors that they may use. On an error, the
-// policies and the monitors stay the same.
+// SetPolicies replaces the policies and the monitors that the policies may use. On an
+// error, the policies and the monitors stay the same.
 //
 // A policy continues a previous policy that has the same name and the same DryRun. It
 // keeps the state, the cooldowns, the openings and the readings, even if other settings
 // changed. For such a policy,
-//   - an open gate closes at its planned end. It is released early when all conditions that
-//     held during the opening are released. New and changed conditions count as having
-//     held;
+//   - an open gate closes at its planned end, or earlier if all conditions that held
+//     during the opening are released. New and changed conditions count as having held;
 //   - a running cooldown ends at most one new Cooldown from now;
 //   - a changed baseline gets a new schedule.
 //
 // A monitor keeps its readings if its name and kind are unchanged. Openings by hand
 // and by alert are not affected.
 //
-// All other previous policies are removed: their openings close and their cooldowns are
+// All other previous policies are removed. Their openings close, and their cooldowns are
 // forgotten. New policies begin in Watching, and apply to every unit until SetPolicy is
 // called. Indices of policies refer to the new list.
 //
@@ -65,7 +64,7 @@ type policyChange struct {
 	// that it continues. to is the inverse mapping. An index of -1 means
 	// that there is no such policy.
 	from, to []int
-	// monitors maps each monitor to its previous index, or to -1 if it is new.
+	// monitors maps each monitor to its previous index. A new monitor is mapped to -1.
 	monitors []int
 }
 
@@ -103,7 +102,7 @@ func (s *policyChange) closeRemoved(u *Decision) {
 	}
 }
 
-// longest returns until, but at most the time one Cooldown of the policy from now.
+// longest returns the earlier of until and the time one Cooldown of the policy after now.
 func (p *policy) longest(until, now time.Time) time.Time {
 	if latest := now.Add(p.Cooldown); until.After(latest) {
 		return latest
@@ -138,7 +137,7 @@ func (u *Decision) replan(s *policyChange) {
 	}
 }
 
-// replan moves a copied machine to the policy that continues its policy.
+// replan moves a copied machine to the policy p, which continues the machine's policy.
 func (m *machine) replan(s *policyChange, p *policy) {
 	before := m.policy
 	if m.cooling() {

@@ -11,8 +11,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// queue collects the machines in Watching with a condition that holds, and then opens the
-// gates of the hottest units. It is empty between evaluations.
+// queue collects the machines in Watching that have a condition that holds. It then opens
+// the gates of the hottest units. It is empty between evaluations.
 type queue struct {
 	waiting    []holder
 	candidates []candidate // may open
@@ -25,7 +25,7 @@ type holder struct {
 	hold conditionSet
 }
 
-// candidate is a holder with its value / threshold.
+// candidate is a holder with the value / threshold of its hottest condition.
 type candidate struct {
 	holder
 	ratio float64

@@ -60,8 +60,8 @@ func (r *roster) enlist(u *Decision) {
 	r.live = append(r.live, u)
 }
 
-// retire removes a unit from the live units. In rare cases the unit's state still
-// matters, and the unit is kept as a gone unit.
+// retire removes a unit from the live units. If the unit's state still matters, which is
+// rare, the unit is kept as a gone unit.
 func (r *roster) retire(u *Decision, now time.Time) {
 	last := len(r.live) - 1
 	r.live[u.index] = r.live[last]
@@ -108,7 +108,7 @@ func (r *roster) leave(u *Decision) {
 	r.gone--
 }
 
-// forgetDue forgets cooldowns and openings of gone units when they no longer matter.
+// forgetDue forgets the cooldowns and openings of gone units that no longer matter.
 func (r *roster) forgetDue(now time.Time) {
 	for r.gone > 0 {
 		u := r.due.Items[0]

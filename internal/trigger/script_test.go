@@ -186,7 +186,7 @@ func (s *script) run(f []string) (err error) {
 		s.use(true, arg[:4], number(arg[4])-number(arg[3]))
 	case "started":
 		s.engine.Decision(arg[0]).SetStarted(start.Add(duration(arg[1])))
-	case "await": // waits for its service
+	case "await": // waits for the unit's service
 		s.engine.Decision(arg[0]).AwaitService()
 	case "service":
 		s.engine.Decision(arg[0]).SetService(strings.TrimPrefix(arg[1], "-")) // "-" means no service

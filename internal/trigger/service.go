@@ -63,7 +63,7 @@ func (s *service) open() bool {
 	return slices.ContainsFunc(s.cooldowns, func(c serviceCooldown) bool { return c.open > 0 })
 }
 
-// last returns the time after which the service may be forgotten if it is not open.
+// last returns the time after which a service without an open opening may be forgotten.
 func (s *service) last(clock *clock) (last time.Time) {
 	for _, c := range s.cooldowns {
 		if c.until.After(last) {
@@ -78,9 +78,9 @@ func (s *service) last(clock *clock) (last time.Time) {
 	return last
 }
 
-// services remembers a limited number of services. At the limit, the service whose
-// memory expires first is forgotten. Ties are ordered by name. Services with an open
-// opening are never forgotten.
+// services remembers a limited number of services. When the limit is reached, the service
+// whose memory expires first is forgotten. Ties are ordered by name. Services with an
+// open opening are never forgotten.
 //
 // Invariant: order contains exactly the services that are not open. The key of a service
 // in order is not later than the result of its method last.
@@ -103,7 +103,7 @@ func newServices(most int, c *clock) services {
 	}
 }
 
-// get returns a service and adds it if it is new.
+// get returns a service. It adds the service if the service is new.
 func (ss *services) get(a account) *service {
 	if s, ok := ss.byAccount[a]; ok {
 		return s
@@ -177,7 +177,7 @@ func (ss *services) forgetFirst() {
 	}
 }
 
-// hold counts an opening of a service as open. free counts it as closed.
+// hold counts an opening of a service as open. free counts the opening as closed.
 func (ss *services) hold(s *service, policy int) {
 	s.with(policy).open++
 	ss.order.Remove(s)

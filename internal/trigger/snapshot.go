@@ -42,9 +42,9 @@ type ServiceSpending struct {
 	Spent []budget.Spending `json:"spent"`
 }
 
-// Snapshot returns the state that must survive a restart, ordered by name. It
-// omits dry runs. After a restart, the policy may no longer be a dry run, and then
-// must not inherit the cooldown.
+// Snapshot returns the state that must survive a restart, ordered by name. Snapshot omits
+// the cooldowns of dry runs. A policy that is no longer a dry run after the restart must
+// not inherit the cooldown of the dry run.
 func (e *Engine) Snapshot(now time.Time) Snapshot {
 	w := budget.Wall{Now: now.Round(0).UTC(), At: e.clock.at(now)}
 	s := Snapshot{Taken: w.Now}
@@ -188,7 +188,7 @@ func (e *Engine) restoreUnits(cooldowns []awaitedCooldown) {
 		}
 		if u == nil {
 			u = newDecision(e, c.name)
-			e.roster.remember(u) // until it is seen
+			e.roster.remember(u) // until the unit is seen
 		}
 		if m := &u.machines[e.plan.index[c.policy]]; m.state != Profiling && c.until.After(m.notBefore) {
 			m.state, m.notBefore = CoolingDown, c.until

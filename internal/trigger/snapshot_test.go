@@ -145,8 +145,8 @@ func TestASnapshotIsTheSameAfterAnotherRestart(t *testing.T) {
 	require.Equal(t, first, other.Snapshot(now))
 }
 
-// TestRestoreKeepsTheLongestCooldowns checks that the longest cooldowns are kept at the
-// bound. The order in the snapshot must not matter.
+// TestRestoreKeepsTheLongestCooldowns checks that the longest cooldowns are kept if there
+// are too many cooldowns. The order in the snapshot must not matter.
 func TestRestoreKeepsTheLongestCooldowns(t *testing.T) {
 	s := Snapshot{Taken: start}
 	for n := range 100 {

@@ -26,9 +26,9 @@ type ConditionStatus struct {
 	Off bool
 	// DryRun reports that the policy exports no profiles.
 	DryRun bool
-	// Blocked is the obstacle that keeps the policy in Watching even if a condition holds:
-	// TooYoung, ServiceUnknown, ServiceCooling or OverBudget. Budget is the budget of
-	// OverBudget. Both are empty if there is no obstacle.
+	// Blocked is the obstacle that keeps the policy in Watching even if a condition
+	// holds: TooYoung, ServiceUnknown, ServiceCooling or OverBudget. Budget is the budget
+	// of OverBudget. Blocked and Budget are empty if there is no obstacle.
 	Blocked Reason
 	Budget  string
 	// NotBefore is the earliest time at which the policy may fire. It is zero if the
@@ -36,8 +36,8 @@ type ConditionStatus struct {
 	NotBefore time.Time
 }
 
-// Ratio returns value / threshold. A ratio above 1 is hot. It is 0 if there are too few
-// readings, the guard does not hold or the policy does not apply.
+// Ratio returns value / threshold. A condition with a ratio above 1 is hot. The ratio is
+// 0 if there are too few readings, the guard does not hold or the policy does not apply.
 func (s ConditionStatus) Ratio() float64 {
 	if !s.Enough || s.Guard != "" || s.Off {
 		return 0

@@ -8,7 +8,8 @@ import "time"
 // State is the state of the machine of one policy for one unit.
 type State uint8
 
-// The states. Each comment lists the functions of the machine that leave the state.
+// These are the states of a machine. Each comment lists the
+// functions of the machine that leave the state.
 const (
 	// Watching: no condition holds, or an obstacle keeps the gate shut. Obstacles are the
 	// unit's age, an unknown service, a cooldown of the service and a used-up budget. After
@@ -22,14 +23,14 @@ const (
 	Watching State = iota
 	// Profiling: the policy keeps the unit's gate open.
 	//
-	// expire closes an opening that is past its end. release closes it when every condition
-	// that held is released. closeByHand closes openings by hand and by alert. abort closes
-	// an opening when the unit is gone, the policy is removed or the engine closes. The
-	// next state is CoolingDown if the next component accepted a profile of the opening, or
-	// if the policy is a dry run. Otherwise it is Watching, so that a failed export costs
-	// no cooldown. After an opening by hand it is always Watching. A baseline returns to
-	// the previous state. giveWay also closes a baseline, when a condition holds or another
-	// unit needs its place.
+	// expire closes an opening that is past its end. release closes an opening when every
+	// condition that held is released. closeByHand closes openings by hand and by alert.
+	// abort closes an opening when the unit is gone, the policy is removed or the engine
+	// closes. The next state is CoolingDown if the next component accepted a profile of
+	// the opening, or if the policy is a dry run. Otherwise the next state is Watching,
+	// so that a failed export does not cause a cooldown. After an opening by hand, the
+	// next state is always Watching. A baseline returns to the previous state. giveWay
+	// also closes a baseline, when a condition holds or another unit needs its place.
 	Profiling
 	// CoolingDown: reportRisingEdge reports rising edges, but they do not open the gate.
 	//
@@ -53,7 +54,7 @@ func (s State) String() string {
 // Reason identifies why a transition happened.
 type Reason string
 
-// The reasons of transitions.
+// These are the reasons of transitions.
 const (
 	Fired          Reason = "fired"           // Watching to Profiling: a condition holds
 	DurationPassed Reason = "duration"        // Profiling ended as planned
@@ -108,7 +109,7 @@ type Transition struct {
 // journal collects the transitions that the current or the next call returns.
 type journal struct {
 	out  []Transition
-	late []Transition // from calls that return no transitions, for the next call that does
+	late []Transition // the next call that returns transitions also returns these
 }
 
 // begin discards the transitions that the last call returned, and moves the late

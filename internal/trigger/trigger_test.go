@@ -21,7 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// Stats counts the units, openings and services that were forgotten because of a bound.
+// Stats counts the units, openings and services that were forgotten because of a limit.
 type Stats struct {
 	// ForgottenUnits counts gone units whose cooldown or closed opening was forgotten
 	// early. ForgottenOpenings counts the closed openings of all other units.
@@ -469,8 +469,9 @@ func TestAHundredPolicies(t *testing.T) {
 	checkInvariants(t, e)
 }
 
-// TestUnitsComeAndGo adds, fires and removes thousands of units. The engine remembers at
-// most MaxGone units, and no unit after its cooldown and its budgets have ended.
+// TestUnitsComeAndGo adds, fires and removes thousands of units.
+// The engine remembers at most MaxGone units. It remembers no unit
+// after the unit's cooldown and budgets have ended.
 func TestUnitsComeAndGo(t *testing.T) {
 	c := snapshotConfig()
 	c.MaxGone = 100
@@ -547,7 +548,7 @@ func TestADryRunIsForgottenFirst(t *testing.T) {
 }
 
 // TestPoliciesKeepAReserveOfPlaces checks that gates opened manually use at most half of
-// the places. So policies can always fire.
+// the places. Policies can therefore always fire.
 func TestPoliciesKeepAReserveOfPlaces(t *testing.T) {
 	for places, want := range map[int]int{0: 12, 1: 1, 2: 1, 3: 1, 10: 5} {
 		e, err := New(Config{CollectionInterval: time.Second, Budgets: budget.Limits{MaxConcurrentUnits: places}})

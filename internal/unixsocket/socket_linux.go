@@ -12,17 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownerOnly makes a socket's file accessible only to its owner before the socket is bound.
-// Linux gives the file the mode of the socket. Otherwise the umask would briefly decide who
-// may connect.
+// ownerOnly makes the file of a socket accessible only to its owner. It is called before
+// the socket is bound, because Linux creates the file with the mode of the socket.
+// Without ownerOnly, the umask would briefly decide who may connect.
 func ownerOnly(_, _ string, c syscall.RawConn) error {
 	var set error
 	err := c.Control(func(fd uintptr) { set = syscall.Fchmod(int(fd), 0o600) })
 	return errors.Join(err, set)
 }
 
-// Peer returns the pid and the user id of the process that connected. The pid is in this
-// process's pid namespace, or 0 if the process is outside the namespace.
+// Peer returns the pid and the user id of the process that connected. The pid is
+// the pid in the namespace of this process. If the connected process is outside
+// this namespace, the pid is 0.
 func Peer(c net.Conn) (pid, uid int, err error) {
 	conn, ok := c.(*net.UnixConn)
 	if !ok {

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// ownerOnly has no effect. The umask decides who may connect until the mode of the
-// file is set.
+// ownerOnly has no effect, because it needs Linux. The umask decides who may connect
+// until the mode of the file is set.
 func ownerOnly(_, _ string, _ syscall.RawConn) error { return nil }
 
 // Peer always fails, because it needs Linux.

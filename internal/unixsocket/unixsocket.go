@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package unixsocket listens on Unix sockets for servers that are restarted. It
-// replaces the socket of an earlier run. On Linux, only users permitted by the
-// socket's mode can ever connect.
+// replaces the socket of an earlier run. On Linux, only users whom the socket's
+// mode permits can ever connect.
 package unixsocket
 
 import (
@@ -18,12 +18,12 @@ import (
 	"time"
 )
 
-// dialStale bounds the time to find out whether a process still listens on a socket.
+// dialStale is the maximum time to find out whether a process still listens on a socket.
 const dialStale = time.Second
 
-// Abstract reports whether an endpoint is a name in Linux's abstract namespace. Such
-// a socket has no file and no permissions, so every process in the network namespace
-// may connect.
+// Abstract reports whether an endpoint is a name in Linux's abstract namespace.
+// Such a socket has no file and no permissions. Therefore every process in the
+// network namespace may connect.
 func Abstract(path string) bool { return strings.HasPrefix(path, "@") }
 
 // Listen listens at path. mode is the mode of the socket's file. Closing the listener
@@ -46,8 +46,8 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	return l, nil
 }
 
-// removeStale removes the socket of an earlier run. It fails for other files, and for a
-// socket on which a process still listens.
+// removeStale removes the socket of an earlier run. It returns an error for other files,
+// and for a socket on which a process still listens.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -39,8 +39,8 @@ func TestListenSetsTheModeAndCloseRemovesTheFile(t *testing.T) {
 	}
 }
 
-// TestOnlyTheOwnerCanConnectFromTheStart checks that the file has its mode from the
-// start, with any umask.
+// TestOnlyTheOwnerCanConnectFromTheStart checks that the file of the socket has the given
+// mode from the start, with any umask.
 func TestOnlyTheOwnerCanConnectFromTheStart(t *testing.T) {
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)

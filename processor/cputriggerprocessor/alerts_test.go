@@ -63,7 +63,7 @@ func withAlerts(policy string) string {
 	return onePolicy(policy, "manual: {endpoint: 'localhost:0', alerts: {duration: 20s}}, budgets: {max_concurrent_units: 0}")
 }
 
-// inPod returns a container with the pod's names that k8s_attributes sets.
+// inPod returns a container with the attributes that k8s_attributes sets for a pod.
 func inPod(id, pod, container string) part {
 	p := inContainer(id)
 	maps.Copy(p.attributes, map[string]any{"k8s.namespace.name": "shop", "k8s.pod.name": pod, "k8s.container.name": container, "service.name": "checkout"})
@@ -217,8 +217,9 @@ func TestAnAlertForAUnitThatIsGoneAndAfterShutdown(t *testing.T) {
 }
 
 // TestARepetitionOpensTheGateOfAUnitThatCameBack covers a service that restarts with a
-// cgroup of the same name. Its gate closed because the unit was gone, and not because the
-// time was over. So a repetition of the alert opens the gate again, even after that time.
+// cgroup of the same name. The unit's gate closed because the unit was gone, and not
+// because the opening had reached its planned end. A repetition of the alert therefore
+// opens the gate again, even after the planned end.
 func TestARepetitionOpensTheGateOfAUnitThatCameBack(t *testing.T) {
 	r := newRig(t, onePolicy("", "manual: {endpoint: 'localhost:0', alerts: {duration: 20s}}, budgets: {max_triggers_per_hour: 4}"))
 	firing := alert("firing", "f00d", r.now, "alertname=A", "container_id="+containerA)

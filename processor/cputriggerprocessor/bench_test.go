@@ -339,8 +339,8 @@ func TestShutGateAllocatesLittle(t *testing.T) {
 	for range 2 {
 		require.NoError(t, r.send(pd))
 	}
-	// The race detector and the garbage collector empty pools at random. So the test
-	// uses the minimum of many runs.
+	// The race detector and the garbage collector empty pools at random. The test
+	// therefore uses the minimum of many runs.
 	least := math.Inf(1)
 	for range 50 {
 		least = min(least, testing.AllocsPerRun(1, func() { _ = r.send(pd) }))

@@ -27,7 +27,8 @@ func busyContainer(t *testing.T, id string, user int) *hosttest.Cgroup {
 	return c
 }
 
-// asStamped returns a batch like the receiver's batch for a process of a container.
+// asStamped returns a batch like the batch that the receiver
+// sends for a process of a container.
 func asStamped(t *testing.T, id string, c *hosttest.Cgroup, service string) pprofile.Profiles {
 	t.Helper()
 	host, err := os.Hostname()

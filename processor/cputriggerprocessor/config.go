@@ -184,14 +184,14 @@ type ItemConfig struct {
 }
 
 // BaselineConfig opens the gate for Duration once per Every while the unit is not hot. If
-// only one of Every and Duration is set, the other has a default of 1h for Every or 10s
-// for Duration. If Every is zero, there are no baselines.
+// only Duration is set, the default of Every is 1h. If only Every is set, the default of
+// Duration is 10s. If Every is zero, there are no baselines.
 type BaselineConfig trigger.Baseline
 
 // Unmatched selects whether profiles that match no unit are dropped or passed on.
 type Unmatched string
 
-// The values of unmatched.
+// These are the values of unmatched.
 const (
 	UnmatchedDrop Unmatched = "drop"
 	UnmatchedPass Unmatched = "pass"
@@ -200,13 +200,13 @@ const (
 // CooldownBy selects whether a cooldown applies to a unit or to a service.
 type CooldownBy string
 
-// The values of cooldown_by.
+// These are the values of cooldown_by.
 const (
 	CooldownByUnit    CooldownBy = "unit"
 	CooldownByService CooldownBy = "service"
 )
 
-// The limits that Validate checks. A value beyond a limit is almost certainly a mistake.
+// Validate checks these limits. A value beyond a limit is almost certainly a mistake.
 const (
 	minInterval           = 100 * time.Millisecond
 	maxCollectionInterval = time.Minute
@@ -225,7 +225,7 @@ const (
 // unitTTL is the time after which a unit that is no longer seen is removed.
 const unitTTL = 10 * time.Minute
 
-// goneKeys maps each removed configuration key to a description of what replaced it.
+// goneKeys maps each removed configuration key to a description of its replacement.
 var goneKeys = map[string]string{
 	"cpu_weight_formula":          "the formula is found from the records of the container runtime",
 	"debug_units":                 "the debug log shows the ten units that are nearest to a threshold",
@@ -456,7 +456,7 @@ func (cfg *Config) validateCore() error {
 	}
 	core.Monitors = slices.DeleteFunc(core.Monitors, func(m trigger.Monitor) bool {
 		kind, _ := monitor.KindOf(m.Name)
-		return kind.Hidden // policies cannot name it
+		return kind.Hidden // policies cannot name a hidden monitor
 	})
 	// A fault must contain the monitor name that the user configured, so
 	// the parameters are removed.
@@ -476,8 +476,8 @@ func (cfg *Config) validateCore() error {
 	return core.Validate()
 }
 
-// validatePolicy reports the faults that the decision core cannot find, because it does not
-// know attributes and scopes.
+// validatePolicy reports the faults that the decision core cannot find, because the core
+// does not know attributes and scopes.
 func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if p.Duration > maxDuration {
@@ -524,7 +524,8 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 // profileNames lists the profile types that can be configured without a unit.
 const profileNames = "cpu, wall, off_cpu, runqueue, alloc_objects, alloc_space, net_sent, net_received, tcp_connects, tcp_connect_failures"
 
-// validateProfileType checks an entry of profile_types: a name, or a type with its unit.
+// validateProfileType checks an entry of profile_types. A
+// valid entry is a name, or a type with its unit.
 func validateProfileType(s string) error {
 	switch name, unit, ok := strings.Cut(s, "/"); {
 	case ok && (name == "" || unit == "" || strings.Contains(unit, "/")):

@@ -72,7 +72,8 @@ func (r *reporter) publishUnmatched(u units.Unused, now time.Time) {
 	})
 }
 
-// event returns an event for a transition, with the attributes that all gate events have.
+// event returns an event for a transition, with the
+// attributes that all gate events contain.
 func event(name, body string, t units.Transition, more ...attribute.KeyValue) hotunitsextension.Event {
 	e := hotunitsextension.Event{Name: name, Time: t.Time, Resource: t.Resource, Dropped: t.ResourceDropped}
 	who := cmp.Or(t.Service, t.Unit.Name())

@@ -167,8 +167,8 @@ func (r *rig) readRequests(ids ...string) {
 }
 
 // TestEventsAboutRequestsHaveTheIDsOfASpan checks that events about requests have the ids
-// of a span that was among the reasons. This includes the event
-// hotprofile.gate.not_opened, whatever kept the gate shut.
+// of a span that was among the reasons. The same applies to the event
+// hotprofile.gate.not_opened, regardless of the reason that kept the gate shut.
 func TestEventsAboutRequestsHaveTheIDsOfASpan(t *testing.T) {
 	const slow = "any_of: [{monitor: http_response_time, percentile: 95, threshold: 500, average_over: 5s}]"
 	requests := func(r *rig, slowest byte, d time.Duration) {
@@ -224,9 +224,9 @@ func TestEventsAboutRequestsHaveTheIDsOfASpan(t *testing.T) {
 	})
 }
 
-// TestEventsOfGatesThatDoNotOpen checks that each event contains the reason why the
-// gate stays shut. There is one event per rising edge, even if the reason changes
-// before the next one.
+// TestEventsOfGatesThatDoNotOpen checks that each event contains the
+// reason why the gate stays shut. There is one event per rising edge,
+// even if the reason changes before the next rising edge.
 func TestEventsOfGatesThatDoNotOpen(t *testing.T) {
 	t.Run("dry run", func(t *testing.T) {
 		r := newRig(t, onePolicy("dry_run: true, duration: 10s", ""))

@@ -303,7 +303,7 @@ func TestStartWithEverything(t *testing.T) {
 }
 
 // TestThePolicyFileIsKnownWhileItIsRead checks that the extension provides the policy
-// file and its checks to everyone who edits the file.
+// file and its checks to every component that edits the file.
 func TestThePolicyFileIsKnownWhileItIsRead(t *testing.T) {
 	path := policyFile(t, usagePolicy)
 	cfg, err := load(t, fmt.Sprintf("{scope: cgroup, policies_from: {file: %q}}", path))

@@ -23,7 +23,7 @@ import (
 // made by hand or contains alerts.
 type gates struct {
 	p     *cpuTrigger
-	units []units.Described // all units when the request first needed attributes
+	units []units.Described // all units when attributes were first needed
 	// by maps the key and the value of an attribute to the units that have this attribute.
 	// It contains only keys that alerts have used.
 	by map[string]map[string][]*units.Described
@@ -160,8 +160,8 @@ func (g *gates) Open(unit identify.Identity, a trigger.Alert, d time.Duration) (
 	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until(), LostUnit: o.LostUnit}, changed, nil
 }
 
-// Close closes the opening of a unit by an alert. key identifies the alert, and an empty
-// key selects the opening by hand.
+// Close closes the opening of a unit by an alert. key identifies the alert. An empty key
+// selects the opening by hand.
 func (g *gates) Close(unit, key string) (manual.Closed, error) {
 	if g.p.closed.Load() {
 		return manual.Closed{}, manual.ErrShutdown

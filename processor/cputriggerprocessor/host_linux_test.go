@@ -45,7 +45,8 @@ policies:
 `, duration)
 }
 
-// eventually is the time limit for conditions to become true, even on a busy machine.
+// eventually is the time within which a condition must become
+// true, even on a busy machine.
 const eventually = time.Minute
 
 // running is a processor on this machine, with all its goroutines.
@@ -98,8 +99,8 @@ func (r *running) said(message, unit string) map[string]any {
 	return nil
 }
 
-// send sends a batch of a cgroup's profiles of the last five seconds. The attributes are
-// the same as in profiles of the receiver.
+// send sends a batch with a cgroup's profiles of the last five seconds. The attributes
+// are the same as in profiles of the receiver.
 func (r *running) send(path string) int {
 	r.t.Helper()
 	host, err := os.Hostname()

@@ -34,7 +34,7 @@ const (
 type peersOf struct {
 	follower *peers.Follower
 	p        *cpuTrigger
-	asked    atomic.Bool // of was called, so the peers of hot units are needed
+	asked    atomic.Bool // the method of was called, so the peers of hot units are needed
 }
 
 // newPeers returns nil if connections are not read.
@@ -108,8 +108,8 @@ func (o *peersOf) monitors() (out []string) {
 	return out
 }
 
-// of returns the readings of a unit's peers. From its first call on, the connections of hot
-// units are read too.
+// of returns the readings of a unit's peers. After the first call of this method, the
+// connections of hot units are also read.
 func (o *peersOf) of(unit string) []hotunitsextension.PeerReading {
 	if o == nil {
 		return nil

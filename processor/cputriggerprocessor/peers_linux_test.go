@@ -34,7 +34,7 @@ func (h hotUnitsHost) GetExtensions() map[component.ID]component.Component {
 }
 
 // TestAUnitThatWaitsForTheNetwork checks that a slow wire with losses opens the gate of
-// the unit behind it. The unit's readings must contain the peer.
+// the unit behind the wire. The unit's readings must contain the peer.
 func TestAUnitThatWaitsForTheNetwork(t *testing.T) {
 	mine, theirs := hosttest.NewNetwork(t), hosttest.NewNetwork(t)
 	wire, _, far := hosttest.NewWire(t, mine, theirs)

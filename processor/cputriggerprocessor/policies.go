@@ -20,11 +20,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 )
 
-// The limits of a list of policies that is read at run time. Each policy costs memory and
-// evaluation time for each of up to 10,000 units.
+// These limits apply to a list of policies that is read at run time. They are needed
+// because each policy costs memory and evaluation time for each of up to 10,000 units.
 const (
 	maxPolicies     = 100
-	maxConditions   = 200    // of all policies
+	maxConditions   = 200    // conditions of all policies
 	maxPolicyValues = 20_000 // keys and values of the document, with aliases expanded
 	maxPolicyDepth  = 16     // levels of the document, with aliases expanded
 	maxPolicyFaults = 10     // faults that an error lists

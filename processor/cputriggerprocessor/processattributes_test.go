@@ -82,7 +82,7 @@ func TestProfilesThatPassUnmatchedKeepTheirProcessAttributes(t *testing.T) {
 }
 
 // TestUnitsOfProcessesAreToldApartWithoutTheirPID checks that a profile contains its
-// unit's name if the scope is process. So the resource does not need the pid.
+// unit's name if the scope is process. The resource therefore does not need the pid.
 func TestUnitsOfProcessesAreToldApartWithoutTheirPID(t *testing.T) {
 	r := newRig(t, "scope: process")
 	send := func() {

@@ -261,8 +261,8 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 	return nil
 }
 
-// warnUnfed logs a warning if policies need spans or metrics, but no such pipeline contains
-// this component. The conditions of these policies never hold.
+// warnUnfed logs a warning if policies need spans or metrics, but no traces or metrics
+// pipeline contains this component. The conditions of these policies never hold.
 func (p *cpuTrigger) warnUnfed(cfg *Config) {
 	if len(cfg.conditions()) > 0 && p.signals != nil && !p.signals("traces") && !p.signals("metrics") {
 		p.log.Warn("policies need spans or metrics, and no traces or metrics pipeline has this component", zap.Stringer("component", p.id))

@@ -310,7 +310,7 @@ func TestReadOnlyBatchIsNotTouched(t *testing.T) {
 	r := newRig(t, "")
 	r.fire(containerA)
 	pd := batch(t, r.now.Add(time.Second), inContainer(containerA))
-	pd.MarkReadOnly() // otherwise marshalling would change it
+	pd.MarkReadOnly() // otherwise marshalling would change the batch
 	before := marshalled(t, pd)
 	require.NoError(t, r.send(pd))
 	require.NotEmpty(t, allProfiles(r.received())[0].attributes)
@@ -406,7 +406,7 @@ func TestFailedReadingsAreGapsSaidOnce(t *testing.T) {
 }
 
 // TestUnavailableMonitorIsSaidOnce checks that each reason is logged once at info level,
-// for all units together. The debug log has the reason once per unit.
+// for all units together. The debug log contains the reason once per unit.
 func TestUnavailableMonitorIsSaidOnce(t *testing.T) {
 	r := newRig(t, "")
 	r.watch(containerA, service)

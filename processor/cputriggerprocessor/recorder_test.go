@@ -103,9 +103,9 @@ func TestRecorderLetsOutWhatLedToTheTrigger(t *testing.T) {
 	require.EqualValues(t, 30, r.log("gate closed")[0].ContextMap()["samples"], "and six that arrived when it had closed")
 }
 
-// TestNoSampleIsLostAtTheSeams sends profiles some seconds after their end. So some
-// profiles from before the trigger arrive after it, and some profiles from before the
-// closing of the gate arrive after the closing.
+// TestNoSampleIsLostAtTheSeams sends profiles some seconds after their end. Some profiles
+// from before the trigger therefore arrive after the trigger, and some profiles from
+// before the closing of the gate arrive after the closing.
 func TestNoSampleIsLostAtTheSeams(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Second, 4 * time.Second, 5 * time.Second, 12 * time.Second, 25 * time.Second} {
 		for _, offset := range []time.Duration{0, time.Second, 3 * time.Second} {
@@ -659,7 +659,7 @@ func TestSenderDoesNotMakeOthersWait(t *testing.T) {
 	require.NoError(t, r.p.Shutdown(t.Context()))
 }
 
-// TestShutdownDoesNotWaitForEachRecord has a next component that returns only when its
+// TestShutdownDoesNotWaitForEachRecord uses a next component that returns only when its
 // context is cancelled. All due records share one deadline. Records that were not sent by
 // the deadline are counted as refused.
 func TestShutdownDoesNotWaitForEachRecord(t *testing.T) {

@@ -91,8 +91,8 @@ func (r *reloader) start() (stop func()) {
 	return func() { cancel(); running.Wait(); r.source.Close() }
 }
 
-// read reads the policies once. If they have changed, it puts them in force. It reports
-// its errors, unless the context has ended.
+// read reads the policies once. If the policies have changed, read puts them in force. It
+// reports errors, unless the context has ended.
 func (r *reloader) read(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -166,7 +166,7 @@ func (p *cpuTrigger) policyFile(path string) hotunitsextension.PolicyFile {
 	}
 }
 
-// The keys of the faults in the component's status.
+// These are the keys of the faults in the component's status.
 const (
 	cgroupsFault  = "cgroups"
 	policiesFault = "policies"

@@ -252,8 +252,9 @@ func TestAPolicyFileThatGoesAway(t *testing.T) {
 	require.EqualError(t, host.status(), "no storage")
 }
 
-// TestTheStartWithPoliciesFromAFile starts the processor although the policy
-// file is missing.
+// TestTheStartWithPoliciesFromAFile checks that the start fails if the policy file is
+// missing or invalid and the configuration contains no policies. If the configuration
+// contains policies, the processor starts without the file and reads it later.
 func TestTheStartWithPoliciesFromAFile(t *testing.T) {
 	start := func(text string) (*cpuTrigger, *statusHost, error) {
 		cfg, err := load(t, text)
@@ -342,7 +343,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestPoliciesFromAServerWithAnAuthenticator checks that each request has the
+// TestPoliciesFromAServerWithAnAuthenticator checks that each request contains the
 // credentials. This includes requests that the server answers with 304.
 func TestPoliciesFromAServerWithAnAuthenticator(t *testing.T) {
 	unchanged := 0

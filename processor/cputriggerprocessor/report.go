@@ -230,8 +230,8 @@ func (p *cpuTrigger) logForgotten(now time.Time) {
 	p.forgotten, p.forgottenAt = f, now
 }
 
-// flush reports pending transitions. If cooldowns or budgets have changed, it saves them
-// immediately, because the process may be killed.
+// flush reports pending transitions. If cooldowns or budgets have changed, flush saves
+// them immediately, because the process may be killed.
 func (p *cpuTrigger) flush() {
 	ts, began := p.units.TakePending()
 	p.reporter.report(ts)

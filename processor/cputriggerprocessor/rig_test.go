@@ -150,10 +150,10 @@ func (s *fakeSource) set(unit, monitor string, value float64) {
 	s.values[unit][monitor] = value
 }
 
-// restart lets a unit's counters restart at the next reading.
+// restart makes a unit's counters restart at the next reading.
 func (s *fakeSource) restart(unit string) { s.restarted[unit] = true }
 
-// fail lets a unit's monitor fail with err. If err is nil, the monitor works again.
+// fail makes a unit's monitor fail with err. If err is nil, the monitor works again.
 func (s *fakeSource) fail(unit, monitor string, err error) {
 	if s.unfit[unit] == nil {
 		s.unfit[unit] = map[string]error{}
@@ -248,7 +248,8 @@ func (w *fakeWatcher) SetMonitors(monitors []string) error {
 
 func (w *fakeWatcher) Close() { w.source.open-- }
 
-// run advances the clock. It reads every second and evaluates every five seconds.
+// run advances the clock. It takes readings every second and
+// evaluates the policies every five seconds.
 func (r *rig) run(d time.Duration) {
 	for end := r.now.Add(d); r.now.Before(end); {
 		r.now = r.now.Add(time.Second)

@@ -23,8 +23,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// idleSource reads the same usage for every unit at no cost. So the benchmarks measure
-// only the work after reading.
+// idleSource reads the same usage for every unit at no cost. The benchmarks therefore
+// measure only the work after reading.
 type idleSource struct{}
 
 func (idleSource) Watch(_ *units.Unit, monitors []string) (watch.Watcher, error) {
@@ -86,7 +86,7 @@ func TestATickAllocatesNothing(t *testing.T) {
 }
 
 // BenchmarkCollect measures the cost of a tick per unit, with the default monitors but
-// without reading them.
+// without the cost of their readings.
 func BenchmarkCollect(b *testing.B) {
 	for _, units := range []int{1000, 10_000} {
 		b.Run(fmt.Sprintf("units=%d", units), func(b *testing.B) {

@@ -27,8 +27,8 @@ func TestPoliciesApplyToTheUnitsThatMatch(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		match, exclude string
-		untold         bool // whether it fires before the first profile
-		fires          bool // whether it fires after a profile
+		untold         bool // whether the policy fires before the first profile
+		fires          bool // whether the policy fires after a profile
 	}{
 		"everything":                     {"{}", "{}", true, true},
 		"an attribute":                   {"{service.name: checkout}", "{}", false, true},

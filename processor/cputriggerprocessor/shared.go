@@ -18,8 +18,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// instances finds the instance that the pipelines of one component id share. The collector
-// passes the same configuration to all of them, so its pointer is the key.
+// instances finds the instance that the pipelines of one component id share. The
+// collector passes the same configuration to all these pipelines. The pointer to the
+// configuration is therefore the key.
 type instances struct {
 	mu       sync.Mutex
 	byConfig map[*Config]*instance
@@ -68,7 +69,7 @@ func (i *instance) leave() {
 	}
 }
 
-// has reports whether a pipeline of a signal has a component of this instance. All
+// has reports whether a pipeline of a signal contains a component of this instance. All
 // components are created before the first component is started.
 func (i *instance) has(signal string) bool {
 	i.mu.Lock()
@@ -76,8 +77,8 @@ func (i *instance) has(signal string) bool {
 	return i.signals[signal]
 }
 
-// add adds a trigger, to which taps pass telemetry from now on. A trigger that was shut
-// down ignores the calls.
+// add adds a trigger. From then on, taps also pass telemetry to this trigger. A trigger
+// that was shut down ignores the telemetry.
 func (i *instance) add(t *cpuTrigger) {
 	all := append(slices.Clone(*i.triggers.Load()), t)
 	i.triggers.Store(&all)

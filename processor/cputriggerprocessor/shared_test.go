@@ -112,7 +112,7 @@ func TestWithoutAProfilesPipelineItDecidesAndWarns(t *testing.T) {
 }
 
 // TestPoliciesThatNeedSpansWarnWithoutThem checks that a warning is logged if no spans or
-// metrics can arrive. The conditions would never hold.
+// metrics can arrive. The conditions can never hold in this case.
 func TestPoliciesThatNeedSpansWarnWithoutThem(t *testing.T) {
 	f := NewFactory()
 	for want, signals := range map[int][]string{1: {"profiles"}, 0: {"profiles", "metrics"}} {

@@ -57,7 +57,7 @@ type memory struct {
 	mu     sync.Mutex
 	latest *trigger.Snapshot // the next snapshot to write
 	closed bool
-	lost   error // why the client must not be called any more; nil: it works
+	lost   error // why the client must not be called any more; nil: the client works
 	wake   chan struct{}
 	ended  chan struct{}
 	cancel context.CancelFunc
@@ -102,9 +102,10 @@ func openStorage(ctx context.Context, store storage.Extension, owner component.I
 // lockTimeout is the error text of file_storage if another process has the file open.
 const lockTimeout = "timeout"
 
-// guard calls a storage on a separate goroutine. A storage may hang, or panic as
-// file_storage does on a damaged file. This must not block or crash the collector. guard
-// then returns an abandonedError, and the storage must not be called again.
+// guard calls a storage on a separate goroutine. A storage may hang. It
+// may also panic, as file_storage does if its file is damaged. The
+// collector must not hang or crash in these cases. guard then returns
+// an abandonedError, and the storage must not be called again.
 func guard(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -163,8 +164,8 @@ func (m *memory) call(ctx context.Context, call func(context.Context) error) err
 	return err
 }
 
-// load returns the last saved snapshot. ok is false if there is no snapshot or it cannot be
-// read. load logs a failed read.
+// load returns the last saved snapshot. ok is false if there is no snapshot or the
+// snapshot cannot be read. load logs a failed read.
 func (m *memory) load(ctx context.Context) (s trigger.Snapshot, ok bool) {
 	var value []byte
 	err := m.call(ctx, func(ctx context.Context) (err error) {
@@ -184,8 +185,9 @@ func (m *memory) load(ctx context.Context) (s trigger.Snapshot, ok bool) {
 	return s, true
 }
 
-// save schedules the writing of a snapshot. It replaces a snapshot that is not written yet.
-// The caller must not modify the snapshot afterwards. After close, save has no effect.
+// save schedules the writing of a snapshot. The new snapshot
+// replaces a snapshot that is not written yet. The caller must not
+// modify the snapshot afterwards. After close, save has no effect.
 func (m *memory) save(s trigger.Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -31,7 +31,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// allocator is a running program that allocates memory on request of the test.
+// allocator is a running program that allocates memory when the test requests it.
 type allocator struct {
 	t   *testing.T
 	cmd *exec.Cmd

@@ -48,8 +48,8 @@ type Config struct {
 	// RateConfig contains the keys frequency and max_overhead of the sampler of running
 	// threads.
 	oncpu.RateConfig `mapstructure:",squash"`
-	// MaxPerfEvents is the maximum number of perf event descriptors. Half of RLIMIT_NOFILE
-	// is a second bound. Default 4096.
+	// MaxPerfEvents is the maximum number of perf event descriptors. It is also limited
+	// to half of RLIMIT_NOFILE. Default 4096.
 	MaxPerfEvents int `mapstructure:"max_perf_events"`
 	// KernelStacks is auto (sample if permitted), true (refuse to start without the right)
 	// or false. Default auto.
@@ -66,8 +66,8 @@ type Config struct {
 	// GoroutineLabels lists the labels of goroutines that become attributes of samples of
 	// hot units. If it is empty, labels are not read. Default [http.route, rpc.method].
 	GoroutineLabels []string `mapstructure:"goroutine_labels"`
-	// MaxMemory bounds the memory for processes, files and names. One half can be in use.
-	// The other half is left for garbage. Default 128MiB.
+	// MaxMemory is the maximum memory for processes, files and names. At most one half of
+	// MaxMemory is in use. The other half is left for garbage. Default 128MiB.
 	MaxMemory bytesize.Size `mapstructure:"max_memory"`
 	// CPU samples running threads.
 	CPU oncpu.Config `mapstructure:"cpu"`
@@ -93,7 +93,7 @@ type Config struct {
 	_ struct{}
 }
 
-// maxLabelKey bounds the bytes of a key in goroutine_labels.
+// maxLabelKey is the maximum length of a key in goroutine_labels, in bytes.
 const maxLabelKey = 255
 
 // ownKeys are the keys that are not allowed in goroutine_labels. Samples already contain
@@ -103,7 +103,7 @@ var ownKeys = []string{attr.ThreadName, attr.ThreadID, attr.Transport, samples.L
 // KernelStacks selects whether the kernel part of stacks is sampled.
 type KernelStacks = attach.KernelStacks
 
-// The values of kernel_stacks.
+// These are the values of kernel_stacks.
 const (
 	KernelStacksAuto  = attach.KernelAuto
 	KernelStacksTrue  = attach.KernelDemanded
@@ -113,7 +113,7 @@ const (
 // Unwind selects how the user part of stacks is unwound.
 type Unwind string
 
-// The values of unwind.
+// These are the values of unwind.
 const (
 	UnwindAuto         Unwind = "auto"
 	UnwindFramePointer Unwind = "frame_pointer"
@@ -143,17 +143,17 @@ func createDefaultConfig() *Config {
 	}
 }
 
-// goneKeys contains the keys of earlier versions, each with the behaviour that replaces the
-// key.
+// goneKeys maps the keys of earlier versions to descriptions of the
+// behaviour that replaces the keys.
 var goneKeys = map[string]string{
 	"allocations::buffer_size": "its buffers have a sixteenth of buffer_size",
 	"stack_bytes":              "copies of stacks grow as programs need",
 }
 
-// Unmarshal accepts kernel_stacks as YAML's true and false, which are booleans and not
-// strings. It refuses a fractional frequency, which would be truncated silently. It turns
-// off the sampler of running threads if the configuration only has .NET services or pprof
-// endpoints.
+// Unmarshal accepts kernel_stacks as YAML's true and false, which are booleans and
+// not strings. It refuses a fractional frequency, which would be truncated silently.
+// It turns off the sampler of running threads if the configuration contains only
+// .NET services or pprof endpoints.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := cmp.Or(configlog.Gone(conf, goneKeys), configlog.Check(conf, *cfg)); err != nil {
 		return err

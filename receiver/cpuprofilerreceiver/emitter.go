@@ -28,8 +28,8 @@ type emitter struct {
 	// patience is the time that Stop waits, after the export timeout, for a component that
 	// ignores its context.
 	patience time.Duration
-	// sources are the buffers to emit. Samplers without their own buffer share
-	// the first buffer.
+	// sources are the buffers to emit. Samplers without their own
+	// buffer share the first buffer.
 	sources []source
 	// full receives a token when a full batch is ready to be taken.
 	full     chan struct{}
@@ -198,8 +198,8 @@ func (e *emitter) emit() (any bool) {
 	return any
 }
 
-// emitOf emits one batch, if the buffer has one. After the emitter was cancelled, emitOf
-// only counts the samples of the batch as lost.
+// emitOf emits one batch if the buffer has samples. After the emitter was cancelled,
+// emitOf only counts the samples of the batch as lost.
 func (e *emitter) emitOf(b *buffer.Buffer) bool {
 	batch, ok := b.Take()
 	if !ok {
@@ -275,12 +275,12 @@ func (e *emitter) consume(batch *samples.Batch) {
 	e.log(failure, failed)
 }
 
-// maxCharged bounds the number of processes whose CPU time is remembered.
+// maxCharged is the maximum number of processes whose CPU time is remembered.
 const maxCharged = 1 << 14
 
-// charge adds the CPU time of each process to the batch, so that a profile contains it next
-// to the samples. The time counts from the last charge, or from the start of the process if
-// it started within this batch.
+// charge adds the CPU time of each process to the batch, so that a profile contains it
+// next to the samples. The CPU time is counted from the last charge, or from the start of
+// the process if the process started within this batch.
 func (e *emitter) charge(batch *samples.Batch) {
 	if len(e.charged) > maxCharged {
 		clear(e.charged)
@@ -321,14 +321,15 @@ func startOf(r *samples.Resource) int64 {
 	return 0
 }
 
-// maxTakes bounds how often the naming of a batch is run again after a file did not answer.
-// After that, unresolved addresses are emitted without a name.
+// maxTakes is the maximum number of attempts to name a batch. An attempt
+// fails if a file does not answer. After the last attempt, unresolved
+// addresses are emitted without a name.
 const maxTakes = 8
 
-// resolve resolves the addresses of stacks. It marks truncated stacks only after
-// that, because the root of a stack may have got its name from another stack. It
-// returns the CPU time of both steps. If a file does not answer, only the names from
-// this file are missing.
+// resolve resolves the addresses of stacks, and then marks the truncated stacks. This
+// order is needed because the root of a stack may have got its name from another
+// stack. resolve returns the CPU time of both steps. If a file does not answer, only
+// the names from this file are missing.
 func (e *emitter) resolve(batch *samples.Batch) (spent time.Duration) {
 	each := func(do func(pid int, s *samples.Stack)) time.Duration {
 		span := cputime.Begin()

@@ -82,7 +82,8 @@ func newEmitterTest(t *testing.T, next xconsumer.Profiles, change func(*emitter)
 	return x
 }
 
-// recorder is a sampler that only has a Record method.
+// recorder is a sampler whose Record method calls the function.
+// Its other methods have no effect.
 type recorder func()
 
 func (recorder) Start(context.Context) error { return nil }
@@ -130,7 +131,8 @@ func consumerOf(f func(context.Context, pprofile.Profiles) error) xconsumer.Prof
 	return next
 }
 
-// lateNames resolves names only after late calls of Take have failed.
+// lateNames is a namer whose first calls of Take fail. late
+// is the number of failing calls.
 type lateNames struct {
 	noNames
 	late, takes int

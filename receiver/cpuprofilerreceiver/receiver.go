@@ -74,7 +74,7 @@ func newReceiver(set receiver.Settings, cfg *Config, next xconsumer.Profiles) (*
 }
 
 // Start starts sampling. A missing permission is not an error, because it may be granted
-// later. Until then, the component's status reports it.
+// later. Until then, the component's status reports the missing permission.
 func (p *profiler) Start(ctx context.Context, host component.Host) error {
 	if effective, err := configlog.Map(p.cfg); err == nil {
 		p.logger.Debug("Continuous profiling configuration:", zap.Any("cpu_profiler", effective))
@@ -203,9 +203,10 @@ func (p *profiler) record(ctx context.Context) {
 	}
 }
 
-// Shutdown stops sampling, emits the remaining samples, and waits. If a component does not
-// return within export_timeout, its context is cancelled. If the component still does not
-// return, Shutdown waits until ctx ends, but at most maxPatience longer.
+// Shutdown stops sampling, emits the remaining samples, and waits until all parts have
+// stopped. If a component does not return within export_timeout, its context is
+// cancelled. If the component still does not return, Shutdown waits until ctx ends,
+// but at most maxPatience longer.
 func (p *profiler) Shutdown(ctx context.Context) (err error) {
 	for _, part := range slices.Backward(p.parts) {
 		err = errors.Join(err, part.Stop(ctx))

@@ -16,7 +16,8 @@ import (
 
 // Config is the configuration of the receiver `hot_units`.
 type Config struct {
-	// Events lists the names of the events to emit as log records. The default is all.
+	// Events lists the names of the events to emit as log records. By
+	// default, all events are emitted.
 	Events []string `mapstructure:"events"`
 	// CollectionInterval is the interval at which readings are emitted. The default
 	// is 10s.
@@ -31,7 +32,7 @@ type Config struct {
 	_ struct{}
 }
 
-// Validate checks these bounds.
+// Validate checks that values are within these limits.
 const (
 	minCollectionInterval = time.Second
 	maxCollectionInterval = time.Hour
@@ -52,8 +53,8 @@ func createDefaultConfig() *Config {
 	}
 }
 
-// Unmarshal clears the default list of events. Otherwise its items would remain after the
-// items of a shorter list.
+// Unmarshal clears the default list of events. Otherwise, default events would remain at
+// the end if the configured list is shorter.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := configlog.Gone(conf, goneKeys); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver/internal/metadata"
 )
 
-// maxBatch bounds the number of events per call of the next component.
+// maxBatch is the maximum number of events per call of the next component.
 const maxBatch = 256
 
 // logs emits events as log records.
@@ -79,8 +79,8 @@ func (l *logs) emit(batch []hotunitsextension.Event) {
 	l.obs.EndLogsOp(ctx, metadata.Type.String(), n, err)
 }
 
-// records returns the log records for events. Adjacent events with equal resources share a
-// resource.
+// records returns the log records for events. If adjacent events have equal resources,
+// their records share a resource.
 func (l *logs) records(batch []hotunitsextension.Event, now time.Time) plog.Logs {
 	ld := plog.NewLogs()
 	var of []attribute.KeyValue

@@ -32,8 +32,8 @@ type metrics struct {
 	cut  int             // number of units cut from the last readings
 }
 
-// used is the CPU time that a unit had used at the time at. memory is the time at which the
-// unit's memory was read.
+// used is the CPU time that a unit had used at the time at, in seconds. memory is the
+// time at which the memory of the unit was read.
 type used struct {
 	seconds float64
 	at      time.Time
@@ -89,7 +89,7 @@ func (m *metrics) emit() {
 	m.obs.EndMetricsOp(ctx, metadata.Type.String(), n, err)
 }
 
-// countCut counts units whose readings were cut. It logs once per episode.
+// countCut counts units whose readings were omitted. It logs once per episode.
 func (m *metrics) countCut(cut int) {
 	if cut > 0 {
 		m.telemetry.HotUnitsReadingsCut.Add(context.Background(), int64(cut))
@@ -100,7 +100,7 @@ func (m *metrics) countCut(cut int) {
 	m.cut = cut
 }
 
-// metrics returns the data points for readings, with one resource per unit.
+// metrics returns the data points for readings. Each unit has its own resource.
 func (m *metrics) metrics(readings []hotunitsextension.UnitReadings) pmetric.Metrics {
 	now := make(map[string]used, len(m.used))
 	for _, r := range readings {

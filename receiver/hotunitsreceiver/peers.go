@@ -10,8 +10,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver/internal/metadata"
 )
 
-// emitPeers adds the data points of a unit's peers. Adjacent peers with the same start
-// share a resource, because the builder sets one start for all points of a resource.
+// emitPeers adds the data points of a unit's peers. The builder sets one start
+// for all points of a resource. Adjacent peers therefore share a resource only
+// if they have the same start.
 func (m *metrics) emitPeers(r hotunitsextension.UnitReadings, now pcommon.Timestamp, resource pcommon.Resource) {
 	for i, p := range r.Peers {
 		m.recordPeer(r.Unit, p, now)

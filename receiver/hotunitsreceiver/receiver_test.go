@@ -39,7 +39,7 @@ import (
 
 const wait = time.Minute
 
-// rig is a host with the extension, and the logs and metrics of a receiver.
+// rig is a host with the extension. It also collects the logs and metrics of a receiver.
 type rig struct {
 	*hotunitsextension.HotUnits
 	logs      *observer.ObservedLogs
@@ -92,7 +92,7 @@ func (r *rig) startLogs(t *testing.T, config string, next consumer.Logs) receive
 	return r.startLogsWithin(t, callTimeout, config, next)
 }
 
-// startLogsWithin is like startLogs, but with another timeout for calls.
+// startLogsWithin starts a receiver like startLogs, but with another timeout for calls.
 func (r *rig) startLogsWithin(t *testing.T, timeout time.Duration, config string, next consumer.Logs) receiver.Logs {
 	t.Helper()
 	cfg, err := load(t, config)
@@ -225,8 +225,8 @@ func TestAStormWhileTheNextComponentHangs(t *testing.T) {
 	require.EqualValues(t, storm+1, r.refused()+r.dropped())
 }
 
-// TestShutdownWhileTheNextComponentIgnoresItsContext checks that a shutdown does
-// not wait for such a component.
+// TestShutdownWhileTheNextComponentIgnoresItsContext covers a next component that ignores
+// its context. A shutdown must not wait for this component.
 func TestShutdownWhileTheNextComponentIgnoresItsContext(t *testing.T) {
 	r := newRig(t)
 	release, hanging := make(chan struct{}), make(chan struct{})

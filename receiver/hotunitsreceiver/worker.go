@@ -21,8 +21,8 @@ const (
 	// callTimeout is the deadline of one call of the next component.
 	callTimeout = 5 * time.Second
 
-	// patience is the time that Shutdown waits, after callTimeout, for a component that
-	// ignores its context.
+	// patience is the additional time that Shutdown waits for a component that ignores
+	// its context. It begins after callTimeout.
 	patience = 5 * time.Second
 
 	// failEpisode is the minimum time without a failed call before the next failure is
@@ -53,8 +53,8 @@ func newWorker(set receiver.Settings) (worker, error) {
 	return worker{id: set.ID, log: set.Logger, obs: obs, timeout: callTimeout}, err
 }
 
-// find returns the extension. Without the extension, the receiver has no data. find then
-// logs this and sets the component's status.
+// find returns the extension. Without the extension, the receiver has no data. In this
+// case, find logs a warning and sets the component's status.
 func (w *worker) find(host component.Host) *hotunitsextension.HotUnits {
 	hot := hotunitsextension.Find(host, w.log)
 	if hot == nil {
@@ -76,8 +76,9 @@ func (w *worker) start(loop func(stop <-chan struct{})) {
 	}()
 }
 
-// Shutdown ends the loop, which emits the waiting data first, and waits for it. If the next
-// component does not return within ten seconds, Shutdown abandons the call.
+// Shutdown ends the loop and waits for its end. The loop emits the waiting data
+// before it ends. If the next component does not return within ten seconds,
+// Shutdown abandons the call.
 func (w *worker) Shutdown(ctx context.Context) error {
 	if w.stop == nil {
 		return nil
@@ -96,8 +97,8 @@ func (w *worker) Shutdown(ctx context.Context) error {
 	}
 }
 
-// call calls the next component with a deadline. It logs a failure once per episode. Data
-// that the next component refuses is lost.
+// call calls the next component with a deadline. It logs a failure once per episode. If
+// the next component returns an error, the data is lost.
 func (w *worker) call(what string, n int, consume func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(w.ctx, w.timeout)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 
 const (
 	window  = 4 * time.Second
-	settled = 0.3 // CPU seconds of the load before the first reading
+	settled = 0.3 // CPU seconds that the load must use before the first reading
 	// attempts is the number of measurements that must all disagree before a test fails.
 	// A wrong monitor disagrees each time. A correct monitor disagrees only if a busy
 	// machine delays the tool during a reading.
@@ -35,7 +35,7 @@ var cases = []struct{ quota, duty float64 }{
 	{0, 0.9},
 }
 
-// figures lists our figures, in the order of the constants below.
+// figures lists the names of our figures, in the order of the constants below.
 var figures = []string{monitor.CPUUsage, monitor.CPUUtilization}
 
 const (
@@ -127,9 +127,9 @@ func ours(w *monitor.Watcher) agreement.Ours {
 	}
 }
 
-// disagreements returns the figures that are too far apart, by the name of
-// our figure. No tool reports cpu_utilization, so it is compared with the
-// tool's cores divided by the limit.
+// disagreements returns an error for each of our figures that is too far from the tool's
+// figure. The keys are the names of our figures. No tool reports cpu_utilization, so it
+// is compared with the tool's cores divided by the limit.
 func disagreements(m *agreement.Measurement, b agreement.Bound) map[string]error {
 	out := map[string]error{}
 	within := b.Total(m.Theirs)
@@ -153,15 +153,17 @@ func wrongCapacityIsSeen(t *testing.T, all []*agreement.Measurement, b agreement
 	}
 }
 
-// lostTicksAreSeen removes ticks from a tool's figure. The figures must disagree if one
-// tick per CPU more than allowed is missing. They must agree if one tick less is missing.
+// lostTicksAreSeen lowers a tool's figure until it is almost exactly the allowed
+// difference below our figures. One more lost tick per CPU must make the figures
+// disagree. One lost tick per CPU less must make them agree.
 func lostTicksAreSeen(t *testing.T, all []*agreement.Measurement, b agreement.Bound) {
 	for _, m := range all {
 		tick := float64(b.CPUs) * b.Tick.Seconds() / m.Theirs.Elapsed.Seconds()
 		low, _ := m.Range(usage)
 		lost := *m
-		// The error of a tool's clock is a share of the tool's figure, so the bound moves
-		// with the figure. The loop converges to a figure at the bound.
+		// The allowed difference depends on the tool's figure, because the error of a
+		// tool's clock is a share of this figure. So the figure is computed
+		// repeatedly until it converges.
 		lose := func(beyond float64) {
 			for range 20 {
 				lost.Theirs.Total = low - b.Total(lost.Theirs) - beyond

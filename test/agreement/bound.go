@@ -8,12 +8,12 @@ import "time"
 // ofLimit is the share of the limit by which two figures may always differ.
 const ofLimit = 0.01
 
-// Bound computes how far another program's figure may differ from our figure.
+// Bound computes the allowed difference between another program's figure and our figure.
 //
 // The kernel updates its CPU counters once per scheduler tick on each CPU. Of two
 // readings at nearly the same moment, one can be before a tick and the other after it.
-// They then differ by one tick for each CPU that the unit runs on. A difference of such
-// readings has the same error.
+// The two readings then differ by one tick for each CPU that the unit runs on. The
+// figures have the same error, because a figure is the difference of two such readings.
 type Bound struct {
 	Tick  time.Duration // scheduler tick
 	CPUs  int           // maximum number of CPUs that the unit runs on at once

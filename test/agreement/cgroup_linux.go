@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// cpuTimes holds cumulative CPU times and the moment of their reading.
+// cpuTimes holds cumulative CPU times and the time at which they were read.
 type cpuTimes struct {
 	at                  time.Time
 	total, user, system time.Duration
@@ -163,8 +163,8 @@ func CAdvisor(tree *cgroup.Tree, u cgroup.Group) (Tool, error) {
 	}}, nil
 }
 
-// field returns the number with the given name in a file that has a name and a number per
-// line. It returns 0 if the name is missing.
+// field returns the number that follows the given name. Each line of the content is a
+// name and a number. field returns 0 if the name is missing.
 func field(content []byte, name string) uint64 {
 	for line := range strings.Lines(string(content)) {
 		if key, value, _ := strings.Cut(strings.TrimSpace(line), " "); key == name {

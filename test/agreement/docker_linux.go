@@ -78,12 +78,12 @@ func (d *Docker) stats(id string) (s dockerStats, err error) {
 	return s, err
 }
 
-// Stats computes the CPU usage in the same way as docker stats. It divides the growth
-// of the container's CPU time by the growth of the time of all CPUs together. This
-// time is the sum of /proc/stat with idle time and without steal. The result is
-// multiplied by the number of online CPUs and by 100, so it is a percentage of one
-// core. If byTimestamps is set, Stats divides by the time between the engine's
-// timestamps of the two readings instead.
+// Stats computes the CPU usage in the same way as docker stats. It divides the growth of
+// the container's CPU time by the growth of the CPU time of the host. The CPU time of the
+// host comes from /proc/stat. It includes idle time but not the time that a hypervisor
+// stole. The result is multiplied by the number of online CPUs and by 100, so it is a
+// percentage of one core. If byTimestamps is set, Stats divides by the time between the
+// engine's timestamps of the two readings instead.
 func (d *Docker) Stats(id string, unified, byTimestamps bool) Tool {
 	name := "docker stats"
 	if byTimestamps {

@@ -28,9 +28,9 @@ const BusyThreads = 2
 type Load struct {
 	Unit  cgroup.Group
 	PID   int
-	Limit float64 // the number of CPUs that it may use
-	// Slow lists tools that exist only for this kind of
-	// unit and whose readings take long.
+	Limit float64 // number of CPUs that the load may use
+	// Slow lists the tools that exist only for this kind of unit. The
+	// readings of these tools take long.
 	Slow []Tool
 }
 

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// Tool is another program or library whose figures of one unit are read twice.
+// Tool is another program or library that reports figures of a unit. It is read twice.
 type Tool struct {
 	Name string
 	// Start takes the first reading. The function finish takes the second reading.
 	Start func() (finish func() (Figures, error), err error)
-	// Least is the minimum time between the two readings,
-	// for a tool that waits by itself.
+	// Least is the minimum time between the two readings of a tool that waits by
+	// itself. It is 0 for other tools.
 	Least time.Duration
 }
 
@@ -49,8 +49,8 @@ type Point struct {
 // Ours reads our own figures. It always returns the same number of points.
 type Ours func() ([]Point, error)
 
-// Measurement holds a tool's figures and our own readings. Our readings cover the time
-// from just before to just after each of the tool's two readings.
+// Measurement holds a tool's figures and our own readings. Our readings begin just before
+// and end just after each of the tool's two readings.
 type Measurement struct {
 	Tool          string
 	Theirs        Figures
@@ -58,7 +58,7 @@ type Measurement struct {
 	first, second [][]Point
 }
 
-// Measure reads every tool at two instants that are window apart. It reads our own
+// Measure reads every tool twice, with window between the two readings. It reads our own
 // figures during the whole time. The second readings of tools that wait by themselves
 // come last, so such a tool should wait a little longer than window.
 func Measure(ours Ours, tools []Tool, window time.Duration) ([]*Measurement, error) {
@@ -108,8 +108,8 @@ func (r *recorder) take() error {
 	return err
 }
 
-// during takes readings before something, repeatedly while something runs, and after
-// something. It returns the log index of the first of these readings.
+// during calls something and takes readings of our own figures before, during and after
+// the call. It returns the log index of the first of these readings.
 func (r *recorder) during(something func() error) (from int, err error) {
 	from = len(r.log)
 	if err := r.take(); err != nil {

@@ -34,7 +34,7 @@ func SchedulerTick() (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// ProcStat reads /proc/PID/stat, which has user and system time in whole ticks.
+// ProcStat reads /proc/PID/stat, which contains the user and system time in whole ticks.
 func ProcStat(pid int) Tool {
 	return twice("/proc/PID/stat", 2*userTick, userTick, func() (cpuTimes, error) {
 		at := time.Now()
@@ -120,7 +120,7 @@ func Top(pid int, every time.Duration) Tool {
 
 func topFigures(percent float64, every time.Duration) Figures {
 	cores := percent / 100
-	const decimal = 0.001 // in cores, for rounded or truncated figures
+	const decimal = 0.001 // resolution of top's percentage, in cores
 	return Figures{
 		Total: cores, User: math.NaN(), System: math.NaN(), Elapsed: every,
 		TotalStep: 2*userTick + seconds(decimal*every.Seconds()),

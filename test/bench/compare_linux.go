@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// rival is a program that is compared in turns with other programs.
+// rival is a program that is compared with other programs. The programs run in turns.
 type rival struct {
 	name string
 	turn func(ctx context.Context, load *child) (turn, error)
-	// turns has one turn for each round. why is the
-	// reason why the rival has no further turns.
+	// turns contains the turns by round. If the rival has no
+	// further turns, why is the reason.
 	turns map[int]turn
 	why   string
 }
@@ -35,7 +35,8 @@ type turn struct {
 
 func (t turn) switchRate() float64 { return float64(t.switches) / t.took.Seconds() }
 
-// compared is the ratio of two rivals' figures from the same round.
+// compared is the median and the range of the ratios of two rivals' figures. Each ratio
+// compares two figures from the same round.
 type compared struct{ middle, least, most float64 }
 
 func (c compared) String() string {
@@ -200,8 +201,8 @@ func middleOf(values []float64) float64 {
 }
 
 // export measures a collector that exports the profiles of its receiver. The measurement
-// begins and ends when the collector has just exported. An otlp receiver gets no
-// profiles, so a collector with an otlp receiver is measured for the same length of time.
+// begins and ends when the collector has just exported. A collector with an otlp receiver
+// gets no profiles and exports nothing, so its measurement has a fixed duration.
 func (b *bench) export(ctx context.Context, load *child, binary, config, receiver string) (t turn, err error) {
 	p, err := startPeer()
 	if err != nil {

@@ -108,7 +108,8 @@ func lastLine(text []byte) string {
 	return lines[len(lines)-1]
 }
 
-// pattern returns a pattern that matches only this benchmark, level by level.
+// pattern returns a pattern for -test.bench that matches only the benchmark called name.
+// The pattern matches each level of the name separately.
 func pattern(name string) string {
 	var levels []string
 	for i, level := range strings.Split(name, "/") {
@@ -120,8 +121,8 @@ func pattern(name string) string {
 	return strings.Join(levels, "/")
 }
 
-// figures has the results of one benchmark by
-// benchstat's unit, such as sec/op and allocs/op.
+// figures contains the results of one benchmark. The keys are benchstat's
+// units, such as sec/op and allocs/op.
 type figures map[string]figure
 
 // figure is a median. around is its uncertainty, such as "3%".
@@ -130,8 +131,8 @@ type figure struct {
 	around string
 }
 
-// parseBenchstat reads benchstat's tables. The keys of the
-// result are the package and the name of the benchmark.
+// parseBenchstat reads benchstat's tables. Each key of the result consists of the
+// package and the name of a benchmark.
 func parseBenchstat(r io.Reader) (map[string]figures, error) {
 	reader := csv.NewReader(r)
 	reader.FieldsPerRecord = -1

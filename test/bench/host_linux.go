@@ -107,10 +107,10 @@ type past struct {
 	started          int64 // started processes and threads
 }
 
-// busyShare and loadShare are percentages of all CPUs. If loadShare is lower
-// than busyShare, other programs ran, too. The results then include the cost of
-// sampling these programs. If they start processes, the results include the cost
-// of reading about the new processes and of opening their files.
+// busyShare and loadShare are percentages of all CPUs. If loadShare is lower than
+// busyShare, other programs ran, too. The results then include the cost of sampling these
+// programs. If other programs start processes, the results also include the cost of
+// looking up the new processes and of opening their files.
 func (p past) busyShare() float64 { return share(p.busy, p.took) }
 func (p past) loadShare() float64 { return share(p.load, p.took) }
 

@@ -3,14 +3,14 @@
 
 package main
 
-// hotPath is a Go benchmark with the baseline that it is compared with. Both run
-// together. Their names are the names in the results, without "Benchmark".
+// hotPath is a Go benchmark and its baseline. The two benchmarks run together. ours and
+// baseline are their names in the results, without the prefix "Benchmark".
 type hotPath struct {
 	pkg, shows     string
 	ours, baseline string // baseline may be empty
 	against        string // describes the baseline
 	per            float64
-	unit           string // one operation has per units; empty: the operation is the unit
+	unit           string // one operation processes per units; empty if costs are per operation
 }
 
 // hotPaths are benchmarks of code that runs for each sample, unit or decision.
@@ -43,7 +43,7 @@ var hotPaths = []hotPath{
 	{pkg: "extension/consoleextension/internal/store", shows: "a profile added to the console", ours: "AddSamples/add", baseline: "AddSamples/baseline:_builder", against: "to a pprof file", per: 2000, unit: "sample"},
 }
 
-// growth has benchmarks that show how the cost of a hot path grows.
+// growth lists benchmarks that show how the cost of a hot path grows.
 var growth = []hotPath{
 	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/oncpu", shows: "a sample, stack 8 deep", ours: "Record/depth=8"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/oncpu", shows: "a sample, stack 32 deep", ours: "Record/depth=32"},

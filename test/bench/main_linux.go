@@ -30,12 +30,12 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// bench has the settings and results that all measurements share.
+// bench holds the settings and results that all measurements share.
 type bench struct {
 	collector, load, self string
 	ebpf, before          string // distributions for comparison; before may be empty
 	source                string // the module's directory
-	dir                   string // has configurations, logs and perf's files
+	dir                   string // contains configurations, logs and perf's files
 
 	count     int    // the number of runs of each Go benchmark
 	benchTime string // the duration of each of these runs
@@ -44,7 +44,7 @@ type bench struct {
 	window    time.Duration // the duration of each run of a sampler
 	rounds    int           // the number of runs of a sampler
 	turns     int           // the number of turns of each rival
-	piece     time.Duration // the duration of a piece of work in pairs
+	piece     time.Duration // the duration of a piece of work whose slowdown is measured
 	pairs     int
 	starts    int
 	stacksFor time.Duration
@@ -98,7 +98,8 @@ func main() {
 	defer stop()
 	report, err := b.run(ctx, *only)
 	fmt.Print(report)
-	// A report with missing figures is written, too, because it names them.
+	// A report with missing figures is also written, because
+	// the report names these figures.
 	if *update != "" && report != "" && ctx.Err() == nil {
 		err = errors.Join(err, updateFile(*update, report))
 	}
@@ -114,8 +115,8 @@ type part struct {
 	run       func(context.Context) error
 }
 
-// run runs the parts one after the other. If a part fails, the
-// report says so and the other parts still run.
+// run runs the parts one after the other. If a part fails, the error is in the report
+// and the other parts still run.
 func (b *bench) run(ctx context.Context, only string) (report string, err error) {
 	if b.self, err = os.Executable(); err != nil {
 		return "", err

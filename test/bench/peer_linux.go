@@ -77,7 +77,7 @@ func (p *peer) earliest() time.Time {
 	return time.Unix(0, int64(p.oldest))
 }
 
-// countSamples returns the number of events.
+// countSamples returns the number of events in the profiles.
 func countSamples(profiles pprofile.Profiles) (n int) {
 	for _, r := range profiles.ResourceProfiles().All() {
 		for _, s := range r.ScopeProfiles().All() {
@@ -95,9 +95,9 @@ func (p *peer) received() (samples int, latest time.Time) {
 	return p.samples, p.latest
 }
 
-// batch waits for the next batch. It returns when no further batch has arrived for
-// a while. At that moment the sender has no work in progress. So the work for all
-// samples between two such moments is done between these moments.
+// batch waits for the next batch. It returns when no further batch has arrived for a
+// while. At that moment, the sender has no unfinished work. So the work for all samples
+// between two such moments is also done between these moments.
 func (p *peer) batch(ctx context.Context, from *child) error {
 	const quiet, limit = 500 * time.Millisecond, time.Minute
 	began := time.Now()

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic returns the time in seconds. perf record
-// uses the same clock for its timestamps.
+// monotonic returns the time of the monotonic clock in seconds. perf record uses the
+// same clock for its timestamps.
 func monotonic() float64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)

@@ -87,7 +87,7 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 		perfs("--call-graph dwarf,16384 -p", 97, "--call-graph", "dwarf,16384", "-e", "cpu-clock", "-F", "97", "-p", fmt.Sprint(load.cmd.Process.Pid)),
 	}
 
-	// with lets the tool measure a process that does the given kind of work.
+	// with makes the tool measure a process that does the given kind of work.
 	with := func(t *tool, kind string, measure func(ctx context.Context, path string, pid int) (run, error)) *tool {
 		t.run = func(ctx context.Context, _ *child) (r run, err error) {
 			g, err := scratch.Make(fmt.Sprintf("hotprofile-bench-%d-%s", os.Getpid(), kind))
@@ -201,8 +201,8 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 	return errors.Join(errs...)
 }
 
-// median returns the run with the middle cost per sample. Of
-// two middle runs it returns the more expensive run.
+// median returns the run with the middle cost per sample. If there are two middle runs,
+// it returns the more expensive run.
 func median(runs []run) (middle run, least, most float64) {
 	sorted := slices.SortedFunc(slices.Values(runs), func(a, b run) int { return cmp.Compare(a.perSample(), b.perSample()) })
 	return sorted[len(sorted)/2], sorted[0].perSample(), sorted[len(sorted)-1].perSample()

@@ -18,7 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// arm is one state of the host in which work is done, with the measured times of the work.
+// arm is a state of the host in which work is done. It
+// includes the times that the work took.
 type arm struct {
 	name string
 	// begin sets up the state. end removes the state again.
@@ -132,8 +133,8 @@ service:
 	return nil
 }
 
-// slowdownSum adds the results of each arm after the
-// first arm. The first arm has no sampling.
+// slowdownSum adds the results of each arm except the first. The first arm is
+// the baseline without sampling.
 func (b *bench) slowdownSum(t table, kind, what, baseline string, arms []*arm) {
 	said := []string{}
 	for _, a := range arms[1:] {
@@ -190,7 +191,7 @@ func (b *bench) slowdownsOfCalls(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// rate returns how many units of work were done per second.
+// rate returns the number of units of work that were done per second.
 func rate(a *arm, kind string, amount int64) float64 {
 	var took float64
 	for _, w := range a.took[kind] {
@@ -199,9 +200,9 @@ func rate(a *arm, kind string, amount int64) float64 {
 	return float64(amount) * float64(len(a.took[kind])) / took
 }
 
-// inCgroups starts one collector that samples a cgroup whenever the
-// cgroup exists. Work without sampling runs in another cgroup. The
-// sampled cgroup does not exist then, so that no events are attached.
+// inCgroups starts one collector that samples a cgroup whenever the cgroup exists. Work
+// without sampling runs in another cgroup. During this work, the sampled cgroup does not
+// exist, so that no events are attached.
 func (b *bench) inCgroups(ctx context.Context, kind, sampler, receiver, perfEvent string) (arms []*arm, amount int64, err error) {
 	p, err := startPeer()
 	if err != nil {

@@ -14,10 +14,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// stacks measures the memory of a collector that holds many distinct
-// stacks. It makes as many stacks as there are samples in an hour at the
-// default frequency. In the measurement the stacks come faster, from
-// samples of running threads at 999 Hz and from samples of waits.
+// stacks measures the memory of a collector that holds many distinct stacks. It collects
+// as many stacks as there are samples in an hour at the default frequency. To collect
+// them faster, the collector samples running threads at 999 Hz and also samples waits.
 func (b *bench) stacks(ctx context.Context) (err error) {
 	hour := float64(97 * runtime.NumCPU() * 3600)
 	group, err := scratch.Make(fmt.Sprintf("hotprofile-bench-%d-stacks", os.Getpid()))

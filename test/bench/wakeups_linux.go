@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// idle is the minimum time between two wake-ups of the collector that makes the second
-// wake-up count. If one wake-up follows another at once, the CPU is still awake.
+// idle is the minimum length of an idle period, which is the time between two wake-ups of
+// the collector. If one wake-up soon follows another, the CPU is still awake.
 const idle = 5 * time.Millisecond
 
 // recordWakeups records every wake-up on the host until perf is stopped.
@@ -36,8 +36,8 @@ func (b *bench) recordWakeups() (record *child, file string, err error) {
 	return record, file, err
 }
 
-// wakeups returns how often threads of the collector were woken.
-// afterIdle counts only the wake-ups after an idle period.
+// wakeups returns the number of wake-ups of the collector's threads. afterIdle is the
+// number of wake-ups after an idle period.
 func (c *collector) wakeups(ctx context.Context, file string) (all, afterIdle int, err error) {
 	threads := map[string]bool{}
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", c.cmd.Process.Pid))

@@ -102,8 +102,8 @@ func mix(n int) (x uint64) {
 	return x
 }
 
-// switchBetween has two threads exchange a byte over pipes. The threads share a
-// CPU, so that passing the byte there and back is exactly two context switches.
+// switchBetween makes two threads exchange a byte over pipes. The threads share a CPU, so
+// that passing the byte there and back causes exactly two context switches.
 func switchBetween(amount int64, stop *atomic.Bool) error {
 	var there, back [2]int
 	if err := errors.Join(unix.Pipe(there[:]), unix.Pipe(back[:])); err != nil {
@@ -155,9 +155,9 @@ func exchange(amount int64, stop *atomic.Bool, answers, asks [2]int, bytes uintp
 	return nil
 }
 
-// allocated is the average number of bytes that one call of allocate's
-// innermost function allocates. The call allocates 100 objects. The size of
-// an object is 16 bytes times a power of two, up to the eighth power.
+// allocated is the average number of bytes that one call of allocate's innermost
+// function allocates. The call allocates 100 objects. The size of each object is 16
+// bytes times a power of two, from 1 to 256.
 const allocated = 100.0 * 16 * (1<<9 - 1) / 9
 
 func allocate(amount int64, stop *atomic.Bool) error {
@@ -211,8 +211,8 @@ func sendSmall(amount int64, stop *atomic.Bool) error {
 	return errors.Join(unix.Close(from), unix.Close(to))
 }
 
-// askAndAnswer has two threads exchange packets over
-// TCP. The threads share a CPU, as in switchBetween.
+// askAndAnswer makes two threads exchange packets over TCP. The threads
+// share a CPU, as in switchBetween.
 func askAndAnswer(amount int64, stop *atomic.Bool) error {
 	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -372,8 +372,8 @@ func (w *worker) end() error {
 	}
 }
 
-// work does a piece of work. It calls attach, if
-// attach is not nil, once the process exists.
+// work does a piece of work. If attach is not nil, work calls
+// attach once the process exists.
 func (b *bench) work(ctx context.Context, group *scratch.Cgroup, kind string, amount int64, attach func(pid int) error) (worked, error) {
 	w, err := b.startWorker(group, kind, amount)
 	if err != nil {

@@ -24,10 +24,10 @@ type Options struct {
 	// Triggered is true if the profiles have passed cpu_trigger. Each resource
 	// must then have a service.name.
 	Triggered bool
-	// Split is true if an exporter has split or merged requests. Each part has the whole
-	// dictionary, so entries may be orphans. For the same reason, a part may be larger
-	// than the exporter's max_size. The first part may contain only the dictionary. The
-	// default of MaxRequestBytes is then the limit of a gRPC server.
+	// Split is true if an exporter has split or merged requests. Each part contains the
+	// whole dictionary, so entries may be orphans. For the same reason, a part may be
+	// larger than the exporter's max_size. The first part may contain only the
+	// dictionary. The default of MaxRequestBytes is then the limit of a gRPC server.
 	Split bool
 	// Now is the time that profiles must be close to. If it
 	// is zero, times are not checked.
@@ -37,10 +37,11 @@ type Options struct {
 	SampleAttributes []string
 	// BuildIDs is true if each mapping of a file must have a build id.
 	BuildIDs bool
-	// References is true if attributes of resources and scopes are references into the
-	// dictionary. Collectors from 0.161 (HTTP) and 0.163 (gRPC) on send such references.
-	// On the wire, all these attributes must be references. The strings that the
-	// references use are not orphans, neither on the wire nor in decoded profiles.
+	// References is true if attributes of resources and scopes are references
+	// into the dictionary. Collectors send such references since 0.161 (HTTP) and
+	// 0.163 (gRPC). If References is set, all these attributes must be references
+	// on the wire. The strings that the references use are not orphans, neither
+	// on the wire nor in decoded profiles.
 	References bool
 
 	// MaxLabels is the maximum number of attributes of a resource, scope and sample
@@ -107,7 +108,7 @@ func CheckRequest(body []byte, opts Options) []Violation {
 	if slices.ContainsFunc(w.found, func(v Violation) bool { return v.Rule != InlineAttributes && v.Rule != ReferencedAttributes }) {
 		return w.found
 	}
-	// The other decoder, for profiles without a request, resolves references.
+	// UnmarshalProto resolves references, so the other rules apply to both forms.
 	r := pprofileotlp.NewExportRequest()
 	if err := r.UnmarshalProto(body); err != nil {
 		w.broken(WireFormat, "the request: %v", err)

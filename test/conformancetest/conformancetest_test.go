@@ -564,7 +564,8 @@ func TestTypesThatBackendsKnow(t *testing.T) {
 	}
 }
 
-// together returns the other rules that a damage also breaks.
+// together returns the other rules that some damages also
+// break, by the name of the damage.
 func together() map[string][]conformancetest.Rule {
 	everything := []conformancetest.Rule{conformancetest.Orphan}
 	return map[string][]conformancetest.Rule{

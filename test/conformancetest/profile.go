@@ -34,7 +34,7 @@ func (c *checker) resourceProfiles(where string, rp pprofile.ResourceProfiles) {
 // begin checks that no two profiles of a series begin at the same time.
 func (c *checker) begin(where string, resource pcommon.Map, p pprofile.Profile) {
 	if _, before := resource.Get(attr.PID); before || !c.opts.Triggered {
-		return // only cpu_trigger, which removes the pid, makes sure of this
+		return // only cpu_trigger ensures different times, and it removes the pid
 	}
 	labels := labelsOf(nil, resource)
 	slices.Sort(labels)
@@ -63,7 +63,8 @@ func (c *checker) serviceName(where string, attributes pcommon.Map) {
 	}
 }
 
-// owned checks the attributes of a resource or scope. It returns their keys.
+// owned checks the attributes of a resource or scope. It
+// returns the keys of the attributes.
 func (c *checker) owned(where string, attributes pcommon.Map) []string {
 	var keys []string
 	for k, v := range attributes.All() {

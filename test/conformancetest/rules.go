@@ -46,8 +46,9 @@ var (
 	// ReferencedAttributes requires references for all keys and strings of resources and
 	// scopes. The newest exporters write this form.
 	ReferencedAttributes = rule("referenced-attributes", Ours)
-	// OneForm forbids a key or string that is present in both forms. The newest receivers
-	// reject such a key. Of two strings, they use only one.
+	// OneForm forbids a key or string that is present in both forms. The newest
+	// receivers reject a key in both forms. If a string is present in both forms, the
+	// receivers use only one of them.
 	OneForm = rule("one-form", Wire)
 	// EmptyRequest requires a resource and a dictionary. Pyroscope's ingest_handler.go
 	// and Parca's otel.go reject a request without them.
@@ -79,7 +80,7 @@ var (
 	// type to recognize kernel frames.
 	FrameType = rule("frame-type", Elastic, Pyroscope)
 	// LocationPlace requires an address or a line, because
-	// Elastic identifies a frame by them.
+	// Elastic uses them to identify frames.
 	LocationPlace = rule("location-place", Elastic)
 	// MappingRange requires that a mapping's start is below its limit, or that both are
 	// zero. The checker of OpenTelemetry's profiling group has the same rule.
@@ -113,7 +114,8 @@ var (
 	// KnownType requires a type that shapes lists. NotShown returns the
 	// backends that do not show a type.
 	KnownType = rule("known-type", Elastic, Splunk)
-	// NoSamples forbids empty profiles, because Parca rejects the request.
+	// NoSamples forbids empty profiles, because Parca rejects a
+	// request with an empty profile.
 	NoSamples = rule("no-samples", Parca)
 	// MaxSamples limits the samples of a profile. Pyroscope accepts 16,000 samples by
 	// default (validation.max-profile-stacktrace-samples).
@@ -130,12 +132,12 @@ var (
 	// StackDepth limits the depth of stacks. Pyroscope truncates stacks of more than
 	// 1,000 frames at the leaf (validation.max-profile-stacktrace-depth).
 	StackDepth = rule("stack-depth", Pyroscope)
-	// OneValue forbids samples with several values, because
-	// Pyroscope rejects the request.
+	// OneValue forbids samples with several values, because Pyroscope
+	// rejects a request with such samples.
 	OneValue = rule("one-value", Pyroscope)
-	// SampleShape is about values and timestamps. Parca requires an equal number of both.
-	// Elastic makes an event of each timestamp. Splunk requires the same number of values
-	// and timestamps in all samples of a profile.
+	// SampleShape is about values and timestamps. Parca requires that a sample has as
+	// many values as timestamps. Elastic creates an event for each timestamp. Splunk
+	// requires the same number of values and timestamps in all samples of a profile.
 	SampleShape = rule("sample-shape", Parca, Elastic, Splunk)
 	SampleTwice = rule("sample-twice", Ours)
 	// TimestampWindow requires timestamps within the time of the profile. Parca
@@ -146,13 +148,13 @@ var (
 // These rules are about attributes, which backends convert to labels.
 var (
 	// ServiceName requires a service.name. Pyroscope rejects a series without a service
-	// name, and names a resource without one unknown_service:<process.executable.name>.
-	// ClickHouse sorts by the service name.
+	// name. Pyroscope uses unknown_service:<process.executable.name> as the name of a
+	// resource without a service name. ClickHouse sorts by the service name.
 	ServiceName = rule("service-name", Pyroscope, ClickHouse)
 	// LabelCount limits the number of labels. Pyroscope accepts 30 labels by default
 	// (validation.max-label-names-per-series) and adds four labels itself.
 	LabelCount = rule("label-count", Pyroscope)
-	// LabelPromise is the maximum number of labels that the
+	// LabelPromise limits the number of labels to the maximum that the
 	// shipped configurations export.
 	LabelPromise = rule("label-promise", Ours)
 	// LabelLength limits the length of labels. By default, Pyroscope accepts 1,024 bytes
@@ -163,20 +165,21 @@ var (
 	// every character except letters and digits with an underscore, and
 	// keeps only one of two equal keys.
 	LabelCollision = rule("label-collision", Parca)
-	// SeriesPerSample forbids other attributes of samples,
-	// because each value becomes a series.
+	// SeriesPerSample forbids attributes of samples that the options do not allow,
+	// because each value of an attribute becomes a separate series.
 	SeriesPerSample = rule("series-per-sample", Pyroscope)
 	// AttributeType restricts the types of values. Splunk accepts strings, integers and
 	// booleans. Parca rejects a missing value.
 	AttributeType = rule("attribute-type", Splunk, Parca)
 	// TextAttribute requires text in hotprofile's own attributes, even for numbers.
-	// Pyroscope converts text to labels and, since April 2026, integers too. Parca drops
-	// all attributes of samples and profiles that are not text.
+	// Pyroscope converts text to labels. Since April 2026, Pyroscope also converts
+	// integers. Parca drops all attributes of samples and profiles that are not text.
 	TextAttribute = rule("text-attribute", Pyroscope, Parca)
 	// DistinctTimes forbids two profiles of one series that begin at the same nanosecond.
 	// Pyroscope's compaction keeps only one of such profiles.
 	DistinctTimes = rule("distinct-times", Pyroscope)
-	// AttributeKey forbids empty and repeated keys, because Parca rejects the request.
+	// AttributeKey forbids empty and repeated keys, because Parca
+	// rejects a request with such keys.
 	AttributeKey = rule("attribute-key", Parca)
 )
 

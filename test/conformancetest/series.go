@@ -12,10 +12,10 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// Series adds the series that Pyroscope creates from profiles to a set. There is one
-// series for each type and set of labels. The labels are the attributes of resource,
-// scope and sample whose values are strings, as in Pyroscope's convert.go and
-// ingest_handler.go. All indices must be valid.
+// Series computes the series that Pyroscope creates from profiles, and adds them to a
+// set. There is one series for each type and set of labels. The labels are the attributes
+// of resource, scope and sample whose values are strings, as in Pyroscope's convert.go
+// and ingest_handler.go. All indices must be valid.
 func Series(to map[string]struct{}, p pprofile.Profiles) {
 	d := p.Dictionary()
 	str := func(i int32) string { return d.StringTable().At(int(i)) }

@@ -247,7 +247,7 @@ func TestEveryRuleHasATestThatBreaksIt(t *testing.T) {
 }
 
 // TestSplitRequestsMayHaveOrphans covers requests that an exporter has split. Each part
-// then has the whole dictionary.
+// of such a request contains the whole dictionary.
 func TestSplitRequestsMayHaveOrphans(t *testing.T) {
 	p := good()
 	addString(p, "of another part")

@@ -32,9 +32,8 @@ import (
 // notation of the READMEs, such as targets[].pid.
 type keys map[string]bool
 
-// configKeys returns the keys that a configuration defines and
-// the keys that it inherits from the collector. A README or a
-// schema may have inherited keys but does not need them.
+// configKeys returns the keys that a configuration defines and the keys that it inherits
+// from the collector. A README or a schema may list inherited keys, but does not have to.
 func configKeys(config any) (own, inherited keys) {
 	own, inherited = keys{}, keys{}
 	collect(reflect.TypeOf(config).Elem(), "", true, own, inherited)
@@ -68,8 +67,8 @@ func collect(of reflect.Type, prefix string, ours bool, own, inherited keys) {
 	}
 }
 
-// structOf returns the structure in a field and the path to this
-// structure in keys. It returns nil if the field has no structure.
+// structOf returns the structure that a field contains, and the path to this structure in
+// the notation of keys. It returns nil if the field contains no structure.
 func structOf(of reflect.Type) (inner reflect.Type, path string) {
 	switch of.Kind() {
 	case reflect.Pointer:
@@ -127,9 +126,9 @@ func schemaKeys(t *testing.T, dir string) keys {
 
 var quoted = regexp.MustCompile("`([a-z0-9_.\\[\\]]+)`")
 
-// readmeKeys returns the keys in the README tables that begin with "| key
-// |". The rows of the Nth table are keys below the Nth prefix. A row
-// about a block may name the keys of the block in its text.
+// readmeKeys returns the keys in the README tables that begin with "| key |". The
+// Nth table describes keys below the Nth prefix. A row about a block may name the
+// keys of the block in its text.
 func readmeKeys(t *testing.T, dir string, known func(string) bool, prefixes []string) keys {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, dir, "README.md"))

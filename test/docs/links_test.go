@@ -64,7 +64,7 @@ var (
 	linkText = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// anchor returns the anchor that GitHub gives a heading.
+// anchor returns the anchor that GitHub creates for a heading.
 func anchor(heading string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

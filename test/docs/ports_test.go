@@ -12,9 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A node's configuration, the configuration for its .NET services, a
-// gateway and the configuration for a first try may run on the same
-// host. The configuration for Kubernetes runs in a pod.
+// The configurations for a node, for the .NET services of a node, for a gateway and for a
+// first try may run on the same host. The configuration for Kubernetes runs in a pod.
 func TestShippedConfigurationsServeTheirMetricsAtPortsOfTheirOwn(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "config", "*.yaml"))
 	require.NoError(t, err)

@@ -59,8 +59,8 @@ type result struct {
 	elapsed time.Duration
 
 	// accepted, refused (status 503) and failed buffers were sent. held and behind
-	// buffers were not sent. They are held if a 503 response asked the sender to wait.
-	// They are behind if the previous buffer took so long that they were overdue.
+	// buffers were not sent. A buffer is held if a 503 response asked the sender to wait.
+	// A buffer is behind if the previous buffer took so long that it was overdue.
 	accepted, refused, failed, held, behind int
 	// samples is the number of samples in accepted buffers. raw and wire are the numbers
 	// of bytes that were sent, before and after compression.
@@ -100,8 +100,8 @@ func (r *result) String() string {
 		median.Round(time.Microsecond), late.Round(time.Microsecond))
 }
 
-// maxTook is the maximum number of durations that each sender keeps. New
-// durations then replace old ones.
+// maxTook is the maximum number of durations that each sender keeps. When the maximum is
+// reached, new durations replace old durations.
 const maxTook = 10_000
 
 // send runs all senders and waits for their end.

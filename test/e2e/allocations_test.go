@@ -26,11 +26,11 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot runs two Go programs that
-// allocate, and one of them turns hot. Each program has its own cgroup and its
-// own file. The code of the hot program must have a probe only while the
-// program is hot. Its allocations are exported while its gate is open, with
-// three parts in one function and one part in another function.
+// TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot runs two Go programs that allocate,
+// and one of them turns hot. Each program has its own cgroup and its own file. The code
+// of the hot program must have a probe only while the program is hot. The allocations of
+// the hot program must be exported while its gate is open. Three quarters of the
+// allocations must be in one function and one quarter in another function.
 func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	t.Parallel()
 	skipWithoutProbes(t)
@@ -156,9 +156,9 @@ func checkAllocationAccounts(t *testing.T, metrics int) {
 	t.Logf("in %v, %v of it twice, out %v", in, twice, out)
 }
 
-// checkParts checks that three of four parts are in one function, within
-// the accuracy of n samples. Each sample is in either function with a
-// fixed probability, independent of earlier samples.
+// checkParts checks that three quarters of the total are in one function, within the
+// accuracy of n samples. Each sample is in either function with a fixed probability,
+// independent of earlier samples.
 func checkParts(t *testing.T, what string, in map[string]float64, n int) {
 	t.Helper()
 	total := in["allocThreeParts"] + in["allocOnePart"]

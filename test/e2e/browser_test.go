@@ -22,8 +22,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// browser runs a file of test/browser, which controls
-// Chromium. facts are the input of the file.
+// browser runs a script in test/browser, which controls Chromium. file is the name of the
+// script, and facts is the input of the script.
 func browser(t *testing.T, file string, facts map[string]any) {
 	t.Helper()
 	packages, err := os.ReadFile("../browser/package.json")
@@ -58,8 +58,7 @@ func browser(t *testing.T, file string, facts map[string]any) {
 // browser. The hot program waits, is warm for long enough to have a baseline, and then
 // turns hot. Other tests run during the minute before the program turns hot.
 func TestTheConsoleInABrowser(t *testing.T) {
-	// The IDs of these containers have the same
-	// beginning, and no other IDs begin in this way.
+	// The IDs of these containers share a prefix that no other ID has.
 	prefix := fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, t.Name(), os.Getpid())))[:12]
 	container := func(service string, load ...string) (unit string) {
 		unit = prefix + fmt.Sprintf("%x", sha256.Sum256([]byte(service)))[:52]

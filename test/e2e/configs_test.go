@@ -45,8 +45,8 @@ func TestEveryShippedConfigurationIsValid(t *testing.T) {
 	t.Run("node.yaml in a cloud", func(t *testing.T) { validate(t, kubernetesBinary, shippedForClouds(t, "node")) })
 }
 
-// TestEveryConfigurationOfTheChartIsValid checks the configurations in the
-// renderings of the chart. They are for the image's distribution.
+// TestEveryConfigurationOfTheChartIsValid checks the configurations in the renderings of
+// the chart. These configurations are for the distribution in the image.
 func TestEveryConfigurationOfTheChartIsValid(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(rendered), "*.yaml"))
 	require.NoError(t, err)

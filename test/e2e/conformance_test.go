@@ -132,8 +132,8 @@ func (e encodings) HandleRPC(_ context.Context, s stats.RPCStats) {
 	}
 }
 
-// decoded returns the profiles of a request, decoded in
-// the same way as a receiver of the release.
+// decoded returns the profiles of a request. The request is decoded in the same way as by
+// a receiver of the newest release.
 func decoded(t testing.TB, body []byte) pprofile.Profiles {
 	t.Helper()
 	r := pprofileotlp.NewExportRequest()
@@ -141,8 +141,8 @@ func decoded(t testing.TB, body []byte) pprofile.Profiles {
 	return r.Profiles()
 }
 
-// checkBodies checks all rules on the bodies that arrived. It
-// logs how many bodies there are and how large they are.
+// checkBodies checks all rules on the bodies that arrived. It logs the number of bodies
+// and the size of the largest body.
 func checkBodies(t *testing.T, over string, bodies [][]byte, opts conformancetest.Options) {
 	t.Helper()
 	largest := 0
@@ -311,7 +311,7 @@ service:
 		}
 		t.Logf("%s: %v; %d profiles from before the gate opened", over, kinds, before)
 		require.Positive(t, before, "%s: nothing of the flight recorder", over)
-		// Each kind of profile that a sampler makes has a row.
+		// This list contains each kind of profile that a sampler makes.
 		for _, want := range []string{
 			"samples/count by cpu/nanoseconds",
 			"off_cpu/nanoseconds by context_switches/count",
@@ -381,11 +381,12 @@ func manyRequests(t *testing.T, n, size int) (out []pprofile.Profiles, events in
 	return out, events
 }
 
-// TestWhatExportersSplitKeepsTheRules sends requests of two sizes. Exporters do not have
-// to split requests that the receiver has already cut, but they have to split larger
-// requests. No event may be lost. The parts must keep all rules except for two. Each part
-// has the dictionary of the whole request, so the dictionary may have entries that the
-// part does not use. A part may also exceed max_size by the size of the dictionary.
+// TestWhatExportersSplitKeepsTheRules sends requests of two sizes. Exporters do not
+// have to split requests that the receiver has already cut, but they have to split
+// larger requests. No event may be lost. The parts must keep all rules except for
+// two. Each part contains the dictionary of the whole request, so the dictionary
+// may contain entries that the part does not use. A part may also exceed max_size
+// by the size of the dictionary.
 func TestWhatExportersSplitKeepsTheRules(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -597,8 +598,8 @@ service:
 		"20 forked workers, thread_attributes: []":    {workers, 0, 1},
 		"20 forked workers of 10 named threads each":  {workers, 10, 10},
 	} {
-		// An exporter may send a request again. So each case has its
-		// own service version, which tells its profiles apart.
+		// An exporter may send a request again. So each case has its own service version,
+		// which distinguishes its profiles from the profiles of other cases.
 		named := make([]*samples.Resource, len(tc.resources))
 		for i, r := range tc.resources {
 			attributes := slices.DeleteFunc(slices.Clone(r.Attributes), func(a samples.Attribute) bool { return a.Key == "service.version" })

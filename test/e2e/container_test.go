@@ -26,7 +26,7 @@ import (
 // agents. `make chart` keeps it up to date.
 const rendered = "../../internal/tools/chart/testdata/agents.yaml"
 
-// daemonSet has the parts of the chart's DaemonSet that define how the collector's
+// daemonSet contains the parts of the chart's DaemonSet that define how the collector's
 // container runs. The tests run the container with exactly these settings.
 type daemonSet struct {
 	Kind string `yaml:"kind"`
@@ -381,8 +381,8 @@ func startEngine(t *testing.T) *engine {
 	if err == nil {
 		_ = exec.Command("docker", "rm", strings.TrimSpace(string(out))).Run()
 	} else {
-		// Docker before 23.0 does not know the capability
-		// PERFMON. The README says how to replace it.
+		// Docker before 23.0 does not know the capability PERFMON. The
+		// README explains how to replace it.
 		require.Contains(t, string(out), "unknown capability")
 		at := slices.Index(capabilities, "PERFMON")
 		require.GreaterOrEqual(t, at, 0)

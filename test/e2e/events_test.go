@@ -226,8 +226,8 @@ service:
 	require.Greater(t, most, cores*threshold/100, "the container's CPU, in cores")
 }
 
-// TestAGateThatTheShutdownClosesIsPosted checks that
-// webhooks end after all components that publish events.
+// TestAGateThatTheShutdownClosesIsPosted checks that webhooks shut down after all
+// components that publish events.
 func TestAGateThatTheShutdownClosesIsPosted(t *testing.T) {
 	t.Parallel()
 	hot := newCgroup(t, "hot")

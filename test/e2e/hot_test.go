@@ -43,7 +43,7 @@ type scenario struct {
 
 // outcome is the result of a run.
 type outcome struct {
-	turnedHot      time.Time // the earliest time; the program was idle before
+	turnedHot      time.Time // the earliest possible time, because the program was idle before
 	opened, closed []logLine
 	grpc, http     []profile
 	wire           []pprofile.Profiles
@@ -198,9 +198,9 @@ func startLoad(t *testing.T, cmd *exec.Cmd, service string, env ...string) {
 	})
 }
 
-// checkGate checks that the exported profiles fit the purpose of the
-// gate. All profiles must be from the hot unit and from the time after
-// the threshold was crossed. They must name the reason.
+// checkGate checks that the exported profiles fit the purpose of the gate. All profiles
+// must be from the hot unit and from the time after the threshold was crossed. All
+// profiles must name the reason for the opening.
 func checkGate(o outcome) (errs []error) {
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if len(o.opened) != 1 || o.opened[0].str("unit") != o.hotCgroup || o.opened[0].str("service") != hotService {

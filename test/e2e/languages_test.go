@@ -68,8 +68,8 @@ func TestPHPHasItsFunctionsByDefault(t *testing.T) {
 	})
 }
 
-// TestWaitsOfPythonHaveTheirFunctions runs threads that wait in two functions. The off-CPU
-// profile must have both functions and their caller.
+// TestWaitsOfPythonHaveTheirFunctions runs threads that wait in two functions. The
+// off-CPU profile must contain both functions and their caller.
 func TestWaitsOfPythonHaveTheirFunctions(t *testing.T) {
 	t.Parallel()
 	if err := perfevent.Probe().Kernel; err != nil {
@@ -97,8 +97,8 @@ func TestWaitsOfPythonHaveTheirFunctions(t *testing.T) {
 	require.InDelta(t, 2, float64(times["forty"])/float64(times["twenty"]), 0.3)
 }
 
-// TestSamplesOfPythonLinkToTheSpanOfTheirThread has a thread that publishes its active span
-// as OTEP 4947 describes, in a library with a TLS descriptor.
+// TestSamplesOfPythonLinkToTheSpanOfTheirThread runs a thread that publishes its active
+// span as OTEP 4947 describes, in a library with a TLS descriptor.
 func TestSamplesOfPythonLinkToTheSpanOfTheirThread(t *testing.T) {
 	t.Parallel()
 	if runtime.GOARCH != "amd64" {

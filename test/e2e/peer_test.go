@@ -57,8 +57,8 @@ func (p *peer) exporter() string {
 	return fmt.Sprintf(`otlp_grpc/peer: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}`, p.grpc)
 }
 
-// readProfiles reads a file of the file exporter, which has one request per
-// line. The profiles must have passed cpu_trigger. It checks that attributes are
+// readProfiles reads a file that the file exporter has written. Each line is one request.
+// The profiles must have passed cpu_trigger. readProfiles checks that attributes are
 // references and that all entries of the dictionary are used.
 func readProfiles(t testing.TB, file string) (out []pprofile.Profiles) {
 	t.Helper()

@@ -125,7 +125,7 @@ service:
 	c.stop()
 }
 
-// peersIn returns the last values of the metrics of a unit's peers. A key has the
+// peersIn returns the last values of the metrics of a unit's peers. A key consists of the
 // address, the direction, the metric, and the other attributes of the point.
 func peersIn(t *testing.T, file, unit string) map[string]float64 {
 	t.Helper()

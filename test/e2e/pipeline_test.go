@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// pipeline has the settings of a collector that gates its
-// samples. These settings differ between tests.
+// pipeline holds the settings that differ between tests, for a
+// collector that gates its samples.
 type pipeline struct {
 	extensions []string      // each with a name, a colon and its settings
 	receiver   string        // the settings of cpu_profiler

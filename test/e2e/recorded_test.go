@@ -16,10 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCollectorsSendWhatIsRecorded sends the golden request of the CPU
-// profile through collectors of 0.159 and of the newest release. It
-// compares their output with testdata/otlp/recorded, which decoding tests
-// read. With HOTPROFILE_RECORD=1 it writes these files first.
+// TestCollectorsSendWhatIsRecorded sends the golden request of the CPU profile through
+// collectors of 0.159 and of the newest release. It compares the requests that they send
+// with the files in testdata/otlp/recorded. Decoding tests read these files. With
+// HOTPROFILE_RECORD=1, the test writes the files first.
 func TestCollectorsSendWhatIsRecorded(t *testing.T) {
 	t.Parallel()
 	golden, err := os.ReadFile("../../testdata/otlp/golden/on_cpu.json")

@@ -18,7 +18,7 @@ import (
 )
 
 // TestTheRecorderHoldsWhatLedToTheTrigger runs a program that calls a special function
-// just before the program turns hot. The exported profiles must have this function.
+// just before the program turns hot. The exported profiles must contain this function.
 func TestTheRecorderHoldsWhatLedToTheTrigger(t *testing.T) {
 	t.Parallel()
 	hot := newCgroup(t, "hot")

@@ -214,10 +214,10 @@ const (
 	// past is the time that a service runs before its requests
 	// turn slow. Samples of this time must be exported, too.
 	past = 7 * time.Second
-	// leastPast is the minimum number of seconds before an opening for which
-	// samples must be exported. A later opening may have no earlier samples. A
-	// profile that began before the first opening closed was exported with the
-	// first opening, and on a busy machine a profile covers many seconds.
+	// leastPast is the minimum number of seconds before an opening for which samples must
+	// be exported. It applies only to the first opening. Profiles that began before the
+	// first opening closed are exported with the first opening. On a busy machine, a
+	// profile covers many seconds. So a later opening may have no samples from before it.
 	leastPast = 3
 
 	window     = 5 * time.Second
@@ -287,9 +287,9 @@ func (r running) judges(p policy) func(logLine) bool {
 	return func(l logLine) bool { return l.str("unit") == r.unit && l.str("policy") == p.name }
 }
 
-// opens checks that each policy opens the gate of a service because of the
-// service's turn. The gate must open at the first evaluation that finds the
-// window over the threshold. At most inTime evaluations may pass before that.
+// opens checks that each policy opens the gate of a service because the service was
+// changed. The gate must open at the first evaluation that finds the window over the
+// threshold. At most inTime evaluations may pass before this evaluation.
 func (r running) opens(t *testing.T, c *collector, turned time.Time, policies ...policy) (openings []logLine) {
 	t.Helper()
 	for _, p := range policies {
@@ -328,10 +328,10 @@ func (r running) opensBy(t *testing.T, c *collector, p policy, turned time.Time)
 	return opened
 }
 
-// knownSince returns the index of a log line. By that line, the collector has
-// all data that a service sent about the time before it turned. The line reports
-// the second batch of each signal since the turn, because the second batch
-// contains data that was in flight when the first batch was sent.
+// knownSince returns the index of a log line. When the collector logged this line, it had
+// received all data of a service about the time before the turn. The line reports the
+// second batch of each signal since the turn, because the second batch contains data that
+// was in flight when the first batch was sent.
 func (r running) knownSince(lines []logLine, turned time.Time) (last int) {
 	sends, since := map[string]bool{}, map[string]int{}
 	for i, l := range lines {

@@ -111,17 +111,18 @@ func startOn(t *testing.T, binary, name, config string) *collector {
 	return c
 }
 
-// TestCollectorsBeforeAndAfterReferencesUnderstandOurs sends profiles of our receiver
-// through our collector. The profiles come from collectors of 0.159 and of the newest
-// release, and are sent on to both, over gRPC and over HTTP. Collectors of 0.159 write
-// attributes inline. The newest release writes attributes as references into the
-// dictionary. The test also sends both forms directly to our collector, in protobuf and
-// in JSON, and mixed in one request. Every profile must arrive complete.
+// TestCollectorsBeforeAndAfterReferencesUnderstandOurs sends profiles of our
+// receiver through our collector. The profiles come from collectors of 0.159 and of
+// the newest release. They are sent on to collectors of both releases, over gRPC and
+// over HTTP. Collectors of 0.159 write attributes inline. The newest release writes
+// attributes as references into the dictionary. The test also sends both forms
+// directly to our collector, in protobuf and in JSON, and mixed in one request.
+// Every profile must arrive complete.
 //
 // The newest release is our distribution. Its libraries, which encode and decode
-// requests, are of 0.164. Its otlp receiver and exporters are of 0.162, because
-// their later versions need a package that the module proxy does not serve. So the
-// test also checks that the requests of the newest release have references.
+// requests, are of 0.164. Its otlp receiver and exporters are of 0.162, because their
+// later versions need a package that the module proxy does not serve. So the test also
+// checks that the requests of the newest release contain references.
 func TestCollectorsBeforeAndAfterReferencesUnderstandOurs(t *testing.T) {
 	t.Parallel()
 	old := os.Getenv("HOTPROFILE_PEER")

@@ -104,7 +104,7 @@ service:
 	wire.SetDelay(roundTrip / 2)
 	opened := c.wait(startTimeout, "gate opened", of(unit.Path))
 	opening := "/openings/" + opened.str("trigger_id")
-	// The page has the time and the reason.
+	// The page of the opening shows the time and the reason.
 	since := p.wait(opening, `opened the gate of <bdi>front</bdi> at <time datetime="([^"]*)"`)[1]
 	triggered, err := time.Parse(time.RFC3339, since)
 	require.NoError(t, err)

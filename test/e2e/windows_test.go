@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// random has the function that Go programs use for random
-// numbers. Wine 8 lacks the DLL of this function.
+// random is the source of a DLL with the function that Go programs use for random
+// numbers. Wine 8 lacks this DLL.
 const random = `#include <windows.h>
 BOOLEAN NTAPI SystemFunction036(PVOID, ULONG);
 __declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE p, SIZE_T n) { return SystemFunction036(p, n); }
@@ -73,9 +73,9 @@ func TestWindowsPackagesUnderWine(t *testing.T) {
 	require.Equal(t, len(packages), strings.Count(string(text), "\nok  "))
 }
 
-// TestWindowsDistributionUnderWine runs two hot programs: a service with
-// net/http/pprof and a sender of recorded .NET buffers. The gates of both
-// programs must open. Their files must have the reason.
+// TestWindowsDistributionUnderWine runs two hot programs, which are a service with
+// net/http/pprof and a sender of recorded .NET buffers. The gates of both programs must
+// open. The profile files of both programs must contain the reason.
 func TestWindowsDistributionUnderWine(t *testing.T) {
 	newWine(t)
 	dir := t.TempDir()

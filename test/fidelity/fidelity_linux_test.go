@@ -128,10 +128,10 @@ func goAgrees(t *testing.T, program string) (faults []string) {
 	return faults
 }
 
-// asRuntime removes the functions that runtime/pprof does not show or shows for another
-// reason. runtime/pprof does not show the root functions of goroutines. If SIGPROF
-// arrives while another signal preempts a goroutine, the sample shows the preemption as a
-// call by the running function.
+// asRuntime removes the functions that runtime/pprof never shows or shows for another
+// reason than our sampler. runtime/pprof does not show the root functions of goroutines.
+// If SIGPROF arrives while another signal preempts a goroutine, the sample shows the
+// preemption as a call by the running function.
 func asRuntime(p fidelity.Profile) fidelity.Profile {
 	return p.Renamed(func(name string) string {
 		switch name {
@@ -249,8 +249,8 @@ func TestKernelCPUTimeAgreesWithTheKernel(t *testing.T) {
 	}
 }
 
-// sameTime lets a program work. It returns a text for each sampler whose CPU time differs
-// too much from the kernel's CPU time.
+// sameTime makes a program use CPU time. It returns a text for each sampler whose CPU
+// time differs too much from the kernel's CPU time.
 func sameTime(t *testing.T, path string, sees []string) (faults []string) {
 	t.Helper()
 	cpus, err := perfevent.OnlineCPUs()

@@ -37,7 +37,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// patience is how long a test waits for programs and samplers to start and to end.
+// patience is the maximum time that a test waits for programs
+// and samplers to start or to end.
 const patience = 5 * time.Minute
 
 // tick is the unit of CPU times in /proc.
@@ -121,8 +122,8 @@ func launch(t *testing.T, path string, args ...string) *program {
 
 func (p *program) pid() int { return p.cmd.Process.Pid }
 
-// work lets the program use the given number of CPU seconds. It returns the time during
-// which the program worked.
+// work makes the program use the given number of CPU seconds. It returns the time
+// during which the program worked.
 func (p *program) work(seconds float64) fidelity.Window {
 	p.t.Helper()
 	p.before = p.cpuTime()
@@ -136,7 +137,7 @@ func (p *program) work(seconds float64) fidelity.Window {
 	return fidelity.Window{From: time.Unix(0, from), To: time.Unix(0, to)}
 }
 
-// warmUp lets the program work until the samplers know the name of a
+// warmUp makes the program work until the samplers know the name of a
 // function and the names of the kernel. Files are read in the background, so
 // the first samples have no names.
 func (p *program) warmUp(function string, samplers ...*sampler) {
@@ -348,7 +349,7 @@ func (r *recording) profile() fidelity.Profile {
 	return p
 }
 
-// clock runs perf stat. perf stat measures how long the events of a program
+// clock is a perf stat that measures the time for which the events of a program
 // or of a cgroup were switched on.
 type clock struct {
 	*perf

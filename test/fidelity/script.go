@@ -14,8 +14,8 @@ import (
 // kernelHalf is the first address of the kernel on amd64 and arm64.
 const kernelHalf = 1 << 63
 
-// OfScript reads the output of `perf script --no-inline -F tid,ip,sym`. Each
-// sample has a line with the thread, a line with address and function for
+// OfScript reads the output of `perf script --no-inline -F tid,ip,sym`. The output for
+// each sample is a line with the thread, a line with the address and the function of
 // each frame, and an empty line.
 func OfScript(r io.Reader) (p Profile, err error) {
 	lines := bufio.NewScanner(r)

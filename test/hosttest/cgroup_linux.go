@@ -42,9 +42,9 @@ func NewCgroupCalled(t testing.TB, name string) *Cgroup {
 	return c
 }
 
-// NewContainer creates a cgroup with the name that Docker gives to the cgroup
-// of a container. The parent is also a new cgroup. If user is not 0 (root),
-// both are delegated to the user.
+// NewContainer creates a cgroup with the name that Docker gives to the cgroup of a
+// container. The parent is also a new cgroup. If user is not 0 (root), both
+// cgroups are delegated to the user.
 func NewContainer(t testing.TB, id string, user int) *Cgroup {
 	t.Helper()
 	parent := NewCgroup(t, "hotprofile-container")
@@ -58,8 +58,8 @@ func NewContainer(t testing.TB, id string, user int) *Cgroup {
 	return c
 }
 
-// SetQuota limits the cgroup to cores CPUs. 0 or less removes the limit. SetQuota skips
-// the test if the limit cannot be set.
+// SetQuota limits the cgroup to cores CPUs. If cores is 0 or less, SetQuota removes the
+// limit. SetQuota skips the test if the limit cannot be set.
 func (c *Cgroup) SetQuota(t testing.TB, cores float64) {
 	t.Helper()
 	if err := c.made.SetQuota(cores); err != nil {

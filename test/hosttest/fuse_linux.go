@@ -40,7 +40,7 @@ const (
 	fuseRoot                                  = 1
 )
 
-// NewMount mounts a file system that has the given files in its root. It
+// NewMount mounts a file system that has the given files in its root. The file system
 // is unmounted when the test ends.
 func NewMount(t testing.TB, files map[string][]byte) *Mount {
 	t.Helper()

@@ -178,8 +178,8 @@ type Wire struct {
 // SetDelay sets the delay of packets in each direction.
 func (w *Wire) SetDelay(d time.Duration) { w.delay.Store(int64(d)) }
 
-// LoseEvery makes the wire lose every n-th packet of more
-// than 200 bytes. 0 turns this off.
+// LoseEvery makes the wire lose every n-th packet of more than 200
+// bytes. If n is 0, no packet is lost.
 func (w *Wire) LoseEvery(n int) { w.every.Store(int64(n)) }
 
 // Lost returns the number of lost packets.

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tracefs returns a folder that has the kernel's tracefs at sys/kernel/tracing, like a
-// host's root. The mount does not belong to any mount namespace, so no mount is left
-// behind, no matter how the test ends.
+// Tracefs returns a folder that contains the kernel's tracefs at sys/kernel/tracing, like
+// the root of a host. The mount does not belong to any mount namespace, so no mount is
+// left behind, no matter how the test ends.
 func Tracefs(t testing.TB) (root string) {
 	t.Helper()
 	mount, err := tracefs()

@@ -13,7 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// These are the ids of groups. NewHost has ContainerA and Service.
+// These are the ids of groups. The host of NewHost contains ContainerA and Service.
 const (
 	ContainerA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	ContainerB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"

@@ -30,8 +30,8 @@ import (
 	"k8s.io/client-go/transport/spdy"
 )
 
-// values shortens the times of the chart's defaults. Every agent exports to the gateway
-// and also writes files on its node.
+// values shortens the default times of the chart. Every agent exports to the gateway and
+// also writes files on its node.
 const values = `
 image: {tag: test}
 otlp: {endpoint: "192.168.77.1:4317", insecure: true}
@@ -346,7 +346,7 @@ type attribute struct {
 	}
 }
 
-// request is an OTLP request of profiles in JSON. It has only
+// request is an OTLP request of profiles in JSON. It contains only
 // the fields that the test reads.
 type request struct {
 	Dictionary struct {

@@ -301,7 +301,8 @@ func connectToNobody(port int) {
 	_ = syscall.Close(fd)
 }
 
-// newSystemCall returns a function that takes about as long as spin, but in the kernel.
+// newSystemCall returns a function that takes about as long as spin, but
+// spends its time in the kernel.
 func newSystemCall() func() {
 	zeros, err := os.Open("/dev/zero")
 	if err != nil {

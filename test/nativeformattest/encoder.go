@@ -15,7 +15,7 @@ import (
 
 // Encoder writes buffers in the same way as the profiler. It truncates strings at
 // [nativeformat.MaxUnits]. It defines codes up to [nativeformat.MaxCode]. It stops at
-// [nativeformat.MaxBuffer] bytes. This size is checked before each field of thread
+// [nativeformat.MaxBuffer] bytes. The size is checked before each field of thread
 // samples, for each allocation sample and for each batch of selected samples. An Encoder
 // is not safe for concurrent use.
 type Encoder struct {
@@ -112,7 +112,7 @@ func (e *Encoder) EndBatch() {
 
 // Statistics holds the profiler's statistics of one batch of thread samples.
 type Statistics struct {
-	// SuspendedMicroseconds is how long the runtime was suspended.
+	// SuspendedMicroseconds is the time for which the runtime was suspended.
 	SuspendedMicroseconds int32
 	Threads, Frames       int32
 	// NameCacheMisses is the number of names that the profiler had to look up.
@@ -210,7 +210,7 @@ func (e *Encoder) text(s string) {
 
 // Record is a sample whose names are strings. An [Encoder] writes it.
 type Record struct {
-	// UnixMilli is not written for thread samples, because their batch has the time.
+	// UnixMilli is not written for thread samples, because their batch contains the time.
 	UnixMilli int64
 	Thread    string
 	// Selected is written only with [nativeformat.Format.FrequentSampling].

@@ -21,15 +21,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Deadline is how long a test waits for something to happen.
+// Deadline is the maximum time that a test waits for something to happen.
 const Deadline = 30 * time.Second
 
 // modeVariable is the environment variable that selects the
 // program that the binary runs as.
 const modeVariable = "PERFEVENT_TEST_PROGRAM"
 
-// Main runs the tests or the program that the environment selects. modes has more
-// programs by name. Each of them returns an exit status.
+// Main runs the tests or the program that the environment selects. modes contains further
+// programs by name. Each program returns an exit status.
 func Main(m *testing.M, modes map[string]func() int) {
 	switch name := os.Getenv(modeVariable); name {
 	case "":

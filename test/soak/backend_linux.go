@@ -32,9 +32,9 @@ const (
 
 const (
 	slowAnswer = time.Second
-	// leastTime is the time that a sender must have left when the backend responds.
-	// With less time left, the sender might give up before the response arrives. Then
-	// the test could not know which profiles were delivered.
+	// leastTime is the minimum time before the sender's timeout at which the backend
+	// responds. With less time left, the sender might give up before the response
+	// arrives. Then the test could not know which profiles were delivered.
 	leastTime = time.Second
 )
 
@@ -51,8 +51,9 @@ type backend struct {
 	mood    mood
 	direct  bool          // the sender has no queue and counts each refused profile itself
 	changed chan struct{} // closed when the mood changes
-	// delivered and rejected have the number of events of each profile. delivered has the
-	// accepted profiles, and rejected has the profiles that were refused for good.
+	// delivered and rejected contain the number of events of each profile.
+	// delivered contains the accepted profiles, and rejected contains the
+	// profiles that were refused for good.
 	delivered, rejected map[pprofile.ProfileID]int
 	out                 int64 // events in delivered
 	twice               int64 // events of profiles that arrived again
@@ -172,9 +173,9 @@ func (b *backend) serve(direct bool) {
 	b.direct = direct
 }
 
-// took returns three counts of events. out has the accepted events, and each
-// profile counts once. twice has the events of profiles that arrived again.
-// rejected has the events that were refused for good and never accepted.
+// took returns three numbers of events. out is the number of accepted events, and each
+// profile counts once. twice is the number of events of profiles that arrived again.
+// rejected is the number of events that were refused for good and never accepted.
 func (b *backend) took() (out, twice, rejected int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -22,7 +22,7 @@ type series struct {
 	value  float64
 }
 
-// figures has all series of one moment, except for histograms.
+// figures contains all series of one moment, except for histograms.
 type figures []series
 
 // sum adds up the series of a metric that have all the given labels.

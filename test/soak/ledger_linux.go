@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// entry has the counters of one run of the collector, from its start to its
-// end. The counters count events unless their comment says otherwise.
+// entry contains the counters of one run of the collector, from its start to its end. The
+// counters count events unless their comment says otherwise.
 type entry struct {
 	name   string
 	direct bool // the exporter has no queue
@@ -24,8 +24,8 @@ type entry struct {
 	// counts the objects and the bytes of an allocation as one
 	// event. All later components count them as two events.
 	twins int64
-	// sentAccepted and handedRefused count the samples in
-	// the receiver's calls of the next component.
+	// sentAccepted and handedRefused count the samples that the receiver passed to the
+	// next component, by the result of the call.
 	sentAccepted, handedRefused int64
 	// decided counts the events in the processor, by outcome. held is the
 	// number of events in the processor's recorder at the end.
@@ -93,8 +93,8 @@ func total(m map[string]int64) (n int64) {
 // objects of an allocation count in addition to its bytes.
 func (e *entry) in() int64 { return total(e.read) + e.twins }
 
-// untried returns the number of events that the receiver
-// refused without a call of the next component.
+// untried returns the number of events that the receiver refused
+// without calling the next component.
 func (e *entry) untried() int64 {
 	return e.read["exported"] + e.read["refused"] + e.twins - e.sentAccepted - e.handedRefused
 }
@@ -128,7 +128,7 @@ func (e *entry) check() (faults []string) {
 	return faults
 }
 
-// ledger is the sum of all runs.
+// ledger contains the entries of all runs and the backend's counts.
 type ledger struct {
 	entries []entry
 	// out and rejected are the events of the backend at the end. out counts each

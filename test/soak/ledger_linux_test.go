@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// scraped has the metrics of a run with 1000 events and 40 allocations. For each
+// scraped contains the metrics of a run with 1000 events and 40 allocations. For each
 // allocation that was passed on, the next component also counts the objects.
 const scraped = `# HELP otelcol_cpu_profiler_samples Samples
 # TYPE otelcol_cpu_profiler_samples counter

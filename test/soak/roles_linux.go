@@ -55,8 +55,8 @@ func flood() {
 	}
 }
 
-// wind does the same with stacks that the kernel can record completely. The
-// kernel records at most 127 frames, and each turn takes up to two frames.
+// wind is like flood, but the kernel can record its stacks completely. The kernel records
+// at most 127 frames, and each turn takes up to two frames.
 func wind() {
 	for {
 		descend(rand.Uint64(), 10+rand.IntN(40))

@@ -29,11 +29,11 @@ import (
 	"github.com/hotprofile/hotprofile/test/otlppeer"
 )
 
-// The following bounds apply while strangers attack. attackedCPU is the maximum
-// CPU time that the collector may use in addition to reading samples, as a share
-// of a core. attackedError is the maximum relative difference between the CPU
-// time in the hot program's profile and the kernel's count. Chance adds to
-// attackedError, depending on the number of samples.
+// The following bounds apply while strangers attack. attackedCPU is the maximum CPU time
+// that the collector may use in addition to reading samples, as a share of a core.
+// attackedError is the maximum relative difference between the CPU time in the hot
+// program's profile and the kernel's count. The difference by chance, which depends on
+// the number of samples, is allowed in addition to attackedError.
 const (
 	attackedCPU   = 0.20 // 9 to 16 % were measured on different machines; the rest allows for other load
 	attackedError = 0.03
@@ -126,7 +126,8 @@ service:
       exporters: [pprof]
 `, "\n")))
 
-// attack is the cost of the collector during an attack, with a hot program beside it.
+// attack contains the results of one attack: the costs of the collector, and the profile
+// of a hot program that ran at the same time.
 type attack struct {
 	allowance
 	most            int64 // resident memory, in bytes

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// weighed has the weight of the collector during one run: at the start, when the
-// run was warm, and at the end. most has the maximum of each figure.
+// weighed contains the weight of the collector at the start of a run, when the run was
+// warm, and at the end. most contains the maximum of each figure.
 type weighed struct {
 	name                    string
 	start, warm, most, last weight

@@ -20,8 +20,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// world has the profiled programs. Each program runs in a cgroup with a
-// quota that leaves CPU time for other programs on the machine.
+// world contains the profiled programs. Each program runs in a cgroup with a quota that
+// leaves CPU time for other programs on the machine.
 type world struct {
 	name   string // the prefix of the names of the cgroups
 	dir    string

@@ -30,7 +30,7 @@ const (
 	Hot  Label = 'h'
 )
 
-// Labels has one label per second of a trace.
+// Labels contains one label per second of a trace.
 type Labels []Label
 
 // LabelsOf labels a schedule by the rule in docs/trigger-accuracy/labelling.md.
@@ -140,7 +140,7 @@ func (s *Schedule) second(second int) (load, stalls float64, up bool) {
 	return math.Round(demand/steps/limit*1e6) / 1e6, float64(stalled) / periods, up
 }
 
-// Stretch is the seconds [From, To).
+// Stretch is the range of seconds [From, To).
 type Stretch struct{ From, To int }
 
 // Len returns the length in seconds.

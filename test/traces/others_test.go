@@ -118,10 +118,11 @@ func lifetimeSets() (sets []lifetime) {
 }
 
 // jump is the CPU dump of holmes (WithCPUDump(min, diff, abs) in readme.md of
-// mosn/holmes). It periodically reads the CPU usage of one second. It opens if the usage
-// is at least the minimum and is either above an absolute value or above the average of
-// the last ten readings by a share. The first ten readings never open it. The defaults
-// are the defaults of the library.
+// mosn/holmes). It periodically reads the CPU usage of one second. It opens the gate
+// if the usage is at least the minimum and also meets one of two conditions. Either
+// the usage is above an absolute value, or it exceeds the average of the last ten
+// readings by a given percentage. The first ten readings never open the gate. The
+// defaults are the defaults of the library.
 type jump struct {
 	least, diff, abs float64 // %
 	every            int     // seconds

@@ -112,9 +112,9 @@ func (o ours) play(tr *trace) (opened []int) {
 	return opened
 }
 
-// readings computes the monitors' readings from rows. These are the CPU seconds
-// and the core seconds since the first row, and the seconds of the busiest
-// thread while the monitor reads it.
+// readings computes the monitors' readings from rows. used and den are the CPU seconds
+// and the core seconds since the first row. thread is the CPU time of the busiest thread,
+// and threadIn is the time for which the monitor read the threads. Both are in seconds.
 type readings struct {
 	last             *Row
 	used, den        float64
@@ -164,8 +164,8 @@ func oursSets() (sets []ours) {
 	return sets
 }
 
-// withThrottling adds a second policy to a parameter set, with
-// all parameters that are tried.
+// withThrottling returns copies of a parameter set with a second policy. There is one
+// copy for each combination of the second policy's parameters that is tried.
 func withThrottling(best ours) (sets []ours) {
 	for _, threshold := range []float64{25, 10, 40, 60} {
 		for _, over := range []int{30, 10, 60} {

@@ -41,9 +41,10 @@ type Schedule struct {
 	// with the trace. AgeCores is the unit's average usage before the trace.
 	Age      time.Duration
 	AgeCores float64
-	// Parent is the quota of the parent cgroup. It is zero if there is none.
+	// Parent is the quota of the parent cgroup. It is zero if there is no parent with a quota.
 	Parent float64
-	// Noise is the maximum share by which each second's demand varies in both directions.
+	// Noise is the maximum relative difference between a second's
+	// demand and the planned demand.
 	Noise      float64
 	Limits     []Limit
 	Loads      []Load
@@ -197,7 +198,7 @@ func ParseSchedule(name, text string) (*Schedule, error) {
 	return s, nil
 }
 
-// line reads one line. A line has a key, a value, and words with their own values.
+// line reads one line. A line contains a key, a value, and words with their own values.
 func (s *Schedule) line(f []string) (err error) {
 	key, f := f[0], f[1:]
 	if key == "recorded" || key == "synthetic" || key == "serial" {

@@ -87,7 +87,7 @@ func (m *machine) step(s *Schedule, t float64) {
 	if s.Parent > 0 {
 		m.parent.active = m.parent.active || want+others > 0
 		// A load that demands less than half of the quota gets all of its demand. If both
-		// demand more, each of them gets half.
+		// loads demand more than half, each of them gets half.
 		left := m.parent.left
 		if got+others > left {
 			m.parent.throttled = true
@@ -107,7 +107,7 @@ func (b *bandwidth) take(want float64) float64 {
 	return got
 }
 
-// read returns the values of the counters. They are up to one
+// read returns the values of the counters. The values are up to one
 // tick late for each running CPU.
 func (m *machine) read(s *Schedule, t float64) Row {
 	late := (s.noise(int(t)+1_000_000) + 1) / 2

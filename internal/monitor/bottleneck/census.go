@@ -13,21 +13,23 @@ import (
 )
 
 const (
-	// maxProcesses bounds the census. A full census starts over.
+	// maxProcesses is the maximum number of processes in the census. A
+	// full census starts over.
 	maxProcesses = 1 << 15
-	// maxQueued bounds the processes that wait for a lookup. Beyond it, processes are
-	// looked up in turn.
+	// maxQueued is the maximum number of processes that wait for a lookup. All further
+	// processes are only looked up in turn.
 	maxQueued = 1 << 12
 )
 
-// census records the unit and the tallies of every process that ran. Forks, execs and exits
-// update it.
+// census records the unit and the tallies of every process that ran. It is
+// updated by forks, execs and exits.
 //
-// A process is looked up when it first runs. A forked process counts for its parent's unit
-// until it is looked up, or until its end if it ends first. A process may move to another
-// cgroup without a record, so all processes are looked up again in turn. A process is also
-// looked up after an exec, because container runtimes and service managers have often just
-// moved it.
+// A process is looked up when it first runs. A forked process counts for its
+// parent's unit until the lookup. If the process ends before the lookup, it counts
+// for its parent's unit until its end. A process may move to another cgroup without
+// a record, so all processes are looked up again in turn. A process is also looked
+// up after an exec, because container runtimes and service managers often move a
+// process just before its exec.
 type census struct {
 	sim    *simultaneity
 	lookup lookup
@@ -41,7 +43,7 @@ type census struct {
 	processes map[int][]followedProcess
 
 	idle, nameless *process
-	// overflows counts the times that the census was full and started over.
+	// overflows is the number of times that the census was full and started over.
 	overflows uint64
 }
 
@@ -52,13 +54,13 @@ type followedProcess struct {
 
 // lookup reads the cgroup and the start of processes.
 type lookup interface {
-	// unit returns the id of the unit of a process's cgroup. It is empty if the process has
-	// no unit.
+	// unit returns the id of the unit of a process's cgroup. If the process
+	// has no unit, the id is empty.
 	unit(pid int) (string, error)
 	// unitOfThread returns the unit of one of the process's threads. It is called for a
-	// process without a unit. Cgroup v1 shows no cgroup of an ending thread, and the first
-	// thread of a process may be ending for a long time. The error is errEnding if the given
-	// thread is also ending.
+	// process without a unit. In cgroup v1, an ending thread has no visible cgroup, and
+	// the first thread of a process may be ending for a long time. If the given thread is
+	// also ending, the error is errEnding.
 	unitOfThread(pid, tid int) (string, error)
 	// start returns the start time of a process, in clock ticks since boot.
 	start(pid int) (uint64, error)
@@ -75,8 +77,8 @@ func newCensus(sim *simultaneity, l lookup) *census {
 	}
 }
 
-// follow starts a tally of a unit. The unit is a cgroup with the given id, or a process if
-// the id is empty.
+// follow starts a tally of a unit. The unit is a cgroup with the given id. If the id is
+// empty, the unit is the process p.
 func (c *census) follow(unit string, p procfs.Process) *tally {
 	t := c.sim.newTally()
 	if unit != "" {
@@ -125,8 +127,8 @@ func (c *census) assign(p *process, known bool) {
 	c.sim.assign(p, tallies, known)
 }
 
-// isStart reports whether the process that now has a pid started at start. isStart
-// also returns true if start is 0, or if the process is already gone.
+// isStart reports whether the process that now has a pid started at start. If start is 0,
+// or if the process has already ended, isStart also returns true.
 func (c *census) isStart(pid int, start uint64) bool {
 	if start == 0 {
 		return true
@@ -135,7 +137,7 @@ func (c *census) isStart(pid int, start uint64) bool {
 	return err != nil || now == start
 }
 
-// seen returns the process with a pid. tid is one of its threads.
+// seen returns the process with a pid. tid is the id of one of the process's threads.
 func (c *census) seen(pid, tid int) *process {
 	if p := c.byPID[pid]; p != nil {
 		return p
@@ -200,8 +202,8 @@ func (c *census) executed(pid int) {
 }
 
 // exited records that a process, or only its first thread, is ending. The process still
-// runs for a moment and can no longer be looked up. It is therefore kept until the check
-// after the next. A process with other running threads is added again.
+// runs for a moment, but can no longer be looked up. It is therefore kept until the next
+// check but one. If other threads still run, the process is added again.
 func (c *census) exited(pid int) {
 	if p := c.byPID[pid]; p != nil {
 		c.ended[0] = append(c.ended[0], p)
@@ -239,8 +241,8 @@ func (c *census) check(queued int) {
 	c.queue = c.queue[:copy(c.queue, c.queue[n:])]
 }
 
-// checkInTurn looks up the next processes in all. It looks up at most the given
-// number of processes, and at most a tenth of all.
+// checkInTurn looks up the next processes in all. It looks up at most the given number of
+// processes, and at most a tenth of all processes.
 func (c *census) checkInTurn(most int) {
 	for range min(most, (len(c.all)+9)/10) {
 		if c.turn >= len(c.all) {

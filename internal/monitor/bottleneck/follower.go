@@ -1,13 +1,13 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bottleneck measures cpu_bottleneck: the time in which at least one thread of a
-// unit is on a CPU.
+// Package bottleneck measures cpu_bottleneck. This is the time in which at least one
+// thread of a unit is on a CPU.
 //
 // A [Follower] reads the context switches of all CPUs for all units. Its census finds the
-// unit of each running process. Its simultaneity adds up each unit's time by the number of
-// running threads. A [Reader] is the monitor of one unit. It follows the unit only while
-// the unit's CPU usage can reach the lowest threshold.
+// unit of each running process. Its simultaneity adds up the time of each unit by the
+// number of running threads. A [Reader] is the monitor of one unit. A Reader follows its
+// unit only while the unit's CPU usage can reach the lowest threshold.
 package bottleneck
 
 import (
@@ -27,11 +27,11 @@ import (
 
 const (
 	defaultMaxSwitches = 200_000
-	// maxFollowed bounds the units that are followed at once.
+	// maxFollowed is the maximum number of units that are followed at once.
 	maxFollowed = 256
 
-	// readEvery is the maximum time between two rounds of reading. A round takes time and
-	// leaves some records for the next round, so values are at most lag old.
+	// readEvery is the maximum time between two rounds of reading. lag is the maximum age
+	// of values. A round takes some time, and leaves some records for the next round.
 	readEvery = 50 * time.Millisecond
 	lag       = 100 * time.Millisecond
 	// In each round, at most queuedPerRound queued processes are looked up. In addition,
@@ -62,24 +62,25 @@ const ForeignPIDs cgroup.Unavailable = "the collector is in a pid namespace of i
 type Options struct {
 	// Least is the lowest threshold in use, in %.
 	Least float64
-	// MaxSwitches is the rate of switches per second above which following stops. 0 means
-	// 200,000.
+	// MaxSwitches is the maximum number of switches per second. If there are more
+	// switches, following stops. 0 stands for 200,000.
 	MaxSwitches int
-	// ForeignPIDs reports that the procfs shows the pids of another namespace. Following is
-	// then impossible.
+	// ForeignPIDs reports that the procfs shows the pids of another namespace. In this
+	// case, following is impossible.
 	ForeignPIDs bool
 }
 
 // A Follower follows the switches of all CPUs for the units that use enough CPU time to
 // matter. It has its own goroutine.
 //
-// At 200,000 switches a second, following takes 2 % of a core. In addition, writing the
-// records costs the kernel about 0.3 µs per switch (BenchmarkHostFollowing). While no unit
-// is followed, there is no cost.
+// At 200,000 switches per second, following takes 2 % of a core. In addition, the kernel
+// needs about 0.3 µs per switch to write the record (BenchmarkHostFollowing). While no
+// unit is followed, there is no cost.
 //
-// A thread counts as on its CPU until the record's time, just before the next thread
-// replaces it. The kernel's own account of CPU time ends about 0.5 µs earlier, when the
-// scheduler begins to choose the next thread. The two therefore differ by about 0.5 µs per
+// A thread counts as running on its CPU until the time of the record, just before
+// the next thread replaces it. The kernel stops counting the thread's CPU time
+// about 0.5 µs earlier, when the scheduler begins to choose the next thread. The
+// measured time therefore differs from the kernel's CPU time by about 0.5 µs per
 // switch between a unit and others.
 type Follower struct {
 	least       float64
@@ -123,7 +124,7 @@ type Stats struct {
 	Known           int64 // nanoseconds without an unknown CPU
 }
 
-// followed is a followed unit. Follower.mu guards at.
+// followed describes a followed unit. Follower.mu guards at.
 type followed struct {
 	unit    string
 	process procfs.Process
@@ -161,8 +162,8 @@ func (f *Follower) prepare() *Follower {
 	return f
 }
 
-// SetLeast sets the lowest threshold in use, in %. Only the goroutine of the readers may
-// call it.
+// SetLeast sets the lowest threshold in use, in %. Only the goroutine of the
+// readers may call SetLeast.
 func (f *Follower) SetLeast(least float64) { f.least = least }
 
 // Unit returns the reader of a unit that is a cgroup with the given id.
@@ -175,7 +176,8 @@ func (f *Follower) Process(p procfs.Process) *Reader {
 	return &Reader{of: f, what: followed{process: p}}
 }
 
-// Close stops the goroutine and waits for it. A Reader must not be read after Close.
+// Close stops the goroutine and waits until it has ended. A Reader
+// must not be read after Close.
 func (f *Follower) Close() {
 	f.once.Do(func() { close(f.done) }) // the goroutine was never started
 	select {
@@ -236,7 +238,7 @@ func (f *Follower) stopped() bool {
 	}
 }
 
-// run attaches while units are followed.
+// run attaches the follower while units are followed.
 func (f *Follower) run() {
 	defer close(f.done)
 	retry := retryFirst
@@ -275,9 +277,9 @@ func (f *Follower) setErr(err error) {
 	f.err = err
 }
 
-// attach follows switches until no unit is followed any more or an error occurs.
-// lasted reports that the stream was read without an error for longer than the time
-// until the next attempt.
+// attach follows switches until no unit is followed or an error occurs.
+// lasted reports that the stream was read without an error for longer than
+// the time until the next attempt.
 func (f *Follower) attach() (lasted bool, err error) {
 	stream, err := f.open()
 	if err != nil {
@@ -297,7 +299,8 @@ func (f *Follower) attach() (lasted bool, err error) {
 		f.census.clear()
 	}()
 	if f.stopped() || !f.wanted() {
-		// The change came while the stream was being opened, so it did not end a wait.
+		// The follower was stopped, or its last unit was removed, while the stream was
+		// being opened. This did not end a wait, so it is checked here.
 		return false, nil
 	}
 	f.sim.reset(len(stream.CPUs()), f.sim.now)
@@ -402,7 +405,7 @@ func (f *Follower) sync() bool {
 	return len(f.tallies) > 0
 }
 
-// publish copies the tallies up to a time for the readers.
+// publish copies the tallies up to a time, so that readers can read them.
 func (f *Follower) publish(through int64, switched uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const second = int64(time.Second)
 
-// round is the input of one round of a fake stream. The records are complete up to
-// the time through.
+// round is the input of one round of a fake stream. The records up to the
+// time through are complete.
 type round struct {
 	records []switches.Record
 	through int64
@@ -158,7 +158,7 @@ func (r *rig) setOnline(n int) {
 	r.cpus.Store(&cpus)
 }
 
-// read advances the clock by one second and reads n.
+// read advances the clock by one second. Then it reads n.
 func (r *rig) read(n *Reader, cores float64) (busy, known float64, err error) {
 	r.now = r.now.Add(time.Second)
 	return n.Read(r.now, cores)
@@ -215,7 +215,7 @@ func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
 	require.Equal(t, []float64{1.25, 1.5}, []float64{busy, known})
 	require.Equal(t, []int64{250_000_000, 1_250_000_000, 0}, n.at)
 
-	// Below the threshold, the unit is followed for followFor and no longer.
+	// Below the threshold, the unit is followed for followFor, but not for longer.
 	for i := int64(0); n.f != nil; i++ {
 		require.LessOrEqual(t, i, int64(followFor/time.Second))
 		require.False(t, f.closed.Load())
@@ -331,7 +331,8 @@ func TestTooManySwitchesMakeItUnavailableForAWhile(t *testing.T) {
 		r.retry <- time.Time{}
 		wait = min(2*wait, retryMost)
 	}
-	// If the rate stays allowed for longer than the first wait, the waits start over.
+	// If the rate stays within the limit for longer than the first wait, the next
+	// wait is the first wait again.
 	f := r.opened()
 	var records []switches.Record
 	for i := range int64(1000) {

@@ -97,8 +97,8 @@ func spinFor(d time.Duration) {
 	}
 }
 
-// pingPong passes a byte back and forth between this process and a child. Both run on the
-// same CPU, so that each pass is a context switch.
+// pingPong passes a byte back and forth between this process and a child. Both processes
+// run on the same CPU, so that each pass is a context switch.
 func pingPong(d time.Duration, perMillisecond int, work time.Duration) (passes int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -309,8 +309,8 @@ type seenLoad struct {
 	faults           []string
 }
 
-// watchLoad runs a load of a unit that is followed. A fault is added to the result if
-// Σ k·t(k) differs from the CPU time by more than the kernel's error.
+// watchLoad runs a load of a unit that is followed. If Σ k·t(k) differs from the CPU time
+// by more than the kernel's error, the result contains a fault.
 func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used func() int64) seenLoad {
 	t.Helper()
 	n.Read(time.Now(), 1)
@@ -331,11 +331,11 @@ func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used
 	s.busy, s.known, s.cpu = sums(s.at)
 	s.stats = b.Stats()
 	s.gaps = s.stats.Through - statsBefore.Through - (s.stats.Known - statsBefore.Known)
-	// The kernel's error is one tick per CPU. The kernel also counts the duration of
-	// a switch for the next thread, and the records count the duration for the
-	// previous thread. The difference is about 0.5 µs per switch if threads take
-	// turns. The difference is larger if a CPU searches other CPUs for work. Stolen
-	// time has a resolution of one clock tick.
+	// The kernel's error is one tick per CPU. Moreover, the kernel counts the duration
+	// of a switch for the next thread, but the records count it for the previous
+	// thread. If threads take turns, the difference is about 0.5 µs per switch. The
+	// difference is larger if a CPU searches other CPUs for work. Stolen time has a
+	// resolution of one clock tick.
 	switches := s.stats.Switches - statsBefore.Switches
 	slack := tick()*int64(len(s.at)-1) + stolen(t) - stolenBefore + int64(procfs.Tick) + int64(switches)*int64(time.Microsecond)
 	t.Logf("%s: t(k) %v, busy %v of %v known, took %v; CPU time %v, by the kernel %v (difference %v, slack %v); %d switches, %d lost, gaps of %v, %+v",
@@ -353,8 +353,8 @@ func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used
 	return s
 }
 
-// attempts is the number of times that a load is measured before faults fail the test.
-// Wrong sums are wrong each time, but a busy host is not too busy each time.
+// attempts is the maximum number of times that a load is measured until the result has no
+// faults. Wrong sums are wrong each time, but a busy host is not too busy each time.
 const attempts = 3
 
 // addsUp measures a load until a measurement has no faults.
@@ -383,8 +383,8 @@ func TestKernelHostBottleneck(t *testing.T) {
 	near := func(a, b, error int64) bool { return a-b <= error && b-a <= error }
 	for name, c := range map[string]struct {
 		order string
-		// ok reports whether the result is as expected on an idle host. On a busy
-		// host the load is measured again.
+		// ok reports whether the result is as expected on an idle host. If not, the host
+		// may be busy, and the load is measured again.
 		ok func(seenLoad) bool
 	}{
 		"a single thread that spins": {"spin 500ms", func(s seenLoad) bool {
@@ -447,10 +447,10 @@ func TestKernelHostBottleneckOfAProcess(t *testing.T) {
 	require.Equal(t, was, busy, "a process with another start is another process")
 }
 
-// BenchmarkHostFollowing measures the cost of following. Two processes pass a byte back
-// and forth on one CPU, at a given pace or as fast as they can, with and without
-// following. The benchmark reports this process's CPU time and the passes. Run it with
-// -benchtime 1x.
+// BenchmarkHostFollowing measures the cost of following. Two processes pass a byte
+// back and forth on one CPU, at a given pace or as fast as possible. The benchmark
+// runs with and without following. It reports this process's CPU time and the number
+// of passes. Run it with -benchtime 1x.
 func BenchmarkHostFollowing(b *testing.B) {
 	for _, order := range []string{"pingpong 3s 0 0", "pingpong 3s 200 0", "pingpong 3s 20 0"} {
 		for _, followed := range []bool{false, true} {

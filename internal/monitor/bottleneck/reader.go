@@ -17,10 +17,10 @@ type Gap string
 func (g Gap) Error() string { return string(g) }
 
 const (
-	// errNotFollowed means that the unit uses too little CPU time to exceed a threshold,
-	// and too much to derive the reading from its usage.
+	// errNotFollowed means that the unit uses too little CPU time to exceed a threshold.
+	// However, it uses too much CPU time to derive the reading from its usage.
 	errNotFollowed Gap = "its CPU usage is below every threshold of cpu_bottleneck, so its switches are not followed"
-	// errFollowing means that the unit has only just been followed.
+	// errFollowing means that following the unit has only just begun.
 	errFollowing Gap = "its switches have only begun to be followed"
 	// errUnseen means that less than half of the time since the last reading is known.
 	errUnseen Gap = "for more than half of the time it is not known what ran: switch records were lost, or processes that ended could not be told apart any more"
@@ -29,10 +29,11 @@ const (
 )
 
 const (
-	// followFor is the time for which a unit stays followed after its usage was last high
-	// enough to exceed a threshold. So the history of a unit with varying usage has no gaps.
+	// followFor is the time for which a unit stays followed after its usage was last
+	// high enough to exceed a threshold. Because of this time, the history of a unit
+	// with varying usage has no gaps.
 	followFor = time.Minute
-	// negligible is the usage, in cores, up to which the usage itself is used as the time
+	// negligible is the maximum CPU usage, in cores, that is used directly as the time
 	// with at least one thread on a CPU. The error is less than one percentage point.
 	negligible = 0.01
 )
@@ -53,10 +54,10 @@ type Reader struct {
 	busy, known time.Duration
 }
 
-// Read returns the seconds in which at least one thread of the unit was on a CPU, and the
-// seconds for which this is known. Both are cumulative since the first reading, and up to
-// 100 ms old. cores is the unit's CPU usage since the last reading. The error is a
-// [cgroup.Unavailable] or a [Gap]. Read does not wait for the follower.
+// Read returns two times in seconds since the first reading. busy is the time in which at
+// least one thread of the unit was on a CPU. elapsed is the time for which this is known.
+// The values are up to 100 ms old. cores is the unit's CPU usage since the last reading.
+// The error is a [cgroup.Unavailable] or a [Gap]. Read does not wait for the follower.
 func (r *Reader) Read(now time.Time, cores float64) (busy, elapsed float64, err error) {
 	span := now.Sub(r.last)
 	if !r.begun || span < 0 {
@@ -112,7 +113,8 @@ func (r *Reader) advance(span time.Duration, cores float64) error {
 	case added < span/2 && span-added > lag:
 		return errUnseen
 	}
-	// The scheduler tick, lag and changes of usage distort the comparison, but not by half.
+	// The scheduler tick, the lag and changes of the usage distort the
+	// comparison, but by less than half.
 	used := time.Duration(cores * float64(added))
 	if off := (time.Duration(cpu-cpuBefore) - used).Abs(); off > lag && off > used/2 {
 		return errDisagrees

@@ -20,14 +20,14 @@ import "slices"
 type simultaneity struct {
 	cpus []*process // process on each CPU; nil if unknown
 	now  int64      // all time before now is counted
-	// known is the time without an unknown CPU. Tallies measure time by known, so a gap
-	// does not distort them.
+	// known is the time in which no CPU was unknown. Tallies measure time by known, so
+	// a gap does not distort them.
 	known   int64
 	unknown int // number of CPUs with an unknown process or unknown tallies
 
-	// late counts events that came after a later event. surprises counts processes that
-	// left a CPU on which they were not known to run. Both stay 0 unless records are out of
-	// order, or are missing without a record of the loss.
+	// late is the number of events that came after a later event. surprises is the number
+	// of processes that left a CPU on which they were not known to run. Both numbers stay
+	// 0 unless records are out of order, or are missing without a record of the loss.
 	late, surprises uint64
 }
 
@@ -41,7 +41,7 @@ type process struct {
 	queued  bool     // waits in the census's queue for a lookup
 }
 
-// tally is the time of one unit by its number of running threads.
+// tally contains the time of one unit, by the number of its running threads.
 type tally struct {
 	at    []int64 // by k
 	k     int
@@ -53,8 +53,8 @@ func newSimultaneity(cpus int) *simultaneity {
 	return &simultaneity{cpus: make([]*process, cpus), unknown: cpus}
 }
 
-// reset forgets the processes on the CPUs and changes the number of CPUs. Tallies stay,
-// without running threads.
+// reset forgets the processes on the CPUs and changes the number of CPUs. All tallies are
+// kept, but have no running threads.
 func (s *simultaneity) reset(cpus int, now int64) {
 	for cpu := range s.cpus {
 		s.lose(cpu, now)
@@ -84,9 +84,9 @@ func (s *simultaneity) at(t int64) {
 	s.advance(t)
 }
 
-// runs records that a process is on a CPU from t on. before is the pid of the process that
-// left the CPU. If it differs from the process that was known to be on the CPU, records are
-// missing. before is 0 for the idle task, and negative if unknown.
+// runs records that a process is on a CPU from t on. before is the pid of the process
+// that left the CPU. If another process was known to be on the CPU, records are missing.
+// before is 0 for the idle task, and negative if the pid is unknown.
 func (s *simultaneity) runs(cpu int, p *process, t int64, before int) {
 	s.at(t)
 	last := s.cpus[cpu]
@@ -123,8 +123,8 @@ func (s *simultaneity) lose(cpu int, t int64) {
 	s.cpus[cpu] = nil
 }
 
-// assign changes the tallies that a process counts for, from now on. If known is false, its
-// tallies are unknown.
+// assign changes the tallies that a process counts for, from now on. If known is
+// false, these tallies are unknown.
 func (s *simultaneity) assign(p *process, tallies []*tally, known bool) {
 	if p.known == known && slices.Equal(p.tallies, tallies) {
 		return
@@ -177,8 +177,8 @@ func (s *simultaneity) newTally() *tally {
 	return &tally{at: make([]int64, len(s.cpus)+1), since: s.known}
 }
 
-// sums returns a tally's time with at least one running thread, its total time and its CPU
-// time.
+// sums returns three sums of a tally. busy is the time with at least one running thread,
+// known is the total time, and cpu is the CPU time.
 func sums(at []int64) (busy, known, cpu int64) {
 	for k, t := range at {
 		known += t

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scene is a number of CPUs and the threads of one unit.
+// scene contains a number of CPUs and the threads of one unit.
 type scene struct {
 	*simultaneity
 	idle, other *process
@@ -44,7 +44,7 @@ func (s *scene) to(cpu int, p *process, t int64) {
 	s.runs(cpu, p, t, before)
 }
 
-// figures returns the sums up to a time. It also checks the invariants of the sums.
+// figures returns the sums up to a time. It also checks invariants of the sums.
 func (s *scene) figures(t *testing.T, until int64) (busy, known, cpu int64) {
 	t.Helper()
 	s.advance(until)

@@ -1,10 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attr defines the key of every OTLP attribute that hotprofile reads or writes. The
-// keys of its own metrics are in the metadata.yaml of each component. Keys without the
-// prefix hotprofile. come from OpenTelemetry's semantic conventions 1.43. Constants that
-// begin with Old contain keys of earlier conventions.
+// Package attr defines the key of every OTLP attribute that hotprofile reads or writes.
+// The attributes of hotprofile's own metrics are defined in the metadata.yaml of each
+// component. Keys without the prefix hotprofile. come from OpenTelemetry's semantic
+// conventions 1.43. Constants that begin with Old contain keys of earlier conventions.
 package attr
 
 // These are resource attributes.
@@ -41,9 +41,9 @@ const (
 	WorkingDirectory = "process.working_directory"
 )
 
-// Origin is the resource attribute that separates profiles of one program and type by
-// profiler. It is OriginPprof if the program made the profiles itself. It is absent if
-// hotprofile sampled them.
+// Origin is a resource attribute. It distinguishes profilers whose profiles belong to the
+// same program and have the same type. The value is OriginPprof if the program made the
+// profiles itself. The attribute is absent if hotprofile sampled the profiles.
 const (
 	Origin      = Prefix + "origin"
 	OriginPprof = "pprof"
@@ -80,8 +80,8 @@ const (
 	Unscaled = Prefix + "unscaled"
 )
 
-// cpu_trigger adds these attributes to profiles that pass a gate. The policy is also
-// on the resource. The kind is only on the resource.
+// cpu_trigger adds these attributes to profiles that pass a gate. The policy is also an
+// attribute of the resource. The kind is only an attribute of the resource.
 const (
 	Unit             = Prefix + "unit"
 	TriggerID        = TriggerPrefix + "id"
@@ -164,8 +164,7 @@ const (
 	OldEventName  = "event.name"
 )
 
-// hotprofile's own keys begin with Prefix. Its keys about triggers begin with
-// TriggerPrefix.
+// hotprofile's own keys begin with Prefix. Keys about triggers begin with TriggerPrefix.
 const (
 	Prefix        = "hotprofile."
 	TriggerPrefix = Prefix + "trigger."

@@ -8,17 +8,18 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// Appender adds attributes to a dictionary of another sender, each attribute once. It keeps
-// its working memory from one dictionary to the next and is not safe for concurrent use.
-// The zero value is ready for Reset.
+// Appender adds attributes to the dictionary of another sender. Each attribute is added
+// only once. Appender keeps its working memory from one dictionary to the next. It is not
+// safe for concurrent use. The zero value is ready for Reset.
 type Appender struct {
 	d          pprofile.ProfilesDictionary
 	keys       map[string]int32
 	attributes map[attribute]int32
 }
 
-// Reset starts adding to d. Existing attributes of d are reused if reuse returns true for
-// their key. A nil reuse reuses no attributes, which saves a search of d.
+// Reset starts adding to d. If reuse returns true for the key of an existing
+// attribute, the attribute is reused. If reuse is nil, no attributes are
+// reused, which saves a search of d.
 func (a *Appender) Reset(d pprofile.ProfilesDictionary, reuse func(key string) bool) {
 	if a.keys == nil {
 		a.keys, a.attributes = make(map[string]int32), make(map[attribute]int32)
@@ -69,7 +70,7 @@ func (a *Appender) Release() {
 	clear(a.attributes)
 }
 
-// Attribute returns the index of an attribute. It adds the attribute if it is missing.
+// Attribute returns the index of an attribute. If the attribute is missing, it is added.
 func (a *Appender) Attribute(key string, v Value) int32 {
 	k, ok := a.keys[key]
 	if !ok {

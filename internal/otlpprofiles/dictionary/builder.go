@@ -15,9 +15,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Builder fills the dictionary of a request. It compares entries by content, because
-// samplers intern per process and two processes may run the same code. The Builder keeps
-// its working memory from one request to the next and is not safe for concurrent use.
+// Builder fills the dictionary of a request. It compares entries by content,
+// because samplers intern entries per process, and two processes may run the same
+// code. The Builder keeps its working memory from one request to the next. It is
+// not safe for concurrent use.
 type Builder struct {
 	out  pprofile.ProfilesDictionary
 	size int // marshalled size of out
@@ -68,8 +69,8 @@ func NewBuilder() *Builder {
 // Size returns the marshalled size of the dictionary.
 func (b *Builder) Size() int { return b.size }
 
-// Reset starts the dictionary of another request. The dictionary contains only the zero
-// entries.
+// Reset starts the dictionary of another request. After Reset, the dictionary
+// contains only the zero entries.
 func (b *Builder) Reset(out pprofile.ProfilesDictionary) {
 	clear(b.strings)
 	clear(b.attributes)
@@ -92,9 +93,9 @@ func (b *Builder) Reset(out pprofile.ProfilesDictionary) {
 		protosize.Bytes(2*protosize.Bytes(0)) // the two ids of a link
 }
 
-// ValidUTF8 replaces invalid UTF-8. Names of threads and files may contain any bytes, and
-// receivers reject a whole request for invalid UTF-8. The replacement is one byte, so no
-// string grows.
+// ValidUTF8 replaces invalid UTF-8. Names of threads and files may contain any
+// bytes, and receivers reject a whole request because of invalid UTF-8. The
+// replacement is one byte, so no string grows.
 func ValidUTF8(s string) string { return strings.ToValidUTF8(s, "?") }
 
 // String returns the index of a string.
@@ -272,7 +273,7 @@ func (b *Builder) Stack(s *samples.Stack) int32 {
 	return i
 }
 
-// Link returns the index of a span. It is 0 if there is no span.
+// Link returns the index of a span's link. If there is no span, Link returns 0.
 func (b *Builder) Link(l samples.Link) int32 {
 	if !l.Valid() {
 		return 0
@@ -290,8 +291,8 @@ func (b *Builder) Link(l samples.Link) int32 {
 	return i
 }
 
-// StackBound returns an upper bound of the bytes that Stack adds to the dictionary. Entries
-// that several new locations share may be counted more than once.
+// StackBound returns the maximum number of bytes that Stack adds to the dictionary. If
+// several new locations share an entry, StackBound may count the entry more than once.
 func (b *Builder) StackBound(s *samples.Stack) int {
 	if _, ok := b.knownStacks[s]; ok {
 		return 0
@@ -317,12 +318,12 @@ func (b *Builder) StackBound(s *samples.Stack) int {
 	return n
 }
 
-// AttributeBound returns an upper bound of the bytes that Attribute adds to the
-// dictionary.
+// AttributeBound returns the maximum number of bytes that Attribute
+// adds to the dictionary.
 func AttributeBound(key string, v Value) int { return attributeBound + len(key) + len(v.text) }
 
-// attributeBound is the bound of an attribute with empty texts. It covers an entry with key
-// and value, and two strings.
+// attributeBound is the upper bound of the size of an attribute with empty texts. It
+// covers an entry with a key and a value, and two strings.
 const attributeBound = protosize.MaxLength + protosize.MaxIndex + protosize.MaxLength + protosize.MaxNumber + protosize.MaxLength
 
 // LinkSize is the number of bytes that Link adds for a link with ids of 16 and 8 bytes.

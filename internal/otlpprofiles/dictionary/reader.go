@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/internal/protosize"
 )
 
-// Reader reads the dictionary of a request from any sender. An index out of range is
-// treated as an empty string or a missing attribute. NewReader creates a Reader.
+// Reader reads the dictionary of a request from any sender. If an index is out of range,
+// Reader treats it as an empty string or a missing attribute. NewReader creates a Reader.
 type Reader struct{ pprofile.ProfilesDictionary }
 
 // NewReader returns a Reader of d.
@@ -63,7 +63,7 @@ func (r Reader) ProfileType(p pprofile.Profile) ProfileType {
 }
 
 // AppendZeroEntries appends the zero entry to each table. OTLP requires a zero entry at
-// index 0, which means "not set".
+// index 0. A reference to this entry means "not set".
 func AppendZeroEntries(d pprofile.ProfilesDictionary) {
 	d.StringTable().Append("")
 	d.AttributeTable().AppendEmpty()
@@ -74,7 +74,7 @@ func AppendZeroEntries(d pprofile.ProfilesDictionary) {
 	d.LinkTable().AppendEmpty()
 }
 
-// Value is the value of an attribute, a text or an integer. Values are comparable.
+// Value is the value of an attribute. It is a text or an integer. Values are comparable.
 type Value struct {
 	text     string
 	number   int64

@@ -15,11 +15,11 @@ type ProfileRef struct {
 	Strip bool
 }
 
-// Subset copies profiles with only the part of the dictionary that they use. It keeps its
-// working memory from one copy to the next and is not safe for concurrent use.
+// Subset copies profiles together with the part of the dictionary that they use. It keeps
+// its working memory from one copy to the next. It is not safe for concurrent use.
 type Subset struct {
-	// Strip reports whether an attribute with the key is removed from profiles with
-	// ProfileRef.Strip.
+	// Strip reports whether an attribute with the key is removed from profiles
+	// whose ProfileRef.Strip is true.
 	Strip func(key string) bool
 
 	src, dst pprofile.ProfilesDictionary
@@ -30,9 +30,9 @@ type Subset struct {
 }
 
 // Copy returns a copy of the referenced profiles. refs must be in the order of src. Each
-// table of the new dictionary has the zero entry first, then the other entries in order of
-// first use. The copy does not share memory with src, and src is not changed. An index
-// beyond its table becomes 0.
+// table of the new dictionary begins with the zero entry. The other entries follow in the
+// order of their first use. The copy does not share memory with src, and src is not
+// changed. An index beyond its table becomes 0.
 func (s *Subset) Copy(src pprofile.Profiles, refs []ProfileRef) pprofile.Profiles {
 	dst := pprofile.NewProfiles()
 	s.begin(src.Dictionary(), dst.Dictionary())
@@ -65,7 +65,7 @@ func (s *Subset) Copy(src pprofile.Profiles, refs []ProfileRef) pprofile.Profile
 }
 
 // copyMap copies each attribute separately. A copy of the whole map would keep references
-// to the source's dictionary.
+// to the dictionary of the source.
 func copyMap(src, dst pcommon.Map) {
 	dst.EnsureCapacity(src.Len())
 	for k, v := range src.All() {
@@ -99,8 +99,8 @@ func table(t []uint64, n int) []uint64 {
 	return t[:n]
 }
 
-// lookup returns the new index of an entry. The new index is next if the entry is not
-// copied yet, and isNew is then true. The zero entry has index 0 in both tables.
+// lookup returns the new index of an entry. If the entry is not copied yet, the new index
+// is next, and isNew is true. The zero entry has index 0 in both tables.
 func (s *Subset) lookup(table []uint64, i int32, next int) (at int32, isNew bool) {
 	if i <= 0 || int(i) >= len(table) {
 		return 0, false
@@ -132,7 +132,7 @@ func (s *Subset) valueType(v pprofile.ValueType) {
 	v.SetUnitStrindex(s.str(v.UnitStrindex()))
 }
 
-// attributeIndices replaces old indices with new ones.
+// attributeIndices replaces old indices with new indices.
 func (s *Subset) attributeIndices(indices pcommon.Int32Slice) {
 	for i, old := range indices.All() {
 		indices.SetAt(i, s.attribute(old))

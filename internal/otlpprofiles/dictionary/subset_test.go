@@ -21,8 +21,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// counter generates bytes for ids. The ids are all different and are the
-// same in every run.
+// counter generates bytes for ids. The ids are all different. They
+// are the same in every run.
 type counter struct{ n uint64 }
 
 func (c *counter) Read(b []byte) (int, error) {
@@ -109,7 +109,8 @@ func rich(t testing.TB) pprofile.Profiles {
 	return pd
 }
 
-// subset copies the profiles for which keep returns true. Profiles are numbered in order.
+// subset copies the profiles for which keep returns true. The argument of keep is the
+// position of the profile in the request.
 func subset(pd pprofile.Profiles, keep func(profile int) bool) pprofile.Profiles {
 	return new(dictionary.Subset).Copy(pd, refs(pd, keep))
 }
@@ -181,8 +182,9 @@ func TestSubsetSharesNothingWithItsSource(t *testing.T) {
 	require.Equal(t, before, conformancetest.Contents(src))
 }
 
-// TestSubsetResolvesReferencedAttributes covers received attributes that refer to the
-// source's dictionary. In the copy, they must not refer to the new dictionary.
+// TestSubsetResolvesReferencedAttributes covers received attributes that
+// refer to the dictionary of the source. The attributes of the copy must not
+// refer to the new dictionary.
 func TestSubsetResolvesReferencedAttributes(t *testing.T) {
 	wire, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(built(t))
 	require.NoError(t, err)

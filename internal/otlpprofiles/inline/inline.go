@@ -22,18 +22,19 @@ const (
 	stringValueField protowire.Number = 1
 )
 
-// maxDepth bounds the nesting of messages, including attribute values.
+// maxDepth is the maximum depth of nested messages. It includes attribute values.
 const maxDepth = 64
 
-// maxStrings is the maximum number of strings in a dictionary, because an index is an
-// int32.
+// maxStrings is the maximum number of strings in a dictionary. It is limited
+// because an index is an int32.
 const maxStrings = 1<<31 - 1
 
-// maxPrefix is the maximum number of bytes before a string: its tag and its length.
+// maxPrefix is the maximum number of bytes before a string. These bytes are the tag
+// and the length of the string.
 const maxPrefix = 6
 
-// maxWritten bounds the bytes of the strings that replace references. A request may refer
-// to a string very often.
+// maxWritten is the maximum total size of the strings that replace references, in bytes.
+// The limit is needed because a request may refer to a string very often.
 const maxWritten = 64 << 20
 
 var (
@@ -43,9 +44,9 @@ var (
 )
 
 // Request returns a protobuf ExportProfilesServiceRequest with strings in place of
-// references. Strings that only references used are removed from the string table, and the
-// indices are adjusted. A request without references is returned unchanged. The argument is
-// never modified.
+// references. Strings that were only used by references are removed from the string
+// table, and the indices are adjusted. A request without references is returned
+// unchanged. The argument is never modified.
 func Request(request []byte) ([]byte, error) {
 	r := rewriter{}
 	if err := r.collect(request); err != nil {
@@ -63,19 +64,19 @@ func Request(request []byte) ([]byte, error) {
 	return r.message(out, requestMessage(), request), nil
 }
 
-// rewriter is the state of rewriting one request.
+// rewriter contains the state of rewriting one request.
 type rewriter struct {
 	strings [][]byte
 	used    []bool // by string; true if an index field uses the string, and not only references
 	written int    // upper bound of the bytes that replace references
-	// index contains the new index of each string. It is nil if all remaining strings keep
-	// their indices.
+	// index contains the new index of each string. If all remaining strings
+	// keep their indices, it is nil.
 	index []int32
 	next  int // next string while the string table is written
 }
 
 // collect finds the strings of the dictionary. It is a separate pass, because the
-// dictionary comes after the fields that refer to it.
+// dictionary comes after the fields that refer to the strings.
 func (r *rewriter) collect(request []byte) error {
 	return eachBytes(request, dictionaryField, func(dictionary []byte) error {
 		return eachBytes(dictionary, stringTableField, func(s []byte) error {
@@ -119,8 +120,9 @@ func eachField(body []byte, f func(protowire.Number, protowire.Type, []byte) err
 	return nil
 }
 
-// mark records which strings are used and adds up the size of the references. It checks
-// every index, and the structure of the messages that message rewrites.
+// mark records the strings that are used, and adds up the size of the
+// references. It checks every index. It also checks the structure of the
+// messages that the method message rewrites.
 func (r *rewriter) mark(m *message, body []byte, depth int) error {
 	if depth > maxDepth {
 		return errTooDeep
@@ -147,7 +149,7 @@ func (r *rewriter) mark(m *message, body []byte, depth int) error {
 	})
 }
 
-// measure adds the size of one reference to written.
+// measure adds the size of the string that replaces one reference to written.
 func (r *rewriter) measure(i int) error {
 	if r.written += maxPrefix + len(r.string(i)); r.written > maxWritten {
 		return errWritten
@@ -163,8 +165,8 @@ func (r *rewriter) string(i int) []byte {
 	return r.strings[i]
 }
 
-// plan assigns new indices to the remaining strings. The first string, which is empty,
-// always remains.
+// plan assigns new indices to the remaining strings. The first string
+// always remains. It is empty.
 func (r *rewriter) plan() {
 	if len(r.strings) > 0 {
 		r.used[0] = true
@@ -186,8 +188,8 @@ func (r *rewriter) plan() {
 	}
 }
 
-// message appends a message with strings in place of references. mark has checked the
-// message.
+// message appends a message with strings in place of references. The method mark
+// must have checked the message.
 func (r *rewriter) message(out []byte, m *message, body []byte) []byte {
 	for len(body) > 0 {
 		n, typ, tag := protowire.ConsumeTag(body)
@@ -227,7 +229,7 @@ func (r *rewriter) message(out []byte, m *message, body []byte) []byte {
 	return out
 }
 
-// nested appends a message with its length prefix.
+// nested appends a message and its length prefix.
 func (r *rewriter) nested(out []byte, m *message, body []byte) []byte {
 	at := len(out)
 	out = protowire.AppendVarint(out, uint64(len(body))) // guesses the size of the length prefix

@@ -98,7 +98,7 @@ func newProfiles(n int, orphans bool) pprofile.Profiles {
 	return p
 }
 
-// encoded returns a request as a collector of the newest release sends it.
+// encoded returns a request in the form in which the newest collector sends it.
 func encoded(t testing.TB, p pprofile.Profiles) []byte {
 	p.MarkReadOnly() // marshalling changes profiles that are not read-only
 	b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(p)
@@ -265,8 +265,9 @@ func TestEmptyRequests(t *testing.T) {
 	require.Zero(t, references(t, out))
 }
 
-// FuzzRequest checks that a request keeps its meaning if a decoder accepts the request.
-// Every other request must be rewritten or rejected with an error, without a panic.
+// FuzzRequest checks that a request keeps its meaning if a decoder accepts
+// the request. Every other request must be rewritten, or rejected with an
+// error. There must be no panic.
 func FuzzRequest(f *testing.F) {
 	f.Add(encoded(f, newProfiles(2, false)))
 	f.Add(encoded(f, newProfiles(2, true)))
@@ -307,8 +308,8 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, request []byte) { _, _ = JSON(request) })
 }
 
-// BenchmarkRequest compares the rewriting of a request with the marshaling. The exporter
-// always does the marshaling.
+// BenchmarkRequest compares rewriting a request with marshalling the request. The
+// exporter always marshals requests.
 func BenchmarkRequest(b *testing.B) {
 	source := newProfiles(8000, false)
 	request := encoded(b, source)

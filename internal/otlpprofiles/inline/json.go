@@ -20,8 +20,8 @@ const (
 	jsonValueIndex     = "stringValueStrindex"
 )
 
-// JSON rewrites a request in JSON as [Request] rewrites a request in protobuf. The order of
-// an object's fields may change.
+// JSON rewrites a request in JSON in the same way as [Request] rewrites a request in
+// protobuf. The order of an object's fields may change.
 func JSON(request []byte) ([]byte, error) {
 	in := json.NewDecoder(bytes.NewReader(request))
 	in.UseNumber() // keeps the exact values of numbers beyond 2^53
@@ -122,7 +122,7 @@ func (r *jsonRewriter) write(object map[string]any, name string, reference bool,
 	return nil
 }
 
-// writeTable keeps only the used strings in the string table.
+// writeTable removes unused strings from the string table.
 func (r *jsonRewriter) writeTable(root map[string]any) {
 	dictionary, ok := root[jsonDictionary].(map[string]any)
 	if !ok {

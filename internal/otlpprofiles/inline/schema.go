@@ -32,16 +32,17 @@ type field struct {
 	of   *message // the message of a nested field
 }
 
-// message is a message of OTLP 1.11 with the fields to rewrite.
+// message describes a message of OTLP 1.11 and the fields to rewrite.
 type message struct {
 	name   string
 	fields [12]field // by number
-	// onlyIndices reports whether the message is copied unchanged if all strings keep their
-	// indices.
+	// onlyIndices reports whether the message is copied unchanged if all
+	// strings keep their indices.
 	onlyIndices bool
 }
 
-// field returns the field with a number. A field of an unexpected wire type is copied.
+// field returns the description of the field with a number. If a field has an unexpected
+// wire type, the field is copied.
 func (m *message) field(n protowire.Number, typ protowire.Type) field {
 	if int(n) >= len(m.fields) {
 		return field{}

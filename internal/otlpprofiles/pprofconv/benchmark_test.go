@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// BenchmarkAdd measures the adding of a profile with 2,000 known stacks. The baseline
-// copies the profile.
+// BenchmarkAdd measures how long adding a profile with 2,000 known stacks takes.
+// The baseline copies the profile.
 func BenchmarkAdd(b *testing.B) {
 	const events = 2000
 	in := pprofstest.Input{Resource: pprofstest.Checkout(), Stacks: events}.Build(b)

@@ -27,17 +27,19 @@ import (
 // profile's size therefore depends on the number of different samples, not on time.
 type Builder struct {
 	out *profile.Profile
-	// events counts the timestamps of the added samples, at least one per sample.
+	// events is the number of timestamps of the added samples. Each
+	// sample counts at least once.
 	events int
-	// Incomplete counts the events whose stack does not reach the thread's entry.
-	// LastIncomplete is the time of the last such event, in nanoseconds since 1970.
+	// Incomplete is the number of events whose stack does not reach the entry
+	// function of the thread. LastIncomplete is the time of the last such event,
+	// in nanoseconds since 1970.
 	Incomplete     int
 	LastIncomplete int64
-	// CPUTime is the CPU time that the kernel charged to the processes, for profiles that
-	// contain it. CPUSampled is the CPU time that the samples of these profiles represent.
-	// Both are in nanoseconds.
+	// CPUTime is the CPU time of the processes according to the kernel. It covers only
+	// profiles that contain this time. CPUSampled is the CPU time that the samples of
+	// these profiles represent. Both times are in nanoseconds.
 	CPUTime, CPUSampled int64
-	// size is the estimated memory in bytes.
+	// size is the estimated memory of the builder, in bytes.
 	size int
 
 	functions map[functionKey]*profile.Function
@@ -53,7 +55,7 @@ type Builder struct {
 	profileLabels []string // Options.Labels
 }
 
-// label is an attribute of samples, a text or a number.
+// label is an attribute of samples. Its value is a text or a number.
 type label struct {
 	key, text string
 	number    int64
@@ -65,8 +67,9 @@ type functionKey struct {
 	startLine          int64
 }
 
-// These constants estimate the bytes of an entry without its strings and slices. They
-// include the structure, its entries in maps and tables, and the allocator's rounding.
+// These constants estimate the size of an entry without its strings and slices, in
+// bytes. The size includes the structure, the structure's entries in maps and
+// tables, and the allocator's rounding.
 const (
 	builderSize  = 4 << 10
 	functionSize = 256
@@ -88,11 +91,11 @@ const (
 	maxComments = 100
 )
 
-// Cut cuts a text to 8 KiB. The result does not keep the whole text in memory.
+// Cut truncates a text to 8 KiB. The result does not keep the whole text in memory.
 func Cut(s string) string { return texts.Cut(s, maxText) }
 
-// TextOf returns an attribute's value as a text, cut to 8 KiB. It returns false for lists,
-// maps and bytes.
+// TextOf returns an attribute's value as a text that is truncated to 8 KiB. For lists,
+// maps and bytes, TextOf returns false.
 func TextOf(v pcommon.Value) (string, bool) {
 	switch v.Type() {
 	case pcommon.ValueTypeStr, pcommon.ValueTypeInt, pcommon.ValueTypeDouble, pcommon.ValueTypeBool:
@@ -110,15 +113,15 @@ func countsPeriods(t dictionary.ProfileType) bool {
 	return t.Sample == "samples" && t.Unit == "count" && t.Period != ""
 }
 
-// TypeOf returns the type of a profile. Its texts are cut to 8 KiB.
+// TypeOf returns the type of a profile. The texts of the type are truncated to 8 KiB.
 func TypeOf(d dictionary.Reader, p pprofile.Profile) dictionary.ProfileType {
 	t := d.ProfileType(p)
 	return dictionary.ProfileType{Sample: Cut(t.Sample), Unit: Cut(t.Unit), Period: Cut(t.Period), PeriodUnit: Cut(t.PeriodUnit)}
 }
 
-// TypeName returns the type's name in configurations and files. It is the period's name for
-// sampled events, such as cpu. Otherwise it is the type's own name, such as off_cpu or
-// alloc_space.
+// TypeName returns the name of a type in configurations and files. For sampled events,
+// this is the name of the period, such as cpu. For all other types, it is the type's own
+// name, such as off_cpu or alloc_space.
 func TypeName(t dictionary.ProfileType) string {
 	if countsPeriods(t) {
 		return t.Period
@@ -166,22 +169,22 @@ func NewBuilder(t dictionary.ProfileType, o Options) *Builder {
 type Addition struct {
 	// Next is the index of the first sample that was not added.
 	Next int
-	// Malformed counts the events that were skipped because they refer to missing entries
-	// of the dictionary. Sum is the sum of the values of the other events.
+	// Malformed is the number of events that were skipped because they refer to missing
+	// entries of the dictionary. Sum is the sum of the values of all other events.
 	Malformed int
 	Sum       float64
 }
 
-// Size returns the estimated memory in bytes.
+// Size returns the estimated memory of the builder, in bytes.
 func (b *Builder) Size() int { return b.size }
 
-// Events returns the number of added events. A sample counts once per timestamp, and at
-// least once.
+// Events returns the number of added events. A sample counts once per
+// timestamp, but at least once.
 func (b *Builder) Events() int { return b.events }
 
-// Add adds the samples of a part, beginning with the index from. The part must have the
-// builder's type. Add stops when the builder has grown by more than room bytes. attributes
-// are the result of Attributes for the profile.
+// Add adds the samples of a part, beginning with the sample at index from. The part must
+// have the type of the builder. Add stops when the builder has grown by more than room
+// bytes. attributes is the result of Attributes for the profile.
 func (b *Builder) Add(d dictionary.Reader, p Part, attributes map[string]string, from, room int) (a Addition) {
 	if b.out.Period == 0 {
 		b.out.Period = p.Period()
@@ -231,8 +234,8 @@ func (b *Builder) Add(d dictionary.Reader, p Part, attributes map[string]string,
 	return a
 }
 
-// Attributes returns at most 100 attributes of a profile that have hotprofile's prefix.
-// They become comments of the profile or labels of its samples.
+// Attributes returns at most 100 attributes of a profile whose keys have hotprofile's
+// prefix. The attributes become comments of the profile or labels of the samples.
 func Attributes(d dictionary.Reader, p pprofile.Profile) map[string]string {
 	attributes := make(map[string]string)
 	for k, v := range d.Attributes(p.AttributeIndices()) {
@@ -250,7 +253,8 @@ func Attributes(d dictionary.Reader, p pprofile.Profile) map[string]string {
 	return attributes
 }
 
-// comment adds a line to the profile's comments unless they already contain it.
+// comment adds a line to the comments of the profile, unless the comments
+// already contain the line.
 func (b *Builder) comment(line string) {
 	line = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -265,9 +269,9 @@ func (b *Builder) comment(line string) {
 	b.size += len(line) + textSize
 }
 
-// Finish completes and returns the profile. executable is the path of the program, or its
-// name if the path was removed. The program's mapping comes first, because pprof treats the
-// first mapping as the program.
+// Finish completes and returns the profile. executable is the path of the program. If the
+// path was removed, executable is the name of the program. The mapping of the program
+// comes first, because pprof treats the first mapping as the program.
 func (b *Builder) Finish(executable string) *profile.Profile {
 	p := b.out
 	p.DurationNanos = max(0, b.end-p.TimeNanos)
@@ -329,8 +333,8 @@ func (b *Builder) label(s *profile.Sample, l label) {
 	s.Label[l.key] = []string{l.text}
 }
 
-// labelOf returns the number of the label for an attribute. It is 0 if the attribute cannot
-// be a label.
+// labelOf returns the number of the label for an attribute. If the attribute cannot
+// be a label, labelOf returns 0.
 func (b *Builder) labelOf(key string, v pcommon.Value) int {
 	l := label{key: Cut(key)}
 	if v.Type() == pcommon.ValueTypeInt {

@@ -17,8 +17,8 @@ func profileOf(p pprofile.Profiles) pprofile.Profile {
 	return p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0)
 }
 
-// TestProfileThatIsAddedInPartsIsTheSame compares a builder that is never full and adds
-// the profile at once with a builder that adds the profile in parts.
+// TestProfileThatIsAddedInPartsIsTheSame compares two builders. One builder is never full
+// and adds the whole profile at once. The other builder adds the profile in parts.
 func TestProfileThatIsAddedInPartsIsTheSame(t *testing.T) {
 	in := pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Hot: 3, Cold: 4, Stacks: 50}.Build(t)
 	d := dictionary.NewReader(in.Dictionary())
@@ -56,7 +56,7 @@ func TestCPUTimeOfProcessesIsSummed(t *testing.T) {
 }
 
 // TestSamplesOfDifferentPhasesStayApart configures an attribute of profiles as a label of
-// samples. The attribute is then not a comment.
+// samples. The attribute must then not become a comment.
 func TestSamplesOfDifferentPhasesStayApart(t *testing.T) {
 	const phase = "hotprofile.trigger.phase"
 	b := NewBuilder(dictionary.ProfileType{Sample: "samples", Unit: "count", Period: "cpu", PeriodUnit: "nanoseconds"}, Options{Labels: []string{phase}})

@@ -28,7 +28,7 @@ type converter struct {
 	incomplete bool // whether the stack of the last sample is incomplete
 }
 
-// sample adds a sample with its value. It returns false if the sample is malformed.
+// sample adds a sample and its value. It returns false if the sample is malformed.
 func (c *converter) sample(s pprofile.Sample, value, period int64) bool {
 	b := c.b
 	locations, ok := c.stack(s.StackIndex())
@@ -39,7 +39,7 @@ func (c *converter) sample(s pprofile.Sample, value, period int64) bool {
 	for _, l := range locations {
 		key = binary.AppendUvarint(key, l.ID)
 	}
-	// No location has the id 0, which separates the stack from the labels.
+	// A 0 separates the stack from the labels, because no location has the id 0.
 	key = append(key, 0)
 	c.incomplete = false
 	c.ids = append(c.ids[:0], c.common...)
@@ -73,7 +73,8 @@ func (c *converter) sample(s pprofile.Sample, value, period int64) bool {
 	return true
 }
 
-// label returns the number of an attribute's label, or 0 if the attribute is no label.
+// label returns the number of an attribute's label. If the attribute is
+// not a label, it returns 0.
 func (c *converter) label(i int32) int {
 	if id, known := c.labels[i]; known {
 		return id
@@ -86,7 +87,8 @@ func (c *converter) label(i int32) int {
 	return id
 }
 
-// stack returns the locations of a stack. They are valid until the next call.
+// stack returns the locations of a stack. The locations are valid
+// until the next call of stack.
 func (c *converter) stack(i int32) ([]*profile.Location, bool) {
 	table := c.d.StackTable()
 	if i < 0 || int(i) >= table.Len() {
@@ -110,8 +112,8 @@ func (c *converter) stack(i int32) ([]*profile.Location, bool) {
 	return out, true
 }
 
-// location returns the pprof location for an index. It returns nil if the location, or an
-// entry that it refers to, does not exist.
+// location returns the pprof location for an index. If the location does not exist, or
+// refers to an entry that does not exist, it returns nil.
 func (c *converter) location(i int32) *profile.Location {
 	table := c.d.LocationTable()
 	if i < 0 || int(i) >= table.Len() {
@@ -207,11 +209,11 @@ func (c *converter) mapping(i int32) (m *profile.Mapping, ok bool) {
 		Limit:  in.MemoryLimit(),
 		Offset: in.FileOffset(),
 		File:   Cut(c.d.Text(in.FilenameStrindex())),
-		// Functions are resolved on the program's host. Without these flags pprof would
-		// search for the program on the reader's disk.
+		// Functions are resolved on the program's host. Without these flags, pprof would
+		// search the reader's disk for the program.
 		HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
 	}
-	// pprof supports one build id. Tools expect the linker's build id.
+	// A mapping of pprof has only one build id. Tools expect the linker's build id.
 	rank := 0
 	for k, v := range c.d.Attributes(in.AttributeIndices()) {
 		r := slices.Index([]string{attr.BuildIDHTLHash, attr.BuildIDGo, attr.BuildIDGNU}, k) + 1

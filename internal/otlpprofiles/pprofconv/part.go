@@ -12,8 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
-// Part is a set of values that may be added up. It is a whole profile, or the values at one
-// moment of a snapshot.
+// Part is a set of values that may be added up. A Part is a whole profile, or the
+// values of a snapshot at one moment.
 type Part struct {
 	pprofile.Profile
 	// Moment is the time of the values, in nanoseconds since 1970. It is 0 for a whole
@@ -25,7 +25,7 @@ type Part struct {
 // position identifies a value of a profile. An index of -1 means all values of the sample.
 type position struct{ sample, index int32 }
 
-// isSnapshot reports whether values of the type each describe one moment. Values of
+// isSnapshot reports whether each value of a type describes one moment. Values of
 // different moments must not be added up.
 func isSnapshot(t dictionary.ProfileType) bool {
 	switch t.Sample {
@@ -35,7 +35,7 @@ func isSnapshot(t dictionary.ProfileType) bool {
 	return false
 }
 
-// PartsOf returns the parts of a profile of a type, ordered by moment.
+// PartsOf returns the parts of a profile, sorted by moment. t is the type of the profile.
 func PartsOf(t dictionary.ProfileType, p pprofile.Profile) []Part {
 	if !isSnapshot(t) {
 		return []Part{{Profile: p}}
@@ -75,7 +75,8 @@ func (p Part) Span() (start, end int64) {
 	return int64(p.Time()), int64(p.Time()) + int64(p.DurationNano())
 }
 
-// Len returns the number of samples of a whole profile, or of values at a moment.
+// Len returns the number of samples of a whole profile. For a snapshot, Len returns the
+// number of values at the moment.
 func (p Part) Len() int {
 	if p.Moment != 0 {
 		return len(p.values)
@@ -102,7 +103,7 @@ func (p Part) at(i int) (s pprofile.Sample, value int64, events int) {
 	return s, value, max(1, s.TimestampsUnixNano().Len())
 }
 
-// Events returns the number of events from an index on.
+// Events returns the number of events in the samples from an index on.
 func (p Part) Events(from int) (n int64) {
 	for i := from; i < p.Len(); i++ {
 		_, _, events := p.at(i)

@@ -20,12 +20,12 @@ type Share struct {
 	Percent  float64
 }
 
-// maxShown bounds the bytes of a displayed name.
+// maxShown is the maximum length of a displayed name, in bytes.
 const maxShown = 512
 
-// Hottest returns the n functions with the most self time, as `pprof -top` does. The
-// self time of a function is the sum of the samples in which it is the innermost
-// function. Very long names are cut, because the result is for log lines.
+// Hottest returns the n functions with the most self time, like `pprof -top`. The self
+// time of a function is the sum of the samples in which it is the innermost function.
+// Very long names are truncated, because the result is used in log messages.
 func Hottest(p *profile.Profile, n int) []Share {
 	self := make(map[string]int64)
 	total := int64(0)
@@ -50,8 +50,8 @@ func Hottest(p *profile.Profile, n int) []Share {
 	return shares
 }
 
-// leaf returns the name of a sample's innermost function. If the function is unknown, it
-// returns the name of the code's file.
+// leaf returns the name of a sample's innermost function. If the function is unknown,
+// leaf returns the name of the file that contains the code.
 func leaf(s *profile.Sample) string {
 	if len(s.Location) == 0 {
 		return "[no stack]"

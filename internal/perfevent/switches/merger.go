@@ -88,8 +88,10 @@ func (r *cpuRing) giveUp(corrupt *uint64) {
 	r.maybeLost = true
 }
 
-// redundant reports whether the next record adds no information. Either the previous record
-// already named its thread, or its thread is not the first of its process.
+// redundant reports whether the next record adds no information. The second record of a
+// switch is redundant if the previous record already named its thread. A fork or exit is
+// redundant if the thread is not the first of its process. A comm record is redundant
+// unless an exec has written it. Unknown records are redundant too.
 func (r *cpuRing) redundant() bool {
 	switch r.header.Kind {
 	case sys.RecordSwitchCPUWide:

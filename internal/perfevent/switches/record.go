@@ -11,8 +11,8 @@ type Options struct {
 	// CPUs are the CPUs to follow. An empty list means all CPUs that are online.
 	CPUs []int
 	// Ring is the size in bytes of each CPU's ring. It is rounded up to a power of two of
-	// pages, and halved until the user may lock it. 0 means a CPU's share of 16 MiB (256
-	// KiB to 2 MiB).
+	// pages, and halved until the user may lock it. 0 means 16 MiB divided by the number
+	// of CPUs, but at least 256 KiB and at most 2 MiB.
 	Ring int
 	// MaxDescriptors limits the number of file descriptors. Each CPU needs two
 	// descriptors. 0 means 4096. The limit is never above half of RLIMIT_NOFILE.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tracefs reads tracepoint ids and the layout of tracepoint records from the
-// kernel's tracefs. Both differ between kernels.
+// kernel's tracefs. The ids and the layouts differ between kernels.
 package tracefs
 
 import (
@@ -22,7 +22,8 @@ import (
 // folders are the mount points of tracefs, the most common first.
 var folders = [...]string{"sys/kernel/tracing", "sys/kernel/debug/tracing"}
 
-// maxFile bounds the bytes read from a file. The largest format file has about 8 KiB.
+// maxFile is the maximum number of bytes read from a file. The
+// largest format file has about 8 KiB.
 const maxFile = 256 << 10
 
 // ErrNotMounted is returned if no tracefs is found.

@@ -20,8 +20,8 @@ import (
 // Invariants:
 //   - openUnits is the number of calls of Occupy minus the number of calls of Vacate. It is
 //     at most MaxConcurrentUnits if the caller checks PlaceFree first
-//   - triggers has at most MaxTriggersPerHour events in any hour if the caller checks
-//     TriggerLeft first
+//   - triggers contains at most MaxTriggersPerHour events in any hour if the caller
+//     checks TriggerLeft first
 //   - bytes may exceed MaxBytesPerHour, because SpendBytes does not check Affords
 type Ledger struct {
 	limits    Limits

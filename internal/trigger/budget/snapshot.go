@@ -58,7 +58,7 @@ type Restart struct {
 
 type spending struct{ at, amount int64 }
 
-// recent returns the entries of spent from the last hour, in order of time.
+// recent returns the entries of spent that are less than an hour old, in order of time.
 func (r Restart) recent(spent []Spending) (out []spending) {
 	for _, s := range spent {
 		ago := min(max(0, r.Taken.Sub(s.Time)), time.Hour) + min(r.Passed, time.Hour)
@@ -70,7 +70,7 @@ func (r Restart) recent(spent []Spending) (out []spending) {
 	return out
 }
 
-// Restore adds events from before a restart, but no more than limit.
+// Restore adds events from before a restart until Count reaches limit.
 func (h *Hour) Restore(r Restart, spent []Spending, limit int) {
 	for _, s := range r.recent(spent) {
 		for range min(s.amount, int64(limit)-int64(h.Count(r.At))) {

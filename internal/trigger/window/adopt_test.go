@@ -28,11 +28,10 @@ func randomTest(r *rand.Rand) Test {
 }
 
 // TestAdoptKeepsWhatWasObserved changes the tests of a history at random times. A test
-// that stays must have the same result as in an unchanged history. A new test must have
-// this result after its span has passed. Before that, a new test uses the readings that
-// the history has. The mean is then a mean of readings of the span, and the first
-// readings may be missing. If the readings arrive in time, this holds although the rings
-// differ in length.
+// that remains must have the same result as in an unchanged history. A new test must have
+// this result after its span has passed. Before that, a new test uses the readings in the
+// history. The first readings of the span may then be missing from the mean. If the
+// readings arrive in time, the two histories may have rings of different lengths.
 func TestAdoptKeepsWhatWasObserved(t *testing.T) {
 	settled, early := 0, 0
 	for seed := range uint64(300) {

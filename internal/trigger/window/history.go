@@ -3,10 +3,10 @@
 
 // Package window keeps the recent readings of a monitor and tests them over time spans.
 //
-// A [Monitor] is the plan. It defines how readings become values, how long they are kept
-// and the tests on them. A [History] contains the readings of one monitor of one unit, and
-// a window for each test. A window keeps running counts and sums, so the cost of a test
-// does not depend on its span.
+// A [Monitor] is a plan. It defines how readings become values, how long readings are
+// kept, and how readings are tested. A [History] contains the readings of one monitor of
+// one unit, and a window for each test. A window keeps running counts and sums, so the
+// cost of a test does not depend on its span.
 //
 // The package has no clock and allocates only in [Monitor.NewHistory] and [Monitor.Adopt].
 // Times are nanoseconds on a scale that the caller chooses. The package is not safe for
@@ -25,8 +25,8 @@ const (
 	maxValue = math.MaxFloat32 / 2
 )
 
-// entry is one reading in 8 bytes: its value, the step since the previous entry and the
-// weight of the step in a mean.
+// entry is one reading in 8 bytes. It contains the value, the step since the previous
+// entry and the weight of the step in a mean.
 //
 // A filler is a part of a gap that is too long for one step. Fillers and readings that are
 // only a starting point have the value NaN and the weight 0.

@@ -52,8 +52,8 @@ func (h *History) Fails(test int, now int64) bool {
 	return w.ready && t.isFresh(r, now) && !t.above(w.mean())
 }
 
-// Warm reports whether the test may hold soon: its history is fresh and a reading in its
-// window is above the threshold.
+// Warm reports whether the test may hold soon. The readings must be fresh, and a reading
+// in the window must be above the threshold.
 func (h *History) Warm(test int, now int64) bool {
 	return h.windows[test].above > 0 && h.monitor.tests[test].isFresh(h.readings, now)
 }
@@ -64,9 +64,10 @@ func (h *History) Above(test int, now int64) bool {
 	return t.isFresh(h.readings, now) && t.above(float64(h.entry(h.last).value))
 }
 
-// Heat returns whether a test holds, and its window's mean / threshold. Unlike Value, it
-// does not need a full window and does not read each entry. Without fresh readings, the
-// ratio is 0. For a Count test that holds on fresh readings, the ratio is at least 1.
+// Heat reports whether a test holds. It also returns the ratio of the window's mean to
+// the threshold. Unlike Value, Heat does not need a full window and does not read each
+// entry. Without fresh readings, the ratio is 0. For a Count test that holds on fresh
+// readings, the ratio is at least 1.
 func (h *History) Heat(test int, now int64) (holds bool, ratio float64) {
 	t, w, r := h.test(test)
 	if t.count > 0 {

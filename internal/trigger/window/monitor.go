@@ -35,7 +35,7 @@ type Monitor struct {
 
 // plannedTest is a compiled Test. The window of tests[i] is windows[i] of each History.
 type plannedTest struct {
-	limit    float64 // the threshold plus the largest rounding error
+	limit    float64 // the threshold, adjusted by the largest rounding error
 	inverse  float64 // 1 / threshold
 	releases bool
 	release  float64 // ReleaseBelow minus the largest rounding error
@@ -118,9 +118,9 @@ func (m *Monitor) plan(t Test) plannedTest {
 	return p
 }
 
-// above reports whether a value is above the limit of the test. The limit differs from the
-// threshold by the precision of the stored readings, which is 7 digits. It is above the
-// threshold of a Test, and below the value of AddAtLeast.
+// above reports whether a value is above the limit of the test. The limit differs from
+// the threshold by the precision of the stored readings, which is 7 digits. The limit of
+// a Test is above the threshold. The limit of AddAtLeast is below the value.
 func (p *plannedTest) above(value float64) bool { return value > p.limit }
 
 // below reports whether a value is below ReleaseBelow by more than the

@@ -16,7 +16,7 @@ const (
 	// shorter span would be too large.
 	minSpan = time.Second
 
-	// MaxReadings limits the readings in a History, which take 8 bytes each.
+	// MaxReadings limits the number of readings in a History. Each reading takes 8 bytes.
 	MaxReadings = 3600
 )
 
@@ -32,9 +32,10 @@ type Test struct {
 	// the threshold.
 	Period time.Duration
 	Count  int
-	// ReleaseBelow releases the test while its mean is below this value. A test with Count
-	// is released while at least Count readings in Period are below this value. It must
-	// not exceed the threshold. If it is nil, the test is never released.
+	// ReleaseBelow releases the test while its mean is below this value. A
+	// test with Count is released while at least Count readings in Period
+	// are below this value. ReleaseBelow must not exceed the threshold. If
+	// ReleaseBelow is nil, the test is never released.
 	ReleaseBelow *float64
 }
 
@@ -57,7 +58,7 @@ func MaxCount(period, interval time.Duration) int {
 	return int(period / interval)
 }
 
-// Ratio returns value / threshold, which orders tests by how hot they are. A test
+// Ratio returns value / threshold. The test with the largest ratio is the hottest. A test
 // holds if its ratio is above 1.
 func Ratio(value, threshold float64) float64 { return value * inverse(threshold) }
 

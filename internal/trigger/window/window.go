@@ -5,7 +5,7 @@ package window
 
 // window is the running state of one test over the entries (head, last] of its history.
 //
-// Invariants, which Verify checks:
+// Invariants, which the test function verify checks:
 //   - head ≤ last and last − head ≤ len(ring): no entry of the window is overwritten
 //   - headTick plus the steps of the entries is the tick of the newest entry
 //   - readings, above, below and weighing are counts of the entries

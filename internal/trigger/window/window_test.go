@@ -367,8 +367,8 @@ func (h *History) verify() error {
 }
 
 // TestReadingsOfAWholeWindow covers monitors whose readings are values over the whole
-// window. So only the latest reading counts. If there is no recent reading, the value is
-// unknown and not zero.
+// window. Only the latest reading therefore counts. If there is no recent reading, the
+// value is unknown and not zero.
 func TestReadingsOfAWholeWindow(t *testing.T) {
 	second := int64(time.Second)
 	m := NewMonitor(Kind{Whole: true}, time.Second)

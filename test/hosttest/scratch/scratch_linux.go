@@ -83,7 +83,8 @@ func enable(root string) {
 	}
 }
 
-// SetQuota limits the cgroup to cores CPUs. 0 or less removes the limit.
+// SetQuota limits the cgroup to cores CPUs. If cores is 0 or
+// less, SetQuota removes the limit.
 func (c *Cgroup) SetQuota(cores float64) error {
 	if c.cpu == "" {
 		return fmt.Errorf("no hierarchy here owns the cpu controller, so %s cannot have a quota", c.Path)

@@ -4,16 +4,16 @@
 // Command otelhttp is a service whose requests are recorded by OpenTelemetry's own
 // instrumentation. It uses the SDK, otelhttp, otelgrpc and the instrumentation of Go's
 // runtime. Their settings come from the environment. The service serves /work over HTTP
-// and the health check over gRPC. Both use some CPU time. The service also sends
-// requests to both all the time. If the environment variable PPROF_ADDRESS is set,
-// net/http/pprof listens at this address.
+// and the health check over gRPC. Each request uses some CPU time. The service also sends
+// requests of both kinds to itself all the time. If the environment variable
+// PPROF_ADDRESS is set, net/http/pprof listens at this address.
 //
-// Lines on standard input change the service. It echoes each line once the change has
-// taken effect. After "slow", requests take the time given by -slow. After "fail",
-// requests fail. After "often", there is no pause between requests. After "park", 300
-// goroutines wait. After "cart", the service also sends requests to /cart. The
-// goroutines of these requests have labels with their span. Every 20th of them takes
-// another 100 ms, in the function planted.
+// Lines on standard input change the service. The service echoes each line once the
+// change has taken effect. After "slow", requests take the time given by -slow. After
+// "fail", requests fail. After "often", there is no pause between requests. After "park",
+// 300 goroutines wait. After "cart", the service also sends requests to /cart. The
+// goroutines of these requests have labels with their span. Every 20th request to /cart
+// takes another 100 ms, in the function planted.
 package main
 
 import (

@@ -1,11 +1,12 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command allocator allocates memory on request. Each line on its standard input is a
-// request of the form "KIND BYTES [THREADS]". The answer is a line of the form "BYTES
-// OBJECTS NANOSECONDS". It has the runtime's counts for this request and the CPU time.
-// Objects that share a block are not counted. The environment variable RATE sets the rate
-// of the memory profiler. EXEC names another program to execute.
+// Command allocator allocates memory on request. Each line on its standard input is
+// a request of the form "KIND BYTES [THREADS]". The answer is a line of the form
+// "BYTES OBJECTS NANOSECONDS". BYTES and OBJECTS are the runtime's counts for this
+// request, and NANOSECONDS is the CPU time. Objects that share a block are not
+// counted. The environment variable RATE sets the rate of the memory profiler. EXEC
+// names another program to execute.
 package main
 
 import (

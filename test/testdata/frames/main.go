@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command frames prints the runtime's information about the command's own code. Each line
-// has a return address, and the function, file, line and start line of the innermost
+// contains a return address, and the function, file, line and start line of the innermost
 // function at this address. Then the command waits until its standard input is closed.
 package main
 

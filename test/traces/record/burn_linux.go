@@ -43,7 +43,7 @@ func burn(args []string) error {
 		demand, threads = s.Neighbour, 1
 	}
 	runtime.GOMAXPROCS(threads + 1)
-	debug.SetGCPercent(-1) // the collector cannot stop threads that wait in the kernel
+	debug.SetGCPercent(-1) // Go's garbage collector cannot stop threads that wait in the kernel
 	var wg sync.WaitGroup
 	for range threads {
 		wg.Go(func() {

@@ -43,8 +43,8 @@ func labelled(p *profile.Profile) *profile.Profile {
 	return p
 }
 
-// top returns the output of go tool pprof -top, which is the self
-// and the total value by function.
+// top returns the output of go tool pprof -top. This is the self value and the
+// total value of each function.
 func top(t testing.TB, p *profile.Profile, args ...string) map[string][2]int64 {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "profile.pb.gz")
@@ -101,7 +101,7 @@ func TestTableAgreesWithPprof(t *testing.T) {
 	}
 }
 
-// sums checks the invariants of every tree. It returns the self time by function.
+// sums checks the invariants of every tree. It returns the self values by function.
 func sums(t *testing.T, tree Tree) map[string]Value {
 	t.Helper()
 	selves := make(map[string]Value)
@@ -152,7 +152,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// made returns a profile of stacks. A stack is written as "main;work;leaf".
+// made returns a profile with the given stacks. A stack is written as "main;work;leaf".
 func made(stacks map[string]int64) *profile.Profile {
 	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "off_cpu", Unit: "nanoseconds"}}}
 	functions := make(map[string]*profile.Location)
@@ -345,8 +345,8 @@ func TestJSON(t *testing.T) {
 }
 
 func TestChance(t *testing.T) {
-	// A share of 3 of 240 samples can be 0 of 150 by chance. A
-	// share of 30 of 240 samples cannot.
+	// A share of 3 of 240 samples can be 0 of 150 by chance. For a share of 30 of 240
+	// samples, this is too unlikely.
 	assert.True(t, Chance(3./240, 0, Value{240, 150}))
 	assert.False(t, Chance(30./240, 0, Value{240, 150}))
 	assert.False(t, Chance(0, 30./240, Value{150, 240}))
@@ -382,7 +382,8 @@ func TestGrown(t *testing.T) {
 	q.Of, q.Base = q.Base, q.Of
 	assert.Equal(t, []string{"render"}, names(q))
 
-	// Most differences between these profiles of a real program are chance.
+	// These profiles come from a real program. Most differences between
+	// the profiles are chance.
 	q = Query{Of: New(read(t, "hot.pb.gz")), Base: New(read(t, "baseline.pb.gz"))}
 	assert.Equal(t, []string{"runtime.gcDrain", "cmd/compile/internal/ssa.BuildFuncDebug", "cmd/compile/internal/ssa.cse"}, names(q))
 }

@@ -8,20 +8,21 @@ import (
 	"io"
 )
 
-// These constants bound the JSON of a tree. The numbers of MaxNodes frames take at
-// most 1.3 MB.
+// These constants limit the JSON of a tree. The numbers of MaxNodes
+// frames take at most 1.3 MB.
 const (
-	// MaxText bounds the text of a name or file, in bytes.
+	// MaxText is the maximum length of the name of a function or file, in bytes.
 	MaxText = 256
-	// maxTexts bounds all texts together, in bytes. If there are more texts, each text is
-	// cut further. A character that must be escaped takes up to six bytes.
+	// maxTexts is the maximum length of all texts together, in bytes. If the
+	// texts are longer, each text is truncated further. A character that must be
+	// escaped takes up to six bytes.
 	maxTexts = 1 << 20
 )
 
-// WriteJSON writes the tree for the script flame.js. It writes parallel arrays, because one
-// object per frame would be four times as large. It writes the values of the other profile
-// only if compared is true. The JSON is also safe inside a script element, because
-// encoding/json escapes <, > and &.
+// WriteJSON writes the tree for the script flame.js. It writes parallel arrays, because
+// one object per frame would be four times as large. The values of the other profile are
+// only written if compared is true. The JSON is also safe inside a script element,
+// because encoding/json escapes <, > and &.
 func (t Tree) WriteJSON(to io.Writer, compared bool) error {
 	cut := MaxText
 	if n := 2 * len(t.Functions); n*cut > maxTexts {

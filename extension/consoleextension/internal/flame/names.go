@@ -12,9 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Clean returns a text from a profile without characters that would affect the surrounding
-// text. It replaces control characters, and characters that reverse the writing direction,
-// by their codes. It replaces bytes that are not UTF-8 by U+FFFD.
+// Clean returns a text from a profile without characters that would affect the
+// surrounding text. It replaces control characters, and characters that reverse the
+// writing direction, with their codes. It replaces bytes that are not UTF-8 with U+FFFD.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, unprintable) && utf8.ValidString(s) {
 		return s
@@ -36,7 +36,7 @@ func unprintable(r rune) bool {
 
 const ellipsis = "…"
 
-// Short cuts a text to at most n bytes. A cut text ends with an ellipsis.
+// Short truncates a text to at most n bytes. A truncated text ends with an ellipsis.
 func Short(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -44,7 +44,7 @@ func Short(s string, n int) string {
 	return texts.Cut(s, max(n-len(ellipsis), 0)) + ellipsis
 }
 
-// ShortPath cuts a path to at most n bytes. It keeps the end of the path.
+// ShortPath truncates a path to at most n bytes. It keeps the end of the path.
 func ShortPath(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flame computes the data of a flame graph and of the tables beside it, from one
-// profile or from two profiles that are compared.
+// Package flame computes the data of a flame graph and of the tables beside it. The data
+// comes from one profile, or from two profiles that are compared.
 package flame
 
 import (
@@ -28,7 +28,8 @@ const (
 	maxLabel      = 128     // bytes of a thread's name
 )
 
-// maxTotal bounds the sum of all values, so that partial sums do not overflow.
+// maxTotal is the maximum sum of all values. It is so small that
+// partial sums do not overflow.
 const maxTotal = math.MaxInt64 / 4
 
 // These are the names of frames without a function.
@@ -37,20 +38,22 @@ const (
 	cutName     = "[outer frames cut]"
 )
 
-// Stacks is a profile that is prepared for filtering and drawing. It is the tree of all
-// calling contexts, and each sample is a value at a node. Stacks does not keep the original
-// profile in memory. Stacks is immutable, so any number of goroutines may use it.
+// Stacks is a profile that is prepared for filtering and drawing. It contains the
+// tree of all calling contexts. Each sample is a value at a node of the tree.
+// Stacks does not keep the original profile in memory. Stacks is immutable, so any
+// number of goroutines may use it.
 type Stacks struct {
 	// Unit is the unit of the values, as in pprof: nanoseconds, bytes, count.
 	Unit string
-	// Cut is the number of samples whose outer frames were cut.
+	// Cut is the number of samples whose outer frames were omitted.
 	Cut int
 
 	names []string // names of functions, sorted
 	files []string // files of functions
 
-	// Nodes are in breadth-first order, with siblings sorted by function. Node 0 is the
-	// root, which has no function. The children of n are first[n] up to first[n+1].
+	// Nodes are in breadth-first order. Siblings are sorted by function. Node 0
+	// is the root, which has no function. The children of n are first[n] up to
+	// but not including first[n+1].
 	parent   []int32
 	first    []int32
 	function []int32
@@ -68,7 +71,7 @@ type sample struct {
 	samples int64 // 0 if not known
 }
 
-// Label is a label by which samples are grouped and filtered.
+// Label identifies a label by which samples are grouped and filtered.
 type Label int
 
 // These are the labels.
@@ -81,7 +84,8 @@ const (
 	dimensions
 )
 
-// labelKeys are the keys of each label. A sample has at most one of them.
+// labelKeys lists the attribute keys of each label. A sample has at
+// most one of these keys.
 var labelKeys = [dimensions][]string{{attr.ThreadName}, {attr.TriggerPhase}, {attr.Wait}, {attr.Request}, {attr.HTTPRoute, attr.RPCMethod}}
 
 // dimension numbers the values of a label. Number 0 is the empty value.
@@ -112,7 +116,7 @@ func (d *dimension) number(value string) int {
 }
 
 // New prepares a profile. It uses the values of the last sample type, which is also the
-// default of pprof. It numbers the locations of the profile anew.
+// default of pprof. New changes the IDs of the locations of the profile.
 func New(p *profile.Profile) *Stacks {
 	s := &Stacks{}
 	for d := range s.labels {
@@ -196,7 +200,7 @@ func newStackBuilder(p *profile.Profile) *stackBuilder {
 	return b
 }
 
-// functionNames numbers the names of functions in the order of their first occurrence.
+// functionNames numbers the names of functions in the order in which they first occur.
 type functionNames struct {
 	index        map[string]int32
 	names, files []string
@@ -224,7 +228,8 @@ func (n *functionNames) of(name, file string) int32 {
 	return i
 }
 
-// frames returns the frames of a location, outermost first. There is at least one frame.
+// frames returns the frames of a location, outermost first. It
+// returns at least one frame.
 func (n *functionNames) frames(l *profile.Location) []frame {
 	frames := make([]frame, 0, max(1, len(l.Line)))
 	for _, line := range slices.Backward(l.Line) {
@@ -250,7 +255,8 @@ func (n *functionNames) frames(l *profile.Location) []frame {
 	return frames
 }
 
-// number numbers the functions by name, so that siblings sort by name.
+// number numbers the functions by name. Siblings that are sorted by number
+// are therefore sorted by name.
 func (b *stackBuilder) number(n *functionNames) {
 	order := make([]int32, len(n.names))
 	for i := range order {
@@ -281,7 +287,8 @@ func objectName(l *profile.Location) string {
 	return path.Base(l.Mapping.File)
 }
 
-// stack adds the stack of the next sample. The innermost location comes first in locations.
+// stack adds the stack of the next sample. The innermost location
+// is the first in locations.
 func (b *stackBuilder) stack(locations []*profile.Location) {
 	room := min(maxStackDepth, maxFrames-len(b.frames))
 	if room < 2 {
@@ -321,8 +328,8 @@ func (b *stackBuilder) of(i int32) []frame {
 	return b.frames[b.offsets[i]:b.offsets[i+1]]
 }
 
-// build builds the tree. It sorts the samples by stack, so that the samples below a node
-// are adjacent.
+// build builds the tree. It sorts the samples by stack. The samples below a
+// node are therefore adjacent.
 func (s *Stacks) build(b *stackBuilder) {
 	order := make([]int32, len(s.samples))
 	for i := range order {
@@ -374,7 +381,7 @@ func (s *Stacks) build(b *stackBuilder) {
 	s.markRecursion()
 }
 
-// markRecursion sets inner in one walk through the tree.
+// markRecursion walks through the tree and sets inner.
 func (s *Stacks) markRecursion() {
 	s.inner = make([]bool, len(s.parent))
 	active := make([]int32, len(s.names)) // number of ancestors with each function
@@ -391,7 +398,7 @@ func (s *Stacks) markRecursion() {
 	below(0)
 }
 
-// Size returns the estimated memory in bytes.
+// Size returns the estimated memory of the profile, in bytes.
 func (s *Stacks) Size() int64 {
 	size := int64(len(s.parent))*17 + int64(len(s.samples))*40
 	for i := range s.names {
@@ -403,13 +410,13 @@ func (s *Stacks) Size() int64 {
 	return size
 }
 
-// Filter selects samples by their labels. The zero value selects all samples. Unlabelled
-// selects the samples without the label.
+// Filter selects samples by their labels. The zero value selects all samples. The value
+// Unlabelled selects the samples without the label.
 type Filter struct {
 	Thread, Phase, Wait, Request, Route string
 }
 
-// Fields returns the fields by their label.
+// Fields returns pointers to the fields, indexed by label.
 func (f *Filter) Fields() [dimensions]*string {
 	return [...]*string{&f.Thread, &f.Phase, &f.Wait, &f.Request, &f.Route}
 }
@@ -423,7 +430,8 @@ func (s *Stacks) Has(request string) bool {
 	return ok
 }
 
-// choice returns the number of a label's value in a filter, or -1 for all values.
+// choice returns the number of a label's value in a filter. For
+// all values, it returns -1.
 func (d *dimension) choice(value string) (number int, any bool) {
 	switch value {
 	case "":
@@ -435,7 +443,7 @@ func (d *dimension) choice(value string) (number int, any bool) {
 	return number, any
 }
 
-// each calls f with the samples that a filter selects.
+// each calls f for each sample that a filter selects.
 func (s *Stacks) each(filter Filter, f func(*sample)) {
 	var wanted [dimensions]int
 	for d, value := range filter.Fields() {
@@ -457,7 +465,8 @@ samples:
 	}
 }
 
-// totals returns the total value of each node, including the nodes below it.
+// totals returns the total value of each node. The total value includes
+// the nodes below the node.
 func (s *Stacks) totals(filter Filter) []int64 {
 	totals := make([]int64, len(s.parent))
 	s.each(filter, func(one *sample) { totals[one.node] += one.value })

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Row is a function with its values. Self is the value of the function itself. Total
-// includes the functions that it called, and counts each sample once, even with recursion.
+// Row is a function with its values. Self is the value of the function itself.
+// Total also includes the functions that the function called. Total counts each
+// sample once, even with recursion.
 type Row struct {
 	Function
 	Line        int32 // line with the largest value; 0 if not known
@@ -20,8 +21,8 @@ type Row struct {
 // Order is the column by which a table is sorted.
 type Order string
 
-// These are the orders. The orders by difference compare the shares of self or total,
-// and begin with the functions that grew most.
+// These are the orders. The orders by difference compare the shares of self or total. The
+// functions that grew most come first.
 const (
 	BySelf            Order = "self"
 	ByTotal           Order = "total"
@@ -127,7 +128,8 @@ func (s side) functions() []functionValue {
 // Total returns the sum of all samples that the query selects.
 func (q Query) Total() Value { return q.sum(func(one *sample) int64 { return one.value }) }
 
-// Samples returns the number of samples that the query selects, or 0 if not known.
+// Samples returns the number of samples that the query selects. The
+// number is 0 if it is not known.
 func (q Query) Samples() Value { return q.sum(func(one *sample) int64 { return one.samples }) }
 
 func (q Query) sum(of func(*sample) int64) (sum Value) {
@@ -138,9 +140,9 @@ func (q Query) sum(of func(*sample) int64) (sum Value) {
 	return sum
 }
 
-// Chance reports whether the difference between two shares may be due to chance. This
-// is the case if the difference is at most two standard errors. Chance returns false
-// if one of the numbers of samples is not known.
+// Chance reports whether the difference between two shares may be due to chance. This is
+// the case if the difference is at most two standard errors. If a number of samples is
+// not known, Chance returns false.
 func Chance(here, there float64, samples Value) bool {
 	if samples.Here <= 0 || samples.There <= 0 {
 		return false
@@ -157,9 +159,9 @@ type Part struct {
 	Samples int64 // number of samples in the profile itself; 0 if not known
 }
 
-// Parts groups the samples by the value of a label, largest part first. It ignores the
-// query's filter for this label, so that readers can choose another value. It leaves out a
-// value that has no samples on either side.
+// Parts groups the samples by the value of a label. The largest part comes first. Parts
+// ignores the query's filter for this label, so that readers can choose another value.
+// Values without samples on either side are omitted.
 func (q Query) Parts(label Label) []Part {
 	*q.Filter.Fields()[label], *q.BaseFilter.Fields()[label] = "", ""
 	type sum struct{ value, samples int64 }

@@ -9,18 +9,20 @@ import (
 	"math"
 )
 
-// These constants bound the data that is sent to a browser.
+// These constants limit the data that is sent to a browser.
 const (
-	// MinShare is the minimum share of a frame that is drawn with its callees. A tree
-	// doubles this share until at most MaxNodes frames are left.
+	// MinShare is the minimum share of a frame in the tree. If more than
+	// MaxNodes frames have this share, the minimum share is doubled until at
+	// most MaxNodes frames are left.
 	MinShare = 0.001
-	// MaxNodes and MaxDepth bound the frames of a tree.
+	// MaxNodes is the maximum number of frames of a tree. MaxDepth is the
+	// maximum depth of a tree.
 	MaxNodes = 10_000
 	MaxDepth = 512
 )
 
-// Query selects the samples of a tree or a table. The samples are from Of, and for a
-// comparison also from Base. Base is nil without a comparison.
+// Query selects the samples of a tree or a table. The profile in Of is compared with the
+// profile in Base. Base is nil without a comparison.
 type Query struct {
 	Of         *Stacks
 	Filter     Filter
@@ -28,12 +30,13 @@ type Query struct {
 	BaseFilter Filter
 }
 
-// Value is a value in the profile, and in the profile that it is compared with.
+// Value is a value in the profile, and the corresponding value in the
+// profile that it is compared with.
 type Value struct {
 	Here, There int64
 }
 
-// Share returns v as shares of all, which are numbers from 0 to 1.
+// Share returns the two values as shares of all. A share is a number from 0 to 1.
 func (v Value) Share(all Value) (here, there float64) {
 	return share(v.Here, all.Here), share(v.There, all.There)
 }
@@ -64,11 +67,11 @@ type Tree struct {
 	Total     Value
 	Samples   Value // 0 if not known
 	Functions []Function
-	// Nodes are in preorder. The first node is the root. Each frame is followed by
-	// the frames that it called, sorted by name.
+	// Nodes contains the frames in preorder. The first node is the root. Each frame is
+	// followed by the frames that it called, sorted by name.
 	Nodes []Node
-	// MinShare is the minimum share of the frames in Nodes. Pruned is the number of smaller
-	// frames that were left out, and PrunedSelf is their value.
+	// MinShare is the minimum share of the frames in Nodes. Pruned is the number of
+	// omitted smaller frames. PrunedSelf is the sum of the values of the omitted frames.
 	MinShare   float64
 	Pruned     int
 	PrunedSelf Value
@@ -96,7 +99,7 @@ func (q Query) Tree() Tree {
 	return t
 }
 
-// least returns the smallest value of a frame that is drawn.
+// least returns the minimum value of a frame that is drawn.
 func least(total int64, share float64) int64 {
 	return max(1, int64(math.Ceil(float64(total)*share)))
 }
@@ -118,8 +121,8 @@ func sideOf(s *Stacks, filter Filter) side {
 	return side{s, filter, s.totals(filter)}
 }
 
-// children returns the first child of a node, and the end of its children. A negative n
-// means that this side does not contain the node.
+// children returns the range of the children of a node. If n is negative, this side does
+// not contain the node, and the range is empty.
 func (s side) children(n int32) (from, to int32) {
 	if n < 0 {
 		return 0, 0
@@ -138,7 +141,7 @@ func (s side) name(n int32) string {
 	return s.s.names[s.s.function[n]]
 }
 
-// count returns the number of frames that have a value.
+// count returns the number of frames with a value above 0.
 func (s side) count() int {
 	n := 0
 	for _, v := range s.totals {
@@ -159,8 +162,8 @@ type treeBuilder struct {
 	kept        int              // frames of both sides
 }
 
-// walk adds a frame and the frames below it. One of the sides may lack the frame. walk
-// returns false if there are too many frames.
+// walk adds a frame and the frames below it. One of the two sides may lack the frame.
+// walk returns false if there are too many frames.
 func (b *treeBuilder) walk(x, y, depth int32) bool {
 	if len(b.nodes) == MaxNodes {
 		return false
@@ -194,8 +197,9 @@ func (b *treeBuilder) walk(x, y, depth int32) bool {
 	return true
 }
 
-// pairs merges the sorted numbers from i to iEnd with the sorted numbers from j to jEnd.
-// It yields equal numbers as a pair. It yields any other number in a pair with -1.
+// pairs merges the sorted numbers from i to iEnd with the sorted numbers from j
+// to jEnd. It yields equal numbers as a pair. If a number has no equal, pairs
+// yields it together with -1.
 func pairs(i, iEnd, j, jEnd int32, compare func(i, j int32) int) iter.Seq2[int32, int32] {
 	return func(yield func(i, j int32) bool) {
 		for i < iEnd || j < jEnd {
@@ -216,7 +220,7 @@ func pairs(i, iEnd, j, jEnd int32, compare func(i, j int32) int) iter.Seq2[int32
 	}
 }
 
-// function returns the index of a frame's function, and the line.
+// function returns the index of a frame's function, and the line of the frame.
 func (b *treeBuilder) function(x, y int32) (index, line int32) {
 	s, n := b.here.s, x
 	if x < 0 {

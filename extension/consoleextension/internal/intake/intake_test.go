@@ -146,7 +146,7 @@ func TestReadingsOfUnits(t *testing.T) {
 }
 
 // TestAReadingAndItsThresholdMayComeInTwoBatches sends a reading and its threshold
-// separately, as a batch processor may split them.
+// separately, as if a batch processor had split them.
 func TestAReadingAndItsThresholdMayComeInTwoBatches(t *testing.T) {
 	s := openStore(t)
 	for _, name := range []string{"hotprofile.unit.reading", "hotprofile.unit.threshold"} {

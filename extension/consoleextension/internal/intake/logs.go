@@ -1,8 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package intake reads OTLP into the store: events of gates and policies, readings of
-// units, profiles, and the metrics and logs of collectors. It ignores all other data.
+// Package intake reads OTLP data into the store. The data consists of events of
+// gates and policies, readings of units, profiles, and the metrics and logs of
+// collectors. All other data is ignored.
 package intake
 
 import (
@@ -19,12 +20,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// maxRead bounds the attributes of a resource or record that are read. The store keeps
-// fewer.
+// maxRead is the maximum number of attributes that are read from a resource or record.
+// The store keeps fewer attributes.
 const maxRead = 128
 
 // Logs puts events, and the logs of collectors, into the store. It returns when the
-// events are on disk.
+// events are on disk or the context ends.
 func Logs(ctx context.Context, to *store.Store, ld plog.Logs) error {
 	for _, rl := range ld.ResourceLogs().All() {
 		resource := textsOf(rl.Resource().Attributes())
@@ -111,7 +112,7 @@ type ownLogs struct {
 	starts bool
 }
 
-// add adds a log record. It leaves out attributes about the place in the source code.
+// add adds a log record. It omits attributes that describe the place in the source code.
 func (o *ownLogs) add(scope pcommon.InstrumentationScope, r plog.LogRecord) {
 	l := store.Log{
 		At: timeOf(r), Severity: severity(r), Body: r.Body().AsString(), Attributes: textsOf(r.Attributes()),
@@ -124,7 +125,7 @@ func (o *ownLogs) add(scope pcommon.InstrumentationScope, r plog.LogRecord) {
 	o.logs = append(o.logs, l)
 }
 
-// severity returns the severity of a record as DEBUG, INFO, WARN, ERROR or FATAL.
+// severity returns the severity of a record. It is DEBUG, INFO, WARN, ERROR or FATAL.
 func severity(r plog.LogRecord) string {
 	switch n := r.SeverityNumber(); {
 	case n >= plog.SeverityNumberFatal:
@@ -141,7 +142,7 @@ func severity(r plog.LogRecord) string {
 	return strings.ToUpper(r.SeverityText())
 }
 
-// isCollector reports whether a scope belongs to the telemetry of a collector itself.
+// isCollector reports whether a scope belongs to a collector's own telemetry.
 func isCollector(scope string) bool {
 	return strings.HasPrefix(scope, "go.opentelemetry.io/collector/") || strings.HasPrefix(scope, "github.com/hotprofile/")
 }
@@ -187,7 +188,7 @@ func text(m pcommon.Map, key string) string {
 
 func numberAt(m pcommon.Map, key string) float64 { return number(text(m, key)) }
 
-// seconds converts a number of seconds to a time span of at most one year.
+// seconds converts a number of seconds to a time span. The time span is at most one year.
 func seconds(f float64) time.Duration {
 	const most = 365 * 24 * 3600
 	if !(f > 0) {

@@ -27,8 +27,8 @@ const (
 // ownPrefixes lists the name prefixes of a collector's own metrics.
 var ownPrefixes = []string{"otelcol_", "otelcol.", "cpu_profiler.", "cpu_trigger.", "hot_units.", "pprof.", "console."}
 
-// Metrics puts the readings and the peers of units, and the metrics of collectors, into the
-// store. It does not wait for the disk.
+// Metrics puts metrics into the store. These are the readings and the peers of units, and
+// the metrics of collectors. It does not wait for the disk.
 func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 	for _, rm := range md.ResourceMetrics().All() {
 		resource := textsOf(rm.Resource().Attributes())
@@ -64,7 +64,8 @@ func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 	return ctx.Err()
 }
 
-// units contains the readings of the units of a resource. Usually there is one unit.
+// units contains the readings of the units of a resource. Usually,
+// a resource has one unit.
 type units struct {
 	resource map[string]string
 	all      map[string]*unitReadings // by hotprofile.unit
@@ -123,7 +124,8 @@ func (u *units) add(metric string, p pmetric.NumberDataPoint) {
 	}
 }
 
-// points returns the points of a gauge or a sum, and an empty slice for other metrics.
+// points returns the points of a gauge or a sum. For other metrics,
+// it returns an empty slice.
 func points(m pmetric.Metric) pmetric.NumberDataPointSlice {
 	switch m.Type() {
 	case pmetric.MetricTypeGauge:
@@ -150,7 +152,8 @@ func isOwn(name string) bool {
 	return slices.ContainsFunc(ownPrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// appendOwn adds the points of a collector's own metric. For histograms, it adds the mean.
+// appendOwn adds the points of a collector's own metric. For a
+// histogram, it adds the mean.
 func appendOwn(all []store.Metric, m pmetric.Metric) []store.Metric {
 	monotonic := m.Type() == pmetric.MetricTypeSum && m.Sum().IsMonotonic()
 	delta := monotonic && m.Sum().AggregationTemporality() == pmetric.AggregationTemporalityDelta
@@ -187,7 +190,7 @@ type histogramPoint interface {
 	Count() uint64
 }
 
-// appendMean adds the mean of a point of a histogram, if the mean is known.
+// appendMean adds the mean of a histogram's point, if the mean is known.
 func appendMean(all []store.Metric, m pmetric.Metric, p histogramPoint) []store.Metric {
 	if p.Count() == 0 || !p.HasSum() {
 		return all

@@ -17,8 +17,9 @@ import (
 // peerPrefix is the prefix of the metrics of peers, which the receiver hot_units emits.
 const peerPrefix = attr.Prefix + "peer."
 
-// peerCounters and peerGauges map a key to the index of a peer's value. The key is the name
-// of the metric, followed by the point's direction or limit, if any.
+// peerCounters and peerGauges map a key to the index of a peer's value. The
+// key is the name of the metric. If the point has a direction or a limit,
+// it is appended to the name.
 var (
 	peerCounters = map[string]int{
 		"io transmit":               store.PeerSent,

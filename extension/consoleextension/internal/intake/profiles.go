@@ -21,9 +21,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Profiles adds the samples of profiles that passed a gate, and their openings, to the
-// store. It neither changes nor keeps the profiles. The samples are on disk within 4
-// seconds, unless the disk is slow.
+// Profiles puts the samples of profiles that passed a gate into the store, together with
+// the openings. It neither changes nor keeps the profiles. The samples are on disk within
+// 4 seconds, unless the disk is slow.
 func Profiles(to *store.Store, pd pprofile.Profiles) {
 	d := dictionary.NewReader(pd.Dictionary())
 	for _, rp := range pd.ResourceProfiles().All() {
@@ -53,7 +53,8 @@ func addProfile(to *store.Store, d dictionary.Reader, r resource, scope string, 
 	}
 }
 
-// resource contains the attributes of a resource. kept are the attributes of the unit.
+// resource contains the attributes of a resource. kept contains the
+// attributes that belong to the unit.
 type resource struct{ all, kept map[string]string }
 
 func resourceOf(attributes pcommon.Map) resource {
@@ -92,7 +93,7 @@ func openingOf(attributes map[string]string, r resource) store.Opening {
 		Until:     moment(attributes[attr.TriggerUntil]),
 	}
 	if o.Policy == "" {
-		// If there are several policies, the first policy opened the gate.
+		// If several policies hold the gate open, the first policy opened the gate.
 		first, _, _ := strings.Cut(attributes[attr.TriggerPolicy], ",")
 		o.Policy = clip(first, maxName)
 	}
@@ -109,7 +110,8 @@ func openingOf(attributes map[string]string, r resource) store.Opening {
 	return o
 }
 
-// clip returns the first n bytes of a text, without keeping the rest in memory.
+// clip returns the first n bytes of a text. The result does not keep the
+// rest of the text in memory.
 func clip(s string, n int) string {
 	return strings.ToValidUTF8(texts.Cut(s, n), "")
 }

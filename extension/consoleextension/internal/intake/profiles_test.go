@@ -65,8 +65,8 @@ func TestOpeningOfAttributes(t *testing.T) {
 	}
 }
 
-// request returns a request with one profile of n samples. The profile has the given
-// attributes. change can modify the profile.
+// request returns a request with one profile of n samples and the given attributes.
+// change can modify the profile.
 func request(host, service string, attributes map[string]string, samples int, change func(pprofile.ProfilesDictionary, pprofile.Profile)) pprofile.Profiles {
 	in := pprofile.NewProfiles()
 	d := in.Dictionary()
@@ -112,8 +112,8 @@ func gate(id string) map[string]string {
 	}
 }
 
-// TestWhatStrangersSendIsBounded checks the bounds on disk, in
-// memory and in the names of files.
+// TestWhatStrangersSendIsBounded checks the limits on disk space, on
+// memory and on file names.
 func TestWhatStrangersSendIsBounded(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "console")

@@ -25,11 +25,12 @@ func exchange(a, b string) error {
 	return nil
 }
 
-// maxAttributes bounds the names of a file's extended attributes, and each value, in bytes.
+// maxAttributes is the maximum size of the list of a file's extended attributes,
+// and of each value, in bytes.
 const maxAttributes = 64 << 10
 
-// copyAttributes copies the extended attributes of a file, which contain the access control
-// lists and labels of the file.
+// copyAttributes copies the extended attributes of a file. The access control lists and
+// the labels of a file are extended attributes.
 func copyAttributes(from string, to *os.File) error {
 	names, value := make([]byte, maxAttributes), make([]byte, maxAttributes)
 	n, err := unix.Listxattr(from, names)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// own gives a file the owner and the group of another file.
+// own sets the owner and the group of a file to the owner and the group of another file.
 func own(f *os.File, like fs.FileInfo) error {
 	was, ok := like.Sys().(*syscall.Stat_t)
 	if !ok {

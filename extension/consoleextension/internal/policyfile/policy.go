@@ -14,7 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Policy contains the parts of a policy that a form edits. A missing part is empty.
+// Policy contains the parts of a policy that the form edits. If the policy
+// lacks a part, the field is empty.
 type Policy struct {
 	Name string
 	// Key and Glob are the key and the value of the first entry in the match of the policy.
@@ -23,14 +24,14 @@ type Policy struct {
 	Monitor, Threshold, AverageOver string
 	Duration, Cooldown              string
 	// MoreMatch and MoreConditions are the numbers of further pairs and conditions. The
-	// form does not change these.
+	// form does not change further pairs and conditions.
 	MoreMatch, MoreConditions int
 }
 
 // errOneLine is returned if two policies of a list share a line.
 var errOneLine = errors.New("the form edits a list with each policy on lines of its own, that begin with a dash: edit the text")
 
-// Policies returns the policies of a document, with the parts that a form edits.
+// Policies returns the parts of each policy of a document that the form edits.
 func Policies(document []byte) (found []Policy, err error) {
 	items, err := itemsOf(document)
 	for _, item := range items {
@@ -86,7 +87,7 @@ func Put(document []byte, name string, p Policy) ([]byte, error) {
 	return out, nil
 }
 
-// itemsOf returns the policies of a document, which are mappings.
+// itemsOf returns the policies of a document. Each policy is a mapping.
 func itemsOf(document []byte) ([]*yaml.Node, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(document, &root); err != nil {
@@ -110,8 +111,9 @@ func itemsOf(document []byte) ([]*yaml.Node, error) {
 	return list.Content, nil
 }
 
-// linesOf returns the lines of a policy, from first up to last, and the indentation of its
-// dash. Comments and blank lines after the policy belong to the next policy.
+// linesOf returns the line numbers of a policy, from first up to but not including last.
+// It also returns the indentation of the policy's dash. Comments and blank lines after
+// the policy belong to the next policy.
 func linesOf(document []byte, items []*yaml.Node, i int) (first, last int, indent string) {
 	lines := bytes.Split(document, []byte("\n"))
 	dash := func(item *yaml.Node) int {
@@ -216,13 +218,14 @@ func valueOf(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// These are the tags of values. A value tagged text is quoted if it looks like a number.
+// These are the tags of values. A value with the tag text is quoted
+// if it looks like a number.
 const (
 	text  = "!!str"
 	plain = ""
 )
 
-// set gives a key a value, or removes the key if the value is empty.
+// set sets the value of a key. If the value is empty, set removes the key.
 func set(node *yaml.Node, key, value, tag string) {
 	switch v := valueOf(node, key); {
 	case value == "":

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package policyfile reads and replaces the file from which cpu_trigger reads its
-// policies. It does not know the format of the file. The component that reads the
-// file checks the content.
+// policies. The package does not know the format of the file. The component that
+// reads the file checks the content.
 package policyfile
 
 import (
@@ -41,7 +41,7 @@ func (e *InvalidError) Error() string { return e.Err.Error() }
 // Unwrap returns the faults.
 func (e *InvalidError) Unwrap() error { return e.Err }
 
-// Reader is a component that reads the file.
+// Reader describes a component that reads the file.
 type Reader struct {
 	Name string
 	// Check returns the faults of a document, or nil.
@@ -79,8 +79,8 @@ type Document struct {
 	Version string
 }
 
-// Read returns the current version of the file. Read returns when the context ends, even if
-// the disk hangs.
+// Read returns the current version of the file. Read returns when the context ends,
+// even if the disk does not respond.
 func (f *File) Read(ctx context.Context) (Document, error) {
 	var doc Document
 	err := f.do(ctx, func() error {
@@ -94,8 +94,8 @@ func (f *File) Read(ctx context.Context) (Document, error) {
 	return doc, nil
 }
 
-// Editable returns nil if Save can work. For this, edit must be set, a component must
-// check documents, and the directory must be writable.
+// Editable returns nil if Save can work. Save can only work if edit is set, a component
+// can check documents, and the directory is writable.
 func (f *File) Editable() error {
 	switch {
 	case !f.edit:
@@ -110,7 +110,7 @@ func (f *File) Editable() error {
 	return writable(filepath.Dir(path))
 }
 
-// Check returns an InvalidError if a reader of the file would refuse a document.
+// Check returns an InvalidError if a reader of the file would reject a document.
 func (f *File) Check(document []byte) error {
 	readers := f.readers()
 	if len(readers) == 0 {
@@ -135,11 +135,11 @@ func (f *File) Doubts(document []byte) (all []string) {
 	return slices.Compact(all)
 }
 
-// Save replaces the file if its current version is from. It keeps the old version beside
-// the file, with the suffix .previous. Owner, mode, access control lists and labels stay
-// the same. A reader of the file sees either the old or the new version, even after a
-// crash. If another writer replaces the file meanwhile, Save keeps the other writer's
-// version and returns ErrChanged.
+// Save replaces the file if the current version of the file is from. Save keeps the old
+// version beside the file, with the suffix .previous. The owner, the mode, the access
+// control lists and the labels stay the same. A reader of the file sees either the old or
+// the new version, even after a crash. If another writer replaces the file during Save,
+// Save keeps the version of the other writer and returns ErrChanged.
 func (f *File) Save(ctx context.Context, from string, document []byte) error {
 	if err := f.Editable(); err != nil {
 		return err
@@ -178,8 +178,9 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 	})
 }
 
-// swap exchanges a file with the file at the path. The file at the path must have the
-// version from, and is kept as the previous version. new is the version of the new file.
+// swap exchanges a file with the file at the path. The file at the path must
+// have the version from. swap keeps the file as the previous version. new is
+// the version of the new file.
 func swap(file, path, from, new string) error {
 	if err := exchange(file, path); err != nil {
 		return err
@@ -191,8 +192,9 @@ func swap(file, path, from, new string) error {
 	if is(from) {
 		return os.Rename(file, path+previousSuffix)
 	}
-	// Another writer replaced the file meanwhile, so exchange the files again to restore
-	// that version. If yet another version arrived after that, the newest version stays.
+	// Another writer has replaced the file, so exchange the files again to
+	// restore the other writer's version. If yet another version has arrived
+	// since then, the newest version stays.
 	err := exchange(file, path)
 	if err == nil && !is(new) {
 		err = errors.Join(exchange(file, path), os.Rename(file, path+previousSuffix))
@@ -213,7 +215,7 @@ func replace(file, path string, old []byte, like fs.FileInfo) error {
 }
 
 // do calls use, which reads or writes the disk. do returns when the context ends,
-// even if the disk hangs.
+// even if the disk does not respond.
 func (f *File) do(ctx context.Context, use func() error) error {
 	err := f.disk.Do(ctx, use)
 	if err != nil && errors.Is(err, ctx.Err()) {
@@ -222,8 +224,9 @@ func (f *File) do(ctx context.Context, use func() error) error {
 	return err
 }
 
-// sameAs returns a function that gives a file the owner, mode, access control lists and
-// labels of the file at a path, and synchronizes the file.
+// sameAs returns a function that prepares a new file. The function copies the
+// owner, the mode, the access control lists and the labels of the file at a path.
+// Then it synchronizes the new file.
 func sameAs(path string, info fs.FileInfo) func(*os.File) error {
 	return func(f *os.File) error {
 		return errors.Join(own(f, info), f.Chmod(info.Mode().Perm()), copyAttributes(path, f), f.Sync())

@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// point is one reading, or a summary of several readings that were thinned.
+// point is one reading, or a summary of several thinned readings.
 type point struct {
 	at             int64 // end of the time span, in seconds since 1970
 	min, mean, max float32
@@ -41,8 +41,8 @@ var (
 	unpacker, _ = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxBlockBytes), zstd.WithDecoderConcurrency(1))
 )
 
-// short converts a float to an integer that sorts in the same order. It keeps 14 bits after
-// the leading bit, so the error is at most 0.004 %.
+// short converts a float to an integer that sorts in the same order. It keeps 14 bits
+// after the leading bit, so that the error is at most 0.004 %.
 func short(f float32) int64 {
 	const drop = 9
 	if f != f {
@@ -64,8 +64,8 @@ func long(s int64) float32 {
 	return math.Float32frombits(uint32(min(s, 0x7FFFFFFF>>drop)) << drop)
 }
 
-// columns returns the numbers of a point. They change little from one point to the next, or
-// are often 0.
+// columns returns the numbers of a point. Each number is often 0, or differs little from
+// the same number of the previous point. Such numbers compress well.
 func (p point) columns() [pointColumns]int64 {
 	mean := short(p.mean)
 	return [...]int64{p.at, int64(math.Float32bits(p.threshold)), mean, mean - short(p.min), short(p.max) - mean, int64(p.count)}
@@ -78,9 +78,10 @@ func pointOf(c [pointColumns]int64) point {
 	}
 }
 
-// appendBlock encodes the readings of a unit over a time span. For each condition, the
-// block contains its index, the number of its points, and the differences of each column
-// from point to point, all as varints.
+// appendBlock encodes the readings of a unit in a time span. For each condition,
+// the block contains the index of the condition, the number of points, and the
+// columns of the points. Each column is stored as the differences from point to
+// point. All numbers are varints.
 func appendBlock(b []byte, all []series) []byte {
 	var raw []byte
 	for _, s := range all {

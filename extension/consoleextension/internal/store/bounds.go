@@ -12,9 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// These constants bound the data in memory, and therefore in the database. They are needed
-// because programs and hosts choose the names in the data. Each comment names the data that
-// the store drops at the bound.
+// These constants limit the data in memory, and therefore in the database. The limits are
+// needed because programs and hosts choose the names in the data. Each comment describes
+// the data that the store drops when the limit is reached.
 const (
 	maxUnits      = 10_000  // drops units that have been gone longest; if no unit is gone, drops new units
 	maxConditions = 64      // per unit: drops new conditions
@@ -48,21 +48,22 @@ const (
 	maxListedChanges = 64 // policies in a change
 )
 
-// identity lists the attributes that a resource keeps when there is no room for more.
+// identity lists the attributes that a resource keeps if there is no
+// room for all attributes.
 var identity = []string{
 	attr.ServiceName, attr.ServiceNamespace, attr.ContainerID, attr.NamespaceName, attr.PodName, attr.ContainerName,
 	attr.ExecutableName, attr.PID, attr.HostName,
 }
 
-// cutText returns the beginning of a text as valid UTF-8, at most n bytes. A cut text is a
-// copy, so that the rest can be freed.
+// cutText returns the beginning of a text as valid UTF-8, with at most n bytes. A
+// truncated text is a copy, so that the memory of the original can be freed.
 func cutText(s string, n int) string {
 	return strings.ToValidUTF8(texts.Cut(s, n), "\uFFFD")
 }
 
 // boundAttributes returns at most n attributes, with at most the given number of bytes in
-// total. The attributes in identity come first, then the others in the order of their
-// names. cut reports whether attributes were left out.
+// total. The attributes in identity come first. All other attributes follow in the order
+// of their names. cut reports whether attributes were omitted.
 func boundAttributes(all map[string]string, n, bytes int) (kept map[string]string, size int, cut bool) {
 	kept = make(map[string]string, min(len(all), n))
 	keep := func(k, v string) {

@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestAClockThatJumpsLosesNothing sets the system's clock ten years ahead and back again,
+// TestAClockThatJumpsLosesNothing sets the system clock ten years ahead and back again,
 // while the store is open and while it is closed.
 func TestAClockThatJumpsLosesNothing(t *testing.T) {
 	const years = 10 * 365 * 24 * time.Hour
@@ -109,8 +109,8 @@ func TestARecordOfTheFutureShiftsNothing(t *testing.T) {
 	require.Len(t, w.openingIDs(OpeningQuery{}), 5)
 }
 
-// TestBulkAStrangerHasNoMoreThanTheBounds adds as many records with long texts as
-// possible. It measures the memory of the store.
+// TestBulkAStrangerHasNoMoreThanTheBounds adds as many records as possible, with long
+// texts. It measures the memory of the store.
 func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	long := strings.Repeat("long ", 1_200)
@@ -175,7 +175,7 @@ func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	for _, what := range []string{"units", "readings", "openings", "refusals", "policy changes", "instances", "metrics", "logs", "attributes"} {
 		require.Positive(t, dropped[what], what)
 	}
-	// Existing records remain. A unit that still reports is not replaced by new units.
+	// Existing records remain. New units do not replace a unit that still reports.
 	u, err := w.Unit(t.Context(), IDOf("node-1", "checkout"))
 	require.NoError(t, err)
 	require.Len(t, u.Readings, 1)
@@ -183,8 +183,8 @@ func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	require.LessOrEqual(t, len(w.units), maxUnits)
 	require.Less(t, w.db.size(), int64(200<<20))
 
-	// New units replace units that no longer report. Units
-	// with openings are replaced last.
+	// New units replace units that no longer report. Units with
+	// openings are replaced last.
 	w.pass(10 * time.Minute)
 	for n := range 100 {
 		w.PutReadings(Unit{Host: "new", Name: fmt.Sprint(n)}, []Reading{reading("cpu", "cpu_usage", w.wall, 1, 2)}, nil)
@@ -234,7 +234,7 @@ func TestAWriteTakesLittleMemory(t *testing.T) {
 	require.Len(t, w.units, kept)
 }
 
-// TestOldBaselinesGiveWayFirst adds more openings than the store may have.
+// TestOldBaselinesGiveWayFirst adds more openings than the store may keep.
 func TestOldBaselinesGiveWayFirst(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	hot := 0
@@ -251,8 +251,8 @@ func TestOldBaselinesGiveWayFirst(t *testing.T) {
 	require.Less(t, len(w.openingIDs(OpeningQuery{Baselines: true})), maxOpenings)
 }
 
-// TestASmallStoreKeepsItsBound covers a store that has room for
-// only a small part of the records.
+// TestASmallStoreKeepsItsBound covers a store with room for only a
+// small part of the records.
 func TestASmallStoreKeepsItsBound(t *testing.T) {
 	const limit = 6 << 20
 	w := newWorld(t, Options{noSync: true, MaxBytes: limit})

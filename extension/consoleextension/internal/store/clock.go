@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// clock counts the seconds of the store's life. It starts at 1, because 0 means never. Ages
-// in the store depend only on this clock. While the store is open, changes of the system
-// clock do not affect it. At Open, the clock advances by the time that the store was closed
-// according to the system clock, but by at most half of MaxAge. A wrong system clock thus
-// never expires data younger than half of MaxAge.
+// clock counts the seconds of the store's life. It starts at 1, because 0 means never.
+// Ages in the store depend only on this clock. While the store is open, changes of the
+// system clock do not affect this clock. At Open, this clock advances by the time that
+// the store was closed according to the system clock, but by at most half of MaxAge.
+// Therefore a wrong system clock never expires data younger than half of MaxAge.
 type clock struct {
 	start  int64 // value of the clock at Open, at least 1
 	opened time.Duration
@@ -36,8 +36,8 @@ func newClock(was life, now time.Time, maxAge time.Duration, uptime func() time.
 
 func (c clock) now() int64 { return c.start + int64((c.uptime()-c.opened)/time.Second) }
 
-// plausible returns the time of a record. If that time is zero, older than MaxAge, or too
-// far in the future, plausible returns the time of arrival.
+// plausible returns the time of a record. If that time is zero, older than MaxAge or too
+// far in the future, plausible returns the current time.
 func (s *Store) plausible(at time.Time) time.Time {
 	now := s.options.Now()
 	if at.IsZero() || at.Unix() == 0 {
@@ -50,5 +50,6 @@ func (s *Store) plausible(at time.Time) time.Time {
 	return at
 }
 
-// ahead is the time by which the clock of a host may be ahead of the console's clock.
+// ahead is the maximum time by which the clock of a host may be
+// ahead of the console's clock.
 const ahead = 10 * time.Minute

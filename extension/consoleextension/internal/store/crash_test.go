@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeUntilKilled writes readings and openings. It prints
-// the id of each committed opening.
+// writeUntilKilled writes readings and openings. It prints the ID of each
+// opening that is committed.
 func writeUntilKilled(dir string) {
 	begin := time.Now()
 	var passed atomic.Int64
@@ -64,8 +64,8 @@ func writeUntilKilled(dir string) {
 	}
 }
 
-// TestNoCommittedOpeningIsLostByKill kills a writing process at random moments and then
-// opens the process's store.
+// TestNoCommittedOpeningIsLostByKill kills a writing process at random moments. Then it
+// opens the store of the process.
 func TestNoCommittedOpeningIsLostByKill(t *testing.T) {
 	dir := t.TempDir()
 	var ids []string

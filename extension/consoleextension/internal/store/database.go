@@ -22,20 +22,21 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// errDamaged is returned for a file that SQLite finds damaged, or that is not a database.
+// errDamaged is returned for a file that is damaged according to SQLite,
+// or that is not a database.
 var errDamaged = errors.New("database damaged")
 
-// schema creates version 1 of the database. A record describes one item, such as a
-// unit, as JSON. A block contains the readings or the peers of one unit. For a
-// thinned block, at is the start of the block. For other blocks, at is the time of
-// the write. Both are in seconds of the store's clock.
+// schema creates version 1 of the database. A record describes one item, such as a unit,
+// as JSON. A block contains the readings or the peers of one unit. The column at of a
+// thinned block is the start of the block. For other blocks, at is the time of the write.
+// All times are in seconds of the store's clock.
 const schema = `
 CREATE TABLE records (kind TEXT, key TEXT, unit TEXT, stored INTEGER, data TEXT, PRIMARY KEY (kind, key));
 CREATE TABLE blocks (tier INTEGER, at INTEGER, unit TEXT, data BLOB);
 CREATE UNIQUE INDEX blocks_by_time ON blocks (tier, at, unit);
 PRAGMA user_version = 1`
 
-// database is a SQLite database that is replaced when it is damaged.
+// database is a SQLite database. It is replaced when it is damaged.
 type database struct {
 	path   string
 	log    *zap.Logger
@@ -52,8 +53,8 @@ func connect(path string, pragmas ...string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	// SQLite would create a file that others can read. An existing file is not opened here,
-	// because closing the file would release SQLite's locks on it.
+	// SQLite would create a file that other users can read. An existing file is not
+	// opened here, because closing it would release the locks of SQLite on the file.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err == nil {
 		err = file.Close()
@@ -69,8 +70,8 @@ func connect(path string, pragmas ...string) (*sql.DB, error) {
 	return db, err
 }
 
-// lockDirectory locks a directory for one store, until the lock is closed or the process
-// ends. The lock has its own file because a damaged database is set aside.
+// lockDirectory locks a directory for one store. The lock ends when it is closed or the
+// process ends. The lock has its own file, because a damaged database is set aside.
 func lockDirectory(dir string) (*sql.DB, error) {
 	db, err := connect(filepath.Join(dir, "lock"), "locking_mode(EXCLUSIVE)", "journal_mode(MEMORY)")
 	if err == nil {
@@ -101,7 +102,8 @@ func damage(err error) error {
 	return err
 }
 
-// openDatabase opens a database. It sets a damaged file aside and creates a new one.
+// openDatabase opens a database. If the file is damaged, openDatabase sets it
+// aside and creates a new database.
 func openDatabase(path string, o Options) (*database, error) {
 	d := &database{path: path, log: o.Logger, now: o.Now, noSync: o.noSync}
 	err := d.open()
@@ -111,7 +113,7 @@ func openDatabase(path string, o Options) (*database, error) {
 	return d, err
 }
 
-// open opens the file and checks it. It does not write to a complete database, so that a
+// open opens the file and checks it. A complete database is not written to, so that a
 // store can open on a full disk.
 func (d *database) open() error {
 	sync := "synchronous(FULL)"
@@ -181,7 +183,8 @@ func (d *database) aside() (files []string) {
 	return files
 }
 
-// use calls f with the database. It opens the database if an earlier attempt failed.
+// use calls f with the database. If the database is not open because an earlier
+// attempt failed, use opens it first.
 func (d *database) use(f func(*sql.DB) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -193,7 +196,7 @@ func (d *database) use(f func(*sql.DB) error) error {
 	return damage(f(d.sql))
 }
 
-// update calls f with a transaction, and commits the transaction unless f fails.
+// update calls f with a transaction. If f succeeds, update commits the transaction.
 func (d *database) update(f func(*sql.Tx) error) error {
 	return d.use(func(db *sql.DB) error {
 		tx, err := db.Begin()
@@ -207,7 +210,7 @@ func (d *database) update(f func(*sql.Tx) error) error {
 	})
 }
 
-// number returns the result of a query, or otherwise if the result is NULL.
+// number returns the result of a query. If the result is NULL, it returns otherwise.
 func (d *database) number(otherwise int64, query string, args ...any) (n int64, err error) {
 	var is sql.NullInt64
 	err = d.use(func(db *sql.DB) error { return db.QueryRow(query, args...).Scan(&is) })
@@ -238,8 +241,8 @@ func eachRow(rows *sql.Rows, err error, into []any, f func()) error {
 	return cmp.Or(err, rows.Err(), rows.Close())
 }
 
-// shrink returns free pages to the disk. Unless all is true, it does so only if at least a
-// quarter of the pages and at least 1024 pages are free.
+// shrink returns free pages to the disk. If all is false, shrink does nothing unless at
+// least a quarter of the pages and at least 1024 pages are free.
 func (d *database) shrink(all bool) error {
 	pages, err := d.number(0, "PRAGMA page_count")
 	if err != nil {
@@ -265,7 +268,8 @@ func (d *database) close() error {
 	return d.sql.Close()
 }
 
-// size returns the bytes of the database and of the files that were set aside.
+// size returns the total size of the database and of the files that
+// were set aside, in bytes.
 func (d *database) size() (n int64) {
 	for _, f := range append(d.aside(), d.path) {
 		if st, err := os.Stat(f); err == nil {

@@ -65,8 +65,8 @@ func TestAFullDisk(t *testing.T) {
 	require.Len(t, w.openingIDs(OpeningQuery{}), 210)
 	require.Zero(t, logs.FilterMessage("console's database damaged, set aside; starting anew").Len())
 
-	// A store that is opened on a full disk may fail or work in
-	// memory. It must not damage data.
+	// If a store is opened on a full disk, Open may fail, or the store may work in
+	// memory. Data must not be damaged.
 	require.NoError(t, w.Close())
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ballast"), nil, 0o600))
 	ballast, err = os.OpenFile(filepath.Join(dir, "ballast"), os.O_WRONLY, 0)

@@ -16,8 +16,9 @@ const (
 	// starting is the time after the start of a collector, in seconds, for which all logs
 	// are kept. Later, only warnings and errors are kept.
 	starting = 120
-	// metricsEvery is the time between two writes of the metrics of instances, in seconds.
-	// Metrics are also written at Close, and every export sends them again.
+	// metricsEvery is the time between two writes of the metrics of instances, in
+	// seconds. A longer interval is enough, because every export sends the metrics again.
+	// Close also writes the metrics.
 	metricsEvery = 900
 
 	maxLogBytes        = 32 << 10 // for the warnings of an instance, and again for its other logs
@@ -40,9 +41,9 @@ type instanceRecord struct {
 	Start, Warnings []Log // oldest first
 }
 
-// PutMetrics adds the newest points of metrics of a collector. It uses ID, Host, Service,
-// Version and Resource of the instance. It computes PerSecond of a monotonic metric from
-// the previous point.
+// PutMetrics adds the newest points of a collector's metrics. It uses ID, Host,
+// Service, Version and Resource of the instance. PerSecond of a monotonic metric is
+// computed from the previous point.
 func (s *Store) PutMetrics(of Instance, metrics []Metric) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,9 +87,9 @@ func metricKey(m Metric) string {
 	return b.String()
 }
 
-// PutLogs adds log records of a collector, oldest first. It keeps warnings and errors. It
-// keeps other records only if they arrive soon after the start of the collector. starts is
-// true if the first record is the first record after a start.
+// PutLogs adds log records of a collector, oldest first. It keeps warnings and errors.
+// Other records are kept only if they arrive soon after the start of the collector.
+// starts is true if the first record is the first record after a start.
 func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +181,8 @@ func (s *Store) ageInstances(oldest int64) {
 	}
 }
 
-// Instances implements Reader. It sorts by host, service and time of the first data.
+// Instances implements Reader. It sorts instances by host, service and
+// the time of their first data.
 func (s *Store) Instances(ctx context.Context) ([]Instance, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// The store is designed for this size.
+// These constants describe the size that the store is designed for.
 const (
 	loadMonitors = 4
 	loadHours    = 48
@@ -44,7 +44,8 @@ func load(dir string, loadUnits int) error {
 			"k8s.namespace.name": "shop", "k8s.pod.name": fmt.Sprintf("service-%d-7d4b9c6f5-%05d", n%120, n), "k8s.container.name": "main",
 		}}
 	}
-	// Values vary and have noise, like the values of a busy host. The thresholds differ.
+	// Values vary and have noise, like the values of a busy host. Each
+	// monitor has its own threshold.
 	const steps = loadHours * 360
 	flush := 6 // once per minute
 	if loadUnits < 100 {
@@ -88,8 +89,8 @@ func openLoaded(tb testing.TB, units int) *Store {
 }
 
 // TestBulkTwoDaysOfAThousandUnitsFit measures the disk space and the memory of a store
-// without profiles. It uses 1,000 units if HOTPROFILE_LOAD_UNITS=1000 is set. By default,
-// it uses 20 units and proportional bounds.
+// without profiles. If HOTPROFILE_LOAD_UNITS=1000 is set, it uses 1,000 units. By
+// default, it uses 20 units and proportional limits.
 func TestBulkTwoDaysOfAThousandUnitsFit(t *testing.T) {
 	loadUnits := 20
 	if n, err := strconv.Atoi(os.Getenv("HOTPROFILE_LOAD_UNITS")); err == nil {

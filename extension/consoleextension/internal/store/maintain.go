@@ -39,8 +39,8 @@ func (s *Store) maintain() {
 	}
 }
 
-// found marks the database as damaged if the error is errDamaged. The writer then sets the
-// database aside.
+// found marks the database as damaged if err is errDamaged. The writer
+// then sets the database aside.
 func (s *Store) found(err error) {
 	if errors.Is(err, errDamaged) {
 		s.damaged.Store(true)
@@ -48,7 +48,7 @@ func (s *Store) found(err error) {
 	}
 }
 
-// thin merges the readings of time spans that are old enough.
+// thin merges the readings of time spans that are old enough to be thinned.
 func (s *Store) thin() error {
 	now := s.clock.now()
 	for i := range peerTier - 1 {
@@ -147,9 +147,9 @@ func (s *Store) age() error {
 }
 
 // makeRoom deletes data until the store is within MaxBytes. First, it deletes databases
-// that were set aside. Second, it deletes the oldest readings if all readings take more
-// than a quarter of MaxBytes. Third, it deletes old baselines and then the oldest openings,
-// with their profiles. Last, it deletes the oldest records.
+// that were set aside. Second, it deletes the oldest readings if all readings together
+// take more than a quarter of MaxBytes. Third, it deletes old baselines and then the
+// oldest openings, together with their profiles. Last, it deletes the oldest records.
 func (s *Store) makeRoom() error {
 	limit := s.options.MaxBytes
 	if s.bytes.Load()+s.profileBytes() <= limit {
@@ -193,8 +193,8 @@ func (s *Store) makeRoom() error {
 	return nil
 }
 
-// forget removes a tenth of the openings, the oldest tenth of the refusals, and the units
-// that are gone. It returns false if there was no record to remove.
+// forget removes a tenth of the openings, the oldest tenth of the refusals, and all units
+// that are gone. It returns false if there was nothing to remove.
 func (s *Store) forget() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,14 +250,15 @@ func (s *Store) dropBlocks(what string, limit int64, of ...int) error {
 	})
 }
 
-// total records the disk space of the database, and returns the bytes of the whole store.
+// total measures the disk space of the database. It returns the disk space
+// of the whole store, in bytes.
 func (s *Store) total() int64 {
 	n := s.db.size()
 	s.bytes.Store(n)
 	return n + s.profileBytes()
 }
 
-// measure records the disk space of the database, and the time of the oldest record.
+// measure updates the disk space of the database, and the time of the oldest record.
 func (s *Store) measure() {
 	s.total()
 	oldest := s.clock.now()

@@ -1,8 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store keeps the data of the console in one directory: units with their readings,
-// openings with their profiles, policies, and the metrics and logs of collectors.
+// Package store keeps the data of the console in one directory. The data consists
+// of units with their readings, openings with their profiles, policies, and the
+// metrics and logs of collectors.
 package store
 
 import (
@@ -15,8 +16,8 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// ErrNotFound is returned for a unit, an opening or a profile that is not in the store, or
-// no longer in the store.
+// ErrNotFound is returned for a unit, an opening or a profile that the store does not
+// contain, or no longer contains.
 var ErrNotFound = errors.New("not found")
 
 // ErrDamaged is returned if no file of a profile can be read.
@@ -60,7 +61,7 @@ type UnitSummary struct {
 	Refusals map[string]int    // number of refusals by hotprofile.gate.why
 }
 
-// Point is a point of a trend. It is one reading, or a summary of several older readings.
+// Point is a point of a trend. It represents one reading, or several older readings.
 type Point struct {
 	At             time.Time // end of the point's time span
 	Min, Mean, Max float64
@@ -73,8 +74,8 @@ type Trend struct {
 	Points []Point
 }
 
-// Opening is one opening of a gate by a policy. It is built from events and profiles, which
-// arrive in any order and may be missing.
+// Opening is one opening of a gate by a policy. The data comes from events and profiles.
+// Events and profiles may arrive in any order or be lost.
 type Opening struct {
 	ID   string // hotprofile.trigger.id
 	Unit Unit
@@ -95,20 +96,21 @@ type Opening struct {
 
 // ProfileKey identifies a profile of an opening.
 type ProfileKey struct {
-	// Type is the name that configurations use: cpu, off_cpu, alloc_space, …
+	// Type is the name of the type in configurations, such as cpu,
+	// off_cpu or alloc_space.
 	Type string
-	// Origin is hotprofile.origin. It is empty for a sampled profile, and pprof for a
+	// Origin is hotprofile.origin. It is empty for a sampled profile. It is pprof for a
 	// profile that the program took itself.
 	Origin string
-	// Scope is the name of the instrumentation scope, which is the profiler.
+	// Scope is the name of the instrumentation scope. This name identifies the profiler.
 	Scope string
 	// Moment is the time of a snapshot, such as a goroutine profile, in nanoseconds. It is
 	// 0 for other types.
 	Moment int64
 }
 
-// ProfileInfo describes a kept profile. Its samples have the labels
-// hotprofile.trigger.phase, thread.name and thread.id if their values are known.
+// ProfileInfo describes a kept profile. If the values are known, the samples of the
+// profile have the labels hotprofile.trigger.phase, thread.name and thread.id.
 type ProfileInfo struct {
 	ProfileKey
 	Unit       string // unit of the values, such as nanoseconds
@@ -120,13 +122,15 @@ type ProfileInfo struct {
 	// the thread. The last of these samples was taken at LastIncomplete.
 	Incomplete     int64
 	LastIncomplete time.Time
-	// CPUTime is the CPU time that the kernel charged to the profiled processes. CPUSampled
-	// is the CPU time that their samples represent. Both are in nanoseconds.
+	// CPUTime is the CPU time of the profiled processes according to the
+	// kernel. CPUSampled is the CPU time that the samples represent. Both
+	// times are in nanoseconds.
 	CPUTime, CPUSampled int64
 	// Truncated is the number of samples that were dropped because the opening or the store
 	// was full, or because a write failed.
 	Truncated int64
-	// Damaged is the number of files that could not be read. Their samples are lost.
+	// Damaged is the number of files that could not be read. The samples
+	// in these files are lost.
 	Damaged int
 }
 
@@ -157,7 +161,8 @@ type RefusalQuery struct {
 	Limit    int
 }
 
-// PolicySummary counts a policy's decisions for all units, in all data that is kept.
+// PolicySummary counts the decisions of a policy for all units. It
+// covers all data that is kept.
 type PolicySummary struct {
 	Name       string
 	Conditions []PolicyCondition
@@ -167,8 +172,8 @@ type PolicySummary struct {
 	Newest     time.Time      // time of the newest opening
 }
 
-// PolicyCondition is a condition with the thresholds in force. It has several thresholds
-// while hosts use different thresholds.
+// PolicyCondition is a condition with its current thresholds. There are several
+// thresholds while hosts use different thresholds.
 type PolicyCondition struct {
 	Condition
 	Thresholds []float64
@@ -225,12 +230,12 @@ type PeerKey struct {
 	Transport string // tcp or udp
 }
 
-// PeerName is the service and the hotprofile.unit of a peer. It is set once the peer is
-// known to be a unit of the same host.
+// PeerName is the service and the hotprofile.unit of a peer. Both are empty until the
+// peer is known to be a unit of the same host.
 type PeerName struct{ Service, Name string }
 
-// Peer contains the measurements of the connections between a unit and one of its peers
-// over a time span. Peers are known only while the unit is hot.
+// Peer contains measurements of the connections between a unit and one of its peers in a
+// time span. Peers are known only while the unit is hot.
 type Peer struct {
 	PeerKey
 	PeerName
@@ -248,7 +253,7 @@ type Peer struct {
 	RTT, RTTVariation                    time.Duration // mean; 0 if not known
 }
 
-// Usage is the size of the store and its bounds.
+// Usage describes the current size of the store and its limits.
 type Usage struct {
 	Bytes, MaxBytes int64
 	MaxAge          time.Duration
@@ -258,11 +263,12 @@ type Usage struct {
 }
 
 // Reader reads the store for the pages. Every method returns the data that was written
-// before the call. No method waits for a writer for longer than one transaction.
+// before the call. A method waits for a writer for at most one transaction.
 type Reader interface {
 	Units(context.Context) ([]UnitSummary, error)
 	Unit(context.Context, UnitID) (UnitSummary, error)
-	// Trends returns at most points points of each trend of a unit, or all if points is 0.
+	// Trends returns the trends of a unit. points is the maximum number of points in each
+	// trend. If points is 0, all points are returned.
 	Trends(ctx context.Context, unit UnitID, from, to time.Time, points int) ([]Trend, error)
 	// Openings returns openings, newest first.
 	Openings(context.Context, OpeningQuery) ([]Opening, error)

@@ -31,9 +31,9 @@ type opening struct {
 }
 
 // PutOpening adds an opening, or updates an opening with new facts. A zero field of o is
-// not known. PutOpening uses Host, Name and Resource of the unit. It returns false if there
-// is no room for the unit, or if the ID is invalid or belongs to another unit's opening.
-// The profiles of the opening are then not kept either.
+// not known. PutOpening uses Host, Name and Resource of the unit. It returns false if
+// there is no room for the unit, or if the ID is invalid or belongs to another unit's
+// opening. If PutOpening returns false, the profiles of the opening are not kept either.
 func (s *Store) PutOpening(o Opening) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (is *opening) learn(o Opening, s *Store) {
 		is.Threshold = finite(o.Threshold)
 	}
 	is.Samples, is.Bytes = max(is.Samples, o.Samples), max(is.Bytes, o.Bytes)
-	// The end may lie in the future, but less than MaxAge after the opening.
+	// The end may be in the future, but must be less than MaxAge after the opening.
 	if o.Until.After(is.Until) && o.Until.Before(is.Triggered.Add(s.options.MaxAge)) {
 		is.Until = o.Until
 	}
@@ -113,7 +113,7 @@ func finite(f float64) float64 {
 	return f
 }
 
-// addOpening adds an opening, and makes room for it.
+// addOpening adds an opening. If necessary, it removes other openings.
 func (s *Store) addOpening(o *opening) {
 	s.openings[o.ID] = o
 	s.order = append(s.order, o)
@@ -127,9 +127,9 @@ func (s *Store) addOpening(o *opening) {
 	}
 }
 
-// evictOpenings removes at most n openings, oldest first. It removes baselines that have
-// two newer baselines of the same unit. If there are fewer than n such baselines, it
-// removes the oldest openings of any kind.
+// evictOpenings removes at most n openings, oldest first. If there are n baselines that
+// have two newer baselines of the same unit, it removes only such baselines. Otherwise,
+// it removes the oldest openings of any kind.
 func (s *Store) evictOpenings(n int) {
 	var old []*opening
 	newer := map[*unit]int{}
@@ -150,7 +150,7 @@ func (s *Store) evictOpenings(n int) {
 	}
 }
 
-// removeOpening forgets an opening. Its profiles are deleted with the next flush.
+// removeOpening forgets an opening. The next flush deletes the profiles of the opening.
 func (s *Store) removeOpening(o *opening) {
 	delete(s.openings, o.ID)
 	s.order = deleteOne(s.order, o)
@@ -175,7 +175,7 @@ func (o *opening) public() Opening {
 	return out
 }
 
-// addProfiles adds the descriptions of an opening's kept profiles to the opening.
+// addProfiles adds descriptions of the kept profiles to an opening.
 func (s *Store) addProfiles(o *Opening) {
 	if o.ID != "" {
 		o.Profiles = s.profiles.infos(o.ID)
@@ -212,7 +212,8 @@ func (s *Store) Openings(ctx context.Context, q OpeningQuery) ([]Opening, error)
 	return out, ctx.Err()
 }
 
-// within reports whether a time is in a time span. A zero from or to sets no limit.
+// within reports whether a time is in a time span. If from or to is zero, the time
+// span has no limit on that side.
 func within(at, from, to time.Time) bool {
 	return (from.IsZero() || !at.Before(from)) && (to.IsZero() || !at.After(to))
 }

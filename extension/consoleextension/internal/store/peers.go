@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// peerFresh is the maximum age of counters whose first values are added to the sums.
-	// Older counters also counted before the first report.
+	// peerFresh is the maximum age of counters at their first report. The first values
+	// of younger counters are added to the sums. Older counters also count events from
+	// long before the first report.
 	peerFresh = 2 * time.Minute
 	// peerGone is the time without a report after which a peer is forgotten, in seconds.
 	peerGone = 600
@@ -76,8 +77,8 @@ type peerSums struct {
 	Times    int                   `json:"n"` // number of known round-trip times
 }
 
-// PutPeers adds reports about the peers of a unit. PutPeers uses Host, Name and Resource of
-// the unit.
+// PutPeers adds reports about the peers of a unit. It uses Host, Name
+// and Resource of the unit.
 func (s *Store) PutPeers(of Unit, reports []PeerReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +110,7 @@ func (s *Store) PutPeers(of Unit, reports []PeerReport) {
 	}
 }
 
-// add adds the increase of a report's counters, and its gauges, to the sums.
+// add adds a report to the sums. It adds the increase of the counters, and the gauges.
 func (p *peer) add(r PeerReport, at int64) {
 	if start := r.Start.UnixNano(); p.start != start {
 		p.start = start
@@ -141,7 +142,7 @@ func (p *peer) add(r PeerReport, at int64) {
 	p.plus(now)
 }
 
-// plus adds the sums of another time span, which may be earlier or later.
+// plus adds the sums of another time span. The other time span may be earlier or later.
 func (a *peerSums) plus(b peerSums) {
 	if a.From == 0 || (b.From != 0 && b.From < a.From) {
 		a.From = b.From
@@ -163,7 +164,8 @@ func (a *peerSums) plus(b peerSums) {
 	a.Times += b.Times
 }
 
-// encodePeers returns the new sums of all peers as blocks, and forgets peers that are gone.
+// encodePeers returns the new sums of all peers as blocks. It
+// forgets peers that are gone.
 func (s *Store) encodePeers(at int64) []block {
 	now := s.clock.now()
 	var out []block
@@ -197,11 +199,12 @@ func (s *Store) encodePeers(at int64) []block {
 	return out
 }
 
-// peerHeader is the length of the header of a block of peers, in bytes. The header contains
-// the time span of the block, in seconds since 1970.
+// peerHeader is the length of the header of a block of peers, in bytes. The header
+// contains the start and the end of the block's time span, in seconds since 1970.
 const peerHeader = 16
 
-// readPeers decodes a block if its time span is wanted.
+// readPeers decodes a block of peers. It decodes only the header if
+// the time span is not wanted.
 func readPeers(data []byte, wanted func(from, to int64) bool) (sums []peerSums, err error) {
 	if len(data) < peerHeader {
 		return nil, io.ErrUnexpectedEOF

@@ -49,7 +49,7 @@ func TestPeersAreWhatIsNewInTheirCounters(t *testing.T) {
 	w.reopen()
 	require.EqualValues(t, 1000, sent(time.Time{}, time.Time{}))
 
-	// The counters begin again, because the unit was not hot for a while.
+	// The counters begin again at 0, because the unit was not hot for a while.
 	w.pass(time.Hour)
 	again := w.wall
 	w.pass(10 * time.Second)
@@ -95,7 +95,7 @@ func TestAPeerWhoseNameBecomesKnownIsOne(t *testing.T) {
 	require.EqualValues(t, 400, list[0].Sent, "each byte once")
 }
 
-// TestPeersAreBounded covers units that have many peers with long names.
+// TestPeersAreBounded covers units with many peers that have long names.
 func TestPeersAreBounded(t *testing.T) {
 	const limit = 4 << 20
 	w := newWorld(t, Options{noSync: true, MaxBytes: limit})

@@ -105,7 +105,7 @@ func (s *Store) removeChange(c *change) {
 	s.touch(kindChange, c.key, nil)
 }
 
-// PolicyChanges implements Reader. It returns the newest change first.
+// PolicyChanges implements Reader. The newest change comes first.
 func (s *Store) PolicyChanges(ctx context.Context) ([]PolicyChange, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

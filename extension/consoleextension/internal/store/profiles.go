@@ -41,19 +41,22 @@ type Samples struct {
 const (
 	// DroppedNoOpening counts samples without the attributes of a gate.
 	DroppedNoOpening = "samples that passed no gate"
-	// DroppedNotKept counts samples of an opening that is not kept. Either there is no room
-	// for its unit, or an opening of another unit has the same ID.
+	// DroppedNotKept counts samples of an opening that the store does not keep.
+	// Either there is no room for the unit of the opening, or an opening of
+	// another unit has the same ID.
 	DroppedNotKept = "samples of openings that are not kept"
-	// DroppedOpeningFull counts samples of an opening that has reached its limit of bytes,
-	// memory or profiles.
+	// DroppedOpeningFull counts samples of an opening that has reached its maximum number
+	// of bytes or profiles, or its memory limit.
 	DroppedOpeningFull = "samples of openings that are full"
 	// DroppedMemory counts samples that arrived faster than the disk could write them.
 	DroppedMemory = "samples that did not wait for the disk"
 	// DroppedDisk counts samples that could not be written.
 	DroppedDisk = "samples that could not be written"
-	// DroppedMalformed counts samples that refer to entries missing from their dictionary.
+	// DroppedMalformed counts samples that refer to an entry that their
+	// dictionary does not contain.
 	DroppedMalformed = "malformed samples"
-	// DroppedProfiles counts openings that lost their profiles to make room for newer ones.
+	// DroppedProfiles counts openings whose profiles were deleted to make
+	// room for newer profiles.
 	DroppedProfiles = "openings whose profiles made room for newer ones"
 	// DroppedDamaged counts damaged profile files.
 	DroppedDamaged = "damaged profile files"
@@ -63,7 +66,7 @@ const (
 const profileDirectory = "profiles"
 
 // openProfiles finds the profile files of the directory. Open calls openProfiles once,
-// after the database is open and the openings are loaded.
+// when the database is open and the openings are loaded.
 func (s *Store) openProfiles() error {
 	f := newProfileFiles(filepath.Join(s.options.Directory, profileDirectory), limitsOfProfiles(s.options.MaxBytes), s.log, s.options.Uptime)
 	f.dropped = s.drops.add
@@ -77,17 +80,18 @@ func (s *Store) openProfiles() error {
 	return nil
 }
 
-// keepProfiles reports whether the profiles found on disk for an opening are kept. It adds
-// an opening that is missing in the database, unless the opening is old. The record of an
-// old opening was deleted, but the collector was killed before it deleted the profiles.
+// keepProfiles reports whether the store keeps profiles that it found on disk for an
+// opening. If the database does not contain the opening, keepProfiles adds it unless
+// it is old. The record of an old opening was deleted, but the collector was killed
+// before it deleted the profiles.
 func (s *Store) keepProfiles(of Opening, end time.Time) bool {
 	return s.openings[of.ID] != nil || end.After(s.options.Now().Add(-s.options.MaxAge)) && s.PutOpening(of)
 }
 
-// AddSamples adds samples to the profile of an opening. It waits for the disk only if
-// samples arrive faster than the disk writes them, and then for at most one second. Samples
-// that find no room are counted in Usage.Dropped and in ProfileInfo.Truncated. Samples that
-// passed no gate are also counted, and logged once.
+// AddSamples adds samples to the profile of an opening. If samples arrive faster than the
+// disk writes them, AddSamples waits for the disk for at most one second. Samples without
+// room are counted in Usage.Dropped and in ProfileInfo.Truncated. Samples that passed no
+// gate are also counted, and logged once.
 func (s *Store) AddSamples(in Samples) { s.profiles.add(in) }
 
 // validID reports whether a text may be the ID of an opening. The ID is part of URLs.
@@ -111,24 +115,28 @@ func (s *Store) Profile(ctx context.Context, opening string, of ProfileKey) (*pr
 // phases are the values of hotprofile.trigger.phase, in chronological order.
 var phases = [...]string{"before", "both", "after", "baseline"}
 
-// profileLimits bounds the memory, the disk space and the number of profiles.
+// profileLimits contains the limits on memory, disk space and the number of profiles.
 type profileLimits struct {
-	// memory bounds the samples that are not yet on disk, in estimated bytes.
+	// memory is the maximum size of all samples that are not yet on
+	// disk, in estimated bytes.
 	memory int
-	// profile bounds one profile that is read into memory, in estimated bytes.
+	// profile is the maximum size of a profile that is read into
+	// memory, in estimated bytes.
 	profile int
-	// openingBytes bounds the files of one opening. bytes bounds the files of all openings.
+	// openingBytes is the maximum size of the files of one opening. bytes is the maximum
+	// size of the files of all openings.
 	openingBytes, bytes int64
-	// profiles bounds the profiles of one opening. openings bounds the openings with files.
-	// total bounds the profiles of all openings.
+	// profiles is the maximum number of profiles of one opening. openings is
+	// the maximum number of openings with files. total is the maximum number
+	// of profiles of all openings.
 	profiles, openings, total int
-	// segments is the number of segments at which the segments of a profile are merged.
+	// segments is the number of segments of a profile at which the segments are merged.
 	segments int
 	// flush is the time after which samples in memory are written. idle is the time without
 	// new samples after which the files of a profile are merged.
 	flush, idle time.Duration
-	// wait bounds the time that a sender waits for the disk. stop bounds the time that
-	// Close waits for the disk.
+	// wait is the maximum time that a sender waits for the disk. stop is the maximum time
+	// that Close waits for the disk.
 	wait, stop time.Duration
 }
 
@@ -149,18 +157,20 @@ func limitsOfProfiles(maxBytes int64) profileLimits {
 	}
 }
 
-// profileFiles keeps the profiles of openings as files below one directory. Samples are
-// merged in memory, and written as a segment after 3 seconds, or earlier if memory is
-// short. A crash loses the samples of the last seconds. The segments of a profile are
-// merged when there are many, and when no more samples arrive. One goroutine writes.
+// profileFiles keeps the profiles of openings as files below one directory. Samples
+// are merged in memory, and written as a segment after 3 seconds, or earlier if
+// memory is short. A crash loses the samples of the last seconds. The segments of a
+// profile are merged when there are many segments, and when no more samples arrive.
+// Only one goroutine writes files.
 type profileFiles struct {
 	dir    string
 	limits profileLimits
 	log    *zap.Logger
 	uptime func() time.Duration
-	// put adds an opening to the store, or updates it with new facts. put returns false if
-	// the opening is not kept. dropped counts dropped data. room is called after files were
-	// written. All three are called without a lock.
+	// put adds an opening to the store, or updates the opening with new facts.
+	// put returns false if the store does not keep the opening. dropped counts
+	// dropped data. room is called after files were written. All three functions
+	// are called without a lock.
 	put     func(Opening) bool
 	dropped func(what string, n int64)
 	room    func()
@@ -186,8 +196,8 @@ type profileFiles struct {
 }
 
 // openingFiles describes the files of one opening. All files are in one directory.
-// The exported fields are stored in that directory as its index. Files that are not
-// in the index are leftovers.
+// The exported fields are stored in that directory as the index. Files that the
+// index does not list are leftovers.
 type openingFiles struct {
 	Version  int            `json:"version"`
 	Opening  Opening        `json:"opening"` // without Profiles
@@ -201,7 +211,8 @@ type openingFiles struct {
 	gone  bool          // the opening was removed
 }
 
-// profile returns the profile with a key, or nil.
+// profile returns the profile with a key. It returns nil if the
+// opening has no such profile.
 func (o *openingFiles) profile(key ProfileKey) *profileFile {
 	if i := slices.IndexFunc(o.Profiles, func(p *profileFile) bool { return p.ProfileKey == key }); i >= 0 {
 		return o.Profiles[i]
@@ -215,8 +226,8 @@ type profileFile struct {
 	Values      dictionary.ProfileType `json:"type"`
 	Executable  string                 `json:"executable"`
 	Segments    []segment              `json:"segments"`
-	// Full is set if a merge did not make the segments small enough. No more samples are
-	// then added. mergeDue requests that merge.
+	// Full is true if a merge did not make the segments small enough. In this case, no
+	// more samples are added. mergeDue requests that merge.
 	Full     bool `json:"full"`
 	mergeDue bool
 
@@ -237,7 +248,7 @@ type pending struct {
 	phases     map[string]bool
 }
 
-// memory returns the estimated memory for reading the profile, in bytes.
+// memory returns the estimated memory that is needed to read the profile, in bytes.
 func (p *profileFile) memory() (n int) {
 	for _, s := range p.Segments {
 		n += s.Memory
@@ -263,12 +274,12 @@ func newProfileFiles(dir string, limits profileLimits, log *zap.Logger, uptime f
 	}
 }
 
-// start starts the goroutine that writes. stop ends the goroutine.
+// start starts the writing goroutine. stop ends it.
 func (f *profileFiles) start() { go f.run() }
 
-// stop writes the samples that are not yet on disk, for at most 10 seconds. Samples that
-// are not written by then are lost. Samples that are added later are dropped. stop is
-// called once.
+// stop writes the samples that are not yet on disk. After 10 seconds, it gives up,
+// and the remaining samples are lost. Samples that are added after stop was called
+// are dropped. stop is called once.
 func (f *profileFiles) stop() {
 	f.mu.Lock()
 	f.closed = true
@@ -356,9 +367,9 @@ func (f *profileFiles) add(in Samples) {
 	}
 }
 
-// addAll adds samples, and waits while memory is short. If not all samples were added, from
-// is the index of the first missing sample, and drop is the reason. The caller holds the
-// lock. addAll releases the lock while it waits.
+// addAll adds samples, and waits while memory is short. If not all samples were added,
+// from is the index of the first remaining sample, and drop is the reason. The caller
+// holds the lock. addAll releases the lock while it waits.
 func (f *profileFiles) addAll(in Samples) (from, malformed int, drop string) {
 	var deadline *time.Timer
 	for from < in.Part.Len() && drop == "" {
@@ -392,7 +403,8 @@ func (f *profileFiles) addAll(in Samples) (from, malformed int, drop string) {
 	return from, malformed, drop
 }
 
-// chunk bounds the bytes that are added at once, because adding holds the lock.
+// chunk is the maximum number of bytes that are added at once. The number is limited
+// because adding holds the lock.
 const chunk = 1 << 20
 
 // addSome adds samples, beginning with the sample at index from. If no sample was added,
@@ -445,8 +457,8 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop
 	return a, ""
 }
 
-// union returns the span that covers two spans. A zero time means that a start or an
-// end is unknown.
+// union returns the time span that covers two time spans. A zero time stands
+// for an unknown start or end.
 func union(start, end, start2, end2 time.Time) (time.Time, time.Time) {
 	if start.IsZero() || !start2.IsZero() && start2.Before(start) {
 		start = start2
@@ -457,7 +469,7 @@ func union(start, end, start2, end2 time.Time) (time.Time, time.Time) {
 	return start, end
 }
 
-// isNews reports whether an opening has facts that are not yet known.
+// isNews reports whether an opening contains facts that the index does not contain.
 func (f *profileFiles) isNews(of Opening) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -480,7 +492,7 @@ func (f *profileFiles) opening(of Opening) *openingFiles {
 	return o
 }
 
-// maxKeyText bounds the texts of a ProfileKey, in bytes.
+// maxKeyText is the maximum length of the texts of a ProfileKey, in bytes.
 const maxKeyText = 200
 
 // typeOf returns the type of samples.
@@ -493,7 +505,7 @@ func typeOf(in Samples) dictionary.ProfileType {
 }
 
 // keyOf returns the key of the profile that samples belong to. Values of different types
-// cannot be added up, so a second type with the same name gets a longer name.
+// cannot be added up. If a second type has the same name, its key contains a longer name.
 func keyOf(o *openingFiles, in Samples) ProfileKey {
 	t := typeOf(in)
 	key := ProfileKey{
@@ -541,7 +553,7 @@ func unitOf(t dictionary.ProfileType) string {
 	return t.Unit
 }
 
-// infos describes the profiles of an opening that have files, or that lost samples.
+// infos describes the profiles of an opening that have files or lost samples.
 func (f *profileFiles) infos(id string) []ProfileInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -574,8 +586,8 @@ func (f *profileFiles) size() int64 {
 	return f.bytes
 }
 
-// flush writes the samples that have been in memory for long enough, or all samples. It
-// then writes the index of each opening that changed.
+// flush writes the samples that have been in memory for long enough. If all is true, it
+// writes all samples. Then it writes the index of each opening that changed.
 func (f *profileFiles) flush(all bool) {
 	f.mu.Lock()
 	now := f.uptime()
@@ -668,7 +680,7 @@ func (f *profileFiles) write(w *pending) {
 	}
 }
 
-// progressed wakes the senders that wait for the disk. The caller holds the lock.
+// progressed wakes the senders that wait for a write. The caller holds the lock.
 func (f *profileFiles) progressed() {
 	close(f.progress)
 	f.progress = make(chan struct{})
@@ -692,8 +704,8 @@ func (f *profileFiles) subtract(o *openingFiles, p *profileFile, gone []segment)
 	}
 }
 
-// makeRoom removes the profiles of the openings with the oldest last samples, until all
-// profiles are within their bounds.
+// makeRoom removes profiles until all profiles are within their limits. It begins with
+// the opening whose samples ended first.
 func (f *profileFiles) makeRoom() {
 	n := 0
 	for {
@@ -710,9 +722,9 @@ func (f *profileFiles) makeRoom() {
 	}
 }
 
-// removeOldest removes the profiles of the opening with the oldest last samples. It
-// never removes the opening whose ID is except. It reports whether it found an
-// opening to remove.
+// removeOldest removes the profiles of the opening whose samples ended first.
+// It never removes the opening with the ID except. It reports whether it
+// found an opening to remove.
 func (f *profileFiles) removeOldest(except string) bool {
 	f.mu.Lock()
 	var oldest *openingFiles
@@ -733,7 +745,8 @@ func (f *profileFiles) removeOldest(except string) bool {
 	return true
 }
 
-// end returns the time when the last profile of an opening ends, in memory or on disk.
+// end returns the time at which the last profile of an opening ends. It covers
+// samples in memory and on disk.
 func (o *openingFiles) end() (end time.Time) {
 	end = o.Opening.Triggered
 	for _, p := range o.Profiles {

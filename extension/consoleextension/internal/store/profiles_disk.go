@@ -38,13 +38,14 @@ type segment struct {
 const (
 	indexName    = "opening.json"
 	indexVersion = 1
-	// maxIndex and maxContent bound the bytes that are read from a file, because other
-	// programs may have changed the file.
+	// maxIndex and maxContent are the maximum numbers of bytes that are read from a file.
+	// They are needed because other programs may have changed the file.
 	maxIndex   = 8 << 20
 	maxContent = 64 << 20
 )
 
-// hashed returns a hash of texts as a file name, so that senders cannot choose file names.
+// hashed returns a hash of texts for use as a file name. Senders
+// therefore cannot choose file names.
 func hashed(texts ...string) string {
 	h := sha256.New()
 	for _, s := range texts {
@@ -61,11 +62,12 @@ func (f *profileFiles) dirOf(id string) string { return filepath.Join(f.dir, has
 // blocks returns the disk space of a file of n bytes on most filesystems, in bytes.
 func blocks(n int64) int64 { return (n + 4095) / 4096 * 4096 }
 
-// openingOverhead is the disk space for an opening's directory and index, in bytes.
+// openingOverhead is the disk space of an opening's directory and index, in bytes.
 const openingOverhead = 8 << 10
 
-// load reads the indexes. It removes leftovers of a crash, and openings that keep rejects.
-// end is the time when the last profile of an opening ends.
+// load reads the indexes. It removes leftovers of a crash, and openings that
+// keep rejects. The argument end of keep is the time at which the last
+// profile of the opening ends.
 func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return fmt.Errorf("make the directory of the console's profiles: %w", err)
@@ -100,8 +102,8 @@ func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
 	return nil
 }
 
-// loadOpening reads the index of a directory, and removes files that the index does not
-// list.
+// loadOpening reads the index of a directory. It removes files that
+// the index does not list.
 func (f *profileFiles) loadOpening(dir string) (*openingFiles, error) {
 	content, err := readFile(filepath.Join(dir, indexName), maxIndex)
 	if err != nil {
@@ -169,8 +171,8 @@ func (f *profileFiles) writeSegment(o *openingFiles, p *profileFile, of *profile
 	return s, f.writeFile(o, s.Name, content.Bytes(), mayMakeRoom)
 }
 
-// writeFile writes a file of an opening. If the disk is full and mayMakeRoom is true,
-// writeFile removes the oldest profiles.
+// writeFile writes a file of an opening. If the disk is full and mayMakeRoom is true, it
+// removes the oldest profiles and tries again.
 func (f *profileFiles) writeFile(o *openingFiles, name string, content []byte, mayMakeRoom bool) error {
 	err := f.writeFileOnce(o, name, content)
 	for tries := 0; mayMakeRoom && atomicfile.Full(err) && tries < 8 && f.removeOldest(o.Opening.ID); tries++ {
@@ -196,7 +198,7 @@ func (f *profileFiles) writeFileOnce(o *openingFiles, name string, content []byt
 		f.bytes += openingOverhead
 		f.mu.Unlock()
 	} else if !errors.Is(err, fs.ErrExist) {
-		// Someone may have removed the directory.
+		// Another program may have removed the directory.
 		if err := os.MkdirAll(o.dir, 0o700); err != nil {
 			return err
 		}
@@ -226,7 +228,7 @@ func (f *profileFiles) writeIndex(o *openingFiles) {
 	}
 }
 
-// failed marks the disk as failing. It reports whether the disk was not failing before.
+// failed marks the disk as failing. It returns true if the disk was not marked before.
 func (f *profileFiles) failed() (first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -253,8 +255,8 @@ func (f *profileFiles) remove(ids []string) {
 	}
 }
 
-// merge merges the segments of a profile if there are many, if no more samples arrive, or
-// if the opening has reached its limit.
+// merge merges the segments of each profile that has many segments, that gets no more
+// samples, or whose opening has reached its limit.
 func (f *profileFiles) merge() {
 	type job struct {
 		o *openingFiles
@@ -280,10 +282,10 @@ func (f *profileFiles) merge() {
 	}
 }
 
-// newest returns the newest segments of a profile, which are merged while more samples
-// still arrive. It stops at the first segment that is larger than all newer segments
-// together, so that not every merge reads and rewrites that segment. If fewer than two
-// segments would be left, it returns all segments.
+// newest returns the newest segments of a profile. Only these segments are merged while
+// more samples still arrive. The result ends before the first segment that is larger than
+// all newer segments together. Otherwise, every merge would read and rewrite that
+// segment. If the result would have fewer than two segments, newest returns all segments.
 func newest(segments []segment) []segment {
 	i := len(segments)
 	for sum := int64(0); i > 0 && (sum == 0 || segments[i-1].Bytes <= sum); i-- {
@@ -344,16 +346,17 @@ func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 	f.mu.Unlock()
 }
 
-// notMerged logs that segments could not be merged. The merge is tried again after the next
-// successful write.
+// notMerged logs that segments could not be merged. The next successful write is
+// followed by another attempt.
 func (f *profileFiles) notMerged(o *openingFiles, err error) {
 	if f.failed() {
 		f.log.Warn("console's profile files not merged", zap.String("directory", o.dir), zap.Error(err))
 	}
 }
 
-// damaged removes an unreadable segment from the index. It returns false if the index no
-// longer contains the segment, because the segment was merged or found damaged meanwhile.
+// damaged removes an unreadable segment from the index. It returns false if the
+// index no longer contains the segment, because another goroutine has merged the
+// segment or has found it damaged.
 func (f *profileFiles) damaged(o *openingFiles, p *profileFile, s segment, cause error) bool {
 	f.mu.Lock()
 	if !slices.Contains(p.Segments, s) {
@@ -374,7 +377,7 @@ func (f *profileFiles) logDamaged(o *openingFiles, s segment, cause error) {
 	f.log.Error("console's profile file damaged, its samples are lost", zap.String("directory", o.dir), zap.String("file", s.Name), zap.Error(cause))
 }
 
-// plus returns a new profile with the samples of p and of a segment.
+// plus returns a new profile that contains the samples of p and of a segment.
 func (f *profileFiles) plus(o *openingFiles, p *profile.Profile, s segment) (*profile.Profile, error) {
 	add, err := readProfile(filepath.Join(o.dir, s.Name))
 	if err != nil || p == nil {
@@ -391,10 +394,10 @@ func (f *profileFiles) plus(o *openingFiles, p *profile.Profile, s segment) (*pr
 	return merged, nil
 }
 
-// maxComments bounds the comments of a profile.
+// maxComments is the maximum number of comments of a profile.
 const maxComments = 100
 
-// errContent is returned for a file with damaged content.
+// errContent is returned for a file whose content is damaged.
 var errContent = errors.New("damaged")
 
 // readProfile reads a gzipped pprof file.

@@ -22,9 +22,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// onDisk runs the rest of a test in a child process with its own mount namespace and its
-// own disk of 1 MiB. In the child, onDisk returns the directory of the disk. In the
-// parent, it returns "", and the test must return.
+// onDisk runs the rest of a test in a child process that has its own mount namespace and
+// its own disk of 1 MiB. In the child, onDisk returns the directory of the disk. In the
+// parent, onDisk returns "", and the test must return.
 func onDisk(t *testing.T) string {
 	t.Helper()
 	const variable = "HOTPROFILE_TEST_DISK"
@@ -45,7 +45,7 @@ func onDisk(t *testing.T) string {
 	return ""
 }
 
-// incompressible returns a request whose file is larger than n bytes.
+// incompressible returns a request that becomes a file of more than n bytes.
 func incompressible(t *testing.T, attributes map[string]string, n int) pprofile.Profiles {
 	in := pprofile.NewProfiles()
 	pprofstest.Input{Profile: attributes, Stacks: n/4096 + 1}.Build(t).CopyTo(in)
@@ -128,9 +128,9 @@ func TestDiskThatIsFullOfOthersLosesSamplesAndSaysSo(t *testing.T) {
 	require.EqualValues(t, 1000, f.truncated("t1"))
 }
 
-// TestKilledWhileItWrites kills a process that adds samples, at several
-// moments. All samples that the process has reported as written must exist,
-// and every file must be readable.
+// TestKilledWhileItWrites kills a process while it adds samples, at several
+// moments. All samples that the process has reported as written must exist.
+// Every file must be readable.
 func TestKilledWhileItWrites(t *testing.T) {
 	const variable = "HOTPROFILE_TEST_KILLED"
 	if dir := os.Getenv(variable); dir != "" {

@@ -13,9 +13,9 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// read returns a profile, which the caller owns.
+// read returns a profile. The caller owns the profile.
 func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*profile.Profile, error) {
-	// Only one profile is read from disk at a time, which bounds memory.
+	// To limit memory, only one profile is read from disk at a time.
 	if err := f.reading.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
@@ -47,10 +47,10 @@ func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*pr
 	}
 }
 
-// plusAll merges the profiles in files, and leaves out damaged files. It returns nil
-// if all files are damaged, or if a file was merged or removed meanwhile. The caller
-// may then retry with the current files of the profile. If retry is false, a missing
-// file counts as damaged.
+// plusAll merges the profiles in files. Damaged files are omitted. It returns nil if
+// all files are damaged, or if a file was merged or removed during the call. The
+// caller may then retry with the current files of the profile. If retry is false, a
+// missing file counts as damaged.
 func (f *profileFiles) plusAll(ctx context.Context, o *openingFiles, p *profileFile, files []segment, retry bool) (merged *profile.Profile, err error) {
 	for _, s := range files {
 		if err := ctx.Err(); err != nil {

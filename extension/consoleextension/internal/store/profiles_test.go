@@ -31,8 +31,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// files is a profileFiles whose clock stands still. It writes
-// only when the test calls later.
+// files is a profileFiles whose clock stands still. It writes only when the
+// test calls the method later.
 type files struct {
 	*profileFiles
 	t       testing.TB
@@ -61,7 +61,7 @@ func openFiles(t testing.TB, dir string, change func(*profileLimits)) *files {
 	return f
 }
 
-// later lets the given time pass. Then it writes all samples that are due.
+// later advances the clock and then writes all samples that are due.
 func (f *files) later(d time.Duration) {
 	f.now += d
 	f.flush(false)
@@ -138,7 +138,7 @@ func cpuKey(f *files, id string) ProfileKey {
 	return infos[0].ProfileKey
 }
 
-// byPhase returns the values of a profile by function and labels.
+// byPhase returns the values of a profile, by function and labels.
 func byPhase(p *profile.Profile) map[string]int64 {
 	got := map[string]int64{}
 	for _, s := range p.Sample {
@@ -151,8 +151,8 @@ func byPhase(p *profile.Profile) map[string]int64 {
 	return got
 }
 
-// TestIncompleteStacks checks that a profile has the number of incomplete
-// stacks and the time of the last one.
+// TestIncompleteStacks checks that a profile contains the number of incomplete stacks,
+// and the time of the last incomplete stack.
 func TestIncompleteStacks(t *testing.T) {
 	dir := t.TempDir()
 	f := openFiles(t, dir, nil)
@@ -271,8 +271,8 @@ func TestSegmentsAreMergedWhileAnOpeningRuns(t *testing.T) {
 	require.EqualValues(t, n+n*(n-1)/2, f.infos("t1")[0].Samples)
 }
 
-// TestTypesAreNotMixed checks that profiles are also kept apart by
-// profiler, and snapshots by moment.
+// TestTypesAreNotMixed checks that profiles of different profilers are kept separately.
+// Snapshots of different moments must also be kept separately.
 func TestTypesAreNotMixed(t *testing.T) {
 	f := openFiles(t, t.TempDir(), nil)
 	change := func(typ, unit, scope string, moments ...uint64) {
@@ -417,8 +417,8 @@ func TestDamagedIndexIsRemoved(t *testing.T) {
 	require.Empty(t, f.openings)
 }
 
-// TestNamesOfFilesAreNotChosenByOthers checks that texts of
-// profiles never appear in file names.
+// TestNamesOfFilesAreNotChosenByOthers checks that texts of profiles
+// never appear in file names.
 func TestNamesOfFilesAreNotChosenByOthers(t *testing.T) {
 	parent := t.TempDir()
 	f := openFiles(t, filepath.Join(parent, "profiles"), nil)
@@ -518,8 +518,8 @@ func TestOpeningIsBounded(t *testing.T) {
 	})
 }
 
-// TestOldestOpeningsMakeRoom checks that the openings whose
-// profiles ended first are deleted.
+// TestOldestOpeningsMakeRoom checks that the store first deletes the openings
+// whose profiles ended first.
 func TestOldestOpeningsMakeRoom(t *testing.T) {
 	for name, change := range map[string]func(*profileLimits){
 		"bytes":    func(l *profileLimits) { l.bytes = 5 * (openingOverhead + 4096) },
@@ -594,8 +594,8 @@ func TestFailedWriteIsCountedAndLoggedOnce(t *testing.T) {
 	require.EqualValues(t, 3, f.infos("t1")[0].Samples)
 }
 
-// TestReadersAndWritersAtOnce checks that readers see all
-// samples that were written before.
+// TestReadersAndWritersAtOnce checks that readers see all samples that
+// were added before they read.
 func TestReadersAndWritersAtOnce(t *testing.T) {
 	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.segments, l.flush, l.wait = 3, time.Millisecond, time.Minute })
 	uptime := time.Now()
@@ -654,7 +654,7 @@ func (w *world) addInput(in pprofstest.Input, o Opening) {
 }
 
 // TestOpeningComesFromItsProfiles covers profiles and events in any order, and profiles
-// without an event. The opening exists as long as its profiles.
+// without an event. The opening must exist as long as its profiles exist.
 func TestOpeningComesFromItsProfiles(t *testing.T) {
 	for _, order := range [][]string{{"profiles"}, {"profiles", "event"}, {"event", "profiles"}} {
 		t.Run(strings.Join(order, ", then "), func(t *testing.T) {
@@ -773,8 +773,8 @@ func TestNewestSegmentsAreMerged(t *testing.T) {
 	}
 }
 
-// TestEstimateOfAProfileIsCloseToTheHeap checks the estimate
-// that the memory bounds depend on.
+// TestEstimateOfAProfileIsCloseToTheHeap checks the memory estimate
+// that the limits depend on.
 func TestEstimateOfAProfileIsCloseToTheHeap(t *testing.T) {
 	f := openFiles(t, t.TempDir(), nil)
 	f.send(pprofstest.Input{Profile: phased("t1", "both"), Stacks: 10_000})
@@ -789,8 +789,8 @@ func TestEstimateOfAProfileIsCloseToTheHeap(t *testing.T) {
 	t.Logf("%d samples take %d bytes on disk, %d in memory, %d estimated", len(p.Sample), f.size(), held, sizeOf(p))
 }
 
-// TestOpeningsThatWaitForTheDiskAreBounded covers profiles
-// that each name another opening.
+// TestOpeningsThatWaitForTheDiskAreBounded covers profiles that each
+// belong to another opening.
 func TestOpeningsThatWaitForTheDiskAreBounded(t *testing.T) {
 	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.openings = 10 })
 	in := samplesOf(pprofstest.Input{Profile: phased("t", "both"), Hot: 1}.Build(t))[0]

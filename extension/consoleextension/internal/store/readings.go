@@ -15,15 +15,15 @@ import (
 )
 
 // tier describes the blocks of one age group. The blocks of a thinned tier begin at a
-// multiple of span. Other blocks have the time of their write.
+// multiple of span. The time of other blocks is the time of their write.
 type tier struct {
 	span int64 // length of a block, in seconds
 	step int64 // length of a point, in seconds; 0 if each reading is a point
 	keep int64 // seconds after which a block is thinned into the next tier
 }
 
-// tiers lists one tier of unthinned readings, two tiers of thinned readings, and one
-// tier of peers.
+// tiers lists the tiers. The first tier contains unthinned readings. The next two tiers
+// contain thinned readings. The last tier contains peers.
 var tiers = [...]tier{
 	{span: 60, keep: 3600},
 	{span: 1800, step: 60, keep: 6 * 3600},
@@ -34,7 +34,8 @@ var tiers = [...]tier{
 // peerTier is the tier of the blocks of peers.
 const peerTier = 3
 
-// maxBlocks bounds the number of blocks of a tier that a query reads, newest first.
+// maxBlocks is the maximum number of blocks of a tier that a query reads. The
+// newest blocks are read first.
 const maxBlocks = 4096
 
 // block is a row of the table of blocks.
@@ -56,9 +57,10 @@ func putBlocks(tx *sql.Tx, all []block) error {
 	return err
 }
 
-// readBlocks calls f once for each block of a unit in a tier, for the newest maxBlocks
-// blocks at most. The index groups the blocks by time. The query therefore steps back
-// from one block time to the previous block time, and looks up the unit at each time.
+// readBlocks calls f for each block of a unit in a tier. If there are more than
+// maxBlocks blocks, it reads only the newest. The index groups the blocks by time.
+// The query therefore steps back from one block time to the previous block time, and
+// looks up the unit at each time.
 func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(data []byte)) error {
 	var data []byte
 	return s.db.each(ctx, []any{&data}, func() { f(data) }, `WITH RECURSIVE times(at) AS (
@@ -103,8 +105,8 @@ func collect(to map[int][]point) func(int, point) {
 	return func(condition int, p point) { to[condition] = append(to[condition], p) }
 }
 
-// inOrder returns series, sorted by condition. A series keeps its last maxBlockPoints
-// points.
+// inOrder returns the points as series, sorted by condition. Each series contains at most
+// its last maxBlockPoints points.
 func inOrder(points map[int][]point) []series {
 	out := make([]series, 0, len(points))
 	for _, condition := range slices.Sorted(maps.Keys(points)) {
@@ -114,7 +116,8 @@ func inOrder(points map[int][]point) []series {
 	return out
 }
 
-// forgetHeads forgets the readings that encodeHeads encoded, because they are on disk.
+// forgetHeads forgets the readings that encodeHeads has encoded. These
+// readings are now on disk.
 func (s *Store) forgetHeads() {
 	for _, u := range s.units {
 		for i := range u.conditions {
@@ -153,8 +156,8 @@ func (s *Store) boundHeads() {
 	s.heads = 0
 }
 
-// loadNewest loads the newest readings of units from the database, and the time when the
-// units were last seen.
+// loadNewest loads the newest readings of units from the database. It also loads the
+// time when each unit was last seen.
 func (s *Store) loadNewest() error {
 	var at int64
 	var id UnitID
@@ -231,7 +234,8 @@ func (s *Store) Trends(ctx context.Context, id UnitID, from, to time.Time, point
 	return out, nil
 }
 
-// trend returns at most n points of the readings of a condition, or all if n is 0.
+// trend returns at most n points of a condition's readings. If n is
+// 0, it returns all points.
 func trend(list []stepped, from, to time.Time, n int) []Point {
 	slices.SortStableFunc(list, func(a, b stepped) int { return cmp.Compare(a.at, b.at) })
 	list = once(list)
@@ -244,8 +248,8 @@ func trend(list []stepped, from, to time.Time, n int) []Point {
 	return out
 }
 
-// once merges points with the same time. Such points are two halves of a reading, or a
-// reading that arrived twice.
+// once merges points with the same time. Such points are two parts of a reading, or
+// a reading that arrived twice.
 func once(list []stepped) []stepped {
 	out := list[:0]
 	for _, p := range list {
@@ -263,9 +267,9 @@ func once(list []stepped) []stepped {
 	return out
 }
 
-// gapsOf returns, for each tier, the distance between two points above which there is a
-// gap, in seconds. This limit is three times the median distance of readings plus 5
-// seconds, plus one step in a thinned tier.
+// gapsOf returns the maximum distance between two points without a gap, in seconds, for
+// each tier. The maximum is three times the median distance of the readings plus 5
+// seconds. In a thinned tier, one step is added.
 func gapsOf(list []stepped) (gaps [peerTier]int64) {
 	var distances [peerTier][]int64
 	for i := 1; i < len(list); i++ {

@@ -33,10 +33,11 @@ const (
 	// flushEvery is the time between two writes of readings. A crash loses the readings
 	// since the last write.
 	flushEvery = time.Minute
-	// maxNames bounds the names that are stored once and shared by many records.
+	// maxNames is the maximum number of names that are stored once and
+	// shared by many records.
 	maxNames = 10_000
-	// maxSetAside bounds the number of databases that are set aside while the store is
-	// open. After that, the store keeps new data in memory, within bounds.
+	// maxSetAside is the maximum number of databases that are set aside while the store
+	// is open. After that, the store keeps new data in memory, within the limits.
 	maxSetAside = 3
 )
 
@@ -48,26 +49,28 @@ type Options struct {
 	Directory string
 	// MaxAge is the time for which data is kept. The default is DefaultMaxAge.
 	MaxAge time.Duration
-	// MaxBytes bounds the directory on disk, in bytes. The default is DefaultMaxBytes.
+	// MaxBytes is the maximum disk space of the directory, in bytes. The
+	// default is DefaultMaxBytes.
 	MaxBytes int64
-	// Now returns the wall-clock time that people see. The default is time.Now. Ages in the
-	// store do not depend on Now.
+	// Now returns the wall-clock time that users see. The default is time.Now. Ages in
+	// the store do not depend on Now.
 	Now func() time.Time
-	// Uptime is the time of a clock that never jumps. The default is the time since Open.
+	// Uptime returns the time of a clock that never jumps. The default
+	// is the time since Open.
 	Uptime func() time.Duration
 	Logger *zap.Logger // nil means no logging
 
 	noSync bool // in tests: writes do not wait for the disk
 }
 
-// Store keeps the data that the console shows. Store implements Reader. All methods may be
-// called concurrently.
+// Store keeps the data that the console shows. Store implements Reader. All
+// methods may be called concurrently.
 //
-// All data except readings and profiles is kept in memory, within the bounds in bounds.go,
-// and in the database. Only Open loads it from the database. Data from a Put method is
-// visible at once. It is on disk when a later call of Commit returns. Readings reach the
-// disk within flushEvery. If the disk is full or broken, the store keeps its data in memory
-// and tries again with each write.
+// All data except readings and profiles is in memory, within the limits of bounds.go, and
+// in the database. Only Open loads this data from the database. Data from a Put method is
+// visible at once. It is on disk when a later call of Commit returns. Readings are
+// written to the disk within flushEvery. If the disk is full or broken, the store keeps
+// its data in memory and tries again with each write.
 type Store struct {
 	options Options
 	log     *zap.Logger
@@ -128,15 +131,16 @@ const (
 // ref identifies a record.
 type ref struct{ kind, key string }
 
-// record is an entry of the database. unit is the unit of the record, if any. stored is
-// the time when the record was stored, by the store's clock. data is encoded as JSON.
+// record is an entry of the database. unit is the unit that the record belongs
+// to, if any. stored is the time when the record was stored, by the store's
+// clock. data is encoded as JSON.
 type record interface {
 	record() (unit UnitID, stored int64, data any)
 }
 
-// Open opens the store of a directory. A damaged file is set aside and logged, and the
-// store starts empty. Open fails if the directory cannot be used, or if another store uses
-// it.
+// Open opens the store of a directory. A damaged file is set aside and logged, and
+// the store starts empty. Open fails if the directory cannot be used, or if
+// another store uses the directory.
 func Open(o Options) (*Store, error) {
 	o.MaxAge = cmp.Or(o.MaxAge, DefaultMaxAge)
 	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)
@@ -193,7 +197,7 @@ func (s *Store) open() error {
 	return nil
 }
 
-// load reads the records. Records that cannot be used are counted and deleted.
+// load reads the records. It counts and deletes records that cannot be used.
 func (s *Store) load() error {
 	s.units, s.openings, s.instances = map[UnitID]*unit{}, map[string]*opening{}, map[string]*instance{}
 	s.names = map[string]string{}
@@ -266,8 +270,8 @@ func (s *Store) run() {
 func (s *Store) poke() { token.Put(s.pokes) }
 
 // Commit waits until all data from earlier Put calls is written, except readings and
-// metrics. If the write fails, the data stays in memory, the failure is logged, and the
-// next write tries again. Commit returns an error only if the context ends.
+// metrics. If the write fails, the failure is logged, and the data stays in memory for
+// the next write. Commit returns an error only if the context ends.
 func (s *Store) Commit(ctx context.Context) error {
 	s.mu.RLock()
 	nothing, written := len(s.dirty) == 0, s.waiting
@@ -286,8 +290,8 @@ func (s *Store) Commit(ctx context.Context) error {
 	}
 }
 
-// Close writes the data that is not yet on disk, and closes the store. Close waits for the
-// disk without a time limit, except for profiles, which get at most 10 seconds.
+// Close writes the data that is not yet on disk, and closes the store. Writing profiles
+// may take at most 10 seconds. There is no time limit for other writes.
 func (s *Store) Close() error {
 	select {
 	case <-s.stop:
@@ -314,7 +318,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// flush writes readings and records, thins readings, and deletes data over the limits.
+// flush writes readings and records. Then it thins readings, and
+// deletes data beyond the limits.
 func (s *Store) flush() {
 	if s.write(true) == nil {
 		s.maintain()
@@ -349,7 +354,8 @@ func (s *Store) touchInstances() {
 	}
 }
 
-// intern returns the shared copy of a name, because many records have the same name.
+// intern returns the shared copy of a name. Copies are shared because many
+// records contain the same name.
 func (s *Store) intern(name string) string {
 	if is, ok := s.names[name]; ok {
 		return is
@@ -423,7 +429,7 @@ func (s *Store) writeOnce(readings bool) error {
 	return err
 }
 
-// maxWritten bounds the records that are encoded at once, in bytes.
+// maxWritten is the maximum size of the records that are encoded at once, in bytes.
 const maxWritten = 8 << 20
 
 // row is a record to write or to delete.
@@ -457,7 +463,8 @@ func (s *Store) putRecords(tx *sql.Tx, dirty map[ref]record) error {
 	return nil
 }
 
-// encode encodes records up to maxWritten bytes, and returns the records that are left.
+// encode encodes records up to about maxWritten bytes. It also
+// returns the remaining records.
 func (s *Store) encode(all []ref, dirty map[ref]record) (rows []row, rest []ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -474,8 +481,9 @@ func (s *Store) encode(all []ref, dirty map[ref]record) (rows []row, rest []ref)
 	return rows, all
 }
 
-// touchSeen marks the units that were seen at least metricsEvery after their last write.
-// Every metricsEvery, touchSeen also marks all collectors. The caller holds the lock.
+// touchSeen marks each unit that was last seen at least metricsEvery after
+// its last write. Every metricsEvery, touchSeen also marks all collectors.
+// The caller holds the lock.
 func (s *Store) touchSeen() {
 	for id, u := range s.units {
 		if u.seen-u.saved >= metricsEvery {
@@ -488,8 +496,8 @@ func (s *Store) touchSeen() {
 	}
 }
 
-// boundDirty forgets pending deletions if too many wait because the disk is full. After the
-// next Open, the records are deleted because they have no unit or are too old.
+// boundDirty forgets pending deletions if too many of them wait because the disk is full.
+// The next Open deletes these records, because they have no unit or are too old.
 func (s *Store) boundDirty() {
 	if len(s.dirty) > 2*(maxUnits+maxOpenings+maxRefusals) {
 		s.dirty = map[ref]record{}
@@ -497,7 +505,7 @@ func (s *Store) boundDirty() {
 	}
 }
 
-// startAnew sets the database aside, and marks all records as not written. It reports
+// startAnew sets the database aside, and marks all records for writing. It reports
 // whether there is a new database.
 func (s *Store) startAnew(cause error) bool {
 	if s.setAsides >= maxSetAside {

@@ -199,7 +199,7 @@ func TestWhatIsPutIsReadAlsoAfterAReopen(t *testing.T) {
 }
 
 // TestReadingsOfTheFirstSecond covers readings right after the start of a new store. A
-// condition with the time 0 is an empty slot, so the store's clock must not begin at 0.
+// condition with the time 0 is a free slot, so the store's clock must not begin at 0.
 func TestReadingsOfTheFirstSecond(t *testing.T) {
 	w := newWorld(t, Options{})
 	for range 3 {
@@ -291,8 +291,8 @@ func TestAGapHasAPointWithoutValues(t *testing.T) {
 	}
 }
 
-// TestAGapIsShownInThinnedReadings covers gaps between thinned points. A
-// thinned point represents several readings, so the distance to the next point
+// TestAGapIsShownInThinnedReadings covers gaps between thinned points. A thinned
+// point represents several readings. The distance to the next point alone therefore
 // does not show whether there is a gap.
 func TestAGapIsShownInThinnedReadings(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
@@ -330,8 +330,8 @@ func TestAGapIsShownInThinnedReadings(t *testing.T) {
 	require.Len(t, gaps, found)
 }
 
-// TestUnitOfAnEarlierVersion reads a unit of an earlier version, which wrote
-// the keys of units in lower case.
+// TestUnitOfAnEarlierVersion reads a unit that an earlier version wrote. That version
+// wrote the keys of units in lower case.
 func TestUnitOfAnEarlierVersion(t *testing.T) {
 	s := &Store{units: map[UnitID]*unit{}}
 	id := IDOf("node-1", "/a")

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// lively is the time without data, in seconds, for which a unit, a condition or a state
-	// still counts as present.
+	// lively is the maximum time without data, in seconds, during which a unit, a
+	// condition or a state still counts as present.
 	lively = 300
-	// evictAtOnce is a divisor. When a bound is reached, 1/100 of the units or
+	// evictAtOnce is a divisor. When a limit is reached, 1/100 of the units or
 	// openings is removed at once.
 	evictAtOnce = 100
 )
 
-// unit is a unit in memory. Its resource is never modified, only replaced.
+// unit is a unit in memory. Its resource is replaced, but never modified.
 type unit struct {
 	Unit
 	bytes      int   // size of the resource
@@ -38,7 +38,8 @@ type unit struct {
 	saved      int64 // value of seen in the database
 }
 
-// condition is a condition of a unit. Blocks refer to it by its index in the unit.
+// condition is a condition of a unit. Blocks refer to a condition
+// by its index in the unit.
 type condition struct {
 	unique.Handle[Condition]
 	newest Reading
@@ -64,8 +65,8 @@ func IDOf(host, name string) UnitID {
 	return UnitID(hex.EncodeToString(sum[:8]))
 }
 
-// PutReadings adds the readings of a unit, and the states of its policies. It uses Host,
-// Name and Resource of the unit. NaN means that a value or a threshold is unknown. A
+// PutReadings adds the readings of a unit, and the states of the unit's policies. It uses
+// Host, Name and Resource of the unit. NaN stands for an unknown value or threshold. A
 // reading is merged into the previous reading if both have the same condition and time.
 func (s *Store) PutReadings(of Unit, readings []Reading, states map[string]string) {
 	s.mu.Lock()
@@ -159,8 +160,8 @@ func (s *Store) condition(u *unit, of unique.Handle[Condition]) *condition {
 	return &u.conditions[free]
 }
 
-// unit finds or adds a unit, marks it as seen and updates its resource. It returns nil if
-// the unit has no name, or if there is no room.
+// unit finds or adds a unit, marks the unit as seen, and updates its resource. It returns
+// nil if the unit has no name, or if there is no room.
 func (s *Store) unit(of Unit) *unit {
 	now := s.clock.now()
 	of.Host, of.Name = cutText(of.Host, maxName), cutText(of.Name, maxText)
@@ -200,9 +201,9 @@ func (s *Store) setResource(u *unit, all map[string]string) {
 	s.touch(kindUnit, string(u.ID), u)
 }
 
-// roomForUnit makes room for a unit by removing units that are gone. Units without openings
-// are removed first, and among them the units that have been gone longest. roomForUnit
-// returns false if there is no room.
+// roomForUnit makes room for a unit by removing units that are gone. Units without
+// openings are removed before units with openings. In each group, the units that have
+// been gone longest are removed first. roomForUnit returns false if there is no room.
 func (s *Store) roomForUnit(now int64) bool {
 	if len(s.units) < maxUnits {
 		return true

@@ -21,7 +21,7 @@ const (
 	RefusedToken = "token"
 )
 
-// maxForm bounds a form without a policy text, in bytes.
+// maxForm is the maximum size of a form without a policy text, in bytes.
 const maxForm = 4 << 10
 
 // actionTimeout is the maximum time for the change that a form requests.
@@ -38,9 +38,9 @@ func (s *Server) sameOrigin(next http.Handler) http.Handler {
 	return protection.Handler(next)
 }
 
-// form returns a handler for a form that changes something. most is the maximum size
-// of the form in bytes. The form must contain the token of a page, which no other
-// website can read.
+// form returns the handler of a form that changes something. most is the maximum
+// size of the form in bytes. The form must contain the token of a page. Other
+// websites cannot read the token.
 func (s *Server) form(most int64, h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if s.Token == nil {
@@ -64,7 +64,7 @@ func (s *Server) form(most int64, h handler) handler {
 	}
 }
 
-// profileNow opens the gate of a unit by hand.
+// profileNow opens the gate of a unit manually.
 func (s *Server) profileNow(w http.ResponseWriter, r *http.Request) error {
 	u, err := s.Store.Unit(r.Context(), store.UnitID(r.PathValue("id")))
 	if err != nil {

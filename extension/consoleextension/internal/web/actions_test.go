@@ -39,7 +39,7 @@ func (m *manual) options(o *Options) {
 	o.CountRefused = func(reason string) { m.refused[reason]++ }
 }
 
-// post sends a form. headers has pairs of a key and a value.
+// post sends a form. headers contains pairs of a key and a value.
 func post(t testing.TB, h http.Handler, path string, form url.Values, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(form.Encode()))

@@ -18,15 +18,16 @@ import (
 const (
 	// computedAtOnce is the maximum number of answers that are computed at once.
 	computedAtOnce = 2
-	// answerBytes bounds the bodies of all answers that are computed and not yet written to
-	// their readers, in bytes.
+	// answerBytes is the maximum total size of all answers that are not yet written
+	// to their readers, in bytes.
 	answerBytes = 64 << 20
 	// writeTimeout is the time within which a reader must receive the answer.
 	writeTimeout = 30 * time.Second
 )
 
-// answers computes each answer once for all readers that request it before it is ready. It
-// bounds the concurrent computations and the bytes of all answers. Further requests wait.
+// answers computes each answer once for all readers that request the answer before it is
+// ready. It limits the number of concurrent computations, and the total size of all
+// answers. Requests beyond these limits wait.
 type answers struct {
 	computing *semaphore.Weighted
 	held      *semaphore.Weighted
@@ -65,8 +66,8 @@ func (a *answer) Header() http.Header { return a.header }
 // WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(status int) { a.status = status }
 
-// Write implements http.ResponseWriter. Write fails after the deadline, which stops a
-// template that takes too long.
+// Write implements http.ResponseWriter. Write fails after the deadline. The error stops
+// a template that takes too long.
 func (a *answer) Write(p []byte) (int, error) {
 	if err := a.ctx.Err(); err != nil {
 		return 0, err
@@ -74,9 +75,9 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.body.Write(p)
 }
 
-// get returns the answer for a key. compute writes the answer, unless another request
-// already computes it. get fails if ctx ends before the answer is ready. The caller must
-// call release.
+// get returns the answer for a key. If no other request computes the answer yet,
+// compute writes the answer. get fails if ctx ends before the answer is ready.
+// The caller must call release.
 func (s *answers) get(ctx context.Context, key string, timeout time.Duration, compute func(context.Context, http.ResponseWriter)) (*answer, error) {
 	s.mu.Lock()
 	a := s.shared[key]
@@ -100,8 +101,8 @@ func (s *answers) get(ctx context.Context, key string, timeout time.Duration, co
 	return a, nil
 }
 
-// compute fills an answer within timeout. A reader that leaves earlier does not end the
-// computation, since others may wait for the answer.
+// compute fills in an answer within timeout. If a reader leaves, the computation
+// continues, because other readers may wait for the answer.
 func (s *answers) compute(key string, a *answer, timeout time.Duration, compute func(context.Context, http.ResponseWriter)) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -138,8 +139,9 @@ func (s *answers) release(a *answer) {
 	}
 }
 
-// finish escapes control characters, and characters that change the text direction, in a
-// page. Names and attributes come from outside and may contain such characters.
+// finish escapes control characters in a page, and characters that change
+// the text direction. Names and attributes come from other programs and
+// may contain such characters.
 func (a *answer) finish() {
 	if !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") || bytes.IndexFunc(a.body.Bytes(), isHidden) < 0 {
 		return

@@ -61,8 +61,8 @@ func TestAnAnswerIsComputedOnceForAllThatWaitForIt(t *testing.T) {
 	require.EqualValues(t, 2, computed.Load(), "the next reader gets a new one")
 }
 
-// TestAnswersAreBounded checks the bounds on concurrent computations and on the bytes of
-// responses in memory. Readers must not exceed them, even if they read slowly. A reader
+// TestAnswersAreBounded checks the limits on concurrent computations and on the bytes
+// of responses in memory. The limits must also hold when readers read slowly. A reader
 // that waits too long gets an error.
 func TestAnswersAreBounded(t *testing.T) {
 	s := newAnswers()
@@ -136,7 +136,7 @@ func TestPagesHaveNoCharactersThatHideOthers(t *testing.T) {
 	require.Contains(t, written("application/octet-stream"), "\x1b")
 }
 
-// slowStore is a store whose method Instances takes a while.
+// slowStore is a store whose method Instances is slow.
 type slowStore struct {
 	*Memory
 	while     time.Duration // 0 means until the end of the request's context
@@ -156,7 +156,7 @@ func (s *slowStore) Instances(ctx context.Context) ([]store.Instance, error) {
 	return nil, ctx.Err()
 }
 
-// TestPagesAreBounded checks that the bounds on answers apply to pages.
+// TestPagesAreBounded checks that the limits on answers apply to pages.
 func TestPagesAreBounded(t *testing.T) {
 	slow := &slowStore{Memory: Demo(testNow), while: 20 * time.Millisecond}
 	h := newTestServer(t, slow.Memory, func(o *Options) { o.Store = slow })

@@ -29,9 +29,9 @@ const (
 // CheckoutID identifies the unit called CheckoutName.
 var CheckoutID = ID(CheckoutHost, CheckoutName)
 
-// Demo returns a store with two days of a shop. The checkout was over its
-// threshold 25 minutes ago. Its gate closed half a minute later, and the
-// checkout is now profiled again.
+// Demo returns a store with the data of a shop for two days. The checkout was above its
+// threshold 25 minutes ago. The gate of the checkout closed half a minute later. Now
+// the checkout is profiled again.
 func Demo(now time.Time) *Memory {
 	now = now.UTC().Truncate(time.Second)
 	m := &Memory{
@@ -220,8 +220,9 @@ func (m *Memory) checkout(now time.Time) {
 	}
 }
 
-// trend returns 48 hours of a reading in steps of 10 seconds. The trend has a gap and
-// ends near the reading's value. It is over the threshold when a gate opened for it.
+// trend returns 48 hours of a reading in steps of 10 seconds. The trend has a
+// gap and ends near the reading's value. It is above the threshold at the times
+// when the reading opened a gate.
 func trend(r store.Reading, now time.Time, phase float64, hot []store.Opening) store.Trend {
 	const step = 10 * time.Second
 	t := store.Trend{Condition: r.Condition}
@@ -367,7 +368,7 @@ func (m *Memory) instances(now time.Time) {
 }
 
 // Many returns a store with n units. Each host has 40 units, and each unit has four
-// readings. 100 of the units have 500 openings together.
+// readings. 100 of the units have 500 openings in total.
 func Many(now time.Time, n int) *Memory {
 	now = now.UTC().Truncate(time.Second)
 	m := &Memory{

@@ -37,8 +37,8 @@ var _ store.Reader = (*Memory)(nil)
 // ID returns the id of a unit.
 func ID(host, unit string) store.UnitID { return store.IDOf(host, unit) }
 
-// Fill adds the units of m to a store, with their newest readings, their openings and
-// their refusals. It does not add trends and profiles.
+// Fill adds the units of m to a store. Each unit has its newest readings, its openings
+// and its refusals. Fill does not add trends and profiles.
 func Fill(s *store.Store, m *Memory) {
 	for _, u := range m.AllUnits {
 		s.PutReadings(u.Unit, u.Readings, u.States)
@@ -89,8 +89,8 @@ func (m *Memory) Trends(_ context.Context, id store.UnitID, from, to time.Time, 
 	return trends, m.Err
 }
 
-// thin merges neighbouring points until there are at most n
-// points. If n is 0, it does not merge.
+// thin merges adjacent points until at most n points are left. If n is 0,
+// thin does not merge points.
 func thin(points []store.Point, n int) []store.Point {
 	if n <= 0 || len(points) <= n {
 		return points
@@ -181,7 +181,7 @@ func (m *Memory) Instances(context.Context) ([]store.Instance, error) { return m
 // Usage implements store.Reader.
 func (m *Memory) Usage() store.Usage { return m.UsageNow }
 
-// Peers implements store.Reader. It ignores the time span.
+// Peers implements store.Reader. The time span is ignored.
 func (m *Memory) Peers(_ context.Context, id store.UnitID, _, _ time.Time) ([]store.Peer, error) {
 	return slices.Clone(m.AllPeers[id]), m.Err
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// titleLength is the length of the tooltip of a cut text, in characters.
+// titleLength is the maximum length of the tooltip of a truncated text, in characters.
 const titleLength = 1000
 
-// functions returns the functions that templates call. Texts from outside go through text,
-// or through a function that uses text.
+// functions returns the functions that templates call. Texts from other programs must be
+// formatted by text, or by a function that uses text.
 func (s *Server) functions() template.FuncMap {
 	return template.FuncMap{
 		"static":   s.static.url, // static "console.css": the URL of a file
@@ -53,9 +53,9 @@ func (s *Server) functions() template.FuncMap {
 	}
 }
 
-// text formats a text from outside for display, with at most n characters. It isolates the
-// writing direction of the text from the surrounding text. If the text is cut, a tooltip
-// shows up to titleLength characters.
+// text formats a text from another program for display, with at most n characters. The
+// element bdi isolates the writing direction of the text from the surrounding text. If
+// the text is truncated, a tooltip shows up to titleLength characters.
 func text(n int, s string) template.HTML {
 	short, cut := shorten(n, s)
 	title := ""
@@ -71,9 +71,9 @@ func cutText(n int, s string) string {
 	return short
 }
 
-// shorten returns at most n characters of a text, and reports whether the text was cut. It
-// escapes invisible characters, and characters that change the text direction. It reads
-// only the part of the text that it returns.
+// shorten returns at most n characters of a text, and reports whether the text was
+// truncated. Invisible characters, and characters that change the text direction, are
+// escaped. shorten reads only the returned part of the text.
 func shorten(n int, s string) (string, bool) {
 	var b strings.Builder
 	for i, r := range s {
@@ -95,7 +95,7 @@ func shorten(n int, s string) (string, bool) {
 	return b.String(), false
 }
 
-// escaped returns a character as Go's escape sequence, such as \u202e.
+// escaped returns the escape sequence of a character in Go, such as \u202e.
 func escaped(r rune) string { return strings.Trim(strconv.QuoteRuneToASCII(r), "'") }
 
 // number returns a value with three significant digits, or all of its integer part.
@@ -129,7 +129,7 @@ func trimZeros(s string) string {
 // count returns a number with commas between thousands.
 func count[T int | int64](n T) string { return humanize.Comma(int64(n)) }
 
-// plural returns a count with a word in the singular or the plural.
+// plural returns a count and a word in the singular or the plural.
 func plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -146,7 +146,7 @@ func formatBytes(n int64) string {
 	return number(v) + " " + [...]string{"B", "KiB", "MiB", "GiB", "TiB"}[unit]
 }
 
-// formatDuration returns a time span in at most two units.
+// formatDuration formats a time span with at most two units.
 func formatDuration(d time.Duration) string {
 	if d < 0 {
 		return "-" + formatDuration(-d)
@@ -174,8 +174,8 @@ func formatDuration(d time.Duration) string {
 	return d.String()
 }
 
-// formatTime returns a time that console.js converts to the reader's zone. Without scripts,
-// the time is in UTC.
+// formatTime returns an HTML element for a time. console.js converts the time to the
+// reader's time zone. Without scripts, the time is in UTC.
 func formatTime(t time.Time) template.HTML {
 	if t.IsZero() {
 		return "–"
@@ -183,13 +183,13 @@ func formatTime(t time.Time) template.HTML {
 	return template.HTML(`<time datetime="` + machineTime(t) + `">` + plainTime(t) + `</time>`) //nolint:gosec // digits
 }
 
-// plainTime returns a time for places without markup.
+// plainTime formats a time without markup.
 func plainTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // machineTime returns a time in the format of the attribute datetime.
 func machineTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// ago returns how long ago a time was, with the time itself as tooltip.
+// ago returns an HTML element for the time since t. The tooltip shows t.
 func (s *Server) ago(t time.Time) template.HTML {
 	if t.IsZero() {
 		return "–"
@@ -205,7 +205,8 @@ func (s *Server) ago(t time.Time) template.HTML {
 	return template.HTML(`<time class="ago" datetime="` + machineTime(t) + `" title="` + plainTime(t) + `">` + words + `</time>`) //nolint:gosec // digits
 }
 
-// roughly returns a time span in one unit, or in hours and minutes below 10 hours.
+// roughly formats a time span with one unit. From one hour to 10 hours,
+// it uses hours and minutes.
 func roughly(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -249,7 +250,7 @@ func unitOf(monitor string) string {
 	return ""
 }
 
-// measure returns a value of a monitor with its unit.
+// measure returns the value of a monitor and its unit.
 func measure(monitor string, v float64) string {
 	unit := unitOf(monitor)
 	if unit == "" || math.IsNaN(v) {
@@ -259,7 +260,7 @@ func measure(monitor string, v float64) string {
 }
 
 // nearness returns the ratio of a reading to its threshold, or -1 if the ratio is not
-// known. The hottest units have the largest ratio, as in the budgets of cpu_trigger.
+// known. The budgets of cpu_trigger also prefer the units with the largest ratio.
 func nearness(r store.Reading) float64 {
 	switch {
 	case math.IsNaN(r.Value) || math.IsNaN(r.Threshold):
@@ -272,8 +273,9 @@ func nearness(r store.Reading) float64 {
 	return 0
 }
 
-// unitName returns the usual name of a unit. This is the name of its service,
-// container, executable or process, or a part of the unit's name.
+// unitName returns the usual name of a unit. This is the name of the unit's
+// service, container, executable or process. If there is no such name, it is a
+// part of the unit's own name.
 func unitName(u store.Unit) string {
 	if v := u.Resource[attr.ServiceName]; !isUnnamed(v) {
 		return v
@@ -304,7 +306,8 @@ func isUnnamed(service string) bool {
 	return service == "" || strings.HasPrefix(service, "unknown_service")
 }
 
-// unitPlace returns where a unit runs: its pod and container, its cgroup or its process.
+// unitPlace returns the place where a unit runs. This is a pod and
+// container, a cgroup or a process.
 func unitPlace(u store.Unit) string {
 	if pod := u.Resource[attr.PodName]; pod != "" {
 		place := pod
@@ -325,8 +328,8 @@ func unitPlace(u store.Unit) string {
 	return cmp.Or(processOf(u), u.Name)
 }
 
-// processOf returns a text such as "process 4242" for a unit that is a process, and an
-// empty text for other units. The name of a process unit is PID:START.
+// processOf returns a text such as "process 4242" if a unit is a process. For other units
+// it returns an empty text. The name of a process unit is PID:START.
 func processOf(u store.Unit) string {
 	pid, started, ok := strings.Cut(u.Name, ":")
 	if !ok || pid == "" || len(pid) > 10 || strings.Trim(pid, "0123456789") != "" {
@@ -338,16 +341,17 @@ func processOf(u store.Unit) string {
 	return "process " + pid
 }
 
-// isContainerID reports whether a unit's name is a container id: 12 hexadecimal digits
-// or more.
+// isContainerID reports whether the name of a unit is a container ID. A container ID has
+// at least 12 hexadecimal digits.
 func isContainerID(name string) bool {
 	return len(name) >= 12 && len(name) <= 64 && !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'a' || r > 'f')
 	})
 }
 
-// reason describes why a gate opened: by hand, by an alert, as a baseline, or because of a
-// condition. For a condition it includes the monitor's value, the threshold and the window.
+// reason describes the reason why a gate opened. A gate opens manually, by an alert, as a
+// baseline, or because of a condition. The description of a condition contains the
+// monitor's value, the threshold and the window.
 func reason(o store.Opening) string {
 	switch {
 	case o.Kind == "manual": // the monitor is "manual" too
@@ -366,8 +370,9 @@ func reason(o store.Opening) string {
 	return s
 }
 
-// jsonNumber is a JSON number with six significant digits, which are enough for charts. NaN
-// and infinities become null, because JSON cannot represent them.
+// jsonNumber is a number that is encoded in JSON with six significant digits,
+// which are enough for charts. NaN and infinities are encoded as null, because
+// JSON cannot represent them.
 type jsonNumber float64
 
 func (n jsonNumber) MarshalJSON() ([]byte, error) {

@@ -15,16 +15,17 @@ import (
 )
 
 const (
-	// silentAfter is the time without data after which a collector is shown as silent.
-	// Collectors send their metrics once a minute unless configured otherwise.
+	// silentAfter is the time without data after which a collector is shown as silent. By
+	// default, collectors send their metrics once a minute.
 	silentAfter = 3 * time.Minute
-	// warningsShown bounds the warnings of a collector.
+	// warningsShown is the maximum number of warnings that the page shows per collector.
 	warningsShown = 30
-	// instancesShown bounds the collectors that the page shows.
+	// instancesShown is the maximum number of collectors that the page shows.
 	instancesShown = 200
 )
 
-// Own describes the collector that contains the console, without its metrics.
+// Own describes the collector that contains the console. It does not contain
+// the metrics of the collector.
 type Own struct {
 	Version string
 	Started time.Time
@@ -145,20 +146,21 @@ func newInstanceRow(of store.Instance, now time.Time) instanceRow {
 	return row
 }
 
-// before reports whether a collector is an earlier run of another collector. Each run has
-// its own ID.
+// before reports whether a collector is an earlier run of the same collector as
+// later. Each run has its own ID.
 func (i *instanceRow) before(later store.Instance) bool {
 	return i.Host != "" && i.Host == later.Host && i.Service == later.Service && i.Last.Before(later.First)
 }
 
-// starts lists the startup messages in which samplers and cpu_trigger report their abilities
-// and missing abilities.
+// starts lists startup messages of samplers and cpu_trigger. The messages describe what
+// these components can do and cannot do on this host.
 var starts = []string{"sampling started", "off-CPU sampling started", "allocation sampling started", "cgroup mode"}
 
-// missing lists the fields of these messages that describe missing work and the reason.
+// missing lists the fields of the startup messages that describe
+// missing work and the reasons.
 var missing = []string{"not_sampled", "not_shown", "why", "limited"}
 
-// statements returns the newest log record of each component about its work.
+// statements returns the newest startup message of each kind from each component.
 func statements(logs []store.Log) (found []statement) {
 	seen := map[[2]string]bool{}
 	for _, l := range logs { // newest first
@@ -186,7 +188,7 @@ func statements(logs []store.Log) (found []statement) {
 	return found
 }
 
-// readable returns a JSON list of texts without brackets and quotes.
+// readable converts a JSON list of texts to a text without brackets and quotes.
 func readable(value string) string {
 	if rest, ok := strings.CutPrefix(value, `["`); ok && strings.HasSuffix(rest, `"]`) {
 		return strings.ReplaceAll(strings.TrimSuffix(rest, `"]`), `","`, ", ")
@@ -194,8 +196,8 @@ func readable(value string) string {
 	return value
 }
 
-// nameOf returns the name of a metric without the prefix otelcol_. Only metrics of the
-// collector's own telemetry have this prefix.
+// nameOf returns the name of a metric without the prefix otelcol_. Only the collector's
+// own telemetry uses this prefix.
 func nameOf(m store.Metric) string { return strings.TrimPrefix(m.Name, "otelcol_") }
 
 // costs returns the costs of a collector, and its uptime.
@@ -265,7 +267,8 @@ var outcomesByName = []struct{ name, what string }{
 	{"console.items", "items for a console"},
 }
 
-// losses returns the rows for metrics that count losses or count by outcome.
+// losses returns the rows of the metrics that count losses, and the rows of the
+// metrics that count by outcome.
 func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
 	byOutcome := map[string]map[string]int64{}
 	for _, m := range metrics {
@@ -292,7 +295,7 @@ func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
 	return lost, outcomes
 }
 
-// attributesText returns attributes as key=value.
+// attributesText returns attributes in the form key=value.
 func attributesText(attributes map[string]string) string {
 	var texts []string
 	for _, key := range slices.Sorted(maps.Keys(attributes)) {

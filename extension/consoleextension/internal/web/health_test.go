@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// collector returns a collector's own metrics and logs.
+// collector returns a collector with its own metrics and logs.
 func collector() store.Instance {
 	at := testNow.Add(-10 * time.Second)
 	point := func(name string, value, perSecond float64, attributes ...string) store.Metric {
@@ -102,7 +102,7 @@ func TestTheHealthPageSaysHowToTurnItOn(t *testing.T) {
 	require.Contains(t, find(page, "pre")[0].FirstChild.Data, "periodic:")
 }
 
-// TestPagesShowWhatHidesOthers covers an id with control characters and with characters
+// TestPagesShowWhatHidesOthers covers an ID with control characters and with characters
 // that reorder text. Templates do not escape these characters in attributes of elements.
 func TestPagesShowWhatHidesOthers(t *testing.T) {
 	m := &Memory{AllInstances: []store.Instance{collector()}}

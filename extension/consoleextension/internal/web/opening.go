@@ -26,14 +26,15 @@ import (
 )
 
 const (
-	// rowsPerTable is the default number of functions in a table, and maxRows is the
-	// largest number. threadsPerList is the number of threads in a list.
+	// rowsPerTable is the default number of functions in a table. maxRows is the maximum
+	// number of functions in a table. threadsPerList is the number of threads in a list.
 	rowsPerTable, maxRows, threadsPerList = 40, 1000, 20
-	// placeLength is the maximum number of bytes that are shown of a path.
+	// placeLength is the maximum length of a path on the page, in bytes.
 	placeLength = 60
 	// choicesPerUnit is the maximum number of openings that are offered for a comparison.
 	choicesPerUnit = 100
-	// queryText bounds the texts of the URL, in bytes, because they become parts of links.
+	// queryText is the maximum length of a text in the URL, in bytes. The texts of
+	// the URL become parts of links.
 	queryText = 1024
 )
 
@@ -51,7 +52,7 @@ type openingQuery struct {
 	report   string // suffix of the ids of a profile in a report; empty on a page
 }
 
-// texts returns the texts of the query, by their parameters.
+// texts returns pointers to the texts of the query, by the names of the URL parameters.
 func (q *openingQuery) texts() map[string]*string {
 	return map[string]*string{
 		"type": &q.Profile.Type, "origin": &q.Profile.Origin, "scope": &q.Profile.Scope,
@@ -75,7 +76,7 @@ func parseOpeningQuery(q url.Values) (out openingQuery) {
 	return out
 }
 
-// values returns the query for the URL. Default values are left out.
+// values returns the query as URL parameters. Default values are omitted.
 func (q openingQuery) values() url.Values {
 	v := url.Values{}
 	for key, text := range q.texts() {
@@ -92,8 +93,8 @@ func (q openingQuery) values() url.Values {
 	return v
 }
 
-// url returns the URL of a page or file of an opening for the query. A report contains no
-// such links, so url returns an empty text for a report.
+// url returns the URL of a page or file of an opening for the query. For a report, it
+// returns an empty text, because a report contains no such links.
 func (q openingQuery) url(opening, file string) string {
 	if q.report != "" {
 		return ""
@@ -157,8 +158,8 @@ type profileView struct {
 	Choices    []choiceGroup
 	NoBaseline string // why there is no comparison
 
-	// Hottest are the functions with the largest self values. Grown are the functions whose
-	// share has grown most.
+	// Hottest are the functions with the largest self values. Grown are the functions
+	// whose share has grown most since the profile that this profile is compared with.
 	Hottest, Grown []functionRow
 
 	Columns  []tableColumn
@@ -175,7 +176,7 @@ type profileView struct {
 	query flame.Query
 }
 
-// partRow is a part of the samples: a phase, a thread or a reason for waiting.
+// partRow represents the samples of one phase, thread or reason for waiting.
 type partRow struct {
 	Label, URL   string
 	Value, Share string
@@ -255,8 +256,8 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 	return p, nil
 }
 
-// lost returns the reason why an expected profile cannot be shown. It returns an empty text
-// for any other error.
+// lost returns the reason why an expected profile cannot be shown. For errors with other
+// causes, it returns an empty text.
 func lost(err error) string {
 	switch {
 	case errors.Is(err, store.ErrDamaged):
@@ -284,8 +285,8 @@ func (p *openingPage) tabs(q openingQuery, shown store.ProfileKey) {
 		if same == shown && other.Moment != 0 {
 			p.Moments = append(p.Moments, tab)
 		}
-		// Several moments share a tab. The tab links to the shown moment. If the page
-		// shows none of these moments, the tab links to the first moment.
+		// Several moments share a tab. The tab links to the moment that the page shows.
+		// If the page shows none of these moments, the tab links to the first moment.
 		if last := len(p.Profiles) - 1; last >= 0 && p.Profiles[last].Title == tab.Title {
 			if tab.Current {
 				p.Profiles[last] = tab
@@ -367,8 +368,8 @@ func shortKey(o store.Opening, key store.ProfileKey) store.ProfileKey {
 	return key
 }
 
-// rate returns a sum as a rate: CPU time in cores, and bytes or counts per second. The rate
-// is known only for all phases together.
+// rate returns a sum as a rate. CPU time is returned in cores, and bytes and counts are
+// returned per second. The rate of a single phase is not known.
 func rate(p store.ProfileInfo, f flame.Filter, sum int64) string {
 	span := p.End.Sub(p.Start).Seconds()
 	if f.Phase != "" || span <= 0 || p.Start.IsZero() || p.Moment != 0 {
@@ -423,7 +424,8 @@ func (v *profileView) parts(opening string) {
 	v.Routes = v.labelled(opening, flame.Route)
 }
 
-// labelled is like rows, but returns no rows if no sample has the label.
+// labelled returns the same rows as the method rows. If no sample has the
+// label, it returns no rows.
 func (v *profileView) labelled(opening string, label flame.Label) []partRow {
 	rows := v.rows(v.query.Parts(label), opening, label)
 	if len(rows) == 1 && rows[0].Class == "" {
@@ -432,8 +434,8 @@ func (v *profileView) labelled(opening string, label flame.Label) []partRow {
 	return rows[:min(len(rows), threadsPerList)]
 }
 
-// rows returns the parts of a label with links. A link selects its part, or cancels the
-// selection.
+// rows returns a row for each part of a label. The link of a row selects the part. If the
+// part is already selected, the link cancels the selection.
 func (v *profileView) rows(parts []flame.Part, opening string, label flame.Label) []partRow {
 	var all flame.Value
 	for _, p := range parts {
@@ -469,7 +471,8 @@ func (v *profileView) rows(parts []flame.Part, opening string, label flame.Label
 	return rows
 }
 
-// phases lists the phases by time. phaseNames are their names on the pages.
+// phases lists the phases in chronological order. phaseNames contains the names
+// of the phases on the pages.
 var phases = []string{"baseline", "before", "both", "after", ""}
 
 var phaseNames = map[string]string{
@@ -490,7 +493,7 @@ var closings = map[string]string{
 	"policy changed": "its policy was changed",
 }
 
-// closedBecause returns why a gate closed, as part of a sentence.
+// closedBecause returns the reason why a gate closed, as part of a sentence.
 func closedBecause(o store.Opening) string {
 	switch {
 	case o.Why == "duration" && o.Kind == "alert":
@@ -501,8 +504,8 @@ func closedBecause(o store.Opening) string {
 	return cmp.Or(closings[o.Why], cutText(60, o.Why))
 }
 
-// traceURL returns the link to a span. link must have passed CheckTraceURL. traceURL
-// returns an empty text if an ID that link needs is not valid.
+// traceURL returns the link to a span. link must have passed CheckTraceURL. If link needs
+// an ID that is not valid, traceURL returns an empty text.
 func traceURL(link, trace, span string) string {
 	if link == "" || !isHexID(trace, 16) {
 		return ""
@@ -522,7 +525,7 @@ func isHexID(id string, bytes int) bool {
 }
 
 // CheckTraceURL returns an error if a URL cannot be a link to spans. The URL must be an
-// http or https URL that contains {trace_id} and no user.
+// http or https URL, must contain {trace_id}, and must not contain a user.
 func CheckTraceURL(link string) error {
 	if link == "" {
 		return nil
@@ -546,7 +549,7 @@ func (s *Server) flameJSON(w http.ResponseWriter, r *http.Request, o store.Openi
 	return nil
 }
 
-// withoutProfile returns the error for the browser if a profile cannot be read.
+// withoutProfile returns the error that the browser receives if a profile cannot be read.
 func withoutProfile(err error) error {
 	switch {
 	case errors.Is(err, errNoProfile):
@@ -597,7 +600,7 @@ func origin(r *http.Request) string {
 	return scheme + r.Host
 }
 
-// command returns the command that opens the shown profile in go tool pprof.
+// command returns the shell command that opens the shown profile in go tool pprof.
 func (v *profileView) command(origin string) string {
 	command := "go tool pprof -http=:"
 	switch {
@@ -611,7 +614,7 @@ func (v *profileView) command(origin string) string {
 	return command + " " + shellQuote(origin+v.Download)
 }
 
-// shellQuote quotes a text for the shell, as one word.
+// shellQuote quotes a text as one word for the shell.
 func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

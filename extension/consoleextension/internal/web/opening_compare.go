@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// These are the values of against in the URL that are not the ID of an opening.
+// The parameter against in the URL is the ID of an opening, or one of these values.
 const (
 	againstNothing = "none"
 	againstBefore  = "before" // the same profile before the trigger
@@ -44,9 +44,9 @@ type choiceGroup struct {
 	Choices []choice
 }
 
-// compare finds the profile to compare with. By default, this is a profile of the
-// newest baseline before the opening. Baselines of the opening's policy are
-// preferred. A query may select another opening, or another part of the same profile.
+// compare finds the profile to compare with. By default, this profile comes from the
+// newest baseline before the opening. Baselines of the opening's policy are preferred. A
+// query may select another opening, or another part of the same profile.
 func (s *Server) compare(ctx context.Context, o store.Opening, v *profileView) error {
 	c, err := s.candidates(ctx, o, v.ProfileInfo)
 	if err != nil {
@@ -114,8 +114,8 @@ func (c candidates) profileIn(other store.Opening) (store.ProfileInfo, bool) {
 }
 
 // baseline returns the newest baseline of the opening's policy. If the policy has no
-// baseline, it returns the newest baseline of any policy. If there is no baseline at
-// all, it returns the reason.
+// baseline, the newest baseline of any policy is returned. If there is no baseline
+// at all, the reason is returned.
 func (c candidates) baseline() (found store.Opening, why string) {
 	for _, b := range c.baselines {
 		if _, ok := c.profileIn(b); !ok {
@@ -155,7 +155,8 @@ func (s *Server) candidate(ctx context.Context, c candidates, id string) (store.
 	return other, err
 }
 
-// compareWith turns the view into a comparison with another opening, or sets NoBaseline.
+// compareWith adds another opening to the view for comparison. If this is
+// impossible, compareWith sets NoBaseline.
 func (s *Server) compareWith(ctx context.Context, c candidates, other store.Opening, v *profileView) error {
 	info, ok := c.profileIn(other)
 	if !ok {
@@ -175,7 +176,8 @@ func (s *Server) compareWith(ctx context.Context, c candidates, other store.Open
 	if other.Kind == "baseline" {
 		v.Against.Name = "baseline"
 	}
-	// The filter by phase applies to the other opening only if it has the same phase.
+	// The other opening may not have the selected phase. In this case, the filter by
+	// phase does not apply to the other opening.
 	if !slices.Contains(info.Phases, v.Query.Filter.Phase) {
 		v.query.BaseFilter.Phase = ""
 	}

@@ -20,14 +20,15 @@ import (
 )
 
 const (
-	// reportBytes bounds a report, in bytes. The report names profiles that do not fit.
+	// reportBytes is the maximum size of a report, in bytes. The report lists the names
+	// of the profiles that do not fit.
 	reportBytes = 8 << 20
-	// reportRows is the number of functions of a profile that are listed by self, and
-	// also the number that are listed by total.
+	// reportRows is the length of the two lists of a profile's functions. One list is
+	// sorted by self, and the other list is sorted by total.
 	reportRows = 100
 )
 
-// reportPage contains the data for report.html. The file loads no other file.
+// reportPage contains the data for report.html.
 type reportPage struct {
 	Page    openingPage
 	Title   string
@@ -41,7 +42,7 @@ type reportPage struct {
 	Version string
 }
 
-// report answers with an opening as one HTML file. The file works without any server.
+// report answers with an opening as one HTML file. The file does not need a server.
 func (s *Server) report(w http.ResponseWriter, r *http.Request, o store.Opening, q openingQuery) error {
 	q = openingQuery{Against: q.Against, Rows: reportRows, report: "-1"}
 	p, err := s.openingPage(r.Context(), o, q)
@@ -89,7 +90,7 @@ func (s *Server) embed(report *reportPage) {
 	report.Policy = "default-src 'none'; base-uri 'none'; form-action 'none'; script-src" + scripts + "; style-src" + styles
 }
 
-// addViews adds the profiles of the opening that fit into the report.
+// addViews adds the profiles of the opening to the report, as far as they fit.
 func (s *Server) addViews(ctx context.Context, o store.Opening, q openingQuery, report *reportPage) error {
 	room, title := reportBytes, ""
 	for _, info := range sortProfiles(o.Profiles) {
@@ -113,8 +114,8 @@ func (s *Server) addViews(ctx context.Context, o store.Opening, q openingQuery, 
 	return nil
 }
 
-// reportView returns a profile with its flame graph and tables, and its estimated size in
-// the file, in bytes.
+// reportView returns a profile with its flame graph and tables. size is the estimated
+// size of the view in the file, in bytes.
 func (s *Server) reportView(ctx context.Context, o store.Opening, q openingQuery) (view *profileView, size int, err error) {
 	if view, err = s.view(ctx, o, q); err != nil {
 		return nil, 0, err

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// stacksBytes bounds the prepared profiles that are kept between requests, because one
-	// click causes several requests. The last two profiles are kept regardless of their
-	// size, because a page compares two.
+	// One click causes several requests. Prepared profiles are therefore kept between
+	// requests, up to stacksBytes bytes. The last two profiles are always kept, because
+	// a page compares two profiles.
 	stacksBytes = 32 << 20
 	// stacksIdle is the time after which an unused profile is removed.
 	stacksIdle = time.Minute
@@ -36,7 +36,7 @@ type stacksKey struct {
 
 // stacksCache keeps prepared profiles. It removes the least recently used profile first.
 // Parsing a profile takes several times the memory of the profile's files. computedAtOnce
-// therefore also bounds the profiles that are parsed at once.
+// therefore also limits how many profiles are parsed at once.
 type stacksCache struct {
 	mu      sync.Mutex
 	entries *simplelru.LRU[stacksKey, *stacksEntry]
@@ -56,7 +56,8 @@ func newStacksCache() *stacksCache {
 	return &stacksCache{entries: entries, hottest: hottest}
 }
 
-// get returns a prepared profile. It calls load if the profile is not kept.
+// get returns a prepared profile. If the cache does not contain the
+// profile, get calls load.
 func (c *stacksCache) get(key stacksKey, load func() (*flame.Stacks, error)) (*flame.Stacks, error) {
 	c.mu.Lock()
 	e, ok := c.entries.Get(key)
@@ -81,8 +82,9 @@ func (c *stacksCache) get(key stacksKey, load func() (*flame.Stacks, error)) (*f
 	return e.stacks, nil
 }
 
-// evict removes profiles that are idle or beyond the limit. If profiles are left, it runs
-// again after stacksIdle. The caller holds the lock.
+// evict removes idle profiles, and the least recently used profiles while the
+// cache is too large. If profiles are left, evict runs again after
+// stacksIdle. The caller holds the lock.
 func (c *stacksCache) evict(now time.Time) {
 	for {
 		_, oldest, ok := c.entries.GetOldest()

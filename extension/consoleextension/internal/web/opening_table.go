@@ -127,7 +127,8 @@ func (v *profileView) functions(t flame.Table, opening string) []functionRow {
 	return rows
 }
 
-// cell returns the cell of a function's value. widest is the largest value of the column.
+// cell returns the cell with the value of a function. widest is the
+// largest value of the column.
 func (v *profileView) cell(value, all flame.Value, widest int64, samples flame.Value) valueCell {
 	here, there := value.Share(all)
 	c := valueCell{Value: amount(v.query.Of.Unit, value.Here), Share: percent(here), Sort: here}

@@ -134,8 +134,8 @@ func TestOpeningsWithoutProfiles(t *testing.T) {
 		assert.Equal(t, http.StatusOK, get(t, h, "/openings/"+id+"/report.html").Code)
 	}
 
-	// If another policy holds the gate open at the same time, the
-	// other opening has the profiles.
+	// If another policy holds the gate open at the same time, the profiles
+	// belong to the other opening.
 	both, err := m.Opening(t.Context(), HotOpening)
 	require.NoError(t, err)
 	both.ID, both.Policy, both.Profiles, both.Triggered = "second", "throttled", nil, both.Triggered.Add(5*time.Second)
@@ -161,8 +161,8 @@ func TestAlert(t *testing.T) {
 	assert.True(t, strings.HasPrefix(page, "The alert HighLatency opened the gate of checkout at 2026-01-02 14:04:05 UTC . It closed after 30 s: the duration for alerts ."), page)
 }
 
-// TestIncompleteStacks checks that the page shows the number of incomplete stacks, and
-// the time after which all stacks are complete.
+// TestIncompleteStacks checks that the page shows the number of incomplete stacks. The
+// page must also show the time after which all stacks are complete.
 func TestIncompleteStacks(t *testing.T) {
 	m := Demo(testNow)
 	i := slices.IndexFunc(m.AllOpenings, func(o store.Opening) bool { return o.ID == HotOpening })
@@ -314,8 +314,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestReport checks that the report needs no other files, and that
-// its policy allows nothing else.
+// TestReport checks that the report needs no other files. The content security policy of
+// the report must not allow other files.
 func TestReport(t *testing.T) {
 	h := newTestServer(t, Demo(testNow))
 	w := get(t, h, hotURL+"/report.html")
@@ -356,7 +356,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestReportIsBounded checks that the report names the profiles that do not fit.
+// TestReportIsBounded checks that the report lists the profiles that do not fit.
 func TestReportIsBounded(t *testing.T) {
 	m := Demo(testNow)
 	i := 1 // index of the hot opening
@@ -461,7 +461,7 @@ func TestLostProfiles(t *testing.T) {
 		assert.Equal(t, http.StatusNotFound, get(t, h, hotURL+"/profile.pb.gz").Code)
 		assert.Contains(t, textOf(parse(t, get(t, h, hotURL+"/report.html").Body)), "Not in this file, for lack of room or because it is lost: CPU.")
 
-		// If the other profile is damaged, the page says so and shows the rest.
+		// If the other profile is damaged, the page shows this and the rest of the data.
 		s.opening = BaselineOpening
 		page = getPage(t, newTestServer(t, s.Memory, func(o *Options) { o.Store = s }), hotURL)
 		assert.Contains(t, textOf(page), "The other profile cannot be compared with: "+why+".")
@@ -540,8 +540,8 @@ func TestSamplesByRequest(t *testing.T) {
 	assert.Contains(t, textOf(one(t, page, "select", with("id", "against"))), "this opening, normal requests")
 }
 
-// keepsToPolicy fails the test if a page has content that the policy
-// blocks, or markup from a profile.
+// keepsToPolicy fails the test if a page has content that the content security policy
+// blocks. It also fails the test if a page has markup from a profile.
 func keepsToPolicy(t testing.TB, page *html.Node) {
 	t.Helper()
 	for _, n := range find(page, "*") {

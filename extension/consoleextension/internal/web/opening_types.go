@@ -23,8 +23,8 @@ type profileType struct {
 	What  string // meaning of the values, for "12 s of …" and "Share of all …"
 }
 
-// inKernel reports whether every stack ends in the kernel, either in the scheduler or in
-// one of a few system calls. Sorting by self is then useless.
+// inKernel reports whether all stacks end in the kernel, either in the scheduler or in
+// one of a few system calls. In this case, sorting by self is useless.
 func (t profileType) inKernel() bool {
 	switch t.Name {
 	case "off_cpu", "runqueue", "net_sent", "net_received", "tcp_connects", "tcp_connect_failures":
@@ -33,7 +33,8 @@ func (t profileType) inKernel() bool {
 	return false
 }
 
-// profileTypes are the types in the order in which pages list them. Other types follow.
+// profileTypes lists the types in the order of the pages. All other
+// types come after these types.
 var profileTypes = []profileType{
 	{"cpu", "CPU", "CPU time"},
 	{"wall", "Wall clock", "time of threads, running or not"},
@@ -84,8 +85,9 @@ func sortProfiles(profiles []store.ProfileInfo) []store.ProfileInfo {
 	return profiles
 }
 
-// profileTitle returns the title of a profile. The title includes the origin or the
-// profiler if profiles of the same type differ in it. It always includes the origin pprof.
+// profileTitle returns the title of a profile. The title contains the origin if profiles
+// of the same type have different origins. It contains the profiler if profiles of the
+// same type have different profilers. The title always contains the origin pprof.
 func profileTitle(p store.ProfileKey, all []store.ProfileInfo) string {
 	title := typeOf(p.Type).Title
 	origins, scopes := false, false
@@ -109,10 +111,10 @@ func profileTitle(p store.ProfileKey, all []store.ProfileInfo) string {
 	return title
 }
 
-// secondUnits maps units of time to their number in a second.
+// secondUnits maps each unit of time to the number of units in a second.
 var secondUnits = map[string]float64{"nanoseconds": 1e9, "microseconds": 1e6, "milliseconds": 1e3, "seconds": 1}
 
-// amount returns a value of a profile with its unit.
+// amount returns a value of a profile and its unit.
 func amount(unit string, v int64) string {
 	if perSecond, ok := secondUnits[unit]; ok {
 		return seconds3(float64(v) / perSecond)
@@ -168,9 +170,9 @@ func points(here, there float64) string {
 	return strings.Replace(fmt.Sprintf("%+.*f", digits, v), "-", "−", 1)
 }
 
-// change returns the CSS class for the difference between two shares, from less3 to more3.
-// The class is same if the difference may be due to chance. The number depends on the ratio
-// of the difference to the sum of the shares. flame.js uses the same steps.
+// change returns the CSS class for the difference between two shares, from less3 to
+// more3. The class is same if the difference may be due to chance. The digit depends on
+// the ratio of the difference to the sum of the shares. flame.js uses the same steps.
 func change(here, there float64, samples flame.Value) string {
 	if here+there == 0 || flame.Chance(here, there, samples) {
 		return "same"

@@ -18,14 +18,15 @@ import (
 )
 
 const (
-	// openingsPerPage bounds the list of openings. choicesPerFilter bounds each filter.
+	// openingsPerPage is the maximum number of openings in the list. choicesPerFilter is
+	// the maximum number of choices of each filter.
 	openingsPerPage, choicesPerFilter = 50, 200
-	// filterText is the number of characters of a name that a filter compares.
+	// filterText is the maximum number of characters that a filter compares.
 	filterText = 60
-	// hottestTime bounds the time for which an answer reads profiles to find their hottest
-	// functions. The next refresh reads the remaining profiles.
+	// hottestTime is the maximum time for which one answer reads profiles to find the
+	// hottest functions. The next refresh reads the remaining profiles.
 	hottestTime = 2 * time.Second
-	// hottestKept bounds the hottest functions that are remembered.
+	// hottestKept is the maximum number of hottest functions that are kept.
 	hottestKept = 10_000
 )
 
@@ -36,8 +37,8 @@ type openingsPage struct {
 	Ranges   []rangeLink
 	Filters  []openingFilter
 	Rows     []openingRow
-	// Open counts the units with an open gate. Found counts the openings that match the
-	// filters.
+	// Open is the number of units with an open gate. Found is the number of
+	// openings that match the filters.
 	Open, Found  int
 	Filtered     bool
 	Announcement string
@@ -51,8 +52,8 @@ type openingFilter struct {
 	of                 func(store.Opening) string
 }
 
-// reasonKind returns the monitor if a condition opened the gate. Otherwise it returns
-// the kind.
+// reasonKind returns the reason for an opening. This is the monitor if a condition opened
+// the gate, and otherwise the kind.
 func reasonKind(o store.Opening) string {
 	if o.Kind == "hot" || o.Kind == "" {
 		return o.Monitor
@@ -60,7 +61,7 @@ func reasonKind(o store.Opening) string {
 	return o.Kind
 }
 
-// openings answers with the page of the openings of all units.
+// openings answers with the list of the openings of all units.
 func (s *Server) openings(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	now := s.Now()
@@ -127,7 +128,8 @@ func (p *openingsPage) find(all []store.Opening, q url.Values, now time.Time) (f
 	return found
 }
 
-// linkTo returns the query for another part of a list or another range, with the filters.
+// linkTo returns the query for another page of a list or for another range.
+// The query keeps the filters.
 func linkTo(q url.Values, key, value string) string {
 	link := url.Values{key: {value}}
 	kept := []string{"service", "policy", "reason"}
@@ -142,14 +144,14 @@ func linkTo(q url.Values, key, value string) string {
 	return "?" + link.Encode()
 }
 
-// hottest is the function with the most self time in an opening.
+// hottest is the function with the largest self value in an opening.
 type hottest struct {
 	Name, Share, What, URL string
 	Later                  bool // the profile has not been read yet
 }
 
-// hottest returns the hottest function of an opening. It uses the first profile of a type
-// in which not all stacks end in the kernel.
+// hottest returns the hottest function of an opening. It skips profiles whose stacks all
+// end in the kernel, and reads the first other profile.
 func (s *Server) hottest(ctx context.Context, o store.Opening) (h hottest) {
 	profiles := sortProfiles(o.Profiles)
 	i := slices.IndexFunc(profiles, func(p store.ProfileInfo) bool { return !typeOf(p.Type).inKernel() })

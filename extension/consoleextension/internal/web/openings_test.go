@@ -101,7 +101,7 @@ func TestManyOpenings(t *testing.T) {
 	require.Len(t, find(find(getPage(t, h, "/"), "select", with("id", "service"))[0], "option"), 1+min(100, choicesPerFilter))
 }
 
-// reads counts how many profiles are read from a store.
+// reads counts the profiles that are read from a store.
 type reads struct {
 	*Memory
 	n int

@@ -21,25 +21,25 @@ import (
 )
 
 const (
-	// peersBefore is the time before an opening for which peers are also shown.
+	// peersBefore is a time span before an opening. The page also shows
+	// the peers of this time span.
 	peersBefore = 30 * time.Second
-	// peersPerTable bounds the table of peers. peersPerSide bounds each side of the
-	// picture.
+	// peersPerTable is the maximum number of peers in the table. peersPerSide is the
+	// maximum number of peers on each side of the picture.
 	peersPerTable, peersPerSide = 100, 12
-	// slowPeer is the minimum round-trip time at which a peer is marked as slow. lossyPeer
-	// is the minimum share of retransmitted segments at which a peer is marked as lossy, in
-	// percent. Thresholds of a policy take precedence.
+	// slowPeer is the minimum round-trip time of a peer that is marked as slow. lossyPeer
+	// is the minimum percentage of retransmitted segments of a peer that is marked as
+	// lossy. The thresholds of a policy take precedence.
 	slowPeer, lossyPeer = 50 * time.Millisecond, 1.0
-	// fewRetransmits is the number of retransmitted segments up to which no peer is marked
-	// as lossy.
+	// A peer with at most fewRetransmits retransmitted segments is never marked as lossy.
 	fewRetransmits = 3
-	// slowReader and slowReading mark peers that read slowly. The peer's window must limit
-	// sending for at least slowReader percent of the sending time, and for at least
-	// slowReading.
+	// slowReader and slowReading define when a peer is marked as a slow reader. The
+	// window of such a peer limits sending for at least slowReader percent of the sending
+	// time, and for at least the time slowReading.
 	slowReader, slowReading = 20.0, time.Second
 )
 
-// peersView contains the data of a unit's peers: a table and a picture.
+// peersView contains the data for the table and the picture of a unit's peers.
 type peersView struct {
 	Unit     store.Unit
 	From, To time.Time
@@ -104,7 +104,7 @@ func (s *Server) openingPeers(ctx context.Context, o store.Opening, end time.Tim
 	})
 }
 
-// unitPeers returns the peers of a unit in a range.
+// unitPeers returns the peers of a unit in a time range.
 func (s *Server) unitPeers(r *http.Request, u store.Unit, span timeRange) (*peersView, error) {
 	v := &peersView{Unit: u, From: span.From, To: span.To, Slow: slowPeer, Lossy: lossyPeer}
 	q := r.URL.Query()
@@ -161,8 +161,8 @@ func (s *Server) fillPeers(ctx context.Context, v *peersView, sorted string, lin
 	return v, nil
 }
 
-// peerOrders lists the columns of the table and their orders. The first column is sorted in
-// ascending order, and the others are sorted in descending order.
+// peerOrders lists the columns of the table and their sort orders. The first column is
+// sorted in ascending order. All other columns are sorted in descending order.
 var peerOrders = []struct {
 	key, text, title string
 	of               func(p *peerRow) float64
@@ -197,7 +197,8 @@ func (v *peersView) sort(sorted string, link func(string) string) {
 	}
 }
 
-// sumOfPeers returns the sum of peers. The round-trip time is known only for a single peer.
+// sumOfPeers returns the sum of the given peers. The sum has a round-trip time
+// only if there is a single peer.
 func sumOfPeers(all []store.Peer) (sum store.Peer) {
 	for _, p := range all {
 		sum.Sent += p.Sent
@@ -251,7 +252,7 @@ func newPeerRow(p store.Peer) peerRow {
 	return r
 }
 
-// mark describes how a peer makes the unit wait.
+// mark adds a description of each way in which a peer makes the unit wait.
 func (r *peerRow) mark(slow time.Duration, lossy float64) {
 	if r.Slow = r.RTT >= slow; r.Slow {
 		r.Marks = append(r.Marks, "slow: "+formatDuration(r.RTT)+" there and back")
@@ -267,11 +268,11 @@ func (r *peerRow) mark(slow time.Duration, lossy float64) {
 	}
 }
 
-// Counted reports whether the kernel counts bytes of the peer's protocol.
+// Counted reports whether the kernel counts the bytes of connections with the peer.
 func (r peerRow) Counted() bool { return r.Transport != "udp" }
 
-// Again returns the share of retransmitted segments in percent. It is empty if no segments
-// were sent.
+// Again returns the percentage of retransmitted segments. It returns an empty
+// text if no segments were sent.
 func (r peerRow) Again() string {
 	if r.Segments == 0 {
 		return ""
@@ -282,9 +283,9 @@ func (r peerRow) Again() string {
 // SendTime returns the time for which the unit had data to send to the peer.
 func (r peerRow) SendTime() time.Duration { return r.ReceiverWindow + r.SendBuffer + r.Path }
 
-// Both returns the label of a peer in the picture. The label contains the bytes in
-// both directions, and the round-trip time unless the peer is marked as slow. For
-// UDP, it contains the number of sockets instead.
+// Both returns the label of a peer in the picture. The label contains the bytes in each
+// direction. It also contains the round-trip time, unless the peer is marked as slow. The
+// label of a UDP peer contains the number of sockets instead.
 func (r peerRow) Both() string {
 	if !r.Counted() {
 		return plural(int(min(r.Connections, math.MaxInt32)), "socket", "sockets")

@@ -51,8 +51,8 @@ func TestPeersOfAnOpening(t *testing.T) {
 	assert.Len(t, find(picture, "a"), 2)
 	assert.Contains(t, spaced(textOf(picture)), "1.21 MiB, 31 ms, 4.08 % sent again")
 
-	// The table can be sorted by each column, and the other
-	// parameters of the link remain.
+	// The table can be sorted by each column. The links of the columns
+	// keep the other parameters.
 	for key, first := range map[string]string{
 		"peer": "10.0.0.10:53", "direction": "postgresql.service", "connections": "10.0.1.2", "sent": "10.0.1.2", "received": "postgresql.service",
 		"rtt": "10.0.9.4:443", "again": "[2001:db8:7::2a]:443", "limit": "10.0.9.4:443", "failed": "10.0.9.90:9000",
@@ -65,8 +65,8 @@ func TestPeersOfAnOpening(t *testing.T) {
 		assert.Len(t, find(table, "a", with("href", hotURL+"?peers="+other+"&type=off_cpu#peers")), 1)
 	}
 
-	// If a gate opened because of the network, the peers come first
-	// and use the policy's threshold.
+	// If a gate opened because of the network, the peers come first. The threshold of
+	// the policy applies to the peers.
 	for i := range m.AllOpenings {
 		if o := &m.AllOpenings[i]; o.ID == HotOpening {
 			o.Monitor, o.Threshold = "tcp_rtt", 20
@@ -82,8 +82,8 @@ func TestPeersOfAnOpening(t *testing.T) {
 	assert.Empty(t, find(one(t, report, "section", class("peers")), "a"))
 	assert.Len(t, find(getPage(t, h, checkoutPage+string(CheckoutID)), "svg", class("peers-picture")), 1)
 
-	// Without peers, the page of an opening explains how to get them.
-	// The page of a baseline does not.
+	// If no peers are known, the page of an opening explains how to get peers. The page
+	// of a baseline does not explain this.
 	m.AllPeers = nil
 	assert.Contains(t, textOf(one(t, getPage(t, h, hotURL), "section", class("peers"))), "None are known for this time.")
 	assert.Empty(t, find(getPage(t, h, "/openings/"+BaselineOpening), "section", class("peers")))
@@ -93,7 +93,8 @@ func TestPeersOfAnOpening(t *testing.T) {
 // spaced replaces all no-break spaces with normal spaces.
 func spaced(s string) string { return strings.ReplaceAll(s, "\u00a0", " ") }
 
-// TestManyHostilePeers covers more peers with hostile names than the page shows.
+// TestManyHostilePeers covers more peers than the page shows. The names
+// of the peers are hostile.
 func TestManyHostilePeers(t *testing.T) {
 	m := Demo(testNow)
 	var all []store.Peer

@@ -22,12 +22,14 @@ import (
 )
 
 const (
-	// changesShown and refusalsShown bound the tables of the page.
+	// changesShown and refusalsShown are the maximum numbers of rows in
+	// the tables of the page.
 	changesShown, refusalsShown = 50, 50
-	// versionsShown bounds the hosts whose policy version is shown at the top of the page.
+	// versionsShown is the maximum number of hosts whose policy version is
+	// shown at the top of the page.
 	versionsShown = 10
-	// maxPolicyForm bounds a form that contains a policy file, in bytes. URL encoding can
-	// turn one byte into three bytes.
+	// maxPolicyForm is the maximum size of a form with a policy file, in bytes. URL
+	// encoding can turn one byte into three bytes.
 	maxPolicyForm = 3*hotunitsextension.MaxPolicyFile + maxForm
 )
 
@@ -74,7 +76,7 @@ type filePart struct {
 	Checked bool     // the text has no faults
 	Saved   bool     // the file still has the version that was saved
 	Changed bool     // another writer changed the file after the editor read it
-	// Took lists the policy changes with which collectors put the version in force.
+	// Took lists the policy changes by which collectors put this version in force.
 	Took []store.PolicyChange
 }
 
@@ -87,7 +89,8 @@ func (s *Server) policies(w http.ResponseWriter, r *http.Request) error {
 	return s.renderPolicies(w, r, file, http.StatusOK)
 }
 
-// file returns the current policy file, with its unchanged text in the editor.
+// file returns the current policy file. The editor contains the
+// unchanged text of the file.
 func (s *Server) file(ctx context.Context) *filePart {
 	if s.Policies == nil {
 		return nil
@@ -109,8 +112,8 @@ func (s *Server) file(ctx context.Context) *filePart {
 	return f
 }
 
-// savePolicies checks the text of the editor, saves the text, or puts the policy of the
-// form into the text. The pressed button selects the action.
+// savePolicies handles the buttons of the editor. Depending on the button, it checks the
+// text, saves the text, or puts the policy of the form into the text.
 func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 	if s.Policies == nil {
 		return failure{http.StatusNotFound, "No file of policies is configured: set policies_file."}
@@ -231,8 +234,8 @@ func (p *policiesPage) row(name string) *policyRow {
 	return &p.Policies[i]
 }
 
-// unmatched adds the policies that match no unit. It uses only events since the last start
-// and the last policy change of each host.
+// unmatched adds the policies that match no unit. It ignores events from before the last
+// start or the last policy change of a host.
 func (p *policiesPage) unmatched(changes []store.PolicyChange, instances []store.Instance) {
 	since := map[string]time.Time{}
 	for _, i := range instances {
@@ -264,8 +267,8 @@ func newPolicyRow(of store.PolicySummary) policyRow {
 	return row
 }
 
-// countedIn returns the counts that are not 0, largest first. It leaves out the count of
-// except.
+// countedIn returns the counts that are not 0. The largest count comes first.
+// The count of except is omitted.
 func countedIn(counts map[string]int, except string) (found []counted) {
 	for _, what := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[what]; n > 0 && what != except {
@@ -276,9 +279,10 @@ func countedIn(counts map[string]int, except string) (found []counted) {
 	return found
 }
 
-// versions returns the policy change with the version in force on each host, sorted by host.
-// It uses the newest policy change or the collector's own metric, whichever is newer. The
-// metric contains the version as soon as the collector has started.
+// versions returns one policy change per host, with the version in force, sorted
+// by host. The version comes from the newest policy change or from the
+// collector's own metric, whichever is newer. The metric contains the version as
+// soon as the collector has started.
 func versions(changes []store.PolicyChange, instances []store.Instance) []store.PolicyChange {
 	by := map[string]store.PolicyChange{}
 	newer := func(c store.PolicyChange) {

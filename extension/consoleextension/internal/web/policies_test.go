@@ -48,7 +48,7 @@ func TestThePoliciesPage(t *testing.T) {
 }
 
 // TestTheVersionInForceIsThatOfTheCollectorsMetric covers collectors that have read their
-// policies at the start, which is not reported as a change.
+// policies at the start. Reading policies at the start is not reported as a change.
 func TestTheVersionInForceIsThatOfTheCollectorsMetric(t *testing.T) {
 	point := func(version string, at time.Time) store.Metric {
 		return store.Metric{Name: "otelcol_cpu_trigger.policies", At: at, Value: 2, Attributes: map[string]string{"version": version}}
@@ -66,8 +66,8 @@ func TestTheVersionInForceIsThatOfTheCollectorsMetric(t *testing.T) {
 	require.Equal(t, [][2]string{{"a", "latest"}, {"b", "newest"}}, found)
 }
 
-// TestPoliciesThatMatchNoUnitAreShown checks that only current reports are shown. Reports
-// from before a collector's start or before a change of its policies are ignored.
+// TestPoliciesThatMatchNoUnitAreShown checks that only current reports are shown. A
+// report is ignored if the collector has started or its policies have changed since then.
 func TestPoliciesThatMatchNoUnitAreShown(t *testing.T) {
 	said := func(policy, host string, at time.Duration) store.PolicyChange {
 		return store.PolicyChange{Host: host, At: testNow.Add(at), Unmatched: policy, Why: "did you mean service.name?"}
@@ -90,8 +90,8 @@ func TestPoliciesThatMatchNoUnitAreShown(t *testing.T) {
 
 const policyText = "- name: cpu\n  any_of: [{monitor: cpu_utilization, threshold: 80}] # </textarea><script>alert(1)</script>\n"
 
-// edited returns pages with a policy file, and the path of
-// the file. edit permits editing.
+// edited returns pages for a policy file, and the path of the file. edit allows
+// the pages to write the file.
 func edited(t *testing.T, edit bool) (h http.Handler, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "policies.yaml")
@@ -119,7 +119,7 @@ func requireFile(t *testing.T, path, want string) {
 	require.Equal(t, want, string(got))
 }
 
-// editor returns the fields of the editor in the form that a browser would send.
+// editor returns the fields of the editor's form as a browser would send them.
 func editor(t *testing.T, page *html.Node) url.Values {
 	t.Helper()
 	form := find(page, "form", with("action", "/policies#file"))
@@ -139,8 +139,8 @@ func editor(t *testing.T, page *html.Node) url.Values {
 }
 
 // TestTheFaultsOfTheFileAreShown covers a file that another program has written. The page
-// must show faults and probable mistakes before the user presses a button. A policy
-// without units is also in the table.
+// must show faults and probable mistakes before the user presses a button. The table must
+// also contain a policy without units.
 func TestTheFaultsOfTheFileAreShown(t *testing.T) {
 	h, path := edited(t, true)
 	require.NoError(t, os.WriteFile(path, []byte("- name: fresh\n  any_of: [{monitor: cpu_utilization, threshold: 0.8}]\n"), 0o600))
@@ -187,7 +187,7 @@ func TestThePolicyFileIsEdited(t *testing.T) {
 	require.Contains(t, textOf(page), "Saved.")
 	require.Contains(t, textOf(page), "is in force, and this one is not")
 
-	// If another user has saved the file in the meantime, neither version may be lost.
+	// If another user has saved the file since it was read, neither version may be lost.
 	form.Set("text", "- name: mine\r\n")
 	w = post(t, h, "/policies", form)
 	require.Equal(t, http.StatusConflict, w.Code)
@@ -231,7 +231,8 @@ func TestThePoliciesPageOfAnEmptyStore(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, get(t, newTestServer(t, m), "/health").Code)
 }
 
-// fields returns the form of a policy. buttons has the values of the buttons by label.
+// fields returns the form of a policy. buttons maps the label of
+// each button to its value.
 func fields(t *testing.T, page *html.Node) (form url.Values, buttons map[string]string) {
 	t.Helper()
 	set := find(page, "fieldset", with("id", "policy"))
@@ -292,8 +293,7 @@ func TestAPolicyIsEditedByItsForm(t *testing.T) {
 	require.Equal(t, "80", one.Get("policy_threshold"))
 	require.Equal(t, "cpu_utilization", one.Get("policy_monitor"))
 
-	// An error is shown next to its field, and the contents
-	// of the form and the text remain.
+	// An error is shown next to its field. The contents of the form and the text remain.
 	wrong, code := send(map[string]string{
 		"policy_threshold": "much", "policy_duration": "30", "policy_key": "service.name", "policy_glob": "", "policy_name": "",
 	}, "put")

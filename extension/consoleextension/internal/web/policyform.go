@@ -18,7 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unitmatch"
 )
 
-// formMonitors lists the monitors that the form offers. All need only a threshold.
+// formMonitors lists the monitors that the form offers. A condition with one of these
+// monitors only needs a threshold.
 var formMonitors = []string{
 	"cpu_utilization", "cpu_usage", "cpu_busiest_thread", "cpu_bottleneck", "cpu_throttling", "cpu_request_utilization",
 	"cpu_pressure", "host_cpu_utilization", "system_load", "memory_utilization", "memory_pressure", "io_pressure",
@@ -36,15 +37,15 @@ type policyForm struct {
 	policyfile.Policy
 	// Editing is the name of the policy in the text. It is empty for a new policy.
 	Editing string
-	// Names are the names of the policies in the text. Unreadable is the reason why there
-	// is no form.
+	// Names are the names of the policies in the text. If there is no form,
+	// Unreadable is the reason.
 	Names      []string
 	Unreadable string
 	Monitors   []string
 	Keys       []string
 	// Faults maps the name of a field to its fault.
 	Faults map[string]string
-	// Matching describes how many units match now.
+	// Matching describes the number of units that the policy currently matches.
 	Matching string
 }
 
@@ -76,8 +77,8 @@ func (f *policyForm) fill(units []store.UnitSummary, now time.Time) {
 	f.Matching = matching(units, f.Key, f.Glob, now)
 }
 
-// put reads the fields of a request, and returns the text with the policy that the fields
-// describe. It returns false if a field has a fault.
+// put reads the fields of a request. It returns the text, in which it puts the policy
+// that the fields describe. It returns false if a field has a fault.
 func (f *policyForm) put(text string, fields url.Values) (string, bool) {
 	get := func(name string) string { return strings.TrimSpace(fields.Get("policy_" + name)) }
 	f.Editing = fields.Get("editing")
@@ -118,7 +119,7 @@ func (f *policyForm) put(text string, fields url.Values) (string, bool) {
 	return string(changed), true
 }
 
-// matching describes how many current units have a value that a glob matches.
+// matching describes the number of current units whose value for a key matches a glob.
 func matching(units []store.UnitSummary, key, glob string, now time.Time) string {
 	matches := func(string) bool { return true }
 	if key != "" {
@@ -143,8 +144,8 @@ func matching(units []store.UnitSummary, key, glob string, now time.Time) string
 		case key == attr.ContainerID && !ok && isContainerID(u.Name):
 			value, ok = u.Name, true
 		}
-		// A service without a name gets the name unknown_service after policies were
-		// matched.
+		// A service without a name gets the name unknown_service only after policies have
+		// been matched. So unknown_service is not compared with the glob.
 		if !ok || key == attr.ServiceName && isUnnamed(value) {
 			continue
 		}

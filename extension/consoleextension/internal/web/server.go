@@ -3,11 +3,11 @@
 
 // Package web contains the pages of the console.
 //
-// A page is one line of [Server.routes], a method that reads the store and calls
-// [Server.render], and a file in templates that defines "content". Scripts and styles of a
-// page are files in static, named in its page value. A page loads only files of this
-// server, and has no inline scripts or styles, because the content security policy refuses
-// them.
+// A page consists of one line of [Server.routes], a method that reads the store and
+// calls [Server.render], and a file in templates that defines "content". The data
+// of the page names its scripts and styles, which are files in static. A page loads
+// only files of this server. It has no inline scripts or styles, because the
+// content security policy blocks them.
 package web
 
 import (
@@ -34,7 +34,7 @@ import (
 const securityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// readTimeout is the time that a page waits for the store.
+// readTimeout is the maximum time that a page waits for the store.
 const readTimeout = 10 * time.Second
 
 //go:embed templates
@@ -47,8 +47,8 @@ type Options struct {
 	Now    func() time.Time // nil means time.Now
 	// Version is the version of the collector, for the page footer.
 	Version string
-	// TraceURL is the URL of a span in a tracing backend, which has passed CheckTraceURL. If
-	// it is empty, there are no links to spans.
+	// TraceURL is the URL of a span in a tracing backend. It must have passed
+	// CheckTraceURL. If it is empty, pages have no links to spans.
 	TraceURL string
 
 	// Token returns the token that the forms of a page contain. If Token is nil, pages
@@ -57,7 +57,7 @@ type Options struct {
 	// CanProfile reports whether a page can open the gate of a unit. If CanProfile is nil,
 	// pages cannot open gates.
 	CanProfile func(store.Unit) bool
-	// Profile opens the gate of a unit by hand.
+	// Profile opens the gate of a unit manually.
 	Profile func(context.Context, store.Unit) error
 	// Policies is the policy file that the policies page shows. It may be nil.
 	Policies *policyfile.File
@@ -66,7 +66,7 @@ type Options struct {
 	// CountRefused counts a refused request by its reason.
 	CountRefused func(reason string)
 
-	// readTimeout replaces the constant in tests.
+	// readTimeout replaces the constant readTimeout in tests.
 	readTimeout time.Duration
 }
 
@@ -79,12 +79,13 @@ type Server struct {
 	templates map[string]*template.Template // by file name, without .html
 }
 
-// A handler answers a request, or returns an error. store.ErrNotFound is answered with 404,
-// a failure with its status, a timeout with 503, and any other error with 500.
+// A handler answers a request or returns an error. The browser then receives an error
+// page. Its status is 404 for store.ErrNotFound, the status of a failure, 503 for a
+// timeout, and 500 for any other error.
 type handler func(http.ResponseWriter, *http.Request) error
 
-// routes returns the handlers of pages, and of files that pages load, by their
-// http.ServeMux pattern. The route of static files is not included.
+// routes returns the handlers of pages, and the handlers of files that pages load. The
+// keys are patterns of http.ServeMux. The route of static files is not included.
 func (s *Server) routes() map[string]handler {
 	return map[string]handler{
 		"GET /{$}":                         s.openings,
@@ -108,13 +109,13 @@ type page struct {
 	Title    string
 	// Section is the URL of the navigation link that is marked as current.
 	Section string
-	// Scripts and Styles are files in static that the page loads besides console.js and
-	// console.css, in this order.
+	// Scripts and Styles are files in static. The page loads these files after console.js
+	// and console.css, in the given order.
 	Scripts, Styles []string
 	Status          int // 0 means 200
-	// Refresh offers to load the page again every 10 seconds. The content of each element
-	// with the attribute data-live is then replaced by the content of the new element with
-	// the same id.
+	// If Refresh is true, the page offers to reload itself every 10 seconds. A reload
+	// replaces the content of each element that has the attribute data-live. The new
+	// content comes from the element of the new page with the same ID.
 	Refresh bool
 	Data    any
 }
@@ -127,7 +128,7 @@ type view struct {
 	Now     time.Time
 }
 
-// failure is an error that the browser receives as a status and a sentence.
+// failure is an error that the browser receives as a status and a text.
 type failure struct {
 	status int
 	text   string
@@ -187,7 +188,8 @@ func parseTemplates(files fs.FS, functions template.FuncMap) (map[string]*templa
 	return templates, nil
 }
 
-// secured sets the headers that restrict the pages in the browser.
+// secured returns a handler that sets headers. The headers restrict what
+// pages can do in the browser.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -202,8 +204,8 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// answer calls a handler with a deadline. The answer to a GET or HEAD request is computed
-// once for all equal requests that arrive while it is computed.
+// answer returns a handler that calls h with a deadline. If several equal GET or HEAD
+// requests wait at the same time, their common answer is computed only once.
 func (s *Server) answer(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), s.readTimeout)
@@ -260,7 +262,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, f failure) {
 	}
 }
 
-// render writes a page. An [answer] contains either the whole page or an error page.
+// render writes a page. If the template fails, an [answer] contains an error page
+// instead of a part of the page.
 func (s *Server) render(w http.ResponseWriter, r *http.Request, p page) error {
 	t, ok := s.templates[p.Template]
 	if !ok {

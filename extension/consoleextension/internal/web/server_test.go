@@ -20,7 +20,8 @@ import (
 
 var testNow = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 
-// newTestServer returns the pages of a store at the time testNow.
+// newTestServer returns a server of the pages of a store. The clock of
+// the server stands at testNow.
 func newTestServer(t testing.TB, m *Memory, change ...func(*Options)) http.Handler {
 	t.Helper()
 	o := Options{Store: m, Now: func() time.Time { return testNow }, Version: "0.0.1", CountRefused: func(string) {}, readTimeout: time.Hour}
@@ -40,7 +41,7 @@ func get(t testing.TB, h http.Handler, url string) *httptest.ResponseRecorder {
 	return w
 }
 
-// getPage returns the tree of a page. The page must exist and must be HTML.
+// getPage returns the parsed HTML of a page. The page must exist.
 func getPage(t testing.TB, h http.Handler, url string) *html.Node {
 	t.Helper()
 	w := get(t, h, url)
@@ -56,8 +57,8 @@ func parse(t testing.TB, r io.Reader) *html.Node {
 	return tree
 }
 
-// find returns the elements below n that have the tag and match all conditions. The tag
-// "*" matches all elements.
+// find returns the elements below n that have the tag and meet all conditions. The
+// tag "*" stands for all tags.
 func find(n *html.Node, tag string, is ...func(*html.Node) bool) []*html.Node {
 	var found []*html.Node
 	for d := range n.Descendants() {
@@ -89,7 +90,7 @@ func with(key, value string) func(*html.Node) bool {
 	return func(n *html.Node) bool { return attributeOf(n, key) == value }
 }
 
-// textOf returns the text of an element with normalized spaces.
+// textOf returns the text of an element and normalizes spaces.
 func textOf(n *html.Node) string {
 	var b strings.Builder
 	for d := range n.Descendants() {
@@ -100,8 +101,8 @@ func textOf(n *html.Node) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// TestSecurityHeaders checks that all responses have the headers. The browser may then
-// only load and run files from this server.
+// TestSecurityHeaders checks that all responses have the security headers. These headers
+// allow the browser to load and run only files from this server.
 func TestSecurityHeaders(t *testing.T) {
 	h := newTestServer(t, Demo(testNow))
 	for _, url := range []string{"/", "/units/" + string(CheckoutID), "/static/console.css", "/nothing", "/units/0000000000000000"} {
@@ -113,8 +114,9 @@ func TestSecurityHeaders(t *testing.T) {
 	}
 }
 
-// TestPagesKeepToTheirPolicy checks that the policy blocks nothing on the pages. Pages
-// must have no inline scripts, styles or handlers, and no files from other hosts.
+// TestPagesKeepToTheirPolicy checks that the content security policy blocks
+// nothing on the pages. Pages must have no inline scripts, styles or handlers,
+// and no files from other hosts.
 func TestPagesKeepToTheirPolicy(t *testing.T) {
 	h := newTestServer(t, Demo(testNow))
 	for _, url := range []string{"/", "/units/" + string(CheckoutID), "/policies", "/health", "/nothing"} {

@@ -45,7 +45,7 @@ func newStaticFiles() (*staticFiles, error) {
 	return s, err
 }
 
-// url returns the URL of a file. Templates call url as static "NAME".
+// url returns the URL of a file. A template calls url by {{static "NAME"}}.
 func (s *staticFiles) url(name string) (string, error) {
 	version, ok := s.version[name]
 	if !ok {
@@ -72,8 +72,8 @@ func (s *staticFiles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
 }
 
-// contentType returns the content type of a file. It does not use the MIME table of the
-// host, because the tables of hosts differ.
+// contentType returns the content type of a file. The MIME table of the host is not used,
+// because it differs between hosts.
 func contentType(name string) string {
 	types := map[string]string{
 		".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", "": "text/plain; charset=utf-8",

@@ -17,19 +17,21 @@ import (
 )
 
 const (
-	// openingsPerUnit and refusalsPerUnit bound the tables on the page of a unit.
+	// openingsPerUnit and refusalsPerUnit are the maximum numbers of rows in the
+	// tables on the page of a unit.
 	openingsPerUnit, refusalsPerUnit = 200, 100
-	// trendsPerUnit bounds the charts of a unit. trendPoints bounds the points of a chart.
+	// trendsPerUnit is the maximum number of charts of a unit. trendPoints is the
+	// maximum number of points in a chart.
 	trendsPerUnit, trendPoints = 24, 500
-	// bandsPerUnit bounds the openings that charts show.
+	// bandsPerUnit is the maximum number of openings that charts show.
 	bandsPerUnit = 500
 	// shortestRange is the shortest time span that a chart shows.
 	shortestRange = 30 * time.Second
 )
 
 // timeRange is the time span that the charts show. The URL may contain range, such as
-// range=6h, or from and to. from and to take precedence. If the URL contains none of them,
-// the page's default applies.
+// range=6h, or from and to. from and to take precedence. Without these parameters,
+// the default of the page applies.
 type timeRange struct {
 	From, To time.Time
 	Last     time.Duration // length of a range of the last hours; 0 if the URL contains from or to
@@ -42,7 +44,8 @@ const usualRange, longestRange = 6 * time.Hour, 48 * time.Hour
 // rangeHours lists the ranges that the pages offer, in hours.
 var rangeHours = [...]int{1, 6, 24, 48}
 
-// rangeLinks returns links to the offered ranges. The links keep the filters of a query.
+// rangeLinks returns links to the offered ranges. The links keep
+// the filters of the query.
 func rangeLinks(q url.Values, span timeRange) (links []rangeLink) {
 	for _, hours := range rangeHours {
 		n := strconv.Itoa(hours)
@@ -51,8 +54,8 @@ func rangeLinks(q url.Values, span timeRange) (links []rangeLink) {
 	return links
 }
 
-// rangeOf returns the range that a URL selects. The default range has the length
-// usual and ends at end.
+// rangeOf returns the range that a URL selects. By default, the range has the
+// length usual and ends at end.
 func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error) {
 	if q.Get("from") != "" || q.Get("to") != "" {
 		to, err := momentOf(q.Get("to"), end)
@@ -73,8 +76,8 @@ func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error
 	return timeRange{From: end.Add(-last), To: end, Last: last}, nil
 }
 
-// momentOf parses a time. A time without a zone, such as from a browser's field, is in UTC.
-// An empty text means the default.
+// momentOf parses a time. A time without a zone is in UTC, such as a time from a
+// browser's field. For an empty text, momentOf returns otherwise.
 func momentOf(text string, otherwise time.Time) (at time.Time, err error) {
 	if text == "" {
 		return otherwise, nil
@@ -121,7 +124,8 @@ type openingRow struct {
 	Lasted time.Duration
 	Near   string // URL of the page with charts that show the opening
 	Types  []string
-	// With is an opening of another policy at the same time. It contains the profiles.
+	// With is an opening of another policy that held the gate open at the same time. The
+	// profiles belong to that opening.
 	With    *store.Opening
 	Hottest hottest // set on the page of all openings
 }
@@ -182,9 +186,9 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// clip moves the start of a range that ends now to the first reading, but keeps at least
-// shortestRange. It does nothing if the gap before the first reading is less than 1 % of
-// the range.
+// clip moves the start of a range that ends now to the first reading. The range still has
+// at least the length shortestRange. If the gap before the first reading is less than 1 %
+// of the range, clip does nothing.
 func (t *timeRange) clip(trends []store.Trend) {
 	first := t.To
 	for _, trend := range trends {
@@ -215,8 +219,8 @@ func newOpeningRow(o store.Opening, now time.Time) openingRow {
 	return row
 }
 
-// share fills in With if the opening has no profiles. If several policies hold a gate open,
-// profiles get the ID of the opening that began first.
+// share sets With if the opening has no profiles of its own. If several policies hold a
+// gate open, the profiles belong to the opening that began first.
 func (row *openingRow) share(all []store.Opening, now time.Time) {
 	if len(row.Profiles) > 0 || row.NothingExported != "" {
 		return
@@ -229,8 +233,9 @@ func (row *openingRow) share(all []store.Opening, now time.Time) {
 	}
 }
 
-// endOf returns the time when a gate closed, or was due to close if the closing event is
-// missing. The result is at most now, but never earlier than the time when the gate opened.
+// endOf returns the time when a gate closed. If the closing event is missing, it returns
+// the time when the gate was due to close. The result is at most now, but never earlier
+// than the time when the gate opened.
 func endOf(o store.Opening, now time.Time) time.Time {
 	end := o.Closed
 	if end.IsZero() {
@@ -246,7 +251,7 @@ func endOf(o store.Opening, now time.Time) time.Time {
 }
 
 // trends answers with the data that trends.js draws, as JSON. Times are in seconds since
-// 1970. left_out is the number of trends beyond the bound.
+// 1970. left_out is the number of trends that are not in the answer.
 func (s *Server) trends(w http.ResponseWriter, r *http.Request) error {
 	u, span, err := s.unitIn(r)
 	if err != nil {

@@ -225,8 +225,8 @@ func TestTrends(t *testing.T) {
 	require.Len(t, a.Openings, 1)
 }
 
-// TestRangeBeginsWithReadings checks that charts begin with the first reading. Otherwise,
-// the charts of a new unit would be mostly empty.
+// TestRangeBeginsWithReadings checks that charts begin with the first reading. Without
+// this rule, the charts of a new unit would be mostly empty.
 func TestRangeBeginsWithReadings(t *testing.T) {
 	m := Demo(testNow)
 	h := newTestServer(t, m)

@@ -19,17 +19,18 @@ import (
 )
 
 const (
-	// unitsPerPage bounds the page of all units.
+	// unitsPerPage is the maximum number of units on a page.
 	unitsPerPage = 100
-	// readingsPerRow, statesPerRow and refusalsPerRow bound a row of the page.
+	// readingsPerRow, statesPerRow and refusalsPerRow are the maximum numbers of
+	// readings, states and refusals in a row.
 	readingsPerRow, statesPerRow, refusalsPerRow = 4, 6, 6
 	// searchedText is the number of bytes of each text that a search compares.
 	searchedText = 1024
 	// quietAfter is the time without data after which a unit is shown as quiet. Readings
-	// arrive every collection_interval of the receiver, by default 10 seconds.
+	// arrive at the receiver's collection_interval, which is 10 seconds by default.
 	quietAfter = 2 * time.Minute
-	// idleBelow is the fraction of the thresholds below which a unit without triggers is
-	// idle.
+	// idleBelow is the fraction of the threshold below which a unit is idle. A unit
+	// with triggers is never idle.
 	idleBelow = 0.1
 )
 
@@ -53,7 +54,8 @@ type pager struct {
 	Previous, Next string
 }
 
-// turn returns the rows of the page with the given number, or of the nearest page.
+// turn returns the rows of the page with the given number. If no such page exists, it
+// returns the rows of the nearest page.
 func turn[T any](all []T, perPage, number int, url func(int) string) (rows []T, p pager) {
 	p.Pages = max(1, (len(all)+perPage-1)/perPage)
 	p.Page = min(max(number, 1), p.Pages)
@@ -67,8 +69,9 @@ func turn[T any](all []T, perPage, number int, url func(int) string) (rows []T, 
 	return all[first:min(first+perPage, len(all))], p
 }
 
-// unitRow is a unit in the list, or the hottest of several units with the same name.
-// Openings, Newest and Refusals then cover all these units.
+// unitRow represents a unit in the list. If several units have the same name,
+// the row represents the hottest unit. Openings, Newest and Refusals then
+// cover all units with this name.
 type unitRow struct {
 	store.UnitSummary
 	Members  int
@@ -94,7 +97,7 @@ type readingCell struct {
 // barThreshold is the position of the threshold in a bar, in percent.
 const barThreshold = 66
 
-// units answers with the page of all units.
+// units answers with the list of all units.
 func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 	all, err := s.Store.Units(r.Context())
 	if err != nil {
@@ -147,8 +150,8 @@ func (p *unitsPage) find(all []store.UnitSummary, now time.Time) []unitRow {
 	return found
 }
 
-// howHot returns the largest ratio of a unit's readings to their thresholds. It returns
-// infinity while a gate is open, and -1 if no ratio is known.
+// howHot returns the largest ratio of a reading to its threshold. While a gate is open,
+// it returns infinity. If no ratio is known, it returns -1.
 func howHot(u store.UnitSummary) float64 {
 	near := -1.0
 	for _, reading := range u.Readings {
@@ -162,8 +165,9 @@ func howHot(u store.UnitSummary) float64 {
 	return near
 }
 
-// fold removes and counts units that are not hot. These are units that are gone, processes
-// without a service or container, and idle units. Only a search or All shows these units.
+// fold removes units that are not hot, and counts the removed units. It removes units
+// that are gone, processes without a service or container, and idle units. Nothing is
+// removed if the user searches or requests all units.
 func (p *unitsPage) fold(found []unitRow) []unitRow {
 	if p.All {
 		return found
@@ -266,8 +270,8 @@ func sum[N int | int64](m map[string]N) (total N) {
 	return total
 }
 
-// matches reports whether each word is in a unit's names, attributes, policies, states or
-// monitors.
+// matches reports whether each word occurs in a unit's names, attributes,
+// policies, states or monitors.
 func matches(u store.UnitSummary, words []string) bool {
 	if len(words) == 0 {
 		return true
@@ -289,7 +293,7 @@ func matches(u store.UnitSummary, words []string) bool {
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all.String(), word) })
 }
 
-// fill computes the cells of a row. Only rows on the page need cells.
+// fill computes the cells of a row. It is called only for rows that the page shows.
 func (row *unitRow) fill() {
 	row.Readings = readingCells(row.UnitSummary, row.Quiet)
 	if len(row.Readings) > readingsPerRow {
@@ -322,7 +326,7 @@ func readingCells(u store.UnitSummary, quiet bool) []readingCell {
 	return cells
 }
 
-// otherStates returns the states of the policies without a shown reading.
+// otherStates returns the states of policies that have no reading in shown.
 func otherStates(u store.UnitSummary, quiet bool, shown []readingCell) (others []readingCell) {
 	for _, policy := range slices.Sorted(maps.Keys(u.States)) {
 		if !quiet && !slices.ContainsFunc(shown, func(c readingCell) bool { return c.Policy == policy }) {

@@ -97,8 +97,8 @@ func TestNoUnits(t *testing.T) {
 	require.Contains(t, textOf(getPage(t, newTestServer(t, &Memory{}), "/units")), "No units yet")
 }
 
-// TestManyUnits checks that a page shows a limited number of
-// units, and the number of all units.
+// TestManyUnits checks that a page lists a limited number of units. The page must
+// also show the number of all units.
 func TestManyUnits(t *testing.T) {
 	h := newTestServer(t, Many(testNow, 1000))
 	page := getPage(t, h, "/units?q=shop")
@@ -204,9 +204,9 @@ func hostile(text string) *Memory {
 	}
 }
 
-// TestStrangersTexts checks that names of services cannot change a page.
-// The page must have the same elements and attributes, a limited size, and
-// no characters that reorder text.
+// TestStrangersTexts checks that names of services cannot change a page. The elements
+// and attributes of the page must stay the same. The size of the page must be limited,
+// and no characters may reorder text.
 func TestStrangersTexts(t *testing.T) {
 	shape := func(t *testing.T, tree *html.Node) []string {
 		var elements []string

@@ -7,8 +7,8 @@ package protosize
 
 import "math/bits"
 
-// These are upper bounds of fields in a message of less than 2^28 bytes, including
-// the tag.
+// These are the maximum sizes of fields in a message of less than 2^28
+// bytes. The sizes include the tag.
 const (
 	MaxNumber = 11 // any varint
 	MaxIndex  = 5  // an index into a table
@@ -26,11 +26,12 @@ func Number(v uint64) int {
 	return 1 + Varint(v)
 }
 
-// Bytes returns the size of a string or message field with size bytes of content.
+// Bytes returns the size of a string or message field. size is the
+// size of the content in bytes.
 func Bytes(size int) int { return 1 + Varint(uint64(size)) + size }
 
-// Packed returns the size of a field of packed numbers with size bytes of content. The
-// field is omitted if it is empty.
+// Packed returns the size of a field of packed numbers. size is the size of the content
+// in bytes. If there is no content, the field is omitted.
 func Packed(size int) int {
 	if size == 0 {
 		return 0

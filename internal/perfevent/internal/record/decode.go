@@ -20,7 +20,7 @@ import (
 //	header, id, pid:tid, time, cpu:-, period, nr, ips[nr] [, registers and stack] [, cgroup]
 //
 // In a session that samples context switches, the period is missing. In a session that
-// samples tracepoints, READ takes the place of PERIOD, and there is RAW:
+// samples tracepoints, READ replaces PERIOD, and RAW is added:
 //
 //	header, id, pid:tid, time, cpu:-, hits [, lost], nr, ips[nr], raw [, registers and stack] [, cgroup]
 //
@@ -56,13 +56,13 @@ const (
 
 // Decoder decodes records into Records.
 type Decoder struct {
-	// Cgroup reports whether the sample_type has PERF_SAMPLE_CGROUP.
+	// Cgroup reports whether the sample_type includes PERF_SAMPLE_CGROUP.
 	Cgroup bool
 	// Switches reports whether the sample_type lacks PERF_SAMPLE_PERIOD.
 	Switches bool
-	// Hits reports whether the sample_type has PERF_SAMPLE_RAW, and PERF_SAMPLE_READ in
-	// place of PERF_SAMPLE_PERIOD. HitsLost reports whether the read_format has
-	// PERF_FORMAT_LOST.
+	// Hits reports whether the sample_type includes PERF_SAMPLE_RAW, and
+	// PERF_SAMPLE_READ in place of PERF_SAMPLE_PERIOD. HitsLost reports whether the
+	// read_format includes PERF_FORMAT_LOST.
 	Hits, HitsLost bool
 	// Registers selects the user-mode registers that each sample contains. A sample with
 	// registers also contains a copy of the user's stack. The zero value means that samples

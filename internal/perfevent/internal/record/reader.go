@@ -38,7 +38,8 @@ type Counters struct {
 	// counts other records that did not fit. LostSamples counts samples that the kernel
 	// dropped earlier.
 	Lost, LostRecords, LostSamples atomic.Uint64
-	// Throttled counts how often the kernel stopped an event that fired too often.
+	// Throttled is the number of times that the kernel stopped
+	// an event that fired too often.
 	Throttled atomic.Uint64
 	// Corrupt counts records that are shorter than they declare, and parts of a ring that
 	// were skipped because a header was invalid.

@@ -95,7 +95,7 @@ type Mmap struct {
 	// Filename is the path as the process sees it, a name in brackets, or "//anon". It has
 	// at most 4095 bytes.
 	Filename []byte
-	// BuildID is set if the kernel sent it instead of device and inode.
+	// BuildID is set if the kernel sent the build id instead of device and inode.
 	BuildID []byte
 }
 

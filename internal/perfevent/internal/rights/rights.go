@@ -67,7 +67,7 @@ func (e *Error) Error() string {
 // Unwrap returns the kernel's error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Scope is the kind of use that needs a right.
+// Scope is the kind of sampling that needs a right.
 type Scope uint8
 
 // The scopes for which the kernel has different rules.
@@ -98,8 +98,8 @@ func (s Scope) String() string {
 	}
 }
 
-// paranoid returns the highest kernel.perf_event_paranoid at which every user may use the
-// scope. No value permits Uprobes.
+// paranoid returns the highest kernel.perf_event_paranoid at which every user may sample
+// in the scope. No value permits Uprobes.
 func (s Scope) paranoid() int {
 	switch s {
 	case Host:

@@ -156,8 +156,8 @@ func (r *Ring) size() uint64 { return uint64(len(r.data) * WordSize) }
 // WordSize.
 const WordSize = 8
 
-// MaxRecordWords bounds the length of a record. The header stores the size in bytes in 16
-// bits.
+// MaxRecordWords is above the length of any record in words, because the header
+// stores the size in bytes in 16 bits.
 const MaxRecordWords = 1 << 16 / WordSize
 
 // Header is struct perf_event_header: {u32 type; u16 misc; u16 size}.

@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sys contains the parts of the perf event interface that golang.org/x/sys/unix
-// lacks. It has the constants of linux/perf_event.h for decoding records. It also opens
-// events, and reads the sysctls and limits that apply.
+// lacks. It defines the constants of linux/perf_event.h for decoding records. It also
+// opens events, and reads the sysctls and limits that apply.
 package sys
 
 // The constants below repeat linux/perf_event.h, so that decoding works and can be tested
 // on any operating system.
 
-// enum perf_event_type
+// These are the types of records in enum perf_event_type.
 const (
 	RecordLost          = 2
 	RecordComm          = 3
@@ -23,7 +23,8 @@ const (
 	RecordSwitchCPUWide = 15
 )
 
-// PERF_RECORD_MISC_*. Some bits have a different meaning for each type of record.
+// These are the bits PERF_RECORD_MISC_*. Some bits have a different
+// meaning for each type of record.
 const (
 	MiscCPUModeMask      = 7
 	MiscKernel           = 1
@@ -34,8 +35,8 @@ const (
 	MiscMmapBuildID      = 1 << 14
 )
 
-// enum perf_callchain_context: markers in a callchain. Each marker names the context of the
-// addresses that follow.
+// These are the markers in a callchain from enum perf_callchain_context. Each marker
+// names the context of the addresses that follow.
 const (
 	ContextKernel = ^uint64(0) - 128 + 1
 	ContextUser   = ^uint64(0) - 512 + 1

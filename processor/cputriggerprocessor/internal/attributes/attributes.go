@@ -39,7 +39,7 @@ type labels []label
 type label struct{ key, value string }
 
 // OfReason lists the attributes of a reason that can also be set on the resource. The
-// policy and the kind are always set there.
+// policy and the kind are always set on the resource.
 var OfReason = []string{
 	attr.Unit,
 	attr.TriggerID,
@@ -102,7 +102,7 @@ func (s *Stamper) Label(resource pcommon.Map, labels int32) {
 	}
 }
 
-// labelled returns the index of labels, and adds them if they are new. It searches
+// labelled returns the index of labels, and adds the labels if they are new. It searches
 // linearly, because a batch has few different labels.
 func (s *Stamper) labelled(l labels) int32 {
 	for i := range s.labels {
@@ -114,8 +114,8 @@ func (s *Stamper) labelled(l labels) int32 {
 	return int32(len(s.labels) - 1)
 }
 
-// reason returns a reason, and adds it if it is new. It searches linearly, because a batch
-// has few different reasons.
+// reason returns a reason, and adds the reason if it is new. It searches linearly,
+// because a batch has few different reasons.
 func (s *Stamper) reason(openings []*trigger.Opening, phase trigger.Phase) *reason {
 	for i := range s.reasons {
 		if r := &s.reasons[i]; r.phase == phase && slices.Equal(r.openings, openings) {
@@ -149,7 +149,7 @@ func (s *Stamper) add(r *reason) {
 			of = append(of, label{key, value})
 		}
 	}
-	// Numbers are also stored as text, because backends drop attributes of other types.
+	// Numbers are stored as text, because backends drop attributes of other types.
 	number := func(key string, value float64) {
 		text(key, strconv.FormatFloat(math.Round(value*1000)/1000, 'f', -1, 64))
 	}

@@ -20,7 +20,7 @@ import (
 // SampleOutcome is the outcome of a sample.
 type SampleOutcome uint8
 
-// The outcomes of samples.
+// These are the outcomes of samples.
 const (
 	SamplePassed     SampleOutcome = iota // the next component accepted it, with a reason
 	SampleRefused                         // the next component did not accept it
@@ -42,7 +42,7 @@ type Samples [numSampleOutcomes]int64
 // ReadingOutcome is the outcome of a reading.
 type ReadingOutcome uint8
 
-// The outcomes of readings.
+// These are the outcomes of readings.
 const (
 	ReadingOK ReadingOutcome = iota
 	ReadingFailed
@@ -59,7 +59,7 @@ type Readings [numReadingOutcomes]int64
 // ItemOutcome is the outcome of a server span, or of a data point that conditions use.
 type ItemOutcome uint8
 
-// The outcomes of items.
+// These are the outcomes of items.
 const (
 	ItemIgnored   ItemOutcome = iota // not counted, because no condition uses it or another source is preferred
 	ItemInvalid                      // its times, buckets or type are invalid
@@ -78,7 +78,7 @@ type Items [numItemOutcomes]int64
 // PolicyReadOutcome is the outcome of one read of policies_from.
 type PolicyReadOutcome string
 
-// The outcomes of reads.
+// These are the outcomes of reads.
 const (
 	PoliciesChanged   PolicyReadOutcome = "changed"
 	PoliciesUnchanged PolicyReadOutcome = "unchanged"
@@ -89,7 +89,7 @@ const (
 // TriggerOutcome is the outcome of a trigger.
 type TriggerOutcome string
 
-// The outcomes of triggers.
+// These are the outcomes of triggers.
 const (
 	TriggerOpened          TriggerOutcome = "opened"
 	TriggerCoolingDown     TriggerOutcome = "cooling_down"
@@ -98,8 +98,8 @@ const (
 	TriggerOverBudget      TriggerOutcome = "over_budget"
 )
 
-// Counters contains the metrics. Attribute sets are created once, so that hot paths only
-// add.
+// Counters contains the metrics. Attribute sets are created
+// once, so that hot paths need not create them.
 type Counters struct {
 	*metadata.TelemetryBuilder
 	samples  [numSampleOutcomes]metric.MeasurementOption
@@ -214,7 +214,7 @@ func (c *Counters) AddItems(n *Items) {
 	add(context.Background(), c.CPUTriggerItems, n[ItemIgnored+1:], c.items[ItemIgnored+1:])
 }
 
-// AddReadings counts readings of a monitor, by its index.
+// AddReadings counts readings of the monitor with the given index.
 func (c *Counters) AddReadings(monitor int, n *Readings) {
 	add(context.Background(), c.CPUTriggerReadings, n[:], c.readings[monitor][:])
 }

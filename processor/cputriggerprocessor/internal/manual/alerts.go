@@ -31,9 +31,9 @@ const (
 	// labels name more units is ambiguous.
 	maxUnitsOfAlert = 8
 
-	// maxOpened limits the remembered openings by alerts. While an opening is remembered, a
-	// repeated alert does not open the gate again. At the limit, the least recently
-	// repeated opening is forgotten.
+	// maxOpened limits the remembered openings by alerts. While an opening is remembered,
+	// a repeated alert does not open the gate again. When the limit is reached, the least
+	// recently repeated opening is forgotten.
 	maxOpened = 1024
 
 	// maxNames limits the alert names that become policy names. Further alerts use the
@@ -51,7 +51,7 @@ const (
 // a label that contains the path of a cgroup.
 const cgroupLabel = "cgroup"
 
-// defaultLabels returns the resource attribute for each label. It applies if the
+// defaultLabels returns the resource attribute for each label. The defaults apply if the
 // configuration sets no labels.
 func defaultLabels() map[string]string {
 	return map[string]string{
@@ -99,11 +99,11 @@ type Gates interface {
 	Close(unit, key string) (Closed, error)
 }
 
-// An Outcome is the result of an alert: a gate was opened or closed, or
-// remained unchanged for a reason.
+// An Outcome is the result of an alert. It shows whether a gate was opened or closed, or
+// why the gate remained unchanged.
 type Outcome string
 
-// The outcomes.
+// These are the outcomes of alerts.
 const (
 	alertOpened        Outcome = "opened"
 	alertAlreadyOpen   Outcome = "already_open"
@@ -164,8 +164,8 @@ func (o opened) isLost() bool { return o.lostUnit != nil && o.lostUnit.Load() }
 // isOpen reports whether the gate is open.
 func (o opened) isOpen(now time.Time) bool { return now.Before(o.until) && !o.isLost() }
 
-// NewAlerts returns the handler of alerts. begin is called for each request and returns its
-// gates. count counts an outcome.
+// NewAlerts returns the handler of alerts. begin is called for each request, and returns
+// the gates for the request. count counts an outcome.
 func NewAlerts(cfg AlertsConfig, fallback time.Duration, begin func() Gates, count func(Outcome), now func() time.Time, log *zap.Logger) *Alerts {
 	labels, duration := cfg.Labels, cfg.Duration
 	if len(labels) == 0 {

@@ -47,8 +47,8 @@ type AlertsConfig struct {
 // maxLabels limits the labels in a configuration.
 const maxLabels = 32
 
-// DefaultConfig returns the defaults of `manual`. They contain no endpoint, so there is no
-// server. Timeouts are short because requests are small.
+// DefaultConfig returns the defaults of `manual`. The defaults contain no endpoint, so no
+// server is started. Timeouts are short because requests are small.
 func DefaultConfig() Config {
 	cfg := confighttp.NewDefaultServerConfig()
 	cfg.ReadHeaderTimeout = 5 * time.Second

@@ -70,7 +70,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.why }
 
-// NoSuchUnitError is returned for a unit that this host does not have.
+// NoSuchUnitError is returned for a unit that does not exist on this host.
 type NoSuchUnitError struct{ Unit, Why string }
 
 func (e *NoSuchUnitError) Error() string { return fmt.Sprintf("no unit %q: %s", e.Unit, e.Why) }

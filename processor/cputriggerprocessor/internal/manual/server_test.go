@@ -395,7 +395,7 @@ func TestASocketOfAnEarlierRunIsReplaced(t *testing.T) {
 	path := socketPath(t)
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // as if the process was killed
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // as if the process had been killed
 	require.NoError(t, l.Close())
 	_, err = os.Lstat(path)
 	require.NoError(t, err, "the socket is still there")

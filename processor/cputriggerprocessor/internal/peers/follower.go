@@ -34,7 +34,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/sockdiag"
 )
 
-// The limits of a Follower. Data beyond a limit is counted by its kind of Lost.
+// These limits apply to a Follower. Data beyond a limit is counted by its kind of Lost.
 const (
 	maxUnits      = 1000    // followed units
 	maxNamespaces = 256     // open namespaces
@@ -42,9 +42,9 @@ const (
 	maxLook       = 500 * time.Millisecond
 	maxClosed     = 100_000 // closed connections that one read of a namespace returns
 	maxPeers      = 20_000  // separately counted peers of all units
-	maxUnitPeers  = 1000    // of one unit
+	maxUnitPeers  = 1000    // separately counted peers of one unit
 	maxListed     = 2000    // separately reported peers of all units
-	maxUnitListed = 50      // of one unit
+	maxUnitListed = 50      // separately reported peers of one unit
 
 	// linger is the time for which a unit is still followed after its last request.
 	linger = time.Minute
@@ -66,7 +66,7 @@ const (
 // Lost is a kind of data that was not read or not attributed.
 type Lost string
 
-// The kinds of lost data.
+// These are the kinds of lost data.
 const (
 	LostSockets    Lost = "sockets"    // dumps that stopped at the limit of sockets or time
 	LostClosed     Lost = "closed"     // reads before which the kernel dropped closed connections
@@ -76,7 +76,7 @@ const (
 	LostUnits      Lost = "units"      // units that are not followed
 )
 
-// The reasons why a unit has no TCP readings.
+// These are the reasons why a unit has no TCP readings.
 const (
 	// NoRight means that the collector may not enter the unit's network namespace.
 	NoRight cgroup.Unavailable = "its network namespace may not be entered: run the collector with CAP_SYS_ADMIN and CAP_SYS_PTRACE"
@@ -120,8 +120,8 @@ type Follower struct {
 	look       uint64
 	units      map[string]*unit
 	namespaces map[procfs.Namespace]*namespace
-	peers      int // of all units
-	listed     int // of all units
+	peers      int // number of peers of all units
+	listed     int // number of listed peers of all units
 	census     census
 	maxSockets int             // limit for one call of Look
 	logged     map[string]bool // messages that were logged
@@ -436,7 +436,7 @@ func (f *Follower) publish(now time.Time) {
 	f.published.Store(p)
 }
 
-// census records which units and which addresses are in each network namespace.
+// census contains the units and the addresses in each network namespace.
 type census struct {
 	at        time.Time
 	residents map[procfs.Namespace][]Resident
@@ -503,7 +503,7 @@ func (c *census) only(id procfs.Namespace, unit string) bool {
 }
 
 // name returns the unit and the service of a peer if the peer is a unit of this host.
-// The unit has the peer's address, or listens on the peer's port on a loopback address
+// Such a unit has the peer's address, or listens on the peer's port on a loopback address
 // of the same network namespace.
 func (c *census) name(ns *namespace, k key) (unit, service string) {
 	r, ok := c.addresses[k.addr]

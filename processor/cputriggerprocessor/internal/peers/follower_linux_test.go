@@ -32,7 +32,7 @@ import (
 
 const patience = time.Minute
 
-// rig is a follower with a fake clock that advances one second per look.
+// rig is a follower with a fake clock that advances one second per call of Look.
 type rig struct {
 	*Follower
 	t         testing.TB
@@ -79,7 +79,7 @@ func process(t testing.TB, p *program) identify.Identity {
 
 func (r *rig) lookAt(follow ...identify.Identity) { r.follow = follow; r.again() }
 
-// again looks at the same units one second later.
+// again calls Look for the same units one second later.
 func (r *rig) again() {
 	r.now = r.now.Add(time.Second)
 	r.Look(r.follow)
@@ -184,7 +184,7 @@ func TestWhatUnitsExchange(t *testing.T) {
 }
 
 // TestShortConnections checks that the bytes and connects of a connection are all
-// counted, even if the connection opens and closes between two looks of the follower.
+// counted, even if the connection opens and closes between two calls of Look.
 func TestShortConnections(t *testing.T) {
 	r := newRig(t)
 	p := newPair(t, r)
@@ -297,9 +297,9 @@ func TestAConnectionThatWasReset(t *testing.T) {
 	r.again()
 	require.NoError(t, server.(*net.TCPConn).SetLinger(0))
 	require.NoError(t, server.Close())
-	// The follower's clock advances one second per look, but the kernel's clock does not.
-	// Enough time must pass by the kernel's clock, so that the follower does not mistake
-	// the old connection for a short one.
+	// The follower's clock advances one second per call of Look, but the kernel's clock
+	// does not. Enough time must pass by the kernel's clock, so that the follower does
+	// not mistake the old connection for a short one.
 	reset := time.Now()
 	require.Eventually(t, func() bool { r.again(); return time.Since(reset) > 3*time.Second }, patience, 100*time.Millisecond)
 	require.Empty(t, r.units[p.clientUnit.Name].ns.conns)
@@ -342,8 +342,8 @@ func TestPeersThatDoNotAnswer(t *testing.T) {
 	require.Zero(t, r.peer(p.clientUnit, silent).Connections)
 }
 
-// TestMoreConnectionsThanALookReads covers a look that cannot read all connections. The
-// next look must not count the remaining connections as new.
+// TestMoreConnectionsThanALookReads covers a call of Look that cannot read all
+// connections. The next call must not count the remaining connections as new.
 func TestMoreConnectionsThanALookReads(t *testing.T) {
 	r := newRig(t)
 	p := newPair(t, r)
@@ -643,10 +643,10 @@ func FuzzAddresses(f *testing.F) {
 	})
 }
 
-// BenchmarkLook measures the CPU time of one look at a unit with 10,000 connections. In
-// the first case, all connections belong to the unit. In the second case, open files show
-// who owns a connection. In the third case there is also a new connection at each look,
-// so that the open files have to be read.
+// BenchmarkLook measures the CPU time of one call of Look for a unit with 10,000
+// connections. In the first case, all connections belong to the unit. In the second case,
+// open files show who owns a connection. In the third case, there is also a new
+// connection for each call, so that the open files have to be read.
 func BenchmarkLook(b *testing.B) {
 	look := func(name string, asProcess, more bool) {
 		b.Run(name, func(b *testing.B) {

@@ -23,7 +23,7 @@ type namespace struct {
 	it        *sockdiag.Namespace
 	units     []*unit
 	conns     map[uint64]*conn  // sockets of followed units, by socket cookie
-	foreign   map[uint64]uint64 // number of the last call of Look that saw each other socket, by socket cookie
+	foreign   map[uint64]uint64 // other sockets: number of the last call of Look that saw the socket, by socket cookie
 	listening map[uint16]*unit  // owners of listening TCP ports; nil: not a followed unit
 	makers    map[uint16]uint64 // by listening port, the cgroup in which the socket was created
 	fresh     []fresh
@@ -78,7 +78,8 @@ func (ns *namespace) drop(cookie uint64, c *conn) {
 	delete(ns.conns, cookie)
 }
 
-// only returns the unit that owns all sockets of the namespace, or nil.
+// only returns the unit that owns all sockets of the
+// namespace. It returns nil if there is no such unit.
 func (ns *namespace) only() *unit {
 	if len(ns.units) == 1 && ns.units[0].exclusive {
 		return ns.units[0]
@@ -230,7 +231,7 @@ func (c *conn) see(s *sockdiag.Socket) {
 		p.step.connects++
 	}
 	c.connected = true
-	if s.State == sockdiag.Established || s.State == sockdiag.CloseWait { // in other states, the program has closed it
+	if s.State == sockdiag.Established || s.State == sockdiag.CloseWait { // in other states, the program has closed the connection
 		p.connections++
 	}
 	p.sendQueue += int64(s.SendQueue)

@@ -98,7 +98,8 @@ func newUnit(id identify.Identity, now time.Time) *unit {
 	return &unit{Identity: id, wanted: now, since: now, peers: map[key]*peer{}}
 }
 
-// peerOf returns a peer of a unit, and adds it if it is new. At a limit, it returns u.rest.
+// peerOf returns a peer of a unit, and adds the peer if it is
+// new. If a limit is reached, peerOf returns u.rest.
 func (f *Follower) peerOf(u *unit, k key) *peer {
 	if p := u.peers[k]; p != nil {
 		return p
@@ -181,8 +182,8 @@ func (f *Follower) settle(u *unit, now time.Time) {
 	}
 }
 
-// fade halves the weight of earlier measurements of all peers and resets their counts,
-// before the connections are read again.
+// fade halves the weight of earlier measurements of all peers, and resets the counts of
+// the peers. It is called before the connections are read again.
 func (u *unit) fade() {
 	u.rest.fade()
 	for _, p := range u.peers {

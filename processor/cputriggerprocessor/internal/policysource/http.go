@@ -22,7 +22,7 @@ const maxETag = 1024
 type HTTP struct {
 	client *http.Client
 	url    string
-	etag   string // of the last document
+	etag   string // ETag of the last document
 	last   [sha256.Size]byte
 }
 

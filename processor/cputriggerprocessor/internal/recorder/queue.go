@@ -34,9 +34,9 @@ func (r *Recorder) enqueue(t *unitRecords) {
 
 func (r *Recorder) notify() { token.Put(r.ready) }
 
-// Next returns the next record to send. The record stays in the recorder until Done. If no
-// opening admits a due record any more, the record is counted as refused, because the next
-// component did not accept it in time.
+// Next returns the next record to send. The record stays in the recorder until Done is
+// called. If no opening admits a due record any more, the record is counted as refused,
+// because the next component did not accept it in time.
 func (r *Recorder) Next() (b Batch, ok bool) {
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()

@@ -26,15 +26,15 @@ type Config struct {
 	Lock            sync.Locker   // guards the recorder and the units' gates
 }
 
-// Recorder holds profiles as marshalled bytes, because their size is known and the garbage
-// collector finds no pointers in them. At the limit of a unit, the unit's oldest record is
-// evicted. At the total limit, the oldest record of the coldest unit is evicted, which is
-// furthest below its thresholds.
+// Recorder holds profiles as marshalled bytes, because the size of the bytes is known and
+// the garbage collector finds no pointers in them. If a unit exceeds its limit, the
+// unit's oldest record is evicted. If the total limit is exceeded, the oldest record of
+// the coldest unit is evicted. The coldest unit is the furthest below its thresholds.
 //
 // The recorder and the gates of the units share one lock. When a gate opens, each profile
 // is therefore either recorded or still undecided. Close and the methods that the Sender
-// calls take the lock. The caller of any other method must hold it, unless the method's
-// comment states otherwise.
+// calls take the lock. The caller of any other method must hold the lock, unless the
+// method's comment states otherwise.
 type Recorder struct {
 	counters *counters.Counters
 	cfg      Config
@@ -63,12 +63,14 @@ func New(cfg Config, c *counters.Counters, base time.Time) *Recorder {
 	}
 }
 
-// Held returns the number of held samples and the used memory in bytes. It needs no lock.
+// Held returns the number of held samples and the used memory
+// in bytes. The caller need not hold the lock.
 func (r *Recorder) Held() (samples, size int64) {
 	return r.samples.Load(), r.size.Load()
 }
 
-// Ready returns a channel that receives a token when a record is due. It needs no lock.
+// Ready returns a channel that receives a token when a record
+// is due. The caller need not hold the lock.
 func (r *Recorder) Ready() <-chan struct{} { return r.ready }
 
 // Wants reports whether profiles of a unit that end now should be recorded, because the
@@ -96,15 +98,15 @@ func (r *Recorder) awaits(t *unitRecords, rec *record) bool {
 	return t.linked && !r.hurry && r.swept < rec.end+int64(spanWait) && t.size < r.perUnit/2 && len(t.unit.Openings(nil)) > 0
 }
 
-// Sending reports whether a unit has due records. Profiles that arrive now must then
-// be sent after these records.
+// Sending reports whether a unit has due records. If so, profiles that arrive now must be
+// sent after these records.
 func (r *Recorder) Sending(u *trigger.Decision) bool {
 	t, ok := r.units[u]
 	return ok && t.due > 0
 }
 
-// Put records captures. If the gate has opened since a capture was decided, the capture
-// is due immediately. Put adds the samples that it does not hold to counts.
+// Put records captures. If the gate has opened since the decision to record a capture,
+// the capture is due immediately. Put adds the samples that it does not hold to counts.
 func (r *Recorder) Put(captures []Capture, counts *counters.Samples) {
 	for i := range captures {
 		r.put(&captures[i], counts)

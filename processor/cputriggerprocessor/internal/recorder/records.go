@@ -19,7 +19,7 @@ import (
 )
 
 // Capture is a part of a batch to record. It contains the profiles of one unit and one
-// capture window, and the part of the dictionary that they use.
+// capture window, and the part of the dictionary that these profiles use.
 type Capture struct {
 	Unit       *trigger.Decision
 	Start, End time.Time
@@ -56,7 +56,7 @@ type record struct {
 	refused    bool // the next component refused the record before
 }
 
-// state is the state of a record, which changes from waiting to due and then to sending. If
+// state is the state of a record. It changes from waiting to due and then to sending. If
 // the next component refuses the record, its state changes back to due.
 type state uint8
 

@@ -19,15 +19,15 @@ const (
 	maxCalls = 4
 
 	// callTimeout limits one call of the next component. If a call has not returned
-	// callGrace after the timeout, the next component ignores the context. This is logged,
-	// and the call still counts towards maxCalls.
+	// callGrace after the timeout, the next component ignores the context. A warning is
+	// then logged, and the call still counts towards maxCalls.
 	callTimeout = 30 * time.Second
 	callGrace   = time.Second
 
 	// ShutdownTimeout limits the total time for sending due records at shutdown. The
-	// collector's shutdown has no time limit, so a backend that hangs would block it for
-	// each record. After the timeout, calls that ignore their context are abandoned after
-	// callGrace.
+	// collector's shutdown has no time limit, so a backend that hangs would block the
+	// shutdown for each record. After the timeout, calls that ignore their context are
+	// abandoned after callGrace.
 	ShutdownTimeout = 10 * time.Second
 )
 
@@ -38,7 +38,7 @@ type Sender struct {
 	log      *zap.Logger
 	// send reports whether a batch is settled, and returns the outcomes of its samples. A
 	// batch is settled if it is accepted or permanently refused, or if no opening passes
-	// its profile types. Otherwise it is sent again.
+	// its profile types. A batch that is not settled is sent again.
 	send func(context.Context, Batch) (settled bool, counts counters.Samples)
 
 	stop    chan struct{}      // nil before Start

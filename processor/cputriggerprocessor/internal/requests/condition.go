@@ -86,13 +86,13 @@ func Is(monitor string) bool { return kinds[monitor].quantity != noQuantity }
 // need a minimum number of requests.
 func IsOfTimes(monitor string) bool { return Is(monitor) && kinds[monitor].quantity < requestRate }
 
-// HasPercentile reports whether a monitor is a percentile. For the monitor "metric", this
-// depends on its statistic. Other monitors ignore statistic.
+// HasPercentile reports whether a monitor is a percentile. For the monitor "metric", the
+// result depends on the statistic. Other monitors ignore statistic.
 func HasPercentile(monitor, statistic string) bool {
 	return Condition{Monitor: monitor, Statistic: statistic}.quantity().distributed()
 }
 
-// The statistics that the monitor "metric" supports.
+// These are the statistics that the monitor "metric" supports.
 const (
 	Last       = "last"
 	Rate       = "rate"
@@ -116,9 +116,9 @@ type Condition struct {
 	// counted.
 	URI     URI      `mapstructure:"uri"`
 	Methods []string `mapstructure:"method"`
-	// Statuses lists the statuses that an error rate counts as failed, such as 5xx, 404 or
-	// the RPC status UNAVAILABLE. By default the list is empty. Then 5xx and the gRPC codes
-	// of server errors count as failed.
+	// Statuses lists the statuses that an error rate counts as failed, such as 5xx, 404
+	// or the RPC status UNAVAILABLE. If the list is empty, which is the default, 5xx and
+	// the gRPC codes of server errors count as failed.
 	Statuses []string `mapstructure:"statuses"`
 	// Metric, Attributes and Statistic (last, rate, mean or percentile) are the parameters of
 	// the monitor "metric". Statistic defaults to percentile if Percentile is set, and to last
@@ -140,7 +140,7 @@ type URI struct {
 	Regex string `mapstructure:"regex"`
 }
 
-// The limits of a condition.
+// These limits apply to one condition.
 const (
 	maxURIs       = 64
 	maxAttributes = 16
@@ -274,7 +274,7 @@ func Name(key string) string {
 	return name
 }
 
-// selection describes which requests, or data points, are counted together.
+// selection selects the requests, or the data points, that are counted together.
 type selection struct {
 	protocol
 	uri      uint64 // bit of its pattern in plan.patterns; 0: no pattern

@@ -18,8 +18,8 @@ const (
 	minExponent = -20
 	maxExponent = 44
 
-	// maxBuckets limits the buckets of one distribution. The largest values get 16 octaves,
-	// and all smaller values share the lowest bucket.
+	// maxBuckets limits the buckets of one distribution. The buckets cover the 16 octaves
+	// of the largest values. All smaller values share the lowest bucket.
 	maxBuckets = 256
 )
 

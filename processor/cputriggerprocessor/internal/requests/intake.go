@@ -26,14 +26,15 @@ import (
 )
 
 const (
-	// maxSources limits the known resources. At the limit, a new resource replaces a
-	// resource that matches no unit or has been idle for idleAfter. If there is no such
-	// resource, the telemetry of the new resource is not counted.
+	// maxSources limits the known resources. When the limit is reached, a new resource
+	// replaces a resource that matches no unit or has been idle for idleAfter. If there
+	// is no such resource, the telemetry of the new resource is not counted.
 	maxSources = 4096
 	idleAfter  = time.Minute
 
-	// maxSourcesOfUnit limits the resources of one unit, so that one unit cannot use up
-	// maxSources. At the limit, a new resource replaces the unit's oldest resource.
+	// maxSourcesOfUnit limits the resources of one unit, so that one
+	// unit cannot use up maxSources. When the limit is reached, a
+	// new resource replaces the unit's oldest resource.
 	maxSourcesOfUnit = 256
 	lookAt           = 8 // number of sources that are considered for replacement
 
@@ -45,9 +46,9 @@ const (
 	// then, the resource's pid may belong to another process.
 	recheckAfter = 30 * time.Second
 
-	// maxWindows bounds the number of windows with a distribution. Such a window takes at most
-	// 12 KiB. The number of units is therefore at most maxWindows divided by the number of
-	// distributions per unit. Resources of further units match no unit.
+	// maxWindows limits the number of windows with a distribution. Such a window takes at
+	// most 12 KiB. The number of units is therefore at most maxWindows divided by the
+	// number of distributions per unit. Resources of further units match no unit.
 	maxWindows = 4096
 
 	// maxURIResults limits the cached results for routes and paths. A full cache is
@@ -78,8 +79,8 @@ type Config struct {
 	Scope identify.Scope
 	// TTL is the time after which an idle resource is forgotten.
 	TTL time.Duration
-	// See is called when the unit of a resource has been found. It returns false if the
-	// number of watched units is at its limit.
+	// See is called when the unit of a resource has been found. It returns false if too
+	// many units are already watched.
 	See      func(id identify.Identity, c identify.Claim, now time.Time) bool
 	Counters interface{ AddItems(*counters.Items) }
 	Now      func() time.Time
@@ -302,11 +303,11 @@ type source struct {
 	gone    bool // the source was removed from Intake.sources
 	claim   identify.Claim
 	unit    *unit
-	gaveWay atomic.Bool // a newer source replaced it in its unit; the next lookup adds it again
+	gaveWay atomic.Bool // a newer source replaced this source; the next lookup adds it again
 	last    time.Time   // when telemetry last arrived
 	checked time.Time   // when its unit was last looked up
 	counts  []counts    // by selection
-	streams *streams    // cumulative metrics; nil before the first
+	streams *streams    // cumulative metrics; nil before the first cumulative point
 	stable  [3]bool     // by protocol: a metric of the stable convention was seen
 }
 
@@ -566,8 +567,8 @@ func (in *Intake) logUnmatched(claim identify.Claim, why identify.Unmatched) {
 
 func shorten(s string) string { return texts.Cut(s, 256) }
 
-// first reports whether it is called with this text for the first time.
-// The caller then logs the text.
+// first reports whether it is called with this text for the
+// first time. If so, the caller logs the text.
 func (in *Intake) first(what string) bool {
 	_, logged := in.logged.LoadOrStore(what, true)
 	return !logged
@@ -602,8 +603,8 @@ func (in *Intake) sweep(now time.Time) {
 	}
 }
 
-// unit returns the unit with a name, and adds it if it is new. It returns nil if there are
-// too many units.
+// unit returns the unit with a name, and adds the unit if it is new. It returns nil if
+// there are too many units.
 func (in *Intake) unit(name string, now time.Time) *unit {
 	in.unitsMu.Lock()
 	defer in.unitsMu.Unlock()

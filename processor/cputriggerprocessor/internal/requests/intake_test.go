@@ -260,8 +260,8 @@ func TestOtherSpansAreNotRequests(t *testing.T) {
 	require.Equal(t, counters.Items{counters.ItemOK: 1, counters.ItemIgnored: 1}, r.items)
 }
 
-// TestFewRequestsAreNoReading checks that there is no reading below min_requests.
-// Otherwise a single failure at night would look like an incident.
+// TestFewRequestsAreNoReading checks that there is no reading if there are fewer requests
+// than min_requests. Otherwise a single failure at night would look like an incident.
 func TestFewRequestsAreNoReading(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate", MinRequests: 20}, Condition{Monitor: "http_response_time", Percentile: 95, MinRequests: 20})
 	r.send(repeat(19, stable(500, time.Second))...)
@@ -490,8 +490,8 @@ func TestManyResourcesGiveWay(t *testing.T) {
 	require.Empty(t, r.in.units)
 }
 
-// TestAUnitDoesNotTakeAllPlaces sends many resources of one unit that differ
-// in an attribute.
+// TestAUnitDoesNotTakeAllPlaces sends many resources of one
+// unit. The resources differ in one attribute.
 func TestAUnitDoesNotTakeAllPlaces(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	for i := range 5000 {
@@ -528,9 +528,9 @@ func TestAResourceThatGaveWayCountsAgain(t *testing.T) {
 	require.Contains(t, u.sources, first)
 }
 
-// TestAPointIsOneItem checks that a data point counts as one item, even if the
-// point claims many requests. So the size of a request bounds how much the request
-// adds to the counter.
+// TestAPointIsOneItem checks that a data point counts as one item, even if the point
+// claims many requests. The size of a request therefore limits the number that the
+// request adds to the counter.
 func TestAPointIsOneItem(t *testing.T) {
 	r := newRig(t, Condition{Monitor: Metric, Metric: "wait", Statistic: Mean})
 	for range 3 {

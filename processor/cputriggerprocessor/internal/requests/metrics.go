@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
-// The metrics of servers in the stable and in older semantic conventions.
+// These are the metrics of servers in the stable and in older semantic conventions.
 const (
 	stableHTTP = "http.server.request.duration"
 	oldHTTP    = "http.server.duration"
@@ -22,8 +22,8 @@ const (
 	oldRPC     = "rpc.server.duration"
 )
 
-// conventions describes the server metrics by name. unit is the factor that
-// converts their values to ms.
+// conventions describes the server metrics by name. unit is the factor that converts the
+// values of a metric to ms.
 var conventions = map[string]struct {
 	of     protocol
 	stable bool
@@ -103,7 +103,7 @@ type observation struct {
 	unit float64 // factor that converts values to ms, for requests
 	of   protocol
 
-	// The key and attributes of the current point.
+	// key and attributes belong to the current point.
 	key        uint64
 	attributes pcommon.Map
 }
@@ -183,8 +183,8 @@ type buckets struct {
 
 var noBuckets = buckets{cells: pcommon.NewUInt64Slice()}
 
-// counted counts a point. Of a cumulative point, it counts the part since the
-// last point of the series. before is called with the series, and returns false
+// counted counts a point. For a cumulative point, it counts only the part that is new
+// since the last point of the series. before is called with the series, and returns false
 // if the series has restarted.
 func (o *observation) counted(p interface {
 	StartTimestamp() pcommon.Timestamp
@@ -307,7 +307,7 @@ func (in *Intake) layout(bounds pcommon.Float64Slice) (sum uint64) {
 	return sum
 }
 
-// The scales of exponential histograms that the data model allows.
+// The data model allows these scales of exponential histograms.
 const (
 	minScale = -10
 	maxScale = 20
@@ -436,7 +436,7 @@ func (o *observation) add(n int, i *increment, unit float64, failed bool) {
 	}
 }
 
-// maxExemplars limits how many exemplars of a point are read.
+// maxExemplars is the maximum number of exemplars that are read per point.
 const maxExemplars = 64
 
 func (o *observation) hasAttributes(s *selection) bool {

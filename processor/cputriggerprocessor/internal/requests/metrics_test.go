@@ -247,8 +247,8 @@ func TestHistogramsOfRequests(t *testing.T) {
 	}
 }
 
-// TestSeriesThatAppearLater checks that all failures count if a new series begins with
-// them. Requests before a process's first point do not count.
+// TestSeriesThatAppearLater checks that the failures at the beginning of a new series all
+// count. Requests before a process's first point do not count.
 func TestSeriesThatAppearLater(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	s := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes, cumulative: true}

@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	// maxSeriesOfSource and maxSeries limit the remembered series of one resource, and of
-	// all resources. maxCells limits the buckets of all series. Points that would exceed a
-	// limit are not counted. A series that receives no point for TTL is forgotten.
+	// maxSeriesOfSource limits the remembered series of one resource.
+	// maxSeries limits the remembered series of all resources. maxCells limits
+	// the buckets of all series. Points that would exceed a limit are not
+	// counted. A series that receives no point for TTL is forgotten.
 	maxSeriesOfSource = 4096
 	maxSeries         = 65536
 	maxCells          = 4 << 20
@@ -65,7 +66,7 @@ type series struct {
 	offset     int
 }
 
-// change describes which part of a cumulative point is new.
+// change is the part of a cumulative point that is new.
 type change uint8
 
 const (

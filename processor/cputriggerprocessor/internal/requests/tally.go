@@ -39,7 +39,7 @@ const maxSlowest = 10
 type exemplars struct {
 	Span
 	slowest [maxSlowest]pcommon.TraceID // the slowest first
-	traces  int                         // in slowest
+	traces  int                         // number of traces in slowest
 }
 
 // add adds a tally. It adds the distribution only if values is set.

@@ -26,7 +26,7 @@ type unit struct {
 
 	mu      sync.Mutex
 	sources []*source
-	used    time.Time            // when it last had a source
+	used    time.Time            // when the unit last had a source
 	spans   map[string]exemplars // spans of the last reading, by query key
 }
 
@@ -60,8 +60,8 @@ func (u *unit) adopt(p *plan) {
 	u.spans = map[string]exemplars{}
 }
 
-// add adds a source. At maxSourcesOfUnit it removes the oldest source, because any sender
-// may claim to belong to the unit.
+// add adds a source. If the unit already has maxSourcesOfUnit sources, add removes the
+// oldest source. The limit is needed because any sender may claim to belong to the unit.
 func (u *unit) add(s *source) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -85,7 +85,7 @@ func (u *unit) idle(since time.Time) bool {
 	return len(u.sources) == 0 && u.used.Before(since)
 }
 
-// The reasons why a monitor has no value.
+// These are the reasons why a monitor has no value.
 const (
 	noRequests monitor.Gap = "nothing of it was seen"
 	tooFew     monitor.Gap = "the window has fewer requests than min_requests"
@@ -140,7 +140,7 @@ func (r *Reader) Read(now time.Time, interval time.Duration, out []monitor.Resul
 	}
 	for i, key := range r.keys {
 		n, ok := u.plan.byKey[key]
-		if !ok { // its policies are being replaced
+		if !ok { // the policies that use this monitor are being replaced
 			out[i] = monitor.Result{Err: noRequests}
 			continue
 		}

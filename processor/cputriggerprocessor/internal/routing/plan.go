@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// group is a set of profiles in a batch that are recorded together. They share one unit and
-// one capture window.
+// group is a set of profiles in a batch that are recorded together. The profiles share
+// one unit and one capture window.
 type group struct {
 	groupKey
 	first, last int // indices of verdicts
@@ -130,8 +130,8 @@ func (p *plan) record(i int) {
 }
 
 // capture marshals each group of profiles to record. It removes the process attributes
-// first. Otherwise the dictionary would contain their strings, and the profiles would have
-// to be copied without these strings before they are sent.
+// first. Otherwise the dictionary would contain the strings of these attributes, and the
+// profiles would have to be copied without these strings before they are sent.
 func (p *plan) capture(pd pprofile.Profiles, remove attributes.Filter, counts *counters.Samples) {
 	for _, g := range p.groups {
 		v := &p.verdicts[g.first]
@@ -240,9 +240,9 @@ func (p *plan) count(err error, counts *counters.Samples) {
 	}
 }
 
-// label sets the attributes of a resource whose profiles are sent. A resource can have one
-// set of labels. For each further set of labels, the stamped profiles move to a new
-// resource at the end of the batch.
+// label sets the attributes of a resource whose profiles are sent. A resource can have
+// only one set of labels. For each further set of labels, the stamped profiles move to a
+// new resource at the end of the batch.
 func (p *plan) label(out pprofile.Profiles, of []units.Verdict, remove attributes.Filter) {
 	var own pprofile.ResourceProfiles
 	left, labels := false, int32(-1)

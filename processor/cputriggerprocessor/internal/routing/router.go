@@ -98,8 +98,8 @@ func (r *Router) decide(pd pprofile.Profiles) *plan {
 	return p
 }
 
-// decideResource decides which profiles of one resource pass. All of them belong to one
-// unit, but each has its own capture window and type.
+// decideResource decides which profiles of one resource pass. All these profiles belong
+// to one unit, but each profile has its own capture window and type.
 func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.ResourceProfiles, number int) {
 	first := len(p.verdicts)
 	var last time.Time
@@ -184,8 +184,8 @@ func (r *Router) decideProfile(p *plan, i int, open bool, unmatched identify.Unm
 	}
 }
 
-// decideRecorded decides which profiles of a record are sent. Their unit and their
-// openings are known, so only their types matter.
+// decideRecorded decides which profiles of a record are sent. The unit and the openings
+// are known, so only the types of the profiles matter.
 func (r *Router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch) {
 	for ri, rp := range pd.ResourceProfiles().All() {
 		for si, sp := range rp.ScopeProfiles().All() {
@@ -239,7 +239,7 @@ func passesType(types []string, d pprofile.ProfilesDictionary, p pprofile.Profil
 }
 
 // logUnmatched logs each reason once. Profiles of ended processes are normal, so they are
-// not logged once any profile has matched a unit.
+// not logged after any profile has matched a unit.
 func (r *Router) logUnmatched(why identify.Unmatched, c identify.Claim) {
 	if why.OfEnded() && r.matched.Load() {
 		return
@@ -252,8 +252,8 @@ func (r *Router) logUnmatched(why identify.Unmatched, c identify.Claim) {
 		zap.String(attr.ExecutableName, units.Shorten(c.ExecutableName)), zap.String(attr.HostName, units.Shorten(c.HostName)), zap.String(attr.HostID, units.Shorten(c.HostID)))
 }
 
-// send sends the profiles that were passed or stamped, and counts them for their openings.
-// The batch must not be used afterwards.
+// send sends the profiles that were passed or stamped, and counts these profiles for
+// their openings. The batch must not be used afterwards.
 func (r *Router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error {
 	var err error
 	if p.leaving > 0 {
@@ -395,7 +395,8 @@ func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles 
 	return p.subset.Copy(out, p.refs)
 }
 
-// maxAhead limits how far in the future a profile may end because clocks differ. If a
+// maxAhead is the maximum time by which a profile may end in the
+// future. Such a profile is possible because clocks differ. If a
 // profile ends later, the clock was set back after the capture.
 const maxAhead = time.Minute
 

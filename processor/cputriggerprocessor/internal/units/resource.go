@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// maxResourcesSize limits the memory of all kept resources. At the limit, a new
-	// resource is not kept. The events of its unit then only contain the service, the
-	// container and the host.
+	// maxResourcesSize limits the memory of all kept resources. When the limit is
+	// reached, a new resource is not kept. The events of its unit then only contain the
+	// service, the container and the host.
 	maxResourcesSize = 8 << 20
 
 	// resourceAge is the time after which a resource is copied again.
@@ -58,14 +58,15 @@ type resources struct {
 	host string // the host's name; empty: not known
 }
 
-// Described is a unit with its resource attributes, if they are kept.
+// Described is a unit with the resource attributes that are kept.
 type Described struct {
 	*Unit
 	Attributes []attribute.KeyValue // not to be changed
 }
 
-// see keeps a resource of a unit, at most once per resourceAge. It replaces the resource
-// sooner if it has no container, or if the process now runs another program.
+// see keeps a resource of a unit, at most once per resourceAge.
+// It replaces a kept resource sooner if this resource has no
+// container, or if the process now runs another program.
 func (r *resources) see(u *Unit, c identify.Claim, now time.Time) {
 	recent := now.Sub(u.resource.at) < resourceAge && (u.resource.pid != c.PID || u.resource.executable == Shorten(c.ExecutablePath))
 	if r.skip == nil || recent && u.resource.contained {

@@ -20,8 +20,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unitmatch"
 )
 
-// maxSeen limits the resource hashes that a unit remembers. A hash takes 8 bytes. At the
-// limit, all hashes are discarded, and resources are matched again.
+// maxSeen limits the resource hashes that a unit remembers. A hash takes 8 bytes. When
+// the limit is reached, all hashes are discarded, and resources are matched again.
 const maxSeen = 64
 
 // maxKnown limits the keys and values that are remembered as suggestions for a misspelled
@@ -59,11 +59,12 @@ func newSelector(globs map[string]string) (selector, error) {
 const unusedAfter = time.Minute
 
 // Unused is a policy that has matched no unit. Match is a key and glob that no unit
-// matches. It is empty if each glob matches a unit, but no unit matches all globs.
+// matches. Match is empty if each glob matches a unit, but no unit matches all globs.
 type Unused struct{ Policy, Match, Why string }
 
-// TakeUnused returns the policies that have matched no unit. It returns them only once,
-// when unusedAfter has passed since the first call after a change of policies.
+// TakeUnused returns the policies that have matched no unit. It
+// returns these policies only once. Before that, unusedAfter must
+// have passed since the first call after a change of policies.
 func (s *Set) TakeUnused(now time.Time) (out []Unused) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,7 +238,7 @@ func (s *Selectors) newSelection() selection {
 	return selection{matched: make([]bool, len(s.policies)), excluded: make([]bool, len(s.policies)), seen: map[uint64]struct{}{}}
 }
 
-// replace replaces the policies of a unit, which were selected by old until now. A policy
+// replace replaces the policies of a unit. Until now, old selected the policies. A policy
 // with the same name and globs keeps its result. A new or changed policy that needs
 // attributes waits for the next profile.
 func (s *Selectors) replace(old *Selectors, u *Unit) {

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// Max is the maximum number of units. At the maximum, profiles of new units are
-	// unmatched until a unit is removed.
+	// Max is the maximum number of units. When the maximum is reached, profiles of new
+	// units are unmatched until a unit is removed.
 	Max = 10_000
 
-	// maxDeparted limits the ended processes that are remembered, each for departedFor, so
-	// that their late profiles still match. At the limit, further processes are not
-	// remembered.
+	// maxDeparted limits the ended processes that are remembered. A process is remembered
+	// for departedFor, so that its late profiles still match. When the limit is reached,
+	// further processes are not remembered.
 	maxDeparted = 4096
 	departedFor = 30 * time.Second
 )
@@ -58,7 +58,7 @@ type departure struct {
 }
 
 // Set is the set of watched units. Its lock is held only briefly, and never during I/O, a
-// log line or a call of the next component. It is safe for concurrent use.
+// log line or a call of the next component. Set is safe for concurrent use.
 type Set struct {
 	cfg     Config
 	changed chan struct{}
@@ -109,14 +109,16 @@ func (s *Set) GroupOf(name string) (cgroup.Group, bool) {
 	return cgroup.Group{}, false
 }
 
-// Add adds a unit, or records that it was seen. It returns false if Max units are watched.
+// Add adds a unit, or records that a known unit was seen. It
+// returns false if Max units are watched.
 func (s *Set) Add(id identify.Identity, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.add(id, now) != nil
 }
 
-// add adds a unit, or records that it was seen. It returns nil if Max units are watched.
+// add adds a unit, or records that a known unit was seen. It
+// returns nil if Max units are watched.
 func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 	if u, ok := s.byName[id.Name]; ok {
 		if id.Group.ContainerID == "" || u.Group.Same(id.Group) {
@@ -191,7 +193,8 @@ func (s *Set) See(id identify.Identity, c identify.Claim, now time.Time) bool {
 	return true
 }
 
-// departedDecision returns the decision of a unit that is gone, or nil.
+// departedDecision returns the decision of a unit that is gone. It returns nil if the
+// decision is not known any more.
 func (s *Set) departedDecision(id identify.Identity) *trigger.Decision {
 	name := id.Name
 	if name == "" {
@@ -201,7 +204,7 @@ func (s *Set) departedDecision(id identify.Identity) *trigger.Decision {
 		}
 		name = d.name
 	}
-	decision, _ := s.cfg.Engine.Lookup(name) // nil if it is forgotten
+	decision, _ := s.cfg.Engine.Lookup(name) // nil if the unit is forgotten
 	return decision
 }
 
@@ -386,8 +389,8 @@ func (s *Set) evaluate(now time.Time) {
 	s.cfg.Recorder.Sweep(now)
 }
 
-// SetPolicies replaces all policies. If it fails, the policies stay unchanged. It takes a
-// few milliseconds per 1,000 units. See trigger.SetPolicies and Selectors.
+// SetPolicies replaces all policies. If SetPolicies fails, the policies stay unchanged. A
+// call takes a few milliseconds per 1,000 units. See trigger.SetPolicies and Selectors.
 func (s *Set) SetPolicies(monitors []trigger.Monitor, policies []trigger.Policy, selectors *Selectors, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -74,8 +74,8 @@ func serviceID(namespace, name string) string {
 	return Shorten(namespace) + "/" + Shorten(name)
 }
 
-// serviceName returns the unit's service for log lines. It is empty before the unit's first
-// profile.
+// serviceName returns the unit's service for log lines. The
+// name is empty before the unit's first profile.
 func (u *Unit) serviceName() string {
 	if u.service == "" && u.executable != "" {
 		return identify.UnknownService + ":" + u.executable

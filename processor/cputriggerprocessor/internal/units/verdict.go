@@ -17,7 +17,7 @@ import (
 // Route is the destination of a profile.
 type Route uint8
 
-// The routes.
+// These are the routes of profiles.
 const (
 	Dropped  Route = iota
 	Passed         // to the next component, without a reason
@@ -38,14 +38,14 @@ type Verdict struct {
 	Start, End     time.Time // the capture window
 	Samples, Bytes int
 
-	// The result of Admit.
+	// Admit sets the following fields, except Linked.
 	Unit     *trigger.Decision
 	Openings []*trigger.Opening     // openings that admit the profile, starting with the opening that fired first
 	Shut     counters.SampleOutcome // outcome of a profile that is not admitted and not recorded
 	Wanted   bool                   // the profile is recorded if it is not admitted
 	Queued   bool                   // records of the unit are due, so an admitted profile is recorded behind them
 	CanWait  bool                   // the profile is recorded if its links need spans
-	Linked   bool                   // its samples have links to spans that may pass
+	Linked   bool                   // its samples have links to spans that may pass through the processor
 
 	Route   Route
 	Outcome counters.SampleOutcome // outcome, unless the next component refuses the profile

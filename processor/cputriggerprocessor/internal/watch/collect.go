@@ -80,9 +80,9 @@ type Collector struct {
 	reasons  map[string]bool     // logged reasons of unavailable monitors
 }
 
-// SetMonitors replaces the monitors before the next reading. Monitors that stay continue
-// from their last readings. Unlike the other methods, SetMonitors may be called from any
-// goroutine.
+// SetMonitors replaces the monitors before the next reading. Monitors that are in both
+// lists continue from their last readings. Unlike the other methods, SetMonitors may be
+// called from any goroutine.
 func (c *Collector) SetMonitors(m Monitors) { c.next.Store(&m) }
 
 // change applies the monitors that SetMonitors has stored.
@@ -314,7 +314,7 @@ func (c *Collector) follow(w *watched, out *units.Readings) {
 	}
 }
 
-// logFrom logs the sources of a unit's monitors when they change.
+// logFrom logs the source of each of a unit's monitors when the source changes.
 func (c *Collector) logFrom(w *watched) {
 	if w.from == nil {
 		w.from = make([]string, len(c.Monitors.Names))

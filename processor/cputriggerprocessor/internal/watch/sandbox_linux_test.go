@@ -19,7 +19,7 @@ import (
 )
 
 // TestSandboxesAreNoUnits covers a pod with a sandbox, which runs pause, and a container.
-// Both have the cgroup of a container.
+// The sandbox and the container both have the cgroup of a container.
 func TestSandboxesAreNoUnits(t *testing.T) {
 	sleep, err := os.ReadFile("/bin/sleep")
 	require.NoError(t, err)

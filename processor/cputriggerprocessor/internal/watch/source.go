@@ -29,11 +29,11 @@ func OpenFiles(limit int) int { return min(limit/4, maxOpenFiles) }
 type Watcher interface {
 	Read(now time.Time, out []monitor.Result)
 	Capacity() cgroup.Capacity
-	// From returns the file or event from which monitor i is read. It is empty while the
-	// monitor is unavailable.
+	// From returns the file or event from which monitor i is read. The result is empty
+	// while the monitor is unavailable.
 	From(i int) string
-	// SetMonitors replaces the monitors. Monitors that stay continue from their last
-	// readings. After an error, the watcher must be closed.
+	// SetMonitors replaces the monitors. Monitors that are in both lists continue from
+	// their last readings. After an error, the watcher must be closed.
 	SetMonitors(monitors []string) error
 	Close()
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// shareOver is the minimum time span that the user share of CPU time covers. Only the first
-// shares cover less. The maximum is twice this span.
+// shareOver is the minimum time span that the user share of CPU time covers. Only the
+// first shares of a unit cover less time. A share covers at most twice this time span.
 const shareOver = 30 * time.Second
 
 // ReadTimes reads the user and system CPU time of a unit. Both times are in ticks, or
@@ -27,7 +27,7 @@ type ReadTimes func() (user, system uint64, ok bool)
 type userTimes struct {
 	readNow ReadTimes
 	// older and newer are the starts of two time spans, at least shareOver apart. last is
-	// the end of both.
+	// the end of both time spans.
 	older, newer, last cpuTimes
 }
 
@@ -82,7 +82,8 @@ func (t *userTimes) read(now time.Time) {
 	}
 }
 
-// share returns the fraction of CPU time that is user time, or -1 if it is not known.
+// share returns the fraction of CPU time that is user time.
+// It returns -1 if the fraction is not known.
 func (t *userTimes) share() float64 {
 	if t == nil || t.last.user < t.older.user || t.last.system < t.older.system {
 		return -1

@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestTargetsAmongUnits has two cgroups with one process each.
+// TestTargetsAmongUnits uses two cgroups with one process each.
 func TestTargetsAmongUnits(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)

@@ -32,7 +32,7 @@ type target struct {
 }
 
 // attachedTarget is the attachment of a target. If a cgroup is removed and created again
-// with the same name, it has another directory.
+// with the same name, the new cgroup has another directory.
 type attachedTarget struct {
 	*perfevent.Attachment
 	directory os.FileInfo // nil unless the target is a cgroup
@@ -106,8 +106,8 @@ func (p Plan) targets() (all []namedTarget) {
 	return all
 }
 
-// detach detaches all targets that are not wanted, and cgroups that were
-// removed or replaced.
+// detach detaches all targets that are not wanted, and all cgroups
+// that were removed or replaced.
 func (a *attachments) detach(wanted []namedTarget) (gone []*perfevent.Attachment, err error) {
 	keep := make(map[target]bool, len(wanted))
 	for _, w := range wanted {

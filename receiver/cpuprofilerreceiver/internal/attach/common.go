@@ -29,13 +29,13 @@ func KernelLost(s perfevent.Stats) uint64 { return s.Lost + s.LostSamples + s.Co
 
 // Sink is the part of the buffer that every sampler uses.
 type Sink interface {
-	// AddValue adds a sample at time (CLOCK_MONOTONIC, in nanoseconds), with its value if the
-	// type is Valued. It reports whether the sample fit.
+	// AddValue adds a sample at time (CLOCK_MONOTONIC, in nanoseconds). If the type is
+	// Valued, the sample has a value. AddValue reports whether the sample fit.
 	AddValue(k samples.Key, time, value int64) bool
-	// ReadUpTo sets the time before which all samples have been added. The time is
-	// buffer.Idle without a session.
+	// ReadUpTo sets the time before which all samples have been added. If there is no
+	// session, the time is buffer.Idle.
 	ReadUpTo(time int64)
-	// KernelLost adds n to the events of a type's sampler that the kernel lost.
+	// KernelLost adds n to the number of events of a type's sampler that the kernel lost.
 	KernelLost(t *samples.Type, n uint64)
 	// Paused reports whether sampling has to stop because the buffer has no room.
 	Paused() bool
@@ -60,8 +60,8 @@ func (l *Loop) Turn(session *perfevent.Session, wait time.Duration, drain func()
 	return nil
 }
 
-// NextBatch reports whether the buffer has changed to another batch since the last call. If
-// so, it notifies the table.
+// NextBatch reports whether the buffer has changed to another batch since the last call.
+// If so, NextBatch notifies the table.
 func (l *Loop) NextBatch() bool {
 	n := l.sink.Batch()
 	if n == l.batch {
@@ -180,7 +180,7 @@ func (l *Loop) Resume(session *perfevent.Session) {
 	l.Interrupted()
 }
 
-// Copy changes the number of bytes of each stack that a session copies. It returns the
+// Copy changes the number of bytes that a session copies from each stack. It returns the
 // number of bytes that are copied from now on.
 func (l *Loop) Copy(session *perfevent.Session, bytes int) int {
 	copied, err := session.SetUserStack(bytes)
@@ -249,8 +249,9 @@ func (l *Loop) Report(f *Found, refused func(error), started func(leftOut []stri
 	return true
 }
 
-// PrepareStacks prepares the processes of f for unwinding. If there is no target, it
-// forgets whether copies are needed, because the next target may be another program.
+// PrepareStacks prepares the processes of f for unwinding. If there is no target,
+// PrepareStacks forgets whether copies of stacks are needed, because the next
+// target may be another program.
 func (l *Loop) PrepareStacks(f *Found) {
 	if f.Err == nil && f.Plan.Mode == ModeNone {
 		l.cfg.Stacks.Forget()

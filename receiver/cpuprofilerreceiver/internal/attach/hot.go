@@ -80,8 +80,8 @@ func (f *HotFinder) Processes(pids map[int]uint64) (among []processes.Match) {
 	return among
 }
 
-// only returns a filter that accepts hot processes. It is for events that record every
-// process on their CPU.
+// only returns a filter that accepts hot processes. The filter is needed for events that
+// record every process on a CPU.
 func only(units []cgroup.Group, among []processes.Match) func(pid int, path string) bool {
 	pids := make(map[int]bool, len(among))
 	for _, m := range among {

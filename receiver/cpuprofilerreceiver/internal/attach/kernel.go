@@ -8,7 +8,7 @@ import "github.com/hotprofile/hotprofile/internal/perfevent"
 // KernelStacks selects whether the kernel part of stacks is sampled.
 type KernelStacks string
 
-// The values of KernelStacks.
+// These are the values of KernelStacks.
 const (
 	// KernelAuto samples the kernel part if permitted.
 	KernelAuto KernelStacks = "auto"

@@ -51,15 +51,15 @@ type Config struct {
 	Missing *Missing
 	// Table contains the processes. Only the reading goroutine uses it.
 	Table *processes.Table
-	// MaxEvents bounds the perf event descriptors.
+	// MaxEvents is the maximum number of perf event descriptors.
 	MaxEvents int
 	Kernel    KernelStacks
 	// Stacks unwinds the stacks of samples. Only the reading goroutine uses it.
 	Stacks *unwind.Stacks
-	// Languages walks interpreted frames. If it is nil, these frames are not walked. Labels
-	// finds the labels of goroutines. If it is nil, samples have no labels. With either,
-	// Runner watches the reading goroutine, because reading the memory of a process may
-	// block.
+	// Languages walks interpreted frames. It is nil if these frames are not walked.
+	// Labels finds the labels of goroutines. It is nil if samples get no labels. If
+	// Languages or Labels is set, Runner watches the reading goroutine, because reading
+	// the memory of a process may block.
 	Languages *languages.Walker
 	Labels    *golabels.Labels
 	Runner    *deadline.Runner
@@ -75,8 +75,8 @@ type Config struct {
 	Tracepoints, Everywhere int
 	// Lost returns the number of lost events from the kernel's counters.
 	Lost func(perfevent.Stats) uint64
-	// When describes the value of the key when, and the reason for this value, in log
-	// lines. It is empty for a sampler without this key.
+	// When is a text for log lines. It describes the value of the key when, and the
+	// reason for this value. It is empty for a sampler without this key.
 	When   string
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
@@ -399,8 +399,8 @@ func (l *Loop) close() {
 
 // Finder finds the processes and cgroups to sample.
 type Finder interface {
-	// Find returns the targets to sample. hostWide reports whether CPU-wide events are
-	// permitted. If they are not, Find returns single processes instead of the whole host.
+	// Find returns the targets to sample. If hostWide is true, CPU-wide events are
+	// permitted. Otherwise Find returns single processes instead of the whole host.
 	Find(ctx context.Context, hostWide bool) (Finding, error)
 }
 
@@ -409,8 +409,8 @@ type Finding struct {
 	Wanted Wanted
 	// Missing lists the configured targets that match no process or cgroup.
 	Missing []string
-	// Only reports whether a process is a target. It is for events that also record other
-	// processes. It may be nil.
+	// Only reports whether a process is a target. It is needed for events that also
+	// record other processes. It may be nil.
 	Only func(pid int, cgroup string) bool
 }
 
@@ -419,7 +419,7 @@ type Found struct {
 	Finding
 	Rights perfevent.Rights
 	Plan   Plan
-	// Err is the reason why sampling is impossible. It is nil if sampling is possible.
+	// Err is the reason why sampling is impossible, or nil if sampling is possible.
 	Err error
 
 	// failed reports that the search failed, so the targets are unknown.

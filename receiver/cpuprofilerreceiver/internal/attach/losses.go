@@ -11,15 +11,15 @@ import (
 	"go.uber.org/zap"
 )
 
-// Losses logs losses in the kernel's rings. It logs when they begin, and again after a time
-// without losses. It belongs to one goroutine.
+// Losses logs losses in the kernel's rings. It logs when losses begin, and again after a
+// time without losses. A Losses belongs to one goroutine.
 type Losses struct {
 	logger  *zap.Logger
 	sampler string
 
-	// since is the time at which the episode began, or 0 without an episode. last is the
-	// time of the last loss. before counts the losses before since. total counts all
-	// losses.
+	// since is the time at which the current episode of losses began. It is 0 if there is
+	// no episode. last is the time of the last loss. before contains the total losses
+	// before the episode. total contains all losses.
 	since, last   int64
 	before, total Lost
 }
@@ -43,7 +43,7 @@ func NewLosses(logger *zap.Logger, sampler string) *Losses {
 	return &Losses{logger: logger, sampler: sampler}
 }
 
-// Note records the total losses up to now, on the monotonic clock.
+// Note records the total losses up to the time now, on the monotonic clock.
 func (l *Losses) Note(now int64, lost Lost) {
 	switch {
 	case lost != l.total:

@@ -11,7 +11,7 @@ import (
 
 // Missing logs which targets are missing and which were found again. All samplers search
 // for the same targets, so only one sampler has a Missing. The other samplers have a nil
-// Missing, which does not log. It belongs to one goroutine.
+// Missing, which does not log. A Missing belongs to one goroutine.
 type Missing struct {
 	logger *zap.Logger
 	every  time.Duration

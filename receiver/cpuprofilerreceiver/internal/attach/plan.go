@@ -42,20 +42,21 @@ type WantedCgroup struct {
 	Directory string
 }
 
-// limits bound a plan.
+// limits contains the resources and rights that a plan may use.
 type limits struct {
 	CPUs []int
-	// MaxEvents and half of OpenFiles bound the descriptors. OpenFiles is the soft
-	// RLIMIT_NOFILE.
+	// A plan may use at most MaxEvents descriptors and at most half of OpenFiles.
+	// OpenFiles is the soft RLIMIT_NOFILE.
 	MaxEvents, OpenFiles int
-	// HostWide is the reason why CPU-wide and cgroup events are not permitted. It is nil if
-	// they are permitted.
+	// HostWide is the reason why CPU-wide events and cgroup events are not permitted. It
+	// is nil if these events are permitted.
 	HostWide error
 	// Switches reports whether context switches are sampled. If so, a HostWide session has
 	// four rings per CPU, and the host and each cgroup have two events per CPU.
 	Switches bool
-	// Tracepoints and Everywhere are the fields of Config. With tracepoints, the session is
-	// always HostWide. NoThreads reports whether processes cannot have their own events.
+	// Tracepoints and Everywhere are the fields of Config with these names. A
+	// session with tracepoints is always HostWide. NoThreads reports whether
+	// processes cannot have their own events.
 	Tracepoints, Everywhere int
 	NoThreads               bool
 }
@@ -104,11 +105,11 @@ type LeftOut struct {
 // ringsOwn is the number of rings per CPU of a session that is not HostWide.
 const ringsOwn = 1
 
-// newPlan decides how to sample the targets within limits. Events of the targets themselves
-// are preferred, because they cost other processes no time. If they are not possible or do
-// not fit, newPlan plans one event per CPU and a filter in the reader. If CPU-wide events
-// are not permitted, it plans the processes that fit, in the given order. The whole host
-// includes all other targets.
+// newPlan decides how to sample the targets within limits. Events of the targets
+// themselves are preferred, because these events cost other processes no time. If they
+// are not possible or do not fit, newPlan plans one event per CPU and a filter in the
+// reader. If CPU-wide events are not permitted, newPlan plans the processes that fit, in
+// the given order. The whole host includes all other targets.
 func newPlan(w Wanted, l limits) Plan {
 	limit := min(l.MaxEvents, l.OpenFiles/2)
 	if w.Host && l.HostWide == nil {

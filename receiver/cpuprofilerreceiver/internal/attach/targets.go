@@ -25,9 +25,9 @@ type TargetFinder struct {
 	cgroups []cgroupTarget
 	// host is true if no targets are configured.
 	host bool
-	// processes finds processes by pid and executable. Without configured targets, it finds
-	// the processes to sample if the whole host is not permitted. It is nil if no target has
-	// a pid or executable.
+	// processes finds processes by pid and executable. Without configured targets, it
+	// finds the processes to sample if the whole host is not permitted. It is nil if all
+	// targets are cgroups or containers.
 	processes *processes.Finder
 }
 
@@ -165,8 +165,9 @@ func (f *TargetFinder) wanted(u cgroup.Group) WantedCgroup {
 	return WantedCgroup{Path: u.Cgroup, Directory: dir}
 }
 
-// FindAmong finds the targets that are within units or among the processes in among. It is
-// for samplers of hot targets only. Missing in the result lists all missing targets.
+// FindAmong finds the targets that are within units or among the processes in
+// among. It is used by samplers that sample only hot targets. Missing in the
+// result lists all missing targets.
 func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgroup.Group, among []processes.Match) (Finding, error) {
 	all, err := f.Find(ctx, hostWide)
 	if err != nil {
@@ -202,7 +203,8 @@ func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgr
 	return found, nil
 }
 
-// overlap returns the intersection of cgroups and units. It contains each cgroup once.
+// overlap returns the intersection of cgroups and units. The
+// result contains each cgroup once.
 func (f *TargetFinder) overlap(cgroups []WantedCgroup, units []cgroup.Group) []WantedCgroup {
 	common := make(map[string]WantedCgroup)
 	for _, c := range cgroups {

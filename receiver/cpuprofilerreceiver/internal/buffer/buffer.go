@@ -103,8 +103,8 @@ type Buffer struct {
 	pausedAt int64
 }
 
-// MinSize and MaxSize bound the configured size of a buffer. MinSize is well above the size
-// of the deepest stack.
+// MinSize and MaxSize limit the configured size of a buffer. MinSize is well above
+// the size of the deepest stack.
 const (
 	MinSize = 64 * bytesize.KiB
 	MaxSize = bytesize.GiB
@@ -130,9 +130,9 @@ func final(k *samples.Key) bool {
 	return true
 }
 
-// maxHeld bounds the number of samples in held and in starting. Further samples go into the
-// active batch with their current resource. If held is full, the window of that batch
-// overlaps the next window.
+// maxHeld is the maximum number of samples in held, and the maximum number in starting.
+// Further samples go into the active batch with their current resource. If held is full,
+// the window of the active batch overlaps the next window.
 const maxHeld = 4096
 
 // New returns an empty buffer of two batches of at most size bytes each.
@@ -201,9 +201,9 @@ func (b *Buffer) AddBoth(objects, space samples.Key, time, count, bytes int64) b
 	})
 }
 
-// AddSent adds a sample that another process sent (see Type.Sent), at a Unix time in
-// nanoseconds and with an optional value. It does not widen the capture window, which
-// covers only samples of this host's samplers.
+// AddSent adds a sample that another process sent (see Type.Sent). unixNano is the Unix
+// time of the sample in nanoseconds. The value is optional. AddSent does not widen the
+// capture window, which covers only samples of this host's samplers.
 func (b *Buffer) AddSent(k samples.Key, unixNano, value int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
 		fitted := batch.AddValue(k, unixNano, value)
@@ -239,7 +239,7 @@ func (b *Buffer) put(add func(*samples.Batch) (fitted bool)) bool {
 }
 
 // widen extends the batch's capture window to include a sample that was added. If the
-// sample did not fit, widen records its time.
+// sample did not fit, widen only records the time of the sample.
 func (b *Buffer) widen(batch *samples.Batch, time int64, fitted bool) bool {
 	if !fitted {
 		b.refused = time
@@ -305,9 +305,10 @@ func (b *Buffer) readUpTo() int64 {
 	return at
 }
 
-// Settle ends the active batch now. It makes samplers add their waits in progress, and
-// waits until all samplers have read up to now. Later samples are held for the next batch
-// until Take. Settle waits at most limit, and returns at once if no sampler is sampling.
+// Settle ends the active batch now. It makes samplers add their waits in progress,
+// and blocks until all samplers have read up to this time. Later samples are held
+// for the next batch until Take. Settle blocks for at most limit, and returns at
+// once if no sampler is sampling.
 func (b *Buffer) Settle(limit time.Duration) {
 	now, ok := b.close()
 	if !ok {
@@ -429,7 +430,7 @@ func (b *Buffer) takeStarting(to *samples.Batch) {
 	b.starting = left
 }
 
-// Closing returns the time up to which samplers must add their waits in progress. The
+// Closing returns the time up to which samplers must add their waits in progress. This
 // time changes whenever a batch is about to be taken.
 func (b *Buffer) Closing() int64 { return b.closing.Load() }
 
@@ -463,8 +464,8 @@ func (b *Buffer) turnFull() {
 	b.full()
 }
 
-// begin ends the capture window of filled and begins the window of the active batch. Both
-// are the same batch if there was no sample to emit.
+// begin ends the capture window of filled and begins the window of the active batch. If
+// there was no sample to emit, filled is the active batch itself.
 func (b *Buffer) begin(filled *samples.Batch) {
 	next := b.active
 	end := b.readUpTo()

@@ -43,7 +43,7 @@ func TestBufferWindowsMeetWhereTheSamplersHaveReadUpTo(t *testing.T) {
 	b := New(1<<20, c)
 	require.True(t, b.Add(testKey(1), 150))
 	b.ReadUpTo(200)
-	c.now = 500 // the records of the last 300 have not been read
+	c.now = 500 // the records of the last 300 ns have not been read
 	first, ok := b.Take()
 	require.True(t, ok)
 	require.EqualValues(t, 1100, first.Start)
@@ -164,7 +164,7 @@ func TestBufferAddAllocatesNothingForAKeySeenBefore(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() { b.Add(k, 130) }))
 }
 
-// TestBufferWindowsMeetWhereTheBatchWasTaken has two samplers. Both samplers have read
+// TestBufferWindowsMeetWhereTheBatchWasTaken uses two samplers. Both samplers have read
 // beyond the end of the window before the batch is taken.
 func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 	c := &fakeClock{now: 100}
@@ -277,7 +277,7 @@ func TestBufferCountsKernelLossesOfItsWindow(t *testing.T) {
 	b.Done()
 }
 
-// TestBufferHoldsItsBytesUnderAFloodOfStacks has two samplers that write new
+// TestBufferHoldsItsBytesUnderAFloodOfStacks uses two samplers that write new
 // stacks into one buffer. A third sampler writes allocations into another buffer.
 // No batch is taken during this time.
 func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
@@ -321,8 +321,8 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 		require.Greater(t, batch.Size(), limit-largest)
 		b.Done()
 	}
-	// A pair of allocation samples is the largest entry that can be added to a batch. largest is
-	// the size of such a pair in bytes.
+	// A pair of allocation samples is the largest entry that can be added to a batch.
+	// largest is the size of such a pair in bytes.
 	pair := samples.NewBatch(limit)
 	k := samples.Key{Resource: resource, Type: samples.AllocObjects, Stack: stack(127), Period: 1}
 	other := k

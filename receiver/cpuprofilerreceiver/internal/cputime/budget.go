@@ -25,8 +25,8 @@ type Budget struct {
 	mu                   sync.Mutex
 	at                   time.Time
 	common, hot, reserve time.Duration
-	// caused is the CPU time spent on each process. causedHot is the CPU time spent on each
-	// hot unit while it was hot. Both are halved every minute.
+	// caused is the CPU time spent on each process. causedHot is the CPU time spent on
+	// each hot unit while it was hot. The times in both maps are halved every minute.
 	caused    map[int]time.Duration
 	causedHot map[string]time.Duration
 	halved    time.Time
@@ -38,8 +38,8 @@ type Budget struct {
 }
 
 const (
-	// mostSaved bounds the unused time that each part saves for new programs. mostSavedHot
-	// is the bound for the hot part.
+	// mostSaved is the maximum unused time that the common part and the reserve each save
+	// for new programs. mostSavedHot is the maximum for the hot part.
 	mostSaved    = time.Second / 4
 	mostSavedHot = 3 * time.Second / 2
 	// mostOwed is the maximum debt of a part. Beyond this debt, the hot part charges the
@@ -50,8 +50,8 @@ const (
 	little = 100 * time.Millisecond
 	// forgetting is the interval at which the times in caused and causedHot are halved.
 	forgetting = time.Minute
-	// maxCausing bounds the entries of caused and of causedHot. At the bound, all entries
-	// are forgotten.
+	// maxCausing is the maximum number of entries in caused and in causedHot. A map that
+	// reaches the maximum is cleared.
 	maxCausing = 4096
 	// quiet is the time without a wait after which the next wait is logged again.
 	quiet = 10 * time.Minute
@@ -138,8 +138,8 @@ func (b *Budget) part(pid int) *time.Duration {
 	return nil
 }
 
-// light reports whether a process, and its hot unit if any, has caused little work. The
-// caller holds the lock.
+// light reports whether a process has caused little work. If the process belongs to a hot
+// unit, the unit must have caused little work too. The caller holds the lock.
 func (b *Budget) light(pid int) bool {
 	return b.caused[pid] < little && b.causedHot[b.unitOf[pid]] < little
 }
@@ -155,7 +155,8 @@ func (b *Budget) withinAverage(unit string) bool {
 	return b.causedHot[unit]*time.Duration(len(b.units)) <= all
 }
 
-// Light reports whether a process, and its hot unit if any, has caused little work.
+// Light reports whether a process has caused little work. If the process belongs to a hot
+// unit, the unit must have caused little work too.
 func (b *Budget) Light(pid int) bool {
 	if b == nil {
 		return true
@@ -195,15 +196,16 @@ func (b *Budget) Spend(pid int, d time.Duration) {
 	b.reserve -= take(&b.common, d)
 }
 
-// take deducts time from a part, down to its maximum debt. It returns the rest.
+// take deducts time from a part, down to its maximum debt. It returns
+// the time that was not deducted.
 func take(part *time.Duration, d time.Duration) (rest time.Duration) {
 	n := min(d, max(*part+mostOwed, 0))
 	*part -= n
 	return d - n
 }
 
-// refill adds the time since the last call, times the share, to the parts. The caller holds
-// the lock.
+// refill adds CPU time to the parts. The CPU time is the time since the last call, times
+// the share. The caller holds the lock.
 func (b *Budget) refill() {
 	now := b.now()
 	quarter := time.Duration(b.share / 4 * float64(now.Sub(b.at)))
@@ -228,7 +230,7 @@ func halve[K comparable](caused map[K]time.Duration) {
 	}
 }
 
-// Waits returns how often work had to wait.
+// Waits returns the number of times that work had to wait.
 func (b *Budget) Waits() uint64 {
 	if b == nil {
 		return 0

@@ -69,7 +69,7 @@ func TestReserveIsBoundedToo(t *testing.T) {
 
 // In this test, a hot unit has many processes with an endless number of files. The hot
 // unit must stay within the budget for hot units and the common budget. The names of
-// other processes must not wait for it.
+// other processes must not wait for the hot unit.
 func TestHotUnitStaysWithinItsShare(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := NewBudget(0.02, zap.NewNop(), func() time.Time { return now })

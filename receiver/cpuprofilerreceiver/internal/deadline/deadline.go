@@ -28,8 +28,8 @@ type Subject struct {
 	stuck atomic.Bool
 }
 
-// Stuck reports whether a wait for the subject was given up and has not ended. While it
-// returns true, the data that the work uses must not be accessed.
+// Stuck reports whether a wait for the subject was given up and has not ended. While
+// Stuck returns true, the data that the work uses must not be accessed.
 func (s *Subject) Stuck() bool { return s.stuck.Load() }
 
 // Key identifies the cgroup, process, root or device that a wait belongs to. Late work
@@ -52,7 +52,7 @@ var (
 	ErrRefused = errors.New("it did not answer before")
 )
 
-// ReadLimit bounds the wait for one read from a file of another process.
+// ReadLimit is the maximum wait for one read from a file of another process.
 const ReadLimit = time.Second
 
 const (

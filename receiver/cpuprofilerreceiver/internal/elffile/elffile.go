@@ -24,14 +24,14 @@ const (
 	maxSections  = 1 << 14
 	maxNameTable = 1 << 20
 	maxDynamic   = 64 << 10
-	// MaxNotes bounds the notes of one segment or section.
+	// MaxNotes is the maximum size in bytes of the notes in one segment or section.
 	MaxNotes     = 64 << 10
 	maxBuildID   = 64
 	maxGoBuildID = 256
 	// ChunkSize is the number of bytes that a search reads at once.
 	ChunkSize = 64 << 10
-	// IndexBudget bounds the bytes that are read to index a file. A malicious sparse file
-	// may be huge without using disk space.
+	// IndexBudget is the maximum number of bytes that are read to index a file. A
+	// malicious sparse file may be huge without using disk space.
 	IndexBudget = 256 << 20
 )
 
@@ -141,8 +141,8 @@ func New(r io.ReaderAt, size int64) *File {
 // SetBudget sets the number of bytes that may be read from now on.
 func (f *File) SetBudget(n uint64) { f.budget = n }
 
-// readSections reads the section headers. If they are invalid, the file has no sections,
-// because sections are optional.
+// readSections reads the section headers. Section headers are optional, so the file has
+// no sections if the headers are invalid.
 func (f *File) readSections(shoff uint64, shnum, shstrndx int) {
 	if shoff > f.Size || uint64(shnum*shdrSize) > f.Size-shoff {
 		return

@@ -41,8 +41,8 @@ type Config struct {
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
-	// MaxHits bounds the hits of a program per second. A hit takes about 3 µs of the
-	// program's time. 0 means 10,000 per CPU of the host.
+	// MaxHits is the maximum number of hits of a program per second. A hit costs the
+	// program about 3 µs. 0 means 10,000 per CPU of the host.
 	MaxHits int
 	// Read reads the memory of a process and returns the number of bytes read. nil means
 	// process_vm_readv.
@@ -50,11 +50,12 @@ type Config struct {
 }
 
 const (
-	// slack is the time in nanoseconds after which each hit is in a ring.
+	// slack is the maximum time in nanoseconds until a hit is in a ring.
 	slack = int64(time.Millisecond)
-	// settleWait is the longest wait while samples are held or a program is searched.
+	// settleWait is the longest wait while samples are held or a
+	// search for a program is in progress.
 	settleWait = 5 * time.Millisecond
-	// maxHeld bounds the held samples. Further samples get no labels.
+	// maxHeld is the maximum number of held samples. Further samples get no labels.
 	maxHeld = 4096
 )
 
@@ -67,7 +68,7 @@ const (
 	Proven Counter = iota
 	// Unproven counts other samples of programs with probes.
 	Unproven
-	// Cut counts samples with a label value that was cut.
+	// Cut counts samples with a truncated label value.
 	Cut
 	// Frequent counts programs whose probes were removed because of too many hits.
 	Frequent
@@ -91,7 +92,7 @@ type Labels struct {
 	// found receives the result of a search. It is nil if no search is in progress.
 	found chan found
 	call  *deadline.Call
-	// read is the last read. reading reports whether it is in progress.
+	// read is the last read. reading reports whether this read is still in progress.
 	read    *read
 	reading bool
 	held    []held
@@ -99,7 +100,7 @@ type Labels struct {
 }
 
 // read is one read of the labels of a goroutine. A goroutine that waits for memory may
-// still use it after Labels has abandoned it.
+// still use a read that Labels has abandoned.
 type read struct {
 	memory
 	now     func() int64
@@ -116,7 +117,7 @@ type read struct {
 	result
 }
 
-// result is the result of a read.
+// result contains the labels that a read has found.
 type result struct {
 	of goroutine
 	// since is process.since. at is the time after the read.

@@ -36,7 +36,9 @@ var labelsOffset = map[int]int{24: 352, 25: 344, 26: 352}
 // errNoLabels is returned for a program that never sets labels.
 var errNoLabels = errors.New("the program does not set labels")
 
-// layout is the layout of a program. sites are the file offsets of the probes for query.
+// layout contains the data about a program that is needed for its labels.
+// sites are the file offsets of the probes for query. offset is the
+// offset of the labels in a runtime.g.
 type layout struct {
 	sites  [probes]uint64
 	offset int

@@ -110,9 +110,9 @@ func (l *Labels) find(of *processes.Process, now int64) *process {
 	return p
 }
 
-// search searches for the program of a process and places probes in it. known are the
-// programs with probes. search runs on its own goroutine, because files may not answer, and
-// the kernel blocks while a probe is placed.
+// search searches for the program of a process and places probes in the program. known
+// contains the programs that already have probes. search runs on its own goroutine,
+// because files may not answer, and the kernel blocks while a probe is placed.
 func (l *Labels) search(to chan<- found, f found, known map[mappedfile.ID]*program) {
 	var err error
 	f.program, err = l.place(f, known)

@@ -19,17 +19,17 @@ type change struct {
 	time int64
 	// labels is the address of the labels that the goroutine set. It is 0 for no labels.
 	labels uint64
-	// ended reports that the goroutine ended. Another goroutine may use the runtime.g after
-	// that, with labels that it inherited.
+	// ended reports that the goroutine ended. After that, another goroutine may use the
+	// runtime.g, with labels that it inherited.
 	ended bool
 }
 
 const (
-	// horizon is the time in nanoseconds for which changes are remembered. Samples that
-	// are older when they are judged get no labels.
+	// horizon is the time in nanoseconds for which changes are remembered. A sample that
+	// is older than the horizon when it is judged gets no labels.
 	horizon = int64(500e6)
-	// maxChanges bounds the remembered changes of all goroutines. At the bound, all changes
-	// are forgotten.
+	// maxChanges is the maximum number of remembered changes of all goroutines. When this
+	// number is reached, all changes are forgotten.
 	maxChanges = 1 << 16
 )
 
@@ -60,7 +60,7 @@ func (h *history) add(of goroutine, c change) {
 	h.n++
 }
 
-// forget forgets all changes, because changes before a time may be unknown.
+// forget forgets all changes, because some changes before the given time may be unknown.
 func (h *history) forget(before int64) {
 	clear(h.of)
 	h.n, h.since = 0, max(h.since, before)
@@ -94,10 +94,10 @@ func (h *history) changed(of goroutine, after, upTo int64) bool {
 // at returns the address of the labels that a goroutine had at the time of its sample.
 // read is the address that was found by a read, and readAt is the time after this read.
 // All changes up to readAt must have been added. If the goroutine neither changed its
-// labels nor ended between the sample and readAt, it had the labels at this address.
-// Otherwise it had the labels that it set last before the sample. Their memory is still
-// valid if no memory was freed before readAt. ok is false if neither is certain. All
-// changes of the process after since are known.
+// labels nor ended between the sample and readAt, it had the labels at the address read.
+// Otherwise it had the labels that it set last before the sample. The memory of those
+// labels is still valid if no memory was freed before readAt. ok is false if the labels
+// are not certain. All changes of the process after since are known.
 func (h *history) at(of goroutine, since, time, readAt int64, read uint64) (labels uint64, ok bool) {
 	if time <= max(since, h.since) {
 		return 0, false

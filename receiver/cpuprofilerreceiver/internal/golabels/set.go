@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// maxKey bounds the bytes of a key. The configuration has the same bound. maxSet bounds
-	// the labels of a goroutine. maxText bounds the bytes of a value.
+	// maxKey is the maximum length of a key in bytes, as in the configuration.
+	// maxSet is the maximum number of labels of a goroutine. maxText is the
+	// maximum length of a value in bytes.
 	maxKey  = 255
 	maxSet  = 32
 	maxText = 255
@@ -32,9 +33,9 @@ type labels struct {
 	address uint64
 	valid   bool
 	link    samples.Link
-	// text is samples.Key.Labels.
+	// text is the value for samples.Key.Labels.
 	text string
-	// cut reports whether a value was too long.
+	// cut reports whether a value was too long and was truncated.
 	cut bool
 }
 

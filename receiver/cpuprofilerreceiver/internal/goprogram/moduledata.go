@@ -19,7 +19,8 @@ type module struct {
 	gofunc []uint64
 }
 
-// The words of runtime.moduledata. The first 23 words are the same since Go 1.18.
+// Most of these constants are indexes of words in runtime.moduledata. The first 23 words
+// have been the same since Go 1.18.
 const (
 	modulePCHeader     = 0
 	moduleNames        = 1

@@ -30,10 +30,10 @@ func (c *Code) AfterStackCheck(machine elf.Machine) uint64 {
 }
 
 // afterStackCheck returns the offset just after the stack check at the start of a
-// function. It returns 0 if the function begins differently. After the check, the
-// arguments are still in their registers. A uprobe at the entry would be hit twice when
-// the stack grows, because the function then restarts. Another reason is that the kernel
-// can emulate the next instruction, push %rbp, without a second trap.
+// function. It returns 0 if the function begins differently. A uprobe at the entry would
+// be hit twice when the stack grows, because the function then restarts. After the check,
+// the arguments are still in their registers. In addition, the kernel can emulate the
+// next instruction, push %rbp, without a second trap.
 func afterStackCheck(code []byte) uint64 {
 	rest, ok := bytes.CutPrefix(code, []byte{0x49, 0x3b, 0x66, 0x10}) // cmp 0x10(%r14),%rsp
 	if !ok {

@@ -65,7 +65,8 @@ const (
 	// maxProgramFunctions limits the number of functions that Read checks. The largest
 	// programs have about 300,000 functions.
 	maxProgramFunctions = 1 << 20
-	// maxRuns bounds Program.Runs. The linker places the functions of a package together.
+	// maxRuns is the maximum length of Program.Runs. Few runs are needed, because the
+	// linker places the functions of a package together.
 	maxRuns = 4096
 	// maxBuildInfo limits the number of bytes that are searched for the version. The
 	// version is near the start of the writable segment.

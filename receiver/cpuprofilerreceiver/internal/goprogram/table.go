@@ -33,7 +33,7 @@ const (
 	maxGoTables    = 1 << 32
 	// maxPCData limits the PCDATA tables of a function. Go 1.26 has 5 of these tables.
 	maxPCData = 32
-	// maxInlineDepth bounds the inlined calls at one address.
+	// maxInlineDepth is the maximum number of inlined calls at one address.
 	maxInlineDepth = 256
 	maxName        = 8 << 10
 	maxFileName    = 4 << 10

@@ -116,7 +116,8 @@ func (p *process) attached() bool { return p.offStack() || p.java != nil || p.no
 // offStack reports whether the frames of a process are not on the native stack.
 func (p *process) offStack() bool { return p.python != nil || p.php != nil }
 
-// perProcess returns the memory in bytes that each process may use.
+// perProcess returns the maximum memory in bytes for the code
+// objects and names of one process.
 func (w *Walker) perProcess() int64 { return maxHeld / int64(max(1, w.all)) }
 
 // detach stops walking the stacks of a process.

@@ -20,13 +20,14 @@ import (
 type java struct {
 	*interpreter.HotSpot
 	blobs map[uint64]*blob
-	// named holds the addresses that stand for frames, by the position in the code.
+	// named maps a position in the code to the address that stands for its frame.
 	named map[interpreter.Code]uint64
-	// constants holds the address of the first bytecode of each method, by method.
+	// constants maps each method to the address of its first bytecode.
 	constants map[uint64]uint64
 }
 
-// blobKind tells how to find the caller of a frame in a blob of code.
+// blobKind is the kind of a blob of code. It determines how
+// the caller of a frame is found.
 type blobKind uint8
 
 const (
@@ -43,8 +44,8 @@ type blob struct {
 	name    string
 	checked int64
 	code    uint64
-	// complete is the offset in the code from which on the frame is complete. frame is the
-	// size of the frame in bytes.
+	// complete is the offset in the code at which the frame is complete. frame is the
+	// size of the complete frame in bytes.
 	complete, frame uint64
 	// compiled is the id of the compilation. deoptimize is the PC of frames of a
 	// deoptimized method. Such a frame stores its original PC at the offset original from
@@ -260,7 +261,7 @@ func callerOfInterpreted(f *unwind.Frame) bool {
 //
 //	add rsp, size; pop rbp; cmp rsp, [r15+…]; ja …; ret
 //
-// The code has the comparison since Java 17.
+// Since Java 17, the code contains the comparison.
 func (w *walk) leafSize(f *unwind.Frame, b *blob) uint64 {
 	const pushRBP, popRBP = 0x55, 0x5d
 	if f.PC-b.code < b.complete {

@@ -40,8 +40,8 @@ var hotspot = interpreter.HotSpot{
 	},
 }
 
-// newJVM returns the memory of a JVM. It has one blob of each given kind,
-// and each blob has two segments.
+// newJVM returns the memory of a JVM. The memory contains one blob of each given
+// kind. Each blob has two segments.
 func newJVM(kinds ...string) *image {
 	m := &image{bytes: make([]byte, 1<<20), next: 0x30000}
 	for i := range 0x200 {

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// prompt is a maximum age of samples. If a sample is at most this old when the active
-	// span is read, this span counts as the active span of the sample.
+	// prompt is an age of samples in nanoseconds. If a sample is at most this old when
+	// the active span is read, this span counts as the active span of the sample.
 	prompt = int64(300 * time.Microsecond)
-	// The record of a thread has the ids of its trace and of its span, and the byte at
-	// recordValid is 1 if the ids are valid. OTEP 4947 describes the record.
+	// The record of a thread contains the ids of its trace and of its span. The byte at
+	// recordValid is 1 if these ids are valid. OTEP 4947 describes the record.
 	recordValid = 24
 	recordSize  = 28
-	// dtvEntry is the size of an entry of a thread's vector of modules. dtvAt is the offset
-	// of the vector's address from the thread pointer.
+	// dtvEntry is the size of one entry in a thread's vector of modules. dtvAt is the
+	// offset from the thread pointer at which the address of the vector is stored.
 	dtvEntry = 16
 	dtvAt    = 8
 )
 
-// readLink reads the active span of a thread. The thread continued after the sample. So the
-// span counts only if it was read at once, or if the last read before the sample found the
-// same span.
+// readLink reads the active span of a thread. The thread continued after the
+// sample. So the span counts only if it was read at once, or if the last read
+// before the sample found the same span.
 func (w *walk) readLink(p *process, t *thread) {
 	before, at := t.link, t.linked
 	w.unlinked = true
@@ -45,10 +45,10 @@ func (w *walk) readLink(p *process, t *thread) {
 }
 
 // contextSlot returns the address of a thread's variable, which contains the address of
-// the thread's record. The TLS descriptor of the variable contains its offset from the
-// thread pointer, which is negative. If the module was loaded after the program started,
-// the descriptor contains an address instead. At this address are the module's number and
-// the variable's offset in the module's block.
+// the thread's record. The TLS descriptor of the variable contains the negative offset of
+// the variable from the thread pointer. If the module was loaded after the program
+// started, the descriptor contains an address instead. At this address are the module's
+// number and the variable's offset in the module's block.
 func (w *walk) contextSlot(descriptor uint64, t *thread) (uint64, bool) {
 	argument, ok := w.memory.word(descriptor + word)
 	if !ok || int64(argument) < 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// The addresses of a thread's TLS variable in an image.
+// These constants describe a thread's TLS variable in an image.
 const (
 	descriptor = 0x12000
 	arguments  = 0x12100

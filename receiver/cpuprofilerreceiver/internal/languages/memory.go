@@ -11,7 +11,8 @@ import (
 const (
 	pageSize = 4096
 	slots    = 256 // a power of two
-	// maxReads bounds the system calls of one walk. A system call takes a few microseconds.
+	// maxReads is the maximum number of system calls in one walk. A system
+	// call takes a few microseconds.
 	maxReads = 2048
 )
 

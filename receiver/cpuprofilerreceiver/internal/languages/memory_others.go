@@ -5,5 +5,5 @@
 
 package languages
 
-// ReadMemory needs Linux.
+// ReadMemory returns 0, because reading the memory of a process needs Linux.
 func ReadMemory(int, uint64, []byte) int { return 0 }

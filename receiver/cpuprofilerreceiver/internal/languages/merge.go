@@ -12,14 +12,14 @@ import (
 )
 
 // Merge merges the frames of the last walk into the native stack of its sample. Each call
-// of the interpreter's loop is a frame of the native stack, and the call's walked frames
-// replace it. whole reports whether the native stack reaches the thread's entry. Merge
-// reports whether the new stack reaches the thread's entry.
+// of the interpreter's loop is a frame of the native stack. The walked frames of the call
+// replace this frame. whole reports whether the native stack reaches the thread's entry.
+// Merge reports whether the new stack reaches the thread's entry.
 //
-// The thread continued after the sample, so the walk may have more or fewer calls than the
-// native stack. Outer frames live longer than inner frames, so the calls are matched from
-// the outermost call on. If the native stack is cut off, the calls are matched from the
-// innermost call on, and the remaining frames of the walk are appended.
+// The thread continued after the sample, so the walk may have more or fewer calls than
+// the native stack. Outer frames live longer than inner frames, so the calls are matched
+// from the outermost call on. If the native stack is cut off, the calls are matched from
+// the innermost call on, and the remaining frames of the walk are appended.
 func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) bool {
 	calls := 0
 	for i, a := range s.User {
@@ -82,8 +82,8 @@ func (w *Walker) start(call int) int {
 }
 
 // inLoop reports whether an address of a native stack is in the interpreter's loop.
-// position is its index in the stack. All addresses except the first are return addresses.
-// The code that PHP compiles continues in the loop's frame.
+// position is the index of the address in the stack. All addresses except the first are
+// return addresses. The code that PHP compiles continues in the loop's frame.
 func (p *process) inLoop(of *processes.Process, address uint64, position int) bool {
 	const compiled = "/dev/zero (deleted)"
 	if position > 0 {

@@ -23,14 +23,15 @@ type node struct {
 	// codes maps an instruction's address to the code object that contains the instruction.
 	// The address is rounded down to a multiple of codeAlign.
 	codes map[uint64]*v8Code
-	// named holds the addresses that stand for frames. since is the time at which named was
-	// last empty. V8 moves objects, so names are read again after nodeNames.
+	// named maps a position in the code to the address that stands for its frame.
+	// since is the time at which named was last empty. V8 moves objects, so names
+	// are read again after nodeNames.
 	named map[interpreter.Code]uint64
 	since int64
 }
 
-// v8Code is a code object and the range of its instructions. check is a checksum. It
-// differs if another code object is now at the same address.
+// v8Code is a code object and the range of its instructions. check is a checksum of the
+// code object. The checksum differs if another code object is now at the same address.
 type v8Code struct {
 	interpreter.Range
 	object  uint64
@@ -40,10 +41,11 @@ type v8Code struct {
 
 const (
 	nodeNames = time.Minute
-	// nodeHeld is the memory that the driver keeps for a process without names.
+	// nodeHeld is the memory in bytes that the driver keeps
+	// for a process, without the names.
 	nodeHeld = 256 << 10
-	// maxCodeSearch bounds the search from an instruction back to its code object, in
-	// bytes. codeAlign is the alignment of instructions.
+	// maxCodeSearch is the maximum distance in bytes from an instruction back to its code
+	// object. codeAlign is the alignment of instructions.
 	maxCodeSearch = 256 << 10
 	codeAlign     = 32
 )
@@ -101,8 +103,9 @@ func (w *walk) stepNode() {
 	w.stepOK = true
 }
 
-// nodeType returns the type of an object, or 0. The lowest bits of an object's address
-// are 01. The first word of an object is the address of its map, which contains the type.
+// nodeType returns the type of an object, or 0 if the type cannot be read. The lowest
+// bits of an object's address are 01. The first word of an object is the address of
+// its map, which contains the type.
 func (w *walk) nodeType(object uint64) uint16 {
 	const typeAt = 12
 	if object&3 != 1 || object >= 1<<47 {
@@ -116,11 +119,11 @@ func (w *walk) nodeType(object uint64) uint16 {
 	return binary.LittleEndian.Uint16(b)
 }
 
-// nodeCode returns the code object that contains an instruction, or nil. The object
-// cannot be found through the function of a frame, because a function refers only to its
-// newest code. It does not refer to code that replaced the code of a running loop. So
-// nodeCode searches backwards for the header before the instructions, which refers to
-// the code object.
+// nodeCode returns the code object that contains an instruction. It returns nil if there
+// is no such object. The object cannot be found through the function of a frame, because
+// a function refers only to its newest code. A function does not refer to code that
+// replaced the code of a running loop. So nodeCode searches backwards for the header
+// before the instructions, which refers to the code object.
 func (w *walk) nodeCode(n *node, at uint64) *v8Code {
 	from := at &^ (codeAlign - 1)
 	if c := n.codes[from]; c != nil && w.now-c.checked < int64(checkInterval) && c.Has(at) {
@@ -136,7 +139,8 @@ func (w *walk) nodeCode(n *node, at uint64) *v8Code {
 	return nil
 }
 
-// readCode returns the code object whose instructions begin at an address, or nil.
+// readCode returns the code object whose instructions begin at an address. It returns
+// nil if there is no such object.
 func (w *walk) readCode(n *node, start uint64) *v8Code {
 	const pointers = 5 * word // the map and the objects of the code
 	for _, before := range n.CodeRefs {

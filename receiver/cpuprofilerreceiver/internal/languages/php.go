@@ -12,11 +12,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// php is the state of a process of PHP. Its interpreter runs on one thread.
+// php is the state of a PHP process. The interpreter runs on one thread.
 type php struct {
 	*interpreter.PHP
 	thread thread
-	// named holds the addresses that stand for frames.
+	// named maps each frame to the address that stands for it.
 	named map[phpFrame]uint64
 }
 
@@ -29,7 +29,8 @@ type phpFrame struct {
 	outermost                   bool
 }
 
-// The kinds of functions, and the flag of a frame that begins a call of the loop.
+// phpInternal, phpUser and phpEval are the kinds of functions. phpTop is the flag of a
+// frame that begins a call of the interpreter's loop.
 const (
 	phpInternal = 1
 	phpUser     = 2

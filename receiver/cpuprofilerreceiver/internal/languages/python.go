@@ -15,10 +15,11 @@ import (
 const (
 	// tries is the maximum number of attempts to read valid frames.
 	tries = 8
-	// maxFrames bounds the frames of a stack. Backends cut off the leaf of deeper stacks.
+	// maxFrames is the maximum number of frames in a stack. Backends cut
+	// off the leaf of deeper stacks.
 	maxFrames = 1000
-	// maxLines bounds the line table of a function, in bytes. maxText bounds a name, in
-	// characters.
+	// maxLines is the maximum size of a function's line table, in bytes. maxText is the
+	// maximum length of a name, in characters.
 	maxLines = 64 << 10
 	maxText  = 1024
 )

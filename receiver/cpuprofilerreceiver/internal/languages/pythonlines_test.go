@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The test data was recorded with each version's own dis
-// module, see testdata/record_lines.py.
+// testdata/record_lines.py recorded the test data with the dis module of each version.
 func TestLinesOfPython(t *testing.T) {
 	for minor := 8; minor <= 13; minor++ {
 		t.Run(strconv.Itoa(minor), func(t *testing.T) {

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// maxStack bounds the search from the stack pointer to the thread's control block.
-	// maxSearched bounds the search for the control block of a process's first thread.
+	// maxStack is the maximum distance in bytes that is searched from the stack pointer
+	// to the thread's control block. maxSearched is the maximum number of bytes that are
+	// searched for the control block of a process's first thread.
 	maxStack    = 64 << 20
 	maxSearched = 16 << 20
 	searched    = 64 << 10

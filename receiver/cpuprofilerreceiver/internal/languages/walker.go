@@ -76,7 +76,8 @@ func (e Enabled) Driver() interpreter.Driver {
 // Outcome is the result of one walk.
 type Outcome int
 
-// The outcomes. All except Walked leave the native stack unchanged.
+// These are the outcomes of a walk. All outcomes except Walked
+// leave the native stack unchanged.
 const (
 	// Walked means that the frames were added to the stack.
 	Walked Outcome = iota
@@ -111,17 +112,18 @@ const (
 	searchWait = 20 * time.Millisecond
 	// idleTime is the time without samples after which a process is forgotten.
 	idleTime = time.Minute
-	// attachLimit bounds each wait for a file or for memory while an interpreter is found.
+	// attachLimit is the longest wait for a file or for memory during
+	// the search for an interpreter.
 	attachLimit = time.Second
 	// synthetic is the lowest address that stands for an interpreted frame. Kernel
 	// addresses may have the same values, but they are in another part of a stack.
 	synthetic = 1 << 63
-	// maxHeld bounds the memory for code objects and names, in bytes. At most maxWalked
-	// processes share this memory equally. If a process exceeds its share, its code objects
-	// and names are forgotten.
+	// maxHeld is the maximum memory for code objects and names, in bytes. At most
+	// maxWalked processes share this memory equally. If a process exceeds its share, its
+	// code objects and names are forgotten.
 	maxHeld   = 32 << 20
 	maxWalked = 64
-	// maxThreads bounds the known threads of a process.
+	// maxThreads is the maximum number of known threads of a process.
 	maxThreads = 4096
 	codeBytes  = 256
 	nameBytes  = 320
@@ -175,8 +177,9 @@ func (w *Walker) Link() samples.Link {
 type walk struct {
 	root   string // Config.Root
 	memory *memory
-	// process is the process of the sample, or nil if its stacks are not walked. tid and sp
-	// are the sampled thread and its stack pointer. now is the time of the walk.
+	// process is the process of the sample. It is nil if the stacks of the
+	// process are not walked. tid and sp are the sampled thread and its stack
+	// pointer. now is the time of the walk.
 	process *process
 	tid     int
 	sp      uint64
@@ -186,7 +189,7 @@ type walk struct {
 	sampled  int64
 	link     samples.Link
 	unlinked bool
-	// share is the memory in bytes that each process may use.
+	// share is the maximum memory in bytes for the code objects and names of one process.
 	share int64
 
 	outcome Outcome
@@ -234,8 +237,8 @@ type process struct {
 	php    *php
 	// own is the pid in the process's own pid namespace. It is 0 until it is known.
 	own int
-	// subject names the process when a walk waits for its memory. stuck reports that such a
-	// wait timed out.
+	// subject identifies the process while a walk waits for the memory of the process.
+	// stuck reports that such a wait timed out.
 	subject deadline.Subject
 	stuck   bool
 
@@ -255,14 +258,15 @@ type process struct {
 type thread struct {
 	// id is the thread's id in the process's own pid namespace.
 	id uint32
-	// outermost is the address of the outermost frame, which seldom changes. It is 0 if
-	// unknown.
+	// outermost is the address of the outermost frame, which seldom changes. It
+	// is 0 if the address is unknown.
 	outermost uint64
-	// pointer is the thread pointer, or 0 if not found. checked is the time of the search.
+	// pointer is the thread pointer. It is 0 if the thread pointer was not found.
+	// checked is the time of the search.
 	pointer uint64
 	checked int64
-	// link is the active span at the last read. linked is the time of that read, or 0 if
-	// the read failed.
+	// link is the active span at the last read. linked is the time of the last read.
+	// It is 0 if the last read failed.
 	link   samples.Link
 	linked int64
 }
@@ -339,7 +343,7 @@ func (w *Walker) NextBatch() {
 }
 
 // Enter selects the process of the following calls. It reports whether the process keeps
-// interpreted frames outside its native stack, where Walk reads them.
+// interpreted frames outside its native stack. Walk reads such frames.
 func (w *Walker) Enter(of *processes.Process) bool {
 	if w == nil {
 		return false
@@ -376,8 +380,8 @@ func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 	return false
 }
 
-// Generated returns the unwinder of generated code for the sample. It is nil if the process
-// runs neither a known JVM nor Node.js.
+// Generated returns the unwinder of generated code for the sample. It returns nil if the
+// process runs neither a known JVM nor Node.js.
 func (w *Walker) Generated(s *perfevent.Sample) unwind.Generated {
 	if w == nil || w.process == nil || w.process.java == nil && w.process.node == nil || !s.HasRegisters {
 		return nil

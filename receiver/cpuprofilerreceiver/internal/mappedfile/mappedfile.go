@@ -21,10 +21,10 @@ var ErrNoRoot = errors.New("its root directory cannot be opened")
 // ID identifies a file and its content. No process can forge the ID of another file,
 // because the kernel sets the time of the last change.
 type ID struct {
-	// Layer is the file handle that overlayfs derives from the file in the lowest layer. It
-	// is the same in all containers of an image, although their device numbers differ. A
-	// copy in a container's own layer keeps the file handle, but has another time of the
-	// last change.
+	// Layer is the file handle that overlayfs derives from the file in the lowest layer.
+	// It is the same in all containers of an image, although their device numbers
+	// differ. A copy in a container's own layer keeps the file handle, but has a
+	// different time of the last change.
 	Layer         string
 	Device, Inode uint64 // both are 0 if Layer is set
 	// Size is in bytes. The times are in nanoseconds.
@@ -72,10 +72,10 @@ func NewReader(f *os.File, key deadline.Key, name string) *Reader {
 	return &Reader{file: f, subject: deadline.Subject{Key: key, Name: name}}
 }
 
-// Key and Name return the arguments of NewReader.
+// Key returns the deadline key that was passed to NewReader.
 func (r *Reader) Key() deadline.Key { return r.subject.Key }
 
-// Name is documented at Key.
+// Name returns the file's name in the log.
 func (r *Reader) Name() string { return r.subject.Name }
 
 // Use sets the call in which the next reads wait.
@@ -105,8 +105,8 @@ func (r *Reader) Size() (size int64, err error) {
 // Close closes the file.
 func (r *Reader) Close() error { return r.CloseIn(r.call) }
 
-// CloseIn closes the file as a wait of c, because some file systems contact their server on
-// close. The file may be in use.
+// CloseIn closes the file in a wait of c, because some file systems contact their server
+// on close. The file may still be in use.
 func (r *Reader) CloseIn(c *deadline.Call) (err error) {
 	c.Wait(&r.subject, func() { err = r.file.Close() })
 	return err

@@ -101,7 +101,7 @@ func IsNone(err error) bool {
 }
 
 // OpenRegular opens a regular file by its path in a process's root directory. want must
-// still identify this directory ([procfs.FS.Root]). OpenRegular is one wait of c.
+// still identify this directory ([procfs.FS.Root]). All steps run in one wait of c.
 func OpenRegular(c *deadline.Call, root string, pid int, want uint64, path string) (f *os.File, id ID, err error) {
 	c.Wait(nil, func() { f, id, err = openRegular(root, pid, want, path) })
 	return f, id, err

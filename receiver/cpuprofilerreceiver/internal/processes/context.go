@@ -42,9 +42,11 @@ const (
 	// doubles up to maxContextWait, because a search reads all mappings of the process.
 	contextDelay   = 2 * time.Second
 	maxContextWait = 64 * time.Second
-	// maxContexts bounds the mappings of a process that may have a context.
+	// maxContexts is the maximum number of mappings of a process
+	// that are checked for a context.
 	maxContexts = 4
-	// contextHeader is the size of the header in bytes. maxContext bounds the message.
+	// contextHeader is the size of the header in bytes. maxContext is the
+	// maximum size of the message in bytes.
 	contextHeader    = 32
 	maxContext       = 64 << 10
 	contextSignature = "OTEL_CTX"
@@ -98,8 +100,8 @@ func (t *Table) searchContext(p *Process) {
 	}
 }
 
-// contextMappings returns the addresses of the mappings that may have a context. The name
-// of such a mapping depends on which system calls the publisher may use.
+// contextMappings returns the addresses of the mappings that may contain a context. The
+// name of such a mapping depends on which system calls the publisher may use.
 func contextMappings(maps []byte) (addresses []uint64) {
 	if !bytes.Contains(maps, []byte(contextSignature)) {
 		return nil
@@ -119,13 +121,13 @@ func contextMappings(maps []byte) (addresses []uint64) {
 	return addresses
 }
 
-// contextAt reads the context whose header is at an address. It returns false if there is
-// no context, or if the memory cannot be read. The process then has no context.
+// contextAt reads the context whose header is at an address. If there is no context, or
+// if the memory cannot be read, contextAt drops the known attributes and returns false.
 func (t *Table) contextAt(p *Process, address uint64) bool {
 	c := &p.context
 	b, err := t.fs.context(p.PID, p.facts.raw, address, c.published)
 	if errors.Is(err, errChanging) || isLate(err) {
-		return true // it is read again in the next batch
+		return true // the context is read again in the next batch
 	}
 	var described environment
 	published := uint64(0)
@@ -144,8 +146,8 @@ func (t *Table) contextAt(p *Process, address uint64) bool {
 	return err == nil
 }
 
-// context returns the header of a context and, if it was not published at the time known,
-// also its message.
+// context returns the header of a context. If the context was not published at the time
+// known, the result also contains the message.
 func (r *procReader) context(pid int, cgroup string, address, known uint64) (content []byte, err error) {
 	return r.within(pid, cgroup, r.File(pid, "mem"), func(buf []byte) ([]byte, error) {
 		content, err := appendContext(buf, r.FS, pid, address, known)

@@ -18,8 +18,9 @@ import (
 // contextAddress is the address of the published context in a test's process.
 const contextAddress = 0x1000
 
-// message returns an encoded ProcessContext with the given pairs of keys and values. It
-// also has an attribute that is not a string, and a field besides the resource.
+// message returns an encoded ProcessContext with the given pairs of keys
+// and values. The message also contains an attribute that is not a string,
+// and a field besides the resource.
 func message(pairs ...string) []byte {
 	field := func(b []byte, n protowire.Number, value []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), value)

@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// maxValue bounds values that come from processes, in bytes.
+// maxValue is the maximum length of a value that comes from a process, in bytes.
 const maxValue = 1024
 
 // environment is the description of a service in the environment variables of a process.
@@ -34,7 +34,7 @@ func (e *environment) set(key, value string) {
 	}
 }
 
-// bytes returns the memory of the values.
+// bytes returns the number of bytes in the values.
 func (e *environment) bytes() (n int) {
 	for _, value := range e.fields() {
 		n += len(*value)

@@ -29,9 +29,9 @@ type Match struct {
 	Threads int
 }
 
-// NewFinder returns a Finder. It uses only Root, Tree and Wanted of cfg. With ownUser, it
-// finds only processes whose real, effective and saved user is the collector's. The
-// collector may sample these processes without capabilities.
+// NewFinder returns a Finder. It uses only Root, Tree and Wanted of cfg. If ownUser is
+// true, the Finder finds only processes whose real, effective and saved user is the user
+// of the collector. The collector may sample these processes without capabilities.
 func NewFinder(cfg Config, ownUser bool) *Finder {
 	f := &Finder{fs: newProcReader(cfg), memberships: newMembershipCache(cfg.Tree, maxMembershipBytes), matcher: cfg.Wanted, ownUser: -1}
 	if f.matcher == nil {
@@ -85,8 +85,8 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 	return found, missing, nil
 }
 
-// namedPIDs returns the pids in the targets. only reports whether all targets are pids,
-// so that other processes need not be searched.
+// namedPIDs returns the pids in the targets. If only is true, all targets are pids, and
+// other processes need not be searched.
 func (f *Finder) namedPIDs() (pids []int, only bool) {
 	for i := range f.matcher.targets {
 		pid := f.matcher.targets[i].PID

@@ -59,8 +59,8 @@ func (i *Identifier) Identify(pid int) (Identity, error) {
 	if i.memberships == nil {
 		return id, nil
 	}
-	// The start time is read before and after the cgroup, so that both belong to one
-	// process.
+	// The start time is read before and after the cgroup, so that the start time and
+	// the cgroup belong to one process.
 	if b, cut, err := i.fs.read(i.fs.File(pid, "cgroup"), cgroup.MaxPaths); err == nil && !cut {
 		if at, err := i.memberships.parse(b); err == nil {
 			id.Cgroup, id.ContainerID, id.PodUID = at.group.Cgroup, at.group.ContainerID, at.group.PodUID
@@ -76,7 +76,7 @@ func (i *Identifier) Identify(pid int) (Identity, error) {
 	return id, nil
 }
 
-// running is like stat, but its error names an action on the process. If the process has
+// running is like stat, but its error contains the name of the action. If the process has
 // ended, the error wraps ErrEnded.
 func (r *procReader) running(action string, pid int) (stat, error) {
 	s, err := r.stat(pid)

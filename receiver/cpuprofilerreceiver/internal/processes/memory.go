@@ -10,9 +10,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// These constants are upper bounds, in bytes, for the memory of a process with
-// its resource, a mapping without its path, a thread's name, and an entry in a
-// map of strings.
+// These constants are upper bounds for memory, in bytes. They apply to a
+// process with its resource, a mapping without its path, a thread's name,
+// and an entry in a map of strings.
 const (
 	processBytes = 1664
 	mappingBytes = 192

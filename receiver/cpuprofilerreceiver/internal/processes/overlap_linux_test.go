@@ -129,9 +129,10 @@ func TestKernelCgroupsThatComeAndComeBack(t *testing.T) {
 	eventually(t, func() bool { after := holds(t); return after.files <= before.files && after.rings <= before.rings })
 }
 
-// A process executes another program in other namespaces. Targets of its pid or cgroup
-// must continue to sample it under its new name. Targets of the old program must stop
-// sampling it, and targets of the new program must begin to sample it.
+// A process executes another program in other namespaces. Targets that match the
+// process by its pid or cgroup must continue to sample the process under its new name.
+// Targets of the old program must stop sampling the process. Targets of the new
+// program must begin to sample it.
 func TestKernelTargetThatExecutesInOtherNamespaces(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, by := range []string{"pid", "cgroup", "program"} {

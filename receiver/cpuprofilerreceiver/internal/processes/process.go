@@ -15,16 +15,16 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Process holds the Table's data about one process. Any record may change or replace it, so
-// call Lookup for each sample.
+// Process holds the Table's data about one process. Any record may change or replace a
+// Process, so call Lookup for each sample.
 type Process struct {
 	PID, PPID int
 	// Name is the name of the process's main thread.
 	Name string
-	// StartTime is the time at which the process was forked, or zero if unknown.
+	// StartTime is the time at which the process was forked. It
+	// is zero if the time is unknown.
 	StartTime time.Time
-	// Resource describes the program that the process runs. It is never nil
-	// after Lookup.
+	// Resource describes the program that the process runs. It is never nil after Lookup.
 	Resource *samples.Resource
 	// Cgroup is the cgroup that identifies the process's group. It is empty if the cgroup
 	// is unknown or does not identify a group.
@@ -35,7 +35,7 @@ type Process struct {
 	table *Table
 	facts *facts // never nil; replaced instead of changed
 	space *space // nil until the mappings are known
-	// ticks is procfs.Process.Start, or 0 if unknown.
+	// ticks is procfs.Process.Start. It is 0 if the start time is unknown.
 	ticks uint64
 	// program is the number of the program that the process runs. parent is the number of
 	// the program that forked the process.
@@ -43,19 +43,21 @@ type Process struct {
 	cgroupID        uint64
 	bytes           int // see Table.weigh
 
-	// batch and losses are the Table's values at the last read of the process.
-	// membershipBatch is the batch of the last read of its cgroup.
+	// batch and losses are the values of the Table's batch and losses at the
+	// last read of the process. membershipBatch is the batch in which the
+	// cgroup of the process was last read.
 	batch, losses, membershipBatch uint64
 	// execed is true if a record reported the start of the program. read is true if /proc
 	// was read after the start of the program.
 	execed, read bool
 	// starting is set while the kernel has not yet copied the program's environment. The
-	// process is then in Table.started. unsettled is shared by the process's Resources that
-	// need the environment. settle resets both when the environment is known, or when it
-	// will not be read.
+	// process is then in Table.started. unsettled is shared by the process's Resources
+	// that need the environment. settle resets starting and unsettled when the
+	// environment is known, or when the environment will not be read.
 	starting  bool
 	unsettled *samples.Starting
-	// listed is the number of the program that is in Table.started for this process, or 0.
+	// listed is the number of the program that is in Table.started for this process. It
+	// is 0 if there is no such program.
 	listed uint64
 	// silent reports that a read of the process's memory timed out, or that no CPU time was
 	// left to read the mappings. The read is repeated in each batch.
@@ -80,8 +82,8 @@ func (p *Process) change(set func(*facts)) {
 	p.facts, p.Resource = &f, nil
 }
 
-// learn reads the data that records do not contain. A value that cannot be read does not
-// change. A forked child then keeps the value of its parent.
+// learn reads the data that records do not contain. A value that cannot be read stays
+// unchanged. In that case, a forked child keeps the value of its parent.
 func (t *Table) learn(p *Process, s stat, err error) {
 	p.read = true
 	if err != nil {
@@ -127,9 +129,10 @@ func (t *Table) readEnviron(p *Process, starting bool) {
 	t.settle(p)
 }
 
-// called returns the name under which a program was started, or "" if it is the name of the
-// program's file. Several programs may be links to one file. The process's name and the
-// first argument must agree, because a program can change either of them.
+// called returns the name under which a program was started. It returns "" if
+// the program's file has the same name. Several programs may be links to one
+// file. The process's name and the first argument must agree, because a
+// program can change either of them.
 func (t *Table) called(p *Process) string {
 	file := path.Base(p.facts.path)
 	if p.Name == "" || p.Name == file {
@@ -144,7 +147,7 @@ func (t *Table) called(p *Process) string {
 	if bytes.HasPrefix(argument, []byte("/proc/")) || bytes.HasPrefix(argument, []byte("/dev/")) {
 		return "" // the program started itself again by a descriptor's name, such as exe
 	}
-	const kernelLimit = 15 // the kernel cuts longer names
+	const kernelLimit = 15 // the kernel truncates longer names
 	name := text(argument[bytes.LastIndexByte(argument, '/')+1:], maxComm)
 	agree := name == p.Name || len(p.Name) == kernelLimit && strings.HasPrefix(name, p.Name)
 	if !agree || name == file {
@@ -153,8 +156,8 @@ func (t *Table) called(p *Process) string {
 	return name
 }
 
-// list makes Settle read the data of a process's program. It returns false at
-// Limits.Starts.
+// list makes Settle read the data of a process's program. It returns false if
+// Limits.Starts programs have already been listed in this batch.
 func (t *Table) list(p *Process) bool {
 	if t.startsLeft == 0 {
 		t.stats.StartsLeftOut++
@@ -216,8 +219,8 @@ func (t *Table) readMaps(p *Process, alive bool) {
 	if p.space != nil {
 		return
 	}
-	// A child that ended before it was read has its parent's mappings, as long as
-	// neither has started another program.
+	// A child that ended before it was read has its parent's mappings, as long as neither
+	// the child nor the parent has started another program.
 	if parent, ok := t.processes.Peek(p.PPID); ok && !p.execed && p.parent == parent.program {
 		if parent.space == nil {
 			if b, err := t.maps(parent); err == nil {

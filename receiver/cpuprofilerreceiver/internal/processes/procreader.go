@@ -42,14 +42,15 @@ func (r *procReader) read(path string, limit int) (content []byte, cut bool, err
 	return r.buf, false, err
 }
 
-// memoryLimit bounds the time for which the reading goroutine waits for the
-// memory of a process.
+// memoryLimit is the longest time that the reading goroutine
+// waits for the memory of a process.
 const memoryLimit = 100 * time.Millisecond
 
-// readMemory is like read, but for files such as maps and environ, whose content depends on
-// the memory of a process. Such a read waits while another thread holds the lock of that
-// memory. It runs on another goroutine, and its CPU time is charged to the process. cgroup
-// is the content of the process's cgroup file.
+// readMemory is like read, but for files such as maps and environ. The content of
+// these files depends on the memory of a process. A read of such a file waits while
+// another thread holds the lock of that memory. So the read runs on another
+// goroutine. The CPU time of the read is charged to the process. cgroup is the
+// content of the process's cgroup file.
 func (r *procReader) readMemory(pid int, name, cgroup string, limit int) (content []byte, err error) {
 	path := r.File(pid, name)
 	content, err = r.within(pid, cgroup, path, func(buf []byte) ([]byte, error) { return procfs.AppendFile(buf, path, limit) })
@@ -60,11 +61,11 @@ func (r *procReader) readMemory(pid int, name, cgroup string, limit int) (conten
 }
 
 // within runs a read of the memory of a process on another goroutine, for at most
-// memoryLimit. path is the path of the file in the log. read receives a buffer and returns
-// it with the content.
+// memoryLimit. path is the path of the file in the log. read receives a buffer and
+// returns the buffer with the content.
 func (r *procReader) within(pid int, cgroup, path string, read func(buf []byte) ([]byte, error)) (content []byte, err error) {
 	buf := r.buf
-	var done struct { // after a timeout, the late read may still write to these
+	var done struct { // after a timeout, the late read may still write to these fields
 		content []byte
 		err     error
 		took    time.Duration

@@ -8,14 +8,15 @@ import "github.com/hotprofile/hotprofile/internal/cgroup"
 // facts are the properties of the program that a process runs. They are replaced and never
 // changed, so that forked children can share them.
 type facts struct {
-	// path is the path of the executable as the process sees it, or empty if unknown.
+	// path is the path of the executable as the process sees it. It
+	// is empty if the path is unknown.
 	path string
 	// called is the name under which the program was started. It is empty if the program's
 	// file has the same name.
 	called string
 	// kernel reports whether the process is a kernel thread.
 	kernel bool
-	// root identifies the root directory. It is 0 if unknown.
+	// root identifies the root directory. It is 0 if the root directory is unknown.
 	root uint64
 	membership
 	env environment
@@ -23,15 +24,16 @@ type facts struct {
 
 // membership is the cgroup of a process in each hierarchy.
 type membership struct {
-	// raw is the content of /proc/PID/cgroup. It is compared to detect that the
-	// process has moved.
+	// raw is the content of /proc/PID/cgroup. It is compared to
+	// detect that the process has moved.
 	raw   string
 	paths cgroup.Paths
 	group cgroup.Group
 }
 
-// maxMemberships bounds the cached memberships. maxMembershipBytes bounds their memory
-// outside of a Table. At a bound, the cache is cleared.
+// maxMemberships is the maximum number of cached memberships. maxMembershipBytes
+// is the maximum memory of a cache outside of a Table. If a maximum would be
+// exceeded, the cache is cleared.
 const (
 	maxMemberships     = 4096
 	maxMembershipBytes = 1 << 20
@@ -42,7 +44,7 @@ const (
 type membershipCache struct {
 	tree  *cgroup.Tree
 	known map[string]membership
-	// bytes is the memory of the memberships. limit is its bound.
+	// bytes is the memory of the memberships. limit is the maximum of bytes.
 	bytes, limit int
 }
 

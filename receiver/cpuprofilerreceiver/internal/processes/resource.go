@@ -73,11 +73,10 @@ func serviceName(f *facts, declared string) string {
 	return systemdService(at)
 }
 
-// systemdService returns the name of the innermost systemd unit in a cgroup's path
-// if that unit is a service. The suffix is removed, so
-// /system.slice/checkout.service/workers leads to "checkout". A process in a scope,
-// such as a login session, belongs to no service, even if user@1000.service is
-// above the scope.
+// systemdService returns the name of the innermost systemd unit in a cgroup's path if
+// that unit is a service. The suffix is removed. For example, the result for
+// /system.slice/checkout.service/workers is "checkout". A process in a scope, such as a
+// login session, belongs to no service, even if user@1000.service is above the scope.
 func systemdService(at string) string {
 	for _, name := range slices.Backward(strings.Split(at, "/")) {
 		if service, ok := strings.CutSuffix(name, ".service"); ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// maxDepth is the default of kernel.perf_event_max_stack. A stack with that many frames may
-// have been cut.
+// maxDepth is the default of kernel.perf_event_max_stack. A stack with that many
+// frames may have been truncated.
 const maxDepth = 127
 
 // MarkTruncated sets s.Truncated from the symbols of the stack. A stack is whole if its

@@ -149,7 +149,7 @@ func (s *sink) ofPID(pid int) time.Duration {
 	return s.pids[pid]
 }
 
-// forget drops the memory of the test itself, so that the
+// forget drops the memory of the test itself, so that this
 // memory does not count as a leak.
 func (s *sink) forget() {
 	s.mu.Lock()

@@ -48,8 +48,9 @@ const (
 	locationBytes = 160
 )
 
-// maxKernelLocations bounds the kernel's locations, which all processes share. At the
-// bound, the table forgets them, but stacks keep their locations.
+// maxKernelLocations is the maximum number of the kernel's locations, which all
+// processes share. When this number is reached, the table forgets the
+// locations, but stacks keep them.
 const maxKernelLocations = 16384
 
 func newSpace() *space {
@@ -116,9 +117,9 @@ func (in *interned) is(kernel, user []uint64) bool {
 		slices.Equal(in.addresses[in.kernel:], user)
 }
 
-// hash returns the hash of a stack. It need not be collision-resistant, because the
-// addresses are compared too. If a process causes collisions, only its own stacks have to
-// be interned again.
+// hash returns the hash of a stack. The hash need not be collision-resistant,
+// because the addresses are compared too. If a process causes collisions, only its
+// own stacks have to be interned again.
 func hash(kernel, user []uint64) uint64 {
 	const multiplier = 0x9e3779b97f4a7c15
 	h := uint64(len(kernel))
@@ -238,8 +239,8 @@ func named(path []byte) bool {
 	return len(path) > 0 && path[0] == '/' && !bytes.HasPrefix(path, []byte("//"))
 }
 
-// mapped adds a mapping to a process's space and removes the parts of older mappings that
-// it overlaps. A mapping without a file only removes older mappings. buildID may be empty.
+// mapped adds a mapping to a process's space and removes the overlapping parts of older
+// mappings. A mapping without a file only removes older mappings. buildID may be empty.
 func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 	s := p.space
 	from, found := slices.BinarySearchFunc(s.mappings, r.Start, byStart)

@@ -29,9 +29,9 @@ type Config struct {
 	Track func(*samples.Mapping)
 	// Runner runs reads of processes' memory with a deadline. It may be nil.
 	Runner *deadline.Runner
-	// Budget bounds the CPU time of reading mappings. If the budget is used up, the
+	// Budget limits the CPU time of reading mappings. If the budget is used up, the
 	// mappings of a process are read in a later batch. Meter measures the CPU time of
-	// reading mappings and environments. Both may be nil.
+	// reading mappings and environments. Budget and Meter may be nil.
 	Budget *cputime.Budget
 	Meter  *cputime.Meter
 	// Wanted matches the processes to sample. nil means all processes.
@@ -45,36 +45,40 @@ type Config struct {
 	// frame is unknown. Addresses of interpreted frames are in the upper half of the
 	// address space. Interpreted may be nil.
 	Interpreted func(pid int, address uint64) *samples.Location
-	// Limits bounds the Table's memory. A zero field means its default.
+	// Limits contains the limits of the Table's memory. A
+	// zero field stands for its default.
 	Limits Limits
 	// Now is the clock for starting programs and process contexts. nil means time.Now.
 	Now func() time.Time
 }
 
-// Limits are the bounds of a Table's memory.
+// Limits contains the limits of a Table's memory.
 type Limits struct {
-	// Processes is the maximum number of known processes, 16384 by default. At the bound,
-	// the least recently used process is forgotten.
+	// Processes is the maximum number of known processes, 16384 by default.
+	// When this number is reached, the least recently used process is
+	// forgotten for each new process.
 	Processes int
-	// Mappings is the maximum number of mappings of a process, 8192 by default. At the
-	// bound, new mappings are left out.
+	// Mappings is the maximum number of mappings of a process, 8192 by default. When this
+	// number is reached, new mappings are left out.
 	Mappings int
 	// Bytes is the maximum memory of processes, their mappings and names, 32 MiB by
-	// default. The mappings of one process may use a quarter of it. At the bound, processes
-	// are forgotten in the order of Table.ranking. A forgotten process is read again at its
-	// next sample.
+	// default. The mappings of one process may use a quarter of this memory. If the
+	// maximum is exceeded, processes are forgotten in the order of Table.ranking. A
+	// forgotten process is read again at its next sample.
 	Bytes int
-	// StackBytes is the maximum memory of all interned stacks, 32 MiB by default. One
-	// process may use half of it. At its bound, a process loses its stacks. At the bound of
-	// all processes, processes lose their stacks in the order of Table.ranking. A lost
-	// stack is interned again at its next sample.
+	// StackBytes is the maximum memory of all interned stacks, 32 MiB by default.
+	// One process may use half of this memory. A process that would exceed its half
+	// loses its stacks. If all processes together would exceed the maximum,
+	// processes lose their stacks in the order of Table.ranking. A lost stack is
+	// interned again at its next sample.
 	StackBytes int
-	// ThreadNames is the maximum number of known thread names, 65536 by default. At the
-	// bound, all names are forgotten, and read again when they are needed.
+	// ThreadNames is the maximum number of known thread names, 65536 by
+	// default. When this number is reached, all names are forgotten. They are
+	// read again when they are needed.
 	ThreadNames int
-	// Starts is the maximum number of programs that are read at their start per batch, 5000
-	// by default. Other programs are read at their first sample. Until then, their data
-	// comes only from records and from their parent.
+	// Starts is the maximum number of programs per batch that are read when they start,
+	// 5000 by default. Other programs are read at their first sample. Until then, the
+	// data of these programs comes only from records and from the parent process.
 	Starts int
 }
 
@@ -92,11 +96,13 @@ type Stats struct {
 	// Bytes is the memory of processes, mappings and names.
 	Processes, Stacks, StackBytes, ThreadNames, Bytes int
 
-	// Evicted counts processes forgotten at Limits.Processes and Limits.Bytes.
-	// MappingsLeftOut counts mappings left out at Limits.Mappings. StackResets counts how
-	// often stacks were forgotten at Limits.StackBytes. ThreadNameResets counts how often
-	// names reached Limits.ThreadNames. StartsLeftOut counts programs that were not read
-	// because of Limits.Starts or because the kernel took more than 10 s to start them.
+	// Evicted counts processes that were forgotten because of Limits.Processes or
+	// Limits.Bytes. MappingsLeftOut counts mappings that were left out because of
+	// Limits.Mappings or Limits.Bytes. StackResets counts how often stacks were
+	// forgotten because of Limits.StackBytes. ThreadNameResets counts how often
+	// names were forgotten because of Limits.ThreadNames. StartsLeftOut counts
+	// programs that were not read because of Limits.Starts or because the kernel
+	// took more than 10 s to start them.
 	Evicted, MappingsLeftOut, StackResets, ThreadNameResets, StartsLeftOut uint64
 }
 
@@ -136,25 +142,26 @@ type start struct {
 
 // The kernel reports the start of a program before it copies the environment. In between,
 // the kernel may read the program from disk or run other programs. So Settle reads the
-// environment repeatedly, for at most startLimit. It starts with intervals of 1 ms, which
-// grow to an eighth of the elapsed time. Until startSoon, Settle returns true, so that it
-// is called again soon.
+// environment repeatedly, for at most startLimit. The interval between two reads begins
+// at 1 ms and grows to an eighth of the elapsed time. Until startSoon, Settle returns
+// true, so that it is called again soon.
 const (
 	startLimit = 10 * time.Second
 	startSoon  = 128 * time.Millisecond
 )
 
-// maxVerified bounds the processes that verify checks in a batch after records were lost.
-// If no records were lost, verify checks alwaysVerified processes per batch. These checks
-// are needed because the end of a process is not recorded if the process is no longer
-// sampled. A check takes about 10 µs.
+// maxVerified is the maximum number of processes that verify checks in one batch after
+// records were lost. If no records were lost, verify checks alwaysVerified processes per
+// batch. These checks are needed because the end of a process is not recorded if the
+// process is no longer sampled. A check takes about 10 µs.
 const (
 	maxVerified    = 1024
 	alwaysVerified = 128
 )
 
-// maxNames bounds the interned strings. Their memory is bounded by an eighth of
-// Limits.Bytes. At either bound, all strings are forgotten.
+// maxNames is the maximum number of interned strings. The maximum memory of
+// these strings is an eighth of Limits.Bytes. If a maximum would be
+// exceeded, all strings are forgotten.
 const maxNames = 8192
 
 // NewTable returns an empty table.
@@ -469,11 +476,11 @@ func (t *Table) Settle() (again bool) {
 }
 
 // Starting reports whether the kernel is still starting programs, even if they take
-// longer than startSoon. If so, Settle has to be called again.
+// longer than startSoon. If Starting returns true, Settle has to be called again.
 func (t *Table) Starting() bool { return len(t.started) > 0 }
 
-// starts reads the data of a program that just started, and reports whether the kernel is
-// still starting it.
+// starts reads the data of a program that just started. It reports whether the kernel
+// is still starting the program.
 func (t *Table) starts(s *start, now time.Time) bool {
 	p, age := s.p, now.Sub(s.since)
 	if p.ended || p.read && !p.starting {
@@ -527,7 +534,8 @@ func (t *Table) intern(s string) string {
 	return s
 }
 
-// internBytes is intern for untrusted bytes. It does not allocate memory for known strings.
+// internBytes is like intern, but for untrusted bytes. It does not
+// allocate memory for known strings.
 func (t *Table) internBytes(b []byte, limit int) string {
 	if known, ok := t.names[string(b)]; ok && len(b) <= limit {
 		return known

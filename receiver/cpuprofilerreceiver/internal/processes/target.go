@@ -142,9 +142,9 @@ type Matcher struct {
 	own     int
 }
 
-// NewMatcher returns a matcher for targets. Without targets, every process except own
-// matches. own is the pid of the collector. It matches only targets that name a pid or an
-// executable.
+// NewMatcher returns a matcher for targets. own is the pid of the collector. Without
+// targets, every process except the collector matches. With targets, the collector
+// matches only targets that name a pid or an executable.
 func NewMatcher(targets []Target, own int) (*Matcher, error) {
 	m := &Matcher{own: own}
 	var errs []error

@@ -29,7 +29,8 @@ func (t *Table) ThreadName(pid, tid int) string {
 	return name
 }
 
-// Thread returns a thread with its name and its id, if they are wanted.
+// Thread returns a thread. The result contains the name and
+// the id only if they are wanted.
 func (t *Table) Thread(pid, tid int, name, id bool) (thread samples.Thread) {
 	if name {
 		thread.Name = t.ThreadName(pid, tid)
@@ -77,8 +78,8 @@ func (t *Table) dropThreadNames() {
 	}
 }
 
-// forkThread gives a new thread the name of its creator, like the kernel does. If that name
-// is unknown, the thread's name is read when it is needed.
+// forkThread gives a new thread the name of its creator, as the kernel does. If the
+// creator's name is unknown, the name of the new thread is read when it is needed.
 func (p *Process) forkThread(tid, ptid int) {
 	name, ok := p.threads[ptid]
 	if ptid == p.PID {

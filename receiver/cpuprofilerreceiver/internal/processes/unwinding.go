@@ -14,8 +14,8 @@ import (
 // Mapping returns the executable mapping at an address, or nil if no file is mapped there.
 func (p *Process) Mapping(address uint64) *samples.Mapping { return p.space.mapping(address) }
 
-// Mapped returns the executable mappings by address. The caller must not change
-// them.
+// Mapped returns the executable mappings, sorted by address.
+// The caller must not change them.
 func (p *Process) Mapped() []*samples.Mapping { return p.space.mappings }
 
 // Program returns the number of the program that the process runs. No two programs of a
@@ -39,8 +39,9 @@ func (p *Process) ExecutableAndLibc() (executable, libc *samples.Mapping) {
 	return executable, libc
 }
 
-// isLibC reports whether a file has the name of a C library. glibc's file is libc.so.6, and
-// before 2.34 names like libc-2.31.so. musl's C library is also its dynamic linker.
+// isLibC reports whether a file has the name of a C library. The file of glibc is
+// named libc.so.6. Before glibc 2.34, it had a name such as libc-2.31.so. musl's C
+// library is also its dynamic linker.
 func isLibC(file string) bool {
 	name := path.Base(file)
 	return strings.HasPrefix(name, "libc.so.") || strings.HasPrefix(name, "libc-2.") ||

@@ -22,7 +22,7 @@ type Counters struct{ *metadata.TelemetryBuilder }
 // Outcome is the outcome of a sample, and a value of the attribute outcome.
 type Outcome string
 
-// The outcomes.
+// These are the outcomes of samples.
 const (
 	Exported    Outcome = "exported"
 	Refused     Outcome = "refused"

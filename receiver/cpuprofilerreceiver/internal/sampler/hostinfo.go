@@ -20,9 +20,9 @@ import (
 type HostInfo struct {
 	// Root is the folder below which /proc and cgroups are read.
 	Root string
-	// Note explains why Root is not root_path. It is empty if they are equal.
+	// Note explains why Root differs from root_path. It is empty if Root is root_path.
 	Note string
-	// Tree contains the machine's cgroups. It is nil if they cannot be read.
+	// Tree contains the machine's cgroups. It is nil if the cgroups cannot be read.
 	Tree *cgroup.Tree
 	// Name and ID are the machine's host.name and host.id.
 	Name, ID string

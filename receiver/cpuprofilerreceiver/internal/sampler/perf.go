@@ -33,18 +33,18 @@ import (
 
 // PerfConfig is the common configuration of all samplers that use perf events.
 type PerfConfig struct {
-	// MaxEvents bounds the perf event descriptors of each sampler.
+	// MaxEvents is the maximum number of perf event descriptors of each sampler.
 	MaxEvents int
 	Kernel    attach.KernelStacks
 	Unwind    unwind.Mode
 	// Languages selects the languages whose functions appear in the stacks of hot units.
 	Languages languages.Enabled
-	// Labels are the keys of the labels of goroutines that become attributes. Without keys,
-	// labels are not read.
+	// Labels are the keys of the goroutine labels that become attributes.
+	// Without keys, labels are not read.
 	Labels []string
-	// MaxMemory bounds the memory for processes, files and names, including garbage.
-	// FileShare bounds the CPU time for reading files, as a share of one core. A FileShare
-	// of 0 means no bound.
+	// MaxMemory is the maximum memory for processes, files and names, including garbage.
+	// FileShare is the maximum CPU time for reading files, as a share of one core. A
+	// FileShare of 0 means no limit.
 	MaxMemory int64
 	FileShare float64
 }
@@ -90,8 +90,8 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) *Perf {
 	}, nil)
 	p.Symbols = symbolizer.New(symbolizer.Config{
 		Root: p.root,
-		// Half of the file descriptors are for perf events, and the rest of the collector
-		// needs some.
+		// Half of the file descriptors are reserved for perf events, and the rest of
+		// the collector also needs some.
 		MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, procfs.OpenFileLimit()/4)),
 		CacheBytes: p.shares.symbols,
 		Logger:     logger,
@@ -214,9 +214,10 @@ func (p *Perf) hot() func(*processes.Process) bool {
 	}
 }
 
-// Sparing returns a function that selects processes of hot units, whose stacks are unwound
-// even if other stacks are spared. It returns nil if all stacks must be unwound, because
-// the user has configured this or hot units are unknown.
+// Sparing returns a function that selects the processes of hot units. The stacks
+// of these processes are unwound even if other stacks are spared. Sparing returns
+// nil if all stacks must be unwound, because the user has configured this or
+// because hot units are unknown.
 func (p *Perf) Sparing() func() func(*processes.Process) bool {
 	if p.Unwind != unwind.CopiesWhereNeeded || p.hotUnits == nil {
 		return nil
@@ -263,8 +264,8 @@ const stackBytes = 16 << 10
 
 // stacks returns the unwinder for samples of a type. By default, all stacks of running
 // threads are copied, and the size of the copies adapts to the programs. Other samplers
-// have too many stacks for this. They start to copy stacks only when they sample a
-// program without frame pointers.
+// have too many stacks to copy all of them. They start to copy stacks only when they
+// sample a program without frame pointers.
 func (p *Perf) stacks(of *samples.Type) *unwind.Stacks {
 	mode := p.Unwind
 	if mode == unwind.CopiesWhereNeeded && of == samples.OnCPU {
@@ -345,7 +346,7 @@ func (s *Shared) Processes() (processes.Config, error) {
 	}, err
 }
 
-// AttachWhen is like Attach, for a sampler whose configuration has the key when.
+// AttachWhen is like Attach, but for a sampler whose configuration contains the key when.
 func (s *Shared) AttachWhen(when When, of *samples.Type, key string) (cfg attach.Config, err error) {
 	hot, why, err := when.Resolve(s.HotUnits)
 	if err != nil {

@@ -17,12 +17,13 @@ const (
 	PprofAllocs = "allocs"
 )
 
-// maxSampled bounds the processes in a Sampled. At the bound, all processes are forgotten.
+// maxSampled is the maximum number of processes in a Sampled. When this number is
+// reached, all processes are forgotten.
 const maxSampled = 1 << 16
 
 // Sampled remembers when each process was last sampled, so that a pprof profile of the
-// same kind is not pulled from this process as well. A nil Sampled is always empty. It is
-// safe for concurrent use.
+// same kind is not pulled from this process as well. A nil Sampled is always empty. A
+// Sampled is safe for concurrent use.
 type Sampled struct {
 	mu   sync.Mutex
 	last map[int]int64 // by pid

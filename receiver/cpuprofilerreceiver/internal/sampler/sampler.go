@@ -36,7 +36,7 @@ type Sampler interface {
 	// Stop is called once, even for a sampler that was not started.
 	Stop(ctx context.Context) error
 	// Record adds the counts since the last Record to the collector's telemetry. Only one
-	// goroutine at a time calls it, even after Stop.
+	// goroutine at a time calls Record, even after Stop.
 	Record(ctx context.Context)
 }
 
@@ -57,7 +57,7 @@ type Factory struct {
 }
 
 // Shared contains the data to build a sampler. The receiver sets Missing and Weight for
-// each sampler. The rest is the same for all samplers.
+// each sampler. The other fields are the same for all samplers.
 type Shared struct {
 	// Component contains the telemetry settings of the receiver. Host is the collector that
 	// runs the receiver.
@@ -92,8 +92,8 @@ type Shared struct {
 	// Weight is the weight of the sampler. Weights is the sum of the weights of all running
 	// samplers.
 	Weight, Weights int
-	// Perf is shared by the samplers that use perf events. It is nil if no sampler uses
-	// them.
+	// Perf is shared by the samplers that use perf events. It is nil
+	// if no sampler uses perf events.
 	Perf *Perf
 }
 
@@ -122,7 +122,7 @@ func hotUnit(units []hotunitsextension.Unit, who procfs.Process, path, container
 // When is the value of the key when. It selects the processes of an expensive sampler.
 type When string
 
-// The values of when.
+// These are the values of the key when.
 const (
 	WhenHot    When = "hot"
 	WhenAlways When = "always"

@@ -23,7 +23,7 @@ type Status struct {
 // Part is a part of the receiver with its own status.
 type Part int
 
-// The parts.
+// These are the parts of the receiver that report a status.
 const (
 	Sampling Part = iota
 	Reading

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// maxFiles bounds the files in the cache, including unreadable files.
+	// maxFiles is the maximum number of files in the cache, including unreadable files.
 	maxFiles = 8192
 	// checkInterval is the minimum time between two checks for a change of a file. A file
 	// is checked when it is mapped again.
@@ -63,8 +63,8 @@ type file struct {
 	pid     int
 	outcome Outcome
 	// looks counts the consecutive failed searches for the debug file. It is 0 once the
-	// debug file was found or does not exist. The next search is at lookAt. After ready is
-	// closed, the Symbolizer's lock guards both.
+	// debug file was found or does not exist. The next search is at lookAt. After ready
+	// is closed, the Symbolizer's lock guards looks and lookAt.
 	looks  int
 	lookAt time.Time
 }
@@ -88,7 +88,8 @@ type cache struct {
 	open   map[*object]struct{}
 
 	bytes, maxBytes int64
-	// descriptors counts the file descriptors of open objects. maxObjects is the limit.
+	// descriptors is the number of file descriptors of open
+	// objects. The maximum is maxObjects.
 	descriptors, maxObjects int
 	clock                   uint64
 	evictions               uint64

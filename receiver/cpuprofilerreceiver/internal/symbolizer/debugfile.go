@@ -25,9 +25,10 @@ const (
 	debugRoot = "/usr/lib/debug"
 	// maxDebugFile is the maximum size of a file whose checksum is computed.
 	maxDebugFile = 1 << 30
-	// maxMiniDebugInfo bounds the compressed symbols in a file. maxMiniSymbols bounds the
-	// decompressed symbols. The largest programs of a distribution have 3 MiB of
-	// compressed symbols, which are 15 MiB after decompression.
+	// maxMiniDebugInfo is the maximum size of the compressed symbols in a file.
+	// maxMiniSymbols is the maximum size of the decompressed symbols. The
+	// largest programs of a distribution have 3 MiB of compressed symbols, which
+	// are 15 MiB after decompression.
 	maxMiniDebugInfo = 16 << 20
 	maxMiniSymbols   = 64 << 20
 )
@@ -169,8 +170,8 @@ func isStripped(f *elffile.File) bool {
 	return len(f.Sections) > 0
 }
 
-// keep copies the table into memory, so that its file can be freed. It returns an error if
-// the table has more than limit bytes.
+// keep copies the table into memory, so that the file of the table can be freed. It
+// returns an error if the table has more than limit bytes.
 func (t *stringTable) keep(limit int64) error {
 	b, ok := t.f.Contents(t.section, uint64(max(limit, 0)))
 	if !ok {

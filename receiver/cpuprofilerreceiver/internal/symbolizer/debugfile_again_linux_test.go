@@ -112,9 +112,9 @@ func TestLooksThatFailAreRare(t *testing.T) {
 	require.False(t, f.look(clock.Now()))
 }
 
-// TestNamesOfASharedLibraryOutliveChurn has a library with a debug file. One
-// process with the library keeps running. Many other processes map the library
-// and end while the library is being read. The cache is so small that it
+// TestNamesOfASharedLibraryOutliveChurn uses a library that has a debug file.
+// One process with the library keeps running. Many other processes map the
+// library and end while the library is being read. The cache is so small that it
 // evicts the library again and again.
 func TestNamesOfASharedLibraryOutliveChurn(t *testing.T) {
 	dir := t.TempDir()

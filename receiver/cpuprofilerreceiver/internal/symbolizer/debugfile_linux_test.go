@@ -31,8 +31,8 @@ func tool(t testing.TB, name string, args ...string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// strippedProgram has the paths of a program before stripping, its debug
-// file, and the stripped program.
+// strippedProgram contains the paths of a program before stripping, of its debug
+// file, and of the stripped program.
 type strippedProgram struct{ whole, debug, stripped string }
 
 func stripped(t testing.TB, flags ...string) strippedProgram {

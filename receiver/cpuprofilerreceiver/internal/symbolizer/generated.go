@@ -33,15 +33,15 @@ const (
 	// the minimum time between two searches for a missing perf map.
 	mapInterval      = time.Second
 	retryMapInterval = 5 * time.Second
-	// maxMapFile bounds the bytes that are read from a perf map. The perf map of a large
-	// program has about 10 MiB.
+	// maxMapFile is the maximum number of bytes that are read from a perf map. The perf
+	// map of a large program has about 10 MiB.
 	maxMapFile = 128 << 20
 	// maxTail is the maximum length of generated.tail. The tail shows whether a
 	// file was rewritten or only grew.
 	maxTail = 64
 )
 
-// generated is the code that a process has generated. Only the worker uses the fields
+// generated describes the generated code of a process. Only the worker uses the fields
 // before index, except PID and late.
 type generated struct {
 	procfs.Process // Start is 0 until it is read
@@ -147,8 +147,8 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 	return Resolved, true
 }
 
-// holdNames sets the memory of a process's known names, and drops other processes to make
-// room.
+// holdNames records the memory that a process's known names use. It
+// drops other processes to make room.
 func (s *Symbolizer) holdNames(g *generated, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,8 +166,8 @@ func (s *Symbolizer) knows(g *generated) bool {
 	return ok && known == g
 }
 
-// makeRoom drops processes other than g until the perf maps are within their bounds. The
-// caller must hold the lock.
+// makeRoom drops processes other than g until the perf maps are within their limits.
+// The caller must hold the lock.
 func (s *Symbolizer) makeRoom(g *generated) {
 	for s.generatedOpen > s.maxMaps && s.dropLeast(g, func(g *generated) bool { return g.open }) {
 		s.generatedEvictions++
@@ -177,9 +177,9 @@ func (s *Symbolizer) makeRoom(g *generated) {
 	}
 }
 
-// dropLeast drops the process that is first in the order of eviction. It considers only
-// processes for which the function which returns true, and never drops the process but.
-// It reports whether it dropped a process. The caller must hold the lock.
+// dropLeast drops the process that is first in the order of eviction. It skips the
+// process passed as but, and all processes that do not match the filter which. It reports
+// whether a process was dropped. The caller must hold the lock.
 func (s *Symbolizer) dropLeast(but *generated, which func(*generated) bool) bool {
 	var least *generated
 	var rank standing

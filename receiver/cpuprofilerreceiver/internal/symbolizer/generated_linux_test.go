@@ -21,7 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-const innermostPID = 17 // of the process of a jitHost, in its own pid namespace
+const innermostPID = 17 // the pid of a jitHost's process in the innermost pid namespace
 
 // jitHost is a host with a process that generates code.
 type jitHost struct {
@@ -50,7 +50,7 @@ func (h *jitHost) identify(t testing.TB, pid, uid int) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "status"), []byte(status), 0o644))
 }
 
-// starts writes the stat file of a process that started that long ago.
+// starts writes the stat file of a process that started the given time ago.
 func (h *jitHost) starts(t testing.TB, pid int, ago time.Duration) {
 	t.Helper()
 	ticks := procfs.Now() - uint64(ago/procfs.Tick)
@@ -76,7 +76,8 @@ func (h *jitHost) appendMap(t testing.TB, content string) {
 	require.NoError(t, f.Close())
 }
 
-// at returns the name of the code at an address, in the next batch.
+// at returns the name of the code at an address. It advances the clock first, so that
+// the perf map may be read again.
 func (h *jitHost) at(pc uint64) string {
 	h.clock.advance(retryMapInterval)
 	l := &samples.Location{Address: pc, Leaf: true}
@@ -101,7 +102,7 @@ func TestGeneratedCodeHasNamesOfItsMap(t *testing.T) {
 	require.Equal(t, "third", h.at(0x1080))
 	require.Empty(t, h.at(0x1000), "it made room for another one")
 
-	// An unchanged outcome is resolved again and counted once.
+	// Resolving a location again does not count it again while its outcome is unchanged.
 	l := &samples.Location{Address: 0x1080, Leaf: true}
 	h.s.Resolve(h.pid, l)
 	before := h.s.Counters()
@@ -126,7 +127,7 @@ func TestLocationsOfGeneratedCode(t *testing.T) {
 	require.Equal(t, []samples.Line{{Function: "f", SystemName: "py::f:/a.py", File: "/a.py"}}, l.Lines)
 	require.False(t, l.Resolved, "to be asked for again")
 
-	// A named mapping without an object file.
+	// This named mapping has no object file.
 	h.write(t, "memfd:doublemapper", []byte(strings.Repeat("\xc3", 4096)))
 	m := h.mapping(t, "/memfd:doublemapper", filepath.Join(h.processRoot, "memfd:doublemapper"))
 	m.Start, m.Limit = 0x1000, 0x2000
@@ -172,7 +173,7 @@ func TestOpenMapOfAnEndedProcessIsKept(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(h.root, "proc", strconv.Itoa(h.pid))))
 	require.Equal(t, "b", h.at(0x2000), "written in time")
 
-	// NewPosition process has the pid.
+	// Another process reuses the pid.
 	h.identify(t, h.pid, os.Geteuid())
 	h.starts(t, h.pid, 0)
 	require.Empty(t, h.at(0x1000))
@@ -272,7 +273,8 @@ func TestMapsAreBounded(t *testing.T) {
 	}
 }
 
-// A process may have its code run at any address of a line of its map.
+// The code of one line may run at many addresses. All these
+// addresses must share one name.
 func TestNamesOfOneLineAreHeldOnce(t *testing.T) {
 	h := newJITHost(t, Config{})
 	h.writeMap(t, "10000000 3fffffff "+strings.Repeat("a", 1000)+"\n")
@@ -287,7 +289,7 @@ func TestNamesOfOneLineAreHeldOnce(t *testing.T) {
 	require.Equal(t, uint64(addresses), h.s.Counters().Locations[Resolved])
 }
 
-// become makes it another process, with a map.
+// become replaces the process by another process with a perf map of the given lines.
 func (h *jitHost) become(t *testing.T, pid int, lines string) {
 	t.Helper()
 	h.pid = pid
@@ -298,7 +300,7 @@ func (h *jitHost) become(t *testing.T, pid int, lines string) {
 	h.writeMap(t, lines)
 }
 
-// What the names take beside the maps counts like these.
+// Names are kept in addition to the perf maps, and count toward the same limit.
 func TestNamesOfMapsAreBounded(t *testing.T) {
 	h := newJITHost(t, Config{CacheBytes: 256 << 10})
 	var lines strings.Builder
@@ -323,7 +325,7 @@ func TestNamesOfMapsAreBounded(t *testing.T) {
 	require.Positive(t, h.s.Counters().Evictions)
 }
 
-// The counted bytes are about those on the heap.
+// The counted bytes must be close to the bytes on the heap.
 func TestMemoryOfMapsIsCloseToTheHeap(t *testing.T) {
 	for _, length := range []int{10, 900} {
 		t.Run(fmt.Sprint("names of ", length), func(t *testing.T) {
@@ -351,7 +353,8 @@ func TestMemoryOfMapsIsCloseToTheHeap(t *testing.T) {
 	}
 }
 
-// Of maps that are all in use the largest gives way, and that of a hot unit last.
+// Idle perf maps are dropped first. Of the perf maps in use, the largest is dropped
+// first. The perf map of a hot unit is dropped last.
 func TestMapsOfHotUnitsGiveWayLast(t *testing.T) {
 	h := newJITHost(t, Config{CacheBytes: 64 << 10})
 	process := func(pid, lines int) *samples.Location {
@@ -429,8 +432,8 @@ func TestRuntimeInMaps(t *testing.T) {
 	require.Equal(t, samples.FrameJVM, runtimeIn([]byte(maps+"7f04-7f05 r-xp 0 fe:00 2 /opt/my jdk/lib/server/libjvm.so\n")))
 }
 
-// BenchmarkGenerated resolves a location of generated code in a perf map, as each batch
-// does.
+// BenchmarkGenerated resolves a location of generated code
+// again, as happens in each batch.
 func BenchmarkGenerated(b *testing.B) {
 	h := newJITHost(b, Config{})
 	var lines strings.Builder
@@ -453,8 +456,8 @@ func BenchmarkGenerated(b *testing.B) {
 	}
 }
 
-// BenchmarkEndedProcess resolves code without a file, in a process that has ended: the
-// worst case with many short processes.
+// BenchmarkEndedProcess resolves code without a file in processes that have ended. This
+// is the worst case on a host with many short-lived processes.
 func BenchmarkEndedProcess(b *testing.B) {
 	s := newSymbolizer(b, Config{})
 	b.ReportAllocs()

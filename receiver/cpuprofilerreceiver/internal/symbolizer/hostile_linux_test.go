@@ -61,7 +61,7 @@ func (h host) write(t testing.TB, path string, content []byte) {
 }
 
 // mapping returns a mapping of the file at path in the process's root. The mapping has
-// the inode of the host's file at seen.
+// the device and inode numbers of the file that the host has at the path seen.
 func (h host) mapping(t testing.TB, path, seen string) *samples.Mapping {
 	t.Helper()
 	var st unix.Stat_t

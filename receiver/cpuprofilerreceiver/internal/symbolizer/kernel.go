@@ -26,8 +26,8 @@ import (
 const (
 	maxKernelSymbols = 1 << 21
 	maxKallsymsBytes = 256 << 20
-	// maxKernelFunction bounds the size of a function before a gap, because kallsyms
-	// contains no sizes.
+	// maxKernelFunction is the assumed maximum size of a function before a gap,
+	// because kallsyms contains no sizes.
 	maxKernelFunction = 1 << 20
 	noName            = 1<<32 - 1
 )
@@ -38,9 +38,9 @@ var errHidden = errors.New("/proc/kallsyms shows no addresses: kernel functions 
 
 // kernelSymbols holds the functions of the kernel and its modules from /proc/kallsyms.
 type kernelSymbols struct {
-	// addrs is sorted. names has an offset in text for each address. A line of text is a
-	// name, optionally followed by a tab and the module in brackets. noName instead of an
-	// offset marks the start of data.
+	// addrs is sorted. For each address, names contains the offset of a line in text. A
+	// line is a name, optionally followed by a tab and the module in brackets. The value
+	// noName marks the start of data.
 	addrs   []uint64
 	names   []uint32
 	text    []byte
@@ -159,8 +159,8 @@ func (k *kernelSymbols) lines(pc uint64) []samples.Line {
 	return []samples.Line{line}
 }
 
-// loadKernelSymbols reads the kernel's symbols and build id. root is the directory of the
-// host's root.
+// loadKernelSymbols reads the kernel's symbols and build id. root is the directory
+// where the host's root is mounted.
 func loadKernelSymbols(root string) (*kernelSymbols, error) {
 	f, err := openKallsyms(root)
 	if err != nil {

@@ -30,8 +30,8 @@ const (
 	sectionSize   = 96
 )
 
-// maxLookupBytes bounds the bytes that are read for one address. The longest tables of Go
-// functions have about 100 KiB, in generated parsers.
+// maxLookupBytes is the maximum number of bytes that are read for one address. The
+// longest tables of Go functions have about 100 KiB. They belong to generated parsers.
 const maxLookupBytes = 4 << 20
 
 var errTooLarge = errors.New("its symbols do not fit the symbol cache")

@@ -19,8 +19,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// remote has the mappings of two programs. The first program runs from a mounted file
-// system, and the second program does not.
+// remote contains the mappings of two programs. The first program runs from a mounted
+// file system, and the second program does not.
 type remote struct {
 	*hosttest.Mount
 	s              *Symbolizer

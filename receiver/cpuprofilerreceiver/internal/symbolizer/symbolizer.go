@@ -195,8 +195,8 @@ type Symbolizer struct {
 	discarded chan struct{}
 	closed    bool
 
-	// batch is the number of the current batch, starting at 1. hot maps the
-	// processes of hot units in the batch to the names of their units. Both are
+	// batch is the number of the current batch, starting at 1. hot maps the processes
+	// of hot units in the batch to the names of their units. batch and hot are
 	// written only with the lock held.
 	batch uint64
 	hot   map[int]string
@@ -205,11 +205,12 @@ type Symbolizer struct {
 
 	// Only Resolve uses the fields below.
 
-	// call is the deadline call in which the current Take runs. File reads that
-	// may block run within this call.
+	// call is the deadline.Call of the current Take. All file
+	// reads that may block use this call.
 	call *deadline.Call
 
-	// made is the effort spent on names in this batch. madeBy is the same effort by pid.
+	// made is the effort spent on names in this batch. madeBy is the part of this
+	// effort for each process, by pid.
 	made   effort
 	madeBy map[int]effort
 	// waited is the time spent waiting for the worker in this batch.
@@ -410,8 +411,9 @@ func (s *Symbolizer) Track(m *samples.Mapping) {
 func backed(m *samples.Mapping) bool { return m.Inode != 0 && strings.HasPrefix(m.Path, "/") }
 
 // standing is the rank of an object or perf map in the order of eviction. Objects without
-// samples in the current or the previous batch go first, least recently used first. The
-// other objects follow, the largest first. Objects of hot units go last.
+// samples in the current or the previous batch are evicted first, beginning with the
+// least recently used object. The other objects follow, beginning with the largest
+// object. Objects of hot units are evicted last.
 type standing struct {
 	class int // 0: idle, 1: in use, 2: used by a hot unit
 	batch uint64

@@ -25,8 +25,8 @@ const (
 	xzHasPacked    = 0x40
 	xzHasUnpacked  = 0x80
 	xzFilterNumber = 0x03
-	// xzDictionaries bounds the total size of the dictionaries that the blocks of a file
-	// allocate one after the other.
+	// xzDictionaries is the maximum total size of the dictionaries that the blocks of a
+	// file allocate one after the other.
 	xzDictionaries = 1 << 30
 )
 
@@ -80,9 +80,9 @@ func unxz(b []byte, limit int) ([]byte, error) {
 	}
 }
 
-// xzBlockHeader returns the size of the header at the start of b and the size of the
-// dictionary. It accepts only blocks whose single filter is LZMA2, which is true of nearly
-// all files.
+// xzBlockHeader returns the size of the header at the start of b and the size of
+// the dictionary. It accepts only blocks whose single filter is LZMA2. Nearly
+// all files have only such blocks.
 func xzBlockHeader(b []byte) (size, dictionary int, err error) {
 	size = (int(b[0]) + 1) * 4
 	if size > len(b) {

@@ -17,7 +17,8 @@ import (
 // These limits apply to the parts of a file that are read, because
 // the sizes in a file may be wrong.
 const (
-	// maxFrames bounds the size of .eh_frame. Browsers and databases have about 20 MiB.
+	// maxFrames is the maximum size of .eh_frame. Browsers
+	// and databases have about 20 MiB.
 	maxFrames = 64 << 20
 	maxLoads  = 64
 )

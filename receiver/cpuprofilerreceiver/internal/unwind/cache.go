@@ -423,9 +423,9 @@ func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
 	return t, err
 }
 
-// evict drops files until the cache is within its limits. If it would have to drop a
-// table of a longer running program, it omits the latest table instead. But it keeps the
-// latest table if that table's program also runs for longer, or is hot.
+// evict drops files until the cache is within its limits. Instead of a table of a longer
+// running program, it drops the latest table. However, it keeps the latest table if the
+// program of that table is also longer running, or is hot.
 func (c *Cache) evict(files map[mappedfile.File]*entry, latest *entry, hot bool) {
 	now := c.clock.Load()
 	for {

@@ -24,7 +24,8 @@ type state struct {
 	ra, fp location
 }
 
-// maxRemembered bounds the stack of remembered states. Compilers nest only one level.
+// maxRemembered is the maximum number of remembered states.
+// Compilers nest only one level.
 const maxRemembered = 16
 
 // machine executes call frame instructions.
@@ -75,10 +76,10 @@ const (
 	cfaGNUNegOffset     = 0x2f
 )
 
-// run executes instructions and calls emit with each complete row except the last one. It
-// reports whether all instructions were valid and known, and emit returned true. emit is
-// nil for the instructions of a common information entry, which must not contain several
-// rows.
+// run executes instructions and calls emit with each complete row except the last one.
+// It reports whether all instructions were valid and known, and all calls of emit
+// returned true. emit is nil for the instructions of a common information entry, which
+// must not contain several rows.
 func (m *machine) run(r reader, emit func(addr uint64, r rule) bool) bool {
 	advance := func(to uint64) bool {
 		if emit == nil || to < m.loc || !emit(m.loc, m.rule()) {

@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// maxCode bounds the code of one file for which rules are derived from instructions. musl's
-// libc has 400 KiB of code.
+// maxCode is the maximum number of bytes of code in one file for which rules are derived
+// from instructions. musl's libc has 400 KiB of code.
 const maxCode = 2 << 20
 
 // rtSigreturn is the number of the system call rt_sigreturn on x86-64.
@@ -133,8 +133,8 @@ func (b *tableBuilder) gaps() (gaps []addressRange) {
 	return gaps
 }
 
-// endbr64 is the first instruction of functions that are called indirectly. x86asm does not
-// know it.
+// endbr64 is the first instruction of functions that are called indirectly. x86asm
+// does not support this instruction.
 var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
 
 // decode decodes code at a link-time address. A byte that starts no valid instruction

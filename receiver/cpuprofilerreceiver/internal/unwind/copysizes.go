@@ -35,8 +35,8 @@ type needs struct {
 	levels  [levels + 1]uint32
 }
 
-// Level n is leastCopy<<n bytes. The highest level is limited to perfevent.MaxUserStack. A
-// larger need counts as this level.
+// The size of level n is leastCopy<<n bytes, but at most perfevent.MaxUserStack. A need
+// above the highest level counts as the highest level.
 const (
 	leastCopy = 2048
 	levels    = 6
@@ -47,8 +47,8 @@ const (
 	leastCut  = 8
 	// calmBatches batches take half a minute with the default export interval.
 	calmBatches = 6
-	// maxPrograms limits the programs of a batch. All further
-	// programs count as one program.
+	// maxPrograms is the maximum number of programs that are counted separately in a
+	// batch. All further programs count as one program.
 	maxPrograms = 1024
 )
 

@@ -20,5 +20,4 @@
 // No existing library is suitable. Delve's library interprets the call frame instructions
 // again for each address and panics at unknown instructions. The tables of
 // OpenTelemetry's eBPF profiler cannot be used without the rest of that profiler.
-// eBPF profiler cannot be used without the rest of that profiler.
 package unwind

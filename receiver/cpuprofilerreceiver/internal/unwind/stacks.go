@@ -51,7 +51,7 @@ type StacksConfig struct {
 	// provides the tables for unwinding copies. FramePointers uses neither field.
 	Bytes  int
 	Tables Tables
-	// What names the sampler in log messages.
+	// What contains the sampler's name for log messages.
 	What   string
 	Logger *zap.Logger
 }

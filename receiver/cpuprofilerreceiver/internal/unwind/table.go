@@ -56,8 +56,9 @@ type rule struct {
 
 const (
 	ruleSize = int64(unsafe.Sizeof(rule{}))
-	// maxRules limits the rules of a table, because the number of a rule has 16 bits.
-	// Large programs have a few hundred rules. At the limit, ruleBad replaces new rules.
+	// maxRules is the maximum number of rules in a table, because the number of a
+	// rule has 16 bits. Large programs have a few hundred rules. If a table is
+	// full, ruleBad replaces new rules.
 	maxRules = 1 << 16
 )
 
@@ -190,7 +191,7 @@ func newTableBuilder(segments []segment, maxBytes int64) *tableBuilder {
 	return b
 }
 
-// rule returns the number of a rule. It adds the rule if the table does not have it yet.
+// rule returns the number of a rule. It adds the rule to the table if the rule is new.
 func (b *tableBuilder) rule(r rule) uint16 {
 	if i, ok := b.index[r]; ok {
 		return i

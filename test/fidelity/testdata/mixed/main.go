@@ -1,10 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mixed spends CPU time in Go, in C that Go calls, and in Go that this C calls
-// back. Each line of its input is a number of CPU seconds. The command works until it
-// has used this CPU time. Then it prints the start and the end of the work, in
-// nanoseconds since the Unix epoch.
+// Command mixed spends CPU time in Go functions, in C functions that Go calls, and in Go
+// functions that C calls back. Each line of its input is a number of CPU seconds. The
+// command works until it has used this CPU time. Then it prints the start and the end of
+// the work, in nanoseconds since the Unix epoch.
 package main
 
 /*

@@ -89,8 +89,8 @@ func v8(name string) (line samples.Line, kind samples.FrameType) {
 	return line, samples.FrameV8
 }
 
-// splitSource splits a function's name from the source position after it. Both may contain
-// spaces.
+// splitSource splits a function's name from the source position after it. The name and
+// the position may contain spaces.
 func splitSource(s string) (function, position string) {
 	at := -1
 	for _, start := range []string{" /", " node:", " file:", " http:", " https:"} {

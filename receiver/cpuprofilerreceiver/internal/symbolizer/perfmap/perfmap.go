@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// maxName is the length at which names are cut. Only nested generic types are longer.
+	// maxName is the length to which names are truncated. Only names of
+	// nested generic types are longer.
 	maxName = 1 << 10
-	// maxCode bounds the size of one entry. An entry of more than 1 GiB is wrong and would
-	// hide other entries.
+	// maxCode is the maximum size of one entry. An entry of more than 1 GiB is
+	// wrong and would hide other entries.
 	maxCode = 1 << 30
 	// entrySize is the memory of an entry in a Map and in its Index, without the name.
 	entrySize = 24 + 24
