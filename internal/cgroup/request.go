@@ -75,8 +75,9 @@ func (r *Reader) openRequest(g Group, h Hierarchy, dir string) (*CPURequest, err
 	return q, nil
 }
 
-// Read returns the requested cores. The error is an [Unavailable] if no cores are requested
-// or the weight cannot be explained.
+// Read returns the requested cores. The error is an [Unavailable] if no cores are
+// requested. It is also an [Unavailable] if it is not known how the cgroup's CPU weight
+// was computed from a request.
 func (q *CPURequest) Read(now time.Time) (float64, error) {
 	n, err := q.number()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor/bottleneck"
 )
 
-// CPUBottleneck is the name of the monitor of the time in which at least one thread of
-// the unit was on a CPU. The value is a share of the elapsed time.
+// CPUBottleneck is the name of a monitor. The monitor measures the time in which at least
+// one thread of a unit was on a CPU, as a share of the elapsed time.
 const CPUBottleneck = "cpu_bottleneck"
 
 const usageNotKnown Gap = "its CPU usage since the last reading is not known"

@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// BenchmarkExport measures the cost of one event from a full batch to bytes. The
-// baselines are marshalling alone and a pprof file with the same samples.
+// BenchmarkExport converts a full batch to bytes and measures the time per event. The
+// baselines are marshalling alone, and building a pprof file with the same samples.
 func BenchmarkExport(b *testing.B) {
 	const events = 5000
 	batch := load(events, 1000, 20)

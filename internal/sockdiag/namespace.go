@@ -33,8 +33,8 @@ type Namespace struct {
 }
 
 // Open opens the namespace of a file such as /proc/PID/ns/net. This needs CAP_SYS_ADMIN.
-// If the file is nil, Open opens the caller's own namespace. The Namespace closes the
-// file, and Open closes the file after an error.
+// If the file is nil, Open opens the caller's own namespace. Close closes the file. If
+// Open returns an error, Open has closed the file.
 func Open(file *os.File) (*Namespace, error) {
 	n := &Namespace{file: file}
 	var err error

@@ -63,7 +63,7 @@ type Baseline struct {
 	Duration time.Duration `mapstructure:"duration"`
 }
 
-// Manual is the monitor and policy name of openings by hand.
+// Manual is the monitor name and the policy name of an opening that a person requests.
 const Manual = "manual"
 
 // Config configures an Engine. Only SetPolicies changes the configuration of an engine.

@@ -37,8 +37,8 @@ type Opening struct {
 	// key of the alert that opened the gate. If no alert opened it, Alert is empty.
 	DryRun, Baseline, Manual bool
 	Alert                    string
-	// LostUnit is set if the unit disappears before an opening by alert ends. It is nil for
-	// other openings. It may be read at any time.
+	// LostUnit becomes true if the unit disappears before an opening by an alert ends. It is
+	// nil for openings that no alert opened. It may be read at any time.
 	LostUnit *atomic.Bool
 	// ClosedAt is zero while the opening is open. It is never after Until.
 	ClosedAt time.Time

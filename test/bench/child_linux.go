@@ -84,8 +84,9 @@ func (c *child) lastWords() string {
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")
 }
 
-// cpu returns the CPU time of all threads of the child, including ended threads, in
-// nanoseconds. The CPU time in /proc is rounded to hundredths of a second.
+// cpu returns the CPU time of all threads of the child, including ended threads. It reads
+// the CPU clock of the process, which counts nanoseconds. The CPU time in /proc is rounded
+// to hundredths of a second.
 func (c *child) cpu() (time.Duration, error) {
 	const process = 2 // CPUCLOCK_SCHED of the whole process, as in MAKE_PROCESS_CPUCLOCK
 	var ts unix.Timespec

@@ -123,7 +123,7 @@ func TestSamplesOfPythonLinkToTheSpanOfTheirThread(t *testing.T) {
 	one, two := strings.Repeat("01", 16), strings.Repeat("02", 16)
 	for function, trace := range map[string]string{"first": one, "second": two} {
 		right, without := links[function][trace], links[function][""]
-		// Changes of the span between a sample and its read are possible but rare.
+		// A thread may change its span after a sample and before the span is read. This is rare.
 		require.LessOrEqual(t, 50*links[function][map[string]string{one: two, two: one}[trace]], right, function)
 		require.Greater(t, right, without, function)
 	}

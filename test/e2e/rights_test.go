@@ -23,8 +23,9 @@ import (
 
 const nobody = 65534
 
-// TestOrdinaryUserWithTheDocumentedCapabilities gates a process of
-// root in a cgroup. The collector runs as an ordinary user.
+// TestOrdinaryUserWithTheDocumentedCapabilities runs the collector as an ordinary user
+// with the documented capabilities. A process of the root user is hot in its cgroup. The
+// collector must export profiles of this process.
 func TestOrdinaryUserWithTheDocumentedCapabilities(t *testing.T) {
 	t.Parallel()
 	requireRoot(t)

@@ -20,9 +20,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// During an attack, profilesSent profiles are sent to the pprof exporter. One of
-// bigProfiles profiles has bigSamples samples, each with a different function. Each
-// of the other profiles has one sample and a service.name of longName bytes.
+// During an attack, profilesSent profiles are sent to the pprof exporter. Every
+// bigProfiles-th profile has bigSamples samples, each with a different function. All
+// other profiles have one sample and a service.name of about longName bytes.
 const (
 	profilesSent = 300
 	bigProfiles  = 20

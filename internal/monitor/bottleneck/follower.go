@@ -5,8 +5,8 @@
 // thread of a unit is on a CPU.
 //
 // A [Follower] reads the context switches of all CPUs for all units. Its census finds the
-// unit of each running process. Its simultaneity adds up the time of each unit by the
-// number of running threads. A [Reader] is the monitor of one unit. A Reader follows its
+// unit of each running process. Its simultaneity measures how long each unit has one, two
+// or more running threads. A [Reader] is the monitor of one unit. A Reader follows its
 // unit only while the unit's CPU usage can reach the lowest threshold.
 package bottleneck
 

@@ -272,7 +272,7 @@ func (r *peerRow) mark(slow time.Duration, lossy float64) {
 func (r peerRow) Counted() bool { return r.Transport != "udp" }
 
 // Again returns the percentage of retransmitted segments. It returns an empty
-// text if no segments were sent.
+// string if no segments were sent.
 func (r peerRow) Again() string {
 	if r.Segments == 0 {
 		return ""

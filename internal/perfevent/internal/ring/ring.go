@@ -105,8 +105,9 @@ func (r *Ring) Word(i int) uint64 {
 	return r.data[(r.next/WordSize+uint64(i))&uint64(len(r.data)-1)]
 }
 
-// Record returns the record that Peek saw. The result is valid until Skip or the end of
-// the mapping. The record is copied to scratch only if the end of the buffer splits it.
+// Record returns the record that Peek saw. The result is valid until Skip is called or the
+// ring is unmapped. The record is copied to scratch only if it continues at the start of
+// the buffer.
 func (r *Ring) Record(scratch []uint64) []uint64 {
 	start := int(r.next / WordSize & uint64(len(r.data)-1))
 	if end := start + r.words; end <= len(r.data) {

@@ -214,7 +214,8 @@ type walk struct {
 	counted bool
 }
 
-// lastName makes the addresses that stand for frames unique. All Walkers share it.
+// lastName is the number in the last address that was made to stand for a frame. All
+// Walkers share lastName, so that no two of these addresses are equal.
 var lastName atomic.Uint64
 
 // process is the state of a sampled process.

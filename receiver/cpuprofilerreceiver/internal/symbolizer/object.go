@@ -127,8 +127,10 @@ func (o *object) index(limit int64) error {
 	return err
 }
 
-// symbols reads the ELF symbols, including stripped symbols in other files. If the stripped
-// symbols are corrupt or too many, it returns the other symbols and an error.
+// symbols reads the ELF symbols of the file. It also reads the symbols in the separate
+// debug file. If there is no such file and the file is stripped, it reads the symbols in
+// .gnu_debugdata instead. If these additional symbols are corrupt or too many, symbols
+// returns the file's own symbols and an error.
 func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
 	separate := o.separate
 	var miniErr error

@@ -475,8 +475,8 @@ func TestTablesOfProgramsThatRunAreKept(t *testing.T) {
 	require.EqualValues(t, 1, f.cache.Stats().Evicted)
 }
 
-// When a program has ended, its table is evicted to make room
-// for the tables of new programs.
+// TestTablesThatAreIdleGiveWay checks that the table of a longer running program is
+// evicted to make room for a new table only if it was not used for idleAfter seconds.
 func TestTablesThatAreIdleGiveWay(t *testing.T) {
 	one := newTable(t, object(oneFunction(), "0000", true)).Bytes()
 	f := newFiles(t, one+one/2, 0)

@@ -9,9 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asm is code without tables. It contains a function with a loop and a call, and a
-// function with a frame pointer. It also contains a function that calls a function which
-// does not return, and the code to which a signal handler returns.
+// asm is code without tables. The function at 00 has a loop. The function at 20 has a frame
+// pointer and calls the function at 00. The function at 30 ends with a call that does not
+// return. A signal handler returns to the code at 40. The code at 4a is the entry point of
+// a program.
 var asm = []byte{
 	/* 00 */ 0x41, 0x57, // push %r15
 	/* 02 */ 0x55, // push %rbp

@@ -202,8 +202,8 @@ type frames struct {
 	skipped int
 }
 
-// read reads the section. It skips invalid entries. It returns an error if an entry is
-// longer than the section, because the next entry cannot be found.
+// read reads the section. It skips invalid entries. It returns an error if an entry
+// extends beyond the end of the section, because the next entry cannot be found.
 func (f *frames) read(section []byte) error {
 	f.cies = make(map[int]*cie)
 	for r := (reader{data: section}); r.more(); {

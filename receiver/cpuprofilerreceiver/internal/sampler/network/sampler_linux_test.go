@@ -397,8 +397,9 @@ func TestConnectsAreCountedWithThoseThatFail(t *testing.T) {
 // sampled. The calls have three sizes. The number of samples must stay within the bound,
 // and their values must add up to the bytes of all calls.
 func TestKernelBytesAreScaledAboveTheBound(t *testing.T) {
-	// The threads of a process are counted separately. So more calls remain after the
-	// last sample, and a longer run is needed.
+	// The calls after the last sample are missing from the values. The events of a process
+	// count the calls of each thread separately, so more calls are missing than in a cgroup.
+	// A longer run makes their share small.
 	rounds := map[string]int{"a cgroup": 20000, "a process": 60000}
 	for name, target := range map[string]func(t *testing.T, r *rig) *program{
 		"a cgroup": func(t *testing.T, r *rig) *program {

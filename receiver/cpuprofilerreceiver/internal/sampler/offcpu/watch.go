@@ -86,10 +86,10 @@ func newWatch(most, perSecond int, attach func(pid, tid, most int) (attachment, 
 // the given length.
 func perSecondOf(length int64) int { return int(int64(time.Second) / max(length, 1)) }
 
-// review releases threads that no longer need extra events, and attaches events to other
-// threads that left without a stack. It returns the first error, but ignores ended
-// threads and limits on descriptors. It calls now again after events were attached,
-// because these events sample from then on.
+// review releases threads that no longer need extra events. It attaches extra events to
+// other threads that left their CPU without a sampled stack. It returns the first error,
+// but ignores ended threads and limits on descriptors. It calls now again after events
+// were attached, because these events sample from then on.
 func (w *watch) review(now func() int64, of *waits) error {
 	at := now()
 	if at-w.reviewed < reviewWait {
