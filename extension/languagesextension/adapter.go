@@ -207,7 +207,11 @@ func (l *loaded[T]) loop() (loop []interpreter.Range, err error) {
 
 // field returns a field from the library's description of a structure of the interpreter.
 func (l *loaded[T]) field(structure, name string) reflect.Value {
-	return reflect.ValueOf(l.data).Elem().FieldByName("vmStructs").FieldByName(structure).FieldByName(name)
+	data := reflect.ValueOf(l.data).Elem()
+	if once := data.FieldByName("data"); once.IsValid() {
+		data = once // the structures of HotSpot are in an xsync.Once
+	}
+	return data.FieldByName("vmStructs").FieldByName(structure).FieldByName(name)
 }
 
 // functions returns the ranges of an object's functions, and of the parts that compilers

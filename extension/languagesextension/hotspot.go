@@ -12,7 +12,6 @@ import (
 	"io"
 	"math"
 	"path"
-	"reflect"
 	"strings"
 
 	ebpfinterpreter "go.opentelemetry.io/ebpf-profiler/interpreter"
@@ -54,10 +53,7 @@ func hotSpotLayout(l *loaded[support.HotspotProcInfo]) (*interpreter.HotSpot, er
 	case info.Segment_shift > 16:
 		return nil, errors.New("its code heaps have an unknown layout")
 	}
-	structs := reflect.ValueOf(l.data).Elem().FieldByName("data").FieldByName("vmStructs")
-	offset := func(structure, name string) int64 {
-		return int64(structs.FieldByName(structure).FieldByName(name).Uint())
-	}
+	offset := func(structure, name string) int64 { return int64(l.field(structure, name).Uint()) }
 	descriptions := &descriptions{
 		memory: l.process.Memory,
 		first:  offset("Nmethod", "ScopesPcsOffset"), limit: offset("Nmethod", "DependenciesOffset"),

@@ -171,12 +171,8 @@ func (n *node) inlinedInOrder(code uint64) bool {
 
 // names returns the functions at a place of a program, including inlined functions.
 func (n *node) names(at interpreter.Code) (functions []interpreter.Function, held int64, err error) {
-	defer func() {
-		clear(n.pages)
-		if r := recover(); r != nil {
-			err = fmt.Errorf("reading the names of a JavaScript program: %v", r)
-		}
-	}()
+	defer clear(n.pages)
+	defer recovered(&err, "reading the names of a JavaScript program")
 	n.left = maxNodeRead
 	frame := libpf.EbpfFrame(libpf.NewEbpfFrame(libpf.V8Frame, 0, 3, 0))
 	kind := uint64(support.V8FileTypeByteCode)

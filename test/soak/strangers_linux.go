@@ -55,11 +55,11 @@ type allowance struct {
 	lasts    time.Duration
 }
 
-// allowances lists the attacks, which run one after the other. In the first attack, the
-// memory limit is what a collector needs. In the second attack, the memory limit is the
-// limit of deploy. The second attack is short, because it only measures memory. The
-// collector's CPU time is not checked in a short attack, because reading files is expensive
-// at the beginning, when the file budget has saved time.
+// allowances lists the attacks, which run one after the other. The first attack has the
+// smallest memory limit under which a collector works. The second attack has the memory
+// limit of the configurations in deploy, and is short, because it only measures memory. A
+// short attack does not check the CPU time: reading files is expensive at the beginning,
+// when the file budget has saved time.
 var allowances = []allowance{{256 << 20, "205MiB", time.Minute}, {512 << 20, "410MiB", 30 * time.Second}}
 
 // quietTime is the time before an attack in which
