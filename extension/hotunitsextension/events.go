@@ -23,6 +23,7 @@ const (
 	GateOpened      = "hotprofile.gate.opened"
 	GateClosed      = "hotprofile.gate.closed"
 	GateNotOpened   = "hotprofile.gate.not_opened"
+	GateRequests    = "hotprofile.gate.requests"
 	ProfileWritten  = "hotprofile.profile.written"
 	PoliciesChanged = "hotprofile.policies.changed"
 	PolicyUnmatched = "hotprofile.policy.unmatched"
@@ -30,7 +31,7 @@ const (
 
 // EventNames returns the names of all kinds of events.
 func EventNames() []string {
-	return []string{GateOpened, GateClosed, GateNotOpened, ProfileWritten, PoliciesChanged, PolicyUnmatched}
+	return []string{GateOpened, GateClosed, GateNotOpened, GateRequests, ProfileWritten, PoliciesChanged, PolicyUnmatched}
 }
 
 // Event is a decision or an action of a component. An event and its lists must not be
@@ -50,6 +51,17 @@ type Event struct {
 	// Dropped is the number of attributes that were dropped because of the limits.
 	// PublishEvent adds the number of attributes that it drops.
 	Dropped int
+}
+
+// Request is an element of the attribute hotprofile.requests, encoded as JSON. Its times are
+// in milliseconds. A request can wait and run in several threads at once.
+type Request struct {
+	TraceID  string             `json:"trace_id"`
+	Route    string             `json:"route,omitempty"`
+	Failed   bool               `json:"failed,omitempty"`
+	Duration float64            `json:"duration"`
+	CPU      float64            `json:"cpu"`
+	Waits    map[string]float64 `json:"waits,omitempty"` // by the reason of the wait
 }
 
 // AddText adds an attribute to the event, unless the value is empty.

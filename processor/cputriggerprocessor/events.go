@@ -5,6 +5,7 @@ package cputriggerprocessor
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
@@ -136,6 +138,37 @@ func (r *reporter) publishClosed(t units.Transition, nothing string) {
 		attribute.Float64(attr.GateDuration, round(t.Time.Sub(t.Opening.FiredAt).Seconds())))
 	e.AddText(attr.GateNothingExported, nothing)
 	r.events.PublishEvent(e)
+}
+
+// lateProfiles is the time after a closing in which profiles of the opening still leave.
+const (
+	lateProfiles = 20 * time.Second
+	maxRoute     = 200 // bytes of a route in an event
+	maxKind      = 32  // bytes of a kind of wait
+)
+
+// publishRequests publishes the slowest requests of openings that have closed. It waits for
+// late profiles, unless the processor shuts down.
+func (r *reporter) publishRequests(now time.Time, shutdown bool) {
+	for len(r.closes) > 0 && (shutdown || now.Sub(r.closes[0].Time) >= lateProfiles) {
+		t := r.closes[0]
+		r.closes = r.closes[1:]
+		var list []string
+		for _, s := range r.served(t.Opening.ID) {
+			of := hotunitsextension.Request{TraceID: s.Trace.String(), Route: texts.Cut(s.Route, maxRoute), Failed: s.Failed, Duration: round(s.Time), CPU: round(s.CPU), Waits: map[string]float64{}}
+			for kind, ms := range s.Waits {
+				of.Waits[texts.Cut(kind, maxKind)] = round(ms)
+			}
+			if text, err := json.Marshal(of); err == nil {
+				list = append(list, string(text))
+			}
+		}
+		if len(list) > 0 {
+			e := event(hotunitsextension.GateRequests, "had slow requests", t, attribute.StringSlice(attr.Requests, list))
+			e.Time = now
+			r.events.PublishEvent(e)
+		}
+	}
 }
 
 // publishNotOpened publishes the reason why a gate does not open. It publishes only the

@@ -5,6 +5,8 @@ package cputriggerprocessor
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
@@ -66,6 +69,10 @@ func (r *rig) observe(ids ...byte) {
 
 func TestSamplesHaveTheRequestOfTheirSpan(t *testing.T) {
 	r := newRig(t, fiveSeconds)
+	h := hotUnits(t)
+	r.p.publishTo(h)
+	s := h.Subscribe("test")
+	defer s.Close()
 	require.NoError(t, r.send(linkedBatch(t, r.now)), "spans are remembered from now on")
 	r.fire(containerA)
 	r.run(15 * time.Second)
@@ -98,6 +105,36 @@ func TestSamplesHaveTheRequestOfTheirSpan(t *testing.T) {
 	require.Equal(t, map[string]int{"/label failed": 1, "/cart/{id} failed": 1, "/cart/{id} normal": 2, " ": 2}, got)
 	require.Equal(t, map[string]int64{"joined": 4, "unknown": 2}, r.metric("otelcol_cpu_trigger.linked.samples"))
 	r.checkSum()
+	require.Equal(t, []string{"hotprofile.gate.opened", "hotprofile.gate.closed duration"}, names(take(s)))
+	r.run(20 * time.Second)
+	events := take(s)
+	require.Equal(t, []string{"hotprofile.gate.requests"}, names(events))
+	var served []hotunitsextension.Request
+	for _, text := range asMap(events[0].Attributes)["hotprofile.requests"].([]string) {
+		var r hotunitsextension.Request
+		require.NoError(t, json.Unmarshal([]byte(text), &r))
+		served = append(served, r)
+	}
+	request := hotunitsextension.Request{TraceID: "01" + strings.Repeat("0", 30), Route: "/cart/{id}", Failed: true, Duration: 1000, CPU: 20.619}
+	other := request
+	other.TraceID, other.Failed = "02"+strings.Repeat("0", 30), false
+	require.ElementsMatch(t, []hotunitsextension.Request{request, other}, served)
+}
+
+// TestRequestsOfALastOpeningAreInAnEvent checks that the shutdown does not lose the requests
+// of an opening.
+func TestRequestsOfALastOpeningAreInAnEvent(t *testing.T) {
+	r := newRig(t, fiveSeconds)
+	h := hotUnits(t)
+	r.p.publishTo(h)
+	s := h.Subscribe("test")
+	defer s.Close()
+	require.NoError(t, r.send(linkedBatch(t, r.now)))
+	r.fire(containerA)
+	r.observe(1, 2)
+	require.NoError(t, r.send(linkedBatch(t, r.now)))
+	require.NoError(t, r.p.Shutdown(t.Context()))
+	require.Equal(t, []string{"hotprofile.gate.opened", "hotprofile.gate.closed shutdown", "hotprofile.gate.requests"}, names(take(s)))
 }
 
 func TestProfilesWithLinksDoNotWaitWithoutSpans(t *testing.T) {

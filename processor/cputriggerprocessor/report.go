@@ -35,6 +35,9 @@ type reporter struct {
 	span func(unit, key string) requests.Span
 	// slowest returns the traces of the slowest requests of a monitor's reading.
 	slowest func(unit, key string) []pcommon.TraceID
+	// served removes and returns the slowest requests that were sampled during an opening.
+	served func(opening string) []requests.Slow
+	closes []units.Transition // closings whose requests are not published yet
 }
 
 // notOpened contains the reasons why a gate does not open. Each reason has a text for the
@@ -166,6 +169,9 @@ func (r *reporter) closed(t units.Transition) {
 	}
 	r.log.Info("gate closed", fields...)
 	r.publishClosed(t, nothing)
+	if r.events.Listening() {
+		r.closes = append(r.closes, t)
+	}
 }
 
 // policiesChanged logs and publishes a change of the policies in force.
@@ -235,6 +241,7 @@ func (p *cpuTrigger) logForgotten(now time.Time) {
 func (p *cpuTrigger) flush() {
 	ts, began := p.units.TakePending()
 	p.reporter.report(ts)
+	p.reporter.publishRequests(p.now(), p.closed.Load())
 	if p.save != nil && (began || slices.ContainsFunc(ts, lasts)) {
 		p.save()
 	}

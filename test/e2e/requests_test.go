@@ -513,6 +513,7 @@ service:
 	p := pages{t, fmt.Sprintf("http://127.0.0.1:%d/openings/%s", web, closed.str("trigger_id"))}
 	p.wait("", `(?s)aria-label="By request".*slow.*aria-label="By route".*/cart/`)
 	p.wait("?against=normal", `slow</bdi> requests.*; in normal requests`)
+	p.wait("", `(?s)id="requests-title".*/cart/.*CPU <strong>`) // 20 s after the gate closed
 	c.stop()
 	in := func(s sample, f string) bool {
 		return slices.ContainsFunc(s.functions, func(of string) bool { return strings.HasPrefix(of, f) })

@@ -112,6 +112,7 @@ const (
 	PoliciesRemoved     = Prefix + "policies.removed"
 	PoliciesFrom        = Prefix + "policies.from"     // a file or URL
 	PoliciesVersion     = Prefix + "policies.version"  // version of the document that was read
+	Requests            = Prefix + "requests"          // the slowest requests, each as JSON
 	ProfileDuration     = Prefix + "profile.duration"  // in seconds
 	ProfileFunctions    = Prefix + "profile.functions" // the hottest functions and their shares
 	ProfileSamples      = Prefix + "profile.samples"

@@ -62,6 +62,18 @@ func (r Reader) ProfileType(p pprofile.Profile) ProfileType {
 	}
 }
 
+// ValueOf returns the sum of a sample's values. A sample without values has the value 1 for
+// each timestamp.
+func ValueOf(s pprofile.Sample) (value int64) {
+	if s.Values().Len() == 0 {
+		return int64(s.TimestampsUnixNano().Len())
+	}
+	for _, v := range s.Values().All() {
+		value += v
+	}
+	return value
+}
+
 // AppendZeroEntries appends the zero entry to each table. OTLP requires a zero entry at
 // index 0. A reference to this entry means "not set".
 func AppendZeroEntries(d pprofile.ProfilesDictionary) {

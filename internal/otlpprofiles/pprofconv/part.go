@@ -94,13 +94,7 @@ func (p Part) at(i int) (s pprofile.Sample, value int64, events int) {
 	} else {
 		s = p.Samples().At(i)
 	}
-	for _, v := range s.Values().All() {
-		value += v
-	}
-	if s.Values().Len() == 0 {
-		value = int64(s.TimestampsUnixNano().Len())
-	}
-	return s, value, max(1, s.TimestampsUnixNano().Len())
+	return s, dictionary.ValueOf(s), max(1, s.TimestampsUnixNano().Len())
 }
 
 // Events returns the number of events in the samples from an index on.

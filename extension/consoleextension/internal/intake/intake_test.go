@@ -54,6 +54,36 @@ func readMetrics(t testing.TB, file string) pmetric.Metrics {
 	return md
 }
 
+// TestAnOpeningLearnsItsSlowestRequests checks that the requests of a later event are added
+// to the opening, and that texts that are not requests are left out.
+func TestAnOpeningLearnsItsSlowestRequests(t *testing.T) {
+	s := openStore(t)
+	require.NoError(t, Logs(t.Context(), s, readLogs(t, "testdata/logs.json")))
+	before, err := s.Opening(t.Context(), "2dd146807f9948f4")
+	require.NoError(t, err)
+	ld := plog.NewLogs()
+	rl := ld.ResourceLogs().AppendEmpty()
+	for key, value := range before.Unit.Resource {
+		rl.Resource().Attributes().PutStr(key, value)
+	}
+	r := rl.ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
+	r.SetEventName("hotprofile.gate.requests")
+	r.Attributes().PutStr("hotprofile.unit", before.Unit.Name)
+	r.Attributes().PutStr("hotprofile.trigger.id", before.ID)
+	list := r.Attributes().PutEmptySlice("hotprofile.requests")
+	list.AppendEmpty().SetStr(`{"trace_id":"0af7651916cd43dd8448eb211c80319c","route":"/cart/{id}","failed":true,"duration":812.4,"cpu":604,"waits":{"lock":110}}`)
+	list.AppendEmpty().SetStr(`{"trace_id":"0af7`)
+	list.AppendEmpty().SetInt(7)
+	require.NoError(t, Logs(t.Context(), s, ld))
+	after, err := s.Opening(t.Context(), before.ID)
+	require.NoError(t, err)
+	require.Equal(t, []store.Request{{
+		TraceID: "0af7651916cd43dd8448eb211c80319c", Route: "/cart/{id}", Failed: true, Duration: 812.4, CPU: 604, Waits: map[string]float64{"lock": 110},
+	}}, after.Requests)
+	after.Requests = nil
+	require.Equal(t, before, after)
+}
+
 func TestEventsBecomeOpeningsAndRefusals(t *testing.T) {
 	s := openStore(t)
 	require.NoError(t, Logs(t.Context(), s, readLogs(t, "testdata/logs.json")))

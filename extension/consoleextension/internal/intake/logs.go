@@ -8,6 +8,7 @@ package intake
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"strings"
 	"time"
@@ -55,6 +56,8 @@ func event(to *store.Store, resource map[string]string, r plog.LogRecord) bool {
 	switch name {
 	case hotunitsextension.GateOpened, hotunitsextension.GateClosed:
 		to.PutOpening(opening(of, r, name == hotunitsextension.GateClosed, at))
+	case hotunitsextension.GateRequests:
+		to.PutOpening(store.Opening{ID: text(r.Attributes(), attr.TriggerID), Unit: of, Requests: requests(list(r.Attributes(), attr.Requests))})
 	case hotunitsextension.GateNotOpened:
 		to.PutRefusal(refusal(of, r, at))
 	case hotunitsextension.PoliciesChanged:
@@ -91,6 +94,17 @@ func opening(of store.Unit, r plog.LogRecord, closed bool, at time.Time) store.O
 		o.NothingExported = text(a, attr.GateNothingExported)
 	}
 	return o
+}
+
+// requests decodes requests. It leaves out requests that are not valid.
+func requests(list []string) (all []store.Request) {
+	for _, text := range list {
+		var r store.Request
+		if json.Unmarshal([]byte(text), &r) == nil {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 func refusal(of store.Unit, r plog.LogRecord, at time.Time) store.Refusal {

@@ -28,6 +28,9 @@ const (
 
 	maxOpenings     = 10_000 // drops old baselines, then the oldest openings
 	maxUnitOpenings = 1_000  // per unit: drops the oldest
+	maxRequests     = 10     // per opening: drops the last
+	maxWaits        = 8      // kinds of waits per request: drops the last in the order of the names
+	maxWithRequests = 1_000  // openings: the oldest loses its requests
 	maxRefusals     = 20_000 // drops the oldest refusal
 	maxUnitRefusals = 1_000  // per unit: drops the oldest
 	maxChanges      = 256    // of policies: drops the oldest change

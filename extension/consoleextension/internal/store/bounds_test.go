@@ -235,6 +235,39 @@ func TestAWriteTakesLittleMemory(t *testing.T) {
 }
 
 // TestOldBaselinesGiveWayFirst adds more openings than the store may keep.
+// TestRequestsOfOldOpeningsGiveWay checks the limits of the requests of one opening and of
+// all openings.
+func TestRequestsOfOldOpeningsGiveWay(t *testing.T) {
+	w := newWorld(t, Options{noSync: true})
+	long := Request{TraceID: strings.Repeat("a", 1000), Route: strings.Repeat("b", 1000), Duration: math.Inf(1), Waits: map[string]float64{}}
+	for i := range 100 {
+		long.Waits[fmt.Sprint(strings.Repeat("c", 1000), i)] = 1
+	}
+	all := slices.Repeat([]Request{long}, 100)
+	for i := range maxWithRequests + 1 {
+		id := fmt.Sprint("o", i)
+		w.PutOpening(Opening{ID: id, Unit: unitNamed(fmt.Sprint(i)), Triggered: w.wall})
+		w.PutOpening(Opening{ID: id, Unit: unitNamed(fmt.Sprint(i)), Requests: all})
+	}
+	w.flush()
+	for _, again := range []bool{false, true} {
+		if again {
+			require.NoError(t, w.Close())
+			w.open()
+		}
+		o, err := w.Opening(t.Context(), "o0")
+		require.NoError(t, err)
+		require.Empty(t, o.Requests)
+		o, err = w.Opening(t.Context(), fmt.Sprint("o", maxWithRequests))
+		require.NoError(t, err)
+		require.Len(t, o.Requests, maxRequests)
+		require.Len(t, o.Requests[0].TraceID, 32)
+		require.Len(t, o.Requests[0].Route, maxName)
+		require.Len(t, o.Requests[0].Waits, 1, "the kinds differ only beyond the limit of a name")
+		require.Zero(t, o.Requests[0].Duration)
+	}
+}
+
 func TestOldBaselinesGiveWayFirst(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	hot := 0

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/pprof/profile"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 )
 
 // ErrNotFound is returned for a unit, an opening or a profile that the store does not
@@ -91,8 +93,13 @@ type Opening struct {
 	Samples, Bytes           int64    // exported samples and bytes, as reported when the gate closed
 	TraceID, SpanID          string   // a span that is one of the reasons; empty without such a span
 	Traces                   []string // trace IDs of the slowest requests before the opening
+	Requests                 []Request
 	Profiles                 []ProfileInfo
 }
+
+// Request is one of the slowest requests that were sampled during an opening. The times are
+// in milliseconds.
+type Request = hotunitsextension.Request
 
 // ProfileKey identifies a profile of an opening.
 type ProfileKey struct {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -89,6 +90,12 @@ func (is *opening) learn(o Opening, s *Store) {
 			is.Traces = append(is.Traces, strings.Clone(cutText(id, 32)))
 		}
 	}
+	if len(o.Requests) > 0 {
+		if is.Requests == nil {
+			s.forgetRequests()
+		}
+		is.Requests = s.boundRequests(o.Requests)
+	}
 	if o.Value != 0 {
 		is.Value = finite(o.Value)
 	}
@@ -102,6 +109,35 @@ func (is *opening) learn(o Opening, s *Store) {
 	}
 	if !o.Closed.IsZero() {
 		is.Closed = s.plausible(o.Closed)
+	}
+}
+
+// boundRequests returns a copy of requests within the limits.
+func (s *Store) boundRequests(all []Request) (kept []Request) {
+	for _, r := range all[:min(len(all), maxRequests)] {
+		waits := map[string]float64{}
+		for _, kind := range slices.Sorted(maps.Keys(r.Waits))[:min(len(r.Waits), maxWaits)] {
+			waits[s.intern(cutText(kind, maxName))] = finite(r.Waits[kind])
+		}
+		kept = append(kept, Request{
+			TraceID: strings.Clone(cutText(r.TraceID, 32)), Route: s.intern(cutText(r.Route, maxName)), Failed: r.Failed,
+			Duration: finite(r.Duration), CPU: finite(r.CPU), Waits: waits,
+		})
+	}
+	return kept
+}
+
+// forgetRequests makes room for the requests of one more opening.
+func (s *Store) forgetRequests() {
+	with := 0
+	for _, o := range slices.Backward(s.order) {
+		if len(o.Requests) == 0 {
+			continue
+		}
+		if with++; with >= maxWithRequests {
+			o.Requests = nil
+			s.touch(kindOpening, o.ID, o)
+		}
 	}
 }
 

@@ -155,6 +155,10 @@ func (m *Memory) checkout(now time.Time) {
 	closed.Closed, closed.Why, closed.Samples, closed.Bytes = closed.Until, "duration", 11_862, 1_482_311
 	closed.TraceID, closed.SpanID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	closed.Traces = []string{"0af7651916cd43dd8448eb211c80319c", "javascript:alert(1)", "4bf92f3577b34da6a3ce929d0e0e4736"}
+	closed.Requests = []store.Request{
+		{TraceID: "0af7651916cd43dd8448eb211c80319c", Route: "/cart/{id}", Failed: true, Duration: 812.4, CPU: 604, Waits: map[string]float64{"lock": 110, "disk": 25}},
+		{TraceID: "javascript:alert(1)", Route: "<b>", Duration: 400, CPU: 900},
+	}
 	throttled := hot("c0ffee0000000002", unit, now.Add(-26*time.Hour), 41)
 	throttled.Policy, throttled.Monitor, throttled.Threshold = "throttled", "cpu_throttling", 25
 	throttled.Closed, throttled.Why, throttled.Samples, throttled.Bytes = throttled.Triggered.Add(11*time.Second), "released", 2_114, 301_233

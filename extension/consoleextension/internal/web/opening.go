@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"html/template"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -113,6 +114,7 @@ type openingPage struct {
 	Why      string   // why the gate closed, as part of a sentence
 	Trace    string   // URL of the span; empty if there is none
 	Slowest  []string // URLs of the traces of the slowest requests
+	Served   []requestRow
 	Profiles []profileTab
 	Moments  []profileTab
 	View     *profileView   // nil if there is no profile or the profile is lost
@@ -121,6 +123,39 @@ type openingPage struct {
 	Report   string
 	Peers    *peersView // nil if no peer is known
 }
+
+// requestRow is a request with the parts of its time: running, waiting by kind, and the time
+// that no sample covers.
+type requestRow struct {
+	Route, URL, Duration string
+	Failed               bool
+	Parts                []partRow
+}
+
+// newRequestRow returns the row of a request. The parts of a request that ran or waited in
+// several threads at once may be longer than the request.
+func newRequestRow(r store.Request, link string) requestRow {
+	row := requestRow{Route: r.Route, URL: link, Duration: formatDuration(milliseconds(r.Duration)), Failed: r.Failed}
+	sum := r.CPU
+	for _, ms := range r.Waits {
+		sum += ms
+	}
+	all, x := max(sum, r.Duration), 0.0
+	add := func(label, class string, ms float64) {
+		if share := ms / all; share >= 0.005 {
+			row.Parts = append(row.Parts, partRow{Label: label, Class: class, Value: formatDuration(milliseconds(ms)), X: x, Width: math.Round(share * 1000)})
+			x += math.Round(share * 1000)
+		}
+	}
+	add("CPU", "ran", r.CPU)
+	for _, kind := range slices.Sorted(maps.Keys(r.Waits)) {
+		add(kind, "waited", r.Waits[kind])
+	}
+	add("unknown", "unknown", r.Duration-sum)
+	return row
+}
+
+func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
 // profileTab is a link to another profile of the opening.
 type profileTab struct {
@@ -227,6 +262,9 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 		if link := traceURL(strings.ReplaceAll(s.TraceURL, "{span_id}", ""), id, ""); link != "" {
 			p.Slowest = append(p.Slowest, link)
 		}
+	}
+	for _, r := range o.Requests {
+		p.Served = append(p.Served, newRequestRow(r, traceURL(strings.ReplaceAll(s.TraceURL, "{span_id}", ""), r.TraceID, "")))
 	}
 	p.Duration = p.End.Sub(o.Triggered).Round(time.Second)
 	var err error

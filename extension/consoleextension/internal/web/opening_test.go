@@ -77,7 +77,13 @@ func TestOpeningPage(t *testing.T) {
 	assert.Equal(t, []string{
 		"https://traces.example/4bf92f3577b34da6a3ce929d0e0e4736?span=00f067aa0ba902b7",
 		"https://traces.example/0af7651916cd43dd8448eb211c80319c?span=", "https://traces.example/4bf92f3577b34da6a3ce929d0e0e4736?span=",
+		"https://traces.example/0af7651916cd43dd8448eb211c80319c?span=",
 	}, traces)
+	assert.Equal(t, [][]string{
+		{"Took", "Route", "Time"},
+		{"812 ms", "/cart/{id} failed", "CPU 604 ms waiting for disk 25 ms waiting for lock 110 ms unknown 73.4 ms"},
+		{"400 ms", "<b>", "CPU 900 ms"},
+	}, tableRows(one(t, page, "section", class("requests"))))
 
 	tabs := one(t, page, "nav", with("aria-label", "Profiles"))
 	assert.Equal(t, "CPU Waiting Allocated memory Goroutines, pulled from the program", textOf(tabs))

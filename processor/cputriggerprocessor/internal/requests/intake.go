@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.uber.org/zap"
 
@@ -140,6 +141,7 @@ func New(cfg Config) *Intake {
 		sources: map[uint64]*source{}, units: map[string]*unit{}, named: map[unnamed]bool{}, began: cfg.Now(),
 		join: joiner{at: map[pcommon.TraceID]int{}},
 	}
+	in.join.slow, _ = simplelru.NewLRU[string, []Slow](maxSlowOpenings, nil) // fails only for a size below 1
 	in.plan.Store(&plan{})
 	return in
 }

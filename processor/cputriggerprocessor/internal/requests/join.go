@@ -4,10 +4,12 @@
 package requests
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 )
@@ -41,6 +43,73 @@ type joiner struct {
 	// are padded with zeros. The trace id is needed because a sample may link to
 	// a child of the server span.
 	at map[pcommon.TraceID]int
+	// slow contains the slowest requests of each opening, by its id.
+	slow *simplelru.LRU[string, []Slow]
+}
+
+// These limit the requests whose time is kept.
+const (
+	maxSlow         = 10   // of an opening
+	maxSlowOpenings = 1024 // the opening that is used least recently gives way
+	maxKinds        = 8    // kinds of waits of a request
+)
+
+// Use is the time that one sample represents.
+type Use struct {
+	Opening string // id
+	Ended
+	Waiting string  // the kind of the wait; empty if the thread ran
+	Took    float64 // in milliseconds, like the other times
+}
+
+// Slow is a request, with the time of its samples.
+type Slow struct {
+	Ended
+	CPU   float64
+	Waits map[string]float64 // by kind
+}
+
+// Spend adds the time of samples to the slowest requests of their openings.
+func (in *Intake) Spend(uses []Use) {
+	if len(uses) == 0 {
+		return
+	}
+	in.join.mu.Lock()
+	defer in.join.mu.Unlock()
+	for _, use := range uses {
+		slow, _ := in.join.slow.Get(use.Opening)
+		i := slices.IndexFunc(slow, func(s Slow) bool { return s.Span == use.Span })
+		if i < 0 {
+			// A request that is left out now stays left out, because ten requests are slower.
+			if i = len(slow) - 1; i < maxSlow-1 {
+				slow = append(slow, Slow{})
+				i++
+			} else if slow[i].Time >= use.Time {
+				continue
+			}
+			slow[i] = Slow{Ended: use.Ended, Waits: map[string]float64{}}
+			for ; i > 0 && slow[i-1].Time < slow[i].Time; i-- {
+				slow[i-1], slow[i] = slow[i], slow[i-1]
+			}
+			in.join.slow.Add(strings.Clone(use.Opening), slow)
+		}
+		switch waits := slow[i].Waits; {
+		case use.Waiting == "":
+			slow[i].CPU += use.Took
+		case len(waits) < maxKinds || waits[use.Waiting] > 0:
+			waits[strings.Clone(use.Waiting)] += use.Took
+		}
+	}
+}
+
+// TakeSlowest removes and returns the slowest requests of an opening that have samples. The
+// slowest request is the first.
+func (in *Intake) TakeSlowest(opening string) []Slow {
+	in.join.mu.Lock()
+	defer in.join.mu.Unlock()
+	slow, _ := in.join.slow.Peek(opening)
+	in.join.slow.Remove(opening)
+	return slow
 }
 
 func keyOf(id pcommon.SpanID) (key pcommon.TraceID) {

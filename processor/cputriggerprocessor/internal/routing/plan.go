@@ -15,6 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
@@ -53,6 +54,9 @@ type plan struct {
 	refs     []dictionary.ProfileRef
 	captures []recorder.Capture
 	taken    []taken
+
+	uses            []requests.Use // the time of samples whose request is known
+	joined, unknown int64          // events whose request is known, or not known
 }
 
 // newPlan returns an empty plan.
@@ -76,6 +80,8 @@ func (r *Router) release(p *plan) {
 	clear(p.unmatched)
 	clear(p.captures)
 	p.captures = p.captures[:0]
+	clear(p.uses)
+	p.uses, p.joined, p.unknown = p.uses[:0], 0, 0
 	p.leaving, p.stamped, p.dry, p.withEmpty, p.refusedBefore = 0, 0, 0, false, false
 	r.plans.Put(p)
 }

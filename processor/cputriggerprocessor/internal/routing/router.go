@@ -6,6 +6,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -268,6 +269,9 @@ func (r *Router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error 
 		if p.leaving > 0 {
 			if err = r.Next.ConsumeProfiles(ctx, out); err != nil {
 				r.starts.giveBack(p.taken)
+			} else {
+				r.Counters.AddLinked(p.joined, p.unknown)
+				r.Requests.Spend(p.uses)
 			}
 		}
 	}
@@ -289,7 +293,7 @@ func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 		if v.Route == units.Stamped {
 			v.Labels = p.stamper.Stamp(v.Profile, v.Openings, v.Start, v.End)
 			if hasLinks(out.Dictionary()) {
-				r.join(out.Dictionary(), &p.stamper, v)
+				r.join(out.Dictionary(), p, v)
 			}
 		}
 		if i+1 == len(p.verdicts) || p.verdicts[i+1].Ref.Resource != v.Ref.Resource {
@@ -314,19 +318,33 @@ func isLinked(profile pprofile.Profile) bool {
 	return false
 }
 
-// hasAttribute reports whether a sample has an attribute with a key.
-func hasAttribute(d pprofile.ProfilesDictionary, s pprofile.Sample, key string) bool {
-	for have := range dictionary.NewReader(d).Attributes(s.AttributeIndices()) {
+// textOf returns an attribute of a sample. It returns an empty text if the sample does not
+// have the attribute.
+func textOf(d pprofile.ProfilesDictionary, s pprofile.Sample, key string) string {
+	for have, v := range dictionary.NewReader(d).Attributes(s.AttributeIndices()) {
 		if have == key {
-			return true
+			return v.AsString()
 		}
 	}
-	return false
+	return ""
+}
+
+// timeOf returns the milliseconds that a profile's value of 1 represents, and what a thread
+// did in this time: an empty text for running on a CPU. It returns 0 if values are not times
+// of threads.
+func timeOf(d pprofile.ProfilesDictionary, p pprofile.Profile) (ms float64, waiting string) {
+	switch t := dictionary.NewReader(d).ProfileType(p); {
+	case t.Sample == "samples" && t.Period == "cpu" && t.PeriodUnit == "nanoseconds":
+		return float64(p.Period()) / 1e6, ""
+	case t.Unit == "nanoseconds" && (t.Sample == "off_cpu" || t.Sample == "runqueue"):
+		return 1e-6, t.Sample
+	}
+	return 0, ""
 }
 
 // join adds the attributes of the request to the samples whose span is known. If no spans
 // pass through the processor, join leaves the samples unchanged.
-func (r *Router) join(d pprofile.ProfilesDictionary, to *attributes.Stamper, v *units.Verdict) {
+func (r *Router) join(d pprofile.ProfilesDictionary, p *plan, v *units.Verdict) {
 	if !r.Requests.Expect() {
 		return
 	}
@@ -337,7 +355,7 @@ func (r *Router) join(d pprofile.ProfilesDictionary, to *attributes.Stamper, v *
 		}
 	}
 	links := d.LinkTable()
-	var joined, unknown int64
+	ms, waiting := timeOf(d, v.Profile)
 	for _, s := range v.Profile.Samples().All() {
 		i := int(s.LinkIndex())
 		if i <= 0 || i >= links.Len() {
@@ -346,10 +364,19 @@ func (r *Router) join(d pprofile.ProfilesDictionary, to *attributes.Stamper, v *
 		l, n := links.At(i), int64(max(1, s.TimestampsUnixNano().Len()))
 		e, ok := r.Requests.Join(v.Openings[0].Unit, l.TraceID(), l.SpanID())
 		if !ok {
-			unknown += n
+			p.unknown += n
 			continue
 		}
-		joined += n
+		p.joined += n
+		if used := (requests.Use{Ended: e, Waiting: waiting, Took: ms * float64(dictionary.ValueOf(s))}); used.Took > 0 {
+			if waiting != "" {
+				used.Waiting = cmp.Or(textOf(d, s, attr.Wait), waiting)
+			}
+			for _, o := range v.Openings {
+				used.Opening = o.ID
+				p.uses = append(p.uses, used)
+			}
+		}
 		route, class := attr.HTTPRoute, "normal"
 		switch {
 		case e.Failed:
@@ -360,12 +387,11 @@ func (r *Router) join(d pprofile.ProfilesDictionary, to *attributes.Stamper, v *
 		if e.RPC {
 			route = attr.RPCMethod
 		}
-		s.AttributeIndices().Append(to.Attribute(attr.Request, class))
-		if e.Route != "" && !hasAttribute(d, s, route) { // a label of the goroutine may be the route
-			s.AttributeIndices().Append(to.Attribute(route, e.Route))
+		s.AttributeIndices().Append(p.stamper.Attribute(attr.Request, class))
+		if e.Route != "" && textOf(d, s, route) == "" { // a label of the goroutine may be the route
+			s.AttributeIndices().Append(p.stamper.Attribute(route, e.Route))
 		}
 	}
-	r.Counters.AddLinked(joined, unknown)
 }
 
 // withinBudget removes profiles from a batch if max_bytes_per_hour does not allow them.
