@@ -485,6 +485,7 @@ receivers:
   cpu_profiler:
     pprof_endpoints: [{endpoint: "http://localhost:%d/debug/pprof", interval: 5s, duration: 4s}]
   otlp: {protocols: {grpc: {endpoint: "127.0.0.1:%d"}}}
+  hot_units: {}
 processors:
   cpu_trigger:
     policies:
@@ -505,6 +506,7 @@ service:
   pipelines:
     profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/wire, console]}
     traces: {receivers: [otlp], processors: [cpu_trigger], exporters: [debug]}
+    logs: {receivers: [hot_units], exporters: [console]}
 `, web, t.TempDir(), pprof, otlp, ofThisTest(t), w.exporter()))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	r := s.start(t, "requests", otlp, "OTEL_METRICS_EXPORTER=none", fmt.Sprintf("PPROF_ADDRESS=localhost:%d", pprof))
