@@ -164,7 +164,8 @@ func (r *reporter) publishRequests(now time.Time, shutdown bool) {
 			}
 		}
 		if len(list) > 0 {
-			e := event(hotunitsextension.GateRequests, "had slow requests", t, attribute.StringSlice(attr.Requests, list))
+			e := event(hotunitsextension.GateRequests, "", t, attribute.StringSlice(attr.Requests, list))
+			e.Body = fmt.Sprintf("slowest requests of %s while its gate was open by policy %s", cmp.Or(t.Service, t.Unit.Name()), t.Policy)
 			e.Time = now
 			r.events.PublishEvent(e)
 		}
