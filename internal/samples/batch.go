@@ -6,9 +6,16 @@ package samples
 import (
 	"iter"
 	"math"
+	"strings"
 	"time"
 	"unsafe"
 )
+
+// Label returns a label for [Key.Labels]. The key and the value end with a zero byte. Zero
+// bytes in the value are replaced, because these could forge another label.
+func Label(key, value string) string {
+	return key + "\x00" + strings.ReplaceAll(value, "\x00", "?") + "\x00"
+}
 
 // Key contains the properties that all samples of one Sample share. Pointers are compared
 // by identity, because samplers intern the objects.
@@ -19,8 +26,8 @@ type Key struct {
 	Thread   Thread
 	// Link is the active span.
 	Link Link
-	// Labels contains the labels of the goroutine as keys and values. Each key and
-	// each value ends with a NUL.
+	// Labels contains the labels of the goroutine, or the attributes of the thread's span,
+	// each in the form of [Label].
 	Labels string
 	// Transport is the transport protocol of a network sample. It is 0 for all other
 	// samples.

@@ -109,9 +109,12 @@ func TestSamplesOfPythonLinkToTheSpanOfTheirThread(t *testing.T) {
 		"-o", library, "testdata/languages/spans.c").CombinedOutput()
 	require.NoError(t, err, "%s", built)
 	python := hosttest.Tool(t, "/usr/bin/python3")
+	one, two := strings.Repeat("01", 16), strings.Repeat("02", 16)
 	links := map[string]map[string]int{"first": {}, "second": {}, "third": {}}
 	for _, profile := range whileHot(t, "{}", python, "testdata/languages/spans.py", library) {
 		for _, s := range profile.samples {
+			route, _ := s.attributes["http.route"].(string)
+			require.Equal(t, map[string]string{"": "", one: "/route/1", two: "/route/2"}[s.trace], route)
 			for function, of := range links {
 				if slices.Contains(s.functions, function) {
 					of[s.trace] += s.events
@@ -120,7 +123,6 @@ func TestSamplesOfPythonLinkToTheSpanOfTheirThread(t *testing.T) {
 		}
 	}
 	t.Logf("traces of the samples of each function: %v", links)
-	one, two := strings.Repeat("01", 16), strings.Repeat("02", 16)
 	for function, trace := range map[string]string{"first": one, "second": two} {
 		right, without := links[function][trace], links[function][""]
 		// A thread may change its span after a sample and before the span is read. This is rare.

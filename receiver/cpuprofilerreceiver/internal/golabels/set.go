@@ -97,8 +97,7 @@ func (m *memory) labels(at uint64) (l labels) {
 			span = value
 		default:
 			l.cut = l.cut || size > maxText
-			// A zero byte would end the value early and could forge another label.
-			text.WriteString(m.keys[i] + "\x00" + strings.ReplaceAll(value, "\x00", "?") + "\x00")
+			text.WriteString(samples.Label(m.keys[i], value))
 		}
 	}
 	l.valid, l.link, l.text = true, samples.ParseLink(trace, span), text.String()

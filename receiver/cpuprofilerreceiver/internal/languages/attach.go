@@ -63,12 +63,13 @@ func (w *Walker) check(p *process, of *processes.Process) {
 	if p.node != nil {
 		p.node.findBuiltins(of)
 	}
+	p.published = of.ThreadContext()
 	switch {
 	case !hot:
 		w.detach(p)
 		p.mapped = 0
 	case p.stuck || p.found != nil:
-	case p.python != nil && !p.contextKnown && of.PublishesSpans():
+	case p.python != nil && !p.contextKnown && of.ThreadContext() != nil:
 		w.search(p, of, true)
 	case p.attached() || w.now < p.retry:
 	case p.mapped != len(of.Mapped()) || p.retry != 0:

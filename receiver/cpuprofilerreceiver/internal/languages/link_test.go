@@ -4,12 +4,15 @@
 package languages
 
 import (
+	"encoding/binary"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
 // These constants describe a thread's TLS variable in an image.
@@ -69,9 +72,9 @@ func TestLinkOfASampleThatIsReadAtOnce(t *testing.T) {
 			w, of := newTestWalker(t, m.l, m.read)
 			w.process.context = descriptor
 			require.True(t, w.Walk(of, sample(w.now)))
-			require.Equal(t, linkOf(7), w.Link())
+			require.Equal(t, Span{Link: linkOf(7)}, w.Span())
 			w.Enter(of)
-			require.Zero(t, w.Link(), "the link belongs to the next sample")
+			require.Zero(t, w.Span(), "the link belongs to the next sample")
 			proven, unproven := w.Links()
 			require.Equal(t, [2]uint64{1, 0}, [2]uint64{proven, unproven})
 		})
@@ -89,7 +92,7 @@ func TestLinkOfASampleThatIsReadLate(t *testing.T) {
 	w.cfg.Now = func() int64 { return now }
 	walk := func(sampled int64) samples.Link {
 		require.True(t, w.Walk(of, sample(sampled)))
-		return w.Link()
+		return w.Span().Link
 	}
 	require.Zero(t, walk(now-late), "no earlier read")
 	now += 4 * late
@@ -121,9 +124,39 @@ func TestNoLinkWithoutASpan(t *testing.T) {
 			w, of := newTestWalker(t, m.l, m.read)
 			w.process.context = descriptor
 			require.True(t, w.Walk(of, sample(w.now)))
-			require.Zero(t, w.Link())
+			require.Zero(t, w.Span())
 			proven, _ := w.Links()
 			require.Zero(t, proven)
+		})
+	}
+}
+
+// TestAttributesOfAThread checks the attributes of a record. ddtrace 4.16 wrote the first
+// record.
+func TestAttributesOfAThread(t *testing.T) {
+	value := func(n int) string { return strings.Repeat("x", n) }
+	for name, c := range map[string]struct{ attributes, want string }{
+		"ddtrace":          {"\x00\x10e1b599d49a2ccc7a", "root\x00e1b599d49a2ccc7a\x00"},
+		"two and another":  {"\x05\x01a\x03\x05/cart\x00\x01b", "http.route\x00/cart\x00root\x00b\x00"},
+		"again":            {"\x03\x01a\x03\x01b", "http.route\x00a\x00"},
+		"zero byte":        {"\x03\x03a\x00b", "http.route\x00a?b\x00"},
+		"empty":            {"\x03\x00", ""},
+		"longer than all":  {"\x03\x09/cart", ""},
+		"half a header":    {"\x03", ""},
+		"nothing":          {"", ""},
+		"too long in all":  {"\x03\xff" + value(255) + "\x00\xff" + value(255), "http.route\x00" + value(255) + "\x00"},
+		"beyond the bound": {"\x03\x01a" + value(maxAttributes), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newImage(layouts["3.12"])
+			m.publish(7)
+			binary.LittleEndian.PutUint16(m.bytes[record+recordLength:], uint16(len(c.attributes)))
+			copy(m.bytes[record+recordSize:], c.attributes)
+			w, of := newTestWalker(t, m.l, m.read)
+			w.labels = []string{"http.route", "root", "rpc.method"}
+			w.process.context, w.process.published = descriptor, &processes.ThreadContext{Keys: []int{3, 0, -1}}
+			require.True(t, w.Walk(of, sample(w.now)))
+			require.Equal(t, Span{Link: linkOf(7), Labels: c.want}, w.Span())
 		})
 	}
 }
@@ -142,7 +175,7 @@ func TestNoLinkWhileTheSpanChanges(t *testing.T) {
 	})
 	w.process.context = descriptor
 	require.True(t, w.Walk(of, sample(w.now)))
-	require.Zero(t, w.Link())
+	require.Zero(t, w.Span())
 	_, unproven := w.Links()
 	require.EqualValues(t, 1, unproven)
 }

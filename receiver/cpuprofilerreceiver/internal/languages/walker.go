@@ -47,6 +47,8 @@ type Config struct {
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
+	// Labels contains the keys of the attributes of threads that are added to samples.
+	Labels []string
 	// Read reads the memory of a process and returns the number of bytes read. nil means
 	// process_vm_readv.
 	Read func(pid int, address uint64, b []byte) int
@@ -164,12 +166,12 @@ func (w *Walker) Links() (proven, unproven uint64) {
 	return w.proven.Load(), w.unproven.Load()
 }
 
-// Link returns the active span of the thread of the last Walk.
-func (w *Walker) Link() samples.Link {
+// Span returns the active span of the thread of the last Walk.
+func (w *Walker) Span() Span {
 	if w == nil {
-		return samples.Link{}
+		return Span{}
 	}
-	return w.link
+	return w.span
 }
 
 // walk is a walk of one thread. A goroutine that waits for memory may still use the walk
@@ -184,11 +186,12 @@ type walk struct {
 	tid     int
 	sp      uint64
 	now     int64
-	// sampled is the time of the sample. link is the active span of the thread. unlinked
-	// reports that the active span is not certain.
+	// sampled is the time of the sample. span is the active span of the thread. unlinked
+	// reports that the active span is not certain. labels is Config.Labels.
 	sampled  int64
-	link     samples.Link
+	span     Span
 	unlinked bool
+	labels   []string
 	// share is the maximum memory in bytes for the code objects and names of one process.
 	share int64
 
@@ -245,9 +248,11 @@ type process struct {
 
 	// context is the address of the TLS descriptor for the variable in which threads
 	// publish their context. It is 0 if there is no such variable. contextKnown reports
-	// whether the search for the descriptor has ended.
+	// whether the search for the descriptor has ended. published is nil if threads do not
+	// publish their context.
 	context      uint64
 	contextKnown bool
+	published    *processes.ThreadContext
 
 	threads map[int]*thread
 	codes   map[uint64]*pythonCode
@@ -286,7 +291,7 @@ func NewWalker(cfg Config) *Walker {
 }
 
 func newWalk(cfg *Config) *walk {
-	w := &walk{root: cfg.Root, memory: &memory{fetch: cfg.Read}}
+	w := &walk{root: cfg.Root, labels: cfg.Labels, memory: &memory{fetch: cfg.Read}}
 	w.run, w.step, w.stepJS = w.do, w.doStep, w.stepNode
 	return w
 }
@@ -349,7 +354,7 @@ func (w *Walker) Enter(of *processes.Process) bool {
 	if w == nil {
 		return false
 	}
-	w.now, w.link, w.unlinked = w.cfg.Now(), samples.Link{}, false
+	w.now, w.span, w.unlinked = w.cfg.Now(), Span{}, false
 	w.process, w.share = w.find(of), w.perProcess()
 	return w.process != nil && w.process.offStack()
 }
@@ -370,7 +375,7 @@ func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 		w.walking = false
 		if w.unlinked {
 			w.unproven.Add(1)
-		} else if w.link.Valid() {
+		} else if w.span.Link.Valid() {
 			w.proven.Add(1)
 		}
 	}

@@ -30,10 +30,9 @@ type processContext struct {
 	// following search. It is 0 before the first sample.
 	next time.Time
 	wait time.Duration
-	// described contains the attributes in the context. threads reports whether threads
-	// publish their active span in the way that OTEP 4947 describes.
+	// described contains the attributes in the context.
 	described environment
-	threads   bool
+	threads   *ThreadContext
 }
 
 const (
@@ -52,13 +51,22 @@ const (
 	contextSignature = "OTEL_CTX"
 	contextVersion   = 2
 	// threadSchemaKey is the key of the attribute that describes how threads publish their
-	// active span. threadSchema is the only supported value.
+	// active span. threadSchema is the only supported value. threadKeysKey is the key of the
+	// attribute that lists the keys of the attributes that threads publish.
 	threadSchemaKey = "threadlocal.schema_version"
 	threadSchema    = "tlsdesc_v1_dev"
+	threadKeysKey   = "threadlocal.attribute_key_map"
 )
 
-// PublishesSpans reports whether the threads of a process publish their active span.
-func (p *Process) PublishesSpans() bool { return p.context.threads }
+// ThreadContext describes the active span that each thread of a process publishes.
+type ThreadContext struct {
+	// Keys contains, for each key in Config.Labels, the number of this key in the records of
+	// threads. The number is negative if the threads do not publish the attribute.
+	Keys []int
+}
+
+// ThreadContext returns how threads publish their active span. It returns nil if they do not.
+func (p *Process) ThreadContext() *ThreadContext { return p.context.threads }
 
 var (
 	errNoContext = errors.New("no process context")
@@ -131,12 +139,13 @@ func (t *Table) contextAt(p *Process, address uint64) bool {
 	}
 	var described environment
 	published := uint64(0)
-	c.threads = c.threads && err == nil
-	if err == nil {
+	if err != nil {
+		c.threads = nil
+	} else {
 		if published = binary.NativeEndian.Uint64(b[16:]); published == c.published {
 			return true
 		}
-		described, c.threads = parseContext(b[contextHeader:])
+		described, c.threads = parseContext(b[contextHeader:], t.cfg.Labels)
 	}
 	c.published = published
 	if described != c.described {
@@ -188,17 +197,30 @@ func appendContext(buf []byte, fs procfs.FS, pid int, address, known uint64) ([]
 
 // parseContext parses the message ProcessContext of OpenTelemetry, up to the first byte
 // that is malformed. It ignores the default service name of an SDK, because this name
-// describes only the program. threads is processContext.threads.
-func parseContext(message []byte) (env environment, threads bool) {
+// describes only the program. labels is Config.Labels. threads is processContext.threads.
+func parseContext(message []byte, labels []string) (env environment, threads *ThreadContext) {
 	for resource := range fields(message, 1) {
 		for attribute := range fields(resource, 1) {
 			env.set(keyValue(attribute))
 		}
 	}
+	known, keys := false, slices.Repeat([]int{-1}, len(labels))
 	for attribute := range fields(message, 2) {
-		if key, value := keyValue(attribute); key == threadSchemaKey {
-			threads = value == threadSchema
+		switch key, value := keyValue(attribute); key {
+		case threadSchemaKey:
+			known = value == threadSchema
+		case threadKeysKey:
+			number := 0
+			for key := range elements(attribute) {
+				if i := slices.Index(labels, key); i >= 0 {
+					keys[i] = number
+				}
+				number++
+			}
 		}
+	}
+	if known {
+		threads = &ThreadContext{Keys: keys}
 	}
 	if strings.HasPrefix(env.serviceName, "unknown_service") {
 		env.serviceName = ""
@@ -217,6 +239,26 @@ func keyValue(message []byte) (key, value string) {
 		}
 	}
 	return key, value
+}
+
+// elements returns the strings in the array of a message KeyValue. Other elements of the
+// array are empty strings.
+func elements(message []byte) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for value := range fields(message, 2) {
+			for array := range fields(value, 5) {
+				for element := range fields(array, 1) {
+					text := ""
+					for field := range fields(element, 1) {
+						text = string(field)
+					}
+					if !yield(text) {
+						return
+					}
+				}
+			}
+		}
+	}
 }
 
 // fields returns the strings and messages in a protobuf message whose fields have

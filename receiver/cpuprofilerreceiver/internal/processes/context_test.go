@@ -203,25 +203,33 @@ func TestContextMappings(t *testing.T) {
 }
 
 func TestDefaultNamesOfSDKsDoNotCount(t *testing.T) {
-	env, _ := parseContext(message("service.name", "unknown_service:java", "service.version", "1"))
+	env, _ := parseContext(message("service.name", "unknown_service:java", "service.version", "1"), nil)
 	require.Equal(t, environment{serviceVersion: "1"}, env)
 }
 
 func TestContextDescribesThreads(t *testing.T) {
-	with := func(schema string) []byte {
+	labels := []string{"http.route", "rpc.method", "tenant"}
+	with := func(schema string, keys ...string) []byte {
 		field := func(b []byte, n protowire.Number, value []byte) []byte {
 			return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), value)
 		}
 		attribute := field(field(nil, 1, []byte(threadSchemaKey)), 2, field(nil, 1, []byte(schema)))
-		return field(message("service.name", "shop"), 2, attribute)
+		var list []byte
+		for _, key := range keys {
+			list = field(list, 1, field(nil, 1, []byte(key)))
+		}
+		published := field(field(nil, 1, []byte(threadKeysKey)), 2, field(nil, 5, list))
+		return field(field(message("service.name", "shop"), 2, attribute), 2, published)
 	}
-	env, threads := parseContext(with(threadSchema))
+	env, threads := parseContext(with(threadSchema), labels)
 	require.Equal(t, "shop", env.serviceName)
-	require.True(t, threads)
-	_, threads = parseContext(with("tlsdesc_v9"))
-	require.False(t, threads)
-	_, threads = parseContext(message(threadSchemaKey, threadSchema))
-	require.False(t, threads, "an attribute of the resource does not describe threads")
+	require.Equal(t, &ThreadContext{Keys: []int{-1, -1, -1}}, threads)
+	_, threads = parseContext(with(threadSchema, "datadog.local_root_span_id", "", "tenant", "http.route"), labels)
+	require.Equal(t, &ThreadContext{Keys: []int{3, -1, 2}}, threads)
+	_, threads = parseContext(with("tlsdesc_v9", "http.route"), labels)
+	require.Nil(t, threads)
+	_, threads = parseContext(message(threadSchemaKey, threadSchema), labels)
+	require.Nil(t, threads, "an attribute of the resource does not describe threads")
 }
 
 func FuzzParseContext(f *testing.F) {
@@ -229,7 +237,8 @@ func FuzzParseContext(f *testing.F) {
 	f.Add(message("service.name", "\xff"+strings.Repeat("x", 2*maxValue)))
 	f.Add([]byte{0x0b, 0x0b, 0x0c, 0x0c})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		env, _ := parseContext(b)
+		env, threads := parseContext(b, []string{"http.route"})
+		require.True(t, threads == nil || len(threads.Keys) == 1)
 		for _, value := range env.fields() {
 			if len(*value) > 3*maxValue || !utf8.ValidString(*value) {
 				t.Errorf("%q", *value)

@@ -45,6 +45,9 @@ type Config struct {
 	// frame is unknown. Addresses of interpreted frames are in the upper half of the
 	// address space. Interpreted may be nil.
 	Interpreted func(pid int, address uint64) *samples.Location
+	// Labels contains the keys of the attributes of threads that become attributes of
+	// samples.
+	Labels []string
 	// Limits contains the limits of the Table's memory. A
 	// zero field stands for its default.
 	Limits Limits

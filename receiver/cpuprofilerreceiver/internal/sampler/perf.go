@@ -288,6 +288,7 @@ func (p *Perf) walker(of *samples.Type) *languages.Walker {
 	}
 	return languages.NewWalker(languages.Config{
 		Enabled: p.Languages,
+		Labels:  p.Labels,
 		Root:    p.root,
 		Driver:  p.Languages.Driver(),
 		Hot:     p.hot,
@@ -342,6 +343,7 @@ func (s *Shared) Processes() (processes.Config, error) {
 		HostName: s.HostInfo.Name,
 		HostID:   s.HostInfo.ID,
 		Hot:      s.Perf.hot,
+		Labels:   s.Perf.Labels,
 		Limits:   s.Perf.shares.limits(s.Weight, s.Weights),
 	}, err
 }

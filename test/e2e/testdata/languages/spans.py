@@ -15,7 +15,9 @@ def field(number, value):
 
 def publish_context():
     schema = field(1, b"threadlocal.schema_version") + field(2, field(1, b"tlsdesc_v1_dev"))
-    message = field(2, schema)
+    keys = b"".join(field(1, field(1, key)) for key in (b"datadog.local_root_span_id", b"http.route"))
+    names = field(1, b"threadlocal.attribute_key_map") + field(2, field(5, keys))
+    message = field(2, schema) + field(2, names)
     fd = os.memfd_create("OTEL_CTX")
     os.ftruncate(fd, mmap.PAGESIZE)
     memory = mmap.mmap(fd, mmap.PAGESIZE)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
@@ -25,8 +26,7 @@ type interpreted struct {
 	// is the stack with the frames, or nil if they could not be read.
 	read  int64
 	stack *samples.Stack
-	// link is the active span.
-	link samples.Link
+	span  languages.Span // the active span
 }
 
 func newInterpreted(s *perfevent.Sample, whole bool) *interpreted {
@@ -39,7 +39,7 @@ func newInterpreted(s *perfevent.Sample, whole bool) *interpreted {
 // until returns the caller of a wait that lasts until time.
 func (c caller) until(time int64) caller {
 	if in := c.interpreted; in != nil && in.stack != nil && in.read <= time {
-		c.stack, c.link = in.stack, in.link
+		c.stack, c.span = in.stack, in.span
 	}
 	return c
 }
@@ -76,7 +76,7 @@ func (r *reader) readWaiting(t *thread) {
 	rec.PID, rec.TID, rec.Time, rec.Sample = t.pid, t.tid, r.cfg.Now(), in.sample
 	if r.cfg.Languages.Walk(p, rec) {
 		whole := r.cfg.Languages.Merge(p, &rec.Sample, in.whole)
-		in.stack, in.link = unwind.Intern(p, &rec.Sample, whole), r.cfg.Languages.Link()
+		in.stack, in.span = unwind.Intern(p, &rec.Sample, whole), r.cfg.Languages.Span()
 	}
 	in.read = r.cfg.Now()
 }

@@ -414,7 +414,8 @@ func (r *reader) emit(p *part, typ *samples.Type, period, value int64) {
 		p.caller = r.without(p.pid, p.tid)
 	}
 	k := &r.key
-	k.Resource, k.Type, k.Stack, k.Thread, k.Period, k.Capture, k.Link = p.resource, typ, p.stack, p.thread, period, p.capture, p.link
+	k.Resource, k.Type, k.Stack, k.Thread, k.Period, k.Capture = p.resource, typ, p.stack, p.thread, period, p.capture
+	k.Link, k.Labels = p.span.Link, p.span.Labels
 	if !r.cfg.Sink.AddValue(*k, p.end-1, value) {
 		r.counts.BufferFull++
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 )
 
 // caller holds the resource, stack and thread of a thread that left its CPU.
@@ -17,7 +18,7 @@ type caller struct {
 	resource *samples.Resource
 	stack    *samples.Stack // nil without a sample
 	thread   samples.Thread
-	link     samples.Link
+	span     languages.Span
 	// interpreted is nil unless the process keeps interpreted frames outside its stack.
 	interpreted *interpreted
 }

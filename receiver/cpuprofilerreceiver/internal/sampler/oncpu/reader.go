@@ -267,9 +267,10 @@ func (r *reader) sample(rec *perfevent.Record) {
 		return
 	}
 	r.cfg.Sampled.Mark(p.PID, rec.Time)
+	span := r.cfg.Languages.Span()
 	k := samples.Key{
 		Resource: p.Resource, Type: samples.OnCPU, Stack: stack, Thread: r.loop.Thread(rec),
-		Period: rec.Sample.Period, Capture: r.loop.Capture(rec.Attachment), Link: r.cfg.Languages.Link(),
+		Period: rec.Sample.Period, Capture: r.loop.Capture(rec.Attachment), Link: span.Link, Labels: span.Labels,
 	}
 	if labelled {
 		r.cfg.Labels.Hold(k, rec.Time)
