@@ -42,8 +42,8 @@ type Builder struct {
 	// size is the estimated memory of the builder, in bytes.
 	size int
 
-	functions map[functionKey]*profile.Function
-	mappings  map[profile.Mapping]*profile.Mapping // by content, with the id 0
+	functions map[profile.Function]*profile.Function // by content, with the id 0
+	mappings  map[profile.Mapping]*profile.Mapping   // by content, with the id 0
 	locations map[string]*profile.Location
 	samples   map[string]*profile.Sample
 	labels    map[label]int // indices in labelTable, plus 1
@@ -60,11 +60,6 @@ type label struct {
 	key, text string
 	number    int64
 	isNumber  bool
-}
-
-type functionKey struct {
-	name, system, file string
-	startLine          int64
 }
 
 // These constants estimate the size of an entry without its strings and slices, in
@@ -146,7 +141,7 @@ func NewBuilder(t dictionary.ProfileType, o Options) *Builder {
 			PeriodType: &profile.ValueType{Type: t.Period, Unit: t.PeriodUnit},
 		},
 		size:      builderSize,
-		functions: make(map[functionKey]*profile.Function),
+		functions: make(map[profile.Function]*profile.Function),
 		mappings:  make(map[profile.Mapping]*profile.Mapping),
 		locations: make(map[string]*profile.Location),
 		samples:   make(map[string]*profile.Sample),

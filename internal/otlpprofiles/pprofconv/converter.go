@@ -170,23 +170,19 @@ func (c *converter) function(i int32) (f *profile.Function, ok bool) {
 		return nil, true
 	}
 	in := table.At(int(i))
-	key := functionKey{
-		name:      Cut(c.d.Text(in.NameStrindex())),
-		system:    Cut(c.d.Text(in.SystemNameStrindex())),
-		file:      Cut(c.d.Text(in.FilenameStrindex())),
-		startLine: in.StartLine(),
+	key := profile.Function{
+		Name:       Cut(c.d.Text(in.NameStrindex())),
+		SystemName: Cut(c.d.Text(in.SystemNameStrindex())),
+		Filename:   Cut(c.d.Text(in.FilenameStrindex())),
+		StartLine:  in.StartLine(),
 	}
 	b := c.b
 	f = b.functions[key]
 	if f == nil {
-		f = &profile.Function{
-			ID:         uint64(len(b.out.Function) + 1),
-			Name:       key.name,
-			SystemName: cmp.Or(key.system, key.name),
-			Filename:   key.file,
-			StartLine:  key.startLine,
-		}
-		b.size += functionSize + len(key.name) + len(key.system) + len(key.file)
+		f = new(key)
+		f.ID = uint64(len(b.out.Function) + 1)
+		f.SystemName = cmp.Or(key.SystemName, key.Name)
+		b.size += functionSize + len(key.Name) + len(key.SystemName) + len(key.Filename)
 		b.functions[key] = f
 		b.out.Function = append(b.out.Function, f)
 	}
