@@ -4,16 +4,22 @@
 package dictionary
 
 import (
+	"strings"
+
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/internal/protosize"
 )
 
-// Appender adds attributes to the dictionary of another sender. Each attribute is added
-// only once. Appender keeps its working memory from one dictionary to the next. It is not
-// safe for concurrent use. The zero value is ready for Reset.
+// Appender adds strings and attributes to a dictionary, which another sender may have made.
+// Each string and each attribute is added only once. Appender keeps its working memory from
+// one dictionary to the next. It is not safe for concurrent use. The zero value is ready for
+// Reset.
 type Appender struct {
-	d          pprofile.ProfilesDictionary
-	keys       map[string]int32
+	out        pprofile.ProfilesDictionary
+	size       int // marshalled size of the added entries
+	strings    map[string]int32
 	attributes map[attribute]int32
 }
 
@@ -21,11 +27,11 @@ type Appender struct {
 // attribute, the attribute is reused. If reuse is nil, no attributes are
 // reused, which saves a search of d.
 func (a *Appender) Reset(d pprofile.ProfilesDictionary, reuse func(key string) bool) {
-	if a.keys == nil {
-		a.keys, a.attributes = make(map[string]int32), make(map[attribute]int32)
+	if a.strings == nil {
+		a.strings, a.attributes = make(map[string]int32), make(map[attribute]int32)
 	}
 	a.Release()
-	a.d = d
+	a.out, a.size, a.strings[""] = d, 0, 0
 	if d.StringTable().Len() == 0 {
 		d.StringTable().Append("")
 	}
@@ -40,10 +46,10 @@ func (a *Appender) Reset(d pprofile.ProfilesDictionary, reuse func(key string) b
 		if i == 0 || !reuse(key) {
 			continue
 		}
-		if _, ok := a.keys[key]; !ok {
-			a.keys[key] = int32(i)
+		if _, ok := a.strings[key]; !ok {
+			a.strings[key] = int32(i)
 		}
-		keys[int32(i)] = a.keys[key]
+		keys[int32(i)] = a.strings[key]
 	}
 	if len(keys) == 0 {
 		return
@@ -65,27 +71,52 @@ func (a *Appender) Reset(d pprofile.ProfilesDictionary, reuse func(key string) b
 
 // Release releases the dictionary.
 func (a *Appender) Release() {
-	a.d = pprofile.ProfilesDictionary{}
-	clear(a.keys)
+	a.out = pprofile.ProfilesDictionary{}
+	clear(a.strings)
 	clear(a.attributes)
+}
+
+// ValidUTF8 replaces invalid UTF-8. Names of threads and files may contain any
+// bytes, and receivers reject a whole request because of invalid UTF-8. The
+// replacement is one byte, so no string grows.
+func ValidUTF8(s string) string { return strings.ToValidUTF8(s, "?") }
+
+// String returns the index of a string. If the string is missing, it is added.
+func (a *Appender) String(s string) int32 {
+	i, ok := a.strings[s]
+	if ok {
+		return i
+	}
+	if v := ValidUTF8(s); v != s {
+		i = a.String(v)
+		a.strings[s] = i
+		return i
+	}
+	i = int32(a.out.StringTable().Len())
+	a.out.StringTable().Append(s)
+	a.size += protosize.Bytes(len(s))
+	a.strings[s] = i
+	return i
 }
 
 // Attribute returns the index of an attribute. If the attribute is missing, it is added.
 func (a *Appender) Attribute(key string, v Value) int32 {
-	k, ok := a.keys[key]
-	if !ok {
-		k = int32(a.d.StringTable().Len())
-		a.d.StringTable().Append(key)
-		a.keys[key] = k
+	entry := attribute{a.String(key), v}
+	i, ok := a.attributes[entry]
+	if ok {
+		return i
 	}
-	i, ok := a.attributes[attribute{k, v}]
-	if !ok {
-		i = int32(a.d.AttributeTable().Len())
-		out := a.d.AttributeTable().AppendEmpty()
-		out.SetKeyStrindex(k)
-		v.set(out.Value())
-		a.attributes[attribute{k, v}] = i
+	if text := ValidUTF8(v.text); text != v.text {
+		i = a.Attribute(key, Str(text))
+		a.attributes[entry] = i
+		return i
 	}
+	i = int32(a.out.AttributeTable().Len())
+	out := a.out.AttributeTable().AppendEmpty()
+	out.SetKeyStrindex(entry.key)
+	v.set(out.Value())
+	a.size += protosize.Bytes(protosize.Number(uint64(entry.key)) + protosize.Bytes(v.size()))
+	a.attributes[entry] = i
 	return i
 }
 

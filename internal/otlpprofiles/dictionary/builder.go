@@ -6,7 +6,6 @@ package dictionary
 import (
 	"encoding/binary"
 	"slices"
-	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
@@ -20,16 +19,13 @@ import (
 // code. The Builder keeps its working memory from one request to the next. It is
 // not safe for concurrent use.
 type Builder struct {
-	out  pprofile.ProfilesDictionary
-	size int // marshalled size of out
+	Appender
 
-	strings    map[string]int32
-	attributes map[attribute]int32
-	functions  map[function]int32
-	mappings   map[mapping]int32
-	locations  map[string]int32 // by encoded content
-	stacks     map[string]int32
-	links      map[samples.Link]int32
+	functions map[function]int32
+	mappings  map[mapping]int32
+	locations map[string]int32 // by encoded content
+	stacks    map[string]int32
+	links     map[samples.Link]int32
 
 	// The following maps contain entries that were already looked up, by identity.
 	knownMappings  map[*samples.Mapping]int32
@@ -53,8 +49,6 @@ type mapping struct {
 // NewBuilder returns a builder. Call Reset before other methods.
 func NewBuilder() *Builder {
 	return &Builder{
-		strings:        make(map[string]int32),
-		attributes:     make(map[attribute]int32),
 		functions:      make(map[function]int32),
 		mappings:       make(map[mapping]int32),
 		locations:      make(map[string]int32),
@@ -72,8 +66,6 @@ func (b *Builder) Size() int { return b.size }
 // Reset starts the dictionary of another request. After Reset, the dictionary
 // contains only the zero entries.
 func (b *Builder) Reset(out pprofile.ProfilesDictionary) {
-	clear(b.strings)
-	clear(b.attributes)
 	clear(b.functions)
 	clear(b.mappings)
 	clear(b.locations)
@@ -83,58 +75,13 @@ func (b *Builder) Reset(out pprofile.ProfilesDictionary) {
 	clear(b.knownLocations)
 	clear(b.knownStacks)
 
-	b.out = out
 	AppendZeroEntries(out)
-	b.strings[""] = 0
+	b.Appender.Reset(out, nil)
 	b.functions[function{}] = 0
 	b.mappings[mapping{}] = 0
 	b.size = 5*protosize.Bytes(0) + // five tables have an empty zero entry; the others contain
 		protosize.Bytes(protosize.Bytes(0)) + // the value of an attribute,
 		protosize.Bytes(2*protosize.Bytes(0)) // the two ids of a link
-}
-
-// ValidUTF8 replaces invalid UTF-8. Names of threads and files may contain any
-// bytes, and receivers reject a whole request because of invalid UTF-8. The
-// replacement is one byte, so no string grows.
-func ValidUTF8(s string) string { return strings.ToValidUTF8(s, "?") }
-
-// String returns the index of a string.
-func (b *Builder) String(s string) int32 {
-	i, ok := b.strings[s]
-	if ok {
-		return i
-	}
-	if v := ValidUTF8(s); v != s {
-		i = b.String(v)
-		b.strings[s] = i
-		return i
-	}
-	i = int32(b.out.StringTable().Len())
-	b.out.StringTable().Append(s)
-	b.size += protosize.Bytes(len(s))
-	b.strings[s] = i
-	return i
-}
-
-// Attribute returns the index of an attribute.
-func (b *Builder) Attribute(key string, v Value) int32 {
-	a := attribute{b.String(key), v}
-	i, ok := b.attributes[a]
-	if ok {
-		return i
-	}
-	if text := ValidUTF8(v.text); text != v.text {
-		i = b.Attribute(key, Str(text))
-		b.attributes[a] = i
-		return i
-	}
-	i = int32(b.out.AttributeTable().Len())
-	out := b.out.AttributeTable().AppendEmpty()
-	out.SetKeyStrindex(a.key)
-	v.set(out.Value())
-	b.size += protosize.Bytes(protosize.Number(uint64(a.key)) + protosize.Bytes(v.size()))
-	b.attributes[a] = i
-	return i
 }
 
 func (b *Builder) function(l *samples.Line) int32 {
