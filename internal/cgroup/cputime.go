@@ -15,10 +15,11 @@ import (
 // A CPUTime reads the CPU time that the processes of one cgroup have used, including
 // processes that have ended.
 type CPUTime struct {
-	figure                     // cpuacct.usage, used if stat is nil
-	stat       *level[cpuStat] // cpu.stat of the v2 tree
-	generation uint32          // generation of stat at the last Read
-	began      bool            // whether generation is set
+	r          *Reader
+	in         map[string]*level[cpuStat] // contains stat
+	stat       *level[cpuStat]
+	generation uint32 // generation of stat at the last Read
+	began      bool   // whether generation is set
 }
 
 // OpenCPUTime opens the CPU time counter of the group's own cgroup. If v1 cpuacct
@@ -36,12 +37,11 @@ func (r *Reader) OpenCPUTime(g Group) (*CPUTime, error) {
 			}
 			continue
 		}
-		c := &CPUTime{}
-		if h == V2Tree {
-			c.figure, c.stat = figure{r: r}, acquire(r, r.stats, dir, g.Paths[h], "cpu.stat") // shared by all readers of the file
-		} else {
-			c.figure = r.figure(dir, "cpuacct.usage")
+		in, name := r.stats, "cpu.stat" // shared by all readers of the file
+		if h == CPUAcct {
+			in, name = r.usages, "cpuacct.usage"
 		}
+		c := &CPUTime{r: r, in: in, stat: acquire(r, in, dir, g.Paths[h], name)}
 		_, _, err = c.Read(time.Time{})
 		if err == nil || !isMissing(err) {
 			return c, nil // the file may be readable later
@@ -57,20 +57,6 @@ func (r *Reader) OpenCPUTime(g Group) (*CPUTime, error) {
 // Read returns the CPU time used. replaced reports whether a different cgroup took over
 // the path since the last Read. The counter of the new cgroup began at 0.
 func (c *CPUTime) Read(now time.Time) (used time.Duration, replaced bool, err error) {
-	if c.stat != nil {
-		return c.readStat(now)
-	}
-	n, err := c.number()
-	if err == nil && n > math.MaxInt64 {
-		err = fmt.Errorf("read %s: malformed CPU time %d", c.From(), n)
-	}
-	if err != nil {
-		return 0, false, err
-	}
-	return time.Duration(n), c.wasReplaced(), nil
-}
-
-func (c *CPUTime) readStat(now time.Time) (used time.Duration, replaced bool, err error) {
 	s, err := c.r.stat(c.stat, now, false)
 	if err != nil {
 		return 0, false, err
@@ -84,29 +70,19 @@ func (c *CPUTime) readStat(now time.Time) (used time.Duration, replaced bool, er
 }
 
 // From returns the path of the file that is read.
-func (c *CPUTime) From() string {
-	if c.stat != nil {
-		return c.stat.files[0].Path()
-	}
-	return c.figure.From()
-}
+func (c *CPUTime) From() string { return c.stat.files[0].Path() }
 
 func isMissing(err error) bool {
 	return isGone(err) || errors.Is(err, errNoUsage) || errors.Is(err, ErrGone)
 }
 
 // Close closes the file.
-func (c *CPUTime) Close() {
-	if c.stat != nil {
-		release(c.r.stats, []*level[cpuStat]{c.stat})
-		c.stat = nil
-	}
-	c.figure.Close()
-}
+func (c *CPUTime) Close() { release(c.in, []*level[cpuStat]{c.stat}) }
 
-// cpuStat is the content of a cpu.stat. v1 and v2 each provide a part of the fields.
+// cpuStat is the content of a cpu.stat or a cpuacct.usage. v1 and v2 each provide a part of
+// the fields.
 type cpuStat struct {
-	usage   time.Duration // v2
+	usage   time.Duration // v2, and cpuacct.usage
 	periods Periods
 	// generation is the number of times that a different cgroup took over the path.
 	generation uint32
@@ -125,8 +101,16 @@ var (
 	throttled  = []byte("nr_throttled ")
 )
 
-// parseCPUStat parses the content of a cpu.stat.
+// parseCPUStat parses the content of a cpu.stat, or of a cpuacct.usage, which is a number of
+// nanoseconds.
 func parseCPUStat(b []byte) (s cpuStat, err error) {
+	if len(b) > 0 && b[0] >= '0' && b[0] <= '9' {
+		usage, err := parseFigure(b)
+		if usage > math.MaxInt64 {
+			return cpuStat{}, fmt.Errorf("malformed CPU time %d", usage)
+		}
+		return cpuStat{usage: time.Duration(usage), hasUsage: err == nil}, err
+	}
 	var usage uint64
 	for _, f := range [...]struct {
 		key []byte

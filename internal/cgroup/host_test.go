@@ -410,7 +410,8 @@ func BenchmarkReading(b *testing.B) {
 		if tree.trees[CPUAcct] == nil {
 			b.Skip("not mounted here")
 		}
-		used := &CPUTime{figure: tree.NewReader(openfile.NewSet(16)).figure(tree.dir(CPUAcct, u.Paths[CPUAcct]), "cpuacct.usage")}
+		r, path := tree.NewReader(openfile.NewSet(16)), u.Paths[CPUAcct]
+		used := &CPUTime{r: r, in: r.usages, stat: acquire(r, r.usages, tree.dir(CPUAcct, path), path, "cpuacct.usage")}
 		defer used.Close()
 		b.ReportAllocs()
 		for b.Loop() {

@@ -9,50 +9,24 @@ import (
 	"time"
 )
 
-// A MemoryUse reads the memory usage of the processes of one cgroup. It excludes inactive
-// file pages, because the kernel reclaims them first.
-type MemoryUse struct {
-	use, stat figure
-	inactive  []byte // the key of the inactive file pages
-}
-
-// OpenMemoryUse opens the memory files of the group's own cgroup. The error is an
+// OpenMemoryUse opens the memory usage of the processes of the group's own cgroup, in bytes.
+// It excludes inactive file pages, because the kernel reclaims them first. The error is an
 // [Unavailable] if the group has no separate cgroup.
-func (r *Reader) OpenMemoryUse(g Group) (*MemoryUse, error) {
+func (r *Reader) OpenMemoryUse(g Group) (*Value, error) {
 	h, dir, err := r.tree.ownOf(g, Memory)
 	if err != nil {
 		return nil, err
 	}
-	m := &MemoryUse{
-		use:      r.figure(dir, h.file("memory.current", "memory.usage_in_bytes")),
-		stat:     r.figure(dir, "memory.stat"),
-		inactive: []byte(h.file("inactive_file ", "total_inactive_file ")),
-	}
-	for _, f := range []*figure{&m.use, &m.stat} {
-		if err := f.exists(); err != nil {
-			m.Close()
-			return nil, err
+	key := []byte(h.file("inactive_file ", "total_inactive_file "))
+	stat := r.part(dir, "memory.stat", func(content []byte) (uint64, error) {
+		inactive, ok := lineOf(content, key)
+		if !ok {
+			return 0, fmt.Errorf("no %s", bytes.TrimSpace(key))
 		}
-	}
-	return m, nil
-}
-
-// Read returns the bytes in use.
-func (m *MemoryUse) Read() (uint64, error) {
-	use, err := m.use.number()
-	if err != nil {
-		return 0, err
-	}
-	b, err := m.stat.read()
-	if err != nil {
-		return 0, err
-	}
-	inactive, ok := lineOf(b, m.inactive)
-	if !ok {
-		return 0, fmt.Errorf("read %s: no %s", m.stat.From(), bytes.TrimSpace(m.inactive))
-	}
-	n, err := m.stat.parse(inactive)
-	return use - min(n, use), err // the files are not read at the same moment
+		return parseFigure(inactive)
+	})
+	stat.minus = true
+	return openValue(r.part(dir, h.file("memory.current", "memory.usage_in_bytes"), parseFigure), stat)
 }
 
 // lineOf returns the rest of the first line that begins with a key.
@@ -63,15 +37,6 @@ func lineOf(b, key []byte) ([]byte, bool) {
 		}
 	}
 	return nil, false
-}
-
-// From returns the path of the file that contains the usage.
-func (m *MemoryUse) From() string { return m.use.From() }
-
-// Close closes the files.
-func (m *MemoryUse) Close() {
-	m.use.Close()
-	m.stat.Close()
 }
 
 // A MemoryLimit reads the amount of memory that processes on a path may use. This is the

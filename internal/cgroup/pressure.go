@@ -6,7 +6,6 @@ package cgroup
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"path/filepath"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
@@ -19,51 +18,31 @@ const (
 	IOPressure     = "io"
 )
 
-// A Pressure reads how long at least one task of a group waited for a resource (PSI).
-type Pressure struct{ figure }
-
-// OpenPressure opens the pressure file of a resource in the group's own cgroup in the v2
-// tree. On a hybrid host, the v2 tree has this file too. The error is an [Unavailable] if
-// the group has no separate cgroup or the kernel does not measure pressure.
-func (r *Reader) OpenPressure(g Group, on string) (*Pressure, error) {
+// OpenPressure opens the time, in microseconds, for which at least one task of a group
+// waited for a resource (PSI). The file is in the group's own cgroup in the v2 tree. On a
+// hybrid host, the v2 tree has this file too. The error is an [Unavailable] if the group
+// has no separate cgroup or the kernel does not measure pressure.
+func (r *Reader) OpenPressure(g Group, on string) (*Value, error) {
 	dir, err := r.tree.Own(g, V2Tree)
 	if err != nil {
 		return nil, err
 	}
-	p := &Pressure{r.figure(dir, on+".pressure")}
-	_, _, err = p.Read()
-	switch {
-	case errors.Is(err, ErrGone):
-	case isUnsupported(err):
-		err = NoPSI
-	case isGone(err):
+	v, err := openValue(r.part(dir, on+".pressure", totalOfSome))
+	if errors.Is(err, NoFile) {
 		err = NoPSI
 		if b, readErr := procfs.ReadFile(filepath.Join(dir, "cgroup.pressure"), 64); readErr == nil && bytes.HasPrefix(b, []byte("0")) {
 			err = NoCgroupPSI // the kernel then hides the file
 		}
-	default:
-		return p, nil // the file may be readable later
 	}
-	p.Close()
-	return nil, err
+	return v, err
 }
 
-// Read returns the microseconds that tasks waited since the cgroup was created.
-func (p *Pressure) Read() (waited uint64, replaced bool, err error) {
-	b, err := p.read()
-	if err != nil {
-		if isUnsupported(err) {
-			err = NoPSI
-		}
-		return 0, false, err
-	}
-	some, _ := lineOf(b, []byte("some "))
+// totalOfSome parses a pressure file.
+func totalOfSome(content []byte) (uint64, error) {
+	some, _ := lineOf(content, []byte("some "))
 	_, total, ok := bytes.Cut(some, []byte("total="))
 	if !ok {
-		return 0, false, fmt.Errorf("read %s: no total of some", p.From())
+		return 0, errors.New("no total of some")
 	}
-	if waited, err = p.parse(total); err != nil {
-		return 0, false, err
-	}
-	return waited, p.wasReplaced(), nil
+	return parseFigure(total)
 }

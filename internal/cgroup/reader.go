@@ -6,7 +6,6 @@ package cgroup
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"time"
@@ -27,7 +26,8 @@ type Reader struct {
 	online  level[int]
 	quotas  map[string]*level[float64]
 	cpusets map[string]*level[int]
-	stats   map[string]*level[cpuStat]
+	stats   map[string]*level[cpuStat] // cpu.stat
+	usages  map[string]*level[cpuStat] // cpuacct.usage
 	memory  map[string]*level[uint64]
 	host    level[uint64] // the host's memory
 	buf     []byte
@@ -44,6 +44,7 @@ func (t *Tree) NewReader(files *openfile.Set) *Reader {
 		quotas:  map[string]*level[float64]{},
 		cpusets: map[string]*level[int]{},
 		stats:   map[string]*level[cpuStat]{},
+		usages:  map[string]*level[cpuStat]{},
 		memory:  map[string]*level[uint64]{},
 		host:    level[uint64]{files: [2]openfile.File{files.File(filepath.Join(t.root, "proc/meminfo"))}},
 		buf:     make([]byte, 16<<10), // a memory.stat has about 2 KiB; longer files are an error
@@ -215,77 +216,3 @@ func countCPUs(b []byte) (count int, ok bool) {
 }
 
 func trimSpace(b []byte) []byte { return bytes.TrimRight(b, " \n") }
-
-// A figure is a file of a cgroup that is read repeatedly.
-type figure struct {
-	r    *Reader
-	file openfile.File
-	// replaced stays set across failed reads until wasReplaced returns it.
-	replaced bool
-}
-
-func (r *Reader) figure(dir, name string) figure {
-	return figure{r: r, file: r.files.File(filepath.Join(dir, name))}
-}
-
-// read returns the content, which is valid until the reader's next read.
-func (f *figure) read() ([]byte, error) {
-	n, replaced, err := f.file.Read(f.r.buf)
-	f.replaced = f.replaced || replaced
-	if err != nil {
-		return nil, f.gone(err)
-	}
-	return f.r.buf[:n], nil
-}
-
-// number reads a file that contains one number.
-func (f *figure) number() (uint64, error) {
-	b, err := f.read()
-	if err != nil {
-		return 0, err
-	}
-	return f.parse(b)
-}
-
-// parse parses a number in the file's content.
-func (f *figure) parse(b []byte) (uint64, error) {
-	n, err := parseFigure(b)
-	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", f.From(), err)
-	}
-	return n, nil
-}
-
-// gone returns [ErrGone] instead of err if the whole cgroup was removed, not only the file.
-func (f *figure) gone(err error) error {
-	if errors.Is(err, fs.ErrNotExist) && !isDir(filepath.Dir(f.file.Path())) {
-		return ErrGone
-	}
-	return err
-}
-
-// wasReplaced reports whether a different cgroup took over the path since the last call.
-// The counters of the new cgroup began at 0.
-func (f *figure) wasReplaced() bool {
-	replaced := f.replaced
-	f.replaced = false
-	return replaced
-}
-
-// From returns the path of the file that is read.
-func (f *figure) From() string { return f.file.Path() }
-
-// Close closes the file.
-func (f *figure) Close() { f.file.Close() }
-
-// exists returns [NoFile] if the file does not exist. It returns nil for other errors,
-// because the file may be readable later.
-func (f *figure) exists() error {
-	switch _, err := f.read(); {
-	case errors.Is(err, ErrGone):
-		return ErrGone
-	case isGone(err):
-		return NoFile
-	}
-	return nil
-}

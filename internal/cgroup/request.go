@@ -24,7 +24,8 @@ const (
 // A CPURequest reads the number of cores that a group requests. The group gets these cores
 // when the CPUs are overcommitted.
 type CPURequest struct {
-	figure
+	*Value
+	r     *Reader
 	v2    bool
 	group Group
 
@@ -41,45 +42,37 @@ type CPURequest struct {
 // another container may have revealed the formula.
 const askAgain = time.Minute
 
-// OpenCPURequest opens the request of a group. The error is an [Unavailable] if
-// the group has no separate cgroup.
-func (r *Reader) OpenCPURequest(g Group) (*CPURequest, error) {
+// OpenCPURequest opens the request of a group. If g is zero, it opens the request of a
+// process with the paths p. The process shares its cgroup's request with the cgroup's other
+// processes. The error is an [Unavailable] if the group has no separate cgroup.
+func (r *Reader) OpenCPURequest(g Group, p Paths) (*CPURequest, error) {
 	h, dir, err := r.tree.ownOf(g, CPU)
+	if g.ProcessOnly() {
+		g = r.tree.GroupOf(p)
+		switch path := g.Paths[h]; path {
+		case "":
+			err = NotMounted
+		case "/":
+			err = InRoot
+		default:
+			dir, err = r.tree.dir(h, path), nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	return r.openRequest(g, h, dir)
-}
-
-// OpenCPURequestOf is OpenCPURequest for a process. The process shares its cgroup's request
-// with the cgroup's other processes.
-func (r *Reader) OpenCPURequestOf(p Paths) (*CPURequest, error) {
-	h, ok := r.tree.owner(CPU)
-	if !ok || p[h] == "" {
-		return nil, NotMounted
-	}
-	g := r.tree.GroupOf(p)
-	if g.Paths[h] == "/" {
-		return nil, InRoot
-	}
-	return r.openRequest(g, h, r.tree.dir(h, g.Paths[h]))
-}
-
-func (r *Reader) openRequest(g Group, h Hierarchy, dir string) (*CPURequest, error) {
-	q := &CPURequest{v2: h == V2Tree, group: g}
-	q.figure = r.figure(dir, h.file("cpu.weight", "cpu.shares"))
-	if err := q.exists(); err != nil {
-		q.Close()
+	v, err := openValue(r.part(dir, h.file("cpu.weight", "cpu.shares"), parseFigure))
+	if err != nil {
 		return nil, err
 	}
-	return q, nil
+	return &CPURequest{Value: v, r: r, v2: h == V2Tree, group: g}, nil
 }
 
 // Read returns the requested cores. The error is an [Unavailable] if no cores are
 // requested. It is also an [Unavailable] if it is not known how the cgroup's CPU weight
 // was computed from a request.
 func (q *CPURequest) Read(now time.Time) (float64, error) {
-	n, err := q.number()
+	n, replaced, err := q.Value.Read()
 	if err != nil {
 		return 0, err
 	}
@@ -89,7 +82,7 @@ func (q *CPURequest) Read(now time.Time) (float64, error) {
 		}
 		return float64(n) / sharesPerCore, nil
 	}
-	if !q.known || n != q.weight || q.wasReplaced() || q.err != nil && now.Sub(q.at) >= askAgain {
+	if !q.known || n != q.weight || replaced || q.err != nil && now.Sub(q.at) >= askAgain {
 		q.known, q.weight, q.at = true, n, now
 		q.cores, q.err = q.ofWeight(n)
 	}

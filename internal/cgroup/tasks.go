@@ -13,7 +13,7 @@ type Tasks struct {
 	r       *Reader
 	group   Group
 	dir     string // the group's own cgroup in the identifying hierarchy
-	counted figure // pids.current; zero if threads must be counted by listing
+	counted *Value // pids.current; nil if threads must be counted by listing
 }
 
 // OpenTasks opens the files for the threads of a group. The error is an [Unavailable] if
@@ -22,13 +22,9 @@ func (r *Reader) OpenTasks(g Group) (*Tasks, error) {
 	t := &Tasks{r: r, group: g}
 	var err error
 	if _, dir, err := r.tree.ownOf(g, PIDs); err == nil {
-		t.counted = r.figure(dir, "pids.current")
-		if t.counted.exists() != nil {
-			t.counted.Close()
-			t.counted = figure{}
-		}
+		t.counted, _ = openValue(r.part(dir, "pids.current", parseFigure))
 	}
-	if t.dir, err = r.tree.Own(g, g.by); err != nil && t.counted.r == nil {
+	if t.dir, err = r.tree.Own(g, g.by); err != nil && t.counted == nil {
 		return nil, err
 	}
 	return t, nil
@@ -37,15 +33,13 @@ func (r *Reader) OpenTasks(g Group) (*Tasks, error) {
 // Listed reports whether the threads can be listed, not only counted.
 func (t *Tasks) Listed() bool { return t.dir != "" }
 
-// Count returns the number of threads.
-func (t *Tasks) Count() (int, error) {
-	if t.counted.r == nil {
-		n := 0
-		err := t.List(func(int) bool { n++; return true })
-		return n, err
+// Read returns the number of threads.
+func (t *Tasks) Read() (n uint64, replaced bool, err error) {
+	if t.counted != nil {
+		return t.counted.Read()
 	}
-	n, err := t.counted.number()
-	return int(min(n, 1<<30)), err
+	err = t.List(func(int) bool { n++; return true })
+	return n, false, err
 }
 
 // List calls visit for each thread until visit returns false.
@@ -90,7 +84,7 @@ func (t *Tasks) tasksFile(dir string) string {
 
 // From returns the path of the file that is read.
 func (t *Tasks) From() string {
-	if t.counted.r != nil {
+	if t.counted != nil {
 		return t.counted.From()
 	}
 	return t.tasksFile(t.dir)
@@ -98,7 +92,7 @@ func (t *Tasks) From() string {
 
 // Close closes the file.
 func (t *Tasks) Close() {
-	if t.counted.r != nil {
+	if t.counted != nil {
 		t.counted.Close()
 	}
 }

@@ -30,18 +30,14 @@ type throttlingLevel struct {
 	began bool
 }
 
-// OpenGroupThrottling is OpenThrottling for a group. The error is an [Unavailable] if the
-// group has no separate cgroup in the hierarchy of the cpu controller.
-func (r *Reader) OpenGroupThrottling(g Group) (*Throttling, error) {
-	if _, _, err := r.tree.ownOf(g, CPU); err != nil {
+// OpenThrottling opens the cgroups on a path in the hierarchy of the cpu controller. p
+// contains the paths of the group g or, if g is zero, of a process. The error is an
+// [Unavailable] if the group has no separate cgroup in this hierarchy, or if no cgroup on
+// the path counts periods.
+func (r *Reader) OpenThrottling(g Group, p Paths) (*Throttling, error) {
+	if _, _, err := r.tree.ownOf(g, CPU); err != nil && !g.ProcessOnly() {
 		return nil, err
 	}
-	return r.OpenThrottling(g.Paths)
-}
-
-// OpenThrottling opens the cgroups on a path in the hierarchy of the cpu controller. The
-// error is an [Unavailable] if no cgroup on the path counts periods.
-func (r *Reader) OpenThrottling(p Paths) (*Throttling, error) {
 	h, ok := r.tree.owner(CPU)
 	if !ok || p[h] == "" {
 		return nil, NotMounted

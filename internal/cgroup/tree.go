@@ -146,30 +146,23 @@ func wholeTree(h Hierarchy, dir string) bool {
 
 // PathsOf returns the cgroup paths of a process. pid is its id in the procfs below root.
 func (t *Tree) PathsOf(pid int) (Paths, error) {
-	p, err := t.readPaths(t.procfs.File(pid, "cgroup"))
-	if err != nil {
-		err = fmt.Errorf("find the cgroup of process %d: %w", pid, err)
-	}
-	return p, err
+	return t.readPaths("process", pid, t.procfs.File(pid, "cgroup"))
 }
 
 // PathsOfThread returns the cgroup paths of a thread of a process.
 func (t *Tree) PathsOfThread(pid, tid int) (Paths, error) {
-	p, err := t.readPaths(t.procfs.File(pid, "task/"+strconv.Itoa(tid)+"/cgroup"))
-	if err != nil {
-		err = fmt.Errorf("find the cgroup of thread %d: %w", tid, err)
-	}
-	return p, err
+	return t.readPaths("thread", tid, t.procfs.File(pid, "task/"+strconv.Itoa(tid)+"/cgroup"))
 }
 
-func (t *Tree) readPaths(file string) (Paths, error) {
+func (t *Tree) readPaths(what string, id int, file string) (p Paths, err error) {
 	b, err := procfs.ReadFile(file, MaxPaths)
-	if err != nil {
-		return Paths{}, err
+	if err == nil {
+		if p, err = t.ParsePaths(b); err != nil {
+			err = fmt.Errorf("%s: %w", file, err)
+		}
 	}
-	p, err := t.ParsePaths(b)
 	if err != nil {
-		err = fmt.Errorf("%s: %w", file, err)
+		err = fmt.Errorf("find the cgroup of %s %d: %w", what, id, err)
 	}
 	return p, err
 }

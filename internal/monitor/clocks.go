@@ -114,26 +114,39 @@ func (c *processClock) readPaths() error {
 // Close closes the file.
 func (c *processClock) Close() { c.file.Close() }
 
-// A processFile is a file of one process in the procfs.
+// number is a number of a unit, such as the memory in use.
+type number interface {
+	Read() (n uint64, replaced bool, err error)
+	From() string
+	Close()
+}
+
+// A processFile is a file of one process in the procfs that contains a number.
 type processFile struct {
 	source *Source
 	file   openfile.File
+	parse  func([]byte) (uint64, error)
 }
 
 // processFile returns a file of the watched process. The first read opens the file.
-func (w *Watcher) processFile(name string) processFile {
+func (w *Watcher) processFile(name string, parse func([]byte) (uint64, error)) *processFile {
 	s := w.source
-	return processFile{s, s.files.File(s.procfs.File(w.process.process.PID, name))}
+	return &processFile{s, s.files.File(s.procfs.File(w.process.process.PID, name)), parse}
 }
 
-// read returns the content of the file. The content is valid until the
-// next reading of the source.
-func (p *processFile) read() ([]byte, error) {
-	n, _, err := p.file.Read(p.source.buf)
-	if procfs.IsGone(err) {
-		return nil, ErrGone
+// Read returns the number. The file is never replaced.
+func (p *processFile) Read() (n uint64, replaced bool, err error) {
+	size, _, err := p.file.Read(p.source.buf)
+	switch {
+	case procfs.IsGone(err):
+		return 0, false, ErrGone
+	case err != nil:
+		return 0, false, err
 	}
-	return p.source.buf[:n], err
+	if n, err = p.parse(p.source.buf[:size]); err != nil {
+		err = fmt.Errorf("read %s: %w", p.From(), err)
+	}
+	return n, false, err
 }
 
 // From returns the path of the file.

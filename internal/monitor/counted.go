@@ -3,12 +3,16 @@
 
 package monitor
 
-import "time"
+import (
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+)
 
 // counted is the meter of a kernel counter. The counter starts over when its cgroup is
 // replaced, so counted adds up the increments of the counter.
 type counted struct {
-	opened[kernelCounter]
+	opened[*cgroup.Value]
 	scale   float64 // value of one count
 	began   bool
 	last    uint64
@@ -17,14 +21,8 @@ type counted struct {
 	elapsed time.Duration
 }
 
-type kernelCounter interface {
-	Read() (total uint64, replaced bool, err error)
-	From() string
-	Close()
-}
-
-func newCounted(w *Watcher, scale float64, open func() (kernelCounter, error)) meter {
-	return &counted{opened: opened[kernelCounter]{w: w, open: open}, scale: scale}
+func newCounted(w *Watcher, scale float64, open func() (*cgroup.Value, error)) meter {
+	return &counted{opened: opened[*cgroup.Value]{w: w, open: open}, scale: scale}
 }
 
 func (m *counted) read(now time.Time) (num, den float64, restarted bool, err error) {

@@ -23,13 +23,7 @@ type cpuBottleneck struct {
 }
 
 func newCPUBottleneck(w *Watcher, _ string) meter {
-	m := &cpuBottleneck{w: w}
-	if f := w.source.switchFollower(); w.process != nil {
-		m.reader = f.Process(w.process.process)
-	} else {
-		m.reader = f.Unit(w.unit.ID)
-	}
-	return m
+	return &cpuBottleneck{w: w, reader: w.source.switchFollower().Reader(w.unit.ID, w.processOf())}
 }
 
 // switchFollower returns the follower of context switches. All cpu_bottleneck monitors of

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -31,10 +32,10 @@ func TestKernelHostBottleneckThroughAWatcher(t *testing.T) {
 	c.RaiseWeight(t)
 	u, pid := inCgroupWithPID(t, s, c, busy)
 	monitors := []string{CPUBottleneck, CPUUsage, CPUUtilization}
-	unit, err := s.WatchUnit(u, monitors)
+	unit, err := s.Watch(u, procfs.Process{}, monitors)
 	require.NoError(t, err)
 	defer unit.Close()
-	process, err := s.WatchProcess(processNow(t, pid), monitors)
+	process, err := s.Watch(cgroup.Group{}, processNow(t, pid), monitors)
 	require.NoError(t, err)
 	defer process.Close()
 
@@ -69,7 +70,7 @@ func TestHostSwitchesAreFollowedWhileNeeded(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	u := inCgroup(t, s, hosttest.NewCgroup(t, "hotprofile-following"), busy)
-	w, err := s.WatchUnit(u, []string{CPUUsage})
+	w, err := s.Watch(u, procfs.Process{}, []string{CPUUsage})
 	require.NoError(t, err)
 	defer w.Close()
 	var out [2]Result

@@ -246,10 +246,7 @@ type request struct{ opened[*cgroup.CPURequest] }
 
 func newRequest(w *Watcher) *request {
 	return &request{opened[*cgroup.CPURequest]{w: w, open: func() (*cgroup.CPURequest, error) {
-		if w.process != nil {
-			return w.source.reader.OpenCPURequestOf(w.paths)
-		}
-		return w.source.reader.OpenCPURequest(w.unit)
+		return w.source.reader.OpenCPURequest(w.unit, w.paths)
 	}}}
 }
 

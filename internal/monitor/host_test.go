@@ -94,7 +94,7 @@ func TestHostUnitWithAQuota(t *testing.T) {
 	s := openHost(t, 64)
 	c := hosttest.NewCgroup(t, "hotprofile-monitor")
 	c.SetQuota(t, 0.5)
-	w, err := s.WatchUnit(inCgroup(t, s, c, busy), []string{CPUUtilization, CPUUsage})
+	w, err := s.Watch(inCgroup(t, s, c, busy), procfs.Process{}, []string{CPUUtilization, CPUUsage})
 	require.NoError(t, err)
 	defer w.Close()
 	var out [2]Result
@@ -126,7 +126,7 @@ func TestHostProcess(t *testing.T) {
 			s := openHost(t, keep)
 			cmd := shell(busy)
 			p := processNow(t, run(t, cmd))
-			w, err := s.WatchProcess(p, []string{CPUUtilization, CPUUsage})
+			w, err := s.Watch(cgroup.Group{}, p, []string{CPUUtilization, CPUUsage})
 			require.NoError(t, err)
 			defer w.Close()
 			var out [2]Result
@@ -138,7 +138,7 @@ func TestHostProcess(t *testing.T) {
 			end(cmd)
 			w.Read(time.Now(), out[:])
 			require.Equal(t, ErrGone, out[0].Err)
-			_, err = s.WatchProcess(p, []string{CPUUsage})
+			_, err = s.Watch(cgroup.Group{}, p, []string{CPUUsage})
 			require.Equal(t, ErrGone, err)
 		})
 	}
@@ -148,7 +148,7 @@ func TestHostProcessOfAnotherStartIsGone(t *testing.T) {
 	s := openHost(t, 64)
 	p := processNow(t, os.Getpid())
 	p.Start--
-	_, err := s.WatchProcess(p, []string{CPUUsage})
+	_, err := s.Watch(cgroup.Group{}, p, []string{CPUUsage})
 	require.Equal(t, ErrGone, err)
 }
 
@@ -160,7 +160,7 @@ func TestHostReusedPIDIsNotReadAsTheOldProcess(t *testing.T) {
 			for range 100 {
 				old := shell("exec sleep 60")
 				pid := run(t, old)
-				w, err := s.WatchProcess(procfs.Process{PID: pid}, []string{CPUUsage})
+				w, err := s.Watch(cgroup.Group{}, procfs.Process{PID: pid}, []string{CPUUsage})
 				require.NoError(t, err)
 				w.Read(time.Now(), out[:])
 				require.NoError(t, out[0].Err)
@@ -192,7 +192,7 @@ func TestHostProcessThatMovesGetsItsNewCapacity(t *testing.T) {
 	s := openHost(t, 64)
 	cmd := shell("exec sleep 60")
 	pid := run(t, cmd)
-	w, err := s.WatchProcess(procfs.Process{PID: pid}, []string{CPUUtilization})
+	w, err := s.Watch(cgroup.Group{}, procfs.Process{PID: pid}, []string{CPUUtilization})
 	require.NoError(t, err)
 	defer w.Close()
 	var out [1]Result
@@ -249,7 +249,7 @@ func TestHostUnitWithoutACounter(t *testing.T) {
 		return err == nil && used > 300*time.Millisecond
 	}, 30*time.Second, time.Millisecond)
 
-	w, err := s.WatchUnit(u, []string{CPUUsage, CPUUtilization})
+	w, err := s.Watch(u, procfs.Process{}, []string{CPUUsage, CPUUtilization})
 	require.NoError(t, err)
 	defer w.Close()
 	var out [2]Result
@@ -287,10 +287,10 @@ func TestHostUnitWithoutACounter(t *testing.T) {
 func TestReadDoesNotAllocate(t *testing.T) {
 	s := openHost(t, 64)
 	c := hosttest.NewCgroup(t, "hotprofile-allocs")
-	w, err := s.WatchUnit(inCgroup(t, s, c, "sleep 60"), []string{CPUUtilization, CPUUsage})
+	w, err := s.Watch(inCgroup(t, s, c, "sleep 60"), procfs.Process{}, []string{CPUUtilization, CPUUsage})
 	require.NoError(t, err)
 	defer w.Close()
-	p, err := s.WatchProcess(procfs.Process{PID: os.Getpid()}, []string{CPUUtilization, CPUUsage})
+	p, err := s.Watch(cgroup.Group{}, procfs.Process{PID: os.Getpid()}, []string{CPUUtilization, CPUUsage})
 	require.NoError(t, err)
 	defer p.Close()
 	var out [2]Result
@@ -317,14 +317,14 @@ func BenchmarkRead(b *testing.B) {
 		b.Run("Unit"+name, func(b *testing.B) {
 			s := openHost(b, keep)
 			c := hosttest.NewCgroup(b, "hotprofile-bench")
-			w, err := s.WatchUnit(inCgroup(b, s, c, "sleep 600"), []string{CPUUtilization, CPUUsage})
+			w, err := s.Watch(inCgroup(b, s, c, "sleep 600"), procfs.Process{}, []string{CPUUtilization, CPUUsage})
 			require.NoError(b, err)
 			defer w.Close()
 			benchmark(b, w)
 		})
 		b.Run("Process"+name, func(b *testing.B) {
 			s := openHost(b, keep)
-			w, err := s.WatchProcess(procfs.Process{PID: os.Getpid()}, []string{CPUUtilization, CPUUsage})
+			w, err := s.Watch(cgroup.Group{}, procfs.Process{PID: os.Getpid()}, []string{CPUUtilization, CPUUsage})
 			require.NoError(b, err)
 			defer w.Close()
 			benchmark(b, w)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -29,7 +30,7 @@ func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 	c.RaiseWeight(t) // exhausts the quota even on a busy machine
 	u := inCgroup(t, s, c, "( "+busy+" ) & "+busy)
 	monitors := []string{CPUThrottling, CPUPressure, MemoryUtilization, ThreadCount, CPURequestUtilization, HostCPUUtilization, SystemLoad, CPUHostShare}
-	w, err := s.WatchUnit(u, monitors)
+	w, err := s.Watch(u, procfs.Process{}, monitors)
 	require.NoError(t, err)
 	defer w.Close()
 	out := make([]Result, len(monitors))
@@ -83,7 +84,7 @@ func TestHostThrottlingAboveCountsByUse(t *testing.T) {
 	}
 	var watchers [2]*Watcher
 	for i, u := range []cgroup.Group{inCgroup(t, s, below("busy"), busy), inCgroup(t, s, below("idle"), "sleep 600")} {
-		w, err := s.WatchUnit(u, []string{CPUThrottling})
+		w, err := s.Watch(u, procfs.Process{}, []string{CPUThrottling})
 		require.NoError(t, err)
 		defer w.Close()
 		watchers[i] = w
@@ -105,7 +106,7 @@ func TestHostBusiestThread(t *testing.T) {
 	s.busyFrom = 0.01 // low enough for a busy machine
 	c := hosttest.NewCgroup(t, "hotprofile-busiest")
 	u := inCgroup(t, s, c, "( "+busy+" ) & "+busy)
-	w, err := s.WatchUnit(u, []string{CPUBusiestThread, CPUUsage})
+	w, err := s.Watch(u, procfs.Process{}, []string{CPUBusiestThread, CPUUsage})
 	require.NoError(t, err)
 	defer w.Close()
 	var out [2]Result
@@ -129,7 +130,7 @@ func TestHostBusiestThread(t *testing.T) {
 func TestHostAllMonitorsOfAProcess(t *testing.T) {
 	s := openHost(t, 64)
 	monitors := []string{CPUThrottling, MemoryUtilization, ThreadCount, CPURequestUtilization, HostCPUUtilization, SystemLoad, CPUHostShare, CPUUsage}
-	w, err := s.WatchProcess(processNow(t, os.Getpid()), monitors)
+	w, err := s.Watch(cgroup.Group{}, processNow(t, os.Getpid()), monitors)
 	require.NoError(t, err)
 	defer w.Close()
 	out := make([]Result, len(monitors))
@@ -152,7 +153,7 @@ func TestAllMonitorsDoNotAllocate(t *testing.T) {
 	c := hosttest.NewCgroup(t, "hotprofile-allocs-all")
 	c.SetQuota(t, 0.5)
 	monitors := []string{CPUThrottling, CPUPressure, MemoryUtilization, HostCPUUtilization, SystemLoad, CPUHostShare, CPUUsage, CPUUtilization, CPURequestUtilization, MemoryPressure, IOPressure, MemoryEvents, MemoryEventsOf([]string{"max", "oom_kill"})}
-	w, err := s.WatchUnit(inCgroup(t, s, c, "sleep 60"), monitors)
+	w, err := s.Watch(inCgroup(t, s, c, "sleep 60"), procfs.Process{}, monitors)
 	require.NoError(t, err)
 	defer w.Close()
 	out := make([]Result, len(monitors))
@@ -168,7 +169,7 @@ func TestAllMonitorsDoNotAllocate(t *testing.T) {
 		}
 	}
 	w.Close()
-	if w, err = s.WatchUnit(w.unit, monitors); err != nil {
+	if w, err = s.Watch(w.unit, procfs.Process{}, monitors); err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
@@ -187,7 +188,7 @@ func TestHostRecreatedCgroupHasItsNewQuota(t *testing.T) {
 			c.SetQuota(t, 0.5)
 			u, ok := s.tree.GroupAt(c.Path)
 			require.True(t, ok)
-			w, err := s.WatchUnit(u, []string{CPUUtilization, CPUThrottling})
+			w, err := s.Watch(u, procfs.Process{}, []string{CPUUtilization, CPUThrottling})
 			require.NoError(t, err)
 			defer w.Close()
 			var out [2]Result
@@ -223,7 +224,7 @@ func TestHostMemoryOfAUnitAtItsLimit(t *testing.T) {
 		// tail keeps its input in memory while the input has no line break.
 		"until [ -e done ]; do head -c 64M /dev/zero | tail >kept; done; sleep 60")
 	monitors := []string{MemoryEventsOf([]string{cgroup.MemoryMax}), MemoryEvents, MemoryPressure, IOPressure}
-	w, err := s.WatchUnit(u, monitors)
+	w, err := s.Watch(u, procfs.Process{}, monitors)
 	require.NoError(t, err)
 	defer w.Close()
 	out := make([]Result, len(monitors))

@@ -4,7 +4,6 @@
 package monitor
 
 import (
-	"fmt"
 	"os"
 	"time"
 
@@ -19,21 +18,14 @@ const MemoryUtilization = "memory_utilization"
 // memory is the meter of memory_utilization.
 type memory struct {
 	w     *Watcher
-	use   opened[memoryUse]
+	use   opened[number] // in bytes
 	limit *cgroup.MemoryLimit
 }
 
-// memoryUse is the memory that a unit uses, in bytes.
-type memoryUse interface {
-	Read() (uint64, error)
-	From() string
-	Close()
-}
-
 func newMemory(w *Watcher, _ string) meter {
-	return &memory{w: w, use: opened[memoryUse]{w: w, open: func() (memoryUse, error) {
+	return &memory{w: w, use: opened[number]{w: w, open: func() (number, error) {
 		if w.process != nil {
-			return &residentSet{w.processFile("statm")}, nil
+			return w.processFile("statm", residentSet), nil
 		}
 		return w.source.reader.OpenMemoryUse(w.unit)
 	}}}
@@ -51,7 +43,7 @@ func (m *memory) read(now time.Time) (num, den float64, restarted bool, err erro
 	if err != nil {
 		return 0, 0, false, err
 	}
-	bytes, err := use.Read()
+	bytes, _, err := use.Read()
 	if err != nil {
 		return 0, 0, false, err
 	}
@@ -73,18 +65,8 @@ func (m *memory) close() {
 	m.moved()
 }
 
-// A residentSet reads the resident memory of one process.
-type residentSet struct{ processFile }
-
-// Read returns the resident memory in bytes.
-func (r *residentSet) Read() (uint64, error) {
-	b, err := r.read()
-	if err != nil {
-		return 0, err
-	}
-	pages, err := procfs.ParseStatm(b)
-	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", r.From(), err)
-	}
-	return pages * uint64(os.Getpagesize()), nil
+// residentSet returns the resident memory in a statm file, in bytes.
+func residentSet(statm []byte) (uint64, error) {
+	pages, err := procfs.ParseStatm(statm)
+	return pages * uint64(os.Getpagesize()), err
 }

@@ -36,5 +36,5 @@ func newMemoryEvents(w *Watcher, parameters string) meter {
 	if parameters != "" {
 		events = strings.Split(parameters, ",")
 	}
-	return newCounted(w, 1, func() (kernelCounter, error) { return w.source.reader.OpenMemoryEvents(w.unit, events) })
+	return newCounted(w, 1, func() (*cgroup.Value, error) { return w.source.reader.OpenMemoryEvents(w.unit, events) })
 }

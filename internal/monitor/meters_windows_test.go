@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/windows"
 
+	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
@@ -86,7 +87,7 @@ func TestReadingsOfABusyProcessOfWindows(t *testing.T) {
 			process, err := procfs.At("").Process(p.Process.Pid)
 			require.NoError(t, err)
 			names := []string{CPUUsage, CPUUtilization, HostCPUUtilization, CPUHostShare, MemoryUtilization, ThreadCount}
-			w, err := s.WatchProcess(process, names)
+			w, err := s.Watch(cgroup.Group{}, process, names)
 			require.NoError(t, err)
 			defer w.Close()
 			before, after := make([]Result, len(names)), make([]Result, len(names))
@@ -128,7 +129,7 @@ func TestAProcessOfWindowsThatHasEndedIsGone(t *testing.T) {
 	p := busy(t, "all CPUs")
 	process, err := procfs.At("").Process(p.Process.Pid)
 	require.NoError(t, err)
-	w, err := s.WatchProcess(process, []string{CPUUtilization, ThreadCount})
+	w, err := s.Watch(cgroup.Group{}, process, []string{CPUUtilization, ThreadCount})
 	require.NoError(t, err)
 	defer w.Close()
 	require.NoError(t, p.Process.Kill())
@@ -141,6 +142,6 @@ func TestAProcessOfWindowsThatHasEndedIsGone(t *testing.T) {
 	require.ErrorIs(t, results[0].Err, ErrGone)
 	require.ErrorIs(t, results[1].Err, ErrGone)
 	process.Start++ // another process now has the same pid
-	_, err = s.WatchProcess(process, []string{CPUUsage})
+	_, err = s.Watch(cgroup.Group{}, process, []string{CPUUsage})
 	require.ErrorIs(t, err, ErrGone)
 }

@@ -157,9 +157,9 @@ func (h *modeHost) open(keep int, scope Scope, monitors ...string) *Watcher {
 	s.clocks = fixedClocks{}
 	var w *Watcher
 	if scope == ProcessScope {
-		w, err = s.WatchProcess(procfs.Process{PID: pid}, monitors)
+		w, err = s.Watch(cgroup.Group{}, procfs.Process{PID: pid}, monitors)
 	} else {
-		w, err = s.WatchUnit(h.unit, monitors)
+		w, err = s.Watch(h.unit, procfs.Process{}, monitors)
 	}
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() {
@@ -479,7 +479,7 @@ func TestUnitInARootOrASharedCgroup(t *testing.T) {
 		}
 		s, err := NewSource(h.tree, Options{MaxOpenFiles: 8})
 		require.NoError(t, err)
-		w, err := s.WatchUnit(u, monitors)
+		w, err := s.Watch(u, procfs.Process{}, monitors)
 		require.NoError(t, err)
 		w.Read(time.Now(), out)
 		for i := range out {

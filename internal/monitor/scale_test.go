@@ -15,6 +15,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/cgroup/openfile"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -109,7 +110,7 @@ func BenchmarkThousandCgroups(b *testing.B) {
 			units := manyCgroups(b, s.tree, n, c.containers, c.cores)
 			watchers := make([]*Watcher, len(units))
 			for i, u := range units {
-				w, err := s.WatchUnit(u, []string{CPUThrottling, CPUUtilization})
+				w, err := s.Watch(u, procfs.Process{}, []string{CPUThrottling, CPUUtilization})
 				require.NoError(b, err)
 				defer w.Close()
 				watchers[i] = w

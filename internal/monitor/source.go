@@ -102,59 +102,42 @@ func (s *Source) Close() {
 	}
 }
 
-// WatchUnit opens the named monitors of a unit that is a cgroup. If a
-// monitor is unavailable, WatchUnit does not fail. The results of the
-// monitor then contain the error.
-func (s *Source) WatchUnit(u cgroup.Group, monitors []string) (*Watcher, error) {
-	if u.ProcessOnly() {
-		return nil, errors.New("watch a unit: it has no cgroup of its own and must be watched as a process")
-	}
-	w, err := s.newWatcher(u, nil, monitors)
-	if err != nil {
-		return nil, err
-	}
-	if w.use.wanted {
-		err = w.use.open()
-	}
-	if err != nil {
+// Watch opens the named monitors of a unit. The unit is the process p if p has a pid, and
+// the cgroup u otherwise. If a monitor is unavailable, Watch does not fail. The results of
+// the monitor then contain the error. Watch returns [ErrGone] if the process has ended.
+func (s *Source) Watch(u cgroup.Group, p procfs.Process, monitors []string) (*Watcher, error) {
+	w := &Watcher{source: s, unit: u, paths: u.Paths}
+	if err := w.begin(p, monitors); err != nil {
 		w.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
-// WatchProcess opens the named monitors of a unit that is a process. It returns [ErrGone]
-// if the process has ended.
-func (s *Source) WatchProcess(p procfs.Process, monitors []string) (*Watcher, error) {
-	var clock counter
-	process, err := &processClock{process: p}, error(nil)
-	if s.list != nil {
-		clock, err = s.list.clock(p)
-	} else {
-		process, err = openProcessClock(s, p)
-		clock = process
-	}
-	if err != nil {
-		return nil, err
-	}
-	w, err := s.newWatcher(cgroup.Group{}, process, monitors)
-	if err != nil {
-		clock.Close()
-		return nil, err
-	}
-	w.use.counter = clock
-	return w, nil
-}
-
-func (s *Source) newWatcher(u cgroup.Group, p *processClock, monitors []string) (*Watcher, error) {
-	w := &Watcher{source: s, unit: u, process: p, paths: u.Paths}
+func (w *Watcher) begin(p procfs.Process, monitors []string) (err error) {
+	s := w.source
 	s.watchers++
 	w.readings = s.watchers % recheckEvery // spreads rechecks over the rounds
 	w.use.w = w
-	if err := w.setSlots(monitors); err != nil {
-		return nil, err
+	switch {
+	case p.PID == 0 && w.unit.ProcessOnly():
+		return errors.New("watch a unit: it has no cgroup of its own and must be watched as a process")
+	case p.PID == 0:
+	case s.list != nil:
+		w.process = &processClock{process: p}
+		w.use.counter, err = s.list.clock(p)
+	default:
+		if w.process, err = openProcessClock(s, p); err == nil {
+			w.use.counter = w.process
+		}
 	}
-	return w, nil
+	if err == nil {
+		err = w.setSlots(monitors)
+	}
+	if err == nil && w.process == nil && w.use.wanted {
+		err = w.use.open()
+	}
+	return err
 }
 
 // SetLeast sets Options.Least.

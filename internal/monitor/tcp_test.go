@@ -24,7 +24,7 @@ func TestMonitorsOfTCP(t *testing.T) {
 		s, err := NewSource(h.tree, o)
 		require.NoError(t, err)
 		defer s.Close()
-		w, err := s.WatchUnit(h.unit, names)
+		w, err := s.Watch(h.unit, procfs.Process{}, names)
 		require.NoError(t, err)
 		defer w.Close()
 		var out [3]Result

@@ -4,7 +4,6 @@
 package monitor
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
@@ -14,18 +13,12 @@ import (
 const ThreadCount = "thread_count"
 
 // threadCount is the meter of thread_count.
-type threadCount struct{ opened[threadCounter] }
-
-type threadCounter interface {
-	Count() (int, error)
-	From() string
-	Close()
-}
+type threadCount struct{ opened[number] }
 
 func newThreadCount(w *Watcher, _ string) meter {
-	return &threadCount{opened[threadCounter]{w: w, open: func() (threadCounter, error) {
+	return &threadCount{opened[number]{w: w, open: func() (number, error) {
 		if w.process != nil {
-			return &processThreads{w.processFile("stat")}, nil
+			return w.processFile("stat", threadsOf), nil
 		}
 		return w.source.reader.OpenTasks(w.unit)
 	}}}
@@ -36,22 +29,12 @@ func (m *threadCount) read(time.Time) (num, den float64, restarted bool, err err
 	if err != nil {
 		return 0, 0, false, err
 	}
-	n, err := c.Count()
+	n, _, err := c.Read()
 	return float64(n), 0, false, err
 }
 
-// processThreads counts the threads of one process.
-type processThreads struct{ processFile }
-
-// Count returns the number of threads.
-func (p *processThreads) Count() (int, error) {
-	b, err := p.read()
-	if err != nil {
-		return 0, err
-	}
-	stat, err := procfs.ParseStat(b)
-	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", p.From(), err)
-	}
-	return stat.Threads, nil
+// threadsOf returns the number of threads in a stat file.
+func threadsOf(stat []byte) (uint64, error) {
+	s, err := procfs.ParseStat(stat)
+	return uint64(s.Threads), err
 }

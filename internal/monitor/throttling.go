@@ -36,10 +36,7 @@ type throttling struct {
 
 func newThrottling(w *Watcher, _ string) meter {
 	return &throttling{opened: opened[*cgroup.Throttling]{w: w, open: func() (*cgroup.Throttling, error) {
-		if w.process != nil {
-			return w.source.reader.OpenThrottling(w.paths)
-		}
-		return w.source.reader.OpenGroupThrottling(w.unit)
+		return w.source.reader.OpenThrottling(w.unit, w.paths)
 	}}}
 }
 

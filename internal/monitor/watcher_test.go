@@ -79,7 +79,7 @@ func (h *host) watch(monitors ...string) *Watcher { return h.watchKeeping(64, mo
 func (h *host) watchKeeping(keep int, monitors ...string) *Watcher {
 	s, err := NewSource(h.tree, Options{MaxOpenFiles: keep})
 	require.NoError(h.t, err)
-	w, err := s.WatchUnit(h.unit, monitors)
+	w, err := s.Watch(h.unit, procfs.Process{}, monitors)
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() {
 		w.Close()
@@ -229,7 +229,7 @@ func TestRemovedUnitIsGone(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(h.root, "sys/fs/cgroup", service)))
 	w.Read(time.Now(), out[:])
 	require.Equal(t, ErrGone, out[0].Err)
-	_, err := w.source.WatchUnit(h.unit, []string{CPUUsage})
+	_, err := w.source.Watch(h.unit, procfs.Process{}, []string{CPUUsage})
 	require.Equal(t, ErrGone, err)
 }
 
@@ -261,12 +261,12 @@ func TestUnknownMonitorAndProcessUnitAreRefused(t *testing.T) {
 	s, err := NewSource(h.tree, Options{MaxOpenFiles: 8})
 	require.NoError(t, err)
 	defer s.Close()
-	_, err = s.WatchUnit(h.unit, []string{"cpu"})
+	_, err = s.Watch(h.unit, procfs.Process{}, []string{"cpu"})
 	require.ErrorContains(t, err, `"cpu"`)
-	_, err = s.WatchUnit(cgroup.Group{}, []string{CPUUsage})
+	_, err = s.Watch(cgroup.Group{}, procfs.Process{}, []string{CPUUsage})
 	require.Error(t, err)
 	h.write("proc/100/stat", "100 (checkout) S 1 100 100 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 7 0 4242 0 0\n")
-	w, err := s.WatchProcess(procfs.Process{PID: 100}, []string{CPUUsage})
+	w, err := s.Watch(cgroup.Group{}, procfs.Process{PID: 100}, []string{CPUUsage})
 	require.NoError(t, err)
 	defer w.Close()
 	var out [1]Result

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/test/agreement"
 )
 
@@ -77,7 +78,7 @@ func agree(t *testing.T, tree *cgroup.Tree, start agreement.Start) {
 		}
 		t.Run(name, func(t *testing.T) {
 			load := start(t, c.quota, c.duty)
-			w, err := source.WatchUnit(load.Unit, figures)
+			w, err := source.Watch(load.Unit, procfs.Process{}, figures)
 			require.NoError(t, err)
 			defer w.Close()
 			read := ours(w)

@@ -166,14 +166,10 @@ func (f *Follower) prepare() *Follower {
 // readers may call SetLeast.
 func (f *Follower) SetLeast(least float64) { f.least = least }
 
-// Unit returns the reader of a unit that is a cgroup with the given id.
-func (f *Follower) Unit(id string) *Reader {
-	return &Reader{of: f, what: followed{unit: id}}
-}
-
-// Process returns the reader of a unit that is a process.
-func (f *Follower) Process(p procfs.Process) *Reader {
-	return &Reader{of: f, what: followed{process: p}}
+// Reader returns the reader of a unit. The unit is a cgroup with the given id. If the id is
+// empty, the unit is the process p.
+func (f *Follower) Reader(id string, p procfs.Process) *Reader {
+	return &Reader{of: f, what: followed{unit: id, process: p}}
 }
 
 // Close stops the goroutine and waits until it has ended. A Reader

@@ -193,7 +193,7 @@ func switchTo(at int64, cpu, pid int) switches.Record {
 func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
 	r := newRig(t, 2)
 	r.processes.put(7, "a")
-	n := r.Unit("a")
+	n := r.Reader("a", procfs.Process{})
 
 	busy, known, err := r.read(n, 0)
 	require.Equal(t, []any{0.0, 0.0, nil}, []any{busy, known, err})
@@ -239,7 +239,7 @@ func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
 
 func TestNegligibleUsageIsKnownWithoutFollowing(t *testing.T) {
 	r := newRig(t, 2)
-	n := r.Unit("a")
+	n := r.Reader("a", procfs.Process{})
 	r.read(n, 0)
 	for range 10 {
 		_, _, err := r.read(n, 0.005)
@@ -257,7 +257,7 @@ func TestOneStreamServesAllUnitsCgroupsAndProcesses(t *testing.T) {
 	r.processes.put(7, "a")
 	r.processes.put(8, "b")
 	r.processes.starts[8] = 42
-	a, b, p, other := r.Unit("a"), r.Unit("b"), r.Process(procfs.Process{PID: 8, Start: 42}), r.Process(procfs.Process{PID: 8, Start: 41})
+	a, b, p, other := r.Reader("a", procfs.Process{}), r.Reader("b", procfs.Process{}), r.Reader("", procfs.Process{PID: 8, Start: 42}), r.Reader("", procfs.Process{PID: 8, Start: 41})
 	all := []*Reader{a, b, p, other}
 	for _, n := range all {
 		r.read(n, 1)
@@ -281,7 +281,7 @@ func TestOneStreamServesAllUnitsCgroupsAndProcesses(t *testing.T) {
 func TestLostRecordsAreAGap(t *testing.T) {
 	r := newRig(t, 1)
 	r.processes.put(7, "a")
-	n := r.Unit("a")
+	n := r.Reader("a", procfs.Process{})
 	r.read(n, 1)
 	f := r.opened()
 	r.play(f, second, switchTo(0, 0, 7))
@@ -303,7 +303,7 @@ func TestLostRecordsAreAGap(t *testing.T) {
 
 func TestFiguresThatDisagreeWithTheUsageAreAGap(t *testing.T) {
 	r := newRig(t, 1)
-	n := r.Unit("a")
+	n := r.Reader("a", procfs.Process{})
 	r.read(n, 1)
 	f := r.opened()
 	r.play(f, second, switchTo(0, 0, 0))
@@ -314,7 +314,7 @@ func TestFiguresThatDisagreeWithTheUsageAreAGap(t *testing.T) {
 func TestTooManySwitchesMakeItUnavailableForAWhile(t *testing.T) {
 	r := newRig(t, 1)
 	r.processes.put(7, "a")
-	n := r.Unit("a")
+	n := r.Reader("a", procfs.Process{})
 	r.read(n, 1)
 	wait := retryFirst
 	for range 6 {
@@ -357,7 +357,7 @@ func TestItIsUnavailableWithoutTheRight(t *testing.T) {
 		ForeignPIDs,
 	} {
 		r.failure.Store(&want)
-		n := r.Unit("a")
+		n := r.Reader("a", procfs.Process{})
 		r.read(n, 1)
 		<-r.waits
 		_, _, err := r.read(n, 1)
@@ -377,7 +377,7 @@ func TestPIDsOfAnotherNamespaceAreNotFollowed(t *testing.T) {
 func TestAChangeOfCPUsReattaches(t *testing.T) {
 	r := newRig(t, 1)
 	r.processes.put(7, "a")
-	n := r.Unit("a")
+	n := r.Reader("a", procfs.Process{})
 	r.read(n, 1)
 	f := r.opened()
 	r.play(f, second, switchTo(0, 0, 7))
@@ -401,12 +401,12 @@ func TestFollowedUnitsAreBounded(t *testing.T) {
 	r := newRig(t, 1)
 	var all []*Reader
 	for range maxFollowed {
-		n := r.Unit("a")
+		n := r.Reader("a", procfs.Process{})
 		_, _, err := r.read(n, 1)
 		require.Equal(t, errFollowing, err)
 		all = append(all, n)
 	}
-	n := r.Unit("b")
+	n := r.Reader("b", procfs.Process{})
 	_, _, err := r.read(n, 1)
 	require.Equal(t, tooManyUnits, err)
 	all[0].Close()
@@ -418,23 +418,23 @@ func TestCloseEndsEveryState(t *testing.T) {
 	for name, prepare := range map[string]func(*rig){
 		"nothing was ever followed": func(*rig) {},
 		"while attached": func(r *rig) {
-			r.read(r.Unit("a"), 1)
+			r.read(r.Reader("a", procfs.Process{}), 1)
 			r.play(r.opened(), second)
 		},
 		"while waiting for the next try": func(r *rig) {
 			failure := errors.New("no")
 			r.failure.Store(&failure)
-			r.read(r.Unit("a"), 1)
+			r.read(r.Reader("a", procfs.Process{}), 1)
 			<-r.waits
 		},
-		"right after something is to be followed": func(r *rig) { r.read(r.Unit("a"), 1) },
+		"right after something is to be followed": func(r *rig) { r.read(r.Reader("a", procfs.Process{}), 1) },
 		"while the stream is opened": func(r *rig) {
 			open := r.open
 			r.open = func() (stream, error) {
 				<-r.stop // a stream that is not open yet cannot be woken
 				return open()
 			}
-			r.read(r.Unit("a"), 1)
+			r.read(r.Reader("a", procfs.Process{}), 1)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -448,7 +448,7 @@ func TestCloseEndsEveryState(t *testing.T) {
 
 func TestAReadingDoesNotAllocate(t *testing.T) {
 	r := newRig(t, 4)
-	n := r.Unit("a")
+	n := r.Reader("a", procfs.Process{})
 	r.read(n, 1)
 	f := r.opened()
 	r.play(f, second)

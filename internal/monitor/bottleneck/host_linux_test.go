@@ -408,7 +408,7 @@ func TestKernelHostBottleneck(t *testing.T) {
 			b := newHostFollower(t, tree)
 			l := newLoad(t, tree)
 			for end := time.Now().Add(time.Minute); ; {
-				n := b.Unit(l.unit.ID)
+				n := b.Reader(l.unit.ID, procfs.Process{})
 				if c.ok(addsUp(t, b, n, l, c.order, func() int64 { return l.cpuTime(tree) })) {
 					return
 				}
@@ -424,7 +424,7 @@ func TestKernelHostBottleneckOfAProcess(t *testing.T) {
 	l := newLoad(t, tree)
 	p, err := procfs.At("/").Process(l.cmd.Process.Pid)
 	require.NoError(t, err)
-	n := b.Process(p)
+	n := b.Reader("", p)
 	seen := addsUp(t, b, n, l, "threads 1s", func() int64 {
 		const cpuClock = 2 // CPUCLOCK_SCHED
 		var ts unix.Timespec
@@ -434,7 +434,7 @@ func TestKernelHostBottleneckOfAProcess(t *testing.T) {
 	require.NotZero(t, seen.busy)
 
 	p.Start--
-	other := b.Process(p)
+	other := b.Reader("", p)
 	other.Read(time.Now(), 1)
 	defer other.Close()
 	through(t, b)
@@ -464,7 +464,7 @@ func BenchmarkHostFollowing(b *testing.B) {
 				tree := openHost(b)
 				bs := newHostFollower(b, tree)
 				l := newLoad(b, tree)
-				n := bs.Unit(l.unit.ID)
+				n := bs.Reader(l.unit.ID, procfs.Process{})
 				if followed {
 					n.Read(time.Now(), 1)
 					defer n.Close()

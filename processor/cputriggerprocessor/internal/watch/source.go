@@ -55,10 +55,7 @@ func HostSource(source *monitor.Source) Source { return hostSource{source} }
 type hostSource struct{ *monitor.Source }
 
 func (s hostSource) Watch(u *units.Unit, monitors []string) (Watcher, error) {
-	if u.IsProcess() {
-		return s.WatchProcess(u.Process, monitors)
-	}
-	return s.WatchUnit(u.Group, monitors)
+	return s.Source.Watch(u.Group, u.Process, monitors)
 }
 
 func (s hostSource) Started(u *units.Unit) (time.Time, error) { return s.StartedAt(u.Group) }
