@@ -53,49 +53,39 @@ func unreadable(what string, err error, advice string) error {
 }
 
 // parse returns the unit and the duration of a request. A request that closes a gate has no
-// duration.
+// duration. An unknown parameter is an error.
 func parse(params url.Values, fallback time.Duration, closes bool) (unit string, d time.Duration, err error) {
-	known := []string{"unit", "duration"}
+	known, all := []string{"unit", "duration"}, "there are unit and duration"
 	if closes {
-		known = known[:1]
-	}
-	if unit, err = parseUnit(params, known...); err != nil || !params.Has("duration") {
-		return unit, fallback, err
-	}
-	d, err = time.ParseDuration(params.Get("duration"))
-	if err != nil {
-		return "", 0, badRequest("duration: %q is not a duration such as 30s", quotable(params.Get("duration")))
-	}
-	if d < minDuration || d > maxDuration {
-		return "", 0, badRequest("duration: %v is not between %v and %v", d, minDuration, maxDuration)
-	}
-	return unit, d, nil
-}
-
-// parseUnit returns the unit of a request. A parameter that is not in known is an error.
-func parseUnit(params url.Values, known ...string) (unit string, err error) {
-	all := "there are " + strings.Join(known, " and ")
-	if len(known) == 1 {
-		all = "there is only " + known[0]
+		known, all = known[:1], "there is only unit"
 	}
 	for name, values := range params {
 		switch {
 		case !slices.Contains(known, name):
-			return "", badRequest("unknown parameter %q: %s", quotable(name), all)
+			return "", 0, badRequest("unknown parameter %q: %s", quotable(name), all)
 		case len(values) != 1:
-			return "", badRequest("%s: given %d times, must be given once", name, len(values))
+			return "", 0, badRequest("%s: given %d times, must be given once", name, len(values))
 		}
 	}
 	unit = params.Get("unit")
 	switch {
 	case unit == "":
-		return "", badRequest("unit: must be set to a container's id, a cgroup's path or a pid")
+		return "", 0, badRequest("unit: must be set to a container's id, a cgroup's path or a pid")
 	case len(unit) > maxUnit:
-		return "", badRequest("unit: has %d bytes, must have at most %d", len(unit), maxUnit)
+		return "", 0, badRequest("unit: has %d bytes, must have at most %d", len(unit), maxUnit)
 	case !utf8.ValidString(unit) || strings.ContainsFunc(unit, unicode.IsControl):
-		return "", badRequest("unit: %q is not a container's id, a cgroup's path or a pid", unit)
+		return "", 0, badRequest("unit: %q is not a container's id, a cgroup's path or a pid", unit)
+	case !params.Has("duration"):
+		return unit, fallback, nil
 	}
-	return unit, nil
+	d, err = time.ParseDuration(params.Get("duration"))
+	switch {
+	case err != nil:
+		return "", 0, badRequest("duration: %q is not a duration such as 30s", quotable(params.Get("duration")))
+	case d < minDuration || d > maxDuration:
+		return "", 0, badRequest("duration: %v is not between %v and %v", d, minDuration, maxDuration)
+	}
+	return unit, d, nil
 }
 
 func quotable(s string) string { return texts.Cut(s, maxQuoted) }
