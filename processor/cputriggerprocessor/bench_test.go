@@ -371,7 +371,7 @@ func BenchmarkTap(b *testing.B) {
 	host := identifytest.NewHost()
 	var running sync.WaitGroup
 	b.Cleanup(running.Wait)
-	running.Go(func() { trigger.(*profilesTrigger).requests.Run(b.Context(), host) }) // b.Context ends before b.Cleanup
+	running.Go(func() { trigger.(*cpuTrigger).requests.Run(b.Context(), host) }) // b.Context ends before b.Cleanup
 	var batches []ptrace.Traces
 	for range perSecond / perBatch {
 		batches = append(batches, serverSpans(perBatch, time.Now()))

@@ -90,6 +90,10 @@ type Config struct {
 	// other limits are 0, which means no limit.
 	Budgets budget.Limits `mapstructure:"budgets"`
 
+	// instance is shared by all pipelines with the same component id, because the collector
+	// passes one configuration to these pipelines.
+	instance *instance
+
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
@@ -284,6 +288,8 @@ func createDefaultConfig() *Config {
 		Manual:       configoptional.Default(manual.DefaultConfig()),
 		Peers:        PeersConfig{Enabled: true},
 		Budgets:      budget.Limits{MaxConcurrentUnits: 10},
+
+		instance: &instance{signals: map[string]bool{}},
 	}
 	cfg.Policies = slices.DeleteFunc(cfg.Policies, func(p PolicyConfig) bool { return !cfg.inScope(p.AnyOf[0].Monitor) })
 	return cfg

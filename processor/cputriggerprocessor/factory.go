@@ -18,18 +18,17 @@ import (
 // NewFactory returns the factory of `cpu_trigger`. If pipelines of several signals use the
 // same component id, they share one instance.
 func NewFactory() processor.Factory {
-	shared := &instances{byConfig: map[*Config]*instance{}}
 	return xprocessor.NewFactory(
 		metadata.Type,
 		func() component.Config { return createDefaultConfig() },
 		xprocessor.WithTraces(func(_ context.Context, set processor.Settings, cfg component.Config, next consumer.Traces) (processor.Traces, error) {
-			return tracesTap{tap: shared.newTap(set, cfg.(*Config), "traces"), next: next}, nil
+			return tracesTap{newTap(set, cfg.(*Config), "traces"), next}, nil
 		}, metadata.TracesStability),
 		xprocessor.WithMetrics(func(_ context.Context, set processor.Settings, cfg component.Config, next consumer.Metrics) (processor.Metrics, error) {
-			return metricsTap{tap: shared.newTap(set, cfg.(*Config), "metrics"), next: next}, nil
+			return metricsTap{newTap(set, cfg.(*Config), "metrics"), next}, nil
 		}, metadata.MetricsStability),
 		xprocessor.WithProfiles(func(_ context.Context, set processor.Settings, cfg component.Config, next xconsumer.Profiles) (xprocessor.Profiles, error) {
-			return shared.createProfiles(set, cfg.(*Config), next)
+			return createProfiles(set, cfg.(*Config), next)
 		}, metadata.ProfilesStability),
 	)
 }

@@ -61,12 +61,12 @@ func TestPipelinesOfAllSignalsShareOneInstance(t *testing.T) {
 			require.NoError(t, c.Start(t.Context(), componenttest.NewNopHost()))
 			t.Cleanup(func() { require.NoError(t, c.Shutdown(context.Background())) })
 			switch c := c.(type) {
-			case *profilesTrigger:
-				triggers = append(triggers, c.cpuTrigger)
+			case *cpuTrigger:
+				triggers = append(triggers, c)
 			case tracesTap:
-				triggers = append(triggers, *c.instance.triggers.Load()...)
+				triggers = append(triggers, c.triggers...)
 			case metricsTap:
-				triggers = append(triggers, *c.instance.triggers.Load()...)
+				triggers = append(triggers, c.triggers...)
 			}
 		}
 		require.Len(t, triggers, 3)
@@ -82,16 +82,14 @@ func TestPipelinesOfAllSignalsShareOneInstance(t *testing.T) {
 func TestEachProfilesPipelineHasATrigger(t *testing.T) {
 	f := NewFactory()
 	all := pipelines(t, f, f.CreateDefaultConfig(), zap.NewNop(), "profiles", "traces", "profiles")
-	require.NotSame(t, all[0].(*profilesTrigger).cpuTrigger, all[2].(*profilesTrigger).cpuTrigger)
-	observed := all[1].(tracesTap).instance
-	require.Len(t, *observed.triggers.Load(), 2)
+	require.NotSame(t, all[0], all[2])
+	require.Len(t, all[1].(tracesTap).triggers, 2)
 	require.NoError(t, all[0].Shutdown(t.Context()))
 	require.NoError(t, all[0].Shutdown(t.Context()), "twice is once")
-	require.True(t, all[0].(*profilesTrigger).closed.Load(), "it observes nothing more")
-	require.False(t, all[2].(*profilesTrigger).closed.Load())
+	require.True(t, all[0].(*cpuTrigger).closed.Load(), "it observes nothing more")
+	require.False(t, all[2].(*cpuTrigger).closed.Load())
 	require.NoError(t, all[1].Shutdown(t.Context()))
 	require.NoError(t, all[2].Shutdown(t.Context()))
-	require.Empty(t, observed.of.byConfig, "nothing is kept of a configuration that is gone")
 }
 
 func TestWithoutAProfilesPipelineItDecidesAndWarns(t *testing.T) {
@@ -104,7 +102,7 @@ func TestWithoutAProfilesPipelineItDecidesAndWarns(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("no profiles pipeline has this component: gates open and no profile leaves").Len())
 	shared := all[0].(tracesTap).instance
 	alone := shared.alone
-	require.Equal(t, []*cpuTrigger{alone}, *shared.triggers.Load())
+	require.Equal(t, []*cpuTrigger{alone}, shared.triggers)
 	require.NoError(t, all[0].Shutdown(t.Context()))
 	require.False(t, alone.closed.Load(), "the other tap still feeds it")
 	require.NoError(t, all[1].Shutdown(t.Context()))
