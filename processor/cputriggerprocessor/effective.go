@@ -179,8 +179,13 @@ func (cfg *Config) readings() watch.Monitors {
 		warm[monitor.CPUUsage] = math.Inf(1) // at least one host monitor must be read to detect that a unit is gone
 	}
 	for _, k := range all {
-		if at, read := warm[k.Name]; read {
-			out.Names, out.Warm = append(out.Names, k.Name), append(out.Warm, at)
+		at, read := warm[k.Name]
+		if !read {
+			continue
+		}
+		out.Names, out.Warm = append(out.Names, k.Name), append(out.Warm, at)
+		if !requests.Is(requests.Name(k.Name)) {
+			out.Host = len(out.Names)
 		}
 	}
 	return out

@@ -20,8 +20,6 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // hotUnits returns a started extension.
@@ -152,9 +150,6 @@ func slowRequests(r *rig, id string, slowest byte, took time.Duration) ptrace.Tr
 // found by spans.
 func (r *rig) readRequests(ids ...string) {
 	r.t.Helper()
-	r.c = r.p.newCollector(nil, watch.WithRequests(r.source, r.p.requests, time.Second))
-	r.c.UserTimes = func(*units.Unit) watch.ReadTimes { return nil }
-	r.p.collector = r.c
 	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan struct{})
 	go func() { r.p.requests.Run(ctx, r.host); close(done) }()

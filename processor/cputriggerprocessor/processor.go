@@ -381,7 +381,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	}
 	host := identify.NewHost(p.cfg.RootPath, tree, p.units.GroupOf, p.now)
 	p.router.Host = host
-	c := p.newCollector(tree, watch.WithRequests(watch.HostSource(files), p.requests, p.cfg.CollectionInterval))
+	c := p.newCollector(tree, watch.HostSource(files))
 	p.collector = c
 	d := &watch.Discoverer{
 		Tree: tree, Scope: p.cfg.Scope, Units: p.units, TTL: unitTTL,
@@ -404,7 +404,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 
 func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source watch.Source) *watch.Collector {
 	c := &watch.Collector{
-		Units: p.units, Source: source, Monitors: p.inForce.Load().cfg.readings(), Interval: p.cfg.CollectionInterval,
+		Units: p.units, Source: source, Requests: p.requests, Monitors: p.inForce.Load().cfg.readings(), Interval: p.cfg.CollectionInterval,
 		Now: p.now, Log: p.log, Counters: p.counters, Debug: p.debug, Hot: p.hot, Ages: p.cfg.MinAge > 0,
 		UserTimes: func(*units.Unit) watch.ReadTimes { return nil },
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
@@ -33,8 +34,9 @@ const (
 // watched is the collector's state of a unit.
 type watched struct {
 	*units.Unit
-	watcher    Watcher     // nil until the unit was opened
-	lastOf     []time.Time // time of the last reading of each monitor
+	watcher    Watcher          // nil until the unit was opened
+	requests   *requests.Reader // reads the request monitors
+	lastOf     []time.Time      // time of the last reading of each monitor
 	gone       bool
 	askedStart bool // the start of its first process was read
 	capacity   cgroup.Capacity
@@ -48,7 +50,8 @@ type watched struct {
 
 // Monitors lists the monitors to read for each unit.
 type Monitors struct {
-	Names []string
+	Names []string           // request monitors come last
+	Host  int                // number of monitors that are not request monitors
 	Warm  []float64          // per monitor, the minimum value of a warm unit
 	Least map[string]float64 // the lowest threshold in use, by monitor
 }
@@ -58,6 +61,7 @@ type Monitors struct {
 type Collector struct {
 	Units    *units.Set
 	Source   Source
+	Requests *requests.Intake
 	Monitors Monitors
 	Interval time.Duration
 	Now      func() time.Time
@@ -101,7 +105,8 @@ func (c *Collector) change(next Monitors) {
 		if w.watcher == nil {
 			continue
 		}
-		if err := w.watcher.SetMonitors(next.Names); err != nil { // opening the unit again reports the fault
+		w.requests.SetKeys(next.Names[next.Host:])
+		if err := w.watcher.SetMonitors(next.Names[:next.Host]); err != nil { // opening the unit again reports the fault
 			w.watcher.Close()
 			w.watcher = nil
 		}
@@ -171,7 +176,8 @@ func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
 	}
 	now := c.Now()
 	out.Time = now
-	w.watcher.Read(now, c.results)
+	w.watcher.Read(now, c.results[:c.Monitors.Host])
+	w.requests.Read(now, c.Interval, c.results[c.Monitors.Host:])
 	w.times.read(now)
 	out.UserShare = w.times.share()
 	restarted := false
@@ -202,9 +208,9 @@ func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
 // open opens the watcher of a unit. After an error it counts a failed reading for each
 // monitor.
 func (c *Collector) open(w *watched, out *units.Readings) bool {
-	opened, err := c.Source.Watch(w.Unit, c.Monitors.Names)
+	opened, err := c.Source.Watch(w.Unit, c.Monitors.Names[:c.Monitors.Host])
 	if err == nil {
-		w.watcher = opened
+		w.watcher, w.requests = opened, c.Requests.Reader(w.Name, c.Monitors.Names[c.Monitors.Host:])
 		return true
 	}
 	w.gone = errors.Is(err, monitor.ErrGone)
@@ -320,7 +326,11 @@ func (c *Collector) logFrom(w *watched) {
 		w.from = make([]string, len(c.Monitors.Names))
 	}
 	for m := range c.Monitors.Names {
-		if from := w.watcher.From(m); from != w.from[m] {
+		from := "spans and metrics"
+		if m < c.Monitors.Host {
+			from = w.watcher.From(m)
+		}
+		if from != w.from[m] {
 			w.from[m] = from
 			c.Log.Debug("monitor found", zap.String("unit", w.Name), zap.String("monitor", c.Monitors.Names[m]), zap.String("from", from), zap.String("mode", c.Mode))
 		}
