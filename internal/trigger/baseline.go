@@ -9,21 +9,19 @@ import (
 	"time"
 )
 
-// baselines is the list of due baselines during an evaluation.
-type baselines struct{ due []dueBaseline }
-
+// dueBaseline is a machine whose baseline is due since a time.
 type dueBaseline struct {
 	*machine
 	since int64
 }
 
-// open opens the due baselines of units that are not hot, if the budgets allow it. The
-// baseline that has been due for longest opens first.
-func (b *baselines) open(now time.Time, at int64) {
-	slices.SortFunc(b.due, func(a, b dueBaseline) int {
+// openBaselines opens the due baselines of units that are not hot, if the budgets allow it.
+// The baseline that has been due for longest opens first.
+func (q *queue) openBaselines(now time.Time, at int64) {
+	slices.SortFunc(q.baselines, func(a, b dueBaseline) int {
 		return cmp.Or(cmp.Compare(a.since, b.since), a.compare(b.machine))
 	})
-	for _, d := range b.due {
+	for _, d := range q.baselines {
 		u := d.unit
 		if u.hot > 0 || !d.policy.DryRun && (!u.engine.places.available(u) || u.overBudget(at) != "") {
 			continue
@@ -33,14 +31,7 @@ func (b *baselines) open(now time.Time, at int64) {
 	}
 }
 
-// clear empties the list but keeps its memory for the next evaluation. The memory is at
-// most a few bytes per unit and policy.
-func (b *baselines) clear() {
-	clear(b.due)
-	b.due = b.due[:0]
-}
-
-// scheduleBaseline adds the machine's baseline to the list if the baseline is due and the
+// scheduleBaseline adds the machine's baseline to the queue if the baseline is due and the
 // unit is cool. A baseline that is due while the unit is hot is skipped. A baseline stays
 // due if it cannot open yet, for example because no place is free.
 func (m *machine) scheduleBaseline(now time.Time, at int64) {
@@ -52,7 +43,7 @@ func (m *machine) scheduleBaseline(now time.Time, at int64) {
 	case at < m.due, e.closed, m.unit.young(now), m.unit.unnamed:
 	case m.state == Watching && now.Before(m.notBefore):
 	default:
-		e.baselines.due = append(e.baselines.due, dueBaseline{m, m.due})
+		e.queue.baselines = append(e.queue.baselines, dueBaseline{m, m.due})
 	}
 }
 

@@ -59,22 +59,17 @@ func (u *Decision) OpenGate(a Alert, duration time.Duration, now time.Time) (o *
 		return m.opening, a.Key == "", nil
 	}
 	e, name := u.engine, cmp.Or(a.Name, Manual)
-	e.journal.deferring(func() {
-		u.expireDue(now) // frees the places of overdue openings
-		if over := u.overBudgetByHand(e.clock.at(now)); over != "" {
-			err = &budget.ExceededError{Budget: over}
-			return
-		}
-		if a.Key != "" && (u.alerts() >= maxAlerts || e.places.alerts >= maxAllAlerts) {
-			err = ErrTooManyAlerts
-			return
-		}
-		m := &machine{unit: u, policy: &policy{Policy: Policy{Name: name}, index: -1, services: &e.services}}
-		u.byHand = append(u.byHand, m)
-		m.openByHand(a.Key, duration, now)
-		o = m.opening
-	})
-	return o, err == nil, err
+	u.expireDue(now) // frees the places of overdue openings
+	if over := u.overBudgetByHand(e.clock.at(now)); over != "" {
+		return nil, false, &budget.ExceededError{Budget: over}
+	}
+	if a.Key != "" && (u.alerts() >= maxAlerts || e.places.alerts >= maxAllAlerts) {
+		return nil, false, ErrTooManyAlerts
+	}
+	m := &machine{unit: u, policy: &policy{Policy: Policy{Name: name}, index: -1, services: &e.services}}
+	u.byHand = append(u.byHand, m)
+	m.openByHand(a.Key, duration, now)
+	return m.opening, true, nil
 }
 
 // openByKey returns the machine of the opening by the alert with this key. If
@@ -107,9 +102,7 @@ func (u *Decision) CloseGate(key string, now time.Time) *Opening {
 	if m == nil || !now.Before(m.opening.Until()) {
 		return nil
 	}
-	u.engine.journal.deferring(func() {
-		u.leave(m, func(m *machine) { m.closeByHand(now) })
-	})
+	u.leave(m, func(m *machine) { m.closeByHand(now) })
 	return m.opening
 }
 

@@ -53,11 +53,10 @@ type Decision struct {
 	baselines int
 	closed    []*Opening // closed within the last 30 s
 
-	// These fields are used only while the unit is gone. next and until
-	// are the unit's keys in roster.due and roster.order. dueIndex and
-	// orderIndex are the unit's indices in these heaps, plus 1.
-	next, until          time.Time
-	dueIndex, orderIndex int
+	// These fields are used only while the unit is gone. until is the unit's key in
+	// roster.gone, and goneIndex is its index in this heap, plus 1.
+	until     time.Time
+	goneIndex int
 }
 
 func newDecision(e *Engine, name string) *Decision {
@@ -313,12 +312,10 @@ func (u *Decision) forgetClosed(now time.Time) {
 	u.closed = slices.DeleteFunc(u.closed, func(o *Opening) bool { return !now.Before(o.ClosedAt.Add(closedMemory)) })
 }
 
-// memory returns the times at which parts of a gone unit's state expire.
-// next is the time at which the unit must be checked again. last is the time
-// at which all parts have expired, so that the unit can be forgotten. real
-// is the value of last without the dry runs. If there are too many gone
-// units, units that are only kept for dry runs are forgotten first.
-func (u *Decision) memory() (next, last, real time.Time) {
+// memory returns the time at which all parts of a gone unit's state have expired, so that
+// the unit can be forgotten. real is the same time without the dry runs. If there are too
+// many gone units, units that are only kept for dry runs are forgotten first.
+func (u *Decision) memory() (last, real time.Time) {
 	remember := func(t time.Time, dryRun bool) {
 		if t.After(last) {
 			last = t
@@ -330,15 +327,8 @@ func (u *Decision) memory() (next, last, real time.Time) {
 	for i := range u.machines {
 		remember(u.machines[i].notBefore, u.machines[i].policy.DryRun)
 	}
-	for i, o := range u.closed {
-		t := o.ClosedAt.Add(closedMemory)
-		remember(t, o.DryRun)
-		if i == 0 || t.Before(next) {
-			next = t
-		}
+	for _, o := range u.closed {
+		remember(o.ClosedAt.Add(closedMemory), o.DryRun)
 	}
-	if len(u.closed) == 0 {
-		next = last
-	}
-	return next, last, real
+	return last, real
 }

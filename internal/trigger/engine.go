@@ -32,11 +32,10 @@ type Engine struct {
 	newID  func() string
 	clock  clock
 
-	roster    roster
-	places    places
-	queue     queue
-	baselines baselines
-	journal   journal
+	roster  roster
+	places  places
+	queue   queue
+	journal journal
 	// services contains the cooldowns and budgets by service. dryServices contains the
 	// cooldowns of dry runs.
 	services, dryServices services
@@ -123,34 +122,31 @@ func (e *Engine) ActiveOpenings() int { return e.places.openings }
 // name. Baselines open last. The next call of Evaluate, Remove, SetPolicies or Close reuses
 // the returned slice.
 func (e *Engine) Evaluate(now time.Time) []Transition {
-	e.journal.begin()
 	at := e.clock.see(now)
 	for _, u := range e.roster.live {
 		u.evaluate(now, at)
 	}
 	if !e.closed {
 		e.queue.open(now, at)
-		e.baselines.open(now, at)
+		e.queue.openBaselines(now, at)
 	}
 	e.queue.clear()
-	e.baselines.clear()
 	e.roster.forgetDue(now)
 	e.services.sweep(now, at)
 	e.dryServices.sweep(now, at)
-	return e.journal.out
+	return e.journal.take()
 }
 
 // Remove closes the openings of a unit that is gone and forgets its readings. The unit's
 // cooldowns and closed openings are kept for as long as they matter.
 func (e *Engine) Remove(name string, now time.Time) []Transition {
-	e.journal.begin()
 	e.clock.see(now)
 	if u := e.roster.byName[name]; u != nil && !u.gone {
 		u.abort(now, UnitGone)
 		u.histories, u.heat, u.over = nil, 0, false
 		e.roster.retire(u, now)
 	}
-	return e.journal.out
+	return e.journal.take()
 }
 
 // Forget forgets a removed unit and its cooldowns.
@@ -174,13 +170,12 @@ func (e *Engine) Forgotten() Forgotten {
 
 // Close closes every opening. Afterwards no gate opens.
 func (e *Engine) Close(now time.Time) []Transition {
-	e.journal.begin()
 	e.clock.see(now)
 	e.closed = true
 	for _, u := range e.roster.live {
 		u.abort(now, Shutdown)
 	}
-	return e.journal.out
+	return e.journal.take()
 }
 
 // Affords reports whether max_bytes_per_hour leaves room for the given number of bytes.

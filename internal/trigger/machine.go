@@ -72,8 +72,8 @@ func (m *machine) evaluate(now time.Time, at int64) {
 	if m.state == Profiling && !now.Before(m.opening.Until()) {
 		m.expire()
 	}
-	held, hold := m.held, m.measure(at)
-	m.held = hold != 0
+	held := m.held
+	m.held = m.measure(at)
 	switch {
 	case m.state != Profiling:
 	case m.opening.Baseline:
@@ -97,45 +97,43 @@ func (m *machine) evaluate(now time.Time, at int64) {
 	case m.state == CoolingDown && !held:
 		m.reportRisingEdge(now, at)
 	case m.state == Watching && !now.Before(m.notBefore):
-		m.unit.engine.queue.add(m, hold)
+		q := &m.unit.engine.queue
+		q.waiting = append(q.waiting, m)
 	}
 }
 
-// measure returns the conditions that hold. It raises the unit's heat to the heat of the
+// measure reports whether a condition holds. It raises the unit's heat to the heat of the
 // hottest condition.
-func (m *machine) measure(at int64) (hold conditionSet) {
+func (m *machine) measure(at int64) (held bool) {
 	if m.off {
-		return 0
+		return false
 	}
 	u, heat := m.unit, 0.0
-	for n, c := range m.policy.conditions {
+	for _, c := range m.policy.conditions {
 		holds, ratio := u.histories[c.monitor].Heat(c.test, at)
 		if !holds && ratio <= heat || !u.guarded(c, at) {
 			continue
 		}
-		if holds {
-			hold = hold.with(n)
-		}
+		held = held || holds
 		heat = max(heat, ratio)
 	}
 	if heat > u.heat && !m.policy.DryRun {
 		u.heat = heat
 	}
-	return hold
+	return held
 }
 
-// hottest returns the hottest condition of those in the set that
-// hold. It also returns the ratio of the condition's value to its
-// threshold. The ratio is -1 if no condition in the set holds.
-func (m *machine) hottest(of conditionSet, at int64) (cause Cause, ratio float64) {
+// hottest returns the condition with the largest value / threshold, and this ratio. The
+// ratio is -1 if no condition has enough readings. If holding is true, only conditions that
+// hold are considered.
+func (m *machine) hottest(holding bool, at int64) (cause Cause, ratio float64) {
 	ratio = -1
-	for n, c := range m.policy.conditions {
-		if !of.has(n) || !m.unit.holds(c, at) {
+	for _, c := range m.policy.conditions {
+		if holding && !m.unit.holds(c, at) {
 			continue
 		}
-		value, _ := m.unit.value(c, at)
-		if r := c.ratio(value); r > ratio {
-			cause, ratio = c.cause(value), r
+		if value, ok := m.unit.value(c, at); ok && c.ratio(value) > ratio {
+			cause, ratio = c.cause(value), c.ratio(value)
 		}
 	}
 	return cause, ratio
@@ -157,18 +155,6 @@ func (m *machine) allReleased(at int64) bool {
 		}
 	}
 	return true
-}
-
-// nearest returns the condition with the largest value / threshold. It is zero if no
-// condition has enough readings.
-func (m *machine) nearest(at int64) (nearest Cause) {
-	ratio := -1.0
-	for _, c := range m.policy.conditions {
-		if value, ok := m.unit.value(c, at); ok && c.ratio(value) > ratio {
-			nearest, ratio = c.cause(value), c.ratio(value)
-		}
-	}
-	return nearest
 }
 
 // warm reports whether the window of a condition contains a reading above the threshold.
@@ -206,7 +192,8 @@ func (m *machine) fire(cause Cause, now time.Time) {
 
 // openBaseline opens the gate for a baseline.
 func (m *machine) openBaseline(now time.Time, at int64) {
-	m.open(&Opening{Cause: m.nearest(at), length: int64(m.policy.Baseline.Duration), Baseline: true}, now, BaselineDue)
+	nearest, _ := m.hottest(false, at)
+	m.open(&Opening{Cause: nearest, length: int64(m.policy.Baseline.Duration), Baseline: true}, now, BaselineDue)
 }
 
 // openByHand opens the gate by hand or by an alert, regardless of the conditions.
@@ -324,9 +311,7 @@ func (m *machine) coolDownLate() {
 	o := m.opening
 	m.coolDown()
 	m.coolService()
-	m.unit.engine.journal.addLate(m.transition(Transition{
-		Time: o.ClosedAt, From: Watching, Reason: LateExport, Cause: o.Cause, Opening: o,
-	}))
+	m.report(Transition{Time: o.ClosedAt, From: Watching, Reason: LateExport, Cause: o.Cause, Opening: o})
 }
 
 // endCooldown returns to Watching.
@@ -344,30 +329,28 @@ func (m *machine) endCooldown() {
 // reportRisingEdge reports that a condition began to hold in CoolingDown.
 func (m *machine) reportRisingEdge(now time.Time, at int64) {
 	m.logged = m.logged.with(RisingEdge)
-	cause, _ := m.hottest(allConditions, at)
+	cause, _ := m.hottest(true, at)
 	m.report(Transition{Time: now, From: CoolingDown, Reason: RisingEdge, Cause: cause})
 }
 
-// reportShut reports why the gate stays shut in Watching although conditions hold. It
+// reportShut reports why the gate stays shut in Watching although a condition holds. It
 // reports each obstacle once.
-func (m *machine) reportShut(hold conditionSet, now time.Time, at int64) {
+func (m *machine) reportShut(now time.Time, at int64) {
 	why, _, budget := m.obstacle(now, at)
 	if m.logged.has(why) {
 		return
 	}
 	again := m.logged != 0
 	m.logged = m.logged.with(why)
-	cause, _ := m.hottest(hold, at)
+	cause, _ := m.hottest(true, at)
 	m.report(Transition{Time: now, From: Watching, Reason: why, Cause: cause, Budget: budget, Repeated: again})
 }
 
-// transition sets the transition's unit, policy and new state.
-func (m *machine) transition(t Transition) Transition {
+// report sets the transition's unit, policy and new state, and adds it to the journal.
+func (m *machine) report(t Transition) {
 	t.Unit, t.Policy, t.To = m.unit, m.policy.Name, m.state
-	return t
+	m.unit.engine.journal.add(t)
 }
-
-func (m *machine) report(t Transition) { m.unit.engine.journal.add(m.transition(t)) }
 
 // obstacle returns the reason why a policy in Watching does not open the gate although a
 // condition holds. until is the end of the obstacle, or zero if the end is unknown.
@@ -412,12 +395,3 @@ func (o obstacles) with(why Reason) obstacles { return o | bitOf(why) }
 func bitOf(why Reason) obstacles {
 	return 1 << (1 + slices.Index([]Reason{OverBudget, ServiceCooling, TooYoung, ServiceUnknown, RisingEdge}, why)) >> 1
 }
-
-// conditionSet is a set of a policy's conditions. The 64th and all later conditions share
-// one bit.
-type conditionSet uint64
-
-const allConditions = ^conditionSet(0)
-
-func (s conditionSet) has(n int) bool          { return s>>min(n, 63)&1 != 0 }
-func (s conditionSet) with(n int) conditionSet { return s | 1<<min(n, 63) }

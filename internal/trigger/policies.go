@@ -36,7 +36,6 @@ func (e *Engine) SetPolicies(monitors []Monitor, policies []Policy, now time.Tim
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("trigger configuration: %w", err)
 	}
-	e.journal.begin()
 	e.clock.see(now)
 	s := e.newChange(c, now)
 	for _, u := range e.roster.live {
@@ -48,12 +47,12 @@ func (e *Engine) SetPolicies(monitors []Monitor, policies []Policy, now time.Tim
 	for _, u := range e.roster.byName {
 		u.replan(s)
 		if u.gone {
-			e.roster.expect(u)
+			e.roster.remember(u)
 		}
 	}
 	e.restoreAwaited(now)
 	e.roster.forgetDue(now)
-	return e.journal.out, nil
+	return e.journal.take(), nil
 }
 
 // policyChange is the change from the current plan to the next plan.

@@ -80,5 +80,5 @@ func TestTheHottestOfVeryManyOpen(t *testing.T) {
 }
 
 func candidateOf(t Transition) candidate {
-	return candidate{holder{machine: &machine{unit: t.Unit, policy: &policy{}}}, t.Cause.Value / t.Cause.Threshold}
+	return candidate{&machine{unit: t.Unit, policy: &policy{}}, t.Cause.Value / t.Cause.Threshold}
 }

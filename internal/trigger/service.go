@@ -138,9 +138,9 @@ func (ss *services) cooling(a account, policy int, now time.Time) (until time.Ti
 	return time.Time{}, false
 }
 
-func (ss *services) triggers(a account, at int64) int {
+func (ss *services) triggers(a account, at int64) int64 {
 	if s, ok := ss.byAccount[a]; ok {
-		return s.triggers.Count(at)
+		return s.triggers.Sum(at)
 	}
 	return 0
 }
@@ -202,13 +202,13 @@ func (u *Decision) account() account {
 // serviceTriggerLeft reports whether the budget of the unit's service allows one more
 // opening.
 func (u *Decision) serviceTriggerLeft(at int64) bool {
-	limit := u.engine.places.ledger.Limits().MaxTriggersPerServicePerHour
+	limit := int64(u.engine.places.ledger.Limits().MaxTriggersPerServicePerHour)
 	return limit == 0 || u.engine.services.triggers(u.account(), at) < limit
 }
 
 func (u *Decision) spendServiceTrigger(at int64) {
 	if u.engine.places.ledger.Limits().MaxTriggersPerServicePerHour > 0 {
-		u.engine.services.get(u.account()).triggers.Add(at)
+		u.engine.services.get(u.account()).triggers.Add(at, 1)
 	}
 }
 

@@ -119,9 +119,9 @@ func (e *Engine) Restore(s Snapshot, now time.Time) {
 	e.restoreAwaited(now)
 	e.awaited = append([]awaitedCooldown(nil), e.awaited[:min(len(e.awaited), e.roster.maxGone)]...)
 	e.places.ledger.Restore(r, s.Triggers, s.Bytes)
-	if limit := e.places.ledger.Limits().MaxTriggersPerServicePerHour; limit > 0 {
+	if limit := int64(e.places.ledger.Limits().MaxTriggersPerServicePerHour); limit > 0 {
 		for _, st := range s.ServiceTriggers {
-			e.services.get(account{st.Name, st.Unit}).triggers.Restore(r, st.Spent, limit)
+			e.services.get(account{st.Name, st.Unit}).triggers.Restore(r, st.Spent, limit, limit)
 		}
 	}
 }
@@ -182,19 +182,19 @@ func (e *Engine) restoreUnits(cooldowns []awaitedCooldown) {
 	forgotten := map[string]bool{}
 	for _, c := range cooldowns {
 		u := e.roster.byName[c.name]
-		if u == nil && e.roster.gone >= e.roster.maxGone {
+		if u == nil && len(e.roster.gone.Items) >= e.roster.maxGone {
 			forgotten[c.name] = true
 			continue
 		}
 		if u == nil {
 			u = newDecision(e, c.name)
-			e.roster.remember(u) // until the unit is seen
+			u.gone = true // until the unit is seen
 		}
 		if m := &u.machines[e.plan.index[c.policy]]; m.state != Profiling && c.until.After(m.notBefore) {
 			m.state, m.notBefore = CoolingDown, c.until
 		}
 		if u.gone {
-			e.roster.expect(u)
+			e.roster.remember(u)
 		}
 	}
 	e.roster.forgotten += len(forgotten)

@@ -43,7 +43,7 @@ func checkRestored(t *testing.T, e *Engine, now time.Time) {
 		for _, c := range s.cooldowns {
 			require.False(t, c.until.After(latest))
 		}
-		require.LessOrEqual(t, s.triggers.Count(math.MinInt64/2), 2, "of any time")
+		require.LessOrEqual(t, s.triggers.Sum(math.MinInt64/2), int64(2), "of any time")
 	}
 	spent, _ := e.places.ledger.Spent(budget.Wall{Now: now, At: e.clock.at(now)})
 	var triggers int64
@@ -155,7 +155,7 @@ func TestRestoreKeepsTheLongestCooldowns(t *testing.T) {
 	e, err := New(snapshotConfig())
 	require.NoError(t, err)
 	e.Restore(s, start)
-	require.Equal(t, 20, e.roster.gone)
+	require.Len(t, e.roster.gone.Items, 20)
 	require.Equal(t, 80, e.Stats().ForgottenUnits)
 	for n := range 100 {
 		_, kept := e.Lookup(fmt.Sprintf("u%02d", n))

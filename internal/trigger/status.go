@@ -89,17 +89,3 @@ func (u *Decision) Last(monitor string) (r Reading, ok bool) {
 	at, num, den, ok := h.Last()
 	return Reading{Time: u.engine.clock.time(at), Num: num, Den: den}, ok
 }
-
-// Nearest returns the condition with the largest value / threshold. ok is false if no
-// condition has enough readings.
-func (u *Decision) Nearest(now time.Time) (nearest ConditionStatus, ok bool) {
-	var buf [16]ConditionStatus
-	for i := range u.machines {
-		for _, s := range u.machines[i].conditions(buf[:0], now) {
-			if s.Enough && (!ok || s.Ratio() > nearest.Ratio()) {
-				nearest, ok = s, true
-			}
-		}
-	}
-	return nearest, ok
-}

@@ -106,28 +106,18 @@ type Transition struct {
 	NothingExported bool
 }
 
-// journal collects the transitions that the current or the next call returns.
+// journal collects transitions until a call returns them.
 type journal struct {
-	out  []Transition
-	late []Transition // the next call that returns transitions also returns these
+	pending []Transition
+	out     []Transition // the transitions that the last call returned
 }
 
-// begin discards the transitions that the last call returned, and moves the late
-// transitions to the result of this call.
-func (j *journal) begin() {
-	j.out = append(emptied(j.out), j.late...)
-	j.late = emptied(j.late)
-}
+func (j *journal) add(t Transition) { j.pending = append(j.pending, t) }
 
-func (j *journal) add(t Transition)     { j.out = append(j.out, t) }
-func (j *journal) addLate(t Transition) { j.late = append(j.late, t) }
-
-// deferring runs a function whose caller returns no transitions. The next call that
-// returns transitions also returns the transitions of this function.
-func (j *journal) deferring(call func()) {
-	j.out, j.late = j.late, j.out
-	call()
-	j.out, j.late = j.late, j.out
+// take returns the transitions since its last call. The next call reuses the returned slice.
+func (j *journal) take() []Transition {
+	j.out, j.pending = j.pending, emptied(j.out)
+	return j.out
 }
 
 // emptied returns an empty slice that reuses the memory of s. If this memory is large,

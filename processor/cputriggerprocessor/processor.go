@@ -132,8 +132,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	}, metrics, now())
 	p.units = units.New(units.Config{
 		Engine: engine, Recorder: p.recorder, Lock: lock, Selectors: selectors,
-		ByService:  cfg.CooldownBy == CooldownByService || cfg.Budgets.MaxTriggersPerServicePerHour > 0,
-		LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
+		ByService: cfg.CooldownBy == CooldownByService || cfg.Budgets.MaxTriggersPerServicePerHour > 0,
 	})
 	p.requests = requests.New(requests.Config{
 		Scope: cfg.Scope, TTL: unitTTL, See: p.units.See, Counters: metrics, Now: now, Log: set.Logger,
@@ -141,7 +140,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	p.router = &routing.Router{
 		Requests: p.requests,
 		Scope:    cfg.Scope, PassUnmatched: cfg.Unmatched == UnmatchedPass, Remove: attributes.NewFilter(cfg.KeepProcessAttributes), OnResource: cfg.ResourceAttributes,
-		Units: p.units, Next: next, LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
+		Units: p.units, Next: next,
 		Counters: metrics, Now: now, Log: set.Logger,
 	}
 	p.sender = recorder.NewSender(p.recorder, set.Logger, p.router.SendRecorded)

@@ -28,33 +28,33 @@ func TestHourAgreesWithItsDefinition(t *testing.T) {
 		for range 300 {
 			now += r.Int64N(10 * minuteNs)
 			if r.IntN(2) == 0 {
-				h.Add(now)
+				h.Add(now, 1)
 				all = append(all, now)
 			}
-			want := 0
+			want := int64(0)
 			for _, at := range all {
 				if now-at < hourNs {
 					want++
 				}
 			}
-			require.Equal(t, want, h.Count(now))
+			require.Equal(t, want, h.Sum(now))
 			last, ok := h.Last()
-			require.Equal(t, len(all) > 0, ok)
+			require.Equal(t, want > 0, ok)
 			if ok {
 				require.Equal(t, all[len(all)-1], last)
 			}
 		}
-		require.LessOrEqual(t, len(h.times), 120, "old times are dropped")
+		require.LessOrEqual(t, len(h.spent), 120, "old times are dropped")
 	}
 }
 
 func TestHourOnAClockThatRunsBackwards(t *testing.T) {
 	var h Hour
-	h.Add(hourNs)
-	h.Add(0) // counts as simultaneous
-	require.Equal(t, []int64{hourNs, hourNs}, h.times)
-	require.Equal(t, 2, h.Count(2*hourNs-1))
-	require.Zero(t, h.Count(2*hourNs))
+	h.Add(hourNs, 1)
+	h.Add(0, 1) // counts as simultaneous
+	require.Equal(t, []spending{{hourNs, 2}}, h.spent)
+	require.EqualValues(t, 2, h.Sum(2*hourNs-1))
+	require.Zero(t, h.Sum(2*hourNs))
 }
 
 func TestBytesOfAnHourAreNeverUndercounted(t *testing.T) {
@@ -81,8 +81,9 @@ func TestBytesOfAnHourAreNeverUndercounted(t *testing.T) {
 					aMinuteMore += s.bytes
 				}
 			}
-			require.GreaterOrEqual(t, l.bytes.sum(now), anHour)
-			require.LessOrEqual(t, l.bytes.sum(now), aMinuteMore)
+			require.GreaterOrEqual(t, l.bytes.Sum(now), anHour)
+			require.LessOrEqual(t, l.bytes.Sum(now), aMinuteMore)
+			require.LessOrEqual(t, len(l.bytes.spent), 62, "one entry for each minute")
 			for _, m := range l.bytes.spent {
 				sum += m.amount
 			}
@@ -140,16 +141,16 @@ func TestARestartKeepsWhatWasSpent(t *testing.T) {
 	after.Restore(Restart{Taken: start, Passed: time.Minute, At: 0}, triggers, bytes)
 	require.False(t, after.TriggerLeft(0))
 	require.True(t, after.Affords(10, 0) && !after.Affords(11, 0))
-	require.True(t, after.TriggerLeft(hourNs-3*minuteNs), "the first trigger is an hour ago")
 	again, _ := after.Spent(Wall{Now: start.Add(time.Minute), At: 0})
 	require.Equal(t, triggers, again)
+	require.True(t, after.TriggerLeft(hourNs-3*minuteNs), "the first trigger is an hour ago")
 }
 
 func TestARestoreNeverExceedsALimit(t *testing.T) {
 	l := NewLedger(Limits{MaxTriggersPerHour: 2, MaxBytesPerHour: 10})
 	l.Restore(Restart{Taken: start}, []Spending{{start, 1 << 60}, {start, -5}}, []Spending{{start, math.MaxInt64}, {start.Add(-2 * time.Hour), 1}})
-	require.Equal(t, 2, l.triggers.Count(0))
-	require.Equal(t, int64(10), l.bytes.sum(0))
+	require.Equal(t, int64(2), l.triggers.Sum(0))
+	require.Equal(t, int64(10), l.bytes.Sum(0))
 }
 
 func TestValidateNamesTheKeyAndTheBound(t *testing.T) {

@@ -4,101 +4,113 @@
 package budget
 
 import (
+	"cmp"
 	"math"
 	"slices"
-	"sort"
 	"time"
 )
 
-// Hour contains the times of the events of the last hour. The zero value is empty.
+// Hour contains the amounts that were spent within the last hour. The zero value is empty.
 //
 // Invariants:
-//   - times are sorted: an event earlier than the last event gets the last event's time
-//   - Add drops the times that are an hour old, so the hourly budget limits the length
-type Hour struct{ times []int64 }
-
-// Add adds an event.
-func (h *Hour) Add(at int64) {
-	if n := len(h.times); n > 0 {
-		at = max(at, h.times[n-1])
-	}
-	h.times = append(slices.Delete(h.times, 0, h.since(at)), at)
+//   - spent is sorted by time: an amount earlier than the last amount gets the last time
+//   - total is the sum of the amounts and does not overflow
+//   - the amounts of one step share an entry, so the step and the budget limit the length
+type Hour struct {
+	step  time.Duration // 0: only amounts with the same time share an entry
+	spent []spending
+	total int64
 }
 
-// Count returns the number of events in the hour before a time.
-func (h *Hour) Count(at int64) int { return len(h.times) - h.since(at) }
+type spending struct{ at, amount int64 }
 
-// Last returns the time of the last event. ok is false if there is no event.
+// Add adds an amount. It ignores amounts that are not positive.
+func (h *Hour) Add(at, amount int64) {
+	h.forget(at)
+	if amount = min(amount, math.MaxInt64-h.total); amount <= 0 {
+		return
+	}
+	h.total += amount
+	if n := len(h.spent); n > 0 {
+		last := &h.spent[n-1]
+		at = max(at, last.at)
+		if h.start(at) == h.start(last.at) {
+			last.at, last.amount = at, last.amount+amount
+			return
+		}
+	}
+	h.spent = append(h.spent, spending{at, amount})
+}
+
+// start returns the start of the step that contains a time.
+func (h *Hour) start(at int64) int64 { return time.Unix(0, at).Truncate(h.step).UnixNano() }
+
+// Sum returns the sum of the amounts in the hour before a time. An amount counts for an hour
+// after the end of its step.
+func (h *Hour) Sum(at int64) int64 {
+	h.forget(at)
+	return h.total
+}
+
+// Last returns the time of the last amount. ok is false if there is no amount.
 func (h *Hour) Last() (at int64, ok bool) {
-	if n := len(h.times); n > 0 {
-		return h.times[n-1], true
+	if n := len(h.spent); n > 0 {
+		return h.spent[n-1].at, true
 	}
 	return 0, false
 }
 
-// since returns the index of the first event that is less than an hour old.
-func (h *Hour) since(at int64) int {
-	from := at - int64(time.Hour)
-	return sort.Search(len(h.times), func(n int) bool { return h.times[n] > from })
-}
-
-// bytesPerHour contains the number of bytes for each of the last 61 minutes. Together
-// these minutes always cover a whole hour.
-//
-// Invariants:
-//   - minute n is at n % 61, for n from newest − 60 to newest
-//   - total is the sum of the amounts and does not overflow
-type bytesPerHour struct {
-	newest int64 // number of the newest minute on the time scale
-	spent  [61]minute
-	total  int64
-}
-
-type minute struct {
-	amount int64
-	last   int64 // the time at which bytes were last added
-}
-
-func (b *bytesPerHour) minute(number int64) *minute {
-	n := int64(len(b.spent))
-	return &b.spent[((number%n)+n)%n]
-}
-
-// advance drops the minutes that are more than an hour old. It drops no minute if the clock
-// ran backwards.
-func (b *bytesPerHour) advance(at int64) {
-	number := minuteOf(at)
-	if number-b.newest >= int64(len(b.spent)) {
-		*b = bytesPerHour{newest: number}
+// forget drops the entries whose steps ended an hour ago. It drops no entry if the clock ran
+// backwards.
+func (h *Hour) forget(at int64) {
+	old := 0
+	for old < len(h.spent) && h.start(h.spent[old].at)+int64(h.step+time.Hour) <= at {
+		h.total -= h.spent[old].amount
+		old++
 	}
-	for b.newest < number {
-		b.newest++
-		m := b.minute(b.newest)
-		b.total -= m.amount
-		*m = minute{}
+	h.spent = slices.Delete(h.spent, 0, old)
+}
+
+// Spending is an amount spent at a wall time.
+type Spending struct {
+	Time   time.Time `json:"time"`
+	Amount int64     `json:"amount"`
+}
+
+// Wall converts times on the ledger's scale to wall times.
+type Wall struct {
+	Now time.Time // the wall time
+	At  int64     // the same time on the ledger's scale
+}
+
+// Spent returns the amounts of the last hour, in order of time.
+func (h *Hour) Spent(w Wall) (spent []Spending) {
+	h.forget(w.At)
+	for _, s := range h.spent {
+		spent = append(spent, Spending{w.Now.Add(-time.Duration(w.At - s.at)), s.amount})
 	}
+	return spent
 }
 
-func (b *bytesPerHour) sum(at int64) int64 {
-	b.advance(at)
-	return b.total
+// Restart converts wall times from before a restart to times on the ledger's scale.
+type Restart struct {
+	Taken  time.Time     // when the snapshot was taken
+	Passed time.Duration // from Taken to At; not negative
+	At     int64         // now, on the ledger's scale
 }
 
-func (b *bytesPerHour) add(at, amount int64) {
-	b.advance(at)
-	amount = min(amount, math.MaxInt64-b.total)
-	m := b.minute(b.newest)
-	m.amount += amount
-	m.last = at
-	b.total += amount
-}
-
-// minuteOf returns the number of the minute that contains a time. Times before the
-// epoch are also rounded down.
-func minuteOf(at int64) int64 {
-	n := at / int64(time.Minute)
-	if at%int64(time.Minute) < 0 {
-		n--
+// Restore adds the amounts from before a restart that are less than an hour old. No amount
+// exceeds most, and amounts are added only until the sum reaches limit.
+func (h *Hour) Restore(r Restart, spent []Spending, most, limit int64) {
+	var recent []spending
+	for _, s := range spent {
+		ago := min(max(0, r.Taken.Sub(s.Time)), time.Hour) + min(r.Passed, time.Hour)
+		if ago < time.Hour {
+			recent = append(recent, spending{r.At - int64(ago), min(s.Amount, most)})
+		}
 	}
-	return n
+	slices.SortStableFunc(recent, func(a, b spending) int { return cmp.Compare(a.at, b.at) })
+	for _, s := range recent {
+		h.Add(s.at, min(s.amount, limit-h.Sum(r.At)))
+	}
 }

@@ -10,6 +10,7 @@ package budget
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 )
@@ -27,11 +28,11 @@ type Ledger struct {
 	limits    Limits
 	openUnits int
 	triggers  Hour
-	bytes     bytesPerHour
+	bytes     Hour
 }
 
 // NewLedger returns a ledger without any spending.
-func NewLedger(l Limits) Ledger { return Ledger{limits: l} }
+func NewLedger(l Limits) Ledger { return Ledger{limits: l, bytes: Hour{step: time.Minute}} }
 
 // Limits returns the limits.
 func (l *Ledger) Limits() Limits { return l.limits }
@@ -52,26 +53,42 @@ func (l *Ledger) Vacate() { l.openUnits-- }
 
 // TriggerLeft reports whether max_triggers_per_hour allows one more opening.
 func (l *Ledger) TriggerLeft(at int64) bool {
-	return l.limits.MaxTriggersPerHour == 0 || l.triggers.Count(at) < l.limits.MaxTriggersPerHour
+	return l.limits.MaxTriggersPerHour == 0 || l.triggers.Sum(at) < int64(l.limits.MaxTriggersPerHour)
 }
 
 // SpendTrigger counts an opening.
 func (l *Ledger) SpendTrigger(at int64) {
 	if l.limits.MaxTriggersPerHour > 0 {
-		l.triggers.Add(at)
+		l.triggers.Add(at, 1)
 	}
 }
 
 // Affords reports whether max_bytes_per_hour leaves room for the given number of bytes.
 func (l *Ledger) Affords(bytes int, at int64) bool {
 	limit := int64(l.limits.MaxBytesPerHour)
-	return limit == 0 || int64(max(bytes, 0)) <= limit-l.bytes.sum(at)
+	return limit == 0 || int64(max(bytes, 0)) <= limit-l.bytes.Sum(at)
 }
 
 // SpendBytes counts exported bytes.
 func (l *Ledger) SpendBytes(bytes int, at int64) {
 	if l.limits.MaxBytesPerHour > 0 {
-		l.bytes.add(at, int64(max(bytes, 0)))
+		l.bytes.Add(at, int64(bytes))
+	}
+}
+
+// Spent returns the openings and the bytes of the last hour.
+func (l *Ledger) Spent(w Wall) (triggers, bytes []Spending) {
+	return l.triggers.Spent(w), l.bytes.Spent(w)
+}
+
+// Restore adds the openings and bytes from before a restart. It adds no more openings
+// than MaxTriggersPerHour allows.
+func (l *Ledger) Restore(r Restart, triggers, bytes []Spending) {
+	if limit := int64(l.limits.MaxTriggersPerHour); limit > 0 {
+		l.triggers.Restore(r, triggers, limit, limit)
+	}
+	if limit := int64(l.limits.MaxBytesPerHour); limit > 0 {
+		l.bytes.Restore(r, bytes, limit, math.MaxInt64)
 	}
 }
 

@@ -3,13 +3,14 @@
 
 package window
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Adopt returns a history for this plan. It continues old, which is the history of the
-// same monitor under another plan. old must not be used any more. A test that is in
-// both plans keeps its window. A new test starts with the readings in old or, for a
-// counter, with the readings since the counter last restarted. It does not hold until
-// the readings cover its span.
+// same monitor under another plan. old must not be used any more. Each test starts with
+// the readings in old. A test does not hold until the readings cover its span.
 func (m *Monitor) Adopt(old History) History {
 	if len(m.tests) == 0 || len(old.monitor.tests) == 0 {
 		return m.NewHistory()
@@ -19,38 +20,21 @@ func (m *Monitor) Adopt(old History) History {
 		return old
 	}
 	h := History{monitor: m, windows: make([]window, len(m.tests)), readings: old.readings}
-	if h.last == 0 {
-		h.ring = make([]entry, m.ring)
-		return h
-	}
-	fresh := make([]bool, len(m.tests))
-	for i := range m.tests {
-		n := slices.Index(old.monitor.tests, m.tests[i])
-		if fresh[i] = n < 0; fresh[i] {
-			continue
-		}
-		h.windows[i] = old.windows[n]
-		for w := &h.windows[i]; h.last-w.head > uint64(m.ring); {
-			w.pop(&m.tests[i], h.readings)
-		}
-	}
 	kept := min(h.last, uint64(len(h.ring)), uint64(m.ring))
 	h.resize(m.ring, kept)
 	for i := range m.tests {
-		if fresh[i] {
-			h.windows[i] = h.windowSince(&m.tests[i], max(h.last-kept, h.unbroken))
-		}
+		h.windows[i] = h.windowSince(&m.tests[i], h.last-kept)
 	}
 	return h
 }
 
 // resize changes the length of the ring and keeps the newest entries. Older entries are
-// lost, even if the new ring has room for them.
+// lost, even if the new ring has room for them. Fillers replace the lost entries.
 func (r *readings) resize(length int, kept uint64) {
 	if length == len(r.ring) {
 		return
 	}
-	ring, tick := make([]entry, length), r.tick
+	ring, tick := slices.Repeat([]entry{newEntry(math.NaN(), 0, 0)}, length), r.tick
 	for n := r.last - kept + 1; n <= r.last; n++ {
 		e := r.entry(n)
 		ring[n%uint64(length)] = e

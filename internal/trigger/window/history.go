@@ -159,6 +159,9 @@ func (h *History) skipGap(tick int64) int64 {
 		return step - fillers*maxStep
 	}
 	// The gap is longer than the history, so no reading before it counts.
+	for i := range h.ring {
+		h.ring[i] = newEntry(math.NaN(), 0, 0)
+	}
 	for i := range h.windows {
 		h.windows[i].reset(h.last, tick)
 	}

@@ -17,19 +17,8 @@ func (h *History) test(n int) (*plannedTest, *window, *readings) {
 
 // Holds reports whether a test holds.
 func (h *History) Holds(test int, now int64) bool {
-	t, w, r := h.test(test)
-	if t.count > 0 {
-		return w.holdsCount(t, r, now)
-	}
-	return w.ready && t.isFresh(r, now) && t.above(w.mean())
-}
-
-func (w *window) holdsCount(t *plannedTest, r *readings, now int64) bool {
-	if r.last == 0 {
-		return false
-	}
-	w.age(t, r, now)
-	return w.above >= t.count
+	holds, _ := h.Heat(test, now)
+	return holds
 }
 
 // Released reports whether a test is below its ReleaseBelow. A test that holds is never
@@ -70,20 +59,22 @@ func (h *History) Above(test int, now int64) bool {
 // readings, the ratio is at least 1.
 func (h *History) Heat(test int, now int64) (holds bool, ratio float64) {
 	t, w, r := h.test(test)
-	if t.count > 0 {
-		holds = w.holdsCount(t, r, now)
+	if t.count > 0 && r.last > 0 {
+		w.age(t, r, now)
+		holds = w.above >= t.count
 	}
 	if !t.isFresh(r, now) {
 		return holds, 0
 	}
 	mean := w.mean()
-	if t.count > 0 {
-		if holds {
-			return true, max(1, t.ratio(mean))
-		}
-		return false, t.ratio(mean)
+	ratio = t.ratio(mean)
+	switch {
+	case t.count == 0:
+		holds = w.ready && t.above(mean)
+	case holds:
+		ratio = max(1, ratio)
 	}
-	return w.ready && t.above(mean), t.ratio(mean)
+	return holds, ratio
 }
 
 // Value returns the value that a test compares with its threshold. This is the mean, or the

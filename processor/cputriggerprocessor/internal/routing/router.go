@@ -41,7 +41,6 @@ type Router struct {
 	Host          identify.Host // nil if control groups cannot be read
 	Requests      *requests.Intake
 	Next          xconsumer.Profiles
-	LimitBytes    bool // max_bytes_per_hour is set
 	Counters      *counters.Counters
 	Now           func() time.Time
 	Log           *zap.Logger
@@ -262,8 +261,6 @@ func (r *Router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error 
 		r.stamp(out, clean, p)
 		if p.stamped > 0 {
 			p.measure(out)
-		}
-		if r.LimitBytes && p.stamped > 0 {
 			out = r.withinBudget(out, p)
 		}
 		if p.leaving > 0 {

@@ -69,7 +69,7 @@ func (s *Set) TakeUnused(now time.Time) (out []Unused) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sel := s.cfg.Selectors
-	if sel.policies == nil || sel.taken {
+	if sel.taken {
 		return nil
 	}
 	if sel.since.IsZero() {
@@ -80,7 +80,7 @@ func (s *Set) TakeUnused(now time.Time) (out []Unused) {
 	}
 	sel.taken = true
 	for i, globs := range sel.globs {
-		if sel.used[i] {
+		if sel.used[i] || len(globs.Match) == 0 {
 			continue
 		}
 		unused := Unused{Policy: globs.Policy, Why: "each of its globs may match a unit, but no unit matches all"}
@@ -178,7 +178,7 @@ type policySelector struct {
 // and the container's id does not wait for a profile.
 type Selectors struct {
 	globs    []PolicyGlobs
-	policies []policySelector // by index; nil: every policy applies to every unit
+	policies []policySelector // by index
 	keys     []string         // sorted keys that policies use, except cgroup
 	seed     maphash.Seed
 
@@ -191,8 +191,11 @@ type Selectors struct {
 
 // NewSelectors compiles the globs of all policies.
 func NewSelectors(policies []PolicyGlobs) (*Selectors, error) {
-	s := &Selectors{globs: policies, seed: maphash.MakeSeed()}
-	keys, some := map[string]bool{}, false
+	s := &Selectors{
+		globs: policies, seed: maphash.MakeSeed(),
+		used: make([]bool, len(policies)), known: map[string]struct{}{}, values: map[string][]string{},
+	}
+	keys := map[string]bool{}
 	for _, p := range policies {
 		var out policySelector
 		var err error
@@ -203,7 +206,6 @@ func NewSelectors(policies []PolicyGlobs) (*Selectors, error) {
 			return nil, fmt.Errorf("policy %s: exclude.%w", p.Policy, err)
 		}
 		for _, c := range slices.Concat(out.match, out.exclude) {
-			some = true
 			if c.key != unitmatch.CgroupKey {
 				keys[c.key] = true
 			}
@@ -211,11 +213,7 @@ func NewSelectors(policies []PolicyGlobs) (*Selectors, error) {
 		}
 		s.policies = append(s.policies, out)
 	}
-	if !some {
-		s.policies = nil
-	}
 	s.keys = slices.Sorted(maps.Keys(keys))
-	s.used, s.known, s.values = make([]bool, len(policies)), map[string]struct{}{}, map[string][]string{}
 	return s, nil
 }
 
@@ -227,9 +225,6 @@ type selection struct {
 
 // begin applies the policies to a new unit. Policies that need a profile do not apply yet.
 func (s *Selectors) begin(u *Unit) {
-	if s.policies == nil {
-		return
-	}
 	u.selection = s.newSelection()
 	s.decide(u, u.fact, false)
 }
@@ -243,20 +238,12 @@ func (s *Selectors) newSelection() selection {
 // attributes waits for the next profile.
 func (s *Selectors) replace(old *Selectors, u *Unit) {
 	before := u.selection
-	u.selection = selection{}
-	if s.policies != nil {
-		u.selection = s.newSelection()
-	}
+	u.selection = s.newSelection()
 	for i, globs := range s.globs {
-		n := slices.IndexFunc(old.globs, globs.equal)
-		switch {
-		case s.policies == nil:
-			u.decision.SetPolicy(i, true)
-		case n >= 0 && old.policies != nil:
+		if n := slices.IndexFunc(old.globs, globs.equal); n >= 0 {
 			u.selection.matched[i], u.selection.excluded[i] = before.matched[n], before.excluded[n]
-			s.used[i] = s.used[i] || before.matched[n]
-			u.decision.SetPolicy(i, before.matched[n] && !before.excluded[n])
-		default:
+			s.apply(u, i)
+		} else {
 			s.decideOne(u, i, u.fact, false)
 		}
 	}
@@ -264,7 +251,7 @@ func (s *Selectors) replace(old *Selectors, u *Unit) {
 
 // see applies the policies to a unit when a resource of the unit arrives.
 func (s *Selectors) see(u *Unit, attributes pcommon.Map) {
-	if s.policies == nil || len(s.keys) == 0 {
+	if len(s.keys) == 0 {
 		return
 	}
 	known := func(key string) string {
@@ -315,8 +302,13 @@ func (s *Selectors) decideOne(u *Unit, i int, known facts, attributes bool) {
 		return
 	}
 	u.selection.matched[i] = u.selection.matched[i] || p.match.all(known)
-	s.used[i] = s.used[i] || u.selection.matched[i]
 	u.selection.excluded[i] = u.selection.excluded[i] || p.exclude.any(known)
+	s.apply(u, i)
+}
+
+// apply passes the selection of a policy to the decision core.
+func (s *Selectors) apply(u *Unit, i int) {
+	s.used[i] = s.used[i] || u.selection.matched[i]
 	u.decision.SetPolicy(i, u.selection.matched[i] && !u.selection.excluded[i])
 }
 

@@ -46,8 +46,6 @@ type Config struct {
 	// ByService reports that cooldowns or budgets apply to a service. The gate of a unit
 	// then stays shut until the first profile names the unit's service.
 	ByService bool
-	// LimitBytes reports that max_bytes_per_hour is set.
-	LimitBytes bool
 }
 
 // departure is a process that was a unit and has ended.
@@ -505,10 +503,14 @@ type Status struct {
 func (s *Set) Statuses(most int, now time.Time) (out []Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var conditions []trigger.ConditionStatus
 	for _, u := range s.byName {
 		ratio := -1.0 // no policy applies to the unit, or there are too few readings
-		if nearest, ok := u.decision.Nearest(now); ok {
-			ratio = nearest.Ratio()
+		conditions = u.decision.Conditions(conditions[:0], now)
+		for _, c := range conditions {
+			if c.Enough {
+				ratio = max(ratio, c.Ratio())
+			}
 		}
 		out = append(out, Status{Unit: u.Name, ratio: ratio})
 	}

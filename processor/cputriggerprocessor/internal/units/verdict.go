@@ -81,11 +81,9 @@ func (s *Set) settle(v *Verdict, err error, why string, again bool, now time.Tim
 	if v.Route != Stamped {
 		return
 	}
-	if s.cfg.LimitBytes {
-		s.promised -= v.Bytes
-		if err == nil {
-			s.cfg.Engine.SpendBytes(v.Bytes, now)
-		}
+	s.promised -= v.Bytes
+	if err == nil {
+		s.cfg.Engine.SpendBytes(v.Bytes, now)
 	}
 	for _, o := range v.Openings {
 		switch {
