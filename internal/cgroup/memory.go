@@ -17,16 +17,19 @@ func (r *Reader) OpenMemoryUse(g Group) (*Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := []byte(h.file("inactive_file ", "total_inactive_file "))
-	stat := r.part(dir, "memory.stat", func(content []byte) (uint64, error) {
-		inactive, ok := lineOf(content, key)
-		if !ok {
-			return 0, fmt.Errorf("no %s", bytes.TrimSpace(key))
-		}
-		return parseFigure(inactive)
-	})
+	key := h.file("inactive_file", "total_inactive_file")
+	stat := r.part(dir, "memory.stat", func(content []byte) (uint64, error) { return Keyed(content, key) })
 	stat.minus = true
 	return openValue(r.part(dir, h.file("memory.current", "memory.usage_in_bytes"), parseFigure), stat)
+}
+
+// Keyed returns the number of a key in a file that has a key and a number in each line.
+func Keyed(content []byte, key string) (uint64, error) {
+	line, ok := lineOf(content, []byte(key+" "))
+	if !ok {
+		return 0, fmt.Errorf("no %s", key)
+	}
+	return parseFigure(line)
 }
 
 // lineOf returns the rest of the first line that begins with a key.

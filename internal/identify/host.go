@@ -70,7 +70,8 @@ func NewHost(root string, tree *cgroup.Tree, watched func(name string) (cgroup.G
 }
 
 // Container returns the group of a container. id is the id of the container or a prefix
-// of the id. If the container is not watched yet, Container walks the cgroup tree.
+// of the id. If the container is not watched yet, Container searches the whole cgroup tree,
+// unless the container was recently not found or the maximum number of walks is reached.
 func (h *LocalHost) Container(id string) (cgroup.Group, bool) {
 	if len(id) < cgroup.MinPrefix || len(id) > maxContainerID {
 		return cgroup.Group{}, false
@@ -78,23 +79,6 @@ func (h *LocalHost) Container(id string) (cgroup.Group, bool) {
 	if g, ok := h.watched(h.full(id)); ok && g.ContainerID != "" {
 		return g, true
 	}
-	return h.walk(id)
-}
-
-// full returns the full container id that was last found for a prefix.
-func (h *LocalHost) full(id string) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if full, ok := h.prefixes[id]; ok {
-		return full
-	}
-	return id
-}
-
-// walk searches the whole cgroup tree for a container. If the container was
-// recently not found, or if the maximum number of walks is reached, walk
-// returns false without a search.
-func (h *LocalHost) walk(id string) (cgroup.Group, bool) {
 	now := h.now()
 	if !h.mayWalk(id, now) {
 		return cgroup.Group{}, false
@@ -105,6 +89,16 @@ func (h *LocalHost) walk(id string) (cgroup.Group, bool) {
 	}
 	h.remember(id, g.ID, now)
 	return g, g.ID != ""
+}
+
+// full returns the full container id that was last found for a prefix.
+func (h *LocalHost) full(id string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if full, ok := h.prefixes[id]; ok {
+		return full
+	}
+	return id
 }
 
 // remember stores the id that was found for a key. An empty id means that no container was

@@ -229,7 +229,6 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		}
 	}
 	if p.reloader == nil {
-		p.warnUnfed(p.cfg)
 		p.warnDoubtful(p.cfg)
 	}
 	var tree *cgroup.Tree
@@ -258,14 +257,6 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		return p.counters.ObserveManual(p.manual.Stats)
 	}
 	return nil
-}
-
-// warnUnfed logs a warning if policies need spans or metrics, but no traces or metrics
-// pipeline contains this component. The conditions of these policies never hold.
-func (p *cpuTrigger) warnUnfed(cfg *Config) {
-	if len(cfg.conditions()) > 0 && p.signals != nil && !p.signals("traces") && !p.signals("metrics") {
-		p.log.Warn("policies need spans or metrics, and no traces or metrics pipeline has this component", zap.Stringer("component", p.id))
-	}
 }
 
 // doubt is a threshold that is almost certainly a mistake.
@@ -297,8 +288,13 @@ func doubtsOf(cfg *Config) (all []doubt) {
 	return all
 }
 
-// warnDoubtful logs a warning for each doubtful threshold.
+// warnDoubtful logs a warning for each doubtful threshold. It also logs a warning if
+// policies need spans or metrics, but no traces or metrics pipeline contains this
+// component. The conditions of these policies never hold.
 func (p *cpuTrigger) warnDoubtful(cfg *Config) {
+	if len(cfg.conditions()) > 0 && p.signals != nil && !p.signals("traces") && !p.signals("metrics") {
+		p.log.Warn("policies need spans or metrics, and no traces or metrics pipeline has this component", zap.Stringer("component", p.id))
+	}
 	for _, d := range doubtsOf(cfg) {
 		p.log.Warn("a threshold is probably a mistake", zap.String("policy", d.policy),
 			zap.String("monitor", d.monitor), zap.Float64("threshold", d.threshold), zap.String("why", d.why))
@@ -325,7 +321,6 @@ func (p *cpuTrigger) setPolicies(next *Config, version string) error {
 			p.collector.SetMonitors(next.readings())
 		}
 		p.hot.Publish()
-		p.warnUnfed(next)
 		p.warnDoubtful(next)
 	}
 	p.inForce.Store(&inForce{cfg: next, version: version})

@@ -16,7 +16,6 @@ import (
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.uber.org/zap"
 
-	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
@@ -55,10 +54,9 @@ type memory struct {
 	log    *zap.Logger
 
 	mu     sync.Mutex
-	latest *trigger.Snapshot // the next snapshot to write
+	latest chan trigger.Snapshot // contains the next snapshot to write
 	closed bool
 	lost   error // why the client must not be called any more; nil: the client works
-	wake   chan struct{}
 	ended  chan struct{}
 	cancel context.CancelFunc
 
@@ -142,7 +140,7 @@ func (e abandonedError) Error() string { return e.why }
 // newMemory starts the goroutine that writes. The returned memory owns the client.
 func newMemory(client storage.Client, log *zap.Logger) *memory {
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &memory{client: client, log: log, wake: make(chan struct{}, 1), ended: make(chan struct{}), cancel: cancel}
+	m := &memory{client: client, log: log, latest: make(chan trigger.Snapshot, 1), ended: make(chan struct{}), cancel: cancel}
 	go m.run(ctx)
 	return m
 }
@@ -194,15 +192,18 @@ func (m *memory) save(s trigger.Snapshot) {
 	if m.closed {
 		return
 	}
-	m.latest = &s
-	token.Put(m.wake)
+	select {
+	case <-m.latest:
+	default:
+	}
+	m.latest <- s
 }
 
 // close writes a last snapshot and closes the client. It may be called twice.
 func (m *memory) close(ctx context.Context, last trigger.Snapshot) error {
 	m.mu.Lock()
 	again := m.closed
-	m.closed, m.latest = true, nil
+	m.closed = true
 	m.mu.Unlock()
 	if again {
 		return nil
@@ -225,19 +226,13 @@ func (m *memory) close(ctx context.Context, last trigger.Snapshot) error {
 func (m *memory) run(ctx context.Context) {
 	defer close(m.ended)
 	for {
+		var latest trigger.Snapshot
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.wake:
+		case latest = <-m.latest:
 		}
-		m.mu.Lock()
-		latest := m.latest
-		m.latest = nil
-		m.mu.Unlock()
-		if latest == nil {
-			continue
-		}
-		switch err := m.write(ctx, *latest); {
+		switch err := m.write(ctx, latest); {
 		case ctx.Err() != nil: // close writes the last snapshot
 		case err == nil:
 			if m.failed > 0 {

@@ -97,13 +97,13 @@ func (s *simultaneity) runs(cpu int, p *process, t int64, before int) {
 		if before >= 0 && last.pid >= 0 && last.pid != before {
 			s.surprises++
 		}
-		s.leave(last)
+		s.add(last, -1)
 	}
 	if last == nil || !last.known {
 		s.unknown--
 	}
 	s.cpus[cpu] = p
-	s.enter(p)
+	s.add(p, 1)
 	if !p.known {
 		s.unknown++
 	}
@@ -116,7 +116,7 @@ func (s *simultaneity) lose(cpu int, t int64) {
 	if last == nil {
 		return
 	}
-	s.leave(last)
+	s.add(last, -1)
 	if last.known {
 		s.unknown++
 	}
@@ -133,7 +133,7 @@ func (s *simultaneity) assign(p *process, tallies []*tally, known bool) {
 	for _, on := range s.cpus {
 		if on == p {
 			running++
-			s.leave(p)
+			s.add(p, -1)
 		}
 	}
 	if p.known != known {
@@ -145,21 +145,15 @@ func (s *simultaneity) assign(p *process, tallies []*tally, known bool) {
 	}
 	p.tallies, p.known = tallies, known
 	for range running {
-		s.enter(p)
+		s.add(p, 1)
 	}
 }
 
-func (s *simultaneity) enter(p *process) {
+// add changes the number of running threads in the tallies of a process.
+func (s *simultaneity) add(p *process, threads int) {
 	for _, t := range p.tallies {
 		s.settle(t)
-		t.k++
-	}
-}
-
-func (s *simultaneity) leave(p *process) {
-	for _, t := range p.tallies {
-		s.settle(t)
-		t.k--
+		t.k += threads
 	}
 }
 

@@ -4,9 +4,7 @@
 package watch
 
 import (
-	"bytes"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
@@ -101,19 +99,7 @@ func readTimes(file, userKey, systemKey string) (user, system uint64, ok bool) {
 	if err != nil {
 		return 0, 0, false
 	}
-	found := 0
-	for line := range bytes.Lines(b) {
-		key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-		n, err := strconv.ParseUint(string(value), 10, 64)
-		if err != nil {
-			continue
-		}
-		switch string(key) {
-		case userKey:
-			user, found = n, found+1
-		case systemKey:
-			system, found = n, found+1
-		}
-	}
-	return user, system, found == 2
+	user, noUser := cgroup.Keyed(b, userKey)
+	system, noSystem := cgroup.Keyed(b, systemKey)
+	return user, system, noUser == nil && noSystem == nil
 }
