@@ -395,9 +395,9 @@ func (w *life) read(r *rand.Rand, now time.Time, levels []float64) {
 	}
 }
 
-// TestLaws runs random lives. No order of readings, ticks, exports, restarts and other
+// TestBulkLaws runs random lives. No order of readings, ticks, exports, restarts and other
 // calls may make the engine break a law.
-func TestLaws(t *testing.T) {
+func TestBulkLaws(t *testing.T) {
 	reasons := map[Reason]int{}
 	for seed := range uint64(150) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -630,8 +630,8 @@ func (w *life) accept(l *laws, o *Opening, bytes int) {
 	o.Accepted(1, bytes)
 }
 
-// TestADryRunChangesNothing runs the same life with and without dry runs.
-func TestADryRunChangesNothing(t *testing.T) {
+// TestBulkADryRunChangesNothing runs the same life with and without dry runs.
+func TestBulkADryRunChangesNothing(t *testing.T) {
 	differs := 0
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 8))
