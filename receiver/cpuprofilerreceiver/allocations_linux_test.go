@@ -11,7 +11,6 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -41,10 +40,7 @@ type allocator struct {
 
 func startAllocator(t *testing.T, in ...*hosttest.Cgroup) *allocator {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "allocator")
-	build := exec.Command("go", "build", "-o", path, "../../test/testdata/allocator")
-	text, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", text)
+	path := program(t, "allocator")
 	cmd := exec.Command(path)
 	for _, group := range in {
 		cmd = group.Command(path)

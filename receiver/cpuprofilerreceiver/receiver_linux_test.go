@@ -230,17 +230,17 @@ func needHostWide(t *testing.T) {
 // program builds a program from testdata and returns the path of the executable.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), name)
-	var build *exec.Cmd
-	if source := filepath.Join("testdata", name+".c"); exists(source) {
-		cc := hosttest.Tool(t, "cc")
-		build = exec.Command(cc, "-O1", "-fno-omit-frame-pointer", "-pthread", "-o", out, source)
-	} else {
-		build = exec.Command("go", "build", "-o", out, filepath.Join("../../test/testdata", name))
-	}
-	text, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", text)
-	return out
+	return hosttest.Compiled(t, name, name, func(out string) {
+		var build *exec.Cmd
+		if source := filepath.Join("testdata", name+".c"); exists(source) {
+			cc := hosttest.Tool(t, "cc")
+			build = exec.Command(cc, "-O1", "-fno-omit-frame-pointer", "-pthread", "-o", out, source)
+		} else {
+			build = exec.Command("go", "build", "-o", out, filepath.Join("../../test/testdata", name))
+		}
+		text, err := build.CombinedOutput()
+		require.NoError(t, err, "%s", text)
+	})
 }
 
 func exists(path string) bool {

@@ -216,12 +216,12 @@ func skipWithoutProbes(t *testing.T) {
 
 func buildAllocating(t *testing.T) string {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), "allocating")
-	cmd := exec.Command("go", "build", "-o", out, "./testdata/allocating")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	b, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", b)
-	return out
+	return hosttest.Compiled(t, "allocating", "allocating", func(out string) {
+		cmd := exec.Command("go", "build", "-o", out, "./testdata/allocating")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		b, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", b)
+	})
 }
 
 func copyFile(t *testing.T, from, to string) {

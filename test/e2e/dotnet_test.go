@@ -25,12 +25,12 @@ import (
 // buildSender builds the command that imitates a .NET service.
 func buildSender(t *testing.T) string {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), "dotnetsender")
-	build := exec.Command("go", "build", "-o", out, "../dotnetsender")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	text, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", text)
-	return out
+	return hosttest.Compiled(t, "dotnetsender", "dotnetsender", func(out string) {
+		build := exec.Command("go", "build", "-o", out, "../dotnetsender")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		text, err := build.CombinedOutput()
+		require.NoError(t, err, "%s", text)
+	})
 }
 
 // TestDotnetOfAHotCgroupPasses sends recorded buffers of .NET services

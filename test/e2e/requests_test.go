@@ -65,13 +65,14 @@ var otherServices = map[string]instrumented{
 // buildOtelHTTP builds a Go program with OpenTelemetry's
 // SDK. The program is in a separate module.
 func buildOtelHTTP(t *testing.T) (line, env []string) {
-	binary := filepath.Join(t.TempDir(), "otelhttp")
-	build := exec.Command("go", "build", "-o", binary, ".")
-	build.Dir = "../peers/otelhttp"
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		hosttest.SkipUnprivileged(t, "its modules cannot be had: %v\n%s", err, out)
-	}
+	binary := hosttest.Compiled(t, "otelhttp", "otelhttp", func(out string) {
+		build := exec.Command("go", "build", "-o", out, ".")
+		build.Dir = "../peers/otelhttp"
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := build.CombinedOutput(); err != nil {
+			hosttest.SkipUnprivileged(t, "its modules cannot be had: %v\n%s", err, text)
+		}
+	})
 	return []string{binary}, nil
 }
 

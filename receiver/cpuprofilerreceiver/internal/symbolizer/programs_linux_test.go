@@ -31,16 +31,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func build(t testing.TB, env []string, name string, args ...string) string {
 	t.Helper()
 	name = hosttest.Tool(t, name)
-	out := filepath.Join(t.TempDir(), "program")
-	for i, a := range args {
-		args[i] = strings.ReplaceAll(a, "OUT", out)
-	}
-	cmd := exec.Command(name, args...)
-	cmd.Env = append(os.Environ(), env...)
-	if b, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd.Args, err, b)
-	}
-	return out
+	return hosttest.Compiled(t, "program", fmt.Sprintf("%q %s %q", env, name, args), func(out string) {
+		cmd := exec.Command(name)
+		for _, a := range args {
+			cmd.Args = append(cmd.Args, strings.ReplaceAll(a, "OUT", out))
+		}
+		cmd.Env = append(os.Environ(), env...)
+		if b, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd.Args, err, b)
+		}
+	})
 }
 
 // buildGo builds a Go program. HOTPROFILE_TEST_GO can select another Go release, because

@@ -35,19 +35,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func compile(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	name = hosttest.Tool(t, name)
-	out := filepath.Join(t.TempDir(), "program")
-	switch filepath.Base(name) {
-	case "go":
-		args = slices.Concat([]string{"build", "-o", out}, args)
-	default:
-		args = slices.Concat([]string{"-o", out}, args)
-	}
-	cmd := exec.Command(name, args...)
-	cmd.Env = append(os.Environ(), "GO111MODULE=off")
-	if b, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd.Args, err, b)
-	}
-	return out
+	return hosttest.Compiled(t, "program", fmt.Sprintf("%s %q", name, args), func(out string) {
+		cmd := exec.Command(name)
+		if filepath.Base(name) == "go" {
+			cmd.Args = append(cmd.Args, "build")
+		}
+		cmd.Args = slices.Concat(cmd.Args, []string{"-o", out}, args)
+		cmd.Env = append(os.Environ(), "GO111MODULE=off")
+		if b, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd.Args, err, b)
+		}
+	})
 }
 
 // run starts a program and returns its pid. The program is killed when the test ends.

@@ -42,28 +42,28 @@ var releases = []string{"go1.22.12", "go1.23.12", "go1.24.9", "go1.25.7", ""}
 // the module of this repository.
 func buildAllocator(t testing.TB, release string, flags ...string) string {
 	t.Helper()
-	module := t.TempDir()
-	require.NoError(t, os.CopyFS(module, os.DirFS("../../../../../test/testdata/allocator")))
-	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module allocator\n\ngo 1.22\n"), 0o600))
-	out := filepath.Join(module, "allocator")
-	cmd := exec.Command("go", append(append([]string{"build", "-o", out}, flags...), ".")...)
-	cmd.Dir = module
-	cmd.Env = append(os.Environ(), "GOWORK=off")
-	if release != "" {
-		cmd.Env = append(cmd.Env, "GOTOOLCHAIN="+release)
-	}
-	if b, err := cmd.CombinedOutput(); err != nil {
-		if release != "" && strings.Contains(string(b), "download") {
-			t.Skipf("%s is not here and cannot be had: %s", release, b)
+	return hosttest.Compiled(t, "allocator", fmt.Sprint(release, flags), func(out string) {
+		module := t.TempDir()
+		require.NoError(t, os.CopyFS(module, os.DirFS("../../../../../test/testdata/allocator")))
+		require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module allocator\n\ngo 1.22\n"), 0o600))
+		cmd := exec.Command("go", append(append([]string{"build", "-o", out}, flags...), ".")...)
+		cmd.Dir = module
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		if release != "" {
+			cmd.Env = append(cmd.Env, "GOTOOLCHAIN="+release)
 		}
-		t.Fatalf("%v: %v\n%s", cmd.Args, err, b)
-	}
-	if release != "" {
-		built, err := buildinfo.ReadFile(out)
-		require.NoError(t, err)
-		require.Equal(t, release, built.GoVersion)
-	}
-	return out
+		if b, err := cmd.CombinedOutput(); err != nil {
+			if release != "" && strings.Contains(string(b), "download") {
+				t.Skipf("%s is not here and cannot be had: %s", release, b)
+			}
+			t.Fatalf("%v: %v\n%s", cmd.Args, err, b)
+		}
+		if release != "" {
+			built, err := buildinfo.ReadFile(out)
+			require.NoError(t, err)
+			require.Equal(t, release, built.GoVersion)
+		}
+	})
 }
 
 // allocator is a running program built from test/testdata/allocator. It

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -91,12 +90,12 @@ type span struct {
 // buildGo builds a program from test/testdata and returns the path of the executable.
 func buildGo(t testing.TB, name string) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), name)
-	cmd := exec.Command("go", "build", "-o", program, "-ldflags=-s -w", "../../../../../test/testdata/"+name)
-	cmd.Env = append(os.Environ(), "GO111MODULE=off", "CGO_ENABLED=0")
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, string(out))
-	return program
+	return hosttest.Compiled(t, name, name, func(program string) {
+		cmd := exec.Command("go", "build", "-o", program, "-ldflags=-s -w", "../../../../../test/testdata/"+name)
+		cmd.Env = append(os.Environ(), "GO111MODULE=off", "CGO_ENABLED=0")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+	})
 }
 
 // labelSampler returns a sampler of the whole host and the Labels that it uses. Only
