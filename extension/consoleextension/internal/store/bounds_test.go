@@ -200,8 +200,8 @@ func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	require.Equal(t, 100, found)
 }
 
-// TestAWriteTakesLittleMemory writes more records than the store encodes at once.
-func TestAWriteTakesLittleMemory(t *testing.T) {
+// TestBulkAWriteTakesLittleMemory writes more records than the store encodes at once.
+func TestBulkAWriteTakesLittleMemory(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	long := strings.Repeat("long ", 1_200)
 	for n := range 4000 {
@@ -234,7 +234,6 @@ func TestAWriteTakesLittleMemory(t *testing.T) {
 	require.Len(t, w.units, kept)
 }
 
-// TestOldBaselinesGiveWayFirst adds more openings than the store may keep.
 // TestRequestsOfOldOpeningsGiveWay checks the limits of the requests of one opening and of
 // all openings.
 func TestRequestsOfOldOpeningsGiveWay(t *testing.T) {
@@ -268,7 +267,8 @@ func TestRequestsOfOldOpeningsGiveWay(t *testing.T) {
 	}
 }
 
-func TestOldBaselinesGiveWayFirst(t *testing.T) {
+// TestBulkOldBaselinesGiveWayFirst adds more openings than the store may keep.
+func TestBulkOldBaselinesGiveWayFirst(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	hot := 0
 	for n := range 2 * maxOpenings {

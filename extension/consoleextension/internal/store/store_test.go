@@ -291,10 +291,10 @@ func TestAGapHasAPointWithoutValues(t *testing.T) {
 	}
 }
 
-// TestAGapIsShownInThinnedReadings covers gaps between thinned points. A thinned
+// TestBulkAGapIsShownInThinnedReadings covers gaps between thinned points. A thinned
 // point represents several readings. The distance to the next point alone therefore
 // does not show whether there is a gap.
-func TestAGapIsShownInThinnedReadings(t *testing.T) {
+func TestBulkAGapIsShownInThinnedReadings(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	put := func(d time.Duration) {
 		for end := w.wall.Add(d); w.wall.Before(end); {
