@@ -6,9 +6,10 @@ package perfevent
 import (
 	"testing"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+	"github.com/hotprofile/hotprofile/test/perftest"
 )
 
 // BenchmarkSessionRead is like BenchmarkReadSample of internal/record. It also
@@ -16,7 +17,7 @@ import (
 // attachment among 4096 events.
 func BenchmarkSessionRead(b *testing.B) {
 	words := perftest.Sample(sys.MiscKernel, 1, perftest.DeepStack()...)
-	rings := []*perftest.Ring{perftest.NewRing(1<<14, 0)}
+	rings := []*perftest.Ring[ring.Ring]{perftest.NewRing(ring.New, 1<<14, 0)}
 	for rings[0].Write(words) {
 	}
 	s := &Session{

@@ -10,10 +10,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+	"github.com/hotprofile/hotprofile/test/perftest"
 )
+
+// fakeRing is a ring whose kernel's end the test plays.
+type fakeRing = perftest.Ring[ring.Ring]
+
+func newRing(words int, position uint64) *fakeRing {
+	return perftest.NewRing(ring.New, words, position)
+}
 
 // trailed appends the fields that end every record of a session.
 func trailed(p *perftest.Packed, pid uint32, time int64) []uint64 {
@@ -33,7 +40,7 @@ func lostRecord(time int64, count uint64) []uint64 {
 	return trailed(perftest.Record(sys.RecordLost, 0, 1, count), 0, time)
 }
 
-func mergerOf(rings ...*perftest.Ring) *merger {
+func mergerOf(rings ...*fakeRing) *merger {
 	m := newMerger(perftest.Readers(rings))
 	return &m
 }
@@ -124,7 +131,7 @@ func TestRecords(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := perftest.NewRing(256, 0)
+			f := newRing(256, 0)
 			for _, words := range c.records {
 				require.True(t, f.Write(words))
 			}
@@ -139,7 +146,7 @@ func TestRecords(t *testing.T) {
 }
 
 func TestSwitchesOfAllCPUsAreReadByTime(t *testing.T) {
-	a, b := perftest.NewRing(256, 0), perftest.NewRing(256, ^uint64(0)-63)
+	a, b := newRing(256, 0), newRing(256, ^uint64(0)-63)
 	a.Write(leaves(10, 1, 2))
 	a.Write(leaves(30, 2, 3))
 	a.Write(leaves(50, 3, 4))
@@ -158,7 +165,7 @@ func TestSwitchesOfAllCPUsAreReadByTime(t *testing.T) {
 // thread, or know that the running thread is unknown.
 func TestEveryLossIsReported(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
-	f := perftest.NewRing(128, 0)
+	f := newRing(128, 0)
 	m := mergerOf(f)
 	var lost uint64
 	running, believed := uint32(1), -1
@@ -203,7 +210,7 @@ func TestEveryLossIsReported(t *testing.T) {
 }
 
 func TestReadingSwitchesAllocatesNothing(t *testing.T) {
-	f := perftest.NewRing(1<<12, 0)
+	f := newRing(1<<12, 0)
 	m := mergerOf(f)
 	out, in := leaves(1, 5, 6), comes(1, 5, 6)
 	var rec Record
@@ -223,7 +230,7 @@ func FuzzMerger(f *testing.F) {
 	f.Add(slices.Clone(ring.Bytes(seed)), uint64(0), uint16(len(seed)*ring.WordSize))
 	f.Add(slices.Clone(ring.Bytes(seed)), uint64(1016), uint16(len(seed)*ring.WordSize))
 	f.Fuzz(func(t *testing.T, raw []byte, position uint64, length uint16) {
-		fake := perftest.NewRing(128, position&^(ring.WordSize-1))
+		fake := newRing(128, position&^(ring.WordSize-1))
 		copy(ring.Bytes(fake.Data), raw)
 		fake.Head += uint64(length)
 		m := mergerOf(fake)
@@ -257,9 +264,9 @@ func BenchmarkReadSwitch(b *testing.B) {
 	})
 	for name, count := range map[string]int{"1 ring": 1, "16 rings": 16, "128 rings": 128} {
 		b.Run(name, func(b *testing.B) {
-			rings := make([]*perftest.Ring, count)
+			rings := make([]*fakeRing, count)
 			for i := range rings {
-				rings[i] = perftest.NewRing(1<<12, 0)
+				rings[i] = newRing(1<<12, 0)
 				for rings[i].Write(out) && rings[i].Write(in) {
 				}
 			}

@@ -10,10 +10,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+	"github.com/hotprofile/hotprofile/test/perftest"
 )
+
+// fakeRing is a ring whose kernel's end the test plays.
+type fakeRing = perftest.Ring[ring.Ring]
+
+func newRing(words int, position uint64) *fakeRing {
+	return perftest.NewRing(ring.New, words, position)
+}
 
 func readRound(m *merger, cutoff int64) (times []int64, records [][]uint64) {
 	m.begin(cutoff)
@@ -38,8 +45,8 @@ func TestRingIsReleasedAsItIsRead(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	// The positions pass the end of the buffer many times and pass 2^64 once.
 	for _, position := range []uint64{0, ^uint64(0) - 1<<14 + 1} {
-		f := perftest.NewRing(512, position)
-		m := newMerger(perftest.Readers([]*perftest.Ring{f}))
+		f := newRing(512, position)
+		m := newMerger(perftest.Readers([]*fakeRing{f}))
 		now := int64(0)
 		for range 500 {
 			var want [][]uint64
@@ -63,12 +70,12 @@ func TestRingIsReleasedAsItIsRead(t *testing.T) {
 }
 
 func TestRingIsReleasedDuringARound(t *testing.T) {
-	f := perftest.NewRing(64, 0)
+	f := newRing(64, 0)
 	words := perftest.Sample(sys.MiscUser, 1, 1) // 8 words long
 	for range 8 {
 		require.True(t, f.Write(words))
 	}
-	m := newMerger(perftest.Readers([]*perftest.Ring{f}))
+	m := newMerger(perftest.Readers([]*fakeRing{f}))
 	m.begin(1)
 	for range 3 {
 		m.next()
@@ -80,9 +87,9 @@ func TestRingIsReleasedDuringARound(t *testing.T) {
 
 func TestMergeByTime(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	rings := make([]*perftest.Ring, 7)
+	rings := make([]*fakeRing, 7)
 	for i := range rings {
-		rings[i] = perftest.NewRing(1<<12, 0)
+		rings[i] = newRing(1<<12, 0)
 	}
 	m := newMerger(perftest.Readers(rings))
 	now, written := int64(0), 0
@@ -107,8 +114,8 @@ func TestMergeByTime(t *testing.T) {
 }
 
 func TestMergeLeavesYoungerRecordsToTheNextRound(t *testing.T) {
-	a, b := perftest.NewRing(256, 0), perftest.NewRing(256, 0)
-	m := newMerger(perftest.Readers([]*perftest.Ring{a, b}))
+	a, b := newRing(256, 0), newRing(256, 0)
+	m := newMerger(perftest.Readers([]*fakeRing{a, b}))
 	a.Write(perftest.Sample(sys.MiscUser, 10, 1))
 	b.Write(perftest.Sample(sys.MiscUser, 5, 1))
 	b.Write(perftest.Sample(sys.MiscUser, 15, 1))
@@ -122,8 +129,8 @@ func TestMergeLeavesYoungerRecordsToTheNextRound(t *testing.T) {
 }
 
 func TestMergeReadsARecordFromTheFarFuture(t *testing.T) {
-	a := perftest.NewRing(256, 0)
-	m := newMerger(perftest.Readers([]*perftest.Ring{a}))
+	a := newRing(256, 0)
+	m := newMerger(perftest.Readers([]*fakeRing{a}))
 	a.Write(perftest.Sample(sys.MiscUser, 1<<62, 1))
 	a.Write(perftest.Sample(sys.MiscUser, 5, 1))
 	times, _ := readRound(m, 10)
@@ -139,8 +146,8 @@ func TestMergeSkipsARecordWithACorruptHeader(t *testing.T) {
 	long.Words = long.Words[:3]
 	for name, bad := range map[string][]uint64{"no size": zero.Words, "a size that is not a multiple of a word": odd.Words, "a size beyond the round": long.Words} {
 		t.Run(name, func(t *testing.T) {
-			f := perftest.NewRing(256, 0)
-			m := newMerger(perftest.Readers([]*perftest.Ring{f}))
+			f := newRing(256, 0)
+			m := newMerger(perftest.Readers([]*fakeRing{f}))
 			f.Write(perftest.Sample(sys.MiscUser, 1, 1))
 			f.Write(bad)
 			times, _ := readRound(m, 10)
@@ -156,9 +163,9 @@ func TestMergeSkipsARecordWithACorruptHeader(t *testing.T) {
 }
 
 func TestMergeSkipsARoundLargerThanTheRing(t *testing.T) {
-	f := perftest.NewRing(64, 0)
+	f := newRing(64, 0)
 	f.Head = 1 << 20
-	m := newMerger(perftest.Readers([]*perftest.Ring{f}))
+	m := newMerger(perftest.Readers([]*fakeRing{f}))
 	times, _ := readRound(m, 10)
 	require.Empty(t, times)
 	require.Equal(t, uint64(1), m.corrupt)
@@ -169,10 +176,10 @@ func FuzzMerger(f *testing.F) {
 	f.Add(slices.Clone(ring.Bytes(seed)), uint64(0), uint16(len(seed)*ring.WordSize))
 	f.Add(slices.Clone(ring.Bytes(seed)), uint64(1016), uint16(len(seed)*ring.WordSize))
 	f.Fuzz(func(t *testing.T, raw []byte, position uint64, length uint16) {
-		fake := perftest.NewRing(128, position&^(ring.WordSize-1))
+		fake := newRing(128, position&^(ring.WordSize-1))
 		copy(ring.Bytes(fake.Data), raw)
 		fake.Head += uint64(length)
-		m := newMerger(perftest.Readers([]*perftest.Ring{fake}))
+		m := newMerger(perftest.Readers([]*fakeRing{fake}))
 		d := Decoder{Cgroup: length%2 == 0, MaxStack: sys.MaxStackDepth}
 		var rec Record
 		m.begin(100)
@@ -193,8 +200,8 @@ func FuzzMerger(f *testing.F) {
 }
 
 func TestReadingAllocatesNothing(t *testing.T) {
-	f := perftest.NewRing(1<<12, 0)
-	m := newMerger(perftest.Readers([]*perftest.Ring{f}))
+	f := newRing(1<<12, 0)
+	m := newMerger(perftest.Readers([]*fakeRing{f}))
 	d := Decoder{MaxStack: sys.MaxStackDepth}
 	words := perftest.Sample(sys.MiscKernel, 1, perftest.DeepStack()...)
 	mapping := perftest.Record(sys.RecordMmap2, 0, append(make([]uint64, 8), perftest.Text("/usr/bin/true")...)...).SampleID(1).Words
@@ -233,9 +240,9 @@ func BenchmarkReadSample(b *testing.B) {
 		"16 rings with stacks": {of: append(slices.Clone(flat), stack...), rings: 16, registers: registers},
 	} {
 		words := (&perftest.Packed{Words: c.of}).With().Words
-		rings := make([]*perftest.Ring, c.rings)
+		rings := make([]*fakeRing, c.rings)
 		for i := range rings {
-			rings[i] = perftest.NewRing(1<<16, 0)
+			rings[i] = newRing(1<<16, 0)
 			for rings[i].Write(words) {
 			}
 		}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+	"github.com/hotprofile/hotprofile/test/perftest"
 )
 
 // TestLostSamplesAreAtMostOnePerPeriod checks that at most one lost sample per period is
@@ -30,11 +30,11 @@ func TestLostSamplesAreAtMostOnePerPeriod(t *testing.T) {
 		"samples or context switches": {ring.Samples | ring.Switches, 100, 500, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := perftest.NewRing(64, 0)
+			k := newRing(64, 0)
 			require.True(t, k.Write(perftest.Record(sys.RecordExit, 0, 1, 2, 3).SampleID(1000).Words))
 			require.True(t, k.Write(perftest.Record(sys.RecordLost, 0, 99, 500).SampleID(4000).Words))
 			k.Reader().Kinds = test.kinds
-			r := NewReader(perftest.Readers([]*perftest.Ring{k}), Decoder{MaxStack: sys.MaxStackDepth}, func() int64 { return 5000 })
+			r := NewReader(perftest.Readers([]*fakeRing{k}), Decoder{MaxStack: sys.MaxStackDepth}, func() int64 { return 5000 })
 			r.Period.Store(test.period)
 			var rec Record
 			for words, _ := r.Next(&rec); words != nil; words, _ = r.Next(&rec) {
@@ -47,7 +47,7 @@ func TestLostSamplesAreAtMostOnePerPeriod(t *testing.T) {
 }
 
 func TestReaderCountsWhatItDoesNotReturn(t *testing.T) {
-	k := perftest.NewRing(256, 0)
+	k := newRing(256, 0)
 	for _, p := range []*perftest.Packed{
 		perftest.Record(sys.RecordThrottle, 0, 1, 99, 99).SampleID(1),
 		perftest.Record(sys.RecordLostSamples, 0, 17).SampleID(2),
@@ -61,7 +61,7 @@ func TestReaderCountsWhatItDoesNotReturn(t *testing.T) {
 	}
 	k.Reader().Kinds = ring.Records
 	now := int64(6)
-	r := NewReader(perftest.Readers([]*perftest.Ring{k}), Decoder{MaxStack: sys.MaxStackDepth}, func() int64 { return now })
+	r := NewReader(perftest.Readers([]*fakeRing{k}), Decoder{MaxStack: sys.MaxStackDepth}, func() int64 { return now })
 	var rec Record
 	words, unfinished := r.Next(&rec)
 	require.NotNil(t, words)

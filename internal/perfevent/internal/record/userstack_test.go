@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+	"github.com/hotprofile/hotprofile/test/perftest"
 )
 
 func with(sample []uint64, more ...uint64) []uint64 {

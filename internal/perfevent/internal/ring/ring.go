@@ -197,15 +197,6 @@ func (h Header) words() int {
 	return int(h.Size / WordSize)
 }
 
-// Word returns the header as the first word of a record.
-func (h Header) Word() uint64 {
-	var b [WordSize]byte
-	binary.NativeEndian.PutUint32(b[:], h.Kind)
-	binary.NativeEndian.PutUint16(b[4:], h.Misc)
-	binary.NativeEndian.PutUint16(b[6:], h.Size)
-	return binary.NativeEndian.Uint64(b[:])
-}
-
 // Halves splits a word into its two 32-bit fields, as signed ids.
 func Halves(word uint64) (first, second int) {
 	var b [WordSize]byte

@@ -4,6 +4,7 @@
 package ring
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,7 +17,7 @@ func TestLossIsPendingUntilALaterRecordIsRead(t *testing.T) {
 	var head, tail uint64
 	data := make([]uint64, 16)
 	for i := range data {
-		data[i] = Header{Kind: 9, Size: WordSize}.Word()
+		binary.NativeEndian.PutUint16(Bytes(data[i : i+1])[6:], WordSize) // a header with the size of the record
 	}
 	r := New(&head, &tail, data)
 	read := func() {
