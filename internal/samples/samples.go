@@ -64,6 +64,18 @@ func (r *Resource) Final() *Resource {
 	return r.Starting.final.Load()
 }
 
+// Text returns the value of an attribute. It returns "" if the resource does not have
+// the attribute, or if its value is not a string.
+func (r *Resource) Text(key string) string {
+	for i := range r.Attributes {
+		if a := &r.Attributes[i]; a.Key == key {
+			text, _ := a.Value.(string)
+			return text
+		}
+	}
+	return ""
+}
+
 // Mapping is a part of a file that is mapped as executable code into a process.
 type Mapping struct {
 	// PID is the process in which the mapping was first seen. For the kernel, PID is 0.

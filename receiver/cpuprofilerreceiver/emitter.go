@@ -311,14 +311,11 @@ func (e *emitter) charge(batch *samples.Batch) {
 // startOf returns the start time of a process in nanoseconds since 1970, or 0 if it is
 // unknown.
 func startOf(r *samples.Resource) int64 {
-	for _, a := range r.Attributes {
-		if text, ok := a.Value.(string); ok && a.Key == attr.CreationTime {
-			if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
-				return at.UnixNano()
-			}
-		}
+	at, err := time.Parse(time.RFC3339Nano, r.Text(attr.CreationTime))
+	if err != nil {
+		return 0
 	}
-	return 0
+	return at.UnixNano()
 }
 
 // maxTakes is the maximum number of attempts to name a batch. An attempt

@@ -273,18 +273,8 @@ func (r *resource) keepTime(at, now int64, log *zap.Logger) {
 	if !r.warned {
 		r.warned = true
 		log.Warn("time of a .NET service's samples is far from this host's; backends refuse samples older than an hour",
-			zap.Time("sample", time.Unix(0, at).UTC()), zap.Duration("off", off), zap.String("service", r.service()))
+			zap.Time("sample", time.Unix(0, at).UTC()), zap.Duration("off", off), zap.String("service", r.Text(attr.ServiceName)))
 	}
-}
-
-func (r *resource) service() string {
-	for _, a := range r.Attributes {
-		if a.Key == attr.ServiceName {
-			s, _ := a.Value.(string)
-			return s
-		}
-	}
-	return ""
 }
 
 // episode is a period in which samples do not fit into the sink. Its start and its end are
