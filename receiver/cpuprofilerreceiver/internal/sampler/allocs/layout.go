@@ -7,7 +7,6 @@ package allocs
 
 import (
 	"bytes"
-	"debug/elf"
 	"errors"
 	"fmt"
 
@@ -32,24 +31,6 @@ const (
 	lastRelease  = 26
 )
 
-// LayoutError is returned if the register with the size of an allocation is unknown. The
-// program is refused, because a wrong register would make every value wrong.
-type LayoutError struct {
-	// Version is the Go release that the linker recorded. Machine is the architecture of
-	// the program.
-	Version string
-	Machine elf.Machine
-	// Host is this machine's GOARCH.
-	Host string
-}
-
-// Error names the release and the machine of the program, and lists the known
-// releases and machines.
-func (e *LayoutError) Error() string {
-	return fmt.Sprintf("the size of an allocation cannot be read from the runtime of %q for %v: known are go1.%d to go1.%d on amd64 and arm64, for programs of this machine's own kind (%s)",
-		e.Version, e.Machine, firstRelease, lastRelease, e.Host)
-}
-
 // errNoSampling is returned for a program without the function sampledFunction.
 var errNoSampling = errors.New("the program has no " + sampledFunction)
 
@@ -57,11 +38,14 @@ var errNoSampling = errors.New("the program has no " + sampledFunction)
 // link-time address.
 type site struct{ offset, address uint64 }
 
-// siteOf returns the site of the uprobe in a program.
+// siteOf returns the site of the uprobe in a program. It refuses a program in which the
+// register with the size of an allocation is unknown, because a wrong register would make
+// every value wrong.
 func siteOf(p *goprogram.Program, goarch string) (site, error) {
 	minor, ok := goprogram.Release(p.Version)
 	if goprogram.Machines[goarch] != p.Machine || !ok || minor < firstRelease || minor > lastRelease {
-		return site{}, &LayoutError{Version: p.Version, Machine: p.Machine, Host: goarch}
+		return site{}, fmt.Errorf("the size of an allocation cannot be read from the runtime of %q for %v: known are go1.%d to go1.%d on amd64 and arm64, for programs of this machine's own kind (%s)",
+			p.Version, p.Machine, firstRelease, lastRelease, goarch)
 	}
 	f := p.Functions[0]
 	if f == nil {
