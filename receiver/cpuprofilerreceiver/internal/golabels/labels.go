@@ -18,7 +18,6 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
@@ -27,17 +26,12 @@ import (
 
 // Config configures Labels.
 type Config struct {
-	// Root is the directory where the host's root directory is mounted.
-	Root string
+	mappedfile.Access
 	// Keys are the keys of the labels that become attributes.
 	Keys []string
 	// Hot returns a function that reports whether a process belongs to a hot or warm unit
 	// now.
 	Hot    func() func(*processes.Process) bool
-	Runner *deadline.Runner
-	// Meter measures the CPU time of reading programs. The time is charged to Budget.
-	Budget *cputime.Budget
-	Meter  *cputime.Meter
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64

@@ -151,12 +151,12 @@ func (l *Labels) place(f found, known map[mappedfile.ID]*program) (*program, err
 		o.program = &program{id: id, path: o.file.Name()}
 		r := mappedfile.NewReader(o.file, id.Key(), name)
 		r.Use(c)
-		l.cfg.Budget.Spend(pid, l.cfg.Meter.Do(func() {
+		l.cfg.Spend(pid, func() {
 			var p *goprogram.Program
 			if p, o.err = goprogram.Read(r, id.Size, query); o.err == nil {
 				o.program.layout, o.err = layoutOf(p, runtime.GOARCH)
 			}
-		}))
+		})
 		if o.err != nil {
 			_ = r.Close() // the file was only read
 			o.file = nil

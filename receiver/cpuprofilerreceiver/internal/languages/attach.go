@@ -163,13 +163,13 @@ func (w *Walker) search(p *process, of *processes.Process, spans bool) {
 		late := cfg.Runner.Run(key, "the interpreter's files and memory", attachLimit, func(c *deadline.Call) {
 			to.Open = func(i int) (interpreter.File, error) { return cfg.Open(mapped[i]) }
 			c.Wait(nil, func() {
-				cfg.Budget.Spend(pid, cfg.Meter.Do(func() {
+				cfg.Spend(pid, func() {
 					if spans {
 						r.context, r.err = cfg.Driver.ThreadContext(to)
 					} else {
 						r.layout, r.err = cfg.Driver.Attach(to)
 					}
-				}))
+				})
 			})
 			offer(found, r)
 		})

@@ -23,8 +23,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/interpreter"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -32,18 +32,13 @@ import (
 // Config configures a Walker.
 type Config struct {
 	Enabled
-	// Root is the directory where the host's root directory is mounted.
-	Root   string
+	mappedfile.Access
 	Driver interpreter.Driver
 	// Hot returns a function that reports whether a process belongs to a hot or warm unit
 	// now.
 	Hot func() func(*processes.Process) bool
 	// Open opens the file of a mapping.
 	Open   func(*samples.Mapping) (*os.File, error)
-	Runner *deadline.Runner
-	// Meter measures the CPU time of finding interpreters. The time is charged to Budget.
-	Budget *cputime.Budget
-	Meter  *cputime.Meter
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64

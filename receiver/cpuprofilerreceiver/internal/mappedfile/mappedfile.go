@@ -11,8 +11,24 @@ import (
 	"os"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 )
+
+// Access is the way in which a part of the receiver reads the files and the memory of the
+// host's processes. The zero value reads the collector's own host without limits.
+type Access struct {
+	// Root is the directory where the host's root is mounted. "" means "/".
+	Root string
+	// Runner runs reads with a deadline. It may be nil.
+	Runner *deadline.Runner
+	// Meter measures the CPU time of reading. Budget limits this time. Both may be nil.
+	Budget *cputime.Budget
+	Meter  *cputime.Meter
+}
+
+// Spend runs work and charges its CPU time to a process. The pid 0 stands for the host.
+func (a *Access) Spend(pid int, work func()) { a.Budget.Spend(pid, a.Meter.Do(work)) }
 
 // ErrNoRoot means that the root directory of a process cannot be opened. The process may
 // have ended or have changed its root directory.

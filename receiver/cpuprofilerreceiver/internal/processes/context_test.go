@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 // contextAddress is the address of the published context in a test's process.
@@ -138,7 +140,7 @@ func TestContextReplacesOnlyItsAttributes(t *testing.T) {
 func TestDescribeReadsTheContext(t *testing.T) {
 	w := watch(t, contextMaps)
 	w.publishNamed(100, 1, "context")
-	r, _, err := Describe(Config{Root: w.root, Tree: w.tree}, 100)
+	r, _, err := Describe(Config{Access: mappedfile.Access{Root: w.root}, Tree: w.tree}, 100)
 	require.NoError(t, err)
 	require.Equal(t, "context", attributes(t, r)["service.name"])
 }

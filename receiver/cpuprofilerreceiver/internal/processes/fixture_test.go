@@ -15,6 +15,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 const containerID = "4f1c0c6b8a2e9d7f3b5a1c2d4e6f80917263544a5b6c7d8e9f0a1b2c3d4e5f60"
@@ -102,7 +103,7 @@ func (h *host) exit(pid int) {
 }
 
 func (h *host) table(change func(*Config)) *Table {
-	cfg := Config{Root: h.root, Tree: h.tree}
+	cfg := Config{Access: mappedfile.Access{Root: h.root}, Tree: h.tree}
 	if change != nil {
 		change(&cfg)
 	}

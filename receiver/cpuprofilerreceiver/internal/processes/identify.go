@@ -12,6 +12,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 // Identity is a process and its current group. It is comparable.
@@ -39,7 +40,7 @@ type Identifier struct {
 // NewIdentifier returns an Identifier that reads below root, where the host's root is
 // mounted. tree is nil if cgroups cannot be read.
 func NewIdentifier(root string, tree *cgroup.Tree) *Identifier {
-	i := &Identifier{fs: newProcReader(Config{Root: root}), boot: procfs.BootTime()}
+	i := &Identifier{fs: newProcReader(Config{Access: mappedfile.Access{Root: root}}), boot: procfs.BootTime()}
 	if tree != nil {
 		i.memberships = newMembershipCache(tree, maxMembershipBytes)
 	}

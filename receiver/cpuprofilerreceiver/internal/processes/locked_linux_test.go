@@ -17,6 +17,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -93,11 +94,11 @@ func TestLockedMemoryCostsItsOwnProcess(t *testing.T) {
 		}
 	}, time.Minute, time.Millisecond, "its environment can be read all the time")
 
-	table := NewTable(Config{Runner: runner})
+	table := NewTable(Config{Access: mappedfile.Access{Runner: runner}})
 	require.Nil(t, service(table, pids[0]))
 	require.Equal(t, 1, runner.Stats().Stuck)
 	require.Nil(t, service(table, pids[0]), "it is not asked again in this batch")
-	require.Equal(t, "other", service(NewTable(Config{Runner: deadline.New(zap.NewNop(), nil, nil)}), pids[1]))
+	require.Equal(t, "other", service(NewTable(Config{Access: mappedfile.Access{Runner: deadline.New(zap.NewNop(), nil, nil)}}), pids[1]))
 	now.Add(int64(time.Minute))
 	table.NextBatch()
 	require.Nil(t, service(table, pids[0]), "it is not asked again while it waits")

@@ -13,6 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 // maxComm is the maximum length of a process's or thread's name in bytes. Longer names are
@@ -23,14 +24,12 @@ const maxComm = 256
 // next call.
 type procReader struct {
 	procfs.FS
-	runner *deadline.Runner
-	budget *cputime.Budget
-	meter  *cputime.Meter
+	access mappedfile.Access
 	buf    []byte
 }
 
 func newProcReader(cfg Config) *procReader {
-	return &procReader{FS: procfs.At(cfg.Root), runner: cfg.Runner, budget: cfg.Budget, meter: cfg.Meter, buf: make([]byte, 4096)}
+	return &procReader{FS: procfs.At(cfg.Root), access: cfg.Access, buf: make([]byte, 4096)}
 }
 
 // read returns up to limit bytes of a file. cut reports whether the file has more bytes.
@@ -70,7 +69,7 @@ func (r *procReader) within(pid int, cgroup, path string, read func(buf []byte) 
 		err     error
 		took    time.Duration
 	}
-	if err := r.runner.Run(deadline.Key{Cgroup: cgroup, PID: pid}, path, memoryLimit, func(c *deadline.Call) {
+	if err := r.access.Runner.Run(deadline.Key{Cgroup: cgroup, PID: pid}, path, memoryLimit, func(c *deadline.Call) {
 		span := cputime.Begin()
 		c.Wait(nil, func() { done.content, done.err = read(buf) })
 		done.took = span.End()
@@ -80,8 +79,8 @@ func (r *procReader) within(pid int, cgroup, path string, read func(buf []byte) 
 		}
 		return nil, err
 	}
-	r.budget.Spend(pid, done.took)
-	r.meter.Add(done.took)
+	r.access.Budget.Spend(pid, done.took)
+	r.access.Meter.Add(done.took)
 	r.buf = done.content
 	return r.buf, done.err
 }

@@ -14,26 +14,20 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 // Config is the configuration of a Table.
 type Config struct {
-	// Root is the directory where the host's root is mounted. "" means "/".
-	Root string
+	// Access limits the CPU time of reading mappings. If its budget is used up, the
+	// mappings of a process are read in a later batch. Its meter also measures the CPU
+	// time of reading environments.
+	mappedfile.Access
 	// Tree is the host's cgroup tree. It is nil if cgroups cannot be read.
 	Tree *cgroup.Tree
 	// Track is called at once for each new mapping of a file, so that the file can be
 	// opened while its process is alive. It must not block. It may be nil.
 	Track func(*samples.Mapping)
-	// Runner runs reads of processes' memory with a deadline. It may be nil.
-	Runner *deadline.Runner
-	// Budget limits the CPU time of reading mappings. If the budget is used up, the
-	// mappings of a process are read in a later batch. Meter measures the CPU time of
-	// reading mappings and environments. Budget and Meter may be nil.
-	Budget *cputime.Budget
-	Meter  *cputime.Meter
 	// Wanted matches the processes to sample. nil means all processes.
 	Wanted *Matcher
 	// HostName and HostID are added to every resource if they are not empty.

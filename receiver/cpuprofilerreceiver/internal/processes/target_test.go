@@ -13,6 +13,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 func TestTargetCheck(t *testing.T) {
@@ -87,7 +88,7 @@ func TestTargetsFindAndMatch(t *testing.T) {
 			h := village(t)
 			m, err := NewMatcher(c.targets, collector)
 			require.NoError(t, err)
-			finder := NewFinder(Config{Root: h.root, Tree: h.tree, Wanted: m}, false)
+			finder := NewFinder(Config{Access: mappedfile.Access{Root: h.root}, Tree: h.tree, Wanted: m}, false)
 			found, missing, err := finder.Find(context.Background())
 			require.NoError(t, err)
 			var pids []int
@@ -113,7 +114,7 @@ func TestFindReturnsThreadsAndStart(t *testing.T) {
 	h := village(t)
 	m, err := NewMatcher([]Target{{PID: 10}}, 0)
 	require.NoError(t, err)
-	found, _, err := NewFinder(Config{Root: h.root, Wanted: m}, false).Find(context.Background())
+	found, _, err := NewFinder(Config{Access: mappedfile.Access{Root: h.root}, Wanted: m}, false).Find(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, []Match{{procfs.Process{PID: 10, Start: 7}, 40}}, found)
 }
@@ -122,19 +123,19 @@ func TestFindOwnUser(t *testing.T) {
 	h := village(t)
 	m, err := NewMatcher(nil, 13)
 	require.NoError(t, err)
-	found, missing, err := NewFinder(Config{Root: h.root, Tree: h.tree, Wanted: m}, true).Find(context.Background())
+	found, missing, err := NewFinder(Config{Access: mappedfile.Access{Root: h.root}, Tree: h.tree, Wanted: m}, true).Find(context.Background())
 	require.NoError(t, err)
 	require.Empty(t, missing)
 	require.Len(t, found, 2, "one with another saved user id may not be sampled")
 }
 
 func TestFindFails(t *testing.T) {
-	_, _, err := NewFinder(Config{Root: t.TempDir()}, false).Find(context.Background())
+	_, _, err := NewFinder(Config{Access: mappedfile.Access{Root: t.TempDir()}}, false).Find(context.Background())
 	require.ErrorContains(t, err, "look for processes in")
 
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, _, err = NewFinder(Config{Root: village(t).root}, false).Find(ctx)
+	_, _, err = NewFinder(Config{Access: mappedfile.Access{Root: village(t).root}}, false).Find(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 }
 

@@ -58,12 +58,10 @@ type Perf struct {
 	// Meters measure the CPU time of profiling.
 	Meters *Meters
 
-	root     string
+	access   mappedfile.Access
 	logger   *zap.Logger
 	counters *Counters
 	shares   shares
-	budget   *cputime.Budget
-	runner   *deadline.Runner
 	hotUnits *hotunitsextension.HotUnits // nil without the hot_units extension
 	tables   *unwind.Cache               // for copied stacks, and for thread entry functions in stripped files
 
@@ -78,10 +76,11 @@ type Perf struct {
 func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) *Perf {
 	logger, status := s.Logger, s.Status
 	p := &Perf{
-		PerfConfig: cfg, root: s.HostInfo.Root, Meters: meters, logger: logger, counters: s.Counters, hotUnits: s.HotUnits,
-		shares: shareOut(cfg.MaxMemory), budget: cputime.NewBudget(cfg.FileShare, logger, time.Now),
+		PerfConfig: cfg, Meters: meters, logger: logger, counters: s.Counters, hotUnits: s.HotUnits,
+		shares: shareOut(cfg.MaxMemory),
+		access: mappedfile.Access{Root: s.HostInfo.Root, Budget: cputime.NewBudget(cfg.FileShare, logger, time.Now), Meter: &meters.Files},
 	}
-	p.runner = deadline.New(logger, func(waiting int) {
+	p.access.Runner = deadline.New(logger, func(waiting int) {
 		if waiting == 0 {
 			status.Report(Reading, nil)
 			return
@@ -89,33 +88,28 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) *Perf {
 		status.Report(Reading, fmt.Errorf("%d reads of files or of the memory of processes do not return; see \"a file does not answer\" in the log", waiting))
 	}, nil)
 	p.Symbols = symbolizer.New(symbolizer.Config{
-		Root: p.root,
+		Access: p.access,
 		// Half of the file descriptors are reserved for perf events, and the rest of
 		// the collector also needs some.
 		MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, procfs.OpenFileLimit()/4)),
 		CacheBytes: p.shares.symbols,
 		Logger:     logger,
-		Runner:     p.runner,
-		Meter:      &meters.Files,
-		Budget:     p.budget,
 	})
 	p.tables = unwind.NewCache(unwind.Config{
-		Runner: p.runner,
+		Access: p.access,
 		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
-			return mappedfile.Open(c, p.root, m)
+			return mappedfile.Open(c, p.access.Root, m)
 		},
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
 		MaxBytes: p.shares.tables,
-		Meter:    &meters.Files,
-		Budget:   p.budget,
 		Logger:   logger,
 	})
 	return p
 }
 
 // WaitingReads returns the number of reads that did not return in time.
-func (p *Perf) WaitingReads() int { return p.runner.Stats().Stuck }
+func (p *Perf) WaitingReads() int { return p.access.Runner.Stats().Stuck }
 
 // Start implements Sampler, because the shared part starts, stops and counts like a
 // sampler.
@@ -131,7 +125,7 @@ func (p *Perf) Stop(context.Context) error {
 // Record adds the counters of names and unwind tables to the telemetry.
 func (p *Perf) Record(ctx context.Context) {
 	p.recordSymbols(ctx, p.Symbols.Counters())
-	waits := p.budget.Waits()
+	waits := p.access.Budget.Waits()
 	p.counters.LimitHit(ctx, "file_cpu_time", waits-p.seenWaits)
 	p.seenWaits = waits
 	u := p.tables.Stats()
@@ -140,7 +134,7 @@ func (p *Perf) Record(ctx context.Context) {
 	p.counters.LimitHit(ctx, "unwind_requests", u.Dropped-p.seenUnwind.Dropped)
 	p.counters.LimitHit(ctx, "unwind_tables", u.Incomplete+u.LeftOut-p.seenUnwind.Incomplete-p.seenUnwind.LeftOut)
 	p.seenUnwind = u
-	reads := p.runner.Stats()
+	reads := p.access.Runner.Stats()
 	p.counters.LimitHit(ctx, "waiting_reads", reads.Refused-p.seenReads.Refused)
 	p.seenReads = reads
 }
@@ -164,7 +158,7 @@ func (p *Perf) recordSymbols(ctx context.Context, y symbolizer.Counters) {
 func (p *Perf) Begin(batch *samples.Batch) {
 	hot := p.hotProcesses(batch)
 	p.Symbols.Begin(hot)
-	if p.budget.SetHot(hot) {
+	if p.access.Budget.SetHot(hot) {
 		p.tables.RetryLeftOut()
 	}
 }
@@ -185,17 +179,8 @@ func (p *Perf) hotProcesses(batch *samples.Batch) map[int]string {
 		if _, known := hot[r.PID]; known || k.Type.Sent {
 			continue
 		}
-		var path, container string
-		for i := range r.Attributes {
-			switch a := &r.Attributes[i]; a.Key {
-			case attr.Cgroup:
-				path, _ = a.Value.(string)
-			case attr.ContainerID:
-				container, _ = a.Value.(string)
-			}
-		}
 		hot[r.PID] = ""
-		if i := hotUnit(units, procfs.Process{PID: r.PID}, path, container); i >= 0 {
+		if i := hotUnit(units, procfs.Process{PID: r.PID}, r.Text(attr.Cgroup), r.Text(attr.ContainerID)); i >= 0 {
 			u := &units[i]
 			hot[r.PID] = cmp.Or(u.Name, u.ContainerID, u.Cgroup, "process")
 		}
@@ -289,16 +274,13 @@ func (p *Perf) walker(of *samples.Type) *languages.Walker {
 	return languages.NewWalker(languages.Config{
 		Enabled: p.Languages,
 		Labels:  p.Labels,
-		Root:    p.root,
+		Access:  p.access,
 		Driver:  p.Languages.Driver(),
 		Hot:     p.hot,
 		Open: func(m *samples.Mapping) (*os.File, error) {
-			f, _, err := mappedfile.Open(nil, p.root, m)
+			f, _, err := mappedfile.Open(nil, p.access.Root, m)
 			return f, err
 		},
-		Runner: p.runner,
-		Budget: p.budget,
-		Meter:  &p.Meters.Files,
 		Logger: p.logger,
 		Now:    buffer.SystemClock{}.Monotonic,
 	})
@@ -311,12 +293,9 @@ func (p *Perf) labels(of *samples.Type) *golabels.Labels {
 		return nil
 	}
 	return golabels.New(golabels.Config{
-		Root:   p.root,
+		Access: p.access,
 		Keys:   p.Labels,
 		Hot:    p.hot,
-		Runner: p.runner,
-		Budget: p.budget,
-		Meter:  &p.Meters.Files,
 		Logger: p.logger,
 		Now:    buffer.SystemClock{}.Monotonic,
 	})
@@ -333,12 +312,9 @@ func (p *Perf) labels(of *samples.Type) *golabels.Labels {
 func (s *Shared) Processes() (processes.Config, error) {
 	wanted, err := processes.NewMatcher(s.Targets, os.Getpid())
 	return processes.Config{
-		Root:     s.HostInfo.Root,
+		Access:   s.Perf.access,
 		Tree:     s.HostInfo.Tree,
 		Track:    s.Perf.Symbols.Track,
-		Runner:   s.Perf.runner,
-		Budget:   s.Perf.budget,
-		Meter:    &s.Perf.Meters.Files,
 		Wanted:   wanted,
 		HostName: s.HostInfo.Name,
 		HostID:   s.HostInfo.ID,
@@ -377,7 +353,7 @@ func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, err erro
 	cfg = attach.Config{
 		Languages:         walker,
 		Labels:            s.Perf.labels(of),
-		Runner:            s.Perf.runner,
+		Runner:            s.Perf.access.Runner,
 		Type:              of,
 		Finder:            targets,
 		DiscoveryInterval: s.DiscoveryInterval,

@@ -225,7 +225,7 @@ func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call) *file) er
 	}
 	return s.cfg.Runner.Run(mappedfile.Opening(m), m.Path, deadline.ReadLimit, func(c *deadline.Call) {
 		var loaded *file
-		s.spend(m.PID, func() { loaded = work(c) })
+		s.cfg.Spend(m.PID, func() { loaded = work(c) })
 		if loaded != nil {
 			close(loaded.ready)
 		}

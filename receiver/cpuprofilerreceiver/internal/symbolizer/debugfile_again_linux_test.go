@@ -60,7 +60,7 @@ func TestDebugFileIsLookedForAgainAfterItsProcessEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h, p, ended, lives := sharing(t)
 			clock := &testClock{now: time.Unix(1e9, 0)}
-			s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now})
+			s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}, Now: clock.Now})
 			require.Empty(t, hiddenFunction(t, s, p, ended))
 			require.EqualValues(t, 1, s.Counters().DebugFiles[DebugFileUnknown])
 			again(s, lives)
@@ -77,7 +77,7 @@ func TestDebugFileThatIsAbsentIsLookedForOnce(t *testing.T) {
 	p := stripped(t, "-Wl,--build-id=sha1")
 	h, m := processWith(t, p.stripped, "/opt/app/program")
 	clock := &testClock{now: time.Unix(1e9, 0)}
-	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}, Now: clock.Now})
 	for range 5 {
 		require.Empty(t, hiddenFunction(t, s, p, m))
 		clock.advance(maxLookInterval)

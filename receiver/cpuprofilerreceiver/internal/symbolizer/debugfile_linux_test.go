@@ -153,7 +153,7 @@ func TestSeparateDebugFiles(t *testing.T) {
 			}
 			h, m := processWith(t, p.stripped, at)
 			tt.install(t, h, p)
-			s := newSymbolizer(t, Config{Root: h.root})
+			s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}})
 			lines := hiddenFunction(t, s, p, m)
 			if tt.found {
 				require.Equal(t, []samples.Line{{Function: "hidden"}}, lines)
@@ -213,7 +213,7 @@ func TestMiniDebugInfo(t *testing.T) {
 	p := stripped(t, "-Wl,--build-id=sha1")
 	withMiniDebugInfo(t, p, func(b []byte) []byte { return compressed(t, xz.WriterConfig{}, b) })
 	h, m := processWith(t, p.stripped, "/program")
-	s := newSymbolizer(t, Config{Root: h.root})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}})
 	require.Equal(t, []samples.Line{{Function: "hidden"}}, hiddenFunction(t, s, p, m))
 	require.Greater(t, s.Counters().Bytes, int64(0))
 
@@ -223,7 +223,7 @@ func TestMiniDebugInfo(t *testing.T) {
 		return b[:len(b)/2]
 	})
 	h, m = processWith(t, broken.stripped, "/program")
-	s = newSymbolizer(t, Config{Root: h.root})
+	s = newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}})
 	require.Empty(t, hiddenFunction(t, s, broken, m), "the others are still there")
 }
 

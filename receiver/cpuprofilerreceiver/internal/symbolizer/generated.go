@@ -231,7 +231,7 @@ func (s *Symbolizer) serveGenerated(r request) {
 	g.late.Store(false)
 	err := s.cfg.Runner.Run(deadline.Key{Root: root}, fmt.Sprintf("perf map of process %d", g.PID), deadline.ReadLimit, func(c *deadline.Call) {
 		defer close(r.ready)
-		s.spend(g.PID, func() { s.readGenerated(c, root, g) })
+		s.cfg.Spend(g.PID, func() { s.readGenerated(c, root, g) })
 	})
 	switch {
 	case errors.Is(err, deadline.ErrLate):

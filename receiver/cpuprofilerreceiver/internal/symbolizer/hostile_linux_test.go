@@ -183,7 +183,7 @@ func TestFilesThatChange(t *testing.T) {
 	h := newHost(t)
 	path := filepath.Join(h.processRoot, "program")
 	h.write(t, "program", goprogramtest.Program(120))
-	s := newSymbolizer(t, Config{Root: h.root})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}})
 	m := h.mapping(t, "/program", path)
 	l := goLocation(m)
 	s.Resolve(0, l)
@@ -344,7 +344,7 @@ func TestOneFileIsOpenOnce(t *testing.T) {
 	require.NoError(t, err)
 	h := newHost(t)
 	h.write(t, "program", content)
-	s := newSymbolizer(t, Config{Root: h.root})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}})
 	var others []host
 	for pid := 1; pid <= 3; pid++ {
 		other := h.process(t, pid)
@@ -413,7 +413,7 @@ func TestCacheEvictsUnusedFiles(t *testing.T) {
 func TestUnusedFilesAreClosed(t *testing.T) {
 	h, maps := hostWith(t, 3)
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
-	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}, Now: clock.Now})
 	for _, m := range maps {
 		s.Resolve(0, goLocation(m))
 	}
@@ -435,7 +435,7 @@ func TestUnusedFilesAreClosed(t *testing.T) {
 func TestFileThatChangedUnderItsInodeIsReadAgain(t *testing.T) {
 	h, maps := hostWith(t, 1)
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
-	s := prepare(Config{Root: h.root, Now: clock.Now})
+	s := prepare(Config{Access: mappedfile.Access{Root: h.root}, Now: clock.Now})
 	s.tracked(maps[0])
 	first, outcome := s.objectOf(0, maps[0])
 	require.Equal(t, Resolved, outcome)
@@ -467,7 +467,7 @@ func TestNamesWaitWhenReadingHasHadItsTime(t *testing.T) {
 	h, maps := hostWith(t, 2)
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
 	budget := cputime.NewBudget(0.02, zap.NewNop(), clock.Now)
-	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now, Budget: budget})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root, Budget: budget}, Now: clock.Now})
 	// This process has ended, so its files cannot be read.
 	const heavy = 77
 	budget.Spend(heavy, 1500*time.Millisecond)
@@ -532,7 +532,7 @@ func TestHotProcessWithFilesWithoutEndStaysWithinItsShare(t *testing.T) {
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
 	const share, hog, files = 0.02, 77, 30
 	budget, meter := cputime.NewBudget(share, zap.NewNop(), clock.Now), new(cputime.Meter)
-	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now, Budget: budget, Meter: meter})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root, Budget: budget, Meter: meter}, Now: clock.Now})
 	s.openTimeout = time.Minute
 	hot := map[int]string{h.pid: "hog"}
 	budget.SetHot(hot)
@@ -568,7 +568,7 @@ func TestHotProcessWithFilesWithoutEndStaysWithinItsShare(t *testing.T) {
 
 func TestBatchWaitsForFilesOnce(t *testing.T) {
 	h, maps := hostWith(t, 3)
-	s := prepare(Config{Root: h.root}) // the worker is not started
+	s := prepare(Config{Access: mappedfile.Access{Root: h.root}}) // the worker is not started
 	s.openTimeout = 50 * time.Millisecond
 	// waits reports whether resolving a location waits for its file.
 	waits := func(i int) bool {
@@ -591,7 +591,7 @@ func TestBatchWaitsForFilesOnce(t *testing.T) {
 // the symbols of other processes.
 func TestReadingNamesOfOneProcessLeavesTimeForOthers(t *testing.T) {
 	h, maps := hostWith(t, 1)
-	s := newSymbolizer(t, Config{Root: h.root})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}})
 	offset := uint64(0)
 	resolve := func(pid int) bool {
 		l := goLocation(maps[0])
@@ -624,7 +624,7 @@ func TestReadingNamesOfOneProcessLeavesTimeForOthers(t *testing.T) {
 func TestUnreadableFileIsTriedThroughAnotherProcess(t *testing.T) {
 	h, maps := hostWith(t, 1)
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
-	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}, Now: clock.Now})
 	gone := *maps[0]
 	gone.PID = 1
 	for range 3 {
@@ -646,7 +646,7 @@ func TestResolveWaitsForABoundedTime(t *testing.T) {
 	h, maps := hostWith(t, 2)
 	require.NoError(t, os.WriteFile(filepath.Join(h.root, "proc/kallsyms"), []byte("ffffffff81000000 T _text\n"), 0o644))
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
-	s := prepare(Config{Root: h.root, Now: clock.Now}) // the worker is not started yet
+	s := prepare(Config{Access: mappedfile.Access{Root: h.root}, Now: clock.Now}) // the worker is not started yet
 	s.openTimeout = time.Millisecond
 	locations := []*samples.Location{goLocation(maps[0]), goLocation(maps[1]), {Type: samples.FrameKernel, Address: 1 << 63}}
 	for range 2 {
@@ -668,7 +668,7 @@ func TestResolveWaitsForABoundedTime(t *testing.T) {
 
 func TestFullQueueDropsAndCounts(t *testing.T) {
 	h, maps := hostWith(t, 1)
-	s := prepare(Config{Root: h.root})
+	s := prepare(Config{Access: mappedfile.Access{Root: h.root}})
 	for range queueLength + 3 {
 		s.Track(maps[0])
 	}
@@ -687,7 +687,7 @@ func TestCodeWithoutAFileHasNoNames(t *testing.T) {
 	h := newHost(t)
 	h.write(t, "memfd:code", []byte(strings.Repeat("\xc3", 4096)))
 	script := h.mapping(t, "/memfd:code", filepath.Join(h.processRoot, "memfd:code"))
-	s := newSymbolizer(t, Config{Root: h.root})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}})
 	for _, m := range []*samples.Mapping{nil, {Path: "//anon"}, {Path: "[heap]"}, {Path: "[uprobes]"}, {}, script} {
 		l := &samples.Location{Mapping: m, Address: 0x1234}
 		if m != nil && m.Start > 0 {
@@ -703,10 +703,10 @@ func TestCodeWithoutAFileHasNoNames(t *testing.T) {
 
 func TestHiddenKernelSymbols(t *testing.T) {
 	h := newHost(t)
-	s := newSymbolizer(t, Config{Root: h.root})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}})
 	require.ErrorContains(t, s.KernelSymbols(), "kallsyms")
 	require.NoError(t, os.WriteFile(filepath.Join(h.root, "proc/kallsyms"), []byte("0000000000000000 T _text\n"), 0o644))
-	s = newSymbolizer(t, Config{Root: h.root})
+	s = newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}})
 	require.ErrorContains(t, s.KernelSymbols(), "kptr_restrict")
 	l := &samples.Location{Type: samples.FrameKernel, Address: 0xffffffff81000000}
 	s.Resolve(0, l)
@@ -720,7 +720,7 @@ func TestModulesLoadedLaterAreFound(t *testing.T) {
 	kallsyms := filepath.Join(h.root, "proc/kallsyms")
 	require.NoError(t, os.WriteFile(kallsyms, []byte("ffffffff81000000 T _text\nffffffff81000100 D data\n"), 0o644))
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
-	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}, Now: clock.Now})
 	resolve := func() string {
 		l := &samples.Location{Type: samples.FrameKernel, Address: 0xffffffffc0000010, Leaf: true}
 		s.Resolve(0, l)
@@ -738,7 +738,7 @@ func TestModulesLoadedLaterAreFound(t *testing.T) {
 
 func TestLifecycle(t *testing.T) {
 	h, maps := hostWith(t, 1)
-	s := New(Config{Root: h.root})
+	s := New(Config{Access: mappedfile.Access{Root: h.root}})
 	s.Close()
 	s.Close()
 	s.Track(maps[0])
@@ -753,7 +753,7 @@ func TestLifecycle(t *testing.T) {
 // This test opens and evicts files while addresses in them are resolved.
 func TestTrackWhileResolving(t *testing.T) {
 	h, maps := hostWith(t, 20)
-	s := newSymbolizer(t, Config{Root: h.root, MaxObjects: 2})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}, MaxObjects: 2})
 	var trackers sync.WaitGroup
 	for range 2 {
 		trackers.Go(func() {
@@ -817,7 +817,7 @@ func TestProgramOnOverlayfs(t *testing.T) {
 
 func TestKnownAddressAllocatesNothing(t *testing.T) {
 	h, maps := hostWith(t, 1)
-	s := newSymbolizer(t, Config{Root: h.root})
+	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}})
 	l := goLocation(maps[0])
 	s.Resolve(0, l)
 	require.Zero(t, testing.AllocsPerRun(100, func() {

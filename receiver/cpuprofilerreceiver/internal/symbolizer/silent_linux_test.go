@@ -16,6 +16,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -60,7 +61,7 @@ func newRemote(t *testing.T) *remote {
 		}
 	}
 	t.Cleanup(r.Go)
-	r.s = New(Config{Runner: deadline.New(zap.NewNop(), nil, nil)})
+	r.s = New(Config{Access: mappedfile.Access{Runner: deadline.New(zap.NewNop(), nil, nil)}})
 	t.Cleanup(r.s.Close)
 	return r
 }

@@ -46,20 +46,14 @@ const DefaultCacheBytes = 64 << 20
 
 // Config configures a Symbolizer.
 type Config struct {
-	// Root is the directory where the host's root is mounted. "" means "/".
-	Root string
+	// Access measures and limits the CPU time of the worker, but not of Resolve.
+	mappedfile.Access
 	// CacheBytes bounds the memory for indexes and names. 0 means DefaultCacheBytes.
 	CacheBytes int64
 	// MaxObjects bounds the file descriptors of open files. 0 means DefaultMaxObjects.
 	MaxObjects int
 	// Logger may be nil. A file that cannot be read is logged at debug level.
 	Logger *zap.Logger
-	// Meter measures the CPU time of the worker, but not of Resolve. It may be nil.
-	Meter *cputime.Meter
-	// Budget bounds the CPU time that Meter measures. It may be nil.
-	Budget *cputime.Budget
-	// Runner runs file reads with a deadline. It may be nil.
-	Runner *deadline.Runner
 	// Now is the clock. nil means time.Now.
 	Now func() time.Time
 }
@@ -365,9 +359,6 @@ func (s *Symbolizer) work() {
 	}
 }
 
-// spend runs work and charges its CPU time to a process. The pid 0 stands for the host.
-func (s *Symbolizer) spend(pid int, work func()) { s.cfg.Budget.Spend(pid, s.cfg.Meter.Do(work)) }
-
 func (s *Symbolizer) serve(r request) {
 	switch {
 	case r.file != nil:
@@ -375,7 +366,7 @@ func (s *Symbolizer) serve(r request) {
 	case r.generated != nil:
 		s.serveGenerated(r)
 	default:
-		s.spend(0, s.readKernel)
+		s.cfg.Spend(0, s.readKernel)
 		close(r.ready)
 	}
 }

@@ -20,18 +20,18 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/token"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
 // Config configures a Cache. A limit of 0 means its default.
 type Config struct {
+	mappedfile.Access
 	// Open opens and identifies the file of a mapping. It uses the deadline.Call for all system
 	// calls that may block.
 	Open func(*deadline.Call, *samples.Mapping) (*os.File, mappedfile.ID, error)
-	// Runner runs file reads with a deadline. It may be nil.
-	Runner *deadline.Runner
+
 	// VDSO returns the object file of the mapping with the path VDSOPath. It may be nil.
 	VDSO     func() ([]byte, error)
 	VDSOPath string
@@ -44,11 +44,7 @@ type Config struct {
 	// MaxFiles limits the number of known files, including unreadable files. The default
 	// is 4096. When the limit is reached, a file is dropped.
 	MaxFiles int
-	// Meter measures the CPU time of making tables. It may be nil.
-	Meter *cputime.Meter
-	// Budget bounds the CPU time that Meter measures. It may be nil.
-	Budget *cputime.Budget
-	Logger *zap.Logger
+	Logger   *zap.Logger
 	// Now is the clock. The default is time.Now.
 	Now func() time.Time
 }
@@ -335,10 +331,10 @@ func (c *Cache) take(r request) {
 // deadline.ReadLimit, but a result that comes later is also published.
 func (c *Cache) serve(r request) {
 	err := c.cfg.Runner.Run(mappedfile.Opening(r.mapping), r.mapping.Path, deadline.ReadLimit, func(call *deadline.Call) {
-		c.cfg.Budget.Spend(r.mapping.PID, c.cfg.Meter.Do(func() {
+		c.cfg.Spend(r.mapping.PID, func() {
 			e, err := c.read(call, r, (*c.files.Load())[r.key])
 			c.publish(r, e, err)
-		}))
+		})
 	})
 	if errors.Is(err, deadline.ErrRefused) {
 		e := &entry{at: c.cfg.Now()}

@@ -23,7 +23,7 @@ func TestFileThatDoesNotAnswerCostsItsOwnTable(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "other")
 	require.NoError(t, os.WriteFile(other, object(oneFunction(), "0123", true), 0o600))
 	runner := deadline.New(zap.NewNop(), nil, nil)
-	c := NewCache(Config{Runner: runner, Open: func(c *deadline.Call, m *samples.Mapping) (f *os.File, id mappedfile.ID, err error) {
+	c := NewCache(Config{Access: mappedfile.Access{Runner: runner}, Open: func(c *deadline.Call, m *samples.Mapping) (f *os.File, id mappedfile.ID, err error) {
 		c.Wait(nil, func() { f, id, err = open(nil, m) })
 		return f, id, err
 	}})

@@ -26,6 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
@@ -107,7 +108,7 @@ func labelSampler(t testing.TB, sink *recorder, change func(*golabels.Config, *S
 		c.Frequency, c.Sink, c.ThreadID = 199, sink, true
 		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 1024, Tables: tables(t)})
 		cfg := golabels.Config{
-			Root: "/", Keys: []string{"http.route"}, Logger: c.Logger, Now: c.Now,
+			Access: mappedfile.Access{Root: "/"}, Keys: []string{"http.route"}, Logger: c.Logger, Now: c.Now,
 			Hot: func() func(*processes.Process) bool {
 				return func(p *processes.Process) bool { return p.PID == sink.pid }
 			},

@@ -16,6 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -42,7 +43,7 @@ func TestSamplingGoesOnWithoutMemoryThatDoesNotAnswer(t *testing.T) {
 		c.Frequency, c.Sink, c.Runner = 997, sink, runner
 		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 1024, Tables: tables(t)})
 		c.Languages = languages.NewWalker(languages.Config{
-			Enabled: languages.Enabled{Python: true}, Driver: forged{}, Runner: runner, Logger: zap.NewNop(), Now: c.Now,
+			Enabled: languages.Enabled{Python: true}, Driver: forged{}, Access: mappedfile.Access{Runner: runner}, Logger: zap.NewNop(), Now: c.Now,
 			Hot:  func() func(*processes.Process) bool { return func(*processes.Process) bool { return true } },
 			Open: func(*samples.Mapping) (*os.File, error) { return nil, os.ErrNotExist },
 			Read: func(int, uint64, []byte) int { reads.Add(1); <-release; return 0 },

@@ -17,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/tcppeer"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -41,7 +42,7 @@ func newSubjectFinder(cfg *Config, host sampler.HostInfo) (*subjectFinder, error
 		if err != nil {
 			return nil, fmt.Errorf("target: %w", err)
 		}
-		f.target = processes.NewFinder(processes.Config{Root: host.Root, Tree: host.Tree, Wanted: wanted}, false)
+		f.target = processes.NewFinder(processes.Config{Access: mappedfile.Access{Root: host.Root}, Tree: host.Tree, Wanted: wanted}, false)
 	}
 	return f, nil
 }
@@ -159,7 +160,7 @@ func (f *subjectFinder) describe(pids []int) (*samples.Resource, processes.Ident
 	if len(pids) > maxSubjects {
 		return nil, processes.Identity{}, fmt.Errorf("%w: it may be any of %d", ErrUnidentified, len(pids))
 	}
-	cfg := processes.Config{Root: f.host.Root, Tree: f.host.Tree, HostName: f.host.Name, HostID: f.host.ID}
+	cfg := processes.Config{Access: mappedfile.Access{Root: f.host.Root}, Tree: f.host.Tree, HostName: f.host.Name, HostID: f.host.ID}
 	var r *samples.Resource
 	var unit processes.Identity
 	for _, pid := range pids {
