@@ -24,6 +24,9 @@ import (
 // Where attachments overlap, each of them samples a thread once. Record.Attachment
 // names the attachment of a sample.
 type Attachment struct {
+	// Data belongs to the caller. This package does not use it.
+	Data any
+
 	session *Session
 	pid     int    // pid of the process, or of the thread's process
 	tid     int    // tid of a single thread

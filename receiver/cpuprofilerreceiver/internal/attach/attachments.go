@@ -16,12 +16,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// attachments contains the perf events of one session. It belongs to one goroutine.
+// attachments contains the perf events of one session. The Data of each attachment is the
+// capture during which it samples. The attachments belong to one goroutine.
 type attachments struct {
 	targets map[target]attachedTarget
-	// captures contains the times during which the attachments sample.
-	captures map[*perfevent.Attachment]*samples.Capture
-	now      func() int64 // CLOCK_MONOTONIC
+	now     func() int64 // CLOCK_MONOTONIC
 }
 
 // target identifies a cgroup by its directory, or a process by its pid and start time.
@@ -46,26 +45,29 @@ func (t attachedTarget) gone(dir string) bool {
 
 // newAttachments returns an empty set.
 func newAttachments(now func() int64) *attachments {
-	return &attachments{targets: make(map[target]attachedTarget), captures: make(map[*perfevent.Attachment]*samples.Capture), now: now}
+	return &attachments{targets: make(map[target]attachedTarget), now: now}
 }
 
-func (a *attachments) began(t *perfevent.Attachment, from int64) {
-	a.captures[t] = &samples.Capture{From: from}
+// captureOf returns the capture of an attachment. It returns nil for an attachment that
+// belongs to no target.
+func captureOf(t *perfevent.Attachment) *samples.Capture {
+	capture, _ := t.Data.(*samples.Capture)
+	return capture
 }
 
 // renew ends all captures and begins new ones.
 func (a *attachments) renew() {
 	now := a.now()
-	for t, c := range a.captures {
-		c.End(now)
-		a.began(t, now)
+	for _, t := range a.targets {
+		captureOf(t.Attachment).End(now)
+		t.Data = &samples.Capture{From: now}
 	}
 }
 
 // end ends all captures.
 func (a *attachments) end() {
-	for _, c := range a.captures {
-		c.End(a.now())
+	for _, t := range a.targets {
+		captureOf(t.Attachment).End(a.now())
 	}
 }
 
@@ -119,8 +121,7 @@ func (a *attachments) detach(wanted []namedTarget) (gone []*perfevent.Attachment
 			continue
 		}
 		errs = append(errs, t.Detach())
-		a.captures[t.Attachment].End(a.now())
-		delete(a.captures, t.Attachment)
+		captureOf(t.Attachment).End(a.now())
 		delete(a.targets, of)
 		gone = append(gone, t.Attachment)
 	}
@@ -142,7 +143,7 @@ func (a *attachments) attach(session *perfevent.Session, of target) (err error) 
 		t.Attachment, err = session.AttachHost()
 	}
 	if err == nil {
-		a.began(t.Attachment, from)
+		t.Data = &samples.Capture{From: from}
 		a.targets[of] = t
 	}
 	return err

@@ -101,13 +101,10 @@ func (l *Loop) Follow(rec *perfevent.Record) {
 
 // Capture returns the time during which an attachment samples.
 func (l *Loop) Capture(of *perfevent.Attachment) *samples.Capture {
-	switch {
-	case of == nil:
+	if of == nil {
 		return l.before
-	case of != l.of:
-		l.of, l.capture = of, l.attached.captures[of]
 	}
-	return l.capture
+	return captureOf(of)
 }
 
 // Means reports whether a process is a target. Events may also record other processes.
@@ -120,7 +117,6 @@ func (l *Loop) PeriodChanged() {
 	l.before = new(samples.Capture)
 	l.before.End(l.cfg.Now())
 	l.attached.renew()
-	l.of, l.capture = nil, nil
 	l.Interrupted()
 }
 
@@ -176,7 +172,6 @@ func (l *Loop) Resume(session *perfevent.Session) {
 		l.cfg.Logger.Error("resuming sampling failed", zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))
 	}
 	l.attached.renew()
-	l.of, l.capture = nil, nil
 	l.Interrupted()
 }
 

@@ -130,20 +130,19 @@ type Loop struct {
 	// Only the reading goroutine uses the fields below.
 
 	attached *attachments
-	// capture is the capture of the attachment in the field of. before is the capture for
-	// samples that precede the last change of the period. Such samples have no attachment.
-	of              *perfevent.Attachment
-	capture, before *samples.Capture
-	options         perfevent.Options // options of the session
-	last            Found             // result of the last search that did not fail
-	stats           perfevent.Stats   // counters of the session that were already added
-	losses          *Losses
-	batch           uint64 // number of batches when the table was last notified
-	failure         string // last logged failure of a search
-	leftOut         string // last logged targets that were left out
-	refused         string // last logged reason why sampling is impossible
-	started         bool   // the start of sampling was reported
-	soon            bool   // programs are being started, so Turn reads again soon
+	// before is the capture for samples that precede the last change of the period. Such
+	// samples have no attachment.
+	before  *samples.Capture
+	options perfevent.Options // options of the session
+	last    Found             // result of the last search that did not fail
+	stats   perfevent.Stats   // counters of the session that were already added
+	losses  *Losses
+	batch   uint64 // number of batches when the table was last notified
+	failure string // last logged failure of a search
+	leftOut string // last logged targets that were left out
+	refused string // last logged reason why sampling is impossible
+	started bool   // the start of sampling was reported
+	soon    bool   // programs are being started, so Turn reads again soon
 }
 
 // NewLoop returns a Loop that has not started.
@@ -356,7 +355,6 @@ func (l *Loop) apply(f Found) {
 	if err != nil {
 		l.cfg.Logger.Debug("detaching perf events failed", zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))
 	}
-	l.of, l.capture = nil, nil
 	l.reader.Attached(&f, gone)
 	f.Plan.LeftOut = append(f.Plan.LeftOut, refused...)
 	attached := len(l.attached.targets)
@@ -390,7 +388,6 @@ func (l *Loop) close() {
 	l.session.Store(nil)
 	l.attached.end()
 	l.attached = newAttachments(l.cfg.Now)
-	l.of, l.capture = nil, nil
 	l.targets.Store(0)
 	if err := session.Close(); err != nil {
 		l.cfg.Logger.Debug("closing perf events failed", zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))
