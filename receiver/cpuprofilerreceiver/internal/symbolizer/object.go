@@ -123,7 +123,6 @@ func (o *object) index(limit int64) error {
 			o.sources = append(o.sources, symbols)
 		}
 	}
-	o.sources = append(o.sources, linkage{o.f})
 	return err
 }
 
@@ -158,28 +157,16 @@ func (o *object) allGo(t *goprogram.Table) bool {
 	return true
 }
 
-// linkage names the code of procedure linkage tables. This code jumps to functions of
-// other files and has no symbols.
-type linkage struct{ f *elffile.File }
-
-// isLinkage reports whether a section is a procedure linkage table.
+// isLinkage reports whether a section is a procedure linkage table. The code in such a
+// table jumps to functions of other files and has no symbols.
 func isLinkage(s elffile.Section) bool { return s.Name == ".plt" || strings.HasPrefix(s.Name, ".plt.") }
 
-// Lines implements source.
-func (l linkage) Lines(pc uint64) ([]samples.Line, error) {
-	for _, s := range l.f.Sections {
-		if isLinkage(s) && pc >= s.Address && pc-s.Address < s.Size {
-			return []samples.Line{{Function: "[plt]"}}, nil
-		}
-	}
-	return nil, nil
+// inLinkage reports whether a link-time address is in a procedure linkage table.
+func (o *object) inLinkage(pc uint64) bool {
+	return slices.ContainsFunc(o.f.Sections, func(s elffile.Section) bool {
+		return isLinkage(s) && pc >= s.Address && pc-s.Address < s.Size
+	})
 }
-
-// FrameType implements source.
-func (linkage) FrameType() samples.FrameType { return samples.FrameNative }
-
-// Bytes implements source.
-func (linkage) Bytes() int64 { return 0 }
 
 func (o *object) close() {
 	for _, r := range o.files {
@@ -232,6 +219,9 @@ func (o *object) lookup(pc uint64) (a answer, made int64, err error) {
 			a = answer{lines: lines, kind: s.FrameType()}
 			break
 		}
+	}
+	if len(a.lines) == 0 && o.inLinkage(pc) {
+		a.lines = []samples.Line{{Function: "[plt]"}}
 	}
 	n := int64(entryOverhead) + a.bytes()
 	made = n
