@@ -71,7 +71,7 @@ func BenchmarkSampleAllIn(b *testing.B) {
 		for i := range perBatch {
 			s := &recorded[i%stacks]
 			k := samples.Key{
-				Resource: p.Resource, Type: samples.OnCPU, Period: s.Period, Stack: p.Stack(s),
+				Resource: p.Resource, Type: samples.OnCPU, Period: s.Period, Stack: p.Stack(s, false),
 				Thread: samples.Thread{Name: table.ThreadName(p.PID, p.PID)},
 			}
 			c.now++

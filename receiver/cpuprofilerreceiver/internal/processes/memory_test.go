@@ -192,11 +192,11 @@ func TestStacksOfSmallProcessesSurviveLargeOnes(t *testing.T) {
 		}
 		return &perfevent.Sample{User: user}
 	}
-	small := table.Lookup(1, 0).Stack(sample(0x1000))
+	small := table.Lookup(1, 0).Stack(sample(0x1000), false)
 	for i := range 2000 {
 		pid := 2 + i%9
-		table.Lookup(pid, 0).Stack(sample(uint64(0x2000 + i*32)))
-		require.Same(t, small, table.Lookup(1, 0).Stack(sample(0x1000)))
+		table.Lookup(pid, 0).Stack(sample(uint64(0x2000+i*32)), false)
+		require.Same(t, small, table.Lookup(1, 0).Stack(sample(0x1000), false))
 		require.LessOrEqual(t, table.Stats().StackBytes, 256<<10)
 	}
 	require.Positive(t, table.Stats().StackResets)
@@ -215,7 +215,7 @@ func TestMappingsWaitWhenReadingHasHadItsTime(t *testing.T) {
 	budget := cputime.NewBudget(0.01, zap.NewNop(), func() time.Time { return now })
 	table := h.table(func(c *Config) { c.Budget, c.Meter = budget, meter })
 	mapping := func(pid int) *samples.Mapping {
-		return table.Lookup(pid, 0).Stack(&perfevent.Sample{User: []uint64{0x1100}}).Locations[0].Mapping
+		return table.Lookup(pid, 0).Stack(&perfevent.Sample{User: []uint64{0x1100}}, false).Locations[0].Mapping
 	}
 	spent := meter.Total()
 	require.NotNil(t, mapping(100))

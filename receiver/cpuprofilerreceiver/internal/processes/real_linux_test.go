@@ -160,7 +160,7 @@ func TestRealMappingsHoldOwnCode(t *testing.T) {
 	table := NewTable(Config{})
 	pcs := make([]uintptr, 1)
 	require.Equal(t, 1, runtime.Callers(1, pcs))
-	s := table.Lookup(os.Getpid(), 0).Stack(&perfevent.Sample{User: []uint64{uint64(pcs[0])}})
+	s := table.Lookup(os.Getpid(), 0).Stack(&perfevent.Sample{User: []uint64{uint64(pcs[0])}}, false)
 	own, err := os.Executable()
 	require.NoError(t, err)
 	require.Equal(t, own, s.Locations[0].Mapping.Path)
@@ -273,7 +273,7 @@ func shortLived(t *testing.T, session *perfevent.Session, table *Table, group *h
 				if attributes(t, p.Resource)["service.name"] == "burner" {
 					s.named++
 				}
-				if stack := p.Stack(&rec.Sample); stack != nil && len(rec.Sample.User) > 0 &&
+				if stack := p.Stack(&rec.Sample, false); stack != nil && len(rec.Sample.User) > 0 &&
 					stack.Locations[len(rec.Sample.Kernel)].Mapping != nil {
 					s.mapped++
 				} else if stack != nil && len(rec.Sample.User) == 0 {
@@ -323,7 +323,7 @@ func TestRealSampleKnowsItsProcess(t *testing.T) {
 		require.NoError(t, session.Wait(100*time.Millisecond))
 		for session.Read(&rec) {
 			if rec.Type == perfevent.TypeSample && rec.PID == pid {
-				stacks[table.Lookup(rec.PID, rec.Sample.CgroupID).Stack(&rec.Sample)]++
+				stacks[table.Lookup(rec.PID, rec.Sample.CgroupID).Stack(&rec.Sample, false)]++
 			}
 		}
 	}

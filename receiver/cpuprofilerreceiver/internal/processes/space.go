@@ -97,11 +97,10 @@ func (t *Table) dropStacks(s *space) {
 	s.bytes, s.unmapped = 0, false
 }
 
-// Stack returns the interned stack of a sample, or nil for a sample without frames. It does
-// not allocate memory for a known stack.
-func (p *Process) Stack(sample *perfevent.Sample) *samples.Stack { return p.stack(sample, false) }
-
-func (p *Process) stack(sample *perfevent.Sample, whole bool) *samples.Stack {
+// Stack returns the interned stack of a sample, or nil for a sample without frames. whole
+// reports whether the stack is known to reach the thread's entry, whatever the names of
+// its functions are. Stack does not allocate memory for a known stack.
+func (p *Process) Stack(sample *perfevent.Sample, whole bool) *samples.Stack {
 	if len(sample.Kernel)+len(sample.User) == 0 {
 		return nil
 	}

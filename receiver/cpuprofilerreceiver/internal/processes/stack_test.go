@@ -35,7 +35,7 @@ func TestStackHasMappingsAndLeaves(t *testing.T) {
 	s := p.Stack(&perfevent.Sample{
 		Kernel: []uint64{0xffffffff81000010, 0xffffffff81000020},
 		User:   []uint64{0x1000, 0x5000, 0x9010, 0xb001, 0x7500, 0x6000, 0, 1<<64 - 1},
-	})
+	}, false)
 	type frame struct {
 		Type   samples.FrameType
 		Path   string
@@ -63,39 +63,39 @@ func TestStackHasMappingsAndLeaves(t *testing.T) {
 		{samples.FrameNative, "", false, 0},
 		{samples.FrameNative, "", false, 0},
 	}, got)
-	require.Nil(t, p.Stack(&perfevent.Sample{}), "no frames, no stack")
+	require.Nil(t, p.Stack(&perfevent.Sample{}, false), "no frames, no stack")
 }
 
 func TestStacksAreInterned(t *testing.T) {
 	table, p := mapped(t, nil)
-	a := p.Stack(&perfevent.Sample{Kernel: []uint64{1, 2}, User: []uint64{0x1100}})
-	require.Same(t, a, p.Stack(&perfevent.Sample{Kernel: []uint64{1, 2}, User: []uint64{0x1100}}))
+	a := p.Stack(&perfevent.Sample{Kernel: []uint64{1, 2}, User: []uint64{0x1100}}, false)
+	require.Same(t, a, p.Stack(&perfevent.Sample{Kernel: []uint64{1, 2}, User: []uint64{0x1100}}, false))
 	for _, other := range []perfevent.Sample{
 		{Kernel: []uint64{1}, User: []uint64{2, 0x1100}},
 		{User: []uint64{1, 2, 0x1100}},
 		{Kernel: []uint64{1, 2}},
 		{Kernel: []uint64{1, 2}, User: []uint64{0x1100, 0x1200}},
 	} {
-		require.NotSame(t, a, p.Stack(&other))
+		require.NotSame(t, a, p.Stack(&other, false))
 	}
 	require.Equal(t, 5, table.Stats().Stacks)
 
-	b := p.Stack(&perfevent.Sample{User: []uint64{0x1200, 0x1100}})
-	c := p.Stack(&perfevent.Sample{User: []uint64{0x1300, 0x1100}})
+	b := p.Stack(&perfevent.Sample{User: []uint64{0x1200, 0x1100}}, false)
+	c := p.Stack(&perfevent.Sample{User: []uint64{0x1300, 0x1100}}, false)
 	require.Same(t, b.Locations[1], c.Locations[1], "frames are interned too")
 	require.NotSame(t, a.Locations[2], b.Locations[1], "a leaf is not a return address")
 }
 
 func TestCollisionDoesNotMixStacks(t *testing.T) {
 	_, p := mapped(t, nil)
-	a := p.Stack(&perfevent.Sample{User: []uint64{0x1100}})
+	a := p.Stack(&perfevent.Sample{User: []uint64{0x1100}}, false)
 	other := &perfevent.Sample{User: []uint64{0x1200}}
 	h := hash(nil, other.User)
 	p.space.stacks[h] = p.space.stacks[hash(nil, []uint64{0x1100})]
-	b := p.Stack(other)
+	b := p.Stack(other, false)
 	require.NotSame(t, a, b)
 	require.EqualValues(t, 0x1200, b.Locations[0].Address)
-	require.Same(t, b, p.Stack(other))
+	require.Same(t, b, p.Stack(other, false))
 }
 
 func TestHashTellsSimilarStacksApart(t *testing.T) {
@@ -121,20 +121,20 @@ func TestHashTellsSimilarStacksApart(t *testing.T) {
 func TestMmapChangesWhatAddressesMean(t *testing.T) {
 	table, p := mapped(t, nil)
 	sample := &perfevent.Sample{User: []uint64{0x2000, 0x1100, 0x7800}}
-	before := p.Stack(sample)
+	before := p.Stack(sample, false)
 
 	t.Run("what is known already changes nothing", func(t *testing.T) {
 		table.Mmap(100, &perfevent.Mmap{Address: 0x1000, Length: 0x4000, Inode: 7, Prot: 5, Filename: []byte("/bin/shop")})
-		require.Same(t, before, table.Lookup(100, 0).Stack(sample))
+		require.Same(t, before, table.Lookup(100, 0).Stack(sample, false))
 	})
 	t.Run("nor does memory without a file", func(t *testing.T) {
 		table.Mmap(100, &perfevent.Mmap{Address: 0x7000, Length: 0x1000, Prot: 7, Filename: []byte("//anon")})
-		require.Same(t, before, table.Lookup(100, 0).Stack(sample))
+		require.Same(t, before, table.Lookup(100, 0).Stack(sample, false))
 	})
 	t.Run("a library in the middle of another mapping", func(t *testing.T) {
 		table.Mmap(100, &perfevent.Mmap{Address: 0x2000, Length: 0x1000, Offset: 0x300, Inode: 9, Prot: 5, Filename: []byte("/lib/new.so"), BuildID: []byte{0xab, 0x01}})
 		p = table.Lookup(100, 0)
-		s := p.Stack(&perfevent.Sample{User: []uint64{0x2000, 0x1100, 0x3001, 0x3000, 0x7800}})
+		s := p.Stack(&perfevent.Sample{User: []uint64{0x2000, 0x1100, 0x3001, 0x3000, 0x7800}}, false)
 		require.Equal(t, "/lib/new.so", s.Locations[0].Mapping.Path)
 		require.Equal(t, "ab01", s.Locations[0].Mapping.BuildID)
 		require.Equal(t, samples.Mapping{PID: 100, Start: 0x1000, Limit: 0x2000, Path: "/bin/shop", DeviceMajor: 8, DeviceMinor: 1, Inode: 7}, *s.Locations[1].Mapping)
@@ -145,13 +145,13 @@ func TestMmapChangesWhatAddressesMean(t *testing.T) {
 	})
 	t.Run("a library where addresses had no mapping", func(t *testing.T) {
 		table.Mmap(100, &perfevent.Mmap{Address: 0x7000, Length: 0x1000, Inode: 10, Prot: 5, Filename: []byte("/lib/jit.so")})
-		require.Equal(t, "/lib/jit.so", table.Lookup(100, 0).Stack(sample).Locations[2].Mapping.Path)
+		require.Equal(t, "/lib/jit.so", table.Lookup(100, 0).Stack(sample, false).Locations[2].Mapping.Path)
 	})
 	t.Run("memory over everything", func(t *testing.T) {
 		table.Mmap(100, &perfevent.Mmap{Address: 0, Length: 0x20000, Prot: 7, Filename: []byte("//anon")})
 		p := table.Lookup(100, 0)
 		require.Empty(t, p.space.mappings)
-		require.Nil(t, p.Stack(sample).Locations[0].Mapping)
+		require.Nil(t, p.Stack(sample, false).Locations[0].Mapping)
 	})
 	t.Run("nonsense", func(t *testing.T) {
 		table.Mmap(100, &perfevent.Mmap{Address: 1<<64 - 10, Length: 100, Prot: 5, Filename: []byte("/x")})
@@ -205,17 +205,17 @@ func TestForkedChildrenShareStacks(t *testing.T) {
 	h.process(100, proc{name: "shop", exe: "/bin/shop", ticks: 1, maps: maps})
 	table := h.table(nil)
 	sample := &perfevent.Sample{User: []uint64{0x1100, 0x9100}}
-	stack := table.Lookup(100, 0).Stack(sample)
+	stack := table.Lookup(100, 0).Stack(sample, false)
 	table.Fork(101, 100, 101, 100)
 	table.Fork(102, 100, 102, 100)
 	child := table.Lookup(101, 0)
-	require.Same(t, stack, child.Stack(sample))
+	require.Same(t, stack, child.Stack(sample, false))
 	require.NotSame(t, table.Lookup(100, 0).Resource, child.Resource)
 
 	table.Mmap(101, &perfevent.Mmap{Address: 0x9000, Length: 0x1000, Inode: 9, Prot: 5, Filename: []byte("/lib/other.so")})
-	require.Equal(t, "/lib/other.so", table.Lookup(101, 0).Stack(sample).Locations[1].Mapping.Path)
-	require.Same(t, stack, table.Lookup(100, 0).Stack(sample))
-	require.Same(t, stack, table.Lookup(102, 0).Stack(sample))
+	require.Equal(t, "/lib/other.so", table.Lookup(101, 0).Stack(sample, false).Locations[1].Mapping.Path)
+	require.Same(t, stack, table.Lookup(100, 0).Stack(sample, false))
+	require.Same(t, stack, table.Lookup(102, 0).Stack(sample, false))
 
 	for pid := 100; pid <= 102; pid++ {
 		h.exit(pid)
@@ -241,7 +241,7 @@ func TestStacksAreBounded(t *testing.T) {
 		for i := range user {
 			user[i] = uint64(r.IntN(100000))
 		}
-		require.Len(t, p.Stack(&perfevent.Sample{User: user}).Locations, len(user))
+		require.Len(t, p.Stack(&perfevent.Sample{User: user}, false).Locations, len(user))
 		require.LessOrEqual(t, table.Stats().StackBytes, limit)
 	}
 	s := table.Stats()
@@ -286,11 +286,11 @@ func TestMalformedMapsAreSkipped(t *testing.T) {
 func TestStackSeenBeforeAllocatesNothing(t *testing.T) {
 	table, p := mapped(t, nil)
 	sample := deepSample()
-	p.Stack(sample)
+	p.Stack(sample, false)
 	table.ThreadName(100, 101)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		p := table.Lookup(100, 0)
-		if p.Stack(sample) == nil || p.Resource == nil {
+		if p.Stack(sample, false) == nil || p.Resource == nil {
 			t.Fatal("no stack")
 		}
 		table.ThreadName(100, 101)
@@ -314,11 +314,11 @@ func deepSample() *perfevent.Sample {
 func BenchmarkStack(b *testing.B) {
 	table, p := mapped(b, nil)
 	sample := deepSample()
-	table.Lookup(100, 0).Stack(sample)
+	table.Lookup(100, 0).Stack(sample, false)
 	b.Run("seen before", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if table.Lookup(100, 0).Stack(sample) == nil {
+			if table.Lookup(100, 0).Stack(sample, false) == nil {
 				b.Fatal("no stack")
 			}
 		}
@@ -339,7 +339,7 @@ func BenchmarkStack(b *testing.B) {
 			n++
 			sample.User[3] = 0x1000 + n%0x4000
 			sample.User[4] = n
-			if table.Lookup(100, 0).Stack(sample) == nil {
+			if table.Lookup(100, 0).Stack(sample, false) == nil {
 				b.Fatal("no stack")
 			}
 		}

@@ -143,7 +143,7 @@ func TestEndedChildInheritsFromItsParent(t *testing.T) {
 		"process.pid":             int64(101),
 		"service.name":            "shop",
 	}, attributes(t, p.Resource))
-	stack := p.Stack(&perfevent.Sample{User: []uint64{0x1234}})
+	stack := p.Stack(&perfevent.Sample{User: []uint64{0x1234}}, false)
 	require.Equal(t, "/bin/shop", stack.Locations[0].Mapping.Path)
 	require.Equal(t, "shop", table.ThreadName(101, 101))
 }
@@ -170,7 +170,7 @@ func TestForkAndExecOfAnEndedProcess(t *testing.T) {
 		"process.pid":             int64(101),
 		"service.name":            "shop", // the environment is inherited unless the process changes it
 	}, attributes(t, p.Resource))
-	stack := p.Stack(&perfevent.Sample{User: []uint64{0x800010, 0x400020, 0x1234}})
+	stack := p.Stack(&perfevent.Sample{User: []uint64{0x800010, 0x400020, 0x1234}}, false)
 	require.Equal(t, "/lib/ld.so", stack.Locations[0].Mapping.Path)
 	require.Equal(t, "/usr/bin/thumbs", stack.Locations[1].Mapping.Path)
 	require.Nil(t, stack.Locations[2].Mapping, "what the parent has mapped is not there after an exec")
@@ -337,7 +337,7 @@ func TestExecMakesANewResource(t *testing.T) {
 	h.process(101, proc{name: "sh", exe: "/bin/sh", ticks: 1, maps: "1000-2000 r-xp 00000000 08:01 7 /bin/sh\n", environ: environ("A=1")})
 	table := h.table(nil)
 	before := table.Lookup(101, 0)
-	sh, shStack := before.Resource, before.Stack(&perfevent.Sample{User: []uint64{0x1000}})
+	sh, shStack := before.Resource, before.Stack(&perfevent.Sample{User: []uint64{0x1000}}, false)
 	table.Exec(101, []byte("job"))
 	h.process(101, proc{name: "job", exe: "/bin/job", ticks: 1, environ: environ("OTEL_SERVICE_NAME=job")})
 	job := table.Lookup(101, 0)
@@ -345,7 +345,7 @@ func TestExecMakesANewResource(t *testing.T) {
 	require.Equal(t, "/bin/sh", attributes(t, sh)["process.executable.path"])
 	require.Equal(t, "/bin/job", attributes(t, job.Resource)["process.executable.path"])
 	require.Equal(t, "job", attributes(t, job.Resource)["service.name"])
-	require.NotSame(t, shStack, job.Stack(&perfevent.Sample{User: []uint64{0x1000}}))
+	require.NotSame(t, shStack, job.Stack(&perfevent.Sample{User: []uint64{0x1000}}, false))
 	require.Equal(t, "/bin/sh", shStack.Locations[0].Mapping.Path, "what a batch holds does not change")
 }
 
@@ -388,7 +388,7 @@ func TestReusedPIDIsAnotherProcess(t *testing.T) {
 			p := table.Lookup(101, 0)
 			require.NotSame(t, old, p.Resource)
 			require.Equal(t, "/bin/new", attributes(t, p.Resource)["process.executable.path"])
-			require.Equal(t, "/bin/new", p.Stack(&perfevent.Sample{User: []uint64{0x1000}}).Locations[0].Mapping.Path)
+			require.Equal(t, "/bin/new", p.Stack(&perfevent.Sample{User: []uint64{0x1000}}, false).Locations[0].Mapping.Path)
 			require.Equal(t, "new", table.ThreadName(101, 101))
 		})
 	}
@@ -461,7 +461,7 @@ func TestProcessOutlivesItsMainThread(t *testing.T) {
 		table.AfterLoss()
 		p := table.Lookup(100, 0)
 		require.Same(t, resource, p.Resource)
-		require.Equal(t, "/bin/a", p.Stack(&perfevent.Sample{User: []uint64{0x1000}}).Locations[0].Mapping.Path)
+		require.Equal(t, "/bin/a", p.Stack(&perfevent.Sample{User: []uint64{0x1000}}, false).Locations[0].Mapping.Path)
 	}
 }
 
@@ -531,17 +531,17 @@ func TestLossMakesMapsBeReadAgain(t *testing.T) {
 	h.process(100, p)
 	table := h.table(nil)
 	sample := &perfevent.Sample{User: []uint64{0x1100, 0x5100}}
-	before := table.Lookup(100, 0).Stack(sample)
+	before := table.Lookup(100, 0).Stack(sample, false)
 	table.AfterLoss()
-	require.Same(t, before, table.Lookup(100, 0).Stack(sample), "nothing had changed")
+	require.Same(t, before, table.Lookup(100, 0).Stack(sample, false), "nothing had changed")
 
 	p.maps += "5000-6000 r-xp 00000000 08:01 8 /lib/plugin.so\n"
 	p.exe = "/bin/b"
 	h.process(100, p)
-	require.Same(t, before, table.Lookup(100, 0).Stack(sample), "before the loss")
+	require.Same(t, before, table.Lookup(100, 0).Stack(sample, false), "before the loss")
 	table.AfterLoss()
 	after := table.Lookup(100, 0)
-	stack := after.Stack(sample)
+	stack := after.Stack(sample, false)
 	require.NotSame(t, before, stack)
 	require.Same(t, before.Locations[0].Mapping, stack.Locations[0].Mapping)
 	require.Equal(t, "/lib/plugin.so", stack.Locations[1].Mapping.Path)

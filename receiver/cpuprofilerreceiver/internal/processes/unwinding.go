@@ -7,7 +7,6 @@ import (
 	"path"
 	"strings"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -47,7 +46,3 @@ func isLibC(file string) bool {
 	return strings.HasPrefix(name, "libc.so.") || strings.HasPrefix(name, "libc-2.") ||
 		strings.HasPrefix(name, "ld-musl-") || strings.HasPrefix(name, "libc.musl-")
 }
-
-// WholeStack is like Stack, but for a stack that is known to reach the thread's entry,
-// whatever the names of its functions are.
-func (p *Process) WholeStack(sample *perfevent.Sample) *samples.Stack { return p.stack(sample, true) }

@@ -52,11 +52,11 @@ func TestWholeStackStaysWhole(t *testing.T) {
 	table := NewTable(Config{})
 	p := &Process{table: table, facts: &facts{}, space: newSpace()}
 	sample := &perfevent.Sample{User: []uint64{1, 2}}
-	whole, other := p.WholeStack(sample), p.Stack(sample)
+	whole, other := p.Stack(sample, true), p.Stack(sample, false)
 	require.NotSame(t, whole, other)
 	MarkTruncated(whole)
 	MarkTruncated(other)
 	require.False(t, whole.Truncated)
 	require.True(t, other.Truncated)
-	require.Same(t, p.Stack(sample), p.Stack(sample))
+	require.Same(t, p.Stack(sample, false), p.Stack(sample, false))
 }

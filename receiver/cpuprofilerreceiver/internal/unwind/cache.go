@@ -20,7 +20,6 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/token"
-
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
@@ -31,7 +30,6 @@ type Config struct {
 	// Open opens and identifies the file of a mapping. It uses the deadline.Call for all system
 	// calls that may block.
 	Open func(*deadline.Call, *samples.Mapping) (*os.File, mappedfile.ID, error)
-
 	// VDSO returns the object file of the mapping with the path VDSOPath. It may be nil.
 	VDSO     func() ([]byte, error)
 	VDSOPath string

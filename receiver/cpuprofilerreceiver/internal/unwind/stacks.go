@@ -39,9 +39,8 @@ type Process interface {
 	// missing mapping is nil.
 	ExecutableAndLibc() (executable, libc *samples.Mapping)
 	// Stack returns the interned stack of a sample, or nil for a sample without frames.
-	// WholeStack does the same for a stack that reaches the thread's entry.
-	Stack(s *perfevent.Sample) *samples.Stack
-	WholeStack(s *perfevent.Sample) *samples.Stack
+	// whole reports whether the stack is known to reach the thread's entry.
+	Stack(s *perfevent.Sample, whole bool) *samples.Stack
 }
 
 // StacksConfig configures Stacks. The zero value means FramePointers.
@@ -143,7 +142,8 @@ func (s *Stacks) Prepare(p Process) {
 // Of unwinds a sample and returns its interned stack, or nil for a sample without frames.
 // It does not allocate memory for a known stack.
 func (s *Stacks) Of(p Process, sample *perfevent.Sample) *samples.Stack {
-	return Intern(p, sample, s.Unwind(p, sample, nil))
+	whole := s.Unwind(p, sample, nil)
+	return p.Stack(sample, whole)
 }
 
 // Unwind replaces the user part of a sample's stack with the unwound stack. It reports
@@ -159,19 +159,10 @@ func (s *Stacks) Unwind(p Process, sample *perfevent.Sample, generated Generated
 	return false
 }
 
-// Intern returns the interned stack of an unwound sample, or nil for a sample without
-// frames. whole is the result of Unwind.
-func Intern(p Process, sample *perfevent.Sample, whole bool) *samples.Stack {
-	if whole {
-		return p.WholeStack(sample)
-	}
-	return p.Stack(sample)
-}
-
 // Flat returns the interned stack of a sample that the kernel unwound by frame pointers.
 func (s *Stacks) Flat(p Process, sample *perfevent.Sample) *samples.Stack {
 	sample.User = reached(sample.User)
-	return p.Stack(sample)
+	return p.Stack(sample, false)
 }
 
 // unwind unwinds the copied stack of a sample. If a needed table is being made, it waits

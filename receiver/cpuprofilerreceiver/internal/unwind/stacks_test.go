@@ -43,14 +43,13 @@ func (p *programProcess) ExecutableAndLibc() (executable, libc *samples.Mapping)
 	return p.executable, p.libc
 }
 
-func (p *programProcess) Stack(*perfevent.Sample) *samples.Stack {
-	p.other++
-	return &samples.Stack{}
-}
-
-func (p *programProcess) WholeStack(*perfevent.Sample) *samples.Stack {
-	p.whole++
-	return &samples.Stack{Whole: true}
+func (p *programProcess) Stack(_ *perfevent.Sample, whole bool) *samples.Stack {
+	if whole {
+		p.whole++
+	} else {
+		p.other++
+	}
+	return &samples.Stack{Whole: whole}
 }
 
 func (p *programProcess) Settle(time.Duration) time.Duration { p.settled++; return time.Hour }

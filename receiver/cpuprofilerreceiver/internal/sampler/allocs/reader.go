@@ -203,7 +203,7 @@ func (r *reader) fill(a *allocation, m *member, rec *perfevent.Record) bool {
 	if p != nil {
 		rec.Sample.Kernel = nil
 		rec.Sample.User = m.program.callers(rec.Sample.User)
-		stack = p.Stack(&rec.Sample)
+		stack = p.Stack(&rec.Sample, false)
 	}
 	if stack == nil {
 		r.counts.Unreadable++

@@ -11,7 +11,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // interpreted contains the interpreted frames of a thread that waits. The frames do not
@@ -76,7 +75,7 @@ func (r *reader) readWaiting(t *thread) {
 	rec.PID, rec.TID, rec.Time, rec.Sample = t.pid, t.tid, r.cfg.Now(), in.sample
 	if r.cfg.Languages.Walk(p, rec) {
 		whole := r.cfg.Languages.Merge(p, &rec.Sample, in.whole)
-		in.stack, in.span = unwind.Intern(p, &rec.Sample, whole), r.cfg.Languages.Span()
+		in.stack, in.span = p.Stack(&rec.Sample, whole), r.cfg.Languages.Span()
 	}
 	in.read = r.cfg.Now()
 }

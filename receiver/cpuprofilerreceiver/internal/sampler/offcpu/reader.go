@@ -16,7 +16,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 const (
@@ -387,7 +386,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 	}
 	outside := r.cfg.Languages.Enter(p)
 	whole := r.cfg.Stacks.Unwind(p, &rec.Sample, r.cfg.Languages.Generated(&rec.Sample))
-	stack := unwind.Intern(p, &rec.Sample, whole)
+	stack := p.Stack(&rec.Sample, whole)
 	if stack == nil {
 		return // counted when the wait has ended
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 const (
@@ -298,7 +297,7 @@ func (r *reader) stack(p *processes.Process, rec *perfevent.Record) *samples.Sta
 	if walked {
 		whole = r.cfg.Languages.Merge(p, s, whole)
 	}
-	return unwind.Intern(p, s, whole)
+	return p.Stack(s, whole)
 }
 
 // End reads the remaining records in the rings.
