@@ -12,6 +12,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"strconv"
 )
 
 const (
@@ -101,28 +102,12 @@ func parse(b []byte) (start uint64, size uint32, name []byte, ok bool) {
 
 // Hex parses a hexadecimal number and the space after it.
 func Hex(b []byte) (n uint64, rest []byte, ok bool) {
-	if len(b) > 1 && b[0] == '0' && (b[1] == 'x' || b[1] == 'X') {
-		b = b[2:]
+	number, rest, ok := bytes.Cut(b, []byte{' '})
+	if len(number) > 1 && number[0] == '0' && number[1]|0x20 == 'x' {
+		number = number[2:]
 	}
-	for i, c := range b {
-		switch {
-		case c >= '0' && c <= '9':
-			c -= '0'
-		case c >= 'a' && c <= 'f':
-			c -= 'a' - 10
-		case c >= 'A' && c <= 'F':
-			c -= 'A' - 10
-		case c == ' ' && i > 0:
-			return n, b[i+1:], true
-		default:
-			return 0, nil, false
-		}
-		if n>>60 != 0 {
-			return 0, nil, false
-		}
-		n = n<<4 | uint64(c)
-	}
-	return 0, nil, false
+	n, err := strconv.ParseUint(string(number), 16, 64)
+	return n, rest, ok && err == nil
 }
 
 // settle sorts the entries and removes entries that later entries replaced. Runtimes free
