@@ -206,17 +206,3 @@ func threadsOf(p processes.Match) int { return max(p.Threads, 1) }
 
 // String names the cgroup in the format of LeftOut.What.
 func (c WantedCgroup) String() string { return "cgroup " + c.Path }
-
-// String names the mode for log lines.
-func (m Mode) String() string {
-	switch m {
-	case ModeHost:
-		return "the whole host"
-	case ModeTargets:
-		return "the targets' own events"
-	case ModeFilter:
-		return "all CPUs, filtered by target"
-	default:
-		return "nothing"
-	}
-}

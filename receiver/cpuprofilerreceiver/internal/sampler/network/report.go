@@ -18,7 +18,7 @@ func (r *reader) Report(f *attach.Found) {
 		found := r.found.Load()
 		r.cfg.Logger.Info("network sampling started",
 			zap.String("when", r.cfg.When),
-			zap.String("what", f.Plan.Mode.String()),
+			zap.String("what", f.What()),
 			zap.Strings("types", found.sampled()),
 			zap.Strings("types_not_available", found.missing),
 			zap.Int("max_events_per_second", r.cfg.MaxEventsPerSecond),

@@ -20,7 +20,7 @@ func (r *reader) Report(f *attach.Found) {
 	sampled := r.loop.Report(f, r.refused, func(leftOut []string) {
 		r.cfg.Logger.Info("off-CPU sampling started",
 			zap.String("when", r.cfg.When),
-			zap.String("what", f.Plan.Mode.String()),
+			zap.String("what", f.What()),
 			zap.Duration("min_duration", r.cfg.MinDuration),
 			zap.Int("max_events_per_second", r.cfg.MaxEventsPerSecond),
 			zap.Strings("not_sampled", attach.Listed(leftOut)),
