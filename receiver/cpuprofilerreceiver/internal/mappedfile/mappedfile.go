@@ -30,6 +30,9 @@ type Access struct {
 // Spend runs work and charges its CPU time to a process. The pid 0 stands for the host.
 func (a *Access) Spend(pid int, work func()) { a.Budget.Spend(pid, a.Meter.Do(work)) }
 
+// VDSOPath is the path of the mapping of the vdso.
+const VDSOPath = "[vdso]"
+
 // ErrNoRoot means that the root directory of a process cannot be opened. The process may
 // have ended or have changed its root directory.
 var ErrNoRoot = errors.New("its root directory cannot be opened")

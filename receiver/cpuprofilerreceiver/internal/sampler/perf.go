@@ -100,8 +100,7 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) *Perf {
 		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 			return mappedfile.Open(c, p.access.Root, m)
 		},
-		VDSO:     symbolizer.VDSO,
-		VDSOPath: symbolizer.VDSOPath,
+		VDSO:     mappedfile.VDSO,
 		MaxBytes: p.shares.tables,
 		Logger:   logger,
 	})

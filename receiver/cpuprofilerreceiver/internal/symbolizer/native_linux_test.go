@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -335,8 +336,8 @@ func TestVDSO(t *testing.T) {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		t.Skipf("vdso symbols of %s are not known here", runtime.GOARCH)
 	}
-	m := mappingOf(t, mappings(t, os.Getpid()), VDSOPath)
-	image, err := VDSO()
+	m := mappingOf(t, mappings(t, os.Getpid()), mappedfile.VDSOPath)
+	image, err := mappedfile.VDSO()
 	require.NoError(t, err)
 	f, err := elf.NewFile(strings.NewReader(string(image)))
 	require.NoError(t, err)

@@ -4,7 +4,6 @@
 package symbolizer
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -17,32 +16,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
-
-// VDSO copies the object file of the vdso from the collector's own memory. The kernel maps
-// the same vdso into every 64-bit process.
-func VDSO() ([]byte, error) {
-	const maxImage = 1 << 20
-	own := procfs.At("")
-	maps, err := procfs.ReadFile(own.File(procfs.Self, "maps"), procfs.MaxMaps)
-	if err != nil {
-		return nil, err
-	}
-	for line := range bytes.Lines(maps) {
-		m, ok := procfs.ParseExecutable(line)
-		if !ok || string(m.Path) != VDSOPath {
-			continue
-		}
-		if m.Limit-m.Start > maxImage {
-			return nil, fmt.Errorf("unexpected %q in /proc/self/maps", line)
-		}
-		image := make([]byte, m.Limit-m.Start)
-		if err := own.ReadMemory(procfs.Self, image, m.Start); err != nil {
-			return nil, fmt.Errorf("reading the vdso from /proc/self/mem: %w", err)
-		}
-		return image, nil
-	}
-	return nil, errors.New("no vdso in /proc/self/maps")
-}
 
 // perfMapSlack is the time by which a perf map may seem older than its process, because the
 // kernel uses different clocks for processes and files.

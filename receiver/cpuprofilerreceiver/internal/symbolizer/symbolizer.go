@@ -263,7 +263,7 @@ func prepare(cfg Config) *Symbolizer {
 	c.discard = s.discard
 	c.standing = func(o *object) standing { return s.standing(o.batch, o.hot+1 >= s.batch && o.hot > 0, o.size) }
 	s.generated, _ = simplelru.NewLRU(maxGenerated, s.dropGenerated) // fails only for a size below 1
-	if image, err := VDSO(); err != nil {
+	if image, err := mappedfile.VDSO(); err != nil {
 		s.log.Debug("no symbols of the vdso", zap.Error(err))
 	} else if s.vdso, err = newObject(bytes.NewReader(image), int64(len(image))); err == nil {
 		_ = s.vdso.index(int64(len(image))) // even without symbols, the vdso has a build id
@@ -529,7 +529,7 @@ func (s *Symbolizer) Resolve(pid int, l *samples.Location) {
 		l.Type = samples.FrameKernel
 		outcome = s.resolveKernel(l, pc)
 	} else {
-		if outcome = s.resolveUser(pid, l, pc); outcome == NoFile && (l.Mapping == nil || l.Mapping.Path != VDSOPath) {
+		if outcome = s.resolveUser(pid, l, pc); outcome == NoFile && (l.Mapping == nil || l.Mapping.Path != mappedfile.VDSOPath) {
 			outcome, again = s.resolveGenerated(pid, l, pc)
 		}
 	}
@@ -596,7 +596,7 @@ func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcom
 // objectOf finds or opens the object file of m. If there is no
 // object, the outcome is the reason.
 func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
-	if m.Path == VDSOPath && s.vdso != nil {
+	if m.Path == mappedfile.VDSOPath && s.vdso != nil {
 		return s.vdso, Resolved
 	}
 	if !backed(m) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/test/goprogramtest"
 )
 
@@ -149,7 +150,7 @@ func FuzzObject(f *testing.F) {
 	for _, version := range []int{118, 120} {
 		f.Add(goprogramtest.Program(version), uint64(goprogramtest.Text+8))
 	}
-	if image, err := VDSO(); err == nil {
+	if image, err := mappedfile.VDSO(); err == nil {
 		f.Add(image, uint64(0xa00))
 	}
 	f.Fuzz(func(t *testing.T, file []byte, pc uint64) {

@@ -30,9 +30,8 @@ type Config struct {
 	// Open opens and identifies the file of a mapping. It uses the deadline.Call for all system
 	// calls that may block.
 	Open func(*deadline.Call, *samples.Mapping) (*os.File, mappedfile.ID, error)
-	// VDSO returns the object file of the mapping with the path VDSOPath. It may be nil.
-	VDSO     func() ([]byte, error)
-	VDSOPath string
+	// VDSO returns the object file of the vdso. It may be nil.
+	VDSO func() ([]byte, error)
 	// MaxBytes limits the memory of all tables. The default is 64 MiB. MaxBytes
 	// also limits the size of an .eh_frame section that is being read. One table
 	// uses at most half of MaxBytes, and rules that do not fit are omitted. When
@@ -129,6 +128,8 @@ type Cache struct {
 	// clockInterval.
 	clock atomic.Uint32
 	began time.Time
+	// vdso is the table of the vdso. It is nil if the vdso could not be read.
+	vdso *Table
 
 	queue chan request
 
@@ -175,6 +176,15 @@ func newCache(cfg Config) *Cache {
 		done:    make(chan struct{}),
 	}
 	c.files.Store(&map[mappedfile.File]*entry{})
+	if cfg.VDSO != nil {
+		image, err := cfg.VDSO()
+		if err == nil {
+			c.vdso, err = c.build(bytes.NewReader(image), int64(len(image)), mappedfile.VDSOPath)
+		}
+		if err != nil {
+			cfg.Logger.Debug("no unwinding through this file", zap.String("file", mappedfile.VDSOPath), zap.Error(err))
+		}
+	}
 	return c
 }
 
@@ -184,20 +194,15 @@ func (c *Cache) Close() {
 	c.worker.Wait()
 }
 
-// keyOf returns the key of the file that m maps. The key of the vdso is the zero value.
-func (c *Cache) keyOf(m *samples.Mapping) (key mappedfile.File, ok bool) {
-	if m.Inode == 0 {
-		return key, m.Path == c.cfg.VDSOPath && c.cfg.VDSO != nil
-	}
-	return mappedfile.FileOf(m), strings.HasPrefix(m.Path, "/")
-}
-
 // Lookup implements Tables. For an unknown file, it requests the table.
 func (c *Cache) Lookup(m *samples.Mapping) (*Table, bool) {
-	key, ok := c.keyOf(m)
-	if !ok {
+	switch {
+	case m.Inode == 0 && m.Path == mappedfile.VDSOPath:
+		return c.vdso, true
+	case m.Inode == 0 || !strings.HasPrefix(m.Path, "/"):
 		return nil, true
 	}
+	key := mappedfile.FileOf(m)
 	e := (*c.files.Load())[key]
 	if e == nil {
 		c.ask(key, m)
@@ -365,18 +370,6 @@ func (c *Cache) publish(r request, e *entry, err error) {
 // read opens a file and returns its new state. If the file has no table, err is the reason.
 func (c *Cache) read(call *deadline.Call, r request, old *entry) (*entry, error) {
 	e := &entry{at: c.cfg.Now()}
-	if r.key == (mappedfile.File{}) {
-		if old != nil {
-			e.table = old.table
-			return e, nil
-		}
-		image, err := c.cfg.VDSO()
-		if err != nil {
-			return e, err
-		}
-		e.table, err = c.build(bytes.NewReader(image), int64(len(image)), "")
-		return e, err
-	}
 	file, id, err := c.cfg.Open(call, r.mapping)
 	if err != nil {
 		if errors.Is(err, mappedfile.ErrNoRoot) {

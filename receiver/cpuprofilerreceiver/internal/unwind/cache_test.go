@@ -533,24 +533,19 @@ func TestMemoryWithoutAFileHasNoTable(t *testing.T) {
 func TestVDSOIsReadOnce(t *testing.T) {
 	image := object(oneFunction(), "0123", true)
 	times := 0
-	c := newCache(Config{VDSOPath: "[vdso]", VDSO: func() ([]byte, error) { times++; return image, nil }})
-	m := &samples.Mapping{Path: "[vdso]"}
+	c := newCache(Config{VDSO: func() ([]byte, error) { times++; return image, nil }})
+	m := &samples.Mapping{Path: mappedfile.VDSOPath}
 	for range 3 {
-		c.Lookup(m)
-		for len(c.queue) > 0 {
-			c.serve(<-c.queue)
-		}
+		table, ok := c.Lookup(m)
+		require.True(t, ok)
+		require.NotNil(t, table)
 		c.clock.Add(uint32(checkInterval/time.Second) + 1)
 	}
-	table, ok := c.Lookup(m)
-	require.True(t, ok)
-	require.NotNil(t, table)
+	require.Empty(t, c.queue)
 	require.Equal(t, 1, times)
 
-	broken := newCache(Config{VDSOPath: "[vdso]", VDSO: func() ([]byte, error) { return nil, errors.New("none") }})
-	broken.Lookup(m)
-	broken.serve(<-broken.queue)
-	table, ok = broken.Lookup(m)
+	broken := newCache(Config{VDSO: func() ([]byte, error) { return nil, errors.New("none") }})
+	table, ok := broken.Lookup(m)
 	require.Nil(t, table)
 	require.True(t, ok)
 }

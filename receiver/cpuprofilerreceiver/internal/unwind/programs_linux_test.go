@@ -25,7 +25,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -105,8 +104,7 @@ func newTestCache(t testing.TB, change ...func(*Config)) *Cache {
 		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 			return mappedfile.Open(c, "/", m)
 		},
-		VDSO:     symbolizer.VDSO,
-		VDSOPath: symbolizer.VDSOPath,
+		VDSO: mappedfile.VDSO,
 	}
 	for _, f := range change {
 		f(&cfg)

@@ -37,8 +37,7 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 			return mappedfile.Open(c, "/", m)
 		},
-		VDSO:     symbolizer.VDSO,
-		VDSOPath: symbolizer.VDSOPath,
+		VDSO: mappedfile.VDSO,
 	})
 	defer cache.Close()
 	core, said := observer.New(zap.InfoLevel)

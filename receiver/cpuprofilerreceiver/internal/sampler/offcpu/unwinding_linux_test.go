@@ -29,8 +29,7 @@ func tables(t testing.TB) *unwind.Cache {
 		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 			return mappedfile.Open(c, "/", m)
 		},
-		VDSO:     symbolizer.VDSO,
-		VDSOPath: symbolizer.VDSOPath,
+		VDSO: mappedfile.VDSO,
 	})
 	t.Cleanup(c.Close)
 	return c

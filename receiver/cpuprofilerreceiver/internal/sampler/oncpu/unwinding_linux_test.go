@@ -20,7 +20,6 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
@@ -79,8 +78,7 @@ func tables(t testing.TB) *unwind.Cache {
 		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 			return mappedfile.Open(c, "/", m)
 		},
-		VDSO:     symbolizer.VDSO,
-		VDSOPath: symbolizer.VDSOPath,
+		VDSO: mappedfile.VDSO,
 	})
 	t.Cleanup(c.Close)
 	return c
