@@ -200,12 +200,13 @@ func (l *Labels) Wait() time.Duration {
 	return 2 * time.Duration(hotInterval)
 }
 
-// Count returns the value of a counter. It is safe for concurrent use.
+// Count returns the value of a counter, and sets the counter to 0. It is safe for
+// concurrent use.
 func (l *Labels) Count(of Counter) uint64 {
 	if l == nil {
 		return 0
 	}
-	return l.counts[of].Load()
+	return l.counts[of].Swap(0)
 }
 
 // Hit reports whether a record is a hit of a probe, and remembers the change.

@@ -152,13 +152,13 @@ type Walker struct {
 	proven, unproven atomic.Uint64
 }
 
-// Links returns the numbers of samples that have a link, and of samples whose active span is
-// not certain. It is safe for concurrent use.
+// Links returns the numbers of samples since the last call that have a link, and of samples
+// whose active span is not certain. It is safe for concurrent use.
 func (w *Walker) Links() (proven, unproven uint64) {
 	if w == nil {
 		return 0, 0
 	}
-	return w.proven.Load(), w.unproven.Load()
+	return w.proven.Swap(0), w.unproven.Swap(0)
 }
 
 // Span returns the active span of the thread of the last Walk.
@@ -321,12 +321,13 @@ func (w *Walker) Wait() time.Duration {
 	return 2 * hotInterval
 }
 
-// Count returns the number of walks with an outcome. It is safe for concurrent use.
+// Count returns the number of walks with an outcome since the last call for this outcome.
+// It is safe for concurrent use.
 func (w *Walker) Count(of Outcome) uint64 {
 	if w == nil {
 		return 0
 	}
-	return w.counts[of].Load()
+	return w.counts[of].Swap(0)
 }
 
 // NextBatch forgets processes without recent samples.

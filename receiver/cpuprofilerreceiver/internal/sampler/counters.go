@@ -110,22 +110,14 @@ func (c *Counters) table(ctx context.Context, now, seen *processes.Stats) {
 	c.LimitHit(ctx, "thread_names", now.ThreadNameResets-seen.ThreadNameResets)
 }
 
-// Walked holds the counters of a Walker.
-type Walked struct {
-	walks            [languages.Outcomes]uint64
-	proven, unproven uint64
-}
-
-// Walks adds the walks since seen to the telemetry, and updates seen.
-func (c *Counters) Walks(ctx context.Context, w *languages.Walker, seen *Walked) {
-	was := *seen
+// Walks adds the walks since the last call to the telemetry.
+func (c *Counters) Walks(ctx context.Context, w *languages.Walker) {
 	for o := range languages.Outcomes {
-		seen.walks[o] = w.Count(o)
-		Add(ctx, c.CPUProfilerInterpretedStacks, seen.walks[o]-was.walks[o], "outcome", o.String())
+		Add(ctx, c.CPUProfilerInterpretedStacks, w.Count(o), "outcome", o.String())
 	}
-	seen.proven, seen.unproven = w.Links()
-	Add(ctx, c.CPUProfilerThreadContexts, seen.proven-was.proven, "outcome", "proven")
-	Add(ctx, c.CPUProfilerThreadContexts, seen.unproven-was.unproven, "outcome", "unproven")
+	proven, unproven := w.Links()
+	Add(ctx, c.CPUProfilerThreadContexts, proven, "outcome", "proven")
+	Add(ctx, c.CPUProfilerThreadContexts, unproven, "outcome", "unproven")
 }
 
 // ObserveTargets makes the targets gauge report the number of targets of a sampler.

@@ -82,9 +82,7 @@ type Sampler struct {
 	*attach.Loop
 	reader   reader
 	counters *sampler.Counters
-	// seen and walked are the counters at the last Record.
-	seen   Stats
-	walked sampler.Walked
+	seen     Stats // counters at the last Record
 }
 
 const (
@@ -148,7 +146,7 @@ func (s *Sampler) Record(ctx context.Context) {
 	c.CPUProfilerOffCPUUnshared.Add(ctx, (now.Unshared - seen.Unshared).Seconds())
 	c.CPUProfilerOffCPUPaused.Add(ctx, (now.PausedFull - seen.PausedFull).Seconds(), sampler.With("reason", string(sampler.BufferFull)))
 	c.CPUProfilerOffCPUPaused.Add(ctx, (now.PausedRate - seen.PausedRate).Seconds(), sampler.With("reason", string(sampler.RateLimited)))
-	c.Walks(ctx, s.reader.cfg.Languages, &s.walked)
+	c.Walks(ctx, s.reader.cfg.Languages)
 	s.seen = now
 }
 

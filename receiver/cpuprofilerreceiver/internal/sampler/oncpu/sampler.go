@@ -90,10 +90,7 @@ type Sampler struct {
 	*attach.Loop
 	reader   reader
 	counters *sampler.Counters
-	// seen, labels and walked are the counters at the last Record.
-	seen   Stats
-	labels [golabels.Counters]uint64
-	walked sampler.Walked
+	seen     Stats // counters at the last Record
 }
 
 // New returns a sampler that has not started.
@@ -190,16 +187,12 @@ func (s *Sampler) Record(ctx context.Context) {
 	c.LimitHit(ctx, "unwound_stacks", now.Spared-seen.Spared)
 	c.CPUProfilerPeriodsSkipped.Add(ctx, int64(now.PeriodsSkipped-seen.PeriodsSkipped))
 	s.seen = now
-	label := func(of golabels.Counter) uint64 {
-		before := s.labels[of]
-		s.labels[of] = s.reader.cfg.Labels.Count(of)
-		return s.labels[of] - before
-	}
-	sampler.Add(ctx, c.CPUProfilerGoroutineLabels, label(golabels.Proven), "outcome", "proven")
-	sampler.Add(ctx, c.CPUProfilerGoroutineLabels, label(golabels.Unproven), "outcome", "unproven")
-	c.LimitHit(ctx, "goroutine_label_values", label(golabels.Cut))
-	c.LimitHit(ctx, "goroutine_label_changes", label(golabels.Frequent))
-	c.Walks(ctx, s.reader.cfg.Languages, &s.walked)
+	labels := s.reader.cfg.Labels
+	sampler.Add(ctx, c.CPUProfilerGoroutineLabels, labels.Count(golabels.Proven), "outcome", "proven")
+	sampler.Add(ctx, c.CPUProfilerGoroutineLabels, labels.Count(golabels.Unproven), "outcome", "unproven")
+	c.LimitHit(ctx, "goroutine_label_values", labels.Count(golabels.Cut))
+	c.LimitHit(ctx, "goroutine_label_changes", labels.Count(golabels.Frequent))
+	c.Walks(ctx, s.reader.cfg.Languages)
 }
 
 var errNothingPermitted = errors.New("nothing can be sampled")
