@@ -104,14 +104,11 @@ func IsNone(err error) bool {
 // OpenRegular opens a regular file by its path in a process's root directory. want must
 // still identify this directory ([procfs.FS.Root]). All steps run in one wait of c.
 func OpenRegular(c *deadline.Call, root string, pid int, want uint64, path string) (f *os.File, id ID, err error) {
-	c.Wait(nil, func() { f, id, err = openRegular(root, pid, want, path) })
-	return f, id, err
-}
-
-func openRegular(root string, pid int, want uint64, path string) (*os.File, ID, error) {
-	f, id, err := OpenChecked(path,
-		func() (int, error) { return openBelow(procfs.At(root), pid, want, path) },
-		func(*unix.Stat_t) error { return nil })
+	c.Wait(nil, func() {
+		f, id, err = OpenChecked(path,
+			func() (int, error) { return openBelow(procfs.At(root), pid, want, path) },
+			func(*unix.Stat_t) error { return nil })
+	})
 	if err != nil {
 		return nil, ID{}, fmt.Errorf("%s of process %d: %w", path, pid, err)
 	}

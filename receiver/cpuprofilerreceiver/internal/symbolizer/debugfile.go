@@ -7,6 +7,7 @@ package symbolizer
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -45,30 +46,30 @@ type symbolFile struct {
 // no debug file, and an error if the search failed. known reports whether a file is already
 // known to be the debug file of o.
 func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, known func(mappedfile.ID) bool) (*symbolFile, error) {
-	var unsure error
+	type candidate struct {
+		name string
+		sum  *uint32
+	}
+	var candidates []candidate
 	if id := o.buildID; len(id) > 2 {
-		d, err := tryDebugFile(c, root, m, fmt.Sprintf("%s/.build-id/%s/%s.debug", debugRoot, id[:2], id[2:]), o, nil, known)
-		if d != nil {
-			return d, nil
+		candidates = append(candidates, candidate{name: fmt.Sprintf("%s/.build-id/%s/%s.debug", debugRoot, id[:2], id[2:])})
+	}
+	if name, sum, ok := debugLink(o.f); ok && strings.HasPrefix(m.Path, "/") {
+		dir := path.Dir(m.Path)
+		for _, in := range []string{dir, path.Join(dir, ".debug"), path.Join(debugRoot, dir)} {
+			candidates = append(candidates, candidate{path.Join(in, name), &sum})
 		}
-		unsure = err
 	}
-	name, sum, ok := debugLink(o.f)
-	if !ok || !strings.HasPrefix(m.Path, "/") {
-		return nil, unsure
-	}
-	dir := path.Dir(m.Path)
-	for _, candidate := range []string{path.Join(dir, name), path.Join(dir, ".debug", name), path.Join(debugRoot, dir, name)} {
-		if candidate == m.Path {
+	var unsure error
+	for _, of := range candidates {
+		if of.name == m.Path {
 			continue // the link names its own file
 		}
-		d, err := tryDebugFile(c, root, m, candidate, o, &sum, known)
+		d, err := tryDebugFile(c, root, m, of.name, o, of.sum, known)
 		if d != nil {
 			return d, nil
 		}
-		if unsure == nil {
-			unsure = err
-		}
+		unsure = cmp.Or(unsure, err)
 	}
 	return nil, unsure
 }

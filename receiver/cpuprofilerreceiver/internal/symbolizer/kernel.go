@@ -57,35 +57,26 @@ type kernelSymbol struct {
 func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 	k := &kernelSymbols{}
 	var found []kernelSymbol
-	lines := bufio.NewReaderSize(io.LimitReader(r, maxKallsymsBytes), elffile.ChunkSize)
-	hidden := true
-	for {
-		line, err := lines.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) {
-			return nil, errors.New("a line of kallsyms does not end")
+	lines := bufio.NewScanner(io.LimitReader(r, maxKallsymsBytes))
+	for lines.Scan() {
+		addr, kind, name, ok := parseKallsyms(lines.Bytes())
+		if !ok || addr == 0 {
+			continue
 		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("reading kallsyms: %w", err)
+		if len(found) == maxKernelSymbols || len(k.text)+len(name)+1 >= noName {
+			return nil, fmt.Errorf("more than %d kernel symbols", maxKernelSymbols)
 		}
-		last := err != nil
-		addr, kind, name, ok := parseKallsyms(line)
-		if ok && addr != 0 {
-			hidden = false
-			if len(found) == maxKernelSymbols || len(k.text)+len(name)+1 >= noName {
-				return nil, fmt.Errorf("more than %d kernel symbols", maxKernelSymbols)
-			}
-			s := kernelSymbol{addr: addr, name: noName}
-			if s.rank = kernelRank(kind); s.rank > 0 {
-				s.name = uint32(len(k.text))
-				k.text = append(append(k.text, name...), '\n')
-			}
-			found = append(found, s)
+		s := kernelSymbol{addr: addr, name: noName}
+		if s.rank = kernelRank(kind); s.rank > 0 {
+			s.name = uint32(len(k.text))
+			k.text = append(append(k.text, name...), '\n')
 		}
-		if last {
-			break
-		}
+		found = append(found, s)
 	}
-	if hidden {
+	switch err := lines.Err(); {
+	case err != nil:
+		return nil, fmt.Errorf("reading kallsyms: %w", err)
+	case len(found) == 0:
 		return nil, errHidden
 	}
 	slices.SortStableFunc(found, func(a, b kernelSymbol) int {
@@ -112,7 +103,7 @@ func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 
 // parseKallsyms splits a line into address, type and name. name includes the module.
 func parseKallsyms(line []byte) (addr uint64, kind byte, name []byte, ok bool) {
-	addr, line, ok = perfmap.Hex(bytes.TrimSuffix(line, []byte("\n")))
+	addr, line, ok = perfmap.Hex(line)
 	if !ok || len(line) < 3 || line[1] != ' ' {
 		return 0, 0, nil, false
 	}
