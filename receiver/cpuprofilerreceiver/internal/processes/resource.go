@@ -91,19 +91,8 @@ func systemdService(at string) string {
 
 // unescapeUnit resolves systemd's escapes in a unit's name, such as \x2d for a dash.
 func unescapeUnit(name string) string {
-	if !strings.Contains(name, `\x`) {
-		return name
+	if plain, err := strconv.Unquote(`"` + name + `"`); err == nil {
+		return plain
 	}
-	var b strings.Builder
-	for i := 0; i < len(name); i++ {
-		if strings.HasPrefix(name[i:], `\x`) && i+4 <= len(name) {
-			if c, err := strconv.ParseUint(name[i+2:i+4], 16, 8); err == nil {
-				b.WriteByte(byte(c))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(name[i])
-	}
-	return b.String()
+	return name
 }

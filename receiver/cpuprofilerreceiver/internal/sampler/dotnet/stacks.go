@@ -5,9 +5,8 @@ package dotnet
 
 import (
 	"encoding/binary"
+	"regexp"
 	"strconv"
-	"strings"
-	"unicode"
 	"unsafe"
 
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
@@ -118,17 +117,11 @@ func readable(name string) string {
 	if name == "" {
 		return "(no name)"
 	}
-	if !strings.ContainsFunc(name, unicode.IsControl) {
-		return name
-	}
-	var b strings.Builder
-	for _, r := range name {
-		if unicode.IsControl(r) {
-			quoted := strconv.QuoteRune(r)
-			b.WriteString(quoted[1 : len(quoted)-1])
-			continue
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
+	return controls.ReplaceAllStringFunc(name, func(c string) string {
+		quoted := strconv.Quote(c)
+		return quoted[1 : len(quoted)-1]
+	})
 }
+
+// controls matches control characters.
+var controls = regexp.MustCompile(`\p{Cc}`)
