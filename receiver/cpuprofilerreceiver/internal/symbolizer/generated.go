@@ -275,7 +275,7 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 		if g.Start != 0 && g.Start != now.Start {
 			s.closeMap(g) // another process has reused the pid
 		}
-		g.Process = now
+		g.Start = now.Start // not the pid, which Resolve reads
 	} else if g.file != nil {
 		return s.readOn(g) // the process may have written before its end
 	} else {
