@@ -4,6 +4,7 @@
 package httplisten
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -43,17 +44,6 @@ func (p client) String() string {
 		return "this host"
 	}
 	return p.name
-}
-
-// unwrapped returns the kernel connection below c.
-func unwrapped(c net.Conn) net.Conn {
-	for {
-		wrapped, ok := c.(interface{ NetConn() net.Conn })
-		if !ok {
-			return c
-		}
-		c = wrapped.NetConn()
-	}
 }
 
 // clientOf returns the client of a kernel connection. Loopback connections have an empty
@@ -141,7 +131,8 @@ func (s Stats) Observe(o metric.Int64Observer) {
 type connections struct {
 	net.Listener
 	max     int
-	cgroups *cgroup.Tree // if nil, clients on a Unix socket are processes
+	cgroups *cgroup.Tree                    // if nil, clients on a Unix socket are processes
+	about   func(net.Conn) (key, value any) // Config.About
 	onLimit func(p client, gaveWay bool)
 
 	mu       sync.Mutex
@@ -167,6 +158,8 @@ type conn struct {
 	of     *connections
 	client client
 	raw    syscall.RawConn // nil if not available
+	// key and value are the result of connections.about.
+	key, value any
 
 	idleSince atomic.Int64 // value of connections.moment when it became idle; 0 during a request
 }
@@ -179,9 +172,6 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
-
-// NetConn returns the wrapped connection.
-func (c *conn) NetConn() net.Conn { return c.Conn }
 
 // Close closes the connection.
 func (c *conn) Close() error {
@@ -216,12 +206,30 @@ func (l *connections) Accept() (net.Conn, error) {
 }
 
 func (l *connections) newConn(accepted net.Conn) *conn {
-	below := unwrapped(accepted)
-	c := &conn{Conn: accepted, of: l, client: clientOf(below, l.cgroups)}
-	if below, ok := below.(syscall.Conn); ok {
+	c := &conn{Conn: accepted, of: l, client: clientOf(accepted, l.cgroups)}
+	if below, ok := accepted.(syscall.Conn); ok {
 		c.raw, _ = below.SyscallConn()
 	}
+	if l.about != nil {
+		c.key, c.value = l.about(accepted)
+	}
 	return c
+}
+
+// connOf returns the accepted connection of a connection of the http.Server.
+func connOf(c net.Conn) *conn {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	return c.(*conn)
+}
+
+// connContext is the ConnContext of the http.Server.
+func connContext(ctx context.Context, c net.Conn) context.Context {
+	if mine := connOf(c); mine.key != nil {
+		return context.WithValue(ctx, mine.key, mine.value)
+	}
+	return ctx
 }
 
 // admit adds a connection if the limits allow the connection. Otherwise, admit returns
@@ -357,13 +365,7 @@ func (l *connections) Close() error {
 // setState is the ConnState of the http.Server. A connection is idle before its first
 // request and between two requests.
 func (l *connections) setState(c net.Conn, state http.ConnState) {
-	if secure, ok := c.(*tls.Conn); ok {
-		c = secure.NetConn()
-	}
-	mine, ok := c.(*conn)
-	if !ok {
-		return
-	}
+	mine := connOf(c)
 	l.mu.Lock()
 	switch state {
 	case http.StateIdle:

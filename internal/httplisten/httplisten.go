@@ -68,9 +68,5 @@ func (s *Server) listenPlain(ctx context.Context) (net.Listener, error) {
 			return unixsocket.Listen(ctx, addr.Endpoint, s.cfg.SocketMode)
 		}
 	}
-	l, err := listen(ctx)
-	if err == nil && s.cfg.WrapListener != nil {
-		l = s.cfg.WrapListener(l)
-	}
-	return l, err
+	return listen(ctx)
 }

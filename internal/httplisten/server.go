@@ -55,10 +55,9 @@ type Config struct {
 	AllowedHosts []string
 	// SocketMode is the mode of a Unix socket's file.
 	SocketMode fs.FileMode
-	// WrapListener wraps the listener below TLS if WrapListener is set.
-	WrapListener func(net.Listener) net.Listener
-	// ConnContext returns the context of a connection's requests if ConnContext is set.
-	ConnContext func(context.Context, net.Conn) context.Context
+	// About is called with each accepted connection if About is set. The contexts of the
+	// connection's requests contain the value under the key, unless the key is nil.
+	About func(net.Conn) (key, value any)
 }
 
 // Server is an HTTP server. New creates a Server.
@@ -90,6 +89,7 @@ func New(cfg Config) *Server {
 		cgroups = nil // pids in this procfs and pids of peers are from different namespaces
 	}
 	s.connections = newConnections(cfg.MaxConnections, cgroups, s.logLimit)
+	s.connections.about = cfg.About
 	return s
 }
 
@@ -134,7 +134,7 @@ func (s *Server) newHTTPServer(ctx context.Context, host component.Host, set com
 	}
 	server.Handler = s
 	server.MaxHeaderBytes = s.cfg.MaxHeaderBytes
-	server.ConnContext = s.cfg.ConnContext
+	server.ConnContext = connContext
 	return server, nil
 }
 

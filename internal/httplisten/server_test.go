@@ -5,7 +5,6 @@ package httplisten
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -238,11 +237,6 @@ func TestShutdownClosesConnectionsAtItsDeadline(t *testing.T) {
 	}
 }
 
-// brokenListener is a listener whose Accept always fails.
-type brokenListener struct{ net.Listener }
-
-func (brokenListener) Accept() (net.Conn, error) { return nil, errors.New("broken") }
-
 // reporter forwards the status that a component reports.
 type reporter struct {
 	component.Host
@@ -253,16 +247,16 @@ func (r reporter) Report(e *componentstatus.Event) { r.events <- e }
 
 func TestFailureAfterStartIsLoggedAndReported(t *testing.T) {
 	cfg := overUnix(t, newConfig(ok))
-	cfg.WrapListener = func(l net.Listener) net.Listener { return brokenListener{l} }
 	core, logs := observer.New(zapcore.InfoLevel)
 	set := componenttest.NewNopTelemetrySettings()
 	set.Logger = zap.New(core)
 	host := reporter{componenttest.NewNopHost(), make(chan *componentstatus.Event, 1)}
 	s := New(cfg)
 	require.NoError(t, s.Start(t.Context(), host, set))
+	require.NoError(t, s.connections.Listener.Close())
 	event := <-host.events
 	require.Equal(t, componentstatus.StatusRecoverableError, event.Status())
-	require.ErrorContains(t, event.Err(), "intake: accept no more connections at "+s.Addr().String()+": broken")
+	require.ErrorContains(t, event.Err(), "intake: accept no more connections at "+s.Addr().String()+": accept unix ")
 	require.Equal(t, 1, logs.FilterMessage("HTTP server failed").Len())
 	require.NoError(t, s.Shutdown(t.Context()))
 }

@@ -52,7 +52,7 @@ func TestDotnetGolden(t *testing.T) {
 			}, func(int) (processes.Identity, error) { return who, nil })
 			c := dotnettest.Read(t, name)[0]
 			req := httptest.NewRequest(http.MethodPost, c.Path(), bytes.NewReader(c.Bytes))
-			req = req.WithContext(dotnet.WithClient(req.Context(), dotnet.ConnOf(dotnet.Client{Process: procfs.Process{PID: who.PID, Start: who.Start}})))
+			req = req.WithContext(dotnet.WithClient(req.Context(), dotnet.Client{Process: procfs.Process{PID: who.PID, Start: who.Start}}))
 			req.Header.Set("Content-Type", "application/octet-stream")
 			req.Header.Set("Otel-Resource-Attributes", "service.name=shop,telemetry.sdk.name=opentelemetry,telemetry.sdk.language=dotnet")
 			w := httptest.NewRecorder()

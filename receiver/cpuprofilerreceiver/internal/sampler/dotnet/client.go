@@ -6,7 +6,6 @@ package dotnet
 import (
 	"context"
 	"net"
-	"strconv"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -24,59 +23,23 @@ type Client struct {
 
 type clientKey struct{}
 
-// WithClient returns a context with the client, for requests on a connection of a
-// clientListener. For other connections it returns ctx.
-func WithClient(ctx context.Context, c net.Conn) context.Context {
-	if a, ok := c.RemoteAddr().(clientAddr); ok {
-		return context.WithValue(ctx, clientKey{}, a.client)
-	}
-	return ctx
+// WithClient returns the context of a request that the client sends.
+func WithClient(ctx context.Context, p Client) context.Context {
+	return context.WithValue(ctx, clientKey{}, p)
 }
 
-// ConnOf returns a connection that consists only of a client, for tests.
-func ConnOf(p Client) net.Conn { return clientConn{&net.UnixConn{}, p} }
-
-// clientListener asks the kernel for the process of a connection at once, because the pid
-// may later belong to another process.
-type clientListener struct {
-	net.Listener
-	identify func(pid int) (processes.Identity, error)
-}
-
-// Accept waits for the next connection.
-func (l clientListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
+// clientOf asks the kernel for the process of a connection. It is called as soon as the
+// connection is accepted, because the pid may later belong to another process.
+func (s *Server) clientOf(c net.Conn) (key, value any) {
 	pid, known, err := peer(c)
 	if !known {
-		return c, nil
+		return nil, nil
 	}
 	p := Client{Process: procfs.Process{PID: pid}, Err: err}
 	if err == nil && pid != 0 {
 		var who processes.Identity
-		who, p.Err = l.identify(p.PID)
+		who, p.Err = s.intake.identityOf(p.PID)
 		p.Process = who.Process
 	}
-	return clientConn{c, p}, nil
+	return clientKey{}, p
 }
-
-// clientConn stores its client in its remote address, because the wrappers for limits and
-// TLS preserve that address.
-type clientConn struct {
-	net.Conn
-	client Client
-}
-
-// NetConn returns the wrapped connection.
-func (c clientConn) NetConn() net.Conn { return c.Conn }
-
-func (c clientConn) RemoteAddr() net.Addr { return clientAddr{c.Conn.RemoteAddr(), c.client} }
-
-type clientAddr struct {
-	net.Addr
-	client Client
-}
-
-func (a clientAddr) String() string { return "process " + strconv.Itoa(a.client.PID) }

@@ -19,7 +19,7 @@ import (
 
 // from returns the context of a request that was sent over a Unix socket.
 func from(p Client) context.Context {
-	return WithClient(context.Background(), ConnOf(p))
+	return WithClient(context.Background(), p)
 }
 
 func TestTheClientAtTheOtherEndDecides(t *testing.T) {

@@ -5,7 +5,6 @@ package dotnet
 
 import (
 	"context"
-	"net"
 	"time"
 
 	"go.opentelemetry.io/collector/config/configoptional"
@@ -59,8 +58,7 @@ func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
 		MaxHeaderBytes:  maxHeader,
 		ShutdownTimeout: shutdownTimeout,
 		SocketMode:      cfg.mode(),
-		WrapListener:    func(l net.Listener) net.Listener { return clientListener{l, identify} },
-		ConnContext:     WithClient,
+		About:           server.clientOf,
 	})
 	return server, nil
 }
