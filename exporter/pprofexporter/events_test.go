@@ -85,7 +85,7 @@ func TestTheEventOfAFileHasItsContainer(t *testing.T) {
 		h.send(pprofstest.Input{Resource: resource, Profile: pprofstest.Reason("0a1b", "t1", ""), Hot: 1})
 	}
 	var f *openFile
-	for _, f = range h.open.units["0a1b"].files {
+	for _, f = range h.open.files {
 	}
 	require.Equal(t, map[string]any{"service.name": "checkout", "process.executable.name": "app", "container.id": "0a1b"}, asMap(f.resource.Attributes))
 	require.NoError(t, h.shutdown(t.Context()))

@@ -453,10 +453,8 @@ func TestFilesOfAGateThatStaysOpenAreFinished(t *testing.T) {
 		h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: at, Hot: 1, Later: elapsed})
 		h.clock = h.clock.Add(10 * time.Second)
 		h.due()
-		for _, u := range h.open.units {
-			for _, f := range u.files {
-				require.Less(t, h.clock.Sub(f.begun), 5*time.Minute)
-			}
+		for _, f := range h.open.files {
+			require.Less(t, h.clock.Sub(f.begun), 5*time.Minute)
 		}
 	}
 	require.EqualValues(t, 24*60/5, h.counted("pprof.files", "age"))
@@ -798,6 +796,6 @@ func FuzzConvert(f *testing.F) {
 		read(o.all())
 		require.Equal(t, sent, got)
 		require.Zero(t, o.memory)
-		require.Empty(t, o.units)
+		require.Empty(t, o.files)
 	})
 }

@@ -50,7 +50,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		require.NoError(t, h.shutdown(context.Background()))
 		require.EqualValues(t, sent, h.counted("pprof.samples", "written"))
 		require.Zero(t, h.memory())
-		require.Empty(t, h.open.units)
+		require.Empty(t, h.open.files)
 	})
 	t.Run("is not used up by time", func(t *testing.T) {
 		h := started(t, nil)
@@ -255,10 +255,8 @@ func TestSenderThatDoesNotWaitForASlowDiskKeepsItsProfiles(t *testing.T) {
 		full.Profile["hotprofile.unit"] += "a"
 	}
 	sent := h.counted("pprof.samples", "written")
-	for _, u := range h.open.units {
-		for _, f := range u.files {
-			sent += int64(f.pprof.Events())
-		}
+	for _, f := range h.open.files {
+		sent += int64(f.pprof.Events())
 	}
 	cancel()
 	require.ErrorIs(t, h.consume(ctx, full.Build(t)), context.Canceled)

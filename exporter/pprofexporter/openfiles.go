@@ -46,36 +46,23 @@ const (
 // openFiles contains the files to which profiles are still added. The files are only in
 // memory. The exporter's lock guards openFiles.
 type openFiles struct {
-	units         map[string]*unitFiles
-	memory        int // estimated bytes of all units and files
+	files         map[fileKey]*openFile
+	memory        int // estimated bytes of all files
 	maxFileMemory int
 }
 
-// unitFiles contains the open files of a unit. A unit has at least one open file.
-type unitFiles struct {
-	name string
-	// trigger is the newest trigger of the unit. Late profiles of an older trigger go
-	// into a separate file, and do not finish the files of the newest trigger.
-	trigger   string
-	triggered time.Time
-	files     map[fileKey]*openFile
-}
-
-// These constants estimate the sizes of a unit, of a file, and of a service of a file, in
-// bytes. The sizes do not include texts.
+// These constants estimate the sizes of a file, and of a service of a file, in bytes. The
+// sizes do not include texts.
 const (
-	unitSize    = 256
 	fileSize    = 1 << 10
 	serviceSize = 256
 )
 
-func (u *unitFiles) size() int { return unitSize + len(u.name) + len(u.trigger) }
-
-// fileKey identifies a file of a unit. Values are added up only if they have the same type
-// and were measured by the same profiler.
+// fileKey identifies a file. Values are added up only if they have the same type and were
+// measured by the same profiler.
 type fileKey struct {
-	trigger string
-	typ     dictionary.ProfileType
+	unit, trigger string
+	typ           dictionary.ProfileType
 	// origin is the value of hotprofile.origin. scope is the name of
 	// the instrumentation scope.
 	origin, scope string
@@ -85,11 +72,11 @@ type fileKey struct {
 
 type openFile struct {
 	fileKey
-	unit, policy string
-	of           *unitFiles
-	at           time.Time // time in the file name
-	begun, last  time.Time // arrival of the first and last profile, by the exporter's clock
-	pprof        *pprofconv.Builder
+	policy      string
+	triggered   time.Time // zero without a trigger
+	at          time.Time // time in the file name
+	begun, last time.Time // arrival of the first and last profile, by the exporter's clock
+	pprof       *pprofconv.Builder
 	// services lists the services of the profiles, in the order of their first profile.
 	// index maps the name of each service to its position in services.
 	services []serviceShare
@@ -182,7 +169,7 @@ func sourceOf(resource pcommon.Map) source {
 }
 
 func newOpenFiles() openFiles {
-	return openFiles{units: make(map[string]*unitFiles), maxFileMemory: maxFileMemory}
+	return openFiles{files: make(map[fileKey]*openFile), maxFileMemory: maxFileMemory}
 }
 
 // add adds samples of a part of a profile to its file, beginning with the sample at index
@@ -190,23 +177,23 @@ func newOpenFiles() openFiles {
 // returns the files that are now finished.
 func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, room int, now time.Time) (done []*openFile, a pprofconv.Addition) {
 	attributes := pprofconv.Attributes(d, p.Profile)
-	unit := cmp.Or(attributes[attr.Unit], of.unit)
-	trigger := attributes[attr.TriggerID]
-	u, done := o.unit(unit, trigger, triggerTime(attributes))
-	key := fileKey{trigger: trigger, typ: pprofconv.TypeOf(d, p.Profile), origin: of.origin, scope: of.scope, moment: p.Moment}
+	key := fileKey{
+		unit: cmp.Or(attributes[attr.Unit], of.unit), trigger: attributes[attr.TriggerID],
+		typ: pprofconv.TypeOf(d, p.Profile), origin: of.origin, scope: of.scope, moment: p.Moment,
+	}
 	before := 0
-	f := u.files[key]
+	f := o.files[key]
 	if f == nil {
+		triggered := triggerTime(attributes)
+		done = o.finishOlder(key, triggered)
 		f = &openFile{
-			fileKey: key,
-			unit:    unit,
-			of:      u,
-			policy:  cmp.Or(of.policy, attributes[attr.TriggerPolicy], "none"),
-			at:      timeOf(attributes, p.Profile, now),
-			begun:   now,
-			pprof:   pprofconv.NewBuilder(key.typ, pprofconv.Options{Origin: of.origin}),
-			index:   make(map[string]int),
-
+			fileKey:   key,
+			policy:    cmp.Or(of.policy, attributes[attr.TriggerPolicy], "none"),
+			triggered: triggered,
+			at:        timeOf(attributes, p.Profile, now),
+			begun:     now,
+			pprof:     pprofconv.NewBuilder(key.typ, pprofconv.Options{Origin: of.origin}),
+			index:     make(map[string]int),
 			resource:  hotunitsextension.ResourceOf(of.resource, notOfFile),
 			contained: of.contained,
 			condition: conditionOf(attributes),
@@ -215,13 +202,13 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, 
 			f.identity += len(kv.Value.String())
 		}
 		for _, text := range []string{
-			f.unit, f.policy, key.trigger, key.origin, key.scope,
+			key.unit, f.policy, key.trigger, key.origin, key.scope,
 			key.typ.Sample, key.typ.Unit, key.typ.Period, key.typ.PeriodUnit,
 		} {
 			f.identity += len(text)
 		}
 		f.identity += fileSize
-		u.files[key] = f
+		o.files[key] = f
 	} else {
 		before = f.size()
 		if of.contained && !f.contained {
@@ -238,30 +225,19 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, 
 	return done, a
 }
 
-// unit returns the open files of a unit. A newer trigger finishes the files of the older
-// trigger. In this case, unit also returns the finished files.
-func (o *openFiles) unit(name, trigger string, triggered time.Time) (*unitFiles, []*openFile) {
-	var done []*openFile
-	u := o.units[name]
-	if u != nil && u.trigger != trigger && !triggered.Before(u.triggered) {
-		done = o.finishAll(func(f *openFile) (finishReason, bool) { return finishedByTrigger, f.of == u })
-		u = nil
-	}
-	if u == nil {
-		u = &unitFiles{name: name, trigger: trigger, triggered: triggered, files: make(map[fileKey]*openFile)}
-		o.units[name] = u
-		o.memory += u.size()
-	}
-	return u, done
+// finishOlder finishes the files of a unit whose trigger is not newer than the trigger of a
+// new file. The file of a late profile therefore does not finish files of newer triggers.
+func (o *openFiles) finishOlder(than fileKey, triggered time.Time) []*openFile {
+	return o.finishAll(func(f *openFile) (finishReason, bool) {
+		return finishedByTrigger, f.unit == than.unit && f.trigger != than.trigger && !triggered.Before(f.triggered)
+	})
 }
 
 // largest returns the file with the largest memory. If no file is open, it returns nil.
 func (o *openFiles) largest() (largest *openFile) {
-	for _, u := range o.units {
-		for _, f := range u.files {
-			if largest == nil || f.size() > largest.size() {
-				largest = f
-			}
+	for _, f := range o.files {
+		if largest == nil || f.size() > largest.size() {
+			largest = f
 		}
 	}
 	return largest
@@ -290,11 +266,9 @@ func (o *openFiles) all() []*openFile {
 // true. The finished files are in the order in which they were begun.
 func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []*openFile {
 	var done []*openFile
-	for _, u := range o.units {
-		for _, f := range u.files {
-			if reason, ok := which(f); ok {
-				done = append(done, o.finish(f, reason))
-			}
+	for _, f := range o.files {
+		if reason, ok := which(f); ok {
+			done = append(done, o.finish(f, reason))
 		}
 	}
 	slices.SortFunc(done, func(a, b *openFile) int {
@@ -305,15 +279,10 @@ func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []*ope
 	return done
 }
 
-// finish removes a file. If it was the last file of its unit,
-// finish also removes the unit.
+// finish removes a file.
 func (o *openFiles) finish(f *openFile, reason finishReason) *openFile {
-	delete(f.of.files, f.fileKey)
+	delete(o.files, f.fileKey)
 	o.memory -= f.size()
-	if len(f.of.files) == 0 {
-		delete(o.units, f.of.name)
-		o.memory -= f.of.size()
-	}
 	f.reason = reason
 	return f
 }
