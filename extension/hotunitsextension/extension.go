@@ -86,12 +86,11 @@ func (h *HotUnits) Start(ctx context.Context, host component.Host) error {
 // Shutdown stops the webhooks and the metrics. Shutdown may be called
 // without Start, and more than once.
 func (h *HotUnits) Shutdown(ctx context.Context) error {
+	var ending sync.WaitGroup
 	for _, w := range h.webhooks {
-		w.shutdown()
+		ending.Go(func() { w.shutdown(ctx) })
 	}
-	for _, w := range h.webhooks {
-		w.wait(ctx)
-	}
+	ending.Wait()
 	h.webhooks = nil
 	h.telemetry.Shutdown()
 	return nil

@@ -220,23 +220,19 @@ func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) 
 	return again, after, fmt.Errorf("the answer is %d: %s", code, firstOf(maxAnswerLogged, strings.ToValidUTF8(string(answer), "")))
 }
 
-// shutdown makes the webhook post the waiting events once, within the timeout of a
-// request. shutdown returns at once.
-func (w *webhook) shutdown() {
+// shutdown makes the webhook post the waiting events once, and waits for its end. After the
+// timeout of a request, or when ctx ends, shutdown cancels requests. Then it waits for at
+// most patience, because a client may ignore the cancellation.
+func (w *webhook) shutdown(ctx context.Context) {
 	w.events.Close()
 	w.stop()
-	time.AfterFunc(w.cfg.ClientConfig.Timeout, w.cancel)
-}
-
-// wait waits until the shutdown is complete. When ctx ends, it cancels requests. Then it
-// waits for at most patience, because a client may ignore the cancellation.
-func (w *webhook) wait(ctx context.Context) {
 	defer w.cancel()
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.ClientConfig.Timeout)
+	defer cancel()
 	select {
 	case <-w.done:
 		return
 	case <-ctx.Done():
-	case <-w.ctx.Done():
 	}
 	w.cancel()
 	select {
